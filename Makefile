@@ -1,0 +1,54 @@
+# `make` lists the targets. PYTHON chooses the interpreter: PYTHON=python3.12 make test
+PYTHON ?= python3
+PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
+# One stamp an interpreter: the environment is made anew when the interpreter, the pins or the
+# dependencies change, and never otherwise.
+INSTALLED := .venv/installed-$(PYTHON_VERSION)
+RUN := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help reproduce test test-slow lint bench clean
+
+help:  ## List the targets
+	@echo "make reproduce  train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
+	@echo "make test       all tests that take seconds"
+	@echo "make test-slow  the tests that take minutes"
+	@echo "make lint       formatting, lint and types"
+	@echo "make bench      speed against Flax and SciPy"
+	@echo "make clean      remove .venv, out and caches"
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or later is needed; $(PYTHON) is $(PYTHON_VERSION)"; exit 2; }
+	@echo "Setting up .venv with Python $(PYTHON_VERSION) (once; about a minute)"
+	@rm -rf .venv
+	@$(PYTHON) -m venv .venv
+	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+	  $(RUN) -m pip install --quiet --editable '.[scripts,tests]'
+	@touch $@
+
+reproduce: $(INSTALLED)
+	@echo "Reproducing the papers' main results on the digits data set"
+	@$(RUN) scripts/reproduce.py $(ARGS)
+
+test: $(INSTALLED)
+	@echo "Running the tests"
+	@$(RUN) -m pytest $(ARGS)
+
+test-slow: $(INSTALLED)
+	@echo "Running the slow tests"
+	@$(RUN) -m pytest -m slow $(ARGS)
+
+lint: $(INSTALLED)
+	@echo "Checking formatting, lint and types"
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/basedpyright
+
+bench: $(INSTALLED)
+	@echo "Timing against Flax and SciPy"
+	@$(RUN) scripts/bench.py $(ARGS)
+
+clean:
+	rm -rf .venv out dist .pytest_cache .hypothesis .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,118 @@
+"""Unitization: dividing a sample by its norm, or part of the way there (Huang and Yu).
+
+Norms are Euclidean, along `axis`; the result has the dtype of `x`, computed in at least float32.
+`alpha` moves from the identity (0) to the unit vector (1). The paper's theorems hold for alpha in
+[0, 1]; nothing here clips it, since trained values leave that interval.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._statistics import widen
+
+Alpha = float | Float[Array, ""] | Float[Array, " d"]
+
+
+def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shape"]:
+    """x / ‖x‖, Eq. 6; the zero vector gives (1, 0, ..., 0), and gradient zero.
+
+    Safe for every finite nonzero `x` that is not subnormal: the norm is formed relative to the
+    largest entry.
+
+    Example:
+      >>> print(unit_vector(jnp.array([[3.0, 4.0], [0.0, 0.0]])))
+      [[0.6 0.8]
+       [1.  0. ]]
+    """
+    h = widen(x)
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
+    nonzero = largest != 0  # a NaN stays one
+    h = h / jnp.where(nonzero, largest, 1)
+    square = jnp.sum(jnp.square(h), axis, keepdims=True)
+    unit = h * jax.lax.rsqrt(jnp.where(nonzero, square, 1))
+    return jnp.where(nonzero, unit, _first_axis(h, axis)).astype(x.dtype)
+
+
+def unitize_bounded(
+    x: Float[Array, "*shape"], alpha: Alpha, *, axis: int = -1
+) -> Float[Array, "*shape"]:
+    """x / (alpha ‖x‖ + 1 − alpha): Eq. 8 for a scalar alpha, Eq. 9 for one per feature.
+
+    For alpha in [0, 1] the norm of the result is below 1/min(alpha), the bound behind Theorems
+    3.2 and 3.3. At the zero vector the result is 0, with Jacobian diag(1/(1 − alpha)) and 0
+    where alpha is 1; a scalar alpha of 1 gives (1, 0, ..., 0) there, as Eq. 8 says and Eq. 9
+    does not. Outside [0, 1] the divisor vanishes at ‖x‖ = 1 − 1/alpha and changes sign there.
+
+    Args:
+      x: Vectors along `axis`.
+      alpha: A scalar, or one number per entry along `axis`.
+
+    Example:
+      >>> print(unitize_bounded(jnp.array([3.0, 4.0]), 0.5).round(3))
+      [1.    1.333]
+    """
+    h = widen(x)
+    a = _along(alpha, h, axis)
+    r = _norm(h, axis)
+    divisor = a * r + (1 - a)
+    undefined = (divisor == 0) & (r == 0)
+    y = jnp.where(undefined, 0, h / jnp.where(undefined, 1, divisor))
+    if jnp.ndim(alpha) == 0:
+        y = jnp.where(undefined, _first_axis(h, axis), y)
+    return y.astype(x.dtype)
+
+
+def unitize(
+    x: Float[Array, "*shape"], alpha: Alpha, *, axis: int = -1, eps: float = 1e-5
+) -> Float[Array, "*shape"]:
+    """(alpha / √(‖x‖² + eps) + 1 − alpha) x: Eq. 10, the transformation that the paper trains.
+
+    No theorem covers it: for alpha < 1 the norm of the result, and so the earth mover distance
+    of two such outputs, grows without bound, where Eqs. 8 and 9 stay below 1/alpha. The zero
+    vector gives zero, with `eps=0` too. ‖x‖² must not overflow: |x| < 1e19 in float32.
+
+    Args:
+      x: Vectors along `axis`.
+      alpha: A scalar, or one number per entry along `axis`.
+      eps: Added to the squared norm.
+
+    Example:
+      >>> print(unitize(jnp.array([3.0, 4.0]), 0.5, eps=0.0).round(3))
+      [1.8 2.4]
+    """
+    h = widen(x)
+    a = _along(alpha, h, axis)
+    square = jnp.sum(jnp.square(h), axis, keepdims=True) + eps
+    inverse = jax.lax.rsqrt(jnp.where(square != 0, square, 1))
+    return ((a * inverse + (1 - a)) * h).astype(x.dtype)
+
+
+def _norm(h: Array, axis: int) -> Array:
+    """Norm along `axis`, relative to the largest entry; its gradient at the origin is zero."""
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
+    nonzero = largest != 0  # a NaN stays one
+    scale = jnp.where(nonzero, largest, 1)
+    square = jnp.sum(jnp.square(h / scale), axis, keepdims=True)
+    return jnp.where(nonzero, scale * jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
+
+
+def _along(alpha: Alpha, h: Array, axis: int) -> Array:
+    """`alpha` in the dtype of `h`, placed to be multiplied along `axis`."""
+    a = jnp.asarray(alpha, h.dtype)
+    if a.ndim == 0:
+        return a
+    if a.shape != (h.shape[axis],):
+        raise ValueError(
+            f"alpha must be a scalar or have shape ({h.shape[axis]},), one per feature; "
+            f"got {a.shape}"
+        )
+    return a.reshape([-1 if i == axis % h.ndim else 1 for i in range(h.ndim)])
+
+
+def _first_axis(h: Array, axis: int) -> Array:
+    """(1, 0, ..., 0) along `axis`, to be broadcast with `h`."""
+    index = jnp.arange(h.shape[axis]).reshape(
+        [-1 if i == axis % h.ndim else 1 for i in range(h.ndim)]
+    )
+    return (index == 0).astype(h.dtype)

@@ -1,0 +1,1 @@
+"""Which filters pruning criteria choose."""
