@@ -6,6 +6,7 @@ Inputs are (n, c) or (n, ..., c): samples first, any number of spatial axes, cha
 used, in at least float32. Sums, norms and scales are in at least float32 in both modes.
 """
 
+import math
 from collections.abc import Hashable
 
 import jax
@@ -61,7 +62,7 @@ def unitized_batch_norm(
     statistics: BatchStatistics | None = None,
     *,
     eps: float = 1e-5,
-    pixels: float | None = None,
+    pixels: int | float | None = None,
     where: Bool[Array, "..."] | None = None,
     axis_name: AxisName | None = None,
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
@@ -87,7 +88,8 @@ def unitized_batch_norm(
       statistics: Given in inference; in training those of `x` are taken.
       eps: Added to the variance and to s.
       pixels: Line 9's constant n.
-      where: Samples (or pixels) that count, as in `batch_statistics`; others add nothing to s.
+      where: Samples (or pixels) that count, as in `batch_statistics`; others are left out of s
+        and of its count P.
       axis_name: Mapped axes over which the batch is spread; every sample lies on one of them.
 
     Raises:
@@ -123,16 +125,19 @@ def _statistics(
 def _mean_square(
     h: Float[Array, "n *spatial c"],
     inverse: Float[Array, " c"],
-    pixels: float | None,
+    pixels: int | float | None,
     where: Array | None,
 ) -> Float[Array, " n"]:
     """s of line 9: Σ x̂² / (pixels · P), from per-sample sums of each channel."""
-    area = h[0, ..., 0].size
+    area = counted = math.prod(h.shape[1:-1])
+    spatial = tuple(range(1, h.ndim - 1))
     if where is not None:
-        h = jnp.where(sample_mask(h, where)[..., None], h, 0)
-    squares = jnp.square(h).sum(tuple(range(1, h.ndim - 1)))
+        keep = sample_mask(h, where)
+        h = jnp.where(keep[..., None], h, 0)
+        counted = jnp.maximum(keep.sum(spatial), 1).astype(h.dtype)
+    squares = jnp.square(h).sum(spatial)
     total = jnp.einsum("nc,c->n", squares, jnp.square(inverse), precision="highest")
-    return total / ((area if pixels is None else pixels) * area)
+    return total / ((area if pixels is None else pixels) * counted)
 
 
 def _or_one(scale: Array | None, like: Array) -> Array:

@@ -70,7 +70,8 @@ def unitize(
 
     No theorem covers it: for alpha < 1 the norm of the result, and so the earth mover distance
     of two such outputs, grows without bound, where Eqs. 8 and 9 stay below 1/alpha. The zero
-    vector gives zero, with `eps=0` too. ‖x‖² must not overflow: |x| < 1e19 in float32.
+    vector gives zero, with `eps=0` too. ‖x‖² must not overflow (|x| < 1e19 in float32) nor, with
+    `eps=0`, underflow.
 
     Args:
       x: Vectors along `axis`.

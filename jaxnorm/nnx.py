@@ -45,6 +45,11 @@ class _RunningNorm(nnx.Module):
         self.epsilon = epsilon
         self.axis_name = axis_name
 
+    def set_view(self, use_running_average: bool | None = None) -> None:
+        """Choose inference or training; called by `nnx.view`."""
+        if use_running_average is not None:
+            self.use_running_average = use_running_average
+
     def _apply(
         self, normalize: Normalize, x: Array, use_running_average: bool | None, mask: Array | None
     ) -> Array:
@@ -120,7 +125,7 @@ class UnitizedBatchNorm(_RunningNorm):
         num_features: int,
         *,
         alpha_init: Initializer = nnx.initializers.zeros,
-        pixels: float | None = None,
+        pixels: int | float | None = None,
         param_dtype: jnp.dtype | type = jnp.float32,
         rngs: nnx.Rngs,
         **options,

@@ -1,0 +1,202 @@
+"""Batch norm and unitized batch norm against a float64 reading of Algorithms 1 and 2."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from jaxnorm import BatchStatistics, batch_norm, batch_statistics, unit_vector, unitized_batch_norm
+
+SHAPES = [(6, 5), (4, 7, 3), (3, 4, 5, 2), (2, 2, 3, 2, 3)]
+
+
+def case(shape, mean=0.0, seed=0):
+    """Input and the four parameters, alpha reaching outside [0, 1]."""
+    rng = np.random.default_rng(seed)
+    c = shape[-1]
+    x = rng.gamma(2.0, size=shape) * rng.uniform(0.5, 2, c) + mean
+    return x, rng.uniform(-0.5, 1.5, c), rng.uniform(0.5, 2, c), rng.normal(size=c)
+
+
+def algorithm_2(x, alpha, scale, bias, *, eps, pixels=None, mean=None, var=None):
+    """Line by line, one sample after the other."""
+    axes = tuple(range(x.ndim - 1))
+    mean = x.mean(axes) if mean is None else mean
+    var = ((x - mean) ** 2).mean(axes) if var is None else var
+    area = int(np.prod(x.shape[1:-1]))
+    y = np.empty_like(x)
+    for k, image in enumerate(x):
+        normalized = (image - mean) / np.sqrt(var + eps)
+        s = np.sum(normalized**2) / ((pixels or area) * area)
+        p = 1 / np.sqrt(s + eps)
+        y[k] = scale * (p * alpha + 1 - alpha) * normalized + bias
+    return y
+
+
+def arrays(*values, dtype="float64"):
+    return [jnp.asarray(value, dtype) for value in values]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("pixels", [None, 1, 7.5])
+def test_training_against_the_algorithm(shape, pixels):
+    values = case(shape)
+    y, statistics = unitized_batch_norm(*arrays(*values), eps=1e-3, pixels=pixels)
+    expected = algorithm_2(*values, eps=1e-3, pixels=pixels)
+    np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(statistics.mean, values[0].reshape(-1, shape[-1]).mean(0))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_inference_against_the_algorithm(shape):
+    values = case(shape)
+    mean, var = np.full(shape[-1], 0.3), np.full(shape[-1], 1.7)
+    given = BatchStatistics(*arrays(mean, var, 1.0))
+    y, _ = unitized_batch_norm(*arrays(*values), given, eps=1e-3)
+    expected = algorithm_2(*values, eps=1e-3, mean=mean, var=var)
+    np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("inference", [False, True])
+def test_alpha_zero_is_batch_norm(shape, inference):
+    x, _, scale, bias = arrays(*case(shape))
+    statistics = batch_statistics(x[:2]) if inference else None
+    plain, _ = batch_norm(x, scale, bias, statistics)
+    unitized, _ = unitized_batch_norm(x, jnp.zeros_like(scale), scale, bias, statistics)
+    np.testing.assert_allclose(unitized, plain, rtol=1e-13, atol=1e-13)
+
+
+def test_alpha_one_without_eps_gives_vectors_norm_one_and_images_norm_hw():
+    for shape, norm in (((6, 5), 1.0), ((3, 4, 5, 2), 20.0)):
+        x = jnp.asarray(case(shape)[0])
+        y, _ = unitized_batch_norm(x, jnp.ones(shape[-1]), eps=0.0)
+        np.testing.assert_allclose(jnp.linalg.norm(y.reshape(len(x), -1), axis=1), norm, rtol=1e-10)
+
+
+def test_one_pixel_is_algorithm_1_on_normalized_vectors():
+    x = jnp.asarray(case((6, 5))[0])
+    y, _ = unitized_batch_norm(x, jnp.ones(5), eps=0.0)
+    np.testing.assert_allclose(y, unit_vector(batch_norm(x, eps=0.0)[0]), rtol=1e-10)
+
+
+def test_the_mean_of_line_9_is_channels_over_pixels():
+    # With alpha 1 the gain is p, whose inverse square is s: its mean over samples is c/P.
+    x = jnp.asarray(case((8, 4, 4, 3))[0])
+    plain, _ = batch_norm(x, eps=0.0)
+    unitized, _ = unitized_batch_norm(x, jnp.ones(3), eps=0.0)
+    s = jnp.mean((plain / unitized) ** 2, (1, 2, 3))
+    np.testing.assert_allclose(s.mean(), 3 / 16, rtol=1e-10)
+
+
+def test_tiling_an_image_changes_nothing_at_fixed_pixels():
+    x, alpha, scale, bias = arrays(*case((2, 3, 3, 2)))
+    statistics = batch_statistics(x)
+    tiled = jnp.tile(x, (1, 2, 2, 1))
+    small, _ = unitized_batch_norm(x, alpha, scale, bias, statistics, pixels=9)
+    large, _ = unitized_batch_norm(tiled, alpha, scale, bias, statistics, pixels=9)
+    np.testing.assert_allclose(large[:, :3, :3], small, rtol=1e-12)
+    free, _ = unitized_batch_norm(tiled, alpha, scale, bias, statistics)
+    assert jnp.abs(free[:, :3, :3] - small).max() > 0.01
+
+
+@pytest.mark.parametrize("layer", ["batch", "unitized"])
+@pytest.mark.parametrize("shape", [(6, 5), (3, 4, 5, 2)])
+@pytest.mark.parametrize("inference", [False, True])
+def test_gradients(layer, shape, inference):
+    x, alpha, scale, bias = arrays(*case(shape))
+    statistics = batch_statistics(x + 1) if inference else None
+
+    def loss(x, alpha, scale, bias):
+        if layer == "batch":
+            y, _ = batch_norm(x, scale, bias, statistics, eps=1e-3)
+        else:
+            y, _ = unitized_batch_norm(x, alpha, scale, bias, statistics, eps=1e-3)
+        return jnp.sum(jnp.sin(y))
+
+    check_grads(jax.jit(loss), (x, alpha, scale, bias), order=2)
+
+
+@pytest.mark.parametrize(("mean", "tolerance"), [(0.0, 1e-5), (10.0, 1e-5), (1e3, 1e-3)])
+@pytest.mark.parametrize("shape", [(64, 10), (16, 8, 8, 6)])
+def test_float32_outputs_and_gradients_against_float64(mean, tolerance, shape):
+    values = tuple(value.astype(np.float32) for value in case(shape, mean))
+    upstream = np.random.default_rng(1).normal(size=shape)
+
+    @jax.jit
+    def both(x, alpha, scale, bias):
+        def loss(*args):
+            y, _ = unitized_batch_norm(*args)
+            return jnp.sum(y * upstream.astype(x.dtype)), y
+
+        (_, y), gradients = jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True)(
+            x, alpha, scale, bias
+        )
+        return y, *gradients
+
+    narrow, wide = both(*arrays(*values, dtype="float32")), both(*arrays(*values))
+    for found, expected in zip(narrow, wide, strict=True):
+        assert found.dtype == np.float32
+        error = np.linalg.norm(np.asarray(found, np.float64) - expected)
+        assert error < tolerance * np.linalg.norm(expected)
+
+
+def test_large_means_in_float32_come_out_with_unit_deviation():
+    x = np.random.default_rng(2).normal(1e4, 1.0, (256, 8, 8, 4)).astype(np.float32)
+    y, _ = batch_norm(jnp.asarray(x))
+    np.testing.assert_allclose(np.std(np.asarray(y, np.float64), (0, 1, 2)), 1, atol=1e-3)
+
+
+def test_bfloat16_inference_keeps_its_statistics_in_float32():
+    x = np.random.default_rng(3).normal(10.3, 0.1, (4096, 8))
+    given = BatchStatistics(*arrays(np.full(8, 10.3), np.full(8, 0.01), 1.0, dtype="float32"))
+    x = jnp.asarray(x, jnp.bfloat16)
+    y, _ = batch_norm(x, statistics=given)
+    assert y.dtype == jnp.bfloat16
+    exact = (np.asarray(x, np.float64).mean(0) - 10.3) / 0.1
+    np.testing.assert_allclose(np.asarray(y, np.float64).mean(0), exact, atol=5e-3)
+
+
+def test_a_constant_channel_becomes_the_bias_with_finite_gradients():
+    x = jnp.full((4, 2), 0.1)
+    for function in (batch_norm, lambda x, *rest: unitized_batch_norm(x, jnp.ones(2), *rest)):
+        y, _ = function(x, jnp.ones(2), jnp.array([1.0, 2.0]))
+        np.testing.assert_array_equal(y, [[1, 2]] * 4)
+        gradient = jax.grad(lambda x, f=function: jnp.sum(f(x, jnp.ones(2))[0] ** 3))(x)
+        assert jnp.isfinite(gradient).all()
+
+
+def test_a_batch_that_is_all_masked_gives_no_nan():
+    x = jnp.ones((3, 2, 2, 4))
+    nothing = jnp.zeros(3, bool)[:, None, None]
+    for y, statistics in (
+        batch_norm(x, where=nothing),
+        unitized_batch_norm(x, jnp.ones(4), where=nothing),
+    ):
+        assert jnp.isfinite(y).all()
+        assert statistics.count == 0
+
+
+def test_masked_pixels_add_nothing_to_the_norm():
+    x, alpha, scale, bias = arrays(*case((3, 4, 2)))
+    padded = jnp.concatenate([x, jnp.full((3, 2, 2), 50.0)], 1)
+    valid = jnp.broadcast_to(jnp.arange(6) < 4, (3, 6))
+    y, _ = unitized_batch_norm(padded, alpha, scale, bias, pixels=4, where=valid)
+    expected, _ = unitized_batch_norm(x, alpha, scale, bias, pixels=4)
+    np.testing.assert_allclose(y[:, :4], expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "layer", [batch_norm, lambda x, **o: unitized_batch_norm(x, jnp.ones(2), **o)]
+)
+def test_shards_are_normalized_as_one_batch(layer):
+    x = jnp.asarray(case((8, 3, 2))[0])
+    parts = jax.vmap(lambda x: layer(x, axis_name="s")[0], axis_name="s")(x.reshape(4, 2, 3, 2))
+    np.testing.assert_allclose(parts.reshape(x.shape), layer(x)[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("pixels", [0, -1.0])
+def test_pixels_must_be_positive(pixels):
+    with pytest.raises(ValueError, match=f"pixels must be positive; got {pixels}"):
+        unitized_batch_norm(jnp.ones((2, 2)), jnp.ones(2), pixels=pixels)

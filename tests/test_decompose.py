@@ -1,0 +1,118 @@
+"""Recentering and rescaling: four functions that differ, and what each leaves alone."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from jaxnorm import recenter, rescale, rescale_rms, standardize
+
+PARTS = (recenter, rescale, rescale_rms, standardize)
+SCALES = (rescale, rescale_rms, standardize)
+
+
+def skewed(shape=(9, 4), offset=3.0):
+    return np.random.default_rng(0).gamma(2.0, size=shape) + offset
+
+
+def test_each_part_against_its_formula():
+    x = skewed()
+    centred = x - x.mean(0)
+    deviation = np.sqrt(np.mean(centred**2, 0))
+    expected = (centred, x / deviation, x / np.sqrt(np.mean(x**2, 0)), centred / deviation)
+    for part, wanted in zip(PARTS, expected, strict=True):
+        np.testing.assert_allclose(part(jnp.asarray(x)), wanted, rtol=1e-12)
+
+
+def test_the_four_parts_differ():
+    results = [part(jnp.asarray(skewed())) for part in PARTS]
+    for a, b in itertools.combinations(results, 2):
+        assert jnp.abs(a - b).max() > 0.1
+
+
+def test_recentering_then_rescaling_is_standardizing():
+    x = jnp.asarray(skewed())
+    for scale in (rescale, rescale_rms):
+        np.testing.assert_allclose(scale(recenter(x)), standardize(x), rtol=1e-12)
+
+
+def test_recentering_a_linear_network_acts_once(key):
+    keys = jax.random.split(key, 3)
+    x = jax.random.normal(keys[0], (6, 5)) + 2
+    v, w = (jax.random.normal(k, (5, 5)) for k in keys[1:])
+    np.testing.assert_allclose(recenter(recenter(x @ v) @ w), recenter(x) @ v @ w, atol=1e-12)
+
+
+def test_two_samples_standardize_to_plus_and_minus_one():
+    y = standardize(jnp.array([[0.3, -7.0], [0.1, 9.0]]))
+    np.testing.assert_allclose(y, [[1, -1], [-1, 1]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("value", [0.1, 1e4 / 3])
+def test_a_constant_feature_is_centred_to_zero_and_left_undivided(dtype, value):
+    x = jnp.full((7, 2), value, dtype)  # 7 × 0.1 / 7 is not 0.1 in floating point
+    np.testing.assert_array_equal(recenter(x), 0)
+    np.testing.assert_array_equal(standardize(x), 0)
+    np.testing.assert_array_equal(rescale(x), x)
+    np.testing.assert_array_equal(rescale_rms(jnp.zeros_like(x)), 0)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_gradients_are_finite_for_constant_features(part):
+    x = jnp.zeros((4, 2)).at[:, 1].set(5.0)
+    assert jnp.isfinite(jax.grad(lambda x: jnp.sum(part(x) ** 3 + part(x)))(x)).all()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_gradients(part, key):
+    check_grads(jax.jit(part), (jax.random.normal(key, (5, 3)),), order=2, modes=["fwd", "rev"])
+
+
+@pytest.mark.parametrize("part", SCALES)
+def test_eps_is_added_to_the_mean_square(part):
+    x = jnp.asarray(skewed())
+    ratio = part(x, eps=0.0) / part(x, eps=0.5)
+    about = 0 * x[:1] if part is rescale_rms else x.mean(0, keepdims=True)
+    square = jnp.mean((x - about) ** 2, 0)
+    expected = jnp.sqrt((square + 0.5) / square)
+    np.testing.assert_allclose(ratio, jnp.tile(expected, (len(x), 1)), rtol=1e-10)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("axis", [0, -1, (0, 2), (1, 2)])
+def test_axes_are_those_that_are_named(part, axis):
+    x = jnp.asarray(skewed((3, 4, 5)))
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    front = jnp.moveaxis(x, axes, range(len(axes)))
+    rows = part(front.reshape(-1, *front.shape[len(axes) :])).reshape(front.shape)
+    np.testing.assert_allclose(part(x, axis=axis), jnp.moveaxis(rows, range(len(axes)), axes))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_float32_survives_a_large_mean(part):
+    x = (skewed((512, 3)) + 1e4).astype(np.float32)
+    wide = part(jnp.asarray(x, jnp.float64))
+    np.testing.assert_allclose(part(jnp.asarray(x)), wide, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_bfloat16_in_and_out(part):
+    assert part(jnp.asarray(skewed(), jnp.bfloat16)).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_wrong_axes_are_refused(part):
+    with pytest.raises(ValueError, match="axis must name axes of an array of shape"):
+        part(jnp.ones((2, 3)), axis=2)
+    with pytest.raises(ValueError, match="axis must hold at least one sample"):
+        part(jnp.ones((0, 3)))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_integers_are_refused(part):
+    with pytest.raises(TypeError):
+        part(jnp.ones((2, 3), int))

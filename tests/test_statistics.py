@@ -1,0 +1,156 @@
+"""Batch statistics, their merging over parts and shards, and moments."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.test_util import check_grads
+
+from jaxnorm import batch_statistics, merge_statistics, moments
+
+
+def close(statistics, x, **tolerance):
+    np.testing.assert_allclose(statistics.mean, x.mean(0), **tolerance)
+    np.testing.assert_allclose(statistics.var, x.var(0), **tolerance)
+    assert statistics.count == len(x)
+
+
+@given(st.integers(0, 6), st.integers(0, 6), st.floats(-1e6, 1e6))
+@settings(max_examples=40, deadline=None)
+def test_merging_parts_gives_the_statistics_of_the_union(n, m, offset):
+    x = np.random.default_rng(n * 7 + m).normal(offset, 1.0, (n + m, 3))
+    merged = merge_statistics(
+        batch_statistics(jnp.asarray(x[:n])), batch_statistics(jnp.asarray(x[n:]))
+    )
+    if n + m == 0:
+        np.testing.assert_array_equal(merged.count, 0)
+        np.testing.assert_array_equal(merged.var, 0)
+    else:
+        close(merged, x, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (4, 5, 3), (2, 3, 4, 3), (2, 2, 2, 2, 3)])
+def test_all_axes_but_the_last_hold_samples(shape):
+    x = np.random.default_rng(0).normal(size=shape)
+    close(batch_statistics(jnp.asarray(x)), x.reshape(-1, 3), rtol=1e-12)
+
+
+@pytest.mark.parametrize("mean", [0.0, 10.0, 1e3, 1e4])
+def test_a_large_mean_leaves_the_float32_variance_intact(mean):
+    x = np.random.default_rng(1).normal(mean, 1.0, (32, 16, 16, 8)).astype(np.float32)
+    found = batch_statistics(jnp.asarray(x))
+    reference = x.astype(np.float64).reshape(-1, 8)
+    assert found.var.dtype == np.float32
+    np.testing.assert_allclose(found.var, reference.var(0), rtol=1e-5)
+    np.testing.assert_allclose(found.mean, reference.mean(0), rtol=1e-6, atol=1e-6)
+
+
+def test_bfloat16_is_summed_in_float32():
+    found = batch_statistics(jnp.full((4096, 1), 1.0078125, jnp.bfloat16))
+    assert found.mean.dtype == jnp.float32
+    assert found.mean[0] == 1.0078125
+    assert found.var[0] == 0
+
+
+@given(st.lists(st.booleans(), min_size=6, max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_what_is_masked_has_no_influence(keep):
+    keep = np.array(keep)
+    x = np.random.default_rng(2).normal(100.0, 1.0, (6, 4, 2))
+    dirty = np.where(keep[:, None, None], x, np.nan)
+    found = batch_statistics(
+        jnp.asarray(dirty), where=jnp.asarray(np.broadcast_to(keep[:, None], (6, 4)))
+    )
+    if keep.any():
+        close(found, x[keep].reshape(-1, 2), rtol=1e-9)
+    else:
+        np.testing.assert_array_equal(jnp.stack([found.mean, found.var]), 0)
+
+
+def test_a_mask_may_have_one_more_axis_or_broadcast():
+    x = jnp.arange(24.0).reshape(3, 4, 2)
+    keep = jnp.array([True, False, True])
+    expected = batch_statistics(x[jnp.array([0, 2])])
+    for where in (keep[:, None], keep[:, None, None]):
+        for found, wanted in zip(batch_statistics(x, where=where), expected, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 5), (4, 4, 1), (3, 4, 2)])
+def test_a_mask_of_another_shape_is_refused(shape):
+    with pytest.raises(ValueError, match="where must broadcast to the samples of x"):
+        batch_statistics(jnp.ones((3, 4, 2)), where=jnp.ones(shape, bool))
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (3,)])
+def test_no_features_are_refused(shape):
+    with pytest.raises(ValueError, match="x must have shape"):
+        batch_statistics(jnp.ones(shape))
+
+
+def test_uneven_shards_give_the_statistics_of_the_union():
+    x = np.random.default_rng(3).normal(1e3, 1.0, (4, 5, 2))
+    keep = np.zeros((4, 5), bool)
+    for shard, valid in enumerate((5, 2, 0, 1)):  # one shard holds nothing
+        keep[shard, :valid] = True
+    dirty = jnp.asarray(np.where(keep[..., None], x, np.nan))
+    found = jax.vmap(
+        lambda x, where: batch_statistics(x, where=where, axis_name="shards"), axis_name="shards"
+    )(dirty, jnp.asarray(keep))
+    for shard in range(4):
+        close(jax.tree.map(lambda leaf, i=shard: leaf[i], found), x[keep], rtol=1e-9)
+
+
+def test_two_mapped_axes_are_one_batch():
+    x = np.random.default_rng(4).normal(size=(2, 3, 4, 2))
+    statistics = jax.vmap(
+        jax.vmap(lambda x: batch_statistics(x, axis_name=("a", "b")), axis_name="b"), axis_name="a"
+    )(jnp.asarray(x))
+    close(jax.tree.map(lambda leaf: leaf[1, 2], statistics), x.reshape(-1, 2), rtol=1e-12)
+
+
+def test_gradients_of_statistics(key):
+    x = jax.random.normal(key, (5, 3))
+    check_grads(jax.jit(lambda x: batch_statistics(x)[:2]), (x,), order=2, modes=["fwd", "rev"])
+    keep = jnp.array([True, False, True, True, False])
+    check_grads(jax.jit(lambda x: batch_statistics(x, where=keep)[:2]), (x,), order=1)
+
+
+def test_gradients_cross_shards(key):
+    x = jax.random.normal(key, (3, 4, 2))
+
+    def spread(x):
+        var = jax.vmap(lambda x: batch_statistics(x, axis_name="s").var, axis_name="s")(x)
+        return jnp.sum(jnp.sin(var[0]))
+
+    def whole(x):
+        return jnp.sum(jnp.sin(batch_statistics(x).var))
+
+    np.testing.assert_allclose(jax.grad(spread)(x), jax.grad(whole)(x), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_moments_are_those_of_scipy(offset):
+    x = np.random.default_rng(5).gamma(2.0, size=(200, 4)) + offset
+    found = moments(jnp.asarray(x))
+    np.testing.assert_allclose(found.mean, x.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(found.var, x.var(0), rtol=1e-9)
+    np.testing.assert_allclose(found.skewness, scipy.stats.skew(x), rtol=1e-7)
+    np.testing.assert_allclose(found.kurtosis, scipy.stats.kurtosis(x, fisher=False), rtol=1e-7)
+
+
+def test_moments_of_a_constant_have_no_shape():
+    found = moments(jnp.full((5, 1), 0.1, jnp.float32))
+    assert found.var[0] == 0
+    assert jnp.isnan(found.skewness[0])
+    assert jnp.isnan(found.kurtosis[0])
+
+
+def test_kurtosis_of_unitized_gaussians_is_that_of_a_sphere(key):
+    # A coordinate of a uniform point of the sphere in R⁸ has kurtosis 3 d/(d + 2) = 2.4.
+    x = jax.random.normal(key, (200_000, 8))
+    found = moments(x / jnp.linalg.norm(x, axis=1, keepdims=True)).kurtosis
+    np.testing.assert_allclose(found, 2.4, atol=0.02)

@@ -1,0 +1,136 @@
+"""Unitization: Eqs. 6, 8, 9 and 10, their edges and the bounds that they obey or break."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.test_util import check_grads
+
+from jaxnorm import unit_vector, unitize, unitize_bounded
+
+
+def vectors(key, scale=1.0, shape=(6, 4)):
+    return scale * jax.random.normal(key, shape)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e30])
+def test_unit_vectors_have_norm_one_at_any_scale_in_float32(key, scale):
+    y = unit_vector(vectors(key).astype("float32") * np.float32(scale))
+    np.testing.assert_allclose(np.linalg.norm(np.asarray(y, np.float64), axis=1), 1, rtol=1e-6)
+
+
+def test_unit_vectors_ignore_positive_factors_and_turn_with_the_axis(key):
+    x = vectors(key)
+    np.testing.assert_allclose(unit_vector(x), unit_vector(7 * x), rtol=1e-12)
+    np.testing.assert_allclose(unit_vector(x.T, axis=0).T, unit_vector(x), rtol=1e-12)
+
+
+def test_the_zero_vector_points_along_the_first_axis():
+    np.testing.assert_array_equal(unit_vector(jnp.zeros((2, 3))), [[1, 0, 0]] * 2)
+
+
+def test_nan_stays_nan():
+    assert jnp.isnan(unit_vector(jnp.array([jnp.nan, 1.0]))).all()
+    assert jnp.isnan(unitize_bounded(jnp.array([jnp.nan, 1.0]), 0.5)).all()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0, -0.5, 1.5])
+def test_eq_8_against_its_formula(key, alpha):
+    x = np.asarray(vectors(key, 3.0))
+    r = np.linalg.norm(x, axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        unitize_bounded(jnp.asarray(x), alpha), x / (alpha * r + 1 - alpha), rtol=1e-10
+    )
+
+
+def test_eq_9_with_equal_alphas_is_eq_8(key):
+    x = vectors(key)
+    np.testing.assert_allclose(
+        unitize_bounded(x, jnp.full(4, 0.3)), unitize_bounded(x, 0.3), rtol=1e-12
+    )
+
+
+def test_at_the_zero_vector_eq_8_and_eq_9_differ_only_at_alpha_one():
+    zero = jnp.zeros(3)
+    np.testing.assert_array_equal(unitize_bounded(zero, 1.0), [1, 0, 0])
+    np.testing.assert_array_equal(unitize_bounded(zero, jnp.ones(3)), 0)
+    np.testing.assert_array_equal(unitize_bounded(zero, 0.5), 0)
+
+
+def test_jacobian_of_eq_9_at_the_origin():
+    alpha = jnp.array([0.0, 0.5, 1.0])
+    jacobian = jax.jacrev(lambda x: unitize_bounded(x, alpha))(jnp.zeros(3))
+    np.testing.assert_allclose(jacobian, np.diag([1.0, 2.0, 0.0]))
+
+
+def test_eq_9_changes_sign_beyond_its_singular_radius():
+    # alpha = −1/2 is singular at ‖x‖ = 1 − 1/alpha = 3.
+    inside, outside = (unitize_bounded(jnp.array([r, 0.0]), -0.5)[0] for r in (2.9, 3.1))
+    assert inside > 0 > outside
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=3, max_size=3),
+    st.lists(st.floats(-1e6, 1e6).map(lambda v: round(v, 6)), min_size=3, max_size=3),
+)
+@settings(max_examples=100, deadline=None)
+def test_eq_9_is_bounded_by_the_smallest_alpha_and_eq_10_is_larger(alpha, x):
+    a, x = jnp.array(alpha), jnp.array(x)
+    bounded = unitize_bounded(x, a)
+    r = float(jnp.linalg.norm(x))
+    assert jnp.linalg.norm(bounded) <= max(r, 1) * (1 + 1e-12)
+    if a.min() > 0:
+        assert jnp.linalg.norm(bounded) <= (1 / a.min()) * (1 + 1e-12)
+    assert (jnp.abs(unitize(x, a, eps=0.0)) >= jnp.abs(bounded) * (1 - 1e-9)).all()
+
+
+def test_eq_10_breaks_the_bound_that_eq_9_obeys():
+    x = jnp.array([100.0, 0.0])
+    assert jnp.linalg.norm(unitize_bounded(x, 0.5)) < 2 < jnp.linalg.norm(unitize(x, 0.5))
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-3])
+def test_eq_10_against_its_formula(key, eps):
+    x, alpha = np.asarray(vectors(key)), np.array([-0.5, 0.0, 0.4, 1.0])
+    p = 1 / np.sqrt(np.sum(x**2, 1, keepdims=True) + eps)
+    y = unitize(jnp.asarray(x), jnp.asarray(alpha), eps=eps)
+    np.testing.assert_allclose(y, (alpha * p + 1 - alpha) * x, rtol=1e-12)
+
+
+@pytest.mark.parametrize("function", [unitize, unitize_bounded])
+def test_alpha_zero_is_the_identity_to_the_last_bit(key, function):
+    x = vectors(key).astype("float32")
+    np.testing.assert_array_equal(function(x, 0.0), x)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_gradients_are_finite_at_the_zero_vector(alpha):
+    for function in (
+        lambda x, a: unit_vector(x),
+        unitize,
+        unitize_bounded,
+        lambda x, a: unitize(x, a, eps=0.0),
+    ):
+        for a in (jnp.array(alpha), jnp.full(3, alpha)):
+            for part in jax.jacrev(function, (0, 1))(jnp.zeros(3), a):
+                assert jnp.isfinite(part).all()
+
+
+def test_the_slope_of_eq_10_at_the_origin():
+    jacobian = jax.jacrev(lambda x: unitize(x, 0.5, eps=1e-3))(jnp.zeros(2))
+    np.testing.assert_allclose(jacobian, np.eye(2) * (0.5 / np.sqrt(1e-3) + 0.5), rtol=1e-12)
+
+
+def test_gradients(key):
+    x, alpha = vectors(key), jnp.array([0.1, 0.5, 0.9, 1.0])
+    check_grads(jax.jit(unit_vector), (x,), order=2)
+    check_grads(jax.jit(unitize), (x, alpha), order=2)
+    check_grads(jax.jit(unitize_bounded), (x, alpha), order=2)
+
+
+@pytest.mark.parametrize("function", [unitize, unitize_bounded])
+def test_alpha_of_another_size_is_refused(function):
+    with pytest.raises(ValueError, match=r"alpha must be a scalar or have shape \(3,\)"):
+        function(jnp.ones((2, 3)), jnp.ones(2))
