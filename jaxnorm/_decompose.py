@@ -1,6 +1,6 @@
 """Batch normalization by parts: recentering and rescaling, each alone and together.
 
-The parts of Joudaki et al., Eqs. 1-4. Samples lie along `axis`, by default the first; the result
+The parts of Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first; the result
 has the dtype of `x`. A feature that is constant over the samples is recentred to exactly 0; with
 `eps=0` rescaling leaves it undivided, and no gradient becomes NaN.
 

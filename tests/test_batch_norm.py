@@ -1,5 +1,7 @@
 """Batch norm and unitized batch norm against a float64 reading of Algorithms 1 and 2."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +36,7 @@ def algorithm_2(x, alpha, scale, bias, *, eps, pixels=None, mean=None, var=None)
     return y
 
 
-def arrays(*values, dtype="float64"):
+def arrays(*values, dtype="float64") -> Any:
     return [jnp.asarray(value, dtype) for value in values]
 
 
@@ -53,7 +55,8 @@ def test_inference_against_the_algorithm(shape):
     values = case(shape)
     mean, var = np.full(shape[-1], 0.3), np.full(shape[-1], 1.7)
     given = BatchStatistics(*arrays(mean, var, 1.0))
-    y, _ = unitized_batch_norm(*arrays(*values), given, eps=1e-3)
+    x, alpha, scale, bias = arrays(*values)
+    y, _ = unitized_batch_norm(x, alpha, scale, bias, given, eps=1e-3)
     expected = algorithm_2(*values, eps=1e-3, mean=mean, var=var)
     np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-12)
 

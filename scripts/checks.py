@@ -1,0 +1,90 @@
+"""Theorems checked by Monte Carlo, and the odd point drawn, as parts of `results.json`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+import geometry
+
+POINTS, WIDTH, DEPTH = 50, 500, 100
+TREE_POINTS = 16
+
+
+def claims(seed: int) -> list[dict[str, Any]]:
+    """Every claim of `geometry.claims`, checked in its printed and in its corrected form."""
+    found = []
+    for i, claim in enumerate(geometry.claims.ALL):
+        verdict = geometry.claims.check(claim, jax.random.fold_in(jax.random.key(seed), i))
+        found.append(
+            {
+                "paper": claim.paper,
+                "name": claim.name,
+                "statement": claim.statement,
+                "printed": claim.printed,
+                "corrected": claim.corrected,
+                "printed_value": float(claim.printed_value),
+                "prediction": float(claim.prediction),
+                "estimate": float(verdict.estimate),
+                "stderr": float(verdict.stderr),
+                "samples": int(verdict.samples),
+                "verdict": verdict.text,
+                "printed_holds": bool(verdict.printed_holds),
+                "corrected_holds": bool(verdict.corrected_holds),
+            }
+        )
+    return found
+
+
+def odd_point(seed: int) -> dict[str, Any]:
+    """The odd point of a random network of recentering and ReLU, and of the recentering tree."""
+    inputs, weights, tree = jax.random.split(jax.random.key(seed), 3)
+    return {
+        "network": _network(weights, jax.random.normal(inputs, (POINTS, POINTS))),
+        "tree": _tree(jax.random.normal(tree, (TREE_POINTS,))),
+    }
+
+
+def _network(key: Array, x: Float[Array, "n k"]) -> dict[str, Any]:
+    batch = geometry.random_network(key, x, depth=DEPTH, width=WIDTH)
+    last = geometry.odd_point(batch.statistics[-1])
+    norms = jnp.sqrt(jnp.diagonal(batch.statistics, axis1=1, axis2=2))
+    odd = norms[:, last.index]
+    others = (norms.sum(1) - odd) / (POINTS - 1)
+    angle, spread = (float(jnp.degrees(a)) for a in (last.angle, last.spread))
+    return {
+        "points": POINTS,
+        "width": WIDTH,
+        "depth": DEPTH,
+        "index": int(last.index),
+        "projection": _principal_plane(np.asarray(batch.x, np.float64)).tolist(),
+        "norm_ratio": (odd / others).tolist(),
+        "angle_degrees": angle,
+        "spread_degrees": spread,
+        "is_odd": bool(float(last.norm_ratio) >= (POINTS - 1) / 2 and angle >= 80 and spread <= 45),
+    }
+
+
+def _principal_plane(x: np.ndarray) -> np.ndarray:
+    """Coordinates of the rows of `x` in the plane of their largest variance."""
+    u, s, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    return u[:, :2] * s[:2]
+
+
+def _tree(x: Float[Array, " n"]) -> dict[str, Any]:
+    x = jnp.sort(x)
+    gram = geometry.tree_gram(x, DEPTH).gram
+    found = geometry.odd_point(gram)
+    norms = jnp.sqrt(jnp.diagonal(gram))
+    cosine = gram[0, -1] / (norms[0] * norms[-1])
+    return {
+        "points": len(x),
+        "depth": DEPTH,
+        "norms": (norms / norms.max()).tolist(),
+        "inputs": x.tolist(),
+        "index": int(found.index),
+        "norm_ratio": float(found.norm_ratio),
+        "angle_ends_degrees": float(jnp.degrees(jnp.arccos(jnp.clip(cosine, -1, 1)))),
+    }

@@ -1,0 +1,139 @@
+"""Small panels that matplotlib draws as SVG for a web page.
+
+A panel takes its colours and its font from the page, so that it follows a light or a dark theme:
+it is drawn in placeholder colours, which `draw` exchanges for the page's. Widths are for a phone:
+a panel of 4.2 inches fills 330 pixels with text of 11 pixels.
+"""
+
+import io
+import re
+from collections.abc import Callable
+from html import escape
+from typing import Any, NamedTuple
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+INK, MUTED, GRID, PAPER = "#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04"
+SERIES = ("#0a0b11", "#0a0b12", "#0a0b13", "#0a0b14", "#0a0b15", "#0a0b16")
+PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"} | {
+    PAPER: "var(--paper)",
+    **{colour: f"var(--series-{i})" for i, colour in enumerate(SERIES, 1)},
+}
+
+PANEL, SMALL = (4.2, 2.7), (3.4, 2.2)
+
+STYLE: dict[Any, object] = {  # a key is one of matplotlib's thousand literals
+    "svg.fonttype": "none",
+    "svg.hashsalt": "report",  # the same numbers draw the same bytes
+    "text.color": INK,
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": MUTED,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "grid.color": GRID,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "ytick.left": False,
+    "ytick.minor.left": False,
+    "lines.linewidth": 1.7,
+    "lines.markersize": 4.2,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+}
+
+
+class Series(NamedTuple):
+    """How one arm or criterion is told apart: by colour and by marker."""
+
+    label: str
+    colour: str
+    marker: str
+    filled: bool = True
+
+
+def draw(
+    paint: Callable[[Axes], object],
+    *,
+    name: str,
+    title: str,
+    xlabel: str,
+    size: tuple[float, float] = PANEL,
+) -> str:
+    """The panel that `paint` fills, as an inline `svg` element.
+
+    Args:
+      name: Unique on the page: every id of the panel begins with it.
+      title: Quantity and unit of the vertical axis; also what a screen reader says.
+    """
+    with rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.add_subplot()
+        axes.set_title(title)
+        axes.set_xlabel(xlabel)
+        paint(axes)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    return _inline(text.getvalue(), name=name, label=f"{title}; horizontal: {xlabel}")
+
+
+def whole_numbers(axes: Axes) -> None:
+    """Ticks of the horizontal axis at whole numbers: epochs or layers."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+
+
+def log_scale(axes: Axes) -> None:
+    """A logarithmic vertical axis with plain numbers at one or three ticks a decade."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    steps = (1,) if high > 100 * low else (1, 2, 5)
+    axes.yaxis.set_major_locator(LogLocator(subs=steps, numticks=12))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def swatch(series: Series) -> str:
+    """A short piece of the line of `series`, for a legend."""
+    colour = PAGE_COLOURS[series.colour]
+    face = colour if series.filled else PAGE_COLOURS[PAPER]
+    mark = {
+        "": "",
+        "o": '<circle cx="14" cy="6" r="3.2"/>',
+        "s": '<path d="M11 3h6v6h-6z"/>',
+        "^": '<path d="M14 2l4 7.5h-8z"/>',
+        "*": '<path d="M14 0l2 4 4.5.6-3.3 3 .8 4.4-4-2.2-4 2.2.8-4.4-3.3-3 4.5-.6z"/>',
+        "D": '<path d="M14 1.5l4.5 4.5-4.5 4.5-4.5-4.5z"/>',
+    }[series.marker]
+    dash = "" if series.marker else ' stroke-dasharray="5 3"'
+    return (
+        f'<span class="key"><svg class="swatch" viewBox="0 0 28 12" aria-hidden="true" '
+        f'style="stroke: {colour}; fill: {face}; stroke-width: 1.8"><path d="M1 6h26"{dash}/>'
+        f"{mark}</svg>{escape(series.label)}</span>"
+    )
+
+
+def _inline(svg: str, *, name: str, label: str) -> str:
+    """The `svg` element alone, in the page's colours and font, its ids beginning with `name`."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<g id=\"[^\"]*\">", "<g>", svg)
+    svg = re.sub(r"(\bid=\"|url\(#|href=\"#)", rf"\g<1>{name}-", svg).replace("xlink:href", "href")
+    svg = re.sub(r"font: ((?:\w+ )*)([\d.]+px) [^;\"]*", r"font-weight: \1; font-size: \2", svg)
+    svg = re.sub(r" ?font-family: [^;\"]*;?| transform=\"rotate\(-0 [^\"]*\"", "", svg)
+    for placeholder, colour in PAGE_COLOURS.items():
+        svg = svg.replace(placeholder, colour)
+    box = re.search(r'viewBox="[^"]*"', svg)
+    assert box is not None  # matplotlib always writes one
+    head = f'<svg role="img" aria-label="{escape(label)}" {box[0]}><title>{escape(label)}</title>'
+    body = svg[svg.index(">") + 1 :]
+    return head + re.sub(r"\s*\n\s*", " ", body).strip()

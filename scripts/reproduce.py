@@ -1,0 +1,223 @@
+"""Trains, measures, prunes and checks the claims of three papers; writes one page that shows it.
+
+    python scripts/reproduce.py                       # digits, about 4 minutes on 2 cores
+    python scripts/reproduce.py --dataset fashion_mnist --data-dir DIR --epochs 1
+
+The page is OUT/report/index.html, every number is in OUT/report/results.json beside it. A run that
+is stopped goes on from its last checkpoint when it is started again, and ends with the same
+numbers. Nothing is downloaded.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import checks
+import data
+import jax
+import measures
+import report
+import training
+import tyro
+from data import InputError, Images
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+import jaxnorm
+
+LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
+
+
+class Stages:
+    """A progress bar in units of one epoch's training, and the seconds of every stage."""
+
+    def __init__(self, progress: Progress, units: int):
+        self.progress = progress
+        self.task = progress.add_task("starting", total=units)
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        self.tell(name)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+        self.progress.console.print(f"{name}: {self.seconds[name]:.1f} s")
+
+    def tell(self, what: str) -> None:
+        self.progress.update(self.task, description=what)
+
+    def advance(self, units: float = 1) -> None:
+        self.progress.advance(self.task, units)
+
+
+def main(
+    dataset: str = "digits",
+    data_dir: Path | None = None,
+    epochs: int = 15,
+    seeds: int = 3,
+    batch_size: int = 64,
+    out: Path = Path("out"),
+) -> None:
+    """Reproduce the papers' main results and write OUT/report/index.html.
+
+    Args:
+      dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
+      data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
+      epochs: Passes over the training images, at least 1.
+      seeds: Networks trained for each of the two normalizations, at least 1.
+      batch_size: Images a step, at least 2.
+      out: Folder for the report, and for checkpoints from which a stopped run goes on.
+    """
+    for name, value, least in (
+        ("epochs", epochs, 1),
+        ("seeds", seeds, 1),
+        ("batch-size", batch_size, 2),
+    ):
+        if value < least:
+            raise InputError(f"--{name} must be at least {least}; got {value}")
+    for folder in (out, out / "report", out / "runs"):
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"the output path must be a folder; {folder} is a file")
+    settings = training.Settings(dataset, epochs, seeds, batch_size)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("still"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        results = run(settings, data_dir, out, Stages(progress, units(settings)))
+    report.write(results, out / "report")
+    summarize(results)
+    print(f"Open {(out / 'report' / 'index.html').resolve()}")
+
+
+def units(settings: training.Settings) -> int:
+    """Expected work in epochs: training, and about two epochs a network and six for the checks."""
+    networks = len(training.ARMS) * settings.seeds
+    return networks * (settings.epochs + 2) + 6
+
+
+def run(
+    settings: training.Settings, data_dir: Path | None, out: Path, stages: Stages
+) -> dict[str, Any]:
+    """All stages, and their numbers as one tree."""
+    start = time.perf_counter()
+    with stages.stage("data"):
+        images = data.load(settings.dataset, data_dir)
+    with stages.stage("train"):
+        programs, states, histories = train(settings, images, run_folder(settings, out), stages)
+    with stages.stage("pruning"):
+        pruned = measures.criteria(
+            states, programs, images, settings, on_network=lambda: stages.advance(2)
+        )
+    with stages.stage("claims"):
+        claims = checks.claims(seed=0)
+        stages.advance(4)
+    with stages.stage("odd point"):
+        odd = checks.odd_point(seed=0)
+        stages.advance(2)
+    return {
+        "command": " ".join(["python", "scripts/reproduce.py", *sys.argv[1:]]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "settings": settings._asdict() | {"running_momentum": training.RUNNING_MOMENTUM},
+        "data": described(images, settings),
+        "environment": environment(),
+        "seconds": stages.seconds | {"total": time.perf_counter() - start},
+        "training": measures.training(states, histories, settings),
+        "moments": measures.moments(histories),
+        "distances": measures.distances(histories),
+        "pruning": pruned,
+        "histograms": measures.histograms(states["batch_norm"][0]),
+        "claims": claims,
+        "odd_point": odd,
+    }
+
+
+def train(
+    settings: training.Settings, images: Images, folder: Path, stages: Stages
+) -> tuple[dict, dict, dict]:
+    """Compiled functions, trained states and histories of both arms."""
+    programs, states, histories = {}, {}, {}
+    for arm in training.ARMS:
+        programs[arm] = training.program(arm, images, settings)
+        states[arm], histories[arm] = [], []
+        for seed in range(settings.seeds):
+            stages.tell(f"training {arm.replace('_', ' ')}, seed {seed + 1} of {settings.seeds}")
+            reached = 0
+
+            def on_epoch(epoch: int) -> None:
+                nonlocal reached
+                stages.advance(epoch - reached)
+                reached = epoch
+
+            state, history = training.train(
+                programs[arm], images, settings, seed, folder / f"{arm}-{seed}", on_epoch
+            )
+            states[arm].append(state)
+            histories[arm].append(history)
+    return programs, states, histories
+
+
+def run_folder(settings: training.Settings, out: Path) -> Path:
+    """Where runs of these settings keep checkpoints: other settings, code or versions, another."""
+    code = [Path(training.__file__), *sorted(Path(jaxnorm.__file__).parent.glob("*.py"))]
+    versions = [version(name) for name in LIBRARIES]
+    decisive = settings._replace(seeds=0)
+    digest = hashlib.sha256(json.dumps([decisive, versions, platform.machine()]).encode())
+    for path in code:
+        digest.update(path.read_bytes())
+    return out / "runs" / f"{settings.dataset}-{digest.hexdigest()[:12]}"
+
+
+def described(images: Images, settings: training.Settings) -> dict[str, Any]:
+    return {
+        "name": images.name,
+        "train": len(images.x_train),
+        "test": len(images.x_test),
+        "probe": min(settings.probe, len(images.x_test)),
+        "shape": list(images.x_train.shape[1:]),
+        "classes": images.classes,
+        "note": images.note,
+    }
+
+
+def environment() -> dict[str, Any]:
+    device = jax.devices()[0]
+    return {name: version(name) for name in LIBRARIES} | {
+        "python": platform.python_version(),
+        "device": f"{device.platform} ({device.device_kind})",
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.platform(),
+    }
+
+
+def summarize(results: dict[str, Any]) -> None:
+    for arm in training.ARMS:
+        found = results["training"][arm]["accuracy"]
+        error = "one seed" if found["stderr"] is None else f"± {100 * found['stderr']:.2f}"
+        print(f"{arm.replace('_', ' ')}: test accuracy {100 * found['mean']:.2f} % ({error})")
+    for claim in results["claims"]:
+        print(f"{claim['name']}: {claim['verdict']}")
+
+
+if __name__ == "__main__":
+    try:
+        tyro.cli(main)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("stopped; start again to go on from the last checkpoint", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,84 @@
+"""Opens a page in headless Chromium and tells what a person would see there."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+    "--allow-file-access-from-files",
+    "--enable-logging=stderr",
+)
+
+# A browser's window has a least width; a frame can be as narrow as a phone.
+FRAME = """<!doctype html><meta charset="utf-8"><body style="margin: 0">
+<iframe src="{url}" width="{width}" height="{height}" style="border: 0"></iframe><pre></pre>
+<script>
+const drawn = mark => {{
+  const box = mark.getBoundingClientRect();
+  return box.width + box.height > 0;
+}};
+onload = () => {{
+  const view = document.querySelector("iframe").contentWindow, page = view.document;
+  const figures = [...page.querySelectorAll("svg[role=img]")].map(svg => {{
+    const box = svg.getBoundingClientRect();
+    const text = view.getComputedStyle(svg.querySelector("text"));
+    return {{
+      label: svg.getAttribute("aria-label"),
+      left: box.left,
+      right: box.right,
+      height: box.height,
+      marks: [...svg.querySelectorAll("path, use")].filter(drawn).length,
+      text: parseFloat(text.fontSize) * box.width / svg.viewBox.baseVal.width,
+      colour: text.fill,
+    }};
+  }});
+  document.querySelector("pre").textContent = JSON.stringify({{
+    figures,
+    width: view.innerWidth,
+    content: page.documentElement.scrollWidth,
+    dark: view.matchMedia("(prefers-color-scheme: dark)").matches,
+    paper: view.getComputedStyle(page.body).backgroundColor,
+  }});
+}};
+</script>"""
+
+
+def open_page(page: Path, width: int, height: int, *, dark: bool = False, scratch: Path) -> dict:
+    """What Chromium shows of the file `page` in a window of `width` by `height` pixels.
+
+    The page is not touched: a frame in `scratch`, an empty folder, looks at it. The result has
+    `figures` (each with its box, its number of visible marks, the height and colour of its text),
+    `width` of the window and of the `content`, `dark`, the colour of the `paper`, and the lines
+    that the `console` logged. Skips the test where there is no browser.
+    """
+    browser = next(filter(None, map(shutil.which, NAMES)), None)
+    if browser is None:
+        pytest.skip(f"no browser here: none of {', '.join(NAMES)} is installed")
+    frame = scratch / "frame.html"
+    frame.write_text(FRAME.format(url=page.resolve().as_uri(), width=width, height=height))
+    theme = ["--force-dark-mode"] if dark else []
+    window = [f"--user-data-dir={scratch / 'profile'}", "--window-size=1400,1000", "--dump-dom"]
+    ran = subprocess.run(
+        [browser, *FLAGS, *theme, *window, frame.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    found = re.search(r"<pre>(.+?)</pre>", ran.stdout, re.DOTALL)
+    assert found, ran.stderr
+    console = [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
+    return json.loads(found[1]) | {"console": console}

@@ -1,0 +1,141 @@
+"""Data are read and never downloaded; a run that was stopped ends as one that was not."""
+
+import shutil
+from pathlib import Path
+
+import data
+import jax
+import numpy as np
+import pytest
+import training
+from data import InputError
+
+SETTINGS = training.Settings("digits", epochs=3, seeds=1, batch_size=64, depth=8)
+
+
+@pytest.fixture(autouse=True)
+def users_jax(monkeypatch, tmp_path_factory):
+    """JAX as a person has it, and a cache folder of the tests' own."""
+    strict = {
+        "jax_enable_x64": False,
+        "jax_numpy_dtype_promotion": "standard",
+        "jax_numpy_rank_promotion": "allow",
+    }
+    before = {name: getattr(jax.config, name) for name in strict}
+    for name, value in strict.items():
+        jax.config.update(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture
+def digits():
+    images = data.load("digits")
+    return images._replace(x_train=images.x_train[:256], y_train=images.y_train[:256])
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def test_digits_are_prepared_once_and_standardized():
+    first, again = data.load("digits"), data.load("digits")
+    assert len(first.x_train) + len(first.x_test) == 1797
+    assert first.x_train.shape[1:] == (8, 8, 1)
+    np.testing.assert_allclose([first.x_train.mean(), first.x_train.std()], [0, 1], atol=1e-5)
+    assert np.bincount(first.y_test).min() >= 34  # a fifth of every class
+    for a, b in zip(first[3:], again[3:], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_no_test_image_is_a_training_image():
+    images = data.load("digits")
+    rows = np.concatenate([images.x_train, images.x_test]).reshape(1797, -1)
+    assert len(np.unique(rows, axis=0)) == 1797
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "sentence"),
+    [
+        ("letters", None, "the data set must be one of digits, mnist"),
+        ("mnist", None, "must hold mnist in tensorflow-datasets' format"),
+        ("digits", Path("/no/such/folder"), "the data folder must exist"),
+    ],
+)
+def test_what_is_not_there_is_one_sentence(name, folder, sentence):
+    with pytest.raises(InputError, match=sentence):
+        data.load(name, folder)
+
+
+def test_a_damaged_data_set_is_one_sentence(tmp_path):
+    data.load("digits")
+    shutil.copytree(data.cache_folder() / "digits", tmp_path / "digits")
+    for record in tmp_path.glob("digits/*/*-test.array_record-*"):
+        record.write_bytes(record.read_bytes()[:100])
+    with pytest.raises(InputError, match="must be a readable data set with images"):
+        data.load("digits", tmp_path)
+
+
+def test_the_rate_drops_at_30_60_and_80_percent():
+    settings = SETTINGS._replace(epochs=200)
+    rates = [training.learning_rate(settings, epoch) for epoch in range(200)]
+    drops = [e + 1 for e in range(1, 200) if rates[e] < rates[e - 1]]
+    assert drops == [61, 121, 161]
+    np.testing.assert_allclose([rates[0], rates[-1]], [0.05, 0.0004])
+    assert training.learning_rate(SETTINGS._replace(epochs=1), 0) == 0.05
+
+
+def test_both_arms_start_from_the_same_weights_and_compute_the_same(digits):
+    outputs = []
+    for arm in training.ARMS:
+        functions = training.program(arm, digits, SETTINGS)
+        outputs.append(functions.logits(functions.start(3), digits.x_test[:50]))
+    np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-4)
+
+
+def test_accuracy_counts_every_image_whatever_the_chunk():
+    x, y = np.zeros((1203, 2), np.float32), np.arange(1203) % 3
+    x[:, 1] = y == 1
+    right = training.accuracy(lambda part: part, x, y)
+    assert right == np.mean((y == 0) | (y == 1))
+
+
+def test_a_stopped_run_ends_with_the_same_bits(digits, tmp_path):
+    functions = training.program("unitized", digits, SETTINGS)
+
+    def stop(epoch):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    whole = training.train(functions, digits, SETTINGS, 0, tmp_path / "whole", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(functions, digits, SETTINGS, 0, tmp_path / "parts", stop)
+    seen = []
+    resumed = training.train(functions, digits, SETTINGS, 0, tmp_path / "parts", seen.append)
+    assert seen == [2, 3]
+    for a, b in zip(leaves(whole), leaves(resumed), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert whole[1].accuracy[-1] > 0.5
+    assert (whole[1].distances > 0).any()
+
+
+def test_a_finished_run_is_not_trained_again(digits, tmp_path):
+    functions = training.program("batch_norm", digits, SETTINGS)
+    run = training.train(functions, digits, SETTINGS, 0, tmp_path, lambda _: None)
+    refused = functions._replace(step=None)
+    again = training.train(refused, digits, SETTINGS, 0, tmp_path, lambda _: None)
+    for a, b in zip(leaves(run), leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_damaged_checkpoint_is_one_sentence_and_stays(digits, tmp_path):
+    functions = training.program("batch_norm", digits, SETTINGS)
+    training.train(functions, digits, SETTINGS, 0, tmp_path, lambda _: None)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    for path in files:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(InputError, match="must be whole and of these settings"):
+        training.train(functions, digits, SETTINGS, 0, tmp_path, lambda _: None)
+    assert all(path.exists() for path in files)
