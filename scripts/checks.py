@@ -25,14 +25,14 @@ def claims(seed: int) -> list[dict[str, Any]]:
                 "statement": claim.statement,
                 "printed": claim.printed,
                 "corrected": claim.corrected,
-                "printed_value": float(claim.printed_value),
-                "prediction": float(claim.prediction),
-                "estimate": float(verdict.estimate),
-                "stderr": float(verdict.stderr),
-                "samples": int(verdict.samples),
+                "printed_value": claim.printed_value,
+                "prediction": claim.predicted,
+                "estimate": verdict.estimate,
+                "stderr": verdict.stderr,
+                "samples": claim.samples,
                 "verdict": verdict.text,
-                "printed_holds": bool(verdict.printed_holds),
-                "corrected_holds": bool(verdict.corrected_holds),
+                "printed_holds": verdict.printed_holds,
+                "corrected_holds": verdict.corrected_holds,
             }
         )
     return found

@@ -1,0 +1,160 @@
+"""What every public function keeps: one table of all of them, each with an example call."""
+
+import inspect
+import types
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geometry
+import jaxnorm
+import pruning
+
+PACKAGES = (jaxnorm, jaxnorm.shift, pruning, geometry)
+X = np.random.default_rng(0).normal(size=(6, 4)) + 1
+IMAGES = np.random.default_rng(1).normal(size=(3, 4, 4, 2))
+ALPHA, SCORES = np.full(4, 0.3), np.random.default_rng(2).normal(size=7)
+GRAM = X @ X.T
+KERNEL = np.random.default_rng(3).normal(size=(3, 3, 2, 5))
+HALVES = [jaxnorm.batch_statistics(jnp.asarray(x)) for x in (X[:2], X[2:])]
+
+# Functions of arrays: positional example arguments, and the options that fix shapes or branches.
+NUMERICAL = {
+    jaxnorm.recenter: ((X,), {}),
+    jaxnorm.rescale: ((X,), {}),
+    jaxnorm.rescale_rms: ((X,), {}),
+    jaxnorm.standardize: ((X,), {}),
+    jaxnorm.unit_vector: ((X,), {}),
+    jaxnorm.unitize_bounded: ((X, ALPHA), {}),
+    jaxnorm.unitize: ((X, ALPHA), {}),
+    jaxnorm.batch_norm: ((X, ALPHA, ALPHA), {}),
+    jaxnorm.unitized_batch_norm: ((IMAGES, ALPHA[:2]), {}),
+    jaxnorm.batch_statistics: ((X,), {}),
+    jaxnorm.merge_statistics: (tuple(HALVES), {}),
+    jaxnorm.moments: ((X,), {}),
+    jaxnorm.shift.emd_1d: ((X, X[:5] + 0.1), {}),
+    pruning.filter_matrix: ((KERNEL,), {}),
+    pruning.l1_norm: ((X,), {}),
+    pruning.l2_norm: ((X,), {}),
+    pruning.fermat: ((X,), {}),
+    pruning.gm: ((X,), {}),
+    pruning.geometric_median: ((X,), {}),
+    pruning.order: ((SCORES,), {}),
+    pruning.lowest: ((SCORES,), {"ratio": 0.5}),
+    pruning.overlap: ((SCORES, SCORES[::-1]), {"ratio": 0.5}),
+    pruning.spearman: ((SCORES, SCORES[::-1]), {}),
+    pruning.kendall: ((SCORES, SCORES[::-1]), {}),
+    pruning.ks_normal: ((SCORES,), {}),
+    pruning.half_normal_moment: ((np.float64(2.0), np.float64(1.5)), {}),
+    pruning.chi_moment: ((np.float64(2.0), np.float64(9.0), np.float64(1.5)), {}),
+    pruning.chi_variance: ((np.float64(2.0), np.float64(9.0)), {}),
+    pruning.l1_l2_correlation: ((np.float64(9.0),), {}),
+    geometry.gram: ((X,), {}),
+    geometry.angles: ((X,), {}),
+    geometry.distances: ((X,), {}),
+    geometry.arccosine_kernel: ((GRAM,), {}),
+    geometry.mean_field_step: ((GRAM,), {}),
+    geometry.odd_point: ((GRAM,), {}),
+    geometry.positive: ((X,), {}),
+    geometry.negative: ((X,), {}),
+    geometry.tree_step: ((X,), {}),
+    geometry.tree_gram: ((X,), {"depth": 3}),
+    geometry.cell_volumes_2d: ((X[:, :2],), {}),
+    geometry.gamma_2d: ((X[:, :2],), {}),
+}
+# Functions of Python numbers, of a key, or of other functions: tested on their own.
+OTHERS = {
+    pruning.amoroso_moment,
+    pruning.expected_spearman,
+    pruning.l1_l2_ratio_variance,
+    geometry.expected_norm_factor,
+    geometry.invariant_representation,
+    geometry.monte_carlo,
+    geometry.random_network,
+}
+# What orders or counts has another dtype than what it orders.
+DTYPE_CHANGES = {
+    pruning.order,
+    pruning.lowest,
+    pruning.overlap,
+    pruning.spearman,
+    pruning.kendall,
+}
+named = pytest.mark.parametrize("function", NUMERICAL, ids=lambda f: f"{f.__module__}.{f.__name__}")
+
+
+def example(function, dtype="float64"):
+    arguments, options = NUMERICAL[function]
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), arguments), partial(function, **options)
+
+
+def assert_same(found, expected):
+    tolerance = {"rtol": 1e-9, "atol": 1e-9}
+    jax.tree.map(partial(np.testing.assert_allclose, **tolerance), found, expected)
+
+
+def public_functions():
+    return {
+        value
+        for package in PACKAGES
+        for name, value in vars(package).items()
+        if isinstance(value, types.FunctionType)
+        and not name.startswith("_")
+        and value.__module__.startswith(package.__name__)
+    }
+
+
+def test_the_table_holds_every_public_function():
+    assert public_functions() == set(NUMERICAL) | OTHERS
+
+
+@named
+def test_jit_changes_nothing(function):
+    arguments, call = example(function)
+    assert_same(jax.jit(call)(*arguments), call(*arguments))
+
+
+@named
+def test_vmap_changes_nothing(function):
+    arguments, call = example(function)
+    twice = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), arguments)
+    batched = jax.vmap(call)(*twice)
+    for i in range(2):
+        single = call(*jax.tree.map(lambda x, i=i: x[i], twice))
+        assert_same(jax.tree.map(lambda y, i=i: y[i], batched), single)
+
+
+@named
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_dtype_is_kept(function, dtype):
+    if function in DTYPE_CHANGES:
+        pytest.skip("its result is an order, a count or a correlation of ranks")
+    arguments, call = example(function, dtype)
+    for leaf in jax.tree.leaves(call(*arguments)):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            assert leaf.dtype == dtype
+
+
+@named
+def test_gradients_are_finite(function):
+    arguments, call = example(function)
+
+    def total(*arguments):
+        leaves = jax.tree.leaves(call(*arguments))
+        return sum(jnp.sum(y) for y in leaves if jnp.issubdtype(y.dtype, jnp.floating))
+
+    if isinstance(total(*arguments), int):
+        pytest.skip("its result is an order")
+    for leaf in jax.tree.leaves(jax.grad(total, tuple(range(len(arguments))))(*arguments)):
+        assert jnp.isfinite(leaf).all()
+
+
+@pytest.mark.parametrize("function", public_functions(), ids=lambda f: f.__name__)
+def test_it_is_documented_and_its_options_are_keywords(function):
+    assert inspect.getdoc(function)
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in ("axis", "eps", "where", "axis_name", "ratio", "batch_size"):
+            assert parameter.kind is parameter.KEYWORD_ONLY

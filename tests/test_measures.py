@@ -1,0 +1,80 @@
+"""What the report's numbers are made of."""
+
+import data
+import jax
+import jax.numpy as jnp
+import measures
+import numpy as np
+import pytest
+import training
+from flax import nnx
+
+SETTINGS = training.Settings("digits", epochs=1, seeds=1, batch_size=64, depth=8)
+
+
+@pytest.fixture(scope="module")
+def network():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(600, 8, 8, 1)).astype(np.float32), rng.integers(0, 10, 600)
+    images = data.Images("noise", "", 10, x, y, x[:40], y[:40])
+    functions = training.program("batch_norm", images, SETTINGS)
+    return functions, functions.start(0), x[:40]
+
+
+def test_the_mean_over_seeds_has_a_standard_error_from_two_on():
+    assert measures.mean([1, 2, 3]) == {
+        "mean": 2.0,
+        "stderr": pytest.approx(3**-0.5),
+        "values": [1, 2, 3],
+    }
+    assert measures.mean([4])["stderr"] is None
+
+
+def test_every_convolution_is_scored(network):
+    kernels = measures.conv_kernels(network[1].params)
+    shapes = [kernel.shape for kernel in kernels.values()]
+    assert sorted(kernels)[:2] == ["blocks.0.conv1", "blocks.0.conv2"]
+    assert len(shapes) == 1 + 3 * 2 + 2
+    assert {shape[-1] for shape in shapes} == {16, 32, 64}
+
+
+def test_a_masked_channel_of_a_block_is_absent(network):
+    functions, state, x = network
+    keep = jnp.ones(32, bool).at[jnp.array([3, 17])].set(False)
+    masked = measures.masked(state, {"blocks.1.conv1": keep})
+    # Absent for the only layer that reads the channel: as if its kernel did not see it.
+    flat = [
+        (path, leaf.replace(leaf[...].at[:, :, ~keep].set(0)))
+        if path == ("blocks", 1, "conv2", "kernel")
+        else (path, leaf)
+        for path, leaf in nnx.to_flat_state(state.params)
+    ]
+    blind = state._replace(params=nnx.from_flat_state(flat))
+    found, expected = (functions.logits(s, x) for s in (masked, blind))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert jnp.abs(found - functions.logits(state, x)).max() > 1e-3
+
+
+def test_masking_nothing_changes_nothing_and_masking_keeps_the_original(network):
+    _, state, _ = network
+    keep = {
+        name: jnp.ones(k.shape[-1], bool) for name, k in measures.conv_kernels(state.params).items()
+    }
+    for a, b in zip(*map(jax.tree.leaves, (measures.masked(state, keep), state)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    before = np.array(measures.conv_kernels(state.params)["stem"])
+    gone = measures.masked(state, {"stem": jnp.zeros(16, bool)})
+    assert (np.array(measures.conv_kernels(gone.params)["stem"]) == 0).all()
+    np.testing.assert_array_equal(measures.conv_kernels(state.params)["stem"], before)
+
+
+def test_moments_are_quartiles_over_channels_and_seeds():
+    values = np.arange(2 * 5 * 4 * 3, dtype=float).reshape(2, 5, 4, 3)
+    runs = [training.History(np.zeros(4), np.zeros(4), v, np.zeros((4, 3))) for v in values]
+    found = measures.moments({"batch_norm": runs, "unitized": runs})
+    of_epoch = [*values[0, 2, 1], *values[1, 2, 1]]
+    assert found["unitized"]["var"]["median"][2] == np.median(of_epoch)
+    assert found["unitized"]["var"]["low"][2] == np.quantile(of_epoch, 0.25)
+    # After a quarter of the epochs every entry still moves by 12 an epoch.
+    assert found["change"]["kurtosis"]["batch_norm"]["values"] == [12, 12]
+    assert found["change"]["kurtosis"]["difference"]["mean"] == 0

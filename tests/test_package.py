@@ -1,0 +1,64 @@
+"""What a person installs, and what the README shows."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*command, **options):
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+def test_the_wheel_alone_imports_the_three_packages(tmp_path):
+    run(
+        *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"),
+        *("--wheel-dir", str(tmp_path), str(ROOT)),
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = run(sys.executable, "-m", "zipfile", "--list", str(wheel)).split()
+    packages = {name.split("/")[0] for name in names if "/" in name and ".dist-info" not in name}
+    assert packages == {"jaxnorm", "pruning", "geometry"}
+    assert {f"{package}/py.typed" for package in packages} <= set(names)
+
+    run(sys.executable, "-m", "venv", str(tmp_path / "fresh"))
+    python = tmp_path / "fresh" / "bin" / "python"
+    install = (str(python), "-m", "pip", "install", "--quiet", "--constraint")
+    finished = subprocess.run(
+        [*install, str(ROOT / "constraints.txt"), str(wheel)], capture_output=True, text=True
+    )
+    if finished.returncode and re.search("connection|resolve|network", finished.stderr, re.I):
+        pytest.skip("the package index cannot be reached")
+    assert finished.returncode == 0, finished.stderr
+    where = "import geometry, jaxnorm, pruning; print(geometry.__file__)"
+    assert str(tmp_path / "fresh") in run(str(python), "-c", where, cwd=tmp_path)
+
+
+def test_every_snippet_of_the_readme_runs(tmp_path):
+    snippets = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert {language for language, _ in snippets} == {"python", "sh"}
+    for language, snippet in snippets:
+        if language == "python":
+            output = run(sys.executable, "-W", "error", "-c", snippet, cwd=tmp_path)
+            assert re.search(r"Spearman 0\.\d\d, Gaussian filters predict 0\.\d\d", output)
+        else:
+            for line in snippet.splitlines():
+                assert run(*line.split("#")[0].split(), "--dry-run", cwd=ROOT)
+
+
+def test_files_that_the_readme_links_exist():
+    links = re.findall(r"\]\((?!http)([^)]+)\)", (ROOT / "README.md").read_text())
+    assert len(links) >= 5
+    assert all((ROOT / link).is_file() for link in links)
+
+
+def test_make_lists_its_targets():
+    listed = run("make", cwd=ROOT)
+    for target in ("reproduce", "test", "lint", "bench", "clean"):
+        assert f"make {target} " in listed
