@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import geometry
+from geometry.claims import ALL, check
 
 POINTS, WIDTH, DEPTH = 50, 500, 100
 TREE_POINTS = 16
@@ -16,8 +17,8 @@ TREE_POINTS = 16
 def claims(seed: int) -> list[dict[str, Any]]:
     """Every claim of `geometry.claims`, checked in its printed and in its corrected form."""
     found = []
-    for i, claim in enumerate(geometry.claims.ALL):
-        verdict = geometry.claims.check(claim, jax.random.fold_in(jax.random.key(seed), i))
+    for i, claim in enumerate(ALL):
+        verdict = check(claim, jax.random.fold_in(jax.random.key(seed), i))
         found.append(
             {
                 "paper": claim.paper,

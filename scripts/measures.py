@@ -164,10 +164,15 @@ def _over_seeds(networks: list[dict[Any, Any]]) -> dict[str, Any]:
 @jax.jit
 def _scores(kernels: Kernels) -> dict[str, dict[str, Array]]:
     filters = {layer: pruning.filter_matrix(kernel) for layer, kernel in kernels.items()}
-    return {
-        name: {layer: criterion(f) for layer, f in filters.items()}
-        for name, criterion in pruning.CRITERIA.items()
-    }
+    # Layers of one shape are scored side by side: a third of the programs to compile.
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for layer, f in filters.items():
+        alike.setdefault(f.shape, []).append(layer)
+    scores: dict[str, dict[str, Array]] = {name: {} for name in pruning.CRITERIA}
+    for (name, criterion), layers in itertools.product(pruning.CRITERIA.items(), alike.values()):
+        stacked = jax.vmap(criterion)(jnp.stack([filters[layer] for layer in layers]))
+        scores[name] |= zip(layers, stacked, strict=True)
+    return scores
 
 
 def conv_kernels(params: nnx.State) -> Kernels:

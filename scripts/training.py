@@ -81,7 +81,7 @@ def program(arm: str, images: Images, settings: Settings) -> Program:
             classes=images.classes,
             channels=images.x_train.shape[-1],
             norm=partial(ARMS[arm], momentum=running),
-            rngs=nnx.Rngs(seed),
+            rngs=nnx.Rngs(jax.random.key(seed)),
         )
 
     optimizer = optax.chain(
@@ -90,7 +90,7 @@ def program(arm: str, images: Images, settings: Settings) -> Program:
         ),
         optax.trace(settings.momentum, nesterov=True),
     )
-    model = build(arm, 0)
+    model = nnx.eval_shape(lambda: build(arm, 0))
     training = nnx.graphdef(model)
     inference = nnx.graphdef(nnx.view(model, use_running_average=True))
     sample = jnp.asarray(images.x_train[:CHUNK])

@@ -1,0 +1,252 @@
+"""Moments, ratio variances and expected rank correlations of Gaussian filters."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.special
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.test_util import check_grads
+
+from pruning import (
+    CRITERIA,
+    amoroso_moment,
+    chi_moment,
+    chi_variance,
+    expected_spearman,
+    half_normal_moment,
+    l1_l2_correlation,
+    l1_l2_ratio_variance,
+    spearman,
+)
+
+PAIRS = list(itertools.combinations(CRITERIA, 2))
+LIMIT = (math.pi - 3) / 2
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_half_normal_moments_are_scipys(order):
+    expected = scipy.stats.halfnorm(scale=1.7).moment(order)
+    np.testing.assert_allclose(half_normal_moment(1.7, order), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("order", [-0.5, 1, 2, 3.0, 5.5])
+def test_half_normal_and_chi_are_amoroso_laws(order):
+    theta = 2**0.5 * 0.3
+    half_normal = amoroso_moment(0.0, theta, 0.5, 2, order)
+    np.testing.assert_allclose(half_normal_moment(0.3, order), half_normal, rtol=1e-13)
+    chi = amoroso_moment(0.0, theta, 4.5, 2, order)
+    np.testing.assert_allclose(chi_moment(0.3, 9, order), chi, rtol=1e-13)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3, 9, 64])
+@pytest.mark.parametrize("order", [-0.9, 0.5, 1, 3, 5.5])
+def test_chi_moments_are_integrals_of_the_density(dims, order):
+    def integrand(r):
+        return r**order * scipy.stats.chi.pdf(r, dims)
+
+    expected, _ = scipy.integrate.quad(integrand, 0, 20, epsabs=0, epsrel=1e-11, points=[1, 8])
+    np.testing.assert_allclose(chi_moment(1.0, dims, order), expected, rtol=1e-9)
+
+
+@given(st.integers(1, 10**7))
+@settings(max_examples=30, deadline=None)
+def test_even_chi_moments_are_polynomials_of_the_dimension(dims):
+    np.testing.assert_allclose(chi_moment(3.0, dims, 2), 9.0 * dims, rtol=1e-14)
+    np.testing.assert_allclose(chi_moment(1.0, dims, 4), dims * (dims + 2.0), rtol=1e-14)
+
+
+@given(st.integers(1, 10**7))
+@settings(max_examples=30, deadline=None)
+def test_second_moment_is_squared_mean_plus_variance_in_float32(dims):
+    sigma, d = jnp.float32(2.0), jnp.float32(dims)
+    mean, variance = chi_moment(sigma, d, 1), chi_variance(sigma, d)
+    assert mean.dtype == variance.dtype == jnp.float32
+    np.testing.assert_allclose(mean, chi_moment(2.0, float(d), 1), rtol=2e-6)
+    np.testing.assert_allclose(variance, chi_variance(2.0, float(d)), rtol=1e-6)
+    np.testing.assert_allclose(np.float64(mean) ** 2 + variance, 4 * np.float64(d), rtol=4e-6)
+
+
+def test_chi_variance_is_scipys_at_few_dims_and_its_expansion_at_many():
+    for dims in (1, 2, 3, 9, 28):
+        expected = scipy.stats.chi(dims, scale=0.4).var()
+        np.testing.assert_allclose(chi_variance(0.4, dims), expected, rtol=1e-11)
+    for dims in (10**4, 10**6, 10**7):
+        expansion = 1 / 2 - 1 / (8 * dims) - 1 / (16 * dims**2)
+        np.testing.assert_allclose(chi_variance(1.0, dims), expansion, rtol=1e-12)
+
+
+def test_chi_variance_grows_towards_one_half():
+    variance = chi_variance(1.0, jnp.arange(1.0, 3000.0))
+    np.testing.assert_allclose(variance[0], 1 - 2 / np.pi, rtol=1e-13)
+    assert jnp.all(jnp.diff(variance) > 0)
+    assert variance[-1] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("a", "theta", "alpha", "beta"),
+    [(0.0, 1.5, 1.5, 2.0), (-1.0, 2.0, 0.7, 1.5), (2.0, -0.5, 3.0, 1.0), (1.0, 1.0, 9.0, -2.0)],
+)
+@pytest.mark.parametrize("order", [0, 1, 2, 3])
+def test_amoroso_moments_are_integrals_over_the_gamma_law(a, theta, alpha, beta, order):
+    def integrand(z):
+        return (a + theta * z ** (1 / beta)) ** order * scipy.stats.gamma.pdf(z, alpha)
+
+    expected, _ = scipy.integrate.quad(integrand, 0, 60, epsabs=0, epsrel=1e-10, points=[1, 10])
+    np.testing.assert_allclose(amoroso_moment(a, theta, alpha, beta, order), expected, rtol=1e-7)
+
+
+def test_divergent_moments_are_infinite():
+    assert amoroso_moment(0.0, 1.5, 1.5, -1, 2) == jnp.inf
+    assert amoroso_moment(1.0, -1.5, 1.5, -1, 3) == -jnp.inf
+    assert amoroso_moment(0.0, 1.5, 1.5, 1, -1.5) == jnp.inf
+    assert half_normal_moment(1.0, -1) == jnp.inf
+    assert chi_moment(1.0, 2, -2) == jnp.inf
+    assert amoroso_moment(3.0, 1.5, 1.5, -1, 0) == 1
+
+
+def test_a_fractional_moment_about_another_point_is_refused():
+    with pytest.raises(ValueError, match=r"whole number.*got 1\.5"):
+        amoroso_moment(1.0, 1.0, 1.0, 1.0, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("dims", "direct", "inverse"),
+    [
+        (1, 0.0, 0.0),
+        (2, 0.01910, 0.02255),
+        (9, 0.05461, 0.06235),
+        (64, 0.06832, 0.06990),
+        (576, 0.07052, 0.07070),
+        (2304, 0.07073, 0.07077),
+    ],
+)
+def test_ratio_variances_have_the_known_values(dims, direct, inverse):
+    scaled = dims * np.array(l1_l2_ratio_variance(dims))
+    np.testing.assert_allclose(scaled, [direct, inverse], atol=5.1e-6)
+
+
+@pytest.mark.parametrize("dims", [3, 4, 30])
+def test_inverse_ratio_variance_is_that_of_adaptive_quadrature(dims):
+    def inverse_moment(order):
+        def integrand(t):
+            return t ** (order - 1) * scipy.special.erfcx(t / 2**0.5) ** dims
+
+        return scipy.integrate.quad(integrand, 0, np.inf, epsabs=0, epsrel=1e-12, limit=200)[0]
+
+    def chi(order):
+        log = scipy.special.gammaln((dims + order) / 2) - scipy.special.gammaln(dims / 2)
+        return 2 ** (order / 2) * np.exp(log)
+
+    ratio = dims * (2 / np.pi) ** 0.5 / chi(1)
+    expected = inverse_moment(2) / chi(-2) - (inverse_moment(1) / chi(-1)) ** 2
+    found = l1_l2_ratio_variance(dims)[1]
+    np.testing.assert_allclose(found, ratio**2 * expected, rtol=1e-9)
+
+
+def test_ratio_variances_are_those_of_drawn_filters_and_not_the_printed_bound(key):
+    dims, samples = 64, 60_000
+    x = np.abs(jax.random.normal(key, (samples, dims)))
+    l1, l2 = x.sum(1) / (dims * (2 / np.pi) ** 0.5), np.sqrt((x**2).sum(1))
+    l2 = l2 / scipy.stats.chi(dims).mean()
+    for ratio, expected in zip((l1 / l2, l2 / l1), l1_l2_ratio_variance(dims), strict=True):
+        variance = ratio.var()
+        stderr = np.sqrt((scipy.stats.moment(ratio, 4) - variance**2) / samples)
+        assert abs(variance - expected) < 4 * stderr
+        assert abs(variance - (np.pi - 1) / (2 * dims)) > 100 * stderr
+
+
+def test_ratio_variances_keep_their_expansion_up_to_ten_million_dims():
+    for dims in (10**5, 10**7):
+        direct, inverse = dims * np.array(l1_l2_ratio_variance(dims))
+        np.testing.assert_allclose(direct, LIMIT + (5 / 8 - np.pi / 4) / dims, rtol=1e-8)
+        np.testing.assert_allclose(inverse, LIMIT + (LIMIT - 1 / 8) / dims, rtol=1e-8)
+
+
+def test_ratio_variances_are_ordered_below_their_limit():
+    for dims in (2, 3, 5, 27, 144, 1000):
+        direct, inverse = dims * np.array(l1_l2_ratio_variance(dims))
+        assert 0 < direct < inverse < LIMIT
+
+
+def test_ratio_variance_needs_a_dimension():
+    with pytest.raises(ValueError, match="at least 1; got 0"):
+        l1_l2_ratio_variance(0)
+
+
+def test_norms_become_less_correlated_with_the_dimension():
+    found = l1_l2_correlation(jnp.array([1.0, 3.0, 9.0, 64.0, 576.0, 1e7]))
+    expected = [1, 0.9675, 0.9481, 0.9377, 0.9361, 1 / (np.pi - 2) ** 0.5]
+    np.testing.assert_allclose(found, expected, atol=5.1e-5)
+    assert jnp.all(jnp.diff(found) < 0)
+
+
+@pytest.mark.parametrize(
+    ("filters", "dims", "pair", "measured", "stderr"),
+    [
+        (16, 144, ("l1", "l2"), 0.9037, 0.0029),
+        (64, 576, ("l1", "l2"), 0.9234, 0.0019),
+        (256, 576, ("l1", "l2"), 0.9290, 0.0017),
+        (64, 576, ("l2", "fermat"), 0.9783, 0.0006),
+        (128, 576, ("l2", "fermat"), 0.9893, 0.0003),
+        (256, 576, ("fermat", "l2"), 0.9949, 0.0002),
+        (64, 576, ("l1", "gm"), 0.9081, 0.0020),
+    ],
+)
+def test_expected_spearman_is_what_drawn_layers_gave(filters, dims, pair, measured, stderr):
+    assert abs(expected_spearman(filters, dims, pair) - measured) < 2.5 * stderr
+
+
+def test_expected_spearman_of_every_pair_is_that_of_drawn_layers(key):
+    filters, dims, layers = 32, 27, 400
+
+    def draw(key):
+        v = jax.random.normal(key, (filters, dims))
+        scores = {name: criterion(v) for name, criterion in CRITERIA.items()}
+        return jnp.stack([spearman(scores[a], scores[b]) for a, b in PAIRS])
+
+    found = np.asarray(jax.vmap(draw)(jax.random.split(key, layers)))
+    stderr = found.std(0, ddof=1) / layers**0.5
+    expected = np.array([expected_spearman(filters, dims, pair) for pair in PAIRS])
+    assert np.all(stderr < 0.05 * (1 - expected))
+    assert np.all(np.abs(found.mean(0) - expected) < 4 * stderr + 0.06 * (1 - expected))
+
+
+def test_expected_spearman_has_its_limits():
+    assert abs(expected_spearman(64, 1, ("l1", "l2")) - 1) < 1e-6
+    many = expected_spearman(1e7, 1e7, ("l2", "l1"))
+    np.testing.assert_allclose(many, 6 / np.pi * np.arcsin(0.5 / (np.pi - 2) ** 0.5), rtol=1e-6)
+    tiny = 1 - expected_spearman(64, 2304, ("gm", "fermat"))
+    np.testing.assert_allclose(tiny, 5e-5, rtol=0.2)
+
+
+@pytest.mark.parametrize("pair", [("l1", "l1"), ("l1", "rank")])
+def test_expected_spearman_refuses_other_pairs(pair):
+    with pytest.raises(ValueError, match="two different names"):
+        expected_spearman(64, 576, pair)
+
+
+@pytest.mark.parametrize(
+    ("law", "arguments"),
+    [
+        (half_normal_moment, (1.3, 2.5)),
+        (chi_moment, (0.7, 5.0, 1.5)),
+        (chi_variance, (0.7, 5.0)),
+        (lambda a, t, al, b: amoroso_moment(a, t, al, b, 3), (0.5, 1.2, 2.0, 1.5)),
+        (l1_l2_correlation, (7.0,)),
+        *((lambda n, d, pair=pair: expected_spearman(n, d, pair), (32.0, 27.0)) for pair in PAIRS),
+    ],
+)
+def test_laws_can_be_differentiated_batched_and_compiled(law, arguments):
+    arrays = tuple(jnp.array(value) for value in arguments)
+    check_grads(law, arrays, order=2, rtol=1e-5)
+    batch = tuple(jnp.stack([x, x + 0.25]) for x in arrays)
+    expected = jnp.stack([law(*(x[i] for x in batch)) for i in range(2)])
+    np.testing.assert_allclose(jax.jit(jax.vmap(law))(*batch), expected, rtol=1e-12)
+    np.testing.assert_allclose(law(*arguments), expected[0], rtol=1e-12)

@@ -1,0 +1,179 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from geometry import (
+    arccosine_kernel,
+    expected_norm_factor,
+    gram,
+    invariant_representation,
+    mean_field_step,
+    monte_carlo,
+    odd_point,
+)
+
+
+kernel, step = jax.jit(arccosine_kernel), jax.jit(mean_field_step)
+
+
+def iterate(start, layers):
+    def rescaled(_, g):
+        g = mean_field_step(g)
+        return g / jnp.trace(g)
+
+    return jax.jit(lambda g: jax.lax.fori_loop(0, layers, rescaled, g))(start)
+
+
+@pytest.mark.parametrize("cos", [-0.9, 0.0, 0.5])
+def test_relu_covariance_is_the_arccosine_kernel(cos, key):
+    def draw(key):
+        u, z = jax.random.normal(key, (2,))
+        return 2 * jax.nn.relu(u) * jax.nn.relu(cos * u + (1 - cos**2) ** 0.5 * z)
+
+    mean, stderr, _ = monte_carlo(draw, key, 100_000)
+    assert stderr < 0.01  # a wrong kernel would be seen
+    expected = kernel(jnp.array([[1.0, cos], [cos, 1.0]]))[0, 1]
+    assert abs(mean - expected) < 5 * stderr
+
+
+def test_a_layer_of_he_weights_has_the_kernel_as_its_mean_gram_matrix(key):
+    x = jax.random.normal(key, (4, 3)) * jnp.array([0.1, 1.0, 2.0, 5.0])[:, None]
+
+    def draw(key):
+        w = jax.random.normal(key, (3, 8)) * (2 / 8) ** 0.5
+        return gram(jax.nn.relu(x @ w))
+
+    mean, stderr, _ = monte_carlo(draw, jax.random.key(1), 20_000)
+    assert (abs(mean - kernel(gram(x))) < 5 * stderr).all()
+
+
+def test_kernel_exceeds_the_inner_product_but_for_parallel_vectors(key):
+    x = jax.random.normal(key, (6, 3))
+    g = gram(jnp.concatenate([x, 3 * x[:1], -x[:1]]))
+    k = kernel(g)
+    generic = (k - g)[:6, :6][np.triu_indices(6, 1)]
+    assert (generic > 0).all()
+    np.testing.assert_allclose(k[0, 6], g[0, 6], rtol=1e-14)  # which the paper leaves out
+    np.testing.assert_allclose(k[0, 7], 0, atol=1e-14)
+    assert (jnp.diagonal(k) == jnp.diagonal(g)).all()
+
+
+def test_a_zero_vector_gives_zeros():
+    k = kernel(jnp.array([[0.0, 0.0], [0.0, 2.0]]))
+    assert (k == jnp.array([[0.0, 0.0], [0.0, 2.0]])).all()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("f", [arccosine_kernel, mean_field_step])
+def test_gradients_are_finite_at_parallel_opposite_and_zero_vectors(f, dtype):
+    x = jnp.array([[1.0, 2.0], [1.0, 2.0], [2.0, 4.0], [-1.0, -2.0], [0.0, 0.0]], dtype)
+    gradient = jax.jit(jax.jacobian(lambda x: f(gram(x))))(x)
+    assert gradient.dtype == dtype
+    assert jnp.isfinite(gradient).all()
+
+
+def test_slopes_at_the_ends_are_one_and_zero():
+    @jax.jit
+    def entry(cos):
+        return arccosine_kernel(jnp.eye(2) + cos * (1 - jnp.eye(2)))[0, 1]
+
+    assert jax.grad(entry)(1.0) == 1
+    assert jax.grad(entry)(-1.0) == 0
+
+
+@pytest.mark.parametrize("f", [arccosine_kernel, mean_field_step])
+def test_gradients(f, key):
+    check_grads(jax.jit(f), (gram(jax.random.normal(key, (4, 5))),), order=2, modes=["rev"])
+
+
+@pytest.mark.parametrize("f", [arccosine_kernel, mean_field_step])
+def test_jit_and_vmap_change_nothing(f, key):
+    g = jax.vmap(gram)(jax.random.normal(key, (2, 4, 5)))
+    np.testing.assert_allclose(jax.jit(jax.vmap(f))(g), jnp.stack([f(g[0]), f(g[1])]), atol=1e-14)
+
+
+def test_mean_field_step_recentres_the_batch(key):
+    x = jax.random.normal(key, (5, 3))
+    centred = np.asarray(x) - np.asarray(x).mean(0)
+    expected = kernel(jnp.asarray(centred @ centred.T))
+    np.testing.assert_allclose(step(gram(x + 7.0)), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 100])
+def test_theorem_13_the_invariant_representation_stays_in_expectation(n):
+    g = gram(invariant_representation(n, 2))
+    alpha = n**2 / (n**2 - 2 * n + 2)
+    np.testing.assert_allclose(alpha * step(g), g, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("n", "ratio", "spread", "angle"),
+    [
+        (7, 3.85, 61.37, 86.24),
+        (10, 7.41, 45.20, 88.71),
+        (30, 28.35, 16.87, 89.94),
+        (100, 98.79, 5.29, 90.00),
+    ],
+)
+def test_infinite_width_has_an_odd_state_with_a_finite_spread(n, ratio, spread, angle):
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(n, 50))).at[2].mul(4)
+    odd = odd_point(iterate(gram(x), 4000))
+    assert odd.index == 2
+    assert abs(odd.norm_ratio - ratio) < 0.01
+    assert abs(np.degrees(odd.spread) - spread) < 0.01
+    assert abs(np.degrees(odd.angle) - angle) < 0.01
+    assert abs(odd.spread * n / (3 * np.pi) - 1) < 2.1 / n  # it tends to 3π/n
+
+
+@pytest.mark.parametrize("n", [3, 5, 6])
+def test_small_batches_have_no_odd_state(n):
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(n, 50))).at[2].mul(4)
+    odd = odd_point(iterate(gram(x), 4000))
+    kappa = kernel(jnp.array([[1.0, -1 / (n - 1)], [-1 / (n - 1), 1.0]]))[0, 1]
+    np.testing.assert_allclose(odd.norm_ratio, 1, atol=1e-6)
+    np.testing.assert_allclose(odd.spread, np.arccos(kappa), atol=1e-6)
+
+
+def test_large_symmetric_batches_stand_at_the_arccosine_of_one_over_pi():
+    g = step(jnp.eye(500))
+    assert abs(np.degrees(np.arccos(g[0, 1] / g[0, 0])) - 71.44) < 0.08
+    assert abs(np.cos(np.radians(71.44)) - 1 / np.pi) < 1e-4
+
+
+@pytest.mark.parametrize("n", [10, 30])
+def test_the_collapsed_cluster_is_unstable(n):
+    x = invariant_representation(n, n + 1)
+    noise = np.random.default_rng(0).normal(size=(n, n - 1)) * (np.arange(n) > 0)[:, None]
+    g = gram(x.at[:, 2:].add(1e-4 / n * jnp.asarray(noise)))
+
+    def relative_spread(g):
+        cluster = jnp.trace(g[1:, 1:]) - g[1:, 1:].sum() / (n - 1)
+        return cluster / (g[0, 0] - 2 * g[0, 1:].mean() + g[1:, 1:].mean())
+
+    growth = relative_spread(step(g)) / relative_spread(g)
+    np.testing.assert_allclose(growth, n**2 / (n**2 - 2 * n + 2), rtol=1e-3)
+
+
+@pytest.mark.parametrize(("width", "factor"), [(1, np.pi**-0.5), (2, 0.7123), (10, 0.9356)])
+def test_expected_norm_factor_has_the_ledgers_values(width, factor):
+    assert abs(expected_norm_factor(width) - factor) < 5e-5
+
+
+def test_expected_norm_factor_for_wide_layers():
+    assert abs((1 - expected_norm_factor(10_000)) * 10_000 - 5 / 8) < 1e-3
+
+
+def test_expected_norm_factor_is_what_layers_do(key):
+    def draw(key):
+        return jnp.linalg.norm(jax.nn.relu(jax.random.normal(key, (5,)) * (2 / 5) ** 0.5))
+
+    mean, stderr, _ = monte_carlo(draw, key, 50_000)
+    assert abs(mean - expected_norm_factor(5)) < 5 * stderr
+    assert abs(mean - 1) > 50 * stderr  # what Theorem 14 prints
+
+
+def test_a_layer_needs_a_neuron():
+    with pytest.raises(ValueError, match="at least 1; got 0"):
+        expected_norm_factor(0)

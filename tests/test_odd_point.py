@@ -1,0 +1,83 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from geometry import gram, invariant_representation, odd_point
+
+
+@pytest.mark.parametrize("n", [2, 3, 17])
+def test_definition_12(n):
+    x = np.asarray(invariant_representation(n, 4))
+    centre = x[1:].mean(0)
+    assert np.linalg.norm(x[0]) == 1
+    np.testing.assert_allclose(np.linalg.norm(centre), 1 / (n - 1), rtol=1e-15)
+    assert x[0] @ centre == 0
+    assert (x[1:] == x[1]).all()
+
+
+def test_recentring_makes_the_odd_point_and_the_cluster_opposite():
+    n = 6
+    x = np.asarray(invariant_representation(n, 3))
+    x = x - x.mean(0)
+    np.testing.assert_allclose(x[0], -(n - 1) * x[1], atol=1e-15)
+    np.testing.assert_allclose(x[0] @ x[0], (n**2 - 2 * n + 2) / n**2, rtol=1e-14)
+
+
+@pytest.mark.parametrize("place", [0, 3, 6])
+def test_the_odd_point_of_an_invariant_representation(place):
+    x = jnp.roll(invariant_representation(7, 2), place, axis=0)
+    odd = odd_point(gram(x))
+    assert odd.index == place
+    np.testing.assert_allclose(odd.norm_ratio, 6, rtol=1e-14)
+    np.testing.assert_allclose(odd.second_ratio, 1 / 6, rtol=1e-14)
+    np.testing.assert_allclose(odd.angle, np.pi / 2, rtol=1e-14)
+    np.testing.assert_allclose(odd.spread, 0, atol=1e-7)
+
+
+def test_a_batch_by_hand():
+    x = jnp.array([[0.0, 4.0], [2.0, 0.0], [1.0, 1.0]])
+    odd = odd_point(gram(x))
+    assert odd.index == 0
+    np.testing.assert_allclose(odd.norm_ratio, 8 / (2 + 2**0.5))
+    np.testing.assert_allclose(odd.second_ratio, 0.5)
+    np.testing.assert_allclose(np.degrees(odd.angle), (90 + 45) / 2)
+    np.testing.assert_allclose(np.degrees(odd.spread), 45)
+
+
+def test_scale_does_not_matter_and_order_only_moves_the_index(key):
+    g = gram(jax.random.normal(key, (9, 4)))
+    order = np.random.default_rng(0).permutation(9)
+    odd, moved = odd_point(g), odd_point(1e6 * g[order][:, order])
+    assert order[moved.index] == odd.index
+    np.testing.assert_allclose(np.array(moved[1:]), np.array(odd[1:]), rtol=1e-12)
+
+
+def test_a_zero_vector_has_no_angle():
+    odd = odd_point(jnp.diag(jnp.array([0.0, 1.0, 4.0])))
+    assert odd.norm_ratio == 4
+    assert jnp.isnan(odd.angle)
+    assert jnp.isnan(odd.spread)
+
+
+def test_dtype_jit_and_vmap(key):
+    g = jax.vmap(gram)(jax.random.normal(key, (3, 8, 5), jnp.float32))
+    each = [odd_point(one) for one in g]
+    for found, *expected in zip(jax.jit(jax.vmap(odd_point))(g), *each, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert {part.dtype for part in each[0][1:]} == {jnp.dtype(jnp.float32)}
+
+
+def test_gradients(key):
+    x = jax.random.normal(key, (5, 4))
+    check_grads(jax.jit(lambda x: odd_point(gram(x))[1:3]), (x,), order=2, modes=["rev"])
+
+
+def test_impossible_sizes():
+    with pytest.raises(ValueError, match="at least 3 samples; got 2"):
+        odd_point(jnp.eye(2))
+    with pytest.raises(ValueError, match="at least 2; got 1 and 2"):
+        invariant_representation(1, 2)
+    with pytest.raises(ValueError, match="at least 2; got 2 and 1"):
+        invariant_representation(2, 1)

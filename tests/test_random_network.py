@@ -1,0 +1,132 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from geometry import (
+    angles,
+    arccosine_kernel,
+    gram,
+    invariant_representation,
+    mean_field_step,
+    monte_carlo,
+    odd_point,
+    random_network,
+)
+from jaxnorm import recenter, rescale, rescale_rms, standardize
+
+
+def identity(x):
+    return x
+
+
+def median_angle(x):
+    return jnp.degrees(jnp.median(angles(x)[jnp.triu_indices(len(x), 1)]))
+
+
+@pytest.mark.parametrize(
+    ("normalization", "expected"), [(recenter, mean_field_step), (identity, arccosine_kernel)]
+)
+def test_a_layer_has_the_kernel_as_its_mean_gram_matrix(normalization, expected, key):
+    x = jax.random.normal(key, (4, 3))
+
+    def draw(key):
+        net = random_network(key, x, depth=1, width=8, normalization=normalization)
+        return jnp.exp(2 * net.log_scale[0]) * net.statistics[0]
+
+    mean, stderr, _ = monte_carlo(draw, jax.random.key(1), 20_000)
+    assert (abs(mean - expected(gram(x))) < 5 * stderr).all()
+
+
+def test_wide_networks_follow_the_mean_field(key):
+    x = jax.random.normal(key, (8, 8))
+    net = jax.jit(lambda k, x: random_network(k, x, depth=4, width=3000))(jax.random.key(1), x)
+    g = gram(x)
+    for kept, log_scale in zip(net.statistics, net.log_scale, strict=True):
+        g = mean_field_step(g)
+        np.testing.assert_allclose(jnp.exp(2 * log_scale) * kept, g, atol=0.1 * g.max())
+
+
+def test_what_is_kept_times_its_scale_is_the_batch(key):
+    x = jax.random.normal(key, (5, 3))
+    net = random_network(jax.random.key(1), x, depth=6, width=7, statistic=identity)
+    again = random_network(jax.random.key(1), 1e-9 * x, depth=6, width=7, statistic=identity)
+    assert net.statistics.shape == (6, 5, 7)
+    assert (net.statistics[-1] == net.x).all()
+    np.testing.assert_allclose(jnp.square(net.statistics).sum(-1).mean(-1), 1, rtol=1e-12)
+    np.testing.assert_allclose(again.statistics, net.statistics, atol=1e-12)
+    np.testing.assert_allclose(again.log_scale - net.log_scale, np.log(1e-9), rtol=1e-12)
+    true = jnp.exp(net.log_scale)[:, None, None] * net.statistics
+    # Theorem 14: without rescaling, squared norms are those of the last layer in the mean.
+    assert 1e-3 < jnp.square(true[-1]).sum() / jnp.square(x).sum() < 10
+
+
+def test_linear_recentring_acts_only_once(key):
+    x = jax.random.normal(key, (5, 3))
+    run = jax.jit(
+        random_network, static_argnames=("depth", "width", "normalization", "nonlinearity")
+    )
+    linear = {"depth": 5, "width": 7, "nonlinearity": identity}
+    always = run(jax.random.key(1), x, **linear)
+    once = run(jax.random.key(1), recenter(x), **linear, normalization=identity)
+    np.testing.assert_allclose(always.statistics, once.statistics, atol=1e-12)
+    np.testing.assert_allclose(always.log_scale, once.log_scale, atol=1e-12)
+
+
+def test_the_odd_point_and_the_cluster_stay_exactly_opposite(key):
+    x = invariant_representation(6, 3)
+    net = random_network(key, x, depth=20, width=30)
+    g = net.statistics
+    np.testing.assert_allclose(g[:, 0, 1:], 0, atol=1e-12)  # x₁·ν = 0, for every weight
+    np.testing.assert_allclose(g[:, 1, 1], g[:, 1, 2], rtol=1e-9)  # one cluster
+
+
+def test_a_deep_network_has_an_odd_point(key):
+    n = 30
+    x = jax.random.normal(key, (n, 40), jnp.float32).at[3].mul(4)
+    run = jax.jit(lambda k, x: random_network(k, x, depth=200, width=200))
+    net = run(jax.random.key(1), x)
+    assert net.x.dtype == net.log_scale.dtype == jnp.float32
+    odd = odd_point(net.statistics[-1])
+    assert odd.index == 3
+    assert odd.norm_ratio >= (n - 1) / 2
+    assert np.degrees(odd.angle) >= 80
+    assert np.degrees(odd.spread) <= 45
+
+
+@pytest.mark.parametrize(
+    ("normalization", "degrees", "tolerance"),
+    [(standardize, 71.7, 2.5), (rescale_rms, 58.75, 2.5), (rescale, 25, 15)],
+)
+def test_angles_of_figure_5(normalization, degrees, tolerance, key):
+    def run(key, x):
+        return random_network(
+            key, x, depth=30, width=500, normalization=normalization, statistic=median_angle
+        )
+
+    net = jax.jit(run)(jax.random.key(1), jax.random.normal(key, (100, 50)))
+    assert net.statistics.shape == (30,)
+    assert abs(net.statistics[-1] - degrees) < tolerance
+
+
+def test_statistics_may_be_trees_and_networks_may_be_batched(key):
+    def run(key):
+        x = jnp.eye(3)
+        return random_network(key, x, depth=2, width=4, statistic=lambda x: (gram(x), x.max()))
+
+    keys = jax.random.split(key, 2)
+    one, many = run(keys[0]), jax.jit(jax.vmap(run))(keys)
+    for got, expected in zip(jax.tree.leaves(many), jax.tree.leaves(one), strict=True):
+        np.testing.assert_allclose(got[0], expected, atol=1e-13)
+
+
+def test_a_batch_that_dies_stays_zero(key):
+    net = random_network(key, jnp.ones((3, 2)), depth=3, width=4)  # equal samples have no spread
+    assert (net.x == 0).all()
+    assert jnp.isfinite(net.log_scale).all()
+
+
+def test_impossible_sizes(key):
+    for depth, width in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match=f"at least 1; got {depth} and {width}"):
+            random_network(key, jnp.eye(2), depth=depth, width=width)

@@ -1,0 +1,218 @@
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.test_util import check_grads
+
+from geometry import TreeGram, negative, positive, tree_gram, tree_step
+
+fast_gram = jax.jit(tree_gram, static_argnums=1)
+
+
+def brute_force(x, depth):
+    """Gram matrix and squared distances of all 2ᵈᵉᵖᵗʰ neurons, by double precision NumPy."""
+    x = np.asarray(x, float).reshape(len(x), -1)
+    for _ in range(depth):
+        centred = x - x.mean(0)
+        x = np.concatenate([np.maximum(centred, 0), np.maximum(-centred, 0)], axis=1)
+    return x @ x.T, np.square(x[:, None] - x[None]).sum(-1)
+
+
+def true_values(tree: TreeGram):
+    scale = np.exp(2 * np.float64(tree.log_scale))
+    return scale * np.asarray(tree.gram), scale * np.asarray(tree.squared_distances)
+
+
+def assert_equals_brute_force(x, depth, tolerance=1e-13):
+    found = true_values(fast_gram(jnp.asarray(x), depth))
+    for got, expected in zip(found, brute_force(x, depth), strict=True):
+        np.testing.assert_allclose(
+            got, expected, rtol=0, atol=tolerance * max(expected.max(), 1e-300)
+        )
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 9])
+@pytest.mark.parametrize("depth", [0, 1, 2, 9])
+def test_equals_brute_force(n, depth):
+    rng = np.random.default_rng(n)
+    assert_equals_brute_force(rng.normal(size=n), depth)
+    assert_equals_brute_force(1e4 + rng.normal(size=n), depth, 1e-10)  # NumPy's own rounding
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=6, max_size=6))
+def test_repeated_values_and_ties_with_the_mean(values):
+    assert_equals_brute_force(np.array(values, float), 7)
+
+
+def test_coordinates_of_any_scale_add():
+    x = np.random.default_rng(0).normal(size=(6, 4)) * np.array([1e-3, 1.0, 0.0, 30.0])
+    assert_equals_brute_force(x, 8)
+    scales = true_values(fast_gram(jnp.asarray(x * 1e100), 8))[0] / brute_force(x, 8)[0].max()
+    np.testing.assert_allclose(scales.max(), 1e200, rtol=1e-13)
+
+
+def test_rational_arithmetic_gives_the_same_at_depth_6():
+    row = [Fraction(v, 7) for v in (3, -5, 11, 0, 2, 8)]
+    rows = [row]
+    for _ in range(6):
+        centred = [[v - sum(r) / len(r) for v in r] for r in rows]
+        rows = [[max(s * v, Fraction(0)) for v in r] for r in centred for s in (1, -1)]
+    exact = [[float(sum(r[i] * r[j] for r in rows)) for j in range(6)] for i in range(6)]
+    found, _ = true_values(fast_gram(jnp.asarray([float(v) for v in row]), 6))
+    np.testing.assert_allclose(found, exact, rtol=1e-13)
+
+
+def test_children_by_hand():
+    x = jnp.array([0.0, 1.0, 5.0])
+    assert positive(x).tolist() == [0, 0, 3]
+    assert negative(x).tolist() == [2, 1, 0]
+    layer = tree_step(jnp.stack([x, -x], 1))
+    assert layer.T.tolist() == [[0, 0, 3], [2, 1, 0], [2, 1, 0], [0, 0, 3]]
+
+
+def test_the_tree_is_one_lipschitz_and_children_have_disjoint_supports(key):
+    x, y = jax.random.normal(key, (2, 8, 5))
+    assert jnp.linalg.norm(tree_step(x) - tree_step(y)) <= jnp.linalg.norm(x - y)
+    assert (positive(x) * negative(x) == 0).all()
+
+
+def test_clusters_beyond_two_are_conserved(key):
+    n = 7
+    x = jax.random.normal(key, (n, 1))
+    for _ in range(7):
+        x = tree_step(x)
+        clusters = np.array([len(np.unique(row)) for row in np.asarray(x).T])
+        assert np.sum(clusters - 2) == n - 2
+
+
+def test_shifts_scales_and_order_of_the_samples(key):
+    x = jax.random.normal(key, (7,))
+    g, _ = true_values(fast_gram(x, 30))
+    np.testing.assert_allclose(
+        true_values(fast_gram(x + 2, 30))[0], g, rtol=1e-11, atol=1e-13 * g.max()
+    )
+    np.testing.assert_allclose(true_values(fast_gram(4 * x, 30))[0], 16 * g, rtol=1e-13)
+    np.testing.assert_allclose(true_values(fast_gram(-x, 30))[0], g, rtol=1e-12)
+    order = np.random.default_rng(0).permutation(7)
+    np.testing.assert_allclose(
+        true_values(fast_gram(x[order], 30))[0], g[order][:, order], rtol=1e-13
+    )
+
+
+@pytest.mark.parametrize("n", [3, 5, 16])
+def test_theorem_11_and_its_exact_limits(n):
+    x = np.sort(np.random.default_rng(n).normal(size=n))
+    tree = fast_gram(jnp.asarray(x), 4000)
+    g, square = np.asarray(tree.gram), np.asarray(tree.squared_distances)
+    assert g[0, -1] == 0  # item 1: the ends are orthogonal
+    inner = slice(1, n - 1)
+    largest = np.sqrt(np.maximum.outer(np.diagonal(g), np.diagonal(g)))
+    assert (np.sqrt(square) / largest)[inner, inner].max() < 1e-6  # item 2: the interior merges
+    r, m = square[-1, 1] / square[0, 1], (n - 1) ** 2
+    norms = np.sqrt(np.diagonal(g))
+    ratio, cos = norms[inner, None] / norms[None, [0, -1]], g / norms[:, None] / norms[None]
+    expected = [((1 + r) / (m + r)) ** 0.5, ((1 + r) / (1 + m * r)) ** 0.5]
+    np.testing.assert_allclose(ratio, np.tile(expected, (n - 2, 1)), rtol=1e-9)
+    ends = [r / ((1 + r) * (m + r)) ** 0.5, 1 / ((1 + r) * (1 + m * r)) ** 0.5]
+    np.testing.assert_allclose(cos[inner][:, [0, -1]], np.tile(ends, (n - 2, 1)), rtol=1e-9)
+    # Items 3 and 4 with their sharp constants, attained where r = 1.
+    assert min(expected) <= (2 / (m + 1)) ** 0.5 + 1e-9
+    assert min(ends) <= 1 / (2 * (m + 1)) ** 0.5 + 1e-9
+
+
+@pytest.mark.parametrize(("n", "ratio", "angle"), [(3, 0.632, 71.57), (5, 0.343, 80.13)])
+def test_symmetric_batches_attain_the_sharp_constants(n, ratio, angle):
+    g = fast_gram(jnp.linspace(-1, 1, n) ** 3, 500).gram
+    norms = np.sqrt(np.diagonal(g))
+    assert abs(norms[1] / norms[0] - ratio) < 5e-4
+    assert abs(np.degrees(np.arccos(g[0, 1] / norms[0] / norms[1])) - angle) < 5e-3
+
+
+def test_merging_decays_at_the_rate_of_its_split():
+    x = jnp.asarray(np.sort(np.random.default_rng(0).normal(size=8)))
+    early, late = (fast_gram(x, depth) for depth in (300, 301))
+
+    def part(tree, i, j):
+        return float(tree.squared_distances[i, j] / tree.gram[0, 0])
+
+    for i, p in ((1, 2), (2, 3)):  # samples i + 1 and i + 2, separated by the split after i + 1
+        rate = (p**2 + (8 - p) ** 2) / 8**2 / ((1 + 7**2) / 8**2)
+        np.testing.assert_allclose(part(late, i, i + 1) / part(early, i, i + 1), rate, rtol=1e-6)
+
+
+def test_the_end_with_the_wider_gap_escapes_of_three_points():
+    x = jnp.asarray(np.sort(np.random.default_rng(0).normal(size=(50, 3)), axis=1))
+    g = jax.jit(jax.vmap(lambda x: tree_gram(x, 300).gram))(x)
+    wider_on_top = x[:, 2] - x[:, 1] > x[:, 1] - x[:, 0]
+    assert ((g[:, 2, 2] > g[:, 0, 0]) == wider_on_top).all()
+
+
+def test_a_pair_extreme_in_every_coordinate_obeys_theorem_11():
+    x = np.random.default_rng(0).normal(size=(6, 3))
+    x[0], x[4] = 4, -4
+    g = np.asarray(fast_gram(jnp.asarray(x), 2000).gram)
+    assert g[0, 4] == 0
+    others = [1, 2, 3, 5]
+    norms = np.sqrt(np.diagonal(g))
+    np.testing.assert_allclose((g / np.outer(norms, norms))[np.ix_(others, others)], 1, atol=1e-12)
+
+
+def test_ten_thousand_layers_in_float32():
+    x = np.random.default_rng(0).normal(size=64)
+    wide, short = (fast_gram(jnp.asarray(x, dtype), 10_000) for dtype in ("float64", "float32"))
+    assert {part.dtype for part in short} == {jnp.dtype("float32")}
+    np.testing.assert_allclose(short.gram, wide.gram, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(short.log_scale, wide.log_scale, rtol=1e-6)
+    assert 0.1 < wide.gram.max() < 10  # 2^10000 neurons, rescaled
+
+
+def test_constant_samples_vanish():
+    tree = fast_gram(jnp.full(4, 3.0), 5)
+    assert (tree.gram == 0).all()
+    assert (tree.squared_distances == 0).all()
+    assert tree.log_scale == 0
+
+
+def test_depth_0_is_the_batch_itself():
+    tree = tree_gram(jnp.array([1.0, 4.0]), 0)
+    assert tree.gram.tolist() == [[1, 4], [4, 16]]
+    assert tree.squared_distances.tolist() == [[0, 9], [9, 0]]
+    assert tree.log_scale == 0
+
+
+def test_short_numbers_are_widened():
+    assert fast_gram(jnp.arange(4.0).astype(jnp.bfloat16), 3).gram.dtype == jnp.float32
+
+
+def test_vmap_equals_one_at_a_time(key):
+    x = jax.random.normal(key, (3, 5))
+    many = jax.jit(jax.vmap(lambda x: tree_gram(x, 20)))(x)
+    for i in range(3):
+        one = true_values(fast_gram(x[i], 20))
+        for got, expected in zip(true_values(TreeGram(*(p[i] for p in many))), one, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_gradients():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=5))
+
+    def true_gram(x):
+        tree = tree_gram(x, 4)
+        return jnp.exp(2 * tree.log_scale) * tree.gram
+
+    check_grads(jax.jit(true_gram), (x,), order=2, modes=["rev"])
+
+
+def test_gradients_are_finite_at_ties():
+    x = jnp.array([0.0, 1.0, 2.0, 2.0])
+    assert jnp.isfinite(jax.jit(jax.jacobian(lambda x: tree_gram(x, 4).gram))(x)).all()
+
+
+def test_negative_depths_are_refused():
+    with pytest.raises(ValueError, match="must not be negative; got -1"):
+        tree_gram(jnp.zeros(3), -1)
