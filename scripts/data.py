@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 NAMES = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
-DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing"
+DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
 
 
 class InputError(Exception):
@@ -119,7 +119,7 @@ def _prepare_digits(folder: Path) -> None:
         with contextlib.redirect_stdout(io.StringIO()):  # it would speak of a download
             Digits(data_dir=folder, file_format="array_record").download_and_prepare()
     except OSError as error:
-        raise InputError(f"the data folder must be writable for digits; {folder}: {error}") from error
+        raise InputError(f"the data folder must be writable; {folder}: {error}") from error
 
 
 def _read(name: str, version: Path) -> Images:
@@ -143,7 +143,7 @@ def _note(name: str, builder: Any) -> str:
         return DIGITS
     encoded = {"image": tfds.decode.SkipDecoding()}
     if builder.as_data_source("test", decoders=encoded)[0]["image"].startswith(b"\xff\xd8"):
-        return "JPEG-recompressed: accuracies are below those on the original pixels"
+        return "JPEG-recompressed: accuracies are below those on the original pixels."
     return ""
 
 

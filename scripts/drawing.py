@@ -89,7 +89,7 @@ def draw(
 
 def whole_numbers(axes: Axes) -> None:
     """Ticks of the horizontal axis at whole numbers: epochs or layers."""
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 
 def log_scale(axes: Axes) -> None:

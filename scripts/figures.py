@@ -6,10 +6,11 @@ so do the four criteria. A line is the mean over seeds, the band or bar about it
 
 from collections.abc import Sequence
 
-import drawing
 import numpy as np
-from drawing import GRID, INK, MUTED, PAPER, SERIES, SMALL, Series, draw
 from matplotlib.axes import Axes
+
+import drawing
+from drawing import GRID, INK, MUTED, PAPER, SERIES, SMALL, Series, draw
 
 ARMS = {
     "batch_norm": Series("batch norm", SERIES[0], "o"),

@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from data import Images
 from flax import nnx
 from jaxtyping import Array, Bool, Float
-from training import ARMS, History, Program, Settings, State, accuracy, learning_rate
 
 import pruning
+from data import Images
+from training import ARMS, History, Program, Settings, State, accuracy, learning_rate
 
 PAIRS = tuple(itertools.combinations(pruning.CRITERIA, 2))
 RATIOS = (0.1, 0.3, 0.5)
@@ -26,7 +26,7 @@ MOMENTS = ("mean", "var", "skewness", "kurtosis")
 Kernels = dict[str, Float[Array, "h w cin cout"]]
 
 
-def mean(values: Sequence[float]) -> dict[str, Any]:
+def mean(values: Sequence[float] | np.ndarray) -> dict[str, Any]:
     """Mean over seeds and its standard error, none from one seed."""
     x = np.asarray(values, np.float64)
     stderr = float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else None
@@ -112,7 +112,9 @@ def criteria(
         "pairs": ["-".join(pair) for pair in PAIRS],
         "overlap_ratio": OVERLAP,
         "expected_spearman": {
-            "-".join(pair): [float(pruning.expected_spearman(*s, pair)) for s in shapes.values()]
+            "-".join(pair): [
+                float(pruning.expected_spearman(n, dims, pair)) for n, dims in shapes.values()
+            ]
             for pair in PAIRS
         },
     }
@@ -127,10 +129,10 @@ def criteria(
 
 def _network(
     state: State, functions: Program, images: Images, settings: Settings
-) -> dict[str, Any]:
+) -> dict[Any, Any]:
     scores = _scores(conv_kernels(state.params))
     x, y = images.x_test[: settings.probe], images.y_test[: settings.probe]
-    found: dict[str, Any] = {"unmasked": accuracy(partial(functions.logits, state), x, y)}
+    found: dict[Any, Any] = {"unmasked": accuracy(partial(functions.logits, state), x, y)}
     for name, compare in (
         ("spearman", pruning.spearman),
         ("overlap", partial(pruning.overlap, ratio=OVERLAP)),
@@ -200,9 +202,9 @@ def masked(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
         flat = []
         for path, leaf in nnx.to_flat_state(tree):
             kept = keep.get(channels_of(path))
-            zeroed = kept is not None and path[-1] != "var"
-            value = jnp.where(kept, leaf[...], 0) if zeroed else leaf[...]
-            flat.append((path, leaf.replace(value)))
+            if kept is not None and path[-1] != "var":
+                leaf = leaf.replace(jnp.where(kept, leaf[...], 0))
+            flat.append((path, leaf))
         return nnx.from_flat_state(flat)
 
     return state._replace(params=mask(state.params), statistics=mask(state.statistics))

@@ -13,6 +13,7 @@ from pathlib import Path
 from string import Template
 
 import numpy as np
+
 import sections
 import sentences
 from figures import ARMS, pair_label
@@ -118,7 +119,7 @@ def _about(results: dict) -> Iterable[str]:
     )
     spread = f"± is the standard error over {seeds} seeds, as are bands and bars not said otherwise"
     yield (
-        f"Each number comes from {settings['epochs']} epochs of training; "
+        f"Each number comes from {settings['epochs']} epoch{'s' * (settings['epochs'] > 1)} of training; "
         + (spread if seeds > 1 else "there was one seed, so no standard error is known")
         + ". Both networks start from the same weights."
     )

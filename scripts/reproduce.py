@@ -21,18 +21,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import checks
-import data
 import jax
-import measures
-import report
-import training
 import tyro
-from data import InputError, Images
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+import checks
+import data
 import jaxnorm
+import measures
+import report
+import training
+from data import Images, InputError
 
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
@@ -197,7 +197,7 @@ def environment() -> dict[str, Any]:
     device = jax.devices()[0]
     return {name: version(name) for name in LIBRARIES} | {
         "python": platform.python_version(),
-        "device": f"{device.platform} ({device.device_kind})",
+        "device": device.device_kind,
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
     }

@@ -110,7 +110,7 @@ def claims(results: dict) -> str:
     for claim in results["claims"]:
         rows.append(
             [
-                f"{claim['name']} ({claim['paper']})\n{claim['statement']}",
+                f"{claim['name']}\n{claim['paper']}: {claim['statement']}",
                 claim["printed"],
                 number(claim["printed_value"]),
                 claim["corrected"],
@@ -239,6 +239,8 @@ def table(
     lines = []
     for cells, row_kind in zip_longest(rows, row_kinds, fillvalue=""):
         first, *others = (escape(cell) for cell in cells)
+        name, newline, rest = first.partition("\n")
+        first = f"<b>{name}</b>{newline}{rest}" if newline else first
         labels = (escape(title) for title in head[1:])
         tds = "".join(
             f'<td data-label="{title}">{cell}</td>'

@@ -7,8 +7,9 @@ Every sentence chooses its words by the numbers. A mean over seeds is a dictiona
 import math
 from collections.abc import Iterable, Sequence
 
-from figures import ARMS, CRITERIA, pair_label
 from scipy.stats import t as student
+
+from figures import ARMS, CRITERIA, pair_label
 
 
 def number(value: float | None, digits: int = 4) -> str:

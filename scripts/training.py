@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import orbax.checkpoint as ocp
-from data import InputError, Images
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 import jaxnorm
+from data import Images, InputError
 
 ARMS: Mapping[str, Callable] = {
     "batch_norm": jaxnorm.nnx.BatchNorm,

@@ -1,9 +1,10 @@
 """The bench compares what it says, alternately and after warming up."""
 
-import bench
 import jax
 import numpy as np
 import pytest
+
+import bench
 
 
 def test_the_two_sides_are_called_in_turn_and_warmed_up():

@@ -1,13 +1,14 @@
 """What the report's numbers are made of."""
 
-import data
 import jax
 import jax.numpy as jnp
-import measures
 import numpy as np
 import pytest
-import training
 from flax import nnx
+
+import data
+import measures
+import training
 
 SETTINGS = training.Settings("digits", epochs=1, seeds=1, batch_size=64, depth=8)
 

@@ -6,12 +6,12 @@ import os
 import re
 from html.parser import HTMLParser
 
-import figures
 import numpy as np
 import pytest
+
+import figures
 import report
 import sentences
-
 from tests.made_up_results import EPOCHS, made_up, over_seeds
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}

@@ -1,8 +1,8 @@
 """A browser shows all of the report, on a phone and on a desk, in light and in dark."""
 
 import pytest
-import report
 
+import report
 from tests.browser import open_page
 from tests.made_up_results import made_up
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 import reproduce
 from data import InputError
-
 from tests.browser import open_page
 
 ROOT = Path(__file__).parents[1]

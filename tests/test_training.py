@@ -3,10 +3,11 @@
 import shutil
 from pathlib import Path
 
-import data
 import jax
 import numpy as np
 import pytest
+
+import data
 import training
 from data import InputError
 
