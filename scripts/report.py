@@ -119,7 +119,8 @@ def _about(results: dict) -> Iterable[str]:
     )
     spread = f"± is the standard error over {seeds} seeds, as are bands and bars not said otherwise"
     yield (
-        f"Each number comes from {settings['epochs']} epoch{'s' * (settings['epochs'] > 1)} of training; "
+        f"Each number comes from {settings['epochs']} "
+        f"epoch{'s' * (settings['epochs'] > 1)} of training; "
         + (spread if seeds > 1 else "there was one seed, so no standard error is known")
         + ". Both networks start from the same weights."
     )

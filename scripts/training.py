@@ -229,7 +229,10 @@ def _empty_history(epochs: int, outputs: Float[Array, "n h w c"]) -> History:
 
 
 def _checkpoints(folder: Path) -> ocp.CheckpointManager:
-    options = ocp.CheckpointManagerOptions(max_to_keep=1, cleanup_tmp_directories=True)
+    # Not in the background: the next step reuses the buffers that are being written.
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=1, cleanup_tmp_directories=True, enable_async_checkpointing=False
+    )
     return ocp.CheckpointManager(folder.resolve(), options=options)
 
 

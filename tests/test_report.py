@@ -95,7 +95,7 @@ def test_every_figure_takes_its_colours_from_the_page(page):
         "Overlap by layer, at 50 %",
         "n 36,864",
         "7.76",
-        "Theorem 14, &lt;item&gt; 2 (parts)",
+        "<b>Theorem 14, &lt;item&gt; 2</b>",
         "✗ neither &amp; nor",
         "2 of 6 hold",
         "13.8",
