@@ -1,5 +1,6 @@
 """Training one network so that a killed run goes on where it was, to the last bit."""
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ ARMS: Mapping[str, Callable] = {
 RUNNING_MOMENTUM = 0.9
 DROPS = ((3, 10), (6, 10), (8, 10))  # of the epochs: 60, 120 and 160 of the paper's 200
 CHUNK = 500
+BETWEEN_CHECKPOINTS = 5.0  # seconds; a network's last epoch is always kept
 
 
 class Settings(NamedTuple):
@@ -155,7 +157,7 @@ def train(
       images: Training and test images.
       settings: As at the time of the checkpoint.
       seed: Decides the initial weights and the order of the images.
-      folder: Where checkpoints are kept, one an epoch, the newest only.
+      folder: Where the newest checkpoint is kept.
       on_epoch: Called with the number of finished epochs, restored ones included.
     """
     probe = jnp.asarray(images.x_test[: settings.probe])
@@ -170,6 +172,7 @@ def train(
             history = jax.tree.map(np.array, history)
             outputs = functions.outputs(state, probe)
         on_epoch(done)
+        saved_at = time.monotonic()
         for epoch in range(done, settings.epochs):
             state, loss = _epoch(functions, images, settings, seed, epoch, state)
             before, outputs = outputs, functions.outputs(state, probe)
@@ -179,9 +182,10 @@ def train(
             )
             history.moments[epoch + 1] = _moments(outputs)
             history.distances[epoch] = _distances(before, outputs)
-            checkpoints.save(
-                epoch + 1, args=ocp.args.StandardSave(_plain({"state": state, "history": history}))
-            )
+            if epoch + 1 == settings.epochs or time.monotonic() - saved_at > BETWEEN_CHECKPOINTS:
+                tree = {"state": state, "history": history}
+                checkpoints.save(epoch + 1, args=ocp.args.StandardSave(jax.tree.leaves(tree)))
+                saved_at = time.monotonic()
             on_epoch(epoch + 1)
     return state, history
 
@@ -236,12 +240,8 @@ def _checkpoints(folder: Path) -> ocp.CheckpointManager:
     return ocp.CheckpointManager(folder.resolve(), options=options)
 
 
-def _plain(tree: Any) -> list[Any]:
-    """The leaves of a tree, which `_restore` puts back into the tree of the same program."""
-    return jax.tree.leaves(tree)
-
-
 def _restore(checkpoints: ocp.CheckpointManager, step: int, like: Any, folder: Path) -> Any:
+    """The tree of which `train` saved the leaves, in the structure of `like`."""
     leaves, structure = jax.tree.flatten(like)
     try:
         saved = checkpoints.restore(step, args=ocp.args.StandardRestore(leaves))

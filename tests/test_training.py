@@ -103,7 +103,8 @@ def test_accuracy_counts_every_image_whatever_the_chunk():
     assert right == np.mean((y == 0) | (y == 1))
 
 
-def test_a_stopped_run_ends_with_the_same_bits(digits, tmp_path):
+def test_a_stopped_run_ends_with_the_same_bits(digits, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "BETWEEN_CHECKPOINTS", 0)
     functions = training.program("unitized", digits, SETTINGS)
 
     def stop(epoch):
