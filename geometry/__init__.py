@@ -1,1 +1,27 @@
-"""Geometry of representations."""
+"""Geometry of representations: what random layers do to the angles and norms of a batch.
+
+Samples are rows, angles are in radians. Functions are pure and leave `jit`, `vmap` and `grad` to
+the caller. `geometry.claims` has claims of three papers as data, and checks them by Monte Carlo.
+"""
+
+from geometry import claims as claims
+from geometry._angles import angles as angles
+from geometry._angles import distances as distances
+from geometry._angles import gram as gram
+from geometry._cells import cell_volumes_2d as cell_volumes_2d
+from geometry._cells import gamma_2d as gamma_2d
+from geometry._kernel import arccosine_kernel as arccosine_kernel
+from geometry._kernel import expected_norm_factor as expected_norm_factor
+from geometry._kernel import mean_field_step as mean_field_step
+from geometry._monte_carlo import Estimate as Estimate
+from geometry._monte_carlo import monte_carlo as monte_carlo
+from geometry._odd_point import OddPoint as OddPoint
+from geometry._odd_point import invariant_representation as invariant_representation
+from geometry._odd_point import odd_point as odd_point
+from geometry._random_network import RandomNetwork as RandomNetwork
+from geometry._random_network import random_network as random_network
+from geometry._tree import TreeGram as TreeGram
+from geometry._tree import negative as negative
+from geometry._tree import positive as positive
+from geometry._tree import tree_gram as tree_gram
+from geometry._tree import tree_step as tree_step

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -200,7 +201,17 @@ def environment() -> dict[str, Any]:
         "device": device.device_kind,
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
+        "commit": commit(),
     }
+
+
+def commit() -> str:
+    """Of the checkout that this script lies in, or why there is none to name."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "not a git checkout"
 
 
 def summarize(results: dict[str, Any]) -> None:

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from geometry import cell_volumes_2d, gamma_2d
+import geometry
+
+cell_volumes_2d, gamma_2d = map(jax.jit, (geometry.cell_volumes_2d, geometry.gamma_2d))
 
 
 def circle(n, dtype=None):
@@ -71,6 +73,6 @@ def test_zero_vectors_leave_one_cell():
 
 def test_jit_vmap_and_gradients(key):
     x = jax.random.normal(key, (2, 5, 2))
-    expected = jnp.stack([cell_volumes_2d(x[0]), cell_volumes_2d(x[1])])
+    expected = jnp.stack([geometry.cell_volumes_2d(x[0]), geometry.cell_volumes_2d(x[1])])
     np.testing.assert_allclose(jax.jit(jax.vmap(cell_volumes_2d))(x), expected, atol=1e-15)
     check_grads(jax.jit(cell_volumes_2d), (x[0],), order=2, modes=["rev"])

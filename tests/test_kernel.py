@@ -14,8 +14,7 @@ from geometry import (
     odd_point,
 )
 
-
-kernel, step = jax.jit(arccosine_kernel), jax.jit(mean_field_step)
+kernel, step, odd = jax.jit(arccosine_kernel), jax.jit(mean_field_step), jax.jit(odd_point)
 
 
 def iterate(start, layers):
@@ -119,21 +118,21 @@ def test_theorem_13_the_invariant_representation_stays_in_expectation(n):
 )
 def test_infinite_width_has_an_odd_state_with_a_finite_spread(n, ratio, spread, angle):
     x = jnp.asarray(np.random.default_rng(1).normal(size=(n, 50))).at[2].mul(4)
-    odd = odd_point(iterate(gram(x), 4000))
-    assert odd.index == 2
-    assert abs(odd.norm_ratio - ratio) < 0.01
-    assert abs(np.degrees(odd.spread) - spread) < 0.01
-    assert abs(np.degrees(odd.angle) - angle) < 0.01
-    assert abs(odd.spread * n / (3 * np.pi) - 1) < 2.1 / n  # it tends to 3π/n
+    found = odd(iterate(gram(x), 4000))
+    assert found.index == 2
+    assert abs(found.norm_ratio - ratio) < 0.01
+    assert abs(np.degrees(found.spread) - spread) < 0.01
+    assert abs(np.degrees(found.angle) - angle) < 0.01
+    assert abs(found.spread * n / (3 * np.pi) - 1) < 2.1 / n  # it tends to 3π/n
 
 
 @pytest.mark.parametrize("n", [3, 5, 6])
 def test_small_batches_have_no_odd_state(n):
     x = jnp.asarray(np.random.default_rng(1).normal(size=(n, 50))).at[2].mul(4)
-    odd = odd_point(iterate(gram(x), 4000))
+    found = odd(iterate(gram(x), 4000))
     kappa = kernel(jnp.array([[1.0, -1 / (n - 1)], [-1 / (n - 1), 1.0]]))[0, 1]
-    np.testing.assert_allclose(odd.norm_ratio, 1, atol=1e-6)
-    np.testing.assert_allclose(odd.spread, np.arccos(kappa), atol=1e-6)
+    np.testing.assert_allclose(found.norm_ratio, 1, atol=1e-6)
+    np.testing.assert_allclose(found.spread, np.arccos(kappa), atol=1e-6)
 
 
 def test_large_symmetric_batches_stand_at_the_arccosine_of_one_over_pi():

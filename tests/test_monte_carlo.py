@@ -18,7 +18,7 @@ def test_mean_and_standard_error_are_those_of_the_draws(key):
     assert samples == 20
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 7, 99, 100, 101, 1000])
+@pytest.mark.parametrize("batch_size", [1, 7, 99, 100, 1000])
 def test_batches_change_nothing_but_rounding(batch_size, key):
     whole = monte_carlo(uniform_pair, key, 100)
     parts = monte_carlo(uniform_pair, key, 100, batch_size=batch_size)

@@ -38,26 +38,17 @@ def test_a_layer_has_the_kernel_as_its_mean_gram_matrix(normalization, expected,
     assert (abs(mean - expected(gram(x))) < 5 * stderr).all()
 
 
-def test_wide_networks_follow_the_mean_field(key):
-    x = jax.random.normal(key, (8, 8))
-    net = jax.jit(lambda k, x: random_network(k, x, depth=4, width=3000))(jax.random.key(1), x)
-    g = gram(x)
-    for kept, log_scale in zip(net.statistics, net.log_scale, strict=True):
-        g = mean_field_step(g)
-        np.testing.assert_allclose(jnp.exp(2 * log_scale) * kept, g, atol=0.1 * g.max())
-
-
 def test_what_is_kept_times_its_scale_is_the_batch(key):
     x = jax.random.normal(key, (5, 3))
-    net = random_network(jax.random.key(1), x, depth=6, width=7, statistic=identity)
-    again = random_network(jax.random.key(1), 1e-9 * x, depth=6, width=7, statistic=identity)
+    run = jax.jit(lambda k, x: random_network(k, x, depth=6, width=7, statistic=identity))
+    net, again = run(jax.random.key(1), x), run(jax.random.key(1), 1e-9 * x)
     assert net.statistics.shape == (6, 5, 7)
     assert (net.statistics[-1] == net.x).all()
     np.testing.assert_allclose(jnp.square(net.statistics).sum(-1).mean(-1), 1, rtol=1e-12)
     np.testing.assert_allclose(again.statistics, net.statistics, atol=1e-12)
     np.testing.assert_allclose(again.log_scale - net.log_scale, np.log(1e-9), rtol=1e-12)
     true = jnp.exp(net.log_scale)[:, None, None] * net.statistics
-    # Theorem 14: without rescaling, squared norms are those of the last layer in the mean.
+    # Weights of variance 2/width keep squared norms in the mean, but for what recentering takes.
     assert 1e-3 < jnp.square(true[-1]).sum() / jnp.square(x).sum() < 10
 
 
@@ -75,7 +66,7 @@ def test_linear_recentring_acts_only_once(key):
 
 def test_the_odd_point_and_the_cluster_stay_exactly_opposite(key):
     x = invariant_representation(6, 3)
-    net = random_network(key, x, depth=20, width=30)
+    net = jax.jit(lambda k, x: random_network(k, x, depth=20, width=30))(key, x)
     g = net.statistics
     np.testing.assert_allclose(g[:, 0, 1:], 0, atol=1e-12)  # x₁·ν = 0, for every weight
     np.testing.assert_allclose(g[:, 1, 1], g[:, 1, 2], rtol=1e-9)  # one cluster
@@ -104,24 +95,25 @@ def test_angles_of_figure_5(normalization, degrees, tolerance, key):
             key, x, depth=30, width=500, normalization=normalization, statistic=median_angle
         )
 
-    net = jax.jit(run)(jax.random.key(1), jax.random.normal(key, (100, 50)))
+    net = jax.jit(run)(jax.random.key(1), jax.random.normal(key, (100, 50), jnp.float32))
     assert net.statistics.shape == (30,)
     assert abs(net.statistics[-1] - degrees) < tolerance
 
 
 def test_statistics_may_be_trees_and_networks_may_be_batched(key):
     def run(key):
-        x = jnp.eye(3)
+        x = jnp.eye(3, dtype=jnp.float32)
         return random_network(key, x, depth=2, width=4, statistic=lambda x: (gram(x), x.max()))
 
     keys = jax.random.split(key, 2)
-    one, many = run(keys[0]), jax.jit(jax.vmap(run))(keys)
+    one, many = jax.jit(run)(keys[0]), jax.jit(jax.vmap(run))(keys)
     for got, expected in zip(jax.tree.leaves(many), jax.tree.leaves(one), strict=True):
-        np.testing.assert_allclose(got[0], expected, atol=1e-13)
+        np.testing.assert_allclose(got[0], expected, atol=1e-6)
 
 
 def test_a_batch_that_dies_stays_zero(key):
-    net = random_network(key, jnp.ones((3, 2)), depth=3, width=4)  # equal samples have no spread
+    equal = jnp.ones((3, 2), jnp.float32)
+    net = jax.jit(lambda k, x: random_network(k, x, depth=3, width=4))(key, equal)
     assert (net.x == 0).all()
     assert jnp.isfinite(net.log_scale).all()
 

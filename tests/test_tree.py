@@ -35,15 +35,14 @@ def assert_equals_brute_force(x, depth, tolerance=1e-13):
         )
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 9])
-@pytest.mark.parametrize("depth", [0, 1, 2, 9])
+@pytest.mark.parametrize(("n", "depth"), [(1, 3), (2, 5), (3, 9), (4, 1), (9, 10)])
 def test_equals_brute_force(n, depth):
     rng = np.random.default_rng(n)
     assert_equals_brute_force(rng.normal(size=n), depth)
     assert_equals_brute_force(1e4 + rng.normal(size=n), depth, 1e-10)  # NumPy's own rounding
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=6, max_size=6))
 def test_repeated_values_and_ties_with_the_mean(values):
     assert_equals_brute_force(np.array(values, float), 7)
@@ -163,7 +162,7 @@ def test_a_pair_extreme_in_every_coordinate_obeys_theorem_11():
 
 
 def test_ten_thousand_layers_in_float32():
-    x = np.random.default_rng(0).normal(size=64)
+    x = np.random.default_rng(0).normal(size=24)
     wide, short = (fast_gram(jnp.asarray(x, dtype), 10_000) for dtype in ("float64", "float32"))
     assert {part.dtype for part in short} == {jnp.dtype("float32")}
     np.testing.assert_allclose(short.gram, wide.gram, rtol=1e-5, atol=1e-5)
@@ -193,9 +192,10 @@ def test_vmap_equals_one_at_a_time(key):
     x = jax.random.normal(key, (3, 5))
     many = jax.jit(jax.vmap(lambda x: tree_gram(x, 20)))(x)
     for i in range(3):
-        one = true_values(fast_gram(x[i], 20))
-        for got, expected in zip(true_values(TreeGram(*(p[i] for p in many))), one, strict=True):
-            np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-15)
+        one = fast_gram(x[i], 20)
+        assert many.log_scale[i] == one.log_scale
+        np.testing.assert_allclose(many.gram[i], one.gram, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(many.squared_distances[i], one.squared_distances, atol=1e-15)
 
 
 def test_gradients():
@@ -205,7 +205,7 @@ def test_gradients():
         tree = tree_gram(x, 4)
         return jnp.exp(2 * tree.log_scale) * tree.gram
 
-    check_grads(jax.jit(true_gram), (x,), order=2, modes=["rev"])
+    check_grads(jax.jit(true_gram), (x,), order=1, modes=["rev"])
 
 
 def test_gradients_are_finite_at_ties():

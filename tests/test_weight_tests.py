@@ -5,16 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 from pruning import ks_normal
 
 
-@given(st.integers(1, 400), st.floats(0.1, 10), st.floats(-1, 1))
-@settings(max_examples=40, deadline=None)
-def test_ks_with_a_known_scale_is_scipys(n, scale, mean):
+@pytest.mark.parametrize("n", [1, 7, 300])
+@pytest.mark.parametrize(("mean", "scale"), [(0.0, 1), (0.1, 1.0), (-0.5, 0.3), (0.0, 4.0)])
+def test_ks_with_a_known_scale_is_scipys(n, mean, scale):
     x = np.random.default_rng(n).normal(mean, 1.0, n)
     expected = scipy.stats.kstest(x, scipy.stats.norm(scale=scale).cdf, method="asymp")
     found = ks_normal(jnp.asarray(x), scale=scale)
@@ -31,9 +29,9 @@ def test_entries_at_the_quantiles_are_as_near_as_can_be(n):
 
 
 def test_a_constant_is_far_from_normal():
-    statistic, p_value = ks_normal(jnp.ones(512))
+    statistic, p_value = ks_normal(jnp.ones(256))
     np.testing.assert_allclose(statistic, scipy.stats.norm.cdf(1), rtol=1e-12)
-    assert 0 < p_value < 1e-300
+    assert 0 < p_value < 1e-150
 
 
 @pytest.mark.parametrize(
@@ -54,8 +52,8 @@ def test_distance_of_initializers_from_the_normal_of_equal_variance(law, distanc
     ("scale", "sizes"), [(1.0, (0.102, 0.051, 0.010)), (None, (0.086, 0.043, 0.008))]
 )
 def test_size_with_the_scale_known_and_estimated(scale, sizes, key):
-    draws = 4000
-    x = jax.random.normal(key, (draws, 2000))
+    draws = 2000
+    x = jax.random.normal(key, (draws, 2000), jnp.float32)
     _, p_value = jax.vmap(lambda x: ks_normal(x, scale=scale))(x)
     for nominal, size in zip((0.10, 0.05, 0.01), sizes, strict=True):
         found = jnp.mean(p_value < nominal)

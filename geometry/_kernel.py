@@ -1,0 +1,87 @@
+"""What a random ReLU layer does to a Gram matrix on average, or at infinite width.
+
+A layer has Gaussian weights of variance 2/width ("He"), which keeps squared norms in the mean.
+Gram matrices are (n, n), of the n samples of a batch.
+"""
+
+import math
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm import recenter
+from jaxnorm._statistics import widen
+
+
+def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Expected Gram matrix after Gaussian weights and ReLU: Eq. 111 of Joudaki et al.
+
+    With ρ the cosine of x and y, K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, the
+    arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal stays. K ≥ x·y, with
+    equality for positively parallel vectors, which the paper leaves out, and zero for opposite
+    ones; a zero vector has a row of zeros. Gradients are finite everywhere.
+
+    Example:
+      >>> print(arccosine_kernel(jnp.eye(2)).round(4))
+      [[1.     0.3183]
+       [0.3183 1.    ]]
+    """
+    g = widen(gram)
+    square = jnp.diagonal(g)
+    positive = square > 0
+    norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+    safe = jnp.where(positive, norm, 1)
+    rho = jnp.where(positive[:, None] & positive[None], g / safe[:, None] / safe[None], 0)
+    itself = jnp.eye(len(g), dtype=bool)
+    kernel = norm[:, None] * norm[None] * _cosine_map(jnp.where(itself, 1, rho))
+    return jnp.where(itself, jnp.diag(jnp.where(positive, square, 0)), kernel).astype(gram.dtype)
+
+
+def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """`arccosine_kernel` of the recentred batch: recentering and ReLU at infinite width.
+
+    Eq. 8 of Joudaki et al., scaled to keep the recentred squared norms. The recentred Gram matrix
+    is H G H with H = I − 11ᵀ/n. Two points end at a right angle at once.
+
+    Example:
+      >>> print(mean_field_step(2 * jnp.eye(2)))
+      [[1. 0.]
+       [0. 1.]]
+    """
+    return arccosine_kernel(recenter(recenter(gram, axis=0), axis=1))
+
+
+def expected_norm_factor(width: int) -> float:
+    """E ‖ReLU(W x)‖ / ‖x‖ for a layer of `width` d neurons with weights N(0, 2/d).
+
+    √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) + O(d⁻²): the mean of a chi variable
+    whose degrees of freedom j are Binomial(d, 1/2). Theorem 14 of Joudaki et al. puts 1, which
+    holds of the squared norm. Computed in double precision.
+
+    Raises:
+      ValueError: `width` is not positive.
+
+    Example:
+      >>> round(expected_norm_factor(100), 5)
+      0.99373
+    """
+    if width < 1:
+        raise ValueError(f"width must be at least 1; got {width}")
+    terms = (
+        math.lgamma(width + 1)
+        - math.lgamma(j + 1)
+        - math.lgamma(width - j + 1)  # C(d, j)
+        + math.lgamma((j + 1) / 2)
+        - math.lgamma(j / 2)
+        - width * math.log(2)
+        for j in range(1, width + 1)
+    )
+    return 2 / width**0.5 * math.fsum(map(math.exp, terms))
+
+
+def _cosine_map(rho: Array) -> Array:
+    """κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π, with its slopes 0 and 1 at the ends."""
+    inside = jnp.abs(rho) < 1
+    safe = jnp.where(inside, rho, 0)
+    value = (jnp.sqrt(1 - jnp.square(safe)) + (math.pi - jnp.arccos(safe)) * safe) / math.pi
+    return jnp.where(inside, value, jnp.where(rho > 0, rho, 0))

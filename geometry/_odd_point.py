@@ -1,0 +1,82 @@
+"""The odd point: one sample that a recentred ReLU network drives away from all others."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxnorm._statistics import widen
+
+
+class OddPoint(NamedTuple):
+    """The longest sample of a batch, compared with the others.
+
+    Attributes:
+      index: Which sample it is, the first among equals.
+      norm_ratio: Its norm over the mean norm of the others, n − 1 in the invariant representation.
+      second_ratio: The second largest norm over the largest.
+      angle: Its mean angle to the others, in radians.
+      spread: Mean angle between two others, in radians.
+    """
+
+    index: Int[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
+    norm_ratio: Float[Array, ""]
+    second_ratio: Float[Array, ""]
+    angle: Float[Array, ""]
+    spread: Float[Array, ""]
+
+
+def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
+    """The longest of the n samples with this Gram matrix, and how odd it is.
+
+    A batch is in the odd state of Joudaki et al., Figure 3, where `norm_ratio` is at least
+    (n − 1)/2, `angle` at least 80° and `spread` at most 45°; any batch has a longest sample.
+    Angles below 3e-4 (float32) or 1e-8 (float64) are not resolved: `angles` is finer, and needs
+    the samples. A zero vector makes both angles NaN.
+
+    Raises:
+      ValueError: There are fewer than 3 samples.
+
+    Example:
+      >>> x = invariant_representation(5, 2)
+      >>> print(odd_point(x @ x.T).norm_ratio)
+      4.0
+    """
+    n = len(gram)
+    if n < 3:
+        raise ValueError(f"an odd point needs at least 3 samples; got {n}")
+    g = widen(gram)
+    norm = jnp.sqrt(jnp.diagonal(g))
+    angle = jnp.arccos(jnp.clip(g / norm[:, None] / norm[None], -1, 1))
+    index = jnp.argmax(norm)
+    other = jnp.arange(n) != index
+    pair = other[:, None] & other[None] & ~jnp.eye(n, dtype=bool)
+    longest, second = jnp.max(norm), jnp.max(norm, where=other, initial=0)
+    found = OddPoint(
+        index,
+        longest / jnp.mean(norm, where=other),
+        second / longest,
+        jnp.mean(angle[index], where=other),
+        jnp.mean(angle, where=pair),
+    )
+    return OddPoint(index, *(part.astype(gram.dtype) for part in found[1:]))
+
+
+def invariant_representation(n: int, dims: int) -> Float[Array, "n dims"]:
+    """Definition 12 of Joudaki et al.: a unit vector and n − 1 copies of a short one.
+
+    x₁ = (1, 0, ...), all others (0, 1/(n − 1), 0, ...). Recentering, Gaussian weights of variance
+    2 n²/((n² − 2n + 2) width) and ReLU leave its expected Gram matrix as it is (Theorem 13).
+
+    Raises:
+      ValueError: There are fewer than 2 samples or dimensions.
+
+    Example:
+      >>> print(invariant_representation(3, 2))
+      [[1.  0. ]
+       [0.  0.5]
+       [0.  0.5]]
+    """
+    if n < 2 or dims < 2:
+        raise ValueError(f"n and dims must be at least 2; got {n} and {dims}")
+    return jnp.zeros((n, dims)).at[0, 0].set(1).at[1:, 1].set(1 / (n - 1))

@@ -1,0 +1,17 @@
+"""Filters of a layer as the rows of a matrix."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cout dims"]:
+    """The filters of a kernel, one a row: dims is cin times the size of the window.
+
+    Kernels are laid out as in Flax: HWIO for images, (cin, cout) for dense layers. Row j holds
+    `kernel[..., j]` in row-major order.
+
+    Example:
+      >>> filter_matrix(jnp.ones((3, 3, 16, 64))).shape
+      (64, 144)
+    """
+    return jnp.moveaxis(kernel, -1, 0).reshape(kernel.shape[-1], -1)

@@ -1,0 +1,109 @@
+"""Rankings that criteria give to the filters of a layer, and how alike two of them are.
+
+Scores are one vector per layer; the smallest are pruned first. Everything here depends on the
+order of the scores alone and is piecewise constant: gradients are zero.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+def order(scores: Float[Array, " n"]) -> Int[Array, " n"]:
+    """Indices of the filters from the smallest score to the largest.
+
+    Among equal scores the first comes first; NaN comes last.
+
+    Example:
+      >>> order(jnp.array([0.3, 0.1, 0.3, 0.2])).tolist()
+      [1, 3, 0, 2]
+    """
+    return jnp.argsort(scores, stable=True)
+
+
+def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n"]:
+    """Mask of the ⌊ratio · n⌋ lowest scores, those that are pruned; ties as in `order`.
+
+    Args:
+      ratio: The fraction to prune, in (0, 1], and large enough for one filter.
+
+    Raises:
+      ValueError: If `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
+    """
+    count = _count(scores.size, ratio)
+    return jnp.zeros(scores.shape, bool).at[order(scores)[:count]].set(True)
+
+
+def overlap(
+    a: Float[Array, " n"], b: Float[Array, " n"], *, ratio: int | float
+) -> Float[Array, ""]:
+    """Fraction of the ⌊ratio · n⌋ lowest filters by `a` that are also lowest by `b`, Eq. 1.
+
+    In [0, 1]. Independent rankings overlap by `ratio` on average and any two by at least
+    2 − 1/ratio, so a large overlap tells something only when the ratio is small.
+
+    Raises:
+      ValueError: If `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
+
+    Example:
+      >>> a, b = jnp.array([1.0, 2.0, 3.0, 4.0]), jnp.array([1.0, 4.0, 3.0, 2.0])
+      >>> print(overlap(a, b, ratio=0.5))
+      0.5
+    """
+    both = lowest(a, ratio=ratio) & lowest(b, ratio=ratio)
+    return both.sum() / _count(a.size, ratio)
+
+
+def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
+    """Spearman's ρ of two score vectors: the correlation of their ranks, in [−1, 1].
+
+    With dᵢ the rank difference of filter i and no ties, ρ = 1 − 6 Σ dᵢ² / (n (n² − 1)). Ties
+    share their mean rank, as in `scipy.stats.spearmanr`; a constant vector has no ranking and
+    gives NaN, as does a NaN among the scores.
+
+    Example:
+      >>> a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 30.0, 20.0])
+      >>> print(f"{spearman(a, b):.2f}")
+      0.50
+    """
+    return _cosine(_centred_ranks(a), _centred_ranks(b))
+
+
+def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
+    """Kendall's τ-b of two score vectors: concordant less discordant pairs, in [−1, 1].
+
+    The number of pairs is corrected for ties, as in `scipy.stats.kendalltau`; a constant vector
+    gives NaN, as does a NaN among the scores. All n² pairs are formed.
+
+    Example:
+      >>> a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 30.0, 20.0])
+      >>> print(f"{kendall(a, b):.2f}")
+      0.33
+    """
+    return _cosine(_pair_signs(a), _pair_signs(b))
+
+
+def _count(n: int, ratio: int | float) -> int:
+    """⌊ratio · n⌋, rounded at nine decimals first: 0.29 · 100 is 28.999999999999996."""
+    if not 0 < ratio <= 1:
+        raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
+    count = math.floor(round(ratio * n, 9))
+    if count == 0:
+        raise ValueError(f"ratio must select at least one of {n} scores; got {ratio}")
+    return count
+
+
+def _centred_ranks(scores: Float[Array, " n"]) -> Float[Array, " n"]:
+    return jax.scipy.stats.rankdata(scores) - (scores.size + 1) / 2
+
+
+def _pair_signs(scores: Float[Array, " n"]) -> Float[Array, " n*n"]:
+    ranks = _centred_ranks(scores)
+    return jnp.sign(ranks[:, None] - ranks[None, :]).ravel()
+
+
+def _cosine(x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, ""]:
+    """Cosine of the angle between `x` and `y`; NaN if one of them is zero."""
+    return jnp.clip(jnp.sum(x * y) / jnp.sqrt(jnp.sum(x * x) * jnp.sum(y * y)), -1, 1)
