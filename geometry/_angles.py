@@ -29,7 +29,7 @@ def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 
 
 def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
-    """Angles of all pairs of samples, in [0, π]: Eq. 11 of Joudaki et al.
+    """Angles of all pairs of samples, in [0, π]: Eq. 11 of Nachum et al.
 
     Computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖), which resolves 1e-7 in float32
     and 1e-15 in float64; the arccosine of a cosine loses all below 3e-4 and 1e-8. A zero vector

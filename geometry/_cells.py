@@ -1,7 +1,7 @@
 """Cells of a batch: Gaussian neurons that are active on the same samples.
 
 Two weight vectors w lie in one cell of x when all signs of x w agree; γ(x) is the smallest
-positive Gaussian volume of a cell (Joudaki et al., Definition 1). In two dimensions cells are
+positive Gaussian volume of a cell (Nachum et al., Definition 1). In two dimensions cells are
 sectors, bounded by the lines orthogonal to the samples.
 """
 

@@ -14,7 +14,7 @@ from jaxnorm._statistics import widen
 
 
 def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Expected Gram matrix after Gaussian weights and ReLU: Eq. 111 of Joudaki et al.
+    """Expected Gram matrix after Gaussian weights and ReLU: Eq. 111 of Nachum et al.
 
     With ρ the cosine of x and y, K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, the
     arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal stays. K ≥ x·y, with
@@ -40,7 +40,7 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """`arccosine_kernel` of the recentred batch: recentering and ReLU at infinite width.
 
-    Eq. 8 of Joudaki et al., scaled to keep the recentred squared norms. The recentred Gram matrix
+    Eq. 8 of Nachum et al., scaled to keep the recentred squared norms. The recentred Gram matrix
     is H G H with H = I − 11ᵀ/n. Two points end at a right angle at once.
 
     Example:
@@ -55,7 +55,7 @@ def expected_norm_factor(width: int) -> float:
     """E ‖ReLU(W x)‖ / ‖x‖ for a layer of `width` d neurons with weights N(0, 2/d).
 
     √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) + O(d⁻²): the mean of a chi variable
-    whose degrees of freedom j are Binomial(d, 1/2). Theorem 14 of Joudaki et al. puts 1, which
+    whose degrees of freedom j are Binomial(d, 1/2). Theorem 14 of Nachum et al. puts 1, which
     holds of the squared norm. Computed in double precision.
 
     Raises:

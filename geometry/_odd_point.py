@@ -29,10 +29,11 @@ class OddPoint(NamedTuple):
 def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
     """The longest of the n samples with this Gram matrix, and how odd it is.
 
-    A batch is in the odd state of Joudaki et al., Figure 3, where `norm_ratio` is at least
+    A batch is in the odd state of Nachum et al., Figure 3, where `norm_ratio` is at least
     (n − 1)/2, `angle` at least 80° and `spread` at most 45°; any batch has a longest sample.
     Angles below 3e-4 (float32) or 1e-8 (float64) are not resolved: `angles` is finer, and needs
-    the samples. A zero vector makes both angles NaN.
+    the samples. A zero vector makes both angles NaN; (anti)parallel samples add nothing to
+    gradients.
 
     Raises:
       ValueError: There are fewer than 3 samples.
@@ -47,7 +48,10 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
         raise ValueError(f"an odd point needs at least 3 samples; got {n}")
     g = widen(gram)
     norm = jnp.sqrt(jnp.diagonal(g))
-    angle = jnp.arccos(jnp.clip(g / norm[:, None] / norm[None], -1, 1))
+    cosine = g / norm[:, None] / norm[None]
+    oblique = jnp.abs(cosine) < 1
+    parallel = jnp.where(jnp.isnan(cosine), cosine, jnp.where(cosine > 0, 0, jnp.pi))
+    angle = jnp.where(oblique, jnp.arccos(jnp.where(oblique, cosine, 0)), parallel)
     index = jnp.argmax(norm)
     other = jnp.arange(n) != index
     pair = other[:, None] & other[None] & ~jnp.eye(n, dtype=bool)
@@ -63,7 +67,7 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
 
 
 def invariant_representation(n: int, dims: int) -> Float[Array, "n dims"]:
-    """Definition 12 of Joudaki et al.: a unit vector and n − 1 copies of a short one.
+    """Definition 12 of Nachum et al.: a unit vector and n − 1 copies of a short one.
 
     x₁ = (1, 0, ...), all others (0, 1/(n − 1), 0, ...). Recentering, Gaussian weights of variance
     2 n²/((n² − 2n + 2) width) and ReLU leave its expected Gram matrix as it is (Theorem 13).

@@ -38,7 +38,7 @@ def random_network(
 ) -> RandomNetwork:
     """Send `x` through `depth` layers x ← nonlinearity(normalization(x W)), W of variance 2/width.
 
-    The setting of Figures 3, 5 and 6 of Joudaki et al. Weights are drawn as they are needed and
+    The setting of Figures 3, 5 and 6 of Nachum et al. Weights are drawn as they are needed and
     never kept. The batch kept is divided by its root mean squared norm after every layer, so that
     nothing under- or overflows: with a homogeneous normalization and nonlinearity this only moves
     a factor into `log_scale`. A batch that has become zero stays zero.

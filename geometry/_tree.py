@@ -1,6 +1,6 @@
 """The recentering tree: every neuron has a child that sees it above its mean and one below.
 
-The deterministic model of recentering and ReLU of Joudaki et al., Definition 5. Samples are rows
+The deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples are rows
 of x (n, neurons). A layer doubles the neurons; `tree_gram` has the Gram matrix of its n samples at
 any depth in polynomial time, because all but n − 2 of the 2ᵗ neurons take only two values.
 """
@@ -111,10 +111,12 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     some = jnp.any(grams != 0, axis=(1, 2))
     top = jnp.max(exponents, where=some, initial=jnp.iinfo(exponents.dtype).min)
     factor = _power_of_four(jnp.where(some, exponents - top, 0), h.dtype)
-    log_scale = jnp.where(some.any(), top.astype(h.dtype) * math.log(2), 0)
+    # Every layer was computed n times too large; whole powers of two cancel exactly.
+    fraction, whole = math.modf(depth * math.log2(len(x)))
+    log_scale = ((top - int(whole)).astype(h.dtype) - fraction) * math.log(2)
     return TreeGram(
         jnp.einsum("c,cij->ij", factor, grams, precision="highest"),
-        log_scale,
+        jnp.where(some.any(), log_scale, 0),
         jnp.einsum("c,cij->ij", factor, squares, precision="highest"),
     )
 
@@ -143,15 +145,17 @@ def _start(x: Float[Array, " n"]) -> _State:
 
 
 def _layer(state: _State) -> _State:
-    """All neurons replaced by their children."""
+    """All neurons replaced by n times their children."""
     n = state.rows.shape[1]
-    centred = recenter(state.rows, axis=1)
+    centred = recenter(state.rows, axis=1) * n
     children = jax.nn.relu(jnp.stack([centred, -centred]))
     weight = _slot_weight(state)
     left, right = _two_valued(children, weight)
-    share = jnp.arange(n + 1).astype(weight.dtype) / n
+    # n times a child is zero outside and p or n − p times as high inside, an exact factor: the
+    # rounding of p/n would add up over the layers.
+    square = jnp.square(jnp.arange(n + 1)).astype(weight.dtype)
     total = state.left + state.right
-    left, right = left + jnp.square(1 - share) * total, right + jnp.square(share) * total
+    left, right = left + square[::-1] * total, right + square * total
     # Of the two children, a slot goes on with the one in which its sample is positive.
     own = jnp.where(jnp.diagonal(centred)[:, None] > 0, children[0], children[1])
     own = jnp.where(jnp.diagonal(_between(own))[:, None], own, 0)

@@ -3,7 +3,8 @@
 Filters are rows, `(filters, dims)`. Scores are in at least float32 whatever the filters' dtype:
 neighbouring filters of a layer differ by less than bfloat16 resolves, and would tie. Lengths have
 gradient zero at the zero vector, so that all gradients are finite; `geometric_median` says what
-its own is.
+its own is. Functions that loop are compiled here, as JAX would else compile each loop anew at
+every call from outside `jit`.
 """
 
 from typing import NamedTuple
@@ -31,6 +32,7 @@ def fermat(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
     return _lengths(h - geometric_median(h)[None, :])
 
 
+@jax.jit
 def gm(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
     """Σₖ ‖vₖ − vⱼ‖₂ of every filter: its summed distance to the others, He et al. (2019).
 
@@ -45,13 +47,14 @@ def gm(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
 CRITERIA = {"l1": l1_norm, "l2": l2_norm, "fermat": fermat, "gm": gm}
 
 
+@jax.jit
 def geometric_median(filters: Float[Array, "n dims"]) -> Float[Array, " dims"]:
     """The Fermat point argmin_x Σⱼ ‖x − vⱼ‖₂, to the rounding of the dtype (at least float32).
 
     Newton's method; where a step does not halve the gradient, the best of shorter ones and of
-    Weiszfeld's with the rule of Vardi and Zhang (2000) is taken. There are at most 100. A filter
-    that is itself the median is found by their condition and returned exactly. Collinear filters have as median the middle
-    one, or the midpoint of the middle two (any point between them is a minimum).
+    Weiszfeld's with the rule of Vardi and Zhang (2000) is taken, in at most 100 rounds. A filter
+    that is itself the median is found by their condition and returned exactly. Collinear filters
+    have as median the middle one, or the midpoint of the middle two (all between is minimal).
 
     The derivative is that of the minimum by the implicit function theorem, right to second order;
     where the median is a filter or a midpoint of two, it is that of those, which a small

@@ -101,7 +101,7 @@ def public_functions():
         value
         for package in PACKAGES
         for name, value in vars(package).items()
-        if isinstance(value, types.FunctionType)
+        if isinstance(inspect.unwrap(value), types.FunctionType)
         and not name.startswith("_")
         and value.__module__.startswith(package.__name__)
     }
