@@ -152,7 +152,9 @@ def test_gradients_are_finite(function):
         assert jnp.isfinite(leaf).all()
 
 
-@pytest.mark.parametrize("function", public_functions(), ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", sorted(public_functions(), key=lambda f: f.__name__), ids=lambda f: f.__name__
+)
 def test_it_is_documented_and_its_options_are_keywords(function):
     assert inspect.getdoc(function)
     for parameter in inspect.signature(function).parameters.values():

@@ -20,7 +20,7 @@ def slope(x, filters):
     return max(np.linalg.norm(units.sum(0)) - np.sum(lengths == 0), 0)
 
 
-@pytest.mark.parametrize("shape", [(12, 4), (100, 2), (16, 144)])
+@pytest.mark.parametrize("shape", [(12, 4), (100, 9)])
 def test_the_gradient_vanishes_at_the_median(shape, key):
     filters = jax.random.normal(key, shape)
     assert slope(geometric_median(filters), filters) < 1e-12
