@@ -19,10 +19,13 @@ def ks_normal(
 
     A large p-value does not support that the weights are normal: n may be too small to tell. For
     n ~ 10⁶ any trained layer is rejected, and D itself is what to report. As a function of `x` D
-    is piecewise smooth. NaN for no data, and for zeros without `scale`.
+    is piecewise smooth. Zeros without `scale` give NaN.
 
     Args:
       x: The weights of a layer in any shape: only their values matter.
+
+    Raises:
+      ValueError: If `x` is empty.
 
     Example:
       >>> statistic, p_value = ks_normal(jnp.ones(512))
@@ -30,6 +33,8 @@ def ks_normal(
       0.841 0.000
     """
     n = x.size
+    if n == 0:
+        raise ValueError(f"x must hold at least one weight; got shape {x.shape}")
     h = jnp.sort(widen(x).ravel())
     if scale is None:
         scale = jnp.sqrt(jnp.square(h).mean())

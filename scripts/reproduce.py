@@ -86,9 +86,12 @@ def main(
     ):
         if value < least:
             raise InputError(f"--{name} must be at least {least}; got {value}")
-    for folder in (out, out / "report", out / "runs"):
-        if folder.exists() and not folder.is_dir():
-            raise InputError(f"the output path must be a folder; {folder} is a file")
+    for folder in (out / "report", out / "runs"):
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not nearest.is_dir():
+            raise InputError(f"the output path must be a folder; {nearest} is a file")
+        if not os.access(nearest, os.W_OK):
+            raise InputError(f"the output folder must be writable; {nearest} is not")
     settings = training.Settings(dataset, epochs, seeds, batch_size)
     columns = (
         TextColumn("{task.description}"),

@@ -38,7 +38,7 @@ def test_a_constant_is_far_from_normal():
     ("law", "distance"), [("uniform", 0.057207), ("truncated_normal", 0.016665)]
 )
 def test_distance_of_initializers_from_the_normal_of_equal_variance(law, distance, key):
-    n = 400_000
+    n = 100_000
     draw = {
         "uniform": lambda: jax.random.uniform(key, (n,), minval=-1.0),
         "truncated_normal": lambda: jax.random.truncated_normal(key, -2.0, 2.0, (n,)),
@@ -53,7 +53,7 @@ def test_distance_of_initializers_from_the_normal_of_equal_variance(law, distanc
 )
 def test_size_with_the_scale_known_and_estimated(scale, sizes, key):
     draws = 2000
-    x = jax.random.normal(key, (draws, 2000), jnp.float32)
+    x = jax.random.normal(key, (draws, 500), jnp.float32)
     _, p_value = jax.vmap(lambda x: ks_normal(x, scale=scale))(x)
     for nominal, size in zip((0.10, 0.05, 0.01), sizes, strict=True):
         found = jnp.mean(p_value < nominal)
@@ -78,6 +78,11 @@ def test_bfloat16_weights_are_tested_in_float32(key):
 
 def test_zeros_have_no_scale():
     assert jnp.isnan(jnp.stack(ks_normal(jnp.zeros(300)))).all()
+
+
+def test_no_weights_cannot_be_tested():
+    with pytest.raises(ValueError, match=r"at least one weight; got shape \(0, 3\)"):
+        ks_normal(jnp.zeros((0, 3)))
 
 
 def test_ks_can_be_differentiated_batched_and_compiled(key):
