@@ -33,7 +33,7 @@ reproduce: $(INSTALLED)
 
 test: $(INSTALLED)
 	@echo "Running the tests"
-	@$(RUN) -m pytest -n auto --dist loadgroup $(ARGS)
+	@$(RUN) -m pytest -n auto --dist worksteal $(ARGS)
 
 test-slow: $(INSTALLED)
 	@echo "Running the slow tests"

@@ -1,6 +1,6 @@
 """Trains, measures, prunes and checks the claims of three papers; writes one page that shows it.
 
-    python scripts/reproduce.py                       # digits, about 4 minutes on 2 cores
+    python scripts/reproduce.py                       # digits, about 3 minutes on 2 cores
     python scripts/reproduce.py --dataset fashion_mnist --data-dir DIR --epochs 1
 
 The page is OUT/report/index.html, every number is in OUT/report/results.json beside it. A run that

@@ -61,7 +61,7 @@ NUMERICAL = {
     geometry.positive: ((X,), {}),
     geometry.negative: ((X,), {}),
     geometry.tree_step: ((X,), {}),
-    geometry.tree_gram: ((X,), {"depth": 3}),
+    geometry.tree_gram: ((X[:4, 0],), {"depth": 3}),
     geometry.cell_volumes_2d: ((X[:, :2],), {}),
     geometry.gamma_2d: ((X[:, :2],), {}),
 }
@@ -121,9 +121,9 @@ def test_jit_changes_nothing(function):
 def test_vmap_changes_nothing(function):
     arguments, call = example(function)
     twice = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), arguments)
-    batched = jax.vmap(call)(*twice)
+    batched, compiled = jax.jit(jax.vmap(call))(*twice), jax.jit(call)
     for i in range(2):
-        single = call(*jax.tree.map(lambda x, i=i: x[i], twice))
+        single = compiled(*jax.tree.map(lambda x, i=i: x[i], twice))
         assert_same(jax.tree.map(lambda y, i=i: y[i], batched), single)
 
 
@@ -133,7 +133,7 @@ def test_the_dtype_is_kept(function, dtype):
     if function in DTYPE_CHANGES:
         pytest.skip("its result is an order, a count or a correlation of ranks")
     arguments, call = example(function, dtype)
-    for leaf in jax.tree.leaves(call(*arguments)):
+    for leaf in jax.tree.leaves(jax.eval_shape(call, *arguments)):
         if jnp.issubdtype(leaf.dtype, jnp.floating):
             assert leaf.dtype == dtype
 
@@ -146,9 +146,10 @@ def test_gradients_are_finite(function):
         leaves = jax.tree.leaves(call(*arguments))
         return sum(jnp.sum(y) for y in leaves if jnp.issubdtype(y.dtype, jnp.floating))
 
-    if isinstance(total(*arguments), int):
+    if function in (pruning.order, pruning.lowest):
         pytest.skip("its result is an order")
-    for leaf in jax.tree.leaves(jax.grad(total, tuple(range(len(arguments))))(*arguments)):
+    gradient = jax.jit(jax.grad(total, tuple(range(len(arguments)))))(*arguments)
+    for leaf in jax.tree.leaves(gradient):
         assert jnp.isfinite(leaf).all()
 
 

@@ -6,8 +6,6 @@ import report
 from tests.browser import open_page
 from tests.made_up_results import made_up
 
-pytestmark = pytest.mark.xdist_group("browser")  # its run is made once
-
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):

@@ -18,8 +18,6 @@ from tests.browser import open_page
 
 ROOT = Path(__file__).parents[1]
 
-pytestmark = pytest.mark.xdist_group("reproduce")  # its run is made once
-
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):

@@ -14,8 +14,8 @@ from data import InputError
 SETTINGS = training.Settings("digits", epochs=3, seeds=1, batch_size=64, depth=8)
 
 
-@pytest.fixture(autouse=True)
-def users_jax(monkeypatch, tmp_path_factory):
+@pytest.fixture(scope="module", autouse=True)
+def users_jax(tmp_path_factory):
     """JAX as a person has it, and a cache folder of the tests' own."""
     strict = {
         "jax_enable_x64": False,
@@ -25,8 +25,9 @@ def users_jax(monkeypatch, tmp_path_factory):
     before = {name: getattr(jax.config, name) for name in strict}
     for name, value in strict.items():
         jax.config.update(name, value)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
     for name, value in before.items():
         jax.config.update(name, value)
 
@@ -35,6 +36,18 @@ def users_jax(monkeypatch, tmp_path_factory):
 def digits():
     images = data.load("digits")
     return images._replace(x_train=images.x_train[:256], y_train=images.y_train[:256])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Compiled functions of batch norm, and the folder of a run that has finished."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(96, 8, 8, 1)).astype(np.float32), rng.integers(0, 10, 96)
+    noise = data.Images("noise", "", 10, x, y, x[:32], y[:32])
+    functions = training.program("batch_norm", noise, SETTINGS)
+    folder = tmp_path_factory.mktemp("trained")
+    run = training.train(functions, noise, SETTINGS, 0, folder, lambda _: None)
+    return functions, noise, folder, run
 
 
 def leaves(tree):
@@ -123,21 +136,20 @@ def test_a_stopped_run_ends_with_the_same_bits(digits, tmp_path, monkeypatch):
     assert (whole[1].distances > 0).any()
 
 
-def test_a_finished_run_is_not_trained_again(digits, tmp_path):
-    functions = training.program("batch_norm", digits, SETTINGS)
-    run = training.train(functions, digits, SETTINGS, 0, tmp_path, lambda _: None)
+def test_a_finished_run_is_not_trained_again(trained):
+    functions, images, folder, run = trained
     refused = functions._replace(step=None)
-    again = training.train(refused, digits, SETTINGS, 0, tmp_path, lambda _: None)
+    again = training.train(refused, images, SETTINGS, 0, folder, lambda _: None)
     for a, b in zip(leaves(run), leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_damaged_checkpoint_is_one_sentence_and_stays(digits, tmp_path):
-    functions = training.program("batch_norm", digits, SETTINGS)
-    training.train(functions, digits, SETTINGS, 0, tmp_path, lambda _: None)
+def test_a_damaged_checkpoint_is_one_sentence_and_stays(trained, tmp_path):
+    functions, images, folder, _ = trained
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     for path in files:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(InputError, match="must be whole and of these settings"):
-        training.train(functions, digits, SETTINGS, 0, tmp_path, lambda _: None)
+        training.train(functions, images, SETTINGS, 0, tmp_path, lambda _: None)
     assert all(path.exists() for path in files)
