@@ -19,6 +19,7 @@ def users_jax(tmp_path_factory):
     """JAX as a person has it, and a cache folder of the tests' own."""
     strict = {
         "jax_enable_x64": False,
+        "jax_disable_most_optimizations": False,  # convolutions would take most of the time
         "jax_numpy_dtype_promotion": "standard",
         "jax_numpy_rank_promotion": "allow",
     }
@@ -35,7 +36,7 @@ def users_jax(tmp_path_factory):
 @pytest.fixture
 def digits():
     images = data.load("digits")
-    return images._replace(x_train=images.x_train[:256], y_train=images.y_train[:256])
+    return images._replace(x_train=images.x_train[:192], y_train=images.y_train[:192])
 
 
 @pytest.fixture(scope="module")
