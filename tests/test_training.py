@@ -19,16 +19,18 @@ def users_jax(tmp_path_factory):
     """JAX as a person has it, and a cache folder of the tests' own."""
     strict = {
         "jax_enable_x64": False,
-        "jax_disable_most_optimizations": False,  # convolutions would take most of the time
         "jax_numpy_dtype_promotion": "standard",
         "jax_numpy_rank_promotion": "allow",
     }
     before = {name: getattr(jax.config, name) for name in strict}
     for name, value in strict.items():
         jax.config.update(name, value)
+    # Without optimizations convolutions would take longer than compiling them.
+    jax.config.update("jax_disable_most_optimizations", False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
         yield
+    jax.config.update("jax_disable_most_optimizations", True)
     for name, value in before.items():
         jax.config.update(name, value)
 
