@@ -3,6 +3,7 @@
 import inspect
 import types
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -96,6 +97,10 @@ def assert_same(found, expected):
     jax.tree.map(partial(np.testing.assert_allclose, **tolerance), found, expected)
 
 
+def name(function: Any) -> str:
+    return function.__name__
+
+
 def public_functions():
     return {
         value
@@ -153,9 +158,7 @@ def test_gradients_are_finite(function):
         assert jnp.isfinite(leaf).all()
 
 
-@pytest.mark.parametrize(
-    "function", sorted(public_functions(), key=lambda f: f.__name__), ids=lambda f: f.__name__
-)
+@pytest.mark.parametrize("function", sorted(public_functions(), key=name), ids=name)
 def test_it_is_documented_and_its_options_are_keywords(function):
     assert inspect.getdoc(function)
     for parameter in inspect.signature(function).parameters.values():
