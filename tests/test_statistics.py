@@ -12,7 +12,7 @@ from jax.test_util import check_grads
 from jaxnorm import batch_statistics, merge_statistics, moments
 
 
-def close(statistics, x, **tolerance):
+def assert_statistics(statistics, x, **tolerance):
     np.testing.assert_allclose(statistics.mean, x.mean(0), **tolerance)
     np.testing.assert_allclose(statistics.var, x.var(0), **tolerance)
     assert statistics.count == len(x)
@@ -29,13 +29,13 @@ def test_merging_parts_gives_the_statistics_of_the_union(n, m, offset):
         np.testing.assert_array_equal(merged.count, 0)
         np.testing.assert_array_equal(merged.var, 0)
     else:
-        close(merged, x, rtol=1e-9, atol=1e-9)
+        assert_statistics(merged, x, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(7, 3), (4, 5, 3), (2, 3, 4, 3), (2, 2, 2, 2, 3)])
 def test_all_axes_but_the_last_hold_samples(shape):
     x = np.random.default_rng(0).normal(size=shape)
-    close(batch_statistics(jnp.asarray(x)), x.reshape(-1, 3), rtol=1e-12)
+    assert_statistics(batch_statistics(jnp.asarray(x)), x.reshape(-1, 3), rtol=1e-12)
 
 
 @pytest.mark.parametrize("mean", [0.0, 10.0, 1e3, 1e4])
@@ -65,7 +65,7 @@ def test_what_is_masked_has_no_influence(keep):
         jnp.asarray(dirty), where=jnp.asarray(np.broadcast_to(keep[:, None], (6, 4)))
     )
     if keep.any():
-        close(found, x[keep].reshape(-1, 2), rtol=1e-9)
+        assert_statistics(found, x[keep].reshape(-1, 2), rtol=1e-9)
     else:
         np.testing.assert_array_equal(jnp.stack([found.mean, found.var]), 0)
 
@@ -101,7 +101,7 @@ def test_uneven_shards_give_the_statistics_of_the_union():
         lambda x, where: batch_statistics(x, where=where, axis_name="shards"), axis_name="shards"
     )(dirty, jnp.asarray(keep))
     for shard in range(4):
-        close(jax.tree.map(lambda leaf, i=shard: leaf[i], found), x[keep], rtol=1e-9)
+        assert_statistics(jax.tree.map(lambda leaf, i=shard: leaf[i], found), x[keep], rtol=1e-9)
 
 
 def test_two_mapped_axes_are_one_batch():
@@ -109,7 +109,9 @@ def test_two_mapped_axes_are_one_batch():
     statistics = jax.vmap(
         jax.vmap(lambda x: batch_statistics(x, axis_name=("a", "b")), axis_name="b"), axis_name="a"
     )(jnp.asarray(x))
-    close(jax.tree.map(lambda leaf: leaf[1, 2], statistics), x.reshape(-1, 2), rtol=1e-12)
+    assert_statistics(
+        jax.tree.map(lambda leaf: leaf[1, 2], statistics), x.reshape(-1, 2), rtol=1e-12
+    )
 
 
 def test_gradients_of_statistics(key):
