@@ -50,7 +50,7 @@ def odd_point(seed: int) -> dict[str, Any]:
 
 def _network(key: Array, x: Float[Array, "n k"]) -> dict[str, Any]:
     batch = geometry.random_network(key, x, depth=DEPTH, width=WIDTH)
-    last = geometry.odd_point(batch.statistics[-1])
+    last = jax.jit(geometry.odd_point)(batch.statistics[-1])
     norms = jnp.sqrt(jnp.diagonal(batch.statistics, axis1=1, axis2=2))
     odd = norms[:, last.index]
     others = (norms.sum(1) - odd) / (POINTS - 1)
@@ -76,8 +76,8 @@ def _principal_plane(x: np.ndarray) -> np.ndarray:
 
 def _tree(x: Float[Array, " n"]) -> dict[str, Any]:
     x = jnp.sort(x)
-    gram = geometry.tree_gram(x, DEPTH).gram
-    found = geometry.odd_point(gram)
+    gram = jax.jit(geometry.tree_gram, static_argnums=1)(x, DEPTH).gram
+    found = jax.jit(geometry.odd_point)(gram)
     norms = jnp.sqrt(jnp.diagonal(gram))
     cosine = gram[0, -1] / (norms[0] * norms[-1])
     return {

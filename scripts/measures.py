@@ -130,21 +130,23 @@ def criteria(
 def _network(
     state: State, functions: Program, images: Images, settings: Settings
 ) -> dict[Any, Any]:
-    scores = _scores(conv_kernels(state.params))
     x, y = images.x_test[: settings.probe], images.y_test[: settings.probe]
-    found: dict[Any, Any] = {"unmasked": accuracy(partial(functions.logits, state), x, y)}
-    for name, compare in (
-        ("spearman", pruning.spearman),
-        ("overlap", partial(pruning.overlap, ratio=OVERLAP)),
+    ranked = {
+        name: jax.device_get(_ranked(_scores(kernel)))
+        for name, kernel in conv_kernels(state.params).items()
+    }
+    found: dict[Any, Any] = {
+        name: {
+            "-".join(pair): [float(layer[name][i]) for layer in ranked.values()]
+            for i, pair in enumerate(PAIRS)
+        }
+        for name in ("spearman", "overlap")
+    }
+    found["unmasked"] = accuracy(partial(functions.logits, state), x, y)
+    for (i, criterion), (j, ratio) in itertools.product(
+        enumerate(pruning.CRITERIA), enumerate(RATIOS)
     ):
-        found[name] = {
-            f"{a}-{b}": [float(compare(scores[a][layer], scores[b][layer])) for layer in scores[a]]
-            for a, b in PAIRS
-        }
-    for criterion, ratio in itertools.product(scores, RATIOS):
-        keep = {
-            layer: ~pruning.lowest(score, ratio=ratio) for layer, score in scores[criterion].items()
-        }
+        keep = {name: layer["keep"][i, j] for name, layer in ranked.items()}
         found[criterion, ratio] = accuracy(partial(functions.logits, masked(state, keep)), x, y)
     return found
 
@@ -164,17 +166,23 @@ def _over_seeds(networks: list[dict[Any, Any]]) -> dict[str, Any]:
 
 
 @jax.jit
-def _scores(kernels: Kernels) -> dict[str, dict[str, Array]]:
-    filters = {layer: pruning.filter_matrix(kernel) for layer, kernel in kernels.items()}
-    # Layers of one shape are scored side by side: a third of the programs to compile.
-    alike: dict[tuple[int, ...], list[str]] = {}
-    for layer, f in filters.items():
-        alike.setdefault(f.shape, []).append(layer)
-    scores: dict[str, dict[str, Array]] = {name: {} for name in pruning.CRITERIA}
-    for (name, criterion), layers in itertools.product(pruning.CRITERIA.items(), alike.values()):
-        stacked = jax.vmap(criterion)(jnp.stack([filters[layer] for layer in layers]))
-        scores[name] |= zip(layers, stacked, strict=True)
-    return scores
+def _scores(kernel: Float[Array, "h w cin cout"]) -> Float[Array, "criteria filters"]:
+    filters = pruning.filter_matrix(kernel)
+    return jnp.stack([criterion(filters) for criterion in pruning.CRITERIA.values()])
+
+
+@jax.jit
+def _ranked(scores: Float[Array, "criteria filters"]) -> dict[str, Array]:
+    """How alike each pair of criteria ranks, and what each criterion keeps at each ratio."""
+    firsts, seconds = jnp.array(list(itertools.combinations(range(len(scores)), 2))).T
+    a, b = scores[firsts], scores[seconds]
+    return {
+        "spearman": jax.vmap(pruning.spearman)(a, b),
+        "overlap": jax.vmap(partial(pruning.overlap, ratio=OVERLAP))(a, b),
+        "keep": jnp.stack(
+            [~jax.vmap(partial(pruning.lowest, ratio=ratio))(scores) for ratio in RATIOS], 1
+        ),
+    }
 
 
 def conv_kernels(params: nnx.State) -> Kernels:
@@ -186,6 +194,7 @@ def conv_kernels(params: nnx.State) -> Kernels:
     }
 
 
+@jax.jit
 def masked(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
     """The network with filters set to zero, with all that they feed.
 
