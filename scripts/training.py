@@ -95,16 +95,22 @@ def program(arm: str, images: Images, settings: Settings) -> Program:
     model = nnx.eval_shape(lambda: build(arm, 0))
     training = nnx.graphdef(model)
     inference = nnx.graphdef(nnx.view(model, use_running_average=True))
+    # With momentum 0 one forward pass sets the running statistics to those of the sample.
+    first_pass = nnx.graphdef(nnx.eval_shape(lambda: build(arm, 0, running=0.0)))
     sample = jnp.asarray(images.x_train[:CHUNK])
 
     def start(seed: int) -> State:
-        # Momentum 0: one forward pass sets the running statistics to those of the sample.
-        model = build(arm, seed, running=0.0)
         # Every arm starts from batch norm's weights, whatever its layers drew for themselves.
+        model = build(arm, seed)
         nnx.update(model, nnx.state(build("batch_norm", seed), nnx.Param))
-        nnx.jit(lambda model, x: model(x))(model, sample)
         _, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
-        return State(params, statistics, optimizer.init(params))
+        return State(params, statistics_of_sample(params, statistics), optimizer.init(params))
+
+    @jax.jit
+    def statistics_of_sample(params: Any, statistics: Any) -> Any:
+        model = nnx.merge(first_pass, params, statistics, copy=True)
+        model(sample)
+        return nnx.state(model, nnx.BatchStat)
 
     @partial(jax.jit, donate_argnums=0)
     def step(

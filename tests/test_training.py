@@ -35,22 +35,22 @@ def users_jax(tmp_path_factory):
         jax.config.update(name, value)
 
 
-@pytest.fixture
-def digits():
+@pytest.fixture(scope="module")
+def digits(users_jax):
     images = data.load("digits")
     return images._replace(x_train=images.x_train[:192], y_train=images.y_train[:192])
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Compiled functions of batch norm, and the folder of a run that has finished."""
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(96, 8, 8, 1)).astype(np.float32), rng.integers(0, 10, 96)
-    noise = data.Images("noise", "", 10, x, y, x[:32], y[:32])
-    functions = training.program("batch_norm", noise, SETTINGS)
+def unitized(digits):
+    return training.program("unitized", digits, SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def trained(unitized, digits, tmp_path_factory):
+    """The folder of a run that has finished, its state and history."""
     folder = tmp_path_factory.mktemp("trained")
-    run = training.train(functions, noise, SETTINGS, 0, folder, lambda _: None)
-    return functions, noise, folder, run
+    return folder, training.train(unitized, digits, SETTINGS, 0, folder, lambda _: None)
 
 
 def leaves(tree):
@@ -104,12 +104,10 @@ def test_the_rate_drops_at_30_60_and_80_percent():
     assert training.learning_rate(SETTINGS._replace(epochs=1), 0) == 0.05
 
 
-def test_both_arms_start_from_the_same_weights_and_compute_the_same(digits):
-    outputs = []
-    for arm in training.ARMS:
-        functions = training.program(arm, digits, SETTINGS)
-        outputs.append(functions.logits(functions.start(3), digits.x_test[:50]))
-    np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-4)
+def test_both_arms_start_from_the_same_weights_and_compute_the_same(unitized, digits):
+    batch_norm = training.program("batch_norm", digits, SETTINGS)
+    a, b = (arm.logits(arm.start(3), digits.x_test) for arm in (batch_norm, unitized))
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 def test_accuracy_counts_every_image_whatever_the_chunk():
@@ -119,19 +117,18 @@ def test_accuracy_counts_every_image_whatever_the_chunk():
     assert right == np.mean((y == 0) | (y == 1))
 
 
-def test_a_stopped_run_ends_with_the_same_bits(digits, tmp_path, monkeypatch):
+def test_a_stopped_run_ends_with_the_same_bits(unitized, digits, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "BETWEEN_CHECKPOINTS", 0)
-    functions = training.program("unitized", digits, SETTINGS)
+    _, whole = trained
 
     def stop(epoch):
         if epoch == 2:
             raise KeyboardInterrupt
 
-    whole = training.train(functions, digits, SETTINGS, 0, tmp_path / "whole", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
-        training.train(functions, digits, SETTINGS, 0, tmp_path / "parts", stop)
+        training.train(unitized, digits, SETTINGS, 0, tmp_path, stop)
     seen = []
-    resumed = training.train(functions, digits, SETTINGS, 0, tmp_path / "parts", seen.append)
+    resumed = training.train(unitized, digits, SETTINGS, 0, tmp_path, seen.append)
     assert seen == [2, 3]
     for a, b in zip(leaves(whole), leaves(resumed), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -139,20 +136,20 @@ def test_a_stopped_run_ends_with_the_same_bits(digits, tmp_path, monkeypatch):
     assert (whole[1].distances > 0).any()
 
 
-def test_a_finished_run_is_not_trained_again(trained):
-    functions, images, folder, run = trained
-    refused = functions._replace(step=None)
-    again = training.train(refused, images, SETTINGS, 0, folder, lambda _: None)
+def test_a_finished_run_is_not_trained_again(unitized, digits, trained):
+    folder, run = trained
+    refused = unitized._replace(step=None)
+    again = training.train(refused, digits, SETTINGS, 0, folder, lambda _: None)
     for a, b in zip(leaves(run), leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_damaged_checkpoint_is_one_sentence_and_stays(trained, tmp_path):
-    functions, images, folder, _ = trained
+def test_a_damaged_checkpoint_is_one_sentence_and_stays(unitized, digits, trained, tmp_path):
+    folder, _ = trained
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     for path in files:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(InputError, match="must be whole and of these settings"):
-        training.train(functions, images, SETTINGS, 0, tmp_path, lambda _: None)
+        training.train(unitized, digits, SETTINGS, 0, tmp_path, lambda _: None)
     assert all(path.exists() for path in files)
