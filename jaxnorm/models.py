@@ -51,7 +51,7 @@ class PreActResNet(nnx.Module):
     Example:
       >>> import jax.numpy as jnp
       >>> model = PreActResNet(20, classes=10, rngs=nnx.Rngs(0))
-      >>> print(nnx.eval_shape(model.last_normalized, jnp.zeros((2, 32, 32, 3), "float32")).shape)
+      >>> print(model.last_normalized(jnp.zeros((2, 32, 32, 3), "float32")).shape)
       (2, 8, 8, 64)
     """
 
