@@ -115,14 +115,17 @@ def test_bad_input_is_one_sentence(options, sentence):
     assert "\n" not in str(raised.value)
 
 
-def test_bad_input_ends_with_status_2_and_touches_nothing(smallest, cache):
-    before = {path: path.read_bytes() for path in (smallest / "report").iterdir()}
+def test_bad_input_ends_with_status_2_and_touches_nothing(tmp_path):
+    earlier = {tmp_path / "report" / name: name for name in ("index.html", "results.json")}
+    (tmp_path / "report").mkdir()
+    for path, text in earlier.items():
+        path.write_text(text)
     finished = subprocess.run(
-        command("--epochs", 0, "--out", smallest), env=cache, capture_output=True, text=True
+        command("--epochs", 0, "--out", tmp_path), capture_output=True, text=True
     )
     assert finished.returncode == 2
     assert finished.stderr == "error: --epochs must be at least 1; got 0\n"
-    assert before == {path: path.read_bytes() for path in (smallest / "report").iterdir()}
+    assert earlier == {path: path.read_text() for path in (tmp_path / "report").iterdir()}
 
 
 def test_help_tells_the_options():
