@@ -1,14 +1,18 @@
 """Normalization layers by parts, unitization, and the covariate shift that they bound.
 
 Functions are pure and leave `jit`, `vmap` and `grad` to the caller. Samples lie on the leading
-axes, features on the last. `jaxnorm.nnx` wraps them in Flax modules, `jaxnorm.models` builds the
-papers' networks on these, and `jaxnorm.shift` measures how far a layer's outputs moved.
+axes, features on the last. `jaxnorm.nnx` and `jaxnorm.linen` wrap them in Flax modules,
+`jaxnorm.models` builds the papers' networks on these, and `jaxnorm.shift` measures how far a
+layer's outputs moved.
 """
 
+from jaxnorm import linen as linen
 from jaxnorm import models as models
 from jaxnorm import nnx as nnx
 from jaxnorm import shift as shift
 from jaxnorm._batch_norm import batch_norm as batch_norm
+from jaxnorm._batch_norm import bounded as bounded
+from jaxnorm._batch_norm import interpolated as interpolated
 from jaxnorm._batch_norm import unitized_batch_norm as unitized_batch_norm
 from jaxnorm._decompose import recenter as recenter
 from jaxnorm._decompose import rescale as rescale
@@ -17,6 +21,8 @@ from jaxnorm._decompose import standardize as standardize
 from jaxnorm._statistics import BatchStatistics as BatchStatistics
 from jaxnorm._statistics import Moments as Moments
 from jaxnorm._statistics import batch_statistics as batch_statistics
+from jaxnorm._statistics import bessel as bessel
+from jaxnorm._statistics import merge_moments as merge_moments
 from jaxnorm._statistics import merge_statistics as merge_statistics
 from jaxnorm._statistics import moments as moments
 from jaxnorm._unitize import unit_vector as unit_vector

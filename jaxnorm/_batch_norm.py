@@ -4,18 +4,37 @@ Inputs are (n, c) or (n, ..., c): samples first, any number of spatial axes, cha
 `statistics` the batch is normalized by its own (training), with them by the given ones
 (inference). Both functions return the result, in the dtype of `x`, and the statistics that were
 used, in at least float32. Sums, norms and scales are in at least float32 in both modes.
+
+Both are y = gain (x − shift) + offset with one gain and offset a channel (and sample): everything
+between the sums over the data and the result happens on small arrays, and the data are read once
+for the sums and once for the result.
 """
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._statistics import BatchStatistics, batch_statistics, sample_mask, widen
+from jaxnorm._statistics import (
+    AxisName,
+    BatchStatistics,
+    Shards,
+    Sums,
+    channels,
+    fenced,
+    mean_and_variance,
+    sample_mask,
+    shifted,
+    sums,
+    widen,
+)
 
-AxisName = Hashable | tuple[Hashable, ...]
+Factor = Callable[[Array, Array], Array]
+Correction = Callable[[Array], Array]
 
 
 def batch_norm(
@@ -25,8 +44,13 @@ def batch_norm(
     statistics: BatchStatistics | None = None,
     *,
     eps: float = 1e-5,
+    recentering: bool = True,
+    rescaling: bool = True,
+    correction: Correction | None = None,
+    groups: int = 1,
     where: Bool[Array, "..."] | None = None,
     axis_name: AxisName | None = None,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
     """scale (x − μ) / √(σ² + eps) + bias, Ioffe and Szegedy (2015), with the biased variance σ².
 
@@ -39,19 +63,48 @@ def batch_norm(
       bias: β, by default 0.
       statistics: Given in inference; in training those of `x` are taken.
       eps: Added to the variance.
+      recentering: Without it μ is not taken off: `rescale`, with the variance still about μ.
+      rescaling: Without it nothing is divided: `recenter`.
+      correction: Factor of the variance in training, a function of the number of entries that
+        were averaged, such as `bessel`. Returned statistics are not corrected.
+      groups: Parts of the batch, each normalized by its own statistics (ghost batches); samples
+        stay in order. The returned statistics have one more, leading axis if there are several.
       where: Samples that count in the statistics, as in `batch_statistics`. All are normalized.
-      axis_name: Mapped axes over which the batch is spread, as in `batch_statistics`.
+      axis_name: Mapped axes over which the batch, or each group of it, is spread.
+      axis_index_groups: As in `batch_statistics`.
+
+    Raises:
+      TypeError: `x` is not of a floating dtype.
+      ValueError: A shape does not fit, or `groups` does not divide the batch.
 
     Example:
       >>> y, statistics = batch_norm(jnp.array([[1.0], [3.0]]), eps=0.0)
       >>> print(y.ravel(), statistics.mean)
       [-1.  1.] [2.]
     """
-    h = widen(x)
-    stats = _statistics(h, statistics, where, axis_name)
-    gain = jax.lax.rsqrt(stats.var + eps) * _or_one(scale, h)
-    y = (h - _channels(stats.mean, h)) * _channels(gain, h)
-    return _add(y, bias).astype(x.dtype), stats
+    _check_parameters(x, {"scale": scale, "bias": bias}, statistics)
+    if groups != 1 and statistics is None:
+        normalize = partial(
+            batch_norm,
+            eps=eps,
+            recentering=recentering,
+            rescaling=rescaling,
+            correction=correction,
+            axis_name=axis_name,
+            axis_index_groups=axis_index_groups,
+        )
+        return _by_group(lambda x, keep: normalize(x, scale, bias, where=keep), x, where, groups)
+    keep = None if where is None else sample_mask(x, where)
+    place = _place(x, keep, statistics, Shards(axis_name, axis_index_groups), correction)
+    gain = jax.lax.rsqrt(place.var + eps) if rescaling else jnp.ones_like(place.var)
+    if scale is not None:
+        gain = gain * scale.astype(gain.dtype)
+    # y = gain (h − mean of h) + bias, or without recentering gain (h + shift) + bias
+    offset = gain * (-place.mean if recentering else place.shift)
+    if bias is not None:
+        offset = offset + bias.astype(gain.dtype)
+    y = channels(fenced(gain), x) * place.h + channels(fenced(offset), x)
+    return y.astype(x.dtype), place.statistics
 
 
 def unitized_batch_norm(
@@ -63,8 +116,13 @@ def unitized_batch_norm(
     *,
     eps: float = 1e-5,
     pixels: int | float | None = None,
+    per_pixel: bool = False,
+    factor: Factor | None = None,
+    correction: Correction | None = None,
+    groups: int = 1,
     where: Bool[Array, "..."] | None = None,
     axis_name: AxisName | None = None,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
     """Batch norm, then each sample moved towards its direction: Huang and Yu, Algorithms 1 and 2.
 
@@ -78,7 +136,9 @@ def unitized_batch_norm(
     where there are more pixels than channels. `pixels` equal to the number of channels leaves
     their scale alone. In inference on images of another size, give the value used in training.
 
-    The norm is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover: see `unitize`.
+    By default the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover: see
+    `unitize`. With `factor=bounded` it is that of Eq. 9, which they do cover: for alpha in (0, 1]
+    and eps 0 every sample's x̄ has a norm of at most √(pixels · P) / min(alpha).
 
     Args:
       x: Samples first, channels last.
@@ -87,13 +147,23 @@ def unitized_batch_norm(
       bias: β, by default 0.
       statistics: Given in inference; in training those of `x` are taken.
       eps: Added to the variance and to s.
-      pixels: Line 9's constant n.
+      pixels: Line 9's constant n; with `per_pixel` 1 by default.
+      per_pixel: Divide each pixel by the norm of its own channels, Figure 1(b), not Figure 1(c):
+        s = Σ x̂² / pixels over the channels of one pixel.
+      factor: What multiplies x̂, as a function of alpha and s + eps: `interpolated` (default) or
+        `bounded`; a function of its own that first clips alpha, or passes it through a sigmoid,
+        keeps it in [0, 1].
+      correction: As in `batch_norm`; the paper's code has `partial(bessel, eps=1e-3)`.
+      groups: As in `batch_norm`.
       where: Samples (or pixels) that count, as in `batch_statistics`; others are left out of s
         and of its count P.
       axis_name: Mapped axes over which the batch is spread; every sample lies on one of them.
+      axis_index_groups: As in `batch_statistics`.
 
     Raises:
-      ValueError: `pixels` is not positive.
+      TypeError: `x` is not of a floating dtype.
+      ValueError: `pixels` is not positive, a shape does not fit, or `groups` does not divide the
+        batch.
 
     Example:
       >>> x = jnp.array([[3.0, 0.0], [0.0, 4.0], [-3.0, -4.0]])
@@ -103,51 +173,220 @@ def unitized_batch_norm(
     """
     if pixels is not None and not pixels > 0:
         raise ValueError(f"pixels must be positive; got {pixels}")
-    h = widen(x)
-    stats = _statistics(h, statistics, where, axis_name)
-    h = h - _channels(stats.mean, h)
-    inverse = jax.lax.rsqrt(stats.var + eps)
-    norm = jax.lax.rsqrt(_mean_square(h, inverse, pixels, where) + eps)
-    towards = 1 + alpha.astype(h.dtype)[None] * (norm[:, None] - 1)
-    gain = towards * (inverse * _or_one(scale, h))[None]
-    y = h * gain.reshape(len(h), *[1] * (h.ndim - 2), -1)
-    return _add(y, bias).astype(x.dtype), stats
+    _check_parameters(x, {"alpha": alpha, "scale": scale, "bias": bias}, statistics)
+    if groups != 1 and statistics is None:
+        normalize = partial(
+            unitized_batch_norm,
+            eps=eps,
+            pixels=pixels,
+            per_pixel=per_pixel,
+            factor=factor,
+            correction=correction,
+            axis_name=axis_name,
+            axis_index_groups=axis_index_groups,
+        )
+        return _by_group(
+            lambda x, keep: normalize(x, alpha, scale, bias, where=keep), x, where, groups
+        )
+    keep = None if where is None else sample_mask(x, where)
+    shards = Shards(axis_name, axis_index_groups)
+    dtype = widen(x).dtype
+    a = alpha.astype(dtype)
+    scale = jnp.ones_like(a) if scale is None else scale.astype(dtype)
+    bias = jnp.zeros_like(a) if bias is None else bias.astype(dtype)
+    factor = interpolated if factor is None else factor
+    if per_pixel or x.ndim == 2:
+        rows = x.reshape(-1, x.shape[-1])
+        keep = None if keep is None else keep.reshape(-1)
+        place = _place_of_rows(rows, keep, statistics, shards, correction)
+        y = _unitized_rows(place, a, scale, bias, factor, eps, 1 if pixels is None else pixels)
+        return y.reshape(x.shape).astype(x.dtype), place.statistics
+    place = _place(x, keep, statistics, shards, correction)
+    square = _mean_square(place, eps) / (math.prod(x.shape[1:-1]) if pixels is None else pixels)
+    gain = factor(a[None], square[:, None] + eps) * (scale * jax.lax.rsqrt(place.var + eps))[None]
+    offset = bias[None] - gain * place.mean[None]
+    wide = (len(x), *(1 for _ in x.shape[1:-1]), x.shape[-1])
+    y = fenced(gain).reshape(wide) * place.h + fenced(offset).reshape(wide)
+    return y.astype(x.dtype), place.statistics
 
 
-def _statistics(
-    x: Array, given: BatchStatistics | None, where: Array | None, axis_name: AxisName | None
-) -> BatchStatistics:
-    if given is None:
-        return batch_statistics(x, where=where, axis_name=axis_name)
-    return BatchStatistics(*(part.astype(x.dtype) for part in given))
+def interpolated(
+    alpha: Float[Array, "*#shape"], square: Float[Array, "*#shape"]
+) -> Float[Array, "*#shape"]:
+    """alpha / √square + 1 − alpha: what Eq. 10 multiplies a vector of that squared norm by.
+
+    A squared norm of zero gives 1 with a zero gradient: the vector is zero whatever its factor.
+
+    Example:
+      >>> print(interpolated(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
+      [1.    0.625 0.25 ]
+    """
+    return alpha * _inverse_root(square) + (1 - alpha)
 
 
-def _mean_square(
-    h: Float[Array, "n *spatial c"],
-    inverse: Float[Array, " c"],
-    pixels: int | float | None,
+def bounded(
+    alpha: Float[Array, "*#shape"], square: Float[Array, "*#shape"]
+) -> Float[Array, "*#shape"]:
+    """1 / (alpha √square + 1 − alpha): what Eq. 9 multiplies a vector of that squared norm by.
+
+    For alpha in [0, 1] its product with the norm stays below 1/alpha. Where the divisor is zero,
+    at alpha 1 and a zero vector, the factor is 1: the vector is zero whatever its factor.
+
+    Example:
+      >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
+      [1.   0.4  0.25]
+    """
+    positive = square > 0
+    norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+    divisor = alpha * norm + (1 - alpha)
+    return jnp.where(divisor == 0, 1, 1 / jnp.where(divisor == 0, 1, divisor))
+
+
+class _Place(NamedTuple):
+    """A batch less a shift, its sums by sample, and where it lies relative to that shift."""
+
+    h: Float[Array, "n *spatial c"]
+    by_sample: Sums
+    shift: Float[Array, " c"]
+    mean: Float[Array, " c"]
+    var: Float[Array, " c"]
+    statistics: BatchStatistics
+
+
+def _place(
+    x: Array,
+    keep: Array | None,
+    statistics: BatchStatistics | None,
+    shards: Shards,
+    correction: Correction | None,
+) -> _Place:
+    spatial = tuple(range(1, x.ndim - 1))
+    if statistics is not None:
+        stats = BatchStatistics(*(part.astype(widen(x).dtype) for part in statistics))
+        h = widen(x) - channels(stats.mean, x)
+        by_sample = sums(h, keep, spatial)
+        return _Place(h, by_sample, stats.mean, jnp.zeros_like(stats.mean), stats.var, stats)
+    h, shift = shifted(x, keep, shards)
+    by_sample = sums(h, keep, spatial)
+    # Vectors are their own sums: those are taken again, from the data.
+    local = Sums(*(part.sum(0) for part in by_sample)) if spatial else sums(h, keep, (0,))
+    mean, var, count = mean_and_variance(shards.total(local))
+    corrected = var if correction is None else var * correction(count)
+    stats = BatchStatistics(shift + mean, var, count)
+    return _Place(h, by_sample, shift, mean, corrected, stats)
+
+
+def _mean_square(place: _Place, eps: float) -> Float[Array, " n"]:
+    """Σ x̂² / P of every sample, from its sums of h and of h²."""
+    first, second, count = place.by_sample
+    m = place.mean[None]
+    centred = second - 2 * m * first + count[:, None] * jnp.square(m)
+    total = jnp.sum(jnp.maximum(centred, 0) / (place.var + eps)[None], 1)
+    return total / jnp.maximum(count, 1)
+
+
+class _Rows(NamedTuple):
+    """Vectors less their mean, their squares, the variance of the features."""
+
+    centred: Float[Array, "n c"]
+    square: Float[Array, "n c"]
+    var: Float[Array, " c"]
+    statistics: BatchStatistics
+
+
+def _place_of_rows(
+    x: Float[Array, "n c"],
+    keep: Bool[Array, " n"] | None,
+    statistics: BatchStatistics | None,
+    shards: Shards,
+    correction: Correction | None,
+) -> _Rows:
+    if statistics is not None:
+        stats = BatchStatistics(*(part.astype(widen(x).dtype) for part in statistics))
+        centred = widen(x) - stats.mean[None]
+        return _Rows(centred, fenced(jnp.square(centred)), stats.var, stats)
+    h, shift = shifted(x, keep, shards)
+    ones = jnp.ones(len(h), h.dtype)
+
+    def average(rows: Array) -> Array:
+        kept = rows if keep is None else jnp.where(keep[:, None], rows, 0)
+        return shards.total(_product(ones, kept)) / jnp.maximum(count, 1)
+
+    count = shards.total(ones.sum() if keep is None else keep.sum().astype(h.dtype))
+    mean = average(h)
+    centred = h - _outer(ones, mean)
+    square = fenced(jnp.square(centred))
+    var = average(square)
+    corrected = var if correction is None else var * correction(count)
+    return _Rows(centred, square, corrected, BatchStatistics(shift + mean, var, count))
+
+
+def _unitized_rows(
+    rows: _Rows,
+    alpha: Float[Array, " c"],
+    scale: Float[Array, " c"],
+    bias: Float[Array, " c"],
+    factor: Factor,
+    eps: float,
+    pixels: int | float,
+) -> Float[Array, "n c"]:
+    """Algorithm 1. Sums over rows and columns are matrix products, in both directions.
+
+    There a sum per sample is no smaller than the data, and XLA's CPU back end takes half the time
+    for a product with a vector that it takes for a sum.
+    """
+    ones = jnp.ones(len(rows.centred), alpha.dtype)
+    inverse = 1 / (rows.var + eps)
+    square = _product(rows.square, inverse) / pixels + eps
+    scale = scale * jnp.sqrt(inverse)
+    if factor is interpolated:  # of rank two
+        gain = _outer(ones, scale * (1 - alpha)) + _outer(_inverse_root(square), scale * alpha)
+    else:
+        gain = factor(alpha[None], square[:, None]) * scale[None]
+    return gain * rows.centred + _outer(ones, bias)
+
+
+def _product(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
+    return jnp.matmul(a, b, precision="highest")
+
+
+def _outer(a: Float[Array, " n"], b: Float[Array, " m"]) -> Float[Array, "n m"]:
+    """a bᵀ as a matrix product, of which the derivatives are products with vectors too."""
+    return _product(a[:, None], b[None])
+
+
+def _inverse_root(square: Array) -> Array:
+    """1 / √square, and 1 where `square` is zero."""
+    positive = square > 0
+    return jnp.where(positive, jax.lax.rsqrt(jnp.where(positive, square, 1)), 1)
+
+
+def _by_group(
+    normalize: Callable[[Array, Array | None], tuple[Array, BatchStatistics]],
+    x: Array,
     where: Array | None,
-) -> Float[Array, " n"]:
-    """s of line 9: Σ x̂² / (pixels · P), from per-sample sums of each channel."""
-    area = counted = math.prod(h.shape[1:-1])
-    spatial = tuple(range(1, h.ndim - 1))
-    if where is not None:
-        keep = sample_mask(h, where)
-        h = jnp.where(keep[..., None], h, 0)
-        counted = jnp.maximum(keep.sum(spatial), 1).astype(h.dtype)
-    squares = jnp.square(h).sum(spatial)
-    total = jnp.einsum("nc,c->n", squares, jnp.square(inverse), precision="highest")
-    return total / ((area if pixels is None else pixels) * counted)
+    groups: int,
+) -> tuple[Array, BatchStatistics]:
+    if groups < 1 or x.shape[0] % groups:
+        raise ValueError(f"groups must divide the batch of {x.shape[0]}; got {groups}")
+    keep = None if where is None else sample_mask(x, where)
+
+    def split(x: Array) -> Array:
+        return x.reshape(groups, x.shape[0] // groups, *x.shape[1:])
+
+    parts = (split(x), None if keep is None else split(keep))
+    y, statistics = jax.vmap(normalize, (0, None if keep is None else 0))(*parts)
+    return y.reshape(x.shape), statistics
 
 
-def _or_one(scale: Array | None, like: Array) -> Array:
-    return jnp.ones(like.shape[-1], like.dtype) if scale is None else scale.astype(like.dtype)
-
-
-def _add(y: Array, bias: Array | None) -> Array:
-    return y if bias is None else y + _channels(bias.astype(y.dtype), y)
-
-
-def _channels(parameter: Float[Array, " c"], x: Array) -> Array:
-    """`parameter` shaped to act along the last axis of `x`."""
-    return parameter.reshape([1] * (x.ndim - 1) + [-1])
+def _check_parameters(
+    x: Array, parameters: dict[str, Array | None], statistics: BatchStatistics | None
+) -> None:
+    if statistics is not None:
+        parameters = parameters | {"statistics.mean": statistics.mean}
+        parameters = parameters | {"statistics.var": statistics.var}
+    for name, value in parameters.items():
+        if value is not None and value.shape != x.shape[-1:]:
+            raise ValueError(
+                f"{name} must have shape {x.shape[-1:]}, one number per channel; got {value.shape}"
+            )

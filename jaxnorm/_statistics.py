@@ -5,14 +5,17 @@ Samples lie on the leading axes, features on the last. Everything is summed in a
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+Tree = TypeVar("Tree")
 Axes = int | Sequence[int]
+Count = int | Float[Array, ""]
+AxisName = Hashable | tuple[Hashable, ...]
 
 
 class BatchStatistics(NamedTuple):
@@ -69,7 +72,8 @@ def batch_statistics(
     x: Float[Array, "*batch c"],
     *,
     where: Bool[Array, "..."] | None = None,
-    axis_name: Hashable | tuple[Hashable, ...] | None = None,
+    axis_name: AxisName | None = None,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
 ) -> BatchStatistics:
     """Mean and biased variance of each feature over all axes but the last.
 
@@ -81,9 +85,10 @@ def batch_statistics(
       x: Samples on the leading axes, features on the last.
       where: Which samples count: of the shape of the leading axes, or broadcastable to `x` with a
         last axis of 1. What `x` holds elsewhere, NaN included, has no influence.
-      axis_name: Mapped axis or axes (vmap, shard_map) over which the samples are spread. Shards
-        are weighted by their counts: the result is that of the union, and an empty shard adds
-        nothing.
+      axis_name: Mapped axis or axes (vmap, shard_map) over which the samples are spread. The
+        result is that of the union, and an empty shard adds nothing.
+      axis_index_groups: Groups of indices along `axis_name`, each with statistics of its own, as
+        in `jax.lax.psum`.
 
     Raises:
       ValueError: `x` has no features or no leading axis, or `where` has another shape.
@@ -93,11 +98,106 @@ def batch_statistics(
       >>> print(stats.mean, stats.var, stats.count)
       [2. 5.] [1. 0.] 2.0
     """
+    keep = None if where is None else sample_mask(x, where)
+    shards = Shards(axis_name, axis_index_groups)
+    h, shift = shifted(x, keep, shards)
+    offset, var, count = mean_and_variance(shards.total(sums(h, keep, tuple(range(x.ndim - 1)))))
+    return BatchStatistics(shift + offset, var, count)
+
+
+class Shards(NamedTuple):
+    """Mapped axes over which a batch is spread; none for a batch that lies in one place."""
+
+    axis_name: AxisName | None
+    axis_index_groups: Sequence[Sequence[int]] | None = None
+
+    def total(self, sums: Tree) -> Tree:
+        """Sums over all shards, exact because every shard's are about the same shift."""
+        if self.axis_name is None:
+            return sums
+        return jax.lax.psum(sums, self.axis_name, axis_index_groups=self.axis_index_groups)
+
+    def largest(self, x: Array) -> Array:
+        if self.axis_name is None:
+            return x
+        return jax.lax.pmax(x, self.axis_name, axis_index_groups=self.axis_index_groups)
+
+
+class Sums(NamedTuple):
+    """Σ h and Σ h² of each feature, and how many entries were summed."""
+
+    first: Float[Array, "*rest c"]
+    second: Float[Array, "*rest c"]
+    count: Float[Array, "*rest"]  # pyright: ignore[reportIncompatibleMethodOverride]
+
+
+def shifted(
+    x: Float[Array, "*batch c"], keep: Bool[Array, "*batch"] | None, shards: Shards
+) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
+    """x − shift in at least float32, and the shift: a sample that counts, the same on all shards.
+
+    Sums about a sample keep the digits that sums about zero lose to a large mean.
+    """
     if x.ndim < 2 or x.shape[-1] == 0:
         raise ValueError(f"x must have shape (samples, ..., features); got {x.shape}")
-    rows = widen(x).reshape(-1, x.shape[-1])
-    stats = _plain(rows) if where is None else _masked(rows, sample_mask(x, where).reshape(-1))
-    return stats if axis_name is None else _over_shards(stats, axis_name)
+    h = widen(x)
+    rows = jax.lax.stop_gradient(h).reshape(-1, x.shape[-1])
+    if len(rows) == 0:
+        first, counts = jnp.zeros(x.shape[-1], h.dtype), jnp.zeros((), bool)
+    elif keep is None:
+        first, counts = rows[0], jnp.ones((), bool)
+    else:
+        first, counts = rows[jnp.argmax(keep)], keep.any()
+    shift = shards.largest(jnp.where(counts, first, -math.inf))
+    shift = jnp.where(shift == -math.inf, 0, shift)  # no sample at all
+    return h - channels(shift, h), shift
+
+
+def sums(
+    h: Float[Array, "*batch c"], keep: Bool[Array, "*batch"] | None, axes: tuple[int, ...]
+) -> Sums:
+    """Σ h and Σ h² over `axes` of the entries to `keep`.
+
+    Each sum is fenced: XLA would otherwise turn a sum of these sums into one more pass over `h`.
+    """
+    shape = tuple(n for i, n in enumerate(h.shape[:-1]) if i not in axes)
+    if keep is None:
+        count = jnp.full(shape, math.prod(h.shape[i] for i in axes), h.dtype)
+    else:
+        h = jnp.where(keep[..., None], h, 0)
+        count = keep.sum(axes).astype(h.dtype)
+    return Sums(fenced(h.sum(axes)), fenced(jnp.square(h).sum(axes)), count)
+
+
+def fenced(x: Array) -> Array:
+    """`x`, and on the way back its cotangent, as an array that XLA computes once and keeps."""
+    return jax.lax.optimization_barrier(x)
+
+
+def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
+    """Mean and biased variance of what was summed, 0 where nothing was, and its count."""
+    divisor = jnp.maximum(total.count, 1)
+    mean = total.first / divisor
+    return mean, jnp.maximum(total.second / divisor - jnp.square(mean), 0), total.count
+
+
+def bessel(count: Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:
+    """n / (n − 1 − eps), which makes the biased variance of n samples unbiased (eps 0).
+
+    The unitization paper's code corrects by it with its eps, 10⁻³, in training as well. Where
+    n ≤ 1 + eps there is nothing to correct, and the factor is 1.
+
+    Example:
+      >>> print(bessel(jnp.array([1.0, 2.0, 5.0])))
+      [1.   2.   1.25]
+    """
+    degrees = count - (1 + eps)
+    return jnp.where(degrees > 0, count / jnp.where(degrees > 0, degrees, 1), 1)
+
+
+def channels(parameter: Float[Array, " c"], x: Array) -> Array:
+    """`parameter` shaped to act along the last axis of `x`."""
+    return parameter.reshape([1] * (x.ndim - 1) + [-1])
 
 
 def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
@@ -111,43 +211,6 @@ def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
             f"of 1 more; got {where.shape}"
         )
     return jnp.broadcast_to(samples, x.shape[:-1])
-
-
-def _plain(rows: Float[Array, "n c"]) -> BatchStatistics:
-    n = len(rows)
-    if n == 0:
-        empty = jnp.zeros(rows.shape[1], rows.dtype)
-        return BatchStatistics(empty, empty, jnp.zeros((), rows.dtype))
-    shift = jax.lax.stop_gradient(rows[:1])
-    h = rows - shift
-    mean = h.mean(0)
-    var = jnp.maximum(jnp.square(h).mean(0) - jnp.square(mean), 0)
-    return BatchStatistics(shift[0] + mean, var, jnp.full((), n, rows.dtype))
-
-
-def _masked(rows: Float[Array, "n c"], keep: Bool[Array, " n"]) -> BatchStatistics:
-    if len(rows) == 0:
-        return _plain(rows)
-    first = jax.lax.stop_gradient(rows[jnp.argmax(keep)])
-    count = keep.sum().astype(rows.dtype)
-    shift = jnp.where(count > 0, first, 0)
-    h = jnp.where(keep[:, None], rows - shift[None], 0)
-    divisor = jnp.maximum(count, 1)
-    mean = h.sum(0) / divisor
-    var = jnp.maximum(jnp.square(h).sum(0) / divisor - jnp.square(mean), 0)
-    return BatchStatistics(shift + mean, var, count)
-
-
-def _over_shards(local: BatchStatistics, axis_name: Hashable) -> BatchStatistics:
-    count = jax.lax.psum(local.count, axis_name)
-    weight = local.count / jnp.maximum(count, 1)
-    # Shards are averaged about one of their own means, so that the sum keeps its digits.
-    own = jax.lax.stop_gradient(jnp.where(local.count > 0, local.mean, -jnp.inf))
-    anchor = jnp.where(count > 0, jax.lax.pmax(own, axis_name), 0)
-    offset = jnp.where(local.count > 0, local.mean - anchor, 0)
-    mean = jax.lax.psum(weight * offset, axis_name)
-    var = jax.lax.psum(weight * (local.var + jnp.square(offset - mean)), axis_name)
-    return BatchStatistics(anchor + mean, var, count)
 
 
 def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
@@ -190,11 +253,61 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     axes = axis_tuple(h, axis)
     centred = centre(h, axes)
     m2, m3, m4 = (jnp.mean(centred**power, axes) for power in (2, 3, 4))
-    positive = m2 > 0
-    safe = jnp.where(positive, m2, 1)
+    return _standardized(h.mean(axes), m2, m3, m4)
+
+
+def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Moments:
+    """Moments of the union of two sets of samples, Pébay (2008), for data that come in a stream.
+
+    Args:
+      a: Moments of the first set.
+      b: Moments of the second.
+      counts: How many samples each holds; one that holds none leaves the other unchanged.
+
+    Example:
+      >>> x = jnp.array([[0.0], [3.0], [1.0], [7.0], [2.0]])
+      >>> merged = merge_moments(moments(x[:2]), moments(x[2:]), counts=(2, 3))
+      >>> print(merged.kurtosis.round(5), moments(x).kurtosis.round(5))
+      [2.50525] [2.50525]
+    """
+    n, m = (jnp.asarray(count, a.mean.dtype) for count in counts)
+    wa, wb = n / jnp.maximum(n + m, 1), m / jnp.maximum(n + m, 1)
+    a, b = _central(a, n > 0), _central(b, m > 0)
+    delta = jnp.where((n > 0) & (m > 0), b.mean - a.mean, 0)
+    between = wa * wb
+    var = wa * a.var + wb * b.var + between * delta**2
+    third = (
+        wa * a.skewness
+        + wb * b.skewness
+        + between * delta * ((wa - wb) * delta**2 + 3 * (b.var - a.var))
+    )
+    fourth = (
+        wa * a.kurtosis
+        + wb * b.kurtosis
+        + between * delta**4 * (wa**2 - between + wb**2)
+        + 6 * between * delta**2 * (wa * b.var + wb * a.var)
+        + 4 * between * delta * (b.skewness - a.skewness)
+    )
+    return _standardized(jnp.where(n > 0, a.mean + wb * delta, b.mean), var, third, fourth)
+
+
+def _central(moments: Moments, counts: Array) -> Moments:
+    """The same with central third and fourth moments; zeros for a set without samples."""
+    central = Moments(
+        moments.mean,
+        moments.var,
+        jnp.where(moments.var > 0, moments.skewness * moments.var**1.5, 0),
+        jnp.where(moments.var > 0, moments.kurtosis * moments.var**2, 0),
+    )
+    return Moments(*(jnp.where(counts, part, 0) for part in central))
+
+
+def _standardized(mean: Array, var: Array, third: Array, fourth: Array) -> Moments:
+    positive = var > 0
+    safe = jnp.where(positive, var, 1)
     return Moments(
-        h.mean(axes),
-        m2,
-        jnp.where(positive, m3 / safe**1.5, math.nan),
-        jnp.where(positive, m4 / safe**2, math.nan),
+        mean,
+        var,
+        jnp.where(positive, third / safe**1.5, math.nan),
+        jnp.where(positive, fourth / safe**2, math.nan),
     )

@@ -176,7 +176,7 @@ def train(
 
 def run_folder(settings: training.Settings, out: Path) -> Path:
     """Where runs of these settings keep checkpoints: other settings, code or versions, another."""
-    code = [Path(training.__file__), *sorted(Path(jaxnorm.__file__).parent.glob("*.py"))]
+    code = [Path(training.__file__), *sorted(Path(jaxnorm.__file__).parent.rglob("*.py"))]
     versions = [version(name) for name in LIBRARIES]
     decisive = settings._replace(seeds=0)
     digest = hashlib.sha256(json.dumps([decisive, versions, platform.machine()]).encode())

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from jaxnorm import BatchStatistics, batch_norm, batch_statistics, unit_vector, unitized_batch_norm
+from jaxnorm import (
+    BatchStatistics,
+    batch_norm,
+    batch_statistics,
+    bessel,
+    bounded,
+    interpolated,
+    recenter,
+    rescale,
+    unit_vector,
+    unitized_batch_norm,
+)
 
 SHAPES = [(6, 5), (4, 7, 3), (3, 4, 5, 2), (2, 2, 3, 2, 3)]
 
@@ -21,7 +32,15 @@ def case(shape, mean=0.0, seed=0):
     return x, rng.uniform(-0.5, 1.5, c), rng.uniform(0.5, 2, c), rng.normal(size=c)
 
 
-def algorithm_2(x, alpha, scale, bias, *, eps, pixels=None, mean=None, var=None):
+def eq_10(alpha, s, eps):
+    return alpha / np.sqrt(s + eps) + 1 - alpha
+
+
+def eq_9(alpha, s, eps):
+    return 1 / (alpha * np.sqrt(s + eps) + 1 - alpha)
+
+
+def algorithm_2(x, alpha, scale, bias, *, eps, pixels=None, mean=None, var=None, factor=eq_10):
     """Line by line, one sample after the other."""
     axes = tuple(range(x.ndim - 1))
     mean = x.mean(axes) if mean is None else mean
@@ -31,8 +50,7 @@ def algorithm_2(x, alpha, scale, bias, *, eps, pixels=None, mean=None, var=None)
     for k, image in enumerate(x):
         normalized = (image - mean) / np.sqrt(var + eps)
         s = np.sum(normalized**2) / ((pixels or area) * area)
-        p = 1 / np.sqrt(s + eps)
-        y[k] = scale * (p * alpha + 1 - alpha) * normalized + bias
+        y[k] = scale * factor(alpha, s, eps) * normalized + bias
     return y
 
 
@@ -118,7 +136,9 @@ def test_gradients(layer, shape, inference):
             y, _ = unitized_batch_norm(x, alpha, scale, bias, statistics, eps=1e-3)
         return jnp.sum(jnp.sin(y))
 
+    # A second derivative at every input, and forward mode, at a fraction of the compilation.
     check_grads(jax.jit(loss), (x, alpha, scale, bias), order=2, modes=["rev"])
+    check_grads(jax.jit(loss), (x, alpha, scale, bias), order=1, modes=["fwd"])
 
 
 @pytest.mark.parametrize(("mean", "tolerance"), [(0.0, 1e-5), (10.0, 1e-5), (1e3, 1e-3)])
@@ -197,6 +217,133 @@ def test_shards_are_normalized_as_one_batch(layer):
     x = jnp.asarray(case((8, 3, 2))[0])
     parts = jax.vmap(lambda x: layer(x, axis_name="s")[0], axis_name="s")(x.reshape(4, 2, 3, 2))
     np.testing.assert_allclose(parts.reshape(x.shape), layer(x)[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("inference", [False, True])
+def test_the_bounded_layer_has_eq_9_in_place_of_eq_10(shape, inference):
+    x, alpha, scale, bias = case(shape)
+    alpha = np.clip(alpha, 0, 1)
+    mean, var = (np.full(shape[-1], 0.3), np.full(shape[-1], 1.7)) if inference else (None, None)
+    given = BatchStatistics(*arrays(mean, var, 1.0)) if inference else None
+    arguments = arrays(x, alpha, scale, bias)
+    found, _ = unitized_batch_norm(*arguments, statistics=given, eps=1e-3, factor=bounded)
+    expected = algorithm_2(x, alpha, scale, bias, eps=1e-3, mean=mean, var=var, factor=eq_9)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (3, 4, 5, 2)])
+def test_eq_9_bounds_the_norm_that_eq_10_lets_grow(shape):
+    # One sample far from the others: its normalized norm is large, and Theorem 3.3's bound small.
+    x = jnp.asarray(case(shape)[0]).at[0].multiply(1e3)
+    area = int(np.prod(shape[1:-1]))
+    alpha = jnp.full(shape[-1], 0.5)
+    bound = area / 0.5
+    norms = {}
+    for factor in (bounded, interpolated):
+        y, _ = unitized_batch_norm(x, alpha, eps=0.0, factor=factor)
+        norms[factor] = jnp.linalg.norm(y.reshape(len(x), -1), axis=1).max()
+    assert norms[bounded] < bound
+    statistics = BatchStatistics(*arrays(np.zeros(shape[-1]), np.ones(shape[-1]), 1.0))
+    y, _ = unitized_batch_norm(x, alpha, statistics=statistics, eps=0.0)
+    assert jnp.linalg.norm(y[0]) > bound
+
+
+def test_alpha_is_clipped_or_squashed_by_the_function_that_is_handed_over():
+    x, _, scale, bias = arrays(*case((3, 4, 5, 2)))
+    free = jnp.array([-0.7, 1.6])
+    clipped, _ = unitized_batch_norm(
+        x, free, scale, bias, factor=lambda a, s: interpolated(jnp.clip(a, 0, 1), s)
+    )
+    expected, _ = unitized_batch_norm(x, jnp.array([0.0, 1.0]), scale, bias)
+    np.testing.assert_allclose(clipped, expected, rtol=1e-12, atol=1e-12)
+    squashed, _ = unitized_batch_norm(
+        x, free, scale, bias, factor=lambda a, s: interpolated(jax.nn.sigmoid(a), s)
+    )
+    expected, _ = unitized_batch_norm(x, jax.nn.sigmoid(free), scale, bias)
+    np.testing.assert_allclose(squashed, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [interpolated, bounded])
+def test_factors_are_finite_and_have_finite_gradients_at_zero(factor):
+    alpha, square = jnp.array([0.0, 0.5, 1.0]), jnp.zeros(3)
+    assert jnp.isfinite(factor(alpha, square)).all()
+    for gradient in jax.grad(lambda a, s: factor(a, s).sum(), (0, 1))(alpha, square):
+        assert jnp.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("pixels", [None, 3])
+def test_the_norm_of_each_pixel_is_that_of_figure_1b(pixels):
+    x, alpha, scale, bias = arrays(*case((3, 4, 5, 2)))
+    y, statistics = unitized_batch_norm(x, alpha, scale, bias, pixels=pixels, per_pixel=True)
+    # Every pixel is then a vector of Algorithm 1.
+    vectors, _ = unitized_batch_norm(x.reshape(-1, 2), alpha, scale, bias, pixels=pixels)
+    np.testing.assert_allclose(y, vectors.reshape(x.shape), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(statistics.mean, x.mean((0, 1, 2)), rtol=1e-12)
+
+
+def test_parts_of_batch_norm_are_those_of_the_decomposition():
+    x = jnp.asarray(case((6, 5), mean=3.0)[0])
+    for recentering, rescaling, expected in (
+        (True, False, recenter(x)),
+        (False, True, rescale(x)),
+        (False, False, x),
+    ):
+        y, _ = batch_norm(x, eps=0.0, recentering=recentering, rescaling=rescaling)
+        np.testing.assert_allclose(y, expected, rtol=1e-10)
+    given = BatchStatistics(*arrays(np.full(5, 2.0), np.full(5, 4.0), 1.0))
+    kept, _ = batch_norm(x, statistics=given, eps=0.0, recentering=False)
+    np.testing.assert_allclose(kept, x / 2, rtol=1e-12)
+
+
+def test_the_papers_code_corrects_the_variance_in_training():
+    x, alpha, scale, bias = case((3, 4, 5, 2))
+    eps, count = 1e-3, 60
+    var = ((x - x.mean((0, 1, 2))) ** 2).mean((0, 1, 2)) * count / (count - 1 - eps)
+    found, statistics = unitized_batch_norm(
+        *arrays(x, alpha, scale, bias), eps=eps, correction=lambda n: bessel(n, eps=eps)
+    )
+    expected = algorithm_2(x, alpha, scale, bias, eps=eps, var=var)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(statistics.var, x.var((0, 1, 2)), rtol=1e-10)  # as they are
+
+
+def ghost(x, **options):
+    return unitized_batch_norm(x, jnp.array([0.3, 0.8]), **options)
+
+
+@pytest.mark.parametrize("layer", [batch_norm, ghost])
+def test_groups_are_batches_of_their_own(layer):
+    x = jnp.asarray(case((6, 3, 2))[0])
+    keep = jnp.asarray(np.random.default_rng(5).random((6, 3)) < 0.7)
+    y, statistics = jax.jit(lambda x: layer(x, groups=3, where=keep))(x)
+    for i in range(3):
+        part = slice(2 * i, 2 * i + 2)
+        expected, own = layer(x[part], where=keep[part])
+        np.testing.assert_allclose(y[part], expected, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(statistics.var[i], own.var, rtol=1e-10)
+    twice = jax.vmap(lambda x: layer(x, groups=3)[0])(jnp.stack([x, 2 * x]))
+    np.testing.assert_allclose(twice[1], layer(2 * x, groups=3)[0], rtol=1e-10, atol=1e-12)
+
+
+def test_groups_must_divide_the_batch():
+    with pytest.raises(ValueError, match="groups must divide the batch of 6; got 4"):
+        batch_norm(jnp.ones((6, 2)), groups=4)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", ["alpha", "scale", "bias"])
+def test_parameters_of_another_size_are_refused(name):
+    parameters: Any = dict.fromkeys(("alpha", "scale", "bias"), jnp.ones(2)) | {name: jnp.ones(3)}
+    with pytest.raises(ValueError, match=rf"{name} must have shape \(2,\), .* got \(3,\)"):
+        unitized_batch_norm(jnp.ones((4, 2)), **parameters)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_statistics_of_another_size_are_refused():
+    given = batch_statistics(jnp.ones((4, 3)))
+    with pytest.raises(ValueError, match=r"statistics.mean must have shape \(2,\)"):
+        batch_norm(jnp.ones((4, 2)), statistics=given)
 
 
 @pytest.mark.parametrize("pixels", [0, -1.0])

@@ -20,7 +20,8 @@ IMAGES = np.random.default_rng(1).normal(size=(3, 4, 4, 2))
 ALPHA, SCORES = np.full(4, 0.3), np.random.default_rng(2).normal(size=7)
 GRAM = X @ X.T
 KERNEL = np.random.default_rng(3).normal(size=(3, 3, 2, 5))
-HALVES = [jaxnorm.batch_statistics(jnp.asarray(x)) for x in (X[:2], X[2:])]
+X0, X1 = jnp.asarray(X[:2]), jnp.asarray(X[2:])
+HALVES = [jaxnorm.batch_statistics(x) for x in (X0, X1)]
 
 # Functions of arrays: positional example arguments, and the options that fix shapes or branches.
 NUMERICAL = {
@@ -36,6 +37,10 @@ NUMERICAL = {
     jaxnorm.batch_statistics: ((X,), {}),
     jaxnorm.merge_statistics: (tuple(HALVES), {}),
     jaxnorm.moments: ((X,), {}),
+    jaxnorm.merge_moments: ((jaxnorm.moments(X0), jaxnorm.moments(X1)), {"counts": (2, 4)}),
+    jaxnorm.bessel: ((SCORES,), {"eps": 1e-3}),
+    jaxnorm.interpolated: ((ALPHA, ALPHA), {}),
+    jaxnorm.bounded: ((ALPHA, ALPHA), {}),
     jaxnorm.shift.emd_1d: ((X, X[:5] + 0.1), {}),
     pruning.filter_matrix: ((KERNEL,), {}),
     pruning.l1_norm: ((X,), {}),

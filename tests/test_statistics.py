@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from jaxnorm import batch_statistics, merge_statistics, moments
+from jaxnorm import batch_statistics, bessel, merge_moments, merge_statistics, moments
 
 
 def assert_statistics(statistics, x, **tolerance):
@@ -156,3 +156,31 @@ def test_kurtosis_of_unitized_gaussians_is_that_of_a_sphere(key):
     x = jax.random.normal(key, (200_000, 8))
     found = moments(x / jnp.linalg.norm(x, axis=1, keepdims=True)).kurtosis
     np.testing.assert_allclose(found, 2.4, atol=0.02)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.floats(-1e3, 1e3))
+@settings(max_examples=30, deadline=None)
+def test_merging_moments_gives_those_of_the_union(n, m, offset):
+    x = np.random.default_rng(n * 7 + m).gamma(2.0, size=(n + m, 3)) + offset
+    a, b = moments(jnp.asarray(x[:n])), moments(jnp.asarray(x[n:]))
+    for found, expected in zip(
+        merge_moments(a, b, counts=(n, m)), moments(jnp.asarray(x)), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_stream_of_moments_may_start_empty_and_hold_constants():
+    x = np.random.default_rng(6).normal(size=(40, 2))
+    x[:10, 0] = 0.25
+    running, seen = moments(jnp.full((1, 2), jnp.nan)), 0
+    for part in np.split(x, 4):
+        running = merge_moments(running, moments(jnp.asarray(part)), counts=(seen, len(part)))
+        seen += len(part)
+    for found, expected in zip(running, moments(jnp.asarray(x)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_bessel_corrects_nothing_where_nothing_is_left():
+    counts = jnp.array([0.0, 1.0, 2.0, 128.0])
+    np.testing.assert_allclose(bessel(counts), [1, 1, 2, 128 / 127])
+    np.testing.assert_allclose(bessel(counts, eps=1e-3), [1, 1, 2 / 0.999, 128 / 126.999])

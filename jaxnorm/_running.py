@@ -1,0 +1,66 @@
+"""Running statistics, and the choice between them and the batch's: what both Flax shells share."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._batch_norm import Correction
+from jaxnorm._statistics import BatchStatistics
+
+Normalize = Callable[..., tuple[Array, BatchStatistics]]
+
+
+class Running(NamedTuple):
+    """Exponential averages of the batches' means and corrected variances, in float32."""
+
+    mean: Float[Array, " c"]
+    var: Float[Array, " c"]
+
+    def moved(self, batch: BatchStatistics, momentum: float, correction: Correction) -> "Running":
+        """After one more batch, or the groups of one; unchanged if it held no sample."""
+        count = jnp.atleast_1d(batch.count)
+        share = count / jnp.maximum(count.sum(), 1)
+        corrected = jnp.atleast_2d(batch.var) * correction(count)[:, None]
+        mean, var = (
+            jnp.einsum("g,gc->c", share, part, precision="highest")
+            for part in (jnp.atleast_2d(batch.mean), corrected)
+        )
+        weight = jnp.where(count.sum() > 0, 1 - momentum, 0.0).astype(self.mean.dtype)
+
+        def move(old: Array, new: Array) -> Array:
+            return old + weight * (jax.lax.stop_gradient(new).astype(old.dtype) - old)
+
+        return Running(move(self.mean, mean), move(self.var, var))
+
+
+def apply(
+    normalize: Normalize,
+    x: Array,
+    running: Running,
+    mask: Array | None,
+    *,
+    inference: bool,
+    axis: int,
+    dtype: Any,
+    momentum: float,
+    correction: Correction,
+) -> tuple[Array, Running]:
+    """`x` normalized by its own statistics or by the running ones, which follow in training."""
+    if not -x.ndim <= axis < x.ndim or axis % x.ndim == 0:
+        raise ValueError(
+            f"axis must name the feature axis of x, shape {x.shape}, and not the first; got {axis}"
+        )
+    features = running.mean.shape[0]
+    if x.shape[axis] != features:
+        raise ValueError(f"axis {axis} of x must hold {features} features; got shape {x.shape}")
+    if mask is not None and mask.ndim == x.ndim:
+        mask = jnp.moveaxis(mask, axis, -1)
+    given = BatchStatistics(running.mean, running.var, jnp.ones((), running.mean.dtype))
+    y, batch = normalize(
+        jnp.moveaxis(x, axis, -1), statistics=given if inference else None, where=mask
+    )
+    y = jnp.moveaxis(y, -1, axis).astype(x.dtype if dtype is None else dtype)
+    return y, running if inference else running.moved(batch, momentum, correction)

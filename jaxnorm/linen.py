@@ -1,0 +1,156 @@
+"""Flax Linen modules: the layers of `jaxnorm.nnx`, to the last bit, in the older interface.
+
+Parameters are `scale`, `bias` and `alpha` in the collection "params", running statistics `mean`
+and `var` in "batch_stats", which training must declare mutable, as for `flax.linen.BatchNorm`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from flax import linen
+from flax.typing import Initializer
+from jaxtyping import Array, Bool, Float
+
+from jaxnorm._batch_norm import Correction, Factor, batch_norm, unitized_batch_norm
+from jaxnorm._running import Normalize, Running, apply
+from jaxnorm._statistics import AxisName, BatchStatistics, bessel
+
+
+class _RunningNorm(linen.Module):
+    use_running_average: bool | None = None
+    axis: int = -1
+    momentum: float = 0.99
+    epsilon: float = 1e-5
+    dtype: Any = None
+    param_dtype: Any = jnp.float32
+    use_bias: bool = True
+    use_scale: bool = True
+    bias_init: Initializer = linen.initializers.zeros
+    scale_init: Initializer = linen.initializers.ones
+    axis_name: AxisName | None = None
+    axis_index_groups: Sequence[Sequence[int]] | None = None
+    correction: Correction | None = None
+    running_correction: Correction = bessel
+    groups: int = 1
+
+    def _parameter(self, name: str, init: Initializer, x: Array) -> Array:
+        return self.param(name, init, (x.shape[self.axis],), self.param_dtype)
+
+    def _apply(
+        self, normalize: Normalize, x: Array, use_running_average: bool | None, mask: Array | None
+    ) -> Array:
+        inference = linen.merge_param(
+            "use_running_average", self.use_running_average, use_running_average
+        )
+        shape = (x.shape[self.axis],)
+        mean = self.variable("batch_stats", "mean", jnp.zeros, shape, jnp.float32)
+        var = self.variable("batch_stats", "var", jnp.ones, shape, jnp.float32)
+        scale = self._parameter("scale", self.scale_init, x) if self.use_scale else None
+        bias = self._parameter("bias", self.bias_init, x) if self.use_bias else None
+
+        def with_parameters(x: Array, **given) -> tuple[Array, BatchStatistics]:
+            return normalize(
+                x,
+                scale=scale,
+                bias=bias,
+                eps=self.epsilon,
+                correction=self.correction,
+                groups=self.groups,
+                # While parameters are made there need not be a mapped axis.
+                axis_name=None if self.is_initializing() else self.axis_name,
+                axis_index_groups=self.axis_index_groups,
+                **given,
+            )
+
+        y, running = apply(
+            with_parameters,
+            x,
+            Running(mean.value, var.value),
+            mask,
+            inference=inference,
+            axis=self.axis,
+            dtype=self.dtype,
+            momentum=self.momentum,
+            correction=self.running_correction,
+        )
+        if not inference and not self.is_initializing():
+            mean.value, var.value = running
+        return y
+
+
+class BatchNorm(_RunningNorm):
+    """`jaxnorm.nnx.BatchNorm`, in the place of `flax.linen.BatchNorm`.
+
+    Its arguments are those of `jaxnorm.nnx.BatchNorm` less `num_features`, `rngs` and metadata;
+    `use_running_average` has no default and is given here or at call.
+
+    Example:
+      >>> import jax
+      >>> layer = BatchNorm(use_running_average=False)
+      >>> x = jnp.array([[1.0], [3.0]])
+      >>> variables = layer.init(jax.random.key(0), x)
+      >>> y, updated = layer.apply(variables, x, mutable="batch_stats")
+      >>> print(y.ravel(), updated["batch_stats"]["mean"])
+      [-0.999995  0.999995] [0.02]
+    """
+
+    recentering: bool = True
+    rescaling: bool = True
+
+    @linen.compact
+    def __call__(
+        self,
+        x: Float[Array, "n *shape"],
+        use_running_average: bool | None = None,
+        *,
+        mask: Bool[Array, "..."] | None = None,
+    ) -> Float[Array, "n *shape"]:
+        def normalize(x: Array, **given) -> tuple[Array, BatchStatistics]:
+            return batch_norm(x, recentering=self.recentering, rescaling=self.rescaling, **given)
+
+        return self._apply(normalize, x, use_running_average, mask)
+
+
+class UnitizedBatchNorm(_RunningNorm):
+    """`jaxnorm.nnx.UnitizedBatchNorm` with the arguments of `BatchNorm` above, and
+
+    Args:
+      alpha_init: Initializer of alpha, one per channel: 0, batch norm, by default.
+      pixels: Line 9's constant; by default the number of pixels of the input.
+      per_pixel: The norm of each pixel, Figure 1(b), instead of each sample's.
+      factor: `interpolated`, Eq. 10, by default; or `bounded`, Eq. 9, or a function of one's own.
+
+    Example:
+      >>> import jax
+      >>> layer = UnitizedBatchNorm(use_running_average=True)
+      >>> print(layer.init(jax.random.key(0), jnp.ones((2, 3)))["params"]["alpha"])
+      [0. 0. 0.]
+    """
+
+    alpha_init: Initializer = linen.initializers.zeros
+    pixels: int | float | None = None
+    per_pixel: bool = False
+    factor: Factor | None = None
+
+    @linen.compact
+    def __call__(
+        self,
+        x: Float[Array, "n *shape"],
+        use_running_average: bool | None = None,
+        *,
+        mask: Bool[Array, "..."] | None = None,
+    ) -> Float[Array, "n *shape"]:
+        alpha = self._parameter("alpha", self.alpha_init, x)
+
+        def normalize(x: Array, **given) -> tuple[Array, BatchStatistics]:
+            return unitized_batch_norm(
+                x,
+                alpha,
+                pixels=self.pixels,
+                per_pixel=self.per_pixel,
+                factor=self.factor,
+                **given,
+            )
+
+        return self._apply(normalize, x, use_running_average, mask)

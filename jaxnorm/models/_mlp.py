@@ -1,0 +1,67 @@
+"""The dense network of the unitization paper."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from flax import nnx
+from jaxtyping import Array, Float
+
+from jaxnorm.models._norm import Norm
+from jaxnorm.nnx import BatchNorm
+
+
+class MLP(nnx.Module):
+    """Dense layer, normalization and ReLU for each of `widths`, and a last dense layer.
+
+    The defaults are the network on MNIST of the unitization paper, section 4.1: ten layers of 100
+    units and one of 8, whose normalized outputs are the subject of its Figure 2.
+
+    Args:
+      inputs: Numbers in one sample, 784 for MNIST.
+      widths: Units of each hidden layer.
+      classes: Number of outputs.
+      norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
+      rngs: Keys for the initializers.
+
+    Raises:
+      ValueError: `widths` is empty.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> images = jnp.zeros((2, 28, 28, 1), "float32")
+      >>> def last(x):
+      ...     return MLP(classes=10, rngs=nnx.Rngs(0)).last_normalized(x)
+      >>> print(nnx.eval_shape(last, images).shape)
+      (2, 8)
+    """
+
+    def __init__(
+        self,
+        *,
+        inputs: int = 784,
+        widths: Sequence[int] = (100,) * 10 + (8,),
+        classes: int,
+        norm: Norm = BatchNorm,
+        rngs: nnx.Rngs,
+    ):
+        if not widths:
+            raise ValueError(f"widths must hold at least one layer; got {widths}")
+        sizes = [inputs, *widths, classes]
+        he_normal = nnx.initializers.he_normal()
+        *hidden, self.head = (
+            nnx.Linear(fan_in, fan_out, kernel_init=he_normal, rngs=rngs)
+            for fan_in, fan_out in pairwise(sizes)
+        )
+        self.layers = nnx.List(hidden)
+        self.norms = nnx.List([norm(width, rngs=rngs) for width in widths])
+
+    def __call__(self, x: Float[Array, "n *sample"]) -> Float[Array, "n classes"]:
+        return self.head(nnx.relu(self.last_normalized(x)))
+
+    def last_normalized(self, x: Float[Array, "n *sample"]) -> Float[Array, "n width"]:
+        """Output of the last normalization, before ReLU; samples of any shape are flattened."""
+        x = x.reshape(len(x), -1)
+        *hidden, (layer, norm) = zip(self.layers, self.norms, strict=True)
+        for dense, normalize in hidden:
+            x = nnx.relu(normalize(dense(x)))
+        return norm(layer(x))

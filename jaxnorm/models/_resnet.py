@@ -1,0 +1,137 @@
+"""Residual networks of He et al. (2016a), for ImageNet and for CIFAR."""
+
+from functools import partial
+
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+from jaxtyping import Array, Float
+
+from jaxnorm.models._blocks import (
+    HE_NORMAL,
+    BasicBlock,
+    Bottleneck,
+    PreActBlock,
+    PreActBottleneck,
+    conv,
+    stages,
+)
+from jaxnorm.models._norm import Norm
+from jaxnorm.nnx import BatchNorm
+
+BLOCKS = {
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}
+
+
+class ResNet(nnx.Module):
+    """ResNet for ImageNet, He et al. (2016a), Table 1.
+
+    A 7×7 convolution and a 3×3 max pooling, both of stride 2, and four stages of blocks: from
+    depth 50 on bottlenecks. Convolutions have no biases.
+
+    With `pre_activation` the blocks are those of He et al. (2016b), and neither shortcuts nor the
+    output of the last block are normalized, as in the unitization paper, section 4.3. That paper
+    leaves open whether ReLU still follows the last block; here it does.
+
+    Args:
+      depth: 18, 34, 50, 101 or 152.
+      classes: Number of outputs.
+      pre_activation: Normalization and ReLU before each convolution in place of after it.
+      norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
+      rngs: Keys for the initializers.
+
+    Raises:
+      ValueError: `depth` is another one.
+
+    Example:
+      >>> images = jnp.zeros((2, 64, 64, 3), "float32")
+      >>> def logits(x):
+      ...     return ResNet(18, classes=10, rngs=nnx.Rngs(0))(x)
+      >>> print(nnx.eval_shape(logits, images).shape)
+      (2, 10)
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        *,
+        classes: int,
+        pre_activation: bool = False,
+        norm: Norm = BatchNorm,
+        rngs: nnx.Rngs,
+    ):
+        if depth not in BLOCKS:
+            raise ValueError(f"depth must be one of {', '.join(map(str, BLOCKS))}; got {depth}")
+        wide = depth >= 50
+        if pre_activation:
+            block = partial(PreActBottleneck if wide else PreActBlock, conv=conv)
+        else:
+            block = Bottleneck if wide else partial(BasicBlock, project=True)
+        widths = (256, 512, 1024, 2048) if wide else (64, 128, 256, 512)
+        self.stem = conv(3, 64, 7, stride=2, rngs=rngs)
+        self.stem_norm = norm(64, rngs=rngs)
+        block = partial(block, norm=norm, rngs=rngs)
+        self.blocks = nnx.List(stages(block, 64, widths, BLOCKS[depth]))
+        self.head = nnx.Linear(widths[-1], classes, kernel_init=HE_NORMAL, rngs=rngs)
+
+    def __call__(self, x: Float[Array, "n h w 3"]) -> Float[Array, "n classes"]:
+        x = nnx.relu(self.stem_norm(self.stem(x)))
+        x = nnx.pool(x, -jnp.inf, lax.max, (3, 3), (2, 2), ((1, 1), (1, 1)))
+        for block in self.blocks:
+            x = block(x)
+        # Of the two kinds of blocks, only those of pre-activation leave anything negative.
+        return self.head(nnx.relu(x).mean((1, 2)))
+
+
+class CifarResNet(nnx.Module):
+    """ResNet for small images, He et al. (2016a), section 4.2, of depth 6k + 2.
+
+    Three stages of k blocks with 16, 32 and 64 channels, the second and third at half the
+    resolution of the one before. Convolutions have no biases, shortcuts no parameters: they take
+    every second pixel and put zero channels on both sides.
+
+    Args:
+      depth: 20, 56, 110, or any other 6k + 2.
+      classes: Number of outputs.
+      channels: Channels of the images.
+      norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
+      rngs: Keys for the initializers.
+
+    Raises:
+      ValueError: `depth` is not 6k + 2.
+
+    Example:
+      >>> images = jnp.zeros((2, 32, 32, 3), "float32")
+      >>> def logits(x):
+      ...     return CifarResNet(20, classes=10, rngs=nnx.Rngs(0))(x)
+      >>> print(nnx.eval_shape(logits, images).shape)
+      (2, 10)
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        *,
+        classes: int,
+        channels: int = 3,
+        norm: Norm = BatchNorm,
+        rngs: nnx.Rngs,
+    ):
+        if depth < 8 or (depth - 2) % 6:
+            raise ValueError(f"depth must be 6k + 2 with k at least 1; got {depth}")
+        block = partial(BasicBlock, project=False, norm=norm, rngs=rngs)
+        self.stem = conv(channels, 16, 3, rngs=rngs)
+        self.stem_norm = norm(16, rngs=rngs)
+        self.blocks = nnx.List(stages(block, 16, (16, 32, 64), ((depth - 2) // 6,) * 3))
+        self.head = nnx.Linear(64, classes, kernel_init=HE_NORMAL, rngs=rngs)
+
+    def __call__(self, x: Float[Array, "n h w c"]) -> Float[Array, "n classes"]:
+        x = nnx.relu(self.stem_norm(self.stem(x)))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean((1, 2)))

@@ -1,0 +1,100 @@
+"""Networks of Simonyan and Zisserman (2015), with and without normalization."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from flax import nnx
+from jaxtyping import Array, Float
+
+from jaxnorm.models._norm import Norm
+from jaxnorm.nnx import BatchNorm
+
+WIDTHS = (64, 128, 256, 512, 512)
+CONVOLUTIONS = {
+    11: (1, 1, 2, 2, 2),
+    13: (2, 2, 2, 2, 2),
+    16: (2, 2, 3, 3, 3),
+    19: (2, 2, 4, 4, 4),
+}
+HE_NORMAL = nnx.initializers.he_normal()
+
+
+class VGG(nnx.Module):
+    """VGG, Simonyan and Zisserman (2015), Table 1: configurations A, B, D and E.
+
+    Five stages of 3×3 convolutions with bias, each followed by ReLU, each stage by a 2×2 max
+    pooling, then dense layers. Without the dropout of the paper's dense layers.
+
+    Args:
+      depth: 11, 13, 16 or 19.
+      classes: Number of outputs.
+      hidden: Units of the dense layers between the 7×7 map of a 224×224 image and the outputs.
+        For smaller images `()`: the outputs are a dense layer of the map's mean.
+      norm: Constructor of the normalization between convolution and ReLU, called as
+        `norm(num_features, rngs=rngs)`; `None` for the paper's network, which has none.
+      rngs: Keys for the initializers.
+
+    Raises:
+      ValueError: `depth` is another one; images are not 224×224, or, where `hidden` is empty,
+        smaller than 32×32.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> images = jnp.zeros((2, 32, 32, 3), "float32")
+      >>> def logits(x):
+      ...     return VGG(11, classes=10, hidden=(), rngs=nnx.Rngs(0))(x)
+      >>> print(nnx.eval_shape(logits, images).shape)
+      (2, 10)
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        *,
+        classes: int,
+        hidden: Sequence[int] = (4096, 4096),
+        norm: Norm | None = BatchNorm,
+        rngs: nnx.Rngs,
+    ):
+        if depth not in CONVOLUTIONS:
+            depths = ", ".join(map(str, CONVOLUTIONS))
+            raise ValueError(f"depth must be one of {depths}; got {depth}")
+        self.stages = nnx.List()
+        channels = 3
+        for width, count in zip(WIDTHS, CONVOLUTIONS[depth], strict=True):
+            layers = []
+            for _ in range(count):
+                layers.append(ConvLayer(channels, width, norm=norm, rngs=rngs))
+                channels = width
+            self.stages.append(nnx.Sequential(*layers))
+        sizes = [channels * 49 if hidden else channels, *hidden, classes]
+        *dense, self.head = (
+            nnx.Linear(fan_in, fan_out, kernel_init=HE_NORMAL, rngs=rngs)
+            for fan_in, fan_out in pairwise(sizes)
+        )
+        self.hidden = nnx.List(dense)
+
+    def __call__(self, x: Float[Array, "n h w 3"]) -> Float[Array, "n classes"]:
+        n, *sides, _ = x.shape
+        if self.hidden and sides != [224, 224]:
+            raise ValueError(f"images must be 224×224, or hidden empty; got shape {x.shape}")
+        if min(sides) < 32:
+            raise ValueError(f"images must be at least 32×32; got shape {x.shape}")
+        for stage in self.stages:
+            x = nnx.max_pool(stage(x), (2, 2), strides=(2, 2))
+        x = x.reshape(n, -1) if self.hidden else x.mean((1, 2))
+        for dense in self.hidden:
+            x = nnx.relu(dense(x))
+        return self.head(x)
+
+
+class ConvLayer(nnx.Module):
+    """3×3 convolution with bias, normalization unless `norm` is `None`, and ReLU."""
+
+    def __init__(self, channels: int, width: int, *, norm: Norm | None, rngs: nnx.Rngs):
+        self.conv = nnx.Conv(channels, width, (3, 3), kernel_init=HE_NORMAL, rngs=rngs)
+        self.norm = None if norm is None else norm(width, rngs=rngs)
+
+    def __call__(self, x: Float[Array, "n h w c"]) -> Float[Array, "n h w c2"]:
+        h = self.conv(x)
+        return nnx.relu(h if self.norm is None else self.norm(h))

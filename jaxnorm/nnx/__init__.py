@@ -1,0 +1,7 @@
+"""Flax NNX modules around the functions of `jaxnorm`, and what is done to models that hold them."""
+
+from jaxnorm.nnx._layers import BatchNorm as BatchNorm
+from jaxnorm.nnx._layers import UnitizedBatchNorm as UnitizedBatchNorm
+from jaxnorm.nnx._surgery import fold as fold
+from jaxnorm.nnx._surgery import recalibrate as recalibrate
+from jaxnorm.nnx._surgery import replace_batch_norm as replace_batch_norm

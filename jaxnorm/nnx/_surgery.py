@@ -1,0 +1,175 @@
+"""Batch norm in a whole model: replaced, given fresh statistics, folded into what precedes it."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxnorm._statistics import BatchStatistics, channels, merge_statistics, widen
+from jaxnorm.nnx._layers import BatchNorm, RunningNorm, UnitizedBatchNorm
+
+# In recalibration the running statistics are exactly those of the last batch.
+OF_THE_BATCH: dict[str, Any] = {
+    "use_running_average": False,
+    "momentum": 0.0,
+    "running_correction": jnp.ones_like,
+    "groups": 1,
+}
+
+
+def replace_batch_norm(
+    model: nnx.Module, layer: type[BatchNorm] | type[UnitizedBatchNorm] = BatchNorm
+) -> nnx.Module:
+    """`model` with every `flax.nnx.BatchNorm` replaced by `layer`, in place; its own if it is one.
+
+    Parameters and running statistics are kept, the variables themselves: outputs stay the same,
+    and an optimizer goes on. A unitized layer starts at alpha 0, where it is batch norm. As in
+    Flax, the running variance follows the batches' biased ones.
+
+    Example:
+      >>> model = nnx.Sequential(nnx.BatchNorm(3, rngs=nnx.Rngs(0)))
+      >>> print(type(replace_batch_norm(model).layers[0]).__module__)
+      jaxnorm.nnx._layers
+    """
+    if isinstance(model, nnx.BatchNorm):
+        return _replaced(model, layer)
+    made: dict[int, nnx.Module] = {}  # one layer that is used twice stays one
+    for _, module in list(nnx.iter_modules(model)):
+        for name, child in list(vars(module).items()):
+            if isinstance(child, nnx.BatchNorm):
+                setattr(module, name, made.setdefault(id(child), _replaced(child, layer)))
+    return model
+
+
+def _replaced(
+    old: nnx.BatchNorm, layer: type[BatchNorm] | type[UnitizedBatchNorm]
+) -> BatchNorm | UnitizedBatchNorm:
+    new = layer(
+        old.num_features,
+        use_running_average=old.use_running_average,
+        axis=old.axis,
+        momentum=old.momentum,
+        epsilon=old.epsilon,
+        dtype=old.dtype,
+        param_dtype=old.param_dtype,
+        axis_name=old.axis_name,
+        axis_index_groups=old.axis_index_groups,
+        running_correction=jnp.ones_like,
+        rngs=nnx.Rngs(0),
+    )
+    new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
+    return new
+
+
+def recalibrate(
+    model: nnx.Module,
+    batches: Iterable[Any],
+    *,
+    call: Callable[[nnx.Module, Any], Any] = lambda model, batch: model(batch),
+) -> None:
+    """Fresh running statistics for `model`, in place: those of the union of `batches`.
+
+    For a network whose weights were pruned, averaged or otherwise changed. Every batch norm of
+    the model, ours or Flax's, takes the mean and the biased variance of all that it saw; a layer
+    saw what the layers before it made of each batch when they normalized it by its own
+    statistics. Other layers stay as they are, in training or evaluation. If a batch fails, the
+    model is left as it was.
+
+    Args:
+      model: Holds at least one batch norm.
+      batches: What the model is called with, samples on the first axis; larger batches count
+        more. Batches of one shape are compiled once.
+      call: How the model is called with a batch.
+
+    Raises:
+      ValueError: The model holds no batch norm, or there is no batch.
+
+    Example:
+      >>> layer = BatchNorm(1, use_running_average=True, rngs=nnx.Rngs(0))
+      >>> recalibrate(layer, [jnp.array([[1.0], [3.0]]), jnp.array([[5.0], [7.0]])])
+      >>> print(layer.mean[...], layer.var[...])
+      [4.] [5.]
+    """
+    norms = [m for _, m in nnx.iter_modules(model) if isinstance(m, RunningNorm | nnx.BatchNorm)]
+    if not norms:
+        raise ValueError("the model must hold at least one batch norm; it holds none")
+    options = [{name: vars(n)[name] for name in OF_THE_BATCH if hasattr(n, name)} for n in norms]
+    before = [(norm.mean[...], norm.var[...]) for norm in norms]
+    fresh: list[BatchStatistics] | None = None
+    run = nnx.jit(lambda model, batch: (call(model, batch), None)[1])
+    try:
+        for norm, own in zip(norms, options, strict=True):
+            norm.set_attributes(**{name: OF_THE_BATCH[name] for name in own})
+        for batch in batches:
+            run(model, batch)
+            count = jnp.asarray(len(jax.tree.leaves(batch)[0]), jnp.float32)
+            seen = [BatchStatistics(norm.mean[...], norm.var[...], count) for norm in norms]
+            merged = zip(fresh or seen, seen, strict=True)
+            fresh = seen if fresh is None else [merge_statistics(a, b) for a, b in merged]
+    except BaseException:
+        fresh = None
+        raise
+    finally:
+        for norm, own, (mean, var) in zip(norms, options, before, strict=True):
+            norm.set_attributes(**own)
+            norm.mean[...], norm.var[...] = mean, var
+    if fresh is None:
+        raise ValueError("batches must hold at least one batch; got none")
+    for norm, statistics in zip(norms, fresh, strict=True):
+        norm.mean[...], norm.var[...] = statistics.mean, statistics.var
+
+
+def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linear:
+    """One layer that computes `norm(layer(x))` as batch norm does in inference.
+
+    The kernel is multiplied by scale / √(var + eps) of the running statistics, the bias follows.
+    `layer` and `norm` stay as they are. A unitized layer cannot be folded: it divides each sample
+    by a norm that only the sample knows.
+
+    Args:
+      layer: A convolution or dense layer, output features last in its kernel.
+      norm: The batch norm that follows at once, ours or Flax's, along the last axis.
+
+    Raises:
+      TypeError: `norm` is no batch norm, or `layer` no convolution or dense layer.
+      ValueError: Their features differ, or `norm` acts along another axis.
+
+    Example:
+      >>> layer, norm = nnx.Linear(2, 3, rngs=nnx.Rngs(0)), BatchNorm(3, rngs=nnx.Rngs(0))
+      >>> folded = fold(layer, norm)
+      >>> x = jnp.ones((1, 2), "float32")
+      >>> print(jnp.allclose(folded(x), norm(layer(x), use_running_average=True)))
+      True
+    """
+    if isinstance(norm, UnitizedBatchNorm):
+        raise TypeError(
+            "norm must be a batch norm; a unitized one depends on each sample's norm and cannot be "
+            "folded into a layer"
+        )
+    if not isinstance(norm, BatchNorm | nnx.BatchNorm):
+        raise TypeError(f"norm must be a batch norm; got {type(norm).__name__}")
+    if not isinstance(layer, nnx.Conv | nnx.Linear):
+        raise TypeError(f"layer must be a convolution or a dense layer; got {type(layer).__name__}")
+    kernel = layer.kernel[...]
+    if kernel.shape[-1] != norm.num_features or norm.axis != -1:
+        raise ValueError(
+            f"norm must act on the layer's {kernel.shape[-1]} features along axis -1; got "
+            f"{norm.num_features} along axis {norm.axis}"
+        )
+    var = norm.var[...]
+    gain = jax.lax.rsqrt(var + norm.epsilon) if getattr(norm, "rescaling", True) else 0 * var + 1
+    if norm.scale is not None:
+        gain = gain * widen(norm.scale[...])
+    bias = 0 * var if layer.bias is None else widen(layer.bias[...])
+    if getattr(norm, "recentering", True):
+        bias = bias - norm.mean[...]
+    bias = bias * gain
+    if norm.bias is not None:
+        bias = bias + widen(norm.bias[...])
+    folded = nnx.clone(layer)
+    folded.kernel = nnx.Param((widen(kernel) * channels(gain, kernel)).astype(kernel.dtype))
+    folded.bias = nnx.Param(bias.astype(kernel.dtype))
+    folded.use_bias = True
+    return folded

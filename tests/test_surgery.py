@@ -1,0 +1,157 @@
+"""Batch norm replaced, recalibrated and folded in whole models."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jaxnorm
+from jaxnorm.nnx import fold, recalibrate, replace_batch_norm
+
+
+def batch(seed=0, shape=(8, 6, 6, 3)):
+    return jnp.asarray(np.random.default_rng(seed).gamma(2.0, size=shape), "float32")
+
+
+class Network(nnx.Module):
+    """Flax layers in attributes, in a list and in a nested module; one of them used twice."""
+
+    def __init__(self, norm: Any = nnx.BatchNorm):
+        rngs = nnx.Rngs(0)
+        self.conv = nnx.Conv(3, 4, (3, 3), rngs=rngs)
+        self.norm = norm(4, momentum=0.8, rngs=rngs)
+        self.again = self.norm
+        self.inner = nnx.Sequential(nnx.Conv(4, 5, (3, 3), rngs=rngs), norm(5, rngs=rngs), nnx.relu)
+        self.dropout = nnx.Dropout(0.5, deterministic=True, rngs=rngs)
+        self.head = nnx.Linear(5, 2, rngs=rngs)
+
+    def __call__(self, x):
+        x = self.again(nnx.relu(self.norm(self.conv(x))))
+        return self.head(self.dropout(self.inner(x)).mean((1, 2)))
+
+
+@pytest.mark.parametrize("layer", [jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm])
+def test_replaced_layers_compute_what_flax_did(layer):
+    theirs, ours = Network(), Network()
+    assert replace_batch_norm(ours, layer) is ours
+    assert isinstance(ours.inner.layers[1], layer)
+    assert ours.norm is ours.again
+    for seed in range(3):
+        np.testing.assert_allclose(ours(batch(seed)), theirs(batch(seed)), rtol=1e-5, atol=1e-6)
+    for model in (theirs, ours):
+        model.eval()
+    np.testing.assert_allclose(ours(batch(9)), theirs(batch(9)), rtol=1e-6, atol=1e-6)
+
+
+def test_replaced_layers_keep_their_variables():
+    model = Network()
+    scale, mean = model.norm.scale, model.norm.mean
+    replace_batch_norm(model)
+    assert model.norm.scale is scale
+    assert model.norm.mean is mean
+    assert model.norm.momentum == 0.8
+
+
+def test_a_model_that_is_one_layer_is_replaced_too():
+    model = replace_batch_norm(nnx.BatchNorm(3, use_bias=False, rngs=nnx.Rngs(0)))
+    assert isinstance(model, jaxnorm.nnx.BatchNorm)
+    assert model.bias is None
+
+
+@pytest.mark.parametrize(
+    "norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm]
+)
+def test_recalibration_takes_the_union_of_the_batches(norm):
+    layer = norm(3, momentum=0.9, use_running_average=True, rngs=nnx.Rngs(0))
+    parts = [batch(0), batch(1, (4, 6, 6, 3)) + 3, batch(2)]
+    recalibrate(layer, iter(parts))
+    union = np.concatenate(parts).reshape(-1, 3).astype(np.float64)
+    np.testing.assert_allclose(layer.mean[...], union.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(layer.var[...], union.var(0), rtol=1e-4)
+    assert layer.use_running_average
+    assert layer.momentum == 0.9
+
+
+def test_recalibration_reaches_every_layer_and_changes_nothing_else():
+    model = Network(jaxnorm.nnx.UnitizedBatchNorm)
+    model.eval()
+    kernel = np.array(model.conv.kernel[...])
+    recalibrate(model, [batch()])
+    own = jaxnorm.batch_statistics(model.conv(batch()))
+    inner: Any = model.inner.layers[1]
+    # `norm` is called twice and keeps what it saw last; `inner` saw it normalized.
+    assert jnp.abs(inner.mean[...]).max() > 0
+    assert jnp.abs(model.norm.mean[...] - own.mean).max() > 1e-3
+    assert model.dropout.deterministic
+    assert inner.running_correction is jaxnorm.bessel
+    np.testing.assert_array_equal(model.conv.kernel[...], kernel)
+
+
+def test_recalibration_calls_the_model_as_it_is_told():
+    layer = jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+    pairs = [(batch(seed), None) for seed in range(2)]
+    recalibrate(layer, pairs, call=lambda layer, pair: layer(pair[0]))
+    union = jnp.concatenate([x for x, _ in pairs])
+    np.testing.assert_allclose(layer.mean[...], union.mean((0, 1, 2)), rtol=1e-5)
+
+
+def test_a_failed_recalibration_leaves_the_model_as_it_was():
+    layer = jaxnorm.nnx.BatchNorm(3, use_running_average=True, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="must hold 3 features"):
+        recalibrate(layer, [batch(), batch(shape=(4, 2))])
+    np.testing.assert_array_equal(layer.mean[...], 0)
+    assert layer.use_running_average
+    with pytest.raises(ValueError, match="at least one batch; got none"):
+        recalibrate(layer, [])
+    with pytest.raises(ValueError, match="must hold at least one batch norm; it holds none"):
+        recalibrate(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), [batch()])
+
+
+@pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm])
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_folded_layer_computes_both(norm, use_bias, dense):
+    rngs = nnx.Rngs(0)
+    layer = (
+        nnx.Linear(3, 4, use_bias=use_bias, rngs=rngs)
+        if dense
+        else nnx.Conv(3, 4, (3, 3), strides=2, use_bias=use_bias, rngs=rngs)
+    )
+    norm = norm(4, rngs=rngs)
+    norm.scale[...] = norm.scale[...] * 1.7
+    norm.bias[...] = norm.bias[...] - 0.3
+    norm(layer(batch()))
+    norm.use_running_average = True
+    before = np.array(layer.kernel[...])
+    folded = fold(layer, norm)
+    np.testing.assert_allclose(folded(batch(1)), norm(layer(batch(1))), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(layer.kernel[...], before)
+
+
+@pytest.mark.parametrize("parts", [{"recentering": False}, {"rescaling": False}])
+def test_parts_of_batch_norm_are_folded_as_they_are(parts):
+    layer, norm = (
+        nnx.Linear(3, 4, rngs=nnx.Rngs(0)),
+        jaxnorm.nnx.BatchNorm(4, use_scale=False, rngs=nnx.Rngs(0), **parts),
+    )
+    x = batch(shape=(8, 3))
+    norm(layer(x))
+    expected = norm(layer(x), use_running_average=True)
+    np.testing.assert_allclose(fold(layer, norm)(x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_cannot_be_folded_is_said():
+    rngs = nnx.Rngs(0)
+    dense = nnx.Linear(3, 4, rngs=rngs)
+    with pytest.raises(TypeError, match="a unitized one depends on each sample's norm"):
+        fold(dense, jaxnorm.nnx.UnitizedBatchNorm(4, rngs=rngs))
+    with pytest.raises(TypeError, match="norm must be a batch norm; got LayerNorm"):
+        fold(dense, nnx.LayerNorm(4, rngs=rngs))
+    embed: Any = nnx.Embed(3, 4, rngs=rngs)
+    with pytest.raises(TypeError, match="dense layer; got Embed"):
+        fold(embed, jaxnorm.nnx.BatchNorm(4, rngs=rngs))
+    with pytest.raises(ValueError, match="the layer's 4 features along axis -1; got 5"):
+        fold(dense, jaxnorm.nnx.BatchNorm(5, rngs=rngs))
