@@ -202,7 +202,9 @@ def unitized_batch_norm(
         y = _unitized_rows(place, a, scale, bias, factor, eps, 1 if pixels is None else pixels)
         return y.reshape(x.shape).astype(x.dtype), place.statistics
     place = _place(x, keep, statistics, shards, correction)
-    square = _mean_square(place, eps) / (math.prod(x.shape[1:-1]) if pixels is None else pixels)
+    square = _mean_square(x, keep, place, eps) / (
+        math.prod(x.shape[1:-1]) if pixels is None else pixels
+    )
     gain = factor(a[None], square[:, None] + eps) * (scale * jax.lax.rsqrt(place.var + eps))[None]
     offset = bias[None] - gain * place.mean[None]
     wide = (len(x), *(1 for _ in x.shape[1:-1]), x.shape[-1])
@@ -246,7 +248,7 @@ class _Place(NamedTuple):
     """A batch less a shift, its sums by sample, and where it lies relative to that shift."""
 
     h: Float[Array, "n *spatial c"]
-    by_sample: Sums
+    by_sample: Sums | None  # none in inference
     shift: Float[Array, " c"]
     mean: Float[Array, " c"]
     var: Float[Array, " c"]
@@ -264,8 +266,7 @@ def _place(
     if statistics is not None:
         stats = BatchStatistics(*(part.astype(widen(x).dtype) for part in statistics))
         h = widen(x) - channels(stats.mean, x)
-        by_sample = sums(h, keep, spatial)
-        return _Place(h, by_sample, stats.mean, jnp.zeros_like(stats.mean), stats.var, stats)
+        return _Place(h, None, stats.mean, jnp.zeros_like(stats.mean), stats.var, stats)
     h, shift = shifted(x, keep, shards)
     by_sample = sums(h, keep, spatial)
     # Vectors are their own sums: those are taken again, from the data.
@@ -276,13 +277,17 @@ def _place(
     return _Place(h, by_sample, shift, mean, corrected, stats)
 
 
-def _mean_square(place: _Place, eps: float) -> Float[Array, " n"]:
-    """Σ x̂² / P of every sample, from its sums of h and of h²."""
-    first, second, count = place.by_sample
-    m = place.mean[None]
-    centred = second - 2 * m * first + count[:, None] * jnp.square(m)
-    total = jnp.sum(jnp.maximum(centred, 0) / (place.var + eps)[None], 1)
-    return total / jnp.maximum(count, 1)
+def _mean_square(x: Array, keep: Array | None, place: _Place, eps: float) -> Float[Array, " n"]:
+    """Σ x̂² / P of every sample."""
+    if place.by_sample is None:
+        # Another fence, or XLA would keep h between the sums and the result: a pass more.
+        h = widen(x) - channels(fenced(place.shift), x)
+        _, centred, count = sums(h, keep, tuple(range(1, x.ndim - 1)))
+    else:
+        first, second, count = place.by_sample
+        m = place.mean[None]
+        centred = jnp.maximum(second - 2 * m * first + count[:, None] * jnp.square(m), 0)
+    return jnp.sum(centred / (place.var + eps)[None], 1) / jnp.maximum(count, 1)
 
 
 class _Rows(NamedTuple):
@@ -306,17 +311,15 @@ def _place_of_rows(
         centred = widen(x) - stats.mean[None]
         return _Rows(centred, fenced(jnp.square(centred)), stats.var, stats)
     h, shift = shifted(x, keep, shards)
+    # Another fence, or XLA would keep h for the sum: a pass more.
+    first, _, count = sums(widen(x) - fenced(shift)[None], keep, (0,))
+    first, count = shards.total((first, count))
+    mean = first / jnp.maximum(count, 1)
     ones = jnp.ones(len(h), h.dtype)
-
-    def average(rows: Array) -> Array:
-        kept = rows if keep is None else jnp.where(keep[:, None], rows, 0)
-        return shards.total(_product(ones, kept)) / jnp.maximum(count, 1)
-
-    count = shards.total(ones.sum() if keep is None else keep.sum().astype(h.dtype))
-    mean = average(h)
-    centred = h - _outer(ones, mean)
+    centred = h + _outer(ones, -mean)  # a difference would cost a pass for its sign
     square = fenced(jnp.square(centred))
-    var = average(square)
+    kept = square if keep is None else jnp.where(keep[:, None], square, 0)
+    var = shards.total(_product(ones, kept)) / jnp.maximum(count, 1)
     corrected = var if correction is None else var * correction(count)
     return _Rows(centred, square, corrected, BatchStatistics(shift + mean, var, count))
 

@@ -1,6 +1,9 @@
 """The bench compares what it says, alternately and after warming up."""
 
+import re
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,20 +19,34 @@ def test_the_two_sides_are_called_in_turn_and_warmed_up():
     assert (a > 0).all()
 
 
-def test_both_sides_of_a_layer_compute_the_same(monkeypatch):
-    monkeypatch.setattr(bench, "SHAPES", ((16, 4, 4, 3),))
-    monkeypatch.setattr(bench.jax.random, "normal", narrow)
-    for _, ours, peer in bench.layers():
-        (value, _), (_, gradient) = ours()
-        (expected, _), (_, wanted) = peer()
-        np.testing.assert_allclose(value, expected, rtol=1e-4)
-        np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=1e-4)
+@pytest.mark.parametrize("group", [bench.training, bench.inference])
+@pytest.mark.parametrize("shape", [(16, 4, 4, 3), (16, 3)])
+def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape):
+    monkeypatch.setattr(bench, "SHAPES", (shape,))
+    for pair in group(jnp.float32):
+        found, expected = jax.tree.leaves(pair.ours()), jax.tree.leaves(pair.peer())
+        assert np.isfinite(pair.memory)
+        # Alpha has no counterpart, and the running variances differ by Bessel's correction.
+        shapes = [leaf.shape for leaf in expected if leaf.shape in (shape, ())]
+        assert shapes
+        for a, b in zip(kept(found, shape), kept(expected, shape), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
-def narrow(key, shape, normal=jax.random.normal):
-    return normal(key, shape, "float32")
+def kept(leaves, shape):
+    return [leaf for leaf in leaves if leaf.shape in (shape, ())]
 
 
-def test_too_few_runs_are_refused():
+def test_a_row_holds_ratio_quartiles_copy_and_memory():
+    pair = bench.Pair("x", lambda: 0, lambda: 0, lambda: 0, 0.5)
+    ratio, cells = bench.timed(pair, 5)
+    assert ratio > 0
+    assert re.fullmatch(r"\d+\.\d\d to \d+\.\d\d", cells[3])
+    assert cells[-1] == "0.50"
+
+
+def test_options_out_of_range_are_refused():
     with pytest.raises(SystemExit, match="--runs must be at least 3; got 1"):
         bench.main(runs=1)
+    with pytest.raises(SystemExit, match="--dtype must be one of float32, bfloat16; got int8"):
+        bench.main(dtype="int8")
