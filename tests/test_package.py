@@ -52,6 +52,13 @@ def test_every_snippet_of_the_readme_runs(tmp_path):
                 assert run(*line.split("#")[0].split(), "--dry-run", cwd=ROOT)
 
 
+def test_the_snippets_of_a_page_run_one_after_the_other(tmp_path):
+    page = (ROOT / "docs" / "layers.md").read_text()
+    snippets = re.findall(r"```python\n(.*?)```", page, re.S)
+    assert len(snippets) > 2
+    run(sys.executable, "-W", "error", "-c", "\n".join(snippets), cwd=tmp_path)
+
+
 def test_files_that_the_readme_links_exist():
     links = re.findall(r"\]\((?!http)([^)]+)\)", (ROOT / "README.md").read_text())
     assert len(links) >= 5
