@@ -25,6 +25,7 @@ from jaxnorm._statistics import (
     Shards,
     Sums,
     channels,
+    check_features,
     fenced,
     mean_and_variance,
     sample_mask,
@@ -82,7 +83,7 @@ def batch_norm(
       >>> print(y.ravel(), statistics.mean)
       [-1.  1.] [2.]
     """
-    _check_parameters(x, {"scale": scale, "bias": bias}, statistics)
+    _check_shapes(x, {"scale": scale, "bias": bias}, statistics)
     if groups != 1 and statistics is None:
         normalize = partial(
             batch_norm,
@@ -173,7 +174,7 @@ def unitized_batch_norm(
     """
     if pixels is not None and not pixels > 0:
         raise ValueError(f"pixels must be positive; got {pixels}")
-    _check_parameters(x, {"alpha": alpha, "scale": scale, "bias": bias}, statistics)
+    _check_shapes(x, {"alpha": alpha, "scale": scale, "bias": bias}, statistics)
     if groups != 1 and statistics is None:
         normalize = partial(
             unitized_batch_norm,
@@ -382,9 +383,10 @@ def _by_group(
     return y.reshape(x.shape), statistics
 
 
-def _check_parameters(
+def _check_shapes(
     x: Array, parameters: dict[str, Array | None], statistics: BatchStatistics | None
 ) -> None:
+    check_features(x)
     if statistics is not None:
         parameters = parameters | {"statistics.mean": statistics.mean}
         parameters = parameters | {"statistics.var": statistics.var}

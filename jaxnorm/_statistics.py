@@ -138,8 +138,7 @@ def shifted(
 
     Sums about a sample keep the digits that sums about zero lose to a large mean.
     """
-    if x.ndim < 2 or x.shape[-1] == 0:
-        raise ValueError(f"x must have shape (samples, ..., features); got {x.shape}")
+    check_features(x)
     h = widen(x)
     rows = jax.lax.stop_gradient(h).reshape(-1, x.shape[-1])
     if len(rows) == 0:
@@ -151,6 +150,11 @@ def shifted(
     shift = shards.largest(jnp.where(counts, first, -math.inf))
     shift = jnp.where(shift == -math.inf, 0, shift)  # no sample at all
     return h - channels(shift, h), shift
+
+
+def check_features(x: Array) -> None:
+    if x.ndim < 2 or x.shape[-1] == 0:
+        raise ValueError(f"x must have shape (samples, ..., features); got {x.shape}")
 
 
 def sums(
@@ -210,7 +214,7 @@ def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
             f"where must broadcast to the samples of x, shape {x.shape[:-1]}, or have a last axis "
             f"of 1 more; got {where.shape}"
         )
-    return jnp.broadcast_to(samples, x.shape[:-1])
+    return jnp.broadcast_to(samples.astype(bool), x.shape[:-1])
 
 
 def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:

@@ -346,6 +346,20 @@ def test_statistics_of_another_size_are_refused():
         batch_norm(jnp.ones((4, 2)), statistics=given)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("shape", [(3, 0), (4, 3, 3, 0), (3,)])
+def test_an_input_without_features_is_refused(shape):
+    with pytest.raises(ValueError, match=r"x must have shape \(samples, ..., features\)"):
+        unitized_batch_norm(jnp.ones(shape), jnp.ones(shape[-1]))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (0, 3, 3, 4)])
+def test_a_batch_without_samples_gives_no_nan(shape):
+    y, statistics = unitized_batch_norm(jnp.ones(shape), jnp.ones(4))
+    assert y.shape == shape
+    np.testing.assert_array_equal(jnp.stack(statistics[:2]), 0)
+
+
 @pytest.mark.parametrize("pixels", [0, -1.0])
 def test_pixels_must_be_positive(pixels):
     with pytest.raises(ValueError, match=f"pixels must be positive; got {pixels}"):
