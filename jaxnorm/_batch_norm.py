@@ -1,16 +1,14 @@
-"""Batch normalization and unitized batch normalization, in training and in inference.
+"""Batch normalization, in training and in inference, with any of its parts.
 
 Inputs are (n, c) or (n, ..., c): samples first, any number of spatial axes, channels last. Without
 `statistics` the batch is normalized by its own (training), with them by the given ones
-(inference). Both functions return the result, in the dtype of `x`, and the statistics that were
-used, in at least float32. Sums, norms and scales are in at least float32 in both modes.
+(inference). The result has the dtype of `x`; statistics, sums and scales are in at least float32.
 
-Both are y = gain (x − shift) + offset with one gain and offset a channel (and sample): everything
-between the sums over the data and the result happens on small arrays, and the data are read once
-for the sums and once for the result.
+The layer is y = gain (x − shift) + offset with one gain and offset a channel: everything between
+the sums over the data and the result happens on small arrays, and the data are read once for each
+sum and once for the result. Differentiated as it stands, that is the fused backward pass too.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -34,7 +32,6 @@ from jaxnorm._statistics import (
     widen,
 )
 
-Factor = Callable[[Array, Array], Array]
 Correction = Callable[[Array], Array]
 
 
@@ -83,7 +80,7 @@ def batch_norm(
       >>> print(y.ravel(), statistics.mean)
       [-1.  1.] [2.]
     """
-    _check_shapes(x, {"scale": scale, "bias": bias}, statistics)
+    check_shapes(x, {"scale": scale, "bias": bias}, statistics)
     if groups != 1 and statistics is None:
         normalize = partial(
             batch_norm,
@@ -94,9 +91,9 @@ def batch_norm(
             axis_name=axis_name,
             axis_index_groups=axis_index_groups,
         )
-        return _by_group(lambda x, keep: normalize(x, scale, bias, where=keep), x, where, groups)
+        return by_group(lambda x, keep: normalize(x, scale, bias, where=keep), x, where, groups)
     keep = None if where is None else sample_mask(x, where)
-    place = _place(x, keep, statistics, Shards(axis_name, axis_index_groups), correction)
+    place = place_of(x, keep, statistics, Shards(axis_name, axis_index_groups), correction)
     gain = jax.lax.rsqrt(place.var + eps) if rescaling else jnp.ones_like(place.var)
     if scale is not None:
         gain = gain * scale.astype(gain.dtype)
@@ -108,144 +105,7 @@ def batch_norm(
     return y.astype(x.dtype), place.statistics
 
 
-def unitized_batch_norm(
-    x: Float[Array, "n *spatial c"],
-    alpha: Float[Array, " c"],
-    scale: Float[Array, " c"] | None = None,
-    bias: Float[Array, " c"] | None = None,
-    statistics: BatchStatistics | None = None,
-    *,
-    eps: float = 1e-5,
-    pixels: int | float | None = None,
-    per_pixel: bool = False,
-    factor: Factor | None = None,
-    correction: Correction | None = None,
-    groups: int = 1,
-    where: Bool[Array, "..."] | None = None,
-    axis_name: AxisName | None = None,
-    axis_index_groups: Sequence[Sequence[int]] | None = None,
-) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
-    """Batch norm, then each sample moved towards its direction: Huang and Yu, Algorithms 1 and 2.
-
-    With x̂ the normalized input, P its pixels per sample and s = Σ x̂² / (pixels · P) over pixels
-    and channels of one sample, the result is scale (alpha / √(s + eps) + 1 − alpha) x̂ + bias.
-    Vectors, (n, c), have one pixel: s = ‖x̂‖² (Algorithm 1). With alpha 0 this is batch norm. The
-    norm belongs to the sample, in inference too, so that the layer cannot be folded into others.
-
-    By default `pixels` is the number of pixels of `x`, line 9 of Algorithm 2. The mean of s is
-    then c/P: with alpha 1 every sample gets the norm P, not 1, and unitization enlarges outputs
-    where there are more pixels than channels. `pixels` equal to the number of channels leaves
-    their scale alone. In inference on images of another size, give the value used in training.
-
-    By default the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover: see
-    `unitize`. With `factor=bounded` it is that of Eq. 9, which they do cover: for alpha in (0, 1]
-    and eps 0 every sample's x̄ has a norm of at most √(pixels · P) / min(alpha).
-
-    Args:
-      x: Samples first, channels last.
-      alpha: 0 is batch norm, 1 the direction alone; the paper leaves it free and starts at 0.
-      scale: γ, by default 1.
-      bias: β, by default 0.
-      statistics: Given in inference; in training those of `x` are taken.
-      eps: Added to the variance and to s.
-      pixels: Line 9's constant n; with `per_pixel` 1 by default.
-      per_pixel: Divide each pixel by the norm of its own channels, Figure 1(b), not Figure 1(c):
-        s = Σ x̂² / pixels over the channels of one pixel.
-      factor: What multiplies x̂, as a function of alpha and s + eps: `interpolated` (default) or
-        `bounded`; a function of its own that first clips alpha, or passes it through a sigmoid,
-        keeps it in [0, 1].
-      correction: As in `batch_norm`; the paper's code has `partial(bessel, eps=1e-3)`.
-      groups: As in `batch_norm`.
-      where: Samples (or pixels) that count, as in `batch_statistics`; others are left out of s
-        and of its count P.
-      axis_name: Mapped axes over which the batch is spread; every sample lies on one of them.
-      axis_index_groups: As in `batch_statistics`.
-
-    Raises:
-      TypeError: `x` is not of a floating dtype.
-      ValueError: `pixels` is not positive, a shape does not fit, or `groups` does not divide the
-        batch.
-
-    Example:
-      >>> x = jnp.array([[3.0, 0.0], [0.0, 4.0], [-3.0, -4.0]])
-      >>> y, _ = unitized_batch_norm(x, jnp.ones(2), eps=0.0)
-      >>> print(jnp.linalg.norm(y, axis=1).round(6))
-      [1. 1. 1.]
-    """
-    if pixels is not None and not pixels > 0:
-        raise ValueError(f"pixels must be positive; got {pixels}")
-    _check_shapes(x, {"alpha": alpha, "scale": scale, "bias": bias}, statistics)
-    if groups != 1 and statistics is None:
-        normalize = partial(
-            unitized_batch_norm,
-            eps=eps,
-            pixels=pixels,
-            per_pixel=per_pixel,
-            factor=factor,
-            correction=correction,
-            axis_name=axis_name,
-            axis_index_groups=axis_index_groups,
-        )
-        return _by_group(
-            lambda x, keep: normalize(x, alpha, scale, bias, where=keep), x, where, groups
-        )
-    keep = None if where is None else sample_mask(x, where)
-    shards = Shards(axis_name, axis_index_groups)
-    dtype = widen(x).dtype
-    a = alpha.astype(dtype)
-    scale = jnp.ones_like(a) if scale is None else scale.astype(dtype)
-    bias = jnp.zeros_like(a) if bias is None else bias.astype(dtype)
-    factor = interpolated if factor is None else factor
-    if per_pixel or x.ndim == 2:
-        rows = x.reshape(-1, x.shape[-1])
-        keep = None if keep is None else keep.reshape(-1)
-        place = _place_of_rows(rows, keep, statistics, shards, correction)
-        y = _unitized_rows(place, a, scale, bias, factor, eps, 1 if pixels is None else pixels)
-        return y.reshape(x.shape).astype(x.dtype), place.statistics
-    place = _place(x, keep, statistics, shards, correction)
-    square = _mean_square(x, keep, place, eps) / (
-        math.prod(x.shape[1:-1]) if pixels is None else pixels
-    )
-    gain = factor(a[None], square[:, None] + eps) * (scale * jax.lax.rsqrt(place.var + eps))[None]
-    offset = bias[None] - gain * place.mean[None]
-    wide = (len(x), *(1 for _ in x.shape[1:-1]), x.shape[-1])
-    y = fenced(gain).reshape(wide) * place.h + fenced(offset).reshape(wide)
-    return y.astype(x.dtype), place.statistics
-
-
-def interpolated(
-    alpha: Float[Array, "*#shape"], square: Float[Array, "*#shape"]
-) -> Float[Array, "*#shape"]:
-    """alpha / √square + 1 − alpha: what Eq. 10 multiplies a vector of that squared norm by.
-
-    A squared norm of zero gives 1 with a zero gradient: the vector is zero whatever its factor.
-
-    Example:
-      >>> print(interpolated(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
-      [1.    0.625 0.25 ]
-    """
-    return alpha * _inverse_root(square) + (1 - alpha)
-
-
-def bounded(
-    alpha: Float[Array, "*#shape"], square: Float[Array, "*#shape"]
-) -> Float[Array, "*#shape"]:
-    """1 / (alpha √square + 1 − alpha): what Eq. 9 multiplies a vector of that squared norm by.
-
-    For alpha in [0, 1] its product with the norm stays below 1/alpha. Where the divisor is zero,
-    at alpha 1 and a zero vector, the factor is 1: the vector is zero whatever its factor.
-
-    Example:
-      >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
-      [1.   0.4  0.25]
-    """
-    positive = square > 0
-    norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
-    divisor = alpha * norm + (1 - alpha)
-    return jnp.where(divisor == 0, 1, 1 / jnp.where(divisor == 0, 1, divisor))
-
-
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A batch less a shift, its sums by sample, and where it lies relative to that shift."""
 
     h: Float[Array, "n *spatial c"]
@@ -256,18 +116,18 @@ class _Place(NamedTuple):
     statistics: BatchStatistics
 
 
-def _place(
+def place_of(
     x: Array,
     keep: Array | None,
     statistics: BatchStatistics | None,
     shards: Shards,
     correction: Correction | None,
-) -> _Place:
+) -> Place:
     spatial = tuple(range(1, x.ndim - 1))
     if statistics is not None:
         stats = BatchStatistics(*(part.astype(widen(x).dtype) for part in statistics))
         h = widen(x) - channels(stats.mean, x)
-        return _Place(h, None, stats.mean, jnp.zeros_like(stats.mean), stats.var, stats)
+        return Place(h, None, stats.mean, jnp.zeros_like(stats.mean), stats.var, stats)
     h, shift = shifted(x, keep, shards)
     by_sample = sums(h, keep, spatial)
     # Vectors are their own sums: those are taken again, from the data.
@@ -275,97 +135,10 @@ def _place(
     mean, var, count = mean_and_variance(shards.total(local))
     corrected = var if correction is None else var * correction(count)
     stats = BatchStatistics(shift + mean, var, count)
-    return _Place(h, by_sample, shift, mean, corrected, stats)
+    return Place(h, by_sample, shift, mean, corrected, stats)
 
 
-def _mean_square(x: Array, keep: Array | None, place: _Place, eps: float) -> Float[Array, " n"]:
-    """Σ x̂² / P of every sample."""
-    if place.by_sample is None:
-        # Another fence, or XLA would keep h between the sums and the result: a pass more.
-        h = widen(x) - channels(fenced(place.shift), x)
-        _, centred, count = sums(h, keep, tuple(range(1, x.ndim - 1)))
-    else:
-        first, second, count = place.by_sample
-        m = place.mean[None]
-        centred = jnp.maximum(second - 2 * m * first + count[:, None] * jnp.square(m), 0)
-    return jnp.sum(centred / (place.var + eps)[None], 1) / jnp.maximum(count, 1)
-
-
-class _Rows(NamedTuple):
-    """Vectors less their mean, their squares, the variance of the features."""
-
-    centred: Float[Array, "n c"]
-    square: Float[Array, "n c"]
-    var: Float[Array, " c"]
-    statistics: BatchStatistics
-
-
-def _place_of_rows(
-    x: Float[Array, "n c"],
-    keep: Bool[Array, " n"] | None,
-    statistics: BatchStatistics | None,
-    shards: Shards,
-    correction: Correction | None,
-) -> _Rows:
-    if statistics is not None:
-        stats = BatchStatistics(*(part.astype(widen(x).dtype) for part in statistics))
-        centred = widen(x) - stats.mean[None]
-        return _Rows(centred, fenced(jnp.square(centred)), stats.var, stats)
-    h, shift = shifted(x, keep, shards)
-    # Another fence, or XLA would keep h for the sum: a pass more.
-    first, _, count = sums(widen(x) - fenced(shift)[None], keep, (0,))
-    first, count = shards.total((first, count))
-    mean = first / jnp.maximum(count, 1)
-    ones = jnp.ones(len(h), h.dtype)
-    centred = h + _outer(ones, -mean)  # a difference would cost a pass for its sign
-    square = fenced(jnp.square(centred))
-    kept = square if keep is None else jnp.where(keep[:, None], square, 0)
-    var = shards.total(_product(ones, kept)) / jnp.maximum(count, 1)
-    corrected = var if correction is None else var * correction(count)
-    return _Rows(centred, square, corrected, BatchStatistics(shift + mean, var, count))
-
-
-def _unitized_rows(
-    rows: _Rows,
-    alpha: Float[Array, " c"],
-    scale: Float[Array, " c"],
-    bias: Float[Array, " c"],
-    factor: Factor,
-    eps: float,
-    pixels: int | float,
-) -> Float[Array, "n c"]:
-    """Algorithm 1. Sums over rows and columns are matrix products, in both directions.
-
-    There a sum per sample is no smaller than the data, and XLA's CPU back end takes half the time
-    for a product with a vector that it takes for a sum.
-    """
-    ones = jnp.ones(len(rows.centred), alpha.dtype)
-    inverse = 1 / (rows.var + eps)
-    square = _product(rows.square, inverse) / pixels + eps
-    scale = scale * jnp.sqrt(inverse)
-    if factor is interpolated:  # of rank two
-        gain = _outer(ones, scale * (1 - alpha)) + _outer(_inverse_root(square), scale * alpha)
-    else:
-        gain = factor(alpha[None], square[:, None]) * scale[None]
-    return gain * rows.centred + _outer(ones, bias)
-
-
-def _product(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
-    return jnp.matmul(a, b, precision="highest")
-
-
-def _outer(a: Float[Array, " n"], b: Float[Array, " m"]) -> Float[Array, "n m"]:
-    """a bᵀ as a matrix product, of which the derivatives are products with vectors too."""
-    return _product(a[:, None], b[None])
-
-
-def _inverse_root(square: Array) -> Array:
-    """1 / √square, and 1 where `square` is zero."""
-    positive = square > 0
-    return jnp.where(positive, jax.lax.rsqrt(jnp.where(positive, square, 1)), 1)
-
-
-def _by_group(
+def by_group(
     normalize: Callable[[Array, Array | None], tuple[Array, BatchStatistics]],
     x: Array,
     where: Array | None,
@@ -383,7 +156,7 @@ def _by_group(
     return y.reshape(x.shape), statistics
 
 
-def _check_shapes(
+def check_shapes(
     x: Array, parameters: dict[str, Array | None], statistics: BatchStatistics | None
 ) -> None:
     check_features(x)

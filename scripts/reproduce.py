@@ -67,6 +67,7 @@ def main(
     epochs: int = 15,
     seeds: int = 3,
     batch_size: int = 64,
+    depth: int = 20,
     out: Path = Path("out"),
 ) -> None:
     """Reproduce the papers' main results and write OUT/report/index.html.
@@ -77,6 +78,7 @@ def main(
       epochs: Passes over the training images, at least 1.
       seeds: Networks trained for each of the two normalizations, at least 1.
       batch_size: Images a step, at least 2.
+      depth: Layers of the residual network, 8, 14, 20 or any other 6k + 2.
       out: Folder for the report, and for checkpoints from which a stopped run goes on.
     """
     for name, value, least in (
@@ -86,13 +88,15 @@ def main(
     ):
         if value < least:
             raise InputError(f"--{name} must be at least {least}; got {value}")
+    if depth < 8 or depth % 6 != 2:
+        raise InputError(f"--depth must be 6k + 2 with k at least 1; got {depth}")
     for folder in (out / "report", out / "runs"):
         nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if not nearest.is_dir():
             raise InputError(f"the output path must be a folder; {nearest} is a file")
         if not os.access(nearest, os.W_OK):
             raise InputError(f"the output folder must be writable; {nearest} is not")
-    settings = training.Settings(dataset, epochs, seeds, batch_size)
+    settings = training.Settings(dataset, epochs, seeds, batch_size, depth)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

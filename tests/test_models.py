@@ -66,16 +66,16 @@ def parameters(build):
     [
         (20, 10, BatchNorm, 273_098),
         (20, 10, UnitizedBatchNorm, 273_802),
-        (20, 100, BatchNorm, 278_948),
-        (20, 100, UnitizedBatchNorm, 279_652),
+        pytest.param(20, 100, BatchNorm, 278_948, marks=pytest.mark.slow),
+        pytest.param(20, 100, UnitizedBatchNorm, 279_652, marks=pytest.mark.slow),
         (110, 10, BatchNorm, 1_734_698),
         (110, 10, UnitizedBatchNorm, 1_738_762),
-        (110, 100, BatchNorm, 1_740_548),
-        (110, 100, UnitizedBatchNorm, 1_744_612),
+        pytest.param(110, 100, BatchNorm, 1_740_548, marks=pytest.mark.slow),
+        pytest.param(110, 100, UnitizedBatchNorm, 1_744_612, marks=pytest.mark.slow),
         (164, 10, BatchNorm, 1_715_850),
         (164, 10, UnitizedBatchNorm, 1_727_978),
-        (164, 100, BatchNorm, 1_738_980),
-        (164, 100, UnitizedBatchNorm, 1_751_108),
+        pytest.param(164, 100, BatchNorm, 1_738_980, marks=pytest.mark.slow),
+        pytest.param(164, 100, UnitizedBatchNorm, 1_751_108, marks=pytest.mark.slow),
     ],
 )
 def test_pre_activation_networks_have_the_parameters_of_the_papers_code(

@@ -31,10 +31,10 @@ def command(*options):
 
 @pytest.fixture(scope="module")
 def smallest(tmp_path_factory, cache):
-    """The output folder of one epoch with one seed."""
+    """The output folder of one epoch with one seed and few layers."""
     out = tmp_path_factory.mktemp("smallest")
     finished = subprocess.run(
-        command("--epochs", 1, "--seeds", 1, "--out", out),
+        command("--epochs", 1, "--seeds", 1, "--depth", 8, "--out", out),
         env=cache,
         capture_output=True,
         text=True,
@@ -64,7 +64,7 @@ def test_results_hold_every_number(smallest):
         for pair in results["pruning"]["pairs"]:
             assert np.shape(results["pruning"][arm]["spearman"][pair]) == (1, layers)
         assert set(results["pruning"][arm]["masked"]) == {"l1", "l2", "fermat", "gm"}
-    assert layers == 21  # stem, 18 in blocks, 2 shortcuts
+    assert layers == 9  # stem, 6 in blocks, 2 shortcuts
     papers = [claim["paper"] for claim in results["claims"]]
     assert sorted(papers.count(paper) for paper in set(papers)) == [2, 2, 2]
     for claim in results["claims"]:
@@ -104,6 +104,7 @@ def test_the_page_opens_in_a_browser(smallest, tmp_path, width):
         ({"data_dir": Path("/no/such/folder")}, "the data folder must exist"),
         ({"epochs": 0}, "--epochs must be at least 1; got 0"),
         ({"seeds": 0}, "--seeds must be at least 1; got 0"),
+        ({"depth": 21}, "--depth must be 6k \\+ 2 with k at least 1; got 21"),
         ({"batch_size": 1}, "--batch-size must be at least 2; got 1"),
         ({"out": Path(__file__)}, "the output path must be a folder"),
         ({"out": Path(__file__) / "below"}, "the output path must be a folder"),
@@ -130,7 +131,7 @@ def test_bad_input_ends_with_status_2_and_touches_nothing(tmp_path):
 
 def test_help_tells_the_options():
     shown = subprocess.run(command("--help"), capture_output=True, text=True, check=True).stdout
-    for option in ("dataset", "data-dir", "epochs", "seeds", "batch-size", "out"):
+    for option in ("dataset", "data-dir", "epochs", "seeds", "batch-size", "depth", "out"):
         assert re.search(rf"--{option}\b", shown)
 
 

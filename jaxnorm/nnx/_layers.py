@@ -8,9 +8,10 @@ from flax import nnx
 from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._batch_norm import Correction, Factor, batch_norm, unitized_batch_norm
+from jaxnorm._batch_norm import Correction, batch_norm
 from jaxnorm._running import Normalize, Running, apply
 from jaxnorm._statistics import AxisName, BatchStatistics, bessel
+from jaxnorm._unitized_batch_norm import Factor, unitized_batch_norm
 
 
 class RunningNorm(nnx.Module):

@@ -1,0 +1,253 @@
+"""Unitized batch normalization: Algorithms 1 and 2 of Huang and Yu, with Eq. 10 or Eq. 9.
+
+Shapes, dtypes, training and inference are those of `batch_norm`. For images the gain and offset
+belong to a channel and sample, and follow from the sums of each channel over each sample.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxnorm._batch_norm import Correction, Place, by_group, check_shapes, place_of
+from jaxnorm._statistics import (
+    AxisName,
+    BatchStatistics,
+    Shards,
+    channels,
+    fenced,
+    sample_mask,
+    shifted,
+    sums,
+    widen,
+)
+
+Factor = Callable[[Array, Array], Array]
+
+
+def unitized_batch_norm(
+    x: Float[Array, "n *spatial c"],
+    alpha: Float[Array, " c"],
+    scale: Float[Array, " c"] | None = None,
+    bias: Float[Array, " c"] | None = None,
+    statistics: BatchStatistics | None = None,
+    *,
+    eps: float = 1e-5,
+    pixels: int | float | None = None,
+    per_pixel: bool = False,
+    factor: Factor | None = None,
+    correction: Correction | None = None,
+    groups: int = 1,
+    where: Bool[Array, "..."] | None = None,
+    axis_name: AxisName | None = None,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
+) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
+    """Batch norm, then each sample moved towards its direction: Huang and Yu, Algorithms 1 and 2.
+
+    With x̂ the normalized input, P its pixels per sample and s = Σ x̂² / (pixels · P) over pixels
+    and channels of one sample, the result is scale (alpha / √(s + eps) + 1 − alpha) x̂ + bias.
+    Vectors, (n, c), have one pixel: s = ‖x̂‖² (Algorithm 1). With alpha 0 this is batch norm. The
+    norm belongs to the sample, in inference too, so that the layer cannot be folded into others.
+
+    By default `pixels` is the number of pixels of `x`, line 9 of Algorithm 2. The mean of s is
+    then c/P: with alpha 1 every sample gets the norm P, not 1, and unitization enlarges outputs
+    where there are more pixels than channels. `pixels` equal to the number of channels leaves
+    their scale alone. In inference on images of another size, give the value used in training.
+
+    By default the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover: see
+    `unitize`. With `factor=bounded` it is that of Eq. 9, which they do cover: for alpha in (0, 1]
+    and eps 0 every sample's x̄ has a norm of at most √(pixels · P) / min(alpha).
+
+    Args:
+      x: Samples first, channels last.
+      alpha: 0 is batch norm, 1 the direction alone; the paper leaves it free and starts at 0.
+      scale: γ, by default 1.
+      bias: β, by default 0.
+      statistics: Given in inference; in training those of `x` are taken.
+      eps: Added to the variance and to s.
+      pixels: Line 9's constant n; with `per_pixel` 1 by default.
+      per_pixel: Divide each pixel by the norm of its own channels, Figure 1(b), not Figure 1(c):
+        s = Σ x̂² / pixels over the channels of one pixel.
+      factor: What multiplies x̂, as a function of alpha and s + eps: `interpolated` (default) or
+        `bounded`; a function of its own that first clips alpha, or passes it through a sigmoid,
+        keeps it in [0, 1].
+      correction: As in `batch_norm`; the paper's code has `partial(bessel, eps=1e-3)`.
+      groups: As in `batch_norm`.
+      where: Samples (or pixels) that count, as in `batch_statistics`; others are left out of s
+        and of its count P.
+      axis_name: Mapped axes over which the batch is spread; every sample lies on one of them.
+      axis_index_groups: As in `batch_statistics`.
+
+    Raises:
+      TypeError: `x` is not of a floating dtype.
+      ValueError: `pixels` is not positive, a shape does not fit, or `groups` does not divide the
+        batch.
+
+    Example:
+      >>> x = jnp.array([[3.0, 0.0], [0.0, 4.0], [-3.0, -4.0]])
+      >>> y, _ = unitized_batch_norm(x, jnp.ones(2), eps=0.0)
+      >>> print(jnp.linalg.norm(y, axis=1).round(6))
+      [1. 1. 1.]
+    """
+    if pixels is not None and not pixels > 0:
+        raise ValueError(f"pixels must be positive; got {pixels}")
+    check_shapes(x, {"alpha": alpha, "scale": scale, "bias": bias}, statistics)
+    if groups != 1 and statistics is None:
+        normalize = partial(
+            unitized_batch_norm,
+            eps=eps,
+            pixels=pixels,
+            per_pixel=per_pixel,
+            factor=factor,
+            correction=correction,
+            axis_name=axis_name,
+            axis_index_groups=axis_index_groups,
+        )
+        return by_group(
+            lambda x, keep: normalize(x, alpha, scale, bias, where=keep), x, where, groups
+        )
+    keep = None if where is None else sample_mask(x, where)
+    shards = Shards(axis_name, axis_index_groups)
+    dtype = widen(x).dtype
+    a = alpha.astype(dtype)
+    scale = jnp.ones_like(a) if scale is None else scale.astype(dtype)
+    bias = jnp.zeros_like(a) if bias is None else bias.astype(dtype)
+    factor = interpolated if factor is None else factor
+    if per_pixel or x.ndim == 2:
+        rows = x.reshape(-1, x.shape[-1])
+        keep = None if keep is None else keep.reshape(-1)
+        place = _place_of_rows(rows, keep, statistics, shards, correction)
+        y = _unitized_rows(place, a, scale, bias, factor, eps, 1 if pixels is None else pixels)
+        return y.reshape(x.shape).astype(x.dtype), place.statistics
+    place = place_of(x, keep, statistics, shards, correction)
+    square = _mean_square(x, keep, place, eps) / (
+        math.prod(x.shape[1:-1]) if pixels is None else pixels
+    )
+    gain = factor(a[None], square[:, None] + eps) * (scale * jax.lax.rsqrt(place.var + eps))[None]
+    offset = bias[None] - gain * place.mean[None]
+    wide = (len(x), *(1 for _ in x.shape[1:-1]), x.shape[-1])
+    y = fenced(gain).reshape(wide) * place.h + fenced(offset).reshape(wide)
+    return y.astype(x.dtype), place.statistics
+
+
+def interpolated(
+    alpha: Float[Array, "*#shape"], square: Float[Array, "*#shape"]
+) -> Float[Array, "*#shape"]:
+    """alpha / √square + 1 − alpha: what Eq. 10 multiplies a vector of that squared norm by.
+
+    A squared norm of zero gives 1 with a zero gradient: the vector is zero whatever its factor.
+
+    Example:
+      >>> print(interpolated(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
+      [1.    0.625 0.25 ]
+    """
+    return alpha * _inverse_root(square) + (1 - alpha)
+
+
+def bounded(
+    alpha: Float[Array, "*#shape"], square: Float[Array, "*#shape"]
+) -> Float[Array, "*#shape"]:
+    """1 / (alpha √square + 1 − alpha): what Eq. 9 multiplies a vector of that squared norm by.
+
+    For alpha in [0, 1] its product with the norm stays below 1/alpha. Where the divisor is zero,
+    at alpha 1 and a zero vector, the factor is 1: the vector is zero whatever its factor.
+
+    Example:
+      >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
+      [1.   0.4  0.25]
+    """
+    positive = square > 0
+    norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+    divisor = alpha * norm + (1 - alpha)
+    return jnp.where(divisor == 0, 1, 1 / jnp.where(divisor == 0, 1, divisor))
+
+
+def _mean_square(x: Array, keep: Array | None, place: Place, eps: float) -> Float[Array, " n"]:
+    """Σ x̂² / P of every sample."""
+    if place.by_sample is None:
+        # Another fence, or XLA would keep h between the sums and the result: a pass more.
+        h = widen(x) - channels(fenced(place.shift), x)
+        _, centred, count = sums(h, keep, tuple(range(1, x.ndim - 1)))
+    else:
+        first, second, count = place.by_sample
+        m = place.mean[None]
+        centred = jnp.maximum(second - 2 * m * first + count[:, None] * jnp.square(m), 0)
+    return jnp.sum(centred / (place.var + eps)[None], 1) / jnp.maximum(count, 1)
+
+
+class _Rows(NamedTuple):
+    """Vectors less their mean, their squares, the variance of the features."""
+
+    centred: Float[Array, "n c"]
+    square: Float[Array, "n c"]
+    var: Float[Array, " c"]
+    statistics: BatchStatistics
+
+
+def _place_of_rows(
+    x: Float[Array, "n c"],
+    keep: Bool[Array, " n"] | None,
+    statistics: BatchStatistics | None,
+    shards: Shards,
+    correction: Correction | None,
+) -> _Rows:
+    if statistics is not None:
+        stats = BatchStatistics(*(part.astype(widen(x).dtype) for part in statistics))
+        centred = widen(x) - stats.mean[None]
+        return _Rows(centred, fenced(jnp.square(centred)), stats.var, stats)
+    h, shift = shifted(x, keep, shards)
+    # Another fence, or XLA would keep h for the sum: a pass more.
+    first, _, count = sums(widen(x) - fenced(shift)[None], keep, (0,))
+    first, count = shards.total((first, count))
+    mean = first / jnp.maximum(count, 1)
+    ones = jnp.ones(len(h), h.dtype)
+    centred = h + _outer(ones, -mean)  # a difference would cost a pass for its sign
+    square = fenced(jnp.square(centred))
+    kept = square if keep is None else jnp.where(keep[:, None], square, 0)
+    var = shards.total(_product(ones, kept)) / jnp.maximum(count, 1)
+    corrected = var if correction is None else var * correction(count)
+    return _Rows(centred, square, corrected, BatchStatistics(shift + mean, var, count))
+
+
+def _unitized_rows(
+    rows: _Rows,
+    alpha: Float[Array, " c"],
+    scale: Float[Array, " c"],
+    bias: Float[Array, " c"],
+    factor: Factor,
+    eps: float,
+    pixels: int | float,
+) -> Float[Array, "n c"]:
+    """Algorithm 1. Sums over rows and columns are matrix products, in both directions.
+
+    There a sum per sample is no smaller than the data, and XLA's CPU back end takes half the time
+    for a product with a vector that it takes for a sum.
+    """
+    ones = jnp.ones(len(rows.centred), alpha.dtype)
+    inverse = 1 / (rows.var + eps)
+    square = _product(rows.square, inverse) / pixels + eps
+    scale = scale * jnp.sqrt(inverse)
+    if factor is interpolated:  # of rank two
+        gain = _outer(ones, scale * (1 - alpha)) + _outer(_inverse_root(square), scale * alpha)
+    else:
+        gain = factor(alpha[None], square[:, None]) * scale[None]
+    return gain * rows.centred + _outer(ones, bias)
+
+
+def _product(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
+    return jnp.matmul(a, b, precision="highest")
+
+
+def _outer(a: Float[Array, " n"], b: Float[Array, " m"]) -> Float[Array, "n m"]:
+    """a bᵀ as a matrix product, of which the derivatives are products with vectors too."""
+    return _product(a[:, None], b[None])
+
+
+def _inverse_root(square: Array) -> Array:
+    """1 / √square, and 1 where `square` is zero."""
+    positive = square > 0
+    return jnp.where(positive, jax.lax.rsqrt(jnp.where(positive, square, 1)), 1)
