@@ -8,6 +8,11 @@ import jax
 import jaxtyping
 import pytest
 
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_disable_most_optimizations", True)  # most of the time is compilation
+jax.config.update("jax_num_cpu_devices", 8)  # for what is spread over devices
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
 # What one worker or subprocess of a run has compiled, the others need not compile again.
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 if CACHE not in os.environ:
@@ -15,9 +20,6 @@ if CACHE not in os.environ:
 jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-jax.config.update("jax_num_cpu_devices", 8)  # for what is spread over devices
-jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 def pytest_unconfigure(config):
