@@ -4,22 +4,22 @@ import os
 import shutil
 import tempfile
 
-import jax
-import jaxtyping
-import pytest
+# What one worker or subprocess of a run has compiled, the others need not compile again.
+CACHE = "JAX_COMPILATION_CACHE_DIR"
+if CACHE not in os.environ:
+    os.environ[CACHE] = tempfile.mkdtemp(prefix="jaxnorm-tests-")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+import jax  # noqa: E402, it reads the environment
+import jaxtyping  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_disable_most_optimizations", True)  # most of the time is compilation
 jax.config.update("jax_num_cpu_devices", 8)  # for what is spread over devices
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# What one worker or subprocess of a run has compiled, the others need not compile again.
-CACHE = "JAX_COMPILATION_CACHE_DIR"
-if CACHE not in os.environ:
-    os.environ[CACHE] = tempfile.mkdtemp(prefix="jaxnorm-tests-")
-jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def pytest_unconfigure(config):

@@ -159,7 +159,7 @@ def test_kurtosis_of_unitized_gaussians_is_that_of_a_sphere(key):
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.floats(-1e3, 1e3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_merging_moments_gives_those_of_the_union(n, m, offset):
     x = np.random.default_rng(n * 7 + m).gamma(2.0, size=(n + m, 3)) + offset
     a, b = moments(jnp.asarray(x[:n])), moments(jnp.asarray(x[n:]))
