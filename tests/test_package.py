@@ -27,9 +27,10 @@ def test_the_wheel_alone_imports_the_three_packages(tmp_path):
     assert packages == {"jaxnorm", "pruning", "geometry"}
     assert {f"{package}/py.typed" for package in packages} <= set(names)
 
-    run(sys.executable, "-m", "venv", str(tmp_path / "fresh"))
+    run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "fresh"))
     python = tmp_path / "fresh" / "bin" / "python"
-    install = (str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--constraint")
+    pip = (sys.executable, "-m", "pip", "--python", str(python))
+    install = (*pip, "install", "--quiet", "--no-compile", "--constraint")
     finished = subprocess.run(
         [*install, str(ROOT / "constraints.txt"), str(wheel)], capture_output=True, text=True
     )

@@ -71,6 +71,17 @@ def test_results_hold_every_number(smallest):
         assert abs(claim["estimate"]) > claim["stderr"] > 0
 
 
+def test_both_arms_start_as_the_same_network(smallest):
+    # Untrained, with the same weights and alpha 0, their last layers compute the same.
+    moments = json.loads((smallest / "report" / "results.json").read_text())["moments"]
+    for name in ("mean", "var", "skewness", "kurtosis"):
+        for part in ("low", "median", "high"):
+            start, own = (moments[arm][name][part][0] for arm in ("batch_norm", "unitized"))
+            np.testing.assert_allclose(start, own, rtol=1e-3, atol=1e-5)
+    trained = [moments[arm]["kurtosis"]["median"][1] for arm in ("batch_norm", "unitized")]
+    assert abs(trained[0] - trained[1]) > 1e-3
+
+
 def test_every_claim_is_decided_for_the_corrected_form(smallest):
     for claim in json.loads((smallest / "report" / "results.json").read_text())["claims"]:
         assert claim["corrected_holds"], claim

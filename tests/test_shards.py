@@ -25,6 +25,7 @@ LAYERS = {
         x, jnp.asarray(ALPHA), per_pixel=True, **options
     ),
 }
+two_layers = pytest.mark.parametrize("layer", [LAYERS["batch_norm"], LAYERS["unitized"]])
 each_layer = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
 
 
@@ -50,7 +51,7 @@ def test_shard_map_and_sharded_jit_equal_one_device(layer):
     assert_close(jax.jit(layer)(jax.device_put(x, NamedSharding(MESH, P("data")))), expected)
 
 
-@each_layer
+@two_layers
 def test_a_grid_of_devices_is_one_batch(layer):
     x = images()
     axes = ("host", "data")
@@ -109,7 +110,7 @@ def test_uneven_masked_shards_are_one_batch():
     assert_close(found, jaxnorm.batch_statistics(x[keep]))
 
 
-@each_layer
+@two_layers
 def test_groups_on_every_device_are_those_of_the_whole_batch(layer):
     x = images(32)
     y, statistics = jax.jit(

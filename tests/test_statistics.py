@@ -19,7 +19,7 @@ def assert_statistics(statistics, x, **tolerance):
 
 
 @given(st.integers(0, 6), st.integers(0, 6), st.floats(-1e6, 1e6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_merging_parts_gives_the_statistics_of_the_union(n, m, offset):
     x = np.random.default_rng(n * 7 + m).normal(offset, 1.0, (n + m, 3))
     merged = merge_statistics(
@@ -56,7 +56,7 @@ def test_bfloat16_is_summed_in_float32():
 
 
 @given(st.lists(st.booleans(), min_size=6, max_size=6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_what_is_masked_has_no_influence(keep):
     keep = np.array(keep)
     x = np.random.default_rng(2).normal(100.0, 1.0, (6, 4, 2))
