@@ -35,6 +35,7 @@ def test_the_printed_number_is_wrong_and_the_corrected_one_right(claim, verdicts
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 @pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.name)
 def test_a_corrected_number_that_is_off_by_ten_percent_is_noticed(claim, factor, verdicts):

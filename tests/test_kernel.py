@@ -107,6 +107,7 @@ def test_theorem_13_the_invariant_representation_stays_in_expectation(n):
     np.testing.assert_allclose(alpha * step(g), g, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "ratio", "spread", "angle"),
     [

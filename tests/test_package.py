@@ -53,6 +53,7 @@ def test_every_snippet_of_the_readme_runs(tmp_path):
                 assert run(*line.split("#")[0].split(), "--dry-run", cwd=ROOT)
 
 
+@pytest.mark.slow
 def test_the_snippets_of_a_page_run_one_after_the_other(tmp_path):
     page = (ROOT / "docs" / "layers.md").read_text()
     snippets = re.findall(r"```python\n(.*?)```", page, re.S)

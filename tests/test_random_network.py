@@ -85,6 +85,7 @@ def test_a_deep_network_has_an_odd_point(key):
     assert np.degrees(odd.spread) <= 45
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("normalization", "degrees", "tolerance"),
     [(standardize, 71.7, 2.5), (rescale_rms, 58.75, 2.5), (rescale, 25, 15)],

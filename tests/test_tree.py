@@ -161,6 +161,7 @@ def test_a_pair_extreme_in_every_coordinate_obeys_theorem_11():
     np.testing.assert_allclose((g / np.outer(norms, norms))[np.ix_(others, others)], 1, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_ten_thousand_layers_in_float32():
     x = np.random.default_rng(0).normal(size=24)
     wide, short = (fast_gram(jnp.asarray(x, dtype), 10_000) for dtype in ("float64", "float32"))

@@ -48,6 +48,7 @@ def test_distance_of_initializers_from_the_normal_of_equal_variance(law, distanc
     assert p_value < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "sizes"), [(1.0, (0.102, 0.051, 0.010)), (None, (0.086, 0.043, 0.008))]
 )
