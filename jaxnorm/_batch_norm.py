@@ -125,7 +125,7 @@ def place_of(
 ) -> Place:
     spatial = tuple(range(1, x.ndim - 1))
     if statistics is not None:
-        stats = BatchStatistics(*(part.astype(widen(x).dtype) for part in statistics))
+        stats = given(statistics, x)
         h = widen(x) - channels(stats.mean, x)
         return Place(h, None, stats.mean, jnp.zeros_like(stats.mean), stats.var, stats)
     h, shift = shifted(x, keep, shards)
@@ -138,12 +138,18 @@ def place_of(
     return Place(h, by_sample, shift, mean, corrected, stats)
 
 
+def given(statistics: BatchStatistics, x: Array) -> BatchStatistics:
+    """`statistics` in the precision in which `x` is summed."""
+    return BatchStatistics(*(part.astype(widen(x).dtype) for part in statistics))
+
+
 def by_group(
     normalize: Callable[[Array, Array | None], tuple[Array, BatchStatistics]],
     x: Array,
     where: Array | None,
     groups: int,
 ) -> tuple[Array, BatchStatistics]:
+    """`normalize` of each of the `groups` parts of the batch, and of its mask."""
     if groups < 1 or x.shape[0] % groups:
         raise ValueError(f"groups must divide the batch of {x.shape[0]}; got {groups}")
     keep = None if where is None else sample_mask(x, where)
@@ -161,8 +167,8 @@ def check_shapes(
 ) -> None:
     check_features(x)
     if statistics is not None:
-        parameters = parameters | {"statistics.mean": statistics.mean}
-        parameters = parameters | {"statistics.var": statistics.var}
+        own = {"statistics.mean": statistics.mean, "statistics.var": statistics.var}
+        parameters = parameters | own
     for name, value in parameters.items():
         if value is not None and value.shape != x.shape[-1:]:
             raise ValueError(

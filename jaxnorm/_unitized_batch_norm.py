@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._batch_norm import Correction, Place, by_group, check_shapes, place_of
+from jaxnorm._batch_norm import Correction, Place, by_group, check_shapes, given, place_of
 from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
@@ -113,25 +113,24 @@ def unitized_batch_norm(
     keep = None if where is None else sample_mask(x, where)
     shards = Shards(axis_name, axis_index_groups)
     dtype = widen(x).dtype
-    a = alpha.astype(dtype)
-    scale = jnp.ones_like(a) if scale is None else scale.astype(dtype)
-    bias = jnp.zeros_like(a) if bias is None else bias.astype(dtype)
-    factor = interpolated if factor is None else factor
+    ones = jnp.ones(x.shape[-1], dtype)
+    affine = _Affine(
+        alpha.astype(dtype),
+        ones if scale is None else scale.astype(dtype),
+        0 * ones if bias is None else bias.astype(dtype),
+        interpolated if factor is None else factor,
+    )
     if per_pixel or x.ndim == 2:
         rows = x.reshape(-1, x.shape[-1])
         keep = None if keep is None else keep.reshape(-1)
         place = _place_of_rows(rows, keep, statistics, shards, correction)
-        y = _unitized_rows(place, a, scale, bias, factor, eps, 1 if pixels is None else pixels)
-        return y.reshape(x.shape).astype(x.dtype), place.statistics
-    place = place_of(x, keep, statistics, shards, correction)
-    square = _mean_square(x, keep, place, eps) / (
-        math.prod(x.shape[1:-1]) if pixels is None else pixels
-    )
-    gain = factor(a[None], square[:, None] + eps) * (scale * jax.lax.rsqrt(place.var + eps))[None]
-    offset = bias[None] - gain * place.mean[None]
-    wide = (len(x), *(1 for _ in x.shape[1:-1]), x.shape[-1])
-    y = fenced(gain).reshape(wide) * place.h + fenced(offset).reshape(wide)
-    return y.astype(x.dtype), place.statistics
+        y = _unitized_rows(place, affine, eps, 1 if pixels is None else pixels)
+    else:
+        area = math.prod(x.shape[1:-1])
+        place = place_of(x, keep, statistics, shards, correction)
+        square = _mean_square(x, keep, place, eps) / (area if pixels is None else pixels)
+        y = _unitized_samples(place, affine, eps, square + eps)
+    return y.reshape(x.shape).astype(x.dtype), place.statistics
 
 
 def interpolated(
@@ -166,6 +165,26 @@ def bounded(
     return jnp.where(divisor == 0, 1, 1 / jnp.where(divisor == 0, 1, divisor))
 
 
+class _Affine(NamedTuple):
+    """What becomes of x̂: parameters, one number per channel, and the factor that alpha decides."""
+
+    alpha: Float[Array, " c"]
+    scale: Float[Array, " c"]
+    bias: Float[Array, " c"]
+    factor: Factor
+
+
+def _unitized_samples(
+    place: Place, affine: _Affine, eps: float, square: Float[Array, " n"]
+) -> Float[Array, "n *spatial c"]:
+    """Algorithm 2, from line 9's s + eps of every sample: one gain and offset a channel of it."""
+    scale = affine.scale * jax.lax.rsqrt(place.var + eps)
+    gain = affine.factor(affine.alpha[None], square[:, None]) * scale[None]
+    offset = affine.bias[None] - gain * place.mean[None]
+    wide = (len(gain), *(1 for _ in place.h.shape[1:-1]), len(scale))
+    return fenced(gain).reshape(wide) * place.h + fenced(offset).reshape(wide)
+
+
 def _mean_square(x: Array, keep: Array | None, place: Place, eps: float) -> Float[Array, " n"]:
     """Σ x̂² / P of every sample."""
     if place.by_sample is None:
@@ -196,7 +215,7 @@ def _place_of_rows(
     correction: Correction | None,
 ) -> _Rows:
     if statistics is not None:
-        stats = BatchStatistics(*(part.astype(widen(x).dtype) for part in statistics))
+        stats = given(statistics, x)
         centred = widen(x) - stats.mean[None]
         return _Rows(centred, fenced(jnp.square(centred)), stats.var, stats)
     h, shift = shifted(x, keep, shards)
@@ -214,19 +233,14 @@ def _place_of_rows(
 
 
 def _unitized_rows(
-    rows: _Rows,
-    alpha: Float[Array, " c"],
-    scale: Float[Array, " c"],
-    bias: Float[Array, " c"],
-    factor: Factor,
-    eps: float,
-    pixels: int | float,
+    rows: _Rows, affine: _Affine, eps: float, pixels: int | float
 ) -> Float[Array, "n c"]:
     """Algorithm 1. Sums over rows and columns are matrix products, in both directions.
 
     There a sum per sample is no smaller than the data, and XLA's CPU back end takes half the time
     for a product with a vector that it takes for a sum.
     """
+    alpha, scale, bias, factor = affine
     ones = jnp.ones(len(rows.centred), alpha.dtype)
     inverse = 1 / (rows.var + eps)
     square = _product(rows.square, inverse) / pixels + eps

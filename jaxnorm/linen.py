@@ -5,6 +5,7 @@ and `var` in "batch_stats", which training must declare mutable, as for `flax.li
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import Correction, batch_norm
 from jaxnorm._running import Normalize, Running, apply
-from jaxnorm._statistics import AxisName, BatchStatistics, bessel
+from jaxnorm._statistics import AxisName, bessel
 from jaxnorm._unitized_batch_norm import Factor, unitized_batch_norm
 
 
@@ -50,20 +51,17 @@ class _RunningNorm(linen.Module):
         scale = self._parameter("scale", self.scale_init, x) if self.use_scale else None
         bias = self._parameter("bias", self.bias_init, x) if self.use_bias else None
 
-        def with_parameters(x: Array, **given) -> tuple[Array, BatchStatistics]:
-            return normalize(
-                x,
-                scale=scale,
-                bias=bias,
-                eps=self.epsilon,
-                correction=self.correction,
-                groups=self.groups,
-                # While parameters are made there need not be a mapped axis.
-                axis_name=None if self.is_initializing() else self.axis_name,
-                axis_index_groups=self.axis_index_groups,
-                **given,
-            )
-
+        with_parameters = partial(
+            normalize,
+            scale=scale,
+            bias=bias,
+            eps=self.epsilon,
+            correction=self.correction,
+            groups=self.groups,
+            # While parameters are made there need not be a mapped axis.
+            axis_name=None if self.is_initializing() else self.axis_name,
+            axis_index_groups=self.axis_index_groups,
+        )
         y, running = apply(
             with_parameters,
             x,
@@ -107,9 +105,7 @@ class BatchNorm(_RunningNorm):
         *,
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
-        def normalize(x: Array, **given) -> tuple[Array, BatchStatistics]:
-            return batch_norm(x, recentering=self.recentering, rescaling=self.rescaling, **given)
-
+        normalize = partial(batch_norm, recentering=self.recentering, rescaling=self.rescaling)
         return self._apply(normalize, x, use_running_average, mask)
 
 
@@ -142,16 +138,11 @@ class UnitizedBatchNorm(_RunningNorm):
         *,
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
-        alpha = self._parameter("alpha", self.alpha_init, x)
-
-        def normalize(x: Array, **given) -> tuple[Array, BatchStatistics]:
-            return unitized_batch_norm(
-                x,
-                alpha,
-                pixels=self.pixels,
-                per_pixel=self.per_pixel,
-                factor=self.factor,
-                **given,
-            )
-
+        normalize = partial(
+            unitized_batch_norm,
+            alpha=self._parameter("alpha", self.alpha_init, x),
+            pixels=self.pixels,
+            per_pixel=self.per_pixel,
+            factor=self.factor,
+        )
         return self._apply(normalize, x, use_running_average, mask)

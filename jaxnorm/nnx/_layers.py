@@ -1,6 +1,7 @@
 """Batch norm and unitized batch norm as modules: parameters and state around the functions."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import Correction, batch_norm
 from jaxnorm._running import Normalize, Running, apply
-from jaxnorm._statistics import AxisName, BatchStatistics, bessel
+from jaxnorm._statistics import AxisName, bessel
 from jaxnorm._unitized_batch_norm import Factor, unitized_batch_norm
 
 
@@ -77,19 +78,16 @@ class RunningNorm(nnx.Module):
         if inference is None:
             raise ValueError("use_running_average must be given at construction or call; got None")
 
-        def with_parameters(x: Array, **given) -> tuple[Array, BatchStatistics]:
-            return normalize(
-                x,
-                scale=None if self.scale is None else self.scale[...],
-                bias=None if self.bias is None else self.bias[...],
-                eps=self.epsilon,
-                correction=self.correction,
-                groups=self.groups,
-                axis_name=self.axis_name,
-                axis_index_groups=self.axis_index_groups,
-                **given,
-            )
-
+        with_parameters = partial(
+            normalize,
+            scale=None if self.scale is None else self.scale[...],
+            bias=None if self.bias is None else self.bias[...],
+            eps=self.epsilon,
+            correction=self.correction,
+            groups=self.groups,
+            axis_name=self.axis_name,
+            axis_index_groups=self.axis_index_groups,
+        )
         y, running = apply(
             with_parameters,
             x,
@@ -165,9 +163,7 @@ class BatchNorm(RunningNorm):
         *,
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
-        def normalize(x: Array, **given) -> tuple[Array, BatchStatistics]:
-            return batch_norm(x, recentering=self.recentering, rescaling=self.rescaling, **given)
-
+        normalize = partial(batch_norm, recentering=self.recentering, rescaling=self.rescaling)
         return self._apply(normalize, x, use_running_average, mask)
 
 
@@ -218,14 +214,11 @@ class UnitizedBatchNorm(RunningNorm):
         *,
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
-        def normalize(x: Array, **given) -> tuple[Array, BatchStatistics]:
-            return unitized_batch_norm(
-                x,
-                self.alpha[...],
-                pixels=self.pixels,
-                per_pixel=self.per_pixel,
-                factor=self.factor,
-                **given,
-            )
-
+        normalize = partial(
+            unitized_batch_norm,
+            alpha=self.alpha[...],
+            pixels=self.pixels,
+            per_pixel=self.per_pixel,
+            factor=self.factor,
+        )
         return self._apply(normalize, x, use_running_average, mask)
