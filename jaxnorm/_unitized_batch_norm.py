@@ -18,7 +18,6 @@ from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
     Shards,
-    channels,
     fenced,
     sample_mask,
     shifted,
@@ -27,6 +26,9 @@ from jaxnorm._statistics import (
 )
 
 Factor = Callable[[Array, Array], Array]
+
+# Numbers that are added side by side where few channels would be slow.
+_LANES = 1024
 
 
 def unitized_batch_norm(
@@ -188,14 +190,33 @@ def _unitized_samples(
 def _mean_square(x: Array, keep: Array | None, place: Place, eps: float) -> Float[Array, " n"]:
     """Σ x̂² / P of every sample."""
     if place.by_sample is None:
-        # Another fence, or XLA would keep h between the sums and the result: a pass more.
-        h = widen(x) - channels(fenced(place.shift), x)
-        _, centred, count = sums(h, keep, tuple(range(1, x.ndim - 1)))
+        centred, count = _squares_by_sample(x, keep, place.shift)
     else:
         first, second, count = place.by_sample
         m = place.mean[None]
         centred = jnp.maximum(second - 2 * m * first + count[:, None] * jnp.square(m), 0)
     return jnp.sum(centred / (place.var + eps)[None], 1) / jnp.maximum(count, 1)
+
+
+def _squares_by_sample(
+    x: Array, keep: Array | None, mean: Float[Array, " c"]
+) -> tuple[Float[Array, "n c"], Float[Array, " n"]]:
+    """Σ (x − μ)² over the pixels of every sample, channel by channel, and how many were summed.
+
+    Some pixels stand beside their channels until the end: XLA's CPU back end adds a thousand
+    numbers side by side up to three times as fast as the few of a layer's channels.
+    """
+    n, *spatial, c = x.shape
+    area = math.prod(spatial)
+    fitting = (k for k in range(1, area + 1) if area % k == 0 and k * c <= max(_LANES, c))
+    side = max(fitting, default=1)
+    # Another fence, or XLA would keep the differences for the result: a pass more.
+    h = widen(x).reshape(n, area // side, side * c) - jnp.tile(fenced(mean), side)[None, None]
+    count = jnp.full(n, area, h.dtype)
+    if keep is not None:
+        count = keep.reshape(n, area).sum(1).astype(h.dtype)
+        h = jnp.where(jnp.repeat(keep.reshape(n, area // side, side), c, 2), h, 0)
+    return fenced(jnp.square(h).sum(1)).reshape(n, side, c).sum(1), count
 
 
 class _Rows(NamedTuple):

@@ -8,21 +8,23 @@ import numpy as np
 import pytest
 
 import bench
+import bench_layers
+import timing
 
 
 def test_the_two_sides_are_called_in_turn_and_warmed_up():
     calls = []
     ours, peer = (lambda: calls.append("a")), (lambda: calls.append("b"))
-    a, b = bench.alternately(ours, peer, 4)
+    a, b = timing.alternately(ours, peer, 4)
     assert calls == ["a", "b"] * 7
     assert a.shape == b.shape == (4,)
     assert (a > 0).all()
 
 
-@pytest.mark.parametrize("group", [bench.training, bench.inference])
+@pytest.mark.parametrize("group", [bench_layers.training, bench_layers.inference])
 @pytest.mark.parametrize("shape", [(16, 4, 4, 3), (16, 3)])
 def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape):
-    monkeypatch.setattr(bench, "SHAPES", (shape,))
+    monkeypatch.setattr(bench_layers, "SHAPES", (shape,))
     for pair in group(jnp.float32):
         found, expected = jax.tree.leaves(pair.ours()), jax.tree.leaves(pair.peer())
         assert np.isfinite(pair.memory)
@@ -38,8 +40,8 @@ def kept(leaves, shape):
 
 
 def test_a_row_holds_ratio_quartiles_copy_and_memory():
-    pair = bench.Pair("x", lambda: 0, lambda: 0, lambda: 0, 0.5)
-    ratio, cells = bench.timed(pair, 5)
+    pair = timing.Pair("x", lambda: 0, lambda: 0, lambda: 0, 0.5)
+    ratio, cells = timing.timed(pair, 5)
     assert ratio > 0
     assert re.fullmatch(r"\d+\.\d\d to \d+\.\d\d", cells[3])
     assert cells[-1] == "0.50"
@@ -50,3 +52,5 @@ def test_options_out_of_range_are_refused():
         bench.main(runs=1)
     with pytest.raises(SystemExit, match="--dtype must be one of float32, bfloat16; got int8"):
         bench.main(dtype="int8")
+    with pytest.raises(SystemExit, match="--only must be one of layers, distances; got pears"):
+        bench.main(only="pears")

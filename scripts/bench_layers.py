@@ -1,0 +1,99 @@
+"""Layers, and networks of them, beside Flax's batch norm."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import jaxnorm
+from timing import Compiled, Pair, compiled
+
+SHAPES = (
+    (128, 32, 32, 16),
+    (128, 16, 16, 32),
+    (128, 8, 8, 64),
+    (32, 56, 56, 64),
+    (64, 14, 14, 512),
+    (256, 1024),
+)
+IMAGES = (128, 32, 32, 3)
+LAYERS = ("BatchNorm", "UnitizedBatchNorm")
+
+
+def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
+    return {
+        "training: output and gradients of input and parameters": lambda: training(dtype),
+        "inference": lambda: inference(dtype),
+        "inference of a whole ResNet-20": lambda: networks(dtype),
+    }
+
+
+def training(dtype: Any) -> list[Pair]:
+    """Value and gradient of a loss that weighs the outputs, as one compiled program."""
+    return [
+        pair
+        for shape in SHAPES
+        for pair in pairs(
+            shape,
+            dtype,
+            lambda layer, x: gradient(
+                layer, x, jax.random.normal(jax.random.key(1), x.shape, x.dtype)
+            ),
+        )
+    ]
+
+
+def inference(dtype: Any) -> list[Pair]:
+    def frozen(layer: nnx.Module, x: jax.Array) -> Compiled:
+        return forward(nnx.view(layer, use_running_average=True), x)
+
+    return [pair for shape in SHAPES for pair in pairs(shape, dtype, frozen)]
+
+
+def networks(dtype: Any) -> list[Pair]:
+    def network(norm: Callable, x: jax.Array) -> Compiled:
+        model = jaxnorm.models.PreActResNet(20, classes=10, norm=norm, rngs=nnx.Rngs(0))
+        return forward(nnx.view(model, use_running_average=True), x)
+
+    x = jax.random.normal(jax.random.key(0), IMAGES, dtype)
+    peer = network(nnx.BatchNorm, x)
+    return [
+        Pair(f"{name} {IMAGES} / flax", ours.run, peer.run, None, ours.memory / peer.memory)
+        for name in LAYERS
+        for ours in [network(getattr(jaxnorm.nnx, name), x)]
+    ]
+
+
+def pairs(shape: tuple[int, ...], dtype: Any, program: Callable) -> list[Pair]:
+    """Our layers beside Flax's on one input."""
+    x = jax.random.normal(jax.random.key(0), shape, dtype)
+    copy = jax.jit(lambda x: x + 1)
+    peer = program(nnx.BatchNorm(shape[-1], rngs=nnx.Rngs(0)), x)
+    found = []
+    for name in LAYERS:
+        ours = program(getattr(jaxnorm.nnx, name)(shape[-1], rngs=nnx.Rngs(0)), x)
+        ratio = ours.memory / max(peer.memory, 1)
+        label = f"{name} {str(shape).replace(' ', '')} / flax"
+        found.append(Pair(label, ours.run, peer.run, lambda: copy(x), ratio))
+    return found
+
+
+def forward(layer: nnx.Module, x: jax.Array) -> Compiled:
+    graph, state = nnx.split(layer)
+    return compiled(lambda state, x: nnx.merge(graph, state, copy=True)(x), state, x)
+
+
+def gradient(layer: nnx.Module, x: jax.Array, weights: jax.Array) -> Compiled:
+    graph, params, rest = nnx.split(layer, nnx.Param, ...)
+
+    def run(params: Any, x: jax.Array, weights: jax.Array) -> Any:
+        def loss(params: Any, x: jax.Array) -> tuple[jax.Array, Any]:
+            layer = nnx.merge(graph, params, rest, copy=True)
+            y = layer(x)
+            return jnp.vdot(y, weights.astype(y.dtype)), nnx.state(layer, nnx.BatchStat)
+
+        return jax.value_and_grad(loss, (0, 1), has_aux=True)(params, x)
+
+    return compiled(run, params, x, weights)
