@@ -20,6 +20,11 @@ from geometry._odd_point import invariant_representation as invariant_representa
 from geometry._odd_point import odd_point as odd_point
 from geometry._random_network import RandomNetwork as RandomNetwork
 from geometry._random_network import random_network as random_network
+from geometry._ranks import effective_rank as effective_rank
+from geometry._ranks import isometry_gap as isometry_gap
+from geometry._ranks import numerical_rank as numerical_rank
+from geometry._ranks import orthogonality_gap as orthogonality_gap
+from geometry._ranks import stable_rank as stable_rank
 from geometry._tree import TreeGram as TreeGram
 from geometry._tree import negative as negative
 from geometry._tree import positive as positive

@@ -1,0 +1,102 @@
+"""How many dimensions a batch fills, and how far its samples are from orthogonal ones.
+
+Samples are rows: `x` is (n samples, features). Effective and stable rank need only the Gram matrix
+of the shorter side of `x`, at most min(n, features) numbers wide. The gaps take a Gram matrix, so
+that infinite-width maps have them too. Sums are in at least float32; results have the dtype of
+the input.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxnorm._statistics import widen
+
+
+def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
+    """Number of singular values above max(n, d) · ε times the largest, ε of the dtype of `x`.
+
+    As `numpy.linalg.matrix_rank` and Figure 2 of Nachum et al. count it. From singular values of
+    `x` itself: a Gram matrix squares them, and would miss all below √ε. Zeros have rank 0; NaN or
+    infinity among the entries makes it 0 too.
+
+    Example:
+      >>> print(numerical_rank(jnp.ones((5, 3))))
+      1
+    """
+    values = jnp.linalg.svd(widen(x), compute_uv=False)
+    return jnp.sum(values > max(x.shape) * float(jnp.finfo(x.dtype).eps) * values.max())
+
+
+def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
+    """tr(C)² / ‖C‖²_F of C = xᵀ x, in [1, rank]: a count that small singular values barely enter.
+
+    A lower bound of the rank, after Daneshmand et al. (2020); n for n orthogonal samples of one
+    length. Zeros give 0.
+
+    Example:
+      >>> print(effective_rank(jnp.diag(jnp.array([2.0, 2.0, 0.02]))).round(3))
+      2.0
+    """
+    g = _relative_gram(x)
+    return _quotient(jnp.square(jnp.trace(g)), jnp.square(g).sum()).astype(x.dtype)
+
+
+def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
+    """‖x‖²_F / σ₁² with σ₁ the largest singular value, in [1, rank].
+
+    Rudelson and Vershynin (2007). At most `effective_rank`, since Σσ⁴ ≤ σ₁² Σσ². Zeros give 0. The
+    gradient is finite where singular values coincide.
+
+    Example:
+      >>> print(stable_rank(jnp.diag(jnp.array([2.0, 1.0, 1.0]))))
+      1.5
+    """
+    g = _relative_gram(x)
+    return _quotient(jnp.trace(g), jnp.linalg.eigvalsh(g)[-1]).astype(x.dtype)
+
+
+def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
+    """log(tr(G)/n) − log(det(G))/n: how far n samples are from orthogonal ones of one length.
+
+    0 for these alone, ∞ where the samples are linearly dependent up to rounding; Joudaki et al.
+    (2023). NaN for a Gram matrix of zeros.
+
+    Example:
+      >>> print(isometry_gap(3 * jnp.eye(4)))
+      0.0
+    """
+    values = jnp.linalg.eigvalsh(widen(gram))
+    floor = len(gram) * float(jnp.finfo(values.dtype).eps) * values[-1]
+    positive = values > floor
+    logs = jnp.where(positive, jnp.log(jnp.where(positive, values, 1)), -jnp.inf)
+    return (jnp.log(values.mean()) - logs.mean()).astype(gram.dtype)
+
+
+def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
+    """‖G/tr(G) − I/n‖_F, in [0, √(1 − 1/n)]: 0 for orthogonal samples of one length.
+
+    Daneshmand et al. (2021), who show that rescaling makes it small in deep linear networks. The
+    gradient at 0 is zero; NaN for a Gram matrix of zeros.
+
+    Example:
+      >>> print(orthogonality_gap(jnp.ones((4, 4))).round(3))
+      0.866
+    """
+    g = widen(gram)
+    square = jnp.square(g / jnp.trace(g) - jnp.eye(len(g), dtype=g.dtype) / len(g)).sum()
+    zero = square == 0  # a NaN stays one
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, square))).astype(gram.dtype)
+
+
+def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
+    """Gram matrix of the shorter side, of entries relative to the largest."""
+    h = widen(x)
+    largest = jnp.max(jnp.abs(h), initial=0)
+    h = h / jnp.where(largest == 0, 1, largest)
+    h = h if h.shape[0] <= h.shape[1] else h.T
+    return jnp.einsum("id,jd->ij", h, h, precision="highest")
+
+
+def _quotient(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
+    """a/b, and 0 where b is."""
+    return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))
