@@ -28,5 +28,13 @@ from geometry._ranks import stable_rank as stable_rank
 from geometry._tree import TreeGram as TreeGram
 from geometry._tree import negative as negative
 from geometry._tree import positive as positive
+from geometry._tree import tree as tree
 from geometry._tree import tree_gram as tree_gram
 from geometry._tree import tree_step as tree_step
+from geometry._tree_limits import EndBounds as EndBounds
+from geometry._tree_limits import TreeLimits as TreeLimits
+from geometry._tree_limits import end_bounds as end_bounds
+from geometry._tree_limits import printed_end_bounds as printed_end_bounds
+from geometry._tree_limits import tree_depth_bound as tree_depth_bound
+from geometry._tree_limits import tree_limit_ratio as tree_limit_ratio
+from geometry._tree_limits import tree_limits as tree_limits

@@ -72,7 +72,10 @@ NUMERICAL = {
     geometry.positive: ((X,), {}),
     geometry.negative: ((X,), {}),
     geometry.tree_step: ((X,), {}),
+    geometry.tree: ((X[:4],), {"depth": 2}),
     geometry.tree_gram: ((X[:4, 0],), {"depth": 3}),
+    geometry.tree_depth_bound: ((X[:, 0],), {}),
+    geometry.tree_limit_ratio: ((X[:, 0],), {"depth": 9}),
     geometry.cell_volumes_2d: ((X[:, :2],), {}),
     geometry.gamma_2d: ((X[:, :2],), {}),
 }
@@ -81,10 +84,13 @@ OTHERS = {
     pruning.amoroso_moment,
     pruning.expected_spearman,
     pruning.l1_l2_ratio_variance,
+    geometry.end_bounds,
     geometry.expected_norm_factor,
     geometry.invariant_representation,
     geometry.monte_carlo,
+    geometry.printed_end_bounds,
     geometry.random_network,
+    geometry.tree_limits,
 }
 # What orders or counts has another dtype than what it orders.
 DTYPE_CHANGES = {

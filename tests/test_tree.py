@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from geometry import TreeGram, negative, positive, tree_gram, tree_step
+from geometry import TreeGram, negative, positive, tree, tree_gram, tree_step
 
 fast_gram = jax.jit(tree_gram, static_argnums=1)
 
@@ -217,3 +217,25 @@ def test_gradients_are_finite_at_ties():
 def test_negative_depths_are_refused():
     with pytest.raises(ValueError, match="must not be negative; got -1"):
         tree_gram(jnp.zeros(3), -1)
+
+
+@pytest.mark.parametrize(("n", "depth"), [(2, 14), (5, 14), (16, 14)])
+def test_equals_brute_force_at_depth_14(n, depth):
+    assert_equals_brute_force(np.random.default_rng(n).normal(size=n), depth)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 5])
+def test_the_tree_itself_has_the_gram_matrix(depth, key):
+    x = jax.random.normal(key, (6, 2))
+    expected, _ = brute_force(x, depth)
+    wide = tree(x, depth)
+    assert wide.shape == (6, 2 * 2**depth)
+    np.testing.assert_allclose(wide @ wide.T, expected, atol=1e-13)
+
+
+def test_a_batch_of_trees_is_one_call(key):
+    x = jax.random.normal(key, (256, 6), jnp.float32)
+    trees = jax.jit(jax.vmap(lambda x: tree_gram(x, 100)))(x)
+    one = fast_gram(x[200], 100)
+    np.testing.assert_allclose(trees.gram[200], one.gram, atol=1e-6)
+    np.testing.assert_allclose(trees.log_scale[200], one.log_scale, rtol=1e-6)
