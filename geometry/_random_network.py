@@ -1,6 +1,6 @@
 """A batch on its way through the random layers of a deep network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -8,21 +8,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
 from geometry._angles import gram
+from geometry._arguments import samples
 from jaxnorm import recenter
-from jaxnorm._statistics import widen
 
 
 class RandomNetwork(NamedTuple):
-    """A batch after every random layer; the true batch is exp(log_scale) times the one kept.
+    """A batch after chosen layers; the true batch is exp(log_scale) times the one kept.
 
     Attributes:
-      statistics: The statistic of the batch kept after each layer, on a new leading axis.
-      log_scale: Logarithm of its true scale, after each layer.
+      statistics: The statistic of the batch kept after each chosen layer, on a new leading axis.
+      log_scale: Logarithm of its true scale, after each chosen layer.
       x: The batch kept after the last layer.
     """
 
     statistics: PyTree[Array]
-    log_scale: Float[Array, " depth"]
+    log_scale: Float[Array, " layers"]
     x: Float[Array, "n width"]
 
 
@@ -34,48 +34,82 @@ def random_network(
     width: int,
     normalization: Callable[[Array], Array] = recenter,
     nonlinearity: Callable[[Array], Array] = jax.nn.relu,
+    homogeneous: bool = True,
     statistic: Callable[[Array], PyTree[Array]] = gram,
+    layers: Sequence[int] | None = None,
 ) -> RandomNetwork:
     """Send `x` through `depth` layers x ← nonlinearity(normalization(x W)), W of variance 2/width.
 
     The setting of Figures 3, 5 and 6 of Nachum et al. Weights are drawn as they are needed and
-    never kept. The batch kept is divided by its root mean squared norm after every layer, so that
-    nothing under- or overflows: with a homogeneous normalization and nonlinearity this only moves
-    a factor into `log_scale`. A batch that has become zero stays zero.
+    never kept, so that memory does not grow with depth but for what is recorded; on a CPU drawing
+    them is most of the time, and the kind of `key` decides how long it takes. Many networks are a
+    `vmap` over keys, which shards as any other axis. A batch that has become zero stays zero.
 
     Args:
       key: Of the weights.
       x: The batch, samples in rows.
       depth: Number of layers, at least 1.
       width: Neurons of each.
-      normalization: Acts on (n, width). `jaxnorm.recenter` by default and the identity are
-        homogeneous; after `jaxnorm.standardize` or `rescale_rms` angles are right too, but
-        `log_scale` is not the scale of the batch.
-      nonlinearity: Homogeneous, as ReLU is: f(c x) = c f(x) for c > 0.
-      statistic: What is kept of every layer, by default the Gram matrix.
+      normalization: Acts on (n, width): `jaxnorm.recenter`, `rescale` (about the mean),
+        `rescale_rms` (about zero), `standardize` (both parts), or the identity.
+      nonlinearity: Acts on what is normalized.
+      homogeneous: That a layer of c x is c times the layer of x, as with ReLU and without
+        rescaling. The batch kept is then divided by its root mean squared norm after every layer,
+        and the factor goes into `log_scale`: nothing under- or overflows. Otherwise the batch is
+        kept as it is and `log_scale` is 0.
+      statistic: What is recorded: any function of the batch, of one array or of a tree of them.
+      layers: The layers after which it is, ascending from 1 to `depth`; by default all.
 
     Raises:
-      ValueError: `depth` or `width` is below 1.
+      ValueError: `x` is not a matrix of finite numbers, `depth` or `width` is below 1, or `layers`
+        does not ascend within 1 and `depth`.
+
+    Example:
+      >>> net = random_network(
+      ...     jax.random.key(0), jnp.eye(8), depth=200, width=32, layers=(1, 10, 200)
+      ... )
+      >>> net.statistics.shape, bool(jnp.isfinite(net.log_scale).all())
+      ((3, 8, 8), True)
     """
     if depth < 1 or width < 1:
         raise ValueError(f"depth and width must be at least 1; got {depth} and {width}")
+    chosen = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
+    if not chosen or list(chosen) != sorted(set(chosen) & set(range(1, depth + 1))):
+        raise ValueError(f"layers must ascend within 1 and the depth, {depth}; got {chosen}")
 
     def layer(x: Array, log_scale: Array, key: Array) -> tuple[Array, Array]:
         w = jax.random.normal(key, (x.shape[1], width), x.dtype) * (2 / width) ** 0.5
         z = jnp.einsum("nk,kd->nd", x, w, precision="highest")
-        return _divide_by_scale(nonlinearity(normalization(z)), log_scale)
+        h = nonlinearity(normalization(z))
+        return _divide_by_scale(h, log_scale) if homogeneous else (h, log_scale)
 
-    def step(carry: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], PyTree[Array]]:
-        h, log_scale = layer(*carry, key)
-        return (h, log_scale), (statistic(h), log_scale)
+    def step(carry: tuple, inputs: tuple[Array, Array]) -> tuple[tuple, None]:
+        h, log_scale, recorded = carry
+        key, place = inputs
+        h, log_scale = layer(h, log_scale, key)
 
-    h, log_scale = _divide_by_scale(widen(x), jnp.zeros((), widen(x).dtype))
+        def record(recorded: PyTree[Array]) -> PyTree[Array]:
+            now = statistic(h), log_scale
+            return jax.tree.map(lambda every, one: every.at[place].set(one), recorded, now)
+
+        recorded = jax.lax.cond(place < len(chosen), record, lambda same: same, recorded)
+        return (h, log_scale, recorded), None
+
+    h = samples(x)
+    batch = (h, jnp.zeros((), h.dtype))
+    batch = _divide_by_scale(*batch) if homogeneous else batch
     keys = jax.random.split(key, depth)
+    last, log_scale = jax.eval_shape(layer, *batch, keys[0])
+    recorded = jax.tree.map(
+        lambda one: jnp.zeros((len(chosen), *one.shape), one.dtype),
+        (jax.eval_shape(statistic, last), log_scale),
+    )
+    # Layers that are not recorded have a place beyond the last.
+    places = jnp.full(depth, len(chosen)).at[jnp.array(chosen) - 1].set(jnp.arange(len(chosen)))
     # The first layer has its own number of inputs; all others share one shape and one scan.
-    first = step((h, log_scale), keys[0])
-    carry, rest = jax.lax.scan(step, first[0], keys[1:])
-    kept = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), first[1], rest)
-    return RandomNetwork(kept[0], kept[1], carry[0])
+    carry, _ = step((*batch, recorded), (keys[0], places[0]))
+    (h, _, (statistics, log_scale)), _ = jax.lax.scan(step, carry, (keys[1:], places[1:]))
+    return RandomNetwork(statistics, log_scale, h)
 
 
 def _divide_by_scale(x: Array, log_scale: Array) -> tuple[Array, Array]:

@@ -2,14 +2,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
 from geometry import (
     angles,
     arccosine_kernel,
+    effective_rank,
     gram,
     invariant_representation,
     mean_field_step,
     monte_carlo,
+    numerical_rank,
     odd_point,
     random_network,
 )
@@ -92,12 +95,13 @@ def test_a_deep_network_has_an_odd_point(key):
 )
 def test_angles_of_figure_5(normalization, degrees, tolerance, key):
     def run(key, x):
+        rescaled = {"normalization": normalization, "homogeneous": False}
         return random_network(
-            key, x, depth=30, width=500, normalization=normalization, statistic=median_angle
+            key, x, depth=30, width=500, statistic=median_angle, layers=(30,), **rescaled
         )
 
     net = jax.jit(run)(jax.random.key(1), jax.random.normal(key, (100, 50), jnp.float32))
-    assert net.statistics.shape == (30,)
+    assert net.statistics.shape == (1,)
     assert abs(net.statistics[-1] - degrees) < tolerance
 
 
@@ -117,6 +121,101 @@ def test_a_batch_that_dies_stays_zero(key):
     net = jax.jit(lambda k, x: random_network(k, x, depth=3, width=4))(key, equal)
     assert (net.x == 0).all()
     assert jnp.isfinite(net.log_scale).all()
+
+
+def everything(x):
+    histogram, _ = jnp.histogram(x[:, 0], bins=5, range=(0.0, 3.0))
+    return angles(x), effective_rank(x), numerical_rank(x), odd_point(gram(x)), histogram
+
+
+def test_angles_ranks_odd_point_and_histograms_at_chosen_layers(key):
+    x = jax.random.normal(key, (5, 3))
+    size = {"depth": 9, "width": 7, "statistic": everything}
+    every, some = (
+        jax.jit(lambda key, layers=layers: random_network(key, x, layers=layers, **size))(key)
+        for layers in (None, (1, 4, 9))
+    )
+    assert every.log_scale.shape == (9,)
+    for all_layers, chosen in zip(*map(jax.tree.leaves, (every[:2], some[:2])), strict=True):
+        np.testing.assert_allclose(all_layers[np.array([0, 3, 8])], chosen, atol=1e-12)
+    np.testing.assert_allclose(some.x, every.x, atol=1e-14)
+
+
+def test_rescaled_batches_keep_their_own_scale(key):
+    x = jax.random.normal(key, (5, 3))
+
+    def run(x, nonlinearity, normalization):
+        options = {"nonlinearity": nonlinearity, "normalization": normalization}
+        return random_network(
+            jax.random.key(1), x, depth=3, width=7, homogeneous=False, statistic=identity, **options
+        )
+
+    net = run(x, identity, standardize)
+    assert (net.log_scale == 0).all()
+    np.testing.assert_allclose(jnp.square(net.statistics).mean(1), 1, rtol=1e-12)
+    small, large = (run(c * x, jnp.tanh, recenter).x for c in (1e-3, 1.0))
+    assert abs(large).max() < 1
+    assert not np.allclose(1e3 * small, large, rtol=1e-2)  # tanh is not homogeneous
+
+
+def test_ten_thousand_layers_of_512_need_the_memory_of_ten():
+    def bytes_of(depth):
+        run = jax.jit(
+            lambda key, x: random_network(key, x, depth=depth, width=512, layers=(depth,))
+        )
+        shapes = jax.eval_shape(jax.random.key, 0), jax.ShapeDtypeStruct((128, 64), jnp.float32)
+        memory = run.lower(*shapes).compile().memory_analysis()
+        assert memory is not None
+        return memory.temp_size_in_bytes
+
+    deep, shallow = bytes_of(10_000), bytes_of(10)
+    assert deep - shallow < 10_000 * 64  # keys alone
+    assert deep < 16e6  # one layer's weights are 1 MB
+
+
+def test_networks_are_spread_over_devices(key):
+    mesh = jax.make_mesh((8,), ("network",), axis_types=(jax.sharding.AxisType.Auto,))
+    spread = jax.NamedSharding(mesh, jax.P("network"))
+    x = jax.random.normal(key, (5, 3))
+
+    def run(key):
+        return random_network(key, x, depth=4, width=6, layers=(2, 4))
+
+    keys = jax.random.split(jax.random.key(1), 16)
+    nets = jax.jit(jax.vmap(run), in_shardings=spread, out_shardings=spread)(keys)
+    assert len(nets.x.sharding.device_set) == 8
+    for got, expected in zip(jax.tree.leaves(nets), jax.tree.leaves(run(keys[9])), strict=True):
+        np.testing.assert_allclose(got[9], expected, atol=1e-12)
+
+
+def test_scales_beyond_floating_point_are_logarithms(key):
+    # Without rescaling squared norms fall by about exp(-5/2d) a layer: 5e-324 is passed in 500.
+    x = jax.random.normal(key, (4, 3), jnp.float32)
+    net = jax.jit(lambda k: random_network(k, x, depth=1500, width=3, layers=(1500,)))(key)
+    assert net.log_scale[0] < -200
+    assert (net.x == 0).all() or abs(jnp.square(net.x).sum() / 4 - 1) < 1e-5
+
+
+def test_gradients_reach_the_input(key):
+    def last_angle(x):
+        net = random_network(key, x, depth=3, width=8, statistic=angles, layers=(3,))
+        return net.statistics[0, 0, 1]
+
+    check_grads(jax.jit(last_angle), (jax.random.normal(key, (4, 3)),), order=1, modes=["rev"])
+
+
+@pytest.mark.parametrize("layers", [(), (0, 1), (2, 1), (1, 4)])
+def test_layers_that_do_not_ascend_are_refused(layers, key):
+    with pytest.raises(ValueError, match="ascend within 1 and the depth, 3; got"):
+        random_network(key, jnp.eye(2), depth=3, width=2, layers=layers)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_batch_is_refused(key):
+    with pytest.raises(ValueError, match=r"\(samples, features\); got \(2,\)"):
+        random_network(key, jnp.ones(2), depth=3, width=2)
+    with pytest.raises(ValueError, match="x must be finite; 1 of 4 numbers are not"):
+        random_network(key, jnp.eye(2).at[0, 0].set(jnp.nan), depth=3, width=2)
 
 
 def test_impossible_sizes(key):
