@@ -6,10 +6,11 @@ smallest are pruned first. Functions are pure and leave `jit`, `vmap` and `grad`
 
 from pruning._criteria import CRITERIA as CRITERIA
 from pruning._criteria import fermat as fermat
-from pruning._criteria import geometric_median as geometric_median
 from pruning._criteria import gm as gm
 from pruning._criteria import l1_norm as l1_norm
 from pruning._criteria import l2_norm as l2_norm
+from pruning._criteria import repr_score as repr_score
+from pruning._criteria import scores as scores
 from pruning._filters import filter_matrix as filter_matrix
 from pruning._gaussian import amoroso_moment as amoroso_moment
 from pruning._gaussian import chi_moment as chi_moment
@@ -18,6 +19,8 @@ from pruning._gaussian import expected_spearman as expected_spearman
 from pruning._gaussian import half_normal_moment as half_normal_moment
 from pruning._gaussian import l1_l2_correlation as l1_l2_correlation
 from pruning._gaussian import l1_l2_ratio_variance as l1_l2_ratio_variance
+from pruning._median import geometric_median as geometric_median
+from pruning._median import optimality_gap as optimality_gap
 from pruning._ranking import kendall as kendall
 from pruning._ranking import lowest as lowest
 from pruning._ranking import order as order

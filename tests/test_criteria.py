@@ -1,5 +1,7 @@
 """Criteria that score filters, and the geometric median."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from pruning import CRITERIA, fermat, geometric_median, gm, l1_norm, l2_norm
+from pruning import (
+    CRITERIA,
+    fermat,
+    geometric_median,
+    gm,
+    l1_norm,
+    l2_norm,
+    optimality_gap,
+    repr_score,
+    scores,
+)
 
+scored = jax.jit(scores)
 jacobian = jax.jit(jax.jacobian(geometric_median))
 
 
@@ -136,10 +149,10 @@ def test_scores_are_those_of_a_loop(dtype, key):
         "gm": [sum(sum((row - other) ** 2) ** 0.5 for other in v) for row in v],
     }
     for name, criterion in CRITERIA.items():
-        scores = criterion(filters)
-        assert scores.dtype == np.promote_types(dtype, jnp.float32)
-        eps = float(jnp.finfo(scores.dtype).eps)
-        np.testing.assert_allclose(scores, expected[name], rtol=8 * eps)
+        found = criterion(filters)
+        assert found.dtype == np.promote_types(dtype, jnp.float32)
+        eps = float(jnp.finfo(found.dtype).eps)
+        np.testing.assert_allclose(found, expected[name], rtol=8 * eps)
 
 
 def test_float32_distances_survive_clusters_far_from_the_origin(key):
@@ -209,3 +222,98 @@ def test_layers_can_be_batched(criterion, key):
     layers = jnp.concatenate([drawn, jnp.stack([on_a_line, inside, jnp.zeros((4, 2))])])
     expected = jnp.stack([criterion(filters) for filters in layers])
     np.testing.assert_allclose(jax.jit(jax.vmap(criterion))(layers), expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(16, 27), (64, 27), (64, 144)])
+def test_float64_fermat_scores_are_those_of_a_loop_of_weiszfeld(shape):
+    filters = np.random.default_rng(0).standard_t(4, shape)
+    x = filters.mean(0)
+    for _ in range(300):
+        away = np.linalg.norm(filters - x, axis=1)
+        x = (filters / away[:, None]).sum(0) / (1 / away).sum()
+    expected = np.linalg.norm(filters - x, axis=1)
+    np.testing.assert_allclose(fermat(jnp.asarray(filters)), expected, rtol=1e-9)
+
+
+def hard_layers():
+    """Layers on which a plain Gram product loses digits, and one on which it does not."""
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=(96, 144))
+    dead = np.where(np.arange(96)[:, None] < 40, 1e-9 * drawn, drawn)
+    return {
+        "gaussian": drawn,
+        "offset": drawn + 30,
+        "near duplicates": drawn[np.arange(96) // 2] + 1e-4 * rng.normal(size=(96, 144)),
+        "dead": dead,
+        "scales": drawn * np.logspace(0, 3, 96)[:, None],
+        "at the median": np.concatenate([drawn[:47], -drawn[:47], np.zeros((2, 144))]),
+        "duplicates": np.repeat(drawn[:4], 24, 0),
+    }
+
+
+@pytest.mark.parametrize("name", hard_layers())
+def test_float32_scores_are_within_1e_5_of_float64(name):
+    filters = jnp.asarray(hard_layers()[name], jnp.float32)
+    single, double = (scored(f) for f in (filters, filters.astype(float)))
+    for criterion, expected in double.items():
+        floor = 1e-5 * float(expected.mean())  # a filter at the median has Fermat score 0
+        np.testing.assert_allclose(single[criterion], expected, rtol=1e-5, atol=floor)
+
+
+def test_a_network_is_scored_in_one_call(key):
+    layers = dict(zip("ab", jax.random.normal(key, (2, 12, 4)), strict=True))
+    found = jax.jit(partial(jax.tree.map, scores))(layers)
+    for layer, filters in layers.items():
+        for name, expected in scored(filters).items():
+            np.testing.assert_allclose(found[layer][name], expected, rtol=1e-13)
+
+
+def test_the_gap_is_zero_at_the_median_and_bounds_it_elsewhere(key):
+    filters = jax.random.normal(key, (12, 4))
+    x, gap = geometric_median(filters, gap=True)
+    assert gap < 1e-14
+    least = float(jnp.linalg.norm(x[None, :] - filters, axis=1).sum())
+    for step in (1e-3, 0.1, 1.0, 10.0):
+        moved = float(jnp.linalg.norm(x[None, :] + step - filters, axis=1).sum())
+        gap = optimality_gap(x + step, filters)
+        assert 1 - least / moved <= gap <= 1
+    assert gap > 0.5
+
+
+@pytest.mark.parametrize(
+    "points", [[[0, 0], [4, 0], [1, 1], [1, 5]], [[0, 0], [1, 1], [2, 2], [5, 5]], [[3, 3]] * 4]
+)
+def test_the_gap_is_zero_at_a_median_on_filters(points):
+    _, gap = geometric_median(jnp.array(points, float), gap=True)
+    assert gap < 1e-14
+
+
+def test_a_filter_that_is_not_the_median_has_a_gap():
+    filters = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
+    best, here = 4 * 8**0.5, 8 + 32**0.5
+    assert 1 - best / here <= optimality_gap(filters[0], filters) <= 1
+
+
+def test_repr_scores_are_the_summed_cosines_and_zero_filters_have_none(key):
+    filters = np.array(jax.random.normal(key, (6, 4)))
+    filters[2] = 0
+    unit = filters / np.where(np.arange(6) == 2, 1, np.linalg.norm(filters, axis=1))[:, None]
+    expected = [sum(abs(u @ v) for k, v in enumerate(unit) if k != j) for j, u in enumerate(unit)]
+    np.testing.assert_allclose(repr_score(jnp.asarray(filters)), expected, atol=1e-14)
+    assert jnp.isfinite(jax.grad(lambda f: repr_score(f).sum())(jnp.asarray(filters))).all()
+
+
+def test_scores_of_gaussian_filters_flatten_with_the_dimension_but_reprs_do_not(key):
+    n, dims, layers = 64, 144, 60
+    drawn = jax.random.normal(key, (layers, n, dims))
+    found = jax.jit(jax.vmap(lambda v: scores(v) | {"repr": repr_score(v)}))(drawn)
+    expected = {  # squared coefficients of variation
+        "l1": (np.pi / 2 - 1) / dims,
+        "l2": 1 / (2 * dims),
+        "fermat": (1 + 2 / n) / (2 * dims),
+        "gm": 1 / (8 * dims),
+        "repr": (np.pi / 2 - 1) / (n - 1),
+    }
+    for name, square in expected.items():
+        cv2 = np.var(found[name], axis=1, ddof=1) / np.mean(found[name], axis=1) ** 2
+        assert abs(cv2.mean() / square - 1) < 4 * cv2.std() / layers**0.5 / square + 0.02
