@@ -15,10 +15,11 @@ from pruning._filters import filter_matrix as filter_matrix
 from pruning._gaussian import amoroso_moment as amoroso_moment
 from pruning._gaussian import chi_moment as chi_moment
 from pruning._gaussian import chi_variance as chi_variance
+from pruning._gaussian import expected_distance as expected_distance
+from pruning._gaussian import expected_overlap as expected_overlap
 from pruning._gaussian import expected_spearman as expected_spearman
 from pruning._gaussian import half_normal_moment as half_normal_moment
 from pruning._gaussian import l1_l2_correlation as l1_l2_correlation
-from pruning._gaussian import l1_l2_ratio_variance as l1_l2_ratio_variance
 from pruning._median import geometric_median as geometric_median
 from pruning._median import optimality_gap as optimality_gap
 from pruning._ranking import kendall as kendall
@@ -26,4 +27,8 @@ from pruning._ranking import lowest as lowest
 from pruning._ranking import order as order
 from pruning._ranking import overlap as overlap
 from pruning._ranking import spearman as spearman
+from pruning._ratio_variances import l1_l2_ratio_variance as l1_l2_ratio_variance
+from pruning._ratio_variances import l1_l2_ratio_variance_limit as l1_l2_ratio_variance_limit
+from pruning._ratio_variances import norm_sum_ratio_variance as norm_sum_ratio_variance
+from pruning._ratio_variances import norm_sum_ratio_variance_limit as norm_sum_ratio_variance_limit
 from pruning._weight_tests import ks_normal as ks_normal

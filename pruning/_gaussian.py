@@ -2,12 +2,13 @@
 
 Filters are drawn independently from N(0, σ² I) in `dims` dimensions, `filters` of them to a
 layer. Parameters are numbers or floating arrays that broadcast against each other; for arrays
-everything but `l1_l2_ratio_variance` can be differentiated, batched and traced. No difference of
+everything here can be differentiated, batched and traced. No difference of
 log-gammas is formed, so that float32 keeps its digits up to dims = 10⁷ and beyond.
 """
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
@@ -48,7 +49,7 @@ def chi_variance(sigma: Parameter, dims: Parameter) -> Float[Array, "..."]:
       >>> print(f"{chi_variance(1.0, 1e7):.4f}")
       0.5000
     """
-    return jnp.asarray(2 * sigma**2 * _chi_defect(dims))
+    return jnp.asarray(2 * sigma**2 * chi_defect(dims))
 
 
 def amoroso_moment(
@@ -119,8 +120,73 @@ def expected_spearman(
       >>> print(f"{expected_spearman(64, 576, ('l1', 'l2')):.4f}")
       0.9230
     """
+    noise = _noise(filters, dims, pair)
+    # asin ρ = π/2 − atan √t keeps the digits that ρ = 1 − 10⁻⁸ would lose.
+    whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0)))
+    half = jnp.arcsin(jnp.sqrt(1 / (1 + noise)) / 2)
+    return 6 / (jnp.pi * (filters + 1)) * (whole + (filters - 2) * half)
+
+
+def expected_overlap(
+    filters: Parameter, dims: Parameter, pair: tuple[str, str], *, ratio: int | float
+) -> Float[Array, "..."]:
+    """Overlap of the `ratio` lowest by two criteria on Gaussian layers, for many filters.
+
+    Φ₂(z, z; ρ)/ratio with z the `ratio` quantile of N(0, 1), Φ₂ the bivariate normal law and ρ as
+    in `expected_spearman`; at ratio ½ it is ½ + asin(ρ)/π. Independent rankings have `ratio`.
+
+    Raises:
+      ValueError: If `pair` is not two different names of l1, l2, fermat, gm, or `ratio` lies
+        outside (0, 1].
+
+    Example:
+      >>> print(f"{expected_overlap(256, 2304, ('l1', 'l2'), ratio=8 / 256):.2f}")
+      0.68
+    """
+    if not 0 < ratio <= 1:
+        raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
+    noise = _noise(filters, dims, pair)
+    if ratio == 1:
+        return jnp.ones_like(jnp.asarray(1.0 * noise))
+    z = float(scipy.special.ndtri(ratio))
+    # Φ₂ = Φ(z)² + 1/2π ∫ exp(−z²/(1 + sin θ)) dθ up to asin ρ, Plackett's identity.
+    whole = jnp.asarray(jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0))))
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    angles = whole[..., None] * jnp.asarray((nodes + 1) / 2, whole.dtype)
+    heights = jnp.exp(-(z**2) / (1 + jnp.sin(angles)))
+    return ratio + whole * (heights @ jnp.asarray(weights, whole.dtype)) / (4 * jnp.pi * ratio)
+
+
+def expected_distance(
+    length: Float[Array, ""], sigma: Parameter, dims: Parameter
+) -> Float[Array, ""]:
+    """E ‖F − v‖ for v ~ N(0, σ² I) and ‖F‖ = `length`: what Theorem 2 minimises, a filter.
+
+    Printed as σ² √(π/2) L(−y) with y = ‖F‖²/2σ² and L the Laguerre function of degree ½ and
+    parameter dims/2 − 1; the factor is σ, by its unit. Given j of a Poisson law of mean y, ‖F − v‖
+    is σ times a chi variable of dims + 2j degrees, so that L is summed by positive terms. It
+    grows with `length`: least, and `chi_moment(sigma, dims, 1)`, at 0. NaN beyond 70σ.
+
+    Example:
+      >>> print(f"{expected_distance(jnp.array(0.0), 1.7, 9):.4f}")
+      4.9606
+    """
+    y = jnp.square(length / sigma) / 2
+    positive = y > 0
+    y = jnp.where(positive, y, 1)
+    first = jnp.maximum(jnp.floor(jax.lax.stop_gradient(y)) - 512, 0)
+    j = first + jnp.arange(1024, dtype=y.dtype)
+    steps = jnp.where(j > first, jnp.log(y / jnp.maximum(j, 1)), 0)
+    degrees = dims + 2 * j
+    moved = jax.nn.softmax(jnp.cumsum(steps)) @ jnp.sqrt(degrees - 2 * chi_defect(degrees))
+    still = jnp.sqrt(dims - 2 * chi_defect(dims))
+    return sigma * jnp.where(positive, jnp.where(y < 2450, moved, jnp.nan), still)
+
+
+def _noise(filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Parameter:
+    """t = 1/ρ² − 1 of a pair's scores, as `expected_spearman` lists it."""
     spread = 2 / (filters - 1)
-    fermat = spread * dims / (dims - 2 * _chi_defect(dims))
+    fermat = spread * dims / (dims - 2 * chi_defect(dims))
     l1 = _l1_noise(dims)
     noises = {
         frozenset(("l1", "l2")): l1,
@@ -132,49 +198,16 @@ def expected_spearman(
     }
     if frozenset(pair) not in noises:
         raise ValueError(f"pair must be two different names of l1, l2, fermat, gm; got {pair}")
-    noise = noises[frozenset(pair)]
-    # asin ρ = π/2 − atan √t keeps the digits that ρ = 1 − 10⁻⁸ would lose.
-    whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0)))
-    half = jnp.arcsin(jnp.sqrt(1 / (1 + noise)) / 2)
-    return 6 / (jnp.pi * (filters + 1)) * (whole + (filters - 2) * half)
-
-
-def l1_l2_ratio_variance(dims: int) -> tuple[float, float]:
-    """Var(l1/l2) and Var(l2/l1) of a Gaussian filter, l1 and l2 first scaled to mean 1.
-
-    What Theorem 1 bounds by 1/dims, exactly. Direction and length are independent, so that
-    E (l1/l2)^j = E l1^j / E l2^j, and with the squared coefficients of variation of l1 and l2
-    Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1. The negative moments of l1 that the other needs are
-    integrals, evaluated on the host in float64 to about 12 digits. Both are below their common
-    limit (π − 3)/(2 dims), fifteen times smaller than the (π − 1)/(2 dims) of the proof.
-
-    Example:
-      >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]
-      ['0.05461', '0.06235']
-    """
-    if dims < 1:
-        raise ValueError(f"dims must be at least 1; got {dims}")
-    if dims == 1:
-        return 0.0, 0.0
-    defect = float(_chi_defect(dims))
-    direct = ((math.pi / 2 - 1) * (1 - 2 * defect / dims) - 2 * defect) / dims
-    if dims == 2:  # the mean over the angle, as E l1⁻² diverges
-        return direct, (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
-    # E X⁻ʲ for X = l/E l is 1 + excess; l2's from Γ, l1's by quadrature.
-    l2_first, l2_second = (1 - 2 * defect) / (dims - 1), (2 - 2 * defect) / (dims - 2)
-    l1_first, l1_second = _l1_inverse_excess(dims)
-    first = (l1_first - l2_first) / (1 + l2_first)
-    second = (l1_second - l2_second) / (1 + l2_second)
-    return direct, second - 2 * first - first**2
+    return noises[frozenset(pair)]
 
 
 def _l1_noise(dims: Parameter) -> Parameter:
     """1/corr² − 1 for corr = CV(l2)/CV(l1), from CV₁² = (π/2 − 1)/dims and CV₂² = h/R²."""
-    defect = _chi_defect(dims)
+    defect = chi_defect(dims)
     return ((math.pi / 2 - 1) * (0.5 - defect / dims) - defect) / defect
 
 
-def _chi_defect(dims: Parameter) -> Parameter:
+def chi_defect(dims: Parameter) -> Parameter:
     """h = dims/2 − R², R = Γ((dims + 1)/2)/Γ(dims/2): half the variance of a chi variable.
 
     R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms, and eight such
@@ -217,35 +250,3 @@ def _stirling(x: Parameter) -> Parameter:
     for coefficient in (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12):
         series = series * u + coefficient
     return series / x
-
-
-def _l1_inverse_excess(dims: int) -> tuple[float, float]:
-    """E X⁻¹ − 1 and E X⁻² − 1 for X = l1/E l1 of a Gaussian filter, dims ≥ 3, in float64.
-
-    E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt for j = 1, 2 with E e^(−tX) = erfcx(s)^dims, s = t √π/(2 dims);
-    e^(−t) is taken off under the integral. Trapezoidal rule after t = exp(π/2 sinh u).
-    """
-    u, width = np.linspace(-3.5, 3.5, 449, retstep=True)
-    t = np.exp(np.pi / 2 * np.sinh(u))
-    s = t * math.pi**0.5 / (2 * dims)
-    # log erfcx(s) + 2s/√π by its power series, of radius 2.4, where the sum would cancel.
-    gain = dims * np.polyval(_log_erfcx_series(30)[::-1], np.minimum(s, 0.5))
-    near = (s < 0.5) & (gain < 1)
-    excess = np.where(
-        near,
-        np.exp(-t) * np.expm1(np.where(near, gain, 0.0)),
-        np.exp(dims * np.log(scipy.special.erfcx(s))) - np.exp(-t),
-    )
-    weights = width * np.pi / 2 * np.cosh(u) * t
-    return float(weights @ excess), float(weights @ (t * excess))
-
-
-def _log_erfcx_series(terms: int) -> np.ndarray:
-    """Coefficients of log erfcx(s) + 2s/√π, from erfcx(s) = Σₖ (−s)^k / Γ(k/2 + 1)."""
-    k = np.arange(terms)
-    erfcx = (-1.0) ** k / scipy.special.gamma(k / 2 + 1)
-    log = np.zeros(terms)
-    for n in range(1, terms):
-        log[n] = erfcx[n] - (k[1:n] * log[1:n]) @ erfcx[n - 1 : 0 : -1] / n
-    log[1] = 0.0
-    return log

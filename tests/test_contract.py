@@ -61,6 +61,7 @@ NUMERICAL = {
     pruning.chi_moment: ((np.float64(2.0), np.float64(9.0), np.float64(1.5)), {}),
     pruning.chi_variance: ((np.float64(2.0), np.float64(9.0)), {}),
     pruning.l1_l2_correlation: ((np.float64(9.0),), {}),
+    pruning.expected_distance: ((np.float64(3.0), np.float64(2.0), np.float64(9.0)), {}),
     geometry.gram: ((X,), {}),
     geometry.angles: ((X,), {}),
     geometry.distances: ((X,), {}),
@@ -85,8 +86,12 @@ NUMERICAL = {
 # Functions of Python numbers, of a key, or of other functions: tested on their own.
 OTHERS = {
     pruning.amoroso_moment,
+    pruning.expected_overlap,
     pruning.expected_spearman,
     pruning.l1_l2_ratio_variance,
+    pruning.l1_l2_ratio_variance_limit,
+    pruning.norm_sum_ratio_variance,
+    pruning.norm_sum_ratio_variance_limit,
     geometry.end_bounds,
     geometry.expected_norm_factor,
     geometry.invariant_representation,

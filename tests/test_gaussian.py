@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +18,15 @@ from pruning import (
     amoroso_moment,
     chi_moment,
     chi_variance,
+    expected_distance,
+    expected_overlap,
     expected_spearman,
     half_normal_moment,
     l1_l2_correlation,
     l1_l2_ratio_variance,
+    l1_l2_ratio_variance_limit,
+    norm_sum_ratio_variance,
+    norm_sum_ratio_variance_limit,
     spearman,
 )
 
@@ -248,3 +254,114 @@ def test_laws_can_be_differentiated_batched_and_compiled():
     np.testing.assert_allclose(found[0], laws(*arguments), rtol=1e-12)
     np.testing.assert_allclose(found[1], laws(*(x + 0.25 for x in arguments)), rtol=1e-12)
     check_grads(batched, batch, order=1, modes=("rev",), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dims", [1, 9, 576, 4608])
+@pytest.mark.parametrize("length", [0.0, 0.5, 7.0, 40.0])
+def test_expected_distances_are_integrals_of_the_noncentral_chi_law(dims, length):
+    middle = np.hypot(length, dims**0.5)
+
+    def integrand(r):
+        if length == 0:
+            return r * scipy.stats.chi.pdf(r, dims)
+        return 2 * r * r * scipy.stats.ncx2.pdf(r * r, dims, length**2)
+
+    low = max(0, middle - 12)
+    expected = scipy.integrate.quad(
+        integrand, low, middle + 12, points=[middle], epsrel=1e-12, limit=200
+    )
+    found = expected_distance(jnp.array(length), 1.0, dims)
+    np.testing.assert_allclose(found, expected[0], rtol=1e-9)
+    single = expected_distance(jnp.array(2 * length, jnp.float32), 2.0, dims)
+    np.testing.assert_allclose(single, 2 * expected[0], rtol=2e-6)
+
+
+def test_the_objective_of_theorem_2_grows_from_its_minimum():
+    lengths = jnp.linspace(0.0, 60.0, 50)
+    for dims in (1, 27, 10**7):
+        distances = jax.jit(jax.vmap(partial(expected_distance, sigma=1.0, dims=dims)))(lengths)
+        assert jnp.all(jnp.diff(distances) > 0)
+    slope = jax.jit(jax.vmap(jax.grad(lambda x: expected_distance(x, 1.0, 27))))(lengths)
+    assert slope[0] == 0
+    assert jnp.all(slope[1:] > 0)
+    assert jnp.isnan(expected_distance(jnp.array(100.0), 1.0, 27))
+
+
+@pytest.mark.parametrize(
+    ("n", "dims", "direct", "inverse"),
+    [
+        (1, 5, 2.783, 0.856),
+        (2, 5, 1.614, 0.950),
+        (10, 9, 1.0727, 1.0156),
+        (64, 9, 1.0332, 1.0245),
+        (64, 576, 1.0005, 1.0004),
+    ],
+)
+def test_ratio_variances_of_theorem_3_have_the_known_values(n, dims, direct, inverse):
+    scaled = np.array(norm_sum_ratio_variance(n, dims)) / norm_sum_ratio_variance_limit(n, dims)
+    np.testing.assert_allclose(scaled, [direct, inverse], atol=5.1e-4)
+
+
+@pytest.mark.parametrize(("n", "shared"), [(5, False), (5, True), (50, True)])
+def test_ratio_variances_of_theorem_3_are_those_of_drawn_vectors(n, shared, key):
+    dims, samples = 40, 20_000
+
+    @jax.jit
+    def ratio(key):
+        a = jax.random.normal(key, (n + shared, dims))
+        square = jnp.square(a[:1] - a[1:] if shared else a).sum(1)
+        return jnp.sqrt(square).sum() / square.sum()
+
+    found = np.asarray(jax.lax.map(ratio, jax.random.split(key, samples), batch_size=1000))
+    variance = np.var(found / found.mean())
+    stderr = variance * (2 / samples) ** 0.5
+    expected = norm_sum_ratio_variance_limit(n, dims, shared=True)
+    slack = 0.05 * expected  # the leading term only
+    if not shared:
+        m = n * dims  # found.mean() is the mean of F₁/F₂, F₁ and F₂ scaled, over m/(m − 1)
+        expected, slack = norm_sum_ratio_variance(n, dims)[0] * ((m - 1) / m) ** 2, 0
+    assert abs(variance - expected) < 4 * stderr + slack
+
+
+def test_limits_of_theorem_1_are_approached_at_third_order():
+    for dims in (300, 3000):
+        gap = np.subtract(l1_l2_ratio_variance(dims), l1_l2_ratio_variance_limit(dims))
+        assert np.all(np.abs(gap) * dims**3 < 1)
+
+
+@pytest.mark.parametrize(("n", "dims"), [(0, 5), (5, 0), (1, 2)])
+def test_theorem_3_needs_vectors_and_a_finite_variance(n, dims):
+    with pytest.raises(ValueError, match="must be"):
+        norm_sum_ratio_variance(n, dims)
+
+
+@pytest.mark.parametrize(("pair", "ratio"), [(PAIRS[0], 0.1), (PAIRS[1], 0.9), (PAIRS[5], 0.3)])
+def test_expected_overlap_is_scipys_bivariate_normal_law(pair, ratio):
+    half = float(expected_overlap(64, 9, pair, ratio=0.5))  # 1/2 + asin(ρ)/π
+    rho = np.sin(np.pi * (half - 0.5))
+    z = scipy.stats.norm.ppf(ratio)
+    law = scipy.stats.multivariate_normal(np.zeros(2), np.array([[1, rho], [rho, 1]]))
+    found = expected_overlap(64, 9, pair, ratio=ratio)
+    np.testing.assert_allclose(found, law.cdf([z, z]) / ratio, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("filters", "dims", "pair", "ratio", "measured", "stderr"),
+    [
+        (64, 64, ("l1", "l2"), 0.5, 0.884, 0.003),
+        (256, 576, ("l1", "l2"), 0.5, 0.891, 0.003),
+        (64, 576, ("l2", "fermat"), 0.5, 0.9446, 0.002),
+        (256, 576, ("l2", "fermat"), 0.5, 0.969, 0.002),
+        (256, 2304, ("l1", "l2"), 8 / 256, 0.70, 0.02),
+        (128, 576, ("l1", "l2"), 8 / 128, 0.68, 0.02),
+    ],
+)
+def test_expected_overlap_is_what_drawn_layers_gave(filters, dims, pair, ratio, measured, stderr):
+    found = expected_overlap(filters, dims, pair, ratio=ratio)
+    assert abs(found - measured) < 2.5 * stderr
+
+
+def test_expected_overlap_needs_a_ratio():
+    assert expected_overlap(64, 576, ("l1", "l2"), ratio=1) == 1
+    with pytest.raises(ValueError, match=r"ratio must lie in \(0, 1\]; got 0"):
+        expected_overlap(64, 576, ("l1", "l2"), ratio=0)
