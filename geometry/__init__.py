@@ -11,6 +11,7 @@ from geometry._angles import gram as gram
 from geometry._cells import cell_volumes_2d as cell_volumes_2d
 from geometry._cells import gamma_2d as gamma_2d
 from geometry._kernel import arccosine_kernel as arccosine_kernel
+from geometry._kernel import cosine_step as cosine_step
 from geometry._kernel import expected_norm_factor as expected_norm_factor
 from geometry._kernel import mean_field_step as mean_field_step
 from geometry._monte_carlo import Estimate as Estimate
@@ -18,6 +19,12 @@ from geometry._monte_carlo import monte_carlo as monte_carlo
 from geometry._odd_point import OddPoint as OddPoint
 from geometry._odd_point import invariant_representation as invariant_representation
 from geometry._odd_point import odd_point as odd_point
+from geometry._odd_state import OddState as OddState
+from geometry._odd_state import cluster_growth as cluster_growth
+from geometry._odd_state import escape_ratio as escape_ratio
+from geometry._odd_state import escape_step as escape_step
+from geometry._odd_state import odd_state as odd_state
+from geometry._odd_state import recentred_angle as recentred_angle
 from geometry._random_network import RandomNetwork as RandomNetwork
 from geometry._random_network import random_network as random_network
 from geometry._ranks import effective_rank as effective_rank
@@ -25,6 +32,11 @@ from geometry._ranks import isometry_gap as isometry_gap
 from geometry._ranks import numerical_rank as numerical_rank
 from geometry._ranks import orthogonality_gap as orthogonality_gap
 from geometry._ranks import stable_rank as stable_rank
+from geometry._rescaled_kernel import mean_field_rescale as mean_field_rescale
+from geometry._rescaled_kernel import mean_field_rescale_rms as mean_field_rescale_rms
+from geometry._rescaled_kernel import mean_field_standardize as mean_field_standardize
+from geometry._rescaled_kernel import rms_angle as rms_angle
+from geometry._rescaled_kernel import rms_cosine_step as rms_cosine_step
 from geometry._tree import TreeGram as TreeGram
 from geometry._tree import negative as negative
 from geometry._tree import positive as positive

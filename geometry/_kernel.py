@@ -9,6 +9,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from geometry._arguments import square
 from jaxnorm import recenter
 from jaxnorm._statistics import widen
 
@@ -26,15 +27,15 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[1.     0.3183]
        [0.3183 1.    ]]
     """
-    g = widen(gram)
-    square = jnp.diagonal(g)
-    positive = square > 0
-    norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+    g = square(gram)
+    squares = jnp.diagonal(g)
+    positive = squares > 0
+    norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1)), 0)
     safe = jnp.where(positive, norm, 1)
     rho = jnp.where(positive[:, None] & positive[None], g / safe[:, None] / safe[None], 0)
     itself = jnp.eye(len(g), dtype=bool)
-    kernel = norm[:, None] * norm[None] * _cosine_map(jnp.where(itself, 1, rho))
-    return jnp.where(itself, jnp.diag(jnp.where(positive, square, 0)), kernel).astype(gram.dtype)
+    kernel = norm[:, None] * norm[None] * cosine_step(jnp.where(itself, 1, rho))
+    return jnp.where(itself, jnp.diag(jnp.where(positive, squares, 0)), kernel).astype(gram.dtype)
 
 
 def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -48,7 +49,7 @@ def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[1. 0.]
        [0. 1.]]
     """
-    return arccosine_kernel(recenter(recenter(gram, axis=0), axis=1))
+    return arccosine_kernel(recenter(recenter(square(gram), axis=0), axis=1)).astype(gram.dtype)
 
 
 def expected_norm_factor(width: int) -> float:
@@ -79,9 +80,23 @@ def expected_norm_factor(width: int) -> float:
     return 2 / width**0.5 * math.fsum(map(math.exp, terms))
 
 
-def _cosine_map(rho: Array) -> Array:
-    """κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π, with its slopes 0 and 1 at the ends."""
+def cosine_step(cosine: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π: the cosine of two samples after ReLU alone.
+
+    At infinite width, for ρ in [−1, 1], with slopes 0 and 1 at the ends. Angles fall to 0 like
+    3π over the number of layers.
+
+    Example:
+      >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))
+      [0.     0.3183 1.    ]
+    """
+    rho = widen(cosine)
     inside = jnp.abs(rho) < 1
     safe = jnp.where(inside, rho, 0)
     value = (jnp.sqrt(1 - jnp.square(safe)) + (math.pi - jnp.arccos(safe)) * safe) / math.pi
-    return jnp.where(inside, value, jnp.where(rho > 0, rho, 0))
+    return jnp.where(inside, value, jnp.where(rho > 0, rho, 0)).astype(cosine.dtype)
+
+
+def cosine_map(rho: float) -> float:
+    """`cosine_step` of a Python number, in double precision."""
+    return (math.sqrt(1 - rho * rho) + (math.pi - math.acos(rho)) * rho) / math.pi

@@ -1,0 +1,159 @@
+"""Fixed points of recentering and ReLU at infinite width, for n samples, and what leaves them.
+
+The map is `mean_field_step`. Batches of one sample and n − 1 alike ones stay such: four numbers
+have their Gram matrix. Numbers are Python's, in double precision; angles in radians.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import scipy.optimize
+
+from geometry._kernel import cosine_map
+
+
+class OddState(NamedTuple):
+    """A fixed point of one odd sample and a cluster of n − 1.
+
+    Attributes:
+      norm_ratio: Norm of the odd sample over that of the others.
+      angle: Of the odd sample with the others.
+      spread: Angle of two others.
+    """
+
+    norm_ratio: float
+    angle: float
+    spread: float
+
+
+def recentred_angle(n: int | float) -> float:
+    """The angle at which n samples of one norm and one angle stand: arccos κ(−1/(n − 1)).
+
+    They do after one layer, with rescaling or without; κ is `cosine_step`. 90° for two samples,
+    75.03° for nine, and arccos(1/π) = 71.44° for `math.inf`; Figure 5 of Nachum et al. has 75. One
+    sample of larger norm, from `escape_ratio` on, leaves it without rescaling.
+
+    Raises:
+      ValueError: n is below 2.
+
+    Example:
+      >>> [round(math.degrees(recentred_angle(n)), 2) for n in (3, 9, 100, math.inf)]
+      [83.74, 75.03, 71.74, 71.44]
+    """
+    if n < 2:
+        raise ValueError(f"an angle needs at least 2 samples; got {n}")
+    return math.acos(cosine_map(-1 / (n - 1)))
+
+
+def cluster_growth(n: int) -> float:
+    """n² / (n² − 2n + 2): growth per layer of the squared spread of a collapsed cluster.
+
+    Beside the odd sample and relative to it. Above 1: the invariant representation, where the
+    cluster is a point, is unstable, against what Theorem 14 of Nachum et al. is read to say. It is
+    also the factor on He's variance of the weights that Theorem 13 needs.
+
+    Raises:
+      ValueError: n is below 2.
+
+    Example:
+      >>> round(cluster_growth(10), 4)
+      1.2195
+    """
+    if n < 2:
+        raise ValueError(f"a cluster and an odd point need at least 2 samples; got {n}")
+    return n**2 / (n**2 - 2 * n + 2)
+
+
+def odd_state(n: int) -> OddState:
+    """The stable state of one odd sample beside a cluster, of n samples at infinite width.
+
+    For large n the norms have ratio n − 1, the odd sample is orthogonal, and the cluster keeps a
+    spread of 3π/n: the corrected form of Theorem 14 of Nachum et al. Newton's method on three
+    equations.
+
+    Raises:
+      ValueError: n is below 7: then all samples end at `recentred_angle(n)`.
+
+    Example:
+      >>> state = odd_state(10)
+      >>> f"{state.norm_ratio:.2f} {math.degrees(state.angle):.2f} {math.degrees(state.spread):.2f}"
+      '7.41 88.71 45.20'
+    """
+    if n < 7:
+        raise ValueError(f"an odd state needs at least 7 samples; got {n}")
+    return _fixed_point(n, OddState(n - 1.5, math.pi / 2 - 0.01, min(3 * math.pi / n, 1.05)))
+
+
+def escape_ratio(n: int) -> float:
+    """The norm ratio above which one longer sample of a symmetric batch becomes odd.
+
+    The others have its n − 1 norms and all angles are `recentred_angle(n)`. About 1 + 1.15/n; to
+    four digits beyond the 1, by bisection. A smaller ratio is forgotten.
+
+    Raises:
+      ValueError: n is below 7: then every ratio is.
+
+    Example:
+      >>> round(escape_ratio(10), 3)
+      1.22
+    """
+    if n < 7:
+        raise ValueError(f"an escape needs at least 7 samples; got {n}")
+    angle = recentred_angle(n)
+    # Its unstable fixed point separates the two fates.
+    fixed = _fixed_point(n, OddState(1 + 1.15 / n, angle, angle)).norm_ratio - 1
+    low, high = 0.5 * fixed, 1.5 * fixed
+    while high - low > 1e-4 * fixed:
+        middle = state_ratio = (low + high) / 2
+        state = OddState(1 + middle, angle, angle)
+        while 0.4 * fixed < state_ratio < 1.6 * fixed:
+            state = _layer(n, state)
+            state_ratio = state.norm_ratio - 1
+        low, high = (low, middle) if state_ratio > fixed else (middle, high)
+    return 1 + (low + high) / 2
+
+
+def escape_step(ratio: float) -> float:
+    """Next norm ratio of one longer sample among infinitely many: √(s² + (s − 1)²/(π − 1)).
+
+    Above 1 it runs away, at last by √1.467 a layer; below 1 it returns to 1.
+
+    Example:
+      >>> escape_step(1.0), round(escape_step(2.0), 4)
+      (1.0, 2.1135)
+    """
+    return math.sqrt(ratio**2 + (ratio - 1) ** 2 / (math.pi - 1))
+
+
+def _layer(n: int, state: OddState) -> OddState:
+    """Recentering and the arc-cosine kernel; the others have norm 1."""
+    others = n - 1
+    a, odd = state.norm_ratio**2, state.norm_ratio * math.cos(state.angle)
+    inside = math.cos(state.spread)
+    first = (a + others * odd) / n  # means of the rows of the Gram matrix, and of all of it
+    other = (odd + 1 + (others - 1) * inside) / n
+    mean = (first + others * other) / n
+    a, b = a - 2 * first + mean, 1 - 2 * other + mean
+    odd, inside = odd - first - other + mean, inside - 2 * other + mean
+    norms = math.sqrt(a * b)
+    return OddState(
+        math.sqrt(a / b),
+        math.acos(cosine_map(max(-1.0, odd / norms))),
+        math.acos(cosine_map(min(1.0, inside / b))),
+    )
+
+
+def _fixed_point(n: int, start: OddState) -> OddState:
+    def step(values: np.ndarray) -> list[float]:
+        before = OddState(*map(float, values))
+        after = _layer(n, before)
+        return [
+            math.log(after.norm_ratio / before.norm_ratio),
+            after.angle - before.angle,
+            after.spread - before.spread,
+        ]
+
+    found = scipy.optimize.root(step, start, tol=1e-13)
+    assert max(map(abs, found.fun)) < 1e-11
+    return OddState(*map(float, found.x))

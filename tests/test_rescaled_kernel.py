@@ -1,0 +1,121 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from geometry import (
+    angles,
+    gram,
+    mean_field_rescale,
+    mean_field_rescale_rms,
+    mean_field_standardize,
+    monte_carlo,
+    recentred_angle,
+    rms_angle,
+    rms_cosine_step,
+)
+from jaxnorm import rescale, rescale_rms, standardize
+
+MAPS = {
+    rescale_rms: jax.jit(mean_field_rescale_rms),
+    standardize: jax.jit(mean_field_standardize),
+    rescale: jax.jit(mean_field_rescale),
+}
+each_map = pytest.mark.parametrize(("part", "step"), MAPS.items(), ids=lambda f: f.__name__)
+
+
+def symmetric(n, cosine):
+    return jnp.eye(n) * (1 - cosine) + cosine
+
+
+@each_map
+def test_a_random_layer_has_this_mean_gram_matrix(part, step, key):
+    x = jax.random.normal(key, (7, 12)) + 0.3
+
+    def draw(key):
+        z = x @ jax.random.normal(key, (12, 1))
+        return 2 * gram(jax.nn.relu(part(z)))
+
+    mean, stderr, _ = monte_carlo(draw, jax.random.key(1), 20_000)
+    assert (abs(mean - step(gram(x))) < 5 * stderr + 1e-12).all()
+
+
+@each_map
+def test_the_scale_of_the_batch_does_not_matter(part, step, key):
+    g = gram(jax.random.normal(key, (6, 8)))
+    np.testing.assert_allclose(step(1e12 * g), step(g), rtol=1e-8, atol=1e-9)
+    if part is not rescale:
+        np.testing.assert_allclose(jnp.trace(step(g)), 6, rtol=1e-8)
+
+
+@pytest.mark.parametrize("n", [3, 10, 50])
+def test_a_symmetric_batch_stands_at_the_recentred_angle(n):
+    g = MAPS[standardize](symmetric(n, 0.4))
+    np.testing.assert_allclose(np.arccos(g[0, 1] / g[0, 0]), recentred_angle(n), rtol=1e-8)
+
+
+@pytest.mark.parametrize(("layers", "degrees"), [(1, 71.44), (2, 63.64), (5, 59.05), (30, 58.75)])
+def test_many_rescaled_samples_have_the_ledgers_angles(layers, degrees):
+    cosine = jnp.zeros(())
+    for _ in range(layers):
+        cosine = jax.jit(rms_cosine_step)(cosine)
+    assert abs(np.degrees(np.arccos(cosine)) - degrees) < 5e-3
+
+
+def test_the_map_of_many_samples_is_the_limit_of_the_exact_one():
+    for cosine in (0.2, 0.6):
+        few, many = (MAPS[rescale_rms](symmetric(n, cosine)) for n in (20, 80))
+        limit = rms_cosine_step(jnp.array(cosine))
+        off, less = (abs(g[0, 1] / g[0, 0] - limit) for g in (few, many))
+        assert less < 0.3 * off < 0.01
+
+
+def test_58_75_degrees_is_where_rescaling_about_zero_stands():
+    assert abs(np.degrees(rms_angle()) - 58.75) < 5e-3
+    fixed = jnp.cos(jnp.array(rms_angle()))
+    np.testing.assert_allclose(rms_cosine_step(fixed), fixed, rtol=1e-12)
+
+
+@each_map
+def test_gradients(part, step, key):
+    check_grads(step, (gram(jax.random.normal(key, (5, 7))),), order=1, modes=["rev"])
+
+
+@each_map
+def test_gradients_are_finite_for_equal_norms_and_parallel_samples(part, step):
+    parallel = jnp.concatenate([jnp.eye(5), 2 * jnp.eye(5)[:2]])
+    for x in (jnp.eye(6), parallel):
+        assert jnp.isfinite(jax.grad(lambda g: step(g)[0, 1])(gram(x))).all()
+    assert jnp.isfinite(jax.grad(rms_cosine_step)(0.0))
+
+
+def test_float32_keeps_five_digits(key):
+    x = jax.random.normal(key, (6, 4))
+    for step in MAPS.values():
+        wide, short = step(gram(x)), step(gram(x).astype(jnp.float32))
+        assert short.dtype == jnp.float32
+        np.testing.assert_allclose(short, wide, atol=1e-4)
+
+
+def test_about_the_mean_angles_collapse():
+    x = np.random.default_rng(0).normal(size=(20, 30))
+    g = gram(jnp.asarray(x))
+    for _ in range(30):
+        g = MAPS[rescale](g)
+        g = g / g[0, 0]
+    off = angles(jnp.linalg.cholesky(g + 1e-12 * jnp.eye(20)))[np.triu_indices(20, 1)]
+    assert np.degrees(np.median(off)) < 14
+
+
+def test_impossible_sizes():
+    with pytest.raises(ValueError, match="at least 4 samples; got 3"):
+        mean_field_rescale(jnp.eye(3))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_gram_matrix_is_refused():
+    with pytest.raises(ValueError, match=r"\(samples, samples\); got \(2, 3\)"):
+        mean_field_rescale_rms(jnp.ones((2, 3)))
+    with pytest.raises(ValueError, match="must be finite; 1 of 4 numbers are not"):
+        mean_field_rescale_rms(jnp.eye(2).at[0, 0].set(jnp.inf))
