@@ -10,6 +10,10 @@ from geometry._angles import distances as distances
 from geometry._angles import gram as gram
 from geometry._cells import cell_volumes_2d as cell_volumes_2d
 from geometry._cells import gamma_2d as gamma_2d
+from geometry._invariance import NextLayer as NextLayer
+from geometry._invariance import expected_entries as expected_entries
+from geometry._invariance import is_invariant as is_invariant
+from geometry._invariance import theorem_14 as theorem_14
 from geometry._kernel import arccosine_kernel as arccosine_kernel
 from geometry._kernel import cosine_step as cosine_step
 from geometry._kernel import expected_norm_factor as expected_norm_factor
@@ -18,6 +22,7 @@ from geometry._monte_carlo import Estimate as Estimate
 from geometry._monte_carlo import monte_carlo as monte_carlo
 from geometry._odd_point import OddPoint as OddPoint
 from geometry._odd_point import invariant_representation as invariant_representation
+from geometry._odd_point import is_odd as is_odd
 from geometry._odd_point import odd_point as odd_point
 from geometry._odd_state import OddState as OddState
 from geometry._odd_state import cluster_growth as cluster_growth

@@ -1,11 +1,12 @@
 """The odd point: one sample that a recentred ReLU network drives away from all others."""
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from jaxnorm._statistics import widen
+from geometry._arguments import square
 
 
 class OddPoint(NamedTuple):
@@ -29,8 +30,7 @@ class OddPoint(NamedTuple):
 def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
     """The longest of the n samples with this Gram matrix, and how odd it is.
 
-    A batch is in the odd state of Nachum et al., Figure 3, where `norm_ratio` is at least
-    (n − 1)/2, `angle` at least 80° and `spread` at most 45°; any batch has a longest sample.
+    Any batch has a longest sample; `is_odd` decides whether it is an odd point.
     Angles below 3e-4 (float32) or 1e-8 (float64) are not resolved: `angles` is finer, and needs
     the samples. A zero vector makes both angles NaN; (anti)parallel samples add nothing to
     gradients.
@@ -43,10 +43,8 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
       >>> print(odd_point(x @ x.T).norm_ratio)
       4.0
     """
-    n = len(gram)
-    if n < 3:
-        raise ValueError(f"an odd point needs at least 3 samples; got {n}")
-    g = widen(gram)
+    g = square(gram, least=3)
+    n = len(g)
     norm = jnp.sqrt(jnp.diagonal(g))
     cosine = g / norm[:, None] / norm[None]
     oblique = jnp.abs(cosine) < 1
@@ -64,6 +62,24 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
         jnp.mean(angle, where=pair),
     )
     return OddPoint(index, *(part.astype(gram.dtype) for part in found[1:]))
+
+
+def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
+    """Whether a batch is in the odd state of Nachum et al., Figure 3, as we decide it.
+
+    Norm ratio at least (n − 1)/2, mean angle to the others at least 80°, their spread at most 45°.
+    The tree often drives out both of its ends: then there are two long samples, and none is odd.
+
+    Raises:
+      ValueError: There are fewer than 3 samples.
+
+    Example:
+      >>> print(is_odd(jnp.diag(jnp.array([1.0, 1.0, 4.0]))))
+      False
+    """
+    odd = odd_point(gram)
+    apart = (odd.angle >= math.radians(80)) & (odd.spread <= math.radians(45))
+    return apart & (odd.norm_ratio >= (len(gram) - 1) / 2)
 
 
 def invariant_representation(n: int, dims: int) -> Float[Array, "n dims"]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from geometry import gram, invariant_representation, odd_point
+from geometry import gram, invariant_representation, is_odd, odd_point, tree_gram
 
 
 @pytest.mark.parametrize("n", [2, 3, 17])
@@ -52,6 +52,13 @@ def test_scale_does_not_matter_and_order_only_moves_the_index(key):
     odd, moved = odd_point(g), odd_point(1e6 * g[order][:, order])
     assert order[moved.index] == odd.index
     np.testing.assert_allclose(np.array(moved[1:]), np.array(odd[1:]), rtol=1e-12)
+
+
+def test_one_odd_point_is_told_from_two_and_from_none(key):
+    assert is_odd(gram(jnp.roll(invariant_representation(7, 2), 3, axis=0)))
+    assert not is_odd(gram(jax.random.normal(key, (7, 30))))
+    tree = jax.jit(tree_gram, static_argnums=1)(jnp.linspace(-1, 1, 7), 1000)
+    assert not is_odd(tree.gram)  # both ends
 
 
 def test_a_zero_vector_has_no_angle():

@@ -1,0 +1,154 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from geometry import (
+    cluster_growth,
+    expected_entries,
+    expected_norm_factor,
+    gram,
+    invariant_representation,
+    is_invariant,
+    mean_field_step,
+    monte_carlo,
+    theorem_14,
+)
+
+expected = jax.jit(theorem_14)
+
+
+def square_distances(g):
+    norms = np.diagonal(g)
+    return norms[:, None] + norms[None] - 2 * np.asarray(g)
+
+
+def batch(n, radius, seed=0):
+    """First sample and centre of the others `radius` apart and not orthogonal."""
+    x = np.random.default_rng(seed).normal(size=(n, 7))
+    x[1:] = 0.03 * (x[1:] - x[1:].mean(0)) + 0.4
+    away = x[0] - x[1:].mean(0)
+    x[0] = x[1:].mean(0) + radius * away / np.linalg.norm(away)
+    return jnp.asarray(x)
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 100])
+def test_theorem_13_the_expected_gram_matrix_is_invariant(n):
+    x = invariant_representation(n, 4)
+    g = cluster_growth(n) * mean_field_step(gram(x))
+    np.testing.assert_allclose(g, gram(x), atol=1e-12)
+    assert is_invariant(g, tolerance=1e-12)
+    np.testing.assert_allclose(expected(x).gain, cluster_growth(n), rtol=1e-12)
+
+
+def test_theorem_13_the_expected_entries_are_not():
+    n, width = 6, 50
+    x = invariant_representation(n, 4)
+    column = expected_entries(x, width, gain=cluster_growth(n))
+    mean = jnp.tile(column[:, None], (1, width))
+    assert not is_invariant(gram(mean), tolerance=0.1)
+    norms = np.linalg.norm(mean, axis=1)
+    np.testing.assert_allclose(norms**2 * [1, *(n - 1,) * (n - 1)] ** np.array(2), 1 / np.pi)
+
+
+def test_expected_entries_are_the_means_of_random_layers(key):
+    x = jax.random.normal(key, (4, 3))
+
+    def draw(key):
+        z = x @ jax.random.normal(key, (3, 5)) * (2 * 1.3 / 5) ** 0.5
+        return jax.nn.relu(z - z.mean(0)[None])
+
+    mean, stderr, _ = monte_carlo(draw, key, 20_000)
+    found = expected_entries(x, 5, gain=1.3)
+    assert (abs(mean - found[:, None]) < 5 * stderr).all()
+
+
+@pytest.mark.parametrize("n", [4, 9, 25])
+@pytest.mark.parametrize("factor", [1.001, 1.5])
+def test_theorem_14_squared_norms_orthogonality_and_contraction(n, factor):
+    radius = factor * n / (n - 1)
+    x = batch(n, radius)
+    found = expected(x)
+    g = np.asarray(found.gram)
+    np.testing.assert_allclose(found.radius, radius, rtol=1e-10)
+    np.testing.assert_allclose(g[0, 0], 1, rtol=1e-10)  # item 1, squared
+    np.testing.assert_allclose(g[-1, -1], 1 / (n - 1) ** 2, rtol=1e-10)  # item 2, squared
+    assert abs(g[0, -1]) < 1e-10  # item 3
+    cluster = np.concatenate([x[1:], x[1:].mean(0, keepdims=True)])
+    before = np.square(cluster[:, None] - cluster[None]).sum(-1)
+    pairs = np.triu_indices(n, 1)
+    assert (square_distances(g)[1:, 1:][pairs] < before[pairs]).all()  # item 4
+
+
+def test_theorem_14_norms_are_below_their_printed_values():
+    # E‖x₁‖ = 1 is printed; only the square has it.
+    assert expected_norm_factor(20) < 0.97
+
+
+@pytest.mark.parametrize("n", [3, 10, 100])
+def test_theorem_14_nothing_satisfies_its_hypotheses(n):
+    radius = expected(invariant_representation(n, 3)).radius
+    np.testing.assert_allclose(radius, (n**2 - 2 * n + 2) ** 0.5 / (n - 1), rtol=1e-12)
+    assert radius < n / (n - 1)
+
+
+def test_theorem_14_below_its_radius_distances_may_grow():
+    n = 20
+    x = batch(n, 0.96 * n / (n - 1))
+    x = x.at[1:].set(x[1:].mean(0)[None] + 1e-4 * (x[1:] - x[1:].mean(0)[None]))
+    ratio = square_distances(expected(x).gram)[1:-1, 1:-1][0, 1] / np.square(x[1] - x[2]).sum()
+    assert abs(ratio - 1.076) < 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "width"), [(10, 200), (30, 300)])
+def test_the_spread_of_a_cluster_grows_in_finite_networks(n, width):
+    layers, chains = 30, 40
+
+    def growth(key):
+        inputs, weights = jax.random.split(key)
+        x = invariant_representation(n, n + 1)
+        x = x.at[1:].add(1e-7 / n * jax.random.normal(inputs, (n - 1, n + 1)))
+
+        def spread(x):
+            centre = x[1:].mean(0)
+            away = jnp.square(x[0] - centre).sum()
+            return jnp.log(jnp.square(x[1:] - centre[None]).sum() / away)
+
+        def layer(x, key):
+            z = x @ jax.random.normal(key, (x.shape[1], width))
+            x = jax.nn.relu(z - z.mean(0)[None])
+            return x / jnp.linalg.norm(x), None
+
+        keys = jax.random.split(weights, layers + 1)
+        x, _ = layer(x, keys[0])
+        last, _ = jax.lax.scan(layer, x, keys[1:])
+        return (spread(last) - spread(x)) / layers
+
+    mean, stderr, _ = monte_carlo(growth, jax.random.key(0), chains)
+    assert mean > 5 * stderr  # unstable
+    assert abs(mean - np.log(cluster_growth(n))) < 5 * stderr + 3 / width
+
+
+def test_recognition():
+    g = gram(jnp.roll(3 * invariant_representation(5, 2), 2, axis=0))
+    assert is_invariant(g)
+    assert not is_invariant(g + 1e-4)
+    assert is_invariant(g + 1e-4, tolerance=1e-4)
+    assert not is_invariant(jnp.zeros((3, 3)))
+    assert not is_invariant(jnp.eye(3))
+
+
+def test_gradients(key):
+    check_grads(
+        jax.jit(lambda x: theorem_14(x).gram), (batch(4, 1.0),), order=1, modes=["rev"], eps=1e-5
+    )
+
+
+def test_impossible_sizes():
+    for call in (is_invariant, theorem_14):
+        with pytest.raises(ValueError, match="at least 2 samples; got 1"):
+            call(jnp.ones((1, 1)))
+    with pytest.raises(ValueError, match="width must be at least 1; got 0"):
+        expected_entries(jnp.eye(2), 0)
