@@ -4,6 +4,9 @@ Filters are the rows of a matrix, `(filters, dims)`; scores are one number a fil
 smallest are pruned first. Functions are pure and leave `jit`, `vmap` and `grad` to the caller.
 """
 
+from pruning._covariance import Covariance as Covariance
+from pruning._covariance import covariance as covariance
+from pruning._covariance import covariance_report as covariance_report
 from pruning._criteria import CRITERIA as CRITERIA
 from pruning._criteria import fermat as fermat
 from pruning._criteria import gm as gm
@@ -20,6 +23,12 @@ from pruning._gaussian import expected_overlap as expected_overlap
 from pruning._gaussian import expected_spearman as expected_spearman
 from pruning._gaussian import half_normal_moment as half_normal_moment
 from pruning._gaussian import l1_l2_correlation as l1_l2_correlation
+from pruning._ks import anderson_darling as anderson_darling
+from pruning._ks import ks_bound as ks_bound
+from pruning._ks import ks_distance as ks_distance
+from pruning._ks import ks_equivalence as ks_equivalence
+from pruning._ks import ks_normal as ks_normal
+from pruning._ks import lilliefors as lilliefors
 from pruning._median import geometric_median as geometric_median
 from pruning._median import optimality_gap as optimality_gap
 from pruning._ranking import kendall as kendall
@@ -31,4 +40,18 @@ from pruning._ratio_variances import l1_l2_ratio_variance as l1_l2_ratio_varianc
 from pruning._ratio_variances import l1_l2_ratio_variance_limit as l1_l2_ratio_variance_limit
 from pruning._ratio_variances import norm_sum_ratio_variance as norm_sum_ratio_variance
 from pruning._ratio_variances import norm_sum_ratio_variance_limit as norm_sum_ratio_variance_limit
-from pruning._weight_tests import ks_normal as ks_normal
+from pruning._similarity import PAIRS as PAIRS
+from pruning._similarity import Similarity as Similarity
+from pruning._similarity import chance_overlap as chance_overlap
+from pruning._similarity import gaussian_similarity as gaussian_similarity
+from pruning._similarity import permutation_p_value as permutation_p_value
+from pruning._similarity import similarity as similarity
+from pruning._similarity import spearman_z_score as spearman_z_score
+from pruning._weight_tests import filter_stds as filter_stds
+from pruning._weight_tests import holm as holm
+from pruning._weight_tests import mean_equivalence as mean_equivalence
+from pruning._weight_tests import mean_t_test as mean_t_test
+from pruning._weight_tests import std_equivalence as std_equivalence
+from pruning._weight_tests import std_homogeneity as std_homogeneity
+from pruning._weight_tests import std_t_test as std_t_test
+from pruning._weight_tests import symmetry as symmetry

@@ -32,7 +32,7 @@ def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n
     Raises:
       ValueError: If `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
     """
-    count = _count(scores.size, ratio)
+    count = pruned_count(scores.size, ratio)
     return jnp.zeros(scores.shape, bool).at[order(scores)[:count]].set(True)
 
 
@@ -53,7 +53,7 @@ def overlap(
       0.5
     """
     both = lowest(a, ratio=ratio) & lowest(b, ratio=ratio)
-    return both.sum() / _count(a.size, ratio)
+    return both.sum() / pruned_count(a.size, ratio)
 
 
 def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
@@ -85,8 +85,11 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     return _cosine(_pair_signs(a), _pair_signs(b))
 
 
-def _count(n: int, ratio: int | float) -> int:
-    """⌊ratio · n⌋, rounded at nine decimals first: 0.29 · 100 is 28.999999999999996."""
+def pruned_count(n: int, ratio: int | float) -> int:
+    """How many of n filters are pruned: ⌊ratio · n⌋, rounded at nine decimals first.
+
+    0.29 · 100 is 28.999999999999996.
+    """
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
     count = math.floor(round(ratio * n, 9))

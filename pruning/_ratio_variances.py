@@ -135,7 +135,7 @@ def _norm_sum_inverse_excess(n: int, dims: int) -> tuple[float, float]:
     small = np.minimum(np.abs(away).max(1), 0.5) == np.abs(away).max(1)
     a = np.where(small[:, None], away, 0.0)
     near = np.log1p((np.expm1(-a) + a) @ law)
-    gain = n * np.where(small, near, scipy.special.logsumexp(-away, b=law, axis=1))
+    gain = n * np.where(small, near, np.asarray(scipy.special.logsumexp(-away, axis=1, b=law)))
     excess = np.where(
         gain < 1,
         np.exp(-t) * np.expm1(np.minimum(gain, 1.0)),

@@ -1,95 +1,146 @@
-"""Tests that the weights of a layer are normal."""
+"""Tests of the spread and the mean of filters, of symmetry, and of many layers at once."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from jax.test_util import check_grads
 
-from pruning import ks_normal
-
-
-@pytest.mark.parametrize("n", [1, 300])
-@pytest.mark.parametrize(("mean", "scale"), [(0.0, 1), (0.1, 1.0), (-0.5, 0.3), (0.0, 4.0)])
-def test_ks_with_a_known_scale_is_scipys(n, mean, scale):
-    x = np.random.default_rng(n).normal(mean, 1.0, n)
-    expected = scipy.stats.kstest(x, scipy.stats.norm(scale=scale).cdf, method="asymp")
-    found = ks_normal(jnp.asarray(x), scale=scale)
-    np.testing.assert_allclose(found[0], expected.statistic, rtol=1e-12)
-    np.testing.assert_allclose(found[1], scipy.special.kolmogorov(n**0.5 * found[0]), rtol=1e-10)
-
-
-@pytest.mark.parametrize("n", [1, 300])
-def test_entries_at_the_quantiles_are_as_near_as_can_be(n):
-    x = scipy.stats.norm(scale=0.02).ppf((np.arange(n) + 0.5) / n)
-    statistic, p_value = ks_normal(jnp.asarray(x), scale=0.02)
-    np.testing.assert_allclose(statistic, 0.5 / n, rtol=1e-12)
-    np.testing.assert_allclose(p_value, scipy.special.kolmogorov(0.5 / n**0.5), rtol=1e-12)
-
-
-def test_a_constant_is_far_from_normal():
-    statistic, p_value = ks_normal(jnp.ones(300))
-    np.testing.assert_allclose(statistic, scipy.stats.norm.cdf(1), rtol=1e-12)
-    assert 0 < p_value < 1e-150
-
-
-@pytest.mark.parametrize(
-    ("law", "distance"), [("uniform", 0.057207), ("truncated_normal", 0.016665)]
+from pruning import (
+    filter_stds,
+    holm,
+    mean_equivalence,
+    mean_t_test,
+    std_equivalence,
+    std_homogeneity,
+    std_t_test,
+    symmetry,
 )
-def test_distance_of_initializers_from_the_normal_of_equal_variance(law, distance, key):
-    n = 100_000
-    draw = {
-        "uniform": lambda: jax.random.uniform(key, (n,), minval=-1.0),
-        "truncated_normal": lambda: jax.random.truncated_normal(key, -2.0, 2.0, (n,)),
-    }[law]
-    statistic, p_value = ks_normal(draw())
-    assert abs(statistic - distance) < 1.63 / n**0.5
-    assert p_value < 1e-6
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("scale", "sizes"), [(1.0, (0.102, 0.051, 0.010)), (None, (0.086, 0.043, 0.008))]
-)
-def test_size_with_the_scale_known_and_estimated(scale, sizes, key):
-    draws = 2000
-    x = jax.random.normal(key, (draws, 500), jnp.float32)
-    _, p_value = jax.vmap(lambda x: ks_normal(x, scale=scale))(x)
-    for nominal, size in zip((0.10, 0.05, 0.01), sizes, strict=True):
-        found = jnp.mean(p_value < nominal)
-        assert abs(found - size) < 4 * (size / draws) ** 0.5
+@pytest.fixture
+def layers(key):
+    """500 layers of 16 Gaussian filters of 144 dims, all of one scale."""
+    return 0.1 * jax.random.normal(key, (500, 16, 144))
 
 
-def test_the_statistic_has_no_unit_and_no_order(key):
-    x = jax.random.normal(key, (3, 10, 10))
-    expected = ks_normal(x)
-    np.testing.assert_allclose(ks_normal(1e-6 * x.ravel()[::-1]), expected, rtol=1e-9)
-    np.testing.assert_allclose(ks_normal(5 * x, scale=5.0), ks_normal(x, scale=1.0), rtol=1e-9)
+def p_values(test, x):
+    return np.asarray(jax.jit(jax.vmap(lambda x: test(x)[1]))(x))
 
 
-def test_bfloat16_weights_are_tested_in_float32(key):
-    x = jax.random.normal(key, (300,)).astype(jnp.bfloat16)
-    statistic, p_value = ks_normal(x, scale=1.0)
-    assert statistic.dtype == p_value.dtype == jnp.float32
-    expected = scipy.stats.kstest(np.asarray(x, float), "norm", method="asymp")
-    np.testing.assert_allclose(statistic, expected.statistic, rtol=1e-5)
-    np.testing.assert_allclose(p_value, scipy.special.kolmogorov(300**0.5 * statistic), rtol=1e-5)
+def assert_size(found, level, expected):
+    assert abs(np.mean(found < level) - expected) < 4 * (expected / len(found)) ** 0.5
 
 
-def test_zeros_have_no_scale():
-    assert jnp.isnan(jnp.stack(ks_normal(jnp.zeros(300)))).all()
+def test_homogeneity_is_scipys_bartlett_test(layers):
+    filters = np.asarray(layers[0]) * np.linspace(1, 1.2, 16)[:, None]
+    expected = scipy.stats.bartlett(*filters)
+    np.testing.assert_allclose(std_homogeneity(jnp.asarray(filters)), expected, rtol=1e-9)
+    single = std_homogeneity(jnp.asarray(filters, jnp.float32))
+    np.testing.assert_allclose(single, expected, rtol=1e-3)
 
 
-def test_no_weights_cannot_be_tested():
-    with pytest.raises(ValueError, match=r"at least one weight; got shape \(0, 3\)"):
-        ks_normal(jnp.zeros((0, 3)))
+@pytest.mark.parametrize("test", [std_homogeneity, symmetry])
+def test_p_values_are_uniform_for_gaussian_filters(test, layers):
+    found = p_values(test, layers)
+    assert scipy.stats.kstest(found, "uniform").pvalue > 0.01
 
 
-def test_ks_can_be_differentiated_batched_and_compiled(key):
-    x = jax.random.normal(key, (3, 300))
-    check_grads(jax.jit(ks_normal), (x[0],), order=1, rtol=1e-4)
-    scale = jnp.array([0.5, 1.0, 2.0])
-    found = jax.jit(jax.vmap(lambda x, scale: ks_normal(x, scale=scale)))(x, scale)
-    expected = [ks_normal(row, scale=float(s)) for row, s in zip(x, scale, strict=True)]
-    np.testing.assert_allclose(jnp.stack(found), np.array(expected).T, rtol=1e-12)
+def test_filters_that_spread_too_little_have_p_values_near_one(key):
+    rotation, _ = jnp.linalg.qr(jax.random.normal(key, (144, 144)))
+    assert std_homogeneity(rotation[:64])[1] > 0.999
+
+
+def test_a_spread_of_two_percent_is_rejected(key):
+    filters = jax.random.normal(key, (256, 2304), jnp.float32)
+    scaled = filters * jnp.exp(0.02 * jax.random.normal(jax.random.key(1), (256, 1), jnp.float32))
+    assert std_homogeneity(scaled)[1] < 1e-3 < std_homogeneity(filters)[1]
+
+
+def test_stds_of_gaussian_filters_spread_by_their_law(layers):
+    stds = np.asarray(jax.vmap(filter_stds)(layers))
+    expected = scipy.stats.chi(143).std() / scipy.stats.chi(143).mean()
+    assert abs(stds.std() / stds.mean() / expected - 1) < 4 / (2 * stds.size) ** 0.5
+
+
+def at_the_boundary(key, layers, n, dims, delta):
+    """Layers in which the σⱼ spread by `delta` in relation to their mean."""
+    own = 1 / (2 * dims - 2)  # of Gaussian filters
+    keys = jax.random.split(key)
+    scale = 1 + (delta**2 - own) ** 0.5 * jax.random.normal(keys[0], (layers, n, 1))
+    return scale * jax.random.normal(keys[1], (layers, n, dims))
+
+
+def test_equivalence_of_stds_has_its_size_and_the_literal_t_test_has_not(key):
+    layers = at_the_boundary(key, 2000, 16, 144, 0.2)
+    assert_size(p_values(lambda x: std_equivalence(x, delta=0.2), layers), 0.05, 0.045)
+    assert_size(p_values(lambda x: std_t_test(x, eps=0.2), layers), 0.05, 0.176)
+    narrow = 0.1 * jax.random.normal(key, (64, 576))
+    assert std_equivalence(narrow, delta=0.05)[1] < 0.001
+
+
+def test_the_literal_t_test_is_scipys(layers):
+    stds = np.asarray(filter_stds(layers[0]))
+    expected = scipy.stats.ttest_1samp((stds / stds.mean() - 1) ** 2, 0.05**2, alternative="less")
+    np.testing.assert_allclose(std_t_test(layers[0], eps=0.05), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.02, -0.08])
+def test_mean_equivalence_is_the_larger_of_scipys_two_t_tests(mean):
+    x = np.random.default_rng(0).normal(mean, 1, 500)
+    margin = 0.05 * x.std(ddof=1)
+    below = scipy.stats.ttest_1samp(x, margin, alternative="less")[1]
+    above = scipy.stats.ttest_1samp(x, -margin, alternative="greater")[1]
+    found = mean_equivalence(jnp.asarray(x), eps=0.05)[1]
+    np.testing.assert_allclose(found, max(below, above), rtol=1e-9)
+
+
+def test_mean_equivalence_has_the_known_size_and_power(key):
+    x = jax.random.normal(key, (1000, 2000), jnp.float32)
+    test = lambda x: mean_equivalence(x, eps=0.05)  # noqa: E731
+    assert_size(p_values(test, x + 0.05), 0.05, 0.051)
+    assert_size(p_values(test, x), 0.05, 0.4456)
+    assert np.mean(p_values(test, x[:, :1000]) < 0.05) == 0
+
+
+def test_the_literal_test_of_the_mean_depends_on_the_unit(key):
+    x = jax.random.normal(key, (2000, 2000), jnp.float32)
+    assert_size(p_values(lambda x: mean_t_test(x, eps=0.05), 0.02 * x), 0.05, 0.0912)
+    assert np.mean(p_values(lambda x: mean_t_test(x, eps=0.05), 20 * x) < 0.05) == 0
+
+
+def test_symmetry_is_blind_to_the_law_and_sees_skewness(key):
+    heavy = jnp.asarray(np.random.default_rng(0).standard_t(1.5, (500, 300)))
+    assert scipy.stats.kstest(p_values(symmetry, heavy), "uniform").pvalue > 0.01
+    skew = jax.random.exponential(key, (500,))
+    assert symmetry(skew - jnp.median(skew))[1] < 1e-3
+    walk = np.cumsum(np.sign([3.0, -2.5, 2.0, 1.0, -0.5]))
+    x = jnp.array([-0.5, 3.0, 1.0, -2.5, 2.0])
+    np.testing.assert_allclose(symmetry(x)[0], np.abs(walk).max() / 5**0.5, rtol=1e-12)
+
+
+def test_p_values_of_symmetry_are_those_of_a_random_walk():
+    steps = np.random.default_rng(0).choice([-1, 1], (2000, 4000))
+    reached = np.abs(np.cumsum(steps, 1)).max(1) / 4000**0.5
+    for level in (1.2, 1.96, 2.5):
+        x = jnp.ones(400).at[::2].set(-1.0)
+        x = x.at[: int(level * 20) * 2 : 2].set(1.0)  # a walk that ends at level · √n
+        statistic, p_value = symmetry(x)
+        expected = np.mean(reached >= float(statistic))
+        assert abs(p_value - expected) < 4 * (expected / 2000) ** 0.5 + 0.01
+
+
+def test_holms_p_values_are_those_of_a_loop():
+    found = np.random.default_rng(0).uniform(size=12) ** 3
+    expected, largest = np.empty(12), 0.0
+    for i, j in enumerate(np.argsort(found)):
+        largest = max(largest, min(1, (12 - i) * found[j]))
+        expected[j] = largest
+    np.testing.assert_allclose(holm(jnp.asarray(found)), expected, rtol=1e-14)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("shape", [(1, 9), (9, 1)])
+def test_one_filter_or_one_dim_has_no_spread(shape):
+    with pytest.raises(ValueError, match="at least two filters and two dims"):
+        std_homogeneity(jnp.ones(shape))

@@ -1,0 +1,102 @@
+"""How alike two rankings are, beside what chance and what Gaussian filters would give."""
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from pruning._criteria import CRITERIA, scores
+from pruning._ranking import overlap, pruned_count, spearman
+
+PAIRS = tuple(itertools.combinations(CRITERIA, 2))
+
+
+class Similarity(NamedTuple):
+    """Spearman's ρ and overlap of every pair of `PAIRS`, on the last axis."""
+
+    spearman: Float[Array, "*layers pairs"]
+    overlap: Float[Array, "*layers pairs"]
+
+
+def similarity(filters: Float[Array, "n dims"], *, ratio: int | float) -> Similarity:
+    """How alike the four criteria rank the filters of a layer, pair by pair of `PAIRS`.
+
+    Args:
+      ratio: The fraction pruned, of which `overlap` compares the sets.
+    """
+    found = jnp.stack(list(scores(filters).values()))
+    first, second = jnp.array(list(itertools.combinations(range(len(found)), 2))).T
+    a, b = found[first], found[second]
+    shared = jax.vmap(lambda a, b: overlap(a, b, ratio=ratio))
+    return Similarity(jax.vmap(spearman)(a, b), shared(a, b))
+
+
+def gaussian_similarity(
+    key: Key[Array, ""], n: int, dims: int, *, ratio: int | float, samples: int = 200
+) -> Similarity:
+    """`similarity` of `samples` layers drawn from N(0, I): the band that Gaussian filters fill.
+
+    `expected_spearman` and `expected_overlap` are the means of these for many filters.
+    """
+
+    def draw(key: Key[Array, ""]) -> Similarity:
+        return similarity(jax.random.normal(key, (n, dims)), ratio=ratio)
+
+    return jax.lax.map(draw, jax.random.split(key, samples))
+
+
+def spearman_z_score(
+    found: Float[Array, " pairs"], gaussian: Float[Array, "samples pairs"]
+) -> Float[Array, " pairs"]:
+    """How many standard deviations a layer's Spearman's ρ lie above those of Gaussian layers.
+
+    Args:
+      found: The `spearman` of the layer's `similarity`.
+      gaussian: That of `gaussian_similarity` for its shape, two samples at least.
+    """
+    return (found - gaussian.mean(0)) / gaussian.std(0, ddof=1)
+
+
+def chance_overlap(n: int, *, ratio: int | float) -> tuple[float, float]:
+    """Mean and variance of the overlap of two independent rankings: hypergeometric.
+
+    With m = ⌊ratio · n⌋ they are m/n and (1 − m/n)(n − m)/(n (n − 1)).
+
+    Example:
+      >>> mean, variance = chance_overlap(64, ratio=0.5)
+      >>> print(f"{mean} {variance:.6f}")
+      0.5 0.003968
+    """
+    m = pruned_count(n, ratio)
+    return m / n, (1 - m / n) * (n - m) / (n * (n - 1)) if n > 1 else 0.0
+
+
+def permutation_p_value(
+    key: Key[Array, ""],
+    a: Float[Array, " n"],
+    b: Float[Array, " n"],
+    *,
+    alike: Callable[[Float[Array, " n"], Float[Array, " n"]], Float[Array, ""]] = spearman,
+    samples: int = 999,
+) -> Float[Array, ""]:
+    """Chance that unrelated rankings are as alike as `a` and `b`, or more: exact, one-sided.
+
+    (1 + #{alike(a, πb) ≥ alike(a, b)})/(1 + samples) over random permutations π; at least
+    1/(1 + samples). NaN where `alike` is.
+
+    Args:
+      alike: Larger for more similar score vectors: `spearman`, `kendall`, or `overlap` with its
+        ratio bound.
+    """
+    found = alike(a, b)
+
+    def draw(key: Key[Array, ""]) -> Float[Array, ""]:
+        return alike(a, jax.random.permutation(key, b))
+
+    drawn = jax.lax.map(draw, jax.random.split(key, samples))
+    # Equal but for rounding counts as equal.
+    p_value = (1 + jnp.sum(drawn >= found - 1e-6, dtype=found.dtype)) / (1 + samples)
+    return jnp.where(jnp.isnan(found), jnp.nan, p_value)

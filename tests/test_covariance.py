@@ -1,0 +1,56 @@
+"""Diagnostics of the covariance of filters."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pruning import covariance, covariance_report
+
+
+def test_covariance_is_numpys_and_the_gram_matrix_less_means(key):
+    filters = 1 + jax.random.normal(key, (6, 10))
+    np.testing.assert_allclose(covariance(filters), np.cov(filters), rtol=1e-12)
+    means = filters.mean(1)
+    gram = filters @ filters.T / 10 - means[:, None] * means[None, :]
+    np.testing.assert_allclose(0.9 * covariance(filters), gram, atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(64, 27), (64, 144)])
+def test_z_scores_of_gaussian_filters_are_standard(shape, key):
+    drawn = 0.3 * jax.random.normal(key, (300, *shape), jnp.float32)
+    found = jax.jit(jax.vmap(covariance_report))(drawn)
+    for z in (found.diagonal, found.off_diagonal, found.sphericity):
+        assert abs(z.mean()) < 0.25
+        assert 0.85 < z.std() < 1.2
+    n, dims = shape
+    np.testing.assert_allclose(found.off_diagonal_mass.mean(), (n - 1) / (dims + 1), rtol=0.05)
+
+
+def test_eigenvalues_of_gaussian_filters_fill_the_interval_of_marchenko_and_pastur(key):
+    found = covariance_report(jax.random.normal(key, (64, 576)))
+    np.testing.assert_allclose([found.low, found.high], [0.444, 1.779], atol=5e-4)
+    np.testing.assert_allclose([found.smallest, found.largest], [0.461, 1.741], atol=0.04)
+    values = np.linalg.eigvalsh(np.cov(jax.random.normal(key, (64, 27))))
+    more = covariance_report(jax.random.normal(key, (64, 27)))
+    np.testing.assert_allclose(more.smallest, values[-26] / values.mean(), rtol=1e-9)
+
+
+def test_orthogonal_filters_are_seen(key):
+    rotation, _ = jnp.linalg.qr(jax.random.normal(key, (576, 576)))
+    found = covariance_report(rotation[:64])
+    assert -40 < found.off_diagonal < -25
+    assert found.diagonal < -4
+
+
+def test_correlated_filters_are_seen(key):
+    filters = jax.random.normal(key, (64, 576))
+    found = covariance_report(filters + 0.3 * filters[:1])
+    assert found.off_diagonal > 10
+    assert found.largest > 1.5 * found.high
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_too_few_filters_or_dims_are_refused():
+    with pytest.raises(ValueError, match=r"two filters and three dims; got \(4, 2\)"):
+        covariance_report(jnp.ones((4, 2)))

@@ -1,0 +1,183 @@
+"""Distances of weights from a Gaussian, and the tests that rest on them."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax.test_util import check_grads
+
+from pruning import (
+    anderson_darling,
+    ks_bound,
+    ks_distance,
+    ks_equivalence,
+    ks_normal,
+    lilliefors,
+)
+
+
+@pytest.mark.parametrize("n", [1, 300])
+@pytest.mark.parametrize(("mean", "scale"), [(0.0, 1), (0.1, 1.0), (-0.5, 0.3), (0.0, 4.0)])
+def test_ks_with_a_known_scale_is_scipys(n, mean, scale):
+    x = np.random.default_rng(n).normal(mean, 1.0, n)
+    expected = scipy.stats.kstest(x, scipy.stats.norm(scale=scale).cdf, method="asymp")
+    found = ks_normal(jnp.asarray(x), scale=scale)
+    np.testing.assert_allclose(found[0], expected.statistic, rtol=1e-12)
+    np.testing.assert_allclose(found[1], scipy.special.kolmogorov(n**0.5 * found[0]), rtol=1e-10)
+
+
+@pytest.mark.parametrize("n", [1, 300])
+def test_entries_at_the_quantiles_are_as_near_as_can_be(n):
+    x = scipy.stats.norm(scale=0.02).ppf((np.arange(n) + 0.5) / n)
+    statistic, p_value = ks_normal(jnp.asarray(x), scale=0.02)
+    np.testing.assert_allclose(statistic, 0.5 / n, rtol=1e-12)
+    np.testing.assert_allclose(p_value, scipy.special.kolmogorov(0.5 / n**0.5), rtol=1e-12)
+
+
+def test_a_constant_is_far_from_normal():
+    statistic, p_value = ks_normal(jnp.ones(300))
+    np.testing.assert_allclose(statistic, scipy.stats.norm.cdf(1), rtol=1e-12)
+    assert 0 < p_value < 1e-150
+
+
+@pytest.mark.parametrize(
+    ("law", "distance"), [("uniform", 0.057207), ("truncated_normal", 0.016665)]
+)
+def test_distance_of_initializers_from_the_normal_of_equal_variance(law, distance, key):
+    n = 100_000
+    draw = {
+        "uniform": lambda: jax.random.uniform(key, (n,), minval=-1.0),
+        "truncated_normal": lambda: jax.random.truncated_normal(key, -2.0, 2.0, (n,)),
+    }[law]
+    statistic, p_value = ks_normal(draw())
+    assert abs(statistic - distance) < 1.63 / n**0.5
+    assert p_value < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scale", "sizes"), [(1.0, (0.102, 0.051, 0.010)), (None, (0.086, 0.043, 0.008))]
+)
+def test_size_with_the_scale_known_and_estimated(scale, sizes, key):
+    draws = 2000
+    x = jax.random.normal(key, (draws, 500), jnp.float32)
+    _, p_value = jax.vmap(lambda x: ks_normal(x, scale=scale))(x)
+    for nominal, size in zip((0.10, 0.05, 0.01), sizes, strict=True):
+        found = jnp.mean(p_value < nominal)
+        assert abs(found - size) < 4 * (size / draws) ** 0.5
+
+
+def test_the_statistic_has_no_unit_and_no_order(key):
+    x = jax.random.normal(key, (3, 10, 10))
+    expected = ks_normal(x)
+    np.testing.assert_allclose(ks_normal(1e-6 * x.ravel()[::-1]), expected, rtol=1e-9)
+    np.testing.assert_allclose(ks_normal(5 * x, scale=5.0), ks_normal(x, scale=1.0), rtol=1e-9)
+
+
+def test_bfloat16_weights_are_tested_in_float32(key):
+    x = jax.random.normal(key, (300,)).astype(jnp.bfloat16)
+    statistic, p_value = ks_normal(x, scale=1.0)
+    assert statistic.dtype == p_value.dtype == jnp.float32
+    expected = scipy.stats.kstest(np.asarray(x, float), "norm", method="asymp")
+    np.testing.assert_allclose(statistic, expected.statistic, rtol=1e-5)
+    np.testing.assert_allclose(p_value, scipy.special.kolmogorov(300**0.5 * statistic), rtol=1e-5)
+
+
+def test_zeros_have_no_scale():
+    assert jnp.isnan(jnp.stack(ks_normal(jnp.zeros(300)))).all()
+
+
+def test_no_weights_cannot_be_tested():
+    with pytest.raises(ValueError, match=r"at least one weight; got shape \(0, 3\)"):
+        ks_normal(jnp.zeros((0, 3)))
+
+
+def test_ks_can_be_differentiated_batched_and_compiled(key):
+    x = jax.random.normal(key, (3, 300))
+    check_grads(jax.jit(ks_normal), (x[0],), order=1, rtol=1e-4)
+    scale = jnp.array([0.5, 1.0, 2.0])
+    found = jax.jit(jax.vmap(lambda x, scale: ks_normal(x, scale=scale)))(x, scale)
+    expected = [ks_normal(row, scale=float(s)) for row, s in zip(x, scale, strict=True)]
+    np.testing.assert_allclose(jnp.stack(found), np.array(expected).T, rtol=1e-12)
+
+
+def large_samples():
+    rng = np.random.default_rng(0)
+    return {
+        "normal": rng.normal(size=200_000),
+        "uniform": rng.uniform(-1.7, 1.7, 40_000),
+        "heavy": rng.standard_t(2, 100_000),
+        "ties": np.round(rng.normal(size=50_000), 2),
+        "zeros": np.where(rng.uniform(size=50_000) < 0.5, 0, rng.normal(size=50_000)),
+        "quantiles": scipy.stats.norm.ppf((np.arange(60_000) + 0.5) / 60_000),
+        "constant": np.ones(40_000),
+    }
+
+
+@pytest.mark.parametrize("name", large_samples())
+def test_counting_finds_scipys_distance_to_1e_7(name):
+    x = large_samples()[name].astype(np.float32)
+    expected = scipy.stats.kstest(x.astype(float), "norm", method="asymp").statistic
+    assert abs(float(ks_distance(jnp.asarray(x), scale=1.0)) - expected) < 1e-7
+
+
+def test_counted_distances_can_be_batched_and_differentiated(key):
+    layers = 1.1 * jax.random.normal(key, (2, 2**15), jnp.float32)
+    found = jax.jit(jax.vmap(ks_distance))(layers)
+    np.testing.assert_allclose(found, [ks_distance(x.astype(float)) for x in layers], atol=1e-7)
+
+    def slope(x):
+        return jax.grad(lambda scale: ks_distance(x, scale=scale))(jnp.ones((), x.dtype))
+
+    np.testing.assert_allclose(slope(layers[0]), slope(layers[0].astype(float)), rtol=1e-4)
+
+
+def test_the_bound_and_the_equivalence_test_are_each_others_inverse(key):
+    x = jax.random.normal(key, (150_000,))
+    bound = ks_bound(x, scale=1.0)
+    statistic, p_value = ks_equivalence(x, delta=float(bound), scale=1.0)
+    np.testing.assert_allclose(p_value, 0.05, rtol=1e-9)
+    assert statistic == ks_distance(x, scale=1.0)
+    assert ks_equivalence(x, delta=0.01)[1] < 0.05  # about 74,000 weights can show that
+    assert ks_equivalence(x[:20_000], delta=0.01)[1] > 0.05
+    assert ks_equivalence(x, delta=float(statistic) / 2, scale=1.0)[1] == 1
+
+
+@pytest.mark.parametrize("test", [lilliefors, partial(lilliefors, mean_known=True)])
+def test_p_values_of_lilliefors_are_uniform_for_normal_weights(test, key):
+    x = np.random.default_rng(1).normal(0, 2, (100, 100)).astype(np.float32)
+    p_values = jax.vmap(lambda x: test(key, x, samples=199)[1])(jnp.asarray(x))
+    assert scipy.stats.kstest(p_values, "uniform").pvalue > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mean_known", "points"), [(True, (1.17, 1.31, 1.59)), (False, (0.817, 0.889, 1.037))]
+)
+def test_upper_points_of_the_distance_with_parameters_estimated(mean_known, points, key):
+    x = jax.random.normal(key, (6000, 100), jnp.float32)
+    x = x if mean_known else x - x.mean(1, keepdims=True)
+    found = np.quantile(10 * jax.vmap(ks_distance)(x), (0.9, 0.95, 0.99))
+    np.testing.assert_allclose(found, points, atol=0.025)
+
+
+def test_plain_p_values_mean_nothing_with_the_mean_estimated(key):
+    x = jax.random.normal(key, (2000, 100), jnp.float32)
+    x = x - x.mean(1, keepdims=True)
+    _, p_value = jax.jit(jax.vmap(ks_normal))(x)
+    assert jnp.mean(p_value < 0.05) < 0.002
+
+
+def test_anderson_and_darlings_statistic_is_scipys_sum_and_its_p_values_uniform(key):
+    x = np.random.default_rng(2).normal(0, 0.1, (100, 60))
+    z = np.sort(x[0]) / np.sqrt(np.mean(x[0] ** 2))
+    i = np.arange(1, 61)
+    logs = scipy.stats.norm.logcdf(z) + scipy.stats.norm.logsf(z[::-1])
+    statistic, p_value = jax.vmap(lambda x: anderson_darling(key, x, samples=199))(jnp.asarray(x))
+    np.testing.assert_allclose(statistic[0], -60 - np.sum((2 * i - 1) * logs) / 60, rtol=1e-10)
+    assert scipy.stats.kstest(p_value, "uniform").pvalue > 0.01
+    heavy = jnp.asarray(np.random.default_rng(3).standard_t(2, 300))
+    assert anderson_darling(key, heavy, samples=99)[1] == 0.01

@@ -1,0 +1,95 @@
+"""Similarity of rankings, by chance and for Gaussian filters."""
+
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from pruning import (
+    CRITERIA,
+    PAIRS,
+    chance_overlap,
+    expected_overlap,
+    expected_spearman,
+    gaussian_similarity,
+    kendall,
+    overlap,
+    permutation_p_value,
+    similarity,
+    spearman,
+    spearman_z_score,
+)
+
+
+def test_similarity_is_that_of_each_pair(key):
+    filters = jax.random.normal(key, (12, 4))
+    found = similarity(filters, ratio=0.5)
+    for i, (a, b) in enumerate(PAIRS):
+        a, b = CRITERIA[a](filters), CRITERIA[b](filters)
+        np.testing.assert_allclose(found.spearman[i], spearman(a, b), rtol=1e-12)
+        np.testing.assert_allclose(found.overlap[i], overlap(a, b, ratio=0.5), rtol=1e-12)
+
+
+def test_gaussian_layers_have_the_expected_similarity_and_spread(key):
+    n, dims, samples = 64, 144, 200
+    drawn = jax.jit(partial(gaussian_similarity, n=n, dims=dims, ratio=0.5, samples=samples))(key)
+    for i, pair in enumerate(PAIRS):
+        middle = expected_spearman(n, dims, pair)
+        stderr = drawn.spearman[:, i].std() / samples**0.5
+        assert abs(drawn.spearman[:, i].mean() - middle) < 4 * stderr + 0.06 * (1 - middle)
+        shared = expected_overlap(n, dims, pair, ratio=0.5)
+        stderr = drawn.overlap[:, i].std() / samples**0.5
+        assert abs(drawn.overlap[:, i].mean() - shared) < 4 * stderr + 0.01
+    z = spearman_z_score(drawn.spearman.mean(0) + drawn.spearman.std(0, ddof=1), drawn.spearman)
+    np.testing.assert_allclose(z, 1, rtol=1e-9)
+
+
+def test_scales_of_the_filters_lift_spearman_above_the_gaussian_prediction(key):
+    keys = jax.random.split(key, 3)
+    filters = jax.random.normal(keys[0], (64, 576))
+    scaled = filters * jnp.exp(0.1 * jax.random.normal(keys[1], (64, 1)))
+    drawn = gaussian_similarity(keys[2], 64, 576, ratio=0.5, samples=60)
+    z = spearman_z_score(similarity(scaled, ratio=0.5).spearman, drawn.spearman)
+    assert z[PAIRS.index(("l1", "l2"))] > 2.5
+
+
+@pytest.mark.parametrize(("n", "ratio"), [(64, 0.5), (100, 0.29), (7, 0.5)])
+def test_overlap_by_chance_is_hypergeometric(n, ratio):
+    m = round(ratio * n - 0.4)
+    law = scipy.stats.hypergeom(n, m, m)
+    np.testing.assert_allclose(
+        chance_overlap(n, ratio=ratio), [law.mean() / m, law.var() / m**2], rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("alike", [spearman, kendall, partial(overlap, ratio=0.5)])
+def test_permutation_p_values_are_those_of_all_permutations(alike, key):
+    a, b = np.arange(6.0), np.array([1.0, 0.0, 2.0, 5.0, 3.0, 4.0])
+    test = jax.jit(jax.vmap(alike, (None, 0)))
+    every = np.array(list(itertools.permutations(b)))
+    reached = np.asarray(test(jnp.asarray(a), jnp.asarray(every)))
+    expected = np.mean(reached >= float(alike(jnp.asarray(a), jnp.asarray(b))) - 1e-9)
+    found = permutation_p_value(key, jnp.asarray(a), jnp.asarray(b), alike=alike, samples=2000)
+    assert abs(found - expected) < 4 * (expected / 2000) ** 0.5 + 1 / 2000
+
+
+def test_permutation_p_values_of_unrelated_rankings_are_uniform(key):
+    a, b = jax.random.normal(key, (2, 200, 30))
+    keys = jax.random.split(key, 200)
+    test = jax.jit(jax.vmap(partial(permutation_p_value, samples=199)))
+    assert scipy.stats.kstest(test(keys, a, b), "uniform").pvalue > 0.01
+    assert jnp.isnan(permutation_p_value(key, a[0], jnp.ones(30), samples=9))
+
+
+@pytest.mark.parametrize("triple", list(itertools.combinations(CRITERIA, 3)))
+def test_likeness_is_transitive_only_as_an_inequality(triple, key):
+    filters = jax.random.normal(key, (32, 9))
+    scores = {name: CRITERIA[name](filters) for name in triple}
+    r = {(a, b): float(spearman(scores[a], scores[b])) for a in triple for b in triple}
+    for a, b, c in itertools.permutations(triple):
+        loss = np.sqrt((1 - r[a, b] ** 2) * (1 - r[b, c] ** 2) + 1e-12)
+        assert r[a, c] >= r[a, b] * r[b, c] - loss
