@@ -54,7 +54,7 @@ def unitize_bounded(
     """
     h = widen(x)
     a = _along(alpha, h, axis)
-    r = _norm(h, axis)
+    r = norm(h, axis)
     divisor = a * r + (1 - a)
     undefined = (divisor == 0) & (r == 0)
     y = jnp.where(undefined, 0, h / jnp.where(undefined, 1, divisor))
@@ -89,7 +89,7 @@ def unitize(
     return ((a * inverse + (1 - a)) * h).astype(x.dtype)
 
 
-def _norm(h: Array, axis: int) -> Array:
+def norm(h: Array, axis: int) -> Array:
     """Norm along `axis`, relative to the largest entry; its gradient at the origin is zero."""
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
     nonzero = largest != 0  # a NaN stays one

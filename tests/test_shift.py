@@ -1,4 +1,8 @@
-"""Exact earth mover distances in one dimension."""
+"""Earth mover distances in one dimension and in many, against SciPy and closed forms."""
+
+import importlib.util
+import math
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -8,17 +12,37 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
-from jaxnorm.shift import emd_1d
+from jaxnorm.shift import emd, emd_1d, emd_sinkhorn, emd_sliced, mean_projection
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_two_sample_sizes_against_scipy(n, m, seed):
     rng = np.random.default_rng(seed)
     x, y = rng.standard_t(2, n), rng.integers(-2, 3, m).astype(float)  # heavy tails, ties
     expected = scipy.stats.wasserstein_distance(x, y)
     np.testing.assert_allclose(emd_1d(jnp.asarray(x), jnp.asarray(y)), expected, rtol=1e-10)
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_weighted_samples_against_scipy(n, m, seed):
+    rng = np.random.default_rng(seed)
+    x, y = rng.integers(-3, 4, n).astype(float), rng.standard_t(2, m)
+    p, q = rng.integers(0, 4, n) + np.eye(n)[0], rng.uniform(0.1, 1, m)
+    expected = scipy.stats.wasserstein_distance(x, y, p, q)
+    found = emd_1d(
+        jnp.asarray(x), jnp.asarray(y), x_weights=jnp.asarray(p), y_weights=jnp.asarray(q)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
+
+
+def test_equal_weights_are_no_weights(key):
+    x, y = jax.random.normal(key, (2, 8, 3))
+    np.testing.assert_allclose(emd_1d(x, y[:5], y_weights=jnp.full(5, 7.0)), emd_1d(x, y[:5]))
 
 
 def test_features_are_measured_one_by_one():
@@ -28,6 +52,14 @@ def test_features_are_measured_one_by_one():
     for i, j in np.ndindex(2, 3):
         expected = scipy.stats.wasserstein_distance(x[:, i, j], y[:, i, j])
         np.testing.assert_allclose(found[i, j], expected, rtol=1e-12)
+
+
+def test_layers_are_a_tree(key):
+    before = {"a": jax.random.normal(key, (9, 3)), "b": jnp.zeros((9, 2, 2))}
+    after = jax.tree.map(lambda x: x + 2, before)
+    found = jax.jit(lambda x, y: jax.tree.map(emd_1d, x, y))(before, after)
+    jax.tree.map(lambda d: np.testing.assert_allclose(d, 2, rtol=1e-12), found)
+    assert found["b"].shape == (2, 2)
 
 
 def test_a_shift_is_measured_exactly_and_scales_are_units(key):
@@ -50,17 +82,132 @@ def test_float32_keeps_six_digits():
     np.testing.assert_allclose(narrow, wide, rtol=1e-4)
 
 
-def test_gradients(key):
+@pytest.mark.parametrize("weights", [None, jnp.array([0.5, 1.0, 2.0, 0.1])])
+def test_gradients(key, weights):
     x, y = jax.random.normal(key, (2, 6, 2))
-    check_grads(jax.jit(emd_1d), (x, y[:4]), order=1)
+    check_grads(jax.jit(lambda x, y: emd_1d(x, y, y_weights=weights)), (x, y[:4]), order=1)
 
 
-def test_nan_in_a_feature_stays_there():
-    found = emd_1d(jnp.array([[0.0, jnp.nan], [1.0, 2.0]]), jnp.ones((3, 2)))
+def test_the_gradient_pulls_every_sample_to_its_partner():
+    x, y = jnp.array([2.0, 0.0, 9.0]), jnp.array([1.0, 7.0, 4.0])
+    np.testing.assert_allclose(jax.grad(emd_1d)(x, y), np.array([-1, -1, 1]) / 3, rtol=1e-12)
+
+
+def test_nan_in_a_feature_stays_there_under_jit():
+    x = jnp.array([[0.0, jnp.nan], [1.0, 2.0], [0.5, 1.0]])
+    found = jax.jit(emd_1d)(x, jnp.ones((3, 2)))
     assert found[0] == 0.5
     assert jnp.isnan(found[1])
 
 
-def test_empty_samples_are_refused():
-    with pytest.raises(ValueError, match="both samples must be non-empty; got 0 and 2"):
-        emd_1d(jnp.ones((0, 1)), jnp.ones((2, 1)))
+@pytest.mark.parametrize("distance", [emd_1d, emd])
+def test_samples_that_are_no_samples_are_refused(distance):
+    with pytest.raises(ValueError, match=r"x must hold samples .* got shape \(0, 1\)"):
+        distance(jnp.ones((0, 1)), jnp.ones((2, 1)))
+    with pytest.raises(ValueError, match="y must be finite; 1 of 2 numbers are not"):
+        distance(jnp.ones((2, 1)), jnp.array([[1.0], [math.inf]]))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("distance", [emd_1d, emd])
+def test_other_features_and_weights_are_refused(distance):
+    with pytest.raises(ValueError, match=r"the same features; got \(2,\) and \(3,\)"):
+        distance(jnp.ones((4, 2)), jnp.ones((4, 3)))
+    if distance is emd_1d:
+        with pytest.raises(ValueError, match=r"weights must have shape \(4,\), .* got \(3,\)"):
+            distance(jnp.ones((4, 2)), jnp.ones((4, 2)), x_weights=jnp.ones(3))
+
+
+@pytest.mark.parametrize("dims", [1, 2, 7])
+def test_joint_distance_against_an_independent_assignment(dims):
+    rng = np.random.default_rng(dims)
+    x, y = rng.normal(size=(40, dims)), rng.standard_t(2, size=(40, dims)) + 100
+    cost = cdist(x, y)
+    expected = cost[linear_sum_assignment(cost)].mean()
+    np.testing.assert_allclose(emd(jnp.asarray(x), jnp.asarray(y)), expected, rtol=1e-12)
+
+
+def test_joint_distance_of_one_feature_is_the_one_dimensional(key):
+    x, y = jax.random.normal(key, (2, 50, 1))
+    np.testing.assert_allclose(emd(x, y), emd_1d(x, y)[0], rtol=1e-12)
+
+
+def test_joint_distance_of_other_sizes_and_weights():
+    # Every point twice, or of weight two, changes nothing.
+    rng = np.random.default_rng(0)
+    x, y = jnp.asarray(rng.normal(size=(2, 12, 3)))
+    expected = emd(x, y)
+    doubled = jnp.concatenate([x, x])
+    np.testing.assert_allclose(emd(doubled, y), expected, rtol=1e-9)
+    weighted = emd(x, y, x_weights=jnp.full(12, 2.0), y_weights=jnp.full(12, 0.5))
+    np.testing.assert_allclose(weighted, expected, rtol=1e-9)
+
+
+def test_too_large_a_linear_programme_names_the_cure():
+    with pytest.raises(ValueError, match=r"100,000 pairs; got 400 and 401: take equal numbers"):
+        emd(jnp.ones((400, 1)), jnp.ones((401, 1)))
+
+
+def test_points_that_nearly_meet_far_from_the_origin(key):
+    # Products of coordinates of size 1e4 would lose a displacement of 1e-6 altogether.
+    x = 1e4 + jax.random.normal(key, (64, 5))
+    np.testing.assert_allclose(emd(x, x[::-1] + 1e-6), 1e-6 * 5**0.5, rtol=1e-5)
+
+
+def test_the_cost_matrix_is_made_in_blocks(monkeypatch, key):
+    x, y = jax.random.normal(key, (2, 30, 4))
+    expected = emd(x, y)
+    module = sys.modules[emd.__module__]
+    monkeypatch.setattr(module, "_BLOCK", 100)
+    np.testing.assert_allclose(emd(x, y), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dims", [1, 3, 50])
+def test_slices_of_a_shift(key, dims):
+    # θ·s for a shift s: E |θ·s| = ‖s‖ E |θ₁|, and no direction shows more than ‖s‖.
+    x = jax.random.normal(key, (20, dims))
+    shift = jnp.linspace(1.0, 2.0, dims)
+    found = emd_sliced(key, x, x + shift[None], projections=4000)
+    length = jnp.linalg.norm(shift)
+    expected = length * mean_projection(dims)
+    assert found.stderr < 0.02 * found.distance
+    assert abs(found.distance - expected) < 4 * found.stderr + 1e-9
+    assert found.largest <= length * (1 + 1e-9)
+
+
+def test_slices_and_exact_distance(key):
+    x, y = jax.random.normal(key, (2, 200, 4))
+    found, exact = emd_sliced(key, x, 2 * y), emd(x, 2 * y)
+    assert found.distance < found.largest < exact
+    assert found.distance / mean_projection(4) < exact
+
+
+def test_the_law_of_projections(key):
+    theta = jax.random.normal(key, (200_000, 7))
+    first = jnp.abs(theta[:, 0]) / jnp.linalg.norm(theta, axis=1)
+    stderr = first.std() / len(first) ** 0.5
+    assert abs(first.mean() - mean_projection(7)) < 4 * stderr
+    np.testing.assert_allclose(mean_projection(2), 2 / np.pi, rtol=1e-12)
+
+
+def test_no_projection_is_refused(key):
+    with pytest.raises(ValueError, match="projections must be at least 1; got 0"):
+        emd_sliced(key, jnp.ones((2, 2)), jnp.ones((2, 2)), projections=0)
+    with pytest.raises(ValueError, match="dims must be at least 1; got 0"):
+        mean_projection(0)
+    with pytest.raises(ValueError, match="epsilon must be positive; got 0"):
+        emd_sinkhorn(jnp.ones((2, 2)), jnp.ones((2, 2)), epsilon=0.0)
+
+
+def test_without_ott_the_cure_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ott.geometry", None)
+    with pytest.raises(ImportError, match="emd_sinkhorn needs ott-jax: pip install ott-jax"):
+        emd_sinkhorn(jnp.ones((2, 2)), jnp.ones((2, 2)), epsilon=0.1)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ott") is None, reason="ott-jax is not installed")
+@pytest.mark.parametrize("epsilon", [1.0, 0.05])
+def test_a_regularised_plan_costs_more_by_at_most_its_entropy(key, epsilon):
+    x, y = jax.random.normal(key, (2, 40, 3))
+    exact = emd(x, y)
+    assert exact <= emd_sinkhorn(x, y, epsilon=epsilon) <= exact + epsilon * math.log(1600)

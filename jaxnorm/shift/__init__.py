@@ -1,0 +1,28 @@
+"""Internal covariate shift: how far a layer's outputs moved, in earth mover distances.
+
+The distance is W₁ with Euclidean cost, Huang and Yu, Eq. 2: the least mean displacement that
+carries one set of outputs into the other, in the unit of the outputs. Samples are rows.
+"""
+
+from jaxnorm.shift._critic import emd_critic as emd_critic
+from jaxnorm.shift._emd import Sliced as Sliced
+from jaxnorm.shift._emd import emd as emd
+from jaxnorm.shift._emd import emd_sinkhorn as emd_sinkhorn
+from jaxnorm.shift._emd import emd_sliced as emd_sliced
+from jaxnorm.shift._emd import mean_projection as mean_projection
+from jaxnorm.shift._emd_1d import emd_1d as emd_1d
+from jaxnorm.shift._lower_bound import emd_lower_bound as emd_lower_bound
+from jaxnorm.shift._moment_bounds import clipped_power as clipped_power
+from jaxnorm.shift._moment_bounds import mean_lower_bound as mean_lower_bound
+from jaxnorm.shift._moment_bounds import moment_lower_bound as moment_lower_bound
+from jaxnorm.shift._moment_bounds import moment_upper_bound as moment_upper_bound
+from jaxnorm.shift._moment_bounds import normalized_lower_bound as normalized_lower_bound
+from jaxnorm.shift._moment_bounds import normalized_upper_bound as normalized_upper_bound
+from jaxnorm.shift._moment_bounds import paired_upper_bound as paired_upper_bound
+from jaxnorm.shift._moment_bounds import sharp_moment_upper_bound as sharp_moment_upper_bound
+from jaxnorm.shift._unitized_bounds import interpolated_upper_bound as interpolated_upper_bound
+from jaxnorm.shift._unitized_bounds import (
+    interpolation_counterexample as interpolation_counterexample,
+)
+from jaxnorm.shift._unitized_bounds import sharp_unitized_upper_bound as sharp_unitized_upper_bound
+from jaxnorm.shift._unitized_bounds import unitized_upper_bound as unitized_upper_bound

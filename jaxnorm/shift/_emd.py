@@ -1,0 +1,185 @@
+"""Earth mover distances of joint outputs: exact, by projections, and regularised."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import wasserstein_distance_nd
+
+from jaxnorm._statistics import widen
+from jaxnorm.shift._emd_1d import emd_1d
+from jaxnorm.shift._samples import check_pair, check_positive, rows
+
+# Costs that the device holds at once, and unknowns that SciPy's linear programme may have.
+_BLOCK, _UNKNOWNS = 2**23, 100_000
+
+
+def emd(
+    x: Float[Array, "n *features"],
+    y: Float[Array, "m *features"],
+    *,
+    x_weights: Float[Array, " n"] | None = None,
+    y_weights: Float[Array, " m"] | None = None,
+) -> float:
+    """Earth mover distance W₁ of two samples in any dimension, exact, in the unit of `x`.
+
+    Equal numbers of samples are matched one to one by SciPy's assignment solver on the host; the
+    n² costs are computed on the device in float64, some rows at a time. 4,096 samples of 3,072
+    numbers take a few seconds and 1 GB. Other numbers, or weights, are a linear programme of n m
+    unknowns, for small samples only.
+
+    The distance of two samples of one law is not zero: it falls as n^(−1/d). Report beside it that
+    of two halves of one sample.
+
+    Args:
+      x: Samples on the first axis; each is one vector, whatever its shape.
+      y: Samples of the same features.
+      x_weights: What each sample of `x` counts for, by default all the same.
+      y_weights: The same of `y`.
+
+    Raises:
+      ValueError: A sample is empty or not finite, features or weights do not fit, or sizes differ
+        and n m exceeds 100,000.
+
+    Example:
+      >>> square = jnp.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+      >>> print(round(emd(square, square + 3.0), 4))
+      4.2426
+    """
+    check_pair(x, y)
+    a, b = (np.asarray(rows(sample), np.float64) for sample in (x, y))
+    if x_weights is None and y_weights is None and len(a) == len(b):
+        paired, partner = linear_sum_assignment(_costs(a, b))
+        # Of the pairs, the differences themselves: squares lose digits where points nearly meet.
+        return float(np.mean(np.linalg.norm(a[paired] - b[partner], axis=1)))
+    if len(a) * len(b) > _UNKNOWNS:
+        raise ValueError(
+            f"samples of different sizes, or with weights, must have at most {_UNKNOWNS:,} pairs; "
+            f"got {len(a):,} and {len(b):,}: take equal numbers of samples, or emd_sliced"
+        )
+    return float(wasserstein_distance_nd(a, b, x_weights, y_weights))
+
+
+def _costs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Distances of all rows, from products of the centred rows, in blocks of rows."""
+    centre = (a.mean(0) + b.mean(0)) / 2
+    a, b = a - centre, b - centre
+    block = max(1, _BLOCK // len(b))
+    costs = np.empty((len(a), len(b)))
+    with jax.enable_x64(True):
+        other = jnp.asarray(b)
+        for i in range(0, len(a), block):
+            costs[i : i + block] = _euclidean(jnp.asarray(a[i : i + block]), other)
+    return costs
+
+
+@jax.jit
+def _euclidean(a: Float[Array, "n d"], b: Float[Array, "m d"]) -> Float[Array, "n m"]:
+    product = jnp.matmul(a, b.T, precision="highest")
+    square = jnp.square(a).sum(1)[:, None] - 2 * product + jnp.square(b).sum(1)[None]
+    return jnp.sqrt(jnp.maximum(square, 0))
+
+
+class Sliced(NamedTuple):
+    """A sliced distance, its Monte-Carlo error, and the largest of its projections."""
+
+    distance: Float[Array, ""]
+    stderr: Float[Array, ""]
+    largest: Float[Array, ""]
+
+
+def emd_sliced(
+    key: Key[Array, ""],
+    x: Float[Array, "n *features"],
+    y: Float[Array, "m *features"],
+    *,
+    projections: int = 128,
+) -> Sliced:
+    """Mean W₁ of the samples projected on random directions, with its standard error.
+
+    Every projection is a lower bound of the exact W₁, so `largest` is one for certain. The mean
+    is one, up to its error, even after division by `mean_projection(d)`, and then attains W₁ for
+    a mere shift. Pure JAX: jit, vmap, differentiable. One projection has the standard error NaN.
+
+    Args:
+      key: Decides the directions.
+      x: Samples on the first axis; each is one vector, whatever its shape.
+      y: Samples of the same features, in any number.
+      projections: Number of directions.
+
+    Raises:
+      ValueError: There is no projection, or the samples do not fit, as in `emd_1d`.
+
+    Example:
+      >>> x = jax.random.normal(jax.random.key(0), (100, 3))
+      >>> sliced = emd_sliced(jax.random.key(1), x, x + 1.0, projections=2000)
+      >>> print(f"{sliced.distance / mean_projection(3):.1f} {sliced.largest <= 3**0.5}")
+      1.7 True
+    """
+    check_pair(x, y)
+    if projections < 1:
+        raise ValueError(f"projections must be at least 1; got {projections}")
+    a, b = widen(rows(x)), widen(rows(y))
+    directions = jax.random.normal(key, (a.shape[1], projections), a.dtype)
+    directions = directions / jnp.linalg.norm(directions, axis=0, keepdims=True)
+    centre = a.mean(0, keepdims=True)
+    a, b = (jnp.matmul(part - centre, directions, precision="highest") for part in (a, b))
+    found = emd_1d(a, b)
+    return Sliced(found.mean(), found.std(ddof=1) / projections**0.5, found.max())
+
+
+def mean_projection(dims: int) -> float:
+    """E |θ₁| of a random direction θ: Γ(d/2) / (√π Γ((d+1)/2)), about √(2/(π d)).
+
+    Raises:
+      ValueError: `dims` is below 1.
+
+    Example:
+      >>> print(f"{mean_projection(1):.3f} {mean_projection(3):.3f}")
+      1.000 0.500
+    """
+    if dims < 1:
+        raise ValueError(f"dims must be at least 1; got {dims}")
+    logs = math.lgamma(dims / 2) - math.lgamma((dims + 1) / 2)
+    return math.exp(logs) / math.pi**0.5
+
+
+def emd_sinkhorn(
+    x: Float[Array, "n *features"], y: Float[Array, "m *features"], *, epsilon: float
+) -> Float[Array, ""]:
+    """Cost of an entropy-regularised transport plan: an upper bound of W₁ in the unit of `x`.
+
+    ott-jax solves the problem with regularisation `epsilon`, in the unit of the cost; the plan's
+    marginals, met only up to a tolerance, are then made exact (Altschuler, Weed and Rigollet,
+    2017, Algorithm 2). So the result is the cost of a transport that exists, above W₁ by at most
+    epsilon log(n m) once the solver has converged.
+
+    Raises:
+      ImportError: ott-jax is not installed.
+      ValueError: `epsilon` is not positive, or the samples do not fit, as in `emd_1d`.
+    """
+    check_pair(x, y)
+    check_positive("epsilon", epsilon)
+    try:
+        from ott.geometry import costs, pointcloud  # pyright: ignore[reportMissingImports]
+        from ott.solvers import linear  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ImportError("emd_sinkhorn needs ott-jax: pip install ott-jax") from error
+    geometry = pointcloud.PointCloud(
+        widen(rows(x)), widen(rows(y)), cost_fn=costs.Euclidean(), epsilon=epsilon
+    )
+    return jnp.sum(_feasible(linear.solve(geometry).matrix) * geometry.cost_matrix)
+
+
+def _feasible(plan: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """The plan with uniform marginals next to `plan`."""
+    n, m = plan.shape
+    plan = plan * jnp.minimum(1, 1 / n / plan.sum(1, keepdims=True))
+    plan = plan * jnp.minimum(1, 1 / m / plan.sum(0, keepdims=True))
+    short, scarce = 1 / n - plan.sum(1), 1 / m - plan.sum(0)
+    missing = jnp.sum(short)
+    return plan + jnp.where(missing > 0, short[:, None] * scarce[None] / missing, 0)

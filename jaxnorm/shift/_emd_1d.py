@@ -1,0 +1,117 @@
+"""The earth mover distance in one dimension, where sorting solves it."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxnorm._statistics import widen
+from jaxnorm.shift._samples import check_pair
+
+
+def emd_1d(
+    x: Float[Array, "n *features"],
+    y: Float[Array, "m *features"],
+    *,
+    x_weights: Float[Array, " n"] | None = None,
+    y_weights: Float[Array, " m"] | None = None,
+) -> Float[Array, "*features"]:
+    """Earth mover distance W₁ of two samples, exact, feature by feature.
+
+    In one dimension W₁ is the mean distance of equal quantiles, ∫ |F⁻¹(u) − G⁻¹(u)| du: sort
+    both, pair the quantiles, no optimization. Samples may differ in number. In the unit of `x`;
+    differentiable wherever no two values coincide. Under `jit`, NaN in a feature gives NaN there.
+
+    This is the shift that Huang and Yu, Eq. 2, define, one channel at a time: a lower bound of
+    the distance of the joint outputs. Many layers are one call too, a `jax.tree.map` under `jit`.
+
+    Args:
+      x: Samples on the first axis.
+      y: Samples of the same features.
+      x_weights: What each sample of `x` counts for, by default all the same. Only ratios matter;
+        none may be negative, and a sum of zero gives NaN.
+      y_weights: The same of `y`.
+
+    Raises:
+      ValueError: One of the two holds no sample, features or weights do not fit, or, outside
+        `jit`, a number is not finite.
+
+    Example:
+      >>> print(emd_1d(jnp.array([0.0, 1.0]), jnp.array([5.0, 3.0, 4.0])))
+      3.5
+    """
+    check_pair(x, y)
+    x, y = widen(x), widen(y)
+    if x_weights is not None or y_weights is not None:
+        return _weighted(x, y, _shares(x_weights, x), _shares(y_weights, y))
+    x, y = _sorted(x), _sorted(y)
+    if len(x) == len(y):
+        return jnp.abs(x - y).mean(0)
+    rows, columns, widths = _quantile_pairs(len(x), len(y))
+    gaps = jnp.abs(x[rows] - y[columns])
+    return jnp.tensordot(jnp.asarray(widths, gaps.dtype), gaps, 1, precision="highest")
+
+
+def _quantile_pairs(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which order statistics of n and m samples meet, and on how much of (0, 1)."""
+    # Steps of the two quantile functions in exact units of 1/(n m).
+    edges = np.union1d(np.arange(n + 1, dtype=np.int64) * m, np.arange(m + 1, dtype=np.int64) * n)
+    return edges[:-1] // m, edges[:-1] // n, np.diff(edges) / (n * m)
+
+
+def _shares(weights: Array | None, x: Array) -> Float[Array, " n"]:
+    if weights is None:
+        return jnp.full(len(x), 1 / len(x), x.dtype)
+    if weights.shape != x.shape[:1]:
+        raise ValueError(
+            f"weights must have shape {x.shape[:1]}, one a sample; got {weights.shape}"
+        )
+    weights = weights.astype(x.dtype)
+    return weights / weights.sum()
+
+
+def _weighted(x: Array, y: Array, p: Float[Array, " n"], q: Float[Array, " m"]) -> Array:
+    """∫ |F − G|, from the steps of both distribution functions in the order of their places."""
+    places = jnp.moveaxis(jnp.concatenate([x, y]), 0, -1)
+    steps = jnp.broadcast_to(jnp.concatenate([p, -q]), places.shape)
+    places, steps = jax.lax.sort((places, steps), num_keys=1)
+    return jnp.sum(jnp.abs(jnp.cumsum(steps, -1)[..., :-1]) * jnp.diff(places), -1)
+
+
+@jax.custom_jvp
+def _sorted(x: Float[Array, "n *features"]) -> Float[Array, "n *features"]:
+    """`x` in ascending order along its first axis; NaN may lie anywhere."""
+    return jax.lax.platform_dependent(x, cpu=_sorting_network, default=lambda x: jnp.sort(x, 0))
+
+
+@_sorted.defjvp
+def _sorted_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    # Only a derivative needs the permutation.
+    order = jnp.argsort(primals[0], 0)
+    return jnp.take_along_axis(primals[0], order, 0), jnp.take_along_axis(tangents[0], order, 0)
+
+
+@jax.jit
+def _sorting_network(x: Float[Array, "n *features"]) -> Float[Array, "n *features"]:
+    """Batcher's bitonic network, one comparison of whole rows after another.
+
+    XLA's CPU back end sorts column by column with a comparison function; minima and maxima of
+    rows run on vector units, ten times as fast where there are some tens of features.
+    """
+    n = len(x)
+    size = 1 << (n - 1).bit_length()
+    rows = jnp.pad(x.reshape(n, -1), [(0, size - n), (0, 0)], constant_values=math.inf)
+    for k in (2**i for i in range(1, size.bit_length())):
+        # Two sorted halves, the second read backwards, are one bitonic sequence.
+        low, high = _compared(rows.reshape(size // k, 2, k // 2, -1), flip=True)
+        rows = jnp.stack([low, high[:, ::-1]], 1)
+        for j in (2**i for i in reversed(range(k.bit_length() - 2))):
+            rows = jnp.stack(_compared(rows.reshape(size // (2 * j), 2, j, -1)), 1)
+    return rows.reshape(size, -1)[:n].reshape(x.shape)
+
+
+def _compared(halves: Float[Array, "k 2 j c"], *, flip: bool = False) -> tuple[Array, Array]:
+    a, b = halves[:, 0], halves[:, 1, ::-1] if flip else halves[:, 1]
+    return jnp.minimum(a, b), jnp.maximum(a, b)

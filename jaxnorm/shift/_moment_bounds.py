@@ -1,0 +1,191 @@
+"""Bounds of the earth mover distance from moments.
+
+p and q are two distributions on R^d, in practice a layer's outputs at two moments of training.
+Means and variances are vectors, one number per coordinate; S and S' are the sums of the variances,
+D is the distance of the means. A sample counts as the distribution that gives each of its rows the
+same weight: for it, every bound here holds exactly. NaN in gives NaN out.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._statistics import widen
+from jaxnorm.shift._samples import check_pair, check_positive, length, rows
+
+
+def moment_upper_bound(
+    mean_x: Float[Array, " d"],
+    var_x: Float[Array, " d"],
+    mean_y: Float[Array, " d"],
+    var_y: Float[Array, " d"],
+) -> Float[Array, ""]:
+    """S + S' + D + 2: Theorem 1 of Huang and Yu, as printed.
+
+    It adds squared lengths to lengths, so its worth depends on the unit of the outputs;
+    `sharp_moment_upper_bound` is never larger.
+
+    Example:
+      >>> zero, one = jnp.zeros(3), jnp.ones(3)
+      >>> print(moment_upper_bound(zero, one, zero, one))
+      8.0
+    """
+    return jnp.sum(var_x) + jnp.sum(var_y) + length(mean_x - mean_y) + 2
+
+
+def sharp_moment_upper_bound(
+    mean_x: Float[Array, " d"],
+    var_x: Float[Array, " d"],
+    mean_y: Float[Array, " d"],
+    var_y: Float[Array, " d"],
+) -> Float[Array, ""]:
+    """√(S + S' + D²): the root mean square distance of independent samples of p and q.
+
+    The best bound that these moments allow, attained by two pairs of points on perpendicular
+    lines, and in the unit of the outputs.
+
+    Example:
+      >>> zero, one = jnp.zeros(3), jnp.ones(3)
+      >>> print(sharp_moment_upper_bound(zero, one, zero, one).round(3))
+      2.449
+    """
+    square = jnp.sum(var_x) + jnp.sum(var_y) + jnp.sum(jnp.square(mean_x - mean_y))
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0 * square)
+
+
+def normalized_upper_bound(
+    mean_x: Float[Array, " d"],
+    excess_x: Float[Array, " d"],
+    mean_y: Float[Array, " d"],
+    excess_y: Float[Array, " d"],
+) -> Float[Array, ""]:
+    """Σ v + Σ v' + 2d + ‖e − e'‖ + 2, Eq. 4: Theorem 1 for outputs of a batch norm.
+
+    Without noise that is 2d + 2, where no two such outputs lie further apart than √(2d).
+
+    Args:
+      mean_x: e, the mean that normalization by noisy statistics left, zero without noise.
+      excess_x: v, the variance that it left, less one.
+      mean_y: The same at the other moment.
+      excess_y: The same at the other moment.
+
+    Example:
+      >>> zero = jnp.zeros(3)
+      >>> print(normalized_upper_bound(zero, zero, zero, zero))
+      8.0
+    """
+    return moment_upper_bound(mean_x, 1 + excess_x, mean_y, 1 + excess_y)
+
+
+def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> Float[Array, ""]:
+    """D = ‖μ − μ'‖: no transport moves the mean further than its mean displacement.
+
+    Attained by a mere shift. The paper has not got it; it is often the best of the lower bounds.
+
+    Example:
+      >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
+      5.0
+    """
+    return length(mean_x - mean_y)
+
+
+def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *features"]) -> Array:
+    """Mean distance of x_i and y_i, where both came from the same input: one of all transports.
+
+    Raises:
+      ValueError: The numbers of samples differ, or the samples do not fit, as in `emd_1d`.
+
+    Example:
+      >>> print(paired_upper_bound(jnp.zeros((2, 2)), jnp.array([[3.0, 4.0], [0.0, 1.0]])))
+      3.0
+    """
+    check_pair(x, y)
+    if len(x) != len(y):
+        raise ValueError(f"pairs must have as many x as y; got {len(x)} and {len(y)}")
+    return length(widen(rows(x)) - widen(rows(y))).mean()
+
+
+def clipped_power(
+    x: Float[Array, "*n d"], *, radius: float | Float[Array, ""], p: int = 2
+) -> Float[Array, "*n"]:
+    """f_{p,C}(x) = Σ clip(x_i, −C, C)^p / (p C^(p−1) √d) of Theorem 2, with C the `radius`.
+
+    Its Lipschitz constant is exactly 1, for even and odd p.
+
+    Raises:
+      ValueError: `radius` is not positive, `p` is below 1, or there are no features.
+
+    Example:
+      >>> print(clipped_power(jnp.array([1.0, -3.0]), p=2, radius=2.0).round(4))
+      0.8839
+    """
+    check_positive("radius", radius)
+    if p < 1:
+        raise ValueError(f"p must be at least 1; got {p}")
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise ValueError(f"x must have features on its last axis; got shape {x.shape}")
+    # Relative to the radius, so that no power overflows.
+    return jnp.sum(jnp.clip(x / radius, -1, 1) ** p, -1) * (radius / (p * x.shape[-1] ** 0.5))
+
+
+def moment_lower_bound(
+    x: Float[Array, "n *features"],
+    y: Float[Array, "m *features"],
+    *,
+    radius: float | Float[Array, ""],
+    p: int = 2,
+) -> Float[Array, ""]:
+    """|E f_{p,C}(X) − E f_{p,C}(Y)|: Theorem 2. At most √d C/p for even p, twice that for odd.
+
+    The paper has p ≥ 2; p = 1 holds as well. A small value says nothing about the distance.
+
+    Args:
+      x: Samples on the first axis; each is one vector, whatever its shape.
+      y: Samples of the same features, in any number.
+      radius: C; what lies beyond it is clipped.
+      p: The power.
+
+    Raises:
+      ValueError: `radius` is not positive, `p` is below 1, or the samples do not fit, as in
+        `emd_1d`.
+
+    Example:
+      >>> x = jnp.array([[0.0], [1.0]])
+      >>> print(moment_lower_bound(x, 2 * x, radius=2.0))
+      0.375
+    """
+    check_pair(x, y)
+    means = (clipped_power(widen(rows(part)), p=p, radius=radius).mean() for part in (x, y))
+    return jnp.abs(jnp.subtract(*means))
+
+
+def normalized_lower_bound(
+    mean_x: Float[Array, " d"],
+    excess_x: Float[Array, " d"],
+    mean_y: Float[Array, " d"],
+    excess_y: Float[Array, " d"],
+    *,
+    radius: float | Float[Array, ""],
+) -> Float[Array, ""]:
+    """|Σ (e² + v − e'² − v')| / (2 C √d), Eq. 5: Theorem 2 at p = 2 for outputs of a batch norm.
+
+    A lower bound only if no output exceeds `radius`: with heavier tails it is false. Outputs that
+    were normalized by their own batch of m never exceed √(m − 1).
+
+    Args:
+      mean_x: e, the mean that normalization by noisy statistics left.
+      excess_x: v, the variance that it left, less one.
+      mean_y: The same at the other moment.
+      excess_y: The same at the other moment.
+      radius: C, the largest |output|.
+
+    Raises:
+      ValueError: `radius` is not positive.
+
+    Example:
+      >>> zero = jnp.zeros(4)
+      >>> print(normalized_lower_bound(zero, zero + 0.5, zero, zero, radius=2.0))
+      0.25
+    """
+    check_positive("radius", radius)
+    difference = jnp.square(mean_x) + excess_x - jnp.square(mean_y) - excess_y
+    return jnp.abs(jnp.sum(difference)) / (2 * radius * len(mean_x) ** 0.5)

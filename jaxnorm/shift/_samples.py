@@ -1,0 +1,37 @@
+"""What every distance asks of its samples."""
+
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+from jaxnorm._statistics import widen
+from jaxnorm._unitize import norm
+
+
+def check_pair(x: Float[Array, "n *features"], y: Float[Array, "m *features"]) -> None:
+    """Two samples of the same features, neither empty; outside `jit`, finite too."""
+    for name, sample in (("x", x), ("y", y)):
+        if sample.ndim == 0 or sample.size == 0:
+            raise ValueError(f"{name} must hold samples and features; got shape {sample.shape}")
+        if not isinstance(sample, Tracer) and not bool(jnp.isfinite(sample).all()):
+            bad = int(jnp.sum(~jnp.isfinite(sample)))
+            raise ValueError(f"{name} must be finite; {bad} of {sample.size} numbers are not")
+    if x.shape[1:] != y.shape[1:]:
+        raise ValueError(
+            f"x and y must have the same features; got {x.shape[1:]} and {y.shape[1:]}"
+        )
+
+
+def check_positive(name: str, value: float | Float[Array, ""]) -> None:
+    if not isinstance(value, Tracer) and not value > 0:
+        raise ValueError(f"{name} must be positive; got {value}")
+
+
+def length(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
+    """Norm of every vector, in at least float32; its gradient at the origin is zero."""
+    return norm(widen(x), -1)[..., 0]
+
+
+def rows(x: Float[Array, "n *features"]) -> Float[Array, "n d"]:
+    """Every sample as one vector."""
+    return x.reshape(len(x), -1)

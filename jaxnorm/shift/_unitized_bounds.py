@@ -1,0 +1,148 @@
+"""Bounds of the earth mover distance of unitized outputs, and where the paper's do not hold.
+
+Distances are between the outputs of one layer at two moments of training, each sample counted as
+the distribution that gives its rows the same weight. `alpha` is that of the layer.
+"""
+
+import math
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._statistics import widen
+from jaxnorm.shift._samples import check_pair, length
+
+
+def unitized_upper_bound(
+    alpha: Float[Array, "*d"],
+    x: Float[Array, "n d"] | None = None,
+    y: Float[Array, "m d"] | None = None,
+) -> Float[Array, ""]:
+    """Theorems 3.1 to 3.3: W₁ of unitized outputs, 2/min(alpha), whatever the outputs were.
+
+    For `unit_vector` (alpha 1) and `unitize_bounded`, Eqs. 6, 8 and 9, with the same alpha at both
+    moments. At min(alpha) = 0 the bound is E‖X‖ + E‖Y‖, and 2 more for an alpha per feature; it
+    is infinite if no samples are given. It bounds the distance and need not reduce it.
+
+    Not for `unitize` (Eq. 10), the transformation that the paper trains: no theorem covers it,
+    and `interpolation_counterexample` exceeds 2/alpha by any factor. See
+    `interpolated_upper_bound`.
+
+    Args:
+      alpha: A scalar, or one number per feature. Outside [0, 1] there is no bound: NaN.
+      x: Outputs before unitization, needed only where min(alpha) is 0.
+      y: The same at the other moment.
+
+    Example:
+      >>> print(unitized_upper_bound(jnp.array([0.5, 1.0])))
+      4.0
+    """
+    alpha = widen(alpha)
+    least = alpha.min()
+    at_zero = jnp.full_like(least, math.inf)
+    if x is not None and y is not None:
+        check_pair(x, y)
+        at_zero = (length(x).mean() + length(y).mean()).astype(least.dtype) + (
+            2 if alpha.ndim else 0
+        )
+    bound = jnp.where(least > 0, 2 / jnp.where(least > 0, least, 1), at_zero)
+    return jnp.where((least >= 0) & (alpha.max() <= 1), bound, math.nan)
+
+
+def sharp_unitized_upper_bound(
+    alpha: Float[Array, "*d"], x: Float[Array, "n d"], y: Float[Array, "m d"]
+) -> Float[Array, ""]:
+    """E r/m(r) of X plus that of Y, with m(r) = min_j (alpha_j r + 1 − alpha_j), r = ‖X‖.
+
+    For `unitize_bounded`, between the distance and Theorems 3.2 and 3.3 for every alpha in
+    [0, 1], and continuous at 0; NaN outside. A zero vector counts as 1 where an alpha is 1,
+    which is where Eq. 8 sends it.
+
+    Args:
+      alpha: A scalar, or one number per feature.
+      x: Outputs before unitization.
+      y: The same at the other moment.
+
+    Example:
+      >>> far = jnp.array([[1e6, 0.0]])
+      >>> print(sharp_unitized_upper_bound(jnp.array(0.5), far, -far).round(3))
+      4.0
+    """
+
+    def reach(a: Float[Array, " n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
+        least = a * r + (1 - a)
+        return jnp.where(least > 0, r / jnp.where(least > 0, least, 1), 1)
+
+    return _mean_reach(reach, alpha, x, y)
+
+
+def interpolated_upper_bound(
+    alpha: Float[Array, "*d"], x: Float[Array, "n d"], y: Float[Array, "m d"]
+) -> Float[Array, ""]:
+    """E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus that of Y: what holds for Eq. 10, `unitize`.
+
+    It grows with the outputs and so with their dimension: the bounds without moments that the
+    paper claims hold for Eq. 10 at alpha = 1 only. NaN for alpha outside [0, 1].
+
+    Args:
+      alpha: A scalar, or one number per feature.
+      x: Outputs before unitization.
+      y: The same at the other moment.
+
+    Example:
+      >>> far = jnp.array([[1e6, 0.0]])
+      >>> print(interpolated_upper_bound(jnp.array(0.5), far, -far))
+      1000001.0
+    """
+
+    def reach(a: Float[Array, " n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
+        return a + (1 - a) * r
+
+    return _mean_reach(reach, alpha, x, y)
+
+
+def interpolation_counterexample(
+    alpha: float, *, length: float, dims: int = 1
+) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"], float]:
+    """Outputs ±R e₁ and the distance 2 (alpha + (1 − alpha) R) that Eq. 10 with eps 0 leaves.
+
+    It exceeds 2/alpha, the bound of Theorems 3.1 to 3.3, as soon as R > (1 + alpha)/alpha, and
+    has no limit: they do not cover `unitize`.
+
+    Args:
+      alpha: In (0, 1).
+      length: R, the norm of both outputs.
+      dims: d.
+
+    Raises:
+      ValueError: `alpha` is not in (0, 1), `length` is not positive, or `dims` is below 1.
+
+    Example:
+      >>> x, y, distance = interpolation_counterexample(0.5, length=100.0)
+      >>> print(distance, unitized_upper_bound(jnp.array(0.5)))
+      101.0 4.0
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie in (0, 1); got {alpha}")
+    if not (length > 0 and dims >= 1):
+        raise ValueError(f"length must be positive and dims at least 1; got {length} and {dims}")
+    x = length * jnp.eye(1, dims)
+    return x, -x, 2 * (alpha + (1 - alpha) * length)
+
+
+def _mean_reach(
+    reach: Callable[[Array, Array], Array], alpha: Array, x: Array, y: Array
+) -> Float[Array, ""]:
+    """Mean norm that outputs of the norms of `x` may have, plus that of `y`; NaN outside [0, 1].
+
+    The feature that decides has the least alpha beyond norm 1 and the largest below.
+    """
+    check_pair(x, y)
+    least, most = (extreme.astype(widen(x).dtype) for extreme in (alpha.min(), alpha.max()))
+
+    def mean(part: Float[Array, "n d"]) -> Float[Array, ""]:
+        r = length(part)
+        return reach(jnp.where(r >= 1, least, most), r).mean()
+
+    return jnp.where((least >= 0) & (most <= 1), mean(x) + mean(y), math.nan)

@@ -1,0 +1,136 @@
+"""Critics: the paper's network, and a lower bound that is one."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen
+
+from jaxnorm.shift import _critic as critics
+from jaxnorm.shift import emd, emd_critic, emd_lower_bound, mean_lower_bound
+
+bound = partial(emd_lower_bound, steps=200, batch_size=64)
+short = partial(emd_critic, steps=3, batch_size=4)
+
+
+def samples(key, shift, n=400):
+    """Training and test samples of N(0, I) and of N(shift, I)."""
+    x, y, u, v = jax.random.normal(key, (4, n, len(shift)))
+    return x, y + shift[None], u, v + shift[None]
+
+
+class Network(linen.Module):
+    """Appendix B.1 in Flax's words."""
+
+    @linen.compact
+    def __call__(self, x):
+        for features, stride in zip((64, 64, 128, 128), (2, 1, 2, 1), strict=True):
+            layer = linen.Conv(features, (3, 3), (stride, stride), param_dtype=x.dtype)
+            x = linen.relu(layer(x))
+        return linen.sigmoid(linen.Dense(1, param_dtype=x.dtype)(x.reshape(len(x), -1)))[:, 0]
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 8, 3), (2, 7, 5, 2), (3, 1, 1, 4)])
+def test_the_critic_is_the_network_of_the_appendix(shape, key):
+    x = jax.random.normal(key, shape)
+    params = critics._start_convolutional(key, jax.ShapeDtypeStruct(shape, x.dtype))
+    names = [f"Conv_{i}" for i in range(4)] + ["Dense_0"]
+    in_flax = {}
+    for name, (kernel, b) in zip(names, params, strict=True):
+        like = kernel if name == "Dense_0" else kernel.reshape(3, 3, -1, kernel.shape[1])
+        in_flax[name] = {"kernel": like, "bias": b + 0.1}
+    params = [(kernel, b + 0.1) for kernel, b in params]
+    expected = Network().apply({"params": in_flax}, x)
+    np.testing.assert_allclose(critics._convolutional(params, x), expected, rtol=1e-10)
+
+
+def test_every_parameter_of_the_critic_stays_clipped(monkeypatch, key):
+    trained = []
+    original = critics.trained
+
+    def spy(*args):
+        trained.append(original(*args))
+        return trained[-1]
+
+    monkeypatch.setattr(critics, "trained", spy)
+    x = jax.random.normal(key, (4, 8, 4, 4, 2))
+    found = short(key, *x, clip=0.003)
+    largest = [float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(trained[0])]
+    np.testing.assert_allclose(max(largest), 0.003, rtol=1e-9)
+    assert abs(found) < 1
+
+
+def test_the_critic_is_no_estimate_of_the_distance(key):
+    # Ten times as far, and nowhere near ten times the value, which is itself near zero.
+    near, far = (samples(key, jnp.array([length, 0.0])) for length in (1.0, 10.0))
+    values = [abs(float(emd_critic(key, *s, steps=50, batch_size=32))) for s in (near, far)]
+    assert values[0] < 1e-2 < 0.8 < emd(*near[2:])
+    assert values[1] < 1e-1 < 9 < emd(*far[2:])
+
+
+@pytest.mark.parametrize("length", [0.5, 2.0, 8.0])
+def test_the_certified_critic_comes_close_in_two_dimensions(length, key):
+    x = samples(key, length * jnp.array([0.6, 0.8]))
+    found, exact = bound(key, *x), emd(*x[2:])
+    assert 0.9 * exact < found <= exact
+
+
+def test_the_certified_critic_sees_a_change_of_scale(key):
+    # No mean moves: a linear critic sees nothing. Exactly, 1 times E‖x‖ = √(π/2).
+    x, y, u, v = samples(key, jnp.zeros(2), n=1000)
+    found = emd_lower_bound(key, x, 2 * y, u, 2 * v, steps=400)
+    assert mean_lower_bound(u.mean(0), 2 * v.mean(0)) < 0.2
+    assert 0.9 * (np.pi / 2) ** 0.5 < found <= emd(u, 2 * v)
+
+
+def test_the_bound_scales_with_its_samples_and_ignores_where_they_lie(key):
+    x = samples(key, jnp.array([1.0, 0.0, 0.0]), n=50)
+    moved = [1e3 * part + 7e3 for part in x]
+    few = partial(bound, steps=3)  # rounding errors would grow in training
+    np.testing.assert_allclose(few(key, *moved), 1e3 * few(key, *x), rtol=1e-6)
+
+
+def test_samples_that_do_not_differ_have_the_bound_zero(key):
+    x = jax.random.normal(key, (20, 3))
+    assert bound(key, x, x, x, x) == 0
+    assert bound(key, 0 * x, 0 * x, 0 * x, 0 * x) == 0
+
+
+@pytest.mark.parametrize("critic", [short, partial(emd_lower_bound, steps=3, batch_size=4)])
+def test_layers_run_side_by_side(critic, key):
+    x = jax.random.normal(key, (4, 3, 8, 2, 2, 2))
+    keys = jax.random.split(key, 3)
+    found = jax.jit(jax.vmap(critic))(keys, *x)
+    for i in range(3):
+        np.testing.assert_allclose(found[i], critic(keys[i], *x[:, i]), rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("critic", [short, partial(emd_lower_bound, steps=3, batch_size=4)])
+def test_outputs_are_computed_where_they_are_needed(critic, key):
+    images, test = jax.random.normal(key, (2, 10, 4, 4, 1))
+
+    def before(z):
+        return jnp.concatenate([z, z**2], -1)
+
+    def after(z):
+        return before(z + 0.3)
+
+    expected = critic(key, before(images), after(images), before(test), after(test))
+    found = critic(key, images, images, test, test, outputs=(before, after))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("critic", [emd_critic, emd_lower_bound])
+def test_what_cannot_be_is_refused(critic, key):
+    x = jnp.ones((4, 2))
+    with pytest.raises(ValueError, match="as many x as y; got 4 and 3"):
+        critic(key, x, x[:3], x, x)
+    with pytest.raises(ValueError, match="steps and batch_size must be positive; got 0 and 128"):
+        critic(key, x, x, x, x, steps=0)
+    with pytest.raises(ValueError, match="y must be finite; 8 of 8 numbers are not"):
+        critic(key, x, x, x, jnp.nan * x)
+    with pytest.raises(ValueError, match="clip must be positive; got 0"):
+        emd_critic(key, x, x, x, x, clip=0.0)

@@ -1,0 +1,289 @@
+"""Every bound on pairs of distributions, against the exact distance; the false ones refuted."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+import jaxnorm
+from jaxnorm.shift import (
+    clipped_power,
+    emd,
+    emd_1d,
+    emd_lower_bound,
+    emd_sliced,
+    interpolated_upper_bound,
+    interpolation_counterexample,
+    mean_lower_bound,
+    moment_lower_bound,
+    moment_upper_bound,
+    normalized_lower_bound,
+    normalized_upper_bound,
+    paired_upper_bound,
+    sharp_moment_upper_bound,
+    sharp_unitized_upper_bound,
+    unitized_upper_bound,
+)
+
+DIMS, PAIRS, N = (1, 3, 16, 64), 250, 12
+POWERS = [(p, radius) for p in (1, 2, 3, 4, 5) for radius in (0.5, 5.0)]
+ALPHAS = {
+    "0": lambda d: 0.0,
+    "0.3": lambda d: 0.3,
+    "1": lambda d: 1.0,
+    "from 0 to 1": lambda d: np.linspace(0, 1, d),
+    "from 0.2 to 1": lambda d: np.linspace(1, 0.2, d),
+}
+
+
+@cache
+def pairs(dims):
+    """1,000 pairs over all dimensions: samples of five kinds, of scales from 0.01 to 100."""
+    rng = np.random.default_rng(dims)
+    shape = (N, dims)
+
+    def draw(kind):
+        scale, place = 10 ** rng.uniform(-2, 2), rng.normal(size=dims) * rng.choice([0, 1, 10])
+        samples = {
+            "gaussian": lambda: rng.normal(size=shape),
+            "uniform": lambda: rng.uniform(-1, 1, shape),
+            "heavy-tailed": lambda: rng.standard_t(1.5, shape),
+            "discrete": lambda: rng.integers(-1, 2, shape).astype(float),
+            "point masses": lambda: np.broadcast_to(rng.choice([0.0, 1.0], (1, dims)), shape),
+        }[kind]()
+        return scale * (samples + place * rng.integers(0, 2))
+
+    kinds = ("gaussian", "uniform", "heavy-tailed", "discrete", "point masses")
+    x, y = (np.stack([draw(rng.choice(kinds)) for _ in range(PAIRS)]) for _ in range(2))
+    return x, y, exact(x, y)
+
+
+def exact(x, y):
+    costs = [cdist(a, b) for a, b in zip(x, y, strict=True)]
+    return np.array([cost[linear_sum_assignment(cost)].mean() for cost in costs])
+
+
+def below(lower, upper):
+    """lower ≤ upper to rounding, without exception."""
+    lower, upper = np.asarray(lower), np.asarray(upper)
+    assert np.isfinite(lower).all()
+    excess = lower - upper * (1 + 1e-12)
+    assert (excess <= 1e-12).all(), f"exceeded in {np.sum(excess > 1e-12)} cases"
+
+
+@jax.jit
+@jax.vmap
+def from_samples(x, y):
+    moments = x.mean(0), x.var(0), y.mean(0), y.var(0)
+    sliced = emd_sliced(jax.random.key(0), x, y, projections=16)
+    return {
+        "lower": [
+            mean_lower_bound(moments[0], moments[2]),
+            emd_1d(x, y).max(),
+            sliced.largest,
+            *(moment_lower_bound(x, y, p=p, radius=radius) for p, radius in POWERS),
+            normalized_lower_bound(
+                moments[0],
+                moments[1] - 1,
+                moments[2],
+                moments[3] - 1,
+                radius=jnp.maximum(jnp.maximum(jnp.abs(x).max(), jnp.abs(y).max()), 1e-3),
+            ),
+        ],
+        "upper": [
+            paired_upper_bound(x, y),
+            sharp_moment_upper_bound(*moments),
+            moment_upper_bound(*moments),
+            normalized_upper_bound(moments[0], moments[1] - 1, moments[2], moments[3] - 1),
+        ],
+    }
+
+
+@pytest.mark.parametrize("dims", DIMS)
+@pytest.mark.usefixtures("unchecked")
+def test_bounds_from_samples_enclose_the_distance(dims):
+    x, y, distance = pairs(dims)
+    found = from_samples(x, y)
+    for lower in found["lower"]:
+        below(lower, distance)
+    for upper in found["upper"]:
+        below(distance, upper)
+    below(found["upper"][1], found["upper"][2])
+
+
+@pytest.mark.parametrize("dims", DIMS)
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.usefixtures("unchecked")
+def test_unitized_outputs_lie_within_their_bounds(dims, alpha):
+    x, y, _ = pairs(dims)
+    alpha = jnp.asarray(ALPHAS[alpha](dims))
+
+    def bounds(transform, *bounds):
+        values = [jax.jit(jax.vmap(partial(bound, alpha)))(x, y) for bound in bounds]
+        u, v = (np.asarray(transform(jnp.asarray(part), alpha)) for part in (x, y))
+        return exact(u, v), values
+
+    distance, (printed, sharp) = bounds(
+        jaxnorm.unitize_bounded, unitized_upper_bound, sharp_unitized_upper_bound
+    )
+    below(distance, sharp)
+    below(sharp, printed)
+    distance, (upper,) = bounds(partial(jaxnorm.unitize, eps=1e-5), interpolated_upper_bound)
+    below(distance, upper)
+
+
+def test_an_alpha_of_zero_for_one_feature_needs_the_two():
+    # alpha = (0, 1) at (0, ±δ): the distance is 2 for every δ, while E‖X‖ + E‖Y‖ = 2δ.
+    alpha, x = jnp.array([0.0, 1.0]), jnp.array([[0.0, 1e-3]])
+    distance = emd(jaxnorm.unitize_bounded(x, alpha), jaxnorm.unitize_bounded(-x, alpha))
+    np.testing.assert_allclose(distance, 2, rtol=1e-12)
+    np.testing.assert_allclose(unitized_upper_bound(alpha, x, -x), 2.002, rtol=1e-12)
+
+
+def test_theorem_3_1_is_attained_and_3_2_in_the_limit():
+    x = jnp.array([[1e6, 0.0]])
+    opposite = emd(jaxnorm.unit_vector(x), jaxnorm.unit_vector(-x))
+    np.testing.assert_allclose(opposite, unitized_upper_bound(jnp.ones(())), rtol=1e-12)
+    half = jnp.array(0.5)
+    distance = emd(jaxnorm.unitize_bounded(x, half), jaxnorm.unitize_bounded(-x, half))
+    np.testing.assert_allclose(distance, unitized_upper_bound(half), rtol=1e-5)
+
+
+def test_without_samples_alpha_zero_has_no_bound_and_outside_there_is_none():
+    assert unitized_upper_bound(jnp.zeros(3)) == jnp.inf
+    x = jnp.ones((1, 2))
+    for alpha in (jnp.array(1.5), jnp.array([0.5, -0.1])):
+        assert jnp.isnan(unitized_upper_bound(alpha, x, x))
+        assert jnp.isnan(sharp_unitized_upper_bound(alpha, x, x))
+        assert jnp.isnan(interpolated_upper_bound(alpha, x, x))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9])
+def test_equation_10_exceeds_the_bound_of_the_theorems(alpha):
+    limit = (1 + alpha) / alpha
+    for length in (1.01 * limit, 100 * limit):
+        x, y, stated = interpolation_counterexample(alpha, length=length, dims=3)
+        distance = emd(*(jaxnorm.unitize(part, alpha, eps=0.0) for part in (x, y)))
+        np.testing.assert_allclose(distance, stated, rtol=1e-12)
+        assert distance > unitized_upper_bound(jnp.array(alpha))
+
+
+def test_batch_norm_before_equation_10_does_not_save_the_bound():
+    # ±(1, ..., 1) and ±(1, −1, 1, ...): zero means, unit variances, distance √(2d).
+    x = jnp.stack([jnp.ones(64), -jnp.ones(64)])
+    y = x * jnp.tile(jnp.array([1.0, -1.0]), 32)[None]
+    np.testing.assert_allclose(emd(x, y), 128**0.5, rtol=1e-12)
+    found = emd(*(jaxnorm.unitize(part, 0.5, eps=0.0) for part in (x, y)))
+    np.testing.assert_allclose(found, 2**0.5 * (0.5 + 0.5 * 8), rtol=1e-12)
+    assert found > unitized_upper_bound(jnp.array(0.5))
+    zero = jnp.zeros(64)
+    assert normalized_upper_bound(zero, zero, zero, zero) == 130
+
+
+def test_equation_5_fails_where_outputs_exceed_its_radius():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_t(2.2, (500, 30, 1)), rng.normal(0, 0.1, (500, 30, 1))
+    stated = jax.vmap(
+        lambda x, y: normalized_lower_bound(
+            x.mean(0), x.var(0) - 1, y.mean(0), y.var(0) - 1, radius=1.0
+        )
+    )(jnp.asarray(x), jnp.asarray(y))
+    assert np.mean(np.asarray(stated) > exact(x, y)) > 0.5
+
+
+def test_the_sharp_moment_bound_is_attained():
+    # Points ±0.3 e₁ and 2 e₃ ± 0.4 e₂: all four distances are √(0.3² + 0.4² + 2²).
+    x = jnp.array([[0.3, 0, 0], [-0.3, 0, 0]])
+    y = jnp.array([[0, 0.4, 2], [0, -0.4, 2]])
+    bound = sharp_moment_upper_bound(x.mean(0), x.var(0), y.mean(0), y.var(0))
+    np.testing.assert_allclose(emd(x, y), bound, rtol=1e-12)
+    np.testing.assert_allclose(bound, 2.0615528128, rtol=1e-10)
+
+
+@pytest.mark.parametrize("p", range(1, 8))
+@pytest.mark.parametrize("radius", [0.5, 2.0])
+def test_clipped_powers_have_slope_one_and_no_more(p, radius, key):
+    v, w = jax.random.normal(key, (2, 5000, 3)) * 2 * radius
+    w = jnp.concatenate([w, v + 1e-3 * w])
+    v = jnp.concatenate([v, v])
+    f = partial(clipped_power, p=p, radius=radius)
+    slopes = jnp.abs(f(v) - f(w)) / jnp.linalg.norm(v - w, axis=1)
+    assert slopes.max() <= 1 + 1e-9
+    corner = jnp.full((1, 3), radius)  # there the slope is attained
+    np.testing.assert_allclose(jnp.linalg.norm(jax.jacobian(f)(0.999999 * corner)), 1, rtol=1e-4)
+    edge = jnp.abs(f((1 + 1e-9) * corner) - f((1 - 1e-9) * corner))
+    assert edge.max() < 1e-8
+
+
+@pytest.mark.parametrize(("p", "times"), [(2, 1), (3, 2), (4, 1)])
+def test_the_ceiling_of_theorem_2(p, times):
+    far = jnp.full((1, 4), 100.0)
+    found = moment_lower_bound(far, -far if p % 2 else 0 * far, p=p, radius=5.0)
+    np.testing.assert_allclose(found, times * 2 * 5 / p, rtol=1e-12)
+
+
+def test_moments_of_the_unbounded_example_exceed_what_the_paper_needs():
+    # Uniform on [C/2, C] and [0, C/4], by quantiles: the distance is 5/8 C, whatever C.
+    u = (np.arange(1000) + 0.5) / 1000
+    for c in (1.0, 1e3):
+        x, y = jnp.asarray(c * (1 + u) / 2), jnp.asarray(c * u / 4)
+        np.testing.assert_allclose(emd_1d(x, y), 0.625 * c, rtol=1e-9)
+        assert moment_lower_bound(x[:, None], y[:, None], p=2, radius=c) > 3 / 16 * c / 2
+
+
+def critics(dims, count, steps):
+    x, y, distance = (part[:count] for part in pairs(dims))
+    keys = jax.random.split(jax.random.key(dims), count)
+    bound = partial(emd_lower_bound, steps=steps, batch_size=8)
+    return jax.jit(jax.vmap(bound))(keys, x, y, x, y), distance
+
+
+@pytest.mark.parametrize("dims", DIMS)
+@pytest.mark.usefixtures("unchecked")
+def test_no_critic_exceeds_the_distance(dims):
+    below(*critics(dims, 25, steps=3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dims", DIMS)
+@pytest.mark.usefixtures("unchecked")
+def test_no_trained_critic_exceeds_the_distance(dims):
+    below(*critics(dims, PAIRS, steps=60))
+
+
+def test_gradients_are_finite_where_nothing_moved(key):
+    x, zero = jax.random.normal(key, (5, 3)), jnp.zeros(3)
+    alpha = jnp.array([0.0, 0.5, 1.0])
+    for bound, arguments in (
+        (paired_upper_bound, (x, x)),
+        (mean_lower_bound, (zero, zero)),
+        (sharp_moment_upper_bound, (zero, zero, zero, zero)),
+        (partial(sharp_unitized_upper_bound, alpha), (0 * x, x)),
+        (partial(interpolated_upper_bound, alpha), (0 * x, x)),
+        (partial(moment_lower_bound, radius=1.0), (0 * x, x)),
+    ):
+        for part in jax.grad(bound, tuple(range(len(arguments))))(*arguments):
+            assert jnp.isfinite(part).all()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_bad_options_are_refused():
+    x = jnp.ones((2, 3))
+    with pytest.raises(ValueError, match="radius must be positive; got 0"):
+        moment_lower_bound(x, x, radius=0.0)
+    with pytest.raises(ValueError, match="radius must be positive; got -1"):
+        normalized_lower_bound(x[0], x[0], x[0], x[0], radius=-1.0)
+    with pytest.raises(ValueError, match="p must be at least 1; got 0"):
+        clipped_power(x, p=0, radius=1.0)
+    with pytest.raises(ValueError, match=r"features on its last axis; got shape \(2, 0\)"):
+        clipped_power(jnp.ones((2, 0)), radius=1.0)
+    with pytest.raises(ValueError, match=r"alpha must lie in \(0, 1\); got 1"):
+        interpolation_counterexample(1.0, length=1.0)
+    with pytest.raises(ValueError, match="length must be positive and dims at least 1"):
+        interpolation_counterexample(0.5, length=1.0, dims=0)
+    with pytest.raises(ValueError, match="as many x as y; got 2 and 1"):
+        paired_upper_bound(x, x[:1])
