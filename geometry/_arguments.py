@@ -8,10 +8,13 @@ from jaxtyping import Array, Float
 from jaxnorm._statistics import widen
 
 
-def samples(x: Float[Array, "n d"], *, least: int = 1) -> Float[Array, "n d"]:
+def samples(
+    x: Float[Array, "n d"], *, least: int = 1, columns: int | None = None
+) -> Float[Array, "n d"]:
     """`x` in at least float32, if it is a matrix of at least so many rows; finite outside `jit`."""
-    if x.ndim != 2 or x.size == 0:
-        raise ValueError(f"x must have shape (samples, features); got {x.shape}")
+    if x.ndim != 2 or x.size == 0 or columns not in (None, x.shape[1]):
+        features = "features" if columns is None else columns
+        raise ValueError(f"x must have shape (samples, {features}); got {x.shape}")
     _check(x, "x", least)
     return widen(x)
 

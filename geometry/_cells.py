@@ -2,15 +2,33 @@
 
 Two weight vectors w lie in one cell of x when all signs of x w agree; γ(x) is the smallest
 positive Gaussian volume of a cell (Nachum et al., Definition 1). In two dimensions cells are
-sectors, bounded by the lines orthogonal to the samples.
+sectors, bounded by the lines orthogonal to the samples; in three they are polygons on the sphere.
 """
 
 import math
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
 
-from jaxnorm._statistics import widen
+from geometry._arguments import samples as matrix
+from jaxnorm import unit_vector
+
+
+class SampledCells(NamedTuple):
+    """Cells that random neurons fell into, with their opposites: two cells of equal volume.
+
+    Attributes:
+      volumes: Estimated volume of one cell of each pair seen; 0 fills up the rest.
+      seen: Number of pairs seen.
+      gamma: The smallest volume seen.
+    """
+
+    volumes: Float[Array, " pairs"]
+    seen: Int[Array, ""]
+    gamma: Float[Array, ""]
 
 
 def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
@@ -24,7 +42,7 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
       [0.125 0.375 0.125 0.375]
     """
-    h = widen(x)
+    h = matrix(x, columns=2)
     nonzero = jnp.any(h != 0, axis=1)
     # A zero vector repeats a line that is there.
     h = jnp.where(nonzero[:, None], h, h[jnp.argmax(nonzero)][None])
@@ -49,3 +67,98 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
     """
     volumes = cell_volumes_2d(x)
     return jnp.min(jnp.where(volumes > 0, volumes, 1))
+
+
+def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
+    """Gaussian volumes of the n² − n + 2 cells of n samples in space, ordered by their signs.
+
+    Corners are ±xᵢ × xⱼ; the area of a polygon is what its angles sum to beyond a flat one. For
+    samples in general position, no two collinear and no three in a plane through 0: otherwise, and
+    where rounding leaves the side of a corner open, all volumes are NaN.
+
+    Example:
+      >>> print(cell_volumes_3d(jnp.eye(3)).round(3))
+      [0.125 0.125 0.125 0.125 0.125 0.125 0.125 0.125]
+    """
+    h = matrix(x, columns=3)
+    n, eps = len(h), float(jnp.finfo(h.dtype).eps)
+    if n == 1:
+        return jnp.where(jnp.any(h != 0), jnp.full(2, 0.5, x.dtype), jnp.nan)
+    u = unit_vector(h)
+    i, j = np.triu_indices(n, 1)
+    own = np.zeros((len(i), n), bool)
+    own[np.arange(len(i)), i] = own[np.arange(len(i)), j] = True
+    corner = jnp.cross(u[i], u[j])
+    sine, cosine = jnp.linalg.norm(corner, axis=1), jnp.sum(u[i] * u[j], axis=1)
+    side = jnp.einsum("cd,nd->cn", corner, u, precision="highest")
+    undecided = jnp.any((jnp.abs(side) < 8 * eps) & ~own) | jnp.any(sine < 8 * eps)
+    # Four cells meet at each of two opposite corners: one for each pair of signs of its own two.
+    signs, angles = [], []
+    for outer, a, b in np.ndindex(2, 2, 2):
+        ahead = (side > 0) if outer else (side < 0)
+        pattern = jnp.where(own, False, ahead).at[np.arange(len(i)), i].set(bool(a))
+        signs.append(pattern.at[np.arange(len(i)), j].set(bool(b)))
+        angles.append(jnp.arctan2(sine, cosine if a != b else -cosine))
+    cells = number_of_cells(n, 3)
+    patterns = jnp.concatenate(signs).astype(jnp.int8)
+    _, cell = jnp.unique(patterns, axis=0, size=cells, return_inverse=True)
+    excess = jax.ops.segment_sum(jnp.concatenate(angles) - math.pi, cell.ravel(), cells)
+    volumes = 0.5 + excess / (4 * math.pi)
+    return jnp.where(undecided | ~jnp.any(h != 0, axis=1).all(), jnp.nan, volumes).astype(x.dtype)
+
+
+def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
+    """γ(x), the smallest volume of a cell of n samples in space in general position; else NaN.
+
+    Example:
+      >>> print(gamma_3d(jnp.eye(3)).round(3))
+      0.125
+    """
+    return jnp.min(cell_volumes_3d(x))
+
+
+def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], samples: int) -> SampledCells:
+    """Volumes of cells in any number of dimensions, as frequencies of `samples` Gaussian neurons.
+
+    Volumes of cells seen are right in the mean; `gamma` is not. Cells that no neuron hit are
+    missed, and the thinnest go first: unless all `number_of_cells` are seen, each often, it is too
+    large, and it is never below 1/(2 samples). If all are seen it is a little too small, as any
+    smallest of noisy numbers is.
+
+    Raises:
+      ValueError: `samples` is below 1.
+
+    Example:
+      >>> found = sampled_cells(jax.random.key(0), jnp.eye(3), 10_000)
+      >>> print(found.seen, found.gamma.round(2))
+      4 0.12
+    """
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1; got {samples}")
+    u = unit_vector(matrix(x))
+    n, dims = u.shape
+    w = jax.random.normal(key, (samples, dims), u.dtype)
+    active = jnp.einsum("sd,nd->sn", w, u, precision="highest") > 0
+    same = active == active[:, :1]  # a cell and its opposite have one pattern
+    pairs = min(number_of_cells(n, dims) // 2, samples)
+    _, counts = jnp.unique(
+        same.astype(jnp.int8), axis=0, size=pairs, fill_value=2, return_counts=True
+    )
+    volumes = (counts / (2 * samples)).astype(x.dtype)
+    gamma = jnp.min(volumes, where=counts > 0, initial=0.5)
+    return SampledCells(volumes, jnp.sum(counts > 0), gamma)
+
+
+def number_of_cells(n: int, dims: int) -> int:
+    """Cells of n samples in general position: 2 Σⱼ C(n − 1, j) over j < dims; γ ≤ one over it.
+
+    Raises:
+      ValueError: n or dims is below 1.
+
+    Example:
+      >>> number_of_cells(6, 3), number_of_cells(5, 2), number_of_cells(4, 9)
+      (32, 10, 16)
+    """
+    if n < 1 or dims < 1:
+        raise ValueError(f"n and dims must be at least 1; got {n} and {dims}")
+    return 2 * sum(math.comb(n - 1, j) for j in range(dims))

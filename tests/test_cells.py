@@ -76,3 +76,93 @@ def test_jit_vmap_and_gradients(key):
     expected = jnp.stack([geometry.cell_volumes_2d(x[0]), geometry.cell_volumes_2d(x[1])])
     np.testing.assert_allclose(jax.jit(jax.vmap(cell_volumes_2d))(x), expected, atol=1e-15)
     check_grads(jax.jit(cell_volumes_2d), (x[0],), order=2, modes=["rev"])
+
+
+def in_space(n, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=(n, 3)))
+
+
+volumes_3d = jax.jit(geometry.cell_volumes_3d)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6])
+def test_cells_in_space_fill_it_in_opposite_pairs(n):
+    volumes = np.asarray(volumes_3d(in_space(n)))
+    assert len(volumes) == geometry.number_of_cells(n, 3) == n * n - n + 2
+    np.testing.assert_allclose(volumes.sum(), 1, rtol=1e-13)
+    np.testing.assert_allclose(volumes, volumes[::-1], atol=1e-14)  # opposite signs, reversed order
+    assert (volumes > 0).all()
+
+
+def test_volumes_in_space_are_the_frequencies_of_sign_patterns():
+    x, w = in_space(6), np.random.default_rng(1).normal(size=(3, 200_000))
+    _, counts = np.unique((np.asarray(x) @ w > 0).T, axis=0, return_counts=True)
+    volumes = np.asarray(volumes_3d(x))
+    assert len(counts) == 32
+    np.testing.assert_allclose(counts / 200_000, volumes, atol=0.005)
+    assert geometry.gamma_3d(x) == volumes.min()
+
+
+def test_two_samples_in_space_bound_lunes():
+    x = jnp.array([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
+    np.testing.assert_allclose(np.sort(volumes_3d(x)), [0.125, 0.125, 0.375, 0.375], rtol=1e-13)
+
+
+def test_a_plane_in_space_has_the_cells_of_the_plane():
+    flat = in_space(5).at[:, 2].mul(1e-9)
+    volumes = np.sort(volumes_3d(flat))[-10:]
+    np.testing.assert_allclose(volumes, np.sort(cell_volumes_2d(flat[:, :2])), atol=1e-7)
+
+
+def test_samples_in_special_position_have_no_volumes_in_space():
+    coplanar = jnp.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
+    collinear = jnp.array([[1.0, 2.0, 3.0], [-2.0, -4.0, -6.0]])
+    for x in (coplanar, collinear, jnp.zeros((1, 3)), jnp.eye(3).at[2].set(0)):
+        assert np.isnan(volumes_3d(x)).all()
+
+
+def test_orthogonal_samples_have_volume_2_to_the_minus_n(key):
+    for n in (1, 2, 4):
+        found = geometry.sampled_cells(key, jnp.eye(n), 40_000)
+        assert found.seen * 2 == geometry.number_of_cells(n, n) == 2**n
+        np.testing.assert_allclose(found.volumes, 2.0**-n, atol=0.01)
+    np.testing.assert_allclose(volumes_3d(jnp.eye(3)), 0.125, rtol=1e-13)
+
+
+def test_sampled_volumes_are_right_and_a_missed_cell_spoils_gamma(key):
+    x = in_space(5)
+    exact = np.sort(volumes_3d(x))
+    many, few = (geometry.sampled_cells(key, x, samples) for samples in (200_000, 60))
+    np.testing.assert_allclose(np.sort(many.volumes), exact[::2], atol=0.003)
+    assert many.seen == 11
+    assert few.seen < 11
+    assert few.gamma >= 1 / 120 > geometry.gamma_3d(x)
+
+
+@pytest.mark.parametrize(("n", "dims", "cells"), [(6, 3, 32), (9, 2, 18), (3, 8, 8), (1, 1, 2)])
+def test_numbers_of_cells(n, dims, cells):
+    assert geometry.number_of_cells(n, dims) == cells
+
+
+def test_vmap_and_gradients_in_space():
+    x = jnp.stack([in_space(4), in_space(4, 1)])
+    many = jax.jit(jax.vmap(volumes_3d))(x)
+    np.testing.assert_allclose(many[1], volumes_3d(x[1]), atol=1e-14)
+    check_grads(volumes_3d, (x[0],), order=1, modes=["rev"])
+
+
+def test_impossible_arguments(key):
+    with pytest.raises(ValueError, match="at least 1; got 0 and 2"):
+        geometry.number_of_cells(0, 2)
+    with pytest.raises(ValueError, match="samples must be at least 1; got 0"):
+        geometry.sampled_cells(key, jnp.eye(2), 0)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_batch_of_the_plane_or_of_space_is_refused():
+    with pytest.raises(ValueError, match=r"\(samples, 2\); got \(2, 3\)"):
+        geometry.cell_volumes_2d(jnp.ones((2, 3)))
+    with pytest.raises(ValueError, match=r"\(samples, 3\); got \(2,\)"):
+        geometry.cell_volumes_3d(jnp.ones(2))
+    with pytest.raises(ValueError, match="must be finite; 2 of 4 numbers are not"):
+        geometry.gamma_2d(jnp.full((2, 2), jnp.nan).at[0].set(1))

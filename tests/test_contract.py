@@ -91,6 +91,7 @@ NUMERICAL = {
     geometry.gram: ((X,), {}),
     geometry.angles: ((X,), {}),
     geometry.distances: ((X,), {}),
+    geometry.filter_geometry: ((X,), {}),
     geometry.numerical_rank: ((X,), {}),
     geometry.effective_rank: ((X,), {}),
     geometry.stable_rank: ((X,), {}),
@@ -116,7 +117,11 @@ NUMERICAL = {
     geometry.tree_depth_bound: ((X[:, 0],), {}),
     geometry.tree_limit_ratio: ((X[:, 0],), {"depth": 9}),
     geometry.cell_volumes_2d: ((X[:, :2],), {}),
+    geometry.cell_volumes_3d: ((X[:, :3],), {}),
     geometry.gamma_2d: ((X[:, :2],), {}),
+    geometry.gamma_3d: ((X[:, :3],), {}),
+    geometry.full_rank_reachable: ((X,), {}),
+    geometry.lemma_2_probability: ((X[:3, :2], X[3:5, 2:]), {}),
 }
 # Functions of Python numbers, of a key, or of other functions: tested on their own.
 OTHERS = {
@@ -144,14 +149,23 @@ OTHERS = {
     geometry.escape_ratio,
     geometry.escape_step,
     geometry.expected_norm_factor,
+    geometry.gaussian_filter_geometry,
     geometry.invariant_representation,
+    geometry.mean_rows_bound,
     geometry.monte_carlo,
+    geometry.norm_envelope,
+    geometry.number_of_cells,
     geometry.odd_state,
     geometry.printed_end_bounds,
     geometry.random_network,
+    geometry.rank_tail,
+    geometry.rank_tail_bound,
     geometry.recentred_angle,
     geometry.rms_angle,
+    geometry.rows_needed,
+    geometry.sampled_cells,
     geometry.tree_limits,
+    geometry.welch_bound,
 }
 # What orders or counts has another dtype than what it orders.
 DTYPE_CHANGES = {

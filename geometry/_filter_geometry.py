@@ -1,0 +1,136 @@
+"""Lengths, angles and distances of the filters of a layer, and what Gaussian filters have.
+
+Theorem 5 of Huang et al. (convolution weights): for weights N(0, c²) and many dimensions, filters
+have almost one length, right angles and one distance. All nine moments are known exactly in any
+dimension; only ratios converge, at the rate 1/√dims. Filters are rows, angles in radians. Their
+covariance, with the edges of Marchenko and Pastur, is `pruning.covariance_report`.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import polygamma
+from jaxtyping import Array, Float
+
+from geometry._angles import angles, distances
+from geometry._arguments import samples
+from pruning import chi_moment, chi_variance
+
+
+class FilterGeometry(NamedTuple):
+    """Means and variances over filters, and over pairs of different filters."""
+
+    norm_mean: Float[Array, ""]
+    norm_variance: Float[Array, ""]
+    cosine_mean: Float[Array, ""]
+    cosine_variance: Float[Array, ""]
+    cosine_size: Float[Array, ""]  # mean of |cos|
+    angle_mean: Float[Array, ""]
+    angle_variance: Float[Array, ""]
+    distance_mean: Float[Array, ""]
+    distance_variance: Float[Array, ""]
+
+
+def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
+    """The nine moments of the filters of a layer; variances of norms are unbiased.
+
+    Pairs that share a filter are dependent: squared distances of such have correlation 1/4. A zero
+    filter has no angle and makes those of angles and cosines NaN.
+
+    Raises:
+      ValueError: There are fewer than 2 filters.
+
+    Example:
+      >>> found = filter_geometry(jnp.array([[3.0, 0.0], [0.0, 4.0]]))
+      >>> print(found.norm_mean, found.distance_mean, jnp.degrees(found.angle_mean))
+      3.5 5.0 90.0
+    """
+    h = samples(filters, least=2)
+    pairs = np.triu_indices(len(h), 1)
+    norm = jnp.linalg.norm(h, axis=1)
+    angle, distance = angles(h)[pairs], distances(h)[pairs]
+    # Near a right angle, where they are, sines keep the digits of cosines.
+    cosine = jnp.sin(math.pi / 2 - angle)
+    found = FilterGeometry(
+        norm.mean(),
+        norm.var(ddof=1),
+        cosine.mean(),
+        cosine.var(),
+        jnp.abs(cosine).mean(),
+        angle.mean(),
+        angle.var(),
+        distance.mean(),
+        distance.var(),
+    )
+    return FilterGeometry(*(moment.astype(filters.dtype) for moment in found))
+
+
+def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
+    """The nine moments that independent filters N(0, std² I) have in expectation, exactly.
+
+    With R = Γ((d + 1)/2)/Γ(d/2): norms √2 c R, a chi variable; cosines 0, 1/d and 1/(√π R), as
+    (1 + cos)/2 is Beta((d − 1)/2, (d − 1)/2); angles π/2 and ψ′(d/2)/2; distances are norms of
+    filters √2 times as wide. Differences do not vanish: of two norms the variance tends to c², of
+    two distances from one filter to 3c²/2, however many the dimensions.
+
+    Raises:
+      ValueError: dims is below 2 or std is not positive.
+
+    Example:
+      >>> moments = gaussian_filter_geometry(576)
+      >>> f"{moments.norm_mean:.3f} {moments.norm_variance:.4f} {moments.cosine_variance:.5f}"
+      '23.990 0.4998 0.00174'
+    """
+    if dims < 2 or std <= 0:
+        raise ValueError(f"dims must be at least 2 and std positive; got {dims} and {std}")
+    length, wide = chi_moment(1.0, float(dims), 1), 2**0.5 * std
+    moments = (
+        std * length,
+        chi_variance(std, float(dims)),
+        0.0,
+        1 / dims,
+        (2 / math.pi) ** 0.5 / length,
+        math.pi / 2,
+        polygamma(1, jnp.asarray(dims / 2)) / 2,
+        wide * length,
+        chi_variance(wide, float(dims)),
+    )
+    return FilterGeometry(*map(jnp.asarray, moments))
+
+
+def norm_envelope(filters: int, *, delta: float = 0.05) -> float:
+    """No norm of Gaussian filters is farther from the mean, in units of c, but with P ≤ delta.
+
+    √(2 log(2 filters / delta)), by the concentration of Lipschitz functions: it does not grow
+    with the dimension.
+
+    Raises:
+      ValueError: `filters` is below 1 or `delta` not in (0, 1).
+
+    Example:
+      >>> round(norm_envelope(512), 2)
+      4.46
+    """
+    if filters < 1 or not 0 < delta < 1:
+        raise ValueError(f"filters must be at least 1 and delta in 0..1; got {filters} and {delta}")
+    return math.sqrt(2 * math.log(2 * filters / delta))
+
+
+def welch_bound(filters: int, dims: int) -> float:
+    """√((n − d)/(d (n − 1))): no n filters in d < n dimensions have all |cos| below; else 0.
+
+    More filters than dimensions are never mutually orthogonal, whatever their distribution
+    (Welch, 1974).
+
+    Raises:
+      ValueError: `filters` or `dims` is below 1.
+
+    Example:
+      >>> round(welch_bound(256, 64), 3), welch_bound(64, 576)
+      (0.108, 0.0)
+    """
+    if filters < 1 or dims < 1:
+        raise ValueError(f"filters and dims must be at least 1; got {filters} and {dims}")
+    return math.sqrt((filters - dims) / (dims * (filters - 1))) if filters > dims else 0.0

@@ -1,0 +1,123 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+from scipy import special, stats
+
+from geometry import (
+    angles,
+    filter_geometry,
+    gaussian_filter_geometry,
+    monte_carlo,
+    norm_envelope,
+    welch_bound,
+)
+
+measured = jax.jit(filter_geometry)
+
+
+@pytest.mark.parametrize("dims", [2, 3, 9, 64, 576])
+def test_all_nine_moments_are_those_of_random_pairs(dims):
+    std, draws = 0.7, 20_000
+    a, b = std * np.random.default_rng(dims).normal(size=(2, draws, dims))
+    norms = np.linalg.norm(a, axis=1)
+    cosines = np.einsum("nd,nd->n", a, b) / norms / np.linalg.norm(b, axis=1)
+    quantities = {
+        "norm": norms,
+        "cosine": cosines,
+        "angle": np.arccos(cosines),
+        "distance": np.linalg.norm(a - b, axis=1),
+    }
+    expected = gaussian_filter_geometry(dims, std=std)._asdict()
+    for name, values in quantities.items():
+        error = values.std() / draws**0.5
+        assert abs(values.mean() - expected[f"{name}_mean"]) < 4 * error
+        centred = values - values.mean()
+        error = ((centred**4).mean() - values.var() ** 2) ** 0.5 / draws**0.5
+        assert abs(values.var() - expected[f"{name}_variance"]) < 4 * error
+    size = abs(cosines)
+    assert abs(size.mean() - expected["cosine_size"]) < 4 * size.std() / draws**0.5
+
+
+def test_moments_are_scipys_laws():
+    expected = gaussian_filter_geometry(9, std=2.0)
+    chi, beta = stats.chi(9, scale=2), stats.beta(4, 4)
+    np.testing.assert_allclose(expected.norm_mean, chi.mean(), rtol=1e-12)
+    np.testing.assert_allclose(expected.norm_variance, chi.var(), rtol=1e-10)
+    np.testing.assert_allclose(expected.cosine_variance, 4 * beta.var(), rtol=1e-12)
+    np.testing.assert_allclose(expected.angle_variance, special.polygamma(1, 4.5) / 2, rtol=1e-10)
+    np.testing.assert_allclose(expected.distance_variance, 2 * chi.var(), rtol=1e-10)
+
+
+def test_a_layer_of_gaussian_filters_has_them(key):
+    # But for variances over pairs: these are dependent, and a layer's own mean is removed.
+    unbiased = ("norm_mean", "norm_variance", "cosine_mean", "cosine_size", "distance_mean")
+    expected = gaussian_filter_geometry(40, std=0.5)._asdict()
+
+    def error(key):
+        found = filter_geometry(0.5 * jax.random.normal(key, (24, 40)))._asdict()
+        return jnp.stack([found[name] - expected[name] for name in unbiased])
+
+    mean, stderr, _ = monte_carlo(error, key, 400)
+    assert (abs(mean) < 5 * stderr).all()
+
+
+def test_a_layer_by_hand():
+    found = measured(jnp.array([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]]))
+    np.testing.assert_allclose(found.norm_mean, 2)
+    np.testing.assert_allclose(found.norm_variance, 1)
+    np.testing.assert_allclose(found.cosine_mean, -1 / 3, rtol=1e-12)
+    np.testing.assert_allclose(found.cosine_size, 1 / 3, rtol=1e-12)
+    np.testing.assert_allclose(found.angle_mean, 2 * np.pi / 3)
+    np.testing.assert_allclose(found.distance_mean, (5**0.5 + 4 + 13**0.5) / 3)
+
+
+def test_differences_do_not_vanish_with_the_dimension():
+    for dims in (64, 10_000):
+        norms = 2 * gaussian_filter_geometry(dims).norm_variance
+        assert abs(norms - 1) < 0.01  # c², where the theorem has equal norms
+    v = np.random.default_rng(0).normal(size=(3, 40_000, 64))
+    difference = np.linalg.norm(v[0] - v[1], axis=1) - np.linalg.norm(v[0] - v[2], axis=1)
+    assert abs(difference.var() - 1.5) < 5 * 1.5 * (2 / 40_000) ** 0.5
+
+
+def test_distances_that_share_a_filter_have_correlation_a_quarter():
+    v = np.random.default_rng(0).normal(size=(3, 40_000, 9))
+    first, second = (np.square(v[0] - other).sum(1) for other in v[1:])
+    assert abs(np.corrcoef(first, second)[0, 1] - 0.25) < 5 / 40_000**0.5
+
+
+def test_no_norm_leaves_its_envelope():
+    v = np.random.default_rng(0).normal(size=(200, 64, 36))
+    error = abs(np.linalg.norm(v, axis=2) - float(gaussian_filter_geometry(36).norm_mean))
+    assert np.mean(error.max(1) > norm_envelope(64)) <= 0.05
+    assert error.max() > 2  # not vacuous
+
+
+@pytest.mark.parametrize(("filters", "dims"), [(8, 3), (256, 64), (5, 4)])
+def test_welch(filters, dims, key):
+    x = jax.random.normal(key, (filters, dims))
+    cosine = jnp.abs(jnp.cos(angles(x)))[np.triu_indices(filters, 1)].max()
+    assert cosine >= welch_bound(filters, dims) > 0
+
+
+def test_a_simplex_attains_welchs_bound():
+    simplex = jnp.eye(5) - 1 / 5  # five vectors in four dimensions
+    cosine = jnp.abs(jnp.cos(angles(simplex)))[0, 1]
+    np.testing.assert_allclose(cosine, welch_bound(5, 4), rtol=1e-12)
+
+
+def test_gradients(key):
+    check_grads(measured, (jax.random.normal(key, (4, 5)),), order=1, modes=["rev"])
+
+
+def test_impossible_arguments():
+    with pytest.raises(ValueError, match="at least 2 samples; got 1"):
+        filter_geometry(jnp.ones((1, 3)))
+    with pytest.raises(ValueError, match=r"std positive; got 1 and 1\.0"):
+        gaussian_filter_geometry(1)
+    with pytest.raises(ValueError, match=r"delta in 0\.\.1; got 3 and 1\.0"):
+        norm_envelope(3, delta=1.0)
+    with pytest.raises(ValueError, match="at least 1; got 0 and 2"):
+        welch_bound(0, 2)

@@ -1,0 +1,172 @@
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from geometry import (
+    cell_volumes_2d,
+    full_rank_reachable,
+    gamma_2d,
+    lemma_2_probability,
+    mean_rows_bound,
+    monte_carlo,
+    rank_tail,
+    rank_tail_bound,
+    rows_needed,
+)
+from jaxnorm import recenter
+
+reachable = jax.jit(full_rank_reachable)
+
+
+def circle(n):
+    turn = 2 * np.pi * np.arange(n) / n + 0.1
+    return jnp.asarray(np.stack([np.cos(turn), np.sin(turn)], 1))
+
+
+def mean_rows(key, x, samples=2000):
+    estimate = monte_carlo(lambda key: rows_needed(key, x, most=400)[0], key, samples)
+    return float(estimate.mean), float(estimate.stderr)
+
+
+@pytest.mark.parametrize("theta", [np.pi / 2, 1.0])
+def test_two_samples_need_exactly_this_many_rows_in_the_mean(theta, key):
+    q, s = (np.pi - theta) / (2 * np.pi), theta / (2 * np.pi)
+    exact = 1 / (1 - q) + q / (1 - q) ** 2 + 4 * s / (1 - q)
+    mean, stderr = mean_rows(key, jnp.array([[1.0, 0.0], [np.cos(theta), np.sin(theta)]]), 4000)
+    assert abs(mean - exact) < 5 * stderr
+    if theta == np.pi / 2:
+        np.testing.assert_allclose(exact, 28 / 9)
+
+
+@pytest.mark.parametrize(("n", "ledger"), [(3, 3.68), (5, 5.42), (9, 9.50)])
+def test_theorem_3_equally_spaced_points(n, ledger, key):
+    x = circle(n)
+    mean, stderr = mean_rows(key, x)
+    assert abs(mean - ledger) < 5 * stderr + 0.005
+    bound = mean_rows_bound(n, float(gamma_2d(x)))
+    np.testing.assert_allclose(bound, n**2, rtol=1e-10)  # printed: 2n²
+    assert mean < bound
+
+
+def test_the_first_row_counts_with_probability_one_half(key):
+    mean, stderr = mean_rows(key, jnp.ones((1, 3)))
+    assert abs(mean - mean_rows_bound(1, 0.5)) < 5 * stderr
+
+
+def test_rows_needed_tells_the_rank_of_the_representation(key):
+    x = jax.random.normal(key, (6, 3))
+    rows, rank = rows_needed(jax.random.key(1), x)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(1), jnp.arange(rows))
+    w = np.stack([jax.random.normal(k, (3,)) for k in keys])
+    assert int(rank) == np.linalg.matrix_rank(np.maximum(np.asarray(x) @ w.T, 0)) == 6
+    assert np.linalg.matrix_rank(np.maximum(np.asarray(x) @ w[:-1].T, 0)) == 5
+
+
+def test_lemma_2_holds_with_twice_gamma_and_is_what_random_rows_do(key):
+    rng = np.random.default_rng(0)
+    cases = []
+    for _ in range(30):
+        x, rows = rng.normal(size=(4, 2)), rng.normal(size=(3, 2))
+        y = np.maximum(x @ rows.T, 0)
+        if np.linalg.matrix_rank(y[:-1]) == np.linalg.matrix_rank(y) == 3:
+            cases.append((x, y, float(lemma_2_probability(jnp.asarray(x), jnp.asarray(rows)))))
+    assert len(cases) > 3
+    for x, _, found in cases:
+        assert found >= 2 * gamma_2d(jnp.asarray(x)) - 1e-9
+    x, y, found = cases[0]
+    more = np.maximum(x @ rng.normal(size=(2, 4000)), 0).T
+    grown = [np.linalg.matrix_rank(np.c_[y, one]) == 4 for one in more]
+    assert abs(np.mean(grown) - found) < 5 * 0.5 / 4000**0.5
+
+
+def test_corollary_4_needs_its_hypothesis_on_the_recentred_batch(key):
+    line = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+    u, v = np.array([1, 0.3]), np.array([-0.2, 1])
+    pairs = np.array([3, 5]) + np.array([u, -u, v, -v, u + v, -u - v])
+    for x, rank in ((line, 2), (jnp.asarray(pairs), 5)):
+        assert reachable(x)
+        assert not reachable(recenter(x))
+        rows, found = rows_needed(key, recenter(x), most=5000)
+        assert (rows, found) == (5000, rank)
+
+
+def test_two_recentred_samples_are_opposite_and_need_three_rows(key):
+    x = recenter(jax.random.normal(key, (2, 3)))
+    assert reachable(x)
+    mean, stderr = mean_rows(jax.random.key(1), x, 4000)
+    assert abs(mean - 3) < 5 * stderr
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [
+        (np.eye(3), True),
+        ([[1, 2], [2, 4]], False),
+        ([[1, 0], [0, 0]], False),
+        ([[1, 0], [-1, 0], [0, 2], [0, -2]], True),
+        ([[1, 0], [-1, 0], [0, 2], [0, -2], [1, 1], [-1, -1]], False),
+        ([[1, 0], [-1, 0], [0, 2], [0, -2], [1, 1]], True),
+    ],
+)
+def test_when_full_rank_can_be_reached(x, expected, key):
+    x = jnp.asarray(x, float)
+    assert reachable(x) == expected
+    _, rank = rows_needed(key, x, most=300)
+    assert (rank == len(x)) == expected
+
+
+def test_7a_is_below_the_exact_tail_and_above_7b():
+    for n in (1, 3, 8):
+        for gamma in (1e-9, 0.01, 0.1, 0.25):
+            for alpha in (1.01, 1.5, 2.5, 4.0):
+                a, b = rank_tail_bound(n, alpha, gamma), rank_tail_bound(n, alpha, 0.0)
+                assert b - 1e-12 <= a <= 1
+                # The Chernoff exponent: rows times the relative entropy of γ/α to γ.
+                p, rows = gamma / alpha, alpha * n / gamma
+                entropy = -p * np.log(alpha) + (1 - p) * (np.log1p(-p) - np.log1p(-gamma))
+                np.testing.assert_allclose(1 - a, np.exp(-rows * entropy), rtol=1e-5)
+                if gamma > 1e-3:
+                    exact = rank_tail(n, gamma, int(rows))
+                    assert a <= exact
+                    np.testing.assert_allclose(exact, 1 - binom.cdf(n - 1, int(rows), gamma))
+                    assert exact <= rank_tail(n, 2 * gamma, int(rows))
+
+
+def test_theorem_3_the_tail_holds_of_random_rows(key):
+    x = circle(3)
+    rows = jax.jit(jax.vmap(lambda k: rows_needed(k, x)[0]))(jax.random.split(key, 2000))
+    for count in (4, 6, 10):
+        assert np.mean(rows <= count) >= rank_tail(3, 2 / 6, count) - 5 * 0.5 / 2000**0.5
+
+
+def test_opposite_cells_break_one_relation_alike():
+    # By hand: y = (1, 1), a = (1, −1), and a row changes Σ aⱼ yⱼ wherever it is active on a sample:
+    # only the cell in which it is active on none fails.
+    x = jnp.eye(2)
+    found = lemma_2_probability(x, jnp.ones((1, 2)))
+    np.testing.assert_allclose(found, 1 - cell_volumes_2d(x)[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (partial(rank_tail_bound, 3, 1.0, 0.1), "alpha must be above 1; got 1.0"),
+        (partial(rank_tail_bound, 0, 2.0, 0.1), "n must be at least 1; got 0"),
+        (partial(rank_tail_bound, 3, 2.0, 0.7), r"gamma must lie in 0\.\.0\.5; got 0.7"),
+        (partial(mean_rows_bound, 3, 0.0), "gamma must be positive; got 0"),
+        (partial(rank_tail, 3, 0.1, 0), "rows must be at least 1; got 0"),
+        (partial(lemma_2_probability, jnp.ones((1, 2)), jnp.ones((1, 2))), "at least 2 samples"),
+    ],
+)
+def test_impossible_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_no_rows_are_refused(key):
+    with pytest.raises(ValueError, match="most must be at least 1; got 0"):
+        rows_needed(key, jnp.eye(2), most=0)
