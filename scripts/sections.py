@@ -1,13 +1,12 @@
 """The sections of the report, each a function from the results to HTML."""
 
-from collections.abc import Iterable, Sequence
 from html import escape
-from itertools import zip_longest
 
 import figures
 import sentences
-from drawing import MUTED, SERIES, Series, swatch
+from drawing import MUTED, SERIES, Series
 from figures import ARMS, CRITERIA, GAUSSIAN, pair_label
+from page import figure, paragraphs, table
 from sentences import duration, likeness, measured, number, percent
 
 NAMES = {"spearman": "ρ", "overlap": "overlap"}
@@ -210,49 +209,6 @@ def _standing(claim: dict) -> str:
 
 def _entries(mapping: dict) -> list[list[str]]:
     return [[key.replace("_", " "), f"{value}"] for key, value in mapping.items()]
-
-
-def paragraphs(*sentences: str) -> str:
-    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
-
-
-def figure(
-    panels: Sequence[str], caption: str, legend: Iterable[Series] = (), columns: str = "two"
-) -> str:
-    """Panels side by side where there is room, one below the other on a phone."""
-    keys = "".join(swatch(series) for series in legend)
-    return (
-        f'<figure><div class="legend">{keys}</div><div class="panels {columns}">{"".join(panels)}'
-        f"</div><figcaption>{escape(caption)}</figcaption></figure>"
-    )
-
-
-def table(
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    caption: str,
-    *,
-    kind: str = "",
-    row_kinds: Sequence[str] = (),
-) -> str:
-    """A table that scrolls by itself where it is wider than the page; first cells name rows."""
-    lines = []
-    for cells, row_kind in zip_longest(rows, row_kinds, fillvalue=""):
-        first, *others = (escape(cell) for cell in cells)
-        name, newline, rest = first.partition("\n")
-        first = f"<b>{name}</b>{newline}{rest}" if newline else first
-        labels = (escape(title) for title in head[1:])
-        tds = "".join(
-            f'<td data-label="{title}">{cell}</td>'
-            for title, cell in zip(labels, others, strict=True)
-        )
-        lines.append(f'<tr class="{row_kind}"><th scope="row">{first}</th>{tds}</tr>')
-    titles = "".join(f'<th scope="col">{escape(title)}</th>' for title in head)
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
-        f'<table class="{kind}"><caption><span>{escape(caption)}</span></caption>'
-        f"<thead><tr>{titles}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
 
 
 ALL = (

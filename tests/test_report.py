@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import figures
+import page as page_of_results
 import report
 import sentences
 from tests.made_up_results import EPOCHS, made_up, over_seeds
@@ -252,4 +253,4 @@ def test_an_earlier_report_survives_results_that_cannot_be_shown(results, tmp_pa
 
 
 def test_the_json_makes_the_page_again(results, page):
-    assert report.render(json.loads(json.dumps(report.plain(results)))) == page
+    assert report.render(json.loads(json.dumps(page_of_results.plain(results)))) == page
