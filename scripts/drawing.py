@@ -7,10 +7,11 @@ a panel of 4.2 inches fills 330 pixels with text of 11 pixels.
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,6 +24,7 @@ PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}
     **{colour: f"var(--series-{i})" for i, colour in enumerate(SERIES, 1)},
 }
 
+BAND = {"alpha": 0.18, "lw": 0}
 PANEL, SMALL = (4.2, 2.7), (3.4, 2.2)
 
 STYLE: dict[Any, object] = {  # a key is one of matplotlib's thousand literals
@@ -100,6 +102,36 @@ def log_scale(axes: Axes) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=steps, numticks=12))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def line(axes: Axes, x: np.ndarray, y: np.ndarray, series: Series) -> None:
+    every = max(1, round(len(x) / 10))
+    axes.plot(x, y, color=series.colour, markevery=every, **mark(series))
+    whole_numbers(axes)
+
+
+def curve(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series) -> None:
+    """Mean of `runs` (seeds, points) over `x`, in a band of one standard error."""
+    mean, seeds = runs.mean(0), len(runs)
+    line(axes, x, mean, series)
+    if seeds > 1:
+        stderr = runs.std(0, ddof=1) / seeds**0.5
+        axes.fill_between(x, mean - stderr, mean + stderr, color=series.colour, **BAND)
+
+
+def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: int = 0) -> None:
+    """A dotted line before each epoch of `drops`, with the factor by which the rate falls there."""
+    for epoch in (drop for drop in drops if drop > start + 1):
+        factor = f"÷{rates[epoch - 2] / rates[epoch - 1]:.3g}"
+        axes.axvline(epoch - 0.5, color=MUTED, ls=":", lw=1)
+        style = {"ha": "center", "va": "bottom", "size": 8.5, "color": MUTED}
+        axes.text(epoch - 0.5, 1.01, factor, transform=axes.get_xaxis_transform(), **style)
+    axes.set_title(axes.get_title(loc="left"), pad=16)
+
+
+def mark(series: Series) -> dict:
+    face = series.colour if series.filled else PAPER
+    return {"marker": series.marker, "mfc": face, "mec": series.colour, "mew": 1.2}
 
 
 def swatch(series: Series) -> str:

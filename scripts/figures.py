@@ -10,7 +10,21 @@ import numpy as np
 from matplotlib.axes import Axes
 
 import drawing
-from drawing import GRID, INK, MUTED, PAPER, SERIES, SMALL, Series, draw
+from drawing import (
+    BAND,
+    GRID,
+    INK,
+    MUTED,
+    PAPER,
+    SERIES,
+    SMALL,
+    Series,
+    curve,
+    draw,
+    line,
+    mark,
+    mark_drops,
+)
 
 ARMS = {
     "batch_norm": Series("batch norm", SERIES[0], "o"),
@@ -39,8 +53,8 @@ def accuracy(training: dict) -> list[str]:
     def over_epochs(axes: Axes, quantity: str, scale: float, start: int) -> None:
         for arm, series in ARMS.items():
             runs = scale * _array(training[arm][quantity])[:, start:]
-            _curve(axes, np.arange(start, epochs) + 1, runs, series)
-        _mark_drops(axes, training, start)
+            curve(axes, np.arange(start, epochs) + 1, runs, series)
+        mark_drops(axes, training["learning_rate"], training["drops"], start)
 
     def loss(axes: Axes) -> None:
         over_epochs(axes, "train_loss", 1, 0)
@@ -72,11 +86,11 @@ def moments(results: dict) -> list[str]:
         for arm, series in ARMS.items():
             band = {key: _array(v) for key, v in results["moments"][arm][quantity].items()}
             epochs = np.arange(len(band["median"]))
-            _line(axes, epochs, band["median"], series)
+            line(axes, epochs, band["median"], series)
             axes.fill_between(epochs, band["low"], band["high"], color=series.colour, **BAND)
             for edge in ("low", "high"):
                 axes.plot(epochs, band[edge], color=series.colour, lw=0.8, alpha=0.7)
-        _mark_drops(axes, results["training"])
+        mark_drops(axes, results["training"]["learning_rate"], results["training"]["drops"])
 
     return [
         draw(
@@ -96,14 +110,14 @@ def distances(results: dict) -> list[str]:
     def distance(axes: Axes) -> None:
         for arm, series in ARMS.items():
             runs = _array(results["distances"][arm])
-            _curve(axes, np.arange(runs.shape[1]) + 1, runs, series)
-        _mark_drops(axes, training)
+            curve(axes, np.arange(runs.shape[1]) + 1, runs, series)
+        mark_drops(axes, training["learning_rate"], training["drops"])
         drawing.log_scale(axes)
 
     def rate(axes: Axes) -> None:
         rates = _array(training["learning_rate"])
         axes.plot(np.arange(len(rates)) + 1, rates, color=INK, marker=".", drawstyle="steps-mid")
-        _mark_drops(axes, training)
+        mark_drops(axes, training["learning_rate"], training["drops"])
         drawing.log_scale(axes)
 
     return [
@@ -123,7 +137,7 @@ def by_layer(pruning: dict, quantity: str) -> list[str]:
             expected = _array(pruning["expected_spearman"][pair])
             axes.plot(layers, expected, color=MUTED, dashes=(4, 2), lw=1.3)
         for arm, series in ARMS.items():
-            _curve(axes, layers, _array(pruning[arm][quantity][pair]), series)
+            curve(axes, layers, _array(pruning[arm][quantity][pair]), series)
         drawing.whole_numbers(axes)
 
     return [
@@ -147,7 +161,7 @@ def masking(pruning: dict, kind: str) -> list[str]:
             means = [arm[kind][criterion][ratio] for ratio in arm[kind][criterion]]
             ratios = 100 * _array(list(arm[kind][criterion])) + (i - 1.5) * 1.2
             y, bars = (100 * _array([m[key] for m in means]) for key in ("mean", "stderr"))
-            axes.errorbar(ratios, y, bars, color=series.colour, lw=1.2, **_mark(series))
+            axes.errorbar(ratios, y, bars, color=series.colour, lw=1.2, **mark(series))
         axes.set_xticks([100 * float(ratio) for ratio in next(iter(arm[kind].values()))])
 
     return [
@@ -238,45 +252,11 @@ def odd_point(results: dict) -> list[str]:
     ]
 
 
-BAND = {"alpha": 0.18, "lw": 0}
-
-
 def _array(values: Sequence) -> np.ndarray:
     """`values` in float64; None, as JSON writes what is not finite, becomes NaN and a gap."""
     return np.asarray(values, dtype=float)
 
 
-def _mark(series: Series) -> dict:
-    face = series.colour if series.filled else PAPER
-    return {"marker": series.marker, "mfc": face, "mec": series.colour, "mew": 1.2}
-
-
-def _line(axes: Axes, x: np.ndarray, y: np.ndarray, series: Series) -> None:
-    every = max(1, round(len(x) / 10))
-    axes.plot(x, y, color=series.colour, markevery=every, **_mark(series))
-    drawing.whole_numbers(axes)
-
-
-def _curve(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series) -> None:
-    """Mean of `runs` (seeds, points) over `x`, in a band of one standard error."""
-    mean, seeds = runs.mean(0), len(runs)
-    _line(axes, x, mean, series)
-    if seeds > 1:
-        stderr = runs.std(0, ddof=1) / seeds**0.5
-        axes.fill_between(x, mean - stderr, mean + stderr, color=series.colour, **BAND)
-
-
 def _level(axes: Axes, unmasked: dict) -> None:
     """The accuracy of the whole network, as a dashed line across."""
     axes.axhline(100 * unmasked["mean"], color=MUTED, dashes=(4, 2), lw=1.3)
-
-
-def _mark_drops(axes: Axes, training: dict, start: int = 0) -> None:
-    """A dotted line where the learning rate falls, with the factor by which it does."""
-    rates = training["learning_rate"]
-    for epoch in (drop for drop in training["drops"] if drop > start + 1):
-        factor = f"÷{rates[epoch - 2] / rates[epoch - 1]:.3g}"
-        axes.axvline(epoch - 0.5, color=MUTED, ls=":", lw=1)
-        style = {"ha": "center", "va": "bottom", "size": 8.5, "color": MUTED}
-        axes.text(epoch - 0.5, 1.01, factor, transform=axes.get_xaxis_transform(), **style)
-    axes.set_title(axes.get_title(loc="left"), pad=16)
