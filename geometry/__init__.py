@@ -30,6 +30,9 @@ from geometry._kernel import expected_norm_factor as expected_norm_factor
 from geometry._kernel import mean_field_step as mean_field_step
 from geometry._monte_carlo import Estimate as Estimate
 from geometry._monte_carlo import monte_carlo as monte_carlo
+from geometry._neuron_per_point import hull_vertices as hull_vertices
+from geometry._neuron_per_point import neuron_per_point as neuron_per_point
+from geometry._neuron_per_point import point_initializers as point_initializers
 from geometry._odd_point import OddPoint as OddPoint
 from geometry._odd_point import invariant_representation as invariant_representation
 from geometry._odd_point import is_odd as is_odd

@@ -1,0 +1,157 @@
+"""One neuron for each sample: the initialization that Nachum et al. propose in their Discussion.
+
+A neuron ReLU(x w + b) fires for one sample only exactly if that sample is a vertex of the convex
+hull of the batch. Decided on the host in double precision, by one linear programme where simpler
+directions do not do; nothing here can be traced.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+from jaxtyping import Array, Bool, Float, Key
+
+from geometry._arguments import samples
+
+_LEAST = 1e-9  # margin of a vertex, relative to the length of its direction and of the batch
+
+
+def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
+    """Which samples are vertices of the convex hull of all: not in the hull of the others.
+
+    A sample that occurs twice is none. The margin of the best direction, found among a few or by a
+    linear programme, decides; 1e-9 of the batch's size counts as none.
+
+    Example:
+      >>> square = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]])
+      >>> hull_vertices(square).tolist()
+      [True, True, True, True, False]
+    """
+    _, margins = _directions(np.asarray(samples(x), np.float64))
+    return margins > _LEAST
+
+
+def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float[Array, " n"]]:
+    """Kernel and bias with ReLU(x kernel + bias) = I: neuron i fires for sample i alone.
+
+    Each threshold lies midway between its sample and the next one in the neuron's direction: its
+    own sample gets 1 and the next one −1, before the ReLU.
+
+    Raises:
+      ValueError: A sample is no vertex of the batch's convex hull.
+
+    Example:
+      >>> x = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+      >>> kernel, bias = neuron_per_point(x)
+      >>> print(jax.nn.relu(x @ kernel + bias[None]).round(3))
+      [[1. 0. 0.]
+       [0. 1. 0.]
+       [0. 0. 1.]]
+    """
+    h = np.asarray(samples(x), np.float64)
+    w, margins = _directions(h)
+    inside = np.flatnonzero(margins <= _LEAST)
+    if inside.size:
+        some = ", ".join(map(str, inside[:5])) + ", ..." * (inside.size > 5)
+        raise ValueError(
+            "every sample must be a vertex of the batch's convex hull; "
+            f"{inside.size} of {len(h)} are not: {some}"
+        )
+    own, next_one = _own_and_next(h, w)
+    scale = 2 / (own - next_one)
+    bias = -scale * (own + next_one) / 2
+    return jnp.asarray((scale[:, None] * w).T, x.dtype), jnp.asarray(bias, x.dtype)
+
+
+def point_initializers(
+    key: Key[Array, ""], x: Float[Array, "n k"], *, gain: float = 1.0
+) -> tuple[Callable[..., Array], Callable[..., Array]]:
+    """Initializers of kernel and bias of an `nnx.Linear` of k inputs: `neuron_per_point` of `x`.
+
+    With more neurons than samples the further ones are He's, with bias 0; with fewer, `key` chooses
+    the samples that get one. For use as `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
+
+    Args:
+      key: Of the choice; the layer's own keys draw the further neurons.
+      x: Samples, all of them vertices of their convex hull.
+      gain: What each neuron gives for its sample.
+
+    Raises:
+      ValueError: A sample is no vertex, or the layer does not have k inputs.
+
+    Example:
+      >>> from flax import nnx
+      >>> x = jax.random.normal(jax.random.key(0), (5, 8), jnp.float32)
+      >>> kernel, bias = point_initializers(jax.random.key(1), x)
+      >>> layer = nnx.Linear(8, 5, kernel_init=kernel, bias_init=bias, rngs=nnx.Rngs(0))
+      >>> print((jax.nn.relu(layer(x)) > 0.5).sum())
+      5
+    """
+    w, b = neuron_per_point(x)
+    order = np.asarray(jax.random.permutation(key, len(x)))
+    w, b = gain * w[:, order], gain * b[order]
+
+    def kernel(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+        if shape[0] != len(w):
+            raise ValueError(f"the layer must have {len(w)} inputs, as the samples; got {shape}")
+        he = jax.nn.initializers.he_normal()(key, (shape[0], shape[1]), dtype)
+        used = min(shape[1], w.shape[1])
+        return he.at[:, :used].set(w[:, :used].astype(dtype))
+
+    def bias(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+        used = min(shape[0], len(b))
+        return jnp.zeros(shape, dtype).at[:used].set(b[:used].astype(dtype))
+
+    return kernel, bias
+
+
+def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For every sample the direction in which it is ahead of all others, and by how much.
+
+    Directions are unit vectors, margins relative to the largest distance from the mean.
+    """
+    n, k = x.shape
+    if n == 1:
+        return np.eye(1, k), np.ones(1)
+    h = x - x.mean(0)
+    h = h / max(np.linalg.norm(h, axis=1).max(), np.finfo(float).tiny)
+    whitened = h @ np.linalg.pinv(h.T @ h)
+    best, margins = _units(h), np.full(n, -np.inf)
+    for directions in (h, whitened):
+        w = _units(directions)
+        own, next_one = _own_and_next(h, w)
+        better = own - next_one > margins
+        best, margins = np.where(better[:, None], w, best), np.maximum(margins, own - next_one)
+    for i in np.flatnonzero(margins <= _LEAST):
+        best[i], margins[i] = _programme(h, int(i))
+    return best, margins
+
+
+def _programme(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
+    """The direction w within [−1, 1]ᵏ of the largest margin minⱼ w (xᵢ − xⱼ); 0 is feasible."""
+    n, k = x.shape
+    others = np.arange(n) != i
+    behind = np.concatenate([x[others] - x[i], np.ones((n - 1, 1))], axis=1)
+    bounds = [(-1, 1)] * k + [(0, None)]
+    found = scipy.optimize.linprog(
+        -np.eye(1, k + 1, k)[0], A_ub=behind, b_ub=np.zeros(n - 1), bounds=bounds
+    )
+    w, margin = found.x[:k], found.x[k]
+    norm = np.linalg.norm(w)
+    return (w / norm, margin / norm) if norm > 0 else (w, 0.0)
+
+
+def _own_and_next(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How far sample i is in direction i, and how far the farthest of the others, if any, is."""
+    along = w @ x.T
+    own = np.diagonal(along).copy()
+    np.fill_diagonal(along, -np.inf)
+    return own, np.where(len(x) > 1, along.max(1), own - 1)
+
+
+def _units(x: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    return x / np.where(norms > 0, norms, 1)

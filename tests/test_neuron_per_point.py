@@ -1,0 +1,89 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from scipy.spatial import ConvexHull
+from sklearn.datasets import load_digits
+
+from geometry import hull_vertices, neuron_per_point, point_initializers
+
+
+def activity(x, kernel, bias):
+    return np.maximum(np.asarray(x) @ np.asarray(kernel) + np.asarray(bias), 0)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 3), (4, 2), (12, 12), (40, 30), (200, 25)])
+def test_every_sample_has_its_own_neuron(n, k):
+    x = np.random.default_rng(0).normal(size=(n, k))
+    if k == 2:
+        x = np.stack([np.cos(np.arange(n)), np.sin(np.arange(n))], 1)
+    y = activity(x, *neuron_per_point(jnp.asarray(x)))
+    np.testing.assert_allclose(y, np.eye(n), atol=1e-9)
+    assert np.count_nonzero(y) == n
+
+
+@pytest.mark.parametrize(("n", "k"), [(40, 2), (60, 3)])
+def test_vertices_are_those_of_qhull(n, k):
+    x = np.random.default_rng(1).normal(size=(n, k))
+    expected = np.isin(np.arange(n), ConvexHull(x).vertices)
+    assert 0 < expected.sum() < n
+    assert (hull_vertices(jnp.asarray(x)) == expected).all()
+
+
+def test_a_thin_vertex_is_found_by_the_linear_programme_alone():
+    # Neither its own direction nor the whitened one puts the last point ahead.
+    x = np.array([[0.0, 0.0], [10.0, 1.0], [10.0, -1.0], [0.0, 1.0], [0.0, -1.0], [9.0, 1.01]])
+    assert hull_vertices(jnp.asarray(x))[-1]
+    assert not hull_vertices(jnp.asarray(x))[0]
+    y = activity(x[1:], *neuron_per_point(jnp.asarray(x[1:])))
+    np.testing.assert_allclose(y, np.eye(5), atol=1e-9)
+
+
+def test_points_on_a_sphere_are_all_vertices(key):
+    x = jax.random.normal(key, (30, 3))
+    x = x / jnp.linalg.norm(x, axis=1, keepdims=True)
+    assert hull_vertices(x).all()
+
+
+def test_inner_and_repeated_samples_have_none():
+    x = jnp.array([[0.0], [1.0], [2.0], [2.0]])
+    assert hull_vertices(x).tolist() == [True, False, False, False]
+    with pytest.raises(ValueError, match="3 of 4 are not: 1, 2, 3"):
+        neuron_per_point(x)
+
+
+def test_the_digits_are_vertices():
+    images, _ = load_digits(return_X_y=True)
+    x = jnp.asarray(images[:200])
+    y = activity(x, *neuron_per_point(x))
+    np.testing.assert_allclose(y, np.eye(200), atol=1e-8)
+
+
+@pytest.mark.parametrize("width", [3, 6, 10])
+def test_a_layer_of_any_width_starts_with_neurons_of_points(width, key):
+    x = jax.random.normal(key, (6, 9), jnp.float32)
+    kernel, bias = point_initializers(jax.random.key(1), x, gain=2.0)
+    layer = nnx.Linear(9, width, kernel_init=kernel, bias_init=bias, rngs=nnx.Rngs(0))
+    y = np.asarray(jax.nn.relu(layer(x)))[:, :6]
+    assert layer.kernel[...].dtype == jnp.float32
+    np.testing.assert_allclose(np.sort(y.sum(0)), 2, rtol=1e-4)
+    assert np.count_nonzero(y > 1e-3) == min(width, 6)
+    if width > 6:
+        assert layer.bias is not None
+        assert (layer.bias[6:] == 0).all()
+        assert layer.kernel[:, 6:].std() > 0.2
+
+
+def test_a_layer_of_other_inputs_is_refused(key):
+    kernel, _ = point_initializers(key, jnp.eye(3))
+    with pytest.raises(ValueError, match=r"must have 3 inputs, as the samples; got \(4, 2\)"):
+        nnx.Linear(4, 2, kernel_init=kernel, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_batch_is_refused():
+    with pytest.raises(ValueError, match=r"\(samples, features\); got \(3,\)"):
+        neuron_per_point(jnp.ones(3))
+    with pytest.raises(ValueError, match="must be finite; 1 of 4 numbers are not"):
+        neuron_per_point(jnp.eye(2).at[0, 0].set(jnp.inf))
