@@ -4,6 +4,7 @@ Filters are the rows of a matrix, `(filters, dims)`; scores are one number a fil
 smallest are pruned first. Functions are pure and leave `jit`, `vmap` and `grad` to the caller.
 """
 
+from pruning import weights as weights
 from pruning._covariance import Covariance as Covariance
 from pruning._covariance import covariance as covariance
 from pruning._covariance import covariance_report as covariance_report

@@ -14,7 +14,7 @@ import geometry
 import jaxnorm
 import pruning
 
-PACKAGES = (jaxnorm, jaxnorm.shift, pruning, geometry)
+PACKAGES = (jaxnorm, jaxnorm.shift, pruning, pruning.weights, geometry)
 X = np.random.default_rng(0).normal(size=(6, 4)) + 1
 IMAGES = np.random.default_rng(1).normal(size=(3, 4, 4, 2))
 ALPHA, SCORES = np.full(4, 0.3), np.random.default_rng(2).normal(size=7)
@@ -144,6 +144,7 @@ OTHERS = {
     pruning.norm_sum_ratio_variance,
     pruning.norm_sum_ratio_variance_limit,
     pruning.permutation_p_value,
+    pruning.weights.load,
     geometry.cluster_growth,
     geometry.end_bounds,
     geometry.escape_ratio,

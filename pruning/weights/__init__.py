@@ -1,0 +1,8 @@
+"""Weights of trained networks, out of the files of six libraries, as Flax lays them out.
+
+No file can run code: pickles are read by an interpreter that knows tensors and nothing else. A file
+that is cut off, corrupt, or claims more than it can hold raises `WeightsError`, one sentence.
+"""
+
+from pruning.weights._limits import WeightsError as WeightsError
+from pruning.weights._load import load as load

@@ -1,0 +1,363 @@
+"""Weights out of files: what was saved is read, and nothing that a file holds can do harm."""
+
+import io
+import pickle
+import random
+import struct
+import warnings
+import zipfile
+from collections import OrderedDict
+from typing import Any
+
+import flax.linen as linen
+import flax.serialization
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import safetensors.numpy
+from flax import nnx
+
+from pruning.weights import WeightsError, load
+
+RNG = np.random.default_rng(0)
+KERNEL, WEIGHT = (RNG.normal(size=s).astype(np.float32) for s in ((3, 3, 2, 5), (5, 2, 3, 3)))
+BIAS, MATRIX = (RNG.normal(size=s).astype(np.float32) for s in ((5,), (4, 7)))
+TURNED = WEIGHT.transpose(2, 3, 1, 0)
+
+
+class Storage:
+    """What `persistent_id` writes as PyTorch writes a storage."""
+
+    def __init__(self, key, array, old):
+        self.pid = ("storage", Name("torch", "FloatStorage"), key, "cpu", array.size)
+        self.pid += (None,) * old
+
+
+class Name:
+    """A global of the pickle, by name: neither module need exist."""
+
+    def __init__(self, module, name):
+        self.module, self.name = module, name
+
+
+class Call:
+    def __init__(self, function, *arguments):
+        self.function, self.arguments = function, arguments
+
+
+Python: Any = pickle._Pickler  # pyright: ignore  # the one in Python can be taught
+
+
+class Pickler(Python):
+    def persistent_id(self, obj):
+        return obj.pid if isinstance(obj, Storage) else None
+
+    def save(self, obj, save_persistent_id=True):
+        if isinstance(obj, Name):
+            self.write(f"c{obj.module}\n{obj.name}\n".encode())
+        elif isinstance(obj, Call):
+            self.save(obj.function)
+            self.save(obj.arguments)
+            self.write(pickle.REDUCE)
+        else:
+            super().save(obj, save_persistent_id)
+
+
+def pickled(tree):
+    file = io.BytesIO()
+    Pickler(file, 2).dump(tree)
+    return file.getvalue()
+
+
+def tensor(array, key, *, old=False, shape=None):
+    strides = [s // 4 for s in array.strides]
+    rebuild = Name("torch._utils", "_rebuild_tensor_v2")
+    flat = array.ravel(order="K")
+    made = Call(
+        rebuild, Storage(key, flat, old), 0, shape or array.shape, tuple(strides), False, {}
+    )
+    return made if key != "1" else Call(Name("torch._utils", "_rebuild_parameter"), made, True, {})
+
+
+def tensors(old):
+    return OrderedDict(
+        {
+            "module.conv1.weight": tensor(WEIGHT, "0", old=old),
+            "module.fc.weight": tensor(MATRIX.T, "1", old=old),
+            "module.conv1.bias": tensor(BIAS, "2", old=old),
+        }
+    )
+
+
+def zipped(tree, **entries):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a/data.pkl", pickled(tree) if not isinstance(tree, bytes) else tree)
+        for key, array in zip("012", (WEIGHT, MATRIX, BIAS), strict=True):
+            archive.writestr(f"a/data/{key}", array.tobytes())
+        for name, content in entries.items():
+            archive.writestr(f"a/{name}", content)
+    return file.getvalue()
+
+
+def in_a_row(tree):
+    parts = [0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, tree, ["0", "1", "2"]]
+    data = b"".join(map(pickled, parts))
+    for array in (WEIGHT, MATRIX, BIAS):
+        data += struct.pack("<q", array.size) + array.tobytes()
+    return data
+
+
+def saved_npz():
+    file = io.BytesIO()
+    arrays: dict[str, Any] = {"z.kernel": KERNEL, "a.kernel": MATRIX, "a.bias": BIAS}
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def files():
+    """A good file of each format that needs no extra."""
+    torch = {"conv1.weight": WEIGHT, "conv10.weight": WEIGHT, "conv2.weight": WEIGHT}
+    flax_tree = {"params": {"conv1": {"kernel": KERNEL, "bias": BIAS}}}
+    return {
+        "a.safetensors": safetensors.numpy.save(torch),
+        "b.npz": saved_npz(),
+        "c.msgpack": flax.serialization.msgpack_serialize(flax_tree),
+        "d.pt": zipped(tensors(False)),
+        "e.th": in_a_row({"state_dict": tensors(True), "epoch": 3}),
+    }
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["d.pt", "e.th"])
+def test_tensors_of_pytorch_are_read_without_it(name, tmp_path):
+    found = load(written(tmp_path, name, files()[name]), dense=True, vectors=True)
+    assert list(found) == ["conv1", "fc", "conv1.bias"]
+    np.testing.assert_array_equal(found["conv1"], TURNED)
+    np.testing.assert_array_equal(found["fc"], MATRIX)
+    np.testing.assert_array_equal(found["conv1.bias"], BIAS)
+
+
+def test_safetensors_are_turned_round_and_in_the_order_of_numbers(tmp_path):
+    found = load(written(tmp_path, "a.safetensors", files()["a.safetensors"]))
+    assert list(found) == ["conv1", "conv2", "conv10"]
+    np.testing.assert_array_equal(found["conv2"], TURNED)
+
+
+def test_npz_and_msgpack_keep_flaxs_layout_and_their_order(tmp_path):
+    found = load(written(tmp_path, "b.npz", files()["b.npz"]), dense=True, vectors=True)
+    assert list(found) == ["z", "a", "a.bias"]
+    np.testing.assert_array_equal(found["z"], KERNEL)
+    found = load(written(tmp_path, "c.msgpack", files()["c.msgpack"]))
+    np.testing.assert_array_equal(found["conv1"], KERNEL)
+
+
+def test_orbax_folders_and_folders_of_steps(tmp_path):
+    with ocp.StandardCheckpointer() as checkpointer:
+        tree = {"params": {"conv2": {"kernel": KERNEL}, "conv10": {"kernel": 2 * KERNEL}}}
+        checkpointer.save(tmp_path / "one", tree)
+    found = load(tmp_path / "one")
+    assert list(found) == ["conv2", "conv10"]
+    np.testing.assert_array_equal(found["conv10"], 2 * KERNEL)
+    with ocp.CheckpointManager(tmp_path / "steps") as manager:
+        for step in (2, 10):
+            tree = {"conv": {"kernel": step * KERNEL}}
+            manager.save(step, args=ocp.args.StandardSave(tree))
+            manager.wait_until_finished()
+    np.testing.assert_array_equal(load(tmp_path / "steps")["conv"], 10 * KERNEL)
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.conv = nnx.Conv(2, 5, (3, 3), rngs=rngs)
+        self.norm = nnx.BatchNorm(5, rngs=rngs)
+
+
+def test_live_states_of_nnx_and_linen(key):
+    net = Net(nnx.Rngs(0))
+    for source in (net, nnx.state(net)):
+        found = load(source, vectors=True)
+        np.testing.assert_array_equal(found["conv"], net.conv.kernel[...])
+        assert set(found) == {"conv", "conv.bias", "norm.scale", "norm.bias"}
+    ones = jax.numpy.ones((1, 4, 4, 2), jax.numpy.float32)
+    variables = linen.Conv(5, (3, 3)).init(key, ones)
+    np.testing.assert_array_equal(
+        load({"params": {"c": variables["params"]}})["c"].shape, (3, 3, 2, 5)
+    )
+
+
+def test_keras_files(tmp_path):
+    h5py = pytest.importorskip("h5py")
+
+    def fill(file, layers):
+        with h5py.File(file, "w") as h5:
+            for name in layers:
+                h5[name] = KERNEL
+            if "z/z/kernel:0" in layers:
+                h5.attrs["layer_names"] = ["z", "b"]
+
+    fill(tmp_path / "old.h5", ["b/b/kernel:0", "z/z/kernel:0"])
+    assert list(load(tmp_path / "old.h5")) == ["z", "b"]
+    inner = io.BytesIO()
+    fill(inner, ["layers/conv2d_1/vars/0", "layers/conv2d/vars/0", "optimizer/vars/1"])
+    with zipfile.ZipFile(tmp_path / "new.keras", "w") as archive:
+        archive.writestr("model.weights.h5", inner.getvalue())
+    found = load(tmp_path / "new.keras")
+    assert list(found) == ["conv2d", "conv2d_1"]
+    np.testing.assert_array_equal(found["conv2d"], KERNEL)
+    (tmp_path / "bad.h5").write_bytes((tmp_path / "old.h5").read_bytes()[:900])
+    with pytest.raises(WeightsError, match="must be a whole"):
+        load(tmp_path / "bad.h5")
+
+
+def attacks(marker):
+    """Pickles that would run code, in both of PyTorch's formats, and in bare ones."""
+    command = f"touch {marker}"
+    calls = [
+        Call(Name("os", "system"), command),
+        Call(Name("posix", "system"), command),
+        Call(Name("subprocess", "check_output"), ["touch", str(marker)]),
+        Call(Name("builtins", "eval"), f"open({str(marker)!r}, 'w')"),
+        Call(Name("builtins", "exec"), f"open({str(marker)!r}, 'w')"),
+        Call(Name("builtins", "getattr"), Name("os", "path"), "join"),
+        Call(Name("torch.storage", "_load_from_bytes"), b"x"),
+        Call(Name("torch._utils", "__builtins__"), "x"),
+        Call(Name("collections", "OrderedDict.__init__"), "x"),
+        Call(Name("numpy", "load"), str(marker)),
+        Call(Name("runpy", "run_path"), str(marker)),
+    ]
+    for i, call in enumerate(calls):
+        tree = {"conv1.weight": call}
+        yield f"zip-{i}.pt", zipped(tree)
+        yield f"row-{i}.pth", in_a_row(tree)
+        yield f"first-{i}.th", pickled(call)
+    raw = [
+        b"\x80\x02(i__main__\nX\n.",
+        b"\x80\x02cos\nsystem\n(X\x01\x00\x00\x00xo.",
+        b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x01x\x85R.",
+        b"\x80\x02c__builtin__\nexec\n)\x81.",
+        b"\x80\x02\x82\x01.",
+        b"\x80\x02Nr\xff\xff\xff\x7f.",  # a memo of 16 GB
+        b"\x80\x02\x8a\x05\x00.",
+        b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
+        b"\x80\x02" + b"]" * 3000 + b"a" * 2999 + b".",
+        b"\x80\x02}q\x00" + b"X\x01\x00\x00\x00ah\x00s.",  # a dictionary that holds itself
+        b"\x80\x02}." * 3,
+    ]
+    for i, content in enumerate(raw):
+        yield f"raw-{i}.pt", zipped(content)
+        yield f"bare-{i}.pt", content
+
+
+def lies():
+    """Files that claim other sizes than they have."""
+    for i, shape in enumerate([(2**40, 2, 3, 3), (5, 2, 3, 300), (-5, 2, 3, 3), (0, 2, 3, 3)]):
+        tree = {"conv1.weight": tensor(WEIGHT, "0", shape=shape)}
+        yield f"shape-{i}.pt", zipped(tree)
+    wide = {"w": Call(Name("torch._utils", "_rebuild_tensor_v2"), 1, 0, (1,), (1,))}
+    yield "storage.pt", zipped(wide)
+    for i, header in enumerate(
+        [
+            b'{"w":{"dtype":"F32","shape":[99999999,99999],"data_offsets":[0,36]}}',
+            b'{"w":{"dtype":"F32","shape":[3,3,1,1],"data_offsets":[0,9999999]}}',
+            b'{"w":{"dtype":"F32","shape":[3,3,1,1],"data_offsets":[36,0]}}',
+            b"{" * 1000,
+            b"[]",
+        ]
+    ):
+        yield f"header-{i}.safetensors", struct.pack("<Q", len(header)) + header + bytes(36)
+    yield "huge.safetensors", struct.pack("<Q", 2**62) + bytes(100)
+    for i, header in enumerate(
+        [
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999, 99, 9, 9)}",
+            "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}",
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 3, 3, 3)}",
+            "{'descr': '<f4', 'fortran_order': False, 'shape': __import__('os')}",
+            "{" * 500,
+        ]
+    ):
+        text = header.encode() + b"\n"
+        npy = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(36)
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("w.npy", npy)
+        yield f"npy-{i}.npz", file.getvalue()
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("w.npy", bytes(2**26))
+    yield "bomb.npz", bomb.getvalue()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/data.pkl", bytes(2**26))
+    yield "bomb.pt", packed.getvalue()
+    yield "deep.msgpack", b"\x91" * 100_000 + b"\xc0"
+    yield "claims.msgpack", b"\xdd\xff\xff\xff\xff"
+    yield "list.msgpack", b"\x93\x01\x02\x03"
+    for suffix in ("safetensors", "npz", "msgpack", "pt", "pth", "th"):
+        yield f"empty.{suffix}", b""
+        yield f"text.{suffix}", b"this is not a file of weights\n" * 9
+        yield f"noise.{suffix}", random.Random(0).randbytes(2000)
+
+
+def cuts():
+    for name, content in files().items():
+        for i in range(1, 60):
+            yield f"cut-{i}-{name}", content[: len(content) * i // 60]
+
+
+def hostile(marker):
+    return [*attacks(marker), *lies(), *cuts()]
+
+
+def test_two_hundred_hostile_files_run_nothing_and_are_refused_in_a_sentence(tmp_path):
+    marker = tmp_path / "ran"
+    samples = hostile(marker)
+    assert len(samples) >= 200
+    assert len({name for name, _ in samples}) == len(samples)
+    for name, content in samples:
+        path = written(tmp_path, name, content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(WeightsError) as caught:
+                load(path)
+        said = str(caught.value)
+        assert "must" in said, name
+        assert "\n" not in said, name
+        assert len(said) < 500, name
+    assert not marker.exists()
+
+
+def test_odd_weights_are_read_as_they_are(tmp_path):
+    odd = {
+        "nan.weight": np.full((2, 1, 3, 3), np.nan, np.float32),
+        "zero.weight": np.zeros((2, 1, 3, 3), np.float32),
+        "one.weight": WEIGHT[:1],
+        "same.weight": np.repeat(WEIGHT[:1], 4, 0),
+        "whole.weight": np.ones((2, 1, 3, 3), np.int32),
+    }
+    found = load(written(tmp_path, "odd.safetensors", safetensors.numpy.save(odd)))
+    assert set(found) == {"nan", "zero", "one", "same"}
+    np.testing.assert_array_equal(found["one"], TURNED[..., :1])
+    assert np.isnan(found["nan"]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("none.pt", "there is none"), ("x.onnx", "must end in one of"), ("folder", "_METADATA")],
+)
+def test_what_is_no_file_of_weights_is_refused(name, said, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "x.onnx").write_bytes(b"x")
+    with pytest.raises(WeightsError, match=said):
+        load(tmp_path / name)
+
+
+def test_a_file_without_convolutions_says_what_it_holds():
+    with pytest.raises(WeightsError, match="must hold convolutions; 1 arrays are there"):
+        load({"fc": {"kernel": MATRIX}})
