@@ -140,7 +140,7 @@ def run(
         "command": " ".join(["python", "scripts/reproduce.py", *sys.argv[1:]]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "settings": settings._asdict() | {"running_momentum": training.RUNNING_MOMENTUM},
-        "data": described(images, settings),
+        "data": described(images, settings.probe),
         "environment": environment(),
         "seconds": stages.seconds | {"total": time.perf_counter() - start},
         "training": measures.training(states, histories, settings),
@@ -189,12 +189,12 @@ def run_folder(settings: training.Settings, out: Path) -> Path:
     return out / "runs" / f"{settings.dataset}-{digest.hexdigest()[:12]}"
 
 
-def described(images: Images, settings: training.Settings) -> dict[str, Any]:
+def described(images: Images, probe: int) -> dict[str, Any]:
     return {
         "name": images.name,
         "train": len(images.x_train),
         "test": len(images.x_test),
-        "probe": min(settings.probe, len(images.x_test)),
+        "probe": min(probe, len(images.x_test)),
         "shape": list(images.x_train.shape[1:]),
         "classes": images.classes,
         "note": images.note,

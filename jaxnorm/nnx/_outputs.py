@@ -16,7 +16,7 @@ def layer_outputs(
     call under `jit`, where what nobody reads is not computed.
 
     Args:
-      model: Any module; its variables are left as the call leaves them.
+      model: Any module; it is left as it is, running statistics too.
       layers: Names of submodules that the call reaches once.
       x: One batch.
 
@@ -30,9 +30,10 @@ def layer_outputs(
       >>> print(layer_outputs(model, ["norms.1"], jnp.ones((5, 4), "float32"))["norms.1"].shape)
       (5, 2)
     """
+    model = nnx.merge(*nnx.split(model), copy=True)  # capturing leaves marks on it
     _, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
     calls = {
-        ".".join(map(str, path[:-1])): leaf[...]
+        ".".join(map(str, path[:-1])): leaf.get_value()
         for path, leaf in nnx.to_flat_state(captured)
         if path[-1] == "__call__"
     }

@@ -20,6 +20,10 @@ from jaxnorm.shift._moment_bounds import normalized_lower_bound as normalized_lo
 from jaxnorm.shift._moment_bounds import normalized_upper_bound as normalized_upper_bound
 from jaxnorm.shift._moment_bounds import paired_upper_bound as paired_upper_bound
 from jaxnorm.shift._moment_bounds import sharp_moment_upper_bound as sharp_moment_upper_bound
+from jaxnorm.shift._tracker import LayerShift as LayerShift
+from jaxnorm.shift._tracker import Tracker as Tracker
+from jaxnorm.shift._tracker import layer_shift as layer_shift
+from jaxnorm.shift._tracker import stream_moments as stream_moments
 from jaxnorm.shift._unitized_bounds import interpolated_upper_bound as interpolated_upper_bound
 from jaxnorm.shift._unitized_bounds import (
     interpolation_counterexample as interpolation_counterexample,

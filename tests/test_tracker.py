@@ -1,0 +1,95 @@
+"""Shift and moments of layers through training: what is measured, streamed and refused."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jaxnorm
+from jaxnorm.nnx import layer_outputs
+from jaxnorm.shift import Tracker, emd, emd_1d, layer_shift, stream_moments
+
+
+@pytest.fixture
+def network():
+    return jaxnorm.models.MLP(inputs=6, widths=(5, 4), classes=3, rngs=nnx.Rngs(0))
+
+
+def test_outputs_of_named_layers_are_those_of_the_network(network, key):
+    x = jax.random.normal(key, (7, 6), jnp.float32)
+    frozen = nnx.view(network, use_running_average=True)
+    found = jax.jit(lambda x: layer_outputs(frozen, ["norms.0", "norms.1", "layers.0"], x))(x)
+    np.testing.assert_allclose(found["norms.1"], frozen.last_normalized(x), rtol=1e-5)
+    np.testing.assert_allclose(found["layers.0"], frozen.layers[0](x), rtol=1e-5)
+    assert found["norms.0"].shape == (7, 5)
+
+
+def test_layers_that_are_not_called_are_named(network):
+    with pytest.raises(ValueError, match=r"'norms.7' must be called once; it was 0 times\. Called"):
+        layer_outputs(network, ["norms.7"], jnp.ones((2, 6), jnp.float32))
+
+
+def test_a_shift_lies_between_its_bounds_and_is_exact(key):
+    before, after = jax.random.normal(key, (2, 30, 2, 2, 3))
+    found = layer_shift(before, after, exact=20)
+    assert found.lower < found.exact <= found.upper
+    np.testing.assert_allclose(found.exact, emd(before[:20], after[:20]), rtol=1e-12)
+    np.testing.assert_allclose(found.baseline, emd(after[:10], after[10:20]), rtol=1e-12)
+    pixels = (part.reshape(-1, 3) for part in (before, after))
+    np.testing.assert_allclose(found.channels, emd_1d(*pixels), rtol=1e-12)
+
+
+def test_a_mere_displacement_is_all_four(key):
+    x = jax.random.normal(key, (10, 4))
+    found = layer_shift(x, x + 3.0)
+    for distance in (found.exact, found.lower, found.upper):
+        np.testing.assert_allclose(distance, 6, rtol=1e-12)
+    np.testing.assert_allclose(found.channels, 3, rtol=1e-12)
+
+
+def test_too_few_samples_to_compare_are_refused():
+    with pytest.raises(ValueError, match="exact must be at least 2 samples; got 1"):
+        layer_shift(jnp.ones((4, 2)), jnp.ones((4, 2)), exact=1)
+
+
+def test_streamed_moments_are_those_of_the_whole(key):
+    x = jax.random.normal(key, (23, 3, 2)) ** 3 + 5
+    found = stream_moments(lambda z: {"cubes": z}, (x[i : i + 5] for i in range(0, 23, 5)))
+    for part, expected in zip(found["cubes"], jaxnorm.moments(x, axis=(0, 1)), strict=True):
+        np.testing.assert_allclose(part, expected, rtol=1e-9)
+
+
+def test_a_stream_never_holds_two_batches():
+    alive = []
+
+    def batches():
+        for i in range(4):
+            assert sum(not batch.is_deleted() for batch in alive) == 0
+            batch = jnp.full((2, 1), float(i))
+            alive.append(batch)
+            yield batch
+            batch.delete()
+
+    stream_moments(lambda z: {"copy": z + 0}, batches())
+    assert len(alive) == 4
+
+
+def test_a_stream_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="batches must hold at least one batch; got none"):
+        stream_moments(lambda z: {"x": z}, [])
+
+
+def test_a_tracker_says_how_far_since_the_last_call(key):
+    probe = jax.random.normal(key, (12, 3))
+    tracker = Tracker(lambda scale, x: {"a": scale * x, "b": x[:, :1]}, probe, exact=8)
+    first, second = tracker.update(1.0), tracker.update(3.0)
+    assert first["a"]["shift"] is None
+    expected = layer_shift(probe, 3 * probe, exact=8)
+    np.testing.assert_allclose(second["a"]["shift"]["exact"], expected.exact, rtol=1e-12)
+    assert second["b"]["shift"]["upper"] == 0
+    np.testing.assert_allclose(second["a"]["moments"]["var"], 9 * probe.var(0), rtol=1e-9)
+    assert json.loads(json.dumps(second)) == second
+    assert tracker.seconds > 0
