@@ -1,6 +1,6 @@
 """Redraws Figures 2 and 3 of the unitization paper: moments and shift of layers through training.
 
-    python scripts/covariate_shift.py                               # digits, about a minute
+    python scripts/covariate_shift.py                               # digits, about a minute and a half
     python scripts/covariate_shift.py --dataset mnist --data-dir DIR --epochs 60    # 15 minutes
 
 The paper's dense network (ten layers of 100 units, one of 8) is trained with batch norm and with
@@ -75,7 +75,7 @@ class Program(NamedTuple):
 def main(
     dataset: str = "digits",
     data_dir: Path | None = None,
-    epochs: int = 20,
+    epochs: int = 40,
     seeds: int = 3,
     batch_size: int = 128,
     exact: int = 400,

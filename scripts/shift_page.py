@@ -261,7 +261,7 @@ def _bound_panels(results: dict) -> list[str]:
         draw(
             lambda axes, arm=arm: paint(axes, arm),
             name=f"bounds-{arm}",
-            title=f"distance and bounds, {series.label}",
+            title=f"within bounds, {series.label}",
             xlabel="epoch",
             size=SMALL,
         )
