@@ -12,7 +12,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._statistics import widen
-from pruning._median import centred, geometric_median, lengths, products, weiszfeld
+from pruning._median import (
+    centred,
+    geometric_median,
+    lengths,
+    products,
+    searched_median,
+    weiszfeld,
+)
 
 
 def l1_norm(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
@@ -38,7 +45,7 @@ def fermat(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
     return jax.lax.cond(
         near.settled,
         lambda h: jnp.sqrt(near.square),
-        lambda h: lengths(h - geometric_median(h)[None, :]),
+        lambda h: lengths(h - searched_median(h, near)[None, :]),
         h,
     )
 

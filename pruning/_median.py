@@ -96,20 +96,26 @@ def _settled_jvp(
 @jax.jit
 def _locate(h: Float[Array, "n dims"]) -> _Place:
     near = weiszfeld(products(h))
-    x = _dot(h.T, near.weights)
 
-    def search(h: Float[Array, "n dims"], x: Float[Array, " dims"]) -> _Place:
-        collinear, first, last = _collinear_middle(h)
-        found = _search(h, x, collinear | near.settled)
-        first = jnp.where(collinear, first, found.nearest)
-        last = jnp.where(collinear, last, found.nearest)
-        return _Place(collinear | found.on_filter, first, last, found.x)
-
-    def regular(h: Float[Array, "n dims"], x: Float[Array, " dims"]) -> _Place:
+    def regular(h: Float[Array, "n dims"]) -> _Place:
         none = jnp.argmin(h[:, 0])
-        return _Place(jnp.array(False), none, none, x)
+        return _Place(jnp.array(False), none, none, _dot(h.T, near.weights))
 
-    return jax.lax.cond(near.settled, regular, search, h, x)
+    return jax.lax.cond(near.settled, regular, lambda h: _searched(h, near), h)
+
+
+def searched_median(h: Float[Array, "n dims"], near: "Weiszfeld") -> Float[Array, " dims"]:
+    """The median of filters whose mean is 0, from where Weiszfeld's iteration has come."""
+    place = _searched(h, near)
+    return jnp.where(place.on_filters, (h[place.first] + h[place.last]) / 2, place.x)
+
+
+def _searched(h: Float[Array, "n dims"], near: "Weiszfeld") -> _Place:
+    collinear, first, last = _collinear_middle(h)
+    found = _search(h, _dot(h.T, near.weights), collinear | near.settled)
+    first = jnp.where(collinear, first, found.nearest)
+    last = jnp.where(collinear, last, found.nearest)
+    return _Place(collinear | found.on_filter, first, last, found.x)
 
 
 class Weiszfeld(NamedTuple):

@@ -21,15 +21,14 @@ class Similarity(NamedTuple):
     overlap: Float[Array, "*layers pairs"]
 
 
-def similarity(filters: Float[Array, "n dims"], *, ratio: int | float) -> Similarity:
-    """How alike the four criteria rank the filters of a layer, pair by pair of `PAIRS`.
+def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
+    """How alike four criteria rank the filters of a layer, pair by pair of `PAIRS`.
 
     Args:
+      scores: What `scores` gives for the filters.
       ratio: The fraction pruned, of which `overlap` compares the sets.
     """
-    found = jnp.stack(list(scores(filters).values()))
-    first, second = jnp.array(list(itertools.combinations(range(len(found)), 2))).T
-    a, b = found[first], found[second]
+    a, b = (jnp.stack([scores[pair[side]] for pair in PAIRS]) for side in (0, 1))
     shared = jax.vmap(lambda a, b: overlap(a, b, ratio=ratio))
     return Similarity(jax.vmap(spearman)(a, b), shared(a, b))
 
@@ -43,7 +42,7 @@ def gaussian_similarity(
     """
 
     def draw(key: Key[Array, ""]) -> Similarity:
-        return similarity(jax.random.normal(key, (n, dims)), ratio=ratio)
+        return similarity(scores(jax.random.normal(key, (n, dims))), ratio=ratio)
 
     return jax.lax.map(draw, jax.random.split(key, samples))
 

@@ -19,6 +19,7 @@ from rich.table import Table
 
 import bench_distances
 import bench_layers
+import bench_pruning
 from timing import timed
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -30,7 +31,7 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
     Args:
       runs: Timed runs of each side, after warming up; at least 3.
       dtype: Of the layers' inputs, float32 or bfloat16; parameters are float32.
-      only: Time the groups of one subject: layers or distances.
+      only: Time the groups of one subject: layers, distances or pruning.
     """
     if runs < 3:
         raise SystemExit(f"--runs must be at least 3; got {runs}")
@@ -39,6 +40,7 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
     subjects = {
         "layers": bench_layers.groups(DTYPES[dtype]),
         "distances": bench_distances.groups(),
+        "pruning": bench_pruning.groups(),
     }
     if only is not None and only not in subjects:
         raise SystemExit(f"--only must be one of {', '.join(subjects)}; got {only}")

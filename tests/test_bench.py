@@ -9,6 +9,7 @@ import pytest
 
 import bench
 import bench_layers
+import bench_pruning
 import timing
 
 
@@ -47,10 +48,19 @@ def test_a_row_holds_ratio_quartiles_copy_and_memory():
     assert cells[-1] == "0.50"
 
 
+def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
+    monkeypatch.setattr(bench_pruning, "VGG16", ((16, 27), (8, 9)))
+    gm = next(pair for pair in bench_pruning.criteria() if pair.name.startswith("gm"))
+    for found, expected in zip(gm.ours(), gm.peer(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    (pair,) = bench_pruning.distance()
+    np.testing.assert_allclose(pair.ours(), pair.peer().statistic, atol=1e-7)
+
+
 def test_options_out_of_range_are_refused():
     with pytest.raises(SystemExit, match="--runs must be at least 3; got 1"):
         bench.main(runs=1)
     with pytest.raises(SystemExit, match="--dtype must be one of float32, bfloat16; got int8"):
         bench.main(dtype="int8")
-    with pytest.raises(SystemExit, match="--only must be one of layers, distances; got pears"):
+    with pytest.raises(SystemExit, match="--only must be one of layers, distances, pruning; got pears"):
         bench.main(only="pears")

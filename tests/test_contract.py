@@ -81,7 +81,7 @@ NUMERICAL = {
     pruning.holm: ((np.linspace(0.01, 0.3, 5),), {}),
     pruning.covariance: ((X,), {}),
     pruning.covariance_report: ((X,), {}),
-    pruning.similarity: ((X,), {"ratio": 0.5}),
+    pruning.similarity: ((dict.fromkeys(pruning.CRITERIA, SCORES),), {"ratio": 0.5}),
     pruning.spearman_z_score: ((X[0], X), {}),
     pruning.half_normal_moment: ((np.float64(2.0), np.float64(1.5)), {}),
     pruning.chi_moment: ((np.float64(2.0), np.float64(9.0), np.float64(1.5)), {}),

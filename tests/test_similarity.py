@@ -19,6 +19,7 @@ from pruning import (
     kendall,
     overlap,
     permutation_p_value,
+    scores,
     similarity,
     spearman,
     spearman_z_score,
@@ -27,7 +28,7 @@ from pruning import (
 
 def test_similarity_is_that_of_each_pair(key):
     filters = jax.random.normal(key, (12, 4))
-    found = similarity(filters, ratio=0.5)
+    found = similarity(scores(filters), ratio=0.5)
     for i, (a, b) in enumerate(PAIRS):
         a, b = CRITERIA[a](filters), CRITERIA[b](filters)
         np.testing.assert_allclose(found.spearman[i], spearman(a, b), rtol=1e-12)
@@ -53,7 +54,7 @@ def test_scales_of_the_filters_lift_spearman_above_the_gaussian_prediction(key):
     filters = jax.random.normal(keys[0], (64, 576))
     scaled = filters * jnp.exp(0.1 * jax.random.normal(keys[1], (64, 1)))
     drawn = gaussian_similarity(keys[2], 64, 576, ratio=0.5, samples=60)
-    z = spearman_z_score(similarity(scaled, ratio=0.5).spearman, drawn.spearman)
+    z = spearman_z_score(similarity(scores(scaled), ratio=0.5).spearman, drawn.spearman)
     assert z[PAIRS.index(("l1", "l2"))] > 2.5
 
 
@@ -88,8 +89,8 @@ def test_permutation_p_values_of_unrelated_rankings_are_uniform(key):
 @pytest.mark.parametrize("triple", list(itertools.combinations(CRITERIA, 3)))
 def test_likeness_is_transitive_only_as_an_inequality(triple, key):
     filters = jax.random.normal(key, (32, 9))
-    scores = {name: CRITERIA[name](filters) for name in triple}
-    r = {(a, b): float(spearman(scores[a], scores[b])) for a in triple for b in triple}
+    found = {name: CRITERIA[name](filters) for name in triple}
+    r = {(a, b): float(spearman(found[a], found[b])) for a in triple for b in triple}
     for a, b, c in itertools.permutations(triple):
         loss = np.sqrt((1 - r[a, b] ** 2) * (1 - r[b, c] ** 2) + 1e-12)
         assert r[a, c] >= r[a, b] * r[b, c] - loss

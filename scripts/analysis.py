@@ -1,0 +1,187 @@
+"""What is measured on the layers of a network: rankings, distances to a Gaussian, tests.
+
+Every function returns plain numbers and lists, the parts of `results.json`.
+"""
+
+import math
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+import pruning
+
+PAIRS = ["-".join(pair) for pair in pruning.PAIRS]
+LEVEL = 0.05  # of every test, and of the bound on the distance
+MEAN_MARGIN = 0.05  # of the test of equivalence, in standard deviations
+BAND = (0.025, 0.975)  # of Gaussian layers
+TESTS = {
+    "normal": "weights are N(0, c²) (Kolmogorov-Smirnov)",
+    "symmetry": "weights are symmetric about 0",
+    "homogeneity": "filters have one standard deviation (Bartlett)",
+    "uncorrelated": "filters are uncorrelated",
+    "spherical": "the covariance of the filters is c² I",
+    "spearman": "l1 and l2 rank as for Gaussian filters",
+}
+SHOWN = 64  # filters of a covariance
+
+
+def network(
+    kernels: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
+) -> dict[str, Any]:
+    """Rankings and tests of every layer, the Gaussian band of every shape of a layer."""
+    filters = {
+        name: np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32)))
+        for name, kernel in kernels.items()
+    }
+    left_out = {name: why for name, v in filters.items() if (why := unfit(v, ratio)) is not None}
+    filters = {name: v for name, v in filters.items() if name not in left_out}
+    by_shape: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
+    for name, v in filters.items():
+        by_shape.setdefault(v.shape, {})[name] = v
+
+    def group(layers: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
+        return shape_group(layers, ratio=ratio, gaussian_layers=gaussian_layers)
+
+    with ThreadPoolExecutor() as pool:  # compiles one shape beside another
+        groups = dict(zip(by_shape, pool.map(group, by_shape.values()), strict=True))
+    layers = [groups[v.shape][0][name] for name, v in filters.items()]
+    judge(layers)
+    bands = {"x".join(map(str, shape)): band for shape, (_, band) in groups.items()}
+    return {"layers": layers, "gaussian": bands, "left_out": left_out}
+
+
+def unfit(v: np.ndarray, ratio: float) -> str | None:
+    """Why a layer has no ranking to look at."""
+    if not np.isfinite(v).all():
+        return "holds weights that are not finite"
+    if v.shape[0] < 4 or v.shape[1] < 3:
+        return f"has {v.shape[0]} filters of {v.shape[1]} dims; 4 and 3 are needed"
+    if ratio * v.shape[0] < 1:
+        return f"has {v.shape[0]} filters, too few for one to be in the lowest {ratio}"
+    return "holds nothing but zeros" if not v.any() else None
+
+
+def shape_group(
+    layers: dict[str, np.ndarray], *, ratio: float, gaussian_layers: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Layers of one shape, and Gaussian layers of it: each program is compiled once."""
+    n, dims = next(iter(layers.values())).shape
+    rng = np.random.default_rng(0)
+    gaussian = (rng.standard_normal((n, dims), np.float32) for _ in range(gaussian_layers))
+    drawn = [_similarity(_scores(v), ratio) for v in gaussian]
+    drawn = jax.tree.map(lambda *layers: jnp.stack(layers), *drawn)
+    found = {}
+    for name, v in layers.items():
+        scores = _scores(v)
+        alike = _similarity(scores, ratio)
+        z = np.asarray(pruning.spearman_z_score(alike.spearman, drawn.spearman))
+        scores, alike = jax.device_get((scores, alike))
+        tested = jax.device_get(_tested(v))
+        tested["spearman"] = 2 * float(jax.scipy.stats.norm.sf(abs(z[0])))
+        found[name] = {
+            "name": name,
+            "filters": n,
+            "dims": dims,
+            "scores": scores,
+            "first": {c: np.argsort(s, kind="stable")[:8] for c, s in scores.items()},
+            "spearman": dict(zip(PAIRS, alike.spearman, strict=True)),
+            "overlap": dict(zip(PAIRS, alike.overlap, strict=True)),
+            "spearman_z": dict(zip(PAIRS, z, strict=True)),
+            "dead": int(np.sum(scores["l2"] <= 1e-6 * scores["l2"].max())),
+            **{key: float(value) for key, value in tested.items() if key not in TESTS},
+            "p_values": {key: float(tested[key]) for key in TESTS},
+        }
+    band = {}
+    for i, pair in enumerate(pruning.PAIRS):
+        band[PAIRS[i]] = {
+            "expected_spearman": float(pruning.expected_spearman(n, dims, pair)),
+            "expected_overlap": float(pruning.expected_overlap(n, dims, pair, ratio=ratio)),
+            "spearman": np.quantile(drawn.spearman[:, i], BAND),
+            "overlap": np.quantile(drawn.overlap[:, i], BAND),
+        }
+    return found, band
+
+
+_scores = jax.jit(pruning.scores)
+
+
+@partial(jax.jit, static_argnums=1)
+def _similarity(scores: dict[str, Array], ratio: float) -> pruning.Similarity:
+    return pruning.similarity(scores, ratio=ratio)
+
+
+@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # it runs once a layer
+def _tested(v: Float[Array, "n dims"]) -> dict[str, Array]:
+    """p-values of `TESTS` that need no samples, and sizes that go with them."""
+    covariance = pruning.covariance_report(v)
+    stds = pruning.filter_stds(v)
+    distance, normal = pruning.ks_normal(v)
+
+    def two_sided(z: Float[Array, ""]) -> Float[Array, ""]:
+        return 2 * jax.scipy.stats.norm.sf(jnp.abs(z))
+
+    return {
+        "sigma": jnp.sqrt(jnp.square(v).mean()),
+        "ks": distance,
+        "ks_bound": distance + (math.log(2 / LEVEL) / (2 * v.size)) ** 0.5,
+        "std_spread": stds.std(ddof=1) / stds.mean(),
+        "mean": v.mean() / v.std(),
+        "mean_equivalence_p_value": pruning.mean_equivalence(v, eps=MEAN_MARGIN)[1],
+        "off_diagonal_z": covariance.off_diagonal,
+        "sphericity_z": covariance.sphericity,
+        "diagonal_z": covariance.diagonal,
+        "smallest_eigenvalue": covariance.smallest,
+        "largest_eigenvalue": covariance.largest,
+        "low_edge": covariance.low,
+        "high_edge": covariance.high,
+        "normal": normal,
+        "symmetry": pruning.symmetry(v)[1],
+        "homogeneity": pruning.std_homogeneity(v)[1],
+        "uncorrelated": two_sided(covariance.off_diagonal),
+        "spherical": two_sided(covariance.sphericity),
+    }
+
+
+def judge(layers: list[dict[str, Any]]) -> None:
+    """Add to every layer which tests it fails at `LEVEL`, by Holm's correction over layers."""
+    for layer in layers:
+        layer["fails"] = []
+    for test in TESTS if layers else ():
+        p_values = np.array([layer["p_values"][test] for layer in layers])
+        adjusted = np.asarray(pruning.holm(jnp.asarray(np.nan_to_num(p_values, nan=1.0))))
+        for layer, p_value in zip(layers, adjusted, strict=True):
+            if p_value < LEVEL:
+                layer["fails"].append(test)
+    for layer in layers:
+        if layer["mean_equivalence_p_value"] >= LEVEL:
+            layer["fails"].append("mean")
+
+
+def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
+    """Density of weights, and how far they are from the Gaussian of mean 0 of their width."""
+    x = np.ravel(weights).astype(np.float32)
+    density, edges = np.histogram(x, bins=min(60, 8 + x.size // 40), density=True)
+    distance, p_value = pruning.ks_normal(jnp.asarray(x))
+    sigma = float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))
+    return {
+        "layer": name,
+        "edges": edges,
+        "density": density,
+        "sigma": sigma,
+        "ks": float(distance),
+        "p_value": float(p_value),
+        "weights": x.size,
+    }
+
+
+def correlations(name: str, kernel: np.ndarray) -> dict[str, Any]:
+    """Covariance of the first filters of a layer, in units of their mean variance."""
+    v = pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))[:SHOWN]
+    c = np.asarray(pruning.covariance(v), float)
+    return {"layer": name, "dims": v.shape[1], "covariance": (c / np.diag(c).mean()).round(4)}
