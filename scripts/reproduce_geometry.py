@@ -1,0 +1,77 @@
+"""Figures 2 to 8 of Nachum et al. and the neurons of the Discussion, gathered on one page.
+
+    python scripts/reproduce_geometry.py --data-dir DIR     # about 15 minutes on 2 cores
+
+Figure 2 is on Fashion-MNIST in DIR, in tensorflow-datasets' format, at 5 depths up to 33 hidden
+layers, 1,000 steps and 2 runs; --full is the paper's recipe: 17 depths, 35,100 steps and 3 runs.
+Without DIR it is on the embedded digits. The page is OUT/index.html, every number is in
+OUT/results.json beside it. Nothing is downloaded.
+"""
+
+import math
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import tyro
+
+import data
+import figure_2
+import geometry
+import geometry_page
+import geometry_runs
+from page import write
+from reproduce import environment
+
+
+def main(
+    data_dir: Path | None = None,
+    full: bool = False,
+    seed: int = 0,
+    out: Path = Path("out/geometry"),
+) -> None:
+    """Compute all figures and write OUT/index.html.
+
+    Args:
+      data_dir: Folder with Fashion-MNIST in tensorflow-datasets' format; without one, digits.
+      full: The paper's depths, steps and runs of Figure 2: days on a CPU.
+      seed: Of everything but Figure 2, whose runs have seeds from 0 on.
+      out: Folder for the page and its numbers.
+    """
+    if out.exists() and not out.is_dir():
+        raise data.InputError(f"the output path must be a folder; {out} is a file")
+    start = time.perf_counter()
+    images = data.load("digits" if data_dir is None else "fashion_mnist", data_dir)
+    recipe = figure_2.FULL if full else figure_2.SHORT
+    results = {
+        "command": command(data_dir, full, seed),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seed": seed,
+        "environment": environment(),
+        "figure_2": recipe | {"data": images.name} | figure_2.measure(images, **recipe),
+        "figure_3": geometry_runs.figure_3(seed),
+        "odd_state_spread": math.degrees(geometry.odd_state(geometry_runs.ODD_POINTS).spread),
+        "figure_4": geometry_runs.figure_4(),
+        "figure_5": geometry_runs.figure_5(seed),
+        "figure_6": geometry_runs.figure_6(seed),
+        "figures_7_and_8": geometry_runs.figure_7_and_8(),
+        "neuron_per_point": geometry_runs.neuron_per_point(seed),
+    }
+    results |= {"seconds": time.perf_counter() - start}
+    write(results, geometry_page.render(results), out)
+    print(f"Open {out / 'index.html'}")
+
+
+def command(data_dir: Path | None, full: bool, seed: int) -> str:
+    """As it was called, but for the folders of this machine."""
+    folder = "" if data_dir is None else " --data-dir DIR"
+    return f"python scripts/reproduce_geometry.py{folder}{' --full' * full} --seed {seed}"
+
+
+if __name__ == "__main__":
+    try:
+        tyro.cli(main)
+    except data.InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
