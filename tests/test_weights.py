@@ -193,7 +193,7 @@ def test_live_states_of_nnx_and_linen(key):
 
 
 def test_keras_files(tmp_path):
-    h5py = pytest.importorskip("h5py")
+    h5py: Any = pytest.importorskip("h5py")
 
     def fill(file, layers):
         with h5py.File(file, "w") as h5:
@@ -214,6 +214,10 @@ def test_keras_files(tmp_path):
     (tmp_path / "bad.h5").write_bytes((tmp_path / "old.h5").read_bytes()[:900])
     with pytest.raises(WeightsError, match="must be a whole"):
         load(tmp_path / "bad.h5")
+    with h5py.File(tmp_path / "bomb.h5", "w") as h5:  # claims more than it holds
+        h5.create_dataset("kernel", (2**20, 2**10, 3, 3), "f4", chunks=(8, 8, 3, 3))
+    with pytest.raises(WeightsError, match="be no larger; it claims"):
+        load(tmp_path / "bomb.h5")
 
 
 def attacks(marker):
