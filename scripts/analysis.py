@@ -167,7 +167,7 @@ def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
     """Density of weights, and how far they are from the Gaussian of mean 0 of their width."""
     x = np.ravel(weights).astype(np.float32)
     density, edges = np.histogram(x, bins=min(60, 8 + x.size // 40), density=True)
-    distance, p_value = pruning.ks_normal(jnp.asarray(x))
+    distance, p_value = _ks(x)
     sigma = float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))
     return {
         "layer": name,
@@ -178,6 +178,9 @@ def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
         "p_value": float(p_value),
         "weights": x.size,
     }
+
+
+_ks = jax.jit(pruning.ks_normal)  # not eagerly: that would compile every step
 
 
 def correlations(name: str, kernel: np.ndarray) -> dict[str, Any]:
