@@ -1,6 +1,6 @@
 """Redraws Figures 2 and 3 of the unitization paper: moments and shift of layers through training.
 
-    python scripts/covariate_shift.py                               # digits, about a minute and a half
+    python scripts/covariate_shift.py                                # digits, about a minute
     python scripts/covariate_shift.py --dataset mnist --data-dir DIR --epochs 60    # 15 minutes
 
 The paper's dense network (ten layers of 100 units, one of 8) is trained with batch norm and with
@@ -227,31 +227,36 @@ def train(
     functions: Program, images: Images, settings: Settings, schedule: str, seed: int
 ) -> Iterator[dict[str, Any]]:
     """Trains one network; after every epoch, what was measured."""
-    x, y = jnp.asarray(images.x_train), jnp.asarray(images.y_train)
-    tracker = Tracker(
-        functions.layers, jnp.asarray(images.x_test[: settings.probe]), exact=settings.exact
-    )
-    state = functions.start(seed)
-    tracker.update(state)
-    size = min(settings.batch_size, len(x))
-    for epoch in range(settings.epochs):
-        order = np.random.default_rng((seed, epoch)).permutation(len(x))
-        order = order[: len(order) - len(order) % size].reshape(-1, size)
-        now = rate(settings, schedule, epoch)
-        state, loss = functions.epoch(state, x, y, jnp.asarray(order), jnp.float32(now))
+    x, probe = jnp.asarray(images.x_train), jnp.asarray(images.x_test[: settings.probe])
+    tracker = Tracker(functions.layers, probe, exact=settings.exact)
+    tracker.update(functions.start(seed))
+    for state, loss in trained(functions, images, settings, schedule, seed):
         yield {
-            "loss": float(loss),
+            "loss": loss,
             "accuracy": accuracy(partial(functions.logits, state), images.x_test, images.y_test),
             "shift": {
                 name: found["shift"] | {"channels": float(np.mean(found["shift"]["channels"]))}
                 for name, found in tracker.update(state).items()
             },
             "tracker_seconds": tracker.seconds,
-            "moments": stream_moments(
-                partial(functions.layers, state),
-                (x[i : i + CHUNK] for i in range(0, len(x), CHUNK)),
-            )[LAYERS[-1]]._asdict(),
+            "moments": stream_moments(partial(functions.layers, state), chunks(x))[
+                LAYERS[-1]
+            ]._asdict(),
         }
+
+
+def trained(
+    functions: Program, images: Images, settings: Settings, schedule: str, seed: int
+) -> Iterator[tuple[State, float]]:
+    """State and loss after every epoch."""
+    x, y = jnp.asarray(images.x_train), jnp.asarray(images.y_train)
+    state, size = functions.start(seed), min(settings.batch_size, len(x))
+    for epoch in range(settings.epochs):
+        order = np.random.default_rng((seed, epoch)).permutation(len(x))
+        order = order[: len(order) - len(order) % size].reshape(-1, size)
+        now = rate(settings, schedule, epoch)
+        state, loss = functions.epoch(state, x, y, jnp.asarray(order), jnp.float32(now))
+        yield state, float(loss)
 
 
 def chunks(x: Float[Array, "n h w c"]) -> Iterator[Float[Array, "m h w c"]]:
