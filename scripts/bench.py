@@ -18,6 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import bench_distances
+import bench_geometry
 import bench_layers
 import bench_pruning
 from timing import timed
@@ -31,7 +32,7 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
     Args:
       runs: Timed runs of each side, after warming up; at least 3.
       dtype: Of the layers' inputs, float32 or bfloat16; parameters are float32.
-      only: Time the groups of one subject: layers, distances or pruning.
+      only: Time the groups of one subject: layers, distances, pruning or geometry.
     """
     if runs < 3:
         raise SystemExit(f"--runs must be at least 3; got {runs}")
@@ -41,6 +42,7 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
         "layers": bench_layers.groups(DTYPES[dtype]),
         "distances": bench_distances.groups(),
         "pruning": bench_pruning.groups(),
+        "geometry": bench_geometry.groups(),
     }
     if only is not None and only not in subjects:
         raise SystemExit(f"--only must be one of {', '.join(subjects)}; got {only}")

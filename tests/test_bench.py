@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bench
+import bench_geometry
 import bench_layers
 import bench_pruning
 import timing
@@ -62,5 +63,17 @@ def test_options_out_of_range_are_refused():
         bench.main(runs=1)
     with pytest.raises(SystemExit, match="--dtype must be one of float32, bfloat16; got int8"):
         bench.main(dtype="int8")
-    with pytest.raises(SystemExit, match="--only must be one of layers, distances, pruning; got pears"):
+    subjects = "layers, distances, pruning, geometry"
+    with pytest.raises(SystemExit, match=f"--only must be one of {subjects}; got pears"):
         bench.main(only="pears")
+
+
+def test_networks_and_trees_are_timed_at_any_size(monkeypatch):
+    for name, size in (("WIDTH", 8), ("BATCH", 4), ("LAYERS", 3), ("DEPTH", 5), ("TREES", 2)):
+        monkeypatch.setattr(bench_geometry, name, size)
+    monkeypatch.setattr(bench_geometry, "POINTS", 4)
+    monkeypatch.setattr(bench_geometry, "GENERATORS", ("threefry2x32",))
+    for group in bench_geometry.groups().values():
+        for pair in group():
+            for leaf in jax.tree.leaves((pair.ours(), pair.peer())):
+                assert jnp.isfinite(leaf).all()
