@@ -50,14 +50,14 @@ def criteria() -> list[Pair]:
         return [scipy.spatial.distance.cdist(v, v).sum(1) for v in wide]
 
     pairs = [
-        Pair("criteria / Gram", lambda: ours(layers), lambda: gram(layers)),
-        Pair("gm / SciPy cdist", lambda: gm(layers), cdist),
+        Pair("criteria/Gram", lambda: ours(layers), lambda: gram(layers)),
+        Pair("gm/SciPy-cdist", lambda: gm(layers), cdist),
     ]
     peer = pytorch(host)
     if peer is None:
-        print("criteria / PyTorch is left out: pip install 'jaxnorm[bench]' for torch")
+        print("criteria/PyTorch is left out: pip install 'jaxnorm[bench]' for torch")
         return pairs
-    return [Pair("criteria / PyTorch", lambda: ours(layers), peer), *pairs]
+    return [Pair("criteria/PyTorch", lambda: ours(layers), peer), *pairs]
 
 
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:

@@ -51,7 +51,7 @@ def test_a_row_holds_ratio_quartiles_copy_and_memory():
 
 def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
     monkeypatch.setattr(bench_pruning, "VGG16", ((16, 27), (8, 9)))
-    gm = next(pair for pair in bench_pruning.criteria() if pair.name.startswith("gm"))
+    gm = next(pair for pair in bench_pruning.criteria() if pair.name.startswith("gm/"))
     for found, expected in zip(gm.ours(), gm.peer(), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
     (pair,) = bench_pruning.distance()
