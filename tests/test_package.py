@@ -54,10 +54,11 @@ def test_every_snippet_of_the_readme_runs(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_snippets_of_a_page_run_one_after_the_other(tmp_path):
-    page = (ROOT / "docs" / "layers.md").read_text()
+@pytest.mark.parametrize("name", ["layers.md", "shift.md"])
+def test_the_snippets_of_a_page_run_one_after_the_other(name, tmp_path):
+    page = (ROOT / "docs" / name).read_text()
     snippets = re.findall(r"```python\n(.*?)```", page, re.S)
-    assert len(snippets) > 2
+    assert len(snippets) > 1
     run(sys.executable, "-W", "error", "-c", "\n".join(snippets), cwd=tmp_path)
 
 
