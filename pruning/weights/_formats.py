@@ -105,7 +105,7 @@ def keras_h5(path: Path) -> Mapping:
 
 def _h5(file: Path | io.BytesIO, limit: int) -> Mapping:
     try:
-        import h5py  # pyright: ignore[reportMissingImports]
+        import h5py
     except ImportError as error:
         raise ImportError("reading Keras files needs h5py: pip install 'jaxnorm[keras]'") from error
     found: dict[str, np.ndarray] = {}
@@ -126,6 +126,7 @@ def _h5(file: Path | io.BytesIO, limit: int) -> Mapping:
         parts = [p for i, p in enumerate(parts) if i == 0 or p != parts[i - 1]]
         found[".".join(p for p in parts if p not in ("model_weights", "layers"))] = item[()]
 
+    h5: Any
     with h5py.File(file, "r") as h5:
         h5.visititems(visit)  # follows no links
         group = h5.get("model_weights", h5)
