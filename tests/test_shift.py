@@ -205,6 +205,7 @@ def test_without_ott_the_cure_is_named(monkeypatch):
         emd_sinkhorn(jnp.ones((2, 2)), jnp.ones((2, 2)), epsilon=0.1)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of ott-jax's own libraries
 @pytest.mark.skipif(importlib.util.find_spec("ott") is None, reason="ott-jax is not installed")
 @pytest.mark.parametrize("epsilon", [1.0, 0.05])
 def test_a_regularised_plan_costs_more_by_at_most_its_entropy(key, epsilon):

@@ -169,10 +169,13 @@ def emd_sinkhorn(
         from ott.solvers import linear  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError("emd_sinkhorn needs ott-jax: pip install ott-jax") from error
-    geometry = pointcloud.PointCloud(
-        widen(rows(x)), widen(rows(y)), cost_fn=costs.Euclidean(), epsilon=epsilon
-    )
-    return jnp.sum(_feasible(linear.solve(geometry).matrix) * geometry.cost_matrix)
+    # ott-jax relies on both promotions.
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        geometry = pointcloud.PointCloud(
+            widen(rows(x)), widen(rows(y)), cost_fn=costs.Euclidean(), epsilon=epsilon
+        )
+        plan, cost = linear.solve(geometry).matrix, geometry.cost_matrix
+    return jnp.sum(_feasible(plan) * cost)
 
 
 def _feasible(plan: Float[Array, "n m"]) -> Float[Array, "n m"]:
