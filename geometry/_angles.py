@@ -1,7 +1,8 @@
 """Inner products, angles and distances of the samples of a batch.
 
 Samples are rows: `x` is (n samples, features). Sums are in at least float32, products at the
-highest precision of the device; results have the dtype of `x`. Angles are in radians.
+highest precision of the device; results have the dtype of `x`. Angles are in radians. What is no
+matrix, or outside `jit` not finite, raises `ValueError`.
 """
 
 from collections.abc import Callable
@@ -10,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from geometry._arguments import samples
 from jaxnorm import unit_vector
-from jaxnorm._statistics import widen
 
 _ROWS = 16  # at a time: pairwise differences of a whole batch would need n² · features numbers
 
@@ -24,7 +25,7 @@ def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
       [[5. 6.]
        [6. 9.]]
     """
-    h = widen(x)
+    h = samples(x)
     return jnp.einsum("id,jd->ij", h, h, precision="highest").astype(x.dtype)
 
 
@@ -40,7 +41,7 @@ def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
       >>> print(jnp.degrees(angles(x)[0]).round())
       [  0.  45. 180.]
     """
-    h = widen(x)
+    h = samples(x)
     u = unit_vector(h)
     half = jnp.arctan2(_pairs(jnp.subtract, u), _pairs(jnp.add, u))
     zero = jnp.all(h == 0, axis=1)
@@ -58,7 +59,7 @@ def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
       [[0. 5.]
        [5. 0.]]
     """
-    return _pairs(jnp.subtract, widen(x)).astype(x.dtype)
+    return _pairs(jnp.subtract, samples(x)).astype(x.dtype)
 
 
 def _pairs(combine: Callable[[Array, Array], Array], x: Array) -> Array:

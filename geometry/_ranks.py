@@ -3,27 +3,26 @@
 Samples are rows: `x` is (n samples, features). Effective and stable rank need only the Gram matrix
 of the shorter side of `x`, at most min(n, features) numbers wide. The gaps take a Gram matrix, so
 that infinite-width maps have them too. Sums are in at least float32; results have the dtype of
-the input.
+the input. What is no matrix, or outside `jit` not finite, raises `ValueError`.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxnorm._statistics import widen
+from geometry._arguments import samples, square
 
 
 def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
     """Number of singular values above max(n, d) · ε times the largest, ε of the dtype of `x`.
 
     As `numpy.linalg.matrix_rank` and Figure 2 of Nachum et al. count it. From singular values of
-    `x` itself: a Gram matrix squares them, and would miss all below √ε. Zeros have rank 0; NaN or
-    infinity among the entries makes it 0 too.
+    `x` itself: a Gram matrix squares them, and would miss all below √ε. Zeros have rank 0.
 
     Example:
       >>> print(numerical_rank(jnp.ones((5, 3))))
       1
     """
-    values = jnp.linalg.svd(widen(x), compute_uv=False)
+    values = jnp.linalg.svd(samples(x), compute_uv=False)
     return jnp.sum(values > max(x.shape) * float(jnp.finfo(x.dtype).eps) * values.max())
 
 
@@ -65,7 +64,7 @@ def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
       >>> print(isometry_gap(3 * jnp.eye(4)))
       0.0
     """
-    values = jnp.linalg.eigvalsh(widen(gram))
+    values = jnp.linalg.eigvalsh(square(gram))
     floor = len(gram) * float(jnp.finfo(values.dtype).eps) * values[-1]
     positive = values > floor
     logs = jnp.where(positive, jnp.log(jnp.where(positive, values, 1)), -jnp.inf)
@@ -82,15 +81,15 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
       >>> print(orthogonality_gap(jnp.ones((4, 4))).round(3))
       0.866
     """
-    g = widen(gram)
-    square = jnp.square(g / jnp.trace(g) - jnp.eye(len(g), dtype=g.dtype) / len(g)).sum()
-    zero = square == 0  # a NaN stays one
-    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, square))).astype(gram.dtype)
+    g = square(gram)
+    squares = jnp.square(g / jnp.trace(g) - jnp.eye(len(g), dtype=g.dtype) / len(g)).sum()
+    zero = squares == 0  # a NaN stays one
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares))).astype(gram.dtype)
 
 
 def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
     """Gram matrix of the shorter side, of entries relative to the largest."""
-    h = widen(x)
+    h = samples(x)
     largest = jnp.max(jnp.abs(h), initial=0)
     h = h / jnp.where(largest == 0, 1, largest)
     h = h if h.shape[0] <= h.shape[1] else h.T

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float
 
 from geometry import _tree_recursion
 from geometry._angles import distances, gram
+from geometry._arguments import samples
 from jaxnorm import recenter
-from jaxnorm._statistics import widen
 
 
 class TreeGram(NamedTuple):
@@ -69,14 +69,14 @@ def tree(x: Float[Array, " n"] | Float[Array, "n m"], depth: int) -> Float[Array
     By brute force, for small depths; `tree_gram` has inner products at any.
 
     Raises:
-      ValueError: `depth` is negative.
+      ValueError: `depth` is negative, or `x` no vector or matrix, or outside `jit` not finite.
 
     Example:
       >>> tree(jnp.array([0.0, 1.0, 5.0]), 10).shape
       (3, 1024)
     """
     _not_negative(depth)
-    x = x.reshape(len(x), -1)
+    x = samples(_columns(x)).astype(x.dtype)
     for _ in range(depth):
         x = tree_step(x)
     return x
@@ -96,7 +96,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
       depth: Number of layers.
 
     Raises:
-      ValueError: `depth` is negative.
+      ValueError: `depth` is negative, or `x` no vector or matrix, or outside `jit` not finite.
 
     Example:
       >>> tree = tree_gram(jnp.array([0.0, 1.0, 5.0]), 10_000)
@@ -107,7 +107,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
       0.0
     """
     _not_negative(depth)
-    h = widen(x).reshape(len(x), -1)
+    h = samples(_columns(x))
     if depth == 0:
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
     grams, squares, exponents = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
@@ -122,6 +122,11 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
         jnp.where(some.any(), log_scale, 0),
         jnp.einsum("c,cij->ij", factor, squares, precision="highest"),
     )
+
+
+def _columns(x: Array) -> Array:
+    """One column for one number a sample."""
+    return x[:, None] if x.ndim == 1 else x
 
 
 def _not_negative(depth: int) -> None:

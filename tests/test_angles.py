@@ -92,3 +92,14 @@ def test_gradients(f, key):
 def test_gradients_are_finite_at_equal_opposite_and_zero_vectors(f):
     x = jnp.array([[1.0, 2.0], [1.0, 2.0], [2.0, 4.0], [-1.0, -2.0], [0.0, 0.0]])
     assert jnp.isfinite(jax.jit(jax.jacobian(lambda x: jnp.nan_to_num(f(x))))(x)).all()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "f", [geometry.angles, geometry.distances, geometry.gram, geometry.numerical_rank]
+)
+def test_what_is_no_batch_is_refused(f):
+    with pytest.raises(ValueError, match=r"\(samples, features\); got \(3,\)"):
+        f(jnp.ones(3))
+    with pytest.raises(ValueError, match="x must be finite; 2 of 4 numbers are not"):
+        f(jnp.array([[jnp.nan, 1.0], [jnp.inf, 1.0]]))

@@ -239,3 +239,14 @@ def test_a_batch_of_trees_is_one_call(key):
     one = fast_gram(x[200], 100)
     np.testing.assert_allclose(trees.gram[200], one.gram, atol=1e-6)
     np.testing.assert_allclose(trees.log_scale[200], one.log_scale, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("call", [tree, tree_gram])
+def test_what_is_no_batch_is_refused(call):
+    with pytest.raises(ValueError, match=r"\(samples, features\); got \(2, 2, 2\)"):
+        call(jnp.zeros((2, 2, 2)), 3)
+    with pytest.raises(ValueError, match="must be finite; 1 of 3 numbers are not"):
+        call(jnp.array([0.0, jnp.nan, 1.0]), 3)
+    with pytest.raises(ValueError, match="must not be negative; got -2"):
+        call(jnp.zeros(3), -2)
