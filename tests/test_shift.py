@@ -100,6 +100,11 @@ def test_nan_in_a_feature_stays_there_under_jit():
     assert jnp.isnan(found[1])
 
 
+def test_a_sample_may_be_a_constant_of_a_traced_function(key):
+    x, y = jax.random.normal(key, (2, 6, 2))
+    np.testing.assert_allclose(jax.jit(lambda y: emd_1d(x, y))(y), emd_1d(x, y), rtol=1e-12)
+
+
 @pytest.mark.parametrize("distance", [emd_1d, emd])
 def test_samples_that_are_no_samples_are_refused(distance):
     with pytest.raises(ValueError, match=r"x must hold samples .* got shape \(0, 1\)"):
