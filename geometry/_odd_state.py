@@ -114,7 +114,7 @@ def escape_ratio(n: int) -> float:
     return 1 + (low + high) / 2
 
 
-def escape_step(ratio: float) -> float:
+def escape_step(norm_ratio: float) -> float:
     """Next norm ratio of one longer sample among infinitely many: √(s² + (s − 1)²/(π − 1)).
 
     Above 1 it runs away, at last by √1.467 a layer; below 1 it returns to 1.
@@ -123,7 +123,7 @@ def escape_step(ratio: float) -> float:
       >>> escape_step(1.0), round(escape_step(2.0), 4)
       (1.0, 2.1135)
     """
-    return math.sqrt(ratio**2 + (ratio - 1) ** 2 / (math.pi - 1))
+    return math.sqrt(norm_ratio**2 + (norm_ratio - 1) ** 2 / (math.pi - 1))
 
 
 def _layer(n: int, state: OddState) -> OddState:
