@@ -1,0 +1,170 @@
+"""Claims of the pruning paper on Gaussian filters that no function computes, right and wrong."""
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+
+from pruning import CRITERIA, chi_moment, chi_variance
+
+# Accuracies in percent, Table 4: of three experiments, for l1, l2 and GM, pruned and fine-tuned.
+PRUNED = [
+    [(61.21, 63.41, 61.22), (54.31, 54.61, 53.71), (57.74, 57.42, 57.46)],
+    [(25.91, 27.07, 26.37), (20.43, 22.31, 21.67), (24.01, 24.45, 24.26)],
+    [(30.33, 29.47, 30.76), (40.33, 40.45, 39.86), (28.07, 27.89, 28.01)],
+    [(77.73, 79.02, 74.26), (76.02, 77.91, 73.93), (79.93, 82.43, 80.48)],
+    [(50.64, 53.44, 45.12), (52.41, 52.73, 52.62), (52.19, 52.16, 50.74)],
+    [(62.22, 62.02, 61.88), (54.24, 53.64, 53.48), (63.12, 62.98, 62.36)],
+]
+FINE_TUNED = [
+    [(93.51, 93.32, 93.41), (93.22, 93.42, 93.25), (93.32, 93.29, 93.36)],
+    [(71.50, 71.28, 71.27), (71.36, 71.12, 71.26), (71.07, 70.92, 70.78)],
+    [(71.02, 70.83, 70.95), (70.12, 70.13, 70.33), (70.93, 71.02, 70.74)],
+    [(93.08, 92.83, 92.77), (92.82, 92.72, 92.61), (92.81, 92.81, 92.84)],
+    [(70.15, 70.16, 70.22), (69.19, 69.31, 69.54), (69.77, 69.62, 69.69)],
+    [(73.06, 72.91, 72.96), (72.99, 72.78, 72.94), (73.02, 72.86, 73.04)],
+]
+
+
+def spearman_and_ratio_variance(x, y):
+    return scipy.stats.spearmanr(x, y)[0], np.var(x / x.mean() / (y / y.mean()))
+
+
+def test_unrelated_scores_have_small_ratio_variances():
+    """Section 3.2 takes a small Var(X/Y) for alike rankings: independent norms have it too."""
+    dims, count = 576, 20_000
+    x, y = np.sqrt(np.random.default_rng(0).chisquare(dims, (2, count)))
+    correlation, variance = spearman_and_ratio_variance(x, y)
+    assert abs(correlation) < 4 / count**0.5
+    np.testing.assert_allclose(dims * variance, 1, rtol=4 * (2 / count) ** 0.5 + 2 / dims)
+
+
+def test_a_smaller_ratio_variance_may_come_with_a_smaller_correlation(key):
+    """Of Gaussian layers l1-l2 have the smaller ratio variance, Fermat-GM the same ranking."""
+    layers = jax.random.normal(key, (40, 64, 576))
+    scores = {name: np.asarray(jax.jit(jax.vmap(CRITERIA[name]))(layers)) for name in CRITERIA}
+
+    def mean_of(a, b):
+        pairs = zip(scores[a], scores[b], strict=True)
+        return np.mean([spearman_and_ratio_variance(x, y) for x, y in pairs], axis=0)
+
+    norms, medians = mean_of("l1", "l2"), mean_of("fermat", "gm")
+    assert norms[0] < 0.94 < 0.9995 < medians[0]
+    assert 576 * norms[1] < 0.08 < 0.12 < 576 * medians[1]
+
+
+def test_variance_of_the_log_ratio_over_that_of_the_logs_bounds_the_correlation():
+    generator = np.random.default_rng(1)
+    for share in (0.01, 0.1, 0.5):
+        log_y, noise = generator.standard_normal((2, 1000))
+        # Sharp where the residual is uncorrelated with log x, not with log y.
+        noise -= noise.mean() + (log_y - log_y.mean()) * (noise @ log_y) / (log_y @ log_y)
+        noise *= np.std(log_y) / np.std(noise)
+        for log_x in (log_y + share * noise, (1 - share**2) * log_y + share * noise, -log_y):
+            eta2 = np.var(log_x - log_y) / np.var(log_y)
+            if eta2 <= 1:
+                found = np.corrcoef(log_x, log_y)[0, 1]
+                assert found >= np.sqrt(1 - eta2) - 1e-3
+        tilted = (1 - share**2) * log_y + share * np.sqrt(1 - share**2) * noise
+        eta2 = np.var(tilted - log_y) / np.var(log_y)
+        np.testing.assert_allclose(np.corrcoef(tilted, log_y)[0, 1], np.sqrt(1 - eta2), atol=2e-3)
+
+
+class TestLemma3:
+    """A = (|X|² − |Y|²)² over B = 2 |X| |Y| for X, Y from N(0, c² I) in k dimensions."""
+
+    @staticmethod
+    def drawn(c, k, count=400_000):
+        u, v = c**2 * np.random.default_rng(2).chisquare(k, (2, count))
+        return (u - v) ** 2, 2 * np.sqrt(u * v)
+
+    @staticmethod
+    def z_score_of_variance(sample, expected):
+        square = np.square(sample - sample.mean())
+        return (square.mean() - expected) / (square.std() / len(square) ** 0.5)
+
+    @staticmethod
+    def z_score(sample, expected):
+        return (sample.mean() - expected) / (sample.std() / len(sample) ** 0.5)
+
+    def test_moments_of_the_numerator(self):
+        c, k = 0.7, 5
+        a, _ = self.drawn(c, k)
+        assert abs(self.z_score(a, 4 * c**4 * k)) < 4
+        assert abs(self.z_score_of_variance(a, 16 * c**8 * (2 * k**2 + 6 * k))) < 4
+        assert self.z_score_of_variance(a, 16 * c**8 * (2 * k**2 + 3 * k)) > 8  # Eq. 32
+
+    @pytest.mark.parametrize("c", [0.05, 1.0])
+    def test_moments_of_the_denominator(self, c):
+        k = 20
+        _, b = self.drawn(c, k)
+        mean, spread = (float(f(c, float(k), *order)) for f, *order in MOMENTS)
+        assert abs(self.z_score(b, 2 * mean**2)) < 4
+        expected = 4 * ((mean**2 + spread) ** 2 - mean**4)
+        assert abs(self.z_score_of_variance(b, expected)) < 4
+        assert abs(self.z_score_of_variance(b, c**2 + 4 * c**4 * k)) > 10  # Eq. 31
+
+    @pytest.mark.parametrize("c", [0.05, 1.0])
+    def test_moments_of_the_ratio(self, c):
+        k = 20
+        a, b = self.drawn(c, k)
+        mean = 2 * float(chi_moment(c, float(k), 1)) ** 2 / (k - 1)
+        np.testing.assert_allclose(mean / c**2, 2 + 1 / k + 5 / (4 * k**2), rtol=1e-3)
+        assert abs(self.z_score(a / b, mean)) < 4
+        second = 12 * c**4 * k / (k - 2)
+        assert abs(self.z_score(np.square(a / b), second)) < 4
+        assert self.z_score(a / b, 2 * c**2 + (4 * c**2 * k + 1) / (2 * k**2)) < -9  # Eq. 29
+
+    def test_the_printed_bound_of_the_variance_is_exceeded(self):
+        c, k = 1.0, 20
+        a, b = self.drawn(c, k)
+        printed = 8 * c**4 + (16 * c**4 * k + c**2) / k**2  # Eq. 30
+        assert self.z_score_of_variance(a / b, printed) > 5
+
+    def test_no_ratio_depends_on_the_unit(self):
+        """Large k or small c makes nothing vanish: A/B has mean 2 c² in every dimension."""
+        small, large = (np.divide(*self.drawn(c, 30)) / c**2 for c in (0.01, 10.0))
+        np.testing.assert_allclose(small, large, rtol=1e-9)
+        assert 2 < small.mean() < 2.1
+
+
+MOMENTS = ((chi_moment, 1), (chi_variance,))
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        np.random.default_rng(3).standard_normal((9, 4)),
+        np.random.default_rng(4).standard_normal((3, 7)),
+        np.random.default_rng(5).standard_normal((9, 2)) @ np.ones((2, 6)),
+        np.outer(np.arange(5.0), [1.0, 2.0, -1.0]),
+        np.ones((6, 3)),
+        np.ones((1, 3)),
+        np.random.default_rng(6).standard_cauchy((20, 5)),
+    ],
+    ids=["more", "fewer", "rank 1", "collinear", "equal", "one", "heavy tails"],
+)
+def test_theorem_4_needs_neither_rank_nor_law(points):
+    centroid = points.mean(0)
+    for p in (centroid, points[0], np.arange(points.shape[1], dtype=float)):
+        around = np.square(points - centroid).sum()
+        moved = around + len(points) * np.square(p - centroid).sum()
+        np.testing.assert_allclose(np.square(points - p).sum(), moved, rtol=1e-13, atol=1e-28)
+
+
+def test_ranking_by_squared_distances_is_that_by_distance_to_the_centroid(key):
+    filters = np.asarray(jax.random.normal(key, (64, 100)), dtype=np.float64)
+    squared = np.square(filters[:, None] - filters).sum((1, 2))
+    centroid = np.linalg.norm(filters - filters.mean(0), axis=1)
+    assert np.array_equal(np.argsort(squared), np.argsort(centroid))
+
+
+def test_table_4_criteria_agree_once_fine_tuned_and_not_before():
+    pruned, tuned = (np.reshape(table, (18, 3)) for table in (PRUNED, FINE_TUNED))
+    largest, mean = np.ptp(tuned, axis=1).max(), np.ptp(tuned, axis=1).mean()
+    np.testing.assert_allclose([largest, mean], [0.35, 0.20], atol=5e-3)
+    largest, mean = np.ptp(pruned, axis=1).max(), np.ptp(pruned, axis=1).mean()
+    np.testing.assert_allclose([largest, mean], [8.32, 1.79], atol=5e-3)
+    np.testing.assert_allclose(pruned.mean(0), [50.60, 51.30, 49.90], atol=5e-3)
+    before, after = (scipy.stats.friedmanchisquare(*t.T) for t in (pruned, tuned))
+    np.testing.assert_allclose([*before, *after], [7.111, 0.0286, 4.141, 0.1261], rtol=2e-3)
