@@ -5,6 +5,11 @@ smallest are pruned first. Functions are pure and leave `jit`, `vmap` and `grad`
 """
 
 from pruning import weights as weights
+from pruning._channels import ChannelGroup as ChannelGroup
+from pruning._channels import FixedChannels as FixedChannels
+from pruning._channels import Position as Position
+from pruning._coupling import coupled_channels as coupled_channels
+from pruning._coupling import fixed_channels as fixed_channels
 from pruning._covariance import Covariance as Covariance
 from pruning._covariance import covariance as covariance
 from pruning._covariance import covariance_report as covariance_report
@@ -16,6 +21,7 @@ from pruning._criteria import l2_norm as l2_norm
 from pruning._criteria import repr_score as repr_score
 from pruning._criteria import scores as scores
 from pruning._filters import filter_matrix as filter_matrix
+from pruning._folding import fold_constants as fold_constants
 from pruning._gaussian import amoroso_moment as amoroso_moment
 from pruning._gaussian import chi_moment as chi_moment
 from pruning._gaussian import chi_variance as chi_variance
@@ -41,6 +47,9 @@ from pruning._ratio_variances import l1_l2_ratio_variance as l1_l2_ratio_varianc
 from pruning._ratio_variances import l1_l2_ratio_variance_limit as l1_l2_ratio_variance_limit
 from pruning._ratio_variances import norm_sum_ratio_variance as norm_sum_ratio_variance
 from pruning._ratio_variances import norm_sum_ratio_variance_limit as norm_sum_ratio_variance_limit
+from pruning._removal import mask_channels as mask_channels
+from pruning._removal import remove_channels as remove_channels
+from pruning._removal import widths as widths
 from pruning._similarity import PAIRS as PAIRS
 from pruning._similarity import Similarity as Similarity
 from pruning._similarity import chance_overlap as chance_overlap

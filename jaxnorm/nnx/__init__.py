@@ -6,3 +6,4 @@ from jaxnorm.nnx._outputs import layer_outputs as layer_outputs
 from jaxnorm.nnx._surgery import fold as fold
 from jaxnorm.nnx._surgery import recalibrate as recalibrate
 from jaxnorm.nnx._surgery import replace_batch_norm as replace_batch_norm
+from jaxnorm.nnx._widths import fit_widths as fit_widths

@@ -1,0 +1,201 @@
+"""What removed channels still contribute, folded into the biases that follow them.
+
+A filter at zero leaves a constant behind its nonlinearity, relu(β) of a batch norm's bias β. Taken
+out with its channel, that constant would be missing from the sums of the next layer.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal
+from jaxtyping import Array
+
+from pruning._channels import ChannelGroup, described
+from pruning._coupling import traced
+from pruning._label_programs import called
+from pruning._removal import Keep, Stays, mask_channels, producers, staying
+
+STRUCTURAL = {
+    "broadcast_in_dim",
+    "convert_element_type",
+    "copy",
+    "expand_dims",
+    "neg",
+    "optimization_barrier",
+    "reshape",
+    "squeeze",
+    "transpose",
+}
+
+
+class Addend(NamedTuple):
+    """A parameter in a sum: `spread` maps a change of it to that of the sum, linearly."""
+
+    leaf: int
+    spread: Callable[[Array], Array]
+
+
+class Value(NamedTuple):
+    """An array of the program, with the filters of removed channels at zero, and with all masked.
+
+    Attributes:
+      zeroed: With what follows the filters still there.
+      masked: With all positions of removed channels at zero.
+      given: Whether it is made of parameters and constants alone.
+      addend: The parameter that it is a sum of, if there is one.
+    """
+
+    zeroed: Any
+    masked: Any
+    given: bool
+    addend: Addend | None = None
+
+
+def fold_constants(
+    apply: Callable[..., Any],
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    keep: Keep,
+    *inputs: Any,
+) -> Any:
+    """`params` with the constants of the channels that are not kept in the biases after them.
+
+    Of a channel that goes, the filters count as zero, and activations as their running mean where
+    that is subtracted, so that relu(β) is left, β the bias added last. What this adds to the next
+    sums moves into the first parameter that is added to them, a bias, or subtracted, a running
+    mean; where none is, before a nonlinearity or inside a loop, it is dropped. A next kernel that
+    meets zero padding adds less of it along the edges: the mean over the image is folded there;
+    elsewhere the folding is exact.
+
+    Args:
+      apply: As in `coupled_channels`.
+      params: The tree that the groups were read from.
+      groups: All or some of `coupled_channels`.
+      keep: As in `remove_channels`, which comes next.
+      inputs: What else `apply` is called with: images of any kind, as the constants are the same.
+
+    Returns:
+      A tree of the same shapes, in which only vectors that are added have changed.
+
+    Raises:
+      ValueError: As `remove_channels`, or `apply` cannot be traced at these arguments.
+
+    Example:
+      >>> from pruning import coupled_channels
+      >>> def mlp(params, x):
+      ...     h = jax.nn.relu(x @ params["a"] + params["b"])
+      ...     return h @ params["c"] + params["d"]
+      >>> params = {"a": np.ones((2, 2)), "b": np.array([3.0, 1.0])}
+      >>> params |= {"c": np.full((2, 1), 2.0), "d": np.zeros(1)}
+      >>> groups = coupled_channels(mlp, params, np.ones(2))
+      >>> print(fold_constants(mlp, params, groups, [np.array([False, True])], np.ones(2))["d"])
+      [6.]
+    """
+    masked = mask_channels(params, groups, keep)
+    kernels = [group._replace(positions=producers(group)) for group in groups]
+    zeroed = mask_channels(params, kernels, keep)
+    inputs = tuple(jax.tree.map(_array, inputs))
+    leaves, structure = jax.tree.flatten(params)
+    pairs = zip(jax.tree.leaves(zeroed), jax.tree.leaves(masked), strict=True)
+    values = [Value(a, b, True, Addend(i, lambda change: change)) for i, (a, b) in enumerate(pairs)]
+    values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
+    stays = staying(groups, list(map(np.asarray, keep)))
+    folding = Folding(described(params).paths, leaves, stays)
+    folding.evaluate(traced(apply, params, inputs), values)
+    for i, change in folding.changes.items():
+        leaves[i] = leaves[i] + change
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _array(x: Any) -> Any:
+    return jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
+
+
+class Folding:
+    """Both networks evaluated side by side, and the changes that make the second like the first."""
+
+    def __init__(self, paths: Sequence[str], leaves: Sequence[Any], stays: Stays):
+        self.paths, self.leaves, self.stays = paths, leaves, stays
+        self.changes: dict[int, Array] = {}
+
+    def evaluate(self, program: Any, values: Sequence[Value]) -> list[Value]:
+        """The results of `program`, a closed jaxpr or one without constants."""
+        jaxpr = getattr(program, "jaxpr", program)
+        constants = getattr(program, "consts", ())
+        known = {v: Value(c, c, True) for v, c in zip(jaxpr.constvars, constants, strict=True)}
+        known |= dict(zip(jaxpr.invars, values, strict=True))
+
+        def read(variable: Any) -> Value:
+            if isinstance(variable, Literal):
+                return Value(variable.val, variable.val, True)
+            return known[variable]
+
+        for eqn in jaxpr.eqns:
+            operands = [read(v) for v in eqn.invars]
+            inner = called(eqn)
+            found = self.step(eqn, operands) if inner is None else self.evaluate(inner, operands)
+            known |= dict(zip(eqn.outvars, found, strict=True))
+        return [read(v) for v in jaxpr.outvars]
+
+    def step(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
+        zeroed = _results(eqn, [v.zeroed for v in values])
+        same = all(v.zeroed is v.masked for v in values)
+        masked = zeroed if same else _results(eqn, [v.masked for v in values])
+        given, addend = all(v.given for v in values), _addend(eqn, values)
+        if addend is not None and not given:
+            return [self.absorbed(eqn.primitive.name, addend, zeroed[0], masked[0])]
+        addends = [addend] + [None] * (len(zeroed) - 1)
+        return [Value(a, b, given, c) for a, b, c in zip(zeroed, masked, addends, strict=True)]
+
+    def absorbed(self, primitive: str, addend: Addend, zeroed: Array, masked: Array) -> Value:
+        """A sum of activations and a parameter, which takes on average what the masked one lacks.
+
+        Where a running mean is subtracted, what removed channels leave behind is their mean.
+        """
+        leaf, gone = addend.leaf, self.gone(addend.leaf)
+
+        def spread(change: Array) -> Array:
+            return jnp.broadcast_to(addend.spread(change), zeroed.shape)
+
+        if primitive == "sub":
+            zeroed = jnp.where(spread(gone) == 0, zeroed, 0)
+        if zeroed is masked or leaf in self.changes:
+            return Value(zeroed, masked, False)
+        count, back = jax.vjp(spread, jnp.ones_like(gone))
+        change = back(zeroed - masked)[0] / back(count)[0] * (1 - gone)
+        self.changes[leaf] = change
+        return Value(zeroed, masked + spread(change), False)
+
+    def gone(self, leaf: int) -> Array:
+        """One where a parameter belongs to a channel that goes, else zero."""
+        found = jnp.zeros_like(self.leaves[leaf])
+        for axis in range(found.ndim):
+            stays = self.stays.get((self.paths[leaf], axis))
+            if stays is not None:
+                shape = [-1 if k == axis else 1 for k in range(found.ndim)]
+                found = jnp.where(stays.reshape(shape), found, 1)
+        return found
+
+
+def _results(eqn: Any, operands: Sequence[Any]) -> list[Any]:
+    found = eqn.primitive.bind(*operands, **eqn.params)
+    return list(found) if eqn.primitive.multiple_results else [found]
+
+
+def _addend(eqn: Any, values: Sequence[Value]) -> Addend | None:
+    """The parameter that the result is a sum of, the first where there are two."""
+    name = eqn.primitive.name
+    if name in STRUCTURAL and values[0].addend is not None:
+        leaf, spread = values[0].addend
+        return Addend(leaf, lambda change: _results(eqn, [spread(change)])[0])
+    if name not in ("add", "add_any", "sub"):
+        return None
+    first, second = (v.addend for v in values)
+    if first is not None:
+        return first
+    if second is not None and name == "sub":
+        return Addend(second.leaf, lambda change: -second.spread(change))
+    return second
