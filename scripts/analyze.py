@@ -8,9 +8,7 @@ checkpoints; no file can run code. A table of all layers is printed; OUT/index.h
 pictures of the pruning paper, OUT/results.json every number.
 """
 
-import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,10 +18,10 @@ from rich.table import Table
 
 import analysis
 import analysis_page
+import command
 import page
-from data import InputError
+from command import InputError
 from pruning import weights
-from reproduce import environment
 
 
 def main(
@@ -46,8 +44,7 @@ def main(
     start = time.perf_counter()
     if not 0 < ratio <= 1:
         raise InputError(f"--ratio must lie in (0, 1]; got {ratio}")
-    if gaussian_layers < 20:
-        raise InputError(f"--gaussian-layers must be at least 20; got {gaussian_layers}")
+    command.at_least(20, gaussian_layers=gaussian_layers)
     try:
         found = weights.load(path, dense=True, vectors=True)
     except weights.WeightsError as error:
@@ -60,23 +57,15 @@ def main(
             f"--layers must begin the names of convolutions; {path.name} has none such"
         )
     results = run(kernels, found, ratio=ratio, gaussian_layers=gaussian_layers)
-    results |= {
-        "command": " ".join(["python", "scripts/analyze.py", *shown(sys.argv[1:])]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    results |= command.provenance(__file__) | {
         "file": path.name,
         "settings": {"ratio": ratio, "gaussian layers": gaussian_layers, "level": analysis.LEVEL},
-        "environment": environment(),
         "seconds": {"analysis": time.perf_counter() - start},
     }
     results = {key: page.plain(part) for key, part in results.items()}
     page.write(results, analysis_page.render(results), out)
     summarize(results)
     print(f"Open {(out / 'index.html').resolve()}")
-
-
-def shown(arguments: list[str]) -> list[str]:
-    """The command line without folders of this machine."""
-    return [Path(a).name if a.startswith("/") else a for a in arguments]
 
 
 def run(kernels: dict, found: dict, *, ratio: float, gaussian_layers: int) -> dict[str, Any]:
@@ -122,8 +111,4 @@ def summarize(results: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        tyro.cli(main)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    command.run(main)

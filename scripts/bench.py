@@ -12,7 +12,6 @@ import math
 
 import jax
 import jax.numpy as jnp
-import tyro
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -21,6 +20,7 @@ import bench_distances
 import bench_geometry
 import bench_layers
 import bench_pruning
+import command
 from timing import timed
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -34,10 +34,9 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
       dtype: Of the layers' inputs, float32 or bfloat16; parameters are float32.
       only: Time the groups of one subject: layers, distances, pruning or geometry.
     """
-    if runs < 3:
-        raise SystemExit(f"--runs must be at least 3; got {runs}")
+    command.at_least(3, runs=runs)
     if dtype not in DTYPES:
-        raise SystemExit(f"--dtype must be one of {', '.join(DTYPES)}; got {dtype}")
+        raise command.InputError(f"--dtype must be one of {', '.join(DTYPES)}; got {dtype}")
     subjects = {
         "layers": bench_layers.groups(DTYPES[dtype]),
         "distances": bench_distances.groups(),
@@ -45,7 +44,7 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
         "geometry": bench_geometry.groups(),
     }
     if only is not None and only not in subjects:
-        raise SystemExit(f"--only must be one of {', '.join(subjects)}; got {only}")
+        raise command.InputError(f"--only must be one of {', '.join(subjects)}; got {only}")
     chosen = subjects if only is None else {only: subjects[only]}
     groups = {title: group for subject in chosen.values() for title, group in subject.items()}
     device = f"{jax.devices()[0].device_kind}, jax {jax.__version__}"
@@ -70,4 +69,4 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    command.run(main)

@@ -16,10 +16,8 @@ import hashlib
 import itertools
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,20 +25,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from flax import nnx
 from jaxtyping import Array, Float, Int
 from optax import softmax_cross_entropy_with_integer_labels as cross_entropy
 from rich.console import Console
 from rich.progress import Progress
 
+import command
 import data
 import jaxnorm
 import shift_page
-from data import Images, InputError
+from data import Images
 from jaxnorm.shift import Tracker, stream_moments
 from page import plain, write
-from reproduce import described, environment
+from reproduce import described
 from training import ARMS, CHUNK, DROPS, RUNNING_MOMENTUM, accuracy
 
 LAYERS = ("norms.4", "norms.10")
@@ -92,14 +90,8 @@ def main(
       exact: Test images of which exact joint distances are computed, at least 2.
       out: Folder for the page, its numbers and finished networks.
     """
-    for name, value, least in (
-        ("epochs", epochs, 2),
-        ("seeds", seeds, 1),
-        ("batch-size", batch_size, 2),
-        ("exact", exact, 2),
-    ):
-        if value < least:
-            raise InputError(f"--{name} must be at least {least}; got {value}")
+    command.at_least(1, seeds=seeds)
+    command.at_least(2, epochs=epochs, batch_size=batch_size, exact=exact)
     start = time.perf_counter()
     images = data.load(dataset, data_dir)
     settings = Settings(dataset, epochs, batch_size, exact)
@@ -110,12 +102,9 @@ def main(
             progress.update(task, description=label, advance=epochs)
 
         runs = {arm: train_all(arm, images, settings, seeds, out, tell) for arm in ARMS}
-    results = {
-        "command": " ".join(["python", "scripts/covariate_shift.py", *sys.argv[1:]]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    results = command.provenance(__file__) | {
         "settings": settings._asdict() | {"seeds": seeds, "running_momentum": RUNNING_MOMENTUM},
         "data": described(images, settings.probe),
-        "environment": environment(),
         "seconds": time.perf_counter() - start,
         "learning_rate": {
             schedule: [rate(settings, schedule, epoch) for epoch in range(epochs)]
@@ -265,11 +254,4 @@ def chunks(x: Float[Array, "n h w c"]) -> Iterator[Float[Array, "m h w c"]]:
 
 
 if __name__ == "__main__":
-    try:
-        tyro.cli(main)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("stopped; start again to go on after the last finished network", file=sys.stderr)
-        sys.exit(130)
+    command.run(main, again="start again to go on after the last finished network")

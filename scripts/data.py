@@ -13,12 +13,10 @@ import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
+from command import InputError
+
 NAMES = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
-
-
-class InputError(Exception):
-    """What a person has to change, in one sentence."""
 
 
 class Images(NamedTuple):

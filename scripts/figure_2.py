@@ -12,7 +12,6 @@ The last line is one JSON object.
 """
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import tyro
 from jaxtyping import Array, Float, Int
 
+import command
 import data
 import geometry
 from jaxnorm import standardize
@@ -155,8 +154,4 @@ def main(data_dir: Path | None = None, full: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        tyro.cli(main)
-    except data.InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    command.run(main)

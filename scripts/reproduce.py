@@ -12,30 +12,24 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jax
-import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import checks
+import command
 import data
 import jaxnorm
 import measures
 import report
 import training
-from data import Images, InputError
-
-LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
+from command import InputError
+from data import Images
 
 
 class Stages:
@@ -81,13 +75,8 @@ def main(
       depth: Layers of the residual network, 8, 14, 20 or any other 6k + 2.
       out: Folder for the report, and for checkpoints from which a stopped run goes on.
     """
-    for name, value, least in (
-        ("epochs", epochs, 1),
-        ("seeds", seeds, 1),
-        ("batch-size", batch_size, 2),
-    ):
-        if value < least:
-            raise InputError(f"--{name} must be at least {least}; got {value}")
+    command.at_least(1, epochs=epochs, seeds=seeds)
+    command.at_least(2, batch_size=batch_size)
     if depth < 8 or depth % 6 != 2:
         raise InputError(f"--depth must be 6k + 2 with k at least 1; got {depth}")
     for folder in (out / "report", out / "runs"):
@@ -136,12 +125,9 @@ def run(
     with stages.stage("odd point"):
         odd = checks.odd_point(seed=0)
         stages.advance(2)
-    return {
-        "command": " ".join(["python", "scripts/reproduce.py", *sys.argv[1:]]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    return command.provenance(__file__) | {
         "settings": settings._asdict() | {"running_momentum": training.RUNNING_MOMENTUM},
         "data": described(images, settings.probe),
-        "environment": environment(),
         "seconds": stages.seconds | {"total": time.perf_counter() - start},
         "training": measures.training(states, histories, settings),
         "moments": measures.moments(histories),
@@ -181,9 +167,8 @@ def train(
 def run_folder(settings: training.Settings, out: Path) -> Path:
     """Where runs of these settings keep checkpoints: other settings, code or versions, another."""
     code = [Path(training.__file__), *sorted(Path(jaxnorm.__file__).parent.rglob("*.py"))]
-    versions = [version(name) for name in LIBRARIES]
-    decisive = settings._replace(seeds=0)
-    digest = hashlib.sha256(json.dumps([decisive, versions, platform.machine()]).encode())
+    decisive = [settings._replace(seeds=0), command.versions(), platform.machine()]
+    digest = hashlib.sha256(json.dumps(decisive).encode())
     for path in code:
         digest.update(path.read_bytes())
     return out / "runs" / f"{settings.dataset}-{digest.hexdigest()[:12]}"
@@ -201,26 +186,6 @@ def described(images: Images, probe: int) -> dict[str, Any]:
     }
 
 
-def environment() -> dict[str, Any]:
-    device = jax.devices()[0]
-    return {name: version(name) for name in LIBRARIES} | {
-        "python": platform.python_version(),
-        "device": device.device_kind,
-        "cores": len(os.sched_getaffinity(0)),
-        "system": platform.platform(),
-        "commit": commit(),
-    }
-
-
-def commit() -> str:
-    """Of the checkout that this script lies in, or why there is none to name."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "not a git checkout"
-
-
 def summarize(results: dict[str, Any]) -> None:
     for arm in training.ARMS:
         found = results["training"][arm]["accuracy"]
@@ -231,11 +196,4 @@ def summarize(results: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        tyro.cli(main)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("stopped; start again to go on from the last checkpoint", file=sys.stderr)
-        sys.exit(130)
+    command.run(main, again="start again to go on from the last checkpoint")

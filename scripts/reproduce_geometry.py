@@ -9,20 +9,16 @@ OUT/results.json beside it. Nothing is downloaded.
 """
 
 import math
-import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
-import tyro
-
+import command
 import data
 import figure_2
 import geometry
 import geometry_page
 import geometry_runs
 from page import write
-from reproduce import environment
 
 
 def main(
@@ -40,15 +36,12 @@ def main(
       out: Folder for the page and its numbers.
     """
     if out.exists() and not out.is_dir():
-        raise data.InputError(f"the output path must be a folder; {out} is a file")
+        raise command.InputError(f"the output path must be a folder; {out} is a file")
     start = time.perf_counter()
     images = data.load("digits" if data_dir is None else "fashion_mnist", data_dir)
     recipe = figure_2.FULL if full else figure_2.SHORT
-    results = {
-        "command": command(data_dir, full, seed),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    results = command.provenance(__file__) | {
         "seed": seed,
-        "environment": environment(),
         "figure_2": recipe | {"data": images.name} | figure_2.measure(images, **recipe),
         "figure_3": geometry_runs.figure_3(seed),
         "odd_state_spread": math.degrees(geometry.odd_state(geometry_runs.ODD_POINTS).spread),
@@ -63,15 +56,5 @@ def main(
     print(f"Open {out / 'index.html'}")
 
 
-def command(data_dir: Path | None, full: bool, seed: int) -> str:
-    """As it was called, but for the folders of this machine."""
-    folder = "" if data_dir is None else " --data-dir DIR"
-    return f"python scripts/reproduce_geometry.py{folder}{' --full' * full} --seed {seed}"
-
-
 if __name__ == "__main__":
-    try:
-        tyro.cli(main)
-    except data.InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    command.run(main)

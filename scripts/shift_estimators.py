@@ -12,9 +12,7 @@ is too small by orders of magnitude, what part of the distance it is.
 
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,16 +20,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from jaxtyping import Array, Float, Key
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+import command
 import covariate_shift
 import data
 from jaxnorm.shift import emd, emd_critic, emd_lower_bound, emd_sliced, mean_projection
-from reproduce import environment
 
 TRAIN, TEST = 2000, 500
 Sample = Float[Array, "n d"]
@@ -51,9 +48,8 @@ def main(seeds: int = 5, steps: int = 1500, out: Path = Path("out/shift_estimato
       steps: Of training of both critics, at least 1; the paper's are 1,500.
       out: File for the numbers.
     """
-    for name, value, least in (("seeds", seeds, 2), ("steps", steps, 1)):
-        if value < least:
-            raise data.InputError(f"--{name} must be at least {least}; got {value}")
+    command.at_least(1, steps=steps)
+    command.at_least(2, seeds=seeds)
     found = list(cases())
     table = Table(title=f"(estimate − distance) / distance: mean ± sd of {seeds} seeds")
     for column in ("pair", "distance", "exact", "slices", "lower bound", "Algorithm 3"):
@@ -70,10 +66,7 @@ def main(seeds: int = 5, steps: int = 1500, out: Path = Path("out/shift_estimato
             critic = f"{1 + result['estimates']['Algorithm 3']['bias']:.1e} of it"
             table.add_row(case.name, f"{result['distance']:.3f}", *cells, critic)
     Console(width=120).print(table)
-    written = {
-        "command": " ".join(["python", "scripts/shift_estimators.py", *sys.argv[1:]]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": environment(),
+    written = command.provenance(__file__) | {
         "settings": {"seeds": seeds, "steps": steps, "train": TRAIN, "test": TEST},
         "pairs": results,
     }
@@ -155,8 +148,4 @@ def real_layer() -> Callable[[Key[Array, ""], int], tuple[Sample, Sample]]:
 
 
 if __name__ == "__main__":
-    try:
-        tyro.cli(main)
-    except data.InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    command.run(main)

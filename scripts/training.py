@@ -15,7 +15,8 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 import jaxnorm
-from data import Images, InputError
+from command import InputError
+from data import Images
 
 ARMS: Mapping[str, Callable] = {
     "batch_norm": jaxnorm.nnx.BatchNorm,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import analyze
-from data import InputError
+from command import InputError
 
 
 @pytest.fixture(scope="module")

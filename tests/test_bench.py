@@ -12,6 +12,7 @@ import bench_geometry
 import bench_layers
 import bench_pruning
 import timing
+from command import InputError
 
 
 def test_the_two_sides_are_called_in_turn_and_warmed_up():
@@ -59,12 +60,12 @@ def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
 
 
 def test_options_out_of_range_are_refused():
-    with pytest.raises(SystemExit, match="--runs must be at least 3; got 1"):
+    with pytest.raises(InputError, match="--runs must be at least 3; got 1"):
         bench.main(runs=1)
-    with pytest.raises(SystemExit, match="--dtype must be one of float32, bfloat16; got int8"):
+    with pytest.raises(InputError, match="--dtype must be one of float32, bfloat16; got int8"):
         bench.main(dtype="int8")
     subjects = "layers, distances, pruning, geometry"
-    with pytest.raises(SystemExit, match=f"--only must be one of {subjects}; got pears"):
+    with pytest.raises(InputError, match=f"--only must be one of {subjects}; got pears"):
         bench.main(only="pears")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import covariate_shift
 import shift_page
-from data import InputError
+from command import InputError
 from jaxnorm.shift import Tracker
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import reproduce
-from data import InputError
+from command import InputError
 from tests.browser import open_page
 
 ROOT = Path(__file__).parents[1]

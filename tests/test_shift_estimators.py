@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import shift_estimators
-from data import InputError
+from command import InputError
 
 
 @pytest.mark.usefixtures("unchecked")

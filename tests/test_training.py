@@ -9,7 +9,7 @@ import pytest
 
 import data
 import training
-from data import InputError
+from command import InputError
 
 SETTINGS = training.Settings("digits", epochs=3, seeds=1, batch_size=64, depth=8)
 
