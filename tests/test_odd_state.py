@@ -62,7 +62,10 @@ def test_symmetric_angles_are_the_ledgers():
     np.testing.assert_allclose(np.arccos(g[0, 1] / g[0, 0]), recentred_angle(10), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("n", "ratio"), [(10, 1.220), (20, 1.076), (30, 1.0456), (100, 1.0120)])
+@pytest.mark.parametrize(
+    ("n", "ratio"),
+    [(10, 1.220), (20, 1.076), (30, 1.0456), pytest.param(100, 1.0120, marks=pytest.mark.slow)],
+)
 def test_the_escape_ratio_is_the_ledgers_and_parts_two_fates(n, ratio):
     found = escape_ratio(n)
     assert abs(found - ratio) < 0.03 * (ratio - 1)

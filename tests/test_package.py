@@ -16,17 +16,26 @@ def run(*command, **options):
     return finished.stdout
 
 
-def test_the_wheel_alone_imports_the_three_packages(tmp_path):
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
     run(
         *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"),
-        *("--wheel-dir", str(tmp_path), str(ROOT)),
+        *("--wheel-dir", str(folder), str(ROOT)),
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+def test_the_wheel_holds_the_three_packages(wheel):
     names = run(sys.executable, "-m", "zipfile", "--list", str(wheel)).split()
     packages = {name.split("/")[0] for name in names if "/" in name and ".dist-info" not in name}
     assert packages == {"jaxnorm", "pruning", "geometry"}
     assert {f"{package}/py.typed" for package in packages} <= set(names)
 
+
+@pytest.mark.slow
+def test_the_wheel_alone_imports_the_three_packages(wheel, tmp_path):
     run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "fresh"))
     python = tmp_path / "fresh" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", str(python))
