@@ -8,6 +8,17 @@ from pruning import weights as weights
 from pruning._channels import ChannelGroup as ChannelGroup
 from pruning._channels import FixedChannels as FixedChannels
 from pruning._channels import Position as Position
+from pruning._checkpoint import Loaded as Loaded
+from pruning._checkpoint import Pruned as Pruned
+from pruning._checkpoint import load_pruned as load_pruned
+from pruning._checkpoint import save_pruned as save_pruned
+from pruning._choice import channel_scores as channel_scores
+from pruning._choice import excluding as excluding
+from pruning._choice import globally as globally
+from pruning._choice import layerwise as layerwise
+from pruning._cost import Cost as Cost
+from pruning._cost import Timing as Timing
+from pruning._cost import cost as cost
 from pruning._coupling import coupled_channels as coupled_channels
 from pruning._coupling import fixed_channels as fixed_channels
 from pruning._covariance import Covariance as Covariance
@@ -38,6 +49,7 @@ from pruning._ks import ks_normal as ks_normal
 from pruning._ks import lilliefors as lilliefors
 from pruning._median import geometric_median as geometric_median
 from pruning._median import optimality_gap as optimality_gap
+from pruning._prune import prune as prune
 from pruning._ranking import kendall as kendall
 from pruning._ranking import lowest as lowest
 from pruning._ranking import order as order
@@ -50,6 +62,11 @@ from pruning._ratio_variances import norm_sum_ratio_variance_limit as norm_sum_r
 from pruning._removal import mask_channels as mask_channels
 from pruning._removal import remove_channels as remove_channels
 from pruning._removal import widths as widths
+from pruning._schedules import cubic as cubic
+from pruning._schedules import geometric as geometric
+from pruning._schedules import iterative as iterative
+from pruning._schedules import linear as linear
+from pruning._schedules import one_shot as one_shot
 from pruning._similarity import PAIRS as PAIRS
 from pruning._similarity import Similarity as Similarity
 from pruning._similarity import chance_overlap as chance_overlap

@@ -71,5 +71,12 @@ class Labelled(NamedTuple):
 def described(params: Any) -> Parameters:
     """Paths and shapes of the arrays of a tree."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
-    paths = tuple(jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in leaves)
+    paths = tuple(
+        jax.tree_util.keystr(_of_variable(path), simple=True, separator="/") for path, _ in leaves
+    )
     return Parameters(paths, tuple(tuple(np.shape(leaf)) for _, leaf in leaves))
+
+
+def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`path` without the attribute in which a variable of `flax.nnx` keeps its array."""
+    return path[:-1] if path and path[-1] == jax.tree_util.GetAttrKey("value") else path

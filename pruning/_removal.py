@@ -54,7 +54,10 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
     """
 
     def cut(leaf: Any, axis: int, stays: np.ndarray) -> Any:
-        return leaf.take(np.flatnonzero(stays), axis)
+        if isinstance(leaf, jax.core.Tracer):
+            return leaf.take(np.flatnonzero(stays), axis)
+        kept = np.asarray(leaf).take(np.flatnonzero(stays), axis)  # nothing to compile
+        return jnp.asarray(kept) if isinstance(leaf, jax.Array) else kept
 
     check_keep(groups, keep)
     vectors = [np.asarray(vector) for vector in keep]

@@ -1,0 +1,156 @@
+"""Which channels of coupled groups are kept: scores of the filters that make them, and a ratio.
+
+The lowest scores go first, ties as in `order`. A group's scores are one number a channel.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from pruning._channels import ChannelGroup
+from pruning._criteria import l2_norm
+from pruning._ranking import order, rounded_down
+from pruning._removal import producers
+
+Scores = Sequence[Float[Array, " _"]]
+Kept = list[Bool[np.ndarray, " _"]]
+Choose = Callable[..., Kept]
+
+
+def channel_scores(
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    *,
+    criterion: Callable[[Float[Array, "n dims"]], Float[Array, " n"]] = l2_norm,
+    reduce: Callable[..., Array] = jnp.mean,
+) -> list[Float[Array, " _"]]:
+    """The scores of the channels of each group, from the filters of all layers that make them.
+
+    A layer's filters are scored together, those of channels that stay with them. The scores of
+    the filters that make one channel, several where maps are added or groups are convolved, become
+    one by `reduce`.
+
+    Args:
+      params: The tree that the groups were read from.
+      groups: All or some of `coupled_channels`.
+      criterion: One of `CRITERIA` or any other function of filters, one a row.
+      reduce: `jnp.sum`, `jnp.mean`, `jnp.max` or the like, called with an axis.
+
+    Example:
+      >>> from pruning import coupled_channels
+      >>> def mlp(params, x):
+      ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
+      >>> params = {"a": np.array([[3.0, 1.0], [4.0, 1.0]]), "b": np.ones((2, 1))}
+      >>> groups = coupled_channels(mlp, params, np.ones((1, 2)))
+      >>> print(channel_scores(params, groups, criterion=lambda v: abs(v).sum(1))[0])
+      [7. 2.]
+    """
+    paths = groups[0].parameters.paths if groups else ()
+    leaves = dict(zip(paths, jax.tree.leaves(params), strict=bool(groups)))
+    scored: dict[tuple[str, int], Array] = {}
+
+    def scores(path: str, axis: int) -> Array:
+        if (path, axis) not in scored:
+            rows = jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0)
+            scored[path, axis] = criterion(rows.reshape(len(rows), -1))
+        return scored[path, axis]
+
+    return [
+        reduce(
+            jnp.concatenate([scores(p.path, p.axis)[p.indices] for p in producers(group)], 1),
+            axis=1,
+        )
+        for group in groups
+    ]
+
+
+def layerwise(scores: Scores, *, ratio: int | float, floor: int = 1, multiple: int = 1) -> Kept:
+    """Masks of what stays when each group loses its ⌊ratio · n⌋ lowest, as in the paper.
+
+    Args:
+      scores: One vector a group.
+      ratio: The fraction that goes, in (0, 1).
+      floor: At least so many channels of a group stay, all of them if it has fewer.
+      multiple: What stays is rounded up to a multiple, or to all: 8, 64 or 128 suit hardware.
+
+    Raises:
+      ValueError: An option is out of range.
+
+    Example:
+      >>> layerwise([jnp.array([3.0, 1.0, 2.0, 4.0])], ratio=0.5)[0].tolist()
+      [True, False, False, True]
+    """
+    check_choice(ratio, floor, multiple)
+    sizes = [len(vector) for vector in scores]
+    counts = [n - rounded_down(ratio, n) for n in sizes]
+    return _largest(scores, counts, floor, multiple)
+
+
+def globally(scores: Scores, *, ratio: int | float, floor: int = 1, multiple: int = 1) -> Kept:
+    """Masks of what stays when the ⌊ratio · n⌋ lowest of all n channels go, whatever their group.
+
+    Scores of several layers are compared as they are: a criterion that grows with the number of
+    weights, as the norms do, is divided by its mean over the layer first where that is not wanted.
+    `floor` and `multiple`, as in `layerwise`, make more channels stay.
+
+    Raises:
+      ValueError: An option is out of range.
+
+    Example:
+      >>> kept = globally([jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])], ratio=0.5)
+      >>> print([k.tolist() for k in kept])
+      [[False, True], [True, True]]
+    """
+    check_choice(ratio, floor, multiple)
+    together = jnp.concatenate(list(scores))
+    stays = np.ones(together.size, bool)
+    stays[np.asarray(order(together))[: rounded_down(ratio, together.size)]] = False
+    parts = np.split(stays, np.cumsum([len(vector) for vector in scores])[:-1])
+    return _largest(scores, [int(part.sum()) for part in parts], floor, multiple)
+
+
+def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[ChannelGroup, ...]:
+    """The groups of which no channel is made by a layer of these names.
+
+    Args:
+      groups: All or some of `coupled_channels`.
+      names: Whole parts of the paths of arrays, such as `"stem"` or `"blocks/0"`.
+
+    Raises:
+      ValueError: A name matches no layer that makes channels of a group.
+    """
+    made = [[f"/{p.path}/" for p in producers(group)] for group in groups]
+    for name in names:
+        if not any(f"/{name}/" in path for paths in made for path in paths):
+            raise ValueError(
+                f"names must match layers with channels that can be removed; {name!r} matches none"
+            )
+    return tuple(
+        group
+        for group, paths in zip(groups, made, strict=True)
+        if not any(f"/{name}/" in path for name in names for path in paths)
+    )
+
+
+def check_choice(ratio: int | float, floor: int, multiple: int) -> None:
+    if not 0 < ratio < 1:
+        raise ValueError(f"ratio must lie in (0, 1); got {ratio}")
+    for name, value in (("floor", floor), ("multiple", multiple)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1; got {value}")
+
+
+def _largest(scores: Scores, counts: Sequence[int], floor: int, multiple: int) -> Kept:
+    """Masks of the largest scores: `counts` of them, or more where the options ask for it."""
+    masks = []
+    for vector, count in zip(scores, counts, strict=True):
+        least = math.ceil(max(count, floor) / multiple) * multiple
+        mask = np.ones(len(vector), bool)
+        mask[np.asarray(order(vector))[: max(len(vector) - least, 0)]] = False
+        masks.append(mask)
+    return masks

@@ -1,0 +1,46 @@
+"""How much is gone after each step of pruning: rising fractions of the channels, `ratios`.
+
+A curve is a function `curve(target, t)` of the part t ∈ (0, 1] of the steps that is done; all end
+in `target`.
+"""
+
+from collections.abc import Callable
+
+Curve = Callable[[int | float, float], float]
+
+
+def linear(target: int | float, t: float) -> float:
+    """target · t: the same number of channels at each step."""
+    return target * t
+
+
+def cubic(target: int | float, t: float) -> float:
+    """target · (1 − (1 − t)³): most at first, Zhu and Gupta (2017) from no sparsity."""
+    return target * (1 - (1 - t) ** 3)
+
+
+def geometric(target: int | float, t: float) -> float:
+    """1 − (1 − target)ᵗ: the same fraction of what is left at each step."""
+    return 1 - (1 - target) ** t
+
+
+def one_shot(target: int | float) -> tuple[float, ...]:
+    """All in one step, as in the paper."""
+    return iterative(target, 1)
+
+
+def iterative(target: int | float, steps: int, *, curve: Curve = geometric) -> tuple[float, ...]:
+    """The fractions of all channels that are gone after each step; the last is `target`.
+
+    Raises:
+      ValueError: `target` lies outside (0, 1), or `steps` is less than 1.
+
+    Example:
+      >>> print(iterative(0.75, 2), iterative(0.75, 3, curve=linear))
+      (0.5, 0.75) (0.25, 0.5, 0.75)
+    """
+    if not 0 < target < 1:
+        raise ValueError(f"target must lie in (0, 1); got {target}")
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1; got {steps}")
+    return (*(curve(target, step / steps) for step in range(1, steps)), float(target))
