@@ -66,7 +66,7 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
       0.1000
     """
     volumes = cell_volumes_2d(x)
-    return jnp.min(jnp.where(volumes > 0, volumes, 1))
+    return volumes[jnp.argmin(jnp.where(volumes > 0, volumes, 1))]
 
 
 def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
@@ -114,7 +114,9 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
       >>> print(gamma_3d(jnp.eye(3)).round(3))
       0.125
     """
-    return jnp.min(cell_volumes_3d(x))
+    volumes = cell_volumes_3d(x)
+    # By index: the derivative of a minimum is NaN if, evaluated again, nothing equals it.
+    return volumes[jnp.argmin(volumes)]
 
 
 def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], samples: int) -> SampledCells:

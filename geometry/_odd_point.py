@@ -53,7 +53,7 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
     index = jnp.argmax(norm)
     other = jnp.arange(n) != index
     pair = other[:, None] & other[None] & ~jnp.eye(n, dtype=bool)
-    longest, second = jnp.max(norm), jnp.max(norm, where=other, initial=0)
+    longest, second = norm[index], norm[jnp.argmax(jnp.where(other, norm, -1))]
     found = OddPoint(
         index,
         longest / jnp.mean(norm, where=other),

@@ -62,7 +62,8 @@ def optimality_gap(x: Float[Array, " dims"], filters: Float[Array, "n dims"]) ->
     balance = -pull / jnp.maximum(lengths(pull), 1)
     y = jnp.where((lengths(away) == 0)[:, None], balance[None, :], directions)
     y = y - y.mean(0)[None, :]
-    y = y / jnp.maximum(lengths(y).max(), 1)
+    sizes = lengths(y)
+    y = y / jnp.maximum(sizes[sizes.argmax()], 1)
     total = lengths(away).sum()
     gap = 1 - (y * away).sum() / jnp.where(total > 0, total, 1)
     return jnp.where(total > 0, jnp.clip(gap, 0, 1), 0)

@@ -13,6 +13,7 @@ import geometry_page
 import geometry_runs
 import page
 import reproduce_geometry
+from command import InputError
 from tests.browser import open_page
 
 

@@ -16,7 +16,7 @@ def test_every_estimate_is_set_beside_the_distance(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(shift_estimators, "TEST", 30)
     chosen = [case for case in shift_estimators.cases() if case.name.startswith(("layer", "unb"))]
     monkeypatch.setattr(shift_estimators, "cases", lambda: chosen)
-    shift_estimators.main(seeds=2, steps=2, out=tmp_path / "numbers.json")
+    shift_estimators.main(seeds=2, steps=10, out=tmp_path / "numbers.json")
     example, layer = json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))["pairs"]
     assert example["distance"] == 6.25
     for value, exact in zip(

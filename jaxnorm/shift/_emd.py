@@ -129,7 +129,7 @@ def emd_sliced(
     centre = a.mean(0, keepdims=True)
     a, b = (jnp.matmul(part - centre, directions, precision="highest") for part in (a, b))
     found = emd_1d(a, b)
-    return Sliced(found.mean(), found.std(ddof=1) / projections**0.5, found.max())
+    return Sliced(found.mean(), found.std(ddof=1) / projections**0.5, found[found.argmax()])
 
 
 def mean_projection(dims: int) -> float:
