@@ -29,7 +29,11 @@ from geometry._kernel import cosine_step as cosine_step
 from geometry._kernel import expected_norm_factor as expected_norm_factor
 from geometry._kernel import mean_field_step as mean_field_step
 from geometry._monte_carlo import Estimate as Estimate
+from geometry._monte_carlo import SampleCovariance as SampleCovariance
+from geometry._monte_carlo import SampleMoments as SampleMoments
 from geometry._monte_carlo import monte_carlo as monte_carlo
+from geometry._monte_carlo import monte_carlo_covariance as monte_carlo_covariance
+from geometry._monte_carlo import monte_carlo_moments as monte_carlo_moments
 from geometry._neuron_per_point import hull_vertices as hull_vertices
 from geometry._neuron_per_point import neuron_per_point as neuron_per_point
 from geometry._neuron_per_point import point_initializers as point_initializers
@@ -43,6 +47,8 @@ from geometry._odd_state import escape_ratio as escape_ratio
 from geometry._odd_state import escape_step as escape_step
 from geometry._odd_state import odd_state as odd_state
 from geometry._odd_state import recentred_angle as recentred_angle
+from geometry._quantiles import SampleQuantiles as SampleQuantiles
+from geometry._quantiles import monte_carlo_quantiles as monte_carlo_quantiles
 from geometry._random_network import RandomNetwork as RandomNetwork
 from geometry._random_network import random_network as random_network
 from geometry._rank_growth import full_rank_reachable as full_rank_reachable

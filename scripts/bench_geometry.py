@@ -1,4 +1,4 @@
-"""Deep trees beside the time they may take, and random networks beside their unavoidable parts."""
+"""Deep trees, random networks and Monte Carlo beside the time that they must or may take."""
 
 from collections.abc import Callable
 
@@ -11,6 +11,7 @@ from timing import Pair
 
 WIDTH, BATCH, LAYERS = 512, 128, 20
 POINTS, DEPTH, TREES, SHORTER = 64, 10_000, 256, 500
+DRAWS, BLOCK = 2**23, 1024
 GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
 
 
@@ -18,6 +19,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
     return {
         f"random networks: {LAYERS} layers of {WIDTH}, batch {BATCH}": networks,
         f"recentering trees of {POINTS} points, depth {DEPTH:,}": trees,
+        f"Monte Carlo: mean and variance of {DRAWS:,} normal numbers": draws,
     }
 
 
@@ -75,5 +77,32 @@ def trees() -> list[Pair]:
         Pair(f"tree / {label}", lambda: one(points[0]), lambda: brute_force(points[0])),
         Pair(
             f"{TREES} trees to {SHORTER} / one tree", lambda: many(points), lambda: one(points[0])
+        ),
+    ]
+
+
+def draws() -> list[Pair]:
+    """The engine beside drawing the numbers alone: one by a key, and a block of them by a key."""
+    key = jax.random.key(0)
+
+    @jax.jit
+    def peer() -> jax.Array:
+        return jax.random.normal(key, (DRAWS,))
+
+    def block(key: jax.Array) -> jax.Array:
+        return jax.random.normal(key, (BLOCK,))
+
+    return [
+        Pair(
+            "engine, a key each / jax.random.normal",
+            lambda: geometry.monte_carlo_moments(jax.random.normal, key, DRAWS)[:4],
+            peer,
+            runs=10,
+        ),
+        Pair(
+            f"engine, {BLOCK} by a key / jax.random.normal",
+            lambda: geometry.monte_carlo_moments(block, key, DRAWS, block=BLOCK)[:4],
+            peer,
+            runs=10,
         ),
     ]

@@ -3,7 +3,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from geometry import Estimate, monte_carlo
+from geometry import (
+    Estimate,
+    monte_carlo,
+    monte_carlo_covariance,
+    monte_carlo_moments,
+    monte_carlo_quantiles,
+)
 
 
 def uniform_pair(key):
@@ -84,3 +90,143 @@ def test_impossible_sizes(key):
         monte_carlo(jax.random.uniform, key, 1)
     with pytest.raises(ValueError, match="batch_size must be at least 1; got 0"):
         monte_carlo(jax.random.uniform, key, 10, batch_size=0)
+
+
+def skewed_pair(key):
+    return 10 + jnp.cumsum(jax.random.exponential(key, (2,)))
+
+
+def drawn(draw, key, samples):
+    return np.stack([draw(jax.random.fold_in(key, i)) for i in range(samples)])
+
+
+def assert_same(found, expected, rtol=1e-12):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol)
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    key = jax.random.key(0)
+    return np.asarray(jax.vmap(lambda i: skewed_pair(jax.random.fold_in(key, i)))(jnp.arange(500)))
+
+
+def test_moments_are_those_of_the_draws(pairs, key):
+    found = monte_carlo_moments(skewed_pair, key, 500)
+    apart = pairs - pairs.mean(0)
+    spread = np.mean(apart**4, 0) - np.mean(apart**2, 0) ** 2
+    expected = (pairs.mean(0), pairs.std(0, ddof=1) / 500**0.5, pairs.var(0, ddof=1))
+    assert_same(found, (*expected, np.sqrt(spread / 500), 500), rtol=1e-10)
+
+
+def test_covariance_is_that_of_the_draws(pairs, key):
+    found = monte_carlo_covariance(skewed_pair, key, 500, batch_size=70)
+    apart = pairs - pairs.mean(0)
+    products = apart[:, :, None] * apart[:, None]
+    np.testing.assert_allclose(found.covariance, np.cov(pairs.T), rtol=1e-9)
+    np.testing.assert_allclose(found.stderr, products.std(0) / 500**0.5, rtol=1e-9)
+
+
+def test_quantiles_are_order_statistics(pairs, key):
+    q = [0.001, 0.1, 0.5, 0.999]
+    found = monte_carlo_quantiles(skewed_pair, key, 500, q, batch_size=64)
+    np.testing.assert_array_equal(
+        found.values, np.quantile(pairs, q, axis=0, method="inverted_cdf")
+    )
+    low, high = np.quantile(pairs[:, 0], [0.5 - 0.5 / 500**0.5, 0.5 + 0.5 / 500**0.5])
+    np.testing.assert_allclose(found.stderr[2, 0], (high - low) / 2, rtol=0.1)
+
+
+def test_quantiles_of_both_signs_in_float32(key):
+    def draw(key):
+        return jax.random.normal(key, dtype=jnp.float32)
+
+    values = np.asarray(
+        jax.vmap(lambda i: draw(jax.random.fold_in(key, i)))(jnp.arange(1000, dtype=jnp.int32))
+    )
+    found = monte_carlo_quantiles(draw, key, 1000, [0.25, 0.75], devices=jax.devices()[:1])
+    assert found.values.dtype == jnp.float32
+    np.testing.assert_array_equal(
+        found.values, np.quantile(values, [0.25, 0.75], method="inverted_cdf")
+    )
+
+
+@pytest.mark.parametrize("estimate", [monte_carlo_moments, monte_carlo_covariance])
+def test_neither_devices_nor_batches_change_a_result(estimate, key):
+    one = estimate(skewed_pair, key, 500, devices=jax.devices()[:1])
+    for devices, batch_size in ((8, None), (8, 7), (3, 50)):
+        many = estimate(
+            skewed_pair, key, 500, devices=jax.devices()[:devices], batch_size=batch_size
+        )
+        assert_same(many, one)
+
+
+def test_a_block_is_so_many_draws(key):
+    def block(key):
+        return jax.random.exponential(key, (25, 2))
+
+    rows = drawn(block, key, 8).reshape(200, 2)
+    found = monte_carlo_moments(block, key, 200, block=25, batch_size=75)
+    np.testing.assert_allclose(found.mean, rows.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(found.variance, rows.var(0, ddof=1), rtol=1e-12)
+
+
+def test_parameters_reach_the_draw_and_compile_nothing_anew(key):
+    traced = []
+
+    def draw(key, scale):
+        traced.append(None)
+        return scale * jax.random.uniform(key)
+
+    one, seven = (
+        monte_carlo(draw, key, 100, parameters=(jnp.array(scale),)) for scale in (1.0, 7.0)
+    )
+    np.testing.assert_allclose(seven.mean, 7 * one.mean, rtol=1e-12)
+    assert len(traced) <= 3  # shape of one, program of one, shape of the other
+
+
+def test_drawing_stops_at_the_wanted_precision_whatever_the_batches(key):
+    found = [
+        monte_carlo(jax.random.uniform, key, 10**9, precision=0.004, batch_size=size)
+        for size in (500, 4000)
+    ]
+    assert found[0].stderr <= 0.004
+    assert (
+        found[0].samples == found[1].samples == 5956
+    )  # the first end of a round above 1/12/0.004²
+    np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-12)
+    whole = monte_carlo(jax.random.uniform, key, 5956)
+    np.testing.assert_allclose(found[0].mean, whole.mean, rtol=1e-12)
+
+
+def test_a_long_estimate_goes_on_where_it_was(key, tmp_path):
+    folder = tmp_path / "estimate"
+    short = monte_carlo_moments(uniform_pair, key, 2000, checkpoint=folder)
+    long = monte_carlo_moments(uniform_pair, key, 5000, checkpoint=folder)
+    assert_same(short, monte_carlo_moments(uniform_pair, key, 2000))
+    assert_same(long, monte_carlo_moments(uniform_pair, key, 5000))
+    again = monte_carlo_moments(uniform_pair, key, 5000, checkpoint=folder)
+    assert_same(again, long, rtol=0)
+    with pytest.raises(ValueError, match="must be of the same key"):
+        monte_carlo_moments(uniform_pair, jax.random.key(1), 5000, checkpoint=folder)
+    with pytest.raises(ValueError, match="must be of draws of the shape"):
+        monte_carlo_moments(jax.random.uniform, key, 5000, checkpoint=folder)
+
+
+def test_impossible_arguments(key, tmp_path):
+    with pytest.raises(ValueError, match="block must divide samples, 10; got 3"):
+        monte_carlo(jax.random.uniform, key, 10, block=3)
+    with pytest.raises(ValueError, match=r"draw must give 5 draws .* got shape \(2, 3\)"):
+        monte_carlo(uniform_pair, key, 10, block=5)
+    with pytest.raises(ValueError, match="precision must be positive; got -1"):
+        monte_carlo(jax.random.uniform, key, 10, precision=-1.0)
+    with pytest.raises(ValueError, match="devices must name at least one device"):
+        monte_carlo(jax.random.uniform, key, 10, devices=[])
+    with pytest.raises(ValueError, match="fewer than 2,147,483,648 keys"):
+        monte_carlo(jax.random.uniform, key, 2**31)
+    with pytest.raises(ValueError, match="a key that is not traced"):
+        jax.jit(lambda key: monte_carlo(jax.random.uniform, key, 10, checkpoint=tmp_path))(key)
+    with pytest.raises(ValueError, match=r"quantiles must lie in \(0, 1\); got \[1.0\]"):
+        monte_carlo_quantiles(jax.random.uniform, key, 10, [1.0])
+    with pytest.raises(ValueError, match="draws that are vectors"):
+        monte_carlo_covariance(uniform_pair, key, 10)
