@@ -18,6 +18,7 @@ from jaxnorm._statistics import widen
 
 Scale = int | float | Float[Array, ""]
 BINS, PARTS = 2**16, 2**8  # of [0, 1], and of those bins that may hold the supremum
+CHUNK = 2**16  # entries counted at a time
 
 
 def ks_normal(
@@ -174,24 +175,40 @@ def _counted(h: Float[Array, " n"], c: Float[Array, ""]) -> _Supremum:
     of `PARTS` cells each. The counts at the edges of a bin bound |F − Φ| inside it, and in bins
     that may hold the supremum, of which there are some fifty, the cells are counted too. Should
     there be more than `PARTS` such bins, as for evenly spaced quantiles, entries are sorted.
+
+    Each count goes over `CHUNK` entries at a time, whose Φ stays in the cache: arrays of all
+    entries would cost more than the counting.
     """
     n, dtype = h.size, h.dtype
-    cell = ((jax.lax.erf(h / c * 0.5**0.5) + 1) * (BINS * PARTS // 2)).astype(jnp.int32)
-    # Kept, where XLA would evaluate Φ again for each use.
-    cell = jax.lax.optimization_barrier(jnp.clip(cell, 0, BINS * PARTS - 1))
-    counts = jnp.zeros(BINS, jnp.int32).at[cell // PARTS].add(1)
+    size = min(n, CHUNK)
+
+    def chunk(i: Int[Array, ""]) -> tuple[Float[Array, " size"], Int[Array, " size"]]:
+        """Entries and their cells; the last chunk overlaps the one before, there no cell counts."""
+        start = jnp.minimum(i * size, n - size)
+        part = jax.lax.dynamic_slice(h, (start,), (size,))
+        cell = ((jax.lax.erf(part / c * 0.5**0.5) + 1) * (BINS * PARTS // 2)).astype(jnp.int32)
+        fresh = start + jnp.arange(size, dtype=jnp.int32) >= i * size
+        return part, jnp.where(fresh, jnp.clip(cell, 0, BINS * PARTS - 1), BINS * PARTS)
+
+    def over_chunks(step: Callable[[Array, Array, Array], Array], start: Array) -> Array:
+        return jax.lax.fori_loop(0, -(-n // size), lambda i, state: step(state, *chunk(i)), start)
+
+    def count(counts: Array, _: Array, cell: Array) -> Array:
+        return counts.at[cell // PARTS].add(1, mode="drop")
+
+    counts = over_chunks(count, jnp.zeros(BINS, jnp.int32))
     upto = jnp.cumsum(counts, dtype=jnp.int32)
     below, edges = upto - counts, jnp.arange(BINS, dtype=dtype) / BINS
     bound = jnp.maximum(_share(upto, n) - edges, edges + 1 / BINS - _share(below, n))
     candidate = bound > jnp.abs(_share(below, n) - edges).max() - 2e-7  # but for rounding
-    slot = jnp.cumsum(candidate, dtype=jnp.int32) - 1
-    slot = jnp.where(candidate & (slot < PARTS), slot, PARTS)
+    chosen = jnp.flatnonzero(candidate, size=PARTS, fill_value=BINS).astype(jnp.int32)
+    slot = jnp.full(BINS + 1, PARTS, jnp.int32)
+    slot = slot.at[chosen].set(jnp.arange(PARTS, dtype=jnp.int32)).at[BINS].set(PARTS)
 
-    chosen = (
-        jnp.zeros(PARTS, jnp.int32).at[slot].set(jnp.arange(BINS, dtype=jnp.int32), mode="drop")
-    )
-    fine = slot[cell // PARTS] * PARTS + cell % PARTS
-    fine = jnp.zeros(PARTS**2, jnp.int32).at[fine].add(1, mode="drop").reshape(PARTS, PARTS)
+    def count_finely(counts: Array, _: Array, cell: Array) -> Array:
+        return counts.at[slot[cell // PARTS] * PARTS + cell % PARTS].add(1, mode="drop")
+
+    fine = over_chunks(count_finely, jnp.zeros(PARTS**2, jnp.int32)).reshape(PARTS, PARTS)
     upto = below[chosen][:, None] + jnp.cumsum(fine, 1, dtype=jnp.int32)
     cells = chosen[:, None] * PARTS + jnp.arange(PARTS, dtype=jnp.int32)[None, :]
     height = cells.astype(dtype) / (BINS * PARTS)
@@ -199,12 +216,15 @@ def _counted(h: Float[Array, " n"], c: Float[Array, ""]) -> _Supremum:
     under = jnp.where(fine > 0, height - _share(upto - fine, n), -1).ravel()
     i, j = above.argmax(), under.argmax()
     over = above[i] >= under[j]
-    count = jnp.where(over, upto.ravel()[i], (upto - fine).ravel()[j])
+    number = jnp.where(over, upto.ravel()[i], (upto - fine).ravel()[j])
     # The last entry of the cell counts for an excess of F, the first for a lack.
-    there = cell == cells.ravel()[jnp.where(over, i, j)]
-    side = jnp.where(over, 1, -1).astype(dtype)
-    element = side * jnp.where(there, side * h, -jnp.inf).max()
-    found = _Supremum(element, count.astype(dtype), over)
+    at, side = cells.ravel()[jnp.where(over, i, j)], jnp.where(over, 1, -1).astype(dtype)
+
+    def farthest(best: Array, part: Array, cell: Array) -> Array:
+        return jnp.maximum(best, jnp.where(cell == at, side * part, -jnp.inf).max())
+
+    element = side * over_chunks(farthest, jnp.array(-jnp.inf, dtype))
+    found = _Supremum(element, number.astype(dtype), over)
     return jax.lax.cond(candidate.sum() > PARTS, _sorted, lambda h, c: found, h, c)
 
 
