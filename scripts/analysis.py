@@ -29,6 +29,11 @@ TESTS = {
     "spearman": "l1 and l2 rank as for Gaussian filters",
 }
 SHOWN = 64  # filters of a covariance
+# For programs that run a few times: to compile takes longer than to run. JAX 0.12 has no older
+# emitters of loops, which compile in half of the time.
+QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}
+if jax.__version_info__ < (0, 12):
+    QUICK |= {"xla_cpu_use_fusion_emitters": False}
 
 
 def network(
@@ -108,15 +113,15 @@ def shape_group(
     return found, band
 
 
-_scores = jax.jit(pruning.scores)
+_scores = jax.jit(pruning.scores, compiler_options=QUICK)
 
 
-@partial(jax.jit, static_argnums=1)
+@partial(jax.jit, static_argnums=1, compiler_options=QUICK)
 def _similarity(scores: dict[str, Array], ratio: float) -> pruning.Similarity:
     return pruning.similarity(scores, ratio=ratio)
 
 
-@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})  # it runs once a layer
+@partial(jax.jit, compiler_options=QUICK)
 def _tested(v: Float[Array, "n dims"]) -> dict[str, Array]:
     """p-values of `TESTS` that need no samples, and sizes that go with them."""
     covariance = pruning.covariance_report(v)
@@ -180,7 +185,8 @@ def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
     }
 
 
-_ks = jax.jit(pruning.ks_normal)  # not eagerly: that would compile every step
+# Not eagerly: that would compile every step.
+_ks = jax.jit(pruning.ks_normal, compiler_options=QUICK)
 
 
 def correlations(name: str, kernel: np.ndarray) -> dict[str, Any]:
