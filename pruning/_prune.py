@@ -79,7 +79,7 @@ def prune(
         chosen = choose(_scattered(scores(params, current), keep), ratio=ratio)
         stays = [new[old] for new, old in zip(chosen, keep, strict=True)]
         if fold:
-            params = _folded(apply, params, inputs, current, stays)
+            params = fold_constants(apply, params, current, stays, *inputs)
         params = remove_channels(params, current, stays)
         _check_widths(apply, params, inputs)
         params = fine_tune(recalibrate(params), step)
@@ -101,16 +101,6 @@ def _scattered(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:
         jnp.full(stays.shape, -jnp.inf, vector.dtype).at[np.flatnonzero(stays)].set(vector)
         for vector, stays in zip(scores, keep, strict=True)
     ]
-
-
-def _folded(
-    apply: Callable[..., Any],
-    params: Any,
-    inputs: Sequence[Any],
-    groups: Sequence[ChannelGroup],
-    keep: Sequence[np.ndarray],
-) -> Any:
-    return jax.jit(lambda tree: fold_constants(apply, tree, groups, keep, *inputs))(params)
 
 
 def _check_widths(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> None:

@@ -86,6 +86,14 @@ def main(
         if not os.access(nearest, os.W_OK):
             raise InputError(f"the output folder must be writable; {nearest} is not")
     settings = training.Settings(dataset, epochs, seeds, batch_size, depth)
+    with progress_bar() as progress:
+        results = run(settings, data_dir, out, Stages(progress, units(settings)))
+    report.write(results, out / "report")
+    summarize(results)
+    print(f"Open {(out / 'report' / 'index.html').resolve()}")
+
+
+def progress_bar() -> Progress:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -93,11 +101,7 @@ def main(
         TextColumn("still"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        results = run(settings, data_dir, out, Stages(progress, units(settings)))
-    report.write(results, out / "report")
-    summarize(results)
-    print(f"Open {(out / 'report' / 'index.html').resolve()}")
+    return Progress(*columns, console=Console(stderr=True))
 
 
 def units(settings: training.Settings) -> int:
@@ -143,6 +147,7 @@ def train(
     settings: training.Settings, images: Images, folder: Path, stages: Stages
 ) -> tuple[dict, dict, dict]:
     """Compiled functions, trained states and histories of both arms."""
+    training.write_settings(folder, settings)
     programs, states, histories = {}, {}, {}
     for arm in training.ARMS:
         programs[arm] = training.program(arm, images, settings)

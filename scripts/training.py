@@ -1,5 +1,6 @@
 """Training one network so that a killed run goes on where it was, to the last bit."""
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -69,23 +70,48 @@ class Program(NamedTuple):
     outputs: Callable[[State, Array], Array]
 
 
+def write_settings(folder: Path, settings: Settings) -> None:
+    """Say beside the checkpoints of a run what decided its numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(settings._asdict(), indent=1) + "\n"
+    (folder / "settings.json").write_text(text, encoding="utf-8")
+
+
+def read_settings(folder: Path) -> Settings:
+    """What decided the numbers of the run in `folder`."""
+    try:
+        return Settings(**json.loads((folder / "settings.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(
+            f"the run must be a folder that scripts/reproduce.py made, with its settings.json; "
+            f"got {folder} ({type(error).__name__})"
+        ) from error
+
+
 def learning_rate(settings: Settings, epoch: int) -> float:
     """Rate of the 0-based `epoch`: divided by 5 at 30, 60 and 80 % of the epochs."""
     passed = sum(epoch * of >= part * settings.epochs for part, of in DROPS)
     return settings.learning_rate / 5**passed
 
 
+def network(
+    arm: str, images: Images, settings: Settings, seed: int, running: float = RUNNING_MOMENTUM
+) -> nnx.Module:
+    """The untrained network of one arm."""
+    return jaxnorm.models.PreActResNet(
+        settings.depth,
+        classes=images.classes,
+        channels=images.x_train.shape[-1],
+        norm=partial(ARMS[arm], momentum=running),
+        rngs=nnx.Rngs(jax.random.key(seed)),
+    )
+
+
 def program(arm: str, images: Images, settings: Settings) -> Program:
     """Compiled functions to train and measure the network of one arm."""
 
     def build(arm: str, seed: int, running: float = RUNNING_MOMENTUM) -> nnx.Module:
-        return jaxnorm.models.PreActResNet(
-            settings.depth,
-            classes=images.classes,
-            channels=images.x_train.shape[-1],
-            norm=partial(ARMS[arm], momentum=running),
-            rngs=nnx.Rngs(jax.random.key(seed)),
-        )
+        return network(arm, images, settings, seed, running)
 
     optimizer = optax.chain(
         optax.add_decayed_weights(
@@ -181,7 +207,7 @@ def train(
         on_epoch(done)
         saved_at = time.monotonic()
         for epoch in range(done, settings.epochs):
-            state, loss = _epoch(functions, images, settings, seed, epoch, state)
+            state, loss = one_epoch(functions, images, settings, seed, epoch, state)
             before, outputs = outputs, functions.outputs(state, probe)
             history.loss[epoch] = loss
             history.accuracy[epoch] = accuracy(
@@ -197,7 +223,7 @@ def train(
     return state, history
 
 
-def _epoch(
+def one_epoch(
     functions: Program, images: Images, settings: Settings, seed: int, epoch: int, state: State
 ) -> tuple[State, float]:
     """One pass over the shuffled images, less the remainder that fills no batch."""
