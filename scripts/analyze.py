@@ -1,6 +1,6 @@
 """Which filters of a trained network each criterion would prune, and whether they are Gaussian.
 
-    python scripts/analyze.py WEIGHTS                 # half a minute for a ResNet-20, 2 busy cores
+    python scripts/analyze.py WEIGHTS                 # about 20 seconds for a ResNet-20
     python scripts/analyze.py WEIGHTS --layers layer1 layer2 --ratio 0.3 --out out/analysis
 
 WEIGHTS is a file of safetensors, npz, Flax msgpack, PyTorch or Keras, or a folder of Orbax
