@@ -63,11 +63,11 @@ def test_every_snippet_of_the_readme_runs(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["layers.md", "shift.md"])
+@pytest.mark.parametrize("name", sorted(page.name for page in (ROOT / "docs").glob("*.md")))
 def test_the_snippets_of_a_page_run_one_after_the_other(name, tmp_path):
     page = (ROOT / "docs" / name).read_text()
     snippets = re.findall(r"```python\n(.*?)```", page, re.S)
-    assert len(snippets) > 1
+    assert snippets
     run(sys.executable, "-W", "error", "-c", "\n".join(snippets), cwd=tmp_path)
 
 
