@@ -1,4 +1,4 @@
-"""Criteria and distances of VGG-16's layers beside PyTorch, SciPy and one Gram product."""
+"""Criteria and distances of VGG-16's layers beside their peers, and VGG-16 beside its half."""
 
 import os
 from collections.abc import Callable
@@ -6,11 +6,14 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.spatial.distance
 import scipy.stats
+from flax import nnx
 
 import pruning
+from jaxnorm import models
 from timing import Pair
 
 VGG16 = (
@@ -23,12 +26,14 @@ VGG16 = (
     (512, 2304),
     *[(512, 4608)] * 5,
 )
+BATCH = 32
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
     return {
         "criteria of VGG-16's 13 convolutions, one call": criteria,
         "distance of a layer to the Gaussian": distance,
+        "VGG-16 at 32×32, half of every layer's channels removed, beside the whole": halved,
     }
 
 
@@ -103,3 +108,20 @@ def distance() -> list[Pair]:
         return scipy.stats.kstest(x.ravel() / scale, "norm", method="asymp")
 
     return [Pair("ks_distance (512,4608) / SciPy kstest", lambda: ours(on_device), peer)]
+
+
+def halved() -> list[Pair]:
+    """VGG-16 with half the channels; the ideal is the ratio of the multiply-accumulates."""
+    model = models.VGG(16, classes=10, hidden=(), rngs=nnx.Rngs(0))
+    graph, state = nnx.split(nnx.view(model, use_running_average=True))
+
+    def apply(state: Any, x: Any) -> Any:
+        return nnx.merge(graph, state)(x)
+
+    image = jnp.zeros((1, 32, 32, 3), jnp.float32)
+    half = pruning.prune(apply, state, image, ratios=pruning.one_shot(0.5), fold=False).params
+    ideal = pruning.cost(apply, half, image).macs / pruning.cost(apply, state, image).macs
+    run = jax.jit(apply)
+    x = jax.random.normal(jax.random.key(0), (BATCH, 32, 32, 3), jnp.float32)
+    name = f"half/whole, batch {BATCH}, ideal {ideal:.3f}"
+    return [Pair(name, lambda: run(half, x), lambda: run(state, x))]

@@ -59,6 +59,17 @@ def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
     np.testing.assert_allclose(pair.ours(), pair.peer().statistic, atol=1e-7)
 
 
+@pytest.mark.slow
+def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
+    """10 times on 2 busy cores: XLA's convolutions of 512 channels are slow beyond their work."""
+    (pair,) = bench_pruning.halved()
+    found = re.search(r"ideal (0\.\d+)", pair.name)
+    assert found
+    np.testing.assert_allclose(float(found[1]), 0.25, atol=0.01)
+    assert pair.ours().shape == pair.peer().shape == (32, 10)
+    assert timing.timed(pair, 3)[0] < 1 / 2.5
+
+
 def test_options_out_of_range_are_refused():
     with pytest.raises(InputError, match="--runs must be at least 3; got 1"):
         bench.main(runs=1)
