@@ -1,6 +1,8 @@
 """What is chosen, removed step by step, kept in a checkpoint and found there again."""
 
+import re
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -295,3 +297,12 @@ def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
         load_pruned(tmp_path / "none")
     with pytest.raises(ValueError, match="holds none"):
         load_pruned(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_example_of_the_docs_runs(capsys):
+    text = (Path(__file__).parents[1] / "docs" / "pruning.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(code, "docs/pruning.md", "exec"), {})
+    before, after = map(int, capsys.readouterr().out.split())
+    assert after < 0.4 * before  # the zeros of padded shortcuts stay

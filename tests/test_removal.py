@@ -12,7 +12,14 @@ from flax import linen, nnx
 
 from jaxnorm import models
 from jaxnorm.nnx import fit_widths
-from pruning import coupled_channels, fold_constants, mask_channels, remove_channels, widths
+from pruning import (
+    coupled_channels,
+    fold_constants,
+    mask_channels,
+    prune,
+    remove_channels,
+    widths,
+)
 from tests import prunable
 
 
@@ -179,6 +186,18 @@ def test_a_linen_module_is_built_again_with_the_widths():
     removed: Any = Small(found["params/conv"]).apply(small, x)
     np.testing.assert_allclose(removed, masked, atol=1e-5)
     assert small["batch_stats"]["norm"]["mean"].shape == (keep[0].sum(),)
+
+
+def test_a_linen_module_is_pruned_where_apply_builds_it():
+    def apply(variables, x):
+        return Small(widths(variables)["params/conv"]).apply(variables, x)
+
+    x = image(2, 4, 4, 3)
+    variables = randomized(Small(8).init(jax.random.key(0), x))
+    small = prune(apply, variables, x, ratios=(0.25, 0.5)).params
+    assert widths(small) == {"params/conv": 4, "params/head": 2}
+    with pytest.raises(ValueError, match="apply must take its widths from params"):
+        prune(Small(8).apply, variables, x, ratios=(0.5,))
 
 
 def test_an_equinox_module_runs_smaller():
