@@ -67,12 +67,14 @@ def branches(eqn: Any, joins: Joins, values: Sequence[Labels]) -> list[Labels]:
 
 def scan(eqn: Any, joins: Joins, values: Sequence[Labels]) -> list[Labels]:
     """One step stands for all: what is stacked keeps its first axis, what is carried its labels."""
-    body, fixed_count = eqn.params["jaxpr"], eqn.params["num_consts"]
-    carried = eqn.params["num_carry"]
-    constants, rest = list(values[:fixed_count]), list(values[fixed_count:])
-    carry = rest[:carried]
+    body = eqn.params["jaxpr"]
+    inner = getattr(body, "jaxpr", body)
+    # Constants, then carries, then what is stacked: the last have one axis more outside.
+    carried = sum(map(_alike, eqn.outvars, inner.outvars))
+    whole = sum(map(_alike, eqn.invars, inner.invars))
+    constants, carry = list(values[: whole - carried]), list(values[whole - carried : whole])
     stacked = []
-    for value in rest[carried:]:
+    for value in values[whole:]:
         steps, *axes = value.axes
         joins.join(steps, fixed(steps.size))  # a number of layers, not of channels
         stacked.append(Labels(tuple(axes), value.weight))
@@ -84,6 +86,10 @@ def scan(eqn: Any, joins: Joins, values: Sequence[Labels]) -> list[Labels]:
         carry = after
     length = fixed(eqn.params["length"])
     return after + [Labels((length, *value.axes), value.weight) for value in found[carried:]]
+
+
+def _alike(outer: Any, inner: Any) -> bool:
+    return outer.aval.ndim == inner.aval.ndim
 
 
 def agreed(joins: Joins, values: Sequence[Labels]) -> Labels:
