@@ -4,7 +4,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -20,19 +21,26 @@ class InputError(Exception):
     """What was asked cannot be done; the message says what must hold and what came."""
 
 
-def run(main: Callable[..., None], *, again: str = "start again to begin anew") -> None:
-    """Call `main` with the command line's arguments; errors end with a sentence and a status.
+@contextmanager
+def ending(again: str = "start again to begin anew") -> Iterator[None]:
+    """Let errors end the command with a sentence and a status.
 
     Status 2 on wrong input, 130 where it was interrupted: then `again` says what a new start does.
     """
     try:
-        tyro.cli(main)
+        yield
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print(f"stopped; {again}", file=sys.stderr)
         sys.exit(130)
+
+
+def run(main: Callable[..., None], **words: str) -> None:
+    """Call `main` with the command line's arguments, as `ending` has it."""
+    with ending(**words):
+        tyro.cli(main)
 
 
 def at_least(least: int, **options: int) -> None:
