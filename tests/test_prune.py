@@ -114,7 +114,7 @@ def test_the_norms_of_one_layer_choose_alike_in_one_step_and_in_many(criterion):
     apply, params, x = prunable.network(2, (partial(prunable.flat_head, hidden=24),))
     options: Any = {"scores": partial(channel_scores, criterion=criterion), "fold": False}
     once = prune(apply, params, x, ratios=one_shot(0.5), **options)
-    steps = prune(apply, params, x, ratios=iterative(0.5, 4), **options)
+    steps = prune(apply, params, x, ratios=iterative(0.5, 2), **options)
     same(once.params, steps.params)
 
 

@@ -62,13 +62,13 @@ def assert_random_network_is_cut_rightly(seed):
     np.testing.assert_allclose(removed, masked, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(24))
 def test_removed_is_masked_in_random_networks(seed):
     assert_random_network_is_cut_rightly(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(30, 200))
+@pytest.mark.parametrize("seed", range(24, 200))
 def test_removed_is_masked_in_many_random_networks(seed):
     assert_random_network_is_cut_rightly(seed)
 
@@ -194,10 +194,10 @@ def test_a_linen_module_is_pruned_where_apply_builds_it():
 
     x = image(2, 4, 4, 3)
     variables = randomized(Small(8).init(jax.random.key(0), x))
-    small = prune(apply, variables, x, ratios=(0.25, 0.5)).params
+    small = prune(apply, variables, x, ratios=(0.5,), fold=False).params
     assert widths(small) == {"params/conv": 4, "params/head": 2}
     with pytest.raises(ValueError, match="apply must take its widths from params"):
-        prune(Small(8).apply, variables, x, ratios=(0.5,))
+        prune(Small(8).apply, variables, x, ratios=(0.5,), fold=False)
 
 
 def test_an_equinox_module_runs_smaller():
