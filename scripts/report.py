@@ -58,8 +58,8 @@ def _summary(results: dict) -> str:
         ),
         (
             "Claims as printed",
-            f"{sum(c['printed_holds'] for c in claims)} of {len(claims)} hold",
-            f"as corrected, {sum(c['corrected_holds'] for c in claims)} of {len(claims)}",
+            f"{sum(c['printed_holds'] is True for c in claims)} of {len(claims)} hold",
+            f"as corrected, {sum(c['corrected_holds'] is True for c in claims)} of {len(claims)}",
         ),
         ("Time", sentences.duration(results["seconds"]["total"]), results["environment"]["device"]),
     ]

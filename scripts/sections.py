@@ -4,13 +4,13 @@ from html import escape
 
 import figures
 import sentences
+import theorem_page
 from drawing import MUTED, SERIES, Series
 from figures import ARMS, CRITERIA, GAUSSIAN, pair_label
 from page import figure, paragraphs, table
-from sentences import duration, likeness, measured, number, percent
+from sentences import duration, likeness, number, percent
 
 NAMES = {"spearman": "ρ", "overlap": "overlap"}
-SIGNS = {"printed": "✓", "corrected": "≠", "neither": "✗"}
 
 
 def accuracy(results: dict) -> str:
@@ -95,38 +95,17 @@ def filters(results: dict) -> str:
 
 
 def claims(results: dict) -> str:
-    head = [
-        "Claim",
-        "As printed",
-        "Prediction",
-        "As corrected",
-        "Prediction",
-        "Estimate",
-        "Verdict",
-    ]
-    papers = {claim["paper"] for claim in results["claims"]}
-    rows = []
-    for claim in results["claims"]:
-        rows.append(
-            [
-                f"{claim['name']}\n{claim['paper']}: {claim['statement']}",
-                claim["printed"],
-                number(claim["printed_value"]),
-                claim["corrected"],
-                number(claim["prediction"]),
-                f"{measured(claim['estimate'], claim['stderr'])}\n{claim['samples']:,} draws",
-                f"{SIGNS[_standing(claim)]} {claim['verdict']}",
-            ]
+    found = results["claims"]
+    papers = {claim["paper"] for claim in found}
+    return (
+        paragraphs(
+            f"{len(found)} claims of {len(papers)} papers that are wrong or far off as printed, "
+            "against random draws. scripts/check_theorems.py checks every numbered object of the "
+            "three and gives each a card."
         )
-    return paragraphs(
-        f"{len(rows)} claims of {len(papers)} papers, as printed and as our ledger corrects them, "
-        "against random draws."
-    ) + table(
-        head,
-        rows,
-        sentences.claims(results["claims"]),
-        kind="claims",
-        row_kinds=[_standing(claim) for claim in results["claims"]],
+        + theorem_page.summary(found)
+        + theorem_page.overview(found)
+        + paragraphs(sentences.claims(found))
     )
 
 
@@ -199,12 +178,6 @@ def _layers(pruning: dict) -> str:
         rows[-1] += [likeness(m) for m in found]
     inside = table(head, rows, "Spearman's ρ under batch norm")
     return f"<details><summary>Layer by layer</summary>{inside}</details>"
-
-
-def _standing(claim: dict) -> str:
-    if claim["printed_holds"]:
-        return "printed"
-    return "corrected" if claim["corrected_holds"] else "neither"
 
 
 def _entries(mapping: dict) -> list[list[str]]:

@@ -226,8 +226,8 @@ def histograms(layers: Sequence[dict]) -> str:
 
 
 def claims(results: Sequence[dict]) -> str:
-    printed = sum(claim["printed_holds"] for claim in results)
-    corrected = sum(claim["corrected_holds"] for claim in results)
+    printed = sum(claim["printed_holds"] is True for claim in results)
+    corrected = sum(claim["corrected_holds"] is True for claim in results)
     return (
         f"Of {len(results)} claims, {printed} agree with the draws as printed and {corrected} as "
         "corrected in our ledger."

@@ -65,10 +65,11 @@ def test_results_hold_every_number(smallest):
             assert np.shape(results["pruning"][arm]["spearman"][pair]) == (1, layers)
         assert set(results["pruning"][arm]["masked"]) == {"l1", "l2", "fermat", "gm"}
     assert layers == 9  # stem, 6 in blocks, 2 shortcuts
-    papers = [claim["paper"] for claim in results["claims"]]
-    assert sorted(papers.count(paper) for paper in set(papers)) == [2, 2, 2]
+    assert len({claim["paper"] for claim in results["claims"]}) == 3
+    assert len(results["claims"]) > 12
     for claim in results["claims"]:
-        assert abs(claim["estimate"]) > claim["stderr"] > 0
+        for check in claim["checks"]:
+            assert abs(check["estimate"]) > check["stderr"] > 0
 
 
 def test_both_arms_start_as_the_same_network(smallest):
@@ -84,8 +85,8 @@ def test_both_arms_start_as_the_same_network(smallest):
 
 def test_every_claim_is_decided_for_the_corrected_form(smallest):
     for claim in json.loads((smallest / "report" / "results.json").read_text())["claims"]:
-        assert claim["corrected_holds"], claim
-        assert not claim["printed_holds"], claim
+        assert claim["as_recorded"], claim
+        assert claim["printed_holds"] is False, claim
 
 
 def test_random_filters_rank_as_gaussian_theory_predicts(smallest):

@@ -1,62 +1,499 @@
-"""Claims of "Batch Normalization Decomposed" whose printed and corrected forms differ."""
-
-import math
-
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+"""Claims of "Batch Normalization Decomposed" (Nachum, Bondaschi, Gastpar and Khina)."""
 
 from geometry._kernel import expected_norm_factor
-from geometry._odd_point import invariant_representation
-from geometry.claims._claim import Claim
-from jaxnorm import recenter
+from geometry.claims import _bn_cases as of
+from geometry.claims._claim import Check, Claim, Computed, Draws, Sampled
 
-_PAPER = "Batch Normalization Decomposed"
+PAPER = "Batch Normalization Decomposed"
 
-_POINTS = 5  # on the circle, and in the batch of Theorem 14
-_WIDTH = 20
-
-
-def _cell_indicator(key: Key[Array, ""]) -> Float[Array, ""]:
-    """1 if a Gaussian w lies in the same cell as the first point itself."""
-    turn = jnp.linspace(0, 2 * math.pi, _POINTS, endpoint=False)
-    x = jnp.stack([jnp.cos(turn), jnp.sin(turn)], axis=1)
-    signs = jnp.sign(x @ jax.random.normal(key, (2,)))
-    return jnp.all(signs == jnp.sign(x @ x[0])).astype(x.dtype)
+CELL = Draws(of.in_the_first_cell, 200_000, batch_size=20_000, block=2000)
+ROWS = Draws(of.rows_for_full_rank, 15_000, batch_size=5000)
+KERNEL = Draws(of.kernel_products, 200_000, batch_size=10_000, block=500)
+LAYER = Draws(of.next_layer, 60_000, batch_size=5000)
+COSINES = Draws(of.rescaled_cosines, 60, batch_size=20)
 
 
-def _odd_norm(key: Key[Array, ""]) -> Float[Array, ""]:
-    """‖x₁′‖ after one layer of recentering and ReLU, with Theorem 14's variance 2 alpha/d."""
-    n = _POINTS
-    x = invariant_representation(n, 2)
-    alpha = (n / (n - 1)) ** 2 / jnp.sum(jnp.square(x[0] - x[1]))
-    w = jax.random.normal(key, (2, _WIDTH)) * jnp.sqrt(2 * alpha / _WIDTH)
-    return jnp.linalg.norm(jax.nn.relu(recenter(x @ w)[0]))
+def _claim(
+    entry: str,
+    name: str,
+    statement: str,
+    verdict: str,
+    *checks: Check,
+    printed: str = "",
+    corrected: str = "",
+    reason: str = "",
+) -> Claim:
+    return Claim(PAPER, entry, name, statement, verdict, printed, corrected, checks, reason)
 
 
 CLAIMS = (
-    Claim(
-        paper=_PAPER,
-        name="Definition 1, example",
-        statement="γ(X) of n = 5 equally spaced points on the circle",
+    _claim(
+        "EQ1-4",
+        "Equations 1 to 4",
+        "Batch norm is recentering and then rescaling, and adding a constant changes nothing",
+        "holds",
+        Computed("mean 0, mean square 1, RS∘RC = BN, shifts vanish", of.parts_of_batch_norm),
+    ),
+    _claim(
+        "FIG1",
+        "Figure 1, row IV",
+        "Linear networks with rescaling alone make samples orthonormal with depth",
+        "loose",
+        Sampled("E|cos| = 0 after 100 layers of width 50", 0.0, COSINES, form="rejected"),
+        Computed(
+            "E|cos| ~ width^(−1/2), widths 25 to 100",
+            of.decay_with_width,
+            relation="limit",
+            predicted=-0.5,
+            tolerance=0.15,
+            form="corrected",
+        ),
+        printed="|cos| → 0 with depth",
+        corrected="|cos| = O(1/√d) stays at width d, whatever the depth",
+    ),
+    _claim(
+        "SEC1-RANK",
+        "Section I, rank of a product",
+        "rank(AB) ≤ max(rank A, rank B)",
+        "loose",
+        Computed("rank(AB) ≤ min(rank A, rank B)", of.rank_of_products, "inequality"),
+        corrected="rank(AB) ≤ min(rank A, rank B), which the argument needs",
+    ),
+    _claim(
+        "DEF1, EQ5",
+        "Definition 1, Equation 5",
+        "Cells of w with equal signs of all w·xᵢ have volumes that add to 1, opposite ones equal",
+        "holds",
+        Computed("Σ vol = 1, vol(−C) = vol(C)", of.volumes_of_cells),
+    ),
+    _claim(
+        "EX-GAMMA",
+        "Definition 1, example",
+        "γ(X) of n = 5 equally spaced points on the circle",
+        "wrong",
+        Sampled("P(w in a cell) = 1/n", 1 / of.POINTS, CELL, form="rejected"),
+        Sampled("P(w in a cell) = 1/(2n)", 1 / (2 * of.POINTS), CELL, form="corrected"),
+        Computed(
+            "2n γ = 1 exactly, n = 5 and 9",
+            of.gamma_of_the_circle,
+            predicted=1.0,
+            form="corrected",
+        ),
         printed="n cells, γ = 1/n",
         corrected="2n cells, γ = 1/(2n)",
-        kind="value",
-        printed_value=1 / _POINTS,
-        predicted=1 / (2 * _POINTS),
-        draw=_cell_indicator,
-        samples=200_000,
     ),
-    Claim(
-        paper=_PAPER,
-        name="Theorem 14, item 1",
-        statement="E ‖x₁′‖ after one layer of width d = 20",
-        printed="E ‖x₁′‖ = 1",
-        corrected="E ‖x₁′‖² = 1, and E ‖x₁′‖ = 1 − 5/(8d) + O(d⁻²), known exactly",
-        kind="value",
-        printed_value=1.0,
-        predicted=expected_norm_factor(_WIDTH),
-        draw=_odd_norm,
-        samples=50_000,
+    _claim(
+        "LEM2, EQ6",
+        "Lemma 2, Equation 6",
+        "One more Gaussian row raises the rank with probability at least γ",
+        "holds",
+        Computed("P/γ ≥ 1", of.lemma_2, "inequality"),
+        Computed("P/γ ≥ 2", of.lemma_2, "inequality", -1.0, form="corrected"),
+        corrected="with probability at least 2γ, by a repaired proof",
+    ),
+    _claim(
+        "THM3.1",
+        "Theorem 3, item 1",
+        "The mean number y of rows until full rank is at most n/γ",
+        "holds, loose",
+        Sampled("E y of 2 points at right angles = 28/9", 28 / 9, ROWS),
+        Sampled("E y of 5 on the circle ≤ n/γ", 2.0 * of.POINTS**2, ROWS, 2, side="≤"),
+        Sampled(
+            "E y of 5 on the circle ≤ n/(2γ)",
+            1.0 * of.POINTS**2,
+            ROWS,
+            2,
+            side="≤",
+            form="corrected",
+        ),
+        corrected="E y ≤ n/(2γ) for n ≥ 2",
+    ),
+    _claim(
+        "THM3.2, EQ7a-b",
+        "Theorem 3, item 2, Equations 7a and 7b",
+        "P(rank n) of ⌊αn/γ⌋ rows is at least 1 − exp(−n[(α/γ) log(1/α) + …])",
+        "holds, for α > 1 too",
+        Computed("7b ≤ 7a ≤ P(Bin(⌊αn/γ⌋, γ) ≥ n)", of.rank_tails, "inequality", tolerance=1e-12),
+    ),
+    _claim(
+        "COR4",
+        "Corollary 4",
+        "With batch norm before the ReLU, full rank is reached if no two columns of X align",
+        "wrong",
+        Computed("rank n after 400 rows", of.missing_rank, "inequality", form="rejected"),
+        Computed("reached iff said to be", of.reachable_rank, form="corrected"),
+        Sampled("E y = 3 for two points, opposite once centred", 3.0, ROWS, 1, form="corrected"),
+        printed="the hypothesis is on X",
+        corrected="it must be on X − mean: no zero, no parallel, independent antiparallel pairs",
+    ),
+    _claim(
+        "SEC2",
+        "Section II",
+        "In a linear network recentering acts once: RC(W₂ RC(W₁X)) = W₂W₁ RC(X)",
+        "holds",
+        Computed("the two sides agree", of.recentering_once),
+    ),
+    _claim(
+        "EQ9-10, DEF5",
+        "Definition 5, Equations 9 and 10",
+        "Each row has children ReLU(x − μ) and ReLU(μ − x)",
+        "holds",
+        Computed("children of 2x + 3, of −x, and disjoint supports", of.children),
+        Computed("the tree is 1-Lipschitz", of.expansion_of_the_tree, "inequality"),
+    ),
+    _claim(
+        "DEF6, DEF8, DEF9, LEM7",
+        "Definitions 6, 8 and 9, Lemma 7",
+        "A child has at most as many clusters as its parent",
+        "holds",
+        Computed("c(child) ≤ c(x), = 1 + those on its side", of.growth_of_clusters, "inequality"),
+    ),
+    _claim(
+        "THM10",
+        "Theorem 10",
+        "After finitely many layers all rows have at most three clusters",
+        "holds",
+        Computed("no row of 4 clusters beyond an explicit depth", of.unstable_rows, "inequality"),
+        corrected="an explicit depth, by the range over the least inner gap; none by n alone",
+    ),
+    _claim(
+        "3.1",
+        "Structure theorem (ours)",
+        "Σ over rows of (clusters − 2) = n − 2 in every layer",
+        "holds",
+        Computed("the sum less n − 2", of.conserved_clusters),
+    ),
+    _claim(
+        "3.2",
+        "Gram matrix of the tree (ours)",
+        "The Gram matrix of 2ᵗ rows follows from O(n²) numbers",
+        "holds",
+        Computed("fast less brute force, t = 10", of.fast_tree, tolerance=1e-12),
+    ),
+    _claim(
+        "EQ11",
+        "Equation 11",
+        "angle(x, y) = arccos(x·y/‖x‖‖y‖)",
+        "holds",
+        Computed("cosines agree", of.angles_from_products, tolerance=1e-12),
+    ),
+    _claim(
+        "THM11.1",
+        "Theorem 11, item 1",
+        "The smallest and the largest sample are orthogonal from layer 1 on",
+        "holds",
+        Computed("cos(x₁, xₙ) = 0", of.orthogonal_ends),
+    ),
+    _claim(
+        "THM11.2",
+        "Theorem 11, item 2",
+        "The angles of inner samples tend to 0",
+        "holds",
+        Computed("1 − cos at depth 4,000", of.merged_interior, tolerance=1e-12),
+        Computed(
+            "1 − cos falls like (λ₂/λ₁)ᵗ, λₚ = (p² + (n − p)²)/n²",
+            of.decay_in_the_tree,
+            predicted=1.0,
+            tolerance=1e-3,
+            form="corrected",
+        ),
+        corrected="geometrically, by a known rate",
+    ),
+    _claim(
+        "THM11.3",
+        "Theorem 11, item 3",
+        "lim ‖xᵢ‖/‖x₁‖ or lim ‖xᵢ‖/‖xₙ‖ ≤ 3/(n − 2) for inner i",
+        "holds, loose",
+        Computed("n = 6", of.printed_ratio, "inequality"),
+        Computed("sharp constants of items 3 and 4", of.sharp_ends, "inequality", form="corrected"),
+        corrected="≤ √(2/((n − 1)² + 1)), attained by symmetric samples",
+    ),
+    _claim(
+        "THM11.4, EQ12",
+        "Theorem 11, item 4, Equation 12",
+        "One of the limit angles of inner samples with the ends is at least π/2 − √2π/(n − 2)",
+        "holds, loose",
+        Computed("n = 6", of.printed_angle, "inequality"),
+        Computed(
+            "limits by r = lim ‖xₙ − xₙ₋₁‖²/‖x₂ − x₁‖²", of.limits_of_the_tree, form="corrected"
+        ),
+        corrected="exact: cos = r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + mr)), m = (n − 1)²",
+    ),
+    _claim(
+        "REMARK-D",
+        "Remark on several coordinates",
+        "Theorem 11 holds if one pair is extreme in every coordinate",
+        "holds",
+        Computed("ends orthogonal, others merged, d = 3", of.dominating_pair),
+    ),
+    _claim(
+        "EQ36-38, FIG7",
+        "Equations 36 to 38, Figure 7",
+        "Children of a two-cluster row of height c have the height (new zero group/n) c",
+        "holds",
+        Computed("heights of both children", of.two_clusters, tolerance=1e-12),
+    ),
+    _claim(
+        "EQ39-43",
+        "Equations 39 to 43",
+        "Σc² over T layers of descendants is c²((n − m)/n)²{((n − m)/n)² + (m/n)²}^(T−1)",
+        "holds",
+        Computed("n = 7, T = 6, every composition", of.descendants, tolerance=1e-12),
+    ),
+    _claim(
+        "EQ61-62",
+        "Equations 61 and 62",
+        "The geometric sum of three-cluster rows is bounded",
+        "holds for n ≥ 4",
+        reason="the ledger records that the printed value bounds it for n ≥ 4, and not the value",
+    ),
+    _claim(
+        "FIG4, FIG8",
+        "Figures 4 and 8",
+        "A three-cluster row has one child of three clusters and one of two",
+        "holds",
+        Computed("clusters of the children", of.shapes_of_children),
+    ),
+    _claim(
+        "EQ8",
+        "Equation 8",
+        "E ReLU(w x̃ᵢ) ReLU(w x̃ⱼ), called intractable",
+        "holds, tractable",
+        Sampled("= the arc-cosine kernel", lambda: of.kernel_of_the_batch(True), KERNEL),
+        corrected="‖x̃ᵢ‖‖x̃ⱼ‖(sin θ + (π − θ) cos θ)/(2π)",
+    ),
+    _claim(
+        "EQ95-98",
+        "Equations 95 to 98",
+        "E‖ReLU(Wx)‖² = (dσ²/2)‖x‖²",
+        "holds",
+        Sampled("over ‖x‖² at σ² = 2/d", 1.0, KERNEL, 1),
+    ),
+    _claim(
+        "EQ99-104",
+        "Equations 99 to 104",
+        "Once centred, x₁ and the centre of the others are opposite, with norms n − 1 to 1",
+        "holds",
+        Computed("x̃₁ + (n − 1)ν̃ = 0", of.centred_geometry, tolerance=1e-12),
+    ),
+    _claim(
+        "DEF12",
+        "Definition 12",
+        "Invariant representation: ‖x₁‖ = 1, others equal, orthogonal, n − 1 times shorter",
+        "holds",
+        Computed("is recognised", of.definition_12),
+    ),
+    _claim(
+        "THM13, EQ105-110",
+        "Theorem 13, Equations 105 to 110",
+        "E[X′] of an invariant representation is one again",
+        "true of the Gram matrix",
+        Sampled("√d E x₁ⱼ′ = 1, as ‖E x₁′‖ = 1 asks", 1.0, LAYER, 4, form="rejected"),
+        Sampled("√d E x₁ⱼ′ = 1/√π", of.expected_entry, LAYER, 4, form="corrected"),
+        Sampled("E‖x₁′‖² = 1", 1.0, LAYER, form="corrected"),
+        Sampled("(n − 1)² E‖ν′‖² = 1", 1.0, LAYER, 2, form="corrected"),
+        Computed("E X′X′ᵀ = XXᵀ by the kernel", of.expected_gram, form="corrected"),
+        printed="E[X′]",
+        corrected="E[X′X′ᵀ]; the entrywise mean has rank one",
+    ),
+    _claim(
+        "THM14, hypotheses",
+        "Theorem 14, hypotheses",
+        "An invariant representation with R > n/(n − 1)",
+        "contradictory",
+        Computed(
+            "n/(n − 1) − R ≤ 0, n = 2..999", of.radius_of_invariant, "inequality", form="rejected"
+        ),
+        printed="R > n/(n − 1)",
+        corrected="R = √(n² − 2n + 2)/(n − 1) is forced, and smaller",
+    ),
+    _claim(
+        "THM14.1",
+        "Theorem 14, item 1",
+        "E‖x₁′‖ after one layer of width d = 20",
+        "wrong",
+        Sampled("E‖x₁′‖ = 1", 1.0, LAYER, 1, form="rejected"),
+        Sampled(
+            "E‖x₁′‖ = 1 − 5/(8d) + …",
+            lambda: expected_norm_factor(of.WIDTH),
+            LAYER,
+            1,
+            form="corrected",
+        ),
+        printed="E‖x₁′‖ = 1",
+        corrected="E‖x₁′‖² = 1, and E‖x₁′‖ = 1 − 5/(8d) + O(d⁻²), known exactly",
+    ),
+    _claim(
+        "THM14.2",
+        "Theorem 14, item 2",
+        "(n − 1) E‖ν̂‖ after one layer of width d = 20",
+        "wrong",
+        Sampled("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, 3, form="rejected"),
+        Sampled(
+            "(n − 1) E‖ν̂‖ = 1 − 5/(8d) + …",
+            lambda: expected_norm_factor(of.WIDTH),
+            LAYER,
+            3,
+            form="corrected",
+        ),
+        printed="E‖ν̂‖ = 1/(n − 1)",
+        corrected="E‖ν̂‖² = 1/(n − 1)²",
+    ),
+    _claim(
+        "THM14.3",
+        "Theorem 14, item 3",
+        "x₁′ · ν̂ = 0 for all weights",
+        "holds",
+        Computed("x₁′ · ν̂", of.inner_product_after_a_layer, tolerance=1e-12),
+    ),
+    _claim(
+        "THM14.4, EQ112-117",
+        "Theorem 14, item 4, Equations 112 to 117",
+        "E‖xᵢ′ − xⱼ′‖² < ‖xᵢ − xⱼ‖² in the cluster, so that it is stable",
+        "true, no stability",
+        Computed("for R ≥ n/(n − 1)", of.distances_after_a_layer, "inequality"),
+        Computed(
+            "relative to R² the spread grows by n²/(n² − 2n + 2)",
+            of.growth_of_a_cluster,
+            predicted=1.0,
+            tolerance=5e-3,
+            form="corrected",
+        ),
+        printed="the cluster contracts",
+        corrected="only by the rescaling of R: relative to R the collapsed cluster is unstable",
+    ),
+    _claim(
+        "EQ111",
+        "Equation 111",
+        "K(x, y) = E ReLU(wx) ReLU(wy) = ‖x‖‖y‖(√(1 − ρ²) + (π − arccos ρ)ρ)/(2π)",
+        "holds",
+        Sampled("of two samples", lambda: of.kernel_of_the_batch(False), KERNEL, 2),
+    ),
+    _claim(
+        "EQ111, inequality",
+        "Inequality after Equation 111",
+        "K(x, y) > x·y at σ² = 2/d for x ≠ y",
+        "wrong",
+        Computed(
+            "K(x, 3.7x) > x·3.7x, by 10⁻⁶ of it",
+            of.kernel_of_parallel,
+            "inequality",
+            form="rejected",
+        ),
+        Computed("K ≥ x·y", of.kernel_above_product, "inequality", form="corrected"),
+        printed="K > x·y",
+        corrected="K ≥ x·y, with equality for positively parallel vectors",
+    ),
+    _claim(
+        "EQ-SYM",
+        "Symmetric batches (ours)",
+        "Samples of one norm and one angle stand at arccos κ(−1/(n − 1))",
+        "holds",
+        Computed("after one layer and after two", of.symmetric_batch),
+    ),
+    _claim(
+        "REMARK-ODD",
+        "Remark on the odd point",
+        "The odd point is the sample of the largest norm",
+        "holds at infinite width",
+        Computed("of 20 Gaussian batches of 10, those that turn odd", of.odd_is_longest),
+        corrected="of the largest centred norm; at finite width the weights often choose",
+    ),
+    _claim(
+        "FIG2",
+        "Figure 2",
+        "Accuracy and rank of networks with batch norm, with He's start and without",
+        "holds qualitatively",
+        reason="trains networks: docs/results/geometry has it, by scripts/reproduce_geometry.py",
+    ),
+    _claim(
+        "FIG3",
+        "Figure 3",
+        "One point turns odd, the others collapse into one",
+        "holds but for the cluster",
+        Computed(
+            "angle in the cluster of 49 = 0",
+            of.spread_of_the_odd_state,
+            tolerance=1.0,
+            form="rejected",
+        ),
+        Computed(
+            "angle in the cluster = 3π/n for many points",
+            of.spread_over_its_law,
+            predicted=1.0,
+            tolerance=0.03,
+            form="corrected",
+        ),
+        printed="the cluster is a point",
+        corrected="it keeps a spread that tends to 3π/n, in radians",
+    ),
+    _claim(
+        "FIG5, recentred",
+        "Figure 5, with recentering",
+        "Angles after 30 layers are 75 degrees",
+        "loose",
+        Computed(
+            "75 degrees within 2, n = 100",
+            of.angle_of_figure_5,
+            predicted=75.0,
+            tolerance=2.0,
+            form="rejected",
+        ),
+        Computed(
+            "71.74 degrees, n = 100",
+            of.angle_of_figure_5,
+            predicted=71.74,
+            tolerance=0.01,
+            form="corrected",
+        ),
+        printed="75°",
+        corrected="arccos κ(−1/(n − 1)): 71.44° for many samples, 75° for nine",
+    ),
+    _claim(
+        "FIG5, not recentred",
+        "Figure 5, without recentering",
+        "Angles after 30 layers are 60 degrees",
+        "loose",
+        Computed(
+            "60 degrees within 1",
+            of.angle_without_recentering,
+            predicted=60.0,
+            tolerance=1.0,
+            form="rejected",
+        ),
+        Computed(
+            "58.753 degrees about zero",
+            of.angle_without_recentering,
+            predicted=58.753,
+            tolerance=1e-3,
+            form="corrected",
+        ),
+        printed="60°",
+        corrected="58.75° for rescaling about zero; about the mean angles collapse",
+    ),
+    _claim(
+        "FIG6",
+        "Figure 6",
+        "Recentering makes neurons answer few inputs",
+        "loose",
+        Computed(
+            "no neuron answers 90 % of inputs, some do without", of.answering_neurons, "inequality"
+        ),
+        Computed(
+            "half the activities are 0",
+            of.zeros_of_neurons,
+            predicted=0.5,
+            tolerance=0.02,
+            form="corrected",
+        ),
+        printed="negligible for most inputs",
+        corrected="half of the activities are 0, the others half-Gaussian",
+    ),
+    _claim(
+        "DISC",
+        "Discussion, one neuron per data point",
+        "Neurons can be chosen so that each fires for one data point only",
+        "feasible for vertices of the hull",
+        Computed("ReLU(xW + b) = I", of.one_neuron_a_point),
     ),
 )
