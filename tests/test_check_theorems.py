@@ -60,7 +60,7 @@ def test_a_run_goes_on_from_what_was_measured(few, tmp_path, monkeypatch):
     def refuse(what, *_):
         raise AssertionError(what)
 
-    monkeypatch.setattr(claims._claim, "_measured", refuse)
+    monkeypatch.setattr("geometry.claims._claim._measured", refuse)
     check_theorems.main(precision=2.0, out=tmp_path)
     assert results_in(tmp_path) == found
     with pytest.raises(AssertionError):  # another seed is another run
