@@ -80,6 +80,7 @@ def test_options_out_of_range_are_refused():
         bench.main(only="pears")
 
 
+@pytest.mark.slow
 def test_networks_and_trees_are_timed_at_any_size(monkeypatch):
     for name, size in (("WIDTH", 8), ("BATCH", 4), ("LAYERS", 3), ("DEPTH", 5), ("TREES", 2)):
         monkeypatch.setattr(bench_geometry, name, size)

@@ -122,7 +122,7 @@ def test_samples_in_special_position_have_no_volumes_in_space():
 
 
 def test_orthogonal_samples_have_volume_2_to_the_minus_n(key):
-    for n in (1, 2, 4):
+    for n in (1, 4):
         found = geometry.sampled_cells(key, jnp.eye(n), 40_000)
         assert found.seen * 2 == geometry.number_of_cells(n, n) == 2**n
         np.testing.assert_allclose(found.volumes, 2.0**-n, atol=0.01)

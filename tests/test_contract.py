@@ -115,7 +115,7 @@ NUMERICAL = {
     geometry.tree: ((X[:4],), {"depth": 2}),
     geometry.tree_gram: ((X[:4, 0],), {"depth": 3}),
     geometry.tree_depth_bound: ((X[:, 0],), {}),
-    geometry.tree_limit_ratio: ((X[:, 0],), {"depth": 9}),
+    geometry.tree_limit_ratio: ((X[:4, 0],), {"depth": 3}),
     geometry.cell_volumes_2d: ((X[:, :2],), {}),
     geometry.cell_volumes_3d: ((X[:, :3],), {}),
     geometry.gamma_2d: ((X[:, :2],), {}),

@@ -11,6 +11,10 @@ from flax import linen
 from jaxnorm.shift import _critic as critics
 from jaxnorm.shift import emd, emd_critic, emd_lower_bound, mean_lower_bound
 
+CRITICS = [
+    pytest.param(partial(emd_critic, steps=3, batch_size=4), marks=pytest.mark.slow),
+    partial(emd_lower_bound, steps=3, batch_size=4),
+]
 bound = partial(emd_lower_bound, steps=200, batch_size=64)
 short = partial(emd_critic, steps=3, batch_size=4)
 
@@ -98,7 +102,7 @@ def test_samples_that_do_not_differ_have_the_bound_zero(key):
     assert bound(key, 0 * x, 0 * x, 0 * x, 0 * x) == 0
 
 
-@pytest.mark.parametrize("critic", [short, partial(emd_lower_bound, steps=3, batch_size=4)])
+@pytest.mark.parametrize("critic", CRITICS)
 def test_layers_run_side_by_side(critic, key):
     x = jax.random.normal(key, (4, 3, 8, 2, 2, 2))
     keys = jax.random.split(key, 3)
@@ -107,7 +111,7 @@ def test_layers_run_side_by_side(critic, key):
         np.testing.assert_allclose(found[i], critic(keys[i], *x[:, i]), rtol=1e-9, atol=1e-15)
 
 
-@pytest.mark.parametrize("critic", [short, partial(emd_lower_bound, steps=3, batch_size=4)])
+@pytest.mark.parametrize("critic", CRITICS)
 def test_outputs_are_computed_where_they_are_needed(critic, key):
     images, test = jax.random.normal(key, (2, 10, 4, 4, 1))
 

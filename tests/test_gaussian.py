@@ -303,7 +303,9 @@ def test_ratio_variances_of_theorem_3_have_the_known_values(n, dims, direct, inv
     np.testing.assert_allclose(scaled, [direct, inverse], atol=5.1e-4)
 
 
-@pytest.mark.parametrize(("n", "shared"), [(5, False), (5, True), (50, True)])
+@pytest.mark.parametrize(
+    ("n", "shared"), [(5, False), (5, True), pytest.param(50, True, marks=pytest.mark.slow)]
+)
 def test_ratio_variances_of_theorem_3_are_those_of_drawn_vectors(n, shared, key):
     dims, samples = 40, 20_000
 

@@ -10,6 +10,7 @@ import shift_estimators
 from command import InputError
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_every_estimate_is_set_beside_the_distance(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shift_estimators, "TRAIN", 40)

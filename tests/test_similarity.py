@@ -49,6 +49,7 @@ def test_gaussian_layers_have_the_expected_similarity_and_spread(key):
     np.testing.assert_allclose(z, 1, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_scales_of_the_filters_lift_spearman_above_the_gaussian_prediction(key):
     keys = jax.random.split(key, 3)
     filters = jax.random.normal(keys[0], (64, 576))

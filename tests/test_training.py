@@ -111,6 +111,7 @@ def test_accuracy_counts_every_image_whatever_the_chunk():
     assert right == np.mean((y == 0) | (y == 1))
 
 
+@pytest.mark.slow
 def test_a_stopped_run_ends_with_the_same_bits(unitized, digits, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "BETWEEN_CHECKPOINTS", 0)
     _, whole = trained
