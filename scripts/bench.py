@@ -20,6 +20,7 @@ import bench_distances
 import bench_geometry
 import bench_layers
 import bench_pruning
+import bench_training
 import command
 from timing import timed
 
@@ -32,7 +33,8 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
     Args:
       runs: Timed runs of each side, after warming up; at least 3.
       dtype: Of the layers' inputs, float32 or bfloat16; parameters are float32.
-      only: Time the groups of one subject: layers, distances, pruning or geometry.
+      only: Time the groups of one subject: layers, distances, pruning, geometry or
+        training.
     """
     command.at_least(3, runs=runs)
     if dtype not in DTYPES:
@@ -42,6 +44,7 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
         "distances": bench_distances.groups(),
         "pruning": bench_pruning.groups(),
         "geometry": bench_geometry.groups(),
+        "training": bench_training.groups(),
     }
     if only is not None and only not in subjects:
         raise command.InputError(f"--only must be one of {', '.join(subjects)}; got {only}")

@@ -60,7 +60,7 @@ def main(
         raise InputError(f"--precision must lie in (0, 2]; got {precision}")
     used = claim_devices(devices)
     folder(out)
-    compiled_in(out / "compiled")
+    command.compiled_in(out / "compiled")
     start = time.perf_counter()
     measured = measure(chosen, precision, seed, used, out)
     verdicts = claims.decide(chosen, measured)
@@ -117,14 +117,6 @@ def folder(out: Path) -> None:
         raise InputError(f"the output path must be a folder; {nearest} is a file")
     if not os.access(nearest, os.W_OK):
         raise InputError(f"the output folder must be writable; {nearest} is not")
-
-
-def compiled_in(cache: Path) -> None:
-    """Keep compiled programs there, unless the environment names another place."""
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(cache.absolute()))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def measure(

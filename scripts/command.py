@@ -51,6 +51,14 @@ def at_least(least: int, **options: int) -> None:
             raise InputError(f"--{option} must be at least {least}; got {value}")
 
 
+def compiled_in(cache: Path) -> None:
+    """Keep compiled programs there, unless the environment names another place."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(cache.absolute()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
 def provenance(script: str) -> dict[str, Any]:
     """Command, date and environment of a run, without the folders of this machine."""
     arguments = (Path(a).name if a.startswith("/") else a for a in sys.argv[1:])

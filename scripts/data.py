@@ -14,8 +14,10 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from command import InputError
+from streams import Records
 
 NAMES = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
+STREAMED = ("imagenet2012",)  # too large to be held as arrays
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
 
 
@@ -85,6 +87,28 @@ def load(name: str, data_dir: Path | None = None) -> Images:
     """
     if name not in NAMES:
         raise InputError(f"the data set must be one of {', '.join(NAMES)}; got {name!r}")
+    return _read(name, _version(name, data_dir))
+
+
+def records(name: str, data_dir: Path | None = None) -> Records:
+    """The data set `name` of `data_dir`, read an image at a time: its files stay where they are.
+
+    Args:
+      name: One of `STREAMED`.
+      data_dir: Folder in tensorflow-datasets' format.
+
+    Raises:
+      InputError: The name is unknown, or the folder does not hold the data set.
+    """
+    if name not in STREAMED:
+        raise InputError(f"the data set must be one of {', '.join(STREAMED)}; got {name!r}")
+    builder, (train, test) = _open(_version(name, data_dir), ("train", "validation"), encoded=True)
+    classes = builder.info.features["label"].num_classes
+    return Records(name, "", classes, train, test)
+
+
+def _version(name: str, data_dir: Path | None) -> Path:
+    """The folder of the newest version of a data set."""
     if data_dir is not None and not data_dir.is_dir():
         raise InputError(f"the data folder must exist; {data_dir} does not")
     folder = data_dir or cache_folder()
@@ -97,7 +121,7 @@ def load(name: str, data_dir: Path | None = None) -> Images:
             f"{folder} must hold {name} in tensorflow-datasets' format ({name}/VERSION/"
             "dataset_info.json), and nothing is downloaded: give its folder with --data-dir"
         )
-    return _read(name, version)
+    return version
 
 
 def cache_folder() -> Path:
@@ -120,27 +144,39 @@ def _prepare_digits(folder: Path) -> None:
         raise InputError(f"the data folder must be writable; {folder}: {error}") from error
 
 
-def _read(name: str, version: Path) -> Images:
+def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[Any, list[Sequence]]:
+    """The data set of a folder, and its splits; `encoded` images are bytes of a file."""
     logging.getLogger("absl").setLevel(logging.ERROR)  # it recommends OpenCV
+    decoders = {"image": tfds.decode.SkipDecoding()} if encoded else None
     try:
         builder: Any = tfds.builder_from_directory(version)
-        train, test = (_stack(builder.as_data_source(split)) for split in ("train", "test"))
-        classes = builder.info.features["label"].num_classes
+        sources = [builder.as_data_source(split, decoders=decoders) for split in splits]
+        assert all({"image", "label"} <= source[0].keys() for source in sources), "no images"
     except Exception as error:  # tensorflow-datasets and array_record raise many kinds
+        raise InputError(f"{version} must be a readable data set with images; {error}") from error
+    return builder, sources
+
+
+def _read(name: str, version: Path) -> Images:
+    builder, sources = _open(version, ("train", "test"), encoded=False)
+    try:
+        train, test = map(_stack, sources)
+        classes = builder.info.features["label"].num_classes
+    except Exception as error:
         raise InputError(f"{version} must be a readable data set with images; {error}") from error
     mean = train[0].mean((0, 1, 2), dtype=np.float64)
     deviation = train[0].std((0, 1, 2), dtype=np.float64)
     (x_train, y_train), (x_test, y_test) = (
         (((x - mean) / deviation).astype(np.float32), y) for x, y in (train, test)
     )
-    return Images(name, _note(name, builder), classes, x_train, y_train, x_test, y_test)
+    return Images(name, _note(name, version), classes, x_train, y_train, x_test, y_test)
 
 
-def _note(name: str, builder: Any) -> str:
+def _note(name: str, version: Path) -> str:
     if name == "digits":
         return DIGITS
-    encoded = {"image": tfds.decode.SkipDecoding()}
-    if builder.as_data_source("test", decoders=encoded)[0]["image"].startswith(b"\xff\xd8"):
+    _, (test,) = _open(version, ("test",), encoded=True)
+    if test[0]["image"].startswith(b"\xff\xd8"):
         return "JPEG-recompressed: accuracies are below those on the original pixels."
     return ""
 

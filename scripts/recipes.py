@@ -1,9 +1,10 @@
 """What `train.py` trains: the papers' experiments as presets, every field of them settable."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from flax import nnx
 from jaxtyping import Array
@@ -14,6 +15,7 @@ from jaxnorm import models
 
 Normalization = Literal["batch_norm", "unitized", "group_norm", "none"]
 Precision = Literal["float32", "bfloat16"]
+Evaluation = Literal["center", "crops", "whole"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,10 @@ class Recipe:
       statistics_groups: Groups of the batch with statistics of their own; 1: global ones.
       norm_groups: Groups of channels of group norm; 0: `norm_channels` decides.
       norm_channels: Channels a group of group norm, where `norm_groups` is 0.
-      accumulate: Parts of a batch whose gradients are summed before a step.
+      accumulate: Parts of a batch whose gradients are averaged before a step.
+      crop: Side of the training crops, in pixels; of streamed data sets, as the next two.
+      scales: Shortest and longest of the shorter sides at which crops are cut, at random.
+      test_scales: Shorter sides at which --evaluations crops and whole look at a test image.
     """
 
     dataset: str = "digits"
@@ -57,6 +62,9 @@ class Recipe:
     norm_groups: int = 0
     norm_channels: int = 1
     accumulate: int = 1
+    crop: int = 224
+    scales: tuple[int, int] = (256, 480)
+    test_scales: tuple[int, ...] = (224, 256, 384, 480, 640)
 
 
 _DIGITS = Recipe()
@@ -77,6 +85,21 @@ _MNIST = replace(
 )
 # For pruning: He et al. (2016a) and Simonyan and Zisserman (2015) with batch norm.
 _PLAIN = replace(_CIFAR, learning_rate=0.1, drop_factor=10.0, drops=(101, 151))
+
+# Section 4.3: scale augmentation alone, and pre-activation blocks.
+_IMAGENET = Recipe(
+    dataset="imagenet2012",
+    model="preact101",
+    epochs=120,
+    learning_rate=0.01,
+    drops=(31, 61, 91),
+    weight_decay=1e-4,
+    running_momentum=0.99,
+)
+# For pruning, on ImageNet: a tenth of the rate every 30 epochs, as in PyTorch's examples.
+_LARGE = replace(
+    _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(31, 61), drop_factor=10.0
+)
 
 PRESETS: dict[str, tuple[str, Recipe]] = {
     "digits-preact8": ("a residual network on the embedded digits: a minute on a CPU", _DIGITS),
@@ -113,6 +136,12 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
         for count in (1, 2, 4, 8, 16)
         for name, words in [(f"{short}{count}", text.format(count))]
     },
+    "imagenet-resnet101": ("Table 3", _IMAGENET),
+    "imagenet-resnet34": ("to prune: ResNet-34", replace(_LARGE, model="resnet34")),
+    "imagenet-vgg16": (
+        "to prune: VGG-16 with batch norm",
+        replace(_LARGE, model="vgg16", learning_rate=0.01),
+    ),
     "cifar10-resnet56": ("to prune: ResNet-56", replace(_PLAIN, model="resnet56")),
     "cifar10-vgg16": ("to prune: VGG-16", replace(_PLAIN, model="vgg16", learning_rate=0.05)),
     "cifar100-vgg16": (
@@ -134,6 +163,15 @@ def check(recipe: Recipe) -> None:
         if not getattr(recipe, name) >= lowest:
             option = name.replace("_", "-")
             raise InputError(f"--{option} must be at least {lowest}; got {getattr(recipe, name)}")
+    if not 1 <= recipe.crop <= recipe.scales[0] <= recipe.scales[1]:
+        raise InputError(
+            f"--crop must be positive and no longer than --scales, which rise; got {recipe.crop} "
+            f"and {recipe.scales}"
+        )
+    if not recipe.test_scales or min(recipe.test_scales) < recipe.crop:
+        raise InputError(
+            f"--test-scales must be at least the crop's {recipe.crop}; got {recipe.test_scales}"
+        )
     parts = recipe.accumulate * recipe.statistics_groups
     if recipe.batch_size % parts:
         raise InputError(
@@ -142,32 +180,47 @@ def check(recipe: Recipe) -> None:
         )
 
 
-def network(recipe: Recipe, *, classes: int, channels: int, size: int, key: Array) -> nnx.Module:
+def network(
+    recipe: Recipe,
+    *,
+    classes: int,
+    shape: tuple[int, int, int],
+    streamed: bool = False,
+    key: Array,
+) -> nnx.Module:
     """The untrained network of a recipe.
 
     Args:
       recipe: Names the model and its normalization.
       classes: Number of outputs.
-      channels: Channels of the images.
-      size: Numbers in one image.
+      shape: Height, width and channels of the images.
+      streamed: Whether networks are those for ImageNet.
       key: Of the initial weights.
 
     Raises:
       InputError: The model is unknown, or has no such depth.
     """
-    norm, rngs = _norm(recipe), nnx.Rngs(key)
+    words: dict[str, Any] = {"classes": classes, "norm": _norm(recipe), "rngs": nnx.Rngs(key)}
     family = recipe.model.rstrip("0123456789")
     depth = int(recipe.model[len(family) :] or 0)
-    build: dict[str, Callable[[], nnx.Module]] = {
-        "mlp": lambda: models.MLP(inputs=size, classes=classes, norm=norm, rngs=rngs),
+    small: dict[str, Callable[[], nnx.Module]] = {
+        "mlp": lambda: models.MLP(inputs=math.prod(shape), **words),
         "preact": lambda: models.PreActResNet(
-            depth, bottleneck=depth == 164, classes=classes, channels=channels, norm=norm, rngs=rngs
+            depth, bottleneck=depth == 164, channels=shape[-1], **words
         ),
-        "resnet": lambda: models.CifarResNet(depth, classes=classes, norm=norm, rngs=rngs),
-        "vgg": lambda: models.VGG(depth, classes=classes, hidden=(), norm=norm, rngs=rngs),
+        "resnet": lambda: models.CifarResNet(depth, channels=shape[-1], **words),
+        "vgg": lambda: models.VGG(depth, hidden=(), **words),
     }
+    large: dict[str, Callable[[], nnx.Module]] = {
+        "preact": lambda: models.ResNet(depth, pre_activation=True, **words),
+        "resnet": lambda: models.ResNet(depth, **words),
+        # The dense layers of the paper need the 7×7 map of a 224×224 image.
+        "vgg": lambda: models.VGG(depth, **words, **({} if shape[0] == 224 else {"hidden": ()})),
+    }
+    build = large if streamed else small
     if family not in build or (family == "mlp") != (depth == 0):
-        raise InputError(f"--model must be mlp, preactN, resnetN or vggN; got {recipe.model}")
+        known = ", ".join(name if name == "mlp" else f"{name}N" for name in build)
+        raise InputError(f"--model must be one of {known}; got {recipe.model}")
     try:
         return build[family]()
     except ValueError as error:

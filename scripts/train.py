@@ -3,16 +3,16 @@
     python scripts/train.py digits-mlp                              # seconds on a CPU
     python scripts/train.py cifar10-resnet20 --normalization unitized --data-dir DIR
     python scripts/train.py --help                                  # all presets
+    python scripts/train.py cifar10-resnet20 --help                 # all options of a preset
 
-A preset is an experiment of the papers; each of its fields is an option. OUT holds the settings,
-one folder a seed with checkpoints and a line of numbers an epoch (metrics.jsonl), and results.json
-at the end. A run that is stopped, however it is stopped, goes on when it is started again and ends
-with the same numbers. Nothing is downloaded.
+A preset is an experiment of the papers; each of its fields is an option. OUT holds the settings, a
+line of numbers an epoch (seed-0/metrics.jsonl, and the same for TensorBoard), checkpoints, and at
+the end results.json and a page with curves. A run that is stopped, however it is stopped, goes on
+when it is started again and ends with the same numbers. Nothing is downloaded.
 """
 
 import dataclasses
 import json
-import math
 import os
 import signal
 import statistics
@@ -20,45 +20,67 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import tyro
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from tensorboardX import SummaryWriter
 
 import command
 import data
+import page
 import recipes
+import train_page
 from checkpoints import Checkpoints
 from command import InputError
-from recipes import PRESETS, Recipe
-from trainer import Trainer, learning_rate, mesh_of, trainer
+from recipes import PRESETS, Evaluation, Recipe
+from trainer import Layout, Seeds, Trainer, learning_rate, mesh_of, platform, trainer
 
-CHUNK = 100  # steps between two looks at the loss
+PROFILED = 10  # steps of a trace
 BETWEEN_CHECKPOINTS = 30.0  # seconds
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a recipe is run; nothing here changes its numbers.
+    """How a recipe is run; nothing here changes its numbers beyond rounding.
 
     Attributes:
       data_dir: Folder with the data set in tensorflow-datasets' format; digits need none.
-      seeds: Networks trained, one after the other, from seeds 0, 1, …
+      seeds: Networks trained, from seeds 0, 1, …
+      side_by_side: Train all seeds as one program; by default where that is faster, for the mlp.
       devices: Of how many devices a mesh is made; by default of all.
       shard_state: Spread parameters and optimizer state over the devices.
+      remat: Compute blocks again in the backward pass: less memory, more time; not on a CPU.
+      evaluations: After the last epoch, of ImageNet: crops (42 at five scales), whole (images).
+      workers: Processes that read and crop images of ImageNet; by default one a core.
+      coordinator: HOST:PORT of process 0 of several, or auto on TPU pods and under Slurm.
+      processes: How many processes there are; not with auto.
+      process: Which of them this is, from 0; not with auto.
+      profile: Write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
       out: Folder of the run.
     """
 
     data_dir: Path | None = None
     seeds: int = 1
+    side_by_side: bool | None = None
     devices: int | None = None
     shard_state: bool = False
+    remat: bool = False
+    evaluations: tuple[Evaluation, ...] = ()
+    workers: int | None = None
+    coordinator: str | None = None
+    processes: int | None = None
+    process: int | None = None
+    profile: bool = False
     out: Path = Path("out/train")
 
 
@@ -95,114 +117,257 @@ class View:
         self.progress.update(self.task, completed=steps, description=what, numbers=numbers)
 
 
+class Log:
+    """The lines of a seed's epochs, in a file of its own and for TensorBoard; process 0 writes."""
+
+    def __init__(self, folder: Path, epochs: int):
+        self.path = folder / "metrics.jsonl"
+        self.lines = read_lines(self.path)[:epochs]
+        self._events: SummaryWriter | None = None
+        if leads():
+            # What an interrupted run wrote beyond its checkpoint is left out.
+            self._events = SummaryWriter(str(folder / "events"), purge_step=epochs + 1)
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._events:
+            self._events.close()
+
+    def add(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+        if self._events:
+            write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
+            for name in line.keys() - {"epoch"}:
+                self._events.add_scalar(name, line[name], line["epoch"])
+            self._events.flush()
+
+
 def main(recipe: Recipe, options: Options) -> None:
     """Train a recipe for every seed and print what came of it."""
     recipes.check(recipe)
-    command.at_least(1, seeds=options.seeds)
-    images = data.load(recipe.dataset, options.data_dir)
+    check(recipe, options)
+    join(options)
+    command.compiled_in(data.cache_folder() / "compiled")
+    if recipe.dataset in data.STREAMED:
+        images = data.records(recipe.dataset, options.data_dir)
+    else:
+        images = data.load(recipe.dataset, options.data_dir)
     mesh = mesh_of(options.devices)
-    program = trainer(recipe, images, mesh, shard_state=options.shard_state)
-    prepare(options.out, recipe)
-    print(first_line(recipe, program, mesh))
-    if images.note:
-        print(images.note)
+    groups = seeds_of(recipe, options)
+    layout = Layout(
+        options.shard_state,
+        options.remat,
+        together=len(groups[0]) > 1,
+        workers=len(os.sched_getaffinity(0)) if options.workers is None else options.workers,
+    )
+    program = trainer(recipe, images, mesh, layout)
+    prepare(options.out, recipe, side_by_side=len(groups[0]))
+    if leads():
+        print(first_line(recipe, program, mesh, groups))
+        if images.note:
+            print(images.note)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(12),
         TextColumn("{task.fields[numbers]}"),
-        TextColumn("still"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
-    start, found = time.perf_counter(), []
-    with Progress(*columns, console=Console(stderr=True)) as progress, Stop().listening() as stop:
-        view = View(progress, options.seeds * recipe.epochs * program.steps)
-        for seed in range(options.seeds):
-            folder = options.out / f"seed-{seed}"
-            found.append(train(recipe, program, seed, folder, view, stop, len(images.x_test)))
-    results = command.provenance(__file__) | {
-        "recipe": dataclasses.asdict(recipe),
-        "note": images.note,
-        "mesh": dict(mesh.shape),
-        "seconds": time.perf_counter() - start,
-        "seeds": found,
-        "accuracy": summary([run[-1]["accuracy"] for run in found]),
-    }
-    write(options.out / "results.json", results)
-    show(recipe, results)
+    bar = Progress(*columns, console=Console(stderr=True), disable=not leads())
+    start, runs, final = time.perf_counter(), [], []
+    with closing(program), bar as progress, Stop().listening() as stop:
+        view = View(progress, len(groups) * recipe.epochs * program.steps)
+        for seeds in groups:
+            found, evaluated = train(recipe, program, seeds, options, view, stop)
+            runs += found
+            final.append(evaluated)
+    if leads():
+        results = command.provenance(__file__) | {
+            "recipe": dataclasses.asdict(recipe),
+            "note": images.note,
+            "mesh": {"shape": dict(mesh.shape), "device": mesh.devices.flat[0].device_kind},
+            "side by side": len(groups[0]),
+            "seconds": time.perf_counter() - start,
+            "seeds": runs,
+            "accuracy": summary([run[-1]["accuracy"] for run in runs]),
+            "evaluations": final,
+        }
+        page.write(results, train_page.render(page.plain(results)), options.out)
+        show(results)
+        print(f"Open {options.out / 'index.html'}")
 
 
-def first_line(recipe: Recipe, program: Trainer, mesh: Mesh) -> str:
+def check(recipe: Recipe, options: Options) -> None:
+    """Refuse options that cannot be, naming them."""
+    command.at_least(1, seeds=options.seeds)
+    command.at_least(0, workers=options.workers or 0)
+    several = (options.processes, options.process)
+    if options.coordinator in (None, "auto"):
+        if several != (None, None):
+            raise InputError("--processes and --process need --coordinator HOST:PORT")
+    elif None in several:
+        raise InputError("--coordinator HOST:PORT needs --processes and --process")
+    if "whole" in options.evaluations and recipe.model.startswith("vgg"):
+        raise InputError(
+            f"--evaluations whole needs a network of any image size; {recipe.model} has dense "
+            "layers of one size"
+        )
+
+
+def join(options: Options) -> None:
+    """Become one of several processes, before anything is computed."""
+    if options.coordinator is None:
+        return
+    try:
+        if options.coordinator == "auto":
+            jax.distributed.initialize()
+        else:
+            jax.distributed.initialize(options.coordinator, options.processes, options.process)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"--coordinator must lead to the other processes; {reason}") from error
+
+
+def leads() -> bool:
+    """Whether this process is the one that writes and prints."""
+    return jax.process_index() == 0
+
+
+def seeds_of(recipe: Recipe, options: Options) -> list[Seeds]:
+    """Seeds that are trained together, one group after the other.
+
+    On a CPU five mlps take 0.5 of the time side by side, and five residual networks 2 times:
+    convolutions with kernels of their own for every seed are grouped ones.
+    """
+    every = tuple(range(options.seeds))
+    together = recipe.model == "mlp" if options.side_by_side is None else options.side_by_side
+    return [every] if together else [(seed,) for seed in every]
+
+
+def first_line(recipe: Recipe, program: Trainer, mesh: Mesh, groups: list[Seeds]) -> str:
     """On what a run computes, and how much."""
     line = (
-        f"{mesh.size} x {mesh.devices.flat[0].device_kind}, mesh {dict(mesh.shape)}, "
+        f"{mesh.size} x {mesh.devices.flat[0].device_kind} ({platform(mesh)}), mesh "
+        f"{dict(mesh.shape)}, {jax.process_count()} process(es), "
         f"{recipe.batch_size // mesh.size} images a device, {program.parameters:,} parameters, "
         f"{program.steps} steps an epoch"
     )
     cost = program.lowered().cost_analysis()
     if cost and cost.get("flops", 0) > 0:
-        line += f" of {cost['flops'] * program.steps:.2g} floating-point operations"
+        each = cost["flops"] * program.steps / len(groups[0])
+        line += f" of {each:.2g} floating-point operations"
+    if len(groups) * len(groups[0]) > 1:
+        line += ", seeds " + ("side by side" if len(groups) == 1 else "one after the other")
     return line
 
 
 def train(
-    recipe: Recipe,
-    program: Trainer,
-    seed: int,
-    folder: Path,
-    view: View,
-    stop: Stop,
-    tested: int,
-) -> list[dict[str, Any]]:
-    """Train one network, from its newest checkpoint if it has one; the lines of its epochs."""
-    total, before = recipe.epochs * program.steps, seed * recipe.epochs * program.steps
-    with Checkpoints(folder / "checkpoints") as checkpoints:
-        state = checkpoints.restore(program.start(seed), view.tell)
-        step = int(state.step)
-        lines = read_lines(folder / "metrics.jsonl")[: step // program.steps]
-        saved, began, first = time.monotonic(), time.monotonic(), step
-        while len(lines) < recipe.epochs:
-            epoch = len(lines)
-            order = program.order(seed, epoch)
-            while step < (epoch + 1) * program.steps:
-                count = min(CHUNK, (epoch + 1) * program.steps - step)
-                state = program.advance(state, order, seed, count)
-                step += count
-                loss = float(state.loss) / (step - epoch * program.steps)
-                if not math.isfinite(loss):
-                    raise InputError(diverged(step, checkpoints))
-                speed = (step - first) * recipe.batch_size / (time.monotonic() - began)
-                view.at(
-                    before + step,
-                    f"seed {seed}, epoch {epoch + 1} of {recipe.epochs}",
-                    f"loss {loss:.4f}, {accuracy_so_far(lines)}{speed:,.0f} images/s",
-                )
-                if stop.asked.is_set():
-                    checkpoints.save(step, state)
-                    raise TerminatedError
-                if time.monotonic() - saved > BETWEEN_CHECKPOINTS:
-                    checkpoints.save(step, state)
-                    saved = time.monotonic()
-            lines.append(
-                {
-                    "epoch": epoch + 1,
-                    "loss": float(state.loss) / program.steps,
-                    "accuracy": program.evaluate(state) / tested,
-                    "learning_rate": learning_rate(recipe, epoch),
-                    "seconds": time.monotonic() - began,
-                }
+    recipe: Recipe, program: Trainer, seeds: Seeds, options: Options, view: View, stop: Stop
+) -> tuple[list[list[dict[str, Any]]], dict[str, dict[str, float]]]:
+    """Train the networks of a group of seeds, from their newest checkpoint if they have one.
+
+    Returns:
+      The lines of the epochs of each seed, and what was evaluated after the last one.
+    """
+    steps, name = program.steps, "-".join(map(str, sorted({seeds[0], seeds[-1]})))
+    total, before = recipe.epochs * steps, seeds[0] * recipe.epochs * steps
+    with Checkpoints(options.out / f"checkpoints-{name}") as checkpoints, ExitStack() as files:
+        state = checkpoints.restore(program.start(seeds), view.tell)
+        step = first = int(np.ravel(state.step)[0])
+        logs = [
+            files.enter_context(Log(options.out / f"seed-{seed}", step // steps)) for seed in seeds
+        ]
+        saved, clock, trace, batches = time.monotonic(), Clock(), options.profile, None
+        while step < total:
+            epoch = step // steps
+            if batches is None or step % steps == 0:
+                batches = program.epoch(seeds, epoch, step % steps)
+            compiled = step > first
+            count = min(PROFILED if trace else program.at_once, (epoch + 1) * steps - step)
+            counts = compiled and not trace
+            with traced(options.out / "profile", view, trace and compiled), clock.timing(counts):
+                state = program.advance(state, batches, seeds, count)
+                losses = np.ravel(state.loss) / (step + count - epoch * steps)
+            trace = trace and not compiled
+            step += count
+            if not np.isfinite(losses).all():
+                raise InputError(diverged(step, checkpoints))
+            clock.count(count * recipe.batch_size * len(seeds), counts)
+            view.at(
+                before + step,
+                f"seed {name}, epoch {epoch + 1}/{recipe.epochs}",
+                f"loss {losses.mean():.4f}, {accuracy_so_far(logs)}{clock.speed:,.0f} images/s",
             )
-            write_lines(folder / "metrics.jsonl", lines)
-        checkpoints.save(total, state)
-    return lines
+            if step % steps == 0:
+                for log, loss, fractions in zip(logs, losses, program.evaluate(state), strict=True):
+                    log.add(
+                        {
+                            "epoch": epoch + 1,
+                            "loss": float(loss),
+                            **fractions,
+                            "learning_rate": learning_rate(recipe, epoch),
+                            "seconds": time.monotonic() - clock.start,
+                            "images_per_second": clock.speed,
+                        }
+                    )
+            asked, due = agreed(stop.asked.is_set(), time.monotonic() - saved > BETWEEN_CHECKPOINTS)
+            if asked or due or step == total:
+                checkpoints.save(step, state)
+                saved = time.monotonic()
+            if asked and step < total:
+                raise TerminatedError
+        return [log.lines for log in logs], program.finally_evaluate(state, options.evaluations)
 
 
-def prepare(out: Path, recipe: Recipe) -> None:
+class Clock:
+    """Images a second of the steps alone, without compilation and evaluation."""
+
+    def __init__(self):
+        self.start, self.images, self.seconds = time.monotonic(), 0, 0.0
+
+    @contextmanager
+    def timing(self, counts: bool) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self.seconds += counts * (time.monotonic() - start)
+
+    def count(self, images: int, counts: bool) -> None:
+        self.images += counts * images
+
+    @property
+    def speed(self) -> float:
+        return self.images / self.seconds if self.images else 0.0
+
+
+@contextmanager
+def traced(folder: Path, view: View, wanted: bool) -> Iterator[None]:
+    """Write what the devices do meanwhile, if it is wanted."""
+    if not wanted:
+        yield
+        return
+    with jax.profiler.trace(str(folder), create_perfetto_trace=True):
+        yield
+    view.tell(f"a trace of {PROFILED} steps is in {folder}: open its .json.gz in ui.perfetto.dev")
+
+
+def agreed(*flags: bool) -> tuple[bool, ...]:
+    """Flags that any process raises: all must save, and leave, at the same step."""
+    if jax.process_count() == 1:
+        return flags
+    every = multihost_utils.process_allgather(np.array(flags))
+    return tuple(bool(flag) for flag in np.asarray(every).reshape(-1, len(flags)).any(0))
+
+
+def prepare(out: Path, recipe: Recipe, *, side_by_side: int) -> None:
     """Make the run's folder, or find in it a run of the same recipe.
 
     Raises:
       InputError: It holds a run of another recipe, or is no folder that can be written.
     """
-    path, here = out / "recipe.json", dataclasses.asdict(recipe)
+    path = out / "recipe.json"
+    here = json.loads(json.dumps(dataclasses.asdict(recipe) | {"seeds_side_by_side": side_by_side}))
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -211,11 +376,12 @@ def prepare(out: Path, recipe: Recipe) -> None:
         raise InputError(f"{path} must be the readable recipe of a run; {error}") from error
     if there is None:
         try:
-            write(path, here)
+            if leads():
+                write_text(path, json.dumps(here, indent=1, allow_nan=False) + "\n")
         except OSError as error:
             raise InputError(f"--out must be a folder that can be written; {error}") from error
         return
-    for name, value in json.loads(json.dumps(here)).items():
+    for name, value in here.items():
         if name not in there or there[name] != value:
             raise InputError(
                 f"--out must be a new folder or a run of this recipe; {out} has {name} "
@@ -229,8 +395,11 @@ def diverged(step: int, checkpoints: Checkpoints) -> str:
     return f"the loss must stay finite; by step {step} it is not: {kept}; lower --learning-rate"
 
 
-def accuracy_so_far(lines: list[dict[str, Any]]) -> str:
-    return f"accuracy {100 * lines[-1]['accuracy']:.2f} %, " if lines else ""
+def accuracy_so_far(logs: list[Log]) -> str:
+    if not logs[0].lines:
+        return ""
+    mean = statistics.fmean(log.lines[-1]["accuracy"] for log in logs)
+    return f"accuracy {100 * mean:.2f} %, "
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -244,15 +413,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
-    _replace(path, "".join(json.dumps(line) + "\n" for line in lines))
-
-
-def write(path: Path, tree: dict[str, Any]) -> None:
-    _replace(path, json.dumps(tree, indent=1, allow_nan=False) + "\n")
-
-
-def _replace(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".part")
@@ -269,17 +430,16 @@ def summary(values: list[float]) -> dict[str, float | None]:
     }
 
 
-def show(recipe: Recipe, results: dict[str, Any]) -> None:
+def show(results: dict[str, Any]) -> None:
     """One row a seed, and their median and mean."""
-    table = Table(title=f"{recipe.model}, {recipe.normalization}, {recipe.dataset}")
-    for column in ("seed", "last loss", "test accuracy, %"):
+    title, head, rows = train_page.seed_table(results)
+    table = Table(title=title)
+    for column in head:
         table.add_column(column, justify="right")
-    for seed, run in enumerate(results["seeds"]):
-        table.add_row(str(seed), f"{run[-1]['loss']:.4f}", f"{100 * run[-1]['accuracy']:.2f}")
-    found = results["accuracy"]
-    error = "" if found["stderr"] is None else f" ± {100 * found['stderr']:.2f}"
+    for row in rows:
+        table.add_row(*row)
     Console(width=100).print(table)
-    print(f"median {100 * found['median']:.2f} %, mean {100 * found['mean']:.2f}{error} %")
+    print(train_page.accuracy_sentence(results))
 
 
 @dataclass(frozen=True)

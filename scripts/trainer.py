@@ -2,7 +2,7 @@
 
 A state holds everything that a step changes, and its own number: batches, crops and flips follow
 from the seed and that number alone, so that a run that goes on from any state ends with the same
-bits. The training images lie on the devices; every batch is a slice of a permutation of them.
+bits. Seeds that run side by side are one program, each leaf of their state with an axis of seeds.
 """
 
 from collections.abc import Callable
@@ -16,19 +16,23 @@ import optax
 from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Num
 
+import evaluation
+import jaxnorm
 import recipes
+import streams
 from command import InputError
 from data import Images
+from feeds import Feed, Resident, Streamed
 from recipes import Recipe
+from streams import Records
 
-EVALUATED = 512  # images at a time
-PAD = 4  # pixels around an image, from which a crop is taken
+IN_SCAN, IN_LOOP = 100, 10  # steps at once
 SHARDED = 2**12  # numbers from which on an array is worth spreading over devices
 
-
-Data = tuple[Float[Array, "n h w c"], Int[Array, " n"]]
+Seeds = tuple[int, ...]
+Accuracies = list[dict[str, float]]
 
 
 class State(NamedTuple):
@@ -37,30 +41,52 @@ class State(NamedTuple):
     params: Any
     statistics: Any
     optimizer: Any
-    step: Int[Array, ""]
-    loss: Float[Array, ""]
+    step: Int[Array, "*seeds"]
+    loss: Float[Array, "*seeds"]
 
 
 class Trainer(NamedTuple):
-    """Compiled functions on one mesh.
+    """Compiled functions on one mesh, for one seed or for several side by side.
 
     Attributes:
-      start: The state before the first step, of a seed.
-      order: Indices of the training images in an epoch, of a seed.
-      advance: `count` steps of one epoch: state, order, seed, count -> state.
-      evaluate: Number of test images that are classified rightly, of all.
+      start: The state before the first step.
+      epoch: What `advance` takes batches from: seeds, epoch and step of the epoch.
+      advance: `count` steps of one epoch: state, what `epoch` returned, seeds, count -> state.
+      evaluate: Fractions of all test images that are classified rightly, by seed.
+      finally_evaluate: The same by views of other sizes: state, names of `recipes.Evaluation`.
+      at_once: Steps between two looks at the loss.
       steps: Steps of an epoch; images that fill no batch wait for another epoch's order.
-      parameters: Number of trained numbers.
+      parameters: Number of trained numbers of one network.
       lowered: The program of one step, before it is compiled.
+      close: End the processes that read, where there are any.
     """
 
-    start: Callable[[int], State]
-    order: Callable[[int, int], Int[Array, " n"]]
-    advance: Callable[[State, Int[Array, " n"], int, int], State]
-    evaluate: Callable[[State], int]
+    start: Callable[[Seeds], State]
+    epoch: Callable[[Seeds, int, int], Any]
+    advance: Callable[[State, Any, Seeds, int], State]
+    evaluate: Callable[[State], Accuracies]
+    finally_evaluate: Callable[[State, tuple[recipes.Evaluation, ...]], dict[str, dict[str, float]]]
+    at_once: int
     steps: int
     parameters: int
     lowered: Callable[[], jax.stages.Lowered]
+    close: Callable[[], None]
+
+
+class Layout(NamedTuple):
+    """How a recipe is spread and computed; nothing here changes its numbers beyond rounding.
+
+    Attributes:
+      shard_state: Parameters and optimizer state are spread too, instead of a copy a device.
+      remat: Keep what enters each block only, compute what is inside it again.
+      together: Seeds run side by side.
+      workers: Processes that read images, of data sets that are read in a stream.
+    """
+
+    shard_state: bool = False
+    remat: bool = False
+    together: bool = False
+    workers: int = 0
 
 
 def mesh_of(devices: int | None = None) -> Mesh:
@@ -76,100 +102,111 @@ def mesh_of(devices: int | None = None) -> Mesh:
     return Mesh(chosen, ("data",), axis_types=(AxisType.Auto,))
 
 
-def trainer(recipe: Recipe, images: Images, mesh: Mesh, *, shard_state: bool = False) -> Trainer:
+def platform(mesh: Mesh) -> str:
+    return mesh.devices.flat[0].platform
+
+
+def trainer(
+    recipe: Recipe, data: Images | Records, mesh: Mesh, layout: Layout | None = None
+) -> Trainer:
     """Compile a recipe for a data set and a mesh.
 
     Args:
       recipe: What to train, checked.
-      images: On the host; every process has all of them.
+      data: Images on the host of every process, or records that it reads.
       mesh: Of one axis, `data`, over which batches are spread.
-      shard_state: Spread parameters and optimizer state too, instead of a copy on each device.
+      layout: By default one seed, a copy of the state on each device, nothing computed twice.
 
     Raises:
       InputError: A batch cannot be spread evenly, or is larger than the data set.
     """
-    count, parts = len(images.x_train), mesh.size * recipe.accumulate
+    layout = layout or Layout()
+    feed = _feed(recipe, data, mesh, layout)
+    build = partial(
+        recipes.network,
+        classes=feed.classes,
+        shape=feed.shape,
+        streamed=isinstance(feed, Streamed),
+    )
+    steps = feed.count // recipe.batch_size
+    optimizer = _optimizer(recipe, steps)
+    lift = jax.vmap if layout.together else lambda function, *_: function
+    begin = lift(partial(_begin, recipe, build, optimizer))
+    step_of = partial(_step, recipe, feed, optimizer, steps, NamedSharding(mesh, P("data")))
+    model = nnx.eval_shape(lambda: build(recipe, key=jax.random.key(0)))
+    training = _rematerialized(model) if layout.remat else model
+    step = lift(partial(step_of, nnx.graphdef(training)), (0, feed.axes, 0))
+
+    def number(seeds: Seeds) -> Int[Array, "*seeds"]:
+        return jnp.asarray(seeds if layout.together else seeds[0], jnp.int32)
+
+    # XLA's CPU back end runs convolutions in a scan 4 to 17 times slower.
+    scans = feed.in_epoch and platform(mesh) != "cpu"
+    example = number((0, 1))
+    shapes = jax.eval_shape(begin, example)
+    placed = jax.tree.map(partial(_placement, mesh, layout.shard_state), shapes)
+    begin = jax.jit(begin, out_shardings=placed)
+
+    @partial(jax.jit, donate_argnums=0, out_shardings=placed, static_argnums=3)
+    def several(state: State, taken: Any, seed: Int[Array, "*seeds"], count: int) -> State:
+        if count == 1:
+            return step(state, taken, seed)
+        return jax.lax.scan(lambda s, _: (step(s, taken, seed), None), state, length=count)[0]
+
+    def advance(state: State, batches: Any, seeds: Seeds, count: int) -> State:
+        seed = number(seeds)
+        if scans:
+            return several(state, feed.take(batches), seed, count)
+        for _ in range(count):
+            state = several(state, feed.take(batches), seed, 1)
+        return state
+
+    def lowered() -> jax.stages.Lowered:
+        return several.lower(shapes, feed.take(feed.epoch(example, 0, 0)), example, 1)
+
+    evaluate, finally_evaluate = _evaluations(recipe, feed, data, model, mesh, layout)
+    return Trainer(
+        lambda seeds: begin(number(seeds)),
+        lambda seeds, epoch, step: feed.epoch(number(seeds), epoch, step),
+        advance,
+        evaluate,
+        finally_evaluate,
+        IN_SCAN if scans else IN_LOOP,
+        steps,
+        sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param))),
+        lowered,
+        feed.close,
+    )
+
+
+def _feed(recipe: Recipe, data: Images | Records, mesh: Mesh, layout: Layout) -> Feed:
+    parts = mesh.size * recipe.accumulate
     if recipe.batch_size % parts:
         raise InputError(
             f"--batch-size must be a multiple of devices times --accumulate, {parts}; got "
             f"{recipe.batch_size}"
         )
-    if recipe.batch_size > count:
+    if isinstance(data, Images):
+        feed = Resident(data, recipe, mesh)
+    elif layout.together:
+        raise InputError(f"--side-by-side needs images that fit on a device; {data.name} is read")
+    else:
+        feed = Streamed(data, recipe, mesh, layout.workers)
+    if recipe.batch_size > feed.count:
         raise InputError(
-            f"--batch-size must be at most the {count} training images; got {recipe.batch_size}"
+            f"--batch-size must be at most the {feed.count} training images; got "
+            f"{recipe.batch_size}"
         )
-    everywhere, spread = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
-    train, test = (
-        tuple(
-            jax.make_array_from_process_local_data(everywhere, np.asarray(a), a.shape) for a in pair
-        )
-        for pair in ((images.x_train, images.y_train), _padded(images, mesh.size))
-    )
-    build = partial(
-        recipes.network,
-        classes=images.classes,
-        channels=images.x_train.shape[-1],
-        size=int(np.prod(images.x_train.shape[1:])),
-    )
-    steps = count // recipe.batch_size
-    optimizer = _optimizer(recipe, steps)
-    begin = partial(_begin, recipe, build, optimizer)
-    shapes = jax.eval_shape(begin, jax.random.key(0))
-    placed = jax.tree.map(partial(_placement, mesh, shard_state), shapes)
-    begin = jax.jit(begin, out_shardings=placed)
-    model = nnx.eval_shape(lambda: build(recipe, key=jax.random.key(0)))
-    step = partial(_step, recipe, nnx.graphdef(model), optimizer, steps, spread)
-
-    @partial(jax.jit, donate_argnums=0, out_shardings=placed, static_argnums=4)
-    def several(
-        state: State, data: Data, order: Int[Array, " n"], seed: Int[Array, ""], count: int
-    ) -> State:
-        key = jax.random.fold_in(jax.random.key(seed), 1)
-        if count == 1:
-            return step(state, data, order, key)
-        return jax.lax.scan(lambda s, _: (step(s, data, order, key), None), state, length=count)[0]
-
-    def advance(state: State, order: Int[Array, " n"], seed: int, count: int) -> State:
-        if _platform(mesh) != "cpu":
-            return several(state, train, order, jnp.int32(seed), count)
-        for _ in range(
-            count
-        ):  # XLA's CPU back end runs convolutions in a scan 4 to 17 times slower
-            state = several(state, train, order, jnp.int32(seed), 1)
-        return state
-
-    @partial(jax.jit, out_shardings=everywhere)
-    def order(seed: int, epoch: int) -> Int[Array, " n"]:
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), epoch)
-        return jax.random.permutation(key, count)
-
-    chunk = _chunk(len(images.x_test), mesh.size)
-    right = jax.jit(partial(_right, recipe, _inference(model), chunk, spread))
-
-    def evaluate(state: State) -> int:
-        return sum(map(int, [right(state, test, i) for i in range(0, len(test[1]), chunk)]))
-
-    return Trainer(
-        lambda seed: begin(jax.random.key(seed)),
-        order,
-        advance,
-        evaluate,
-        steps,
-        sum(leaf.size for leaf in jax.tree.leaves(shapes.params)),
-        lambda: several.lower(shapes, train, order(0, 0), jnp.int32(0), 1),
-    )
-
-
-def _platform(mesh: Mesh) -> str:
-    return mesh.devices.flat[0].platform
+    return feed
 
 
 def _begin(
     recipe: Recipe,
     build: Callable[..., nnx.Module],
     optimizer: optax.GradientTransformation,
-    key: Key[Array, ""],
+    seed: Int[Array, ""],
 ) -> State:
+    key = jax.random.key(seed)
     model = build(recipe, key=key)
     # Every network starts from batch norm's kernels, whatever its layers drew for themselves.
     shared = build(recipes.replace(recipe, normalization="batch_norm"), key=key)
@@ -182,14 +219,14 @@ def _begin(
 
 def _step(
     recipe: Recipe,
-    training: nnx.GraphDef,
+    feed: Feed,
     optimizer: optax.GradientTransformation,
     steps: int,
     spread: NamedSharding,
+    training: nnx.GraphDef,
     state: State,
-    data: Data,
-    order: Int[Array, " n"],
-    key: Key[Array, ""],
+    taken: tuple[Array, ...],
+    seed: Int[Array, ""],
 ) -> State:
     def mean_loss(
         params: Any, statistics: Any, x: Float[Array, "n h w c"], y: Int[Array, " n"]
@@ -199,17 +236,20 @@ def _step(
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
         return losses.mean(), nnx.state(model, nnx.BatchStat)
 
-    size, place = recipe.batch_size, state.step % steps
-    index = jax.lax.dynamic_slice(order, (place * size,), (size,))
+    gradient_of = jax.value_and_grad(mean_loss, has_aux=True)
+    draw = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
+    place = state.step % steps
+    batch = (
+        jax.lax.with_sharding_constraint(a, spread)
+        for a in feed.batch(taken, place, recipe.batch_size)
+    )
+    # Every device's images go evenly into the parts, so that none moves to another device.
+    x, y = (a.reshape(-1, recipe.accumulate, *a.shape[1:]) for a in batch)
     losses, gradients, statistics = [], [], state.statistics
-    for i, part in enumerate(jnp.split(index, recipe.accumulate)):
-        x, y = (jax.lax.with_sharding_constraint(a[part], spread) for a in data)
-        if recipe.augment:
-            draw = jax.random.fold_in(jax.random.fold_in(key, state.step), i)
-            x = jax.lax.with_sharding_constraint(augmented(draw, x), spread)
-        (loss, statistics), gradient = jax.value_and_grad(mean_loss, has_aux=True)(
-            state.params, statistics, x, y
-        )
+    for i in range(recipe.accumulate):
+        part = feed.prepared(jax.random.fold_in(draw, i), x[:, i])
+        part = jax.lax.with_sharding_constraint(part, spread)
+        (loss, statistics), gradient = gradient_of(state.params, statistics, part, y[:, i])
         losses.append(loss)
         gradients.append(gradient)
     loss, gradient = jax.tree.map(
@@ -222,37 +262,58 @@ def _step(
     return State(params, statistics, moved, state.step + 1, before + loss)
 
 
-def _inference(model: nnx.Module) -> nnx.GraphDef:
-    frozen = nnx.view(model, raise_if_not_found=False, use_running_average=True)
-    return nnx.graphdef(frozen)
+def _rematerialized(model: nnx.Module) -> nnx.Module:
+    """A copy whose blocks, or stages, are computed again in the backward pass."""
+    copied: Any = nnx.merge(*nnx.split(model), copy=True)
+    for part in getattr(copied, "blocks", getattr(copied, "stages", ())):
+        kind = type(part)  # the names of its variables stay as they are
+        part.__class__ = type(kind.__name__, (kind,), {"__call__": nnx.remat(kind.__call__)})
+    return copied
 
 
-def _right(
+def _evaluations(
     recipe: Recipe,
-    inference: nnx.GraphDef,
-    chunk: int,
-    spread: NamedSharding,
-    state: State,
-    data: Data,
-    start: Int[Array, ""],
-) -> Int[Array, ""]:
-    """How many of a chunk of test images are classified as they are labelled."""
-    model: Any = nnx.merge(inference, _cast(state.params, recipe), state.statistics)
-    x, y = (jax.lax.dynamic_slice_in_dim(a, start, chunk) for a in data)
-    logits = model(_cast(jax.lax.with_sharding_constraint(x, spread), recipe))
-    return jnp.sum(jnp.argmax(logits, -1) == y)
+    feed: Feed,
+    data: Images | Records,
+    model: nnx.Module,
+    mesh: Mesh,
+    layout: Layout,
+) -> tuple[Callable, Callable]:
+    """`evaluate` and `finally_evaluate` of a `Trainer`."""
+    # Unitized layers keep the pixels of training, whatever the size of an image.
+    fixed = jaxnorm.nnx.fix_pixels(model, jax.ShapeDtypeStruct((2, *feed.shape), jnp.float32))
+    frozen = nnx.view(fixed, raise_if_not_found=False, use_running_average=True)
+    inference = nnx.graphdef(frozen)
 
+    def logits(network: Any, x: Num[Array, "n h w c"]) -> Float[Array, "n classes"]:
+        params, statistics = network
+        model: Any = nnx.merge(inference, _cast(params, recipe), statistics)
+        return model(_cast(x, recipe)).astype(jnp.float32)
 
-def augmented(key: Key[Array, ""], x: Float[Array, "n h w c"]) -> Float[Array, "n h w c"]:
-    """Each image moved by up to 4 pixels on either axis, zeros coming in; half are flipped."""
-    n, height, width, _ = x.shape
-    at, turn = jax.random.split(key)
-    offsets = jax.random.randint(at, (n, 2), 0, 2 * PAD + 1)
-    padded = jnp.pad(x, ((0, 0), (PAD, PAD), (PAD, PAD), (0, 0)))
-    rows = offsets[:, :1] + jnp.arange(height)[None]
-    columns = offsets[:, 1:] + jnp.arange(width)[None]
-    flipped = jnp.where(jax.random.bernoulli(turn, shape=(n, 1)), columns[:, ::-1], columns)
-    return padded[jnp.arange(n)[:, None, None], rows[:, :, None], flipped[:, None, :]]
+    if isinstance(data, Images):
+        on_arrays = evaluation.of_arrays(logits, data, mesh, together=layout.together)
+
+        def none_of(state: State, names: tuple[str, ...]) -> dict[str, dict[str, float]]:
+            if names:
+                raise InputError(f"--evaluations are of streamed data sets; {data.name} is none")
+            return {}
+
+        return lambda state: on_arrays((state.params, state.statistics)), none_of
+
+    on_records = evaluation.of_records(logits, data, recipe, mesh, layout.workers)
+    views = {
+        "center": partial(streams.center, crop=recipe.crop),
+        "crops": partial(streams.multi_scale_crops, crop=recipe.crop, scales=recipe.test_scales),
+        "whole": partial(streams.whole_images, scales=recipe.test_scales),
+    }
+
+    def by_views(state: State, name: str) -> dict[str, float]:
+        return on_records((state.params, state.statistics), views[name])
+
+    return (
+        lambda state: [by_views(state, "center")],
+        lambda state, names: {name: by_views(state, name) for name in names},
+    )
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:
@@ -288,18 +349,3 @@ def _placement(mesh: Mesh, shard: bool, leaf: jax.ShapeDtypeStruct) -> NamedShar
         return NamedSharding(mesh, P())
     longest = max(whole, key=lambda k: leaf.shape[k])
     return NamedSharding(mesh, P(*("data" if k == longest else None for k in range(leaf.ndim))))
-
-
-def _chunk(count: int, devices: int) -> int:
-    """Images evaluated at a time: a multiple of the devices."""
-    return -(-min(EVALUATED, count) // devices) * devices
-
-
-def _padded(images: Images, devices: int) -> tuple[np.ndarray, np.ndarray]:
-    """Test images up to whole chunks; the label of padding is -1, which no network answers."""
-    x, y = images.x_test, images.y_test
-    missing = -len(x) % _chunk(len(x), devices)
-    return (
-        np.concatenate([x, np.zeros((missing, *x.shape[1:]), x.dtype)]),
-        np.concatenate([y, np.full(missing, -1, y.dtype)]),
-    )

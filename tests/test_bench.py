@@ -75,7 +75,7 @@ def test_options_out_of_range_are_refused():
         bench.main(runs=1)
     with pytest.raises(InputError, match="--dtype must be one of float32, bfloat16; got int8"):
         bench.main(dtype="int8")
-    subjects = "layers, distances, pruning, geometry"
+    subjects = "layers, distances, pruning, geometry, training"
     with pytest.raises(InputError, match=f"--only must be one of {subjects}; got pears"):
         bench.main(only="pears")
 

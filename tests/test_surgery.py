@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
 import jaxnorm
-from jaxnorm.nnx import fold, recalibrate, replace_batch_norm
+from jaxnorm.nnx import UnitizedBatchNorm, fix_pixels, fold, recalibrate, replace_batch_norm
 
 
 def batch(seed=0, shape=(8, 6, 6, 3)):
@@ -155,3 +156,36 @@ def test_what_cannot_be_folded_is_said():
         fold(embed, jaxnorm.nnx.BatchNorm(4, rngs=rngs))
     with pytest.raises(ValueError, match="the layer's 4 features along axis -1; got 5"):
         fold(dense, jaxnorm.nnx.BatchNorm(5, rngs=rngs))
+
+
+def test_pixels_of_training_are_kept_at_other_sizes(key):
+    small, large = jax.random.normal(key, (2, 8, 8, 3)), jax.random.normal(key, (2, 12, 16, 3))
+    model = nnx.Sequential(
+        nnx.Conv(3, 4, (3, 3), strides=2, param_dtype=jnp.float64, rngs=nnx.Rngs(0)),
+        UnitizedBatchNorm(
+            4, alpha_init=nnx.initializers.ones, param_dtype=jnp.float64, rngs=nnx.Rngs(1)
+        ),
+    )
+    model.eval()
+    fixed: Any = fix_pixels(model, small)
+    assert fixed.layers[1].pixels == 16
+    assert model.layers[1].pixels is None
+    np.testing.assert_array_equal(fixed(small), model(small))
+    # At alpha 1 the output is proportional to the square root of the pixels.
+    np.testing.assert_allclose(fixed(large), model(large) * (16 / 48) ** 0.5, rtol=1e-4)
+    shape = jax.ShapeDtypeStruct(large.shape, large.dtype)
+    assert fix_pixels(model, shape).layers[1].pixels == 48
+
+
+def test_pixels_of_two_sizes_are_refused():
+    class Twice(nnx.Module):
+        def __init__(self):
+            self.norm = UnitizedBatchNorm(3, rngs=nnx.Rngs(0))
+
+        def __call__(self, x):
+            return self.norm(x) + self.norm(x[:, ::2]).mean()
+
+    with pytest.raises(
+        ValueError, match=r"norm must be called on images of one size; got \[4, 8\]"
+    ):
+        fix_pixels(Twice(), jnp.ones((2, 4, 2, 3), jnp.float32))

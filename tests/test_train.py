@@ -1,10 +1,13 @@
 """Training from recipes: the same numbers on any devices and after any stop."""
 
+import contextlib
 import itertools
 import json
 import math
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -16,14 +19,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tensorboardX.proto import event_pb2
 
 import checkpoints
+import data
+import feeds
 import recipes
 import train
 import trainer
 from command import InputError
 from data import Images
 from recipes import PRESETS, Recipe, replace
+from tests import made_imagenet
 
 SMALL = replace(PRESETS["digits-mlp"][1], epochs=3, batch_size=16)
 
@@ -44,14 +51,20 @@ def images():
     return Images("made", "", 2, x[:70], y[:70], x[70:], y[70:])
 
 
-def program(recipe, images, devices=1, **options):
-    return trainer.trainer(recipe, images, trainer.mesh_of(devices), **options)
+def program(recipe, images, devices=1, **layout):
+    mesh = trainer.mesh_of(devices)
+    return trainer.trainer(recipe, images, mesh, trainer.Layout(**layout))
+
+
+def first_state(program, steps, seeds=(0,)):
+    """After so many steps of the first epoch."""
+    return program.advance(program.start(seeds), program.epoch(seeds, 0, 0), seeds, steps)
 
 
 @pytest.fixture(scope="module")
 def one(images):
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        return program(SMALL, images)
+        return program(SMALL, images)._replace(at_once=1)
 
 
 class View:
@@ -69,18 +82,16 @@ class View:
             self.stop.asked.set()
 
 
-def run(one, folder, view: Any = None, recipe=SMALL):
+def run(program, out, view: Any = None, recipe=SMALL, seeds=(0,), **options):
+    """The lines of the first seed's epochs."""
     view = view or View()
-    return train.train(recipe, one, 0, folder, view, view.stop, 15)
-
-
-@pytest.fixture
-def every_step(monkeypatch):
-    monkeypatch.setattr(train, "CHUNK", 1)
+    options = train.Options(out=out, **options)
+    return train.train(recipe, program, seeds, options, view, view.stop)[0][0]
 
 
 def without_times(lines):
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+    passing = ("seconds", "images_per_second")
+    return [{k: v for k, v in line.items() if k not in passing} for line in lines]
 
 
 def bits(state):
@@ -88,11 +99,11 @@ def bits(state):
 
 
 def restored(one, folder):
-    with checkpoints.Checkpoints(folder / "checkpoints") as kept:
-        return kept.restore(one.start(0), lambda line: None)
+    with checkpoints.Checkpoints(folder / "checkpoints-0") as kept:
+        return kept.restore(one.start((0,)), lambda line: None)
 
 
-def test_a_run_that_is_stopped_at_any_step_ends_with_the_same_bits(one, every_step, tmp_path):
+def test_a_run_that_is_stopped_at_any_step_ends_with_the_same_bits(one, tmp_path):
     whole = run(one, tmp_path / "whole")
     for step in (1, 4, 7, 11):  # first, last of an epoch, in the middle, before the last
         with pytest.raises(train.TerminatedError):
@@ -102,15 +113,15 @@ def test_a_run_that_is_stopped_at_any_step_ends_with_the_same_bits(one, every_st
         assert view.steps[:1] == [step + 1]
         assert without_times(again) == without_times(whole)
         assert bits(restored(one, tmp_path / f"{step}")) == bits(restored(one, tmp_path / "whole"))
-    saved = train.read_lines(tmp_path / "whole" / "metrics.jsonl")
+    saved = train.read_lines(tmp_path / "whole" / "seed-0" / "metrics.jsonl")
     assert saved == whole
     assert [line["epoch"] for line in saved] == [1, 2, 3]
 
 
-def test_a_damaged_checkpoint_is_left_out_with_a_line(one, every_step, monkeypatch, tmp_path):
+def test_a_damaged_checkpoint_is_left_out_with_a_line(one, monkeypatch, tmp_path):
     monkeypatch.setattr(train, "BETWEEN_CHECKPOINTS", 0)
     whole = run(one, tmp_path)
-    newest = max((tmp_path / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    newest = max((tmp_path / "checkpoints-0").iterdir(), key=lambda path: int(path.name))
     assert newest.name == "12"
     files = [path for path in newest.rglob("*") if path.is_file() and path.stat().st_size > 2000]
     assert files
@@ -140,12 +151,12 @@ def test_checksums_see_a_single_bit_and_no_sharding():
 def test_eight_devices_have_the_losses_of_one(one, images, shard_state, monkeypatch):
     monkeypatch.setattr(trainer, "SHARDED", 64)
     eight = program(SMALL, images, 8, shard_state=shard_state)
-    states = [p.start(0) for p in (one, eight)]
+    states = [p.start((0,)) for p in (one, eight)]
     spread = [not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(states[1].params)]
     assert any(spread) == shard_state
     for step in range(4):  # later ones amplify rounding without bound
         pairs = zip((one, eight), states, strict=True)
-        states = [p.advance(s, p.order(0, 0), 0, 1) for p, s in pairs]
+        states = [p.advance(s, p.epoch((0,), 0, 0), (0,), 1) for p, s in pairs]
         np.testing.assert_allclose(float(states[1].loss), float(states[0].loss), rtol=1e-5)
         assert int(states[1].step) == step + 1
     assert one.evaluate(states[0]) == eight.evaluate(states[1])
@@ -162,27 +173,24 @@ def test_each_device_computes_its_part_of_a_batch(images):
 
 
 def test_a_scan_of_steps_has_the_losses_of_single_steps(one, images, monkeypatch):
-    order = one.order(0, 0)
-    by_one = one.advance(one.start(0), order, 0, 4)
-
-    monkeypatch.setattr(trainer, "_platform", lambda mesh: "gpu")
-    scanned = program(SMALL, images)
-    found = scanned.advance(scanned.start(0), order, 0, 4)
+    by_one = first_state(one, 4)
+    monkeypatch.setattr(trainer, "platform", lambda mesh: "gpu")
+    found = first_state(program(SMALL, images), 4)
     np.testing.assert_allclose(float(found.loss), float(by_one.loss), rtol=1e-5)
     assert int(found.step) == int(by_one.step) == 4
 
 
 def test_every_test_image_counts_once(one, images):
-    state = one.advance(one.start(0), one.order(0, 0), 0, one.steps)
-    model = recipes.network(SMALL, classes=2, channels=1, size=16, key=jax.random.key(0))
+    state = first_state(one, one.steps)
+    model = recipes.network(SMALL, classes=2, shape=(4, 4, 1), key=jax.random.key(0))
     nnx.update(model, state.params, state.statistics)
     model.eval()
     right = np.asarray(model(jnp.asarray(images.x_test))).argmax(-1) == images.y_test
-    assert one.evaluate(state) == right.sum()
+    assert one.evaluate(state) == [{"accuracy": right.mean()}]
 
 
 def test_an_order_holds_every_image_once_and_changes_with_seed_and_epoch(one):
-    orders = [np.asarray(one.order(*pair)) for pair in ((0, 0), (0, 1), (1, 0))]
+    orders = [np.asarray(one.epoch((s,), epoch, 0)) for s, epoch in ((0, 0), (0, 1), (1, 0))]
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), np.arange(70))
     assert all((a != b).any() for a, b in itertools.combinations(orders, 2))
@@ -191,7 +199,7 @@ def test_an_order_holds_every_image_once_and_changes_with_seed_and_epoch(one):
 def test_kernels_start_alike_under_every_normalization(images):
     def kernels(normalization):
         recipe = replace(SMALL, normalization=normalization, norm_channels=2)
-        params = program(recipe, images).start(0).params
+        params = program(recipe, images).start((0,)).params
         return [leaf for leaf in jax.tree.leaves(params) if leaf.ndim > 1]
 
     expected = kernels("batch_norm")
@@ -203,25 +211,24 @@ def test_kernels_start_alike_under_every_normalization(images):
 def test_parts_of_a_batch_have_its_gradient(images):
     recipe = replace(SMALL, normalization="none", momentum=0.5)
     whole, parts = (program(replace(recipe, accumulate=n), images) for n in (1, 4))
-    states = [p.advance(p.start(0), p.order(0, 0), 0, 3) for p in (whole, parts)]
+    states = [first_state(p, 3) for p in (whole, parts)]
     for a, b in zip(*(jax.tree.leaves(s.params) for s in states), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
 def test_bfloat16_computes_and_float32_keeps(images):
     short = program(replace(SMALL, precision="bfloat16"), images)
-    state = short.advance(short.start(0), short.order(0, 0), 0, short.steps)
+    state = first_state(short, short.steps)
     assert {leaf.dtype for leaf in jax.tree.leaves((state.params, state.statistics))} == {
         jnp.dtype("float32")
     }
-    long = program(SMALL, images)
-    expected = float(long.advance(long.start(0), long.order(0, 0), 0, long.steps).loss)
+    expected = float(first_state(program(SMALL, images), short.steps).loss)
     assert 0 < abs(float(state.loss) - expected) < 0.2 * expected
 
 
 def test_augmented_images_are_crops_of_padded_ones(key):
     x = jax.random.normal(key, (40, 5, 6, 2), jnp.float32)
-    found = np.asarray(jax.jit(trainer.augmented)(key, x))
+    found = np.asarray(jax.jit(feeds.augmented)(key, x))
     flips = 0
     for image, got in zip(np.asarray(x), found, strict=True):
         padded = np.pad(image, ((4, 4), (4, 4), (0, 0)))
@@ -254,21 +261,21 @@ def test_the_rate_is_inside_the_velocity():
         np.testing.assert_allclose(w, expected, rtol=1e-6)
 
 
-def test_divergence_stops_with_the_step_and_the_last_checkpoint(images, every_step, tmp_path):
+def test_divergence_stops_with_the_step_and_the_last_checkpoint(images, tmp_path):
     recipe = replace(SMALL, learning_rate=1e30, normalization="none")
     with pytest.raises(InputError, match=r"by step \d+ it is not: no checkpoint is kept"):
         run(program(recipe, images), tmp_path, recipe=recipe)
-    assert not train.read_lines(tmp_path / "metrics.jsonl")
+    assert not train.read_lines(tmp_path / "seed-0" / "metrics.jsonl")
 
 
 def test_a_folder_of_another_recipe_is_refused_by_the_field_that_differs(tmp_path):
-    train.prepare(tmp_path, SMALL)
-    train.prepare(tmp_path, SMALL)
+    train.prepare(tmp_path, SMALL, side_by_side=1)
+    train.prepare(tmp_path, SMALL, side_by_side=1)
     with pytest.raises(InputError, match=r"has momentum 0\.9, not 0\.8"):
-        train.prepare(tmp_path, replace(SMALL, momentum=0.8))
+        train.prepare(tmp_path, replace(SMALL, momentum=0.8), side_by_side=1)
     (tmp_path / "recipe.json").write_text("{")
     with pytest.raises(InputError, match="must be the readable recipe of a run"):
-        train.prepare(tmp_path, SMALL)
+        train.prepare(tmp_path, SMALL, side_by_side=1)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +292,7 @@ def test_recipes_out_of_range_are_refused(changes, sentence):
 
 
 def test_what_cannot_be_built_is_refused(images):
-    with pytest.raises(InputError, match="--model must be mlp, preactN"):
+    with pytest.raises(InputError, match="--model must be one of mlp, preactN"):
         program(replace(SMALL, model="transformer"), images)
     with pytest.raises(InputError, match="--model preact21: depth must be 6k"):
         program(replace(SMALL, model="preact21"), images)
@@ -302,7 +309,7 @@ def test_what_cannot_be_built_is_refused(images):
 DEEP = [
     name
     for name, (_, recipe) in PRESETS.items()
-    if recipe.model in ("preact110", "preact164", "resnet56")
+    if recipe.model in ("preact110", "preact164", "resnet56", "preact101", "resnet34")
 ]
 
 
@@ -314,18 +321,144 @@ def test_presets_are_networks_of_their_images(name):
     _, recipe = PRESETS[name]
     recipes.check(recipe)
     size = {"digits": 8, "mnist": 28}.get(recipe.dataset, 32)
-    channels = 3 if size == 32 else 1
-    classes = 100 if recipe.dataset == "cifar100" else 10
-    pixels = size * size * channels
+    streamed = recipe.dataset in data.STREAMED
+    size = 224 if streamed else size
+    shape = (size, size, 3 if size >= 32 else 1)
+    classes = {"cifar100": 100, "imagenet2012": 1000}.get(recipe.dataset, 10)
 
     def logits(x):
         model = recipes.network(
-            recipe, classes=classes, channels=channels, size=pixels, key=jax.random.key(0)
+            recipe, classes=classes, shape=shape, streamed=streamed, key=jax.random.key(0)
         )
         return model(x)
 
-    shape = jax.ShapeDtypeStruct((2, size, size, channels), jnp.float32)
-    assert nnx.eval_shape(logits, shape).shape == (2, classes)
+    found = nnx.eval_shape(logits, jax.ShapeDtypeStruct((2, *shape), jnp.float32))
+    assert found.shape == (2, classes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_take_a_step_on_made_data(name, tmp_path):
+    recipe = replace(PRESETS[name][1], batch_size=2, statistics_groups=1)
+    rng = np.random.default_rng(0)
+    if recipe.dataset in data.STREAMED:
+        made_imagenet.make(tmp_path)
+        made = data.records(recipe.dataset, tmp_path)
+    else:
+        size = {"digits": 8, "mnist": 28}.get(recipe.dataset, 32)
+        x = rng.standard_normal((4, size, size, 3 if size == 32 else 1)).astype(np.float32)
+        y = np.arange(4, dtype=np.int32)
+        made = Images(recipe.dataset, "", 100 if recipe.dataset == "cifar100" else 10, x, y, x, y)
+    step = trainer.trainer(recipe, made, trainer.mesh_of(1))
+    before = [np.asarray(leaf) for leaf in jax.tree.leaves(step.start((0,)).params)]
+    with contextlib.closing(step):
+        state = first_state(step, 1)
+    assert math.isfinite(float(state.loss))
+    assert int(state.step) == 1
+    after = jax.tree.leaves(state.params)
+    assert any((a != b).any() for a, b in zip(after, before, strict=True))
+
+
+def test_seeds_side_by_side_have_the_losses_of_seeds_alone(one, images, tmp_path):
+    both = program(SMALL, images, together=True)._replace(at_once=2)
+    run(both, tmp_path / "both", seeds=(0, 1))
+    for seed in (0, 1):
+        run(one, tmp_path / "alone", seeds=(seed,))
+        together, alone = (
+            train.read_lines(tmp_path / name / f"seed-{seed}" / "metrics.jsonl")
+            for name in ("both", "alone")
+        )
+        assert len(together) == 3
+        for a, b in zip(together, alone, strict=True):
+            np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-3)
+    assert train.seeds_of(SMALL, train.Options(seeds=3)) == [(0, 1, 2)]
+    assert train.seeds_of(Recipe(), train.Options(seeds=3)) == [(0,), (1,), (2,)]
+    assert train.seeds_of(Recipe(), train.Options(seeds=2, side_by_side=True)) == [(0, 1)]
+
+
+def scalars(folder):
+    """Step, name and value of what TensorBoard shows: the last events of each step."""
+    found = {}
+    for path in sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime):
+        content, at = path.read_bytes(), 0
+        while at < len(content):
+            (length,) = struct.unpack_from("<Q", content, at)
+            event = event_pb2.Event.FromString(content[at + 12 : at + 12 + length])
+            at += 16 + length
+            if event.session_log.status == event_pb2.SessionLog.START:
+                found = {key: value for key, value in found.items() if key[0] < event.step}
+            found |= {(event.step, v.tag): v.simple_value for v in event.summary.value}
+    return found
+
+
+def test_events_are_those_of_the_lines_after_a_stop(one, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "BETWEEN_CHECKPOINTS", math.inf)
+    with pytest.raises(train.TerminatedError):
+        run(one, tmp_path, View(stop_at=9))
+    lines = run(one, tmp_path)
+    shown = scalars(tmp_path / "seed-0" / "events")
+    assert {step for step, _ in shown} == {1, 2, 3}
+    for line in lines:
+        np.testing.assert_allclose(shown[line["epoch"], "loss"], line["loss"], rtol=1e-6)
+
+
+def test_a_run_leaves_a_page_and_its_numbers(images, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(data, "load", lambda name, folder: images)
+    options = train.Options(seeds=2, devices=1, profile=True, out=tmp_path)
+    train.main(replace(SMALL, epochs=12, drops=(2,)), options)
+    results = json.loads((tmp_path / "results.json").read_text())
+    accuracies = [run[-1]["accuracy"] for run in results["seeds"]]
+    assert results["accuracy"] == train.summary(accuracies)
+    assert [len(run) for run in results["seeds"]] == [12, 12]
+    page = (tmp_path / "index.html").read_text()
+    assert f"{100 * results['accuracy']['median']:.2f} %" in page
+    assert "÷5" in page
+    said = capsys.readouterr().out
+    assert "1 x cpu (cpu), mesh {'data': 1}, 1 process(es), 16 images a device, " in said
+    assert "side by side" in said
+    assert f"median {100 * results['accuracy']['median']:.2f} %" in said
+    assert list((tmp_path / "profile").rglob("perfetto_trace.json.gz"))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"seeds": 0}, "--seeds must be at least 1; got 0"),
+        ({"workers": -1}, "--workers must be at least 0; got -1"),
+        ({"processes": 2}, "--processes and --process need --coordinator HOST:PORT"),
+        ({"coordinator": "host:1"}, "--coordinator HOST:PORT needs --processes and --process"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        train.check(SMALL, train.Options(**options))
+
+
+def test_evaluations_that_cannot_be_are_refused(one):
+    with pytest.raises(InputError, match="vgg16 has dense layers of one size"):
+        train.check(PRESETS["imagenet-vgg16"][1], train.Options(evaluations=("whole",)))
+    with pytest.raises(InputError, match="--evaluations are of streamed data sets; made is none"):
+        one.finally_evaluate(one.start((0,)), ("crops",))
+
+
+def of_blocks(images, remat):
+    recipe = Recipe(batch_size=16, normalization="unitized")
+    return program(recipe, images, remat=remat)
+
+
+def test_blocks_are_computed_again_where_asked(images):
+    """XLA's CPU back end undoes it: what is asked of it is all that can be seen here."""
+    barriers = [
+        of_blocks(images, remat).lowered().as_text().count("optimization_barrier")
+        for remat in (False, True)
+    ]
+    assert barriers[1] >= barriers[0] + 3
+
+
+@pytest.mark.slow
+def test_blocks_computed_again_change_nothing(images):
+    losses = [float(first_state(of_blocks(images, remat), 3).loss) for remat in (False, True)]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
 
 
 def test_numbers_of_seeds_are_summarized():
@@ -341,8 +474,6 @@ def command_line(out, *options):
         sys.executable,
         str(script),
         "digits-mlp",
-        "--epochs",
-        "60",
         "--out",
         str(out),
         *options,
@@ -350,20 +481,58 @@ def command_line(out, *options):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shard_state", [False, True])
+def test_two_processes_train_as_one_with_two_devices(shard_state, tmp_path):
+    environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "false", "XLA_FLAGS": ""}
+    words = ("--epochs", "2", "--seeds", "2", *(["--shard-state"] if shard_state else []))
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    pair = [
+        subprocess.Popen(
+            command_line(
+                tmp_path / "pair",
+                *(*words, "--coordinator", f"localhost:{port}"),
+                *("--processes", "2", "--process", str(i)),
+            ),
+            env=environment | {"JAX_NUM_CPU_DEVICES": "1"},
+        )
+        for i in range(2)
+    ]
+    assert [process.wait(300) for process in pair] == [0, 0]
+    subprocess.run(
+        command_line(tmp_path / "one", *words),
+        env=environment | {"JAX_NUM_CPU_DEVICES": "2"},
+        check=True,
+    )
+    for seed in range(2):
+        found, expected = (
+            train.read_lines(tmp_path / name / f"seed-{seed}" / "metrics.jsonl")
+            for name in ("pair", "one")
+        )
+        assert len(found) == len(expected) == 2
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-5)
+            assert a["accuracy"] == b["accuracy"]
+
+
+@pytest.mark.slow
 def test_ten_kills_at_random_moments_change_nothing(tmp_path):
     environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "false"}
     start = time.monotonic()
-    subprocess.run(command_line(tmp_path / "whole"), env=environment, check=True)
+    subprocess.run(command_line(tmp_path / "whole", "--epochs", "60"), env=environment, check=True)
     duration = time.monotonic() - start
     moments = np.random.default_rng(0).uniform(0.3, 1, 10) * duration
     for i, moment in enumerate(moments):
-        running = subprocess.Popen(command_line(tmp_path / "killed"), env=environment)
+        running = subprocess.Popen(
+            command_line(tmp_path / "killed", "--epochs", "60"), env=environment
+        )
         try:
             running.wait(moment)
         except subprocess.TimeoutExpired:
             running.send_signal(signal.SIGTERM if i % 2 else signal.SIGKILL)
         assert running.wait() in (0, 143, -signal.SIGTERM, -signal.SIGKILL)
-    subprocess.run(command_line(tmp_path / "killed"), env=environment, check=True)
+    subprocess.run(command_line(tmp_path / "killed", "--epochs", "60"), env=environment, check=True)
     whole, killed = (
         without_times(train.read_lines(tmp_path / name / "seed-0" / "metrics.jsonl"))
         for name in ("whole", "killed")

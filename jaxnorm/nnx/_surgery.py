@@ -1,11 +1,13 @@
 """Batch norm in a whole model: replaced, given fresh statistics, folded into what precedes it."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jaxtyping import Array, Float
 
 from jaxnorm._statistics import BatchStatistics, channels, merge_statistics, widen
 from jaxnorm.nnx._layers import BatchNorm, RunningNorm, UnitizedBatchNorm
@@ -41,6 +43,47 @@ def replace_batch_norm(
             if isinstance(child, nnx.BatchNorm):
                 setattr(module, name, made.setdefault(id(child), _replaced(child, layer)))
     return model
+
+
+def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *shape"]) -> nnx.Module:
+    """A copy of `model` whose unitized layers keep the pixels that they see for `x`.
+
+    Line 9 of Algorithm 2 divides by the number of pixels of the image. A network that was trained
+    on images of one size and is evaluated on others keeps the number of its training: with the
+    number of the new image, what follows a layer would change with the image's size alone.
+
+    Args:
+      model: Of any layers; itself it stays as it is. Its variables may be shapes alone.
+      x: A batch of the size of training; its values do not matter, and it may be a shape alone.
+
+    Raises:
+      ValueError: A unitized layer is called on two sizes, or not at all.
+
+    Example:
+      >>> model = nnx.Sequential(UnitizedBatchNorm(3, rngs=nnx.Rngs(0)))
+      >>> print(fix_pixels(model, jnp.ones((2, 8, 8, 3), "float32")).layers[0].pixels)
+      64
+    """
+    graph, state = nnx.split(model)
+    seen: dict[tuple, set[int]] = {}
+
+    def called(state: Any, x: Array) -> None:
+        copied: Any = nnx.merge(graph, state, copy=True)
+        _, captured = nnx.capture(copied, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
+        for (*path, name), calls in nnx.to_flat_state(captured):
+            if name == "__call__":
+                seen[tuple(path)] = {math.prod(y.shape[1:]) for y in calls.get_value()}
+
+    jax.eval_shape(called, state, x)
+    fixed = nnx.merge(graph, state, copy=True)
+    for path, layer in nnx.iter_modules(fixed):
+        if isinstance(layer, UnitizedBatchNorm):
+            sizes = sorted(n // layer.num_features for n in seen.get(tuple(path), ()))
+            if len(sizes) != 1:
+                name = ".".join(map(str, path))
+                raise ValueError(f"{name} must be called on images of one size; got {sizes} pixels")
+            (layer.pixels,) = sizes
+    return fixed
 
 
 def _replaced(
