@@ -1,6 +1,6 @@
 """Speed against Flax and SciPy, as ratios of times taken alternately in one process.
 
-    python scripts/bench.py            # about three minutes on 2 cores
+    python scripts/bench.py            # about eight minutes on 2 cores
 
 Every pair is compiled and warmed up first; the two are then timed in turn, and the ratio is that of
 the medians, with the quartiles of the ratios of neighbours. Below 1, ours is faster. Layers are

@@ -18,7 +18,7 @@ from trainer import Layout, Trainer, mesh_of, trainer
 
 RECIPE = PRESETS["cifar10-resnet20"][1]
 PLAIN = replace(RECIPE, augment=False)
-STEPS = 5  # in a timed call
+STEPS = 2  # in a timed call
 RUNS = 10
 
 
@@ -105,6 +105,7 @@ def by_hand(images: Images) -> Callable[[], Any]:
     order = np.random.default_rng(0).permutation(len(images.x_train))
 
     def run() -> Any:
+        value = None
         for i in range(STEPS):
             index = order[i * RECIPE.batch_size : (i + 1) * RECIPE.batch_size]
             value = step(model, optimizer, images.x_train[index], images.y_train[index])
@@ -161,6 +162,7 @@ def pytorch(images: Images) -> Callable[[], Any] | None:
     y = torch.from_numpy(images.y_train.astype(np.int64))
 
     def run() -> Any:
+        loss: Any = None
         for i in range(STEPS):
             part = slice(i * RECIPE.batch_size, (i + 1) * RECIPE.batch_size)
             optimizer.zero_grad()

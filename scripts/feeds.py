@@ -59,7 +59,7 @@ class Resident:
         """Indices of the images of an epoch, in the order of training."""
         return self._order(seed, epoch)
 
-    def take(self, batches: Array) -> tuple[Array, ...]:
+    def take(self, batches: Any) -> tuple[Array, ...]:
         return (*self._images, batches)
 
     def batch(self, taken: tuple[Array, ...], place: Int[Array, ""], size: int) -> Batch:
@@ -113,7 +113,7 @@ class Streamed:
         if self._stream is not None:
             self._stream.close()
 
-    def take(self, batches: Iterator[Any]) -> tuple[Array, ...]:
+    def take(self, batches: Any) -> tuple[Array, ...]:
         assert self._next is not None  # `epoch` was called
         self._next = (self._next[0], self._next[1] + 1)
         return tuple(

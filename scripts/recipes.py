@@ -215,7 +215,7 @@ def network(
         "preact": lambda: models.ResNet(depth, pre_activation=True, **words),
         "resnet": lambda: models.ResNet(depth, **words),
         # The dense layers of the paper need the 7×7 map of a 224×224 image.
-        "vgg": lambda: models.VGG(depth, **words, **({} if shape[0] == 224 else {"hidden": ()})),
+        "vgg": lambda: models.VGG(depth, hidden=(4096, 4096) if shape[0] == 224 else (), **words),
     }
     build = large if streamed else small
     if family not in build or (family == "mlp") != (depth == 0):

@@ -3,6 +3,7 @@
 import contextlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -147,12 +148,14 @@ def test_every_view_of_every_image_counts_once(records):
             "whole": lambda picture: streams.whole_images(picture, scales=(32, 48)),
             "center": lambda picture: streams.center(picture, crop=CROP),
         }
-        for network in (np.float32([1, 1, 1]), np.float32([1, -1, 1])):
+        right: list[bool] = []
+        for network in (np.ones(3, np.float32), np.array([1, -1, 1], np.float32)):
             for of in views.values():
                 found, right = fractions(network, of), []
                 for record in records.test:
                     means = [
-                        np.asarray(feeds.standardized(view[None])).mean((1, 2))[0] * network
+                        np.asarray(feeds.standardized(jnp.asarray(view[None]))).mean((1, 2))[0]
+                        * network
                         for view in of(streams.decoded(record))
                     ]
                     right.append(np.mean(means, 0).argmax() == record["label"])

@@ -169,12 +169,14 @@ def test_pixels_of_training_are_kept_at_other_sizes(key):
     model.eval()
     fixed: Any = fix_pixels(model, small)
     assert fixed.layers[1].pixels == 16
-    assert model.layers[1].pixels is None
+    norm: Any = model.layers[1]
+    assert norm.pixels is None
     np.testing.assert_array_equal(fixed(small), model(small))
     # At alpha 1 the output is proportional to the square root of the pixels.
     np.testing.assert_allclose(fixed(large), model(large) * (16 / 48) ** 0.5, rtol=1e-4)
     shape = jax.ShapeDtypeStruct(large.shape, large.dtype)
-    assert fix_pixels(model, shape).layers[1].pixels == 48
+    fixed = fix_pixels(model, shape)
+    assert fixed.layers[1].pixels == 48
 
 
 def test_pixels_of_two_sizes_are_refused():

@@ -1,6 +1,5 @@
 """Training from recipes: the same numbers on any devices and after any stop."""
 
-import contextlib
 import itertools
 import json
 import math
@@ -19,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from tensorboardX.proto import event_pb2
+from tensorboardX.proto import event_pb2 as events
 
 import checkpoints
 import data
@@ -351,8 +350,8 @@ def test_presets_take_a_step_on_made_data(name, tmp_path):
         made = Images(recipe.dataset, "", 100 if recipe.dataset == "cifar100" else 10, x, y, x, y)
     step = trainer.trainer(recipe, made, trainer.mesh_of(1))
     before = [np.asarray(leaf) for leaf in jax.tree.leaves(step.start((0,)).params)]
-    with contextlib.closing(step):
-        state = first_state(step, 1)
+    state = first_state(step, 1)
+    step.close()
     assert math.isfinite(float(state.loss))
     assert int(state.step) == 1
     after = jax.tree.leaves(state.params)
@@ -378,14 +377,15 @@ def test_seeds_side_by_side_have_the_losses_of_seeds_alone(one, images, tmp_path
 
 def scalars(folder):
     """Step, name and value of what TensorBoard shows: the last events of each step."""
+    protocol: Any = events
     found = {}
     for path in sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime):
         content, at = path.read_bytes(), 0
         while at < len(content):
             (length,) = struct.unpack_from("<Q", content, at)
-            event = event_pb2.Event.FromString(content[at + 12 : at + 12 + length])
+            event = protocol.Event.FromString(content[at + 12 : at + 12 + length])
             at += 16 + length
-            if event.session_log.status == event_pb2.SessionLog.START:
+            if event.session_log.status == protocol.SessionLog.START:
                 found = {key: value for key, value in found.items() if key[0] < event.step}
             found |= {(event.step, v.tag): v.simple_value for v in event.summary.value}
     return found
