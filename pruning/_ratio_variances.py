@@ -128,14 +128,16 @@ def _norm_sum_inverse_excess(n: int, dims: int) -> tuple[float, float]:
     nodes, heights = np.polynomial.legendre.leggauss(400)
     low, high = max(0.0, mean - 12), mean + 12
     r = low + (high - low) * (nodes + 1) / 2
-    law = heights * scipy.stats.chi.pdf(r, dims)
-    law /= law.sum()
+    # By logarithms: at a short r the density of many dimensions is below what float64 holds.
+    log_law = np.log(heights) + scipy.stats.chi.logpdf(r, dims)
+    log_law -= scipy.special.logsumexp(log_law)
     away = np.outer(t / (n * mean), r - mean)
     # E e^(−a) − 1 for a of mean 0 as a sum of positive terms, where a is small.
     small = np.minimum(np.abs(away).max(1), 0.5) == np.abs(away).max(1)
     a = np.where(small[:, None], away, 0.0)
-    near = np.log1p((np.expm1(-a) + a) @ law)
-    gain = n * np.where(small, near, np.asarray(scipy.special.logsumexp(-away, axis=1, b=law)))
+    near = np.log1p((np.expm1(-a) + a) @ np.exp(log_law))
+    far = np.asarray(scipy.special.logsumexp(log_law - away, axis=1))
+    gain = n * np.where(small, near, far)
     excess = np.where(
         gain < 1,
         np.exp(-t) * np.expm1(np.minimum(gain, 1.0)),
