@@ -174,5 +174,7 @@ def _settings(results: dict) -> str:
     return (
         f"<p>Command: <code>{escape(results['command'])}</code></p>"
         '<p>Every number of this page: <a href="results.json">results.json</a></p>'
+        + '<div class="tables">'
         + table(["Setting", "Value"], [[k, f"{v}"] for k, v in entries.items()], "Settings")
+        + "</div>"
     )

@@ -68,7 +68,7 @@ def overview(claims: list[dict], *, linked: bool = False) -> str:
         f'<td data-label="Claim">{escape(claim["name"])}\n{escape(claim["paper"])}</td>'
         f'<td data-label="Ledger">{escape(claim["ledger"])}</td>'
         f'<td data-label="Printed form">{_word(claim["printed_holds"])}</td>'
-        f'<td data-label="Corrected form">{_word(claim["corrected_holds"])}</td></tr>'
+        f'<td data-label="Corrected form">{_corrected(claim)}</td></tr>'
         for claim in claims
     )
     heads = "".join(
@@ -83,6 +83,11 @@ def overview(claims: list[dict], *, linked: bool = False) -> str:
 
 def _word(holds: bool | None) -> str:
     return f"{SIGNS[holds]} {WORDS[holds]}"
+
+
+def _corrected(claim: dict) -> str:
+    """A dash where there is no corrected form, or none that can be computed."""
+    return "–" if claim["corrected_holds"] is None else _word(claim["corrected_holds"])
 
 
 def standing(claim: dict) -> str:

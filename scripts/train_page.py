@@ -10,12 +10,12 @@ import drawing
 import page
 from drawing import SERIES, SMALL, Series, curve, draw, mark_drops
 from page import cards, figure, paragraphs, table
-from sentences import duration, measured, number, percent
+from sentences import duration, number, percent
 
 RUN = Series("mean of the seeds", SERIES[0], "o")
 # What is told of an evaluation, and its name in results.
 FRACTIONS = {"accuracy": "top-1", "top_5": "top-5"}
-EVALUATIONS = {"crops": "42 crops at five scales", "whole": "whole images at five scales"}
+EVALUATIONS = {"crops": "mirrored corners and middles", "whole": "the whole image"}
 
 
 def render(results: dict) -> str:
@@ -37,6 +37,8 @@ def render(results: dict) -> str:
 
 def accuracy_sentence(results: dict) -> str:
     found = results["accuracy"]
+    if found["stderr"] is None:
+        return f"test accuracy {100 * found['mean']:.2f} % (one seed)"
     return f"median {100 * found['median']:.2f} %, mean {percent(found)} %"
 
 
@@ -99,21 +101,22 @@ def _curves(results: dict) -> str:
             **words,
         ),
     ]
-    said = "Dotted: the learning rate falls. A band is one standard error about the mean."
-    return figure(panels, said, [RUN] if len(runs) > 1 else [])
+    said = [
+        "Of every epoch; the loss is the mean over its steps.",
+        "Dotted: the learning rate falls." if len(drops) else "",
+        "The band is one standard error about the mean." if len(runs) > 1 else "",
+    ]
+    return figure(panels, " ".join(filter(None, said)), [RUN] if len(runs) > 1 else [])
 
 
 def _accuracy(results: dict) -> str:
     title, head, rows = seed_table(results)
-    found = results["accuracy"]
-    error = None if found["stderr"] is None else 100 * found["stderr"]
-    said = (
-        f"Median {100 * found['median']:.2f} %, mean {measured(100 * found['mean'], error)} % "
-        "(± one standard error over seeds). Every test image counts once."
-    )
+    said = f"{accuracy_sentence(results).capitalize()}. Every test image counts once."
+    if len(results["seeds"]) > 1:
+        said += " ± is one standard error over seeds; a speed is that of all seeds side by side."
     scales = ", ".join(map(str, results["recipe"]["test_scales"]))
     others = [
-        f"{name}: the mean of the logits of {words}, shorter sides {scales}."
+        f"{name}: the mean of the logits of {words} at shorter sides {scales}."
         for name, words in EVALUATIONS.items()
         if name in results["evaluations"][0]
     ]
@@ -129,5 +132,7 @@ def _settings(results: dict) -> str:
     return (
         f"<p>Command: <code>{escape(results['command'])}</code></p>"
         '<p>Every number of this page: <a href="results.json">results.json</a></p>'
+        + '<div class="tables">'
         + table(["Setting", "Value"], [[k, f"{v}"] for k, v in entries.items()], "Settings")
+        + "</div>"
     )

@@ -131,6 +131,7 @@ def test_a_stopped_run_ends_with_the_same_bits(unitized, digits, trained, tmp_pa
     assert (whole[1].distances > 0).any()
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_trained_again(unitized, digits, trained):
     folder, run = trained
     refused = unitized._replace(step=None)
@@ -139,6 +140,7 @@ def test_a_finished_run_is_not_trained_again(unitized, digits, trained):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_one_sentence_and_stays(unitized, digits, trained, tmp_path):
     folder, _ = trained
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
