@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -56,7 +56,7 @@ class Options:
     Attributes:
       data_dir: Folder with the data set in tensorflow-datasets' format; digits need none.
       seeds: Networks trained, from seeds 0, 1, …
-      side_by_side: Train all seeds as one program; by default where that is faster, for the mlp.
+      side_by_side: Train all seeds as one program; auto: where that is faster, for the mlp.
       devices: Of how many devices a mesh is made; by default of all.
       shard_state: Spread parameters and optimizer state over the devices.
       remat: Compute blocks again in the backward pass: less memory, more time; not on a CPU.
@@ -71,7 +71,7 @@ class Options:
 
     data_dir: Path | None = None
     seeds: int = 1
-    side_by_side: bool | None = None
+    side_by_side: Literal["auto", "yes", "no"] = "auto"
     devices: int | None = None
     shard_state: bool = False
     remat: bool = False
@@ -243,7 +243,8 @@ def seeds_of(recipe: Recipe, options: Options) -> list[Seeds]:
     and five times the memory: convolutions with kernels of their own for every seed are grouped.
     """
     every = tuple(range(options.seeds))
-    together = recipe.model == "mlp" if options.side_by_side is None else options.side_by_side
+    auto = options.side_by_side == "auto"
+    together = recipe.model == "mlp" if auto else options.side_by_side == "yes"
     return [every] if together else [(seed,) for seed in every]
 
 
@@ -448,7 +449,7 @@ class Arguments:
     """The command line behind the preset."""
 
     recipe: tyro.conf.OmitArgPrefixes[Recipe]
-    options: tyro.conf.OmitArgPrefixes[Options] = field(default_factory=Options)
+    run: tyro.conf.OmitArgPrefixes[Options] = field(default_factory=Options)
 
 
 if __name__ == "__main__":
@@ -456,7 +457,7 @@ if __name__ == "__main__":
         presets = {name: (words, Arguments(recipe)) for name, (words, recipe) in PRESETS.items()}
         chosen = tyro.extras.overridable_config_cli(presets, description=__doc__)
         try:
-            main(chosen.recipe, chosen.options)
+            main(chosen.recipe, chosen.run)
         except TerminatedError:
             print("terminated; the state is saved, start again to go on", file=sys.stderr)
             sys.exit(143)

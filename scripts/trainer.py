@@ -189,7 +189,9 @@ def _feed(recipe: Recipe, data: Images | Records, mesh: Mesh, layout: Layout) ->
     if isinstance(data, Images):
         feed = Resident(data, recipe, mesh)
     elif layout.together:
-        raise InputError(f"--side-by-side needs images that fit on a device; {data.name} is read")
+        raise InputError(
+            f"--side-by-side yes needs images that fit on a device; {data.name} is read"
+        )
     else:
         feed = Streamed(data, recipe, mesh, layout.workers)
     if recipe.batch_size > feed.count:

@@ -240,7 +240,16 @@ def test_a_constant_that_is_off_by_ten_percent_is_noticed(name, factor, measured
     assert [verdict.claim.entry for verdict in wrong] == [claim.entry]
 
 
+@pytest.fixture
+def optimized():
+    """4 seconds a key in place of 15."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimized")
 def test_false_alarms_are_rarer_than_one_in_a_hundred_runs():
     """200 keys, at twice the standard errors: a quarter of the draws of a run each."""
     drawn = [

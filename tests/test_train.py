@@ -372,7 +372,7 @@ def test_seeds_side_by_side_have_the_losses_of_seeds_alone(one, images, tmp_path
             np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-3)
     assert train.seeds_of(SMALL, train.Options(seeds=3)) == [(0, 1, 2)]
     assert train.seeds_of(Recipe(), train.Options(seeds=3)) == [(0,), (1,), (2,)]
-    assert train.seeds_of(Recipe(), train.Options(seeds=2, side_by_side=True)) == [(0, 1)]
+    assert train.seeds_of(Recipe(), train.Options(seeds=2, side_by_side="yes")) == [(0, 1)]
 
 
 def scalars(folder):
