@@ -1,15 +1,17 @@
 """Trained networks pruned by each criterion, recalibrated and fine-tuned; what it cost and gained.
 
     python scripts/prune.py                     # digits, about 3 minutes on 2 cores
-    python scripts/prune.py out/runs/RUN --ratio 0.7 --steps 4 --curve cubic
+    python scripts/prune.py out/train --ratio 0.7 --steps 4 --curve cubic
     python scripts/prune.py --dataset cifar10 --data-dir DIR --images 5000 --epochs 4
 
-All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is a run
-of scripts/reproduce.py; without one, networks are trained first. OUT/index.html shows accuracies
-and costs, OUT/results.json has every number, OUT/networks the small networks, which
-`pruning.load_pruned` reads. A run that is stopped goes on from its last checkpoint.
+All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is the
+folder of a run of scripts/train.py with batch norm (the norm of a unitized layer couples all of its
+channels, and none can go); without one, residual networks are trained first, in OUT/run. OUT/index.html shows accuracies and costs, OUT/results.json
+has every number, OUT/networks the small networks, which `pruning.load_pruned` reads. A run that is
+stopped goes on from its last checkpoint.
 """
 
+import dataclasses
 import hashlib
 import json
 import time
@@ -33,12 +35,15 @@ import data
 import page
 import prune_page
 import pruning
-import training
+import recipes
+import train
 from command import InputError
 from data import Images
 from jaxnorm.nnx import recalibrate
 from measures import mean
-from reproduce import Stages, described, progress_bar, run_folder
+from recipes import Recipe, replace
+from reproduce import Stages, described, progress_bar
+from trainer import State, Trainer, mesh_of, trainer
 
 CURVES = {
     "linear": pruning.linear,
@@ -47,7 +52,7 @@ CURVES = {
 }
 SCOPES = {"layerwise": pruning.layerwise, "globally": pruning.globally}
 STAGES = ("pruned", "recalibrated", "fine-tuned")
-RECALIBRATION = 10  # batches of `training.CHUNK` images
+RECALIBRATION, CHUNK = 10, 500  # at most so many batches of so many images
 
 
 class Options(NamedTuple):
@@ -89,8 +94,8 @@ def main(
     """Prune trained networks by each criterion and write OUT/index.html and OUT/results.json.
 
     Args:
-      run: Folder of a run of scripts/reproduce.py; its own settings then replace those below
-        up to --batch-size.
+      run: Folder of a run of scripts/train.py; its own settings then replace those below up to
+        --images, but --data-dir.
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
       epochs: Passes over the training images before pruning, at least 1.
@@ -121,19 +126,25 @@ def main(
         raise InputError(f"--ratio must lie in (0, 1); got {ratio}")
     if depth < 8 or depth % 6 != 2:
         raise InputError(f"--depth must be 6k + 2 with k at least 1; got {depth}")
-    settings = training.Settings(dataset, epochs, seeds, batch_size, depth)
+    recipe = Recipe(
+        dataset=dataset,
+        model=f"preact{depth}",
+        epochs=epochs,
+        batch_size=batch_size,
+        drops=drops(epochs),
+    )
     if run is not None:
-        settings = training.read_settings(run)
-    found = data.load(settings.dataset, data_dir)
+        recipe, seeds, images = recipe_of(run)
+    found = data.load(recipe.dataset, data_dir)
     found = found._replace(x_train=found.x_train[:images], y_train=found.y_train[:images])
     if run is None:
-        run = run_folder(settings, out)
-        run = run if images is None else run.with_name(f"{run.name}-{images}")
+        run = out / "run"
+        train.prepare(run, recipe, side_by_side=1, images=images)
     options = Options(ratio, steps, curve, scope, fine_tune, floor, multiple, exclude, fold)
     with progress_bar() as progress:
-        units = settings.seeds * (settings.epochs + len(pruning.CRITERIA) * steps * fine_tune)
+        units = seeds * (recipe.epochs + len(pruning.CRITERIA) * steps * fine_tune)
         results = experiment(
-            found, settings, options, batch_sizes, run, out, Stages(progress, units)
+            found, recipe, seeds, options, batch_sizes, run, out, Stages(progress, units)
         )
     results |= command.provenance(__file__)
     results = {key: page.plain(part) for key, part in results.items()}
@@ -142,9 +153,37 @@ def main(
     print(f"Open {(out / 'index.html').resolve()}")
 
 
+def drops(epochs: int) -> tuple[int, ...]:
+    """Where the rate falls: at 30, 60 and 80 % of the epochs, as in the unitization paper."""
+    return tuple(-(-epochs * tenths // 10) + 1 for tenths in (3, 6, 8))
+
+
+def recipe_of(run: Path) -> tuple[Recipe, int, int | None]:
+    """What a run was trained with, how many seeds, and of how many images, if not of all.
+
+    Raises:
+      InputError: It is no run of scripts/train.py, or trained its seeds side by side.
+    """
+    try:
+        settings = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
+        own: dict[str, Any] = {
+            field.name: settings[field.name] for field in dataclasses.fields(Recipe)
+        }
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"the run must be a folder that scripts/train.py made, with its recipe.json; got {run} "
+            f"({type(error).__name__})"
+        ) from error
+    if settings["seeds_side_by_side"] != 1:
+        raise InputError(f"the seeds of a run must be trained with --side-by-side no; got {run}")
+    own |= {name: tuple(value) for name, value in own.items() if isinstance(value, list)}
+    return Recipe(**own), len(list(run.glob("seed-*"))), settings["images"]
+
+
 def experiment(
     images: Images,
-    settings: training.Settings,
+    recipe: Recipe,
+    seeds: int,
     options: Options,
     batch_sizes: tuple[int, ...],
     run: Path,
@@ -153,54 +192,66 @@ def experiment(
 ) -> dict[str, Any]:
     """Networks of all seeds pruned by all criteria, and the costs of the first."""
     start = time.perf_counter()
-    training.write_settings(run, settings)
-    functions = training.program("batch_norm", images, settings)
-    key = json.dumps([settings, options, run.name, command.versions()])
+    key = json.dumps([dataclasses.asdict(recipe), options, len(images.x_train), command.versions()])
     folder = out / "networks" / hashlib.sha256(key.encode()).hexdigest()[:12]
+    programs = Programs.compiled(recipe, images, options.fine_tune)
     trained, accuracy = [], []
-    for seed in range(settings.seeds):
-        stages.tell(f"training, seed {seed + 1} of {settings.seeds}")
-        state, _ = training.train(
-            functions, images, settings, seed, run / f"batch_norm-{seed}", advancing(stages)
-        )
-        network = Network(images, settings, functions, state, seed)
+    networks: list[Network] = []
+    for seed in range(seeds):
+        stages.tell(f"training, seed {seed + 1} of {seeds}")
+        with train.Stop().listening() as stop:
+            found = train.train(
+                recipe,
+                programs.trained,
+                (seed,),
+                train.Options(out=run),
+                View(stages, programs.trained.steps),
+                stop,
+            )
+        network = Network(images, programs, found.state, seed)
+        networks.append(network)
         trained.append(network.accuracy(network.tree))
         accuracy.append({})
         for criterion in pruning.CRITERIA:
-            stages.tell(f"pruning by {criterion}, seed {seed + 1} of {settings.seeds}")
+            stages.tell(f"pruning by {criterion}, seed {seed + 1} of {seeds}")
             pruned_by(network, criterion, options, folder / f"{criterion}-{seed}")
             accuracy[seed][criterion] = recorded(folder / f"{criterion}-{seed}")
             stages.advance(options.steps * options.fine_tune)
     return {
-        "settings": settings._asdict() | {"training images": len(images.x_train)},
+        "settings": dataclasses.asdict(recipe)
+        | {"seeds": seeds, "training images": len(images.x_train)},
         "options": options._asdict(),
         "ratios": schedule(options),
-        "data": described(images, settings.probe),
+        "data": described(images, len(images.x_test)),
         "accuracy": accuracies(trained, accuracy),
-        **costs(images, settings, functions, run, folder / "l2-0", batch_sizes),
+        **costs(networks[0], folder / "l2-0", batch_sizes),
         "seconds": time.perf_counter() - start,
     }
 
 
-def costs(
-    images: Images,
-    settings: training.Settings,
-    functions: training.Program,
-    run: Path,
-    folder: Path,
-    batch_sizes: tuple[int, ...],
-) -> dict[str, Any]:
-    """Widths and costs of the first network, as it was trained and as its checkpoint has it."""
-    state, _ = training.train(
-        functions, images, settings, 0, run / "batch_norm-0", lambda epoch: None
-    )
-    network = Network(images, settings, functions, state, 0)
+class View:
+    """What `train.train` shows, on the bar of the whole experiment."""
+
+    def __init__(self, stages: Stages, of_epoch: int):
+        self.stages, self.of_epoch, self.reached = stages, of_epoch, 0
+
+    def tell(self, line: str) -> None:
+        self.stages.progress.console.print(line, markup=False, highlight=False)
+
+    def at(self, steps: int, what: str, numbers: str) -> None:
+        self.stages.advance((steps - self.reached) / self.of_epoch)
+        self.reached = steps
+
+
+def costs(network: "Network", folder: Path, batch_sizes: tuple[int, ...]) -> dict[str, Any]:
+    """Widths and costs of a network, as it was trained and as its checkpoint has it."""
     trees = {
         "trained": network.tree,
         "pruned": pruning.load_pruned(folder, network.tree).params,
     }
+    image = network.images.x_test[:1]
     found = {
-        name: pruning.cost(network.apply, tree, images.x_test[:1], batch_sizes=batch_sizes)
+        name: pruning.cost(network.apply, tree, image, batch_sizes=batch_sizes)
         for name, tree in trees.items()
     }
     return {
@@ -213,63 +264,80 @@ def costs(
     }
 
 
-def advancing(stages: Stages) -> Callable[[int], None]:
-    """What `training.train` calls with the epochs that are done."""
-    reached = 0
+class Programs(NamedTuple):
+    """What is compiled for a recipe: training, fine-tuning, inference; for arrays of any widths."""
 
-    def on_epoch(epoch: int) -> None:
-        nonlocal reached
-        stages.advance(epoch - reached)
-        reached = epoch
+    trained: Trainer
+    tuned: Trainer
+    graph: nnx.GraphDef
+    logits: Callable[[Any, Any], Any]
 
-    return on_epoch
+    @classmethod
+    def compiled(cls, recipe: Recipe, images: Images, fine_tune: int) -> "Programs":
+        mesh = mesh_of(1)
+        # Trained further from a fifth of the first learning rate, by the same schedule.
+        further = replace(
+            recipe,
+            epochs=fine_tune,
+            learning_rate=recipe.learning_rate / 5,
+            drops=drops(fine_tune),
+        )
+        words = {"classes": images.classes, "shape": images.x_train.shape[1:]}
+        model = nnx.eval_shape(lambda: recipes.network(recipe, key=jax.random.key(0), **words))
+        inference = nnx.graphdef(
+            nnx.view(model, raise_if_not_found=False, use_running_average=True)
+        )
+
+        @jax.jit
+        def logits(tree: Any, x: Any) -> Any:
+            merged: Any = nnx.merge(inference, tree["params"], tree["statistics"])
+            return merged(x)
+
+        return cls(
+            trainer(recipe, images, mesh),
+            trainer(further, images, mesh),
+            nnx.graphdef(model),
+            logits,
+        )
 
 
 class Network:
     """One trained network, and what is done to trees of its arrays of any widths."""
 
-    def __init__(
-        self,
-        images: Images,
-        settings: training.Settings,
-        functions: training.Program,
-        state: training.State,
-        seed: int,
-    ):
-        self.images, self.settings, self.functions, self.seed = images, settings, functions, seed
+    def __init__(self, images: Images, programs: Programs, state: State, seed: int):
+        self.images, self.programs, self.seed = images, programs, seed
         self.state = state
         self.tree = {"params": state.params, "statistics": state.statistics}
-        build = partial(training.network, "batch_norm", images, settings, 0)
-        self.graph = nnx.graphdef(nnx.eval_shape(build))
-
-    def apply(self, tree: Any, x: Any) -> Any:
-        return self.functions.logits(self.with_state(tree, None), x)
-
-    def with_state(self, tree: Any, optimizer: Any) -> training.State:
-        return training.State(tree["params"], tree["statistics"], optimizer)
+        self.apply = programs.logits
 
     def accuracy(self, tree: Any) -> float:
-        x, y = self.images.x_test, self.images.y_test
-        return training.accuracy(partial(self.apply, tree), x, y)
+        (found,) = self.programs.trained.evaluate(self.with_tree(tree))
+        return found["accuracy"]
+
+    def with_tree(self, tree: Any) -> State:
+        return self.state._replace(params=tree["params"], statistics=tree["statistics"])
 
     def recalibrated(self, tree: Any) -> Any:
-        model = nnx.merge(self.graph, tree["params"], tree["statistics"], copy=True)
-        chunk = min(training.CHUNK, len(self.images.x_train))
+        model = nnx.merge(self.programs.graph, tree["params"], tree["statistics"], copy=True)
+        chunk = min(CHUNK, len(self.images.x_train))
         starts = range(0, len(self.images.x_train) - chunk + 1, chunk)[:RECALIBRATION]
         recalibrate(model, (jnp.asarray(self.images.x_train[i : i + chunk]) for i in starts))
         return tree | {"statistics": nnx.state(model, nnx.BatchStat)}
 
     def fine_tuned(self, tree: Any, epochs: int) -> Any:
-        """Trained further from a fifth of the first learning rate, by the same schedule."""
-        rate = self.settings.learning_rate / 5
-        settings = self.settings._replace(epochs=epochs, learning_rate=rate)
+        """Trained further, the optimizer at rest."""
+        tuned, seeds = self.programs.tuned, (self.seed,)
         tree = jax.tree.map(jnp.copy, tree)  # a step reuses what it is given
+        rest = tuned.start(seeds)
         still = jax.tree.map(jnp.zeros_like, tree["params"])
-        state = self.with_state(tree, optax.tree.set(self.state.optimizer, trace=still))
+        state = rest._replace(
+            params=tree["params"],
+            statistics=tree["statistics"],
+            optimizer=optax.tree.set(rest.optimizer, trace=still),
+        )
         for epoch in range(epochs):
-            state, _ = training.one_epoch(
-                self.functions, self.images, settings, self.seed, epoch, state
-            )
+            batches = tuned.epoch(seeds, epoch, 0)
+            state = tuned.advance(state, batches, seeds, tuned.steps)
         return {"params": state.params, "statistics": state.statistics}
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -43,7 +43,7 @@ import train_page
 from checkpoints import Checkpoints
 from command import InputError
 from recipes import PRESETS, Evaluation, Recipe
-from trainer import Layout, Seeds, Trainer, learning_rate, mesh_of, platform, trainer
+from trainer import Layout, Seeds, State, Trainer, learning_rate, mesh_of, platform, trainer
 
 PROFILED = 10  # steps of a trace
 BETWEEN_CHECKPOINTS = 30.0  # seconds
@@ -103,7 +103,25 @@ class TerminatedError(Exception):
     """The run was asked to end, and its state is saved."""
 
 
-class View:
+class Trained(NamedTuple):
+    """Networks of a group of seeds after their last epoch, and the lines of each one's epochs."""
+
+    state: State
+    lines: list[list[dict[str, Any]]]
+    evaluations: dict[str, dict[str, float]]
+
+
+class View(Protocol):
+    """What is shown of a run while it lasts."""
+
+    def tell(self, line: str) -> None:
+        """Show a line that stays."""
+
+    def at(self, steps: int, what: str, numbers: str) -> None:
+        """So many steps are done, over all seeds; what is trained, and how it stands."""
+
+
+class Bar:
     """The progress bar of a run."""
 
     def __init__(self, progress: Progress, total: int):
@@ -179,11 +197,11 @@ def main(recipe: Recipe, options: Options) -> None:
     start, runs, final = time.perf_counter(), [], []
     with bar as progress, Stop().listening() as stop, ExitStack() as atlast:
         atlast.callback(program.close)
-        view = View(progress, len(groups) * recipe.epochs * program.steps)
+        view = Bar(progress, len(groups) * recipe.epochs * program.steps)
         for seeds in groups:
-            found, evaluated = train(recipe, program, seeds, options, view, stop)
-            runs += found
-            final.append(evaluated)
+            found = train(recipe, program, seeds, options, view, stop)
+            runs += found.lines
+            final.append(found.evaluations)
     if leads():
         results: dict[str, Any] = command.provenance(__file__) | {
             "recipe": dataclasses.asdict(recipe),
@@ -267,12 +285,8 @@ def first_line(recipe: Recipe, program: Trainer, mesh: Mesh, groups: list[Seeds]
 
 def train(
     recipe: Recipe, program: Trainer, seeds: Seeds, options: Options, view: View, stop: Stop
-) -> tuple[list[list[dict[str, Any]]], dict[str, dict[str, float]]]:
-    """Train the networks of a group of seeds, from their newest checkpoint if they have one.
-
-    Returns:
-      The lines of the epochs of each seed, and what was evaluated after the last one.
-    """
+) -> Trained:
+    """Train the networks of a group of seeds, from their newest checkpoint if they have one."""
     steps, name = program.steps, "-".join(map(str, sorted({seeds[0], seeds[-1]})))
     total, before = recipe.epochs * steps, seeds[0] * recipe.epochs * steps
     with Checkpoints(options.out / f"checkpoints-{name}") as checkpoints, ExitStack() as files:
@@ -320,7 +334,8 @@ def train(
                 saved = time.monotonic()
             if asked and step < total:
                 raise TerminatedError
-        return [log.lines for log in logs], program.finally_evaluate(state, options.evaluations)
+        lines = [log.lines for log in logs]
+        return Trained(state, lines, program.finally_evaluate(state, options.evaluations))
 
 
 class Clock:
@@ -362,14 +377,21 @@ def agreed(*flags: bool) -> tuple[bool, ...]:
     return tuple(map(bool, np.asarray(every).reshape(-1, len(flags)).max(0).tolist()))
 
 
-def prepare(out: Path, recipe: Recipe, *, side_by_side: int) -> None:
+def prepare(out: Path, recipe: Recipe, *, side_by_side: int, images: int | None = None) -> None:
     """Make the run's folder, or find in it a run of the same recipe.
+
+    Args:
+      out: The folder.
+      recipe: What is trained.
+      side_by_side: Seeds of one program.
+      images: Training images, where they are not all of the data set.
 
     Raises:
       InputError: It holds a run of another recipe, or is no folder that can be written.
     """
     path = out / "recipe.json"
-    here = json.loads(json.dumps(dataclasses.asdict(recipe) | {"seeds_side_by_side": side_by_side}))
+    also = {"seeds_side_by_side": side_by_side, "images": images}
+    here = json.loads(json.dumps(dataclasses.asdict(recipe) | also))
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

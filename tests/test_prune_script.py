@@ -12,8 +12,9 @@ import scipy.stats
 import prune
 import prune_page
 import pruning
-import training
+import train
 from command import InputError
+from recipes import PRESETS, Recipe, replace
 
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
@@ -110,7 +111,10 @@ def test_options_out_of_range_are_refused(options, said, tmp_path):
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    with pytest.raises(InputError, match="the run must be a folder that scripts"):
+    with pytest.raises(InputError, match=r"a folder that scripts/train\.py made"):
+        prune.main(tmp_path, out=tmp_path)
+    train.prepare(tmp_path, Recipe(), side_by_side=5)
+    with pytest.raises(InputError, match="must be trained with --side-by-side no"):
         prune.main(tmp_path, out=tmp_path)
 
 
@@ -133,7 +137,7 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_goes_on(tmp_path, mon
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     options = {"epochs": 2, "seeds": 2, "fine_tune": 1, "steps": 2, "batch_sizes": (4,)}
     prune.main(out=tmp_path, **options)
-    (run,) = (tmp_path / "runs").iterdir()
+    run = tmp_path / "run"
     first = json.loads((tmp_path / "results.json").read_text())
     prune.main(run, out=tmp_path, **options)  # nothing is left to do but timing
     again = json.loads((tmp_path / "results.json").read_text())
@@ -152,4 +156,19 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_goes_on(tmp_path, mon
     assert small.params["params"]["stem"]["kernel"].shape == (3, 3, 1, 8)
     assert "fine-tuned" in capsys.readouterr().out
     assert Path(tmp_path / "index.html").is_file()
-    assert training.read_settings(run).seeds == 2
+    assert prune.recipe_of(run)[1] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("users_jax")
+def test_any_network_that_was_trained_is_pruned(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    _, recipe = PRESETS["cifar10-resnet56"]
+    small = replace(recipe, dataset="digits", model="resnet8", epochs=1)
+    train.main(small, train.Options(out=tmp_path / "run"))
+    prune.main(tmp_path / "run", fine_tune=1, batch_sizes=(), out=tmp_path)
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found["settings"]["model"] == "resnet8"
+    assert found["cost"]["pruned"]["macs"] < 0.5 * found["cost"]["trained"]["macs"]
+    accuracy = train.read_lines(tmp_path / "run" / "seed-0" / "metrics.jsonl")[-1]["accuracy"]
+    assert found["accuracy"]["trained"]["mean"] == accuracy

@@ -85,7 +85,7 @@ def run(program, out, view: Any = None, recipe=SMALL, seeds=(0,), **options):
     """The lines of the first seed's epochs."""
     view = view or View()
     options = train.Options(out=out, **options)
-    return train.train(recipe, program, seeds, options, view, view.stop)[0][0]
+    return train.train(recipe, program, seeds, options, view, view.stop).lines[0]
 
 
 def without_times(lines):

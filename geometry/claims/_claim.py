@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Key
 from geometry._monte_carlo import monte_carlo_moments
 from pruning import holm
 
-LEVEL = 0.005
+LEVEL = 0.002
 """Chance that Holm's correction leaves for any true statement of a run to be rejected."""
 
 Form = Literal["printed", "rejected", "corrected"]

@@ -523,7 +523,11 @@ CLAIMS = (
             "CV² of Fermat = (1 + 2/N)/(2d)", (1 + 2 / of.FILTERS) / (2 * of.LONG), "CV² fermat"
         ),
         _layer("CV² of GM = 1/(8d)", 1 / (8 * of.LONG), "CV² gm"),
-        _layer("CV² of RePr = (π/2 − 1)/(N − 1)", (math.pi / 2 - 1) / (of.FILTERS - 1), "CV² repr"),
+        _layer(
+            "CV² of RePr = (1/(dμ²) − 1)(N − 2)/(N − 1)², μ = E|cos|; → (π/2 − 1)/N",
+            of.repr_cv2,
+            "CV² repr",
+        ),
         corrected="l1, l2, Fermat and GM by the dimension, RePr by the number of filters",
     ),
     _claim(

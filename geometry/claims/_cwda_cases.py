@@ -44,6 +44,13 @@ def norm_cv2(dims: float) -> float:
     return float(pruning.chi_variance(1.0, float(dims))) / mean_norm(dims) ** 2
 
 
+def repr_cv2() -> float:
+    """Squared coefficient of variation of RePr's scores in a layer, whose cosines they share."""
+    log_mean = scipy.special.gammaln([LONG / 2, (LONG + 1) / 2]) @ [1, -1] - math.log(math.pi) / 2
+    of_cosine = math.exp(-2 * log_mean) / LONG - 1
+    return of_cosine * (FILTERS - 2) / (FILTERS - 1) ** 2
+
+
 def l1_mean(dims: int) -> float:
     return dims * float(pruning.half_normal_moment(1.0, 1))
 
