@@ -6,9 +6,9 @@
 
 All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is the
 folder of a run of scripts/train.py with batch norm (the norm of a unitized layer couples all of its
-channels, and none can go); without one, residual networks are trained first, in OUT/run. OUT/index.html shows accuracies and costs, OUT/results.json
-has every number, OUT/networks the small networks, which `pruning.load_pruned` reads. A run that is
-stopped goes on from its last checkpoint.
+channels, and none can go); without one, residual networks are trained first, in OUT/run.
+OUT/index.html shows accuracies and costs, OUT/results.json has every number, OUT/networks the small
+networks, which `pruning.load_pruned` reads. A run that is stopped goes on from its last checkpoint.
 """
 
 import dataclasses
