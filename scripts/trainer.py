@@ -283,7 +283,10 @@ def _evaluations(
 ) -> tuple[Callable, Callable]:
     """`evaluate` and `finally_evaluate` of a `Trainer`."""
     # Unitized layers keep the pixels of training, whatever the size of an image.
-    fixed = jaxnorm.nnx.fix_pixels(model, jax.ShapeDtypeStruct((2, *feed.shape), jnp.float32))
+    try:
+        fixed = jaxnorm.nnx.fix_pixels(model, jax.ShapeDtypeStruct((2, *feed.shape), jnp.float32))
+    except ValueError as error:
+        raise InputError(f"--model {recipe.model} must fit the images; {error}") from error
     frozen = nnx.view(fixed, raise_if_not_found=False, use_running_average=True)
     inference = nnx.graphdef(frozen)
 

@@ -295,6 +295,8 @@ def test_what_cannot_be_built_is_refused(images):
         program(replace(SMALL, model="transformer"), images)
     with pytest.raises(InputError, match="--model preact21: depth must be 6k"):
         program(replace(SMALL, model="preact21"), images)
+    with pytest.raises(InputError, match="--model vgg11 must fit the images; images must be at"):
+        program(replace(SMALL, model="vgg11"), images)
     with pytest.raises(InputError, match="--norm-groups and --norm-channels must divide"):
         program(replace(SMALL, normalization="group_norm", norm_groups=7), images)
     with pytest.raises(InputError, match="must be at most the 70 training images; got 128"):
