@@ -34,12 +34,12 @@ SPREAD = (16, 144)  # filters and dims of the tests of standard deviations
 MEAN_TESTED, MARGIN = 500, 0.1
 
 
-def mean_norm(dims: float) -> float:
+def mean_norm(dims: int | float) -> float:
     """E‖v‖ in float64."""
     return float(pruning.chi_moment(1.0, float(dims), 1))
 
 
-def norm_cv2(dims: float) -> float:
+def norm_cv2(dims: int | float) -> float:
     """Squared coefficient of variation of ‖v‖: q − 1."""
     return float(pruning.chi_variance(1.0, float(dims))) / mean_norm(dims) ** 2
 
