@@ -85,7 +85,7 @@ def rank_of_products(key: Key[Array, ""]) -> Values:
 
     excess = []
     for _ in range(CASES):
-        inner = rng.integers(1, 5, 2)
+        inner = rng.integers(1, 5, 2).tolist()
         a, b = drawn(6, inner[0]) @ drawn(inner[0], 5), drawn(5, inner[1]) @ drawn(inner[1], 4)
         ranks = [int(np.linalg.matrix_rank(m)) for m in (a @ b, a, b)]
         excess.append(ranks[0] - min(ranks[1:]))
