@@ -1,7 +1,5 @@
 """The page of an analysis: the pruning paper's pictures of one trained network."""
 
-from html import escape
-
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -11,7 +9,7 @@ import figures
 import page
 from drawing import GRID, MUTED, SERIES, SMALL, Series, draw
 from figures import CRITERIA, pair_label
-from page import cards, figure, paragraphs, table
+from page import cards, figure, made, paragraphs, table
 from sentences import number
 
 SHORT = dict(zip(analysis.PAIRS, ("l1·l2", "l1·F", "l1·GM", "l2·F", "l2·GM", "F·GM"), strict=True))
@@ -308,8 +306,5 @@ def _others(results: dict) -> str:
 def _settings(results: dict) -> str:
     entries = {**results["settings"], **results["environment"]}
     entries["seconds"] = f"{results['seconds']['analysis']:.1f}"
-    return (
-        f"<p>Command: <code>{escape(results['command'])}</code></p>"
-        '<p>Every number of this page: <a href="results.json">results.json</a></p>'
-        + table(["Setting", "Value"], [[k, f"{v}"] for k, v in entries.items()], "Settings")
-    )
+    rows = [[name, f"{value}"] for name, value in entries.items()]
+    return made(results["command"], table(["Setting", "Value"], rows, "Settings"))

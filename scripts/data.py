@@ -151,7 +151,8 @@ def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[Any, 
     try:
         builder: Any = tfds.builder_from_directory(version)
         sources = [builder.as_data_source(split, decoders=decoders) for split in splits]
-        assert all({"image", "label"} <= source[0].keys() for source in sources), "no images"
+        if not all({"image", "label"} <= source[0].keys() for source in sources):
+            raise ValueError("its records have no image and label")
     except Exception as error:  # tensorflow-datasets and array_record raise many kinds
         raise InputError(f"{version} must be a readable data set with images; {error}") from error
     return builder, sources

@@ -44,17 +44,18 @@ def of_arrays(
     x, y = everywhere(mesh, *_padded(images.x_test, images.y_test, chunk))
     spread = NamedSharding(mesh, P("data"))
 
-    def right(network: Any, start: Int[Array, ""]) -> Int[Array, ""]:
+    def right(network: Any, x: Array, y: Array, start: Int[Array, ""]) -> Int[Array, ""]:
         part, labels = (jax.lax.dynamic_slice_in_dim(a, start, chunk) for a in (x, y))
         found = logits(network, jax.lax.with_sharding_constraint(part, spread))
         return jnp.sum(jnp.argmax(found, -1) == labels)
 
     compiled = jax.jit(
-        jax.vmap(right, (0, None)) if together else right, out_shardings=NamedSharding(mesh, P())
+        jax.vmap(right, (0, None, None, None)) if together else right,
+        out_shardings=NamedSharding(mesh, P()),
     )
 
     def accuracies(network: Any) -> list[dict[str, float]]:
-        counts = [np.atleast_1d(compiled(network, i)) for i in range(0, len(y), chunk)]
+        counts = [np.atleast_1d(compiled(network, x, y, i)) for i in range(0, len(y), chunk)]
         return [{"accuracy": int(total) / count} for total in np.sum(counts, 0)]
 
     return accuracies

@@ -68,6 +68,10 @@ class Resident:
         index = jax.lax.dynamic_slice(order, (place * size,), (size,))
         return x[index], y[index]
 
+    def shapes(self, seed: Int[Array, "*seeds"]) -> tuple[Any, ...]:
+        """What `take` returns, or its shapes."""
+        return self.take(jax.eval_shape(self._permutation, seed, 0))
+
     def prepared(self, key: Key[Array, ""], x: Float[Array, "n h w c"]) -> Float[Array, "n h w c"]:
         return augmented(key, x) if self._augment else x
 
@@ -84,7 +88,7 @@ class Streamed:
     def __init__(self, records: Records, recipe: Recipe, mesh: Mesh, workers: int):
         self.count, self.classes = len(records.train), records.classes
         self.shape = (recipe.crop, recipe.crop, 3)
-        self._steps = self.count // recipe.batch_size
+        self._steps, self._size = self.count // recipe.batch_size, recipe.batch_size
         self._spread = NamedSharding(mesh, P("data"))
         self._read = partial(
             streams.batches,
@@ -118,6 +122,12 @@ class Streamed:
         self._next = (self._next[0], self._next[1] + 1)
         return tuple(
             jax.make_array_from_process_local_data(self._spread, part) for part in next(batches)
+        )
+
+    def shapes(self, seed: Int[Array, ""]) -> tuple[Any, ...]:
+        return tuple(
+            jax.ShapeDtypeStruct((self._size, *shape), dtype, sharding=self._spread)
+            for shape, dtype in ((self.shape, jnp.uint8), ((), jnp.int32))
         )
 
     def batch(

@@ -1,13 +1,11 @@
 """The page of Figures 2 to 8: every number of it beside the ledger's."""
 
-from html import escape
-
 import numpy as np
 
 import geometry_figures as figures
 import page
 from geometry_figures import FIRST_LAYERS, ODD, OTHERS, PARTS, SAME, STARTS
-from page import figure, paragraphs, table
+from page import figure, made, paragraphs, table
 
 # Of the ledger: medians of six networks (Figure 3), median angles (Figure 5), shares (Figure 6).
 ODD_LEDGER = {
@@ -232,11 +230,7 @@ def settings(results: dict) -> str:
     rows = [[key.replace("_", " "), f"{value}"] for key, value in results["environment"].items()]
     rows.append(["seed", f"{results['seed']}"])
     rows.append(["seconds", f"{results['seconds']:.0f}"])
-    return (
-        f"<p>Command: <code>{escape(results['command'])}</code></p>"
-        '<p>Every number of this page: <a href="results.json">results.json</a></p>'
-        + table(["Part", "Version"], rows, "Device, versions, seed")
-    )
+    return made(results["command"], table(["Part", "Version"], rows, "Device, versions, seed"))
 
 
 ALL = (

@@ -132,3 +132,12 @@ def table(
         f'<table class="{kind}"><caption><span>{escape(caption)}</span></caption>'
         f"<thead><tr>{titles}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
+
+
+def made(command: str, *tables: str) -> str:
+    """How a page was made: its command, where its numbers are, and tables that fit a phone."""
+    return (
+        f"<p>Command: <code>{escape(command)}</code></p>"
+        '<p>Every number of this page: <a href="results.json">results.json</a></p>'
+        f'<div class="tables">{"".join(tables)}</div>'
+    )

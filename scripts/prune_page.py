@@ -1,7 +1,6 @@
 """The page of pruned networks: accuracies by criterion and stage, and costs before and after."""
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,7 +8,7 @@ from matplotlib.axes import Axes
 import page
 from drawing import draw
 from figures import CRITERIA
-from page import cards, figure, paragraphs, table
+from page import cards, figure, made, paragraphs, table
 from sentences import duration, number, percent
 
 Rows = list[list[str]]
@@ -171,10 +170,5 @@ def _widths(results: dict) -> str:
 def _settings(results: dict) -> str:
     entries = {**results["settings"], **results["options"], **results["environment"]}
     entries["time"] = duration(results["seconds"])
-    return (
-        f"<p>Command: <code>{escape(results['command'])}</code></p>"
-        '<p>Every number of this page: <a href="results.json">results.json</a></p>'
-        + '<div class="tables">'
-        + table(["Setting", "Value"], [[k, f"{v}"] for k, v in entries.items()], "Settings")
-        + "</div>"
-    )
+    rows = [[name, f"{value}"] for name, value in entries.items()]
+    return made(results["command"], table(["Setting", "Value"], rows, "Settings"))

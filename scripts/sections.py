@@ -1,13 +1,11 @@
 """The sections of the report, each a function from the results to HTML."""
 
-from html import escape
-
 import figures
 import sentences
 import theorem_page
 from drawing import MUTED, SERIES, Series
 from figures import ARMS, CRITERIA, GAUSSIAN, pair_label
-from page import figure, paragraphs, table
+from page import figure, made, paragraphs, table
 from sentences import duration, likeness, number, percent
 
 NAMES = {"spearman": "ρ", "overlap": "overlap"}
@@ -125,14 +123,11 @@ def odd_point(results: dict) -> str:
 
 def settings(results: dict) -> str:
     times = [[stage, duration(value)] for stage, value in results["seconds"].items()]
-    return (
-        f"<p>Command: <code>{escape(results['command'])}</code></p>"
-        '<p>Every number of this page: <a href="results.json">results.json</a></p>'
-        + '<div class="tables">'
-        + table(["Setting", "Value"], _entries(results["settings"]), "Settings")
-        + table(["Part", "Version"], _entries(results["environment"]), "Device and versions")
-        + table(["Stage", "Time"], times, "Time of each stage")
-        + "</div>"
+    return made(
+        results["command"],
+        table(["Setting", "Value"], _entries(results["settings"]), "Settings"),
+        table(["Part", "Version"], _entries(results["environment"]), "Device and versions"),
+        table(["Stage", "Time"], times, "Time of each stage"),
     )
 
 

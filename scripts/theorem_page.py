@@ -8,7 +8,7 @@ from pathlib import Path
 import geometry
 import page
 import theorem_figures
-from page import cards, figure, paragraphs, table
+from page import cards, figure, made, paragraphs, table
 
 SIGNS = {True: "✓", False: "✗", None: "–"}
 WORDS = {True: "holds", False: "fails", None: "not checked"}
@@ -191,8 +191,4 @@ def _links(claim: dict, out: Path) -> str:
 def _settings(results: dict) -> str:
     rows = [[key.replace("_", " "), f"{value}"] for key, value in results["environment"].items()]
     rows += [[name, f"{results[name]:g}"] for name in ("seed", "precision", "devices", "seconds")]
-    return (
-        f"<p>Command: <code>{escape(results['command'])}</code></p>"
-        '<p>Every number of this page: <a href="results.json">results.json</a></p>'
-        + table(["Part", "Version"], rows, "Device, versions, seed")
-    )
+    return made(results["command"], table(["Part", "Version"], rows, "Device, versions, seed"))

@@ -1,7 +1,6 @@
 """The page of a training run: curves of its seeds, its last accuracies, and what decided them."""
 
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,7 +8,7 @@ from matplotlib.axes import Axes
 import drawing
 import page
 from drawing import SERIES, SMALL, Series, curve, draw, mark_drops
-from page import cards, figure, paragraphs, table
+from page import cards, figure, made, paragraphs, table
 from sentences import duration, number, percent
 
 RUN = Series("mean of the seeds", SERIES[0], "o")
@@ -129,10 +128,5 @@ def _settings(results: dict) -> str:
     entries["devices"] = f"{mesh['shape']} of {mesh['device']}"
     entries["seeds"] = f"{len(results['seeds'])}, {results['side by side']} side by side"
     entries["learning rate at the end"] = number(results["seeds"][0][-1]["learning_rate"])
-    return (
-        f"<p>Command: <code>{escape(results['command'])}</code></p>"
-        '<p>Every number of this page: <a href="results.json">results.json</a></p>'
-        + '<div class="tables">'
-        + table(["Setting", "Value"], [[k, f"{v}"] for k, v in entries.items()], "Settings")
-        + "</div>"
-    )
+    rows = [[name, f"{value}"] for name, value in entries.items()]
+    return made(results["command"], table(["Setting", "Value"], rows, "Settings"))
