@@ -143,8 +143,13 @@ class Log:
         self.lines = read_lines(self.path)[:epochs]
         self._events: SummaryWriter | None = None
         if leads():
-            # What an interrupted run wrote beyond its checkpoint is left out.
-            self._events = SummaryWriter(str(folder / "events"), purge_step=epochs + 1)
+            # What an interrupted run wrote beyond its checkpoint is left out. Names of files tell
+            # seconds apart, and resumed within one a run would write over its own file.
+            self._events = SummaryWriter(
+                str(folder / "events"),
+                purge_step=epochs + 1,
+                filename_suffix=f".from-epoch-{epochs + 1}",
+            )
 
     def __enter__(self) -> "Log":
         return self

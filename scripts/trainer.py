@@ -143,6 +143,7 @@ def trainer(
     # XLA's CPU back end runs convolutions in a scan 4 to 17 times slower.
     scans = feed.in_epoch and platform(mesh) != "cpu"
     example = number((0, 1))
+    begin = jax.jit(begin)  # traced once, by the next line: deep networks take seconds
     shapes = jax.eval_shape(begin, example)
     placed = jax.tree.map(partial(_placement, mesh, layout.shard_state), shapes)
     begin = jax.jit(begin, out_shardings=placed)
@@ -210,11 +211,12 @@ def _begin(
 ) -> State:
     key = jax.random.key(seed)
     model = build(recipe, key=key)
-    # Every network starts from batch norm's kernels, whatever its layers drew for themselves.
-    shared = build(recipes.replace(recipe, normalization="batch_norm"), key=key)
-    kernels = nnx.to_flat_state(nnx.state(shared, nnx.Param))
-    own = dict(nnx.to_flat_state(nnx.state(model, nnx.Param)))
-    nnx.update(model, nnx.from_flat_state([(path, v) for path, v in kernels if path in own]))
+    if recipe.normalization != "batch_norm":
+        # Networks start from batch norm's kernels, whatever their layers drew for themselves.
+        shared = build(recipes.replace(recipe, normalization="batch_norm"), key=key)
+        kernels = nnx.to_flat_state(nnx.state(shared, nnx.Param))
+        own = dict(nnx.to_flat_state(nnx.state(model, nnx.Param)))
+        nnx.update(model, nnx.from_flat_state([(path, v) for path, v in kernels if path in own]))
     _, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
     return State(params, statistics, optimizer.init(params), jnp.int32(0), jnp.float32(0))
 

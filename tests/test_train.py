@@ -399,6 +399,7 @@ def scalars(folder):
 
 def test_events_are_those_of_the_lines_after_a_stop(one, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "BETWEEN_CHECKPOINTS", math.inf)
+    monkeypatch.setattr(time, "time", lambda: 1.8e9)  # all in one second
     with pytest.raises(train.TerminatedError):
         run(one, tmp_path, View(stop_at=9))
     lines = run(one, tmp_path)

@@ -100,7 +100,9 @@ class RunningNorm(nnx.Module):
             correction=self.running_correction,
         )
         if not inference:
-            self.mean[...], self.var[...] = running
+            # Not by [...], with which JAX before 0.12 walks all that was traced, at every layer.
+            self.mean.set_value(running.mean)
+            self.var.set_value(running.var)
         return y
 
 
