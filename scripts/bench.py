@@ -4,8 +4,8 @@
 
 Every pair is compiled and warmed up first; the two are then timed in turn, and the ratio is that of
 the medians, with the quartiles of the ratios of neighbours. Below 1, ours is faster. Layers are
-also set beside a plain copy of their input, the floor that memory sets, and beside the temporary
-memory of Flax's compiled program.
+also set beside a plain copy of their input, the floor that memory sets, and beside the memory that
+Flax's compiled program takes for results and temporaries.
 """
 
 import math

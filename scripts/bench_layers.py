@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
 import jaxnorm
@@ -31,7 +30,7 @@ def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
 
 
 def training(dtype: Any) -> list[Pair]:
-    """Value and gradient of a loss that weighs the outputs, as one compiled program."""
+    """Outputs, running statistics and, from a cotangent of the outputs, all gradients."""
     return [
         pair
         for shape in SHAPES
@@ -85,15 +84,15 @@ def forward(layer: nnx.Module, x: jax.Array) -> Compiled:
     return compiled(lambda state, x: nnx.merge(graph, state, copy=True)(x), state, x)
 
 
-def gradient(layer: nnx.Module, x: jax.Array, weights: jax.Array) -> Compiled:
+def gradient(layer: nnx.Module, x: jax.Array, cotangent: jax.Array) -> Compiled:
     graph, params, rest = nnx.split(layer, nnx.Param, ...)
 
-    def run(params: Any, x: jax.Array, weights: jax.Array) -> Any:
-        def loss(params: Any, x: jax.Array) -> tuple[jax.Array, Any]:
+    def run(params: Any, x: jax.Array, cotangent: jax.Array) -> Any:
+        def outputs(params: Any, x: jax.Array) -> tuple[jax.Array, Any]:
             layer = nnx.merge(graph, params, rest, copy=True)
-            y = layer(x)
-            return jnp.vdot(y, weights.astype(y.dtype)), nnx.state(layer, nnx.BatchStat)
+            return layer(x), nnx.state(layer, nnx.BatchStat)
 
-        return jax.value_and_grad(loss, (0, 1), has_aux=True)(params, x)
+        y, gradients, statistics = jax.vjp(outputs, params, x, has_aux=True)
+        return y, gradients(cotangent), statistics
 
-    return compiled(run, params, x, weights)
+    return compiled(run, params, x, cotangent)

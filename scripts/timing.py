@@ -52,10 +52,11 @@ def alternately(
 
 class Compiled(NamedTuple):
     run: Callable[[], Any]
-    memory: int  # bytes that the program needs beside its arguments and results
+    memory: int  # bytes of the program's results and temporaries
 
 
 def compiled(function: Callable, *arguments: Any) -> Compiled:
     program = jax.jit(function).lower(*arguments).compile()
     memory = program.memory_analysis()
-    return Compiled(lambda: program(*arguments), 0 if memory is None else memory.temp_size_in_bytes)
+    size = 0 if memory is None else memory.temp_size_in_bytes + memory.output_size_in_bytes
+    return Compiled(lambda: program(*arguments), size)
