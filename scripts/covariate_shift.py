@@ -15,19 +15,18 @@ stopped goes on after the last of them. Nothing is downloaded.
 import hashlib
 import itertools
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Int
-from optax import softmax_cross_entropy_with_integer_labels as cross_entropy
+from jaxtyping import Array, Float
 from rich.console import Console
 from rich.progress import Progress
 
@@ -38,36 +37,18 @@ import shift_page
 from data import Images
 from jaxnorm.shift import Tracker, stream_moments
 from page import plain, write
-from reproduce import described
-from training import ARMS, CHUNK, DROPS, RUNNING_MOMENTUM, accuracy
+from recipes import Recipe, drops, graphs, replace
+from reproduce import code, described, settings
+from train import write_text
+from trainer import State, Trainer, learning_rate, mesh_of, trainer
+from training import ARMS
+
+Layers = Callable[[State, Array], dict[str, Array]]
 
 LAYERS = ("norms.4", "norms.10")
 SCHEDULES = ("drops", "constant")
-
-
-class Settings(NamedTuple):
-    """What decides the numbers of a network."""
-
-    dataset: str
-    epochs: int
-    batch_size: int
-    exact: int
-    probe: int = 1000
-    learning_rate: float = 0.05
-
-
-class State(NamedTuple):
-    params: Any
-    statistics: Any
-
-
-class Program(NamedTuple):
-    """One arm's compiled functions."""
-
-    start: Callable[[int], State]
-    epoch: Callable[..., tuple[State, Array]]
-    logits: Callable[[State, Array], Array]
-    layers: Callable[[State, Array], dict[str, Array]]
+PROBE = 1000  # test images that the tracker sees
+CHUNK = 500  # training images at a time, whose moments are streamed
 
 
 def main(
@@ -94,20 +75,31 @@ def main(
     command.at_least(2, epochs=epochs, batch_size=batch_size, exact=exact)
     start = time.perf_counter()
     images = data.load(dataset, data_dir)
-    settings = Settings(dataset, epochs, batch_size, exact)
+    recipe = Recipe(
+        dataset=dataset,
+        model="mlp",
+        epochs=epochs,
+        batch_size=batch_size,
+        drops=drops(epochs),
+        momentum=0.0,
+        weight_decay=0.0,
+    )
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("training", total=len(ARMS) * len(SCHEDULES) * seeds * epochs)
 
         def tell(label: str, epochs: int) -> None:
             progress.update(task, description=label, advance=epochs)
 
-        runs = {arm: train_all(arm, images, settings, seeds, out, tell) for arm in ARMS}
+        runs = {arm: {} for arm in ARMS}
+        for arm, schedule in itertools.product(ARMS, SCHEDULES):
+            own = scheduled(replace(recipe, normalization=arm), schedule)
+            runs[arm][schedule] = train_all(own, images, seeds, exact, out, tell)
     results = command.provenance(__file__) | {
-        "settings": settings._asdict() | {"seeds": seeds, "running_momentum": RUNNING_MOMENTUM},
-        "data": described(images, settings.probe),
+        "settings": settings(recipe) | {"seeds": seeds, "exact": exact},
+        "data": described(images, PROBE),
         "seconds": time.perf_counter() - start,
         "learning_rate": {
-            schedule: [rate(settings, schedule, epoch) for epoch in range(epochs)]
+            schedule: [learning_rate(scheduled(recipe, schedule), epoch) for epoch in range(epochs)]
             for schedule in SCHEDULES
         },
         "runs": runs,
@@ -119,133 +111,89 @@ def main(
     print(f"Open {(out / 'index.html').resolve()}")
 
 
+def scheduled(recipe: Recipe, schedule: str) -> Recipe:
+    return replace(recipe, drops=()) if schedule == "constant" else recipe
+
+
 def train_all(
-    arm: str,
+    recipe: Recipe,
     images: Images,
-    settings: Settings,
     seeds: int,
+    exact: int,
     out: Path,
     tell: Callable[[str, int], None],
-) -> dict[str, list[list[dict]]]:
-    """Every network of one arm, by schedule and seed; finished ones are read, not trained."""
-    functions, found = program(arm, images), {schedule: [] for schedule in SCHEDULES}
-    for schedule, seed in itertools.product(SCHEDULES, range(seeds)):
+) -> list[list[dict]]:
+    """The networks of all seeds of one recipe; finished ones are read, not trained."""
+    program, layers = trainer(recipe, images, mesh_of(1)), layers_of(recipe, images)
+    found = []
+    for seed in range(seeds):
+        schedule = "drops" if recipe.drops else "constant"
+        arm = recipe.normalization
         label = f"{arm.replace('_', ' ')}, {schedule}, seed {seed + 1} of {seeds}"
-        finished = out / "runs" / f"{digest(settings)}-{arm}-{schedule}-{seed}.json"
+        finished = out / "runs" / f"{digest(recipe, exact)}-{arm}-{schedule}-{seed}.json"
         tell(label, 0)
         if finished.exists():
             run = json.loads(finished.read_text(encoding="utf-8"))
-            tell(label, settings.epochs)
+            tell(label, recipe.epochs)
         else:
             run = []
-            for line in train(functions, images, settings, schedule, seed):
+            for line in train(program, layers, images, recipe, exact, seed):
                 run.append(plain(line))
                 tell(label, 1)
-            finished.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = finished.with_suffix(".unfinished")
-            unfinished.write_text(json.dumps(run), encoding="utf-8")
-            unfinished.replace(finished)
-        found[schedule].append(run)
+            write_text(finished, json.dumps(run))
+        found.append(run)
     return found
 
 
-def digest(settings: Settings) -> str:
+def digest(recipe: Recipe, exact: int) -> str:
     """Of what decides the numbers: settings, code and versions."""
-    code = [Path(__file__), *sorted(Path(jaxnorm.__file__).parent.rglob("*.py"))]
-    decisive = json.dumps([settings, jax.__version__])
+    decisive = json.dumps([asdict(recipe), exact, jax.__version__])
     found = hashlib.sha256(decisive.encode())
-    for path in code:
+    for path in (Path(__file__), *code()):
         found.update(path.read_bytes())
     return found.hexdigest()[:12]
 
 
-def rate(settings: Settings, schedule: str, epoch: int) -> float:
-    """Learning rate of the 0-based `epoch`."""
-    passed = sum(epoch * of >= part * settings.epochs for part, of in DROPS)
-    return settings.learning_rate / 5 ** (passed if schedule == "drops" else 0)
-
-
-def program(arm: str, images: Images) -> Program:
-    inputs = math.prod(images.x_train.shape[1:])
-
-    def build(arm: str, seed: int) -> jaxnorm.models.MLP:
-        norm = partial(ARMS[arm], momentum=RUNNING_MOMENTUM)
-        rngs = nnx.Rngs(jax.random.key(seed))
-        return jaxnorm.models.MLP(inputs=inputs, classes=images.classes, norm=norm, rngs=rngs)
-
-    model = nnx.eval_shape(lambda: build(arm, 0))
-    training = nnx.graphdef(model)
-    inference = nnx.graphdef(nnx.view(model, use_running_average=True))
-
-    def start(seed: int) -> State:
-        model = build(arm, seed)
-        # Both arms start from batch norm's weights.
-        nnx.update(model, nnx.state(build("batch_norm", seed), nnx.Param))
-        return State(*nnx.split(model, nnx.Param, nnx.BatchStat)[1:])
-
-    def step(
-        state: State, x: Float[Array, "n h w c"], y: Int[Array, " n"], rate: Float[Array, ""]
-    ) -> tuple[State, Array]:
-        def loss(params: Any) -> tuple[Array, Any]:
-            model = nnx.merge(training, params, state.statistics, copy=True)
-            return cross_entropy(model(x), y).mean(), nnx.state(model, nnx.BatchStat)
-
-        (value, statistics), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
-        params = jax.tree.map(lambda p, g: p - rate * g, state.params, gradient)
-        return State(params, statistics), value
+def layers_of(recipe: Recipe, images: Images) -> Layers:
+    """Outputs of `LAYERS` in inference, of a state and images."""
+    _, inference = graphs(recipe, images)
 
     @jax.jit
-    def epoch(
-        state: State, x: Array, y: Array, order: Int[Array, "steps batch"], rate: Array
-    ) -> tuple[State, Array]:
-        state, losses = jax.lax.scan(lambda s, i: step(s, x[i], y[i], rate), state, order)
-        return state, losses.mean()
+    def outputs(network: Any, x: Float[Array, "n h w c"]) -> dict[str, Array]:
+        return jaxnorm.nnx.layer_outputs(nnx.merge(inference, *network, copy=True), LAYERS, x)
 
-    def frozen(state: State) -> jaxnorm.models.MLP:
-        return nnx.merge(inference, *state, copy=True)
-
-    return Program(
-        start,
-        epoch,
-        jax.jit(lambda state, x: frozen(state)(x)),
-        jax.jit(lambda state, x: jaxnorm.nnx.layer_outputs(frozen(state), LAYERS, x)),
-    )
+    return lambda state, x: outputs((state.params, state.statistics), x)
 
 
 def train(
-    functions: Program, images: Images, settings: Settings, schedule: str, seed: int
+    program: Trainer, layers: Layers, images: Images, recipe: Recipe, exact: int, seed: int
 ) -> Iterator[dict[str, Any]]:
     """Trains one network; after every epoch, what was measured."""
-    x, probe = jnp.asarray(images.x_train), jnp.asarray(images.x_test[: settings.probe])
-    tracker = Tracker(functions.layers, probe, exact=settings.exact)
-    tracker.update(functions.start(seed))
-    for state, loss in trained(functions, images, settings, schedule, seed):
+    x, probe = jnp.asarray(images.x_train), jnp.asarray(images.x_test[:PROBE])
+    tracker = Tracker(layers, probe, exact=exact)
+    states = trained(program, recipe, seed)
+    tracker.update(next(states))
+    for state in states:
+        (found,) = program.evaluate(state)
         yield {
-            "loss": loss,
-            "accuracy": accuracy(partial(functions.logits, state), images.x_test, images.y_test),
+            "loss": float(state.loss) / program.steps,
+            **found,
             "shift": {
-                name: found["shift"] | {"channels": float(np.mean(found["shift"]["channels"]))}
-                for name, found in tracker.update(state).items()
+                name: moved["shift"] | {"channels": float(np.mean(moved["shift"]["channels"]))}
+                for name, moved in tracker.update(state).items()
             },
             "tracker_seconds": tracker.seconds,
-            "moments": stream_moments(partial(functions.layers, state), chunks(x))[
-                LAYERS[-1]
-            ]._asdict(),
+            "moments": stream_moments(partial(layers, state), chunks(x))[LAYERS[-1]]._asdict(),
         }
 
 
-def trained(
-    functions: Program, images: Images, settings: Settings, schedule: str, seed: int
-) -> Iterator[tuple[State, float]]:
-    """State and loss after every epoch."""
-    x, y = jnp.asarray(images.x_train), jnp.asarray(images.y_train)
-    state, size = functions.start(seed), min(settings.batch_size, len(x))
-    for epoch in range(settings.epochs):
-        order = np.random.default_rng((seed, epoch)).permutation(len(x))
-        order = order[: len(order) - len(order) % size].reshape(-1, size)
-        now = rate(settings, schedule, epoch)
-        state, loss = functions.epoch(state, x, y, jnp.asarray(order), jnp.float32(now))
-        yield state, float(loss)
+def trained(program: Trainer, recipe: Recipe, seed: int) -> Iterator[State]:
+    """The untrained state and that after every epoch; each is gone when the next is asked for."""
+    state, seeds = program.start((seed,)), (seed,)
+    for epoch in range(recipe.epochs):
+        yield state
+        state = program.advance(state, program.epoch(seeds, epoch, 0), seeds, program.steps)
+    yield state
 
 
 def chunks(x: Float[Array, "n h w c"]) -> Iterator[Float[Array, "m h w c"]]:

@@ -16,8 +16,9 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 import pruning
-from data import Images
-from training import ARMS, History, Program, Settings, State, accuracy, learning_rate
+from recipes import Recipe
+from trainer import State, learning_rate
+from training import ARMS, History, Program
 
 PAIRS = tuple(itertools.combinations(pruning.CRITERIA, 2))
 RATIOS = (0.1, 0.3, 0.5)
@@ -34,7 +35,7 @@ def mean(values: Sequence[float] | np.ndarray) -> dict[str, Any]:
 
 
 def training(
-    states: dict[str, list[State]], histories: dict[str, list[History]], settings: Settings
+    states: dict[str, list[State]], histories: dict[str, list[History]], recipe: Recipe
 ) -> dict[str, Any]:
     """Accuracies by epoch and seed, the paired difference, the range of alpha."""
     found: dict[str, Any] = {
@@ -52,7 +53,7 @@ def training(
         "max": float(alpha.max()),
         "outside": float(np.mean((alpha < 0) | (alpha > 1))),
     }
-    rates = [learning_rate(settings, epoch) for epoch in range(settings.epochs)]
+    rates = [learning_rate(recipe, epoch) for epoch in range(recipe.epochs)]
     drops = [e + 1 for e in range(1, len(rates)) if rates[e] < rates[e - 1]]
     difference = mean(final["unitized"] - final["batch_norm"])
     return found | {"difference": difference, "learning_rate": rates, "drops": drops}
@@ -97,8 +98,6 @@ def distances(histories: dict[str, list[History]]) -> dict[str, list[list[float]
 def criteria(
     states: dict[str, list[State]],
     programs: dict[str, Program],
-    images: Images,
-    settings: Settings,
     on_network: Callable[[], None],
 ) -> dict[str, Any]:
     """How alike four criteria rank every conv layer's filters, and what masking them costs."""
@@ -121,16 +120,13 @@ def criteria(
     for arm, runs in states.items():
         networks = []
         for state in runs:
-            networks.append(_network(state, programs[arm], images, settings))
+            networks.append(_network(state, programs[arm]))
             on_network()
         found[arm] = _over_seeds(networks)
     return found
 
 
-def _network(
-    state: State, functions: Program, images: Images, settings: Settings
-) -> dict[Any, Any]:
-    x, y = images.x_test[: settings.probe], images.y_test[: settings.probe]
+def _network(state: State, functions: Program) -> dict[Any, Any]:
     ranked = {
         name: jax.device_get(_ranked(_scores(kernel)))
         for name, kernel in conv_kernels(state.params).items()
@@ -142,12 +138,12 @@ def _network(
         }
         for name in ("spearman", "overlap")
     }
-    found["unmasked"] = accuracy(partial(functions.logits, state), x, y)
+    found["unmasked"] = functions.probed(state)
     for (i, criterion), (j, ratio) in itertools.product(
         enumerate(pruning.CRITERIA), enumerate(RATIOS)
     ):
         keep = {name: layer["keep"][i, j] for name, layer in ranked.items()}
-        found[criterion, ratio] = accuracy(partial(functions.logits, masked(state, keep)), x, y)
+        found[criterion, ratio] = functions.probed(masked(state, keep))
     return found
 
 

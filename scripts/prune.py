@@ -131,7 +131,7 @@ def main(
         model=f"preact{depth}",
         epochs=epochs,
         batch_size=batch_size,
-        drops=drops(epochs),
+        drops=recipes.drops(epochs),
     )
     if run is not None:
         recipe, seeds, images = recipe_of(run)
@@ -151,11 +151,6 @@ def main(
     page.write(results, prune_page.render(results), out)
     summarize(results)
     print(f"Open {(out / 'index.html').resolve()}")
-
-
-def drops(epochs: int) -> tuple[int, ...]:
-    """Where the rate falls: at 30, 60 and 80 % of the epochs, as in the unitization paper."""
-    return tuple(-(-epochs * tenths // 10) + 1 for tenths in (3, 6, 8))
 
 
 def recipe_of(run: Path) -> tuple[Recipe, int, int | None]:
@@ -280,13 +275,9 @@ class Programs(NamedTuple):
             recipe,
             epochs=fine_tune,
             learning_rate=recipe.learning_rate / 5,
-            drops=drops(fine_tune),
+            drops=recipes.drops(fine_tune),
         )
-        words = {"classes": images.classes, "shape": images.x_train.shape[1:]}
-        model = nnx.eval_shape(lambda: recipes.network(recipe, key=jax.random.key(0), **words))
-        inference = nnx.graphdef(
-            nnx.view(model, raise_if_not_found=False, use_running_average=True)
-        )
+        training, inference = recipes.graphs(recipe, images)
 
         @jax.jit
         def logits(tree: Any, x: Any) -> Any:
@@ -296,7 +287,7 @@ class Programs(NamedTuple):
         return cls(
             trainer(recipe, images, mesh),
             trainer(further, images, mesh),
-            nnx.graphdef(model),
+            training,
             logits,
         )
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+import jax
 from flax import nnx
 from jaxtyping import Array
 
 import jaxnorm
 from command import InputError
+from data import Images
 from jaxnorm import models
 
 Normalization = Literal["batch_norm", "unitized", "group_norm", "none"]
@@ -151,6 +153,11 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
 }
 
 
+def drops(epochs: int) -> tuple[int, ...]:
+    """Where the rate falls: at 30, 60 and 80 % of the epochs, as in the unitization paper."""
+    return tuple(-(-epochs * tenths // 10) + 1 for tenths in (3, 6, 8))
+
+
 def check(recipe: Recipe) -> None:
     """Refuse what cannot be trained, naming the option.
 
@@ -225,6 +232,20 @@ def network(
         return build[family]()
     except ValueError as error:
         raise InputError(f"--model {recipe.model}: {error}") from error
+
+
+def graphs(recipe: Recipe, images: Images) -> tuple[nnx.GraphDef, nnx.GraphDef]:
+    """A recipe's network without its arrays, in training and in inference."""
+    model = nnx.eval_shape(
+        lambda: network(
+            recipe,
+            classes=images.classes,
+            shape=images.x_train.shape[1:],
+            key=jax.random.key(0),
+        )
+    )
+    frozen = nnx.view(model, raise_if_not_found=False, use_running_average=True)
+    return nnx.graphdef(model), nnx.graphdef(frozen)
 
 
 def _norm(recipe: Recipe) -> models.Norm:

@@ -15,6 +15,7 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 import checks
 import command
 import data
+import feeds
 import jaxnorm
 import measures
+import recipes
 import report
+import trainer
 import training
 from command import InputError
 from data import Images
+from recipes import Recipe
 
 
 class Stages:
@@ -85,9 +90,15 @@ def main(
             raise InputError(f"the output path must be a folder; {nearest} is a file")
         if not os.access(nearest, os.W_OK):
             raise InputError(f"the output folder must be writable; {nearest} is not")
-    settings = training.Settings(dataset, epochs, seeds, batch_size, depth)
+    recipe = Recipe(
+        dataset=dataset,
+        model=f"preact{depth}",
+        epochs=epochs,
+        batch_size=batch_size,
+        drops=recipes.drops(epochs),
+    )
     with progress_bar() as progress:
-        results = run(settings, data_dir, out, Stages(progress, units(settings)))
+        results = run(recipe, seeds, data_dir, out, Stages(progress, units(epochs, seeds)))
     report.write(results, out / "report")
     summarize(results)
     print(f"Open {(out / 'report' / 'index.html').resolve()}")
@@ -104,25 +115,22 @@ def progress_bar() -> Progress:
     return Progress(*columns, console=Console(stderr=True))
 
 
-def units(settings: training.Settings) -> int:
+def units(epochs: int, seeds: int) -> int:
     """Expected work in epochs: training, and about two epochs a network and six for the checks."""
-    networks = len(training.ARMS) * settings.seeds
-    return networks * (settings.epochs + 2) + 6
+    return len(training.ARMS) * seeds * (epochs + 2) + 6
 
 
 def run(
-    settings: training.Settings, data_dir: Path | None, out: Path, stages: Stages
+    recipe: Recipe, seeds: int, data_dir: Path | None, out: Path, stages: Stages
 ) -> dict[str, Any]:
     """All stages, and their numbers as one tree."""
     start = time.perf_counter()
     with stages.stage("data"):
-        images = data.load(settings.dataset, data_dir)
+        images = data.load(recipe.dataset, data_dir)
     with stages.stage("train"):
-        programs, states, histories = train(settings, images, run_folder(settings, out), stages)
+        programs, states, histories = train(recipe, seeds, images, run_folder(recipe, out), stages)
     with stages.stage("pruning"):
-        pruned = measures.criteria(
-            states, programs, images, settings, on_network=lambda: stages.advance(2)
-        )
+        pruned = measures.criteria(states, programs, on_network=lambda: stages.advance(2))
     with stages.stage("claims"):
         claims = checks.claims(seed=0)
         stages.advance(4)
@@ -130,10 +138,10 @@ def run(
         odd = checks.odd_point(seed=0)
         stages.advance(2)
     return command.provenance(__file__) | {
-        "settings": settings._asdict() | {"running_momentum": training.RUNNING_MOMENTUM},
-        "data": described(images, settings.probe),
+        "settings": settings(recipe) | {"seeds": seeds},
+        "data": described(images, training.PROBE),
         "seconds": stages.seconds | {"total": time.perf_counter() - start},
-        "training": measures.training(states, histories, settings),
+        "training": measures.training(states, histories, recipe),
         "moments": measures.moments(histories),
         "distances": measures.distances(histories),
         "pruning": pruned,
@@ -144,16 +152,16 @@ def run(
 
 
 def train(
-    settings: training.Settings, images: Images, folder: Path, stages: Stages
+    recipe: Recipe, seeds: int, images: Images, folder: Path, stages: Stages
 ) -> tuple[dict, dict, dict]:
     """Compiled functions, trained states and histories of both arms."""
-    training.write_settings(folder, settings)
     programs, states, histories = {}, {}, {}
     for arm in training.ARMS:
-        programs[arm] = training.program(arm, images, settings)
+        own = recipes.replace(recipe, normalization=arm)
+        programs[arm] = training.program(own, images)
         states[arm], histories[arm] = [], []
-        for seed in range(settings.seeds):
-            stages.tell(f"training {arm.replace('_', ' ')}, seed {seed + 1} of {settings.seeds}")
+        for seed in range(seeds):
+            stages.tell(f"training {arm.replace('_', ' ')}, seed {seed + 1} of {seeds}")
             reached = 0
 
             def on_epoch(epoch: int) -> None:
@@ -162,21 +170,40 @@ def train(
                 reached = epoch
 
             state, history = training.train(
-                programs[arm], images, settings, seed, folder / f"{arm}-{seed}", on_epoch
+                programs[arm],
+                own,
+                seed,
+                folder / f"{arm}-{seed}",
+                on_epoch,
+                stages.progress.console.print,
             )
             states[arm].append(state)
             histories[arm].append(history)
     return programs, states, histories
 
 
-def run_folder(settings: training.Settings, out: Path) -> Path:
-    """Where runs of these settings keep checkpoints: other settings, code or versions, another."""
-    code = [Path(training.__file__), *sorted(Path(jaxnorm.__file__).parent.rglob("*.py"))]
-    decisive = [settings._replace(seeds=0), command.versions(), platform.machine()]
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """The fields of a recipe for both arms, on images that are not streamed."""
+    others = ("normalization", "crop", "scales", "test_scales")
+    return {name: value for name, value in asdict(recipe).items() if name not in others}
+
+
+def run_folder(recipe: Recipe, out: Path) -> Path:
+    """Where runs of a recipe keep checkpoints: another recipe, code or versions, another."""
+    decisive = [asdict(recipe), command.versions(), platform.machine()]
     digest = hashlib.sha256(json.dumps(decisive).encode())
-    for path in code:
+    for path in code():
         digest.update(path.read_bytes())
-    return out / "runs" / f"{settings.dataset}-{digest.hexdigest()[:12]}"
+    return out / "runs" / f"{recipe.dataset}-{digest.hexdigest()[:12]}"
+
+
+def code() -> list[Path]:
+    """What decides the numbers of a network, beside its recipe."""
+    scripts = [training, trainer, recipes, feeds]
+    return [
+        *(Path(str(m.__file__)) for m in scripts),
+        *sorted(Path(jaxnorm.__file__).parent.rglob("*.py")),
+    ]
 
 
 def described(images: Images, probe: int) -> dict[str, Any]:

@@ -28,6 +28,8 @@ from rich.table import Table
 import command
 import covariate_shift
 import data
+import recipes
+import trainer
 from jaxnorm.shift import emd, emd_critic, emd_lower_bound, emd_sliced, mean_projection
 
 TRAIN, TEST = 2000, 500
@@ -133,12 +135,14 @@ def cases() -> Iterator[Case]:
 def real_layer() -> Callable[[Key[Array, ""], int], tuple[Sample, Sample]]:
     """Draws digits and gives the last normalization's outputs before and after an epoch."""
     images = data.load("digits")
-    settings = covariate_shift.Settings("digits", epochs=6, batch_size=32, exact=2)
-    functions = covariate_shift.program("batch_norm", images)
-    states = list(covariate_shift.trained(functions, images, settings, "constant", seed=0))
+    recipe = recipes.replace(recipes.PRESETS["digits-mlp"][1], epochs=6, momentum=0.0, drops=())
+    layers = covariate_shift.layers_of(recipe, images)
+    program = trainer.trainer(recipe, images, trainer.mesh_of(1))
     every = jnp.asarray(np.concatenate([images.x_train, images.x_test]))
-    name = covariate_shift.LAYERS[-1]
-    before, after = (functions.layers(state, every)[name] for state, _ in states[-2:])
+    *_, before, after = (
+        layers(state, every)[covariate_shift.LAYERS[-1]]
+        for state in covariate_shift.trained(program, recipe, seed=0)
+    )
 
     def draw(key: Key[Array, ""], n: int) -> tuple[Sample, Sample]:
         index = jax.random.randint(key, (n,), 0, len(every))

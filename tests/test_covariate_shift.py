@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -11,8 +12,15 @@ from command import InputError
 from jaxnorm.shift import Tracker
 
 
+@pytest.fixture(scope="module", autouse=True)
+def users_jax():
+    """JAX as users have it."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(users_jax, tmp_path_factory):
     out = tmp_path_factory.mktemp("shift")
     covariate_shift.main(epochs=3, seeds=1, exact=40, out=out)
     return out, json.loads((out / "results.json").read_text(encoding="utf-8"))

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import data
+import recipes
 import training
 from command import InputError
+from trainer import learning_rate
 
-SETTINGS = training.Settings("digits", epochs=3, seeds=1, batch_size=64, depth=8)
+RECIPE = recipes.Recipe(model="preact8", normalization="unitized", epochs=3, drops=recipes.drops(3))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,14 +45,18 @@ def digits(users_jax):
 
 @pytest.fixture(scope="module")
 def unitized(digits):
-    return training.program("unitized", digits, SETTINGS)
+    return training.program(RECIPE, digits)
 
 
 @pytest.fixture(scope="module")
-def trained(unitized, digits, tmp_path_factory):
+def trained(unitized, tmp_path_factory):
     """The folder of a run that has finished, its state and history."""
     folder = tmp_path_factory.mktemp("trained")
-    return folder, training.train(unitized, digits, SETTINGS, 0, folder, lambda _: None)
+    return folder, train(unitized, folder)
+
+
+def train(functions, folder, on_epoch=lambda _: None, tell=print):
+    return training.train(functions, RECIPE, 0, folder, on_epoch, tell)
 
 
 def leaves(tree):
@@ -96,23 +102,24 @@ def test_a_damaged_data_set_is_one_sentence(tmp_path):
 
 
 def test_the_rate_drops_at_30_60_and_80_percent():
-    settings = SETTINGS._replace(epochs=200)
-    rates = [training.learning_rate(settings, epoch) for epoch in range(200)]
-    drops = [e + 1 for e in range(1, 200) if rates[e] < rates[e - 1]]
-    assert drops == [61, 121, 161]
+    recipe = recipes.replace(RECIPE, epochs=200, drops=recipes.drops(200))
+    rates = [learning_rate(recipe, epoch) for epoch in range(200)]
+    assert [e + 1 for e in range(1, 200) if rates[e] < rates[e - 1]] == [61, 121, 161]
     np.testing.assert_allclose([rates[0], rates[-1]], [0.05, 0.0004])
-    assert training.learning_rate(SETTINGS._replace(epochs=1), 0) == 0.05
-
-
-def test_accuracy_counts_every_image_whatever_the_chunk():
-    x, y = np.zeros((1203, 2), np.float32), np.arange(1203) % 3
-    x[:, 1] = y == 1
-    right = training.accuracy(lambda part: part, x, y)
-    assert right == np.mean((y == 0) | (y == 1))
+    assert min(recipes.drops(1)) > 1
 
 
 @pytest.mark.slow
-def test_a_stopped_run_ends_with_the_same_bits(unitized, digits, trained, tmp_path, monkeypatch):
+def test_an_untrained_network_has_the_statistics_of_a_sample(unitized, digits):
+    state = unitized.start(0)
+    outputs = np.asarray(unitized.outputs(state))
+    # The last normalization standardizes what it was calibrated on, and test images nearly.
+    assert np.abs(outputs.mean((0, 1, 2))).max() < 0.5
+    np.testing.assert_allclose(outputs.var((0, 1, 2)).mean(), 1, atol=0.3)
+
+
+@pytest.mark.slow
+def test_a_stopped_run_ends_with_the_same_bits(unitized, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "BETWEEN_CHECKPOINTS", 0)
     _, whole = trained
 
@@ -121,9 +128,9 @@ def test_a_stopped_run_ends_with_the_same_bits(unitized, digits, trained, tmp_pa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        training.train(unitized, digits, SETTINGS, 0, tmp_path, stop)
+        train(unitized, tmp_path, stop)
     seen = []
-    resumed = training.train(unitized, digits, SETTINGS, 0, tmp_path, seen.append)
+    resumed = train(unitized, tmp_path, seen.append)
     assert seen == [2, 3]
     for a, b in zip(leaves(whole), leaves(resumed), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -132,21 +139,22 @@ def test_a_stopped_run_ends_with_the_same_bits(unitized, digits, trained, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_not_trained_again(unitized, digits, trained):
+def test_a_finished_run_is_not_trained_again(unitized, trained):
     folder, run = trained
-    refused = unitized._replace(step=None)
-    again = training.train(refused, digits, SETTINGS, 0, folder, lambda _: None)
+    idle = unitized.trainer._replace(advance=None)
+    again = train(unitized._replace(trainer=idle), folder)
     for a, b in zip(leaves(run), leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_one_sentence_and_stays(unitized, digits, trained, tmp_path):
-    folder, _ = trained
+def test_a_damaged_checkpoint_is_passed_over_and_said(unitized, trained, tmp_path):
+    folder, run = trained
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    for path in files:
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(InputError, match="must be whole and of these settings"):
-        training.train(unitized, digits, SETTINGS, 0, tmp_path, lambda _: None)
-    assert all(path.exists() for path in files)
+    said = []
+    again = train(unitized, tmp_path, tell=said.append)
+    assert "is damaged" in said[0]
+    for a, b in zip(leaves(run), leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
