@@ -26,10 +26,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
+from jaxtyping import Array, Bool
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -314,7 +316,7 @@ def train(
             trace = trace and not compiled
             step += count
             if not np.isfinite(losses).all():
-                raise InputError(diverged(step, checkpoints))
+                raise InputError(diverged("loss", step, checkpoints))
             clock.count(count * recipe.batch_size * len(seeds), counts)
             view.at(
                 before + step,
@@ -335,6 +337,8 @@ def train(
                     )
             asked, due = agreed(stop.asked.is_set(), time.monotonic() - saved > BETWEEN_CHECKPOINTS)
             if asked or due or step == total:
+                if not finite(state):  # after a step whose own loss still was
+                    raise InputError(diverged("network", step, checkpoints))
                 checkpoints.save(step, state)
                 saved = time.monotonic()
             if asked and step < total:
@@ -418,10 +422,15 @@ def prepare(out: Path, recipe: Recipe, *, side_by_side: int, images: int | None 
             )
 
 
-def diverged(step: int, checkpoints: Checkpoints) -> str:
+@jax.jit
+def finite(state: State) -> Bool[Array, ""]:
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]).all()
+
+
+def diverged(what: str, step: int, checkpoints: Checkpoints) -> str:
     last = max(checkpoints.manager.all_steps(), default=None)
     kept = f"the last good checkpoint is of step {last}" if last else "no checkpoint is kept"
-    return f"the loss must stay finite; by step {step} it is not: {kept}; lower --learning-rate"
+    return f"the {what} must stay finite; by step {step} it is not: {kept}; lower --learning-rate"
 
 
 def accuracy_so_far(logs: list[Log]) -> str:

@@ -267,6 +267,16 @@ def test_divergence_stops_with_the_step_and_the_last_checkpoint(images, tmp_path
     assert not train.read_lines(tmp_path / "seed-0" / "metrics.jsonl")
 
 
+def test_a_network_that_is_not_finite_is_not_kept(images, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "BETWEEN_CHECKPOINTS", 0)
+    # The loss of the first step is still finite.
+    recipe = replace(SMALL, learning_rate=1e3, weight_decay=1e37)
+    one = program(recipe, images)._replace(at_once=1)
+    with pytest.raises(InputError, match="network must stay finite; by step 1 it is not: no check"):
+        run(one, tmp_path, recipe=recipe)
+    assert not [path for path in (tmp_path / "checkpoints-0").iterdir() if path.name.isdigit()]
+
+
 def test_a_folder_of_another_recipe_is_refused_by_the_field_that_differs(tmp_path):
     train.prepare(tmp_path, SMALL, side_by_side=1)
     train.prepare(tmp_path, SMALL, side_by_side=1)
