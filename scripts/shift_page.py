@@ -93,7 +93,8 @@ def sentences(results: dict) -> Iterator[str]:
             + "; ".join(parts)
             + "."
         )
-    yield f"± is one standard error over {settings['seeds']} seeds."
+    if settings["seeds"] > 1:
+        yield f"± is one standard error over {settings['seeds']} seeds."
 
 
 def render(results: dict) -> str:
