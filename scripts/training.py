@@ -108,8 +108,8 @@ def train(
     state = functions.start(seed)
     history = _empty_history(recipe.epochs, functions.outputs(state))
     with Checkpoints(folder) as checkpoints:
-        state, found = checkpoints.restore((state, jax.device_put(history)), tell)
-        history = History(*map(np.array, found))
+        state, kept = checkpoints.restore((state, jax.device_put(history)), tell)
+        history = History(*map(np.array, kept))
         outputs = functions.outputs(state)
         done = int(state.step) // compiled.steps
         on_epoch(done)
@@ -145,10 +145,8 @@ def _distances(
 
 
 def _empty_history(epochs: int, outputs: Float[Array, "n h w c"]) -> History:
-    shapes = {
-        "moments": (epochs + 1, 4, outputs.shape[-1]),
-        "distances": (epochs, outputs.shape[-1]),
-    }
-    history = History(*(np.zeros(shapes.get(name, epochs), np.float32) for name in History._fields))
+    channels = outputs.shape[-1]
+    shapes = (epochs,), (epochs,), (epochs + 1, 4, channels), (epochs, channels)
+    history = History(*(np.zeros(shape, np.float32) for shape in shapes))
     history.moments[0] = _moments(outputs)
     return history

@@ -76,8 +76,10 @@ def decay_with_width(key: Key[Array, ""]) -> Values:
 
 
 def rank_of_products(key: Key[Array, ""]) -> Values:
-    """Rank of AB less the smaller of the ranks of A and B, of integers: a product that nearly
-    vanishes has no rounding that could pass for rank."""
+    """Rank of AB less the smaller of the ranks of A and B.
+
+    Of integers: a product that nearly vanishes has no rounding that could pass for rank.
+    """
     rng = generator(key)
 
     def drawn(*shape: int) -> np.ndarray:
