@@ -191,6 +191,7 @@ def main(recipe: Recipe, options: Options) -> None:
     prepare(options.out, recipe, side_by_side=len(groups[0]))
     if leads():
         print(first_line(recipe, program, mesh, groups))
+        print(", ".join(f"{name} {value}" for name, value in dataclasses.asdict(recipe).items()))
         if images.note:
             print(images.note)
     columns = (

@@ -1,5 +1,6 @@
 """Training from recipes: the same numbers on any devices and after any stop."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -422,7 +423,8 @@ def test_events_are_those_of_the_lines_after_a_stop(one, tmp_path, monkeypatch):
 def test_a_run_leaves_a_page_and_its_numbers(images, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(data, "load", lambda name, folder: images)
     options = train.Options(seeds=2, devices=1, profile=True, out=tmp_path)
-    train.main(replace(SMALL, epochs=12, drops=(2,)), options)
+    recipe = replace(SMALL, epochs=12, drops=(2,))
+    train.main(recipe, options)
     results = json.loads((tmp_path / "results.json").read_text())
     accuracies = [run[-1]["accuracy"] for run in results["seeds"]]
     assert results["accuracy"] == train.summary(accuracies)
@@ -432,6 +434,8 @@ def test_a_run_leaves_a_page_and_its_numbers(images, tmp_path, monkeypatch, caps
     assert "÷5" in page
     said = capsys.readouterr().out
     assert "1 x cpu (cpu), mesh {'data': 1}, 1 process(es), 16 images a device, " in said
+    for name, value in dataclasses.asdict(recipe).items():
+        assert f"{name} {value}" in said
     assert "side by side" in said
     assert f"median {100 * results['accuracy']['median']:.2f} %" in said
     assert list((tmp_path / "profile").rglob("perfetto_trace.json.gz"))
