@@ -18,6 +18,8 @@ SHAPES = (
     (256, 1024),
 )
 IMAGES = (128, 32, 32, 3)
+VECTORS = (256, 1024)
+DEPTH = 8
 LAYERS = ("BatchNorm", "UnitizedBatchNorm")
 
 
@@ -25,7 +27,8 @@ def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
     return {
         "training: output and gradients of input and parameters": lambda: training(dtype),
         "inference": lambda: inference(dtype),
-        "inference of a whole ResNet-20": lambda: networks(dtype),
+        "inference of a whole ResNet-20": lambda: resnets(dtype),
+        "training of a whole MLP: output and all gradients": lambda: mlps(dtype),
     }
 
 
@@ -51,17 +54,37 @@ def inference(dtype: Any) -> list[Pair]:
     return [pair for shape in SHAPES for pair in pairs(shape, dtype, frozen)]
 
 
-def networks(dtype: Any) -> list[Pair]:
-    def network(norm: Callable, x: jax.Array) -> Compiled:
+def resnets(dtype: Any) -> list[Pair]:
+    x = jax.random.normal(jax.random.key(0), IMAGES, dtype)
+
+    def network(norm: jaxnorm.models.Norm) -> Compiled:
         model = jaxnorm.models.PreActResNet(20, classes=10, norm=norm, rngs=nnx.Rngs(0))
         return forward(nnx.view(model, use_running_average=True), x)
 
-    x = jax.random.normal(jax.random.key(0), IMAGES, dtype)
-    peer = network(nnx.BatchNorm, x)
+    return networks(str(IMAGES), network)
+
+
+def mlps(dtype: Any) -> list[Pair]:
+    """Vectors as wide as the last of `SHAPES`, in a network, where every layer's input is kept."""
+    x = jax.random.normal(jax.random.key(0), VECTORS, dtype)
+    width = VECTORS[1]
+
+    def network(norm: jaxnorm.models.Norm) -> Compiled:
+        model = jaxnorm.models.MLP(
+            inputs=width, widths=(width,) * DEPTH, classes=10, norm=norm, rngs=nnx.Rngs(0)
+        )
+        return gradient(model, x, jax.random.normal(jax.random.key(1), (len(x), 10), dtype))
+
+    return networks(f"{VECTORS}, {DEPTH} layers", network)
+
+
+def networks(label: str, network: Callable[[jaxnorm.models.Norm], Compiled]) -> list[Pair]:
+    """One network with our layers beside the same with Flax's."""
+    peer = network(nnx.BatchNorm)
     return [
-        Pair(f"{name} {IMAGES} / flax", ours.run, peer.run, None, ours.memory / peer.memory)
+        Pair(f"{name} {label} / flax", ours.run, peer.run, None, ours.memory / peer.memory)
         for name in LAYERS
-        for ours in [network(getattr(jaxnorm.nnx, name), x)]
+        for ours in [network(getattr(jaxnorm.nnx, name))]
     ]
 
 

@@ -38,6 +38,16 @@ def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+def test_both_sides_of_a_network_compute_the_same(monkeypatch):
+    monkeypatch.setattr(bench_layers, "VECTORS", (16, 4))
+    monkeypatch.setattr(bench_layers, "DEPTH", 2)
+    for pair in bench_layers.mlps(jnp.float32):
+        for shape in ((16, 10), (16, 4)):  # outputs, gradient of the inputs
+            (found,) = kept(jax.tree.leaves(pair.ours()), shape)
+            (expected,) = kept(jax.tree.leaves(pair.peer()), shape)
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def kept(leaves, shape):
     return [leaf for leaf in leaves if leaf.shape in (shape, ())]
 
