@@ -189,19 +189,21 @@ def _unitized_samples(
 
 def _mean_square(x: Array, keep: Array | None, place: Place, eps: float) -> Float[Array, " n"]:
     """Σ x̂² / P of every sample."""
+    var = place.var + eps
     if place.by_sample is None:
-        centred, count = _squares_by_sample(x, keep, place.shift)
+        square, count = _square_by_sample(x, keep, place.shift, 1 / var)
     else:
         first, second, count = place.by_sample
         m = place.mean[None]
         centred = jnp.maximum(second - 2 * m * first + count[:, None] * jnp.square(m), 0)
-    return jnp.sum(centred / (place.var + eps)[None], 1) / jnp.maximum(count, 1)
+        square = jnp.sum(centred / var[None], 1)
+    return square / jnp.maximum(count, 1)
 
 
-def _squares_by_sample(
-    x: Array, keep: Array | None, mean: Float[Array, " c"]
-) -> tuple[Float[Array, "n c"], Float[Array, " n"]]:
-    """Σ (x − μ)² over the pixels of every sample, channel by channel, and how many were summed.
+def _square_by_sample(
+    x: Array, keep: Array | None, mean: Float[Array, " c"], weights: Float[Array, " c"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Weighted Σ (x − μ)² over pixels and channels of every sample, and its number of pixels.
 
     Some pixels stand beside their channels until the end: XLA's CPU back end adds a thousand
     numbers side by side up to three times as fast as the few of a layer's channels.
@@ -216,7 +218,7 @@ def _squares_by_sample(
     if keep is not None:
         count = keep.reshape(n, area).sum(1).astype(h.dtype)
         h = jnp.where(jnp.repeat(keep.reshape(n, area // side, side), c, 2), h, 0)
-    return fenced(jnp.square(h).sum(1)).reshape(n, side, c).sum(1), count
+    return _product(fenced(jnp.square(h).sum(1)), jnp.tile(weights, side)), count
 
 
 class _Rows(NamedTuple):
