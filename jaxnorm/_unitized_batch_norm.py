@@ -203,7 +203,7 @@ def _mean_square(x: Array, keep: Array | None, place: Place, eps: float) -> Floa
 def _square_by_sample(
     x: Array, keep: Array | None, mean: Float[Array, " c"], weights: Float[Array, " c"]
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Weighted Σ (x − μ)² over pixels and channels of every sample, and its number of pixels.
+    """Weighted Σ (x − μ)² over channels and kept pixels of every sample, and how many are kept.
 
     Some pixels stand beside their channels until the end: XLA's CPU back end adds a thousand
     numbers side by side up to three times as fast as the few of a layer's channels.

@@ -18,7 +18,7 @@ SHAPES = (
     (256, 1024),
 )
 IMAGES = (128, 32, 32, 3)
-VECTORS = (256, 1024)
+VECTORS = SHAPES[-1]
 DEPTH = 8
 LAYERS = ("BatchNorm", "UnitizedBatchNorm")
 
@@ -65,7 +65,7 @@ def resnets(dtype: Any) -> list[Pair]:
 
 
 def mlps(dtype: Any) -> list[Pair]:
-    """Vectors as wide as the last of `SHAPES`, in a network, where every layer's input is kept."""
+    """Layers of vectors where they stand: in a network, which keeps the input of every layer."""
     x = jax.random.normal(jax.random.key(0), VECTORS, dtype)
     width = VECTORS[1]
 
