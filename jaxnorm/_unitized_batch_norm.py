@@ -13,16 +13,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._batch_norm import Correction, Place, by_group, check_shapes, given, place_of
+from jaxnorm._batch_norm import Correction, Place, by_group, check_shapes, place_of
 from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
     Shards,
     fenced,
     sample_mask,
-    shifted,
-    sums,
     widen,
+)
+from jaxnorm._unitized_rows import (
+    Rows,
+    centred,
+    inverse_root,
+    norms_of,
+    outer,
+    product,
+    rows_of,
+    scaled,
 )
 
 Factor = Callable[[Array, Array], Array]
@@ -125,7 +133,7 @@ def unitized_batch_norm(
     if per_pixel or x.ndim == 2:
         rows = x.reshape(-1, x.shape[-1])
         keep = None if keep is None else keep.reshape(-1)
-        place = _place_of_rows(rows, keep, statistics, shards, correction)
+        place = rows_of(widen(rows), keep, statistics, shards, correction)
         y = _unitized_rows(place, affine, eps, 1 if pixels is None else pixels)
     else:
         area = math.prod(x.shape[1:-1])
@@ -146,7 +154,7 @@ def interpolated(
       >>> print(interpolated(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
       [1.    0.625 0.25 ]
     """
-    return alpha * _inverse_root(square) + (1 - alpha)
+    return alpha * inverse_root(square) + (1 - alpha)
 
 
 def bounded(
@@ -218,73 +226,19 @@ def _square_by_sample(
     if keep is not None:
         count = keep.reshape(n, area).sum(1).astype(h.dtype)
         h = jnp.where(jnp.repeat(keep.reshape(n, area // side, side), c, 2), h, 0)
-    return _product(fenced(jnp.square(h).sum(1)), jnp.tile(weights, side)), count
-
-
-class _Rows(NamedTuple):
-    """Vectors less their mean, their squares, the variance of the features."""
-
-    centred: Float[Array, "n c"]
-    square: Float[Array, "n c"]
-    var: Float[Array, " c"]
-    statistics: BatchStatistics
-
-
-def _place_of_rows(
-    x: Float[Array, "n c"],
-    keep: Bool[Array, " n"] | None,
-    statistics: BatchStatistics | None,
-    shards: Shards,
-    correction: Correction | None,
-) -> _Rows:
-    if statistics is not None:
-        stats = given(statistics, x)
-        centred = widen(x) - stats.mean[None]
-        return _Rows(centred, fenced(jnp.square(centred)), stats.var, stats)
-    h, shift = shifted(x, keep, shards)
-    # Another fence, or XLA would keep h for the sum: a pass more.
-    first, _, count = sums(widen(x) - fenced(shift)[None], keep, (0,))
-    first, count = shards.total((first, count))
-    mean = first / jnp.maximum(count, 1)
-    ones = jnp.ones(len(h), h.dtype)
-    centred = h + _outer(ones, -mean)  # a difference would cost a pass for its sign
-    square = fenced(jnp.square(centred))
-    kept = square if keep is None else jnp.where(keep[:, None], square, 0)
-    var = shards.total(_product(ones, kept)) / jnp.maximum(count, 1)
-    corrected = var if correction is None else var * correction(count)
-    return _Rows(centred, square, corrected, BatchStatistics(shift + mean, var, count))
+    return product(fenced(jnp.square(h).sum(1)), jnp.tile(weights, side)), count
 
 
 def _unitized_rows(
-    rows: _Rows, affine: _Affine, eps: float, pixels: int | float
+    rows: Rows, affine: _Affine, eps: float, pixels: int | float
 ) -> Float[Array, "n c"]:
-    """Algorithm 1. Sums over rows and columns are matrix products, in both directions.
-
-    There a sum per sample is no smaller than the data, and XLA's CPU back end takes half the time
-    for a product with a vector that it takes for a sum.
-    """
+    """Algorithm 1."""
     alpha, scale, bias, factor = affine
-    ones = jnp.ones(len(rows.centred), alpha.dtype)
-    inverse = 1 / (rows.var + eps)
-    square = _product(rows.square, inverse) / pixels + eps
-    scale = scale * jnp.sqrt(inverse)
-    if factor is interpolated:  # of rank two
-        gain = _outer(ones, scale * (1 - alpha)) + _outer(_inverse_root(square), scale * alpha)
-    else:
-        gain = factor(alpha[None], square[:, None]) * scale[None]
-    return gain * rows.centred + _outer(ones, bias)
-
-
-def _product(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
-    return jnp.matmul(a, b, precision="highest")
-
-
-def _outer(a: Float[Array, " n"], b: Float[Array, " m"]) -> Float[Array, "n m"]:
-    """a bᵀ as a matrix product, of which the derivatives are products with vectors too."""
-    return _product(a[:, None], b[None])
-
-
-def _inverse_root(square: Array) -> Array:
-    """1 / √square, and 1 where `square` is zero."""
-    positive = square > 0
-    return jnp.where(positive, jax.lax.rsqrt(jnp.where(positive, square, 1)), 1)
+    x, shift, offset, var = rows.x, rows.shift, rows.offset, rows.var + eps
+    square = norms_of(x, shift, offset, var) / pixels + eps
+    if factor is interpolated:
+        r = inverse_root(square)
+        return scaled(x, shift, offset, var, r, scale * (1 - alpha), scale * alpha, bias)
+    ones = jnp.ones(len(x), x.dtype)
+    gain = factor(alpha[None], square[:, None]) * (scale / jnp.sqrt(var))[None]
+    return gain * centred(x, shift, offset) + outer(ones, bias)

@@ -32,7 +32,8 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
 
     Args:
       runs: Timed runs of each side, after warming up; at least 3.
-      dtype: Of the layers' inputs, float32 or bfloat16; parameters are float32.
+      dtype: In which layers and networks compute, float32 or bfloat16; parameters and statistics
+        are float32.
       only: Time the groups of one subject: layers, distances, pruning, geometry or
         training.
     """

@@ -1,6 +1,7 @@
 """Layers, and networks of them, beside Flax's batch norm."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -61,7 +62,7 @@ def resnets(dtype: Any) -> list[Pair]:
         model = jaxnorm.models.PreActResNet(20, classes=10, norm=norm, rngs=nnx.Rngs(0))
         return forward(nnx.view(model, use_running_average=True), x)
 
-    return networks(str(IMAGES), network)
+    return networks(str(IMAGES), dtype, network)
 
 
 def mlps(dtype: Any) -> list[Pair]:
@@ -75,16 +76,18 @@ def mlps(dtype: Any) -> list[Pair]:
         )
         return gradient(model, x, jax.random.normal(jax.random.key(1), (len(x), 10), dtype))
 
-    return networks(f"{VECTORS}, {DEPTH} layers", network)
+    return networks(f"{VECTORS}, {DEPTH} layers", dtype, network)
 
 
-def networks(label: str, network: Callable[[jaxnorm.models.Norm], Compiled]) -> list[Pair]:
+def networks(
+    label: str, dtype: Any, network: Callable[[jaxnorm.models.Norm], Compiled]
+) -> list[Pair]:
     """One network with our layers beside the same with Flax's."""
-    peer = network(nnx.BatchNorm)
+    peer = network(partial(nnx.BatchNorm, dtype=dtype))
     return [
         Pair(f"{name} {label} / flax", ours.run, peer.run, None, ours.memory / peer.memory)
         for name in LAYERS
-        for ours in [network(getattr(jaxnorm.nnx, name))]
+        for ours in [network(partial(getattr(jaxnorm.nnx, name), dtype=dtype))]
     ]
 
 
@@ -92,10 +95,11 @@ def pairs(shape: tuple[int, ...], dtype: Any, program: Callable) -> list[Pair]:
     """Our layers beside Flax's on one input."""
     x = jax.random.normal(jax.random.key(0), shape, dtype)
     copy = jax.jit(lambda x: x + 1)
-    peer = program(nnx.BatchNorm(shape[-1], rngs=nnx.Rngs(0)), x)
+    peer = program(nnx.BatchNorm(shape[-1], dtype=dtype, rngs=nnx.Rngs(0)), x)
     found = []
     for name in LAYERS:
-        ours = program(getattr(jaxnorm.nnx, name)(shape[-1], rngs=nnx.Rngs(0)), x)
+        layer = getattr(jaxnorm.nnx, name)(shape[-1], dtype=dtype, rngs=nnx.Rngs(0))
+        ours = program(layer, x)
         ratio = ours.memory / max(peer.memory, 1)
         label = f"{name} {str(shape).replace(' ', '')} / flax"
         found.append(Pair(label, ours.run, peer.run, lambda: copy(x), ratio))
@@ -103,8 +107,12 @@ def pairs(shape: tuple[int, ...], dtype: Any, program: Callable) -> list[Pair]:
 
 
 def forward(layer: nnx.Module, x: jax.Array) -> Compiled:
-    graph, state = nnx.split(layer)
-    return compiled(lambda state, x: nnx.merge(graph, state, copy=True)(x), state, x)
+    graph, params, rest = nnx.split(layer, nnx.Param, ...)
+
+    def run(params: Any, rest: Any, x: jax.Array) -> jax.Array:
+        return nnx.merge(graph, in_dtype(params, x.dtype), rest, copy=True)(x)
+
+    return compiled(run, params, rest, x)
 
 
 def gradient(layer: nnx.Module, x: jax.Array, cotangent: jax.Array) -> Compiled:
@@ -112,10 +120,15 @@ def gradient(layer: nnx.Module, x: jax.Array, cotangent: jax.Array) -> Compiled:
 
     def run(params: Any, x: jax.Array, cotangent: jax.Array) -> Any:
         def outputs(params: Any, x: jax.Array) -> tuple[jax.Array, Any]:
-            layer = nnx.merge(graph, params, rest, copy=True)
+            layer = nnx.merge(graph, in_dtype(params, x.dtype), rest, copy=True)
             return layer(x), nnx.state(layer, nnx.BatchStat)
 
         y, gradients, statistics = jax.vjp(outputs, params, x, has_aux=True)
         return y, gradients(cotangent), statistics
 
     return compiled(run, params, x, cotangent)
+
+
+def in_dtype(params: Any, dtype: Any) -> Any:
+    """Parameters, which are float32, as the computation takes them; statistics stay float32."""
+    return jax.tree.map(lambda a: a.astype(dtype), params)

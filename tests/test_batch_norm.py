@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -139,6 +140,68 @@ def test_gradients(layer, shape, inference):
     # A second derivative at every input, and forward mode, at a fraction of the compilation.
     check_grads(jax.jit(loss), (x, alpha, scale, bias), order=2, modes=["rev"])
     check_grads(jax.jit(loss), (x, alpha, scale, bias), order=1, modes=["fwd"])
+
+
+@pytest.mark.parametrize("case_of", ["training", "masked", "inference"])
+@pytest.mark.parametrize("factor", [interpolated, bounded])
+def test_the_rules_for_vectors_give_the_derivatives_of_the_formula(case_of, factor):
+    x, alpha, scale, bias = arrays(*case((5, 3)))
+    keep = jnp.arange(5) != 1 if case_of == "masked" else jnp.ones(5, bool)
+    moments = batch_statistics(x + 1)
+    weights = jnp.cos(jnp.arange(15.0).reshape(5, 3))
+
+    def ours(x, alpha, scale, bias, mean, var):
+        given = BatchStatistics(mean, var, moments.count) if case_of == "inference" else None
+        where = keep if case_of == "masked" else None
+        return unitized_batch_norm(
+            x, alpha, scale, bias, given, eps=0.1, pixels=3, factor=factor, where=where
+        )
+
+    def formula(x, alpha, scale, bias, mean, var):
+        if case_of != "inference":
+            mean = x[keep].mean(0)
+            var = ((x[keep] - mean[None]) ** 2).mean(0)
+        normalized = (x - mean[None]) / jnp.sqrt(var + 0.1)[None]
+        norm = jnp.sqrt((normalized**2).sum(1, keepdims=True) / 3 + 0.1)
+        alpha = jnp.broadcast_to(alpha[None], x.shape)
+        gain = (
+            alpha / norm + 1 - alpha if factor is interpolated else 1 / (alpha * norm + 1 - alpha)
+        )
+        return scale[None] * gain * normalized + bias[None], BatchStatistics(mean, var, keep.sum())
+
+    point, unflattened = jax.flatten_util.ravel_pytree(
+        (x, alpha, scale, bias, moments.mean, moments.var)
+    )
+
+    def derivatives(layer):
+        def loss(point):
+            y, statistics = layer(*unflattened(point))
+            return (
+                jnp.sum(weights * jnp.sin(y))
+                + jnp.sum(statistics.mean**2)
+                + jnp.sum(statistics.var**2)
+            )
+
+        first = (jax.jacfwd(loss), jax.jacrev(loss))
+        second = [of(again) for of in (jax.jacfwd, jax.jacrev) for again in first]
+        return jax.jit(lambda point: [d(point) for d in (loss, *first, *second)])(point)
+
+    for found, expected in zip(derivatives(ours), derivatives(formula), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_vectors_whose_square_overflows_have_finite_gradients():
+    given = BatchStatistics(*arrays([0.0, 0.0], [1.0, 1.0], 1.0, dtype="float32"))
+    x, alpha = arrays([[1e30, 1.0], [1.0, 2.0]], [0.5, 0.5], dtype="float32")
+
+    def loss(x, alpha):
+        y, _ = unitized_batch_norm(x, alpha, statistics=given)
+        return jnp.tanh(y).sum()
+
+    for gradient in jax.grad(loss, (0, 1))(x, alpha):
+        assert jnp.isfinite(gradient).all()
+    y, _ = unitized_batch_norm(x, alpha, statistics=given)
+    np.testing.assert_allclose(y[0], x[0] / 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("mean", "tolerance"), [(0.0, 1e-5), (10.0, 1e-5), (1e3, 1e-3)])

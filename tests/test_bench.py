@@ -26,26 +26,38 @@ def test_the_two_sides_are_called_in_turn_and_warmed_up():
 
 @pytest.mark.parametrize("group", [bench_layers.training, bench_layers.inference])
 @pytest.mark.parametrize("shape", [(16, 4, 4, 3), (16, 3)])
-def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape):
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-4), (jnp.bfloat16, 0.05)])
+def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape, dtype, tolerance):
     monkeypatch.setattr(bench_layers, "SHAPES", (shape,))
-    for pair in group(jnp.float32):
+    with jax.numpy_dtype_promotion("standard"):  # Flax's layers mix
+        pairs = group(dtype)
+    for pair in pairs:
         found, expected = jax.tree.leaves(pair.ours()), jax.tree.leaves(pair.peer())
+        assert found[0].dtype == expected[0].dtype == dtype
         assert np.isfinite(pair.memory)
         # Alpha has no counterpart, and the running variances differ by Bessel's correction.
         shapes = [leaf.shape for leaf in expected if leaf.shape in (shape, ())]
         assert shapes
         for a, b in zip(kept(found, shape), kept(expected, shape), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(*in_float32(a, b), rtol=tolerance, atol=tolerance)
 
 
-def test_both_sides_of_a_network_compute_the_same(monkeypatch):
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-4), (jnp.bfloat16, 0.1)])
+def test_both_sides_of_a_network_compute_the_same(monkeypatch, dtype, tolerance):
     monkeypatch.setattr(bench_layers, "VECTORS", (16, 4))
     monkeypatch.setattr(bench_layers, "DEPTH", 2)
-    for pair in bench_layers.mlps(jnp.float32):
+    with jax.numpy_dtype_promotion("standard"):
+        pairs = bench_layers.mlps(dtype)
+    for pair in pairs:
         for shape in ((16, 10), (16, 4)):  # outputs, gradient of the inputs
             (found,) = kept(jax.tree.leaves(pair.ours()), shape)
             (expected,) = kept(jax.tree.leaves(pair.peer()), shape)
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+            assert found.dtype == expected.dtype == dtype
+            np.testing.assert_allclose(*in_float32(found, expected), rtol=tolerance, atol=tolerance)
+
+
+def in_float32(*arrays):
+    return [np.asarray(a, np.float32) for a in arrays]
 
 
 def kept(leaves, shape):
