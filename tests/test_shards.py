@@ -78,12 +78,14 @@ def test_gradients_cross_devices(layer):
     )
 
 
-def test_gradients_of_replicated_parameters_are_summed_over_devices():
+@pytest.mark.parametrize("per_pixel", [False, True])
+def test_gradients_of_replicated_parameters_are_summed_over_devices(per_pixel):
     x, upstream = images(), jnp.asarray(np.random.default_rng(1).normal(size=(16, 3, 2)))
     parameters = tuple(jnp.asarray(p) for p in (ALPHA, 1 + ALPHA, 2 - ALPHA))
 
     def loss(parameters, x, upstream, **options):
-        return jnp.sum(jaxnorm.unitized_batch_norm(x, *parameters, **options)[0] * upstream)
+        y, _ = jaxnorm.unitized_batch_norm(x, *parameters, per_pixel=per_pixel, **options)
+        return jnp.sum(y * upstream)
 
     @partial(jax.shard_map, mesh=MESH, in_specs=(P(), P("data"), P("data")), out_specs=P())
     def spread(parameters, x, upstream):
