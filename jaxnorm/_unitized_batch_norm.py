@@ -24,7 +24,6 @@ from jaxnorm._statistics import (
 )
 from jaxnorm._unitized_rows import (
     Rows,
-    centred,
     inverse_root,
     norms_of,
     outer,
@@ -133,14 +132,15 @@ def unitized_batch_norm(
     if per_pixel or x.ndim == 2:
         rows = x.reshape(-1, x.shape[-1])
         keep = None if keep is None else keep.reshape(-1)
-        place = rows_of(widen(rows), keep, statistics, shards, correction)
+        place, stats = rows_of(widen(rows), keep, statistics, shards, correction)
+        place = place._replace(var=place.var + eps)
         y = _unitized_rows(place, affine, eps, 1 if pixels is None else pixels)
     else:
         area = math.prod(x.shape[1:-1])
         place = place_of(x, keep, statistics, shards, correction)
         square = _mean_square(x, keep, place, eps) / (area if pixels is None else pixels)
-        y = _unitized_samples(place, affine, eps, square + eps)
-    return y.reshape(x.shape).astype(x.dtype), place.statistics
+        y, stats = _unitized_samples(place, affine, eps, square + eps), place.statistics
+    return y.reshape(x.shape).astype(x.dtype), stats
 
 
 def interpolated(
@@ -232,13 +232,10 @@ def _square_by_sample(
 def _unitized_rows(
     rows: Rows, affine: _Affine, eps: float, pixels: int | float
 ) -> Float[Array, "n c"]:
-    """Algorithm 1."""
+    """Algorithm 1, eps in the variance of `rows` already."""
     alpha, scale, bias, factor = affine
-    x, shift, offset, var = rows.x, rows.shift, rows.offset, rows.var + eps
-    square = norms_of(x, shift, offset, var) / pixels + eps
+    square = norms_of(rows) / pixels + eps
     if factor is interpolated:
-        r = inverse_root(square)
-        return scaled(x, shift, offset, var, r, scale * (1 - alpha), scale * alpha, bias)
-    ones = jnp.ones(len(x), x.dtype)
-    gain = factor(alpha[None], square[:, None]) * (scale / jnp.sqrt(var))[None]
-    return gain * centred(x, shift, offset) + outer(ones, bias)
+        return scaled(rows, inverse_root(square), scale * (1 - alpha), scale * alpha, bias)
+    gain = factor(alpha[None], square[:, None]) * (scale / jnp.sqrt(rows.var))[None]
+    return gain * (rows.x + rows.less) + outer(jnp.ones(len(rows.x), square.dtype), bias)

@@ -10,7 +10,6 @@ computes once, any other anew for every entry of the loop that reads it: so divi
 And it forms every array as early as it can.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -22,13 +21,17 @@ from jaxnorm._statistics import BatchStatistics, Shards, shifted
 
 
 class Rows(NamedTuple):
-    """Vectors, their mean in two parts of which the first is a constant, and their variance."""
+    """Vectors less a constant shift, the mean that is left, and their variance.
+
+    The mean is there twice, as `less` with its sign changed and once for every vector. What moves
+    the mean through `less` is summed over the vectors, on the way back, after what moves the
+    variance has been added to it: these sums then stand in the place of the ones before them.
+    """
 
     x: Float[Array, "n c"]
-    shift: Float[Array, " c"]
-    offset: Float[Array, " c"]
+    mean: Float[Array, " c"]
+    less: Float[Array, "n c"]
     var: Float[Array, " c"]
-    statistics: BatchStatistics
 
 
 def rows_of(
@@ -37,90 +40,62 @@ def rows_of(
     statistics: BatchStatistics | None,
     shards: Shards,
     correction: Correction | None,
-) -> Rows:
+) -> tuple[Rows, BatchStatistics]:
     """Where vectors in at least float32 lie, by their own statistics or by the given ones."""
+    ones = jnp.ones(len(x), x.dtype)
     if statistics is not None:
         stats = given(statistics, x)
-        return Rows(x, jnp.zeros_like(stats.mean), stats.mean, stats.var, stats)
-    _, shift = shifted(x, keep, shards)
-    counted = x if keep is None else jnp.where(keep[:, None], x, shift[None])
-    kept = jnp.ones(len(x), x.dtype) if keep is None else keep.astype(x.dtype)
+        return Rows(x, stats.mean, outer(ones, -stats.mean), stats.var), stats
+    h, shift = shifted(x, keep, shards)
+    kept = ones if keep is None else keep.astype(x.dtype)
     count = shards.total(kept.sum())
-    offset, var = _moments(shards, counted, shift, kept / jnp.maximum(count, 1))
+    share = kept / jnp.maximum(count, 1)
+    counted = h if keep is None else jnp.where(keep[:, None], h, 0)
+    mean = shards.total(product(share, counted))
+    less = outer(ones, -mean)
+    var = shards.total(product(share, jnp.square(counted + less)))
     corrected = var if correction is None else var * correction(count)
-    return Rows(x, shift, offset, corrected, BatchStatistics(shift + offset, var, count))
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _moments(
-    shards: Shards, x: Float[Array, "n c"], shift: Float[Array, " c"], share: Float[Array, " n"]
-) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
-    """Mean less the shift, and variance. Shift and shares, which add up to one, are constants."""
-    mean = shards.total(product(share, x - shift[None]))
-    return mean, shards.total(product(share, jnp.square(centred(x, shift, mean))))
-
-
-@_moments.defjvp
-def _(shards: Shards, primals: tuple[Array, ...], tangents: tuple[Array, ...]):
-    x, shift, share = primals
-    dx, *_ = tangents
-    mean, var = _moments(shards, x, shift, share)
-    # That the mean moves with x has no part in it: deviations from the mean add up to zero.
-    dvar = 2 * product(share, centred(x, shift, mean) * dx)
-    return (mean, var), (shards.total(product(share, dx)), shards.total(dvar))
+    return Rows(h, mean, less, corrected), BatchStatistics(shift + mean, var, count)
 
 
 @jax.custom_jvp
-def norms_of(
-    x: Float[Array, "n c"],
-    shift: Float[Array, " c"],
-    offset: Float[Array, " c"],
-    var: Float[Array, " c"],
-) -> Float[Array, " n"]:
-    """‖x̂‖² of every vector. The shift is a constant."""
-    return product(jnp.square(centred(x, shift, offset)), 1 / var)
+def norms_of(rows: Rows) -> Float[Array, " n"]:
+    """‖x̂‖² of every vector."""
+    return product(jnp.square(rows.x + rows.less), 1 / rows.var)
 
 
 @norms_of.defjvp
-def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]):
-    x, shift, offset, var = primals
-    dx, _, doffset, dvar = tangents
-    h = centred(x, shift, offset)
-    moved = doffset / var
-    by_vector = 2 * product(h * dx, 1 / var)
-    # Of x itself: of x − shift it would be an array more. A mean of 1000 standard deviations costs
-    # gradients of small batches two digits here.
-    by_mean = 2 * (product(x, moved) - product(shift + offset, moved))
+def _(primals: tuple[Rows], tangents: tuple[Rows]):
+    (rows,), (d,) = primals, tangents
+    h, var = rows.x + rows.less, rows.var
+    by_vector = 2 * product(h * (d.x + d.less), 1 / var)
     # Not a product of the squares: on the way back they would have to be kept.
-    wide = outer(jnp.ones(len(x), x.dtype), (dvar / var) / var)
+    wide = outer(jnp.ones(len(h), h.dtype), (d.var / var) / var)
     by_var = product(h * (h * wide), jnp.ones_like(var))
-    return norms_of(x, shift, offset, var), by_vector - by_mean - by_var
+    return norms_of(rows), by_vector - by_var
 
 
 @jax.custom_jvp
 def scaled(
-    x: Float[Array, "n c"],
-    shift: Float[Array, " c"],
-    offset: Float[Array, " c"],
-    var: Float[Array, " c"],
+    rows: Rows,
     r: Float[Array, " n"],
     first: Float[Array, " c"],
     second: Float[Array, " c"],
     bias: Float[Array, " c"],
 ) -> Float[Array, "n c"]:
-    """(first + r second) x̂ + bias, r not negative. The shift is a constant."""
-    sd = jnp.sqrt(var)
+    """(first + r second) x̂ + bias, r not negative."""
+    sd = jnp.sqrt(rows.var)
     gain = (first / sd)[None] + r[:, None] * (second / sd)[None]
-    return gain * centred(x, shift, offset) + bias[None]
+    return gain * (rows.x - rows.mean[None]) + bias[None]
 
 
 @scaled.defjvp
-def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]):
-    x, shift, offset, var, r, first, second, _ = primals
-    dx, _, doffset, dvar, dr, dfirst, dsecond, dbias = tangents
-    sd, ones = jnp.sqrt(var), jnp.ones_like(r)
+def _(primals: tuple[Rows, *tuple[Array, ...]], tangents: tuple[Rows, *tuple[Array, ...]]):
+    rows, r, first, second, _ = primals
+    d, dr, dfirst, dsecond, dbias = tangents
+    sd, ones = jnp.sqrt(rows.var), jnp.ones_like(r)
     a, b = first / sd, second / sd
-    moved, grown = doffset / sd, dvar / var / 2
+    moved, grown = d.mean / sd, d.var / rows.var / 2
     # Divided by r here and multiplied by it below: on the way back the product with x̂ then waits
     # until the squares are done with, whose place it takes.
     s = jnp.maximum(r, jnp.finfo(r.dtype).tiny)
@@ -128,14 +103,7 @@ def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]):
     dgain = s[:, None] * (dgain + outer(dr / s, b))
     gain = a[None] + r[:, None] * b[None]
     dbias = _rank_two((ones, r), (dbias - first * moved, -second * moved))
-    return scaled(*primals), gain * dx + dgain * centred(x, shift, offset) + dbias
-
-
-def centred(
-    x: Float[Array, "n c"], shift: Float[Array, " c"], offset: Float[Array, " c"]
-) -> Float[Array, "n c"]:
-    """x less both, without rounding their sum: a large mean costs no digits."""
-    return (x - shift[None]) - offset[None]
+    return scaled(*primals), gain * d.x + dgain * (rows.x - rows.mean[None]) + dbias
 
 
 def inverse_root(square: Array) -> Array:
