@@ -18,6 +18,7 @@ from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
     Shards,
+    channels,
     fenced,
     sample_mask,
     widen,
@@ -127,7 +128,9 @@ def unitized_batch_norm(
         alpha.astype(dtype),
         ones if scale is None else scale.astype(dtype),
         0 * ones if bias is None else bias.astype(dtype),
-        interpolated if factor is None else factor,
+        None if factor is interpolated else factor,
+        # Without a case for zero where eps leaves none: XLA joins no kernels across cases.
+        inverse_root if eps < jnp.finfo(dtype).tiny else jax.lax.rsqrt,
     )
     if per_pixel or x.ndim == 2:
         rows = x.reshape(-1, x.shape[-1])
@@ -181,23 +184,29 @@ class _Affine(NamedTuple):
     alpha: Float[Array, " c"]
     scale: Float[Array, " c"]
     bias: Float[Array, " c"]
-    factor: Factor
+    factor: Factor | None  # none for Eq. 10, which needs `root`
+    root: Callable[[Array], Array]
 
 
 def _unitized_samples(
-    place: Place, affine: _Affine, eps: float, square: Float[Array, " n"]
+    place: Place, affine: _Affine, eps: float, square: Float[Array, "n #c"]
 ) -> Float[Array, "n *spatial c"]:
     """Algorithm 2, from line 9's s + eps of every sample: one gain and offset a channel of it."""
-    scale = affine.scale * jax.lax.rsqrt(place.var + eps)
-    gain = affine.factor(affine.alpha[None], square[:, None]) * scale[None]
+    alpha, scale = affine.alpha, affine.scale * jax.lax.rsqrt(place.var + eps)
+    if affine.factor is None:
+        gain = (alpha * scale)[None] * affine.root(square) + ((1 - alpha) * scale)[None]
+    else:
+        gain = affine.factor(alpha[None], square) * scale[None]
     offset = affine.bias[None] - gain * place.mean[None]
     wide = (len(gain), *(1 for _ in place.h.shape[1:-1]), len(scale))
     return fenced(gain).reshape(wide) * place.h + fenced(offset).reshape(wide)
 
 
-def _mean_square(x: Array, keep: Array | None, place: Place, eps: float) -> Float[Array, " n"]:
-    """Σ x̂² / P of every sample."""
+def _mean_square(x: Array, keep: Array | None, place: Place, eps: float) -> Float[Array, "n #c"]:
+    """Σ x̂² / P of every sample, in one column or the same in every channel's."""
     var = place.var + eps
+    if place.by_sample is None and keep is None and _ends_a_network(x):
+        return _mean_square_by_channel(x, place.shift, 1 / var)
     if place.by_sample is None:
         square, count = _square_by_sample(x, keep, place.shift, 1 / var)
     else:
@@ -205,7 +214,29 @@ def _mean_square(x: Array, keep: Array | None, place: Place, eps: float) -> Floa
         m = place.mean[None]
         centred = jnp.maximum(second - 2 * m * first + count[:, None] * jnp.square(m), 0)
         square = jnp.sum(centred / var[None], 1)
-    return square / jnp.maximum(count, 1)
+    return (square / jnp.maximum(count, 1))[:, None]
+
+
+def _ends_a_network(x: Float[Array, "n *spatial c"]) -> bool:
+    """Whether `x` is of the size that the last layers of networks for small images have.
+
+    XLA's CPU back end joins the last hundred operations of a network in one kernel, in which
+    convolutions can be twice as fast; and norms with them if they are matrices of 4096 or more
+    numbers. For layers of other sizes, norms for every channel would cost more than that gains.
+    """
+    n, *spatial, c = x.shape
+    area = math.prod(spatial)
+    return n * c >= 4096 and area <= 2 * c <= 2 * area <= 128
+
+
+def _mean_square_by_channel(
+    x: Float[Array, "n *spatial c"], mean: Float[Array, " c"], weights: Float[Array, " c"]
+) -> Float[Array, "n c"]:
+    """Weighted Σ (x − μ)² / P of every sample, the same in every column."""
+    spatial = tuple(range(1, x.ndim - 1))
+    sums = jnp.square(widen(x) - channels(fenced(mean), x)).sum(spatial)
+    weights = weights / math.prod(x.shape[1:-1])
+    return product(sums, jnp.broadcast_to(weights[:, None], (len(weights), len(weights))))
 
 
 def _square_by_sample(
@@ -233,9 +264,9 @@ def _unitized_rows(
     rows: Rows, affine: _Affine, eps: float, pixels: int | float
 ) -> Float[Array, "n c"]:
     """Algorithm 1, eps in the variance of `rows` already."""
-    alpha, scale, bias, factor = affine
+    alpha, scale, bias, factor, root = affine
     square = norms_of(rows) / pixels + eps
-    if factor is interpolated:
-        return scaled(rows, inverse_root(square), scale * (1 - alpha), scale * alpha, bias)
+    if factor is None:
+        return scaled(rows, root(square), scale * (1 - alpha), scale * alpha, bias)
     gain = factor(alpha[None], square[:, None]) * (scale / jnp.sqrt(rows.var))[None]
     return gain * (rows.x + rows.less) + outer(jnp.ones(len(rows.x), square.dtype), bias)

@@ -23,6 +23,7 @@ from jaxnorm import (
 )
 
 SHAPES = [(6, 5), (4, 7, 3), (3, 4, 5, 2), (2, 2, 3, 2, 3)]
+END_OF_A_NETWORK = (64, 8, 8, 64)  # norms in inference have a form of their own there
 
 
 def case(shape, mean=0.0, seed=0):
@@ -69,7 +70,7 @@ def test_training_against_the_algorithm(shape, pixels):
     np.testing.assert_allclose(statistics.mean, values[0].reshape(-1, shape[-1]).mean(0))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, END_OF_A_NETWORK])
 def test_inference_against_the_algorithm(shape):
     values = case(shape)
     mean, var = np.full(shape[-1], 0.3), np.full(shape[-1], 1.7)
@@ -78,6 +79,42 @@ def test_inference_against_the_algorithm(shape):
     y, _ = unitized_batch_norm(x, alpha, scale, bias, given, eps=1e-3)
     expected = algorithm_2(*values, eps=1e-3, mean=mean, var=var)
     np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [interpolated, bounded])
+def test_in_inference_a_sample_has_the_same_derivatives_in_every_batch(factor):
+    x, alpha, scale, bias = arrays(*case(END_OF_A_NETWORK))
+    given = batch_statistics(x)
+
+    def loss(alpha, x, given):
+        y, _ = unitized_batch_norm(x, alpha, scale, bias, given, pixels=7, factor=factor)
+        return jnp.sin(y[:2]).sum()
+
+    def derivatives(x):
+        return jax.jit(jax.grad(loss, (0, 1, 2)))(alpha, x, given)
+
+    (alone, x_alone, _), (among, x_among, _) = found = derivatives(x[:2]), derivatives(x)
+    np.testing.assert_allclose(alone, among, rtol=1e-10)
+    np.testing.assert_allclose(x_alone, x_among[:2], rtol=1e-8, atol=1e-12)
+    for small, large in zip(*(statistics[:2] for *_, statistics in found), strict=True):
+        np.testing.assert_allclose(small, large, rtol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2, 2, 3), END_OF_A_NETWORK])
+@pytest.mark.parametrize("eps", [0.0, 1e-60, 1e-5])
+def test_a_sample_at_the_mean_becomes_the_bias_with_finite_gradients(shape, eps):
+    x = jnp.zeros(shape, "float32").at[1].set(2)
+    alpha, given = jnp.full(shape[-1], 0.5, "float32"), batch_statistics(x)
+    given = given._replace(mean=jnp.zeros_like(given.mean))
+
+    def layer(x, alpha):
+        y, _ = unitized_batch_norm(x, alpha, bias=alpha, statistics=given, eps=eps)
+        return y
+
+    y, gradients = jax.vjp(layer, x, alpha)
+    np.testing.assert_array_equal(y[0], 0.5)
+    for gradient in gradients(jnp.ones_like(y)):
+        assert jnp.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
