@@ -35,8 +35,8 @@ from jaxnorm._unitized_rows import (
 
 Factor = Callable[[Array, Array], Array]
 
-# Numbers that are added side by side where few channels would be slow.
-_LANES = 1024
+# Numbers that are added side by side where few channels would be slow, of at most so many pixels.
+_LANES, _PIXELS = 1024, 16
 
 
 def unitized_batch_norm(
@@ -244,12 +244,12 @@ def _square_by_sample(
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Weighted Σ (x − μ)² over channels and kept pixels of every sample, and how many are kept.
 
-    Some pixels stand beside their channels until the end: XLA's CPU back end adds a thousand
+    Some pixels stand beside their channels until the end: XLA's CPU back end adds hundreds of
     numbers side by side up to three times as fast as the few of a layer's channels.
     """
     n, *spatial, c = x.shape
     area = math.prod(spatial)
-    fitting = (k for k in range(1, area + 1) if area % k == 0 and k * c <= max(_LANES, c))
+    fitting = (k for k in range(1, _PIXELS + 1) if area % k == 0 and k * c <= max(_LANES, c))
     side = max(fitting, default=1)
     # Another fence, or XLA would keep the differences for the result: a pass more.
     h = widen(x).reshape(n, area // side, side * c) - jnp.tile(fenced(mean), side)[None, None]
