@@ -23,9 +23,9 @@ from jaxnorm._statistics import BatchStatistics, Shards, shifted
 class Rows(NamedTuple):
     """Vectors less a constant shift, the mean that is left, and their variance.
 
-    The mean is there twice, as `less` with its sign changed and once for every vector. What moves
-    the mean through `less` is summed over the vectors, on the way back, after what moves the
-    variance has been added to it: these sums then stand in the place of the ones before them.
+    The mean is there twice, as `less` negated and once for every vector. What comes through `less`
+    on the way back is an array of the data's size. The variance's part is added before it is
+    summed, so that it waits for the squares, whose place it takes.
     """
 
     x: Float[Array, "n c"]
