@@ -269,4 +269,4 @@ def _unitized_rows(
     if factor is None:
         return scaled(rows, root(square), scale * (1 - alpha), scale * alpha, bias)
     gain = factor(alpha[None], square[:, None]) * (scale / jnp.sqrt(rows.var))[None]
-    return gain * (rows.x + rows.less) + outer(jnp.ones(len(rows.x), square.dtype), bias)
+    return gain * (rows.x - rows.mean[None]) + outer(jnp.ones(len(rows.x), square.dtype), bias)

@@ -19,19 +19,32 @@ from jaxtyping import Array, Bool, Float
 from jaxnorm._batch_norm import Correction, given
 from jaxnorm._statistics import BatchStatistics, Shards, shifted
 
+# Channels from which on a product with x itself costs no digits of the mean's gradient.
+_WIDE = 256
+
+
+class Origin(NamedTuple):
+    """Vectors as they came, and their whole mean."""
+
+    x: Float[Array, "n c"]
+    mean: Float[Array, " c"]
+
 
 class Rows(NamedTuple):
     """Vectors less a constant shift, the mean that is left, and their variance.
 
-    The mean is there twice, as `less` negated and once for every vector. What comes through `less`
-    on the way back is an array of the data's size. The variance's part is added before it is
-    summed, so that it waits for the squares, whose place it takes.
+    In narrow vectors the mean is there twice, as `less` negated and once for every vector. What
+    comes through `less` on the way back is an array of the data's size. The variance's part is
+    added before it is summed, so that it waits for the squares, whose place it takes. In wide
+    vectors `origin` takes the place of `less`: a product with x itself needs no array. Its rounding
+    where the mean is large reaches gradients through norms only, divided by the width.
     """
 
     x: Float[Array, "n c"]
     mean: Float[Array, " c"]
-    less: Float[Array, "n c"]
     var: Float[Array, " c"]
+    less: Float[Array, "n c"] | None
+    origin: Origin | None
 
 
 def rows_of(
@@ -42,33 +55,60 @@ def rows_of(
     correction: Correction | None,
 ) -> tuple[Rows, BatchStatistics]:
     """Where vectors in at least float32 lie, by their own statistics or by the given ones."""
-    ones = jnp.ones(len(x), x.dtype)
+    ones, wide = jnp.ones(len(x), x.dtype), x.shape[1] >= _WIDE
     if statistics is not None:
-        stats = given(statistics, x)
-        return Rows(x, stats.mean, outer(ones, -stats.mean), stats.var), stats
+        mean, var, _ = stats = given(statistics, x)
+        if wide:
+            return Rows(x, mean, var, None, Origin(x, mean)), stats
+        return Rows(x, mean, var, outer(ones, -mean), None), stats
     h, shift = shifted(x, keep, shards)
     kept = ones if keep is None else keep.astype(x.dtype)
     count = shards.total(kept.sum())
     share = kept / jnp.maximum(count, 1)
     counted = h if keep is None else jnp.where(keep[:, None], h, 0)
     mean = shards.total(product(share, counted))
-    less = outer(ones, -mean)
-    var = shards.total(product(share, jnp.square(counted + less)))
+    less, origin = (None, Origin(x, shift + mean)) if wide else (outer(ones, -mean), None)
+    if less is None:
+        var = shards.total(_variance(counted, mean, share))
+    else:
+        var = shards.total(product(share, jnp.square(counted + less)))
     corrected = var if correction is None else var * correction(count)
-    return Rows(h, mean, less, corrected), BatchStatistics(shift + mean, var, count)
+    return Rows(h, mean, corrected, less, origin), BatchStatistics(shift + mean, var, count)
+
+
+@jax.custom_jvp
+def _variance(
+    x: Float[Array, "n c"], mean: Float[Array, " c"], share: Float[Array, " n"]
+) -> Float[Array, " c"]:
+    """Mean square about the mean. The shares, which add up to one, are constants."""
+    return product(share, jnp.square(x - mean[None]))
+
+
+@_variance.defjvp
+def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]):
+    x, mean, share = primals
+    # That the mean moves has no part in it: deviations from the mean add up to zero.
+    return _variance(*primals), 2 * product(share, (x - mean[None]) * tangents[0])
+
+
+def centred(rows: Rows) -> Float[Array, "n c"]:
+    return rows.x - rows.mean[None] if rows.less is None else rows.x + rows.less
 
 
 @jax.custom_jvp
 def norms_of(rows: Rows) -> Float[Array, " n"]:
     """‖x̂‖² of every vector."""
-    return product(jnp.square(rows.x + rows.less), 1 / rows.var)
+    return product(jnp.square(centred(rows)), 1 / rows.var)
 
 
 @norms_of.defjvp
 def _(primals: tuple[Rows], tangents: tuple[Rows]):
     (rows,), (d,) = primals, tangents
-    h, var = rows.x + rows.less, rows.var
-    by_vector = 2 * product(h * (d.x + d.less), 1 / var)
+    h, var = centred(rows), rows.var
+    by_vector = 2 * product(h * (d.x if d.less is None else d.x + d.less), 1 / var)
+    if rows.origin is not None:
+        moved = d.mean / var
+        by_vector -= 2 * (product(rows.origin.x, moved) - product(rows.origin.mean, moved))
     # Not a product of the squares: on the way back they would have to be kept.
     wide = outer(jnp.ones(len(h), h.dtype), (d.var / var) / var)
     by_var = product(h * (h * wide), jnp.ones_like(var))
