@@ -67,10 +67,11 @@ def rows_of(
     share = kept / jnp.maximum(count, 1)
     counted = h if keep is None else jnp.where(keep[:, None], h, 0)
     mean = shards.total(product(share, counted))
-    less, origin = (None, Origin(x, shift + mean)) if wide else (outer(ones, -mean), None)
-    if less is None:
+    if wide:
+        less, origin = None, Origin(x, shift + mean)
         var = shards.total(_variance(counted, mean, share))
     else:
+        less, origin = outer(ones, -mean), None
         var = shards.total(product(share, jnp.square(counted + less)))
     corrected = var if correction is None else var * correction(count)
     return Rows(h, mean, corrected, less, origin), BatchStatistics(shift + mean, var, count)
