@@ -19,32 +19,28 @@ from jaxtyping import Array, Bool, Float
 from jaxnorm._batch_norm import Correction, given
 from jaxnorm._statistics import BatchStatistics, Shards, shifted
 
-# Channels from which on a product with x itself costs no digits of the mean's gradient.
+# Channels from which on vectors are wide.
 _WIDE = 256
 
 
-class Origin(NamedTuple):
-    """Vectors as they came, and their whole mean."""
-
-    x: Float[Array, "n c"]
-    mean: Float[Array, " c"]
-
-
 class Rows(NamedTuple):
-    """Vectors less a constant shift, the mean that is left, and their variance.
+    """Vectors, their mean and their variance.
 
-    In narrow vectors the mean is there twice, as `less` negated and once for every vector. What
-    comes through `less` on the way back is an array of the data's size. The variance's part is
-    added before it is summed, so that it waits for the squares, whose place it takes. In wide
-    vectors `origin` takes the place of `less`: a product with x itself needs no array. Its rounding
-    where the mean is large reaches gradients through norms only, divided by the width.
+    Narrow vectors are less a constant shift, and the mean is the one that is left. It is there
+    twice, as `less` negated and once for every vector. What comes through `less` on the way back is
+    an array of the data's size. The variance's part is added before it is summed, so that it waits
+    for the squares, whose place it takes.
+
+    Wide vectors stand as they came, and no array is formed for their mean or its gradient: a pass
+    over the data less each. The mean is then right to two units in its last place, and a product
+    with the data rounds where the mean is large, but reaches gradients through norms only, divided
+    by the width.
     """
 
     x: Float[Array, "n c"]
     mean: Float[Array, " c"]
     var: Float[Array, " c"]
     less: Float[Array, "n c"] | None
-    origin: Origin | None
 
 
 def rows_of(
@@ -58,23 +54,30 @@ def rows_of(
     ones, wide = jnp.ones(len(x), x.dtype), x.shape[1] >= _WIDE
     if statistics is not None:
         mean, var, _ = stats = given(statistics, x)
-        if wide:
-            return Rows(x, mean, var, None, Origin(x, mean)), stats
-        return Rows(x, mean, var, outer(ones, -mean), None), stats
+        return Rows(x, mean, var, None if wide else outer(ones, -mean)), stats
     h, shift = shifted(x, keep, shards)
+    h = x if wide else h
+    counted = h if keep is None else jnp.where(keep[:, None], h, 0)
     kept = ones if keep is None else keep.astype(x.dtype)
     count = shards.total(kept.sum())
     share = kept / jnp.maximum(count, 1)
-    counted = h if keep is None else jnp.where(keep[:, None], h, 0)
-    mean = shards.total(product(share, counted))
     if wide:
-        less, origin = None, Origin(x, shift + mean)
+        less = None
+        whole = mean = _snapped(shards.total(counted.sum(0)) / jnp.maximum(count, 1), shift)
         var = shards.total(_variance(counted, mean, share))
     else:
-        less, origin = outer(ones, -mean), None
+        mean = shards.total(product(share, counted))
+        less, whole = outer(ones, -mean), shift + mean
         var = shards.total(product(share, jnp.square(counted + less)))
     corrected = var if correction is None else var * correction(count)
-    return Rows(h, mean, corrected, less, origin), BatchStatistics(shift + mean, var, count)
+    return Rows(h, mean, corrected, less), BatchStatistics(whole, var, count)
+
+
+def _snapped(mean: Float[Array, " c"], sample: Float[Array, " c"]) -> Float[Array, " c"]:
+    """`mean`, or the sample where they differ by no more than a sum rounds: constants are exact."""
+    off = jax.lax.stop_gradient(sample - mean)
+    rounding = 4 * jnp.finfo(mean.dtype).eps * jnp.abs(sample)
+    return mean + jnp.where(jnp.abs(off) <= rounding, off, 0)
 
 
 @jax.custom_jvp
@@ -107,9 +110,9 @@ def _(primals: tuple[Rows], tangents: tuple[Rows]):
     (rows,), (d,) = primals, tangents
     h, var = centred(rows), rows.var
     by_vector = 2 * product(h * (d.x if d.less is None else d.x + d.less), 1 / var)
-    if rows.origin is not None:
+    if rows.less is None:
         moved = d.mean / var
-        by_vector -= 2 * (product(rows.origin.x, moved) - product(rows.origin.mean, moved))
+        by_vector -= 2 * (product(rows.x, moved) - product(rows.mean, moved))
     # Not a product of the squares: on the way back they would have to be kept.
     wide = outer(jnp.ones(len(h), h.dtype), (d.var / var) / var)
     by_var = product(h * (h * wide), jnp.ones_like(var))

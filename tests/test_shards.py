@@ -112,6 +112,30 @@ def test_uneven_masked_shards_are_one_batch():
     assert_close(found, jaxnorm.batch_statistics(x[keep]))
 
 
+@pytest.mark.parametrize("width", [2, 256])  # vectors, narrow and wide
+def test_gradients_of_masked_vectors_cross_devices(width):
+    rng = np.random.default_rng(3)
+    x = jnp.asarray(rng.normal(3, 2, (16, width)))
+    upstream = jnp.asarray(rng.normal(size=x.shape))
+    keep = jnp.asarray(rng.random(16) < 0.6).at[6:8].set(False)  # one shard holds nothing
+    alpha = jnp.linspace(0.2, 0.9, width)
+
+    def loss(x, alpha, upstream, keep, **options):
+        y, _ = jaxnorm.unitized_batch_norm(x, alpha, where=keep, **options)
+        return jnp.sum(y * upstream)
+
+    @partial(
+        jax.shard_map, mesh=MESH, in_specs=(P("data"), P(), P("data"), P("data")), out_specs=P()
+    )
+    def spread(*args):
+        return jax.lax.psum(loss(*args, axis_name="data"), "data")
+
+    found, expected = (
+        jax.jit(jax.grad(f, (0, 1)))(x, alpha, upstream, keep) for f in (spread, loss)
+    )
+    assert_close(found, expected)
+
+
 @two_layers
 def test_groups_on_every_device_are_those_of_the_whole_batch(layer):
     x = images(32)
