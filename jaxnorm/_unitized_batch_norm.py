@@ -135,8 +135,7 @@ def unitized_batch_norm(
     if per_pixel or x.ndim == 2:
         rows = x.reshape(-1, x.shape[-1])
         keep = None if keep is None else keep.reshape(-1)
-        place, stats = rows_of(widen(rows), keep, statistics, shards, correction)
-        place = place._replace(var=place.var + eps)
+        place, stats = rows_of(widen(rows), keep, statistics, shards, correction, eps)
         y = _unitized_rows(place, affine, eps, 1 if pixels is None else pixels)
     else:
         area = math.prod(x.shape[1:-1])
@@ -263,7 +262,7 @@ def _square_by_sample(
 def _unitized_rows(
     rows: Rows, affine: _Affine, eps: float, pixels: int | float
 ) -> Float[Array, "n c"]:
-    """Algorithm 1, eps in the variance of `rows` already."""
+    """Algorithm 1."""
     alpha, scale, bias, factor, root = affine
     square = norms_of(rows) / pixels + eps
     if factor is None:

@@ -24,7 +24,10 @@ _WIDE = 256
 
 
 class Rows(NamedTuple):
-    """Vectors, their mean and their variance.
+    """Vectors, their mean, and their variance with eps.
+
+    The rules take from `moved` and `grown` how mean and variance change: what comes back through
+    either ends in one division, so that the last loop reads one vector for it.
 
     Narrow vectors are less a constant shift, and the mean is the one that is left. It is there
     twice, as `less` negated and once for every vector. What comes through `less` on the way back is
@@ -40,6 +43,8 @@ class Rows(NamedTuple):
     x: Float[Array, "n c"]
     mean: Float[Array, " c"]
     var: Float[Array, " c"]
+    moved: Float[Array, " c"]
+    grown: Float[Array, " c"]
     less: Float[Array, "n c"] | None
 
 
@@ -49,12 +54,13 @@ def rows_of(
     statistics: BatchStatistics | None,
     shards: Shards,
     correction: Correction | None,
+    eps: float,
 ) -> tuple[Rows, BatchStatistics]:
     """Where vectors in at least float32 lie, by their own statistics or by the given ones."""
     ones, wide = jnp.ones(len(x), x.dtype), x.shape[1] >= _WIDE
     if statistics is not None:
         mean, var, _ = stats = given(statistics, x)
-        return Rows(x, mean, var, None if wide else outer(ones, -mean)), stats
+        return _rows(x, mean, var + eps, None if wide else outer(ones, -mean)), stats
     h, shift = shifted(x, keep, shards)
     h = x if wide else h
     counted = h if keep is None else jnp.where(keep[:, None], h, 0)
@@ -70,7 +76,22 @@ def rows_of(
         less, whole = outer(ones, -mean), shift + mean
         var = shards.total(product(share, jnp.square(counted + less)))
     corrected = var if correction is None else var * correction(count)
-    return Rows(h, mean, corrected, less), BatchStatistics(whole, var, count)
+    return _rows(h, mean, corrected + eps, less), BatchStatistics(whole, var, count)
+
+
+def _rows(x: Array, mean: Array, var: Array, less: Array | None) -> Rows:
+    return Rows(x, mean, var, _relative(mean, var), _relative(var, var), less)
+
+
+@jax.custom_jvp
+def _relative(a: Float[Array, " c"], var: Float[Array, " c"]) -> Float[Array, " c"]:
+    """Zeros that change as `a` does, divided by the variance."""
+    return jnp.zeros_like(a)
+
+
+@_relative.defjvp
+def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]):
+    return _relative(*primals), tangents[0] / primals[1]
 
 
 def _snapped(mean: Float[Array, " c"], sample: Float[Array, " c"]) -> Float[Array, " c"]:
@@ -111,10 +132,9 @@ def _(primals: tuple[Rows], tangents: tuple[Rows]):
     h, var = centred(rows), rows.var
     by_vector = 2 * product(h * (d.x if d.less is None else d.x + d.less), 1 / var)
     if rows.less is None:
-        moved = d.mean / var
-        by_vector -= 2 * (product(rows.x, moved) - product(rows.mean, moved))
+        by_vector -= 2 * (product(rows.x, d.moved) - product(rows.mean, d.moved))
     # Not a product of the squares: on the way back they would have to be kept.
-    wide = outer(jnp.ones(len(h), h.dtype), (d.var / var) / var)
+    wide = outer(jnp.ones(len(h), h.dtype), d.grown / var)
     by_var = product(h * (h * wide), jnp.ones_like(var))
     return norms_of(rows), by_vector - by_var
 
@@ -139,7 +159,7 @@ def _(primals: tuple[Rows, *tuple[Array, ...]], tangents: tuple[Rows, *tuple[Arr
     d, dr, dfirst, dsecond, dbias = tangents
     sd, ones = jnp.sqrt(rows.var), jnp.ones_like(r)
     a, b = first / sd, second / sd
-    moved, grown = d.mean / sd, d.var / rows.var / 2
+    moved, grown = d.moved * sd, d.grown / 2
     # Divided by r here and multiplied by it below: on the way back the product with x̂ then waits
     # until the squares are done with, whose place it takes.
     s = jnp.maximum(r, jnp.finfo(r.dtype).tiny)
