@@ -68,6 +68,10 @@ def unitized_batch_norm(
     where there are more pixels than channels. `pixels` equal to the number of channels leaves
     their scale alone. In inference on images of another size, give the value used in training.
 
+    Sums are taken about a sample of the batch, so that a large mean costs no digits. Those of
+    vectors of 256 or more channels are not, for speed: their mean is right to two units in its last
+    place.
+
     By default the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover: see
     `unitize`. With `factor=bounded` it is that of Eq. 9, which they do cover: for alpha in (0, 1]
     and eps 0 every sample's x̄ has a norm of at most √(pixels · P) / min(alpha).

@@ -26,8 +26,9 @@ _WIDE = 256
 class Rows(NamedTuple):
     """Vectors, their mean, and their variance with eps.
 
-    The rules take from `moved` and `grown` how mean and variance change: what comes back through
-    either ends in one division, so that the last loop reads one vector for it.
+    `moved` and `grown` are zeros that change as mean and variance do, divided by the variance. The
+    rules read the changes there: what comes back then ends in one division each, and the last loop
+    reads one vector for it.
 
     Narrow vectors are less a constant shift, and the mean is the one that is left. It is there
     twice, as `less` negated and once for every vector. What comes through `less` on the way back is
