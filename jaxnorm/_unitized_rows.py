@@ -36,9 +36,9 @@ class Rows(NamedTuple):
     for the squares, whose place it takes.
 
     Wide vectors stand as they came, and no array is formed for their mean or its gradient: a pass
-    over the data less each. The mean is then right to two units in its last place, and a product
-    with the data rounds where the mean is large, but reaches gradients through norms only, divided
-    by the width.
+    over the data less each. The mean is then right to 4 eps of its dtype, and a product with the
+    data rounds where the mean is large, but reaches gradients through norms only, divided by the
+    width.
     """
 
     x: Float[Array, "n c"]

@@ -287,6 +287,16 @@ def test_large_means_in_float32_come_out_with_unit_deviation():
     np.testing.assert_allclose(np.std(np.asarray(y, np.float64), (0, 1, 2)), 1, atol=1e-3)
 
 
+@pytest.mark.parametrize("samples", [37, 256, 4096])
+def test_means_of_wide_vectors_are_right_to_four_eps(samples):
+    x = np.random.default_rng(5).normal(1e4, 1.0, (samples, 256)).astype(np.float32)
+    exact = x.astype(np.float64)
+    _, statistics = unitized_batch_norm(jnp.asarray(x), jnp.ones(256))
+    eps = float(np.finfo(np.float32).eps)
+    np.testing.assert_allclose(statistics.mean, exact.mean(0), rtol=4 * eps)
+    np.testing.assert_allclose(statistics.var, exact.var(0), rtol=1e-3)
+
+
 def test_bfloat16_inference_keeps_its_statistics_in_float32():
     x = np.random.default_rng(3).normal(10.3, 0.1, (4096, 8))
     given = BatchStatistics(*arrays(np.full(8, 10.3), np.full(8, 0.01), 1.0, dtype="float32"))
