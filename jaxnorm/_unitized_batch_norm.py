@@ -266,7 +266,7 @@ def _square_by_sample(
 def _unitized_rows(
     rows: Rows, affine: _Affine, eps: float, pixels: int | float
 ) -> Float[Array, "n c"]:
-    """Algorithm 1."""
+    """Algorithm 1, from where its vectors lie."""
     alpha, scale, bias, factor, root = affine
     square = norms_of(rows) / pixels + eps
     if factor is None:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 from jaxnorm._batch_norm import Correction, given
 from jaxnorm._statistics import BatchStatistics, Shards, shifted
 
-# Channels from which on vectors are wide.
+# Channels from which on vectors are wide: see `Rows`.
 _WIDE = 256
 
 
@@ -62,12 +62,12 @@ def rows_of(
     if statistics is not None:
         mean, var, _ = stats = given(statistics, x)
         return _rows(x, mean, var + eps, None if wide else outer(ones, -mean)), stats
-    h, shift = shifted(x, keep, shards)
-    h = x if wide else h
+    less_sample, shift = shifted(x, keep, shards)
+    h = x if wide else less_sample
     counted = h if keep is None else jnp.where(keep[:, None], h, 0)
-    kept = ones if keep is None else keep.astype(x.dtype)
-    count = shards.total(kept.sum())
-    share = kept / jnp.maximum(count, 1)
+    weights = ones if keep is None else keep.astype(x.dtype)
+    count = shards.total(weights.sum())
+    share = weights / jnp.maximum(count, 1)
     if wide:
         less = None
         whole = mean = _snapped(shards.total(counted.sum(0)) / jnp.maximum(count, 1), shift)
