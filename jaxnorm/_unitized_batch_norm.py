@@ -24,7 +24,9 @@ from jaxnorm._statistics import (
     widen,
 )
 from jaxnorm._unitized_rows import (
+    WIDE,
     Rows,
+    divided,
     inverse_root,
     norms_of,
     outer,
@@ -69,8 +71,8 @@ def unitized_batch_norm(
     their scale alone. In inference on images of another size, give the value used in training.
 
     Sums are taken about a sample of the batch, so that a large mean costs no digits. Those of
-    vectors of 256 or more channels are not, for speed: their mean in float32 is right to 5 · 10⁻⁷
-    of its size, and x̂ is off by what it is off over the standard deviation.
+    vectors of 256 or more channels are not, for speed, unless by Eq. 9: their mean in float32 is
+    right to 5 · 10⁻⁷ of its size, and x̂ is off by what it is off over the standard deviation.
 
     By default the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover: see
     `unitize`. With `factor=bounded` it is that of Eq. 9, which they do cover: for alpha in (0, 1]
@@ -134,12 +136,20 @@ def unitized_batch_norm(
         0 * ones if bias is None else bias.astype(dtype),
         None if factor is interpolated else factor,
         # Without a case for zero where eps leaves none: XLA joins no kernels across cases.
-        inverse_root if eps < jnp.finfo(dtype).tiny else jax.lax.rsqrt,
+        positive=eps >= float(jnp.finfo(dtype).tiny),
     )
     if per_pixel or x.ndim == 2:
         rows = x.reshape(-1, x.shape[-1])
         keep = None if keep is None else keep.reshape(-1)
-        place, stats = rows_of(widen(rows), keep, statistics, shards, correction, eps)
+        place, stats = rows_of(
+            widen(rows),
+            keep,
+            statistics,
+            shards,
+            correction,
+            eps,
+            as_they_came=rows.shape[1] >= WIDE and factor is not bounded,
+        )
         y = _unitized_rows(place, affine, eps, 1 if pixels is None else pixels)
     else:
         area = math.prod(x.shape[1:-1])
@@ -178,17 +188,23 @@ def bounded(
     positive = square > 0
     norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
     divisor = alpha * norm + (1 - alpha)
-    return jnp.where(divisor == 0, 1, 1 / jnp.where(divisor == 0, 1, divisor))
+    return 1 / jnp.where(divisor == 0, 1, divisor)
 
 
 class _Affine(NamedTuple):
-    """What becomes of x̂: parameters, one number per channel, and the factor that alpha decides."""
+    """What becomes of x̂: parameters, one number per channel, and the factor that alpha decides.
+
+    The factor is of s + eps, which is zero for no sample if `positive`.
+    """
 
     alpha: Float[Array, " c"]
     scale: Float[Array, " c"]
     bias: Float[Array, " c"]
-    factor: Factor | None  # none for Eq. 10, which needs `root`
-    root: Callable[[Array], Array]
+    factor: Factor | None  # none for Eq. 10
+    positive: bool
+
+    def inverse_root(self, square: Array) -> Array:
+        return jax.lax.rsqrt(square) if self.positive else inverse_root(square)
 
 
 def _unitized_samples(
@@ -197,7 +213,7 @@ def _unitized_samples(
     """Algorithm 2, from line 9's s + eps of every sample: one gain and offset a channel of it."""
     alpha, scale = affine.alpha, affine.scale * jax.lax.rsqrt(place.var + eps)
     if affine.factor is None:
-        gain = (alpha * scale)[None] * affine.root(square) + ((1 - alpha) * scale)[None]
+        gain = (alpha * scale)[None] * affine.inverse_root(square) + ((1 - alpha) * scale)[None]
     else:
         gain = affine.factor(alpha[None], square) * scale[None]
     offset = affine.bias[None] - gain * place.mean[None]
@@ -267,9 +283,13 @@ def _unitized_rows(
     rows: Rows, affine: _Affine, eps: float, pixels: int | float
 ) -> Float[Array, "n c"]:
     """Algorithm 1, from where its vectors lie."""
-    alpha, scale, bias, factor, root = affine
+    alpha, scale, bias, factor, positive = affine
     square = norms_of(rows) / pixels + eps
     if factor is None:
-        return scaled(rows, root(square), scale * (1 - alpha), scale * alpha, bias)
+        r = affine.inverse_root(square)
+        return scaled(rows, r, scale * (1 - alpha), scale * alpha, bias)
+    if factor is bounded and positive:
+        norm = jnp.sqrt(jnp.minimum(square, jnp.finfo(square.dtype).max))
+        return divided(rows, norm, alpha, scale, bias)
     gain = factor(alpha[None], square[:, None]) * (scale / jnp.sqrt(rows.var))[None]
     return gain * (rows.x - rows.mean[None]) + outer(jnp.ones(len(rows.x), square.dtype), bias)

@@ -20,7 +20,7 @@ from jaxnorm._batch_norm import Correction, given
 from jaxnorm._statistics import BatchStatistics, Shards, shifted
 
 # Channels from which on vectors are wide: see `Rows`.
-_WIDE = 256
+WIDE = 256
 
 
 class Rows(NamedTuple):
@@ -30,15 +30,15 @@ class Rows(NamedTuple):
     rules read the changes there: what comes back then ends in one division each, and the last loop
     reads one vector for it.
 
-    Narrow vectors are less a constant shift, and the mean is the one that is left. It is there
-    twice, as `less` negated and once for every vector. What comes through `less` on the way back is
-    an array of the data's size. The variance's part is added before it is summed, so that it waits
-    for the squares, whose place it takes.
+    Narrow vectors, and any for Eq. 9, are less a constant shift, and the mean is the one that is
+    left. It is there twice, as `less` negated and once for every vector. What comes through `less`
+    on the way back is an array of the data's size. The variance's part is added before it is
+    summed, so that it waits for the squares, whose place it takes.
 
-    Wide vectors stand as they came, and no array is formed for their mean or its gradient: a pass
-    over the data less each. The mean is then right to 4 eps of its dtype, and a product with the
-    data rounds where the mean is large, but reaches gradients through norms only, divided by the
-    width.
+    Other wide vectors stand as they came, and no array is formed for their mean or its gradient: a
+    pass over the data less each. The mean is then right to 4 eps of its dtype, and a product with
+    the data rounds where the mean is large, but reaches gradients through norms only, divided by
+    the width.
     """
 
     x: Float[Array, "n c"]
@@ -56,19 +56,20 @@ def rows_of(
     shards: Shards,
     correction: Correction | None,
     eps: float,
+    as_they_came: bool,
 ) -> tuple[Rows, BatchStatistics]:
     """Where vectors in at least float32 lie, by their own statistics or by the given ones."""
-    ones, wide = jnp.ones(len(x), x.dtype), x.shape[1] >= _WIDE
+    ones = jnp.ones(len(x), x.dtype)
     if statistics is not None:
         mean, var, _ = stats = given(statistics, x)
-        return _rows(x, mean, var + eps, None if wide else outer(ones, -mean)), stats
+        return _rows(x, mean, var + eps, None if as_they_came else outer(ones, -mean)), stats
     less_sample, shift = shifted(x, keep, shards)
-    h = x if wide else less_sample
+    h = x if as_they_came else less_sample
     counted = h if keep is None else jnp.where(keep[:, None], h, 0)
     weights = ones if keep is None else keep.astype(x.dtype)
     count = shards.total(weights.sum())
     share = weights / jnp.maximum(count, 1)
-    if wide:
+    if as_they_came:
         less = None
         whole = mean = _snapped(shards.total(counted.sum(0)) / jnp.maximum(count, 1), shift)
         var = shards.total(_variance(counted, mean, share))
@@ -169,6 +170,43 @@ def _(primals: tuple[Rows, *tuple[Array, ...]], tangents: tuple[Rows, *tuple[Arr
     gain = a[None] + r[:, None] * b[None]
     dbias = _rank_two((ones, r), (dbias - first * moved, -second * moved))
     return scaled(*primals), gain * d.x + dgain * (rows.x - rows.mean[None]) + dbias
+
+
+@jax.custom_jvp
+def divided(
+    rows: Rows,
+    norm: Float[Array, " n"],
+    alpha: Float[Array, " c"],
+    scale: Float[Array, " c"],
+    bias: Float[Array, " c"],
+) -> Float[Array, "n c"]:
+    """scale x̂ / (alpha norm + 1 − alpha) + bias, of vectors less a shift, of positive norm."""
+    divisor = _divisor(norm, alpha)
+    return (scale / jnp.sqrt(rows.var))[None] * centred(rows) / divisor + bias[None]
+
+
+@divided.defjvp
+def _(primals: tuple[Rows, *tuple[Array, ...]], tangents: tuple[Rows, *tuple[Array, ...]]):
+    rows, norm, alpha, scale, _ = primals
+    d, dnorm, dalpha, dscale, dbias = tangents
+    assert d.less is not None  # vectors are less a shift
+    sd, ones = jnp.sqrt(rows.var), jnp.ones_like(norm)
+    a, da = scale / sd, (dscale - scale * (d.grown / 2)) / sd
+    divisor = _divisor(norm, alpha)
+    # Everything over the divisor's square, that of the scale too: all sums are then of one array,
+    # x̂ times what comes back over that square.
+    dgain = _rank_two((norm, ones), (alpha * da - a * dalpha, (1 - alpha) * da + a * dalpha))
+    dgain = dgain + outer(dnorm, -a * alpha)
+    dx = a[None] * (d.x + d.less) + dgain * centred(rows) / divisor
+    return divided(*primals), dx / divisor + outer(ones, dbias)
+
+
+def _divisor(norm: Float[Array, " n"], alpha: Float[Array, " c"]) -> Float[Array, "n c"]:
+    """alpha norm + 1 − alpha, and where that is zero, which needs alpha outside [0, 1], next to it.
+
+    XLA would not join a case for zero with what follows.
+    """
+    return norm[:, None] * alpha[None] + (1 - alpha)[None] + jnp.finfo(norm.dtype).eps ** 2
 
 
 def inverse_root(square: Array) -> Array:

@@ -21,7 +21,11 @@ SHAPES = (
 IMAGES = (128, 32, 32, 3)
 VECTORS = SHAPES[-1]
 DEPTH = 8
-LAYERS = ("BatchNorm", "UnitizedBatchNorm")
+LAYERS = {
+    "BatchNorm": jaxnorm.nnx.BatchNorm,
+    "UnitizedBatchNorm": jaxnorm.nnx.UnitizedBatchNorm,
+    "UnitizedBatchNorm(bounded)": partial(jaxnorm.nnx.UnitizedBatchNorm, factor=jaxnorm.bounded),
+}
 
 
 def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
@@ -86,8 +90,8 @@ def networks(
     peer = network(partial(nnx.BatchNorm, dtype=dtype))
     return [
         Pair(f"{name} {label} / flax", ours.run, peer.run, None, ours.memory / peer.memory)
-        for name in LAYERS
-        for ours in [network(partial(getattr(jaxnorm.nnx, name), dtype=dtype))]
+        for name, layer in LAYERS.items()
+        for ours in [network(partial(layer, dtype=dtype))]
     ]
 
 
@@ -97,9 +101,8 @@ def pairs(shape: tuple[int, ...], dtype: Any, program: Callable) -> list[Pair]:
     copy = jax.jit(lambda x: x + 1)
     peer = program(nnx.BatchNorm(shape[-1], dtype=dtype, rngs=nnx.Rngs(0)), x)
     found = []
-    for name in LAYERS:
-        layer = getattr(jaxnorm.nnx, name)(shape[-1], dtype=dtype, rngs=nnx.Rngs(0))
-        ours = program(layer, x)
+    for name, layer in LAYERS.items():
+        ours = program(layer(shape[-1], dtype=dtype, rngs=nnx.Rngs(0)), x)
         ratio = ours.memory / max(peer.memory, 1)
         label = f"{name} {str(shape).replace(' ', '')} / flax"
         found.append(Pair(label, ours.run, peer.run, lambda: copy(x), ratio))

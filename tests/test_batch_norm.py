@@ -102,17 +102,18 @@ def test_in_inference_a_sample_has_the_same_derivatives_in_every_batch(factor):
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 2, 2, 3), END_OF_A_NETWORK])
 @pytest.mark.parametrize("eps", [0.0, 1e-60, 1e-5])
-def test_a_sample_at_the_mean_becomes_the_bias_with_finite_gradients(shape, eps):
+@pytest.mark.parametrize(("factor", "a"), [(interpolated, 0.5), (bounded, 0.5), (bounded, 1.0)])
+def test_a_sample_at_the_mean_becomes_the_bias_with_finite_gradients(shape, eps, factor, a):
     x = jnp.zeros(shape, "float32").at[1].set(2)
-    alpha, given = jnp.full(shape[-1], 0.5, "float32"), batch_statistics(x)
+    alpha, given = jnp.full(shape[-1], a, "float32"), batch_statistics(x)
     given = given._replace(mean=jnp.zeros_like(given.mean))
 
     def layer(x, alpha):
-        y, _ = unitized_batch_norm(x, alpha, bias=alpha, statistics=given, eps=eps)
+        y, _ = unitized_batch_norm(x, alpha, bias=alpha, statistics=given, eps=eps, factor=factor)
         return y
 
     y, gradients = jax.vjp(layer, x, alpha)
-    np.testing.assert_array_equal(y[0], 0.5)
+    np.testing.assert_array_equal(y[0], a)
     for gradient in gradients(jnp.ones_like(y)):
         assert jnp.isfinite(gradient).all()
 
@@ -181,11 +182,15 @@ def test_gradients(layer, shape, inference):
 
 @pytest.mark.parametrize(
     ("case_of", "factor"),
-    [("masked", interpolated), ("inference", interpolated), ("training", bounded)],
+    [
+        *((case_of, f) for case_of in ("masked", "inference") for f in (interpolated, bounded)),
+        ("training", lambda alpha, square: bounded(jnp.abs(alpha), square)),  # of one's own
+    ],
 )
 @pytest.mark.parametrize("width", [3, 256])  # wide vectors have a rule of their own
 def test_the_rules_for_vectors_give_the_derivatives_of_the_formula(case_of, factor, width):
     x, alpha, scale, bias = arrays(*case((5, width)))
+    alpha += 0.5  # away from Eq. 9's poles, next to which neither side keeps its digits
     keep = jnp.arange(5) != 1 if case_of == "masked" else jnp.ones(5, bool)
     moments = batch_statistics(x + 1)
     weights = jnp.cos(jnp.arange(5.0 * width).reshape(5, width))
@@ -204,9 +209,8 @@ def test_the_rules_for_vectors_give_the_derivatives_of_the_formula(case_of, fact
         normalized = (x - mean[None]) / jnp.sqrt(var + 0.1)[None]
         norm = jnp.sqrt((normalized**2).sum(1, keepdims=True) / 3 + 0.1)
         alpha = jnp.broadcast_to(alpha[None], x.shape)
-        gain = (
-            alpha / norm + 1 - alpha if factor is interpolated else 1 / (alpha * norm + 1 - alpha)
-        )
+        eq_10, eq_9 = alpha / norm + 1 - alpha, 1 / (alpha * norm + 1 - alpha)
+        gain = eq_10 if factor is interpolated else eq_9
         return scale[None] * gain * normalized + bias[None], BatchStatistics(mean, var, keep.sum())
 
     point, unflattened = jax.flatten_util.ravel_pytree(
@@ -236,12 +240,13 @@ def test_the_rules_for_vectors_give_the_derivatives_of_the_formula(case_of, fact
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
 
 
-def test_vectors_whose_square_overflows_have_finite_gradients():
+@pytest.mark.parametrize("factor", [interpolated, bounded])
+def test_vectors_whose_square_overflows_have_finite_gradients(factor):
     given = BatchStatistics(*arrays([0.0, 0.0], [1.0, 1.0], 1.0, dtype="float32"))
     x, alpha = arrays([[1e30, 1.0], [1.0, 2.0]], [0.5, 0.5], dtype="float32")
 
     def loss(x, alpha):
-        y, _ = unitized_batch_norm(x, alpha, statistics=given)
+        y, _ = unitized_batch_norm(x, alpha, statistics=given, factor=factor)
         return jnp.tanh(y).sum()
 
     for gradient in jax.grad(loss, (0, 1))(x, alpha):
@@ -250,23 +255,44 @@ def test_vectors_whose_square_overflows_have_finite_gradients():
     np.testing.assert_allclose(y[0], x[0] / 2, rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(1, 4), (1, 1, 4)])
+def test_a_vector_at_a_pole_of_eq_9_has_finite_outputs_and_gradients(shape):
+    x = jnp.array([1.5, 1.0, 0.5, 0.5], "float32").reshape(shape)
+    given = BatchStatistics(*arrays(np.zeros(4), np.full(4, 0.75), 1.0, dtype="float32"))
+
+    def layer(x, alpha):  # of norm 2, so that the divisor at alpha -1 is -2 + 1 + 1
+        return unitized_batch_norm(x, alpha, statistics=given, eps=0.25, factor=bounded)[0]
+
+    y, gradients = jax.vjp(layer, x, jnp.full(4, -1.0, "float32"))
+    for found in (y, *gradients(jnp.ones_like(y))):
+        assert jnp.isfinite(found).all()
+
+
 @pytest.mark.parametrize(
-    ("shape", "mean", "tolerance"),
+    ("shape", "factor", "mean", "tolerance"),
     [
-        *(((8, 2), mean, 1e-5) for mean in (0.0, 1e3)),
-        *(((64, 10), mean, 1e-5) for mean in (0.0, 10.0, 1e3)),
-        *(((8, 256), mean, 1e-5 if mean < 1e3 else 1e-4) for mean in (0.0, 10.0, 1e3)),
-        *(((16, 8, 8, 6), mean, 1e-5 if mean < 1e3 else 1e-3) for mean in (0.0, 10.0, 1e3)),
+        *(((8, 2), interpolated, mean, 1e-5) for mean in (0.0, 1e3)),
+        *(((64, 10), interpolated, mean, 1e-5) for mean in (0.0, 10.0, 1e3)),
+        *(((8, 256), interpolated, *limits) for limits in ((0.0, 1e-5), (10.0, 1e-5), (1e3, 1e-4))),
+        *(((8, 256), bounded, mean, 1e-5) for mean in (0.0, 10.0, 1e3)),
+        *(
+            ((16, 8, 8, 6), factor, mean, 1e-5 if mean < 1e3 else 1e-3)
+            for factor in (interpolated, bounded)
+            for mean in (0.0, 10.0, 1e3)
+        ),
     ],
 )
-def test_float32_outputs_and_gradients_against_float64(shape, mean, tolerance):
-    values = tuple(value.astype(np.float32) for value in case(shape, mean))
+def test_float32_outputs_and_gradients_against_float64(shape, factor, mean, tolerance):
+    x, alpha, *affine = case(shape, mean)
+    # Eq. 9 has poles where alpha is outside [0, 1], and no digits beside them.
+    alpha = alpha if factor is interpolated else np.clip(alpha, 0, 1)
+    values = tuple(value.astype(np.float32) for value in (x, alpha, *affine))
     upstream = np.random.default_rng(1).normal(size=shape)
 
     @jax.jit
     def both(x, alpha, scale, bias):
         def loss(*args):
-            y, _ = unitized_batch_norm(*args)
+            y, _ = unitized_batch_norm(*args, factor=factor)
             return jnp.sum(y * upstream.astype(x.dtype)), y
 
         (_, y), gradients = jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True)(

@@ -56,6 +56,14 @@ def test_both_sides_of_a_network_compute_the_same(monkeypatch, dtype, tolerance)
             np.testing.assert_allclose(*in_float32(found, expected), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("shape", [(256, 1024), (128, 8, 8, 64)])
+def test_gradients_take_the_memory_that_flax_takes(monkeypatch, shape):
+    monkeypatch.setattr(bench_layers, "SHAPES", (shape,))
+    for pair in bench_layers.training(jnp.float32):
+        assert pair.memory is not None
+        assert pair.memory <= 1.1, pair.name
+
+
 def in_float32(*arrays):
     return [np.asarray(a, np.float32) for a in arrays]
 
