@@ -188,7 +188,8 @@ def bounded(
     positive = square > 0
     norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
     divisor = alpha * norm + (1 - alpha)
-    return 1 / jnp.where(divisor == 0, 1, divisor)
+    # The last case, which decides nothing, keeps XLA from dividing anew for every pixel.
+    return jnp.where(divisor == 0, 1, 1 / jnp.where(divisor == 0, 1, divisor))
 
 
 class _Affine(NamedTuple):
