@@ -24,8 +24,8 @@ from jaxnorm._statistics import (
     widen,
 )
 from jaxnorm._unitized_rows import (
-    WIDE,
     Rows,
+    centred,
     divided,
     inverse_root,
     norms_of,
@@ -71,8 +71,8 @@ def unitized_batch_norm(
     their scale alone. In inference on images of another size, give the value used in training.
 
     Sums are taken about a sample of the batch, so that a large mean costs no digits. Those of
-    vectors of 256 or more channels are not, for speed, unless by Eq. 9: their mean in float32 is
-    right to 5 · 10⁻⁷ of its size, and x̂ is off by what it is off over the standard deviation.
+    vectors of 256 or more channels are not, for speed: their mean in float32 is right to 5 · 10⁻⁷
+    of its size, and x̂ is off by what it is off over the standard deviation.
 
     By default the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover: see
     `unitize`. With `factor=bounded` it is that of Eq. 9, which they do cover: for alpha in (0, 1]
@@ -141,15 +141,7 @@ def unitized_batch_norm(
     if per_pixel or x.ndim == 2:
         rows = x.reshape(-1, x.shape[-1])
         keep = None if keep is None else keep.reshape(-1)
-        place, stats = rows_of(
-            widen(rows),
-            keep,
-            statistics,
-            shards,
-            correction,
-            eps,
-            as_they_came=rows.shape[1] >= WIDE and factor is not bounded,
-        )
+        place, stats = rows_of(widen(rows), keep, statistics, shards, correction, eps)
         y = _unitized_rows(place, affine, eps, 1 if pixels is None else pixels)
     else:
         area = math.prod(x.shape[1:-1])
@@ -293,4 +285,4 @@ def _unitized_rows(
         norm = jnp.sqrt(jnp.minimum(square, jnp.finfo(square.dtype).max))
         return divided(rows, norm, alpha, scale, bias)
     gain = factor(alpha[None], square[:, None]) * (scale / jnp.sqrt(rows.var))[None]
-    return gain * (rows.x - rows.mean[None]) + outer(jnp.ones(len(rows.x), square.dtype), bias)
+    return gain * centred(rows) + outer(jnp.ones(len(rows.x), square.dtype), bias)

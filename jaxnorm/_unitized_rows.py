@@ -19,34 +19,26 @@ from jaxtyping import Array, Bool, Float
 from jaxnorm._batch_norm import Correction, given
 from jaxnorm._statistics import BatchStatistics, Shards, shifted
 
-# Channels from which on vectors are wide: see `Rows`.
-WIDE = 256
+# Channels from which on vectors are wide and summed as they came, which rounds their mean to 4 eps
+# of its dtype: to take a sample off them first is a pass over the data.
+_WIDE = 256
 
 
 class Rows(NamedTuple):
-    """Vectors, their mean, and their variance with eps.
+    """Vectors, what centres them, and their variance with eps.
 
-    `moved` and `grown` are zeros that change as mean and variance do, divided by the variance. The
-    rules read the changes there: what comes back then ends in one division each, and the last loop
-    reads one vector for it.
+    The mean is there negated and once for every vector. What comes back through it is then an array
+    of the data's size, in which the variance's part is added before it is summed: so it waits for
+    the squares, whose place it takes, and the last loop only adds a row to it.
 
-    Narrow vectors, and any for Eq. 9, are less a constant shift, and the mean is the one that is
-    left. It is there twice, as `less` negated and once for every vector. What comes through `less`
-    on the way back is an array of the data's size. The variance's part is added before it is
-    summed, so that it waits for the squares, whose place it takes.
-
-    Other wide vectors stand as they came, and no array is formed for their mean or its gradient: a
-    pass over the data less each. The mean is then right to 4 eps of its dtype, and a product with
-    the data rounds where the mean is large, but reaches gradients through norms only, divided by
-    the width.
+    `grown` are zeros that change as the variance does, divided by it. The rules read its changes
+    there: what comes back ends in one division, and the loop that adds it reads one vector for it.
     """
 
     x: Float[Array, "n c"]
-    mean: Float[Array, " c"]
+    less: Float[Array, "n c"]
     var: Float[Array, " c"]
-    moved: Float[Array, " c"]
     grown: Float[Array, " c"]
-    less: Float[Array, "n c"] | None
 
 
 def rows_of(
@@ -56,70 +48,65 @@ def rows_of(
     shards: Shards,
     correction: Correction | None,
     eps: float,
-    as_they_came: bool,
 ) -> tuple[Rows, BatchStatistics]:
     """Where vectors in at least float32 lie, by their own statistics or by the given ones."""
     ones = jnp.ones(len(x), x.dtype)
     if statistics is not None:
         mean, var, _ = stats = given(statistics, x)
-        return _rows(x, mean, var + eps, None if as_they_came else outer(ones, -mean)), stats
-    less_sample, shift = shifted(x, keep, shards)
-    h = x if as_they_came else less_sample
+        return _rows(x, outer(ones, -mean), var + eps), stats
+    less_sample, sample = shifted(x, keep, shards)
+    wide = x.shape[1] >= _WIDE
+    h = x if wide else less_sample
     counted = h if keep is None else jnp.where(keep[:, None], h, 0)
     weights = ones if keep is None else keep.astype(x.dtype)
     count = shards.total(weights.sum())
     share = weights / jnp.maximum(count, 1)
-    if as_they_came:
-        less = None
-        whole = mean = _snapped(shards.total(counted.sum(0)) / jnp.maximum(count, 1), shift)
-        var = shards.total(_variance(counted, mean, share))
+    if wide:
+        whole = mean = _mean(shards.total(counted.sum(0)), jnp.maximum(count, 1), sample)
     else:
         mean = shards.total(product(share, counted))
-        less, whole = outer(ones, -mean), shift + mean
-        var = shards.total(product(share, jnp.square(counted + less)))
+        whole = sample + mean
+    less = outer(ones, -mean)
+    var = shards.total(product(share, jnp.square(counted + less)))
     corrected = var if correction is None else var * correction(count)
-    return _rows(h, mean, corrected + eps, less), BatchStatistics(whole, var, count)
+    return _rows(h, less, corrected + eps), BatchStatistics(whole, var, count)
 
 
-def _rows(x: Array, mean: Array, var: Array, less: Array | None) -> Rows:
-    return Rows(x, mean, var, _relative(mean, var), _relative(var, var), less)
-
-
-@jax.custom_jvp
-def _relative(a: Float[Array, " c"], var: Float[Array, " c"]) -> Float[Array, " c"]:
-    """Zeros that change as `a` does, divided by the variance."""
-    return jnp.zeros_like(a)
-
-
-@_relative.defjvp
-def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]):
-    return _relative(*primals), tangents[0] / primals[1]
-
-
-def _snapped(mean: Float[Array, " c"], sample: Float[Array, " c"]) -> Float[Array, " c"]:
-    """`mean`, or the sample where they differ by no more than a sum rounds: constants are exact."""
-    off = jax.lax.stop_gradient(sample - mean)
-    rounding = 4 * jnp.finfo(mean.dtype).eps * jnp.abs(sample)
-    return mean + jnp.where(jnp.abs(off) <= rounding, off, 0)
+def _rows(x: Array, less: Array, var: Array) -> Rows:
+    return Rows(x, less, var, _growth(var))
 
 
 @jax.custom_jvp
-def _variance(
-    x: Float[Array, "n c"], mean: Float[Array, " c"], share: Float[Array, " n"]
+def _growth(var: Float[Array, " c"]) -> Float[Array, " c"]:
+    """Zeros that change as the variance does, divided by it."""
+    return jnp.zeros_like(var)
+
+
+@_growth.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]):
+    return _growth(*primals), tangents[0] / primals[0]
+
+
+@jax.custom_jvp
+def _mean(
+    total: Float[Array, " c"], count: Float[Array, ""], sample: Float[Array, " c"]
 ) -> Float[Array, " c"]:
-    """Mean square about the mean. The shares, which add up to one, are constants."""
-    return product(share, jnp.square(x - mean[None]))
+    """total / count, or the sample where they differ by no more than a sum rounds.
+
+    The mean of constants is then exact. Only the total varies.
+    """
+    rounding = 4 * jnp.finfo(total.dtype).eps * jnp.abs(sample)
+    constant = jnp.abs(total / count - sample) <= rounding
+    return jnp.where(constant, sample, total) / jnp.where(constant, 1, count)
 
 
-@_variance.defjvp
+@_mean.defjvp
 def _(primals: tuple[Array, ...], tangents: tuple[Array, ...]):
-    x, mean, share = primals
-    # That the mean moves has no part in it: deviations from the mean add up to zero.
-    return _variance(*primals), 2 * product(share, (x - mean[None]) * tangents[0])
+    return _mean(*primals), tangents[0] / primals[1]
 
 
 def centred(rows: Rows) -> Float[Array, "n c"]:
-    return rows.x - rows.mean[None] if rows.less is None else rows.x + rows.less
+    return rows.x + rows.less
 
 
 @jax.custom_jvp
@@ -132,9 +119,7 @@ def norms_of(rows: Rows) -> Float[Array, " n"]:
 def _(primals: tuple[Rows], tangents: tuple[Rows]):
     (rows,), (d,) = primals, tangents
     h, var = centred(rows), rows.var
-    by_vector = 2 * product(h * (d.x if d.less is None else d.x + d.less), 1 / var)
-    if rows.less is None:
-        by_vector -= 2 * (product(rows.x, d.moved) - product(rows.mean, d.moved))
+    by_vector = 2 * product(h * (d.x + d.less), 1 / var)
     # Not a product of the squares: on the way back they would have to be kept.
     wide = outer(jnp.ones(len(h), h.dtype), d.grown / var)
     by_var = product(h * (h * wide), jnp.ones_like(var))
@@ -152,7 +137,7 @@ def scaled(
     """(first + r second) x̂ + bias, r not negative."""
     sd = jnp.sqrt(rows.var)
     gain = (first / sd)[None] + r[:, None] * (second / sd)[None]
-    return gain * (rows.x - rows.mean[None]) + bias[None]
+    return gain * centred(rows) + bias[None]
 
 
 @scaled.defjvp
@@ -160,16 +145,15 @@ def _(primals: tuple[Rows, *tuple[Array, ...]], tangents: tuple[Rows, *tuple[Arr
     rows, r, first, second, _ = primals
     d, dr, dfirst, dsecond, dbias = tangents
     sd, ones = jnp.sqrt(rows.var), jnp.ones_like(r)
-    a, b = first / sd, second / sd
-    moved, grown = d.moved * sd, d.grown / 2
+    a, b, grown = first / sd, second / sd, d.grown / 2
     # Divided by r here and multiplied by it below: on the way back the product with x̂ then waits
     # until the squares are done with, whose place it takes.
     s = jnp.maximum(r, jnp.finfo(r.dtype).tiny)
     dgain = _rank_two((1 / s, ones), (dfirst / sd - a * grown, dsecond / sd - b * grown))
     dgain = s[:, None] * (dgain + outer(dr / s, b))
     gain = a[None] + r[:, None] * b[None]
-    dbias = _rank_two((ones, r), (dbias - first * moved, -second * moved))
-    return scaled(*primals), gain * d.x + dgain * (rows.x - rows.mean[None]) + dbias
+    dx = gain * (d.x + d.less) + dgain * centred(rows)
+    return scaled(*primals), dx + outer(ones, dbias)
 
 
 @jax.custom_jvp
@@ -180,7 +164,7 @@ def divided(
     scale: Float[Array, " c"],
     bias: Float[Array, " c"],
 ) -> Float[Array, "n c"]:
-    """scale x̂ / (alpha norm + 1 − alpha) + bias, of vectors less a shift, of positive norm."""
+    """scale x̂ / (alpha norm + 1 − alpha) + bias, for positive norms."""
     divisor = _divisor(norm, alpha)
     return (scale / jnp.sqrt(rows.var))[None] * centred(rows) / divisor + bias[None]
 
@@ -189,7 +173,6 @@ def divided(
 def _(primals: tuple[Rows, *tuple[Array, ...]], tangents: tuple[Rows, *tuple[Array, ...]]):
     rows, norm, alpha, scale, _ = primals
     d, dnorm, dalpha, dscale, dbias = tangents
-    assert d.less is not None  # vectors are less a shift
     sd, ones = jnp.sqrt(rows.var), jnp.ones_like(norm)
     a, da = scale / sd, (dscale - scale * (d.grown / 2)) / sd
     divisor = _divisor(norm, alpha)
