@@ -153,7 +153,7 @@ def _(primals: tuple[Rows, *tuple[Array, ...]], tangents: tuple[Rows, *tuple[Arr
     dgain = s[:, None] * (dgain + outer(dr / s, b))
     gain = a[None] + r[:, None] * b[None]
     dx = gain * (d.x + d.less) + dgain * centred(rows)
-    return scaled(*primals), dx + outer(ones, dbias)
+    return scaled(*primals), dx + dbias[None]
 
 
 @jax.custom_jvp
@@ -181,7 +181,7 @@ def _(primals: tuple[Rows, *tuple[Array, ...]], tangents: tuple[Rows, *tuple[Arr
     dgain = _rank_two((norm, ones), (alpha * da - a * dalpha, (1 - alpha) * da + a * dalpha))
     dgain = dgain + outer(dnorm, -a * alpha)
     dx = a[None] * (d.x + d.less) + dgain * centred(rows) / divisor
-    return divided(*primals), dx / divisor + outer(ones, dbias)
+    return divided(*primals), dx / divisor + dbias[None]
 
 
 def _divisor(norm: Float[Array, " n"], alpha: Float[Array, " c"]) -> Float[Array, "n c"]:
