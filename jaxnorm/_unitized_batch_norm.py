@@ -27,6 +27,7 @@ from jaxnorm._unitized_rows import (
     Rows,
     centred,
     divided,
+    divisor,
     inverse_root,
     norms_of,
     outer,
@@ -207,6 +208,9 @@ def _unitized_samples(
     alpha, scale = affine.alpha, affine.scale * jax.lax.rsqrt(place.var + eps)
     if affine.factor is None:
         gain = (alpha * scale)[None] * affine.inverse_root(square) + ((1 - alpha) * scale)[None]
+    elif affine.factor is bounded and affine.positive and square.shape[1] > 1:
+        # At the end of a network XLA must find no cases, or it joins nothing.
+        gain = 1 / divisor(alpha[None], jnp.sqrt(square)) * scale[None]
     else:
         gain = affine.factor(alpha[None], square) * scale[None]
     offset = affine.bias[None] - gain * place.mean[None]

@@ -165,8 +165,8 @@ def divided(
     bias: Float[Array, " c"],
 ) -> Float[Array, "n c"]:
     """scale x̂ / (alpha norm + 1 − alpha) + bias, for positive norms."""
-    divisor = _divisor(norm, alpha)
-    return (scale / jnp.sqrt(rows.var))[None] * centred(rows) / divisor + bias[None]
+    below = divisor(alpha[None], norm[:, None])
+    return (scale / jnp.sqrt(rows.var))[None] * centred(rows) / below + bias[None]
 
 
 @divided.defjvp
@@ -175,21 +175,23 @@ def _(primals: tuple[Rows, *tuple[Array, ...]], tangents: tuple[Rows, *tuple[Arr
     d, dnorm, dalpha, dscale, dbias = tangents
     sd, ones = jnp.sqrt(rows.var), jnp.ones_like(norm)
     a, da = scale / sd, (dscale - scale * (d.grown / 2)) / sd
-    divisor = _divisor(norm, alpha)
+    below = divisor(alpha[None], norm[:, None])
     # Everything over the divisor's square, that of the scale too: all sums are then of one array,
     # x̂ times what comes back over that square.
     dgain = _rank_two((norm, ones), (alpha * da - a * dalpha, (1 - alpha) * da + a * dalpha))
     dgain = dgain + outer(dnorm, -a * alpha)
-    dx = a[None] * (d.x + d.less) + dgain * centred(rows) / divisor
-    return divided(*primals), dx / divisor + dbias[None]
+    dx = a[None] * (d.x + d.less) + dgain * centred(rows) / below
+    return divided(*primals), dx / below + dbias[None]
 
 
-def _divisor(norm: Float[Array, " n"], alpha: Float[Array, " c"]) -> Float[Array, "n c"]:
+def divisor(
+    alpha: Float[Array, "*#shape"], norm: Float[Array, "*#shape"]
+) -> Float[Array, "*#shape"]:
     """alpha norm + 1 − alpha, and where that is zero, which needs alpha outside [0, 1], next to it.
 
     XLA would not join a case for zero with what follows.
     """
-    return norm[:, None] * alpha[None] + (1 - alpha)[None] + jnp.finfo(norm.dtype).eps ** 2
+    return alpha * norm + (1 - alpha) + jnp.finfo(norm.dtype).eps ** 2
 
 
 def inverse_root(square: Array) -> Array:

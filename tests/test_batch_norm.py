@@ -378,7 +378,7 @@ def test_shards_are_normalized_as_one_batch(layer):
     np.testing.assert_allclose(parts.reshape(x.shape), layer(x)[0], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, END_OF_A_NETWORK])
 @pytest.mark.parametrize("inference", [False, True])
 def test_the_bounded_layer_has_eq_9_in_place_of_eq_10(shape, inference):
     x, alpha, scale, bias = case(shape)
