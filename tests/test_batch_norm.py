@@ -184,6 +184,7 @@ def test_gradients(layer, shape, inference):
     ("case_of", "factor"),
     [
         *((case_of, f) for case_of in ("masked", "inference") for f in (interpolated, bounded)),
+        ("training", bounded),
         ("training", lambda alpha, square: bounded(jnp.abs(alpha), square)),  # of one's own
     ],
 )
