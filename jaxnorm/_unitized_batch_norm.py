@@ -77,7 +77,8 @@ def unitized_batch_norm(
 
     By default the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover: see
     `unitize`. With `factor=bounded` it is that of Eq. 9, which they do cover: for alpha in (0, 1]
-    and eps 0 every sample's x̄ has a norm of at most √(pixels · P) / min(alpha).
+    and eps 0 every sample's x̄ has a norm of at most √(pixels · P) / min(alpha). Outside [0, 1] it
+    has poles, next to which outputs are large, and at which they are finite.
 
     Args:
       x: Samples first, channels last.
@@ -180,9 +181,9 @@ def bounded(
     """
     positive = square > 0
     norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
-    divisor = alpha * norm + (1 - alpha)
+    below = alpha * norm + (1 - alpha)
     # The last case, which decides nothing, keeps XLA from dividing anew for every pixel.
-    return jnp.where(divisor == 0, 1, 1 / jnp.where(divisor == 0, 1, divisor))
+    return jnp.where(below == 0, 1, 1 / jnp.where(below == 0, 1, below))
 
 
 class _Affine(NamedTuple):
@@ -209,7 +210,7 @@ def _unitized_samples(
     if affine.factor is None:
         gain = (alpha * scale)[None] * affine.inverse_root(square) + ((1 - alpha) * scale)[None]
     elif affine.factor is bounded and affine.positive and square.shape[1] > 1:
-        # At the end of a network XLA must find no cases, or it joins nothing.
+        # At the end of a network (norms of every channel) XLA joins nothing where it finds cases.
         gain = 1 / divisor(alpha[None], jnp.sqrt(square)) * scale[None]
     else:
         gain = affine.factor(alpha[None], square) * scale[None]
@@ -228,8 +229,8 @@ def _mean_square(x: Array, keep: Array | None, place: Place, eps: float) -> Floa
     else:
         first, second, count = place.by_sample
         m = place.mean[None]
-        centred = jnp.maximum(second - 2 * m * first + count[:, None] * jnp.square(m), 0)
-        square = jnp.sum(centred / var[None], 1)
+        about_mean = jnp.maximum(second - 2 * m * first + count[:, None] * jnp.square(m), 0)
+        square = jnp.sum(about_mean / var[None], 1)
     return (square / jnp.maximum(count, 1))[:, None]
 
 

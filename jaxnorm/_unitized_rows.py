@@ -1,7 +1,8 @@
 """Unitized batch norm of vectors, Algorithm 1 of Huang and Yu, with rules of differentiation.
 
 A sum over a vector is here as large a task as the result, and XLA's CPU back end takes less time
-for a product with a vector of ones than for a sum. The rules are exact and can be differentiated
+for a product with a vector of ones than for a sum, unless what is summed is there already, as what
+comes back to the bias is. The rules are exact and can be differentiated
 again. They are there to say which arrays of the data's size a program forms, and when: each in the
 place of one that is done with, so that beside results it needs none.
 
@@ -176,8 +177,9 @@ def _(primals: tuple[Rows, *tuple[Array, ...]], tangents: tuple[Rows, *tuple[Arr
     sd, ones = jnp.sqrt(rows.var), jnp.ones_like(norm)
     a, da = scale / sd, (dscale - scale * (d.grown / 2)) / sd
     below = divisor(alpha[None], norm[:, None])
-    # Everything over the divisor's square, that of the scale too: all sums are then of one array,
-    # x̂ times what comes back over that square.
+    # Everything over the divisor's square, that of the scale too, as its 1 / divisor is
+    # (alpha norm + 1 − alpha) / divisor². So all sums are of one array, x̂ times what comes back over
+    # that square.
     dgain = _rank_two((norm, ones), (alpha * da - a * dalpha, (1 - alpha) * da + a * dalpha))
     dgain = dgain + outer(dnorm, -a * alpha)
     dx = a[None] * (d.x + d.less) + dgain * centred(rows) / below

@@ -188,7 +188,7 @@ def test_gradients(layer, shape, inference):
         ("training", lambda alpha, square: bounded(jnp.abs(alpha), square)),  # of one's own
     ],
 )
-@pytest.mark.parametrize("width", [3, 256])  # wide vectors have a rule of their own
+@pytest.mark.parametrize("width", [3, 256])  # wide vectors are summed as they came
 def test_the_rules_for_vectors_give_the_derivatives_of_the_formula(case_of, factor, width):
     x, alpha, scale, bias = arrays(*case((5, width)))
     alpha += 0.5  # away from Eq. 9's poles, next to which neither side keeps its digits
