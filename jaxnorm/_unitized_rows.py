@@ -178,8 +178,8 @@ def _(primals: tuple[Rows, *tuple[Array, ...]], tangents: tuple[Rows, *tuple[Arr
     a, da = scale / sd, (dscale - scale * (d.grown / 2)) / sd
     below = divisor(alpha[None], norm[:, None])
     # Everything over the divisor's square, that of the scale too, as its 1 / divisor is
-    # (alpha norm + 1 − alpha) / divisor². So all sums are of one array, x̂ times what comes back over
-    # that square.
+    # (alpha norm + 1 − alpha) / divisor². So all sums are of one array, x̂ times what comes back
+    # over that square.
     dgain = _rank_two((norm, ones), (alpha * da - a * dalpha, (1 - alpha) * da + a * dalpha))
     dgain = dgain + outer(dnorm, -a * alpha)
     dx = a[None] * (d.x + d.less) + dgain * centred(rows) / below
