@@ -4,41 +4,42 @@ Inputs are (n, c) or (n, ..., c): samples first, any number of spatial axes, cha
 `statistics` the batch is normalized by its own (training), with them by the given ones
 (inference). The result has the dtype of `x`; statistics, sums and scales are in at least float32.
 
-The layer is y = gain (x − shift) + offset with one gain and offset a channel: everything between
-the sums over the data and the result happens on small arrays, and the data are read once for each
-sum and once for the result. Differentiated as it stands, that is the fused backward pass too.
+The layer is y = gain (x − shift) + offset with one gain and one offset per channel. The shift is a
+sample of the batch, so that a large mean costs no digits, neither in the sums nor in the result.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxnorm._numerics import promote_to_float32
 from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
+    Correction,
+    Keep,
+    Number,
     Shards,
-    Sums,
+    Shifted,
     channels,
     check_features,
-    fenced,
-    mean_and_variance,
     sample_mask,
-    shifted,
+    shift_by_sample,
     sums,
-    widen,
+    with_statistics,
 )
 
-Correction = Callable[[Array], Array]
+PerChannel = Number | Float[Array, ""] | Float[Array, " c"]
 
 
 def batch_norm(
     x: Float[Array, "n *spatial c"],
-    scale: Float[Array, " c"] | None = None,
-    bias: Float[Array, " c"] | None = None,
+    scale: PerChannel | None = None,
+    bias: PerChannel | None = None,
     statistics: BatchStatistics | None = None,
     *,
     eps: float = 1e-5,
@@ -57,12 +58,12 @@ def batch_norm(
 
     Args:
       x: Samples first, channels last.
-      scale: γ, by default 1.
-      bias: β, by default 0.
+      scale: γ, a number or one per channel, by default 1.
+      bias: β, a number or one per channel, by default 0.
       statistics: Given in inference; in training those of `x` are taken.
       eps: Added to the variance.
-      recentering: Without it μ is not taken off: `rescale`, with the variance still about μ.
-      rescaling: Without it nothing is divided: `recenter`.
+      recentering: Whether μ is subtracted; False is `rescale`, its variance still about μ.
+      rescaling: Whether the standard deviation divides; False is `recenter`.
       correction: Factor of the variance in training, a function of the number of entries that
         were averaged, such as `bessel`. Returned statistics are not corrected.
       groups: Parts of the batch, each normalized by its own statistics (ghost batches); samples
@@ -80,7 +81,7 @@ def batch_norm(
       >>> print(y.ravel(), statistics.mean)
       [-1.  1.] [2.]
     """
-    check_shapes(x, {"scale": scale, "bias": bias}, statistics)
+    check_features(x)
     if groups != 1 and statistics is None:
         normalize = partial(
             batch_norm,
@@ -93,54 +94,49 @@ def batch_norm(
         )
         return by_group(lambda x, keep: normalize(x, scale, bias, where=keep), x, where, groups)
     keep = None if where is None else sample_mask(x, where)
-    place = place_of(x, keep, statistics, Shards(axis_name, axis_index_groups), correction)
-    gain = jax.lax.rsqrt(place.var + eps) if rescaling else jnp.ones_like(place.var)
-    if scale is not None:
-        gain = gain * scale.astype(gain.dtype)
+    batch = own_or_given(x, keep, statistics, Shards(axis_name, axis_index_groups), correction)
+    gain = jax.lax.rsqrt(batch.var + eps) if rescaling else jnp.ones_like(batch.var)
+    gain = gain * per_channel("scale", 1 if scale is None else scale, x)
     # y = gain (h − mean of h) + bias, or without recentering gain (h + shift) + bias
-    offset = gain * (-place.mean if recentering else place.shift)
-    if bias is not None:
-        offset = offset + bias.astype(gain.dtype)
-    y = channels(fenced(gain), x) * place.h + channels(fenced(offset), x)
-    return y.astype(x.dtype), place.statistics
+    offset = gain * (-batch.mean if recentering else batch.shift)
+    offset = offset + per_channel("bias", 0 if bias is None else bias, x)
+    y = channels(gain, x) * batch.h + channels(offset, x)
+    return y.astype(x.dtype), batch.statistics
 
 
-class Place(NamedTuple):
-    """A batch less a shift, its sums by sample, and where it lies relative to that shift."""
-
-    h: Float[Array, "n *spatial c"]
-    by_sample: Sums | None  # none in inference
-    shift: Float[Array, " c"]
-    mean: Float[Array, " c"]
-    var: Float[Array, " c"]
-    statistics: BatchStatistics
-
-
-def place_of(
-    x: Array,
-    keep: Array | None,
+def own_or_given(
+    x: Float[Array, "n *spatial c"],
+    keep: Keep,
     statistics: BatchStatistics | None,
     shards: Shards,
     correction: Correction | None,
-) -> Place:
-    spatial = tuple(range(1, x.ndim - 1))
+) -> Shifted:
+    """`x` minus a shift with its own statistics in training, with the given ones in inference."""
     if statistics is not None:
-        stats = given(statistics, x)
-        h = widen(x) - channels(stats.mean, x)
-        return Place(h, None, stats.mean, jnp.zeros_like(stats.mean), stats.var, stats)
-    h, shift = shifted(x, keep, shards)
-    by_sample = sums(h, keep, spatial)
-    # Vectors are their own sums: those are taken again, from the data.
-    local = Sums(*(part.sum(0) for part in by_sample)) if spatial else sums(h, keep, (0,))
-    mean, var, count = mean_and_variance(shards.total(local))
-    corrected = var if correction is None else var * correction(count)
-    stats = BatchStatistics(shift + mean, var, count)
-    return Place(h, by_sample, shift, mean, corrected, stats)
+        return about_given(x, statistics)
+    h, shift = shift_by_sample(x, keep, shards)
+    total = shards.total(sums(h, keep, tuple(range(x.ndim - 1))))
+    return with_statistics(h, shift, total, correction)
 
 
-def given(statistics: BatchStatistics, x: Array) -> BatchStatistics:
-    """`statistics` in the precision in which `x` is summed."""
-    return BatchStatistics(*(part.astype(widen(x).dtype) for part in statistics))
+def about_given(x: Float[Array, "n *spatial c"], statistics: BatchStatistics) -> Shifted:
+    """`x` minus the given mean, in at least float32 as the statistics."""
+    mean = per_channel("statistics.mean", statistics.mean, x)
+    var = per_channel("statistics.var", statistics.var, x)
+    given = BatchStatistics(mean, var, jnp.asarray(statistics.count, mean.dtype))
+    h = promote_to_float32(x) - channels(mean, x)
+    return Shifted(h, mean, jnp.zeros_like(mean), var, given)
+
+
+def per_channel(name: str, value: PerChannel, x: Array) -> Float[Array, " c"]:
+    """`value` as one number for each channel of `x`, in at least float32."""
+    value = jnp.asarray(value, np.promote_types(x.dtype, np.float32))
+    if value.shape not in ((), x.shape[-1:]):
+        raise ValueError(
+            f"{name} must be a number or have shape {x.shape[-1:]}, one number per channel; "
+            f"got shape {value.shape}"
+        )
+    return jnp.broadcast_to(value, x.shape[-1:])
 
 
 def by_group(
@@ -160,17 +156,3 @@ def by_group(
     parts = (split(x), None if keep is None else split(keep))
     y, statistics = jax.vmap(normalize, (0, None if keep is None else 0))(*parts)
     return y.reshape(x.shape), statistics
-
-
-def check_shapes(
-    x: Array, parameters: dict[str, Array | None], statistics: BatchStatistics | None
-) -> None:
-    check_features(x)
-    if statistics is not None:
-        own = {"statistics.mean": statistics.mean, "statistics.var": statistics.var}
-        parameters = parameters | own
-    for name, value in parameters.items():
-        if value is not None and value.shape != x.shape[-1:]:
-            raise ValueError(
-                f"{name} must have shape {x.shape[-1:]}, one number per channel; got {value.shape}"
-            )

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._batch_norm import Correction
-from jaxnorm._statistics import BatchStatistics
+from jaxnorm._statistics import BatchStatistics, Correction
 
 Normalize = Callable[..., tuple[Array, BatchStatistics]]
 

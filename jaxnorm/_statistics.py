@@ -4,17 +4,21 @@ Samples lie on the leading axes, features on the last. Everything is summed in a
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
+
+from jaxnorm._numerics import first_along, promote_to_float32
 
 Tree = TypeVar("Tree")
 Axes = int | Sequence[int]
 AxisName = Hashable | tuple[Hashable, ...]
+Keep = Bool[Array, "*batch"] | None
+Number = int | float
+Correction = Callable[[Array], Array]
 
 
 class BatchStatistics(NamedTuple):
@@ -28,22 +32,17 @@ class BatchStatistics(NamedTuple):
     count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
-def widen(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """`x` in at least float32, the precision in which statistics are summed."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"x must be of a floating dtype; got {x.dtype}")
-    return x.astype(np.promote_types(x.dtype, np.float32))
+widen = promote_to_float32
 
 
 def centre(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
-    """`x` less its mean along `axis`, exactly zero where `x` is constant.
+    """`x` minus its mean along `axis`, exactly zero where `x` is constant.
 
-    The first entry is taken off before the mean is formed: a constant then has no rounding left,
-    and a large mean costs no digits. The gradient is that of x − mean(x).
+    The first entry is subtracted before the mean is formed: a constant then leaves no rounding
+    error, and a large mean costs no digits. The gradient is that of x − mean(x).
     """
     axes = axis_tuple(x, axis)
-    first = x[tuple(slice(0, 1) if i in axes else slice(None) for i in range(x.ndim))]
-    h = x - jax.lax.stop_gradient(first)
+    h = x - jax.lax.stop_gradient(first_along(x, axes))
     return h - h.mean(axes, keepdims=True)
 
 
@@ -90,9 +89,9 @@ def batch_statistics(
     """
     keep = None if where is None else sample_mask(x, where)
     shards = Shards(axis_name, axis_index_groups)
-    h, shift = shifted(x, keep, shards)
-    offset, var, count = mean_and_variance(shards.total(sums(h, keep, tuple(range(x.ndim - 1)))))
-    return BatchStatistics(shift + offset, var, count)
+    h, shift = shift_by_sample(x, keep, shards)
+    total = shards.total(sums(h, keep, tuple(range(x.ndim - 1))))
+    return with_statistics(h, shift, total).statistics
 
 
 class Shards(NamedTuple):
@@ -121,23 +120,44 @@ class Sums(NamedTuple):
     count: Float[Array, "*rest"]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
-def shifted(
-    x: Float[Array, "*batch c"], keep: Bool[Array, "*batch"] | None, shards: Shards
-) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
-    """x − shift in at least float32, and the shift: a sample that counts, the same on all shards.
+class Shifted(NamedTuple):
+    """A batch minus a shift, with the mean relative to that shift and the variance that divide."""
 
-    Sums about a sample keep the digits that sums about zero lose to a large mean.
+    h: Float[Array, "*batch c"]
+    shift: Float[Array, " c"]
+    mean: Float[Array, " c"]
+    var: Float[Array, " c"]
+    statistics: BatchStatistics
+
+
+def with_statistics(
+    h: Array, shift: Array, total: Sums, correction: Correction | None = None
+) -> Shifted:
+    """A shifted batch, its statistics from its sums over all shards; 0 without any sample."""
+    divisor = jnp.maximum(total.count, 1)
+    mean = total.first / divisor
+    var = jnp.maximum(total.second / divisor - jnp.square(mean), 0)
+    corrected = var if correction is None else var * correction(total.count)
+    return Shifted(h, shift, mean, corrected, BatchStatistics(shift + mean, var, total.count))
+
+
+def shift_by_sample(
+    x: Float[Array, "*batch c"], keep: Keep, shards: Shards
+) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
+    """x − shift in at least float32, and the shift: an entry that counts, the same on all shards.
+
+    Under a mask it is the largest, which no index into a sharded axis has to find.
     """
     check_features(x)
-    h = widen(x)
-    rows = jax.lax.stop_gradient(h).reshape(-1, x.shape[-1])
-    if len(rows) == 0:
-        first, counts = jnp.zeros(x.shape[-1], h.dtype), jnp.zeros((), bool)
-    elif keep is None:
-        first, counts = rows[0], jnp.ones((), bool)
+    h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
+    still = jax.lax.stop_gradient(x)
+    if keep is not None:
+        shift = still.max(axes, where=keep[..., None], initial=-math.inf)
+    elif x.size:
+        shift = first_along(still, axes).reshape(-1)
     else:
-        first, counts = rows[jnp.argmax(keep)], keep.any()
-    shift = shards.largest(jnp.where(counts, first, -math.inf))
+        shift = jnp.full(x.shape[-1], -math.inf, x.dtype)
+    shift = shards.largest(promote_to_float32(shift))
     shift = jnp.where(shift == -math.inf, 0, shift)  # no sample at all
     return h - channels(shift, h), shift
 
@@ -147,50 +167,15 @@ def check_features(x: Array) -> None:
         raise ValueError(f"x must have shape (samples, ..., features); got {x.shape}")
 
 
-def sums(
-    h: Float[Array, "*batch c"], keep: Bool[Array, "*batch"] | None, axes: tuple[int, ...]
-) -> Sums:
-    """Σ h and Σ h² over `axes` of the entries to `keep`.
-
-    Each sum is kept: XLA would otherwise turn a sum of these sums into one more pass over `h`.
-    """
-    shape = tuple(n for i, n in enumerate(h.shape[:-1]) if i not in axes)
+def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums:
+    """Σ h and Σ h² over `axes` of the entries to `keep`; other leading axes remain, `axes` not."""
     if keep is None:
+        shape = tuple(n for i, n in enumerate(h.shape[:-1]) if i not in axes)
         count = jnp.full(shape, math.prod(h.shape[i] for i in axes), h.dtype)
     else:
         h = jnp.where(keep[..., None], h, 0)
         count = keep.sum(axes).astype(h.dtype)
-    return Sums(kept(h.sum(axes)), kept(jnp.square(h).sum(axes)), count)
-
-
-def fenced(x: Array) -> Array:
-    """`x`, and on the way back its cotangent, as an array that XLA computes once and keeps."""
-    return jax.lax.optimization_barrier(x)
-
-
-@jax.custom_jvp
-def kept(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """`x`, and on the way back its cotangent, as arrays that XLA computes once: in any version.
-
-    Where XLA's CPU back end takes fences down before it joins operations, it computes what comes
-    back anew for every number of the data that reads it, unless that ends in a division. This one
-    is by 1 or 2: XLA cannot know which, and no digits are lost.
-    """
-    return fenced(x)
-
-
-@kept.defjvp
-def _(primals: tuple[Array], tangents: tuple[Array]):
-    (x,), (d,) = primals, tangents
-    divisor = 1 + (x > 0).astype(x.dtype)
-    return kept(x), d / divisor * divisor
-
-
-def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
-    """Mean and biased variance of what was summed, 0 where nothing was, and its count."""
-    divisor = jnp.maximum(total.count, 1)
-    mean = total.first / divisor
-    return mean, jnp.maximum(total.second / divisor - jnp.square(mean), 0), total.count
+    return Sums(h.sum(axes), jnp.square(h).sum(axes), count)
 
 
 def bessel(count: Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:

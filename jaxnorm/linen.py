@@ -13,10 +13,10 @@ from flax import linen
 from flax.typing import Initializer
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._batch_norm import Correction, batch_norm
+from jaxnorm._batch_norm import batch_norm
 from jaxnorm._running import Normalize, Running, apply
-from jaxnorm._statistics import AxisName, bessel
-from jaxnorm._unitized_batch_norm import Factor, unitized_batch_norm
+from jaxnorm._statistics import AxisName, Correction, bessel
+from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
 
 
 class _RunningNorm(linen.Module):
@@ -128,7 +128,7 @@ class UnitizedBatchNorm(_RunningNorm):
     alpha_init: Initializer = linen.initializers.zeros
     pixels: int | float | None = None
     per_pixel: bool = False
-    factor: Factor | None = None
+    factor: Factor = interpolated
 
     @linen.compact
     def __call__(

@@ -495,14 +495,14 @@ def test_groups_must_divide_the_batch():
 @pytest.mark.parametrize("name", ["alpha", "scale", "bias"])
 def test_parameters_of_another_size_are_refused(name):
     parameters: Any = dict.fromkeys(("alpha", "scale", "bias"), jnp.ones(2)) | {name: jnp.ones(3)}
-    with pytest.raises(ValueError, match=rf"{name} must have shape \(2,\), .* got \(3,\)"):
+    with pytest.raises(ValueError, match=rf"{name} must be a number or have shape \(2,\), .* got shape \(3,\)"):
         unitized_batch_norm(jnp.ones((4, 2)), **parameters)
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_statistics_of_another_size_are_refused():
     given = batch_statistics(jnp.ones((4, 3)))
-    with pytest.raises(ValueError, match=r"statistics.mean must have shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"statistics.mean must be a number or have shape \(2,\)"):
         batch_norm(jnp.ones((4, 2)), statistics=given)
 
 

@@ -9,10 +9,10 @@ from flax import nnx
 from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._batch_norm import Correction, batch_norm
+from jaxnorm._batch_norm import batch_norm
 from jaxnorm._running import Normalize, Running, apply
-from jaxnorm._statistics import AxisName, bessel
-from jaxnorm._unitized_batch_norm import Factor, unitized_batch_norm
+from jaxnorm._statistics import AxisName, Correction, bessel
+from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
 
 
 class RunningNorm(nnx.Module):
@@ -195,7 +195,7 @@ class UnitizedBatchNorm(RunningNorm):
         alpha_metadata: Mapping[str, Any] | None = None,
         pixels: int | float | None = None,
         per_pixel: bool = False,
-        factor: Factor | None = None,
+        factor: Factor = interpolated,
         param_dtype: Dtype = jnp.float32,
         rngs: nnx.Rngs,
         **options: Any,
