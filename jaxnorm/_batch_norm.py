@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import promote_to_float32
+from jaxnorm._numerics import join_batch, promote_to_float32, split_batch
 from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
@@ -150,9 +150,6 @@ def by_group(
         raise ValueError(f"groups must divide the batch of {x.shape[0]}; got {groups}")
     keep = None if where is None else sample_mask(x, where)
 
-    def split(x: Array) -> Array:
-        return x.reshape(groups, x.shape[0] // groups, *x.shape[1:])
-
-    parts = (split(x), None if keep is None else split(keep))
+    parts = (split_batch(x, groups), None if keep is None else split_batch(keep, groups))
     y, statistics = jax.vmap(normalize, (0, None if keep is None else 0))(*parts)
-    return y.reshape(x.shape), statistics
+    return join_batch(y, x), statistics

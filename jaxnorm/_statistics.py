@@ -178,7 +178,7 @@ def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums
     return Sums(h.sum(axes), jnp.square(h).sum(axes), count)
 
 
-def bessel(count: Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:
+def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:
     """n / (n − 1 − eps), which makes the biased variance of n samples unbiased (eps 0).
 
     The unitization paper's code corrects by it with its eps, 10⁻³, in training as well. Where
@@ -188,6 +188,7 @@ def bessel(count: Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "
       >>> print(bessel(jnp.array([1.0, 2.0, 5.0])))
       [1.   2.   1.25]
     """
+    count = jnp.multiply(count, 1.0)  # a Python number too
     degrees = count - (1 + eps)
     return jnp.where(degrees > 0, count / jnp.where(degrees > 0, degrees, 1), 1)
 

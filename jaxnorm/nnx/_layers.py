@@ -60,6 +60,7 @@ class RunningNorm(nnx.Module):
         self.momentum = momentum
         self.epsilon = epsilon
         self.dtype = dtype
+        self.param_dtype = param_dtype
         self.axis_name = axis_name
         self.axis_index_groups = axis_index_groups
         self.correction = correction
@@ -179,7 +180,7 @@ class UnitizedBatchNorm(RunningNorm):
       alpha_metadata: Of alpha's variable.
       pixels: Line 9's constant; by default the number of pixels of the input.
       per_pixel: The norm of each pixel, Figure 1(b), instead of each sample's.
-      factor: `interpolated`, Eq. 10, by default; or `bounded`, Eq. 9, or a function of one's own.
+      factor: `interpolated`, Eq. 10; or `bounded`, Eq. 9, or any function of alpha and s + eps.
 
     Example:
       >>> layer = UnitizedBatchNorm(3, alpha_init=nnx.initializers.ones, rngs=nnx.Rngs(0))

@@ -12,6 +12,19 @@ from jaxtyping import Array, Float
 from jaxnorm._statistics import BatchStatistics, channels, merge_statistics, widen
 from jaxnorm.nnx._layers import BatchNorm, RunningNorm, UnitizedBatchNorm
 
+BATCH_NORMS = (RunningNorm, nnx.BatchNorm)
+FLAX_OPTIONS = (
+    "use_running_average",
+    "axis",
+    "momentum",
+    "epsilon",
+    "dtype",
+    "param_dtype",
+    "axis_name",
+    "axis_index_groups",
+)
+OUR_OPTIONS = ("correction", "running_correction", "groups")
+
 # In recalibration the running statistics are exactly those of the last batch.
 OF_THE_BATCH: dict[str, Any] = {
     "use_running_average": False,
@@ -22,27 +35,74 @@ OF_THE_BATCH: dict[str, Any] = {
 
 
 def replace_batch_norm(
-    model: nnx.Module, layer: type[BatchNorm] | type[UnitizedBatchNorm] = BatchNorm
+    model: nnx.Module, layer: Callable[..., RunningNorm] = BatchNorm
 ) -> nnx.Module:
-    """`model` with every `flax.nnx.BatchNorm` replaced by `layer`, in place; its own if it is one.
+    """`model` with a `layer` in the place of every batch norm, in place; a new one if it is one.
 
-    Parameters and running statistics are kept, the variables themselves: outputs stay the same,
-    and an optimizer goes on. A unitized layer starts at alpha 0, where it is batch norm. As in
-    Flax, the running variance follows the batches' biased ones.
+    Without `layer` these are `jaxnorm.nnx.BatchNorm`: plain batch norm. Unitized ones are asked
+    for by `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
+
+    Replaced are Flax's layers and ours, whether unitized or not. Their variables are the new
+    layer's variables and their options its options, so that outputs stay the same: a new alpha is
+    0, where unitized batch norm is batch norm. What a `BatchNorm` that replaces a unitized layer
+    cannot keep is alpha. As in Flax, the running variance of a replaced Flax layer follows the
+    batches' biased ones.
+
+    An optimizer that was made before does not know a new alpha, and its update fails: make the
+    optimizer after the replacement. Without new parameters it stays valid.
+
+    Args:
+      model: Holds at least one batch norm as an attribute, or in an `nnx.List` or `nnx.Dict`. A
+        layer that only a plain function's closure holds is not found.
+      layer: `BatchNorm`, `UnitizedBatchNorm`, or one of them with options of its own, such as
+        `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
+
+    Raises:
+      TypeError: `layer` makes no layer of `jaxnorm.nnx`.
+      ValueError: `model` holds no batch norm, or one without recentering or rescaling would
+        become unitized.
 
     Example:
       >>> model = nnx.Sequential(nnx.BatchNorm(3, rngs=nnx.Rngs(0)))
-      >>> print(type(replace_batch_norm(model).layers[0]).__module__)
-      jaxnorm.nnx._layers
+      >>> print(type(replace_batch_norm(model, UnitizedBatchNorm).layers[0]).__name__)
+      UnitizedBatchNorm
     """
-    if isinstance(model, nnx.BatchNorm):
+    if isinstance(model, BATCH_NORMS):
         return _replaced(model, layer)
-    made: dict[int, nnx.Module] = {}  # one layer that is used twice stays one
+    new: dict[int, RunningNorm] = {}  # one layer that is used twice remains one
     for _, module in list(nnx.iter_modules(model)):
         for name, child in list(vars(module).items()):
-            if isinstance(child, nnx.BatchNorm):
-                setattr(module, name, made.setdefault(id(child), _replaced(child, layer)))
+            if isinstance(child, BATCH_NORMS):
+                if id(child) not in new:
+                    new[id(child)] = _replaced(child, layer)
+                setattr(module, name, new[id(child)])
+    if not new:
+        raise ValueError("the model must hold at least one batch norm; it holds none")
     return model
+
+
+def _replaced(old: RunningNorm | nnx.BatchNorm, layer: Callable[..., RunningNorm]) -> RunningNorm:
+    ours = isinstance(old, RunningNorm)
+    options = {name: vars(old)[name] for name in (*FLAX_OPTIONS, *(OUR_OPTIONS if ours else ()))}
+    if not ours:
+        options["running_correction"] = jnp.ones_like
+    new = layer(old.num_features, **options, rngs=nnx.Rngs(0)) if callable(layer) else layer
+    if not isinstance(new, RunningNorm):
+        raise TypeError(
+            "layer must make a jaxnorm.nnx.BatchNorm or jaxnorm.nnx.UnitizedBatchNorm; "
+            f"got {layer!r}"
+        )
+    new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
+    if isinstance(old, BatchNorm) and isinstance(new, BatchNorm):
+        new.recentering, new.rescaling = old.recentering, old.rescaling
+    elif isinstance(old, BatchNorm) and not (old.recentering and old.rescaling):
+        raise ValueError(
+            "a layer that becomes unitized must recenter and rescale; got "
+            f"recentering={old.recentering}, rescaling={old.rescaling}"
+        )
+    if isinstance(old, UnitizedBatchNorm) and isinstance(new, UnitizedBatchNorm):
+        new.alpha = old.alpha
+    return new
 
 
 def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *shape"]) -> nnx.Module:
@@ -86,26 +146,6 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
     return fixed
 
 
-def _replaced(
-    old: nnx.BatchNorm, layer: type[BatchNorm] | type[UnitizedBatchNorm]
-) -> BatchNorm | UnitizedBatchNorm:
-    new = layer(
-        old.num_features,
-        use_running_average=old.use_running_average,
-        axis=old.axis,
-        momentum=old.momentum,
-        epsilon=old.epsilon,
-        dtype=old.dtype,
-        param_dtype=old.param_dtype,
-        axis_name=old.axis_name,
-        axis_index_groups=old.axis_index_groups,
-        running_correction=jnp.ones_like,
-        rngs=nnx.Rngs(0),
-    )
-    new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
-    return new
-
-
 def recalibrate(
     model: nnx.Module,
     batches: Iterable[Any],
@@ -135,7 +175,7 @@ def recalibrate(
       >>> print(layer.mean[...], layer.var[...])
       [4.] [5.]
     """
-    norms = [m for _, m in nnx.iter_modules(model) if isinstance(m, RunningNorm | nnx.BatchNorm)]
+    norms = [m for _, m in nnx.iter_modules(model) if isinstance(m, BATCH_NORMS)]
     if not norms:
         raise ValueError("the model must hold at least one batch norm; it holds none")
     options = [{name: vars(n)[name] for name in OF_THE_BATCH if hasattr(n, name)} for n in norms]

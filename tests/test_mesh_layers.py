@@ -1,0 +1,132 @@
+"""The layers on meshes as `jax.make_mesh` makes them: on Explicit and on Auto axes."""
+
+from functools import partial
+from typing import Any
+
+import flax.linen
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxnorm
+
+MESHES = {
+    "default": jax.make_mesh((4, 2), ("data", "model")),  # Explicit
+    "auto": jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2),
+}
+ALPHA = np.array([0.3, 0.8, -0.2, 0.5])
+FUNCTIONS = {
+    "recenter": lambda x, keep: jaxnorm.recenter(x),
+    "rescale": lambda x, keep: jaxnorm.rescale(x),
+    "rescale_rms": lambda x, keep: jaxnorm.rescale_rms(x),
+    "standardize": lambda x, keep: jaxnorm.standardize(x),
+    "unit_vector": lambda x, keep: jaxnorm.unit_vector(x),
+    "unitize": lambda x, keep: jaxnorm.unitize(x, jnp.asarray(ALPHA)),
+    "unitize_bounded": lambda x, keep: jaxnorm.unitize_bounded(x, 0.5),
+    "moments": lambda x, keep: jaxnorm.moments(x),
+    "merge_moments": lambda x, keep: jaxnorm.merge_moments(
+        jaxnorm.moments(x), jaxnorm.moments(x + 1), counts=(2, 3)
+    ),
+    "batch_statistics": lambda x, keep: jaxnorm.batch_statistics(x),
+    "merge_statistics": lambda x, keep: jaxnorm.merge_statistics(
+        jaxnorm.batch_statistics(x), jaxnorm.batch_statistics(x, where=keep)
+    ),
+    "batch_norm": lambda x, keep: jaxnorm.batch_norm(x, jnp.asarray(ALPHA), jnp.asarray(ALPHA)),
+    "batch_norm, masked": lambda x, keep: jaxnorm.batch_norm(x, where=keep),
+    "batch_norm, groups": lambda x, keep: jaxnorm.batch_norm(x, groups=4),
+    "unitized": lambda x, keep: jaxnorm.unitized_batch_norm(x, jnp.asarray(ALPHA)),
+    "unitized, Eq. 9": lambda x, keep: jaxnorm.unitized_batch_norm(x, 0.5, factor=jaxnorm.bounded),
+    "unitized, masked": lambda x, keep: jaxnorm.unitized_batch_norm(x, 0.5, where=keep),
+    "unitized, per pixel": lambda x, keep: jaxnorm.unitized_batch_norm(x, 0.5, per_pixel=True),
+    "unitized, inference": lambda x, keep: jaxnorm.unitized_batch_norm(
+        x, 0.5, statistics=jaxnorm.BatchStatistics(jnp.zeros(4), jnp.ones(4), jnp.ones(()))
+    ),
+}
+on_both_meshes = pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
+
+
+def spread(mesh, x, channels=None):
+    spec = P("data", *(None for _ in x.shape[1:-1]), channels)
+    return jax.device_put(x, NamedSharding(mesh, spec))
+
+
+def batch(shape):
+    rng = np.random.default_rng(0)
+    return jnp.asarray(rng.gamma(2.0, size=shape) + 5), jnp.asarray(rng.random(shape[:-1]) < 0.7)
+
+
+def assert_close(found, expected, tolerance=1e-9):
+    close = partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance)
+    jax.tree.map(close, found, expected)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "channels", "shape"),
+    [("default", None, (8, 4)), ("default", "model", (8, 3, 2, 4)), ("auto", None, (8, 3, 2, 4))],
+    ids=["vectors", "images over channels too", "images on Auto axes"],
+)
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_functions_and_gradients_of_a_sharded_batch(mesh, channels, shape, function):
+    x, keep = batch(shape)
+    mesh = MESHES[mesh]
+    args = spread(mesh, x, channels), jax.device_put(keep, NamedSharding(mesh, P("data")))
+
+    def loss(x, keep):
+        results = function(x, keep)
+        return sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(results)), results
+
+    both = jax.jit(jax.grad(loss, has_aux=True))
+    assert_close(both(*args), both(x, keep))
+
+
+def test_functions_of_a_sharded_batch_run_without_jit():
+    x, keep = batch((8, 3, 4))
+    for function in (FUNCTIONS["unitized"], FUNCTIONS["batch_norm, masked"]):
+        assert_close(function(spread(MESHES["default"], x), keep), function(x, keep))
+
+
+@on_both_meshes
+@pytest.mark.parametrize("groups", [2, 8])  # fewer than the devices along the batch, and more
+def test_any_number_of_groups_of_a_sharded_batch(mesh, groups):
+    x, _ = batch((8, 3, 4))
+    layer = jax.jit(partial(jaxnorm.unitized_batch_norm, alpha=0.5, groups=groups))
+    assert_close(layer(spread(mesh, x)), layer(x))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "channels"),
+    [(MESHES["default"], None), (MESHES["default"], "model"), (MESHES["auto"], "model")],
+)
+@pytest.mark.parametrize("name", ["BatchNorm", "UnitizedBatchNorm"])
+def test_nnx_modules_train_on_a_sharded_batch(mesh, channels, name):
+    x = jnp.asarray(batch((8, 3, 3, 4))[0], "float32")
+    alone, sharded = (getattr(jaxnorm.nnx, name)(4, rngs=nnx.Rngs(0)) for _ in range(2))
+
+    @nnx.jit
+    def step(layer, x):
+        return nnx.value_and_grad(lambda layer, x: jnp.sin(layer(x)).sum())(layer, x)
+
+    for _ in range(2):
+        assert_close(step(sharded, spread(mesh, x, channels)), step(alone, x), 1e-4)
+    assert_close(sharded.var[...], alone.var[...], 1e-6)
+    with jax.set_mesh(mesh):
+        assert_close(sharded(spread(mesh, x, channels)), alone(x), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "channels"),
+    [(MESHES["default"], None), (MESHES["default"], "model"), (MESHES["auto"], "model")],
+)
+@pytest.mark.parametrize("name", ["BatchNorm", "UnitizedBatchNorm"])
+def test_linen_modules_train_on_a_sharded_batch(mesh, channels, name):
+    x = jnp.asarray(batch((8, 3, 3, 4))[0], "float32")
+    layer: flax.linen.Module = getattr(jaxnorm.linen, name)(use_running_average=False)
+    variables: Any = layer.init(jax.random.key(0), x)
+    apply = jax.jit(partial(layer.apply, mutable="batch_stats"))
+    assert_close(apply(variables, spread(mesh, x, channels)), apply(variables, x), 1e-5)
+    with jax.set_mesh(mesh):
+        assert_close(layer.init(jax.random.key(0), spread(mesh, x, channels)), variables)
