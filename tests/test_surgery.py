@@ -1,10 +1,12 @@
 """Batch norm replaced, recalibrated and folded in whole models."""
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
@@ -53,6 +55,58 @@ def test_replaced_layers_keep_their_variables():
     assert model.norm.scale is scale
     assert model.norm.mean is mean
     assert model.norm.momentum == 0.8
+
+
+@pytest.mark.parametrize("old", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, UnitizedBatchNorm])
+@pytest.mark.parametrize("new", [jaxnorm.nnx.BatchNorm, UnitizedBatchNorm])
+def test_every_batch_norm_is_replaced_flaxs_and_ours(old, new):
+    model, before = Network(old), Network(old)
+    replace_batch_norm(model, new)
+    assert type(model.norm) is type(model.inner.layers[1]) is new
+    assert model.norm is model.again
+    assert model.norm.momentum == 0.8
+    np.testing.assert_allclose(model(batch()), before(batch()), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(model.norm.var[...], before.norm.var[...], rtol=1e-6)
+
+
+def test_a_second_replacement_puts_in_another_layer():
+    model = replace_batch_norm(replace_batch_norm(Network()), UnitizedBatchNorm)
+    assert isinstance(model.norm, UnitizedBatchNorm)
+    norm = model.norm
+    norm.alpha[...] = jnp.full(4, 0.5)
+    replace_batch_norm(model, partial(UnitizedBatchNorm, factor=jaxnorm.bounded))
+    assert model.norm.factor is jaxnorm.bounded
+    assert model.norm.alpha is norm.alpha
+
+
+def test_our_own_models_can_be_unitized_and_an_optimizer_made_afterwards_trains_them():
+    model = jaxnorm.models.MLP(inputs=3, widths=(4,), classes=2, rngs=nnx.Rngs(0))
+    replace_batch_norm(model, UnitizedBatchNorm)
+    optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
+    x = batch(shape=(8, 3))
+    gradient = nnx.grad(lambda model: jnp.sum(model(x) ** 2))(model)
+    optimizer.update(model, gradient)
+    (norm,) = (m for _, m in nnx.iter_modules(model) if isinstance(m, UnitizedBatchNorm))
+    assert jnp.abs(norm.alpha[...]).max() > 0
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("layer", ["unitized", nnx.BatchNorm, lambda features, **options: None])
+def test_what_makes_no_layer_of_ours_is_refused(layer):
+    with pytest.raises(TypeError, match=r"layer must be jaxnorm.nnx.BatchNorm, .* got "):
+        replace_batch_norm(Network(), layer)
+
+
+def test_a_model_without_batch_norm_is_refused():
+    with pytest.raises(ValueError, match="must hold at least one batch norm; it holds none"):
+        replace_batch_norm(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), UnitizedBatchNorm)
+
+
+def test_a_layer_without_recentering_cannot_become_unitized():
+    layer = jaxnorm.nnx.BatchNorm(3, recentering=False, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=r"must recenter and rescale; got recentering=False"):
+        replace_batch_norm(layer, UnitizedBatchNorm)
+    assert not replace_batch_norm(layer, jaxnorm.nnx.BatchNorm).recentering
 
 
 def test_a_model_that_is_one_layer_is_replaced_too():

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import jax
@@ -58,7 +59,7 @@ def replace_batch_norm(
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
     Raises:
-      TypeError: `layer` makes no layer of `jaxnorm.nnx`.
+      TypeError: `layer` is none of these.
       ValueError: `model` holds no batch norm, or one without recentering or rescaling would
         become unitized.
 
@@ -86,12 +87,13 @@ def _replaced(old: RunningNorm | nnx.BatchNorm, layer: Callable[..., RunningNorm
     options = {name: vars(old)[name] for name in (*FLAX_OPTIONS, *(OUR_OPTIONS if ours else ()))}
     if not ours:
         options["running_correction"] = jnp.ones_like
-    new = layer(old.num_features, **options, rngs=nnx.Rngs(0)) if callable(layer) else layer
-    if not isinstance(new, RunningNorm):
+    made = layer.func if isinstance(layer, partial) else layer
+    if not (isinstance(made, type) and issubclass(made, RunningNorm)):
         raise TypeError(
-            "layer must make a jaxnorm.nnx.BatchNorm or jaxnorm.nnx.UnitizedBatchNorm; "
-            f"got {layer!r}"
+            "layer must be jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm or a partial of "
+            f"one; got {layer!r}"
         )
+    new = layer(old.num_features, **options, rngs=nnx.Rngs(0))
     new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
     if isinstance(old, BatchNorm) and isinstance(new, BatchNorm):
         new.recentering, new.rescaling = old.recentering, old.rescaling
