@@ -28,9 +28,7 @@ from jaxnorm._statistics import (
     channels,
     check_features,
     sample_mask,
-    shift_by_sample,
-    sums,
-    with_statistics,
+    shift_batch,
 )
 
 PerChannel = Number | Float[Array, ""] | Float[Array, " c"]
@@ -111,21 +109,14 @@ def own_or_given(
     shards: Shards,
     correction: Correction | None,
 ) -> Shifted:
-    """`x` minus a shift with its own statistics in training, with the given ones in inference."""
-    if statistics is not None:
-        return about_given(x, statistics)
-    h, shift = shift_by_sample(x, keep, shards)
-    total = shards.total(sums(h, keep, tuple(range(x.ndim - 1))))
-    return with_statistics(h, shift, total, correction)
-
-
-def about_given(x: Float[Array, "n *spatial c"], statistics: BatchStatistics) -> Shifted:
-    """`x` minus the given mean, in at least float32 as the statistics."""
+    """`x` minus a shift with its own statistics in training, minus the given mean in inference."""
+    if statistics is None:
+        return shift_batch(x, keep, shards, correction)
     mean = per_channel("statistics.mean", statistics.mean, x)
     var = per_channel("statistics.var", statistics.var, x)
     given = BatchStatistics(mean, var, jnp.asarray(statistics.count, mean.dtype))
     h = promote_to_float32(x) - channels(mean, x)
-    return Shifted(h, mean, jnp.zeros_like(mean), var, given)
+    return Shifted(h, None, mean, jnp.zeros_like(mean), var, given)
 
 
 def per_channel(name: str, value: PerChannel, x: Array) -> Float[Array, " c"]:

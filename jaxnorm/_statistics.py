@@ -87,11 +87,9 @@ def batch_statistics(
       >>> print(stats.mean, stats.var, stats.count)
       [2. 5.] [1. 0.] 2.0
     """
+    check_features(x)
     keep = None if where is None else sample_mask(x, where)
-    shards = Shards(axis_name, axis_index_groups)
-    h, shift = shift_by_sample(x, keep, shards)
-    total = shards.total(sums(h, keep, tuple(range(x.ndim - 1))))
-    return with_statistics(h, shift, total).statistics
+    return shift_batch(x, keep, Shards(axis_name, axis_index_groups)).statistics
 
 
 class Shards(NamedTuple):
@@ -123,22 +121,49 @@ class Sums(NamedTuple):
 class Shifted(NamedTuple):
     """A batch minus a shift, with the mean relative to that shift and the variance that divide."""
 
-    h: Float[Array, "*batch c"]
+    h: Float[Array, "n *spatial c"]
+    samples: Sums | None  # of each image over its pixels; none of vectors and in inference
     shift: Float[Array, " c"]
     mean: Float[Array, " c"]
     var: Float[Array, " c"]
     statistics: BatchStatistics
 
 
-def with_statistics(
-    h: Array, shift: Array, total: Sums, correction: Correction | None = None
+def shift_batch(
+    x: Float[Array, "n *spatial c"],
+    keep: Keep,
+    shards: Shards,
+    correction: Correction | None = None,
 ) -> Shifted:
-    """A shifted batch, its statistics from its sums over all shards; 0 without any sample."""
-    divisor = jnp.maximum(total.count, 1)
-    mean = total.first / divisor
-    var = jnp.maximum(total.second / divisor - jnp.square(mean), 0)
-    corrected = var if correction is None else var * correction(total.count)
-    return Shifted(h, shift, mean, corrected, BatchStatistics(shift + mean, var, total.count))
+    """`x` minus one of its samples, with its own statistics; these are 0 without any sample."""
+    h, shift = shift_by_sample(x, keep, shards)
+    samples = None
+    if x.ndim == 2:
+        total = sums(h, keep, (0,))
+    else:
+        samples = sums_by_sample(h, keep)
+        # Without the barrier XLA turns the sum of these sums into another pass over the data.
+        first, second = jax.lax.optimization_barrier((samples.first, samples.second))
+        samples = Sums(first, second, samples.count)
+        total = _over_samples(samples, keep)
+    mean, var, count = mean_and_variance(shards.total(total))
+    corrected = var if correction is None else var * correction(count)
+    return Shifted(h, samples, shift, mean, corrected, BatchStatistics(shift + mean, var, count))
+
+
+def sums_by_sample(h: Float[Array, "n *spatial c"], keep: Keep) -> Sums:
+    """Sums of each image over its pixels to `keep`, or over all if it is masked whole."""
+    spatial = tuple(range(1, h.ndim - 1))
+    return sums(h, None if keep is None else keep | ~keep.any(spatial, keepdims=True), spatial)
+
+
+def _over_samples(samples: Sums, keep: Keep) -> Sums:
+    """Sums of all images but those that are masked whole."""
+    if keep is not None:
+        counts = keep.any(tuple(range(1, keep.ndim)))
+        first, second = (jnp.where(counts[:, None], a, 0) for a in samples[:2])
+        samples = Sums(first, second, jnp.where(counts, samples.count, 0))
+    return Sums(*(part.sum(0) for part in samples))
 
 
 def shift_by_sample(
@@ -148,7 +173,6 @@ def shift_by_sample(
 
     Under a mask it is the largest, which no index into a sharded axis has to find.
     """
-    check_features(x)
     h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
     still = jax.lax.stop_gradient(x)
     if keep is not None:
@@ -176,6 +200,13 @@ def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums
         h = jnp.where(keep[..., None], h, 0)
         count = keep.sum(axes).astype(h.dtype)
     return Sums(h.sum(axes), jnp.square(h).sum(axes), count)
+
+
+def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
+    """Mean and biased variance of what was summed, 0 where nothing was, and its count."""
+    divisor = jnp.maximum(total.count, 1)
+    mean = total.first / divisor
+    return mean, jnp.maximum(total.second / divisor - jnp.square(mean), 0), total.count
 
 
 def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:

@@ -12,19 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._batch_norm import (
-    Correction,
-    PerChannel,
-    about_given,
-    by_group,
-    own_or_given,
-    per_channel,
-)
+from jaxnorm._batch_norm import PerChannel, by_group, own_or_given, per_channel
 from jaxnorm._numerics import inverse_root
 from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
-    Keep,
+    Correction,
     Number,
     Shards,
     Shifted,
@@ -32,9 +25,7 @@ from jaxnorm._statistics import (
     channels,
     check_features,
     sample_mask,
-    shift_by_sample,
-    sums,
-    with_statistics,
+    sums_by_sample,
 )
 
 Factor = Callable[[Array, Array], Array]
@@ -157,7 +148,6 @@ def unitized_batch_norm(
             lambda x, keep: normalize(x, alpha, scale, bias, where=keep), x, where, groups
         )
     keep = None if where is None else sample_mask(x, where)
-    shards = Shards(axis_name, axis_index_groups)
     alpha = per_channel("alpha", alpha, x)
     scale = per_channel("scale", 1 if scale is None else scale, x)
     bias = per_channel("bias", 0 if bias is None else bias, x)
@@ -167,11 +157,11 @@ def unitized_batch_norm(
         return factor(channels(alpha, square), square + eps)
 
     affine = Affine(factors, scale, bias)
+    batch = own_or_given(x, keep, statistics, Shards(axis_name, axis_index_groups), correction)
     if per_pixel or x.ndim == 2:
-        batch = own_or_given(x, keep, statistics, shards, correction)
         y = _unitized_vectors(batch, affine, eps, pixels or 1)
     else:
-        batch, samples = _images(x, keep, statistics, shards, correction)
+        samples = batch.samples or sums_by_sample(batch.h, keep)
         y = _unitized_images(batch, samples, affine, eps, pixels or math.prod(x.shape[1:-1]))
     return y.astype(x.dtype), batch.statistics
 
@@ -211,33 +201,3 @@ def _unitized_images(
     offset = affine.bias[None] - gain * mean
     spatial = tuple(range(1, batch.h.ndim - 1))
     return jnp.expand_dims(gain, spatial) * batch.h + jnp.expand_dims(offset, spatial)
-
-
-def _images(
-    x: Float[Array, "n *spatial c"],
-    keep: Keep,
-    statistics: BatchStatistics | None,
-    shards: Shards,
-    correction: Correction | None,
-) -> tuple[Shifted, Sums]:
-    """Images minus a shift, and the sums of each over its pixels, from which all else follows."""
-    spatial = tuple(range(1, x.ndim - 1))
-    # A sample that is masked whole is normalized like any other.
-    in_norm = None if keep is None else keep | ~keep.any(spatial, keepdims=True)
-    if statistics is not None:
-        batch = about_given(x, statistics)
-        return batch, sums(batch.h, in_norm, spatial)
-    h, shift = shift_by_sample(x, keep, shards)
-    samples = sums(h, in_norm, spatial)
-    # Without the barrier XLA turns the sum of these sums into another pass over the data.
-    samples = Sums(*jax.lax.optimization_barrier(samples[:2]), samples.count)
-    total = shards.total(_over_samples(samples, None if keep is None else keep.any(spatial)))
-    return with_statistics(h, shift, total, correction), samples
-
-
-def _over_samples(samples: Sums, counts: Keep) -> Sums:
-    """Sums of all images that count in the statistics."""
-    if counts is not None:
-        first, second = (jnp.where(counts[:, None], a, 0) for a in samples[:2])
-        samples = Sums(first, second, jnp.where(counts, samples.count, 0))
-    return Sums(*(part.sum(0) for part in samples))

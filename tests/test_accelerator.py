@@ -1,4 +1,4 @@
-"""On a TPU or GPU, if there is one: what its compiler makes of the layers and of what it differs in.
+"""On a TPU or GPU, where there is one: the layers, and the functions that have another form there.
 
 Skipped on a CPU. On a machine with a device: `pytest -m accelerator`.
 """
@@ -61,7 +61,7 @@ def test_bfloat16_layers_have_float32_statistics():
 @pytest.mark.parametrize(
     ("function", "args"),
     [
-        (pruning.ks_distance, (data(1 << 16), 0.9)),
+        (lambda x: pruning.ks_distance(x, scale=0.9), (data(1 << 16),)),
         (geometry.angles, (data((300, 40)),)),
         (geometry.distances, (data((300, 40)),)),
         (lambda x: geometry.mean_field_rescale(x @ x.T), (data((24, 64)),)),

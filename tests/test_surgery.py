@@ -70,7 +70,7 @@ def test_every_batch_norm_is_replaced_flaxs_and_ours(old, new):
 
 
 def test_a_second_replacement_puts_in_another_layer():
-    model = replace_batch_norm(replace_batch_norm(Network()), UnitizedBatchNorm)
+    model: Any = replace_batch_norm(replace_batch_norm(Network()), UnitizedBatchNorm)
     assert isinstance(model.norm, UnitizedBatchNorm)
     norm = model.norm
     norm.alpha[...] = jnp.full(4, 0.5)
@@ -106,7 +106,8 @@ def test_a_layer_without_recentering_cannot_become_unitized():
     layer = jaxnorm.nnx.BatchNorm(3, recentering=False, rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match=r"must recenter and rescale; got recentering=False"):
         replace_batch_norm(layer, UnitizedBatchNorm)
-    assert not replace_batch_norm(layer, jaxnorm.nnx.BatchNorm).recentering
+    replaced: Any = replace_batch_norm(layer, jaxnorm.nnx.BatchNorm)
+    assert not replaced.recentering
 
 
 def test_a_model_that_is_one_layer_is_replaced_too():
