@@ -40,6 +40,7 @@ LIBTPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it otherwise refuses a second process, for its devices
 }
 INSTALL = "pip install --constraint constraints.txt --editable '.[compiled]'"
 
