@@ -168,7 +168,7 @@ def compile_for(topology, *options, out):
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     return subprocess.run(
         [sys.executable, str(script), *options, "--compile-for", topology, "--out", str(out)],
-        env=environment | {"PYTHONPATH": str(script.parents[1])},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=540,
