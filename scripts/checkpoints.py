@@ -84,8 +84,8 @@ def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
     """Of the bits of each array and their places: the same however the array is spread."""
 
     def checksum(leaf: Array) -> UInt32[Array, ""]:
-        bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32).ravel()
-        odd = 2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1
+        bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
+        odd = (2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1).reshape(bits.shape)
         return jnp.sum(bits * odd, dtype=jnp.uint32)
 
     return [checksum(leaf) for leaf in leaves]

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import grain
@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, Num, UInt8
 from PIL import Image
 
 import streams
 from data import Images
-from feeds import everywhere, here, standardized
+from feeds import everywhere, here, sharded, standardized
 from recipes import Recipe
 from streams import Records, Share
 
@@ -41,12 +41,13 @@ def of_arrays(
     """
     count = len(images.x_test)
     chunk = -(-min(EVALUATED, count) // mesh.size) * mesh.size
-    x, y = everywhere(mesh, *_padded(images.x_test, images.y_test, chunk))
-    spread = NamedSharding(mesh, P("data"))
+    padded = _padded(images.x_test, images.y_test, chunk)
+    placed = cache(lambda: everywhere(mesh, *padded))
+    local = jax.shard_map(logits, mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
 
     def right(network: Any, x: Array, y: Array, start: Int[Array, ""]) -> Int[Array, ""]:
         part, labels = (jax.lax.dynamic_slice_in_dim(a, start, chunk) for a in (x, y))
-        found = logits(network, jax.lax.with_sharding_constraint(part, spread))
+        found = local(sharded(mesh, P(), network), sharded(mesh, P("data"), part))
         return jnp.sum(jnp.argmax(found, -1) == labels)
 
     compiled = jax.jit(
@@ -55,6 +56,7 @@ def of_arrays(
     )
 
     def accuracies(network: Any) -> list[dict[str, float]]:
+        x, y = placed()
         counts = [np.atleast_1d(compiled(network, x, y, i)) for i in range(0, len(y), chunk)]
         return [{"accuracy": int(total) / count} for total in np.sum(counts, 0)]
 
@@ -77,7 +79,7 @@ def of_records(
       mesh: On which networks lie.
       workers: Processes that decode.
     """
-    share, local = here(), Mesh(np.array(jax.local_devices()), "data", axis_types=(AxisType.Auto,))
+    share, local = here(), Mesh(np.array(jax.local_devices()), "data", axis_types=mesh.axis_types)
     if jax.process_count() == 1:
         local = mesh
     whole = jax.jit(lambda network: network, out_shardings=NamedSharding(mesh, P()))
@@ -85,6 +87,7 @@ def of_records(
     at_once = recipe.batch_size // share.processes * recipe.crop**2
 
     @partial(jax.jit, in_shardings=(copied, spread), out_shardings=copied)
+    @partial(jax.shard_map, mesh=local, in_specs=(P(), P("data")), out_specs=P("data"))
     def of_batch(network: Any, x: UInt8[Array, "n h w 3"]) -> Float[Array, "n classes"]:
         return logits(network, standardized(x))
 

@@ -4,15 +4,15 @@ Either way the batch of a step follows from the seed and the number of the step 
 """
 
 from collections.abc import Generator, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Float, Int, Key, Num, UInt8
+from jaxtyping import Array, Bool, Float, Int, Key, Num, UInt8
 
 import streams
 from data import Images
@@ -44,9 +44,13 @@ class Resident:
         self.count, self.classes = len(images.x_train), images.classes
         self.shape = images.x_train.shape[1:]
         self._augment = recipe.augment
+        self._mesh, self._host = mesh, (images.x_train, images.y_train)
         self._placed = NamedSharding(mesh, P())
-        self._images = everywhere(mesh, images.x_train, images.y_train)
         self._order = jax.jit(self._permutation, out_shardings=self._placed)
+
+    @cached_property
+    def _images(self) -> tuple[Array, ...]:
+        return everywhere(self._mesh, *self._host)
 
     def _permutation(self, seed: Int[Array, "*seeds"], epoch: int) -> Int[Array, "*seeds n"]:
         def of_one(seed: Int[Array, ""]) -> Int[Array, " n"]:
@@ -69,11 +73,20 @@ class Resident:
         return x[index], y[index]
 
     def shapes(self, seed: Int[Array, "*seeds"]) -> tuple[Any, ...]:
-        """What `take` returns, or its shapes."""
-        return self.take(jax.eval_shape(self._permutation, seed, 0))
+        """The shapes of what `take` returns."""
+        order = jax.eval_shape(self._permutation, seed, 0)
+        return tuple(
+            jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self._placed)
+            for a in (*self._host, order)
+        )
 
-    def prepared(self, key: Key[Array, ""], x: Float[Array, "n h w c"]) -> Float[Array, "n h w c"]:
-        return augmented(key, x) if self._augment else x
+    def draws(self, key: Key[Array, ""], count: int) -> tuple[Array, ...]:
+        """What is drawn at random for `count` images; the first axis is theirs."""
+        return crops(key, count) if self._augment else ()
+
+    def prepared(self, x: Float[Array, "n h w c"], *draws: Array) -> Float[Array, "n h w c"]:
+        """Images for the network, by what was drawn for them."""
+        return cropped(x, *draws) if draws else x
 
     def close(self) -> None:
         pass
@@ -136,11 +149,21 @@ class Streamed:
         x, y = taken
         return x, y
 
-    def prepared(self, key: Key[Array, ""], x: UInt8[Array, "n h w c"]) -> Float[Array, "n h w c"]:
+    def draws(self, key: Key[Array, ""], count: int) -> tuple[()]:
+        return ()
+
+    def prepared(self, x: UInt8[Array, "n h w c"]) -> Float[Array, "n h w c"]:
         return standardized(x)
 
 
 Feed = Resident | Streamed
+
+
+def sharded(mesh: Mesh, spec: P, tree: Any) -> Any:
+    """`tree` as an argument of `jax.shard_map`, which itself moves it on Auto axes only."""
+    if mesh.axis_types == (AxisType.Auto,):
+        return tree
+    return jax.sharding.reshard(tree, NamedSharding(mesh, spec))
 
 
 def everywhere(mesh: Mesh, *arrays: np.ndarray) -> tuple[Array, ...]:
@@ -161,13 +184,22 @@ def standardized(x: Num[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
     return (x.astype(jnp.float32) - mean) / deviation
 
 
-def augmented(key: Key[Array, ""], x: Float[Array, "n h w c"]) -> Float[Array, "n h w c"]:
-    """Each image moved by up to 4 pixels on either axis, zeros coming in; half are flipped."""
-    n, height, width, _ = x.shape
+def crops(
+    key: Key[Array, ""], count: int
+) -> tuple[Int[Array, "{count} 2"], Bool[Array, "{count} 1"]]:
+    """Offsets of random crops of padded images, and whether each is flipped."""
     at, turn = jax.random.split(key)
-    offsets = jax.random.randint(at, (n, 2), 0, 2 * PAD + 1)
+    offsets = jax.random.randint(at, (count, 2), 0, 2 * PAD + 1)
+    return offsets, jax.random.bernoulli(turn, shape=(count, 1))
+
+
+def cropped(
+    x: Float[Array, "n h w c"], offsets: Int[Array, "n 2"], flips: Bool[Array, "n 1"]
+) -> Float[Array, "n h w c"]:
+    """Each image moved by up to 4 pixels on either axis, zeros coming in, and maybe flipped."""
+    n, height, width, _ = x.shape
     padded = jnp.pad(x, ((0, 0), (PAD, PAD), (PAD, PAD), (0, 0)))
     rows = offsets[:, :1] + jnp.arange(height)[None]
     columns = offsets[:, 1:] + jnp.arange(width)[None]
-    flipped = jnp.where(jax.random.bernoulli(turn, shape=(n, 1)), columns[:, ::-1], columns)
+    flipped = jnp.where(flips, columns[:, ::-1], columns)
     return padded[jnp.arange(n)[:, None, None], rows[:, :, None], flipped[:, None, :]]

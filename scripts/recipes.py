@@ -1,7 +1,7 @@
 """What `train.py` trains: the papers' experiments as presets, every field of them settable."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -193,6 +193,7 @@ def network(
     classes: int,
     shape: tuple[int, int, int],
     streamed: bool = False,
+    statistics: Mapping[str, Any] | None = None,
     key: Array,
 ) -> nnx.Module:
     """The untrained network of a recipe.
@@ -202,12 +203,17 @@ def network(
       classes: Number of outputs.
       shape: Height, width and channels of the images.
       streamed: Whether networks are those for ImageNet.
+      statistics: Options of batch norm and unitized layers on one of several devices.
       key: Of the initial weights.
 
     Raises:
       InputError: The model is unknown, or has no such depth.
     """
-    words: dict[str, Any] = {"classes": classes, "norm": _norm(recipe), "rngs": nnx.Rngs(key)}
+    words: dict[str, Any] = {
+        "classes": classes,
+        "norm": _norm(recipe, statistics or {}),
+        "rngs": nnx.Rngs(key),
+    }
     family = recipe.model.rstrip("0123456789")
     depth = int(recipe.model[len(family) :] or 0)
     small: dict[str, Callable[[], nnx.Module]] = {
@@ -248,8 +254,12 @@ def graphs(recipe: Recipe, images: Images) -> tuple[nnx.GraphDef, nnx.GraphDef]:
     return nnx.graphdef(model), nnx.graphdef(frozen)
 
 
-def _norm(recipe: Recipe) -> models.Norm:
-    common = {"momentum": recipe.running_momentum, "groups": recipe.statistics_groups}
+def _norm(recipe: Recipe, statistics: Mapping[str, Any]) -> models.Norm:
+    common: dict[str, Any] = {
+        "momentum": recipe.running_momentum,
+        "groups": recipe.statistics_groups,
+        **statistics,
+    }
     if recipe.normalization == "batch_norm":
         return partial(jaxnorm.nnx.BatchNorm, **common)
     if recipe.normalization == "unitized":

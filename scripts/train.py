@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh
 from jaxtyping import Array, Bool
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -44,6 +44,7 @@ import recipes
 import train_page
 from checkpoints import Checkpoints
 from command import InputError
+from experiments.training import compiled_step
 from recipes import PRESETS, Evaluation, Recipe
 from trainer import Layout, Seeds, State, Trainer, learning_rate, mesh_of, platform, trainer
 
@@ -67,6 +68,9 @@ class Options:
       coordinator: HOST:PORT of process 0 of several, or auto on TPU pods and under Slurm.
       processes: How many processes there are; not with auto.
       process: Which of them this is, from 0; not with auto.
+      axis_type: Of the mesh: who propagates shardings, XLA (auto) or JAX, in types (explicit).
+      compile_for: Compile a step for v5e:16x16, another TPU topology or h100, none of which need
+        be attached, and print its memory, traffic and bounds; nothing is run or written.
       profile: Write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
       out: Folder of the run.
     """
@@ -82,6 +86,8 @@ class Options:
     coordinator: str | None = None
     processes: int | None = None
     process: int | None = None
+    axis_type: Literal["auto", "explicit"] = "auto"
+    compile_for: str | None = None
     profile: bool = False
     out: Path = Path("out/train")
 
@@ -173,13 +179,6 @@ def main(recipe: Recipe, options: Options) -> None:
     """Train a recipe for every seed and print what came of it."""
     recipes.check(recipe)
     check(recipe, options)
-    join(options)
-    command.compiled_in(data.cache_folder() / "compiled")
-    if recipe.dataset in data.STREAMED:
-        images = data.records(recipe.dataset, options.data_dir)
-    else:
-        images = data.load(recipe.dataset, options.data_dir)
-    mesh = mesh_of(options.devices)
     groups = seeds_of(recipe, options)
     layout = Layout(
         options.shard_state,
@@ -187,6 +186,19 @@ def main(recipe: Recipe, options: Options) -> None:
         together=len(groups[0]) > 1,
         workers=len(os.sched_getaffinity(0)) if options.workers is None else options.workers,
     )
+    axis_type = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}[options.axis_type]
+    if options.compile_for is not None:
+        compiled_step.show(
+            recipe, options.compile_for, layout, devices=options.devices, axis_type=axis_type
+        )
+        return
+    join(options)
+    command.compiled_in(data.cache_folder() / "compiled")
+    if recipe.dataset in data.STREAMED:
+        images = data.records(recipe.dataset, options.data_dir)
+    else:
+        images = data.load(recipe.dataset, options.data_dir)
+    mesh = mesh_of(options.devices, axis_type=axis_type)
     program = trainer(recipe, images, mesh, layout)
     prepare(options.out, recipe, side_by_side=len(groups[0]))
     if leads():

@@ -5,7 +5,7 @@ from the seed and that number alone, so that a run that goes on from any state e
 bits. Seeds that run side by side are one program, each leaf of their state with an axis of seeds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ import recipes
 import streams
 from command import InputError
 from data import Images
-from feeds import Feed, Resident, Streamed
+from feeds import Feed, Resident, Streamed, sharded
 from recipes import Recipe
 from streams import Records
 
@@ -89,17 +89,26 @@ class Layout(NamedTuple):
     workers: int = 0
 
 
-def mesh_of(devices: int | None = None) -> Mesh:
-    """All devices of all processes, or the first `devices`, in one row.
+def mesh_of(
+    devices: int | None = None,
+    *,
+    available: Sequence[Any] = (),
+    axis_type: AxisType = AxisType.Auto,
+) -> Mesh:
+    """One axis, `data`, of all devices of all processes or of the first `devices`.
+
+    Args:
+      devices: How many devices; by default all.
+      available: Devices to choose from; by default those of all processes.
+      axis_type: Whether XLA propagates shardings (Auto) or JAX does, in types (Explicit).
 
     Raises:
-      InputError: There are not as many.
+      InputError: There are not as many devices.
     """
-    every = jax.devices()
+    every = available or jax.devices()
     if devices is not None and not 1 <= devices <= len(every):
         raise InputError(f"--devices must be from 1 to {len(every)}; got {devices}")
-    chosen = np.array(every[:devices])
-    return Mesh(chosen, ("data",), axis_types=(AxisType.Auto,))
+    return Mesh(np.array(every[:devices]), ("data",), axis_types=(axis_type,))
 
 
 def platform(mesh: Mesh) -> str:
@@ -132,10 +141,14 @@ def trainer(
     optimizer = _optimizer(recipe, steps)
     lift = jax.vmap if layout.together else lambda function, *_: function
     begin = lift(partial(_begin, recipe, build, optimizer))
-    step_of = partial(_step, recipe, feed, optimizer, steps, NamedSharding(mesh, P("data")))
-    model = nnx.eval_shape(lambda: build(recipe, key=jax.random.key(0)))
-    training = _rematerialized(model) if layout.remat else model
-    step = lift(partial(step_of, nnx.graphdef(training)), (0, feed.axes, 0))
+    key, shared = jax.random.key(0), _statistics(recipe, mesh.size)
+    model = nnx.eval_shape(lambda: build(recipe, key=key))
+    local = nnx.eval_shape(lambda: build(recipe, key=key, statistics=shared))
+    training = nnx.graphdef(_rematerialized(local) if layout.remat else local)
+    gradient_of = _gradient(recipe, feed, training, mesh)
+    step = lift(
+        partial(_step, recipe, feed, optimizer, steps, gradient_of, mesh), (0, feed.axes, 0)
+    )
 
     def number(seeds: Seeds) -> Int[Array, "*seeds"]:
         return jnp.asarray(seeds if layout.together else seeds[0], jnp.int32)
@@ -163,7 +176,8 @@ def trainer(
         return state
 
     def lowered() -> jax.stages.Lowered:
-        return several.lower(shapes, feed.shapes(example), example, 1)
+        state = jax.tree.map(_with_sharding, shapes, placed)
+        return several.lower(state, feed.shapes(example), example, 1)
 
     evaluate, finally_evaluate = _evaluations(recipe, feed, data, model, mesh, layout)
     return Trainer(
@@ -221,17 +235,32 @@ def _begin(
     return State(params, statistics, optimizer.init(params), jnp.int32(0), jnp.float32(0))
 
 
-def _step(
-    recipe: Recipe,
-    feed: Feed,
-    optimizer: optax.GradientTransformation,
-    steps: int,
-    spread: NamedSharding,
-    training: nnx.GraphDef,
-    state: State,
-    taken: tuple[Array, ...],
-    seed: Int[Array, ""],
-) -> State:
+def _statistics(recipe: Recipe, devices: int) -> dict[str, Any]:
+    """Options of a layer by which its statistics are those of each group of the whole batch.
+
+    A group is either part of a device's images, or spread over several devices.
+    """
+    groups = recipe.statistics_groups
+    if groups % devices == 0:
+        return {"groups": groups // devices}
+    if devices % groups:
+        raise InputError(
+            f"--statistics-groups must divide the {devices} devices or be a multiple of them; got "
+            f"{groups}"
+        )
+    each = None if groups == 1 else np.arange(devices).reshape(groups, -1).tolist()
+    return {"groups": 1, "axis_name": "data", "axis_index_groups": each}
+
+
+def _gradient(recipe: Recipe, feed: Feed, training: nnx.GraphDef, mesh: Mesh) -> Callable:
+    """A function of parameters, statistics and a batch: loss, new statistics and gradient.
+
+    Every device differentiates the mean loss of its own images. The parameters' cast to the
+    precision of the computation is inside, so that its gradient is float32 before it is averaged
+    over the devices.
+    """
+    devices = ("data",) if mesh.size > 1 else ()  # nothing is sent on one device
+
     def mean_loss(
         params: Any, statistics: Any, x: Float[Array, "n h w c"], y: Int[Array, " n"]
     ) -> tuple[Array, Any]:
@@ -240,20 +269,45 @@ def _step(
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
         return losses.mean(), nnx.state(model, nnx.BatchStat)
 
-    gradient_of = jax.value_and_grad(mean_loss, has_aux=True)
+    @partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(P(), P(), P("data"), P("data"), P("data")),
+        out_specs=P(),
+        check_vma=False,  # psum takes no groups of indices with it
+    )
+    def gradient_of(
+        params: Any, statistics: Any, x: Array, y: Array, draws: Any
+    ) -> tuple[Array, Any, Any]:
+        (loss, statistics), gradient = jax.value_and_grad(mean_loss, has_aux=True)(
+            params, statistics, feed.prepared(x, *draws), y
+        )
+        if recipe.statistics_groups > 1:
+            statistics = jax.lax.pmean(statistics, devices)
+        return jax.lax.pmean(loss, devices), statistics, jax.lax.pmean(gradient, devices)
+
+    return gradient_of
+
+
+def _step(
+    recipe: Recipe,
+    feed: Feed,
+    optimizer: optax.GradientTransformation,
+    steps: int,
+    gradient_of: Callable,
+    mesh: Mesh,
+    state: State,
+    taken: tuple[Array, ...],
+    seed: Int[Array, ""],
+) -> State:
     draw = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
     place = state.step % steps
-    batch = (
-        jax.lax.with_sharding_constraint(a, spread)
-        for a in feed.batch(taken, place, recipe.batch_size)
-    )
-    # Every device's images go evenly into the parts, so that none moves to another device.
-    x, y = (a.reshape(-1, recipe.accumulate, *a.shape[1:]) for a in batch)
-    losses, gradients, statistics = [], [], state.statistics
-    for i in range(recipe.accumulate):
-        part = feed.prepared(jax.random.fold_in(draw, i), x[:, i])
-        part = jax.lax.with_sharding_constraint(part, spread)
-        (loss, statistics), gradient = gradient_of(state.params, statistics, part, y[:, i])
+    batch = sharded(mesh, P("data"), feed.batch(taken, place, recipe.batch_size))
+    params, statistics = sharded(mesh, P(), (state.params, state.statistics))
+    losses, gradients = [], []
+    for i, (x, y) in enumerate(_parts(batch, recipe.accumulate, mesh)):
+        draws = sharded(mesh, P("data"), feed.draws(jax.random.fold_in(draw, i), len(x)))
+        loss, statistics, gradient = gradient_of(params, statistics, x, y, draws)
         losses.append(loss)
         gradients.append(gradient)
     loss, gradient = jax.tree.map(
@@ -264,6 +318,16 @@ def _step(
     params = optax.apply_updates(state.params, updates)
     before = jnp.where(place == 0, 0, state.loss)
     return State(params, statistics, moved, state.step + 1, before + loss)
+
+
+def _parts(batch: tuple[Array, ...], count: int, mesh: Mesh) -> list[tuple[Array, ...]]:
+    """A batch in `count` parts; each device's images go evenly into them, and none moves."""
+
+    @partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+    def split(*batch: Array) -> list[tuple[Array, ...]]:
+        return [tuple(a[i::count] for a in batch) for i in range(count)]
+
+    return split(*batch)
 
 
 def _rematerialized(model: nnx.Module) -> nnx.Module:
@@ -285,8 +349,9 @@ def _evaluations(
 ) -> tuple[Callable, Callable]:
     """`evaluate` and `finally_evaluate` of a `Trainer`."""
     # Unitized layers keep the pixels of training, whatever the size of an image.
+    example = jax.ShapeDtypeStruct((2 * recipe.statistics_groups, *feed.shape), jnp.float32)
     try:
-        fixed = jaxnorm.nnx.fix_pixels(model, jax.ShapeDtypeStruct((2, *feed.shape), jnp.float32))
+        fixed = jaxnorm.nnx.fix_pixels(model, example)
     except ValueError as error:
         raise InputError(f"--model {recipe.model} must fit the images; {error}") from error
     frozen = nnx.view(fixed, raise_if_not_found=False, use_running_average=True)
@@ -321,6 +386,10 @@ def _evaluations(
         lambda state: [by_views(state, "center")],
         lambda state, names: {name: by_views(state, name) for name in names},
     )
+
+
+def _with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def learning_rate(recipe: Recipe, epoch: int) -> float:

@@ -1,0 +1,209 @@
+"""HBM traffic, kernels and notable operations of a compiled program, read from its text.
+
+Counted are the operands and results of every kernel of the entry computation: of an operand of
+which a kernel reads only slices or rows those, of a result that it updates in place what it
+writes. A TPU's vector memory is left out, copies from HBM to it and the padding of tiles are
+counted. A loop counts once per trip, or once where XLA does not know their number; of a
+conditional the branch with the most traffic counts.
+
+Not modelled: caches between HBM and a GPU's cores (50 MB on an H100), several passes of a sort or
+a scatter, and an operand that one kernel reads at two places, which counts once.
+"""
+
+import re
+from collections import Counter
+from typing import Any, NamedTuple
+
+from experiments.benchmarks.compiled_text import (
+    Instruction,
+    Program,
+    array_bytes,
+    attribute,
+    branches,
+    hbm_bytes,
+    parse,
+    root_of,
+    trip_count,
+    tuple_parts,
+)
+
+NO_KERNEL = {
+    "add-dependency", "after-all", "async-update", "bitcast", "constant", "domain",
+    "get-dimension-size", "get-tuple-element", "iota", "opt-barrier", "optimization-barrier",
+    "parameter", "partition-id", "replica-id", "token", "tuple",
+}  # fmt: skip
+COLLECTIVES = {
+    "all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute",
+    "ragged-all-to-all", "reduce-scatter",
+}  # fmt: skip
+NOTABLE = COLLECTIVES | {
+    "cholesky", "conditional", "convolution", "custom-call", "dot", "fft", "gather", "infeed",
+    "outfeed", "recv", "rng-bit-generator", "scatter", "send", "sort", "topk", "triangular-solve",
+}  # fmt: skip
+
+
+class Summary(NamedTuple):
+    """What a program does, loops multiplied by their trips."""
+
+    bytes: float = 0  # read from and written to HBM
+    kernels: int = 0
+    notable: Counter = Counter()  # operations by name, those inside fusions too
+    unknown_loops: int = 0  # loops whose trips are not known, and counted once
+    rows: tuple[tuple[float, str, str], ...] = ()  # bytes, operation and name of every kernel
+
+
+def summary(compiled: Any) -> Summary:
+    """Summary of `jax.jit(f).lower(...).compile()`, or of its text; rows with most bytes first."""
+    program = parse(compiled if isinstance(compiled, str) else compiled.as_text())
+    found = of_computation(program, program.entry)
+    return found._replace(rows=tuple(sorted(found.rows, reverse=True)))
+
+
+def of_computation(program: Program, name: str) -> Summary:
+    """Summary of one run of a computation."""
+    computation = program.computations[name]
+    shapes = {i.name: i.shape for i in computation}
+    return total([of_instruction(program, i, shapes) for i in computation])
+
+
+def of_instruction(program: Program, i: Instruction, shapes: dict[str, str]) -> Summary:
+    if i.op in NO_KERNEL or i.op.endswith("-done") or '"AllocateBuffer"' in i.attributes:
+        return Summary()
+    if i.op == "while":
+        trips = trip_count(program, i)
+        body = of_computation(program, attribute(i, r"body=%?([\w.\-]+)"))
+        once = Summary(notable=Counter([f"while x{trips or '?'}"]), unknown_loops=trips is None)
+        return total([once, repeated(body, trips or 1)])
+    if i.op == "conditional":
+        dearest = max((of_computation(program, b) for b in branches(i)), key=lambda s: s.bytes)
+        return total([Summary(notable=Counter(["conditional"])), dearest])
+    if i.op == "call" and program.callee(i):
+        return of_computation(program, attribute(i, r"to_apply=%?([\w.\-]+)"))
+    traffic = kernel_bytes(program, i, shapes)
+    return Summary(traffic, 1, Counter(notable_names(program, i)), 0, ((traffic, i.op, i.name),))
+
+
+def total(parts: list[Summary]) -> Summary:
+    """Sum of what runs one after another."""
+    return Summary(
+        sum(p.bytes for p in parts),
+        sum(p.kernels for p in parts),
+        sum((p.notable for p in parts), Counter()),
+        sum(p.unknown_loops for p in parts),
+        tuple(row for p in parts for row in p.rows),
+    )
+
+
+def repeated(body: Summary, trips: int) -> Summary:
+    """Sum over the trips of a loop."""
+    return Summary(
+        body.bytes * trips,
+        body.kernels * trips,
+        Counter({name: count * trips for name, count in body.notable.items()}),
+        body.unknown_loops,
+        tuple((traffic * trips, op, name) for traffic, op, name in body.rows),
+    )
+
+
+def notable_names(program: Program, i: Instruction) -> list[str]:
+    """Names of the notable operations of a kernel; of a custom call, its target."""
+    op = i.op.removesuffix("-start")
+    target = attribute(i, r'custom_call_target="([^"]*)"') if op == "custom-call" else ""
+    inside = program.callee(i) if op == "fusion" else []
+    own = [target or op] if op in NOTABLE else []
+    return own + [name for part in inside for name in notable_names(program, part)]
+
+
+def kernel_bytes(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
+    """Bytes that one kernel reads and writes in HBM."""
+    op = i.op.removesuffix("-start")
+    if i.op in ("slice-start", "dynamic-slice-start"):  # shape: ((source), slice, token)
+        source, part, *_ = tuple_parts(i.shape)
+        return array_bytes(part) * (bool(hbm_bytes(source)) + bool(hbm_bytes(part)))
+    if i.op == "copy-start":  # shape: (destination, source, token)
+        return sum(map(hbm_bytes, tuple_parts(i.shape)[:2]))
+    if op in COLLECTIVES:
+        results = tuple_parts(i.shape)
+        if i.op.endswith("-start") and op != "all-reduce":  # shape: (operands, results, ...)
+            results = results[1:2]
+        return sum(map(hbm_bytes, [*results, *(shapes.get(name, "") for name in i.operands)]))
+    return written(program, i, shapes) + read(program, i, shapes)
+
+
+def written(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
+    """Bytes of the results of a kernel, of one updated in place those that change."""
+    if i.op == "fusion":
+        inside = program.callee(i)
+        return sum(
+            written_by_fusion(inside, part, index)
+            for index, part in enumerate(tuple_parts(i.shape))
+        )
+    if i.op == "async-start":  # shape: ((operands), results, ...)
+        return sum(map(hbm_bytes, tuple_parts(i.shape)[1:2]))
+    if i.op == "dynamic-update-slice":
+        return array_bytes(shapes.get(i.operands[1], ""))
+    if i.op == "scatter":
+        return array_bytes(shapes.get(i.operands[-1], ""))
+    parts = tuple_parts(i.shape)
+    if i.op == "custom-call" and len(parts) > 1 and re.search("cublas|cudnn", i.attributes):
+        parts = [part for part in parts if not part.startswith("s8[")]  # workspaces
+    return sum(map(hbm_bytes, parts))
+
+
+def written_by_fusion(inside: list[Instruction], part: str, index: int) -> float:
+    """Bytes that a fused computation writes of the part `index` of its result."""
+    whole = hbm_bytes(part)
+    by_name = {i.name: i for i in inside}
+    root = root_of(inside)
+    if root and root.op == "tuple":
+        root = by_name.get(root.operands[index])
+    while root and root.op in ("bitcast", "copy"):
+        root = by_name.get(root.operands[0])
+    if root and root.op == "dynamic-update-slice" and whole:
+        return min(whole, array_bytes(by_name[root.operands[1]].shape))
+    return whole
+
+
+def read(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
+    """Bytes of the operands of a kernel, of sliced ones those in the slices."""
+    inside = program.callee(i) if i.op in ("fusion", "async-start") else []
+    sizes = [hbm_bytes(shapes.get(name, "")) for name in i.operands]
+    if inside:
+        return sum(read_by_fusion(program, inside, *operand) for operand in enumerate(sizes))
+    if i.op in ("slice", "dynamic-slice", "gather"):
+        sizes[0] = min(sizes[0], array_bytes(i.shape))
+    if i.op in ("dynamic-update-slice", "scatter"):
+        sizes[0] = 0  # updated in place
+    return sum(dict(zip(reversed(i.operands), reversed(sizes), strict=True)).values())
+
+
+def read_by_fusion(program: Program, inside: list[Instruction], number: int, whole: float) -> float:
+    """Bytes that a fused computation reads of its parameter `number`, of `whole` bytes."""
+    names = [i.name for i in inside if i.op == "parameter" and i.operands == [str(number)]]
+    traffic = 0.0 if names else whole
+    while names and whole:
+        name = names.pop()
+        for i in inside:
+            if name not in i.operands:
+                continue
+            if i.op == "bitcast":
+                names.append(i.name)
+            else:
+                traffic += read_by_instruction(program, i, name, whole)
+    return min(traffic, whole)
+
+
+def read_by_instruction(program: Program, i: Instruction, name: str, whole: float) -> float:
+    """Bytes that one instruction of a fused computation reads of the operand `name`."""
+    is_first_only = i.operands[0] == name and name not in i.operands[1:]
+    if i.op in ("slice", "dynamic-slice") or (i.op == "gather" and i.operands[0] == name):
+        return array_bytes(i.shape)
+    if i.op in ("dynamic-update-slice", "scatter") and is_first_only:
+        return 0  # updated in place: the update counts as written
+    if i.op == "fusion":
+        return sum(
+            read_by_fusion(program, program.callee(i), number, whole)
+            for number, operand in enumerate(i.operands)
+            if operand == name
+        )
+    return whole

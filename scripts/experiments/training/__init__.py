@@ -1,0 +1,1 @@
+"""Training: what the commands that train networks run."""

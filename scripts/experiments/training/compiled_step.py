@@ -1,0 +1,277 @@
+"""A training step compiled for chips that are not attached: its memory, traffic and bounds.
+
+The step is lowered from shapes alone: no image is read and nothing is run. The three times are
+lower bounds, each as if that resource were busy at its published rate during the whole step. What
+they leave out: latency of kernels and collectives, overlap, links that a small topology lacks.
+"""
+
+import dataclasses
+import json
+import math
+import re
+import time
+from collections import defaultdict
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import AxisType
+
+import command
+import trainer
+from command import InputError
+from data import Images
+from experiments.benchmarks.compile_only import compile_only_devices
+from experiments.benchmarks.compiled_text import BYTES, arrays, parse, tuple_parts
+from experiments.benchmarks.compiled_traffic import COLLECTIVES, summary
+from recipes import Recipe
+from streams import Records
+from trainer import Layout
+
+
+class Chip(NamedTuple):
+    """Published figures of one chip."""
+
+    flops: float  # bfloat16 operations per second
+    hbm_bandwidth: float  # bytes per second
+    hbm: float  # bytes
+    interconnect: float  # bytes per second that it sends over all its links, one way
+
+
+# By JAX's name of the device. TPUs: docs.cloud.google.com/tpu/docs/v5e, v5p and v6e; H100:
+# NVIDIA's data sheet of the SXM module, bfloat16 without sparsity.
+CHIPS = {
+    "TPU v5 lite": Chip(197e12, 819e9, 16e9, 200e9),
+    "TPU v5": Chip(459e12, 2.765e12, 95e9, 600e9),
+    "TPU v6 lite": Chip(918e12, 1.638e12, 32e9, 400e9),
+    "NVIDIA H100 80GB HBM3": Chip(989e12, 3.35e12, 80e9, 450e9),
+}
+
+
+class DataSet(NamedTuple):
+    """What compiling needs to know of a data set."""
+
+    images: int  # for training
+    shape: tuple[int, int, int]
+    classes: int
+
+
+DATA_SETS = {
+    "digits": DataSet(1437, (8, 8, 1), 10),
+    "mnist": DataSet(60_000, (28, 28, 1), 10),
+    "fashion_mnist": DataSet(60_000, (28, 28, 1), 10),
+    "cifar10": DataSet(50_000, (32, 32, 3), 10),
+    "cifar100": DataSet(50_000, (32, 32, 3), 100),
+    "imagenet2012": DataSet(1_281_167, (0, 0, 3), 1000),  # crops have the shape of a recipe
+}
+
+
+def show(
+    recipe: Recipe,
+    topology: str,
+    layout: Layout,
+    *,
+    devices: int | None = None,
+    axis_type: AxisType = AxisType.Auto,
+) -> None:
+    """Print what a step costs on each chip of a topology; the last line is JSON.
+
+    Raises:
+      InputError: The topology or the data set is unknown, a plugin is not installed or cannot
+        compile the step, or the batch does not divide.
+    """
+    try:
+        available = compile_only_devices(topology)
+    except ValueError as error:
+        raise InputError(f"--compile-for: {error}") from error
+    mesh = trainer.mesh_of(devices, available=available, axis_type=axis_type)
+    build = partial(trainer.trainer, recipe, stand_in(recipe.dataset), layout=layout)
+    program, chip = build(mesh), available[0].device_kind
+    found: dict[str, Any] = {
+        "topology": topology,
+        "chip": chip,
+        "chips": mesh.size,
+        "images_per_chip": recipe.batch_size // mesh.size,
+        "parameters": program.parameters,
+    }
+    start = time.perf_counter()
+    try:
+        compiled = program.lowered().compile()
+    except jax.errors.JaxRuntimeError as error:
+        found["memory"] = {"needed": hbm_needed(error), "fits": False}
+    else:
+        # The CUDA plugin counts no operations: those of the program before it is compiled.
+        flops = operations(compiled) or operations(build(trainer.mesh_of(1)).lowered()) / mesh.size
+        found |= measured(compiled, flops, mesh.size, CHIPS.get(chip))
+    found["compile_seconds"] = time.perf_counter() - start
+    for line in lines(found):
+        print(line)
+    settings = {"recipe": dataclasses.asdict(recipe), "layout": layout._asdict()}
+    print(json.dumps(found | settings | {"environment": environment()}))
+
+
+def stand_in(name: str) -> Images | Records:
+    """A data set of the right shapes and nothing in it."""
+    if name not in DATA_SETS:
+        raise InputError(f"--dataset must be one of {', '.join(DATA_SETS)}; got {name}")
+    count, shape, classes = DATA_SETS[name]
+    if name == "imagenet2012":
+        return Records(name, "", classes, range(count), range(1))
+    x = np.broadcast_to(np.float32(0), (count, *shape))
+    y = np.broadcast_to(np.int32(0), count)
+    return Images(name, "", classes, x, y, x[:1], y[:1])
+
+
+def hbm_needed(error: Exception) -> float:
+    """Bytes of HBM that a step needs, of the compiler's error that a chip has fewer.
+
+    Raises:
+      InputError: The error is another one.
+    """
+    needed = re.search(r"Used ([\d.]+)G of [\d.]+G hbm", str(error))
+    if needed is None:
+        reason = str(error).strip().splitlines()[0][:300]
+        raise InputError(
+            f"--compile-for: the compiler must do without a device for this step; {reason}"
+        ) from error
+    return float(needed[1]) * 2**30
+
+
+def measured(
+    compiled: jax.stages.Compiled, flops: float, chips: int, chip: Chip | None
+) -> dict[str, Any]:
+    """Memory, collectives, HBM traffic and operations of a step on each chip, and its bounds."""
+    text = str(compiled.as_text())
+    traffic, exchanged = summary(text), collectives(text)
+    found: dict[str, Any] = {
+        "memory": memory_of(compiled, chip),
+        "collectives": exchanged,
+        "hbm_bytes": traffic.bytes,
+        "kernels": traffic.kernels,
+        "flops": flops,
+    }
+    if chip is not None:
+        seconds = {
+            "compute": flops / chip.flops,
+            "HBM": traffic.bytes / chip.hbm_bandwidth,
+            "interconnect": sent(exchanged, chips) / chip.interconnect,
+        }
+        found |= {"seconds": seconds, "bound": max(seconds, key=lambda name: seconds[name])}
+    return found
+
+
+def operations(program: jax.stages.Compiled | jax.stages.Lowered) -> float:
+    """Floating-point operations as XLA counts them; 0 where it does not."""
+    flops = (program.cost_analysis() or {}).get("flops", 0.0)
+    return flops if flops > 0 else 0.0
+
+
+def memory_of(compiled: jax.stages.Compiled, chip: Chip | None) -> dict[str, Any]:
+    """Bytes that a step needs in HBM; results that take the place of arguments count once."""
+    m: Any = compiled.memory_analysis()
+    results = m.output_size_in_bytes - m.alias_size_in_bytes
+    needed = m.argument_size_in_bytes + m.temp_size_in_bytes + results
+    needed += m.generated_code_size_in_bytes
+    return {
+        "arguments": m.argument_size_in_bytes,
+        "temporary": m.temp_size_in_bytes,
+        "results": results,
+        "program": m.generated_code_size_in_bytes,
+        "needed": needed,
+        "fits": None if chip is None else needed <= chip.hbm,
+    }
+
+
+def collectives(text: str) -> list[dict[str, Any]]:
+    """Kind, dtype, count, and bytes of the whole arrays that chips exchange in a compiled step."""
+    counts: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0, 0, 0.0])
+    for computation in parse(text).computations.values():
+        shapes = {i.name: i.shape for i in computation}
+        for i in computation:
+            kind = i.op.removesuffix("-start")
+            if kind not in COLLECTIVES:
+                continue
+            # An all-gather's results are whole, a reduce-scatter's operands.
+            started = i.op.endswith("-start") and kind != "all-reduce"
+            results = sizes("".join(tuple_parts(i.shape)[1:2]) if started else i.shape)
+            operands = sizes(" ".join(shapes.get(name, "") for name in i.operands))
+            whole = max(results, operands, key=lambda found: sum(size for _, size in found))
+            for dtype in {dtype for dtype, _ in whole}:
+                mine = [size for kind_of, size in whole if kind_of == dtype]
+                entry = counts[kind, dtype]
+                entry[:] = entry[0] + 1, entry[1] + len(mine), entry[2] + sum(mine)
+    return [
+        {"kind": kind, "dtype": dtype, "count": count, "arrays": number, "bytes": size}
+        for (kind, dtype), (count, number, size) in sorted(counts.items())
+    ]
+
+
+def sizes(shape: str) -> list[tuple[str, float]]:
+    """Element type and bytes of each array of a shape, without the padding of tiles."""
+    return [
+        (dtype, BYTES[dtype] * float(np.prod(dims, dtype=float)))
+        for dtype, dims, _ in arrays(shape)
+    ]
+
+
+def sent(exchanged: list[dict[str, Any]], chips: int) -> float:
+    """Bytes that a chip sends where arrays travel around rings over all chips."""
+    times = {"all-reduce": 2 * (chips - 1) / chips, "collective-permute": 1}
+    return sum(times.get(e["kind"], (chips - 1) / chips) * e["bytes"] for e in exchanged)
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """What `measured` found, for people."""
+    chip = CHIPS.get(found["chip"])
+    head = (
+        f"compiled, not run: {found['chips']} x {found['chip']} ({found['topology']}), "
+        f"{found['images_per_chip']} images per chip, {found['parameters']:,} parameters; "
+        "all numbers are per chip"
+    )
+    memory, of = found["memory"], f" of {scaled(chip.hbm)}B" if chip else ""
+    verdict = {True: ": fits", False: ": does not fit", None: ""}[memory["fits"]]
+    if "arguments" not in memory:
+        return [head, f"memory: {scaled(memory['needed'])}B{of}{verdict}"]
+    parts = ", ".join(
+        f"{name} {scaled(memory[name])}B" for name in ("arguments", "temporary", "program")
+    )
+    exchanged = [
+        f"collectives: {e['count']:g} {e['kind']} of {e['arrays']:g} {e['dtype']} arrays, "
+        f"{scaled(e['bytes'])}B"
+        for e in found["collectives"]
+    ]
+    work = [
+        f"memory: {scaled(memory['needed'])}B{of}{verdict} ({parts})",
+        *(exchanged or ["collectives: none"]),
+        f"HBM traffic: {scaled(found['hbm_bytes'])}B in {found['kernels']:,} kernels",
+        f"floating-point operations: {scaled(found['flops'])}",
+    ]
+    if chip is None:
+        return [head, *work, f"no bounds: the published figures of {found['chip']} are not known"]
+    bounds = ", ".join(f"{name} {scaled(s)}s" for name, s in found["seconds"].items())
+    return [
+        head,
+        *work,
+        f"bounds by the chip's published figures: {bounds}; {found['bound']} binds",
+    ]
+
+
+def scaled(number: float) -> str:
+    """Three digits of a number and the prefix of its unit: 1.54 T, 27.8 µ."""
+    if not number > 0:
+        return f"{number:g} "
+    power = min(max(math.floor(math.log10(number) / 3), -3), 4)
+    return f"{number / 1000.0**power:.3g} {'nµm kMGT'[power + 3].strip()}"
+
+
+def environment() -> dict[str, str]:
+    """Versions of what compiled, and the commit."""
+    compilers = {}
+    for name in ("libtpu", "jax-cuda12-plugin"):
+        try:
+            compilers[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return command.versions() | compilers | {"commit": command.commit()}

@@ -1,0 +1,111 @@
+"""Compile ResNet steps for TPU pods and print the table of docs/training.md.
+
+    python scripts/experiments/training/compiled_table.py            # hours; resumes
+    python scripts/experiments/training/compiled_table.py --show     # the table of what is there
+
+Each cell is one run of `train.py --compile-for`; its JSON is a line of OUT. A cell that OUT holds
+is not compiled again: remove the file first when the layers have changed.
+"""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tyro
+
+SCRIPTS = Path(__file__).parents[2]
+OUT = SCRIPTS.parent / "docs/results/compiled/training.jsonl"
+HEAD = (
+    "| network | layer | images per chip | topology | memory, GB | HBM traffic, GB | TFLOP "
+    "| all-reduced, MB | compute, ms | HBM, ms | interconnect, ms |"
+)
+
+
+class Cell(NamedTuple):
+    model: str
+    normalization: str
+    images: int  # per chip
+    topology: str
+
+    def command(self) -> list[str]:
+        rows, columns = self.topology.partition(":")[2].split("x")
+        options = {
+            "--model": self.model,
+            "--normalization": self.normalization,
+            "--precision": "bfloat16",
+            "--batch-size": str(self.images * int(rows) * int(columns)),
+            "--compile-for": self.topology,
+        }
+        words = [word for option in options.items() for word in option]
+        return [sys.executable, str(SCRIPTS / "train.py"), "imagenet-resnet101", *words]
+
+
+CELLS = [
+    Cell(model, normalization, images, topology)
+    for topology, images, model, normalization in product(
+        ("v5e:4x4", "v5e:16x16"),
+        (64, 128, 256),
+        ("resnet50", "resnet101"),
+        ("batch_norm", "unitized"),
+    )
+]
+
+
+def main(show: bool = False, jobs: int = 1, out: Path = OUT) -> None:
+    """Compile the cells that are missing, then print the table.
+
+    Args:
+      show: Compile nothing.
+      jobs: Cells that are compiled at a time; each takes about 3 GB of memory.
+      out: File of results, a line of JSON per cell.
+    """
+    missing = [] if show else [cell for cell in CELLS if cell not in read(out)]
+    with ThreadPoolExecutor(jobs) as pool:
+        for cell, line in zip(missing, pool.map(compiled, missing), strict=True):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            with out.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+            print(*cell, "compiled", file=sys.stderr, flush=True)
+    print("\n".join(table(read(out))))
+
+
+def compiled(cell: Cell) -> str:
+    run = subprocess.run(cell.command(), stdout=subprocess.PIPE, text=True, check=True)
+    return run.stdout.splitlines()[-1]
+
+
+def read(path: Path) -> dict[Cell, dict[str, Any]]:
+    """Results by their cells."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {cell_of(found): found for found in map(json.loads, lines)}
+
+
+def cell_of(found: dict[str, Any]) -> Cell:
+    recipe = found["recipe"]
+    names = recipe["model"], recipe["normalization"]
+    return Cell(*names, found["images_per_chip"], found["topology"])
+
+
+def table(found: dict[Cell, dict[str, Any]]) -> list[str]:
+    """Markdown, a row per cell."""
+    rule = "| --- | --- |" + " ---: |" * (HEAD.count("|") - 3)
+    return [HEAD, rule, *(row(cell, found[cell]) for cell in CELLS if cell in found)]
+
+
+def row(cell: Cell, found: dict[str, Any]) -> str:
+    memory = f"{found['memory']['needed'] / 1e9:.1f}"
+    columns = [cell.model, cell.normalization, str(cell.images), cell.topology]
+    if "bound" not in found:
+        return f"| {' | '.join([*columns, memory + ' does not fit'])} |" + " |" * 6
+    reduced = sum(e["bytes"] for e in found["collectives"] if e["kind"] == "all-reduce")
+    times = [f"{1e3 * found['seconds'][name]:.2f}" for name in ("compute", "HBM", "interconnect")]
+    work = [found["hbm_bytes"] / 1e9, found["flops"] / 1e12, reduced / 1e6]
+    return f"| {' | '.join([*columns, memory, *(f'{n:.1f}' for n in work), *times])} |"
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
