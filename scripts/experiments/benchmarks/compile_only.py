@@ -45,7 +45,7 @@ LIBTPU_ENVIRONMENT = {
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-INSTALL = "pip install --constraint constraints.txt --editable '.[compiled]'"
+INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compiled]'"
 
 
 def compile_only_devices(name: str) -> list[Any]:
