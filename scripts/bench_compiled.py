@@ -55,12 +55,13 @@ def main(
         except ValueError as error:
             raise command.InputError(str(error)) from error
     print(*compiled_tables.LIMITS, "n: the bytes of a layer's input.", sep="\n")
+    jax.config.update("jax_platforms", "cpu")
+    origin = command.provenance(__file__)
     found = {name: in_own_process(name, tables, chosen, dtypes) for name in targets}
     if out is None and not (target or only or shapes or dtype):
         out = OUT
     if out is not None:
-        jax.config.update("jax_platforms", "cpu")
-        results = command.provenance(__file__) | {
+        results = origin | {
             "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},
             "minutes": (time.perf_counter() - start) / 60,
             "limits": compiled_tables.LIMITS,

@@ -97,6 +97,7 @@ def collective_cells(row: Row) -> tuple[str, ...]:
         f"{row['devices']}",
         ", ".join(f"{sum(c['op'] == name for c in found)} {name}" for name in names),
         f"{total:.0f}",
+        "yes" if row["as_flax"] else "no",
     )
 
 
@@ -138,7 +139,7 @@ TABLES = {
     ),
     "collectives": Table(
         "Collectives of a layer's forward pass in training, bfloat16, the batch sharded",
-        ("layer", "shape", "devices", "collectives", "bytes"),
+        ("layer", "shape", "devices", "collectives", "bytes", "as few as Flax"),
         collective_cells,
     ),
     "functions": Table(
