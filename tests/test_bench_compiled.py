@@ -22,9 +22,10 @@ import pruning
 from command import InputError
 from experiments.benchmarks import compile_only, compiled_layers, compiled_page
 from experiments.benchmarks.compile_only import compile_only_devices
-from experiments.benchmarks.compiled_functions import HOST_ONLY, cases
+from experiments.benchmarks.compiled_functions import cases
 from experiments.benchmarks.compiled_layers import LAYERS, Limits, floor, judged, limits, training
 from experiments.benchmarks.compiled_tables import LIMITS
+from experiments.benchmarks.host_functions import HOST_ONLY
 
 ROOT = Path(__file__).parent.parent
 IMAGES, VECTORS = (256, 56, 56, 256), (8192, 4096)

@@ -3,8 +3,9 @@
 from typing import Any
 
 import page
-from experiments.benchmarks.compiled_functions import HOST_ONLY, qualified_name
+from experiments.benchmarks.compiled_functions import qualified_name
 from experiments.benchmarks.compiled_tables import TABLES, Row
+from experiments.benchmarks.host_functions import HOST_ONLY
 
 DEVICES = {"v5e": "TPU v5e", "h100": "NVIDIA H100"}
 
