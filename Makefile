@@ -5,26 +5,31 @@ PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.versi
 # dependencies change, and never otherwise.
 INSTALLED := .venv/installed-$(PYTHON_VERSION)
 RUN := .venv/bin/python
+# Apart from .venv: with the TPU's and the GPU's plugins, JAX looks for both devices at every start.
+COMPILERS := .venv-compiled/installed-$(PYTHON_VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-slow lint bench clean
+.PHONY: help reproduce test test-slow lint bench bench-compiled clean
 
 help:  ## List the targets
-	@echo "make reproduce  train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
-	@echo "make test       all tests that take seconds"
-	@echo "make test-slow  the tests that take minutes"
-	@echo "make lint       formatting, lint and types"
-	@echo "make bench      speed against Flax and SciPy"
-	@echo "make clean      remove .venv, out and caches"
+	@echo "make reproduce       train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
+	@echo "make test            all tests that take seconds"
+	@echo "make test-slow       the tests that take minutes"
+	@echo "make lint            formatting, lint and types"
+	@echo "make bench           speed against Flax and SciPy"
+	@echo "make bench-compiled  memory traffic in programs compiled for TPU v5e and H100, no device needed (.venv-compiled)"
+	@echo "make clean           remove .venv, .venv-compiled, out and caches"
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): EXTRAS := scripts,tests
+$(COMPILERS): EXTRAS := scripts,compiled
+$(INSTALLED) $(COMPILERS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or later is needed; $(PYTHON) is $(PYTHON_VERSION)"; exit 2; }
-	@echo "Setting up .venv with Python $(PYTHON_VERSION) (once; about a minute)"
-	@rm -rf .venv
-	@$(PYTHON) -m venv .venv
+	@echo "Setting up $(@D) with Python $(PYTHON_VERSION) (once; about a minute)"
+	@rm -rf $(@D)
+	@$(PYTHON) -m venv $(@D)
 	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
-	  $(RUN) -m pip install --quiet --editable '.[scripts,tests]'
+	  $(@D)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
 reproduce: $(INSTALLED)
@@ -49,6 +54,10 @@ bench: $(INSTALLED)
 	@echo "Timing against Flax and SciPy"
 	@$(RUN) scripts/bench.py $(ARGS)
 
+bench-compiled: $(COMPILERS)
+	@echo "Compiling for TPU v5e and H100"
+	@.venv-compiled/bin/python scripts/bench_compiled.py $(ARGS)
+
 clean:
-	rm -rf .venv out dist .pytest_cache .hypothesis .ruff_cache
+	rm -rf .venv .venv-compiled out dist .pytest_cache .hypothesis .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,7 +6,9 @@ sharding on these devices to `jax.jit(f).trace(...).lower().compile()`.
 """
 
 import os
+import re
 from importlib.util import find_spec
+from typing import Any
 
 import jax
 from jax.experimental import topologies
@@ -35,18 +37,19 @@ platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 10 patch: 0 }
 device_description_str: "NVIDIA H100 80GB HBM3"
 """
-# Without these libtpu asks a metadata server, which answers on a TPU host only, for minutes.
+# Without the first three libtpu asks a metadata server, which answers on a TPU host only, for
+# minutes; without the last, one process at a time may compile.
 LIBTPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it otherwise refuses a second process, for its devices
 }
-INSTALL = "pip install --constraint constraints.txt --editable '.[compiled]'"
+INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compiled]'"
 
 
-def compile_only_devices(name: str) -> list[jax.Device]:
-    """All devices of the topology `name`: "h100", or a TPU's such as "v5e:2x2" or "v5e:16x16".
+def compile_only_devices(name: str) -> list[Any]:
+    """The devices of a topology: "v5e:2x2" or any that libtpu knows, "h100", or "h100:8" of a host.
 
     Call it before JAX first uses a device: it restricts JAX to the CPU, since both plugins would
     otherwise look for a device of theirs.
@@ -54,23 +57,32 @@ def compile_only_devices(name: str) -> list[jax.Device]:
     Raises:
       ValueError: The plugin is not installed, or does not know the topology.
     """
-    plugin = "jax_cuda12_plugin" if name == "h100" else "libtpu"
-    if not is_installed(plugin):
-        raise ValueError(f"compiling for {name} needs {plugin}, which is not installed: {INSTALL}")
+    check_plugin(name)
     jax.config.update("jax_platforms", "cpu")
     os.environ |= LIBTPU_ENVIRONMENT
-    if name == "h100":
-        gpu = topologies.get_topology_desc(
-            "h100", platform="cuda", target_config=H100, topology="1x1x1"
-        )
-        return list(gpu.devices)
+    gpus = re.fullmatch(r"h100(?::([1-9]\d*))?", name)
     try:
+        if gpus:
+            return list(
+                topologies.get_topology_desc(
+                    "h100",
+                    platform="cuda",
+                    target_config=H100,
+                    topology=f"1x1x{gpus[1] or 1}",  # slices, hosts, GPUs of a host
+                ).devices
+            )
         return list(topologies.get_topology_desc(name, platform="tpu").devices)
     except jax.errors.JaxRuntimeError as error:
+        if "INVALID_ARGUMENT" not in str(error):
+            raise
         raise ValueError(
-            f"the topology must be h100 or one that libtpu knows, such as v5e:4x4; got {name!r}"
+            "the topology must be h100, h100:N, or one that libtpu knows, such as v5e:4x4; "
+            f"got {name!r}"
         ) from error
 
 
-def is_installed(plugin: str) -> bool:
-    return find_spec(plugin) is not None
+def check_plugin(name: str) -> None:
+    """Refuse the topology `name` where the plugin that compiles for it is not installed."""
+    plugin = "jax_cuda12_plugin" if name.startswith("h100") else "libtpu"
+    if find_spec(plugin) is None:
+        raise ValueError(f"compiling for {name} needs {plugin}: {INSTALL}")

@@ -1,22 +1,26 @@
 """The normalization layers beside Flax's batch norm, as programs compiled ahead of time.
 
-A training program runs a layer forward and backward, to its output, its running statistics and
+A training program runs a layer forward and backward, to its output, its new running statistics and
 the gradients of its input and parameters. The cotangent passes an optimization barrier together
-with the output: as in a network it is not there before the output is, and XLA cannot fuse the sums
-of the backward pass with those of the forward pass.
+with the output: in a network it does not exist before the output does, so that XLA must not fuse
+the sums of the backward pass with those of the forward pass.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from itertools import product
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import Array
 
 import jaxnorm
+from experiments.benchmarks.compiled_program import Measured, measure, placed
 
 SHAPES = (
     (256, 112, 112, 64),
@@ -25,20 +29,29 @@ SHAPES = (
     (8192, 4096),
     (256, 1024),
 )
-DTYPES = {"bfloat16": jnp.bfloat16, "float32": jnp.float32}
+DTYPES = ("bfloat16", "float32")
 MOMENTUM = 0.99
 
+Mode = Literal["training", "inference"]
+Shape = tuple[int, ...]
 Running = tuple[Array, Array]  # mean and variance
-Layer = Callable[[dict[str, Array], Running, Array, bool], tuple[Array, Running]]
+Layer = Callable[[dict[str, Array], Running, Array, Mode], tuple[Array, Running]]
+
+
+class Limits(NamedTuple):
+    """At most: HBM traffic over Flax's, and temporary memory beyond Flax's in n; None: any."""
+
+    traffic: float | None = None
+    temporary: float | None = None
 
 
 def flax_layer(
-    params: dict[str, Array], running: Running, x: Array, inference: bool
+    params: dict[str, Array], running: Running, x: Array, mode: Mode
 ) -> tuple[Array, Running]:
     """`flax.nnx.BatchNorm` that computes in the dtype of `x`."""
     layer = nnx.BatchNorm(
         x.shape[-1],
-        use_running_average=inference,
+        use_running_average=mode == "inference",
         momentum=MOMENTUM,
         dtype=x.dtype,
         scale_init=lambda *_: params["scale"],
@@ -51,10 +64,10 @@ def flax_layer(
 
 
 def our_layer(
-    normalize: Callable, params: dict[str, Array], running: Running, x: Array, inference: bool
+    normalize: Callable, params: dict[str, Array], running: Running, x: Array, mode: Mode
 ) -> tuple[Array, Running]:
-    """`normalize` with running statistics, the work of Flax's layer."""
-    if inference:
+    """`normalize` with running statistics: the work of Flax's layer."""
+    if mode == "inference":
         statistics = jaxnorm.BatchStatistics(*running, jnp.ones(()))
         return normalize(x, **params, statistics=statistics)[0], running
     y, batch = normalize(x, **params)
@@ -65,60 +78,128 @@ def our_layer(
     return y, (mean, var)
 
 
-FLAX = "flax BatchNorm"
 LAYERS: dict[str, Layer] = {
-    FLAX: flax_layer,
+    "Flax": flax_layer,
     "BatchNorm": partial(our_layer, jaxnorm.batch_norm),
-    "Unitized, Eq. 10": partial(our_layer, jaxnorm.unitized_batch_norm),
-    "Unitized, Eq. 9": partial(
+    "unitized, Eq. 10": partial(our_layer, jaxnorm.unitized_batch_norm),
+    "unitized, Eq. 9": partial(
         our_layer, partial(jaxnorm.unitized_batch_norm, factor=jaxnorm.bounded)
     ),
 }
 
 
-def training(layer: Layer) -> Callable:
+def is_unitized(name: str) -> bool:
+    return name.startswith("unitized")
+
+
+def training(layer: Layer, params: Any, running: Running, x: Array, dy: Array) -> Any:
     """Output, gradients of parameters and input, and new running statistics."""
-
-    def program(params: Any, running: Running, x: Array, dy: Array) -> Any:
-        y, vjp, new = jax.vjp(
-            lambda params, x: layer(params, running, x, False), params, x, has_aux=True
-        )
-        dy, y = jax.lax.optimization_barrier((dy, y))
-        return y, vjp(dy), new
-
-    return program
+    y, vjp, new = jax.vjp(
+        lambda params, x: layer(params, running, x, "training"), params, x, has_aux=True
+    )
+    dy, y = jax.lax.optimization_barrier((dy, y))
+    return y, vjp(dy), new
 
 
-def inference(layer: Layer) -> Callable:
-    """Output alone, by the running statistics."""
-
-    def program(params: Any, running: Running, x: Array) -> Array:
-        return layer(params, running, x, True)[0]
-
-    return program
+def forward(layer: Layer, params: Any, running: Running, x: Array) -> tuple[Array, Running]:
+    return layer(params, running, x, "training")
 
 
-def arguments(name: str, shape: tuple[int, ...], dtype: Any, sharding: Any) -> tuple:
-    """Parameters in float32, running statistics and input of a layer, as shapes on a device."""
-    c = jax.ShapeDtypeStruct(shape[-1:], jnp.float32, sharding=sharding)
-    names = ["scale", "bias", *(["alpha"] if name.startswith("Unitized") else [])]
-    return dict.fromkeys(names, c), (c, c), jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+def inference(layer: Layer, params: Any, running: Running, x: Array) -> Array:
+    return layer(params, running, x, "inference")[0]
 
 
-def input_bytes(shape: tuple[int, ...], dtype: Any) -> int:
-    """The unit of traffic, n."""
-    return math.prod(shape) * jnp.dtype(dtype).itemsize
+def parameters(name: str, channels: int) -> tuple[dict[str, Any], tuple[Any, Any]]:
+    """Shapes of parameters and running statistics, in float32."""
+    c = jax.ShapeDtypeStruct((channels,), jnp.float32)
+    names = ("scale", "bias", "alpha") if is_unitized(name) else ("scale", "bias")
+    return dict.fromkeys(names, c), (c, c)
 
 
-def floor(name: str, shape: tuple[int, ...], mode: str) -> float:
-    """Least HBM traffic in n.
+def floor(name: str, shape: Shape, mode: Mode) -> int:
+    """Least HBM traffic in n, the bytes of x.
 
     Training of batch norm reads x for the sums, then x to write y; backward x and dy for the
-    sums, then x and dy to write dx: 8 n. So do unitized images. Unitized vectors need the sums
-    before the norms, and both before the results, in the backward pass too: 4 n and 7 n. In
+    sums, then x and dy to write dx: 8 n, and so do unitized images. Unitized vectors need the
+    sums before the norms and both before the result, in the backward pass too: 4 n and 7 n. In
     inference batch norm reads x and writes y; a unitized layer first reads x for the norms.
     """
-    is_unitized = name.startswith("Unitized")
     if mode == "inference":
-        return 3.0 if is_unitized else 2.0
-    return 11.0 if is_unitized and len(shape) == 2 else 8.0
+        return 3 if is_unitized(name) else 2
+    return 11 if is_unitized(name) and len(shape) == 2 else 8
+
+
+def limits(target: str, name: str, shape: Shape, dtype: str, mode: Mode) -> Limits:
+    """What our layers are held to."""
+    on_tpu, vectors = target.startswith("v5e"), len(shape) == 2
+    if mode == "inference":
+        return Limits(1.55 if is_unitized(name) else None)
+    if name == "BatchNorm" and shape in SHAPES[:4]:
+        return Limits(1.0 if on_tpu else 0.9, 0.1)
+    if is_unitized(name) and not vectors:
+        return Limits(1.0 if on_tpu else 0.95, 0.1)
+    if is_unitized(name) and shape == (8192, 4096):
+        return Limits((1.2 if dtype == "bfloat16" else 1.4) if on_tpu else 1.45, 1.0)
+    if is_unitized(name) and shape == (256, 1024):
+        return Limits(1.0 if on_tpu else 1.7, 1.0)
+    return Limits()
+
+
+def layer_rows(
+    target: str, sharding: Sharding, shapes: Sequence[Shape], dtypes: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """A row per dtype, shape, mode and layer."""
+    modes: tuple[Mode, ...] = ("training", "inference")
+    for dtype, shape, mode in product(dtypes, shapes, modes):
+        n = math.prod(shape) * jnp.dtype(dtype).itemsize
+        measured = {name: measure_layer(name, shape, dtype, mode, sharding) for name in LAYERS}
+        for name, found in measured.items():
+            row = {
+                "layer": name,
+                "shape": shape,
+                "dtype": dtype,
+                "mode": mode,
+                "traffic": found.bytes / n,
+                "floor": floor(name, shape, mode),
+                "of_flax": found.bytes / measured["Flax"].bytes,
+                "temporary": (found.temporary - measured["Flax"].temporary) / n,
+                "kernels": found.kernels,
+                "seconds": found.seconds,
+            }
+            yield judged(row, limits(target, name, shape, dtype, mode))
+
+
+def measure_layer(name: str, shape: Shape, dtype: str, mode: Mode, sharding: Sharding) -> Measured:
+    program, inputs = (training, 2) if mode == "training" else (inference, 1)
+    data = inputs * (jax.ShapeDtypeStruct(shape, dtype),)
+    arguments = placed((*parameters(name, shape[-1]), *data), sharding)
+    return measure(partial(program, LAYERS[name]), *arguments)
+
+
+def judged(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    """The row with its limits, and whether it holds them to two decimals."""
+    pairs = ((row["of_flax"], limits.traffic), (row["temporary"], limits.temporary))
+    held = [round(value, 2) <= limit for value, limit in pairs if limit is not None]
+    return row | {"limits": limits._asdict(), "holds": all(held) if held else None}
+
+
+def collective_rows(devices: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """All-reduces of a layer's forward pass with the batch sharded over `devices`."""
+    mesh = Mesh(np.array(devices), ("data",))
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    for shape in ((256, 56, 56, 256), (8192, 4096)):
+        expected = 0
+        x = placed(
+            jax.ShapeDtypeStruct(shape, "bfloat16"), NamedSharding(mesh, PartitionSpec("data"))
+        )
+        for name, layer in LAYERS.items():
+            params, running = placed(parameters(name, shape[-1]), everywhere)
+            found = measure(partial(forward, layer), params, running, x).collectives
+            expected = len(found) if name == "Flax" else expected
+            yield {
+                "layer": name,
+                "shape": shape,
+                "devices": len(devices),
+                "collectives": [c._asdict() for c in found],
+                "as_flax": len(found) <= expected,
+            }

@@ -18,6 +18,7 @@ from experiments.benchmarks.compiled_text import (
     Instruction,
     Program,
     array_bytes,
+    arrays,
     attribute,
     branches,
     hbm_bytes,
@@ -45,11 +46,20 @@ NOTABLE = COLLECTIVES | {
 class Summary(NamedTuple):
     """What a program does, loops multiplied by their trips."""
 
-    bytes: float = 0  # read from and written to HBM
-    kernels: int = 0
-    notable: Counter = Counter()  # operations by name, those inside fusions too
-    unknown_loops: int = 0  # loops whose trips are not known, and counted once
-    rows: tuple[tuple[float, str, str], ...] = ()  # bytes, operation and name of every kernel
+    bytes: float  # read from and written to HBM
+    kernels: int
+    notable: Counter  # operations by name, those inside fusions too
+    unknown_loops: int  # loops whose trips are not known, and counted once
+    rows: tuple[tuple[float, str, str], ...]  # bytes, operation and name of every kernel
+
+
+class Collective(NamedTuple):
+    op: str
+    dtypes: tuple[str, ...]  # of the arrays that it combines
+    bytes: float  # of its results
+
+
+NOTHING = Summary(0, 0, Counter(), 0, ())
 
 
 def summary(compiled: Any) -> Summary:
@@ -57,6 +67,21 @@ def summary(compiled: Any) -> Summary:
     program = parse(compiled if isinstance(compiled, str) else compiled.as_text())
     found = of_computation(program, program.entry)
     return found._replace(rows=tuple(sorted(found.rows, reverse=True)))
+
+
+def collectives(compiled: Any) -> list[Collective]:
+    """Every collective of a program, inside loops once."""
+    program = parse(compiled if isinstance(compiled, str) else compiled.as_text())
+    instructions = [i for computation in program.computations.values() for i in computation]
+    return [
+        Collective(
+            i.op.removesuffix("-start"),
+            tuple(dtype for part in results(i) for dtype, _, _ in arrays(part)),
+            sum(map(array_bytes, results(i))),
+        )
+        for i in instructions
+        if i.op.removesuffix("-start") in COLLECTIVES
+    ]
 
 
 def of_computation(program: Program, name: str) -> Summary:
@@ -68,15 +93,15 @@ def of_computation(program: Program, name: str) -> Summary:
 
 def of_instruction(program: Program, i: Instruction, shapes: dict[str, str]) -> Summary:
     if i.op in NO_KERNEL or i.op.endswith("-done") or '"AllocateBuffer"' in i.attributes:
-        return Summary()
+        return NOTHING
     if i.op == "while":
         trips = trip_count(program, i)
         body = of_computation(program, attribute(i, r"body=%?([\w.\-]+)"))
-        once = Summary(notable=Counter([f"while x{trips or '?'}"]), unknown_loops=trips is None)
+        once = Summary(0, 0, Counter([f"while x{trips or '?'}"]), trips is None, ())
         return total([once, repeated(body, trips or 1)])
     if i.op == "conditional":
         dearest = max((of_computation(program, b) for b in branches(i)), key=lambda s: s.bytes)
-        return total([Summary(notable=Counter(["conditional"])), dearest])
+        return total([NOTHING._replace(notable=Counter(["conditional"])), dearest])
     if i.op == "call" and program.callee(i):
         return of_computation(program, attribute(i, r"to_apply=%?([\w.\-]+)"))
     traffic = kernel_bytes(program, i, shapes)
@@ -123,11 +148,17 @@ def kernel_bytes(program: Program, i: Instruction, shapes: dict[str, str]) -> fl
     if i.op == "copy-start":  # shape: (destination, source, token)
         return sum(map(hbm_bytes, tuple_parts(i.shape)[:2]))
     if op in COLLECTIVES:
-        results = tuple_parts(i.shape)
-        if i.op.endswith("-start") and op != "all-reduce":  # shape: (operands, results, ...)
-            results = results[1:2]
-        return sum(map(hbm_bytes, [*results, *(shapes.get(name, "") for name in i.operands)]))
+        operands = (shapes.get(name, "") for name in i.operands)
+        return sum(map(hbm_bytes, [*results(i), *operands]))
     return written(program, i, shapes) + read(program, i, shapes)
+
+
+def results(collective: Instruction) -> list[str]:
+    """Shapes of what a collective, or the start of one, results in."""
+    parts = tuple_parts(collective.shape)
+    if collective.op.endswith("-start") and collective.op != "all-reduce-start":
+        return parts[1:2]  # shape: (operands, results, ...)
+    return parts
 
 
 def written(program: Program, i: Instruction, shapes: dict[str, str]) -> float:

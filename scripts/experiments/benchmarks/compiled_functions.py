@@ -1,0 +1,264 @@
+"""Every public function of the three packages at a realistic size, to be compiled ahead of time.
+
+Sizes are those of a layer's outputs (8192 vectors of 4096 features), of VGG-16's largest kernels
+(512 filters of 4608 weights) and of the papers' experiments in geometry. All are float32.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import ShapeDtypeStruct
+from jax.sharding import Sharding
+from jaxtyping import Array, Float, Key
+
+import geometry
+import jaxnorm
+import pruning
+from experiments.benchmarks.compiled_program import measure, placed
+from jaxnorm import shift
+
+
+class Case(NamedTuple):
+    """A public function, and the program in which it is measured."""
+
+    function: Callable
+    program: Callable
+    arguments: tuple[Any, ...]  # trees of shapes
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        return qualified_name(self.function)
+
+    @property
+    def size(self) -> str:
+        """Shapes of the arguments, keys left out, and the note."""
+        leaves = [leaf for leaf in jax.tree.leaves(self.arguments) if leaf.dtype == jnp.float32]
+        counts = Counter("×".join(map(str, leaf.shape)) or "scalar" for leaf in leaves)
+        shapes = [f"{count} of {text}" if count > 1 else text for text, count in counts.items()]
+        return "; ".join(filter(None, [", ".join(shapes), self.note]))
+
+
+def qualified_name(function: Callable) -> str:
+    """Without the private module: `pruning.scores`."""
+    return f"{function.__module__.partition('._')[0]}.{function.__name__}"
+
+
+def case(function: Callable, *arguments: Any, **options: Any) -> Case:
+    note = ", ".join(f"{name} {value}" for name, value in options.items())
+    return Case(function, partial(function, **options), arguments, note)
+
+
+def function_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
+    """A row per case; of one that does not compile, the first line of the error."""
+    for case in cases():
+        row = {"function": case.name, "size": case.size}
+        try:
+            found = measure(case.program, *placed(case.arguments, sharding))
+        except Exception as error:  # whatever JAX or a compiler raises is the result
+            lines = str(error).splitlines() or [""]
+            yield row | {"error": f"{type(error).__name__}: {lines[0]}"}
+            continue
+        yield row | {
+            "megabytes": found.bytes / 1e6,
+            "of_arguments_and_results": found.bytes / max(found.arguments_and_results, 1),
+            "kernels": found.kernels,
+            "notable": dict(found.notable),
+            "unknown_loops": found.unknown_loops,
+            "seconds": found.seconds,
+        }
+
+
+def f32(*shape: int) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(shape, jnp.float32)
+
+
+def random_key() -> ShapeDtypeStruct:
+    return jax.eval_shape(jax.random.key, 0)
+
+
+def cases() -> list[Case]:
+    return [*normalization(), *covariate_shift(), *filters(), *filter_tests(), *representations()]
+
+
+def normalization() -> list[Case]:
+    x, images, c, scalar = f32(8192, 4096), f32(256, 56, 56, 256), f32(256), f32()
+    statistics = jax.eval_shape(jaxnorm.batch_statistics, images)
+    moments = jax.eval_shape(jaxnorm.moments, x)
+    over_features = (
+        jaxnorm.recenter,
+        jaxnorm.rescale,
+        jaxnorm.rescale_rms,
+        jaxnorm.standardize,
+        jaxnorm.unit_vector,
+        jaxnorm.moments,
+        jaxnorm.batch_statistics,
+    )
+    return [
+        *(case(function, x) for function in over_features),
+        case(jaxnorm.unitize, x, f32(4096)),
+        case(jaxnorm.unitize_bounded, x, f32(4096)),
+        case(jaxnorm.batch_norm, images, c, c),
+        case(jaxnorm.unitized_batch_norm, images, c, c, c),
+        case(jaxnorm.merge_statistics, statistics, statistics),
+        case(jaxnorm.merge_moments, moments, moments, counts=(8192, 8192)),
+        case(jaxnorm.bessel, scalar),
+        case(jaxnorm.interpolated, f32(1, 4096), f32(8192, 1)),
+        case(jaxnorm.bounded, f32(1, 4096), f32(8192, 1)),
+    ]
+
+
+def covariate_shift() -> list[Case]:
+    key, x, d = random_key(), f32(4096, 512), f32(512)
+    return [
+        case(shift.emd_1d, x, x),
+        case(shift.emd_1d, x, f32(3000, 512)),
+        Case(shift.emd_1d, weighted_emd_1d, (x, x, f32(4096), f32(4096)), "weighted"),
+        Case(shift.emd_1d, jax.grad(summed_emd_1d), (x, x), "gradient"),
+        case(shift.emd_sliced, key, x, x),
+        case(shift.emd_lower_bound, key, *4 * (x,)),
+        case(shift.emd_critic, key, *4 * (f32(2000, 8, 8, 64),)),
+        case(shift.clipped_power, x, radius=2.0),
+        case(shift.mean_lower_bound, d, d),
+        case(shift.moment_lower_bound, x, x, radius=2.0),
+        case(shift.moment_upper_bound, d, d, d, d),
+        case(shift.sharp_moment_upper_bound, d, d, d, d),
+        case(shift.normalized_lower_bound, d, d, d, d, radius=2.0),
+        case(shift.normalized_upper_bound, d, d, d, d),
+        case(shift.paired_upper_bound, x, x),
+        case(shift.unitized_upper_bound, d, x, x),
+        case(shift.sharp_unitized_upper_bound, d, x, x),
+        case(shift.interpolated_upper_bound, d, x, x),
+    ]
+
+
+def weighted_emd_1d(x: Array, y: Array, x_weights: Array, y_weights: Array) -> Array:
+    return shift.emd_1d(x, y, x_weights=x_weights, y_weights=y_weights)
+
+
+def summed_emd_1d(x: Array, y: Array) -> Array:
+    return shift.emd_1d(x, y).sum()
+
+
+def filters() -> list[Case]:
+    key, w, scores, scalar = random_key(), f32(512, 4608), f32(512), f32()
+    return [
+        case(pruning.filter_matrix, f32(3, 3, 512, 512)),
+        case(pruning.l1_norm, w),
+        case(pruning.l2_norm, w),
+        case(pruning.fermat, w),
+        case(pruning.gm, w),
+        case(pruning.geometric_median, w),
+        case(pruning.optimality_gap, f32(4608), w),
+        case(pruning.repr_score, w),
+        case(pruning.scores, w),
+        case(pruning.order, scores),
+        case(pruning.lowest, scores, ratio=0.5),
+        case(pruning.overlap, scores, scores, ratio=0.5),
+        case(pruning.spearman, scores, scores),
+        case(pruning.kendall, scores, scores),
+        case(pruning.similarity, dict.fromkeys(pruning.CRITERIA, scores), ratio=0.5),
+        case(pruning.gaussian_similarity, key, n=512, dims=4608, ratio=0.5, samples=10),
+        case(pruning.permutation_p_value, key, scores, scores),
+        case(pruning.spearman_z_score, f32(6), f32(200, 6)),
+        case(pruning.half_normal_moment, scalar, scalar),
+        case(pruning.amoroso_moment, *4 * (scalar,), order=2),
+        case(pruning.chi_moment, scalar, scalar, scalar),
+        case(pruning.chi_variance, scalar, scalar),
+        case(pruning.expected_distance, scalar, scalar, scalar),
+        case(pruning.expected_spearman, scalar, scalar, pair=("l1", "l2")),
+        case(pruning.expected_overlap, scalar, scalar, pair=("l1", "l2"), ratio=0.5),
+        case(pruning.l1_l2_correlation, scalar),
+    ]
+
+
+def filter_tests() -> list[Case]:
+    key, w, sample = random_key(), f32(512, 4608), f32(2**18)
+    return [
+        case(pruning.ks_distance, w),
+        case(pruning.ks_normal, w),
+        case(pruning.ks_bound, w),
+        case(pruning.ks_equivalence, w, delta=0.05),
+        case(pruning.lilliefors, key, sample, samples=99),
+        case(pruning.anderson_darling, key, sample, samples=99),
+        case(pruning.filter_stds, w),
+        case(pruning.std_homogeneity, w),
+        case(pruning.std_equivalence, w, delta=0.1),
+        case(pruning.std_t_test, w, eps=0.1),
+        case(pruning.mean_equivalence, w, eps=0.1),
+        case(pruning.mean_t_test, w, eps=0.1),
+        case(pruning.symmetry, w),
+        case(pruning.holm, f32(512)),
+        case(pruning.covariance, w),
+        case(pruning.covariance_report, w),
+    ]
+
+
+def representations() -> list[Case]:
+    key, x, gram, leaves = random_key(), f32(256, 1000), f32(256, 256), f32(64)
+    of_batch = (
+        geometry.gram,
+        geometry.angles,
+        geometry.distances,
+        geometry.numerical_rank,
+        geometry.effective_rank,
+        geometry.stable_rank,
+        geometry.theorem_14,
+        geometry.full_rank_reachable,
+        geometry.positive,
+        geometry.negative,
+        geometry.tree_step,
+    )
+    of_gram = (
+        geometry.isometry_gap,
+        geometry.orthogonality_gap,
+        geometry.arccosine_kernel,
+        geometry.cosine_step,
+        geometry.rms_cosine_step,
+        geometry.mean_field_step,
+        geometry.mean_field_rescale,
+        geometry.mean_field_rescale_rms,
+        geometry.mean_field_standardize,
+        geometry.odd_point,
+        geometry.is_odd,
+        geometry.is_invariant,
+    )
+    return [
+        *(case(function, x) for function in of_batch),
+        *(case(function, gram) for function in of_gram),
+        case(geometry.filter_geometry, f32(512, 4608)),
+        case(geometry.expected_entries, x, width=1000),
+        case(geometry.tree, leaves, depth=10),
+        case(geometry.tree_gram, leaves, depth=10_000),
+        case(geometry.tree_limit_ratio, leaves),
+        case(geometry.tree_depth_bound, leaves),
+        Case(geometry.tree_limits, partial(geometry.tree_limits, 64), (f32(),), "n 64"),
+        case(geometry.cell_volumes_2d, f32(64, 2)),
+        case(geometry.gamma_2d, f32(64, 2)),
+        case(geometry.cell_volumes_3d, f32(16, 3)),
+        case(geometry.gamma_3d, f32(16, 3)),
+        case(geometry.sampled_cells, key, f32(12, 8), samples=100_000),
+        case(geometry.rows_needed, key, f32(12, 8)),
+        case(geometry.lemma_2_probability, f32(16, 2), f32(8, 2)),
+        case(geometry.random_network, key, f32(64, 1000), depth=200, width=1000),
+        *(
+            Case(function, partial(function, draw, samples=1_000_000), (key,), "samples 1000000")
+            for function, draw in (
+                (geometry.monte_carlo, max_of_100),
+                (geometry.monte_carlo_moments, max_of_100),
+                (geometry.monte_carlo_covariance, eight_normals),
+            )
+        ),
+    ]
+
+
+def max_of_100(key: Key[Array, ""]) -> Float[Array, ""]:
+    return jax.random.normal(key, (100,)).max()
+
+
+def eight_normals(key: Key[Array, ""]) -> Float[Array, " 8"]:
+    return jax.random.normal(key, (8,))

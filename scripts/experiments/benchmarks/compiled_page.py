@@ -1,0 +1,76 @@
+"""The page of `scripts/bench_compiled.py`."""
+
+from typing import Any
+
+import page
+from experiments.benchmarks.compiled_functions import qualified_name
+from experiments.benchmarks.compiled_tables import TABLES, Row
+from experiments.benchmarks.host_functions import HOST_ONLY
+
+DEVICES = {"v5e": "TPU v5e", "h100": "NVIDIA H100"}
+
+
+def render(results: dict[str, Any]) -> str:
+    sections = [
+        (f"{target}-{name}", f"{DEVICES[target]}: {TABLES[name].title}", rows_table(name, rows))
+        for target, tables in results["targets"].items()
+        for name, rows in tables.items()
+    ]
+    return page.render(
+        title="Compiled programs",
+        kicker="jaxnorm, pruning and geometry, compiled ahead of time",
+        heading="What our programs read and write on a TPU v5e and an H100",
+        summary=page.cards(verdicts(results)) + page.paragraphs(*results["limits"]),
+        sections=[
+            *sections,
+            ("host", "On the host only", host_table()),
+            ("made", "How it was made", made(results)),
+        ],
+    )
+
+
+def verdicts(results: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """For each target, how many of its programs hold their limits."""
+    cards = []
+    for target, tables in results["targets"].items():
+        held = [
+            row["holds"] for rows in tables.values() for row in rows if row.get("holds") is not None
+        ]
+        compiled = [row for row in tables.get("functions", []) if "error" not in row]
+        cards.append((DEVICES[target], f"{sum(held)} of {len(held)}", "programs hold their limits"))
+        cards.append(
+            (
+                DEVICES[target],
+                f"{len(compiled)} of {len(tables.get('functions', []))}",
+                "public functions compile",
+            )
+        )
+    return cards
+
+
+def rows_table(name: str, rows: list[Row]) -> str:
+    table = TABLES[name]
+    return page.table(table.head, [table.cells(row) for row in rows], table.title)
+
+
+def host_table() -> str:
+    rows = [
+        (reason, ", ".join(qualified_name(function) for function in functions))
+        for reason, functions in HOST_ONLY.items()
+    ]
+    return page.table(
+        ("why", "functions"), rows, "Public functions that are no program for a device"
+    )
+
+
+def made(results: dict[str, Any]) -> str:
+    facts = (
+        results["environment"]
+        | results["plugins"]
+        | {
+            "date": results["date"],
+            "minutes": f"{results['minutes']:.0f}",
+        }
+    )
+    rows = [(name, str(value)) for name, value in facts.items()]
+    return page.made(results["command"], page.table(("", ""), rows, "Environment"))

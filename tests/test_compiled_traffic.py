@@ -1,0 +1,232 @@
+"""Traffic read from the text of compiled programs is what one counts by hand."""
+
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from experiments.benchmarks.compiled_text import hbm_bytes, parse, tuple_parts
+from experiments.benchmarks.compiled_traffic import collectives, summary
+
+KILOBYTE = 1024  # f32[256], and a row of f32[10,256]
+
+FUSIONS = """
+%read_row (p0: f32[10,256], p1: s32[]) -> f32[1,256] {
+  %p0 = f32[10,256]{1,0} parameter(0)
+  %p1 = s32[] parameter(1)
+  %c = s32[] constant(0)
+  ROOT %ds = f32[1,256]{1,0} dynamic-slice(%p0, %p1, %c), dynamic_slice_sizes={1,256}
+}
+
+%write_row (q0: f32[10,256], q1: f32[1,256], q2: s32[]) -> f32[10,256] {
+  %q0 = f32[10,256]{1,0} parameter(0)
+  %q1 = f32[1,256]{1,0} parameter(1)
+  %q2 = s32[] parameter(2)
+  ROOT %dus = f32[10,256]{1,0} dynamic-update-slice(%q0, %q1, %q2, %q2)
+}
+
+%body (t: (s32[], f32[10,256])) -> (s32[], f32[10,256]) {
+  %t = (s32[], f32[10,256]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %a = f32[10,256]{1,0} get-tuple-element(%t), index=1
+  %row = f32[1,256]{1,0} fusion(%a, %i), kind=kLoop, calls=%read_row
+  %new = f32[10,256]{1,0} fusion(%a, %row, %i), kind=kLoop, calls=%write_row
+  ROOT %r = (s32[], f32[10,256]{1,0}) tuple(%i, %new)
+}
+"""
+DATA_DEPENDENT = """
+%condition (u: (s32[], f32[10,256])) -> pred[] {
+  %u = (s32[], f32[10,256]{1,0}) parameter(0)
+  ROOT %true = pred[] constant(true)
+}
+"""
+COUNTED = """
+%condition (u: (s32[], f32[10,256])) -> pred[] {
+  %u = (s32[], f32[10,256]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%u), index=0
+  %bound = s32[] constant(7)
+  ROOT %less = pred[] compare(%i, %bound), direction=LT
+}
+"""
+
+
+def entry(*lines, functions=""):
+    body = "\n".join(f"  {line}" for line in lines)
+    return f"HloModule made_up\n{functions}\nENTRY %main (x: f32[10,256]) -> f32[] {{\n{body}\n}}\n"
+
+
+def loop(condition, attributes=""):
+    return entry(
+        "%x = f32[10,256]{1,0} parameter(0)",
+        "%zero = s32[] constant(0)",
+        "%start = (s32[], f32[10,256]{1,0}) tuple(%zero, %x)",
+        "ROOT %w = (s32[], f32[10,256]{1,0}) while(%start), condition=%condition, body=%body"
+        + attributes,
+        functions=FUSIONS + condition,
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ("f32[]", 4),
+        ("bf16[3,5]{1,0}", 30),
+        ("f32[3]{0:T(128)}", 128 * 4),
+        ("bf16[128,32,32,16]{3,2,1,0:T(8,128)(2,1)}", 128 * 32 * 32 * 128 * 2),  # 16 lanes of 128
+        ("bf16[128,32,32,16]{0,3,2,1:T(8,128)(2,1)}", 128 * 32 * 32 * 16 * 2),  # channels in rows
+        ("f32[8]{0:T(128)S(1)}", 0),  # in vector memory
+        ("(f32[3]{0:T(128)}, f32[8]{0:S(1)}, pred[2], token[])", 128 * 4 + 2),
+    ],
+)
+def test_arrays_take_their_tiles_in_hbm(shape, expected):
+    assert hbm_bytes(shape) == expected
+
+
+def test_tuples_split_at_their_own_commas():
+    assert tuple_parts("((f32[2,3]{1,0}, s32[]), pred[4]{0:T(8,128)})") == [
+        "(f32[2,3]{1,0}, s32[])",
+        "pred[4]{0:T(8,128)}",
+    ]
+
+
+def test_a_program_is_its_computations_and_their_instructions():
+    program = parse(loop(COUNTED))
+    assert list(program.computations) == ["read_row", "write_row", "body", "condition", "main"]
+    assert program.entry == "main"
+    root = program.computations["body"][-1]
+    assert (root.op, root.operands, root.is_root) == ("tuple", ["i", "new"], True)
+
+
+def test_a_kernel_reads_each_operand_once_and_writes_its_result():
+    found = summary(
+        entry(
+            "%x = f32[256]{0} parameter(0)",
+            "%y = f32[256]{0} parameter(1)",
+            "%z = f32[256]{0} add(%x, %y)",
+            "ROOT %square = f32[256]{0} multiply(%z, %z)",
+        )
+    )
+    assert found.bytes == 3 * KILOBYTE + 2 * KILOBYTE
+    assert found.kernels == 2
+    assert found.rows == ((3 * KILOBYTE, "add", "z"), (2 * KILOBYTE, "multiply", "square"))
+
+
+def test_copies_from_hbm_to_vector_memory_count_and_vector_memory_does_not():
+    found = summary(
+        entry(
+            "%x = f32[10,256]{1,0:T(8,128)} parameter(0)",
+            "%s = (f32[10,256]{1,0:T(8,128)S(1)}, f32[10,256]{1,0:T(8,128)}, u32[]{:S(2)})"
+            " copy-start(%x)",
+            "%d = f32[10,256]{1,0:T(8,128)S(1)} copy-done(%s)",
+            "ROOT %y = f32[10,256]{1,0:T(8,128)S(1)} negate(%d)",
+        )
+    )
+    assert found.bytes == 16 * KILOBYTE  # ten rows in tiles of eight
+    assert found.kernels == 2
+
+
+TRIP = 4 + KILOBYTE + KILOBYTE + 4 + KILOBYTE + KILOBYTE  # index and row; read, then written
+
+
+@pytest.mark.parametrize(
+    ("text", "trips", "unknown"),
+    [
+        (loop(DATA_DEPENDENT, ', backend_config={"known_trip_count":{"n":"5"}}'), 5, 0),
+        (loop(COUNTED), 7, 0),
+        (loop(DATA_DEPENDENT), 1, 1),
+    ],
+)
+def test_loops_count_by_trips_and_slices_by_their_rows(text, trips, unknown):
+    found = summary(text)
+    assert found.bytes == trips * TRIP
+    assert found.kernels == 2 * trips
+    assert found.unknown_loops == unknown
+    assert found.notable == {f"while x{'?' if unknown else trips}": 1}
+
+
+def test_of_a_conditional_the_branch_with_most_traffic_counts():
+    branch = "%{0} (p: f32[256]) -> f32[256] {{\n  %p = f32[256]{{0}} parameter(0)\n{1}\n}}\n"
+    cheap = branch.format("cheap", "  ROOT %n = f32[256]{0} negate(%p)")
+    dear = branch.format(
+        "dear", "  %n = f32[256]{0} negate(%p)\n  ROOT %s = f32[256]{0} sort(%n), dimensions={0}"
+    )
+    found = summary(
+        entry(
+            "%i = s32[] parameter(0)",
+            "%x = f32[256]{0} parameter(1)",
+            "ROOT %c = f32[256]{0} conditional(%i, %x, %x),"
+            " branch_computations={%cheap, %dear, %cheap}",
+            functions=cheap + dear,
+        )
+    )
+    assert found.bytes == 4 * KILOBYTE
+    assert found.kernels == 2
+    assert found.notable == {"conditional": 1, "sort": 1}
+
+
+def test_a_gather_reads_its_rows_and_a_scatter_writes_its_updates():
+    found = summary(
+        entry(
+            "%x = f32[10,256]{1,0} parameter(0)",
+            "%rows = s32[2]{0} parameter(1)",
+            "%g = f32[2,256]{1,0} gather(%x, %rows), slice_sizes={1,256}",
+            "ROOT %s = f32[10,256]{1,0} scatter(%x, %rows, %g), to_apply=%add",
+        )
+    )
+    gathered = 2 * KILOBYTE + 8 + 2 * KILOBYTE
+    scattered = 8 + 2 * KILOBYTE + 2 * KILOBYTE
+    assert found.bytes == gathered + scattered
+    assert found.notable == {"gather": 1, "scatter": 1}
+
+
+def test_what_fusions_hold_is_notable_and_custom_calls_have_their_targets_name():
+    fused = (
+        "%fused (p: f32[256]) -> f32[256] {\n  %p = f32[256]{0} parameter(0)\n"
+        "  ROOT %s = f32[256]{0} sort(%p), dimensions={0}\n}\n"
+    )
+    found = summary(
+        entry(
+            "%x = f32[256]{0} parameter(0)",
+            "%f = f32[256]{0} fusion(%x), kind=kLoop, calls=%fused",
+            '%c = f32[256]{0} custom-call(%f), custom_call_target="Cholesky"',
+            "ROOT %a = f32[256]{0} custom-call(), custom_call_target="
+            '"AllocateBuffer", backend_config="AllocateBuffer"',
+            functions=fused,
+        )
+    )
+    assert found.notable == Counter({"sort": 1, "Cholesky": 1})
+    assert found.kernels == 2
+
+
+def test_workspaces_of_matrix_products_are_no_results():
+    text = entry(
+        "%x = f32[256]{0} parameter(0)",
+        'ROOT %c = (f32[256]{0}, s8[4096]{0}) custom-call(%x), custom_call_target="__cublas$gemm"',
+    )
+    assert summary(text).bytes == 2 * KILOBYTE
+
+
+def test_collectives_are_listed_with_the_bytes_of_their_results():
+    text = entry(
+        "%x = f32[256]{0} parameter(0)",
+        "%y = bf16[512]{0} parameter(1)",
+        "%r = (f32[256]{0}, bf16[512]{0}) all-reduce(%x, %y), to_apply=%add",
+        "%s = (f32[256]{0}, f32[1024]{0}) all-gather-start(%x), dimensions={0}",
+        "ROOT %d = f32[1024]{0} all-gather-done(%s)",
+    )
+    reduced, gathered = collectives(text)
+    assert reduced == ("all-reduce", ("f32", "bf16"), 2 * KILOBYTE)
+    assert gathered == ("all-gather", ("f32",), 4 * KILOBYTE)
+    assert summary(text).bytes == 4 * KILOBYTE + KILOBYTE + 4 * KILOBYTE
+    assert summary(text).notable == {"all-reduce": 1, "all-gather": 1}
+
+
+def test_xla_s_own_text_is_read():
+    x = jax.ShapeDtypeStruct((1000, 1000), jnp.float32)
+    found = summary(jax.jit(lambda x: x * 2 + 1).lower(x).compile())
+    assert found.bytes == pytest.approx(2 * 4e6, rel=1e-3)
+    looped = summary(
+        jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda _, x: x @ x, x)).lower(x).compile()
+    )
+    assert looped.notable["while x9"] == 1
