@@ -46,10 +46,10 @@ class Cell(NamedTuple):
 
 CELLS = [
     Cell(model, normalization, images, topology)
-    for topology, images, model, normalization in product(
+    for model, topology, images, normalization in product(
+        ("resnet50", "resnet101"),
         ("v5e:4x4", "v5e:16x16"),
         (64, 128, 256),
-        ("resnet50", "resnet101"),
         ("batch_norm", "unitized"),
     )
 ]
