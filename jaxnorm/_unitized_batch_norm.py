@@ -18,10 +18,10 @@ from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
     Correction,
+    Keep,
     Number,
     Shards,
     Shifted,
-    Sums,
     channels,
     check_features,
     sample_mask,
@@ -161,8 +161,7 @@ def unitized_batch_norm(
     if per_pixel or x.ndim == 2:
         y = _unitized_vectors(batch, affine, eps, pixels or 1)
     else:
-        samples = batch.samples or sums_by_sample(batch.h, keep)
-        y = _unitized_images(batch, samples, affine, eps, pixels or math.prod(x.shape[1:-1]))
+        y = _unitized_images(batch, keep, affine, eps, pixels or math.prod(x.shape[1:-1]))
     return y.astype(x.dtype), batch.statistics
 
 
@@ -187,17 +186,28 @@ def _unitized_vectors(
 
 
 def _unitized_images(
-    batch: Shifted, samples: Sums, affine: Affine, eps: float, pixels: Number
+    batch: Shifted, keep: Keep, affine: Affine, eps: float, pixels: Number
 ) -> Float[Array, "n *spatial c"]:
-    """Algorithm 2, with one gain and one offset for each sample and channel.
-
-    Line 6 needs no pass over the data: Σ (h − m)² = Σ h² − 2 m Σ h + P m² over P pixels.
-    """
+    """Algorithm 2, with one gain and one offset for each sample and channel."""
     mean, var = batch.mean[None], batch.var[None] + eps
-    first, second, area = samples.first, samples.second, samples.count[:, None]
-    about_mean = jnp.maximum(second - 2 * mean * first + area * jnp.square(mean), 0)
+    about_mean, area = _squares_about_mean(batch, keep)
     square = (about_mean / var).sum(1, keepdims=True) / (pixels * area)  # line 9
     gain = affine.scale[None] * affine.factors(square) * jax.lax.rsqrt(var)
     offset = affine.bias[None] - gain * mean
     spatial = tuple(range(1, batch.h.ndim - 1))
     return jnp.expand_dims(gain, spatial) * batch.h + jnp.expand_dims(offset, spatial)
+
+
+def _squares_about_mean(
+    batch: Shifted, keep: Keep
+) -> tuple[Float[Array, "n c"], Float[Array, "n 1"]]:
+    """Line 6: Σ (x − μ)² of each channel over the pixels of each sample, and their number P.
+
+    In training without another pass over the data: Σ (h − m)² = Σ h² − 2 m Σ h + P m².
+    """
+    if batch.samples is None:  # in inference h is x − μ
+        _, about_mean, count = sums_by_sample(batch.h, keep)
+        return about_mean, count[:, None]
+    first, second, count = batch.samples
+    mean, area = batch.mean[None], count[:, None]
+    return jnp.maximum(second - 2 * mean * first + area * jnp.square(mean), 0), area
