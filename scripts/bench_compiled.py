@@ -55,11 +55,11 @@ def main(
         except ValueError as error:
             raise command.InputError(str(error)) from error
     print(*compiled_tables.LIMITS, "n: the bytes of a layer's input.", sep="\n")
-    jax.config.update("jax_platforms", "cpu")
-    origin = command.provenance(__file__)
-    found = {name: in_own_process(name, tables, chosen, dtypes) for name in targets}
     if out is None and not (target or only or shapes or dtype):
         out = OUT
+    jax.config.update("jax_platforms", "cpu")
+    origin = command.provenance(__file__) if out else {}
+    found = {name: in_own_process(name, tables, chosen, dtypes) for name in targets}
     if out is not None:
         results = origin | {
             "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},
