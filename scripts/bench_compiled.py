@@ -1,6 +1,6 @@
 """HBM traffic of layers beside Flax's, and of all functions, in programs compiled for v5e and H100.
 
-    python scripts/bench_compiled.py            # 40 minutes on 2 cores
+    python scripts/bench_compiled.py            # 90 minutes on 2 busy cores
     python scripts/bench_compiled.py --target v5e --only layers --shapes 256,56,56,256
 
 Needs no device: libtpu and the CUDA plugin compile ahead of time (`make bench-compiled` installs
@@ -55,11 +55,11 @@ def main(
         except ValueError as error:
             raise command.InputError(str(error)) from error
     print(*compiled_tables.LIMITS, "n: the bytes of a layer's input.", sep="\n")
-    jax.config.update("jax_platforms", "cpu")
-    origin = command.provenance(__file__)
-    found = {name: in_own_process(name, tables, chosen, dtypes) for name in targets}
     if out is None and not (target or only or shapes or dtype):
         out = OUT
+    jax.config.update("jax_platforms", "cpu")
+    origin = command.provenance(__file__) if out else {}
+    found = {name: in_own_process(name, tables, chosen, dtypes) for name in targets}
     if out is not None:
         results = origin | {
             "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},

@@ -84,9 +84,9 @@ def test_limits_are_of_the_target_the_layer_and_the_dtype():
 
 
 def test_a_row_holds_its_limits_to_two_decimals():
-    row = {"of_flax": 1.004, "temporary": 0.0}
+    row = {"ratio_to_flax": 1.004, "temporary": 0.0}
     assert judged(row, Limits(1.0, 0.1))["holds"] is True
-    assert judged(row | {"of_flax": 1.01}, Limits(1.0, 0.1))["holds"] is False
+    assert judged(row | {"ratio_to_flax": 1.01}, Limits(1.0, 0.1))["holds"] is False
     assert judged(row | {"temporary": 2.0}, Limits(1.0, 0.1))["holds"] is False
     assert judged(row, Limits())["holds"] is None
 
@@ -114,16 +114,19 @@ def test_the_page_has_every_row_and_says_what_is_not_measured():
         "mode": "training",
         "traffic": 8.0,
         "floor": 8,
-        "of_flax": 1.0,
+        "ratio_to_flax": 1.0,
         "temporary": 0.0,
         "kernels": 12,
         "seconds": 1.5,
     }
-    of_function = {"function": "pruning.gm", "size": "512×4608"}
+    function_row = {"function": "pruning.gm", "size": "512×4608"}
     found = {
-        "layers": [judged(row, Limits(1.0, 0.1)), judged(row | {"of_flax": 2.0}, Limits(1.0, 0.1))],
+        "layers": [
+            judged(row, Limits(1.0, 0.1)),
+            judged(row | {"ratio_to_flax": 2.0}, Limits(1.0, 0.1)),
+        ],
         "bottleneck": [{"skipped": "convolutions"}],
-        "functions": [of_function | {"error": "ValueError: no"}],
+        "functions": [function_row | {"error": "ValueError: no"}],
     }
     html = compiled_page.render(
         {
@@ -167,6 +170,6 @@ def test_layers_of_images_move_no_more_than_flax_s_on_a_tpu(tmp_path, shape):
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "results.json").read_text())["targets"]["v5e"]["layers"]
-    found = {r["layer"]: r["of_flax"] for r in rows if r["mode"] == "training"}
+    found = {r["layer"]: r["ratio_to_flax"] for r in rows if r["mode"] == "training"}
     assert len(found) == 4
     assert max(found.values()) <= 1.05, found

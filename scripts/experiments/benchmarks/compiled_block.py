@@ -62,7 +62,7 @@ def block_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
             "layer": name,
             "shape": SHAPE,
             "megabytes": found.bytes / 1e6,
-            "of_flax": found.bytes / flax.bytes,
+            "ratio_to_flax": found.bytes / flax.bytes,
             "temporary": (found.temporary - flax.temporary) / (2 * math.prod(SHAPE)),
             "kernels": found.kernels,
             "seconds": found.seconds,

@@ -65,7 +65,7 @@ def function_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
             continue
         yield row | {
             "megabytes": found.bytes / 1e6,
-            "of_arguments_and_results": found.bytes / max(found.arguments_and_results, 1),
+            "ratio_to_arguments_and_results": found.bytes / max(found.arguments_and_results, 1),
             "kernels": found.kernels,
             "notable": dict(found.notable),
             "unknown_loops": found.unknown_loops,
@@ -89,7 +89,7 @@ def normalization() -> list[Case]:
     x, images, c, scalar = f32(8192, 4096), f32(256, 56, 56, 256), f32(256), f32()
     statistics = jax.eval_shape(jaxnorm.batch_statistics, images)
     moments = jax.eval_shape(jaxnorm.moments, x)
-    over_features = (
+    feature_functions = (
         jaxnorm.recenter,
         jaxnorm.rescale,
         jaxnorm.rescale_rms,
@@ -99,7 +99,7 @@ def normalization() -> list[Case]:
         jaxnorm.batch_statistics,
     )
     return [
-        *(case(function, x) for function in over_features),
+        *(case(function, x) for function in feature_functions),
         case(jaxnorm.unitize, x, f32(4096)),
         case(jaxnorm.unitize_bounded, x, f32(4096)),
         case(jaxnorm.batch_norm, images, c, c),
@@ -200,7 +200,7 @@ def filter_tests() -> list[Case]:
 
 def representations() -> list[Case]:
     key, x, gram, leaves = random_key(), f32(256, 1000), f32(256, 256), f32(64)
-    of_batch = (
+    batch_functions = (
         geometry.gram,
         geometry.angles,
         geometry.distances,
@@ -213,7 +213,7 @@ def representations() -> list[Case]:
         geometry.negative,
         geometry.tree_step,
     )
-    of_gram = (
+    gram_functions = (
         geometry.isometry_gap,
         geometry.orthogonality_gap,
         geometry.arccosine_kernel,
@@ -228,8 +228,8 @@ def representations() -> list[Case]:
         geometry.is_invariant,
     )
     return [
-        *(case(function, x) for function in of_batch),
-        *(case(function, gram) for function in of_gram),
+        *(case(function, x) for function in batch_functions),
+        *(case(function, gram) for function in gram_functions),
         case(geometry.filter_geometry, f32(512, 4608)),
         case(geometry.expected_entries, x, width=1000),
         case(geometry.tree, leaves, depth=10),

@@ -161,7 +161,7 @@ def layer_rows(
                 "mode": mode,
                 "traffic": found.bytes / n,
                 "floor": floor(name, shape, mode),
-                "of_flax": found.bytes / measured["Flax"].bytes,
+                "ratio_to_flax": found.bytes / measured["Flax"].bytes,
                 "temporary": (found.temporary - measured["Flax"].temporary) / n,
                 "kernels": found.kernels,
                 "seconds": found.seconds,
@@ -178,7 +178,7 @@ def measure_layer(name: str, shape: Shape, dtype: str, mode: Mode, sharding: Sha
 
 def judged(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
     """The row with its limits, and whether it holds them to two decimals."""
-    pairs = ((row["of_flax"], limits.traffic), (row["temporary"], limits.temporary))
+    pairs = ((row["ratio_to_flax"], limits.traffic), (row["temporary"], limits.temporary))
     held = [round(value, 2) <= limit for value, limit in pairs if limit is not None]
     return row | {"limits": limits._asdict(), "holds": all(held) if held else None}
 
@@ -201,5 +201,5 @@ def collective_rows(devices: Sequence[Any]) -> Iterator[dict[str, Any]]:
                 "shape": shape,
                 "devices": len(devices),
                 "collectives": [c._asdict() for c in found],
-                "as_flax": len(found) <= expected,
+                "as_few_as_flax": len(found) <= expected,
             }

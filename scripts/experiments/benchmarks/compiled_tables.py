@@ -15,7 +15,7 @@ LIMITS = (
     "Read from compiled programs, nothing was run: no times.",
     "Traffic is what kernels read and write in HBM; no cache is modelled (an H100 has 50 MB).",
     "The cost of launching kernels is not in it: see their number.",
-    "Arrays that fit the 128 MB of a TPU's vector memory stay there, so that small shapes look "
+    "Arrays that fit the 128 MB of a TPU's vector memory remain there, so that small shapes look "
     "free: below the floor.",
     "A sort or a scatter counts one pass over its data, though it makes several.",
     "A loop whose trips XLA does not know counts once: 'while x?'.",
@@ -80,11 +80,11 @@ def compared(row: Row) -> tuple[str, str, str]:
     """Traffic over Flax's, temporary memory beyond Flax's, each with its limit, and the verdict."""
     traffic, temporary = row["limits"].values()
     verdict = {True: "holds", False: "fails", None: ""}[row["holds"]]
-    return bounded(row["of_flax"], traffic), bounded(row["temporary"], temporary), verdict
+    return bounded(row["ratio_to_flax"], traffic), bounded(row["temporary"], temporary), verdict
 
 
 def bounded(value: float, limit: float | None) -> str:
-    return f"{value:.2f}" if limit is None else f"{value:.2f} (≤ {limit:.2f})"
+    return f"{value:z.2f}" if limit is None else f"{value:z.2f} (≤ {limit:.2f})"
 
 
 def collective_cells(row: Row) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def collective_cells(row: Row) -> tuple[str, ...]:
         f"{row['devices']}",
         ", ".join(f"{sum(c['op'] == name for c in found)} {name}" for name in names),
         f"{total:.0f}",
-        "yes" if row["as_flax"] else "no",
+        "yes" if row["as_few_as_flax"] else "no",
     )
 
 
@@ -109,7 +109,7 @@ def function_cells(row: Row) -> tuple[str, ...]:
         row["function"],
         row["size"],
         f"{row['megabytes']:.3g}",
-        f"{row['of_arguments_and_results']:.1f}",
+        f"{row['ratio_to_arguments_and_results']:.1f}",
         f"{row['kernels']}",
         notable,
     )

@@ -65,7 +65,7 @@ NOTHING = Summary(0, 0, Counter(), 0, ())
 def summary(compiled: Any) -> Summary:
     """Summary of `jax.jit(f).lower(...).compile()`, or of its text; rows with most bytes first."""
     program = parse(compiled if isinstance(compiled, str) else compiled.as_text())
-    found = of_computation(program, program.entry)
+    found = computation_summary(program, program.entry)
     return found._replace(rows=tuple(sorted(found.rows, reverse=True)))
 
 
@@ -84,26 +84,26 @@ def collectives(compiled: Any) -> list[Collective]:
     ]
 
 
-def of_computation(program: Program, name: str) -> Summary:
+def computation_summary(program: Program, name: str) -> Summary:
     """Summary of one run of a computation."""
     computation = program.computations[name]
     shapes = {i.name: i.shape for i in computation}
-    return total([of_instruction(program, i, shapes) for i in computation])
+    return total([instruction_summary(program, i, shapes) for i in computation])
 
 
-def of_instruction(program: Program, i: Instruction, shapes: dict[str, str]) -> Summary:
+def instruction_summary(program: Program, i: Instruction, shapes: dict[str, str]) -> Summary:
     if i.op in NO_KERNEL or i.op.endswith("-done") or '"AllocateBuffer"' in i.attributes:
         return NOTHING
     if i.op == "while":
         trips = trip_count(program, i)
-        body = of_computation(program, attribute(i, r"body=%?([\w.\-]+)"))
+        body = computation_summary(program, attribute(i, r"body=%?([\w.\-]+)"))
         once = Summary(0, 0, Counter([f"while x{trips or '?'}"]), trips is None, ())
         return total([once, repeated(body, trips or 1)])
     if i.op == "conditional":
-        dearest = max((of_computation(program, b) for b in branches(i)), key=lambda s: s.bytes)
+        dearest = max((computation_summary(program, b) for b in branches(i)), key=lambda s: s.bytes)
         return total([NOTHING._replace(notable=Counter(["conditional"])), dearest])
     if i.op == "call" and program.callee(i):
-        return of_computation(program, attribute(i, r"to_apply=%?([\w.\-]+)"))
+        return computation_summary(program, attribute(i, r"to_apply=%?([\w.\-]+)"))
     traffic = kernel_bytes(program, i, shapes)
     return Summary(traffic, 1, Counter(notable_names(program, i)), 0, ((traffic, i.op, i.name),))
 
