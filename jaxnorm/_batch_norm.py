@@ -140,7 +140,6 @@ def by_group(
     if groups < 1 or x.shape[0] % groups:
         raise ValueError(f"groups must divide the batch of {x.shape[0]}; got {groups}")
     keep = None if where is None else sample_mask(x, where)
-
     parts = (split_batch(x, groups), None if keep is None else split_batch(keep, groups))
     y, statistics = jax.vmap(normalize, (0, None if keep is None else 0))(*parts)
     return join_batch(y, x), statistics
