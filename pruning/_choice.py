@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxnorm._sharding import auto_sharded, flat_rows
 from pruning._channels import ChannelGroup
 from pruning._criteria import l2_norm
 from pruning._ranking import order, rounded_down
@@ -57,7 +58,7 @@ def channel_scores(
     def scores(path: str, axis: int) -> Array:
         if (path, axis) not in scored:
             rows = jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0)
-            scored[path, axis] = criterion(rows.reshape(len(rows), -1))
+            scored[path, axis] = auto_sharded(criterion)(flat_rows(rows))
         return scored[path, axis]
 
     return [

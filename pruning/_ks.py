@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from jaxnorm._sharding import auto_sharded
 from jaxnorm._statistics import widen
 
 Scale = int | float | Float[Array, ""]
@@ -40,6 +41,7 @@ def ks_normal(
     return statistic, _kolmogorov_survival(statistic * x.size**0.5)
 
 
+@auto_sharded
 def ks_distance(x: Float[Array, "*shape"], *, scale: Scale | None = None) -> Float[Array, ""]:
     """D = sup |F − Φ(·/scale)| over the entries of `x`, F the share of them that is not larger.
 
@@ -90,6 +92,7 @@ def ks_equivalence(
     return statistic, jnp.minimum(2 * jnp.exp(-2 * x.size * jnp.square(short)), 1)
 
 
+@auto_sharded
 def lilliefors(
     key: Key[Array, ""], x: Float[Array, "*shape"], *, mean_known: bool = False, samples: int = 999
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -115,6 +118,7 @@ def lilliefors(
     return _against_normal_samples(key, x, distance, samples)
 
 
+@auto_sharded
 def anderson_darling(
     key: Key[Array, ""], x: Float[Array, "*shape"], *, samples: int = 999
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from jaxnorm._sharding import auto_sharded
 from pruning._criteria import CRITERIA, scores
 from pruning._ranking import overlap, pruned_count, spearman
 
@@ -21,6 +22,7 @@ class Similarity(NamedTuple):
     overlap: Float[Array, "*layers pairs"]
 
 
+@auto_sharded
 def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
     """How alike four criteria rank the filters of a layer, pair by pair of `PAIRS`.
 
@@ -73,6 +75,7 @@ def chance_overlap(n: int, *, ratio: int | float) -> tuple[float, float]:
     return m / n, (1 - m / n) * (n - m) / (n * (n - 1)) if n > 1 else 0.0
 
 
+@auto_sharded
 def permutation_p_value(
     key: Key[Array, ""],
     a: Float[Array, " n"],

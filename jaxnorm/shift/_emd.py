@@ -10,9 +10,10 @@ from jaxtyping import Array, Float, Key
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import wasserstein_distance_nd
 
+from jaxnorm._sharding import auto_sharded, flat_rows
 from jaxnorm._statistics import widen
 from jaxnorm.shift._emd_1d import emd_1d
-from jaxnorm.shift._samples import check_pair, check_positive, rows
+from jaxnorm.shift._samples import check_pair, check_positive
 
 # Costs that the device holds at once, and unknowns that SciPy's linear programme may have.
 _BLOCK, _UNKNOWNS = 2**23, 100_000
@@ -51,7 +52,7 @@ def emd(
       4.2426
     """
     check_pair(x, y)
-    a, b = (np.asarray(rows(sample), np.float64) for sample in (x, y))
+    a, b = (np.asarray(flat_rows(sample), np.float64) for sample in (x, y))
     if x_weights is None and y_weights is None and len(a) == len(b):
         paired, partner = linear_sum_assignment(_costs(a, b))
         # Of the pairs, the differences themselves: squares lose digits where points nearly meet.
@@ -92,6 +93,7 @@ class Sliced(NamedTuple):
     largest: Float[Array, ""]
 
 
+@auto_sharded
 def emd_sliced(
     key: Key[Array, ""],
     x: Float[Array, "n *features"],
@@ -123,7 +125,7 @@ def emd_sliced(
     check_pair(x, y)
     if projections < 1:
         raise ValueError(f"projections must be at least 1; got {projections}")
-    a, b = widen(rows(x)), widen(rows(y))
+    a, b = widen(flat_rows(x)), widen(flat_rows(y))
     directions = jax.random.normal(key, (a.shape[1], projections), a.dtype)
     directions = directions / jnp.linalg.norm(directions, axis=0, keepdims=True)
     centre = a.mean(0, keepdims=True)
@@ -148,6 +150,7 @@ def mean_projection(dims: int) -> float:
     return math.exp(logs) / math.pi**0.5
 
 
+@auto_sharded
 def emd_sinkhorn(
     x: Float[Array, "n *features"], y: Float[Array, "m *features"], *, epsilon: float
 ) -> Float[Array, ""]:
@@ -172,7 +175,7 @@ def emd_sinkhorn(
     # ott-jax relies on both promotions.
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         geometry = pointcloud.PointCloud(
-            widen(rows(x)), widen(rows(y)), cost_fn=costs.Euclidean(), epsilon=epsilon
+            widen(flat_rows(x)), widen(flat_rows(y)), cost_fn=costs.Euclidean(), epsilon=epsilon
         )
         plan, cost = linear.solve(geometry).matrix, geometry.cost_matrix
     return jnp.sum(_feasible(plan) * cost)

@@ -9,8 +9,9 @@ same weight: for it, every bound here holds exactly. NaN in gives NaN out.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm._sharding import flat_rows
 from jaxnorm._statistics import widen
-from jaxnorm.shift._samples import check_pair, check_positive, length, rows
+from jaxnorm.shift._samples import check_pair, check_positive, length
 
 
 def moment_upper_bound(
@@ -101,7 +102,7 @@ def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *featu
     check_pair(x, y)
     if len(x) != len(y):
         raise ValueError(f"pairs must have as many x as y; got {len(x)} and {len(y)}")
-    return length(widen(rows(x)) - widen(rows(y))).mean()
+    return length(widen(flat_rows(x)) - widen(flat_rows(y))).mean()
 
 
 def clipped_power(
@@ -154,7 +155,7 @@ def moment_lower_bound(
       0.375
     """
     check_pair(x, y)
-    means = (clipped_power(widen(rows(part)), p=p, radius=radius).mean() for part in (x, y))
+    means = (clipped_power(widen(flat_rows(part)), p=p, radius=radius).mean() for part in (x, y))
     return jnp.abs(jnp.subtract(*means))
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -10,10 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._moments import Moments, merge_moments, moments
+from jaxnorm._sharding import auto_sharded, flat_rows
 from jaxnorm.shift._emd import emd
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._moment_bounds import mean_lower_bound, paired_upper_bound
-from jaxnorm.shift._samples import rows
 
 Layers = Mapping[str, Float[Array, "n *features"]]
 
@@ -45,17 +46,22 @@ def layer_shift(
     """
     if exact < 2:
         raise ValueError(f"exact must be at least 2 samples; got {exact}")
-    x, y = rows(before[:exact]), rows(after[:exact])
-    lower, upper, channels = jax.device_get(_on_device(before, after, x, y))
+    (x, y), *found = _on_device(before, after, exact=exact)
+    lower, upper, channels = jax.device_get(found)
     half = len(y) // 2
     baseline = emd(y[:half], y[half : 2 * half]) if half else float("nan")
     return LayerShift(emd(x, y), float(lower), float(upper), baseline, channels)
 
 
-@jax.jit
-def _on_device(before: Array, after: Array, x: Array, y: Array) -> tuple[Array, Array, Array]:
-    channels = (part.reshape(-1, part.shape[-1]) for part in (before, after))
-    return mean_lower_bound(x.mean(0), y.mean(0)), paired_upper_bound(x, y), emd_1d(*channels)
+@partial(jax.jit, static_argnames="exact")
+@auto_sharded
+def _on_device(
+    before: Array, after: Array, *, exact: int
+) -> tuple[tuple[Array, Array], Array, Array, Array]:
+    x, y = flat_rows(before[:exact]), flat_rows(after[:exact])
+    means = mean_lower_bound(x.mean(0), y.mean(0))
+    channels = emd_1d(*(part.reshape(-1, part.shape[-1]) for part in (before, after)))
+    return (x, y), means, paired_upper_bound(x, y), channels
 
 
 def stream_moments(
@@ -139,6 +145,7 @@ class Tracker:
 
 
 @jax.jit
+@auto_sharded
 def _moments(y: Float[Array, "n *spatial c"]) -> Moments:
     return moments(y, axis=tuple(range(y.ndim - 1)))
 
