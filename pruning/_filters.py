@@ -10,8 +10,8 @@ def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cou
     """The filters of a kernel, one a row: dims is cin times the size of the window.
 
     Kernels are laid out as in Flax: HWIO for images, (cin, cout) for dense layers. Row j holds
-    `kernel[..., j]` in row-major order. Of a kernel sharded over Explicit mesh axes the filters stay
-    sharded, and the other axes are gathered.
+    `kernel[..., j]` in row-major order. On Explicit mesh axes the filters of a kernel stay
+    sharded, and its other axes are gathered.
 
     Example:
       >>> filter_matrix(jnp.ones((3, 3, 16, 64))).shape

@@ -158,9 +158,7 @@ def expected_overlap(
     return ratio + whole * integral / (4 * jnp.pi * ratio)
 
 
-def expected_distance(
-    length: Float[Array, ""], sigma: Parameter, dims: Parameter
-) -> Float[Array, ""]:
+def expected_distance(length: Parameter, sigma: Parameter, dims: Parameter) -> Float[Array, ""]:
     """E ‖F − v‖ for v ~ N(0, σ² I) and ‖F‖ = `length`: what Theorem 2 minimises, a filter.
 
     Printed as σ² √(π/2) L(−y) with y = ‖F‖²/2σ² and L the Laguerre function of degree ½ and

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Key
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import wasserstein_distance_nd
 
+from jaxnorm._host import check_on_host
 from jaxnorm._sharding import auto_sharded, flat_rows
 from jaxnorm._statistics import widen
 from jaxnorm.shift._emd_1d import emd_1d
@@ -28,10 +29,10 @@ def emd(
 ) -> float:
     """Earth mover distance W₁ of two samples in any dimension, exact, in the unit of `x`.
 
-    Equal numbers of samples are matched one to one by SciPy's assignment solver on the host; the
-    n² costs are computed on the device in float64, some rows at a time. 4,096 samples of 3,072
-    numbers take a few seconds and 1 GB. Other numbers, or weights, are a linear programme of n m
-    unknowns, for small samples only.
+    On the host; under `jit` there are `emd_1d` and `emd_sliced`. Equal numbers of samples are
+    matched one to one by SciPy's assignment solver; the n² costs are computed on the device in
+    float64, some rows at a time. 4,096 samples of 3,072 numbers take a few seconds and 1 GB. Other
+    numbers, or weights, are a linear programme of n m unknowns, for small samples only.
 
     The distance of two samples of one law is not zero: it falls as n^(−1/d). Report beside it that
     of two halves of one sample.
@@ -45,12 +46,14 @@ def emd(
     Raises:
       ValueError: A sample is empty or not finite, features or weights do not fit, or sizes differ
         and n m exceeds 100,000.
+      TypeError: An argument is traced.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
       >>> print(round(emd(square, square + 3.0), 4))
       4.2426
     """
+    check_on_host("emd", x, y, x_weights, y_weights, instead="use emd_1d or emd_sliced")
     check_pair(x, y)
     a, b = (np.asarray(flat_rows(sample), np.float64) for sample in (x, y))
     if x_weights is None and y_weights is None and len(a) == len(b):
@@ -135,7 +138,7 @@ def emd_sliced(
 
 
 def mean_projection(dims: int) -> float:
-    """E |θ₁| of a random direction θ: Γ(d/2) / (√π Γ((d+1)/2)), about √(2/(π d)).
+    """E |θ₁| of a random direction θ: Γ(d/2) / (√π Γ((d+1)/2)), about √(2/(π d)). On the host.
 
     Raises:
       ValueError: `dims` is below 1.
@@ -144,6 +147,7 @@ def mean_projection(dims: int) -> float:
       >>> print(f"{mean_projection(1):.3f} {mean_projection(3):.3f}")
       1.000 0.500
     """
+    check_on_host("mean_projection", dims, instead="give dims as a Python number")
     if dims < 1:
         raise ValueError(f"dims must be at least 1; got {dims}")
     logs = math.lgamma(dims / 2) - math.lgamma((dims + 1) / 2)

@@ -106,7 +106,7 @@ def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *featu
 
 
 def clipped_power(
-    x: Float[Array, "*n d"], *, radius: float | Float[Array, ""], p: int = 2
+    x: Float[Array, "*n d"], *, radius: int | float | Float[Array, ""], p: int = 2
 ) -> Float[Array, "*n"]:
     """f_{p,C}(x) = Σ clip(x_i, −C, C)^p / (p C^(p−1) √d) of Theorem 2, with C the `radius`.
 
@@ -132,7 +132,7 @@ def moment_lower_bound(
     x: Float[Array, "n *features"],
     y: Float[Array, "m *features"],
     *,
-    radius: float | Float[Array, ""],
+    radius: int | float | Float[Array, ""],
     p: int = 2,
 ) -> Float[Array, ""]:
     """|E f_{p,C}(X) − E f_{p,C}(Y)|: Theorem 2. At most √d C/p for even p, twice that for odd.
@@ -165,7 +165,7 @@ def normalized_lower_bound(
     mean_y: Float[Array, " d"],
     excess_y: Float[Array, " d"],
     *,
-    radius: float | Float[Array, ""],
+    radius: int | float | Float[Array, ""],
 ) -> Float[Array, ""]:
     """|Σ (e² + v − e'² − v')| / (2 C √d), Eq. 5: Theorem 2 at p = 2 for outputs of a batch norm.
 

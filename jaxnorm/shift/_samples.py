@@ -26,7 +26,7 @@ def check_pair(x: Float[Array, "n *features"], y: Float[Array, "m *features"]) -
         )
 
 
-def check_positive(name: str, value: float | Float[Array, ""]) -> None:
+def check_positive(name: str, value: int | float | Float[Array, ""]) -> None:
     if not isinstance(value, Tracer) and not value > 0:
         raise ValueError(f"{name} must be positive; got {value}")
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxnorm._host import check_on_host
 from jaxnorm._moments import Moments, merge_moments, moments
 from jaxnorm._sharding import auto_sharded, flat_rows
 from jaxnorm.shift._emd import emd
@@ -34,6 +35,8 @@ def layer_shift(
 ) -> LayerShift:
     """Shift of one layer between two moments of training, on the host.
 
+    Under `jit` there are `emd_1d`, `mean_lower_bound` and `paired_upper_bound`.
+
     Args:
       before: Outputs for some inputs, samples first, channels last.
       after: Later outputs for the same inputs.
@@ -43,7 +46,10 @@ def layer_shift(
 
     Raises:
       ValueError: `exact` is below 2, or the samples do not fit, as in `emd_1d`.
+      TypeError: An argument is traced.
     """
+    instead = "use emd_1d, mean_lower_bound and paired_upper_bound"
+    check_on_host("layer_shift", before, after, instead=instead)
     if exact < 2:
         raise ValueError(f"exact must be at least 2 samples; got {exact}")
     (x, y), *found = _on_device(before, after, exact=exact)
@@ -94,8 +100,9 @@ def stream_moments(
 class Tracker:
     """Follows layers through training: shift since the last epoch, and moments, on a fixed probe.
 
-    Between epochs it keeps one set of the probe's outputs; nothing else grows. `seconds` says
-    what it has cost so far.
+    On the host, around the compiled step; within it there are `emd_1d` and `moments`. Between
+    epochs it keeps one set of the probe's outputs; nothing else grows. `seconds` says what it has
+    cost so far.
 
     Args:
       outputs: From a network's state and inputs to outputs by layer, channels last, best
@@ -126,6 +133,7 @@ class Tracker:
     def update(self, state: Any) -> dict[str, dict[str, Any]]:
         """Of each layer, as plain numbers for a line of metrics: "moments", and "shift" since the
         last call, None at the first."""
+        check_on_host("Tracker.update", state, instead="use emd_1d and moments")
         start = time.perf_counter()
         after = self.outputs(state, self.probe)
         found = {}
