@@ -2,6 +2,10 @@
 
 Filters are the rows of a matrix, `(filters, dims)`; scores are one number a filter, and the
 smallest are pruned first. Functions are pure and leave `jit`, `vmap` and `grad` to the caller.
+
+On a mesh, Auto or Explicit, filters may be sharded along any axis. Their norms and standard
+deviations stay where the filters are; what sorts or compares all filters, or all weights, returns
+replicated results.
 """
 
 from pruning import weights as weights

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from jaxnorm._host import check_on_host
 from pruning._channels import ChannelGroup, Parameters, described
 from pruning._removal import staying
 
@@ -56,7 +57,7 @@ class Loaded(NamedTuple):
 def save_pruned(
     folder: Path | str, pruned: Pruned, *, step: int = 1, ratios: Sequence[float] = ()
 ) -> None:
-    """Write a checkpoint to `folder`, in place of an earlier one.
+    """Write a checkpoint to `folder`, in place of an earlier one, from the host.
 
     Args:
       folder: Made where there is none.
@@ -64,6 +65,7 @@ def save_pruned(
       step: Steps of pruning that lie behind it; a folder keeps the latest.
       ratios: The schedule, so that `prune` goes on with no other.
     """
+    check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
     paths, shapes = described(pruned.params)
     metadata = {
         "step": step,

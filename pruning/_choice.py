@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxnorm._host import check_on_host
+from jaxnorm._sharding import auto_sharded, flat_rows
 from pruning._channels import ChannelGroup
 from pruning._criteria import l2_norm
 from pruning._ranking import order, rounded_down
@@ -57,7 +59,7 @@ def channel_scores(
     def scores(path: str, axis: int) -> Array:
         if (path, axis) not in scored:
             rows = jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0)
-            scored[path, axis] = criterion(rows.reshape(len(rows), -1))
+            scored[path, axis] = auto_sharded(criterion)(flat_rows(rows))
         return scored[path, axis]
 
     return [
@@ -72,6 +74,8 @@ def channel_scores(
 def layerwise(scores: Scores, *, ratio: int | float, floor: int = 1, multiple: int = 1) -> Kept:
     """Masks of what stays when each group loses its ⌊ratio · n⌋ lowest, as in the paper.
 
+    On the host, as masks decide shapes; under `jit` there is `lowest`.
+
     Args:
       scores: One vector a group.
       ratio: The fraction that goes, in (0, 1).
@@ -85,6 +89,7 @@ def layerwise(scores: Scores, *, ratio: int | float, floor: int = 1, multiple: i
       >>> layerwise([jnp.array([3.0, 1.0, 2.0, 4.0])], ratio=0.5)[0].tolist()
       [True, False, False, True]
     """
+    check_on_host("layerwise", scores, instead="use lowest, the mask of what goes")
     check_choice(ratio, floor, multiple)
     sizes = [len(vector) for vector in scores]
     counts = [n - rounded_down(ratio, n) for n in sizes]
@@ -94,9 +99,10 @@ def layerwise(scores: Scores, *, ratio: int | float, floor: int = 1, multiple: i
 def globally(scores: Scores, *, ratio: int | float, floor: int = 1, multiple: int = 1) -> Kept:
     """Masks of what stays when the ⌊ratio · n⌋ lowest of all n channels go, whatever their group.
 
-    Scores of several layers are compared as they are: a criterion that grows with the number of
-    weights, as the norms do, is divided by its mean over the layer first where that is not wanted.
-    `floor` and `multiple`, as in `layerwise`, make more channels stay.
+    On the host; under `jit` there is `lowest` of all scores together. Scores of several layers are
+    compared as they are: a criterion that grows with the number of weights, as the norms do, is
+    divided by its mean over the layer first where that is not wanted. `floor` and `multiple`, as in
+    `layerwise`, make more channels stay.
 
     Raises:
       ValueError: An option is out of range.
@@ -106,6 +112,7 @@ def globally(scores: Scores, *, ratio: int | float, floor: int = 1, multiple: in
       >>> print([k.tolist() for k in kept])
       [[False, True], [True, True]]
     """
+    check_on_host("globally", scores, instead="use lowest of all scores together")
     check_choice(ratio, floor, multiple)
     together = jnp.concatenate(list(scores))
     stays = np.ones(together.size, bool)

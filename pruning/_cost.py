@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxnorm._host import check_on_host
 from pruning._coupling import traced
 
 RUNS = 10
@@ -47,8 +48,9 @@ def cost(
     counts, elementwise operations do not; of branches the dearest, a loop of unknown length once.
     One image in `inputs` gives the published figures.
 
-    Each timing is the median of ten calls of the compiled program after one that is left out.
-    Memory is that of the arguments, the result and all between; 0 where the device does not tell.
+    What is measured runs on the host and takes no traced arrays; counts do. Each timing is the
+    median of ten calls of the compiled program after one that is left out. Memory is that of the
+    arguments, the result and all between; 0 where the device does not tell.
 
     Args:
       apply: A function that JAX can trace; of a module, its evaluation.
@@ -67,6 +69,8 @@ def cost(
       >>> print(found.parameters, found.macs, found.size)
       12 12 96
     """
+    if batch_sizes:
+        check_on_host("a timing of cost", params, inputs, instead="leave batch_sizes empty")
     for size in batch_sizes:
         if size < 1:
             raise ValueError(f"batch_sizes must be at least 1; got {size}")

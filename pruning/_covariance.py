@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm._sharding import auto_sharded
 from jaxnorm._statistics import widen
 
 
@@ -26,6 +27,7 @@ class Covariance(NamedTuple):
     high: Float[Array, ""]
 
 
+@auto_sharded
 def covariance(filters: Float[Array, "n dims"]) -> Float[Array, "n n"]:
     """Covariance of the filters with each other: rows centred, divided by dims − 1. Figure 6."""
     h = widen(filters)
@@ -33,6 +35,7 @@ def covariance(filters: Float[Array, "n dims"]) -> Float[Array, "n n"]:
     return jnp.matmul(h, h.T, precision="highest") / (filters.shape[1] - 1)
 
 
+@auto_sharded
 def covariance_report(filters: Float[Array, "n dims"]) -> Covariance:
     """Diagnostics of the covariance of filters, each with its exact mean and variance.
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxnorm._sharding import auto_sharded
 from jaxnorm._statistics import widen
 from pruning._median import (
     centred,
@@ -33,6 +34,7 @@ def l2_norm(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
 
 
 @jax.custom_jvp
+@auto_sharded
 @jax.jit
 def fermat(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
     """‖vⱼ − F‖₂ of every filter, F the `geometric_median` of all.
@@ -52,6 +54,7 @@ def fermat(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
 
 @fermat.defjvp
 def _fermat_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    @auto_sharded
     def by_differences(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
         h = widen(filters)
         return lengths(h - geometric_median(h)[None, :])
@@ -60,6 +63,7 @@ def _fermat_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 
 
 @jax.custom_jvp
+@auto_sharded
 @jax.jit
 def gm(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
     """Σₖ ‖vₖ − vⱼ‖₂ of every filter: its summed distance to the others, He et al. (2019).
@@ -91,6 +95,7 @@ def gm(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
 def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     """The derivative of the sum of differences, a row at a time: little memory, no cancellation."""
 
+    @auto_sharded
     def by_rows(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
         h = widen(filters)
         return jax.lax.map(jax.checkpoint(lambda v: lengths(h - v[None, :]).sum()), h)
@@ -98,6 +103,7 @@ def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array
     return gm(*primals), jax.jvp(by_rows, primals, tangents)[1]
 
 
+@auto_sharded
 def repr_score(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
     """Σₖ |cos(vⱼ, vₖ)| over the other filters: how far a filter is from orthogonal to them.
 
@@ -114,6 +120,7 @@ def repr_score(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
 CRITERIA = {"l1": l1_norm, "l2": l2_norm, "fermat": fermat, "gm": gm}
 
 
+@auto_sharded
 def scores(filters: Float[Array, "n dims"]) -> dict[str, Float[Array, " n"]]:
     """The scores by all of `CRITERIA`, by name.
 

@@ -3,15 +3,18 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm._sharding import flat_rows
+
 
 def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cout dims"]:
     """The filters of a kernel, one a row: dims is cin times the size of the window.
 
     Kernels are laid out as in Flax: HWIO for images, (cin, cout) for dense layers. Row j holds
-    `kernel[..., j]` in row-major order.
+    `kernel[..., j]` in row-major order. On Explicit mesh axes the filters of a kernel stay
+    sharded, and its other axes are gathered.
 
     Example:
       >>> filter_matrix(jnp.ones((3, 3, 16, 64))).shape
       (64, 144)
     """
-    return jnp.moveaxis(kernel, -1, 0).reshape(kernel.shape[-1], -1)
+    return flat_rows(jnp.moveaxis(kernel, -1, 0))

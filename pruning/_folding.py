@@ -13,6 +13,7 @@ import numpy as np
 from jax.extend.core import Literal
 from jaxtyping import Array
 
+from jaxnorm._host import check_on_host
 from pruning._channels import ChannelGroup, described
 from pruning._coupling import traced
 from pruning._label_programs import called
@@ -74,7 +75,7 @@ def fold_constants(
       apply: As in `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      keep: As in `remove_channels`, which comes next.
+      keep: As in `remove_channels`, which comes next: read on the host.
       inputs: What else `apply` is called with: images of any kind, as the constants are the same.
 
     Returns:
@@ -82,6 +83,7 @@ def fold_constants(
 
     Raises:
       ValueError: As `remove_channels`, or `apply` cannot be traced at these arguments.
+      TypeError: As `remove_channels`.
 
     Example:
       >>> from pruning import coupled_channels
@@ -94,6 +96,7 @@ def fold_constants(
       >>> print(fold_constants(mlp, params, groups, [np.array([False, True])], np.ones(2))["d"])
       [6.]
     """
+    check_on_host("fold_constants", keep, instead="of a traced keep, use mask_channels alone")
     masked = mask_channels(params, groups, keep)
     kernels = [group._replace(positions=producers(group)) for group in groups]
     zeroed = mask_channels(params, kernels, keep)

@@ -152,14 +152,13 @@ def expected_overlap(
     # Φ₂ = Φ(z)² + 1/2π ∫ exp(−z²/(1 + sin θ)) dθ up to asin ρ, Plackett's identity.
     whole = jnp.asarray(jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0))))
     nodes, weights = np.polynomial.legendre.leggauss(40)
-    angles = whole[..., None] * jnp.asarray((nodes + 1) / 2, whole.dtype)
+    angles = jnp.multiply.outer(whole, jnp.asarray((nodes + 1) / 2, whole.dtype))
     heights = jnp.exp(-(z**2) / (1 + jnp.sin(angles)))
-    return ratio + whole * (heights @ jnp.asarray(weights, whole.dtype)) / (4 * jnp.pi * ratio)
+    integral = jnp.matmul(heights, jnp.asarray(weights, whole.dtype), precision="highest")
+    return ratio + whole * integral / (4 * jnp.pi * ratio)
 
 
-def expected_distance(
-    length: Float[Array, ""], sigma: Parameter, dims: Parameter
-) -> Float[Array, ""]:
+def expected_distance(length: Parameter, sigma: Parameter, dims: Parameter) -> Float[Array, ""]:
     """E ‖F − v‖ for v ~ N(0, σ² I) and ‖F‖ = `length`: what Theorem 2 minimises, a filter.
 
     Printed as σ² √(π/2) L(−y) with y = ‖F‖²/2σ² and L the Laguerre function of degree ½ and
@@ -178,7 +177,8 @@ def expected_distance(
     j = first + jnp.arange(1024, dtype=y.dtype)
     steps = jnp.where(j > first, jnp.log(y / jnp.maximum(j, 1)), 0)
     degrees = dims + 2 * j
-    moved = jax.nn.softmax(jnp.cumsum(steps)) @ jnp.sqrt(degrees - 2 * chi_defect(degrees))
+    lengths = jnp.sqrt(degrees - 2 * chi_defect(degrees))
+    moved = jnp.matmul(jax.nn.softmax(jnp.cumsum(steps)), lengths, precision="highest")
     still = jnp.sqrt(dims - 2 * chi_defect(dims))
     return sigma * jnp.where(positive, jnp.where(y < 2450, moved, jnp.nan), still)
 

@@ -12,13 +12,16 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from jaxnorm._sharding import auto_sharded
 from jaxnorm._statistics import widen
 
 Scale = int | float | Float[Array, ""]
 BINS, PARTS = 2**16, 2**8  # of [0, 1], and of those bins that may hold the supremum
 CHUNK = 2**16  # entries counted at a time
+BATCH = 2**21  # entries of normal samples drawn at a time
 
 
 def ks_normal(
@@ -40,13 +43,14 @@ def ks_normal(
     return statistic, _kolmogorov_survival(statistic * x.size**0.5)
 
 
+@auto_sharded
 def ks_distance(x: Float[Array, "*shape"], *, scale: Scale | None = None) -> Float[Array, ""]:
     """D = sup |F − Φ(·/scale)| over the entries of `x`, F the share of them that is not larger.
 
-    Without `scale` the root mean square stands for it; zeros then give NaN. Exact to rounding:
-    float32 weights, where there are 2¹⁵ or more, are not sorted but counted in bins of Φ, and only
-    bins that can hold the supremum are counted more finely. Then it is exact to 10⁻⁷. Piecewise
-    smooth in `x` and `scale`.
+    Without `scale` the root mean square stands for it; zeros then give NaN. Exact to rounding. On a
+    CPU float32 weights, where there are 2¹⁵ or more, are not sorted but counted in bins of Φ, and
+    only bins that can hold the supremum are counted more finely: then it is exact to 10⁻⁷.
+    Piecewise smooth in `x` and `scale`.
 
     Raises:
       ValueError: If `x` is empty.
@@ -56,8 +60,10 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scale | None = None) -> Flo
     h = widen(x).ravel()
     c = jnp.asarray(jnp.sqrt(jnp.square(h).mean()) if scale is None else scale, h.dtype)
     counted = h.dtype == jnp.float32 and h.size >= 2**15
-    supremum = _counted if counted else _sorted
-    element, upto, over = supremum(*jax.lax.stop_gradient((h, c)))
+    # On a CPU XLA sorts 2.4 million numbers in 2 s, and counting them takes 0.1 s.
+    element, upto, over = jax.lax.platform_dependent(
+        *jax.lax.stop_gradient((h, c)), cpu=_counted if counted else _sorted, default=_sorted
+    )
     above = upto / h.size - _normal_cdf(_entry(h, element) / c)
     # From the nearer tail, where differences keep more digits.
     tail = _normal_cdf(-_entry(h, element) / c) - (h.size - upto) / h.size
@@ -90,6 +96,7 @@ def ks_equivalence(
     return statistic, jnp.minimum(2 * jnp.exp(-2 * x.size * jnp.square(short)), 1)
 
 
+@auto_sharded
 def lilliefors(
     key: Key[Array, ""], x: Float[Array, "*shape"], *, mean_known: bool = False, samples: int = 999
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -115,6 +122,7 @@ def lilliefors(
     return _against_normal_samples(key, x, distance, samples)
 
 
+@auto_sharded
 def anderson_darling(
     key: Key[Array, ""], x: Float[Array, "*shape"], *, samples: int = 999
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -127,9 +135,12 @@ def anderson_darling(
     def statistic(x: Float[Array, " n"]) -> Float[Array, ""]:
         n = x.size
         z = jnp.sort(x) / jnp.sqrt(jnp.square(x).mean())
-        odd = (2 * jnp.arange(n, dtype=x.dtype) + 1) / n
-        logs = jax.scipy.stats.norm.logcdf(z) + jax.scipy.stats.norm.logcdf(-z[::-1])
-        return jnp.sum(odd * -(logs + 1))  # the weights sum to n
+        # About logarithms at p = (i − ½)/n, whose sum is exact: else sums of n cancel to one.
+        middle = (np.arange(n) + 0.5) / n
+        at_middle = -n - 4 * np.sum(middle * np.log(middle))
+        p = jnp.asarray(middle, x.dtype)
+        lower, upper = (jax.scipy.stats.norm.logcdf(y) - jnp.log(p) for y in (z, -z[::-1]))
+        return float(at_middle) - 2 * jnp.sum(p * (lower + upper))
 
     return _against_normal_samples(key, x, statistic, samples)
 
@@ -146,7 +157,8 @@ def _against_normal_samples(
     def draw(key: Key[Array, ""]) -> Float[Array, ""]:
         return statistic(jax.random.normal(key, h.shape, h.dtype))
 
-    drawn = jax.lax.map(draw, jax.random.split(key, samples))
+    at_once = max(1, BATCH // h.size)
+    drawn = jax.lax.map(draw, jax.random.split(key, samples), batch_size=min(at_once, samples))
     return found, (1 + jnp.sum(drawn >= found, dtype=found.dtype)) / (1 + samples)
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxnorm._sharding import auto_sharded
 from jaxnorm._statistics import widen
 
 
@@ -15,6 +16,7 @@ def geometric_median(filters: Float[Array, "n dims"]) -> Float[Array, " dims"]: 
 def geometric_median(
     filters: Float[Array, "n dims"], *, gap: Literal[True]
 ) -> tuple[Float[Array, " dims"], Float[Array, ""]]: ...
+@auto_sharded
 def geometric_median(
     filters: Float[Array, "n dims"], *, gap: bool = False
 ) -> Float[Array, " dims"] | tuple[Float[Array, " dims"], Float[Array, ""]]:
@@ -47,6 +49,7 @@ def geometric_median(
     return (median, optimality_gap(median, filters)) if gap else median
 
 
+@auto_sharded
 def optimality_gap(x: Float[Array, " dims"], filters: Float[Array, "n dims"]) -> Float[Array, ""]:
     """A bound on the share of Σⱼ ‖x − vⱼ‖ that a better x could save: in [0, 1], 0 at the minimum.
 

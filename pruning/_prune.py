@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxnorm._host import check_on_host
 from pruning._channels import ChannelGroup
 from pruning._checkpoint import Pruned, resumed, save_pruned
 from pruning._choice import Choose, Scores, channel_scores, excluding, layerwise
@@ -31,8 +32,8 @@ def prune(
 ) -> Pruned:
     """A smaller network: at each step scored, cut, recalibrated and fine-tuned.
 
-    What remains is scored anew at each step, with the inputs that are left. Nothing of `params` is
-    changed in place.
+    On the host, as shapes change. What remains is scored anew at each step, with the inputs that
+    are left. Nothing of `params` is changed in place.
 
     Args:
       apply: A function that JAX can trace and that takes its widths from `params`; of a module,
@@ -66,6 +67,7 @@ def prune(
       >>> print(small["a"].shape, small["b"].shape)
       (2, 2) (2, 3)
     """
+    check_on_host("prune", params, instead="prune first, and compile the smaller network")
     _check_ratios(ratios)
     groups = excluding(coupled_channels(apply, params, *inputs), exclude)
     if not groups:

@@ -10,7 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxnorm._sharding import auto_sharded
 
+
+@auto_sharded
 def order(scores: Float[Array, " n"]) -> Int[Array, " n"]:
     """Indices of the filters from the smallest score to the largest.
 
@@ -23,6 +26,7 @@ def order(scores: Float[Array, " n"]) -> Int[Array, " n"]:
     return jnp.argsort(scores, stable=True)
 
 
+@auto_sharded
 def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n"]:
     """Mask of the ⌊ratio · n⌋ lowest scores, those that are pruned; ties as in `order`.
 
@@ -36,6 +40,7 @@ def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n
     return jnp.zeros(scores.shape, bool).at[order(scores)[:count]].set(True)
 
 
+@auto_sharded
 def overlap(
     a: Float[Array, " n"], b: Float[Array, " n"], *, ratio: int | float
 ) -> Float[Array, ""]:
@@ -56,6 +61,7 @@ def overlap(
     return both.sum() / pruned_count(a.size, ratio)
 
 
+@auto_sharded
 def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     """Spearman's ρ of two score vectors: the correlation of their ranks, in [−1, 1].
 
@@ -71,6 +77,7 @@ def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     return _cosine(_centred_ranks(a), _centred_ranks(b))
 
 
+@auto_sharded
 def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     """Kendall's τ-b of two score vectors: concordant less discordant pairs, in [−1, 1].
 

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
+from jaxnorm._host import check_on_host
 from pruning._gaussian import chi_defect
 
 
@@ -27,7 +28,7 @@ def l1_l2_ratio_variance(dims: int) -> tuple[float, float]:
       >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]
       ['0.05461', '0.06235']
     """
-    _check(dims=dims)
+    _check("l1_l2_ratio_variance", dims=dims)
     if dims == 1:
         return 0.0, 0.0
     defect = float(chi_defect(dims))
@@ -52,7 +53,7 @@ def l1_l2_ratio_variance_limit(dims: int) -> tuple[float, float]:
       >>> [f"{2304 * variance:.5f}" for variance in l1_l2_ratio_variance_limit(2304)]
       ['0.07073', '0.07077']
     """
-    _check(dims=dims)
+    _check("l1_l2_ratio_variance_limit", dims=dims)
     first = (math.pi - 3) / (2 * dims)
     direct, inverse = 5 / 8 - math.pi / 4, 2 * math.pi**2 - 33 / 4 * math.pi + 49 / 8
     return first + direct / dims**2, first + inverse / dims**2
@@ -72,7 +73,7 @@ def norm_sum_ratio_variance(n: int, dims: int) -> tuple[float, float]:
       >>> [f"{2 * 10 * 9 * variance:.4f}" for variance in norm_sum_ratio_variance(10, 9)]
       ['1.0727', '1.0156']
     """
-    _check(n=n, dims=dims)
+    _check("norm_sum_ratio_variance", n=n, dims=dims)
     m, defect = n * dims, float(chi_defect(dims))
     if m <= 2:
         raise ValueError(f"n · dims must be above 2 for a finite variance; got {m}")
@@ -92,11 +93,12 @@ def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) ->
       shared: The aᵢ = P − vᵢ share the filter P, as in Eq. 8, where Theorem 3 does not apply: then
         it is (1 + 3/n)/(8 dims), which does not vanish as n grows.
     """
-    _check(n=n, dims=dims)
+    _check("norm_sum_ratio_variance_limit", n=n, dims=dims)
     return (1 + 3 / n) / (8 * dims) if shared else 1 / (2 * n * dims)
 
 
-def _check(**sizes: int) -> None:
+def _check(function: str, **sizes: int) -> None:
+    check_on_host(function, sizes, instead=f"give {' and '.join(sizes)} as Python numbers")
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} must be at least 1; got {size}")

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from jaxnorm._host import check_on_host
 from pruning._channels import ChannelGroup, Parameters, Position, described
 
 Keep = Sequence[Bool[Array | np.ndarray, " _"]]
@@ -28,7 +29,7 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
     With the smaller tree the model computes what it computes with `mask_channels`, to rounding.
     Functions and modules that take their widths from the arrays run as they are; after
     `jaxnorm.nnx.fit_widths` so do all of `flax.nnx`; those of `flax.linen` are built anew with the
-    `widths` of the result.
+    `widths` of the result. `keep` decides shapes and is read on the host; `params` may be traced.
 
     Args:
       params: The tree that the groups were read from, or any that holds arrays of the same names
@@ -38,7 +39,7 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
       keep: For each group, a boolean vector of its channels: those that stay, at least one.
 
     Raises:
-      TypeError: A vector of `keep` is not boolean.
+      TypeError: A vector of `keep` is not boolean, or traced.
       ValueError: `keep` does not fit the groups or keeps no channel; an array of `params` has
         another shape than the groups were read from, or belongs to no parameter.
 
@@ -59,6 +60,7 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
         kept = np.asarray(leaf).take(np.flatnonzero(stays), axis)  # nothing to compile
         return jnp.asarray(kept) if isinstance(leaf, jax.Array) else kept
 
+    check_on_host("remove_channels", keep, instead="of a traced keep, use mask_channels")
     check_keep(groups, keep)
     vectors = [np.asarray(vector) for vector in keep]
     for group, vector in zip(groups, vectors, strict=True):

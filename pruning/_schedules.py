@@ -6,6 +6,8 @@ in `target`.
 
 from collections.abc import Callable
 
+from jaxnorm._host import check_on_host
+
 Curve = Callable[[int | float, float], float]
 
 
@@ -32,6 +34,8 @@ def one_shot(target: int | float) -> tuple[float, ...]:
 def iterative(target: int | float, steps: int, *, curve: Curve = geometric) -> tuple[float, ...]:
     """The fractions of all channels that are gone after each step; the last is `target`.
 
+    Python numbers, computed on the host.
+
     Raises:
       ValueError: `target` lies outside (0, 1), or `steps` is less than 1.
 
@@ -39,6 +43,8 @@ def iterative(target: int | float, steps: int, *, curve: Curve = geometric) -> t
       >>> print(iterative(0.75, 2), iterative(0.75, 3, curve=linear))
       (0.5, 0.75) (0.25, 0.5, 0.75)
     """
+    instead = "give target and steps as Python numbers"
+    check_on_host("iterative", target, steps, instead=instead)
     if not 0 < target < 1:
         raise ValueError(f"target must lie in (0, 1); got {target}")
     if steps < 1:

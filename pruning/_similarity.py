@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from jaxnorm._host import check_on_host
+from jaxnorm._sharding import auto_sharded
 from pruning._criteria import CRITERIA, scores
 from pruning._ranking import overlap, pruned_count, spearman
 
@@ -21,6 +23,7 @@ class Similarity(NamedTuple):
     overlap: Float[Array, "*layers pairs"]
 
 
+@auto_sharded
 def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
     """How alike four criteria rank the filters of a layer, pair by pair of `PAIRS`.
 
@@ -62,17 +65,20 @@ def spearman_z_score(
 def chance_overlap(n: int, *, ratio: int | float) -> tuple[float, float]:
     """Mean and variance of the overlap of two independent rankings: hypergeometric.
 
-    With m = ⌊ratio · n⌋ they are m/n and (1 − m/n)(n − m)/(n (n − 1)).
+    With m = ⌊ratio · n⌋ they are m/n and (1 − m/n)(n − m)/(n (n − 1)), computed on the host from
+    Python numbers.
 
     Example:
       >>> mean, variance = chance_overlap(64, ratio=0.5)
       >>> print(f"{mean} {variance:.6f}")
       0.5 0.003968
     """
+    check_on_host("chance_overlap", n, ratio, instead="give n and ratio as Python numbers")
     m = pruned_count(n, ratio)
     return m / n, (1 - m / n) * (n - m) / (n * (n - 1)) if n > 1 else 0.0
 
 
+@auto_sharded
 def permutation_p_value(
     key: Key[Array, ""],
     a: Float[Array, " n"],

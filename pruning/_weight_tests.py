@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm._sharding import auto_sharded
 from jaxnorm._statistics import widen
 
 Result = tuple[Float[Array, ""], Float[Array, ""]]
@@ -67,6 +68,7 @@ def std_t_test(filters: Float[Array, "n dims"], *, eps: float) -> Result:
     return t, _student_survival(-t, n - 1)
 
 
+@auto_sharded
 def mean_equivalence(x: Float[Array, "*shape"], *, eps: float) -> Result:
     """Two one-sided t tests that |μ| < eps σ, of all entries of `x`: statistic, p-value.
 
@@ -79,6 +81,7 @@ def mean_equivalence(x: Float[Array, "*shape"], *, eps: float) -> Result:
     return t, _student_survival(t, h.size - 1)
 
 
+@auto_sharded
 def mean_t_test(x: Float[Array, "*shape"], *, eps: float) -> Result:
     """The paper's third test, read literally: t test of |μ| ≤ eps S with S the *variance*.
 
@@ -93,6 +96,7 @@ def mean_t_test(x: Float[Array, "*shape"], *, eps: float) -> Result:
     return t, _student_survival(t, h.size - 1)
 
 
+@auto_sharded
 def symmetry(x: Float[Array, "*shape"]) -> Result:
     """Test that the weights' law is symmetric about 0, as CWDA Plus assumes: statistic, p-value.
 
@@ -114,6 +118,7 @@ def symmetry(x: Float[Array, "*shape"]) -> Result:
     return statistic, jnp.where(statistic > 1, tail, 1 - inside)
 
 
+@auto_sharded
 def holm(p_values: Float[Array, " n"]) -> Float[Array, " n"]:
     """p-values of n tests adjusted for their number, as Holm (1979): those below α may be rejected.
 

@@ -138,3 +138,25 @@ def test_what_cannot_be_is_refused(critic, key):
         critic(key, x, x, x, jnp.nan * x)
     with pytest.raises(ValueError, match="clip must be positive; got 0"):
         emd_critic(key, x, x, x, x, clip=0.0)
+
+
+def test_off_cpus_the_critic_convolves(key):
+    image = jax.ShapeDtypeStruct((4, 6, 5, 3), jnp.float32)
+    traced = jax.jit(short).trace(key, image, image, image, image)
+    programs = {p: traced.lower(lowering_platforms=(p,)).as_text() for p in ("cpu", "tpu")}
+    assert "stablehlo.convolution" not in programs["cpu"]
+    assert "stablehlo.convolution" in programs["tpu"]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_both_forms_of_a_convolution_are_one(stride, key):
+    x, kernel = jax.random.normal(key, (2, 7, 6, 3)), jax.random.normal(key, (27, 5))
+    expected = jax.lax.conv_general_dilated(
+        x,
+        kernel.reshape(3, 3, 3, 5),
+        (stride, stride),
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+    found = critics._convolved(x, kernel, stride)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)

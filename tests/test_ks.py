@@ -181,3 +181,37 @@ def test_anderson_and_darlings_statistic_is_scipys_sum_and_its_p_values_uniform(
     assert scipy.stats.kstest(p_value, "uniform").pvalue > 0.01
     heavy = jnp.asarray(np.random.default_rng(3).standard_t(2, 300))
     assert anderson_darling(key, heavy, samples=99)[1] == 0.01
+
+
+def test_off_cpus_weights_are_sorted_once_and_nothing_is_scattered():
+    weights = jax.ShapeDtypeStruct((2**16,), jnp.float32)
+    traced = jax.jit(ks_distance).trace(weights)
+    programs = {p: traced.lower(lowering_platforms=(p,)).as_text() for p in ("cpu", "tpu", "cuda")}
+    assert "stablehlo.scatter" in programs["cpu"]
+    for platform in ("tpu", "cuda"):
+        assert "stablehlo.scatter" not in programs[platform]
+        assert programs[platform].count("stablehlo.sort") == 1
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_anderson_and_darlings_statistic_of_a_million_float32_weights(batched, key):
+    x = jax.random.normal(key, (2, 2**20), jnp.float32)
+
+    def statistic(x):
+        return anderson_darling(key, x, samples=1)[0]
+
+    found = jax.vmap(statistic)(x) if batched else [statistic(row) for row in x]
+    z = np.sort(np.asarray(x, float), axis=1)
+    z = z / np.sqrt(np.mean(z**2, axis=1, keepdims=True))
+    odd = 2 * np.arange(z.shape[1]) + 1
+    logs = scipy.stats.norm.logcdf(z) + scipy.stats.norm.logsf(z[:, ::-1])
+    np.testing.assert_allclose(found, -z.shape[1] - np.mean(odd * logs, axis=1), atol=2e-3)
+
+
+@pytest.mark.parametrize("test", [lilliefors, anderson_darling])
+def test_normal_samples_may_be_drawn_in_any_batches(test, key, monkeypatch):
+    x = jax.random.normal(key, (60,))
+    together = test(key, x, samples=99)
+    for entries in (1, 600):
+        monkeypatch.setattr("pruning._ks.BATCH", entries)
+        assert test(key, x, samples=99)[1] == together[1]

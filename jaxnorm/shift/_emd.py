@@ -10,9 +10,11 @@ from jaxtyping import Array, Float, Key
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import wasserstein_distance_nd
 
+from jaxnorm._host import check_on_host
+from jaxnorm._sharding import auto_sharded, flat_rows
 from jaxnorm._statistics import widen
 from jaxnorm.shift._emd_1d import emd_1d
-from jaxnorm.shift._samples import check_pair, check_positive, rows
+from jaxnorm.shift._samples import check_pair, check_positive
 
 # Costs that the device holds at once, and unknowns that SciPy's linear programme may have.
 _BLOCK, _UNKNOWNS = 2**23, 100_000
@@ -27,10 +29,10 @@ def emd(
 ) -> float:
     """Earth mover distance W₁ of two samples in any dimension, exact, in the unit of `x`.
 
-    Equal numbers of samples are matched one to one by SciPy's assignment solver on the host; the
-    n² costs are computed on the device in float64, some rows at a time. 4,096 samples of 3,072
-    numbers take a few seconds and 1 GB. Other numbers, or weights, are a linear programme of n m
-    unknowns, for small samples only.
+    On the host; under `jit` there are `emd_1d` and `emd_sliced`. Equal numbers of samples are
+    matched one to one by SciPy's assignment solver; the n² costs are computed on the device in
+    float64, some rows at a time. 4,096 samples of 3,072 numbers take a few seconds and 1 GB. Other
+    numbers, or weights, are a linear programme of n m unknowns, for small samples only.
 
     The distance of two samples of one law is not zero: it falls as n^(−1/d). Report beside it that
     of two halves of one sample.
@@ -44,14 +46,16 @@ def emd(
     Raises:
       ValueError: A sample is empty or not finite, features or weights do not fit, or sizes differ
         and n m exceeds 100,000.
+      TypeError: An argument is traced.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
       >>> print(round(emd(square, square + 3.0), 4))
       4.2426
     """
+    check_on_host("emd", x, y, x_weights, y_weights, instead="use emd_1d or emd_sliced")
     check_pair(x, y)
-    a, b = (np.asarray(rows(sample), np.float64) for sample in (x, y))
+    a, b = (np.asarray(flat_rows(sample), np.float64) for sample in (x, y))
     if x_weights is None and y_weights is None and len(a) == len(b):
         paired, partner = linear_sum_assignment(_costs(a, b))
         # Of the pairs, the differences themselves: squares lose digits where points nearly meet.
@@ -92,6 +96,7 @@ class Sliced(NamedTuple):
     largest: Float[Array, ""]
 
 
+@auto_sharded
 def emd_sliced(
     key: Key[Array, ""],
     x: Float[Array, "n *features"],
@@ -123,7 +128,7 @@ def emd_sliced(
     check_pair(x, y)
     if projections < 1:
         raise ValueError(f"projections must be at least 1; got {projections}")
-    a, b = widen(rows(x)), widen(rows(y))
+    a, b = widen(flat_rows(x)), widen(flat_rows(y))
     directions = jax.random.normal(key, (a.shape[1], projections), a.dtype)
     directions = directions / jnp.linalg.norm(directions, axis=0, keepdims=True)
     centre = a.mean(0, keepdims=True)
@@ -133,7 +138,7 @@ def emd_sliced(
 
 
 def mean_projection(dims: int) -> float:
-    """E |θ₁| of a random direction θ: Γ(d/2) / (√π Γ((d+1)/2)), about √(2/(π d)).
+    """E |θ₁| of a random direction θ: Γ(d/2) / (√π Γ((d+1)/2)), about √(2/(π d)). On the host.
 
     Raises:
       ValueError: `dims` is below 1.
@@ -142,12 +147,14 @@ def mean_projection(dims: int) -> float:
       >>> print(f"{mean_projection(1):.3f} {mean_projection(3):.3f}")
       1.000 0.500
     """
+    check_on_host("mean_projection", dims, instead="give dims as a Python number")
     if dims < 1:
         raise ValueError(f"dims must be at least 1; got {dims}")
     logs = math.lgamma(dims / 2) - math.lgamma((dims + 1) / 2)
     return math.exp(logs) / math.pi**0.5
 
 
+@auto_sharded
 def emd_sinkhorn(
     x: Float[Array, "n *features"], y: Float[Array, "m *features"], *, epsilon: float
 ) -> Float[Array, ""]:
@@ -172,7 +179,7 @@ def emd_sinkhorn(
     # ott-jax relies on both promotions.
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         geometry = pointcloud.PointCloud(
-            widen(rows(x)), widen(rows(y)), cost_fn=costs.Euclidean(), epsilon=epsilon
+            widen(flat_rows(x)), widen(flat_rows(y)), cost_fn=costs.Euclidean(), epsilon=epsilon
         )
         plan, cost = linear.solve(geometry).matrix, geometry.cost_matrix
     return jnp.sum(_feasible(plan) * cost)

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxnorm._sharding import auto_sharded
 from jaxnorm._statistics import widen
 from jaxnorm.shift._samples import check_pair
 
 
+@auto_sharded
 def emd_1d(
     x: Float[Array, "n *features"],
     y: Float[Array, "m *features"],

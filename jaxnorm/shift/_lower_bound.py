@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key
 
+from jaxnorm._sharding import flat_rows
 from jaxnorm._statistics import widen
 from jaxnorm._unitize import unit_vector
 from jaxnorm.shift._pairs import Outputs, Pairs, pairs_of, trained
-from jaxnorm.shift._samples import rows
 
 CONES, TAU = 128, 0.02  # where the spread of the samples is 1
 
@@ -63,14 +63,14 @@ def emd_lower_bound(
       True
     """
     raw = pairs_of(x_train, y_train, outputs)
-    means = raw.means(lambda z: rows(widen(z)), batch_size)
+    means = raw.means(lambda z: flat_rows(widen(z)), batch_size)
     centre = (means[0] + means[1])[None] / 2
-    squares = raw.means(lambda z: jnp.square(rows(widen(z)) - centre).sum(1), batch_size)
+    squares = raw.means(lambda z: jnp.square(flat_rows(widen(z)) - centre).sum(1), batch_size)
     spread = jnp.sqrt(jnp.maximum(*squares))
     scale = jnp.where(spread > 0, spread, 1)
 
     def scaled(f: Outputs) -> Outputs:
-        return lambda z: (rows(widen(f(z))) - centre) / scale
+        return lambda z: (flat_rows(widen(f(z))) - centre) / scale
 
     train, test = (
         pairs._replace(outputs=(scaled(pairs.outputs[0]), scaled(pairs.outputs[1])))

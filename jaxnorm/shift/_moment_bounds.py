@@ -9,8 +9,9 @@ same weight: for it, every bound here holds exactly. NaN in gives NaN out.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm._sharding import flat_rows
 from jaxnorm._statistics import widen
-from jaxnorm.shift._samples import check_pair, check_positive, length, rows
+from jaxnorm.shift._samples import check_pair, check_positive, length
 
 
 def moment_upper_bound(
@@ -101,11 +102,11 @@ def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *featu
     check_pair(x, y)
     if len(x) != len(y):
         raise ValueError(f"pairs must have as many x as y; got {len(x)} and {len(y)}")
-    return length(widen(rows(x)) - widen(rows(y))).mean()
+    return length(widen(flat_rows(x)) - widen(flat_rows(y))).mean()
 
 
 def clipped_power(
-    x: Float[Array, "*n d"], *, radius: float | Float[Array, ""], p: int = 2
+    x: Float[Array, "*n d"], *, radius: int | float | Float[Array, ""], p: int = 2
 ) -> Float[Array, "*n"]:
     """f_{p,C}(x) = Σ clip(x_i, −C, C)^p / (p C^(p−1) √d) of Theorem 2, with C the `radius`.
 
@@ -131,7 +132,7 @@ def moment_lower_bound(
     x: Float[Array, "n *features"],
     y: Float[Array, "m *features"],
     *,
-    radius: float | Float[Array, ""],
+    radius: int | float | Float[Array, ""],
     p: int = 2,
 ) -> Float[Array, ""]:
     """|E f_{p,C}(X) − E f_{p,C}(Y)|: Theorem 2. At most √d C/p for even p, twice that for odd.
@@ -154,7 +155,7 @@ def moment_lower_bound(
       0.375
     """
     check_pair(x, y)
-    means = (clipped_power(widen(rows(part)), p=p, radius=radius).mean() for part in (x, y))
+    means = (clipped_power(widen(flat_rows(part)), p=p, radius=radius).mean() for part in (x, y))
     return jnp.abs(jnp.subtract(*means))
 
 
@@ -164,7 +165,7 @@ def normalized_lower_bound(
     mean_y: Float[Array, " d"],
     excess_y: Float[Array, " d"],
     *,
-    radius: float | Float[Array, ""],
+    radius: int | float | Float[Array, ""],
 ) -> Float[Array, ""]:
     """|Σ (e² + v − e'² − v')| / (2 C √d), Eq. 5: Theorem 2 at p = 2 for outputs of a batch norm.
 

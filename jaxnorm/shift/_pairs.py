@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key
 
+from jaxnorm._sharding import replicated
 from jaxnorm._statistics import widen
 from jaxnorm.shift._samples import check_pair
 
@@ -49,7 +50,7 @@ def pairs_of(x: Array, y: Array, outputs: tuple[Outputs, Outputs] | None) -> Pai
     check_pair(x, y)
     if len(x) != len(y):
         raise ValueError(f"samples must be pairs, as many x as y; got {len(x)} and {len(y)}")
-    return Pairs(x, y, (_itself, _itself) if outputs is None else outputs)
+    return Pairs(replicated(x), replicated(y), (_itself, _itself) if outputs is None else outputs)
 
 
 def trained(

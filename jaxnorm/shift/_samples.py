@@ -26,7 +26,7 @@ def check_pair(x: Float[Array, "n *features"], y: Float[Array, "m *features"]) -
         )
 
 
-def check_positive(name: str, value: float | Float[Array, ""]) -> None:
+def check_positive(name: str, value: int | float | Float[Array, ""]) -> None:
     if not isinstance(value, Tracer) and not value > 0:
         raise ValueError(f"{name} must be positive; got {value}")
 
@@ -34,8 +34,3 @@ def check_positive(name: str, value: float | Float[Array, ""]) -> None:
 def length(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
     """Norm of every vector, in at least float32; its gradient at the origin is zero."""
     return norm(widen(x), -1)[..., 0]
-
-
-def rows(x: Float[Array, "n *features"]) -> Float[Array, "n d"]:
-    """Every sample as one vector."""
-    return x.reshape(len(x), -1)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -9,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxnorm._host import check_on_host
 from jaxnorm._moments import Moments, merge_moments, moments
+from jaxnorm._sharding import auto_sharded, flat_rows
 from jaxnorm.shift._emd import emd
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._moment_bounds import mean_lower_bound, paired_upper_bound
-from jaxnorm.shift._samples import rows
 
 Layers = Mapping[str, Float[Array, "n *features"]]
 
@@ -33,6 +35,8 @@ def layer_shift(
 ) -> LayerShift:
     """Shift of one layer between two moments of training, on the host.
 
+    Under `jit` there are `emd_1d`, `mean_lower_bound` and `paired_upper_bound`.
+
     Args:
       before: Outputs for some inputs, samples first, channels last.
       after: Later outputs for the same inputs.
@@ -42,20 +46,28 @@ def layer_shift(
 
     Raises:
       ValueError: `exact` is below 2, or the samples do not fit, as in `emd_1d`.
+      TypeError: An argument is traced.
     """
+    instead = "use emd_1d, mean_lower_bound and paired_upper_bound"
+    check_on_host("layer_shift", before, after, instead=instead)
     if exact < 2:
         raise ValueError(f"exact must be at least 2 samples; got {exact}")
-    x, y = rows(before[:exact]), rows(after[:exact])
-    lower, upper, channels = jax.device_get(_on_device(before, after, x, y))
+    (x, y), *found = _on_device(before, after, exact=exact)
+    lower, upper, channels = jax.device_get(found)
     half = len(y) // 2
     baseline = emd(y[:half], y[half : 2 * half]) if half else float("nan")
     return LayerShift(emd(x, y), float(lower), float(upper), baseline, channels)
 
 
-@jax.jit
-def _on_device(before: Array, after: Array, x: Array, y: Array) -> tuple[Array, Array, Array]:
-    channels = (part.reshape(-1, part.shape[-1]) for part in (before, after))
-    return mean_lower_bound(x.mean(0), y.mean(0)), paired_upper_bound(x, y), emd_1d(*channels)
+@partial(jax.jit, static_argnames="exact")
+@auto_sharded
+def _on_device(
+    before: Array, after: Array, *, exact: int
+) -> tuple[tuple[Array, Array], Array, Array, Array]:
+    x, y = flat_rows(before[:exact]), flat_rows(after[:exact])
+    means = mean_lower_bound(x.mean(0), y.mean(0))
+    channels = emd_1d(*(part.reshape(-1, part.shape[-1]) for part in (before, after)))
+    return (x, y), means, paired_upper_bound(x, y), channels
 
 
 def stream_moments(
@@ -88,8 +100,9 @@ def stream_moments(
 class Tracker:
     """Follows layers through training: shift since the last epoch, and moments, on a fixed probe.
 
-    Between epochs it keeps one set of the probe's outputs; nothing else grows. `seconds` says
-    what it has cost so far.
+    On the host, around the compiled step; within it there are `emd_1d` and `moments`. Between
+    epochs it keeps one set of the probe's outputs; nothing else grows. `seconds` says what it has
+    cost so far.
 
     Args:
       outputs: From a network's state and inputs to outputs by layer, channels last, best
@@ -120,6 +133,7 @@ class Tracker:
     def update(self, state: Any) -> dict[str, dict[str, Any]]:
         """Of each layer, as plain numbers for a line of metrics: "moments", and "shift" since the
         last call, None at the first."""
+        check_on_host("Tracker.update", state, instead="use emd_1d and moments")
         start = time.perf_counter()
         after = self.outputs(state, self.probe)
         found = {}
@@ -139,6 +153,7 @@ class Tracker:
 
 
 @jax.jit
+@auto_sharded
 def _moments(y: Float[Array, "n *spatial c"]) -> Moments:
     return moments(y, axis=tuple(range(y.ndim - 1)))
 

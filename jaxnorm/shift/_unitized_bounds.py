@@ -10,12 +10,16 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm._host import check_on_host
 from jaxnorm._statistics import widen
 from jaxnorm.shift._samples import check_pair, length
 
+Alpha = int | float | Float[Array, "..."]
+"""A number, or one per feature."""
+
 
 def unitized_upper_bound(
-    alpha: Float[Array, "*d"],
+    alpha: Alpha,
     x: Float[Array, "n d"] | None = None,
     y: Float[Array, "m d"] | None = None,
 ) -> Float[Array, ""]:
@@ -38,11 +42,12 @@ def unitized_upper_bound(
       >>> print(unitized_upper_bound(jnp.array([0.5, 1.0])))
       4.0
     """
-    alpha = widen(alpha)
+    alpha = _at_least_float32(alpha)
     least = alpha.min()
     at_zero = jnp.full_like(least, math.inf)
     if x is not None and y is not None:
         check_pair(x, y)
+        _check_features(alpha, x)
         at_zero = (length(x).mean() + length(y).mean()).astype(least.dtype) + (
             2 if alpha.ndim else 0
         )
@@ -51,7 +56,7 @@ def unitized_upper_bound(
 
 
 def sharp_unitized_upper_bound(
-    alpha: Float[Array, "*d"], x: Float[Array, "n d"], y: Float[Array, "m d"]
+    alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
     """E r/m(r) of X plus that of Y, with m(r) = min_j (alpha_j r + 1 − alpha_j), r = ‖X‖.
 
@@ -78,7 +83,7 @@ def sharp_unitized_upper_bound(
 
 
 def interpolated_upper_bound(
-    alpha: Float[Array, "*d"], x: Float[Array, "n d"], y: Float[Array, "m d"]
+    alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
     """E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus that of Y: what holds for Eq. 10, `unitize`.
 
@@ -107,8 +112,8 @@ def interpolation_counterexample(
 ) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"], float]:
     """Outputs ±R e₁ and the distance 2 (alpha + (1 − alpha) R) that Eq. 10 with eps 0 leaves.
 
-    It exceeds 2/alpha, the bound of Theorems 3.1 to 3.3, as soon as R > (1 + alpha)/alpha, and
-    has no limit: they do not cover `unitize`.
+    Computed on the host from Python numbers. It exceeds 2/alpha, the bound of Theorems 3.1 to 3.3,
+    as soon as R > (1 + alpha)/alpha, and has no limit: they do not cover `unitize`.
 
     Args:
       alpha: In (0, 1).
@@ -123,6 +128,8 @@ def interpolation_counterexample(
       >>> print(distance, unitized_upper_bound(jnp.array(0.5)))
       101.0 4.0
     """
+    instead = "give alpha and length as Python numbers"
+    check_on_host("interpolation_counterexample", alpha, length, instead=instead)
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1); got {alpha}")
     if not (length > 0 and dims >= 1):
@@ -132,13 +139,15 @@ def interpolation_counterexample(
 
 
 def _mean_reach(
-    reach: Callable[[Array, Array], Array], alpha: Array, x: Array, y: Array
+    reach: Callable[[Array, Array], Array], alpha: Alpha, x: Array, y: Array
 ) -> Float[Array, ""]:
     """Mean norm that outputs of the norms of `x` may have, plus that of `y`; NaN outside [0, 1].
 
     The feature that decides has the least alpha beyond norm 1 and the largest below.
     """
     check_pair(x, y)
+    alpha = _at_least_float32(alpha)
+    _check_features(alpha, x)
     least, most = (extreme.astype(widen(x).dtype) for extreme in (alpha.min(), alpha.max()))
 
     def mean(part: Float[Array, "n d"]) -> Float[Array, ""]:
@@ -146,3 +155,12 @@ def _mean_reach(
         return reach(jnp.where(r >= 1, least, most), r).mean()
 
     return jnp.where((least >= 0) & (most <= 1), mean(x) + mean(y), math.nan)
+
+
+def _at_least_float32(alpha: Alpha) -> Float[Array, "*d"]:
+    return widen(jnp.asarray(alpha, float) if isinstance(alpha, int | float) else alpha)
+
+
+def _check_features(alpha: Array, x: Array) -> None:
+    if alpha.ndim and alpha.shape != x.shape[1:]:
+        raise ValueError(f"alpha must be a scalar or have shape {x.shape[1:]}; got {alpha.shape}")

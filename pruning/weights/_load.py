@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jaxnorm._host import check_on_host
 from pruning.weights import _formats, _pytorch
 from pruning.weights._limits import WeightsError
 
@@ -35,11 +36,12 @@ def load(
 ) -> dict[str, np.ndarray]:
     """Kernels of the convolutions by layer, `(*window, cin, cout)`, in the network's order.
 
-    Reads safetensors, npz, Flax msgpack, PyTorch's .pt, .pth and .th in both its formats, Keras's
-    .h5 and .keras (these need h5py), folders of Orbax checkpoints, and live states of NNX and
-    Linen. PyTorch, Flax and Keras keep the order of the layers; elsewhere it is that of the names,
-    with numbers in them counted. Arrays whose name ends in `weight` are PyTorch's and are turned
-    round; others are as Flax and Keras keep them. A name is that of the layer, joined by dots.
+    On the host. Reads safetensors, npz, Flax msgpack, PyTorch's .pt, .pth and .th in both its
+    formats, Keras's .h5 and .keras (these need h5py), folders of Orbax checkpoints, and live states
+    of NNX and Linen. PyTorch, Flax and Keras keep the order of the layers; elsewhere it is that of
+    the names, with numbers in them counted. Arrays whose name ends in `weight` are PyTorch's and
+    are turned round; others are as Flax and Keras keep them. A name is that of the layer, joined by
+    dots.
 
     Args:
       source: A file, a checkpoint folder (a folder of steps: the newest), a module or a state.
@@ -136,5 +138,6 @@ def _flat(tree: Any) -> dict[str, np.ndarray]:
         elif isinstance(node, np.ndarray | jax.Array) and jax.numpy.issubdtype(
             node.dtype, jax.numpy.floating
         ):
+            check_on_host("weights.load", node, instead="load first, and pass the kernels in")
             found[".".join(path).removeprefix("module.")] = np.asarray(node)
     return found

@@ -1,0 +1,186 @@
+"""What runs on the host says so where it meets traced arrays, and names what does not."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pruning
+from jaxnorm import shift
+
+X, SCORES = jnp.ones((4, 3)), jnp.arange(4.0)
+PARAMS = {"a": jnp.ones((2, 4)), "b": jnp.ones((4, 3))}
+
+
+def mlp(params, x):
+    return jax.nn.relu(x @ params["a"]) @ params["b"]
+
+
+GROUPS = pruning.coupled_channels(mlp, PARAMS, jnp.ones((1, 2)))
+KEEP = jnp.array([True, False, True, True])
+
+
+def tracked(x):
+    shift.Tracker(lambda state, probe: {"layer": state * probe}, X).update(x)
+
+
+def saved(params):
+    pruning.save_pruned("nowhere", pruning.Pruned(params, GROUPS, (np.ones(4, bool),)))
+
+
+# By what stands for the function in the message: a call, its traced argument, what to do instead.
+HOST = {
+    "emd": (shift.emd, (X, X), "use emd_1d or emd_sliced"),
+    "layer_shift": (
+        shift.layer_shift,
+        (X, X),
+        "use emd_1d, mean_lower_bound and paired_upper_bound",
+    ),
+    "Tracker.update": (tracked, (SCORES[0],), "use emd_1d and moments"),
+    "mean_projection": (shift.mean_projection, (3,), "give dims as a Python number"),
+    "interpolation_counterexample": (
+        lambda alpha: shift.interpolation_counterexample(alpha, length=3.0),
+        (0.5,),
+        "give alpha and length as Python numbers",
+    ),
+    "l1_l2_ratio_variance": (pruning.l1_l2_ratio_variance, (9,), "give dims as Python numbers"),
+    "l1_l2_ratio_variance_limit": (
+        pruning.l1_l2_ratio_variance_limit,
+        (9,),
+        "give dims as Python numbers",
+    ),
+    "norm_sum_ratio_variance": (
+        pruning.norm_sum_ratio_variance,
+        (9, 9),
+        "give n and dims as Python numbers",
+    ),
+    "norm_sum_ratio_variance_limit": (
+        pruning.norm_sum_ratio_variance_limit,
+        (9, 9),
+        "give n and dims as Python numbers",
+    ),
+    "chance_overlap": (
+        partial(pruning.chance_overlap, ratio=0.5),
+        (8,),
+        "give n and ratio as Python numbers",
+    ),
+    "iterative": (
+        partial(pruning.iterative, steps=2),
+        (0.5,),
+        "give target and steps as Python numbers",
+    ),
+    "layerwise": (
+        lambda s: pruning.layerwise([s], ratio=0.5),
+        (SCORES,),
+        "use lowest, the mask of what goes",
+    ),
+    "globally": (
+        lambda s: pruning.globally([s], ratio=0.5),
+        (SCORES,),
+        "use lowest of all scores together",
+    ),
+    "remove_channels": (
+        lambda keep: pruning.remove_channels(PARAMS, GROUPS, [keep]),
+        (KEEP,),
+        "of a traced keep, use mask_channels",
+    ),
+    "fold_constants": (
+        lambda keep: pruning.fold_constants(mlp, PARAMS, GROUPS, [keep], jnp.ones((1, 2))),
+        (KEEP,),
+        "of a traced keep, use mask_channels alone",
+    ),
+    "prune": (
+        lambda params: pruning.prune(mlp, params, jnp.ones((1, 2)), ratios=(0.5,)),
+        (PARAMS,),
+        "prune first, and compile the smaller network",
+    ),
+    "a timing of cost": (
+        lambda params: pruning.cost(mlp, params, jnp.ones((1, 2)), batch_sizes=(1,)),
+        (PARAMS,),
+        "leave batch_sizes empty",
+    ),
+    "save_pruned": (saved, (PARAMS,), "return the arrays and save them then"),
+    "weights.load": (
+        lambda a: pruning.weights.load({"layer": {"kernel": a}}, dense=True),
+        (X,),
+        "load first, and pass the kernels in",
+    ),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", HOST)
+def test_traced_arguments_of_a_host_function_raise_one_sentence(name):
+    call, args, instead = HOST[name]
+    message = rf"^{name} runs on the host and takes no traced arguments; {instead}(\n|$)"
+    with pytest.raises(TypeError, match=message):
+        jax.jit(call)(*args)
+
+
+def test_what_decides_no_shape_may_be_traced():
+    keep = [np.asarray(KEEP)]
+    cut = jax.jit(lambda params: pruning.remove_channels(params, GROUPS, keep))(PARAMS)
+    assert cut["a"].shape == (2, 3)
+    assert jax.jit(lambda p: pruning.cost(mlp, p, jnp.ones((1, 2))).macs)(PARAMS) == 20
+
+
+MOMENTS = (jnp.array([1.0, 0.5]), jnp.array([0.1, 0.2]), jnp.ones(2), jnp.zeros(2))
+POINTS = jnp.array([[3.0, 0.0], [0.0, 0.5]])
+# Functions of numbers, with numbers that int, float and arrays can hold.
+NUMBERS = {
+    "half_normal_moment": (pruning.half_normal_moment, (2, 1)),
+    "chi_moment": (pruning.chi_moment, (2, 9, 2)),
+    "chi_variance": (pruning.chi_variance, (2, 9)),
+    "amoroso_moment": (partial(pruning.amoroso_moment, order=2), (1, 2, 3, 4)),
+    "l1_l2_correlation": (pruning.l1_l2_correlation, (9,)),
+    "expected_spearman": (lambda n, d: pruning.expected_spearman(n, d, ("l1", "gm")), (9, 12)),
+    "expected_overlap": (
+        lambda n, d: pruning.expected_overlap(n, d, ("l1", "gm"), ratio=0.3),
+        (9, 12),
+    ),
+    "expected_distance": (pruning.expected_distance, (3, 2, 9)),
+    "unitized_upper_bound": (shift.unitized_upper_bound, (1,)),
+    "unitized_upper_bound at 0": (lambda a: shift.unitized_upper_bound(a, POINTS, -POINTS), (0,)),
+    "sharp_unitized_upper_bound": (
+        lambda a: shift.sharp_unitized_upper_bound(a, POINTS, -POINTS),
+        (1,),
+    ),
+    "interpolated_upper_bound": (
+        lambda a: shift.interpolated_upper_bound(a, POINTS, -POINTS),
+        (1,),
+    ),
+    "clipped_power": (lambda r: shift.clipped_power(POINTS, radius=r), (2,)),
+    "moment_lower_bound": (lambda r: shift.moment_lower_bound(POINTS, X[:, :2], radius=r), (2,)),
+    "normalized_lower_bound": (lambda r: shift.normalized_lower_bound(*MOMENTS, radius=r), (2,)),
+    "ks_normal": (lambda c: pruning.ks_normal(X, scale=c), (2,)),
+    "ks_distance": (lambda c: pruning.ks_distance(X, scale=c), (2,)),
+    "ks_bound": (lambda c: pruning.ks_bound(X, scale=c), (2,)),
+    "ks_equivalence": (lambda c: pruning.ks_equivalence(X, delta=0.9, scale=c), (2,)),
+}
+
+
+@pytest.mark.parametrize("kind", [int, float])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_python_number_is_as_good_as_an_array_of_one(name, kind):
+    call, numbers = NUMBERS[name]
+    expected = call(*(jnp.asarray(n, float) for n in numbers))
+    found = call(*map(kind, numbers))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-12), found, expected)
+    jax.tree.map(lambda x: isinstance(x, jax.Array) or pytest.fail(str(type(x))), found)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        shift.unitized_upper_bound,
+        shift.sharp_unitized_upper_bound,
+        shift.interpolated_upper_bound,
+    ],
+)
+def test_an_alpha_of_other_features_is_refused(bound):
+    with pytest.raises(
+        ValueError, match=r"alpha must be a scalar or have shape \(2,\); got \(3,\)"
+    ):
+        bound(jnp.ones(3), POINTS, POINTS)

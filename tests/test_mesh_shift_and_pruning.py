@@ -1,0 +1,287 @@
+"""Distances, scores and tests of arrays that are spread over eight devices, on any kind of axes."""
+
+import inspect
+import types
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import pruning
+from jaxnorm import shift
+
+MESHES = {  # the axes of a plain `jax.make_mesh` are Explicit
+    "explicit": jax.make_mesh((8,), ("data",)),
+    "auto": jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,)),
+}
+random = np.random.default_rng(0)
+X, Y = random.normal(size=(16, 8)) + 1, random.normal(size=(24, 8))
+MAPS = random.normal(size=(8, 2, 1, 8))
+KERNEL = random.normal(size=(8, 3, 8, 16))
+VAR, SCORES = random.uniform(0.1, 1, 8), random.normal(size=16)
+PAIR = (SCORES, SCORES**2)
+MOMENTS = (VAR, VAR, 2 * VAR, VAR)
+
+
+def with_key(function, **options):
+    return partial(function, jax.random.key(0), **options)
+
+
+def similarity(a, b):
+    return pruning.similarity({"l1": a, "l2": b, "fermat": a, "gm": b}, ratio=0.5)
+
+
+def channel_scores(a, b):
+    def network(params, x):
+        return jax.nn.relu(x @ params[0]) @ params[1]
+
+    groups = pruning.coupled_channels(network, (a, b), jnp.ones((1, len(a))))
+    return pruning.channel_scores((a, b), groups)
+
+
+def layer_shift(before, after):
+    return tuple(shift.layer_shift(before, after, exact=5))
+
+
+def tracker(probe):
+    follow = shift.Tracker(lambda scale, x: {"layer": scale * x}, probe)
+    return [follow.update(jnp.array(scale))["layer"]["moments"] for scale in (1.0, 2.0)][1]
+
+
+def layerwise(scores):
+    return pruning.layerwise([scores], ratio=0.5)
+
+
+def globally(a, b):
+    return pruning.globally([a, b], ratio=0.5)
+
+
+# Public functions: calls of each, with the arguments that are spread.
+DIFFERENTIABLE = {
+    "emd_1d": [
+        (shift.emd_1d, (X, X + X**2)),
+        (shift.emd_1d, (X, Y)),
+        (shift.emd_1d, (MAPS, MAPS + MAPS**2)),
+        (lambda x, y, w: shift.emd_1d(x, y, x_weights=w), (X, Y, SCORES**2)),
+    ],
+    "emd_sliced": [(with_key(shift.emd_sliced, projections=8), (X, Y))],
+    "clipped_power": [(partial(shift.clipped_power, radius=2.0), (X,))],
+    "moment_upper_bound": [(shift.moment_upper_bound, MOMENTS)],
+    "sharp_moment_upper_bound": [(shift.sharp_moment_upper_bound, MOMENTS)],
+    "normalized_upper_bound": [(shift.normalized_upper_bound, MOMENTS)],
+    "normalized_lower_bound": [(partial(shift.normalized_lower_bound, radius=2.0), MOMENTS)],
+    "mean_lower_bound": [(shift.mean_lower_bound, (VAR, 2 * VAR))],
+    "moment_lower_bound": [(partial(shift.moment_lower_bound, radius=2.0), (X, Y))],
+    "paired_upper_bound": [(shift.paired_upper_bound, (MAPS, MAPS + MAPS**2))],
+    "unitized_upper_bound": [(shift.unitized_upper_bound, (VAR, X, Y))],
+    "sharp_unitized_upper_bound": [(shift.sharp_unitized_upper_bound, (VAR, X, Y))],
+    "interpolated_upper_bound": [(shift.interpolated_upper_bound, (VAR, X, Y))],
+    "filter_matrix": [
+        (pruning.filter_matrix, (KERNEL,)),
+        (lambda k: pruning.filter_matrix(jnp.moveaxis(k, 0, 2)), (MAPS,)),
+    ],
+    "l1_norm": [(pruning.l1_norm, (X,))],
+    "l2_norm": [(pruning.l2_norm, (X,))],
+    "fermat": [(pruning.fermat, (X,))],
+    "gm": [(pruning.gm, (X,))],
+    "geometric_median": [(pruning.geometric_median, (X,))],
+    "optimality_gap": [(pruning.optimality_gap, (X[0], X))],
+    "repr_score": [(pruning.repr_score, (X,))],
+    "scores": [(pruning.scores, (X,))],
+    "covariance": [(pruning.covariance, (X,))],
+    "covariance_report": [(pruning.covariance_report, (X,))],
+    "ks_normal": [(pruning.ks_normal, (X,))],
+    "ks_distance": [(pruning.ks_distance, (X,))],
+    "ks_bound": [(pruning.ks_bound, (X,))],
+    "ks_equivalence": [(partial(pruning.ks_equivalence, delta=0.9), (X,))],
+    "lilliefors": [(with_key(pruning.lilliefors, samples=9), (X,))],
+    "anderson_darling": [(with_key(pruning.anderson_darling, samples=9), (X,))],
+    "filter_stds": [(pruning.filter_stds, (X,))],
+    "std_homogeneity": [(pruning.std_homogeneity, (X,))],
+    "std_equivalence": [(partial(pruning.std_equivalence, delta=0.5), (X,))],
+    "std_t_test": [(partial(pruning.std_t_test, eps=0.5), (X,))],
+    "mean_equivalence": [(partial(pruning.mean_equivalence, eps=0.5), (X,))],
+    "mean_t_test": [(partial(pruning.mean_t_test, eps=0.5), (X,))],
+    "symmetry": [(pruning.symmetry, (X,))],
+    "holm": [(pruning.holm, (SCORES**2 / 10,))],
+    "overlap": [(partial(pruning.overlap, ratio=0.5), PAIR)],
+    "spearman": [(pruning.spearman, PAIR)],
+    "kendall": [(pruning.kendall, PAIR)],
+    "similarity": [(similarity, PAIR)],
+    "spearman_z_score": [(pruning.spearman_z_score, (X[0], X))],
+    "permutation_p_value": [(with_key(pruning.permutation_p_value, samples=9), PAIR)],
+    "half_normal_moment": [(pruning.half_normal_moment, (VAR, VAR))],
+    "chi_moment": [(pruning.chi_moment, (VAR, VAR, VAR))],
+    "chi_variance": [(pruning.chi_variance, (VAR, VAR))],
+    "amoroso_moment": [(partial(pruning.amoroso_moment, order=2), (VAR, VAR, VAR, VAR))],
+    "l1_l2_correlation": [(pruning.l1_l2_correlation, (VAR,))],
+    "expected_spearman": [(lambda n: pruning.expected_spearman(n, n, ("l1", "gm")), (9 + VAR,))],
+    "expected_overlap": [
+        (lambda n: pruning.expected_overlap(n, n, ("l1", "gm"), ratio=0.3), (9 + VAR,))
+    ],
+}
+PIECEWISE_CONSTANT = {
+    "order": [(pruning.order, (SCORES,))],
+    "lowest": [(partial(pruning.lowest, ratio=0.5), (SCORES,))],
+}
+TRAINED = {
+    "emd_critic": [
+        (with_key(shift.emd_critic, steps=1, batch_size=2), (MAPS, MAPS + 1, MAPS, MAPS + 1))
+    ],
+    "emd_lower_bound": [
+        (with_key(shift.emd_lower_bound, steps=1, batch_size=2), (MAPS, MAPS + 1, MAPS, MAPS + 1))
+    ],
+}
+ON_THE_HOST = {
+    "emd": [(shift.emd, (MAPS, MAPS + MAPS**2))],
+    "layer_shift": [(layer_shift, (MAPS, MAPS + MAPS**2))],
+    "stream_moments": [(lambda x: shift.stream_moments(lambda y: {"layer": y}, [x, x]), (X,))],
+    "Tracker": [(tracker, (X,))],
+    "channel_scores": [(channel_scores, (X, np.ones((8, 16))))],
+    "layerwise": [(layerwise, (SCORES,))],
+    "globally": [(globally, PAIR)],
+}
+# Of Python numbers, names, shapes, keys or one number; and emd_sinkhorn, which needs ott-jax.
+OTHERS = {
+    "chance_overlap",
+    "cost",
+    "coupled_channels",
+    "cubic",
+    "emd_sinkhorn",
+    "excluding",
+    "expected_distance",
+    "fixed_channels",
+    "fold_constants",
+    "gaussian_similarity",
+    "geometric",
+    "interpolation_counterexample",
+    "iterative",
+    "l1_l2_ratio_variance",
+    "l1_l2_ratio_variance_limit",
+    "linear",
+    "load_pruned",
+    "mask_channels",
+    "mean_projection",
+    "norm_sum_ratio_variance",
+    "norm_sum_ratio_variance_limit",
+    "one_shot",
+    "prune",
+    "remove_channels",
+    "save_pruned",
+    "widths",
+}
+COMPILED = DIFFERENTIABLE | PIECEWISE_CONSTANT | TRAINED
+on_each_mesh = pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
+
+
+def calls(table):
+    return {
+        f"{name}-{i}" if i else name: call
+        for name, calls in table.items()
+        for i, call in enumerate(calls)
+    }
+
+
+def each(table):
+    """Every call with the first axis of its arrays spread and, where there are more, the last."""
+    params = [
+        pytest.param(name, axis, id=f"{name}-{where}")
+        for name, (_, args) in calls(table).items()
+        for axis, where in ((0, "samples"), (-1, "features"))
+        if axis == 0 or any(x.ndim > 1 for x in args)
+    ]
+    return pytest.mark.parametrize(("name", "axis"), params)
+
+
+CALLS = calls(COMPILED | ON_THE_HOST)
+
+
+def whole(args):
+    return [jnp.asarray(x) for x in args]
+
+
+@cache
+def on_one_device(name):
+    function, args = CALLS[name]
+    return function(*whole(args))
+
+
+def spread(args, mesh, axis):
+    """Vectors along their axis, other arrays along `axis`."""
+    specs = [P(*["data" if k == axis % x.ndim else None for k in range(x.ndim)]) for x in args]
+    return [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip(args, specs, strict=True)]
+
+
+def assert_same(found, expected):
+    close = partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-11)
+    jax.tree.map(close, found, expected)
+
+
+@cache
+def gradient(name):
+    """Of a sum of all results with different weights."""
+
+    def total(args):
+        leaves = jax.tree.leaves(CALLS[name][0](*args))
+        return sum((i + 1) * jnp.sum(jnp.sin(1.0 * x)) for i, x in enumerate(leaves))
+
+    return jax.jit(jax.grad(total))
+
+
+@cache
+def gradient_on_one_device(name):
+    return gradient(name)(whole(CALLS[name][1]))
+
+
+def test_the_tables_hold_every_public_function():
+    public = {
+        name
+        for package in (shift, pruning)
+        for name, value in vars(package).items()
+        if isinstance(inspect.unwrap(value), types.FunctionType)
+    }
+    assert public == (set(COMPILED | ON_THE_HOST) - {"Tracker"}) | OTHERS
+
+
+@each(COMPILED)
+@on_each_mesh
+def test_what_is_spread_gives_the_same_under_jit(name, axis, mesh):
+    function, args = CALLS[name]
+    assert_same(jax.jit(function)(*spread(args, mesh, axis)), on_one_device(name))
+
+
+@each(COMPILED | ON_THE_HOST)
+def test_what_is_spread_gives_the_same_outside_jit(name, axis):
+    function, args = CALLS[name]
+    assert_same(function(*spread(args, MESHES["explicit"], axis)), on_one_device(name))
+
+
+@each(DIFFERENTIABLE)
+def test_what_is_spread_has_the_same_gradient(name, axis):
+    mesh = MESHES["explicit"]
+    with jax.set_mesh(mesh):
+        found = gradient(name)(spread(CALLS[name][1], mesh, axis))
+    assert_same(found, gradient_on_one_device(name))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [pruning.l1_norm, pruning.l2_norm, pruning.filter_stds, lambda x: pruning.filter_matrix(x.T)],
+    ids=["l1_norm", "l2_norm", "filter_stds", "filter_matrix"],
+)
+def test_results_for_each_filter_stay_where_the_filters_are(function):
+    (filters,) = spread([X], MESHES["explicit"], 0)
+    assert jax.typeof(function(filters)).sharding.spec[0] == "data"
+
+
+def test_a_critic_takes_outputs_of_a_network_on_the_mesh():
+    mesh = MESHES["explicit"]
+    weights = jax.device_put(jnp.eye(8), NamedSharding(mesh, P()))
+    critic = partial(shift.emd_critic, jax.random.key(0), steps=2, batch_size=4)
+    (x,) = spread([X], mesh, 0)
+    found = critic(x, x, x, x, outputs=(lambda x: x, lambda x: x @ weights + 1))
+    assert_same(found, critic(*whole([X, X + 1, X, X + 1])))
