@@ -3,6 +3,7 @@
 Two weight vectors w lie in one cell of x when all signs of x w agree; γ(x) is the smallest
 positive Gaussian volume of a cell (Nachum et al., Definition 1). In two dimensions cells are
 sectors, bounded by the lines orthogonal to the samples; in three they are polygons on the sphere.
+Samples that are sharded over Explicit mesh axes are gathered.
 """
 
 import math
@@ -13,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from geometry._arguments import host_only
 from geometry._arguments import samples as matrix
 from jaxnorm import unit_vector
+from jaxnorm._sharding import replicated
 
 
 class SampledCells(NamedTuple):
@@ -42,7 +45,7 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
       [0.125 0.375 0.125 0.375]
     """
-    h = matrix(x, columns=2)
+    h = replicated(matrix(x, columns=2))
     nonzero = jnp.any(h != 0, axis=1)
     # A zero vector repeats a line that is there.
     h = jnp.where(nonzero[:, None], h, h[jnp.argmax(nonzero)][None])
@@ -80,14 +83,14 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
       >>> print(cell_volumes_3d(jnp.eye(3)).round(3))
       [0.125 0.125 0.125 0.125 0.125 0.125 0.125 0.125]
     """
-    h = matrix(x, columns=3)
+    h = replicated(matrix(x, columns=3))
     n, eps = len(h), float(jnp.finfo(h.dtype).eps)
     if n == 1:
         return jnp.where(jnp.any(h != 0), jnp.full(2, 0.5, x.dtype), jnp.nan)
     u = unit_vector(h)
     i, j = np.triu_indices(n, 1)
-    own = np.zeros((len(i), n), bool)
-    own[np.arange(len(i)), i] = own[np.arange(len(i)), j] = True
+    first, second = np.eye(n, dtype=bool)[i], np.eye(n, dtype=bool)[j]
+    own = first | second
     corner = jnp.cross(u[i], u[j])
     sine, cosine = jnp.linalg.norm(corner, axis=1), jnp.sum(u[i] * u[j], axis=1)
     side = jnp.einsum("cd,nd->cn", corner, u, precision="highest")
@@ -96,8 +99,7 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     signs, angles = [], []
     for outer, a, b in np.ndindex(2, 2, 2):
         ahead = (side > 0) if outer else (side < 0)
-        pattern = jnp.where(own, False, ahead).at[np.arange(len(i)), i].set(bool(a))
-        signs.append(pattern.at[np.arange(len(i)), j].set(bool(b)))
+        signs.append(ahead & ~own | first & bool(a) | second & bool(b))
         angles.append(jnp.arctan2(sine, cosine if a != b else -cosine))
     cells = number_of_cells(n, 3)
     patterns = jnp.concatenate(signs).astype(jnp.int8)
@@ -137,7 +139,7 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], samples: int) -> 
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1; got {samples}")
-    u = unit_vector(matrix(x))
+    u = unit_vector(replicated(matrix(x)))
     n, dims = u.shape
     w = jax.random.normal(key, (samples, dims), u.dtype)
     active = jnp.einsum("sd,nd->sn", w, u, precision="highest") > 0
@@ -151,8 +153,11 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], samples: int) -> 
     return SampledCells(volumes, jnp.sum(counts > 0), gamma)
 
 
+@host_only()
 def number_of_cells(n: int, dims: int) -> int:
     """Cells of n samples in general position: 2 Σⱼ C(n − 1, j) over j < dims; γ ≤ one over it.
+
+    Exactly, on the host.
 
     Raises:
       ValueError: n or dims is below 1.

@@ -15,7 +15,8 @@ from jax.scipy.special import polygamma
 from jaxtyping import Array, Float
 
 from geometry._angles import angles, distances
-from geometry._arguments import samples
+from geometry._arguments import host_only, samples
+from jaxnorm._sharding import replicated
 from pruning import chi_moment, chi_variance
 
 
@@ -37,7 +38,8 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     """The nine moments of the filters of a layer; variances of norms are unbiased.
 
     Pairs that share a filter are dependent: squared distances of such have correlation 1/4. A zero
-    filter has no angle and makes those of angles and cosines NaN.
+    filter has no angle and makes those of angles and cosines NaN. Angles and distances of filters
+    that are sharded over Explicit mesh axes are gathered.
 
     Raises:
       ValueError: There are fewer than 2 filters.
@@ -50,7 +52,7 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     h = samples(filters, least=2)
     pairs = np.triu_indices(len(h), 1)
     norm = jnp.linalg.norm(h, axis=1)
-    angle, distance = angles(h)[pairs], distances(h)[pairs]
+    angle, distance = replicated(angles(h))[pairs], replicated(distances(h))[pairs]
     # Near a right angle, where they are, sines keep the digits of cosines.
     cosine = jnp.sin(math.pi / 2 - angle)
     found = FilterGeometry(
@@ -67,13 +69,15 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     return FilterGeometry(*(moment.astype(filters.dtype) for moment in found))
 
 
+@host_only()
 def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     """The nine moments that independent filters N(0, std² I) have in expectation, exactly.
 
     With R = Γ((d + 1)/2)/Γ(d/2): norms √2 c R, a chi variable; cosines 0, 1/d and 1/(√π R), as
     (1 + cos)/2 is Beta((d − 1)/2, (d − 1)/2); angles π/2 and ψ′(d/2)/2; distances are norms of
     filters √2 times as wide. Differences do not vanish: of two norms the variance tends to c², of
-    two distances from one filter to 3c²/2, however many the dimensions.
+    two distances from one filter to 3c²/2, however many the dimensions. `dims` and `std` are
+    Python numbers, checked on the host.
 
     Raises:
       ValueError: dims is below 2 or std is not positive.
@@ -100,11 +104,12 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     return FilterGeometry(*map(jnp.asarray, moments))
 
 
+@host_only()
 def norm_envelope(filters: int, *, delta: float = 0.05) -> float:
     """No norm of Gaussian filters is farther from the mean, in units of c, but with P ≤ delta.
 
     √(2 log(2 filters / delta)), by the concentration of Lipschitz functions: it does not grow
-    with the dimension.
+    with the dimension. Computed on the host.
 
     Raises:
       ValueError: `filters` is below 1 or `delta` not in (0, 1).
@@ -118,11 +123,12 @@ def norm_envelope(filters: int, *, delta: float = 0.05) -> float:
     return math.sqrt(2 * math.log(2 * filters / delta))
 
 
+@host_only()
 def welch_bound(filters: int, dims: int) -> float:
     """√((n − d)/(d (n − 1))): no n filters in d < n dimensions have all |cos| below; else 0.
 
     More filters than dimensions are never mutually orthogonal, whatever their distribution
-    (Welch, 1974).
+    (Welch, 1974). Computed on the host.
 
     Raises:
       ValueError: `filters` or `dims` is below 1.

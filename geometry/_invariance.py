@@ -2,7 +2,8 @@
 
 A layer recentres, and has Gaussian weights of variance 2α/width: α = 1 is He's, and the theorems
 choose `gain`. Both are right of expected Gram matrices and squared norms, and wrong of expected
-entries and norms, of which they speak. Sample 1 of the theorems is the first row.
+entries and norms, of which they speak. Sample 1 of the theorems is the first row. `is_invariant`
+and `theorem_14` gather what is sharded over Explicit mesh axes.
 """
 
 import math
@@ -13,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from geometry._arguments import samples, square
 from geometry._kernel import arccosine_kernel
+from jaxnorm._sharding import replicated
 
 
 class NextLayer(NamedTuple):
@@ -43,7 +45,7 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
       >>> print(is_invariant(jnp.array([[9.0, 0.0], [0.0, 9.0]])))
       True
     """
-    g = square(gram, least=2)
+    g = replicated(square(gram, least=2))
     n = len(g)
     odd = jnp.arange(n) == jnp.argmax(jnp.diagonal(g))
     largest = jnp.max(jnp.diagonal(g))
@@ -71,7 +73,7 @@ def theorem_14(x: Float[Array, "n d"]) -> NextLayer:
       >>> print(layer.radius, layer.gain.round(4), layer.gram[0, 0].round(4))
       3.0 0.25 1.0
     """
-    h = samples(x, least=2)
+    h = replicated(samples(x, least=2))
     n = len(h)
     h = h - h.mean(0, keepdims=True)
     # Recentred, ν and the first sample are opposite: x₁ − ν is n/(n − 1) times the first.
@@ -85,7 +87,7 @@ def theorem_14(x: Float[Array, "n d"]) -> NextLayer:
 
 
 def expected_entries(
-    x: Float[Array, "n d"], width: int, *, gain: float | Float[Array, ""] = 1.0
+    x: Float[Array, "n d"], width: int, *, gain: int | float | Float[Array, ""] = 1.0
 ) -> Float[Array, " n"]:
     """E of every neuron of the layer at each sample: √(α/(π width)) ‖xᵢ − μ‖.
 

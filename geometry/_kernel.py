@@ -9,8 +9,9 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from geometry._arguments import square
+from geometry._arguments import floating, host_only, square
 from jaxnorm import recenter
+from jaxnorm._sharding import replicated
 from jaxnorm._statistics import widen
 
 
@@ -28,14 +29,14 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
        [0.3183 1.    ]]
     """
     g = square(gram)
-    squares = jnp.diagonal(g)
+    itself = jnp.eye(len(g), dtype=bool)
+    squares = jnp.sum(g, 1, where=itself, keepdims=True)  # the diagonal, of any sharding
     positive = squares > 0
     norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1)), 0)
     safe = jnp.where(positive, norm, 1)
-    rho = jnp.where(positive[:, None] & positive[None], g / safe[:, None] / safe[None], 0)
-    itself = jnp.eye(len(g), dtype=bool)
-    kernel = norm[:, None] * norm[None] * cosine_step(jnp.where(itself, 1, rho))
-    return jnp.where(itself, jnp.diag(jnp.where(positive, squares, 0)), kernel).astype(gram.dtype)
+    rho = jnp.where(positive & replicated(positive).T, g / safe / replicated(safe).T, 0)
+    kernel = norm * replicated(norm).T * cosine_step(jnp.where(itself, 1, rho))
+    return jnp.where(itself, jnp.where(positive, squares, 0), kernel).astype(gram.dtype)
 
 
 def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -52,12 +53,13 @@ def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return arccosine_kernel(recenter(recenter(square(gram), axis=0), axis=1)).astype(gram.dtype)
 
 
+@host_only()
 def expected_norm_factor(width: int) -> float:
     """E ‖ReLU(W x)‖ / ‖x‖ for a layer of `width` d neurons with weights N(0, 2/d).
 
     √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) + O(d⁻²): the mean of a chi variable
     whose degrees of freedom j are Binomial(d, 1/2). Theorem 14 of Nachum et al. puts 1, which
-    holds of the squared norm. Computed in double precision.
+    holds of the squared norm. Computed on the host in double precision.
 
     Raises:
       ValueError: `width` is not positive.
@@ -80,16 +82,17 @@ def expected_norm_factor(width: int) -> float:
     return 2 / width**0.5 * math.fsum(map(math.exp, terms))
 
 
-def cosine_step(cosine: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π: the cosine of two samples after ReLU alone.
 
-    At infinite width, for ρ in [−1, 1], with slopes 0 and 1 at the ends. Angles fall to 0 like
-    3π over the number of layers.
+    At infinite width, for ρ in [−1, 1], a number or an array, with slopes 0 and 1 at the ends.
+    Angles fall to 0 like 3π over the number of layers.
 
     Example:
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))
       [0.     0.3183 1.    ]
     """
+    cosine = floating(cosine)
     rho = widen(cosine)
     inside = jnp.abs(rho) < 1
     safe = jnp.where(inside, rho, 0)

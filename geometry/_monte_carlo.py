@@ -14,10 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Key
 
-from geometry._streams import Plan, Reduction, empty, fold, plan
+from geometry._streams import Plan, Reduction, empty, fold, plan, traced
 
 
 class Estimate(NamedTuple):
@@ -81,7 +80,7 @@ def monte_carlo(
     Raises:
       ValueError: `samples` is below 2, `batch_size` below 1, `block` no divisor of `samples` or
         not what `draw` gives, `precision` not positive, or `checkpoint` of another key or shape; or
-        the key is traced and `precision` or `checkpoint` is given.
+        the key or a parameter is traced and `precision` or `checkpoint` is given.
 
     Example:
       >>> estimate = monte_carlo(jax.random.uniform, jax.random.key(0), 10_000)
@@ -154,7 +153,15 @@ def monte_carlo_covariance(
       >>> print(bool((abs(found.covariance - jnp.array([[1.0, 1], [1, 2]])) < 0.1).all()))
       True
     """
-    which, keys = plan(draw, key, samples, batch_size=batch_size, block=block, devices=devices)
+    which, keys = plan(
+        draw,
+        key,
+        samples,
+        parameters=parameters,
+        batch_size=batch_size,
+        block=block,
+        devices=devices,
+    )
     start = empty(which, _CO_MOMENTS, key, parameters, ())
     state = fold(which, _CO_MOMENTS, key, 0, keys, start, parameters)
     spread = jnp.maximum(state.both_squared - jnp.square(state.product), 0)
@@ -273,12 +280,22 @@ def _central_moments(
     checkpoint: Path | str | None,
 ) -> tuple[_Moments, int]:
     """Moments of the draws, and the number of those that were made."""
-    which, keys = plan(draw, key, samples, batch_size=batch_size, block=block, devices=devices)
+    which, keys = plan(
+        draw,
+        key,
+        samples,
+        parameters=parameters,
+        batch_size=batch_size,
+        block=block,
+        devices=devices,
+    )
     state = empty(which, _MOMENTS, key, parameters, ())
     if precision is None and checkpoint is None:
         return fold(which, _MOMENTS, key, 0, keys, state, parameters), samples
-    if isinstance(key, Tracer):
-        raise ValueError("precision and checkpoint need a key that is not traced; got a traced one")
+    if traced(key, parameters):
+        raise ValueError(
+            "precision and checkpoint need a key that is not traced, and such parameters"
+        )
     if precision is not None and not precision > 0:
         raise ValueError(f"precision must be positive; got {precision}")
     return _in_rounds(which, key, keys, state, parameters, precision, checkpoint)

@@ -14,11 +14,12 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, Bool, Float, Key
 
-from geometry._arguments import samples
+from geometry._arguments import host_only, samples
 
 _LEAST = 1e-9  # margin of a vertex, relative to the length of its direction and of the batch
 
 
+@host_only()
 def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
     """Which samples are vertices of the convex hull of all: not in the hull of the others.
 
@@ -34,6 +35,7 @@ def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
     return margins > _LEAST
 
 
+@host_only()
 def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float[Array, " n"]]:
     """Kernel and bias with ReLU(x kernel + bias) = I: neuron i fires for sample i alone.
 
@@ -66,6 +68,7 @@ def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float
     return jnp.asarray((scale[:, None] * w).T, x.dtype), jnp.asarray(bias, x.dtype)
 
 
+@host_only()
 def point_initializers(
     key: Key[Array, ""], x: Float[Array, "n k"], *, gain: float = 1.0
 ) -> tuple[Callable[..., Array], Callable[..., Array]]:

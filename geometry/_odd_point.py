@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from geometry._arguments import square
+from jaxnorm._sharding import replicated
 
 
 class OddPoint(NamedTuple):
@@ -33,7 +34,7 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
     Any batch has a longest sample; `is_odd` decides whether it is an odd point.
     Angles below 3e-4 (float32) or 1e-8 (float64) are not resolved: `angles` is finer, and needs
     the samples. A zero vector makes both angles NaN; (anti)parallel samples add nothing to
-    gradients.
+    gradients. A Gram matrix sharded over Explicit mesh axes is gathered.
 
     Raises:
       ValueError: There are fewer than 3 samples.
@@ -43,7 +44,7 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
       >>> print(odd_point(x @ x.T).norm_ratio)
       4.0
     """
-    g = square(gram, least=3)
+    g = replicated(square(gram, least=3))
     n = len(g)
     norm = jnp.sqrt(jnp.diagonal(g))
     cosine = g / norm[:, None] / norm[None]

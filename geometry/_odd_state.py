@@ -1,7 +1,8 @@
 """Fixed points of recentering and ReLU at infinite width, for n samples, and what leaves them.
 
 The map is `mean_field_step`. Batches of one sample and n − 1 alike ones stay such: four numbers
-have their Gram matrix. Numbers are Python's, in double precision; angles in radians.
+have their Gram matrix. Numbers are Python's, in double precision, computed on the host: nothing
+here can be traced. Angles are in radians.
 """
 
 import math
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.optimize
 
+from geometry._arguments import host_only
 from geometry._kernel import cosine_map
 
 
@@ -27,6 +29,7 @@ class OddState(NamedTuple):
     spread: float
 
 
+@host_only("arccos of `cosine_step`")
 def recentred_angle(n: int | float) -> float:
     """The angle at which n samples of one norm and one angle stand: arccos κ(−1/(n − 1)).
 
@@ -46,6 +49,7 @@ def recentred_angle(n: int | float) -> float:
     return math.acos(cosine_map(-1 / (n - 1)))
 
 
+@host_only()
 def cluster_growth(n: int) -> float:
     """n² / (n² − 2n + 2): growth per layer of the squared spread of a collapsed cluster.
 
@@ -65,6 +69,7 @@ def cluster_growth(n: int) -> float:
     return n**2 / (n**2 - 2 * n + 2)
 
 
+@host_only("`mean_field_step` of a Gram matrix until it stands")
 def odd_state(n: int) -> OddState:
     """The stable state of one odd sample beside a cluster, of n samples at infinite width.
 
@@ -85,6 +90,7 @@ def odd_state(n: int) -> OddState:
     return _fixed_point(n, OddState(n - 1.5, math.pi / 2 - 0.01, min(3 * math.pi / n, 1.05)))
 
 
+@host_only("`mean_field_step` of Gram matrices")
 def escape_ratio(n: int) -> float:
     """The norm ratio above which one longer sample of a symmetric batch becomes odd.
 
@@ -114,6 +120,7 @@ def escape_ratio(n: int) -> float:
     return 1 + (low + high) / 2
 
 
+@host_only()
 def escape_step(norm_ratio: float) -> float:
     """Next norm ratio of one longer sample among infinitely many: √(s² + (s − 1)²/(π − 1)).
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
+from geometry._arguments import host_only
 from geometry._streams import Reduction, empty, fold, plan, sampled
 
 _DIGIT = 8  # bits that a pass finds
@@ -26,6 +27,7 @@ class SampleQuantiles(NamedTuple):
     samples: int
 
 
+@host_only("`jnp.quantile` of `jax.vmap(draw)`, where all draws fit in memory")
 def monte_carlo_quantiles(
     draw: Callable[..., Array],
     key: Key[Array, ""],
@@ -42,7 +44,7 @@ def monte_carlo_quantiles(
     The standard error is half the distance of the quantiles at q ± √(q (1 − q)/n). The draws are
     made four times (eight in float64), for what is kept is a count of digits: the memory does not
     grow with `samples`. Events and whole numbers are taken as floating numbers. Arguments and
-    errors are those of `monte_carlo`, and not to be traced.
+    errors are those of `monte_carlo`. The rounds are led from the host: nothing may be traced.
 
     Args:
       quantiles: Numbers in (0, 1).
@@ -57,7 +59,15 @@ def monte_carlo_quantiles(
     """
     if len(quantiles) == 0 or not all(0 < q < 1 for q in quantiles):
         raise ValueError(f"quantiles must lie in (0, 1); got {list(quantiles)}")
-    which, keys = plan(draw, key, samples, batch_size=batch_size, block=block, devices=devices)
+    which, keys = plan(
+        draw,
+        key,
+        samples,
+        parameters=parameters,
+        batch_size=batch_size,
+        block=block,
+        devices=devices,
+    )
     q = np.asarray(quantiles, np.float64)
     around = np.sqrt(q * (1 - q) / samples)
     order = np.ceil(np.concatenate([q, q - around, q + around]) * samples)

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
-from geometry._angles import gram
+from geometry._angles import gram, rows_times
 from geometry._arguments import samples
 from jaxnorm import recenter
+from jaxnorm._sharding import replicated
 
 
 class RandomNetwork(NamedTuple):
@@ -43,7 +44,8 @@ def random_network(
     The setting of Figures 3, 5 and 6 of Nachum et al. Weights are drawn as they are needed and
     never kept, so that memory does not grow with depth but for what is recorded; on a CPU drawing
     them is most of the time, and the kind of `key` decides how long it takes. Many networks are a
-    `vmap` over keys, which shards as any other axis. A batch that has become zero stays zero.
+    `vmap` over keys, which shards as any other axis. A batch that has become zero stays zero. One
+    whose samples are sharded stays so, and what is recorded of it is gathered.
 
     Args:
       key: Of the weights.
@@ -78,9 +80,8 @@ def random_network(
         raise ValueError(f"layers must ascend within 1 and the depth, {depth}; got {chosen}")
 
     def layer(x: Array, log_scale: Array, key: Array) -> tuple[Array, Array]:
-        w = jax.random.normal(key, (x.shape[1], width), x.dtype) * (2 / width) ** 0.5
-        z = jnp.einsum("nk,kd->nd", x, w, precision="highest")
-        h = nonlinearity(normalization(z))
+        w = jax.random.normal(key, (x.shape[1], width), x.dtype)
+        h = nonlinearity(normalization(rows_times((2 / width) ** 0.5 * x, w)))
         return _divide_by_scale(h, log_scale) if homogeneous else (h, log_scale)
 
     def step(carry: tuple, inputs: tuple[Array, Array]) -> tuple[tuple, None]:
@@ -89,7 +90,7 @@ def random_network(
         h, log_scale = layer(h, log_scale, key)
 
         def record(recorded: PyTree[Array]) -> PyTree[Array]:
-            now = statistic(h), log_scale
+            now = jax.tree.map(replicated, (statistic(h), log_scale))
             return jax.tree.map(lambda every, one: every.at[place].set(one), recorded, now)
 
         recorded = jax.lax.cond(place < len(chosen), record, lambda same: same, recorded)

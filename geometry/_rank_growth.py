@@ -2,7 +2,8 @@
 
 The representation of samples x by neurons w is ReLU(x wᵀ). Batch norm before the ReLU replaces x
 by the recentred batch and multiplies neurons by positive numbers, which changes no rank: call
-these functions with `jaxnorm.recenter(x)`.
+these functions with `jaxnorm.recenter(x)`. Samples that are sharded over Explicit mesh axes are
+gathered.
 """
 
 import math
@@ -13,10 +14,11 @@ import scipy.stats
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from geometry._angles import angles
-from geometry._arguments import samples
+from geometry._arguments import host_only, samples
 from geometry._cells import cell_volumes_2d
 from geometry._ranks import numerical_rank
 from jaxnorm import unit_vector
+from jaxnorm._sharding import replicated
 
 
 def rows_needed(
@@ -37,7 +39,7 @@ def rows_needed(
     """
     if most < 1:
         raise ValueError(f"most must be at least 1; got {most}")
-    h = samples(x)
+    h = replicated(samples(x))
     u = jnp.where(jnp.any(h != 0, axis=1, keepdims=True), unit_vector(h), 0)
     n, dims = u.shape
     tolerance = 64 * n * float(jnp.finfo(u.dtype).eps)
@@ -74,7 +76,7 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
       >>> print(full_rank_reachable(x), full_rank_reachable(x - x.mean(0)[None]))
       True False
     """
-    h = samples(x)
+    h = replicated(samples(x))
     tolerance = 64 * float(jnp.finfo(h.dtype).eps)
     apart = angles(h)
     above = jnp.triu(jnp.ones_like(apart, bool), 1)
@@ -104,7 +106,8 @@ def lemma_2_probability(
       >>> print(lemma_2_probability(x, jnp.array([[1.0, 1.0]])).round(2))
       0.75
     """
-    h = samples(x, least=2, columns=2)
+    h = replicated(samples(x, least=2, columns=2))
+    neurons = replicated(samples(neurons, columns=2, name="neurons"))
     y = jax.nn.relu(jnp.einsum("nd,rd->nr", h, neurons.astype(h.dtype), precision="highest"))
     relation = jnp.append(jnp.linalg.lstsq(y[:-1].T, y[-1])[0], -1)
     line = jnp.sort(jnp.mod(jnp.arctan2(h[:, 1], h[:, 0]), math.pi))
@@ -117,10 +120,12 @@ def lemma_2_probability(
     return jnp.sum(cell_volumes_2d(h), where=breaks).astype(x.dtype)
 
 
+@host_only()
 def mean_rows_bound(n: int, gamma: float) -> float:
     """n/(2γ) for n ≥ 2: a bound of the mean of `rows_needed`; Theorem 3 has n/γ, right for n = 1.
 
     Loose: n equally spaced points in the plane need about n + 2 neurons, and the bound is n².
+    Computed on the host.
 
     Raises:
       ValueError: n is below 1, or γ not in (0, 1/2].
@@ -135,11 +140,13 @@ def mean_rows_bound(n: int, gamma: float) -> float:
     return n / gamma if n == 1 else n / (2 * gamma)
 
 
+@host_only()
 def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     """Lower bound of P(rank n) of ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
 
     1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]), and 1 − exp(−n (α − 1 − log α))
-    for all γ. α > 1 is enough; the paper asks for 2. `rank_tail` is what it bounds.
+    for all γ. α > 1 is enough; the paper asks for 2. `rank_tail` is what it bounds. Computed on the
+    host.
 
     Raises:
       ValueError: n is below 1, α not above 1, or γ not in [0, 1/2].
@@ -157,11 +164,12 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     return -math.expm1(-n * ((alpha / gamma - 1) * excess - math.log(alpha)))
 
 
+@host_only()
 def rank_tail(n: int, gamma: float, rows: int) -> float:
     """Lower bound of P(rank n) of `rows` neurons: that of n successes at probability γ each.
 
     Sharper than Eq. 7a, which is Chernoff's bound of it. For n ≥ 2 it holds with 2γ too, by
-    `lemma_2_probability`.
+    `lemma_2_probability`. Computed on the host.
 
     Raises:
       ValueError: n or rows is below 1, or γ not in [0, 1].

@@ -3,13 +3,17 @@
 Samples are rows: `x` is (n samples, features). Effective and stable rank need only the Gram matrix
 of the shorter side of `x`, at most min(n, features) numbers wide. The gaps take a Gram matrix, so
 that infinite-width maps have them too. Sums are in at least float32; results have the dtype of
-the input. What is no matrix, or outside `jit` not finite, raises `ValueError`.
+the input. What is no matrix, or outside `jit` not finite, raises `ValueError`. On Explicit mesh
+axes the matrix whose singular values or eigenvalues are needed is gathered: `x` for
+`numerical_rank`, else a Gram matrix.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from geometry._angles import gram as gram_matrix
 from geometry._arguments import samples, square
+from jaxnorm._sharding import replicated
 
 
 def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
@@ -22,7 +26,7 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
       >>> print(numerical_rank(jnp.ones((5, 3))))
       1
     """
-    values = jnp.linalg.svd(samples(x), compute_uv=False)
+    values = jnp.linalg.svd(replicated(samples(x)), compute_uv=False)
     return jnp.sum(values > max(x.shape) * float(jnp.finfo(x.dtype).eps) * values.max())
 
 
@@ -37,7 +41,7 @@ def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
       2.0
     """
     g = _relative_gram(x)
-    return _quotient(jnp.square(jnp.trace(g)), jnp.square(g).sum()).astype(x.dtype)
+    return _quotient(jnp.square(_trace(g)), jnp.square(g).sum()).astype(x.dtype)
 
 
 def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
@@ -51,7 +55,7 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
       1.5
     """
     g = _relative_gram(x)
-    return _quotient(jnp.trace(g), jnp.linalg.eigvalsh(g)[-1]).astype(x.dtype)
+    return _quotient(_trace(g), jnp.linalg.eigvalsh(replicated(g))[-1]).astype(x.dtype)
 
 
 def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
@@ -64,7 +68,7 @@ def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
       >>> print(isometry_gap(3 * jnp.eye(4)))
       0.0
     """
-    values = jnp.linalg.eigvalsh(square(gram))
+    values = jnp.linalg.eigvalsh(replicated(square(gram)))
     floor = len(gram) * float(jnp.finfo(values.dtype).eps) * values[-1]
     positive = values > floor
     logs = jnp.where(positive, jnp.log(jnp.where(positive, values, 1)), -jnp.inf)
@@ -82,7 +86,7 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
       0.866
     """
     g = square(gram)
-    squares = jnp.square(g / jnp.trace(g) - jnp.eye(len(g), dtype=g.dtype) / len(g)).sum()
+    squares = jnp.square(g / _trace(g) - jnp.eye(len(g), dtype=g.dtype) / len(g)).sum()
     zero = squares == 0  # a NaN stays one
     return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares))).astype(gram.dtype)
 
@@ -92,8 +96,12 @@ def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
     h = samples(x)
     largest = jnp.max(jnp.abs(h), initial=0)
     h = h / jnp.where(largest == 0, 1, largest)
-    h = h if h.shape[0] <= h.shape[1] else h.T
-    return jnp.einsum("id,jd->ij", h, h, precision="highest")
+    return gram_matrix(h if h.shape[0] <= h.shape[1] else h.T)
+
+
+def _trace(g: Float[Array, "n n"]) -> Float[Array, ""]:
+    """Sum of the diagonal, of any sharding: `jnp.trace` fails on sharded rows in a mesh context."""
+    return jnp.sum(g, where=jnp.eye(len(g), dtype=bool))
 
 
 def _quotient(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:

@@ -6,24 +6,29 @@ turns the expectation into kernels of Gaussian covariances,
 
     E[f(z) / (z C z)] = ½ ∫ det(I + a C G)^(−1/2) E[f(z_a)] da,   Cov z_a = G (I + a C G)⁻¹,
 
-one integral over a line. Gram matrices are (n, n); results have trace n, but for `rescale` without
-recentering: the mean Gram matrix of a layer of `width` neurons is width/2 times as large.
+one integral over a line. One eigendecomposition of C serves all nodes of its quadrature. Gram
+matrices are (n, n), gathered where they are sharded over Explicit mesh axes; results have trace n,
+but for `rescale` without recentering: the mean Gram matrix of a layer of `width` neurons is width/2
+times as large.
 """
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from geometry._arguments import square
+from geometry._arguments import floating, square
 from geometry._kernel import arccosine_kernel
 from jaxnorm import recenter
+from jaxnorm._sharding import replicated
 from jaxnorm._statistics import widen
 
 _STEP = 0.4  # of log a: the trapezoidal rule then errs by 1e-9
+_BLOCK = 2**26  # bytes of matrices, one for each node, at a time
 
 
 def mean_field_rescale_rms(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -36,7 +41,7 @@ def mean_field_rescale_rms(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[1.    0.318]
        [0.318 1.   ]]
     """
-    return _about_zero(square(gram)).astype(gram.dtype)
+    return _about_zero(replicated(square(gram))).astype(gram.dtype)
 
 
 def mean_field_standardize(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -49,7 +54,7 @@ def mean_field_standardize(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       >>> print(mean_field_standardize(2 * jnp.eye(3))[0].round(3))
       [1.    0.109 0.109]
     """
-    g = square(gram)
+    g = replicated(square(gram))
     return _about_zero(recenter(recenter(g, axis=0), axis=1)).astype(gram.dtype)
 
 
@@ -66,17 +71,17 @@ def mean_field_rescale(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       >>> print(mean_field_rescale(jnp.eye(100))[0, 1].round(2))
       0.32
     """
-    g = square(gram, least=4)
+    g = replicated(square(gram, least=4))
     half = recenter(g, axis=1)
     centred = recenter(half, axis=0)
 
-    def covariance(a: Array, inverse: Callable[[Array], Array]) -> Array:
-        return g - a * jnp.matmul(half, inverse(half.T), precision="highest")
+    def covariance(a: Array, at_a: _Resolvent) -> Array:
+        return g - a * _product(half, at_a.inverse, half.T)
 
     return _integral(centred, covariance).astype(gram.dtype)
 
 
-def rms_cosine_step(cosine: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """`mean_field_rescale_rms` of infinitely many samples of one norm and one cosine in [0, 1).
 
     N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)], D = E[((m² + 1) Φ(m) + m φ(m)) / (m² + 1)], where
@@ -87,6 +92,7 @@ def rms_cosine_step(cosine: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
       >>> print(jnp.degrees(jnp.arccos(rms_cosine_step(jnp.zeros(())))).round(2))
       71.44
     """
+    cosine = floating(cosine)
     nodes, weights = (jnp.asarray(a) for a in np.polynomial.hermite_e.hermegauss(80))
 
     def one(rho: Array) -> Array:
@@ -110,34 +116,79 @@ def rms_angle() -> float:
       >>> round(math.degrees(rms_angle()), 2)
       58.75
     """
-    cosine = jnp.zeros(())
-    for _ in range(60):
-        cosine = rms_cosine_step(cosine)
-    return math.acos(float(cosine))
+    with jax.ensure_compile_time_eval():  # a constant within a traced function
+        cosine = jnp.zeros(())
+        for _ in range(60):
+            cosine = rms_cosine_step(cosine)
+        return math.acos(float(cosine))
+
+
+class _Spectrum(NamedTuple):
+    """Eigenvalues and eigenvectors of C, of which no derivative is taken."""
+
+    values: Float[Array, " n"]
+    vectors: Float[Array, "n n"]
+
+
+class _Resolvent(NamedTuple):
+    """(I + a C)⁻¹, C (I + a C)⁻¹ and log det(I + a C)."""
+
+    inverse: Float[Array, "n n"]
+    shrunk: Float[Array, "n n"]
+    log_det: Float[Array, ""]
+
+
+@jax.custom_jvp
+def _resolvent(c: Float[Array, "n n"], a: Float[Array, ""], spectrum: _Spectrum) -> _Resolvent:
+    values, vectors = spectrum
+    divisors = 1 + a * values
+    return _Resolvent(
+        _product(vectors / divisors[None], vectors.T),
+        _product(vectors * (values / divisors)[None], vectors.T),
+        jnp.log(divisors).sum(),
+    )
+
+
+@_resolvent.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
+    # With X = (I + a C)⁻¹: dX = −a X dC X, and C X = (I − X)/a. Where eigenvalues coincide X has a
+    # derivative, and the eigenvectors have none. The nodes a are constants.
+    (c, a, spectrum), (d, *_) = primals, tangents
+    at_a = _resolvent(c, a, spectrum)
+    change = _product(at_a.inverse, d, at_a.inverse)
+    return at_a, _Resolvent(-a * change, change, a * jnp.sum(at_a.inverse * d.T))
 
 
 def _about_zero(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    return _integral(g, lambda a, inverse: inverse(g))
+    return _integral(g, lambda _, at_a: at_a.shrunk)
 
 
 def _integral(
-    c: Float[Array, "n n"], covariance: Callable[[Array, Callable], Array]
+    c: Float[Array, "n n"], covariance: Callable[[Array, _Resolvent], Array]
 ) -> Float[Array, "n n"]:
     """n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da by the trapezoidal rule in log a.
 
-    `covariance` is handed a and the solver of (I + a C) y = b. Beyond the last a, at which I + a C
-    can still be solved, a part ε^(3r/8) of the integral is left out, r the rank of C.
+    Beyond the last a, at which I + a C can still be inverted, a part ε^(3r/8) of the integral is
+    left out, r the rank of C.
     """
-    n, eps = len(c), float(jnp.finfo(c.dtype).eps)
-    scale = jnp.trace(c)
+    c = (c + c.T) / 2  # so that tangents are symmetric, as eigenvectors suppose
+    constant = jax.lax.stop_gradient(c)
+    values, vectors = jnp.linalg.eigh(constant)
+    spectrum = _Spectrum(jnp.maximum(values, 0), vectors)
+    eps = float(jnp.finfo(c.dtype).eps)
     steps = jnp.arange(math.log(eps), -0.75 * math.log(eps), _STEP, dtype=c.dtype)
+    nodes = jnp.exp(steps) / jnp.trace(constant)
+    blocks = min(len(nodes), math.ceil(len(nodes) * c.size * c.dtype.itemsize / _BLOCK))
 
-    def node(total: Array, step: Array) -> tuple[Array, None]:
-        a = jnp.exp(step) / scale
-        factor = jnp.linalg.cholesky(jnp.eye(n, dtype=c.dtype) + a * c)
-        weight = jnp.exp(-jnp.log(jnp.diagonal(factor)).sum())
-        g = covariance(a, lambda b: jax.scipy.linalg.cho_solve((factor, True), b))
-        return total + a * weight * arccosine_kernel((g + g.T) / 2), None
+    def node(a: Array) -> Array:
+        at_a = _resolvent(c, a, spectrum)
+        g = covariance(a, at_a)
+        return a * jnp.exp(-at_a.log_det / 2) * arccosine_kernel((g + g.T) / 2)
 
-    total, _ = jax.lax.scan(node, jnp.zeros_like(c), steps)
-    return n * _STEP / 2 * total
+    # No `scan`: its second derivative would not be by the rule of `_resolvent`.
+    parts = (jax.vmap(node)(part).sum(0) for part in jnp.array_split(nodes, blocks))
+    return len(c) * _STEP / 2 * sum(parts, jnp.zeros((), c.dtype))
+
+
+def _product(*matrices: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    return jnp.linalg.multi_dot(matrices, precision="highest")

@@ -15,6 +15,8 @@ from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Key
 
+from jaxnorm._sharding import replicated
+
 # Draws that a device holds at a time, where the caller does not say.
 CHUNK = 2**14
 _MOST = 2**31  # keys, which are counted in 32 bits
@@ -53,6 +55,7 @@ def plan(
     key: Key[Array, ""],
     samples: int,
     *,
+    parameters: tuple[Any, ...],
     batch_size: int | None,
     block: int | None,
     devices: Sequence[Any] | None,
@@ -70,7 +73,7 @@ def plan(
         raise ValueError(f"samples must take fewer than {_MOST:,} keys; got {keys:,}: use block")
     if devices is not None and not devices:
         raise ValueError("devices must name at least one device; got none")
-    if isinstance(key, Tracer):
+    if traced(key, parameters):
         where = None
     else:
         where = tuple(jax.devices() if devices is None else devices)
@@ -78,6 +81,10 @@ def plan(
     share = -(-keys // len(where or (0,)))
     chunks = -(-share // size)
     return Plan(draw, block, -(-share // chunks), where), keys
+
+
+def traced(*trees: Any) -> bool:
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
 def empty(plan: Plan, reduction: Reduction, key: Array, parameters: tuple, extra: tuple) -> Any:
@@ -176,7 +183,7 @@ def _chunk(
     """The state of `size` keys' draws from `first` on, of which those before `stop` count."""
     index = first + jnp.arange(plan.size, dtype=jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, index)
-    draws = jax.vmap(lambda key: plan.draw(key, *parameters))(keys)
+    draws = replicated(jax.vmap(lambda key: plan.draw(key, *parameters))(keys))
     counted: Bool[Array, " n"] = index < stop
     if plan.block is not None:
         if draws.shape[1:2] != (plan.block,):

@@ -15,8 +15,9 @@ from jaxtyping import Array, Float
 
 from geometry import _tree_recursion
 from geometry._angles import distances, gram
-from geometry._arguments import samples
+from geometry._arguments import array, samples
 from jaxnorm import recenter
+from jaxnorm._sharding import replicated
 
 
 class TreeGram(NamedTuple):
@@ -60,13 +61,13 @@ def tree_step(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
        [0. 1.]
        [3. 0.]]
     """
-    return jnp.concatenate([positive(x), negative(x)], axis=1)
+    return _children(samples(x).astype(x.dtype))
 
 
 def tree(x: Float[Array, " n"] | Float[Array, "n m"], depth: int) -> Float[Array, "n width"]:
     """`tree_step` applied `depth` times: all 2ᵈᵉᵖᵗʰ neurons, or as many for each of m coordinates.
 
-    By brute force, for small depths; `tree_gram` has inner products at any.
+    By brute force, for small depths; `tree_gram` has inner products at any. Samples may be sharded.
 
     Raises:
       ValueError: `depth` is negative, or `x` no vector or matrix, or outside `jit` not finite.
@@ -76,9 +77,10 @@ def tree(x: Float[Array, " n"] | Float[Array, "n m"], depth: int) -> Float[Array
       (3, 1024)
     """
     _not_negative(depth)
+    array(x)
     x = samples(_columns(x)).astype(x.dtype)
     for _ in range(depth):
-        x = tree_step(x)
+        x = _children(x)
     return x
 
 
@@ -90,6 +92,9 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     c p/n on the rest and c (n − p)/n on the p. With several coordinates each has its tree and the
     Gram matrices add. Differentiable but where a sample equals a mean. Depth 0 is `x` itself; a
     constant `x` has a Gram matrix of zeros from depth 1. Computed in at least float32.
+
+    Best left to a CPU: layers are tens of small kernels, one after the other, and a TPU or GPU
+    mostly launches them. Samples that are sharded over Explicit mesh axes are gathered.
 
     Args:
       x: One number a sample, in any order and possibly repeated, or several.
@@ -107,7 +112,8 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
       0.0
     """
     _not_negative(depth)
-    h = samples(_columns(x))
+    array(x)
+    h = replicated(samples(_columns(x)))
     if depth == 0:
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
     grams, squares, exponents = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
@@ -122,6 +128,10 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
         jnp.where(some.any(), log_scale, 0),
         jnp.einsum("c,cij->ij", factor, squares, precision="highest"),
     )
+
+
+def _children(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
+    return jnp.concatenate([positive(x), negative(x)], axis=1)
 
 
 def _columns(x: Array) -> Array:
@@ -139,7 +149,7 @@ def _one_coordinate(x: Float[Array, " n"], depth: int) -> tuple[Array, Array, Ar
     order = jnp.argsort(x)
     h = x[order] - x[order[0]]
     _, exponent = jnp.frexp(jax.lax.stop_gradient(h[-1]))
-    h = h * jnp.ldexp(jnp.ones_like(h[-1]), -exponent)
+    h = h * jnp.ldexp(jnp.ones((), h.dtype), -exponent)
     state, _ = jax.lax.scan(
         lambda state, _: (_tree_recursion.layer(h, state), None),
         _tree_recursion.start(h),

@@ -3,7 +3,8 @@
 A neuron is stable when it takes at most three values; then it stays so. In the limit of depth the
 largest and the smallest sample are orthogonal and all others merge into one cluster, whose length
 and angles beside the two ends depend on one number r of the start: the limit of
-‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples.
+‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. Samples that are sharded over Explicit mesh axes are
+gathered. Bounds by n alone are Python numbers, computed on the host.
 """
 
 import math
@@ -12,7 +13,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from geometry._arguments import floating, host_only, vector
 from geometry._tree import tree_gram
+from jaxnorm._sharding import replicated
 from jaxnorm._statistics import widen
 
 
@@ -55,10 +58,11 @@ def tree_depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
       >>> print(tree_depth_bound(jnp.array([0.0, 1.0, 2.0, 3.0])).round(2))
       3.58
     """
-    n = len(x)
+    h = vector(x)
+    n = len(h)
     if n < 4:
         raise ValueError(f"a depth bound needs at least 4 samples; got {n}, always stable")
-    h = jnp.sort(widen(x))
+    h = jnp.sort(replicated(h))
     ratio = (n - 3) / 2 * (h[-1] - h[0]) / jnp.diff(h[1:-1]).min()
     steps = 3 + 2 / math.log(n / (n - 3)) * jnp.maximum(0, jnp.log(ratio))
     return ((n - 3) * steps).astype(x.dtype)
@@ -77,14 +81,15 @@ def tree_limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Arr
       >>> print(tree_limit_ratio(jnp.array([-1.0, 0.0, 1.0])).round(3))
       1.0
     """
-    _at_least_three(len(x))
+    h = replicated(vector(x))
+    _at_least_three(len(h))
     if depth < 1:
         raise ValueError(f"depth must be at least 1; got {depth}")
-    square = tree_gram(jnp.sort(x), depth).squared_distances
+    square = tree_gram(jnp.sort(h), depth).squared_distances
     return (square[-1, -2] / square[1, 0]).astype(x.dtype)
 
 
-def tree_limits(n: int, r: Float[Array, ""]) -> TreeLimits:
+def tree_limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     """Limits of Theorem 11 for n distinct samples with this r, exactly.
 
     Norm ratios √((1 + r)/(m + r)) and √((1 + r)/(1 + m r)) with m = (n − 1)², cosines
@@ -99,13 +104,16 @@ def tree_limits(n: int, r: Float[Array, ""]) -> TreeLimits:
       [0.343 0.343] [80.13 80.13]
     """
     _at_least_three(n)
+    r = floating(r)
     m, h = (n - 1) ** 2, widen(r)
-    scale, ends = 1 + h, jnp.stack([m + h, 1 + m * h])
-    cosines = jnp.stack([h, jnp.ones_like(h)]) / jnp.sqrt(scale * ends)
-    found = jnp.sqrt(scale / ends), jnp.arccos(cosines)
-    return TreeLimits(*(limit.astype(r.dtype) for limit in found))
+    scale, smallest, largest = 1 + h, m + h, 1 + m * h
+    cosines = h / jnp.sqrt(scale * smallest), 1 / jnp.sqrt(scale * largest)
+    norm_ratios = jnp.stack([jnp.sqrt(scale / smallest), jnp.sqrt(scale / largest)])
+    angles = jnp.arccos(jnp.stack(cosines))
+    return TreeLimits(norm_ratios.astype(r.dtype), angles.astype(r.dtype))
 
 
+@host_only("`tree_limits` at r = 1")
 def end_bounds(n: int) -> EndBounds:
     """Sharp constants of Theorem 11, items 3 and 4: √(2/(m + 1)) and arccos(1/√(2(m + 1))).
 
@@ -123,6 +131,7 @@ def end_bounds(n: int) -> EndBounds:
     return EndBounds((2 / (m + 1)) ** 0.5, math.acos((2 * (m + 1)) ** -0.5))
 
 
+@host_only()
 def printed_end_bounds(n: int) -> EndBounds:
     """Theorem 11 as printed: 3/(n − 2) and π/2 − √2 π/(n − 2); empty for n = 3 and 4.
 

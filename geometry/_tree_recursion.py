@@ -55,11 +55,11 @@ def start(x: Float[Array, " n"]) -> State:
         jnp.where(inside, x[-1] - x[high - 1], 0),
         none,
         none,
-        jnp.zeros_like(right),
+        jnp.zeros(n + 1, x.dtype),
         right,
-        jnp.zeros_like(low),
+        jnp.zeros((), low.dtype),
         jnp.ones((), x.dtype),
-        jnp.zeros_like(low),
+        jnp.zeros((), low.dtype),
     )
 
 

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import join_batch, promote_to_float32, split_batch
+from jaxnorm._numerics import promote_to_float32
+from jaxnorm._sharding import join_batch, split_batch
 from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,

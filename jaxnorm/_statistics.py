@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import first_along, promote_to_float32
+from jaxnorm._numerics import promote_to_float32
+from jaxnorm._sharding import first_along
 
 Tree = TypeVar("Tree")
 Axes = int | Sequence[int]

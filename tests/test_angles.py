@@ -103,3 +103,12 @@ def test_what_is_no_batch_is_refused(f):
         f(jnp.ones(3))
     with pytest.raises(ValueError, match="x must be finite; 2 of 4 numbers are not"):
         f(jnp.array([[jnp.nan, 1.0], [jnp.inf, 1.0]]))
+
+
+@pytest.mark.parametrize("f", [geometry.angles, geometry.distances])
+def test_gradients_hold_no_differences_of_all_pairs(f):
+    x = jax.ShapeDtypeStruct((128, 1024), jnp.float64)
+    gradient = jax.jit(jax.grad(lambda x: f(x).sum())).lower(x).compile()
+    memory = gradient.memory_analysis()
+    assert memory is not None
+    assert memory.temp_size_in_bytes < 0.2 * 128**2 * 1024 * 8

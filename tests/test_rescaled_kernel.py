@@ -90,6 +90,26 @@ def test_gradients_are_finite_for_equal_norms_and_parallel_samples(part, step):
     assert jnp.isfinite(jax.grad(rms_cosine_step)(0.0))
 
 
+@each_map
+def test_second_derivatives_at_equal_eigenvalues(part, step):
+    check_grads(step, (symmetric(5, 0.3),), order=2, modes=["rev"])
+
+
+@each_map
+def test_one_factorization_serves_the_whole_quadrature(part, step):
+    program = str(jax.make_jaxpr(step)(jnp.eye(6)))
+    assert program.count("= eigh[") == 1
+    assert "cholesky" not in program
+
+
+def test_float32_of_nearly_equal_samples_keeps_six_digits(key):
+    x = jax.random.normal(key, (16, 32))
+    x = x.at[1].set(x[0] + 1e-4 * x[2])
+    for step in MAPS.values():
+        wide, short = step(gram(x)), step(gram(x).astype(jnp.float32))
+        np.testing.assert_allclose(short, wide, atol=2e-6)
+
+
 def test_float32_keeps_five_digits(key):
     x = jax.random.normal(key, (6, 4))
     for step in MAPS.values():

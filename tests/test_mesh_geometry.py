@@ -1,0 +1,215 @@
+"""Every array function of `geometry` on a mesh, of Explicit axes as of Auto ones: one result."""
+
+import inspect
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import geometry
+import jaxnorm
+
+KEY = jax.random.key(0)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(16, 8)) + 1
+PLANE, SPACE = RNG.normal(size=(8, 2)), RNG.normal(size=(8, 3))
+LINE = RNG.normal(size=8)
+GRAM = X @ X.T
+COSINES = np.linspace(-0.9, 0.9, 16)
+
+
+def network(x, normalization=lambda x: x):
+    return geometry.random_network(
+        KEY, x, depth=3, width=8, normalization=normalization, layers=(1, 3)
+    )
+
+
+def noisy_mean(key, x):
+    return (x * jax.random.normal(key, x.shape)).mean(0)
+
+
+def estimate(function, x, **options):
+    return function(noisy_mean, KEY, 100, parameters=(x,), **options)
+
+
+# Each function and the array to shard, along either axis that eight devices divide.
+FUNCTIONS = {
+    "gram": (geometry.gram, X),
+    "angles": (geometry.angles, X),
+    "distances": (geometry.distances, X),
+    "filter_geometry": (geometry.filter_geometry, X),
+    "numerical_rank": (geometry.numerical_rank, X),
+    "effective_rank": (geometry.effective_rank, X),
+    "effective_rank_wide": (geometry.effective_rank, X.T),
+    "stable_rank": (geometry.stable_rank, X),
+    "isometry_gap": (geometry.isometry_gap, GRAM[:8, :8]),
+    "orthogonality_gap": (geometry.orthogonality_gap, GRAM),
+    "arccosine_kernel": (geometry.arccosine_kernel, GRAM),
+    "mean_field_step": (geometry.mean_field_step, GRAM),
+    "mean_field_rescale": (geometry.mean_field_rescale, GRAM),
+    "mean_field_rescale_rms": (geometry.mean_field_rescale_rms, GRAM),
+    "mean_field_standardize": (geometry.mean_field_standardize, GRAM),
+    "cosine_step": (geometry.cosine_step, COSINES),
+    "rms_cosine_step": (geometry.rms_cosine_step, abs(COSINES)),
+    "odd_point": (geometry.odd_point, GRAM),
+    "is_odd": (geometry.is_odd, GRAM),
+    "is_invariant": (geometry.is_invariant, GRAM),
+    "theorem_14": (geometry.theorem_14, X),
+    "expected_entries": (partial(geometry.expected_entries, width=3), X),
+    "positive": (geometry.positive, X),
+    "negative": (geometry.negative, X),
+    "tree_step": (geometry.tree_step, X),
+    "tree": (partial(geometry.tree, depth=2), X),
+    "tree_gram": (partial(geometry.tree_gram, depth=3), X),
+    "tree_gram_vector": (partial(geometry.tree_gram, depth=3), LINE),
+    "tree_depth_bound": (geometry.tree_depth_bound, LINE),
+    "tree_limit_ratio": (partial(geometry.tree_limit_ratio, depth=3), LINE),
+    "tree_limits": (lambda r: jax.vmap(partial(geometry.tree_limits, 5))(r), abs(LINE)),
+    "cell_volumes_2d": (geometry.cell_volumes_2d, PLANE),
+    "cell_volumes_3d": (geometry.cell_volumes_3d, SPACE),
+    "gamma_2d": (geometry.gamma_2d, PLANE),
+    "gamma_3d": (geometry.gamma_3d, SPACE),
+    "sampled_cells": (partial(geometry.sampled_cells, KEY, samples=100), X[:8]),
+    "full_rank_reachable": (geometry.full_rank_reachable, X),
+    "lemma_2_probability": (lambda x: geometry.lemma_2_probability(x, x), PLANE),
+    "rows_needed": (partial(geometry.rows_needed, KEY, most=50), X),
+    "hull_vertices": (geometry.hull_vertices, X),
+    "neuron_per_point": (geometry.neuron_per_point, X),
+    "point_initializers": (
+        lambda x: geometry.point_initializers(KEY, x)[1](KEY, (16,), x.dtype),
+        X,
+    ),
+    "random_network": (network, X),
+    "random_network_recentred": (partial(network, normalization=jaxnorm.recenter), X),
+    **{
+        name: (partial(estimate, getattr(geometry, name)), X)
+        for name in ("monte_carlo", "monte_carlo_moments", "monte_carlo_covariance")
+    },
+    "monte_carlo_quantiles": (
+        lambda x: estimate(geometry.monte_carlo_quantiles, x, quantiles=[0.5]),
+        X,
+    ),
+}
+# Numbers in, numbers out: there is nothing to shard.
+OF_NUMBERS = {
+    "cluster_growth",
+    "end_bounds",
+    "escape_ratio",
+    "escape_step",
+    "expected_norm_factor",
+    "gaussian_filter_geometry",
+    "invariant_representation",
+    "mean_rows_bound",
+    "norm_envelope",
+    "number_of_cells",
+    "odd_state",
+    "printed_end_bounds",
+    "rank_tail",
+    "rank_tail_bound",
+    "recentred_angle",
+    "rms_angle",
+    "welch_bound",
+}
+ON_HOST = {"hull_vertices", "neuron_per_point", "point_initializers", "monte_carlo_quantiles"}
+NOT_DIFFERENTIABLE = {
+    "numerical_rank",
+    "is_odd",
+    "is_invariant",
+    "full_rank_reachable",
+    "rows_needed",
+    "sampled_cells",
+    "monte_carlo",  # loops over draws: no derivative backward
+    "monte_carlo_moments",
+    "monte_carlo_covariance",
+}
+MESHES = {
+    "explicit": jax.make_mesh((8,), ("data",)),
+    "auto": jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,)),
+}
+each_mesh = pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
+PLACES = [
+    pytest.param(name, spec, id=f"{name}-{axis}")
+    for name, (_, x) in FUNCTIONS.items()
+    for axis, spec in {"samples": P("data"), "features": P(None, "data")}.items()
+    if x.ndim >= len(spec) and x.shape[len(spec) - 1] % 8 == 0
+]
+each_place = pytest.mark.parametrize(("name", "spec"), PLACES)
+
+
+def total(name, x):
+    leaves = jax.tree.leaves(FUNCTIONS[name][0](x))
+    return sum(jnp.sum(jnp.sin(leaf)) for leaf in leaves if jnp.issubdtype(leaf.dtype, float))
+
+
+def with_gradient(name):
+    """The function, compiled with its gradient where it has one; on the host as it is."""
+    function = FUNCTIONS[name][0]
+    if name in ON_HOST:
+        return lambda x: (function(x), None)
+    gradient = (lambda _: None) if name in NOT_DIFFERENTIABLE else jax.grad(partial(total, name))
+    return jax.jit(lambda x: (function(x), gradient(x)))
+
+
+@cache
+def alone(name):
+    return with_gradient(name)(jnp.asarray(FUNCTIONS[name][1]))
+
+
+def sharded(name, mesh, spec):
+    return jax.device_put(jnp.asarray(FUNCTIONS[name][1]), NamedSharding(mesh, spec))
+
+
+def assert_close(found, expected):
+    close = partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9)
+    jax.tree.map(lambda a, b: close(np.asarray(a), np.asarray(b)), found, expected)
+
+
+def test_the_table_holds_every_public_function():
+    names = {name for name, _ in inspect.getmembers(geometry, inspect.isfunction)}
+    assert names == (set(FUNCTIONS) & names) | OF_NUMBERS
+
+
+def test_a_plain_mesh_is_explicit():
+    assert MESHES["explicit"].axis_types == (AxisType.Explicit,)
+
+
+@each_mesh
+@each_place
+def test_a_sharded_argument_changes_neither_result_nor_gradient(name, spec, mesh):
+    x = sharded(name, mesh, spec)
+    assert_close(with_gradient(name)(x), alone(name))
+    if mesh is MESHES["explicit"]:  # eagerly too: every operation decides for itself there
+        assert_close(FUNCTIONS[name][0](x), alone(name)[0])
+
+
+@pytest.mark.parametrize("name", ["gram", "arccosine_kernel", "orthogonality_gap", "tree"])
+def test_a_mesh_may_be_the_context_too(name):
+    with jax.set_mesh(MESHES["explicit"]):
+        found = FUNCTIONS[name][0](sharded(name, MESHES["explicit"], P("data")))
+    assert_close(found, alone(name)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "expected"),
+    [
+        ("gram", P("data"), P("data", None)),
+        ("gram", P(None, "data"), P(None, None)),
+        ("angles", P("data"), P(None, "data")),
+        ("distances", P("data"), P(None, "data")),
+        ("arccosine_kernel", P("data"), P("data", None)),
+        ("expected_entries", P("data"), P("data")),
+        ("tree", P("data"), P("data", None)),
+    ],
+)
+def test_what_can_stay_sharded_does(name, spec, expected):
+    found = FUNCTIONS[name][0](sharded(name, MESHES["explicit"], spec))
+    assert jax.typeof(found).sharding.spec == expected
+
+
+def test_the_batch_of_a_random_network_stays_sharded():
+    found = jax.jit(network)(sharded("random_network", MESHES["explicit"], P("data")))
+    assert jax.typeof(found.x).sharding.spec == P("data", None)
