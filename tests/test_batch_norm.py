@@ -370,7 +370,9 @@ def test_a_masked_sample_is_left_out_of_statistics_and_normalized_like_any_other
     mean, var = own.mean(0), own.var(0)
     given = BatchStatistics(*arrays(mean, var, 1.0)) if inference else None
     where = jnp.asarray(keep).reshape(4, *(1 for _ in shape[1:-1]))
-    y, statistics = unitized_batch_norm(*arrays(x, alpha, scale, bias), statistics=given, where=where)
+    y, statistics = unitized_batch_norm(
+        *arrays(x, alpha, scale, bias), statistics=given, where=where
+    )
     expected = algorithm_2(x, alpha, scale, bias, eps=1e-5, mean=mean, var=var)
     np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(statistics.mean, mean, rtol=1e-12)
