@@ -51,9 +51,13 @@ def first_steps(recipe, images, axis_type, *, devices=8, steps=3, **layout):
 @pytest.mark.parametrize(
     ("changes", "layout"),
     [
-        ({}, {"shard_state": True}),
         ({"normalization": "unitized", "accumulate": 2}, {"together": True}),
-        ({"normalization": "group_norm", "norm_channels": 2, "precision": "bfloat16"}, {}),
+        pytest.param({}, {"shard_state": True}, marks=pytest.mark.slow),
+        pytest.param(
+            {"normalization": "group_norm", "norm_channels": 2, "precision": "bfloat16"},
+            {},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"model": "preact8", "augment": True, "normalization": "unitized"},
             {"shard_state": True, "remat": True},
@@ -71,7 +75,9 @@ def test_explicit_axes_give_the_first_steps_of_auto_axes(changes, layout, images
     assert explicit[1] == auto[1]
 
 
-@pytest.mark.parametrize("groups", [2, 4, 8, 16])
+@pytest.mark.parametrize(
+    "groups", [2, 8, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 16))]
+)
 def test_groups_have_the_statistics_of_their_images_on_any_devices(groups, images):
     recipe = replace(SMALL, statistics_groups=groups, batch_size=32)
     one, four = (first_steps(recipe, images, AxisType.Auto, devices=n, steps=1)[0] for n in (1, 4))
@@ -158,7 +164,7 @@ def test_every_preset_has_a_data_set_to_compile_for():
 
 def test_a_plugin_that_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(compile_only, "find_spec", lambda plugin: None)
-    with pytest.raises(InputError, match="needs libtpu, which is not installed: pip install"):
+    with pytest.raises(InputError, match="needs libtpu: pip install"):
         train.main(SMALL, train.Options(compile_for="v5e:2x2"))
 
 

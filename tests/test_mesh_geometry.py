@@ -130,9 +130,21 @@ MESHES = {
     "explicit": jax.make_mesh((8,), ("data",)),
     "auto": jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,)),
 }
-each_mesh = pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
+# In seconds: samples over Explicit axes, which are the stricter ones. The rest is slow.
+each_mesh = pytest.mark.parametrize(
+    "mesh",
+    [
+        pytest.param(mesh, id=kind, marks=[pytest.mark.slow] if kind == "auto" else [])
+        for kind, mesh in MESHES.items()
+    ],
+)
 PLACES = [
-    pytest.param(name, spec, id=f"{name}-{axis}")
+    pytest.param(
+        name,
+        spec,
+        id=f"{name}-{axis}",
+        marks=[pytest.mark.slow] if axis == "features" or name.startswith("tree_") else [],
+    )
     for name, (_, x) in FUNCTIONS.items()
     for axis, spec in {"samples": P("data"), "features": P(None, "data")}.items()
     if x.ndim >= len(spec) and x.shape[len(spec) - 1] % 8 == 0

@@ -175,7 +175,14 @@ OTHERS = {
     "widths",
 }
 COMPILED = DIFFERENTIABLE | PIECEWISE_CONSTANT | TRAINED
-on_each_mesh = pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
+# In seconds: samples or filters over Explicit axes, under jit, and gradients. The rest is slow.
+on_each_mesh = pytest.mark.parametrize(
+    "mesh",
+    [
+        pytest.param(mesh, id=kind, marks=[pytest.mark.slow] if kind == "auto" else [])
+        for kind, mesh in MESHES.items()
+    ],
+)
 
 
 def calls(table):
@@ -189,7 +196,7 @@ def calls(table):
 def each(table):
     """Every call with the first axis of its arrays spread and, where there are more, the last."""
     params = [
-        pytest.param(name, axis, id=f"{name}-{where}")
+        pytest.param(name, axis, id=f"{name}-{where}", marks=[pytest.mark.slow] if axis else [])
         for name, (_, args) in calls(table).items()
         for axis, where in ((0, "samples"), (-1, "features"))
         if axis == 0 or any(x.ndim > 1 for x in args)
@@ -254,7 +261,14 @@ def test_what_is_spread_gives_the_same_under_jit(name, axis, mesh):
     assert_same(jax.jit(function)(*spread(args, mesh, axis)), on_one_device(name))
 
 
-@each(COMPILED | ON_THE_HOST)
+@each(ON_THE_HOST)
+def test_what_is_spread_gives_the_same_on_the_host(name, axis):
+    function, args = CALLS[name]
+    assert_same(function(*spread(args, MESHES["explicit"], axis)), on_one_device(name))
+
+
+@pytest.mark.slow
+@each(COMPILED)
 def test_what_is_spread_gives_the_same_outside_jit(name, axis):
     function, args = CALLS[name]
     assert_same(function(*spread(args, MESHES["explicit"], axis)), on_one_device(name))
