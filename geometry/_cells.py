@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 from geometry._arguments import host_only
 from geometry._arguments import samples as matrix
 from jaxnorm import unit_vector
-from jaxnorm._sharding import replicated
+from jaxnorm._sharding import replicated, row_at
 
 
 class SampledCells(NamedTuple):
@@ -48,7 +48,7 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     h = replicated(matrix(x, columns=2))
     nonzero = jnp.any(h != 0, axis=1)
     # A zero vector repeats a line that is there.
-    h = jnp.where(nonzero[:, None], h, h[jnp.argmax(nonzero)][None])
+    h = jnp.where(nonzero[:, None], h, row_at(h, jnp.argmax(nonzero))[None])
     line = jnp.sort(jnp.mod(jnp.arctan2(h[:, 1], h[:, 0]), math.pi))
     gap = jnp.diff(line, append=line[:1] + math.pi) / (2 * math.pi)
     gap = jnp.where(gap > 4 * jnp.finfo(h.dtype).eps, gap, 0)
@@ -69,7 +69,7 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
       0.1000
     """
     volumes = cell_volumes_2d(x)
-    return volumes[jnp.argmin(jnp.where(volumes > 0, volumes, 1))]
+    return row_at(volumes, jnp.argmin(jnp.where(volumes > 0, volumes, 1)))
 
 
 def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
@@ -118,7 +118,7 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
     """
     volumes = cell_volumes_3d(x)
     # By index: the derivative of a minimum is NaN if, evaluated again, nothing equals it.
-    return volumes[jnp.argmin(volumes)]
+    return row_at(volumes, jnp.argmin(volumes))
 
 
 def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], samples: int) -> SampledCells:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from geometry._arguments import square
-from jaxnorm._sharding import replicated
+from jaxnorm._sharding import replicated, row_at
 
 
 class OddPoint(NamedTuple):
@@ -54,12 +54,12 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
     index = jnp.argmax(norm)
     other = jnp.arange(n) != index
     pair = other[:, None] & other[None] & ~jnp.eye(n, dtype=bool)
-    longest, second = norm[index], norm[jnp.argmax(jnp.where(other, norm, -1))]
+    longest, second = (row_at(norm, i) for i in (index, jnp.argmax(jnp.where(other, norm, -1))))
     found = OddPoint(
         index,
         longest / jnp.mean(norm, where=other),
         second / longest,
-        jnp.mean(angle[index], where=other),
+        jnp.mean(row_at(angle, index), where=other),
         jnp.mean(angle, where=pair),
     )
     return OddPoint(index, *(part.astype(gram.dtype) for part in found[1:]))

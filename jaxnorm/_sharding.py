@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, reshard
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -53,6 +53,15 @@ def replicated(x: Array) -> Array:
 def flat_rows(x: Shaped[Array, "n *features"]) -> Shaped[Array, "n d"]:
     """Every x[i] as one vector; the first axis stays sharded, the others are gathered."""
     return jax.vmap(auto_sharded(jnp.ravel))(x)
+
+
+def row_at(x: Shaped[Array, "n *shape"], index: Int[Array, ""]) -> Shaped[Array, "*shape"]:
+    """`x[index]` of a traced index, as a sum over a mask.
+
+    In JAX 0.12 the derivative of a row at a traced index fails on Explicit mesh axes.
+    """
+    at_index = (jnp.arange(len(x)) == index).reshape(-1, *(1,) * (x.ndim - 1))
+    return jnp.sum(x, axis=0, where=at_index)
 
 
 def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array, "*ones"]:
