@@ -16,11 +16,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-import analysis
-import analysis_page
-import command
-import page
-from command import InputError
+from experiments import cli
+from experiments.cli import InputError
+from experiments.measures import analysis
+from experiments.pages import analysis as analysis_page
+from experiments.pages import page
 from pruning import weights
 
 
@@ -44,7 +44,7 @@ def main(
     start = time.perf_counter()
     if not 0 < ratio <= 1:
         raise InputError(f"--ratio must lie in (0, 1]; got {ratio}")
-    command.at_least(20, gaussian_layers=gaussian_layers)
+    cli.at_least(20, gaussian_layers=gaussian_layers)
     try:
         found = weights.load(path, dense=True, vectors=True)
     except weights.WeightsError as error:
@@ -57,7 +57,7 @@ def main(
             f"--layers must begin the names of convolutions; {path.name} has none such"
         )
     results = run(kernels, found, ratio=ratio, gaussian_layers=gaussian_layers)
-    results |= command.provenance(__file__) | {
+    results |= cli.provenance(__file__) | {
         "file": path.name,
         "settings": {"ratio": ratio, "gaussian layers": gaussian_layers, "level": analysis.LEVEL},
         "seconds": {"analysis": time.perf_counter() - start},
@@ -111,4 +111,4 @@ def summarize(results: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    cli.run(main)

@@ -16,13 +16,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-import bench_distances
-import bench_geometry
-import bench_layers
-import bench_pruning
-import bench_training
-import command
-from timing import timed
+from experiments import cli
+from experiments.benchmarks import distances, geometry, layers, pruning, training
+from experiments.benchmarks.timing import timed
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
@@ -37,18 +33,18 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
       only: Time the groups of one subject: layers, distances, pruning, geometry or
         training.
     """
-    command.at_least(3, runs=runs)
+    cli.at_least(3, runs=runs)
     if dtype not in DTYPES:
-        raise command.InputError(f"--dtype must be one of {', '.join(DTYPES)}; got {dtype}")
+        raise cli.InputError(f"--dtype must be one of {', '.join(DTYPES)}; got {dtype}")
     subjects = {
-        "layers": bench_layers.groups(DTYPES[dtype]),
-        "distances": bench_distances.groups(),
-        "pruning": bench_pruning.groups(),
-        "geometry": bench_geometry.groups(),
-        "training": bench_training.groups(),
+        "layers": layers.groups(DTYPES[dtype]),
+        "distances": distances.groups(),
+        "pruning": pruning.groups(),
+        "geometry": geometry.groups(),
+        "training": training.groups(),
     }
     if only is not None and only not in subjects:
-        raise command.InputError(f"--only must be one of {', '.join(subjects)}; got {only}")
+        raise cli.InputError(f"--only must be one of {', '.join(subjects)}; got {only}")
     chosen = subjects if only is None else {only: subjects[only]}
     groups = {title: group for subject in chosen.values() for title, group in subject.items()}
     device = f"{jax.devices()[0].device_kind}, jax {jax.__version__}"
@@ -73,4 +69,4 @@ def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> Non
 
 
 if __name__ == "__main__":
-    command.run(main)
+    cli.run(main)

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import jax
 
-import command
-import page
+from experiments import cli
 from experiments.benchmarks import compiled_layers, compiled_page, compiled_tables
 from experiments.benchmarks.compile_only import check_plugin
+from experiments.pages import page
 
 OUT = Path("docs/results/compiled")
 PLUGINS = {"v5e": "libtpu", "h100": "jax-cuda12-plugin"}
@@ -53,12 +53,12 @@ def main(
         try:
             check_plugin(name)
         except ValueError as error:
-            raise command.InputError(str(error)) from error
+            raise cli.InputError(str(error)) from error
     print(*compiled_tables.LIMITS, "n: the bytes of a layer's input.", sep="\n")
     if out is None and not (target or only or shapes or dtype):
         out = OUT
     jax.config.update("jax_platforms", "cpu")
-    origin = command.provenance(__file__) if out else {}
+    origin = cli.provenance(__file__) if out else {}
     found = {name: in_own_process(name, tables, chosen, dtypes) for name in targets}
     if out is not None:
         results = origin | {
@@ -98,9 +98,9 @@ def shape_of(text: str) -> tuple[int, ...]:
     except ValueError:
         shape = ()
     if len(shape) < 2 or min(shape) < 1:
-        raise command.InputError(f"--shapes must be such as 256,56,56,256 or 8192,4096; got {text}")
+        raise cli.InputError(f"--shapes must be such as 256,56,56,256 or 8192,4096; got {text}")
     return shape
 
 
 if __name__ == "__main__":
-    command.run(main)
+    cli.run(main)

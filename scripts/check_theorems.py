@@ -26,15 +26,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-import command
 import jaxnorm
-import theorem_figures
-import theorem_page
-import theorem_results
-from command import InputError
+from experiments import cli
+from experiments.cli import InputError
+from experiments.measures import claim_results
+from experiments.pages import theorem_plots
+from experiments.pages import theorems as theorem_page
+from experiments.pages.page import write
 from geometry import claims
 from geometry.claims import Claim, Measurement, Verdict
-from page import write
 
 
 def main(
@@ -60,18 +60,18 @@ def main(
         raise InputError(f"--precision must lie in (0, 2]; got {precision}")
     used = claim_devices(devices)
     folder(out)
-    command.compiled_in(out / "compiled")
+    cli.compiled_in(out / "compiled")
     start = time.perf_counter()
     measured = measure(chosen, precision, seed, used, out)
     verdicts = claims.decide(chosen, measured)
     Console(width=max(120, Console().width)).print(table(verdicts))
-    results = command.provenance(__file__) | {
+    results = cli.provenance(__file__) | {
         "seed": seed,
         "precision": precision,
         "level": claims.LEVEL,
         "devices": len(used),
-        "claims": [theorem_results.described(verdict) for verdict in verdicts],
-        "curves": theorem_figures.curves() if paper is None and claim is None else {},
+        "claims": [claim_results.described(verdict) for verdict in verdicts],
+        "curves": theorem_plots.curves() if paper is None and claim is None else {},
     }
     results |= {"seconds": time.perf_counter() - start}
     keep(results, out)
@@ -102,7 +102,7 @@ def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
 def claim_devices(number: int | None) -> list[Any]:
     """So many devices: on a CPU they are made, if nothing has run yet."""
     if number is not None:
-        command.at_least(1, devices=number)
+        cli.at_least(1, devices=number)
         with contextlib.suppress(RuntimeError):  # they exist already
             jax.config.update("jax_num_cpu_devices", number)
     found = jax.devices()
@@ -154,7 +154,7 @@ def fingerprint(precision: float, seed: int) -> str:
     """Of all that decides the numbers: code, versions, machine, seed and precision."""
     root = Path(jaxnorm.__file__).parent.parent
     digest = hashlib.sha256(
-        json.dumps([precision, seed, command.versions(), platform.machine()]).encode()
+        json.dumps([precision, seed, cli.versions(), platform.machine()]).encode()
     )
     for package in ("jaxnorm", "pruning", "geometry"):
         for path in sorted((root / package).rglob("*.py")):
@@ -228,4 +228,4 @@ def table(verdicts: Iterable[Verdict]) -> Table:
 
 
 if __name__ == "__main__":
-    command.run(main, again="start again to go on from what was measured")
+    cli.run(main, again="start again to go on from what was measured")

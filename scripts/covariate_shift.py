@@ -30,18 +30,18 @@ from jaxtyping import Array, Float
 from rich.console import Console
 from rich.progress import Progress
 
-import command
-import data
 import jaxnorm
-import shift_page
-from data import Images
+from experiments import cli
+from experiments.data import datasets
+from experiments.data.datasets import Images
+from experiments.pages import shift as shift_page
+from experiments.pages.page import plain, write
+from experiments.training.paired_runs import ARMS
+from experiments.training.recipes import Recipe, drops, graphs, replace
+from experiments.training.trainer import State, Trainer, learning_rate, mesh_of, trainer
 from jaxnorm.shift import Tracker, stream_moments
-from page import plain, write
-from recipes import Recipe, drops, graphs, replace
 from reproduce import code, described, settings
 from train import write_text
-from trainer import State, Trainer, learning_rate, mesh_of, trainer
-from training import ARMS
 
 Layers = Callable[[State, Array], dict[str, Array]]
 
@@ -71,10 +71,10 @@ def main(
       exact: Test images of which exact joint distances are computed, at least 2.
       out: Folder for the page, its numbers and finished networks.
     """
-    command.at_least(1, seeds=seeds)
-    command.at_least(2, epochs=epochs, batch_size=batch_size, exact=exact)
+    cli.at_least(1, seeds=seeds)
+    cli.at_least(2, epochs=epochs, batch_size=batch_size, exact=exact)
     start = time.perf_counter()
-    images = data.load(dataset, data_dir)
+    images = datasets.load(dataset, data_dir)
     recipe = Recipe(
         dataset=dataset,
         model="mlp",
@@ -94,7 +94,7 @@ def main(
         for arm, schedule in itertools.product(ARMS, SCHEDULES):
             own = scheduled(replace(recipe, normalization=arm), schedule)
             runs[arm][schedule] = train_all(own, images, seeds, exact, out, tell)
-    results = command.provenance(__file__) | {
+    results = cli.provenance(__file__) | {
         "settings": settings(recipe) | {"seeds": seeds, "exact": exact},
         "data": described(images, PROBE),
         "seconds": time.perf_counter() - start,
@@ -202,4 +202,4 @@ def chunks(x: Float[Array, "n h w c"]) -> Iterator[Float[Array, "m h w c"]]:
 
 
 if __name__ == "__main__":
-    command.run(main, again="start again to go on after the last finished network")
+    cli.run(main, again="start again to go on after the last finished network")

@@ -30,20 +30,20 @@ from flax import nnx
 from rich.console import Console
 from rich.table import Table
 
-import command
-import data
-import page
-import prune_page
 import pruning
-import recipes
 import train
-from command import InputError
-from data import Images
+from experiments import cli
+from experiments.cli import InputError
+from experiments.data import datasets
+from experiments.data.datasets import Images
+from experiments.measures.networks import mean
+from experiments.pages import page
+from experiments.pages import prune as prune_page
+from experiments.training import recipes
+from experiments.training.recipes import Recipe, replace
+from experiments.training.trainer import State, Trainer, mesh_of, trainer
 from jaxnorm.nnx import recalibrate
-from measures import mean
-from recipes import Recipe, replace
 from reproduce import Stages, described, progress_bar
-from trainer import State, Trainer, mesh_of, trainer
 
 CURVES = {
     "linear": pruning.linear,
@@ -115,13 +115,13 @@ def main(
       batch_sizes: Batches that are timed.
       out: Folder for the page, its numbers and the small networks.
     """
-    command.at_least(
+    cli.at_least(
         1, epochs=epochs, seeds=seeds, steps=steps, fine_tune=fine_tune, floor=floor,
         multiple=multiple, **({} if images is None else {"images": images}),
     )  # fmt: skip
-    command.at_least(2, batch_size=batch_size)
+    cli.at_least(2, batch_size=batch_size)
     for size in batch_sizes:
-        command.at_least(1, batch_sizes=size)
+        cli.at_least(1, batch_sizes=size)
     if not 0 < ratio < 1:
         raise InputError(f"--ratio must lie in (0, 1); got {ratio}")
     if depth < 8 or depth % 6 != 2:
@@ -135,7 +135,7 @@ def main(
     )
     if run is not None:
         recipe, seeds, images = recipe_of(run)
-    found = data.load(recipe.dataset, data_dir)
+    found = datasets.load(recipe.dataset, data_dir)
     found = found._replace(x_train=found.x_train[:images], y_train=found.y_train[:images])
     if run is None:
         run = out / "run"
@@ -146,7 +146,7 @@ def main(
         results = experiment(
             found, recipe, seeds, options, batch_sizes, run, out, Stages(progress, units)
         )
-    results |= command.provenance(__file__)
+    results |= cli.provenance(__file__)
     results = {key: page.plain(part) for key, part in results.items()}
     page.write(results, prune_page.render(results), out)
     summarize(results)
@@ -187,7 +187,7 @@ def experiment(
 ) -> dict[str, Any]:
     """Networks of all seeds pruned by all criteria, and the costs of the first."""
     start = time.perf_counter()
-    key = json.dumps([dataclasses.asdict(recipe), options, len(images.x_train), command.versions()])
+    key = json.dumps([dataclasses.asdict(recipe), options, len(images.x_train), cli.versions()])
     folder = out / "networks" / hashlib.sha256(key.encode()).hexdigest()[:12]
     programs = Programs.compiled(recipe, images, options.fine_tune)
     trained, accuracy = [], []
@@ -421,4 +421,4 @@ def summarize(results: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    command.run(main, again="start again to go on from the last checkpoint")
+    cli.run(main, again="start again to go on from the last checkpoint")

@@ -22,19 +22,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-import checks
-import command
-import data
-import feeds
 import jaxnorm
-import measures
-import recipes
-import report
-import trainer
-import training
-from command import InputError
-from data import Images
-from recipes import Recipe
+from experiments import cli
+from experiments.cli import InputError
+from experiments.data import datasets, loaders
+from experiments.data.datasets import Images
+from experiments.measures import claim_checks, networks
+from experiments.pages import reproduce as reproduce_page
+from experiments.training import paired_runs, recipes, trainer
+from experiments.training.recipes import Recipe
 
 
 class Stages:
@@ -80,8 +76,8 @@ def main(
       depth: Layers of the residual network, 8, 14, 20 or any other 6k + 2.
       out: Folder for the report, and for checkpoints from which a stopped run goes on.
     """
-    command.at_least(1, epochs=epochs, seeds=seeds)
-    command.at_least(2, batch_size=batch_size)
+    cli.at_least(1, epochs=epochs, seeds=seeds)
+    cli.at_least(2, batch_size=batch_size)
     if depth < 8 or depth % 6 != 2:
         raise InputError(f"--depth must be 6k + 2 with k at least 1; got {depth}")
     for folder in (out / "report", out / "runs"):
@@ -99,7 +95,7 @@ def main(
     )
     with progress_bar() as progress:
         results = run(recipe, seeds, data_dir, out, Stages(progress, units(epochs, seeds)))
-    report.write(results, out / "report")
+    reproduce_page.write(results, out / "report")
     summarize(results)
     print(f"Open {(out / 'report' / 'index.html').resolve()}")
 
@@ -117,7 +113,7 @@ def progress_bar() -> Progress:
 
 def units(epochs: int, seeds: int) -> int:
     """Expected work in epochs: training, and about two epochs a network and six for the checks."""
-    return len(training.ARMS) * seeds * (epochs + 2) + 6
+    return len(paired_runs.ARMS) * seeds * (epochs + 2) + 6
 
 
 def run(
@@ -126,26 +122,26 @@ def run(
     """All stages, and their numbers as one tree."""
     start = time.perf_counter()
     with stages.stage("data"):
-        images = data.load(recipe.dataset, data_dir)
+        images = datasets.load(recipe.dataset, data_dir)
     with stages.stage("train"):
         programs, states, histories = train(recipe, seeds, images, run_folder(recipe, out), stages)
     with stages.stage("pruning"):
-        pruned = measures.criteria(states, programs, on_network=lambda: stages.advance(2))
+        pruned = networks.criteria(states, programs, on_network=lambda: stages.advance(2))
     with stages.stage("claims"):
-        claims = checks.claims(seed=0)
+        claims = claim_checks.claims(seed=0)
         stages.advance(4)
     with stages.stage("odd point"):
-        odd = checks.odd_point(seed=0)
+        odd = claim_checks.odd_point(seed=0)
         stages.advance(2)
-    return command.provenance(__file__) | {
+    return cli.provenance(__file__) | {
         "settings": settings(recipe) | {"seeds": seeds},
-        "data": described(images, training.PROBE),
+        "data": described(images, paired_runs.PROBE),
         "seconds": stages.seconds | {"total": time.perf_counter() - start},
-        "training": measures.training(states, histories, recipe),
-        "moments": measures.moments(histories),
-        "distances": measures.distances(histories),
+        "training": networks.training(states, histories, recipe),
+        "moments": networks.moments(histories),
+        "distances": networks.distances(histories),
         "pruning": pruned,
-        "histograms": measures.histograms(states["batch_norm"][0]),
+        "histograms": networks.histograms(states["batch_norm"][0]),
         "claims": claims,
         "odd_point": odd,
     }
@@ -156,9 +152,9 @@ def train(
 ) -> tuple[dict, dict, dict]:
     """Compiled functions, trained states and histories of both arms."""
     programs, states, histories = {}, {}, {}
-    for arm in training.ARMS:
+    for arm in paired_runs.ARMS:
         own = recipes.replace(recipe, normalization=arm)
-        programs[arm] = training.program(own, images)
+        programs[arm] = paired_runs.program(own, images)
         states[arm], histories[arm] = [], []
         for seed in range(seeds):
             stages.tell(f"training {arm.replace('_', ' ')}, seed {seed + 1} of {seeds}")
@@ -169,7 +165,7 @@ def train(
                 stages.advance(epoch - reached)
                 reached = epoch
 
-            state, history = training.train(
+            state, history = paired_runs.train(
                 programs[arm],
                 own,
                 seed,
@@ -190,7 +186,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
 
 def run_folder(recipe: Recipe, out: Path) -> Path:
     """Where runs of a recipe keep checkpoints: another recipe, code or versions, another."""
-    decisive = [asdict(recipe), command.versions(), platform.machine()]
+    decisive = [asdict(recipe), cli.versions(), platform.machine()]
     digest = hashlib.sha256(json.dumps(decisive).encode())
     for path in code():
         digest.update(path.read_bytes())
@@ -199,7 +195,7 @@ def run_folder(recipe: Recipe, out: Path) -> Path:
 
 def code() -> list[Path]:
     """What decides the numbers of a network, beside its recipe."""
-    scripts = [training, trainer, recipes, feeds]
+    scripts = [paired_runs, trainer, recipes, loaders]
     return [
         *(Path(str(m.__file__)) for m in scripts),
         *sorted(Path(jaxnorm.__file__).parent.rglob("*.py")),
@@ -219,7 +215,7 @@ def described(images: Images, probe: int) -> dict[str, Any]:
 
 
 def summarize(results: dict[str, Any]) -> None:
-    for arm in training.ARMS:
+    for arm in paired_runs.ARMS:
         found = results["training"][arm]["accuracy"]
         error = "one seed" if found["stderr"] is None else f"± {100 * found['stderr']:.2f}"
         print(f"{arm.replace('_', ' ')}: test accuracy {100 * found['mean']:.2f} % ({error})")
@@ -228,4 +224,4 @@ def summarize(results: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    command.run(main, again="start again to go on from the last checkpoint")
+    cli.run(main, again="start again to go on from the last checkpoint")

@@ -12,13 +12,12 @@ import math
 import time
 from pathlib import Path
 
-import command
-import data
-import figure_2
 import geometry
-import geometry_page
-import geometry_runs
-from page import write
+from experiments import cli
+from experiments.data import datasets
+from experiments.measures import depth, geometry_figures
+from experiments.pages import geometry as geometry_page
+from experiments.pages.page import write
 
 
 def main(
@@ -36,20 +35,20 @@ def main(
       out: Folder for the page and its numbers.
     """
     if out.exists() and not out.is_dir():
-        raise command.InputError(f"the output path must be a folder; {out} is a file")
+        raise cli.InputError(f"the output path must be a folder; {out} is a file")
     start = time.perf_counter()
-    images = data.load("digits" if data_dir is None else "fashion_mnist", data_dir)
-    recipe = figure_2.FULL if full else figure_2.SHORT
-    results = command.provenance(__file__) | {
+    images = datasets.load("digits" if data_dir is None else "fashion_mnist", data_dir)
+    recipe = depth.FULL if full else depth.SHORT
+    results = cli.provenance(__file__) | {
         "seed": seed,
-        "figure_2": recipe | {"data": images.name} | figure_2.measure(images, **recipe),
-        "figure_3": geometry_runs.figure_3(seed),
-        "odd_state_spread": math.degrees(geometry.odd_state(geometry_runs.ODD_POINTS).spread),
-        "figure_4": geometry_runs.figure_4(),
-        "figure_5": geometry_runs.figure_5(seed),
-        "figure_6": geometry_runs.figure_6(seed),
-        "figures_7_and_8": geometry_runs.figure_7_and_8(),
-        "neuron_per_point": geometry_runs.neuron_per_point(seed),
+        "figure_2": recipe | {"data": images.name} | depth.measure(images, **recipe),
+        "figure_3": geometry_figures.figure_3(seed),
+        "odd_state_spread": math.degrees(geometry.odd_state(geometry_figures.ODD_POINTS).spread),
+        "figure_4": geometry_figures.figure_4(),
+        "figure_5": geometry_figures.figure_5(seed),
+        "figure_6": geometry_figures.figure_6(seed),
+        "figures_7_and_8": geometry_figures.figure_7_and_8(),
+        "neuron_per_point": geometry_figures.neuron_per_point(seed),
     }
     results |= {"seconds": time.perf_counter() - start}
     write(results, geometry_page.render(results), out)
@@ -57,4 +56,4 @@ def main(
 
 
 if __name__ == "__main__":
-    command.run(main)
+    cli.run(main)

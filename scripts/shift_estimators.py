@@ -25,11 +25,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-import command
 import covariate_shift
-import data
-import recipes
-import trainer
+from experiments import cli
+from experiments.data import datasets
+from experiments.training import recipes, trainer
 from jaxnorm.shift import emd, emd_critic, emd_lower_bound, emd_sliced, mean_projection
 
 TRAIN, TEST = 2000, 500
@@ -50,8 +49,8 @@ def main(seeds: int = 5, steps: int = 1500, out: Path = Path("out/shift_estimato
       steps: Of training of both critics, at least 1; the paper's are 1,500.
       out: File for the numbers.
     """
-    command.at_least(1, steps=steps)
-    command.at_least(2, seeds=seeds)
+    cli.at_least(1, steps=steps)
+    cli.at_least(2, seeds=seeds)
     found = list(cases())
     table = Table(title=f"(estimate − distance) / distance: mean ± sd of {seeds} seeds")
     for column in ("pair", "distance", "exact", "slices", "lower bound", "Algorithm 3"):
@@ -68,7 +67,7 @@ def main(seeds: int = 5, steps: int = 1500, out: Path = Path("out/shift_estimato
             critic = f"{1 + result['estimates']['Algorithm 3']['bias']:.1e} of it"
             table.add_row(case.name, f"{result['distance']:.3f}", *cells, critic)
     Console(width=120).print(table)
-    written = command.provenance(__file__) | {
+    written = cli.provenance(__file__) | {
         "settings": {"seeds": seeds, "steps": steps, "train": TRAIN, "test": TEST},
         "pairs": results,
     }
@@ -134,7 +133,7 @@ def cases() -> Iterator[Case]:
 
 def real_layer() -> Callable[[Key[Array, ""], int], tuple[Sample, Sample]]:
     """Draws digits and gives the last normalization's outputs before and after an epoch."""
-    images = data.load("digits")
+    images = datasets.load("digits")
     recipe = recipes.replace(recipes.PRESETS["digits-mlp"][1], epochs=6, momentum=0.0, drops=())
     layers = covariate_shift.layers_of(recipe, images)
     program = trainer.trainer(recipe, images, trainer.mesh_of(1))
@@ -152,4 +151,4 @@ def real_layer() -> Callable[[Key[Array, ""], int], tuple[Sample, Sample]]:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    cli.run(main)

@@ -37,16 +37,24 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Table
 from tensorboardX import SummaryWriter
 
-import command
-import data
-import page
-import recipes
-import train_page
-from checkpoints import Checkpoints
-from command import InputError
-from experiments.training import compiled_step
-from recipes import PRESETS, Evaluation, Recipe
-from trainer import Layout, Seeds, State, Trainer, learning_rate, mesh_of, platform, trainer
+from experiments import cli
+from experiments.cli import InputError
+from experiments.data import datasets
+from experiments.pages import page
+from experiments.pages import train as train_page
+from experiments.training import compiled_step, recipes
+from experiments.training.checkpoints import Checkpoints
+from experiments.training.recipes import PRESETS, Evaluation, Recipe
+from experiments.training.trainer import (
+    Layout,
+    Seeds,
+    State,
+    Trainer,
+    learning_rate,
+    mesh_of,
+    platform,
+    trainer,
+)
 
 PROFILED = 10  # steps of a trace
 BETWEEN_CHECKPOINTS = 30.0  # seconds
@@ -193,11 +201,11 @@ def main(recipe: Recipe, options: Options) -> None:
         )
         return
     join(options)
-    command.compiled_in(data.cache_folder() / "compiled")
-    if recipe.dataset in data.STREAMED:
-        images = data.records(recipe.dataset, options.data_dir)
+    cli.compiled_in(datasets.cache_folder() / "compiled")
+    if recipe.dataset in datasets.STREAMED:
+        images = datasets.records(recipe.dataset, options.data_dir)
     else:
-        images = data.load(recipe.dataset, options.data_dir)
+        images = datasets.load(recipe.dataset, options.data_dir)
     mesh = mesh_of(options.devices, axis_type=axis_type)
     program = trainer(recipe, images, mesh, layout)
     prepare(options.out, recipe, side_by_side=len(groups[0]))
@@ -223,7 +231,7 @@ def main(recipe: Recipe, options: Options) -> None:
             runs += found.lines
             final.append(found.evaluations)
     if leads():
-        results: dict[str, Any] = command.provenance(__file__) | {
+        results: dict[str, Any] = cli.provenance(__file__) | {
             "recipe": dataclasses.asdict(recipe),
             "note": images.note,
             "mesh": {"shape": dict(mesh.shape), "device": mesh.devices.flat[0].device_kind},
@@ -240,8 +248,8 @@ def main(recipe: Recipe, options: Options) -> None:
 
 def check(recipe: Recipe, options: Options) -> None:
     """Refuse options that cannot be, naming them."""
-    command.at_least(1, seeds=options.seeds)
-    command.at_least(0, workers=options.workers or 0)
+    cli.at_least(1, seeds=options.seeds)
+    cli.at_least(0, workers=options.workers or 0)
     several = (options.processes, options.process)
     if options.coordinator in (None, "auto"):
         if several != (None, None):
@@ -502,7 +510,7 @@ class Arguments:
 
 
 if __name__ == "__main__":
-    with command.ending("start again to go on from the last checkpoint"):
+    with cli.ending("start again to go on from the last checkpoint"):
         presets = {name: (words, Arguments(recipe)) for name, (words, recipe) in PRESETS.items()}
         chosen = tyro.extras.overridable_config_cli(presets, description=__doc__)
         try:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import page
 from experiments.benchmarks.compiled_functions import qualified_name
 from experiments.benchmarks.compiled_tables import TABLES, Row
 from experiments.benchmarks.host_functions import HOST_ONLY
+from experiments.pages import page
 
 DEVICES = {"v5e": "TPU v5e", "h100": "NVIDIA H100"}
 

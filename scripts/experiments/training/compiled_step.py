@@ -19,16 +19,16 @@ import jax
 import numpy as np
 from jax.sharding import AxisType
 
-import command
-import trainer
-from command import InputError
-from data import Images
+from experiments import cli
 from experiments.benchmarks.compile_only import compile_only_devices
 from experiments.benchmarks.compiled_text import BYTES, arrays, parse, tuple_parts
 from experiments.benchmarks.compiled_traffic import COLLECTIVES, summary
-from recipes import Recipe
-from streams import Records
-from trainer import Layout
+from experiments.cli import InputError
+from experiments.data.datasets import Images
+from experiments.data.imagenet import Records
+from experiments.training import trainer
+from experiments.training.recipes import Recipe
+from experiments.training.trainer import Layout
 
 
 class Chip(NamedTuple):
@@ -274,4 +274,4 @@ def environment() -> dict[str, str]:
             compilers[name] = version(name)
         except PackageNotFoundError:
             continue
-    return command.versions() | compilers | {"commit": command.commit()}
+    return cli.versions() | compilers | {"commit": cli.commit()}

@@ -1,0 +1,105 @@
+"""Earth mover distances beside SciPy's, and beside ott-jax's where it is installed."""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+
+import jax
+import numpy as np
+import scipy.stats
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+import jaxnorm
+from experiments.benchmarks.timing import Pair
+
+FEATURES = (4096, 512)
+JOINT, LARGE = (1024, 3072), (4096, 3072)
+WITHOUT_OTT = "ott-jax is not installed: pip install ott-jax, for its row"
+
+
+def groups() -> dict[str, Callable[[], list[Pair]]]:
+    return {
+        "earth mover distances of features": features,
+        "earth mover distance of joint outputs": joint,
+    }
+
+
+def features() -> list[Pair]:
+    """All features in one call, beside a loop over SciPy and ott-jax under vmap."""
+    x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))
+    ours = jax.jit(jaxnorm.shift.emd_1d)
+    gradient = jax.jit(jax.grad(lambda x, y: jaxnorm.shift.emd_1d(x, y).sum()))
+    host = np.asarray(x), np.asarray(y)
+
+    def scipys() -> list[float]:
+        pairs = zip(*(sample.T for sample in host), strict=True)
+        return [scipy.stats.wasserstein_distance(a, b) for a, b in pairs]
+
+    label = str(FEATURES).replace(" ", "")
+    found = [Pair(f"emd_1d {label} / scipy", lambda: ours(x, y), scipys, runs=5)]
+    if (otts := ott_quantiles()) is None:
+        print(WITHOUT_OTT, file=sys.stderr)
+        return found
+    return [
+        *found,
+        Pair(f"emd_1d {label} / ott-jax", lambda: ours(x, y), lambda: otts(x, y), runs=5),
+        Pair(
+            f"its gradient {label} / ott-jax",
+            lambda: gradient(x, y),
+            lambda: jax.grad(lambda x, y: otts(x, y).sum())(x, y),
+            runs=5,
+        ),
+    ]
+
+
+def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
+    """ott-jax's exact solver in one dimension, a feature at a time under vmap."""
+    if importlib.util.find_spec("ott") is None:
+        return None
+    from ott.geometry import costs, pointcloud  # pyright: ignore[reportMissingImports]
+    from ott.problems.linear import linear_problem  # pyright: ignore[reportMissingImports]
+    from ott.solvers.linear import univariate  # pyright: ignore[reportMissingImports]
+
+    def distance(a: jax.Array, b: jax.Array) -> jax.Array:
+        geometry = pointcloud.PointCloud(a[:, None], b[:, None], cost_fn=costs.PNormP(1.0))
+        return univariate.quantile_solver(linear_problem.LinearProblem(geometry)).ot_costs[0]
+
+    return jax.jit(jax.vmap(distance, in_axes=1))
+
+
+def joint() -> list[Pair]:
+    """The exact distance beside SciPy's parts put together, and once at full size."""
+    x, y = jax.random.normal(jax.random.key(2), (2, *JOINT))
+
+    def scipys() -> float:
+        cost = cdist(np.asarray(x), np.asarray(y))
+        return float(cost[linear_sum_assignment(cost)].mean())
+
+    seconds, gigabytes = full_size()
+    print(f"emd {LARGE}, once: {seconds:.1f} s, {gigabytes:.2f} GB", file=sys.stderr)
+    label = f"emd {str(JOINT).replace(' ', '')} / scipy"
+    return [Pair(label, lambda: jaxnorm.shift.emd(x, y), scipys, runs=5)]
+
+
+def full_size() -> tuple[float, float]:
+    """Seconds, and gigabytes beside libraries and samples, in a Linux process of its own."""
+    program = f"""
+import time
+from pathlib import Path
+import numpy as np
+import jaxnorm
+x, y = np.random.default_rng(0).normal(size=(2, *{LARGE})).astype(np.float32)
+jaxnorm.shift.emd(x[:2], y[:2])
+def kilobytes(of):
+    return int(Path("/proc/self/status").read_text().split(of + ":")[1].split()[0])
+before, start = kilobytes("VmRSS"), time.perf_counter()
+Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+jaxnorm.shift.emd(x, y)
+print(time.perf_counter() - start, (kilobytes("VmHWM") - before) / 1e6)
+"""
+    command = [sys.executable, "-c", program]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    seconds, gigabytes = map(float, printed.split())
+    return seconds, gigabytes

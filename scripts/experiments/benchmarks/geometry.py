@@ -1,0 +1,108 @@
+"""Deep trees, random networks and Monte Carlo beside the time that they must or may take."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import geometry
+from experiments.benchmarks.timing import Pair
+
+WIDTH, BATCH, LAYERS = 512, 128, 20
+POINTS, DEPTH, TREES, SHORTER = 64, 10_000, 256, 500
+DRAWS, BLOCK = 2**23, 1024
+GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
+
+
+def groups() -> dict[str, Callable[[], list[Pair]]]:
+    return {
+        f"random networks: {LAYERS} layers of {WIDTH}, batch {BATCH}": networks,
+        f"recentering trees of {POINTS} points, depth {DEPTH:,}": trees,
+        f"Monte Carlo: mean and variance of {DRAWS:,} normal numbers": draws,
+    }
+
+
+def networks() -> list[Pair]:
+    """All layers beside drawing their weights and one matrix product each, for each generator.
+
+    The last rows draw weights alone, beside the default generator's.
+    """
+    x = jax.random.normal(jax.random.key(1), (BATCH, WIDTH))
+    keys = {name: jax.random.key(0, impl=name) for name in GENERATORS}
+
+    def draw(key: jax.Array) -> jax.Array:
+        return jax.random.normal(key, (WIDTH, WIDTH)) * (2 / WIDTH) ** 0.5
+
+    @jax.jit
+    def ours(key: jax.Array) -> jax.Array:
+        return geometry.random_network(key, x, depth=LAYERS, width=WIDTH, layers=(LAYERS,)).x
+
+    @jax.jit
+    def peer(key: jax.Array) -> jax.Array:
+        def layer(h: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
+            return jnp.matmul(h, draw(key), precision="highest"), None
+
+        return jax.lax.scan(layer, x, jax.random.split(key, LAYERS))[0]
+
+    @jax.jit
+    def weights(key: jax.Array) -> jax.Array:
+        def layer(total: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
+            return total + draw(key), None
+
+        return jax.lax.scan(layer, jnp.zeros((WIDTH, WIDTH)), jax.random.split(key, LAYERS))[0]
+
+    default = keys[GENERATORS[0]]
+    return [
+        Pair(f"network, {name} / draw and product", lambda k=key: ours(k), lambda k=key: peer(k))
+        for name, key in keys.items()
+    ] + [
+        Pair(f"weights, {name} / threefry2x32", lambda k=key: weights(k), lambda: weights(default))
+        for name, key in keys.items()
+    ]
+
+
+def trees() -> list[Pair]:
+    """One tree beside brute force at depth 14, and many in one call, less deep, beside one."""
+    points = jnp.asarray(np.random.default_rng(0).normal(size=(TREES, POINTS)), jnp.float32)
+    one = jax.jit(lambda x: geometry.tree_gram(x, DEPTH))
+    many = jax.jit(jax.vmap(lambda x: geometry.tree_gram(x, SHORTER)))
+
+    @jax.jit
+    def brute_force(x: jax.Array) -> jax.Array:
+        return geometry.gram(geometry.tree(x, 14))
+
+    label = "brute force of depth 14"
+    return [
+        Pair(f"tree / {label}", lambda: one(points[0]), lambda: brute_force(points[0])),
+        Pair(
+            f"{TREES} trees to {SHORTER} / one tree", lambda: many(points), lambda: one(points[0])
+        ),
+    ]
+
+
+def draws() -> list[Pair]:
+    """The engine beside drawing the numbers alone: one by a key, and a block of them by a key."""
+    key = jax.random.key(0)
+
+    @jax.jit
+    def peer() -> jax.Array:
+        return jax.random.normal(key, (DRAWS,))
+
+    def block(key: jax.Array) -> jax.Array:
+        return jax.random.normal(key, (BLOCK,))
+
+    return [
+        Pair(
+            "engine, a key each / jax.random.normal",
+            lambda: geometry.monte_carlo_moments(jax.random.normal, key, DRAWS)[:4],
+            peer,
+            runs=10,
+        ),
+        Pair(
+            f"engine, {BLOCK} by a key / jax.random.normal",
+            lambda: geometry.monte_carlo_moments(block, key, DRAWS, block=BLOCK)[:4],
+            peer,
+            runs=10,
+        ),
+    ]

@@ -1,0 +1,127 @@
+"""Criteria and distances of VGG-16's layers beside their peers, and VGG-16 beside its half."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.spatial.distance
+import scipy.stats
+from flax import nnx
+
+import pruning
+from experiments.benchmarks.timing import Pair
+from jaxnorm import models
+
+VGG16 = (
+    (64, 27),
+    (64, 576),
+    (128, 576),
+    (128, 1152),
+    (256, 1152),
+    *[(256, 2304)] * 2,
+    (512, 2304),
+    *[(512, 4608)] * 5,
+)
+BATCH = 32
+
+
+def groups() -> dict[str, Callable[[], list[Pair]]]:
+    return {
+        "criteria of VGG-16's 13 convolutions, one call": criteria,
+        "distance of a layer to the Gaussian": distance,
+        "VGG-16 at 32×32, half of every layer's channels removed, beside the whole": halved,
+    }
+
+
+def drawn() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape, np.float32) for shape in VGG16]
+
+
+def criteria() -> list[Pair]:
+    """All four criteria beside PyTorch's and one Gram product; GM beside cdist in float64."""
+    host = drawn()
+    layers = jax.device_put(host)
+    ours = jax.jit(partial(jax.tree.map, pruning.scores))
+    gm = jax.jit(lambda layers: [pruning.gm(v) for v in layers])
+    gram = jax.jit(lambda layers: [v @ v.T for v in layers])
+
+    def cdist() -> list[np.ndarray]:
+        wide = (v.astype(np.float64) for v in host)
+        return [scipy.spatial.distance.cdist(v, v).sum(1) for v in wide]
+
+    pairs = [
+        Pair("criteria/Gram", lambda: ours(layers), lambda: gram(layers)),
+        Pair("gm/SciPy-cdist", lambda: gm(layers), cdist),
+    ]
+    peer = pytorch(host)
+    if peer is None:
+        print("criteria/PyTorch is left out: pip install 'jaxnorm[bench]' for torch")
+        return pairs
+    return [Pair("criteria/PyTorch", lambda: ours(layers), peer), *pairs]
+
+
+def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
+    """The same scores, Weiszfeld's steps ending where float32 no longer tells them apart."""
+    try:
+        import torch  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    layers = [torch.from_numpy(v) for v in host]
+
+    def median(v: Any) -> Any:
+        x = v.mean(0)
+        for _ in range(100):
+            inverse = 1 / torch.linalg.norm(v - x, dim=1)
+            moved = (inverse[:, None] * v).sum(0) / inverse.sum()
+            still = torch.linalg.norm(moved - x) <= 1e-6 * torch.linalg.norm(moved)
+            x = moved
+            if still:
+                break
+        return x
+
+    def scores() -> list[Any]:
+        return [
+            (
+                v.abs().sum(1),
+                torch.linalg.norm(v, dim=1),
+                torch.cdist(v, v).sum(1),
+                torch.linalg.norm(v - median(v), dim=1),
+            )
+            for v in layers
+        ]
+
+    return scores
+
+
+def distance() -> list[Pair]:
+    x = np.random.default_rng(0).standard_normal((512, 4608), np.float32)
+    ours, on_device = jax.jit(pruning.ks_distance), jax.device_put(x)
+
+    def peer() -> Any:
+        scale = np.sqrt(np.mean(np.square(x, dtype=np.float64)))
+        return scipy.stats.kstest(x.ravel() / scale, "norm", method="asymp")
+
+    return [Pair("ks_distance (512,4608) / SciPy kstest", lambda: ours(on_device), peer)]
+
+
+def halved() -> list[Pair]:
+    """VGG-16 with half the channels; the ideal is the ratio of the multiply-accumulates."""
+    model = models.VGG(16, classes=10, hidden=(), rngs=nnx.Rngs(0))
+    graph, state = nnx.split(nnx.view(model, use_running_average=True))
+
+    def apply(state: Any, x: Any) -> Any:
+        return nnx.merge(graph, state)(x)
+
+    image = jnp.zeros((1, 32, 32, 3), jnp.float32)
+    half = pruning.prune(apply, state, image, ratios=pruning.one_shot(0.5), fold=False).params
+    ideal = pruning.cost(apply, half, image).macs / pruning.cost(apply, state, image).macs
+    run = jax.jit(apply)
+    x = jax.random.normal(jax.random.key(0), (BATCH, 32, 32, 3), jnp.float32)
+    name = f"half/whole, batch {BATCH}, ideal {ideal:.3f}"
+    return [Pair(name, lambda: run(half, x), lambda: run(state, x))]

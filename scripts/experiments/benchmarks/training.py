@@ -1,0 +1,186 @@
+"""Steps of training a ResNet-20 at batch 128 beside their peers, on images of CIFAR's shape."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import optax
+from flax import nnx
+
+import jaxnorm
+from experiments.benchmarks.timing import Pair
+from experiments.data.datasets import Images
+from experiments.training.recipes import PRESETS, Recipe
+from experiments.training.trainer import Layout, Trainer, mesh_of, trainer
+
+RECIPE = PRESETS["cifar10-resnet20"][1]
+PLAIN = replace(RECIPE, augment=False)
+STEPS = 2  # in a timed call
+RUNS = 10
+
+
+def groups() -> dict[str, Callable[[], list[Pair]]]:
+    title = f"{STEPS} training steps of a ResNet-20, batch {RECIPE.batch_size}"
+    return {title: steps, "five seeds side by side, beside one after the other": seeds}
+
+
+def drawn(side: int, channels: int, count: int = 1280) -> Images:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((count, side, side, channels)).astype(np.float32)
+    y = rng.integers(0, 10, count).astype(np.int32)
+    return Images("drawn", "", 10, x, y, x[:8], y[:8])
+
+
+def steps() -> list[Pair]:
+    images = drawn(32, 3)
+    loop = partial(looped, images)
+    pairs = [
+        ("unitized / batch norm", loop(replace(RECIPE, normalization="unitized")), loop(RECIPE)),
+        ("loop / bare step", loop(RECIPE), bare(images)),
+        ("without augmentation / by hand", loop(PLAIN), by_hand(images)),
+    ]
+    torch = pytorch(images)
+    if torch is None:
+        print("the PyTorch network is left out: pip install 'jaxnorm[bench]' for torch")
+    else:
+        pairs.append(("without augmentation / PyTorch", loop(PLAIN), torch))
+    return [Pair(name, ours, peer, runs=RUNS) for name, ours, peer in pairs]
+
+
+def looped(images: Images, recipe: Recipe) -> Callable[[], Any]:
+    """The steps of `train.py`, with its batches, its crops and its look at the loss."""
+    return advanced(trainer(recipe, images, mesh_of(1)), (0,))
+
+
+def advanced(program: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
+    state = program.start(seeds)
+
+    def run() -> Any:
+        nonlocal state
+        place = int(np.ravel(state.step)[0]) % program.steps
+        epoch = program.epoch(seeds, 0, place)
+        state = program.advance(state, epoch, seeds, STEPS)
+        return np.asarray(state.loss)
+
+    return run
+
+
+def bare(images: Images) -> Callable[[], Any]:
+    """The compiled step on one batch that lies ready: no data, no crops, no loop."""
+    batch = images._replace(
+        x_train=images.x_train[: RECIPE.batch_size], y_train=images.y_train[: RECIPE.batch_size]
+    )
+    program = trainer(PLAIN, batch, mesh_of(1))
+    epoch, state = program.epoch((0,), 0, 0), program.start((0,))
+
+    def run() -> Any:
+        nonlocal state
+        state = program.advance(state, epoch, (0,), STEPS)
+        return state.loss
+
+    return run
+
+
+def by_hand(images: Images) -> Callable[[], Any]:
+    """What one writes in ten lines: Flax's batch norm, Optax's SGD, batches from the host."""
+    model = jaxnorm.models.PreActResNet(20, classes=10, norm=nnx.BatchNorm, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(
+        model,
+        optax.chain(optax.add_decayed_weights(5e-4), optax.sgd(0.05, momentum=0.9, nesterov=True)),
+        wrt=nnx.Param,
+    )
+
+    @nnx.jit
+    def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+        def loss(model: Any) -> Any:
+            return optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()
+
+        value, gradient = nnx.value_and_grad(loss)(model)
+        optimizer.update(model, gradient)
+        return value
+
+    order = np.random.default_rng(0).permutation(len(images.x_train))
+
+    def run() -> Any:
+        value = None
+        for i in range(STEPS):
+            index = order[i * RECIPE.batch_size : (i + 1) * RECIPE.batch_size]
+            value = step(model, optimizer, images.x_train[index], images.y_train[index])
+        return value
+
+    return run
+
+
+def pytorch(images: Images) -> Callable[[], Any] | None:
+    """The same network, loss and optimizer in PyTorch, channels last."""
+    try:
+        import torch  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    relu, same = torch.nn.functional.relu, torch.nn.Identity()
+
+    def conv(channels: int, width: int, size: int, stride: int = 1) -> Any:
+        return torch.nn.Conv2d(channels, width, size, stride, size // 2)
+
+    class Block(torch.nn.Module):
+        def __init__(self, channels: int, width: int, stride: int):
+            super().__init__()
+            self.norms = torch.nn.ModuleList(map(torch.nn.BatchNorm2d, (channels, width)))
+            self.first, self.second = conv(channels, width, 3, stride), conv(width, width, 3)
+            changes = stride > 1 or channels != width
+            self.shortcut = conv(channels, width, 1, stride) if changes else same
+
+        def forward(self, x: Any) -> Any:
+            h = self.first(relu(self.norms[0](x)))
+            return self.second(relu(self.norms[1](h))) + self.shortcut(x)
+
+    blocks, channels = [], 16
+    for width in (16, 32, 64):
+        for k in range(3):
+            blocks.append(Block(channels, width, 2 if k == 0 and width > 16 else 1))
+            channels = width
+    model = torch.nn.Sequential(
+        conv(3, 16, 3),
+        torch.nn.BatchNorm2d(16),
+        torch.nn.ReLU(),
+        *blocks,
+        torch.nn.BatchNorm2d(64),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(64, 10),
+    ).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(
+        model.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=5e-4
+    )
+    x = torch.from_numpy(images.x_train.transpose(0, 3, 1, 2).copy())
+    x = x.contiguous(memory_format=torch.channels_last)
+    y = torch.from_numpy(images.y_train.astype(np.int64))
+
+    def run() -> Any:
+        loss: Any = None
+        for i in range(STEPS):
+            part = slice(i * RECIPE.batch_size, (i + 1) * RECIPE.batch_size)
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(x[part]), y[part])
+            loss.backward()
+            optimizer.step()
+        return np.float32(loss.item())
+
+    return run
+
+
+def seeds() -> list[Pair]:
+    """Which way `train.py` takes by default: by these ratios."""
+    small, every = drawn(8, 1), (0, 1, 2, 3, 4)
+    pairs = []
+    for name in ("digits-mlp", "digits-preact8"):
+        recipe = PRESETS[name][1]
+        together = advanced(trainer(recipe, small, mesh_of(1), Layout(together=True)), every)
+        alone = [advanced(trainer(recipe, small, mesh_of(1)), (seed,)) for seed in every]
+        pairs.append(Pair(name, together, lambda alone=alone: [run() for run in alone]))
+    return pairs

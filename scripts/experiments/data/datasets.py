@@ -1,0 +1,188 @@
+"""Image data sets in tensorflow-datasets' format, read without TensorFlow and never downloaded."""
+
+import contextlib
+import io
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow_datasets as tfds
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+from experiments.cli import InputError
+from experiments.data.imagenet import Records
+
+NAMES = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
+STREAMED = ("imagenet2012",)  # too large to be held as arrays
+DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
+
+
+class Images(NamedTuple):
+    """Standardized images, float32 NHWC, and labels from 0."""
+
+    name: str
+    note: str
+    classes: int
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+
+
+class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """The digits that scikit-learn carries, as a tensorflow-datasets data set."""
+
+    name = "digits"
+    pkg_dir_path = None
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        # A tensor rather than an image: encoding a PNG would need TensorFlow.
+        features = tfds.features.FeaturesDict(
+            {
+                "image": tfds.features.Tensor(shape=(8, 8, 1), dtype=np.uint8),
+                "label": tfds.features.ClassLabel(num_classes=10),
+            }
+        )
+        return tfds.core.DatasetInfo(builder=self, description=DIGITS, features=features)
+
+    def _split_generators(self, dl_manager: object) -> dict[str, Iterator]:
+        images, labels = load_digits(return_X_y=True)
+        split = train_test_split(
+            np.arange(len(labels)), test_size=0.2, stratify=labels, random_state=0
+        )
+        train, test = (np.asarray(rows) for rows in split)
+        return {
+            "train": self._generate_examples(images, labels, train),
+            "test": self._generate_examples(images, labels, test),
+        }
+
+    def _generate_examples(
+        self, images: np.ndarray, labels: np.ndarray, rows: np.ndarray
+    ) -> Iterator:
+        for i in rows:
+            yield (
+                int(i),
+                {
+                    "image": images[i].reshape(8, 8, 1).astype(np.uint8),
+                    "label": int(labels[i]),
+                },
+            )
+
+
+def load(name: str, data_dir: Path | None = None) -> Images:
+    """The data set `name` from `data_dir`, with pixels standardized by the training images.
+
+    Args:
+      name: One of `NAMES`.
+      data_dir: Folder in tensorflow-datasets' format; by default a cache folder, where the
+        digits are prepared at the first call.
+
+    Raises:
+      InputError: The name is unknown, or the folder does not hold the data set.
+    """
+    if name not in NAMES:
+        raise InputError(f"the data set must be one of {', '.join(NAMES)}; got {name!r}")
+    return _read(name, _version(name, data_dir))
+
+
+def records(name: str, data_dir: Path | None = None) -> Records:
+    """The data set `name` of `data_dir`, read an image at a time: its files stay where they are.
+
+    Args:
+      name: One of `STREAMED`.
+      data_dir: Folder in tensorflow-datasets' format.
+
+    Raises:
+      InputError: The name is unknown, or the folder does not hold the data set.
+    """
+    if name not in STREAMED:
+        raise InputError(f"the data set must be one of {', '.join(STREAMED)}; got {name!r}")
+    builder, (train, test) = _open(_version(name, data_dir), ("train", "validation"), encoded=True)
+    classes = builder.info.features["label"].num_classes
+    return Records(name, "", classes, train, test)
+
+
+def _version(name: str, data_dir: Path | None) -> Path:
+    """The folder of the newest version of a data set."""
+    if data_dir is not None and not data_dir.is_dir():
+        raise InputError(f"the data folder must exist; {data_dir} does not")
+    folder = data_dir or cache_folder()
+    version = _newest_version(folder / name)
+    if version is None and name == "digits":
+        _prepare_digits(folder)
+        version = _newest_version(folder / name)
+    if version is None:
+        raise InputError(
+            f"{folder} must hold {name} in tensorflow-datasets' format ({name}/VERSION/"
+            "dataset_info.json), and nothing is downloaded: give its folder with --data-dir"
+        )
+    return version
+
+
+def cache_folder() -> Path:
+    """For data sets that we prepare: `$XDG_CACHE_HOME/jaxnorm`, or `~/.cache/jaxnorm`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxnorm"
+
+
+def _newest_version(folder: Path) -> Path | None:
+    versions = [info.parent for info in folder.glob("*.*.*/dataset_info.json")]
+    return max(versions, key=lambda path: [*map(int, path.name.split("."))], default=None)
+
+
+def _prepare_digits(folder: Path) -> None:
+    tfds.disable_progress_bar()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.redirect_stdout(io.StringIO()):  # it would speak of a download
+            Digits(data_dir=folder, file_format="array_record").download_and_prepare()
+    except OSError as error:
+        raise InputError(f"the data folder must be writable; {folder}: {error}") from error
+
+
+def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[Any, list[Sequence]]:
+    """The data set of a folder, and its splits; `encoded` images are bytes of a file."""
+    logging.getLogger("absl").setLevel(logging.ERROR)  # it recommends OpenCV
+    decoders = {"image": tfds.decode.SkipDecoding()} if encoded else None
+    try:
+        builder: Any = tfds.builder_from_directory(version)
+        sources = [builder.as_data_source(split, decoders=decoders) for split in splits]
+        if not all({"image", "label"} <= source[0].keys() for source in sources):
+            raise ValueError("its records have no image and label")
+    except Exception as error:  # tensorflow-datasets and array_record raise many kinds
+        raise InputError(f"{version} must be a readable data set with images; {error}") from error
+    return builder, sources
+
+
+def _read(name: str, version: Path) -> Images:
+    builder, sources = _open(version, ("train", "test"), encoded=False)
+    try:
+        train, test = map(_stack, sources)
+        classes = builder.info.features["label"].num_classes
+    except Exception as error:
+        raise InputError(f"{version} must be a readable data set with images; {error}") from error
+    mean = train[0].mean((0, 1, 2), dtype=np.float64)
+    deviation = train[0].std((0, 1, 2), dtype=np.float64)
+    (x_train, y_train), (x_test, y_test) = (
+        (((x - mean) / deviation).astype(np.float32), y) for x, y in (train, test)
+    )
+    return Images(name, _note(name, version), classes, x_train, y_train, x_test, y_test)
+
+
+def _note(name: str, version: Path) -> str:
+    if name == "digits":
+        return DIGITS
+    _, (test,) = _open(version, ("test",), encoded=True)
+    if test[0]["image"].startswith(b"\xff\xd8"):
+        return "JPEG-recompressed: accuracies are below those on the original pixels."
+    return ""
+
+
+def _stack(source: Sequence) -> tuple[np.ndarray, np.ndarray]:
+    examples = [source[i] for i in range(len(source))]
+    images = np.stack([example["image"] for example in examples])
+    return images, np.array([example["label"] for example in examples], np.int32)

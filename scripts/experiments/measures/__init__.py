@@ -1,0 +1,1 @@
+"""Measures: what the commands compute of trained networks, weight files and random networks."""

@@ -1,0 +1,276 @@
+"""What Figures 3 to 8 of Nachum et al. show, computed: each function returns plain numbers.
+
+Inputs are Gaussian, as the ledger's tables have them; the text of the paper gives no sizes.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jaxtyping import Array, Float
+
+import geometry
+import jaxnorm
+from experiments.data import datasets
+
+ODD_POINTS, ODD_WIDTH, ODD_LAYERS = 50, 500, (10, 30, 100, 299, 300)
+NETWORKS = 6
+SIZES = ((20, 1000), (100, 100), (100, 500), (100, 1000), (500, 500), (128, 2000))
+SCATTERED = (100, 500)
+NEURONS = (50, 500)
+LAYER = 30
+TREE_POINTS = (0.0, 1.0, 2.0, 3.0, 6.0)
+
+
+def no_part(x: Array) -> Array:
+    return x
+
+
+# The parts that act, and whether a layer is then homogeneous.
+PARTS: dict[str, tuple[Callable[[Array], Array], bool]] = {
+    "standardize": (jaxnorm.standardize, False),
+    "rescale_rms": (jaxnorm.rescale_rms, False),
+    "rescale": (jaxnorm.rescale, False),
+    "recenter": (jaxnorm.recenter, True),
+    "none": (no_part, True),
+}
+INFINITE_WIDTH = {
+    "standardize": geometry.mean_field_standardize,
+    "rescale_rms": geometry.mean_field_rescale_rms,
+    "rescale": geometry.mean_field_rescale,
+    "recenter": geometry.mean_field_step,
+    "none": geometry.arccosine_kernel,
+}
+
+
+def figure_3(seed: int) -> dict[str, Any]:
+    """The odd point of recentering and ReLU: a projection, and angles before and after a layer."""
+    pairs = np.triu_indices(ODD_POINTS, 1)
+
+    def record(x: Array) -> tuple[Array, geometry.OddPoint]:
+        return geometry.angles(x)[pairs], geometry.odd_point(geometry.gram(x))
+
+    @jax.jit
+    def run(key: Array) -> tuple[Any, Array]:
+        inputs, weights, plane = jax.random.split(key, 3)
+        net = geometry.random_network(
+            weights,
+            jax.random.normal(inputs, (ODD_POINTS, ODD_POINTS)),
+            depth=ODD_LAYERS[-1],
+            width=ODD_WIDTH,
+            statistic=record,
+            layers=ODD_LAYERS,
+        )
+        return net.statistics, net.x @ jax.random.normal(plane, (ODD_WIDTH, 2))
+
+    keys = jax.random.split(jax.random.key(seed), NETWORKS)
+    (angles, odd), projections = jax.lax.map(run, keys)
+    index = int(odd.index[0, -1])
+    return {
+        "points": ODD_POINTS,
+        "width": ODD_WIDTH,
+        "networks": NETWORKS,
+        "index": index,
+        "projection": projections[0].tolist(),
+        "before": jnp.degrees(angles[0, -2]).tolist(),
+        "after": jnp.degrees(angles[0, -1]).tolist(),
+        "odd_pair": [bool(index in pair) for pair in zip(*pairs, strict=True)],
+        "layers": [layer for layer in ODD_LAYERS if layer != 299],
+        "medians": {
+            name: [
+                float(value)
+                for value, layer in zip(np.median(part, 0), ODD_LAYERS, strict=True)
+                if layer != 299
+            ]
+            for name, part in {
+                "norm_ratio": odd.norm_ratio,
+                "second_ratio": odd.second_ratio,
+                "angle": np.degrees(odd.angle),
+                "spread": np.degrees(odd.spread),
+            }.items()
+        },
+    }
+
+
+def figure_4() -> dict[str, Any]:
+    """The tree of five points, layers 0 to 3: every neuron's values and its mean."""
+    x = jnp.array(TREE_POINTS)
+    layers = [geometry.tree(x, depth) for depth in range(4)]
+    return {"layers": [layer.T.tolist() for layer in layers]}
+
+
+def figure_5(seed: int) -> dict[str, Any]:
+    """Angles before and after layer 30 of one network, and their medians for several sizes."""
+    found = {}
+    for name, (part, homogeneous) in PARTS.items():
+        medians = []
+        for n, width in SIZES:
+            angles = _angles(jax.random.key(seed), part, homogeneous, n, width)
+            medians.append(float(np.median(angles[-1])))
+            if (n, width) == SCATTERED:
+                found[name] = {"before": angles[0][::5].tolist(), "after": angles[1][::5].tolist()}
+                found[name] |= {"range": np.quantile(angles[1], (0.05, 0.95)).tolist()}
+        found[name] |= {"medians": medians, "infinite_width": _infinite_width(name, SCATTERED[0])}
+    return {"sizes": [list(size) for size in SIZES], "layer": LAYER, "parts": found}
+
+
+def figure_6(seed: int) -> dict[str, Any]:
+    """How many inputs each neuron answers, and the histogram of one, with recentering and without.
+
+    The neuron shown without it is the one of the largest mean beside its spread.
+    """
+    n, width = NEURONS
+    found = {}
+    for name in ("rescale_rms", "standardize"):
+        part, homogeneous = PARTS[name]
+        x = np.asarray(_batch(jax.random.key(seed), part, homogeneous, n, width), np.float64)
+        alive = x[:, x.max(0) > 0]
+        answered = (alive > 0.1 * alive.max(0)).mean(0)
+        ratio = alive.mean(0) / alive.std(0)
+        chosen = alive[:, ratio.argmax() if name == "rescale_rms" else 0]
+        found[name] = {
+            "median": float(np.median(answered)),
+            "p95": float(np.quantile(answered, 0.95)),
+            "above_90_percent": float((answered > 0.9).mean()),
+            "zeros": float((x == 0).mean()),
+            "neuron": chosen.tolist(),
+        }
+    return {"points": n, "width": width, "layer": LAYER, "parts": found}
+
+
+def figure_7_and_8() -> dict[str, Any]:
+    """The children of a neuron of two values, and of one of three."""
+    rows = {"7": jnp.array([0.0, 0, 0, 1, 1]), "8": jnp.array([0.0, 0, 2, 3, 3])}
+    return {
+        figure: {
+            "neuron": x.tolist(),
+            "positive": geometry.positive(x).tolist(),
+            "negative": geometry.negative(x).tolist(),
+        }
+        for figure, x in rows.items()
+    }
+
+
+def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: int = 5) -> dict:
+    """Test accuracy by epoch on the digits of an MLP started so and as He et al. start it.
+
+    The first layer has one neuron for each of the first training images; both arms share the
+    second layer, the batches and Adam at 1e-3.
+    """
+    images = datasets.load("digits")
+    x, test = (jnp.asarray(a.reshape(len(a), -1)) for a in (images.x_train, images.x_test))
+    starts: dict[str, Any] = {
+        "he": (nnx.initializers.he_normal(), nnx.initializers.zeros),
+        "point": geometry.point_initializers(jax.random.key(seed), x[:points]),
+    }
+    found: dict[str, Any] = {"points": points, "epochs": epochs, "runs": runs}
+    for name, (kernel, bias) in starts.items():
+        train = partial(_train_mlp, x, jnp.asarray(images.y_train), test, images.y_test)
+        curves = [train(kernel, bias, points, epochs, seed) for seed in range(runs)]
+        found[name] = [curve.tolist() for curve in curves]
+    return found
+
+
+def _angles(
+    key: Array, part: Callable, homogeneous: bool, n: int, width: int
+) -> Float[np.ndarray, "2 pairs"]:
+    """Of all pairs, in degrees, after the last layer but one and after the last."""
+    pairs = np.triu_indices(n, 1)
+    layers = (LAYER - 1, LAYER)
+    net = _network(key, part, homogeneous, n, width, lambda x: geometry.angles(x)[pairs], layers)
+    return np.degrees(net.statistics)
+
+
+def _batch(
+    key: Array, part: Callable, homogeneous: bool, n: int, width: int
+) -> Float[Array, "n width"]:
+    return _network(key, part, homogeneous, n, width, jnp.sum, (LAYER,)).x
+
+
+def _network(
+    key: Array,
+    part: Callable,
+    homogeneous: bool,
+    n: int,
+    width: int,
+    statistic: Callable,
+    layers: tuple[int, ...],
+) -> geometry.RandomNetwork:
+    @jax.jit
+    def run(key: Array) -> geometry.RandomNetwork:
+        inputs, weights = jax.random.split(key)
+        return geometry.random_network(
+            weights,
+            jax.random.normal(inputs, (n, width)),
+            depth=LAYER,
+            width=width,
+            normalization=part,
+            homogeneous=homogeneous,
+            statistic=statistic,
+            layers=layers,
+        )
+
+    return run(key)
+
+
+def _infinite_width(name: str, n: int) -> float:
+    """Median angle of n orthogonal samples of one norm after as many layers of infinite width."""
+
+    def step(_: int, g: Array) -> Array:
+        g = INFINITE_WIDTH[name](g)
+        return g / jnp.trace(g)
+
+    g = jax.jit(lambda g: jax.lax.fori_loop(0, LAYER, step, g))(jnp.eye(n))
+    return float(jnp.degrees(jnp.arccos(g[0, 1] / g[0, 0])))
+
+
+def _train_mlp(
+    x: Array,
+    y: Array,
+    test: Array,
+    labels: np.ndarray,
+    kernel: Callable,
+    bias: Callable,
+    width: int,
+    epochs: int,
+    seed: int,
+) -> Float[np.ndarray, " epochs"]:
+    rngs = nnx.Rngs(seed)
+    layers = nnx.List(
+        [
+            nnx.Linear(x.shape[1], width, kernel_init=kernel, bias_init=bias, rngs=rngs),
+            nnx.Linear(width, 10, rngs=nnx.Rngs(seed)),
+        ]
+    )
+    graph, params = nnx.split(layers)
+    optimize = optax.adam(1e-3)
+    batch, steps = 64, len(x) // 64
+
+    def logits(params: Any, x: Array) -> Array:
+        first, second = nnx.merge(graph, params)
+        return second(jax.nn.relu(first(x)))
+
+    def step(carry: Any, chosen: Array) -> tuple[Any, None]:
+        def loss(params: Any) -> Array:
+            entropy = optax.softmax_cross_entropy_with_integer_labels
+            return entropy(logits(params, x[chosen]), y[chosen]).mean()
+
+        params, state = carry
+        updates, state = optimize.update(jax.grad(loss)(params), state)
+        return (optax.apply_updates(params, updates), state), None
+
+    def epoch(carry: Any, key: Array) -> tuple[Any, Array]:
+        order = jax.random.permutation(key, len(x))[: batch * steps].reshape(steps, batch)
+        carry, _ = jax.lax.scan(step, carry, order)
+        return carry, jnp.mean(logits(carry[0], test).argmax(1) == jnp.asarray(labels))
+
+    keys = jax.random.split(jax.random.key(seed), epochs)
+    _, accuracy = jax.jit(lambda c, k: jax.lax.scan(epoch, c, k))(
+        (params, optimize.init(params)), keys
+    )
+    return np.asarray(accuracy)

@@ -1,0 +1,1 @@
+"""Pages: HTML and plots of what the commands computed."""

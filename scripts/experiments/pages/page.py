@@ -1,0 +1,143 @@
+"""A page of results: `render` makes it whole, `write` puts it and its numbers in a folder.
+
+A page needs nothing beside itself: its figures are inline SVG, its style sheet is in its head, and
+it has no script.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from itertools import zip_longest
+from pathlib import Path
+from string import Template
+
+import numpy as np
+
+from experiments.pages.plots import Series, swatch
+
+
+def render(
+    *,
+    title: str,
+    kicker: str,
+    heading: str,
+    summary: str,
+    sections: Sequence[tuple[str, str, str]],
+) -> str:
+    """The whole page.
+
+    Args:
+      title: Of the browser's tab.
+      kicker: A short line above the heading.
+      heading: What the page shows.
+      summary: HTML below the heading.
+      sections: Key, title and HTML of each.
+    """
+    here = Path(__file__).parent
+    return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
+        style=(here / "page.css").read_text(encoding="utf-8"),
+        title=escape(title),
+        kicker=escape(kicker),
+        heading=escape(heading),
+        summary=summary,
+        contents="".join(f'<a href="#{key}">{escape(name)}</a>' for key, name, _ in sections),
+        sections="".join(
+            f'<section id="{key}"><h2>{escape(name)}</h2>{body}</section>'
+            for key, name, body in sections
+        ),
+    )
+
+
+def write(results: dict, page: str, folder: Path) -> None:
+    """Write `index.html` and `results.json`; earlier ones stay whole until both new ones are."""
+    texts = {
+        "results.json": json.dumps(plain(results), indent=1, allow_nan=False) + "\n",
+        "index.html": page,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as unfinished:
+        for name, text in texts.items():
+            with open(Path(unfinished, name), "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        for name in texts:
+            os.replace(Path(unfinished, name), folder / name)
+
+
+def plain(value: object) -> object:
+    """`value` as JSON can say it: lists for arrays, None for what is not finite."""
+    match value:
+        case None | str() | bool() | int():
+            return value
+        case float():
+            return value if np.isfinite(value) else None
+        case Mapping():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case _:
+            return plain(np.asarray(value).tolist())
+
+
+def cards(items: Iterable[tuple[str, str, str]]) -> str:
+    """The page's first numbers: name, value and a note of each."""
+    body = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd>{escape(note)}</dd></div>"
+        for name, value, note in items
+    )
+    return f'<dl class="cards">{body}</dl>'
+
+
+def paragraphs(*sentences: str) -> str:
+    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+
+
+def figure(
+    panels: Sequence[str], caption: str, legend: Iterable[Series] = (), columns: str = "two"
+) -> str:
+    """Panels side by side where there is room, one below the other on a phone."""
+    keys = "".join(swatch(series) for series in legend)
+    return (
+        f'<figure><div class="legend">{keys}</div><div class="panels {columns}">{"".join(panels)}'
+        f"</div><figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    caption: str,
+    *,
+    kind: str = "",
+    row_kinds: Sequence[str] = (),
+) -> str:
+    """A table that scrolls by itself where it is wider than the page; first cells name rows."""
+    lines = []
+    for cells, row_kind in zip_longest(rows, row_kinds, fillvalue=""):
+        first, *others = (escape(cell) for cell in cells)
+        name, newline, rest = first.partition("\n")
+        first = f"<b>{name}</b>{newline}{rest}" if newline else first
+        labels = (escape(title) for title in head[1:])
+        tds = "".join(
+            f'<td data-label="{title}">{cell}</td>'
+            for title, cell in zip(labels, others, strict=True)
+        )
+        lines.append(f'<tr class="{row_kind}"><th scope="row">{first}</th>{tds}</tr>')
+    titles = "".join(f'<th scope="col">{escape(title)}</th>' for title in head)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
+        f'<table class="{kind}"><caption><span>{escape(caption)}</span></caption>'
+        f"<thead><tr>{titles}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def made(command: str, *tables: str) -> str:
+    """How a page was made: its command, where its numbers are, and tables that fit a phone."""
+    return (
+        f"<p>Command: <code>{escape(command)}</code></p>"
+        '<p>Every number of this page: <a href="results.json">results.json</a></p>'
+        f'<div class="tables">{"".join(tables)}</div>'
+    )

@@ -1,0 +1,284 @@
+"""The page of `scripts/covariate_shift.py`: what it found, in numbers, sentences and figures."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from experiments.measures.networks import mean
+from experiments.pages import page, plots
+from experiments.pages.page import cards, figure, paragraphs, table
+from experiments.pages.plots import MUTED, SMALL, curve, draw, line, mark_drops
+from experiments.pages.reproduce_plots import ARMS, QUANTITIES
+from experiments.pages.sentences import duration, judged, measured, percent
+
+NEAR = 3  # epochs before and after a drop over which the distance is averaged
+
+
+def findings(results: dict) -> dict[str, Any]:
+    """How much skewness and kurtosis still move, and what the distance does at every drop."""
+    runs, epochs = results["runs"], results["settings"]["epochs"]
+    settled = min(10, epochs // 4)
+    found: dict[str, Any] = {"settled": settled, "steadiness": {}, "drops": {}, "accuracy": {}}
+    for name in ("skewness", "kurtosis"):
+        by_arm = {
+            arm: {
+                schedule: np.array([_movement(run, name, settled) for run in seeds])
+                for schedule, seeds in schedules.items()
+            }
+            for arm, schedules in runs.items()
+        }
+        found["steadiness"][name] = {
+            schedule: {arm: mean(by_arm[arm][schedule]) for arm in runs}
+            | {"difference": mean(by_arm["unitized"][schedule] - by_arm["batch_norm"][schedule])}
+            for schedule in by_arm["batch_norm"]
+        }
+    rates = results["learning_rate"]["drops"]
+    for epoch in (e for e in range(1, epochs) if rates[e] < rates[e - 1]):
+        found["drops"][str(epoch + 1)] = {
+            arm: {schedule: mean(_ratios(seeds, epoch)) for schedule, seeds in schedules.items()}
+            for arm, schedules in runs.items()
+        }
+    for arm, schedules in runs.items():
+        found["accuracy"][arm] = {
+            schedule: mean([run[-1]["accuracy"] for run in seeds])
+            for schedule, seeds in schedules.items()
+        }
+    return found
+
+
+def _movement(run: list[dict], name: str, settled: int) -> float:
+    """Mean |change| of a moment from one epoch to the next, over units and epochs."""
+    moments = np.array([line["moments"][name] for line in run[settled:]], float)
+    return float(np.nanmean(np.abs(np.diff(moments, axis=0))))
+
+
+def _ratios(seeds: list[list[dict]], epoch: int) -> list[float]:
+    """Of every seed, the distance after the 0-based `epoch` began over that before."""
+    distance = _exact(seeds)
+    after, before = distance[:, epoch : epoch + NEAR], distance[:, max(0, epoch - NEAR) : epoch]
+    return (after.mean(1) / before.mean(1)).tolist()
+
+
+def _exact(seeds: list[list[dict]], what: str = "exact") -> np.ndarray:
+    """Mean over layers of a distance, (seeds, epochs)."""
+    return np.array(
+        [[np.mean([d[what] for d in line["shift"].values()]) for line in run] for run in seeds]
+    )
+
+
+def sentences(results: dict) -> Iterator[str]:
+    found, settings = results["findings"], results["settings"]
+    for name, by_schedule in found["steadiness"].items():
+        both = by_schedule["drops"]
+        values = {arm: measured(both[arm]["mean"], both[arm]["stderr"]) for arm in ARMS}
+        difference = both["difference"]
+        amount = measured(difference["mean"], difference["stderr"])
+        yield (
+            f"{name.capitalize()} of the 8 units moves by {values['batch_norm']} an epoch under "
+            f"batch norm and by {values['unitized']} under unitized batch norm, after epoch "
+            f"{found['settled']}; the difference, paired by seed, is {amount}: "
+            f"{judged(difference, more='less steady', less='steadier')}."
+        )
+    for epoch, arms in found["drops"].items():
+        parts = [
+            f"{ARMS[arm].label} {_signed(by['drops'])} "
+            f"(at a constant rate {_signed(by['constant'])})"
+            for arm, by in arms.items()
+        ]
+        yield (
+            f"When the rate falls before epoch {epoch}, the exact distance is multiplied by: "
+            + "; ".join(parts)
+            + "."
+        )
+    if settings["seeds"] > 1:
+        yield f"± is one standard error over {settings['seeds']} seeds."
+
+
+def render(results: dict) -> str:
+    results = {key: page.plain(part) for key, part in results.items()}
+    data, settings, found = results["data"], results["settings"], results["findings"]
+    final = found["accuracy"]
+    items = [
+        (ARMS[arm].label.capitalize(), percent(final[arm]["drops"]) + " %", "test accuracy")
+        for arm in ARMS
+    ]
+    items += [
+        (
+            f"Movement of {name}",
+            _signed(by["drops"]["difference"]),
+            "unitized less batch norm, an epoch: "
+            + judged(by["drops"]["difference"], more="less steady", less="steadier"),
+        )
+        for name, by in found["steadiness"].items()
+    ]
+    tracker = max(
+        run[-1]["tracker_seconds"]
+        for arm in results["runs"].values()
+        for s in arm.values()
+        for run in s
+    )
+    items.append(("Time", duration(results["seconds"]), results["environment"]["device"]))
+    note = (
+        f"Data: {data['name']}, {data['train']:,} training images; the paper trains 200 epochs on "
+        f"MNIST, this run {settings['epochs']}, {settings['seeds']} seeds. {data['note']} "
+        "Distances are exact, of the joint outputs for "
+        f"{min(settings['exact'], data['probe'])} test images from one epoch to the next, in "
+        "the unit of the outputs; the tracker took "
+        f"{duration(tracker)} of a network's training. Moments are of the outputs in inference "
+        "for all training images."
+    )
+    return page.render(
+        title=f"Internal covariate shift on {data['name']}",
+        kicker=f"jaxnorm · {data['name']} · {results['date'].replace('T', ' ')}",
+        heading="Moments and shift through training",
+        summary=cards(items) + paragraphs(note),
+        sections=[
+            ("moments", "Moments of eight units (Figure 2)", _moments(results)),
+            ("shift", "Shift and accuracy (Figure 3)", _shift(results)),
+            ("run", "The run", _run(results)),
+        ],
+    )
+
+
+def _signed(result: dict) -> str:
+    return measured(result["mean"], result["stderr"], digits=3)
+
+
+def _moments(results: dict) -> str:
+    text = list(sentences(results))[:2]
+    return figure(_moment_panels(results), " ".join(text), ARMS.values(), "two") + paragraphs(
+        "One line a unit of the last normalization, first seed, learning rate with drops (dotted)."
+    )
+
+
+def _moment_panels(results: dict) -> list[str]:
+    def paint(axes: Axes, arm: str, name: str) -> None:
+        run = results["runs"][arm]["drops"][0]
+        values = np.array([line["moments"][name] for line in run], float)
+        axes.plot(np.arange(len(run)) + 1, values, color=ARMS[arm].colour, lw=0.9)
+        every = [
+            [line["moments"][name] for line in runs["drops"][0]]
+            for runs in results["runs"].values()
+        ]
+        low, high = np.nanmin(np.array(every, float)), np.nanmax(np.array(every, float))
+        axes.set_ylim(low - 0.05 * (high - low + 1e-9), high + 0.05 * (high - low + 1e-9))
+        plots.whole_numbers(axes)
+        _mark(axes, results)
+
+    return [
+        draw(
+            lambda axes, arm=arm, name=name: paint(axes, arm, name),
+            name=f"moments-{name}-{arm}",
+            title=f"{label}, {ARMS[arm].label}",
+            xlabel="epoch",
+            size=SMALL,
+        )
+        for name, label in QUANTITIES.items()
+        for arm in ARMS
+    ]
+
+
+def _shift(results: dict) -> str:
+    head = [
+        "drop before epoch",
+        *(f"{ARMS[a].label}, {s}" for a in ARMS for s in ("drops", "constant")),
+    ]
+    rows = [
+        [epoch, *(_signed(arms[a][s]) for a in ARMS for s in ("drops", "constant"))]
+        for epoch, arms in results["findings"]["drops"].items()
+    ]
+    return (
+        paragraphs(
+            "The paper reads a fall of the distance, when accuracy jumps, as a fall of internal "
+            "covariate shift. Beside each run with drops of the learning rate stands one from the "
+            "same weights without: what falls only in the first follows the step, in batch norm "
+            "and unitized batch norm alike."
+        )
+        + figure(
+            _shift_panels(results), "Mean over two layers and all seeds.", ARMS.values(), "two"
+        )
+        + table(head, rows, f"Distance, {NEAR} epochs after over {NEAR} epochs before")
+        + figure(
+            _bound_panels(results),
+            "The distance between its bounds: mean displacement of an output above, distance of "
+            "the means below. Dashed: the distance of two halves of the same outputs, which is "
+            "what no shift at all looks like between unpaired samples of that size.",
+            ARMS.values(),
+            "two",
+        )
+    )
+
+
+def _shift_panels(results: dict) -> list[str]:
+    def over_epochs(axes: Axes, schedule: str, values: Any) -> None:
+        for arm, series in ARMS.items():
+            runs = values(results["runs"][arm][schedule])
+            curve(axes, np.arange(runs.shape[1]) + 1, runs, series)
+        if schedule == "drops":
+            _mark(axes, results)
+
+    def accuracy(seeds: list) -> np.ndarray:
+        return np.array([[100 * line["accuracy"] for line in run] for run in seeds])
+
+    panels = []
+    for schedule, label in (("drops", "rate with drops"), ("constant", "constant rate")):
+        for name, title, values in (
+            ("distance", "exact distance", _exact),
+            ("accuracy", "test accuracy, %", accuracy),
+        ):
+
+            def paint(axes: Axes, schedule: str = schedule, values: Any = values) -> None:
+                over_epochs(axes, schedule, values)
+                if values is _exact:
+                    plots.log_scale(axes)
+
+            panels.append(
+                draw(
+                    paint,
+                    name=f"shift-{name}-{schedule}",
+                    title=f"{title}, {label}",
+                    xlabel="epoch",
+                    size=SMALL,
+                )
+            )
+    return panels
+
+
+def _bound_panels(results: dict) -> list[str]:
+    def paint(axes: Axes, arm: str) -> None:
+        seeds = results["runs"][arm]["drops"]
+        epochs = np.arange(len(seeds[0])) + 1
+        low, high, base = (_exact(seeds, what).mean(0) for what in ("lower", "upper", "baseline"))
+        axes.fill_between(epochs, low, high, color=ARMS[arm].colour, **plots.BAND)
+        axes.plot(epochs, base, color=MUTED, dashes=(4, 2), lw=1.3)
+        line(axes, epochs, _exact(seeds).mean(0), ARMS[arm])
+        plots.log_scale(axes)
+        _mark(axes, results)
+
+    return [
+        draw(
+            lambda axes, arm=arm: paint(axes, arm),
+            name=f"bounds-{arm}",
+            title=f"within bounds, {series.label}",
+            xlabel="epoch",
+            size=SMALL,
+        )
+        for arm, series in ARMS.items()
+    ]
+
+
+def _mark(axes: Axes, results: dict) -> None:
+    mark_drops(
+        axes,
+        results["learning_rate"]["drops"],
+        [int(epoch) for epoch in results["findings"]["drops"]],
+    )
+
+
+def _run(results: dict) -> str:
+    rows = [[key, str(value)] for key, value in results["settings"].items()]
+    rows += [[key, str(value)] for key, value in results["environment"].items()]
+    rows += [["command", results["command"]], ["time", duration(results["seconds"])]]
+    return table(["what", "value"], rows, "Settings, versions and command")

@@ -1,0 +1,150 @@
+"""Figures of the page of theorems: curves that say more than one number, and their data."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.axes import Axes
+
+import geometry
+import pruning
+from experiments.pages.plots import MUTED, SERIES, Series, draw, log_scale, mark
+from geometry.claims import distance_bounds
+
+EXACT = Series("l1/l2, exact", SERIES[0], "o")
+INVERSE = Series("l2/l1, exact", SERIES[1], "s")
+PRINTED = Series("as printed", SERIES[2], "^")
+LIMIT = Series("corrected limit", MUTED, "")
+PAIR_SERIES = {
+    pair: Series(f"{pair[0]} and {pair[1]}", colour, marker)
+    for pair, colour, marker in zip(
+        pruning.PAIRS, SERIES, ("o", "s", "^", "*", "D", "o"), strict=True
+    )
+}
+ENDS = Series("inner sample and the nearer end", SERIES[0], "o")
+INNER = Series("two inner samples", SERIES[1], "s")
+BOUND = Series("Theorem 1 as printed", SERIES[2], "^")
+SHARP = Series("√(S + S′ + D²)", SERIES[0], "o")
+
+SIZES = (4, 9, 16, 36, 64, 144, 256, 576, 1024, 2304)
+FILTERS = (8, 16, 32, 64, 128, 256, 512)
+DEPTHS = (1, 3, 10, 30, 100)
+
+
+def curves() -> dict[str, Any]:
+    """The numbers of all figures, by the entry of the claim that they belong to."""
+    x = jnp.asarray(np.sort(np.random.default_rng(0).normal(size=6)), jnp.float32)
+    angles = [np.asarray(_tree_angles(x, depth)).tolist() for depth in DEPTHS]
+    distance, printed, sharp = distance_bounds()
+    return {
+        "B3.2": {
+            "n": SIZES,
+            "variances": [pruning.l1_l2_ratio_variance(n) for n in SIZES],
+        },
+        "B3.3": {
+            "filters": FILTERS,
+            "spearman": [
+                [float(pruning.expected_spearman(n, 576.0, pair)) for n in FILTERS]
+                for pair in pruning.PAIRS
+            ],
+        },
+        "THM11.2": {"depths": DEPTHS, "degrees": angles},
+        "U4": {
+            "distance": distance.tolist(),
+            "printed": printed.tolist(),
+            "sharp": sharp.tolist(),
+        },
+    }
+
+
+def _tree_angles(x: jax.Array, depth: int) -> jax.Array:
+    """Degrees of an inner sample with the better end, and of two inner ones."""
+
+    @jax.jit
+    def run(x: jax.Array) -> jax.Array:
+        g = geometry.tree_gram(x, depth).gram
+        norms = jnp.sqrt(jnp.diagonal(g))
+        degrees = jnp.degrees(jnp.arccos(jnp.clip(g / norms[:, None] / norms[None], -1, 1)))
+        return jnp.stack([jnp.maximum(degrees[2, 0], degrees[2, -1]), degrees[2, 3]])
+
+    return run(x)
+
+
+def of(entry: str, found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
+    """Panel, caption and legend of a claim's figure."""
+    return {
+        "B3.2": _variances,
+        "B3.3": _spearman,
+        "THM11.2": _tree,
+        "U4": _bounds,
+    }[entry](found)
+
+
+def _variances(found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
+    n, variances = np.array(found["n"]), np.array(found["variances"])
+
+    def paint(axes: Axes) -> None:
+        for column, series in enumerate((EXACT, INVERSE)):
+            axes.plot(n, n * variances[:, column], color=series.colour, **mark(series))
+        axes.plot(n, np.full(len(n), (np.pi - 1) / 2), color=PRINTED.colour, **mark(PRINTED))
+        axes.axhline((np.pi - 3) / 2, color=MUTED, ls="--", lw=1)
+        axes.set_xscale("log")
+        log_scale(axes)
+
+    panel = draw(paint, name="b32", title="n × variance of the ratio", xlabel="dimension n")
+    caption = (
+        "The proof's (π − 1)/2 is the value of independent norms; the norms of one filter have "
+        "(π − 3)/2, fifteen times less."
+    )
+    return panel, caption, (EXACT, INVERSE, PRINTED, LIMIT)
+
+
+def _spearman(found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
+    def paint(axes: Axes) -> None:
+        for values, series in zip(found["spearman"], PAIR_SERIES.values(), strict=True):
+            axes.plot(found["filters"], values, color=series.colour, **mark(series))
+        axes.axhline(0.930078, color=MUTED, ls="--", lw=1)
+        axes.set_xscale("log")
+
+    panel = draw(
+        paint, name="b33", title="expected Spearman's ρ", xlabel="filters of 576 dimensions"
+    )
+    caption = (
+        "Gaussian filters: pairs with Fermat or GM agree more the more filters there are; l1 and "
+        "l2 do not pass 0.9301, however many the filters and the dimensions."
+    )
+    return panel, caption, tuple(PAIR_SERIES.values())
+
+
+def _tree(found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
+    degrees = np.array(found["degrees"])
+
+    def paint(axes: Axes) -> None:
+        for column, series in enumerate((ENDS, INNER)):
+            axes.plot(found["depths"], degrees[:, column], color=series.colour, **mark(series))
+        axes.axhline(90, color=MUTED, ls="--", lw=1)
+        axes.set_xscale("log")
+
+    panel = draw(paint, name="thm112", title="angle, degrees", xlabel="layer of the tree")
+    caption = "Six Gaussian points: inner samples merge, and come near a right angle with one end."
+    return panel, caption, (ENDS, INNER)
+
+
+def _bounds(found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
+    distance = np.array(found["distance"])
+
+    def paint(axes: Axes) -> None:
+        for name, series in (("printed", BOUND), ("sharp", SHARP)):
+            axes.plot(distance, found[name], color=series.colour, ls="", **mark(series))
+        ends = [distance.min(), distance.max()]
+        axes.plot(ends, ends, color=MUTED, ls="--", lw=1)
+        axes.set_xscale("log")
+        log_scale(axes)
+
+    panel = draw(paint, name="u4", title="bound", xlabel="exact distance W")
+    caption = (
+        "Heavy-tailed pairs of discrete distributions: no bound lies below the dashed line, and "
+        "the printed one has no unit: it is far off at both ends."
+    )
+    return panel, caption, (BOUND, SHARP)

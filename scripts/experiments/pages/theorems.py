@@ -1,0 +1,193 @@
+"""The page of theorems: a card for every numbered object of three papers."""
+
+import os
+import re
+from html import escape
+from pathlib import Path
+
+import geometry
+from experiments.pages import page, theorem_plots
+from experiments.pages.page import cards, figure, made, paragraphs, table
+
+SIGNS = {True: "✓", False: "✗", None: "–"}
+WORDS = {True: "holds", False: "fails", None: "not checked"}
+
+
+def render(results: dict, out: Path) -> str:
+    """The whole page, for the folder `out`. `results` is described in check_theorems.py."""
+    results = {key: page.plain(part) for key, part in results.items()}
+    papers = list(dict.fromkeys(claim["paper"] for claim in results["claims"]))
+    parts = [(anchor(paper), paper, _paper(results, paper, out)) for paper in papers]
+    return page.render(
+        title="What three papers claim, and what holds",
+        kicker=f"jaxnorm · theorems · {results['date'].replace('T', ' ')}",
+        heading="What three papers claim, and what holds",
+        summary=summary(results["claims"]) + paragraphs(_chance(results)),
+        sections=[
+            ("overview", "Every numbered object", overview(results["claims"], linked=True)),
+            *parts,
+            ("settings", "How it was made", _settings(results)),
+        ],
+    )
+
+
+def summary(claims: list[dict]) -> str:
+    """The first numbers: how many claims hold as printed and as corrected."""
+    printed = [claim for claim in claims if claim["printed_holds"] is not None]
+    corrected = [claim for claim in claims if claim["corrected_holds"] is not None]
+    checks = [check for claim in claims for check in claim["checks"]]
+    sampled = [check for check in checks if check["stderr"]]
+    return cards(
+        [
+            ("Claims", f"{len(claims)}", f"{len(claims) - len(_checked(claims))} not computed"),
+            (
+                "As printed",
+                f"{sum(claim['printed_holds'] for claim in printed)} of {len(printed)} hold",
+                "those with a check of the printed form",
+            ),
+            (
+                "As corrected",
+                f"{sum(claim['corrected_holds'] for claim in corrected)} of {len(corrected)} hold",
+                "those that our ledger corrects or sharpens",
+            ),
+            ("Checks", f"{len(checks)}", f"{len(sampled)} of them sampled"),
+            (
+                "Outcomes",
+                f"{sum(not claim['as_recorded'] for claim in claims)} surprises",
+                "that differ from what is recorded",
+            ),
+        ]
+    )
+
+
+def overview(claims: list[dict], *, linked: bool = False) -> str:
+    """A line for each claim, which leads to its card if there is one."""
+    lines = "".join(
+        f'<tr class="{standing(claim)}"><th scope="row">{_entry(claim["entry"], linked)}</th>'
+        f'<td data-label="Claim">{escape(claim["name"])}\n{escape(claim["paper"])}</td>'
+        f'<td data-label="Ledger">{escape(claim["ledger"])}</td>'
+        f'<td data-label="Printed form">{_word(claim["printed_holds"])}</td>'
+        f'<td data-label="Corrected form">{_corrected(claim)}</td></tr>'
+        for claim in claims
+    )
+    heads = "".join(
+        f'<th scope="col">{title}</th>'
+        for title in ("Entry", "Claim", "Ledger", "Printed form", "Corrected form")
+    )
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="All claims">'
+        f'<table class="claims"><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
+    )
+
+
+def _word(holds: bool | None) -> str:
+    return f"{SIGNS[holds]} {WORDS[holds]}"
+
+
+def _corrected(claim: dict) -> str:
+    """A dash where there is no corrected form, or none that can be computed."""
+    return "–" if claim["corrected_holds"] is None else _word(claim["corrected_holds"])
+
+
+def standing(claim: dict) -> str:
+    """The kind of a row of the table of claims."""
+    if not claim["as_recorded"]:
+        return "neither"
+    return "corrected" if claim["printed_holds"] is False else "printed"
+
+
+def anchor(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.5g}".replace("-", "−")
+
+
+def _entry(entry: str, linked: bool) -> str:
+    return f'<a href="#{anchor(entry)}">{escape(entry)}</a>' if linked else escape(entry)
+
+
+def _checked(claims: list[dict]) -> list[dict]:
+    return [claim for claim in claims if claim["checks"]]
+
+
+def _chance(results: dict) -> str:
+    sampled = [c for claim in results["claims"] for c in claim["checks"] if c["stderr"]]
+    powers = [
+        c["power"] for c in sampled if c["kind"].startswith("Monte-Carlo") and c["prediction"]
+    ]
+    least = f"{min(powers):.4f}" if powers else "–"
+    return (
+        f"{len(sampled)} checks are sampled and decided together: by Holm's correction the chance "
+        f"that any true statement is rejected is at most {100 * results['level']:g} %. A mean or "
+        f"variance that is 10 % off is noticed with probability {least} at least. All others are "
+        "computed, on random and on adversarial cases."
+    )
+
+
+def _paper(results: dict, paper: str, out: Path) -> str:
+    return "".join(
+        _card(claim, results["curves"], out)
+        for claim in results["claims"]
+        if claim["paper"] == paper
+    )
+
+
+def _card(claim: dict, curves: dict, out: Path) -> str:
+    forms = [
+        f"<p><b>{title}:</b> {escape(text)}</p>"
+        for title, text in (("Printed", claim["printed"]), ("Corrected", claim["corrected"]))
+        if text
+    ]
+    verdict = claim["verdict"][0].upper() + claim["verdict"][1:]
+    rows = [
+        [
+            f"{check['what']}\n{check['kind']}, {_form(check)}",
+            number(check["estimate"]) + (f" ± {check['stderr']:.1g}" if check["stderr"] else ""),
+            number(check["prediction"]),
+            "–" if check["z"] is None else f"{check['z']:.1f}".replace("-", "−"),
+            f"{check['draws']:,}",
+            f"{SIGNS[check['holds']]} {WORDS[check['holds']]}"
+            + ("" if check["as_recorded"] else ": not as recorded"),
+        ]
+        for check in claim["checks"]
+    ]
+    drawn = ""
+    if claim["entry"] in curves:
+        panel, caption, legend = theorem_plots.of(claim["entry"], curves[claim["entry"]])
+        drawn = figure([panel], caption, legend)
+    head = ["Check", "Estimate or worst case", "Prediction", "z", "Draws or cases", "Outcome"]
+    kinds = [
+        "neither" if not c["as_recorded"] else "printed" if c["holds"] else "corrected"
+        for c in claim["checks"]
+    ]
+    made = table(head, rows, claim["name"], kind="claims", row_kinds=kinds) if rows else ""
+    return (
+        f'<article id="{anchor(claim["entry"])}"><h3>{escape(claim["name"])}</h3>'
+        f"<p>{escape(claim['statement'])}</p>{''.join(forms)}"
+        f"<p><b>{escape(verdict)}.</b> Ledger: {escape(claim['entry'])}, "
+        f"{escape(claim['ledger'])}.</p>{made}{_links(claim, out)}{drawn}</article>"
+    )
+
+
+def _form(check: dict) -> str:
+    return "printed form" if check["form"] != "corrected" else "corrected form"
+
+
+def _links(claim: dict, out: Path) -> str:
+    """Where what checks the claim is defined, as paths from the page."""
+    root = Path(geometry.__file__).parent.parent
+    links = []
+    for name in dict.fromkeys(check["source"] for check in claim["checks"]):
+        module, function = name.rsplit(".", 1)
+        path = root / (module.replace(".", "/") + ".py")
+        href = os.path.relpath(path, out.absolute()).replace(os.sep, "/")
+        links.append(f'<a href="{escape(href)}"><code>{escape(function)}</code></a>')
+    return f"<p>Checked by {', '.join(links)}.</p>" if links else ""
+
+
+def _settings(results: dict) -> str:
+    rows = [[key.replace("_", " "), f"{value}"] for key, value in results["environment"].items()]
+    rows += [[name, f"{results[name]:g}"] for name in ("seed", "precision", "devices", "seconds")]
+    return made(results["command"], table(["Part", "Version"], rows, "Device, versions, seed"))

@@ -1,0 +1,283 @@
+"""What `train.py` trains: the papers' experiments as presets, every field of them settable."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import jax
+from flax import nnx
+from jaxtyping import Array
+
+import jaxnorm
+from experiments.cli import InputError
+from experiments.data.datasets import Images
+from jaxnorm import models
+
+Normalization = Literal["batch_norm", "unitized", "group_norm", "none"]
+Precision = Literal["float32", "bfloat16"]
+Evaluation = Literal["center", "crops", "whole"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the numbers of a training run but its seed and its devices.
+
+    Attributes:
+      dataset: The images, as `--data-dir` names them; digits need none.
+      model: The network: mlp, or a family and a depth such as preact20, resnet56 or vgg16.
+      normalization: Of every layer. Batch norm and unitized networks start from the same weights.
+      epochs: Passes over the training images.
+      batch_size: Images a step, over all devices.
+      learning_rate: Of the first epochs.
+      drops: Epochs, counted from 1, at whose start the rate is divided by `drop_factor`.
+      drop_factor: What the rate is divided by.
+      momentum: Of Nesterov's method; 0 is plain gradient descent.
+      weight_decay: Of kernels only, as gradient weight_decay · w.
+      augment: Pad by 4, crop at random, flip at random.
+      precision: Of the computation; parameters, statistics and loss are float32.
+      running_momentum: Of the running statistics, for each step.
+      statistics_groups: Groups of the batch with statistics of their own; 1: global ones.
+      norm_groups: Groups of channels of group norm; 0: `norm_channels` decides.
+      norm_channels: Channels a group of group norm, where `norm_groups` is 0.
+      accumulate: Parts of a batch whose gradients are averaged before a step.
+      crop: Side of the training crops, in pixels; of streamed data sets, as the next two.
+      scales: Shortest and longest of the shorter sides at which crops are cut, at random.
+      test_scales: Shorter sides at which --evaluations crops and whole look at a test image.
+    """
+
+    dataset: str = "digits"
+    model: str = "preact8"
+    normalization: Normalization = "batch_norm"
+    epochs: int = 15
+    batch_size: int = 64
+    learning_rate: float = 0.05
+    drops: tuple[int, ...] = (5, 10, 13)
+    drop_factor: float = 5.0
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    augment: bool = False
+    precision: Precision = "float32"
+    running_momentum: float = 0.9
+    statistics_groups: int = 1
+    norm_groups: int = 0
+    norm_channels: int = 1
+    accumulate: int = 1
+    crop: int = 224
+    scales: tuple[int, int] = (256, 480)
+    test_scales: tuple[int, ...] = (224, 256, 384, 480, 640)
+
+
+_DIGITS = Recipe()
+# Sections 4.2 and appendix C of the unitization paper.
+_CIFAR = Recipe(
+    dataset="cifar10",
+    model="preact20",
+    epochs=200,
+    batch_size=128,
+    drops=(61, 121, 161),
+    augment=True,
+    running_momentum=0.99,
+)
+_MICRO = replace(_CIFAR, model="preact110", batch_size=2)
+# Section 4.1: nothing is said of momentum or decay, and there is none.
+_MNIST = replace(
+    _CIFAR, dataset="mnist", model="mlp", momentum=0.0, weight_decay=0.0, augment=False
+)
+# For pruning: He et al. (2016a) and Simonyan and Zisserman (2015) with batch norm.
+_PLAIN = replace(_CIFAR, learning_rate=0.1, drop_factor=10.0, drops=(101, 151))
+
+# Section 4.3: scale augmentation alone, and pre-activation blocks.
+_IMAGENET = Recipe(
+    dataset="imagenet2012",
+    model="preact101",
+    epochs=120,
+    learning_rate=0.01,
+    drops=(31, 61, 91),
+    weight_decay=1e-4,
+    running_momentum=0.99,
+)
+# For pruning, on ImageNet: a tenth of the rate every 30 epochs, as in PyTorch's examples.
+_LARGE = replace(
+    _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(31, 61), drop_factor=10.0
+)
+
+PRESETS: dict[str, tuple[str, Recipe]] = {
+    "digits-preact8": ("a residual network on the embedded digits: a minute on a CPU", _DIGITS),
+    "digits-mlp": (
+        "the dense network on the embedded digits: seconds on a CPU",
+        replace(_DIGITS, model="mlp", weight_decay=0.0, batch_size=32),
+    ),
+    "mnist-moments": ("Figure 2 of the unitization paper", _MNIST),
+    "cifar10-resnet20": ("Table 1, depth 20", _CIFAR),
+    "cifar10-resnet110": ("Table 1, depth 110", replace(_CIFAR, model="preact110")),
+    "cifar10-resnet164": (
+        "Table 1, depth 164",
+        replace(_CIFAR, model="preact164", batch_size=64),
+    ),
+    "cifar100-resnet20": ("Table 2, depth 20", replace(_CIFAR, dataset="cifar100")),
+    "cifar100-resnet110": (
+        "Table 2, depth 110",
+        replace(_CIFAR, dataset="cifar100", model="preact110"),
+    ),
+    "cifar100-resnet164": (
+        "Table 2, depth 164",
+        replace(_CIFAR, dataset="cifar100", model="preact164", batch_size=64),
+    ),
+    "cifar10-resnet110-micro": ("Table 4: two images a step", _MICRO),
+    **{
+        f"cifar10-resnet110-micro-{name}": (
+            f"Table 4: group norm, {words}",
+            replace(_MICRO, normalization="group_norm", **{field: count}),
+        )
+        for field, short, text in (
+            ("norm_groups", "g", "groups: {}"),
+            ("norm_channels", "c", "channels a group: {}"),
+        )
+        for count in (1, 2, 4, 8, 16)
+        for name, words in [(f"{short}{count}", text.format(count))]
+    },
+    "imagenet-resnet101": ("Table 3", _IMAGENET),
+    "imagenet-resnet34": ("to prune: ResNet-34", replace(_LARGE, model="resnet34")),
+    "imagenet-vgg16": (
+        "to prune: VGG-16 with batch norm",
+        replace(_LARGE, model="vgg16", learning_rate=0.01),
+    ),
+    "cifar10-resnet56": ("to prune: ResNet-56", replace(_PLAIN, model="resnet56")),
+    "cifar10-vgg16": ("to prune: VGG-16", replace(_PLAIN, model="vgg16", learning_rate=0.05)),
+    "cifar100-vgg16": (
+        "to prune: VGG-16",
+        replace(_PLAIN, dataset="cifar100", model="vgg16", learning_rate=0.05),
+    ),
+}
+
+
+def drops(epochs: int) -> tuple[int, ...]:
+    """Where the rate falls: at 30, 60 and 80 % of the epochs, as in the unitization paper."""
+    return tuple(-(-epochs * tenths // 10) + 1 for tenths in (3, 6, 8))
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse what cannot be trained, naming the option.
+
+    Raises:
+      InputError: A field is out of its range.
+    """
+    least = {"epochs": 1, "batch_size": 2, "statistics_groups": 1, "accumulate": 1}
+    least |= {"norm_groups": 0, "norm_channels": 1, "learning_rate": 0, "momentum": 0}
+    for name, lowest in (least | {"weight_decay": 0, "running_momentum": 0}).items():
+        if not getattr(recipe, name) >= lowest:
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} must be at least {lowest}; got {getattr(recipe, name)}")
+    if not 1 <= recipe.crop <= recipe.scales[0] <= recipe.scales[1]:
+        raise InputError(
+            f"--crop must be positive and no longer than --scales, which rise; got {recipe.crop} "
+            f"and {recipe.scales}"
+        )
+    if not recipe.test_scales or min(recipe.test_scales) < recipe.crop:
+        raise InputError(
+            f"--test-scales must be at least the crop's {recipe.crop}; got {recipe.test_scales}"
+        )
+    parts = recipe.accumulate * recipe.statistics_groups
+    if recipe.batch_size % parts:
+        raise InputError(
+            f"--batch-size must be a multiple of --accumulate times --statistics-groups; got "
+            f"{recipe.batch_size} and {parts}"
+        )
+
+
+def network(
+    recipe: Recipe,
+    *,
+    classes: int,
+    shape: tuple[int, int, int],
+    streamed: bool = False,
+    statistics: Mapping[str, Any] | None = None,
+    key: Array,
+) -> nnx.Module:
+    """The untrained network of a recipe.
+
+    Args:
+      recipe: Names the model and its normalization.
+      classes: Number of outputs.
+      shape: Height, width and channels of the images.
+      streamed: Whether networks are those for ImageNet.
+      statistics: Options of batch norm and unitized layers on one of several devices.
+      key: Of the initial weights.
+
+    Raises:
+      InputError: The model is unknown, or has no such depth.
+    """
+    words: dict[str, Any] = {
+        "classes": classes,
+        "norm": _norm(recipe, statistics or {}),
+        "rngs": nnx.Rngs(key),
+    }
+    family = recipe.model.rstrip("0123456789")
+    depth = int(recipe.model[len(family) :] or 0)
+    small: dict[str, Callable[[], nnx.Module]] = {
+        "mlp": lambda: models.MLP(inputs=math.prod(shape), **words),
+        "preact": lambda: models.PreActResNet(
+            depth, bottleneck=depth == 164, channels=shape[-1], **words
+        ),
+        "resnet": lambda: models.CifarResNet(depth, channels=shape[-1], **words),
+        "vgg": lambda: models.VGG(depth, hidden=(), **words),
+    }
+    large: dict[str, Callable[[], nnx.Module]] = {
+        "preact": lambda: models.ResNet(depth, pre_activation=True, **words),
+        "resnet": lambda: models.ResNet(depth, **words),
+        # The dense layers of the paper need the 7×7 map of a 224×224 image.
+        "vgg": lambda: models.VGG(depth, hidden=(4096, 4096) if shape[0] == 224 else (), **words),
+    }
+    build = large if streamed else small
+    if family not in build or (family == "mlp") != (depth == 0):
+        known = ", ".join(name if name == "mlp" else f"{name}N" for name in build)
+        raise InputError(f"--model must be one of {known}; got {recipe.model}")
+    try:
+        return build[family]()
+    except ValueError as error:
+        raise InputError(f"--model {recipe.model}: {error}") from error
+
+
+def graphs(recipe: Recipe, images: Images) -> tuple[nnx.GraphDef, nnx.GraphDef]:
+    """A recipe's network without its arrays, in training and in inference."""
+    model = nnx.eval_shape(
+        lambda: network(
+            recipe,
+            classes=images.classes,
+            shape=images.x_train.shape[1:],
+            key=jax.random.key(0),
+        )
+    )
+    frozen = nnx.view(model, raise_if_not_found=False, use_running_average=True)
+    return nnx.graphdef(model), nnx.graphdef(frozen)
+
+
+def _norm(recipe: Recipe, statistics: Mapping[str, Any]) -> models.Norm:
+    common: dict[str, Any] = {
+        "momentum": recipe.running_momentum,
+        "groups": recipe.statistics_groups,
+        **statistics,
+    }
+    if recipe.normalization == "batch_norm":
+        return partial(jaxnorm.nnx.BatchNorm, **common)
+    if recipe.normalization == "unitized":
+        return partial(jaxnorm.nnx.UnitizedBatchNorm, **common)
+    if recipe.normalization == "none":
+        return lambda num_features, *, rngs: _unchanged
+
+    def group_norm(num_features: int, *, rngs: nnx.Rngs) -> nnx.GroupNorm:
+        groups = recipe.norm_groups or num_features // recipe.norm_channels
+        if groups < 1 or num_features % groups:
+            raise InputError(
+                f"--norm-groups and --norm-channels must divide every layer; a layer has "
+                f"{num_features} channels, {groups} groups"
+            )
+        return nnx.GroupNorm(num_features, num_groups=groups, epsilon=1e-5, rngs=rngs)
+
+    return group_norm
+
+
+def _unchanged(x: Array) -> Array:
+    return x

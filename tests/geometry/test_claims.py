@@ -1,0 +1,295 @@
+"""The claims of three papers: what is recorded, how chance decides, and that errors are seen."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+import geometry
+from geometry import claims
+from geometry.claims import ALL, LEVEL, PAPERS, Claim, Computed, Draws, Measurement, Sampled
+from geometry.claims._unitization_cases import mean_cosine
+from jaxnorm import unitize
+
+SCRIPT = str(Path(__file__).parents[2] / "scripts" / "check_theorems.py")
+SAMPLED = {
+    f"{claim.entry}: {part.what}": (claim, part)
+    for claim in ALL
+    for part in claim.checks
+    if isinstance(part, Sampled)
+}
+COMPUTED = [claim for claim in ALL if any(isinstance(part, Computed) for part in claim.checks)]
+# Everything that takes milliseconds: no draws, and no program of its own to compile.
+QUICK = ("THM3.2, EQ7a-b", "THM14, hypotheses", "SEC1-RANK", "EQ99-104", "EQ36-38, FIG7", "FIG3")
+QUICK += ("A2", "B2.4", "B3.7, D4.6", "B3.8", "D1.4", "D3.2", "D3.3", "D4.1", "D4.2", "D4.3")
+QUICK += ("D4.4", "D4.5", "D5, Eq. 82-84", "U3", "U6", "U25, U26", "U27", "U28")
+
+
+def uniform(key):
+    return jnp.stack([jax.random.uniform(key), jax.random.bernoulli(key, 0.3).astype(float)])
+
+
+UNIFORM = Draws(uniform, 2000)
+
+
+def claim_of(*checks):
+    return Claim("none", "X", "uniform", "E u = 1/2", "holds", checks=checks)
+
+
+def test_every_entry_of_the_ledgers_is_there_once():
+    assert {paper: len(those) for paper, those in PAPERS.items()} == {
+        "unitization": 28,
+        "cwda": 53,
+        "bn-decomposed": 45,
+    }
+    assert len({(claim.paper, claim.entry) for claim in ALL}) == len(ALL)
+    for claim in ALL:
+        assert bool(claim.checks) != bool(claim.reason), claim.entry
+        assert claim.name
+        assert claim.statement
+    assert sum(not claim.checks for claim in ALL) == 10
+
+
+@pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.entry)
+def test_what_is_wrong_as_printed_has_a_corrected_form_that_is_checked(claim):
+    forms = {part.form for part in claim.checks}
+    if "rejected" in forms:
+        assert claim.printed
+        assert claim.corrected
+    if "wrong" in claim.verdict and claim.checks:
+        assert {"rejected", "corrected"} <= forms
+
+
+def test_claims_and_checks_are_immutable_and_measured_once_by_name():
+    with pytest.raises(FrozenInstanceError):
+        setattr(ALL[0], "name", "other")  # noqa: B010
+    by_name: dict[str, object] = {}
+    for claim in ALL:
+        for part in claim.checks:
+            assert by_name.setdefault(claims.name_of(part), claims.source(part)) == claims.source(
+                part
+            )
+
+
+@pytest.mark.parametrize("claim", [c for c in ALL if c.entry in QUICK], ids=lambda c: c.entry)
+def test_what_is_computed_at_once_is_as_recorded(claim, key):
+    verdict = claims.check(claim, key)
+    assert verdict.as_recorded, verdict.findings
+
+
+def test_a_sampled_claim_is_decided_in_both_forms(key):
+    claim = next(claim for claim in ALL if claim.entry == "EX-GAMMA")
+    verdict = claims.check(claim, key, precision=2.0)
+    assert (verdict.printed_holds, verdict.corrected_holds) == (False, True)
+    assert verdict.text == "printed form is rejected, corrected form holds"
+    assert verdict.as_recorded
+    assert claims.check(claim, key, precision=2.0).findings == verdict.findings
+    printed, corrected = verdict.findings[:2]
+    assert printed.draws == 50_000
+    np.testing.assert_allclose(printed.stderr, (0.1 * 0.9 / 50_000) ** 0.5, rtol=0.05)
+    np.testing.assert_allclose(printed.z - corrected.z, -0.1 / printed.stderr, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "index", "moment", "side", "holds"),
+    [
+        (0.5, 0, "mean", "=", True),
+        (0.45, 0, "mean", "=", False),
+        (0.45, 0, "mean", "≥", True),
+        (0.45, 0, "mean", "≤", False),
+        (1 / 12, 0, "variance", "=", True),
+        (1 / 10, 0, "variance", "=", False),
+        (0.3, 1, "mean", "=", True),
+        (0.36, 1, "mean", "=", False),
+    ],
+)
+def test_how_a_moment_is_judged(predicted, index, moment, side, holds, key):
+    part = Sampled("u", predicted, UNIFORM, index, moment, side)
+    verdict = claims.check(claim_of(part), key)
+    assert verdict.findings[0].holds is holds
+    assert verdict.printed_holds is holds
+
+
+@pytest.mark.parametrize(
+    ("relation", "values", "holds"),
+    [
+        ("identity", [1.0, 1.0 + 1e-12], True),
+        ("identity", [1.0, 0.9], False),
+        ("inequality", [0.9, -5.0], True),
+        ("inequality", [0.9, 1.1], False),
+        ("limit", [1.0], True),
+        ("identity", [1.0, math.nan], False),
+    ],
+)
+def test_the_worst_case_decides(relation, values, holds, key):
+    part = Computed("x", lambda key: values, relation, 1.0)
+    found = claims.check(claim_of(part), key).findings[0]
+    assert found.holds is holds
+    assert found.draws == len(values)
+
+
+def test_all_checks_are_decided_together():
+    z = 3.5  # would be rejected alone, not among a hundred
+    p = 2 * stats.norm.sf(z)
+    assert p < LEVEL < 100 * p
+    parts = [Sampled(f"u{i}", 1.0, Draws(uniform, 2000), index=i) for i in range(100)]
+    values = [1.0] * 100
+    values[7] += z
+    found = {"uniform": Measurement(values, 10**9, [1.0] * 100, values, [1.0] * 100)}
+    alone = claims.decide([claim_of(parts[7])], found)
+    together = claims.decide([claim_of(*parts)], found)
+    assert not alone[0].as_recorded
+    assert together[0].as_recorded
+    np.testing.assert_allclose(together[0].findings[7].p_value, 100 * p, rtol=1e-3)
+
+
+@pytest.mark.parametrize("precision", [0.0, -1.0, 2.5, math.nan])
+def test_a_precision_that_decides_nothing_is_refused(precision, key):
+    with pytest.raises(ValueError, match=r"precision must lie in \(0, 2\]; got"):
+        claims.check_all(ALL, key, precision=precision)
+
+
+def test_eq_10_predicts_the_integral_over_the_radius():
+    def density(r):
+        return np.exp(special.xlogy(63, r) - r**2 / 2 - 31 * np.log(2) - special.gammaln(32))
+
+    def moved(r, eps=1e-12):
+        return abs(
+            np.subtract(*(0.5 * s * r / np.hypot(s * r, eps**0.5) + 0.5 * s * r for s in (1, 3)))
+        )
+
+    expected, _ = integrate.quad(lambda r: moved(r) * density(r), 0, 30)
+    part = SAMPLED["U16: W = (1 − alpha)(s₂ − s₁) E‖z‖"][1]
+    np.testing.assert_allclose(claims.number(part.predicted), expected, rtol=1e-6)
+
+
+def test_eq_10_obeys_the_corrected_bound(key):
+    x = jax.random.normal(key, (2000, 64))
+    norm = jnp.linalg.norm(x, axis=1)
+    bound = 2 + 0.5 * (jax.nn.relu(norm - 1).mean() + jax.nn.relu(3 * norm - 1).mean())
+    cost = jnp.linalg.norm(unitize(x, 0.5) - unitize(3 * x, 0.5), axis=1).mean()
+    assert 4 < cost < bound
+
+
+def test_algorithm_2_predicts_the_integral_over_the_angle():
+    dims, m = 8 * 8 * 16, 32.0
+    # cos = (m + z)/√((m + z)² + χ²) with z normal along u and χ² of dims − 1 across it.
+    z, weight = np.polynomial.hermite_e.hermegauss(60)
+    chi = np.linspace(24, 40, 2001)
+    density = np.exp((dims - 2) * np.log(chi / 32) - (chi**2 - 32**2) / 2)
+    cos = (m + z[:, None]) / np.hypot(m + z[:, None], chi)
+    expected = (weight @ cos @ density) / (weight.sum() * density.sum())
+    np.testing.assert_allclose(mean_cosine(), expected, rtol=1e-9)
+
+
+# The whole run, once for all slow tests, as users run it: with XLA's optimizations.
+
+
+def run(folder: Path, *arguments: str) -> dict[str, Measurement]:
+    ours = ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    command = [sys.executable, SCRIPT, "--out", str(folder), *arguments]
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    kept = json.loads((folder / "measured.json").read_text())["measured"]
+    return {name: Measurement(**parts) for name, parts in kept.items()}
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("theorems"), "--seed", "7")
+
+
+@pytest.mark.slow
+def test_every_outcome_is_as_recorded(measured):
+    for verdict in claims.decide(ALL, measured):
+        assert verdict.as_recorded, verdict
+
+
+@pytest.mark.slow
+def test_printed_forms_are_rejected_by_far(measured):
+    for verdict in claims.decide(ALL, measured):
+        for found in verdict.findings:
+            if found.check.form == "rejected" and not math.isnan(found.z):
+                assert abs(found.z) > 8, (verdict.claim.entry, found)
+
+
+def mutated(claim: Claim, part: Sampled, factor: float) -> Sequence[Claim]:
+    wrong = replace(part, predicted=factor * claims.number(part.predicted))
+    checks = tuple(wrong if each == part else each for each in claim.checks)
+    return [replace(claim, checks=checks) if each == claim else each for each in ALL]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+@pytest.mark.parametrize("name", [n for n, (_, p) in SAMPLED.items() if p.kind.startswith("Monte")])
+def test_a_constant_that_is_off_by_ten_percent_is_noticed(name, factor, measured):
+    claim, part = SAMPLED[name]
+    verdicts = claims.decide(mutated(claim, part, factor), measured)
+    wrong = [verdict for verdict in verdicts if not verdict.as_recorded]
+    assert [verdict.claim.entry for verdict in wrong] == [claim.entry]
+
+
+@pytest.fixture
+def optimized():
+    """4 seconds a key in place of 15."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("optimized")
+def test_false_alarms_are_rarer_than_one_in_a_hundred_runs():
+    """200 keys, at twice the standard errors: a quarter of the draws of a run each."""
+    drawn = [
+        replace(claim, checks=tuple(p for p in claim.checks if isinstance(p, Sampled)))
+        for claim in ALL
+    ]
+    alarms = 0
+    for seed in range(200):
+        verdicts = claims.check_all(drawn, jax.random.key(1000 + seed), precision=2.0)
+        alarms += any(
+            found.check.form != "rejected" and not found.holds
+            for verdict in verdicts
+            for found in verdict.findings
+        )
+    assert alarms <= 2
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_digits(measured, tmp_path):
+    again = run(tmp_path, "--seed", "7", "--paper", "bn-decomposed")
+    assert again == {name: measured[name] for name in again}
+
+
+def test_predictions_are_numbers_of_the_ledgers():
+    ledger = {
+        "THM14.1: E‖x₁′‖ = 1 − 5/(8d) + …": 1 - 5 / 160,
+        "B3.2: Var(l1/l2), exact": 0.06832 / 64,
+        "B3.2: Var(l2/l1), exact": 0.06990 / 64,
+        "A3: E Sp = 6(asin ρ + (N − 2) asin(ρ/2))/(π(N + 1))": 0.9266,
+        "D2: σ √(π/2) L": None,
+        "B3.5: Var(F₁/F₂), exact, n = 10, k = 9": 1.0727 / 180,
+    }
+    for name, value in ledger.items():
+        found = claims.number(SAMPLED[name][1].predicted)
+        if value is not None:
+            np.testing.assert_allclose(found, value, rtol=3e-3)
+
+
+def test_the_engine_is_what_decides(key):
+    found = geometry.monte_carlo_moments(uniform, key, 2000)
+    own = claims.measure([claim_of(Sampled("u", 0.5, UNIFORM))], key)["uniform"]
+    assert own.samples == found.samples
+    assert abs(own.mean[0] - 0.5) < 6 * own.mean_stderr[0]

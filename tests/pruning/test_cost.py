@@ -1,0 +1,83 @@
+"""Costs are the published ones, and what was measured is of the right size."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import pruning
+from jaxnorm import models
+from tests.support import prunable
+
+
+@pytest.mark.parametrize(
+    ("build", "side", "macs", "parameters"),
+    [
+        (lambda rngs: models.VGG(16, classes=1000, norm=None, rngs=rngs), 224, 15.47, 138_357_544),
+        (lambda rngs: models.ResNet(18, classes=1000, rngs=rngs), 224, 1.81, 11_689_512),
+        (lambda rngs: models.ResNet(50, classes=1000, rngs=rngs), 224, 4.09, 25_557_032),
+        (lambda rngs: models.CifarResNet(56, classes=10, rngs=rngs), 32, 0.125, 853_018),
+    ],
+    ids=["VGG-16", "ResNet-18", "ResNet-50", "ResNet-56"],
+)
+def test_multiply_accumulates_and_parameters_are_those_of_publications(
+    build, side, macs, parameters
+):
+    """Torchvision's tables to their last digit, 125 M for ResNet-56; nothing is computed."""
+    model = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    graph, params, rest = nnx.split(
+        nnx.view(model, use_running_average=True, raise_if_not_found=False), nnx.Param, ...
+    )
+    image = jax.ShapeDtypeStruct((1, side, side, 3), np.float32)
+    found = pruning.cost(lambda p, s, x: nnx.merge(graph, p, s)(x), params, rest, image)
+    assert abs(found.macs / 1e9 - macs) < (0.005 if side == 224 else 0.0006)
+    assert found.parameters == parameters
+    assert found.size == 4 * parameters
+    assert found.timings == {}
+
+
+def test_every_product_is_counted_by_hand():
+    def apply(params, x):
+        def layer(h, w):
+            return jnp.tanh(h @ w), None
+
+        h = jax.lax.conv_general_dilated(
+            x, params["k"], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=2,
+        )  # fmt: skip
+        h = jax.lax.scan(layer, h.mean((1, 2)), params["w"])[0]
+        return jax.lax.cond(h.sum() > 0, lambda h: h @ params["v"], lambda h: h[:, :2], h)
+
+    params = {"k": np.ones((3, 3, 2, 6)), "w": np.ones((5, 6, 6)), "v": np.ones((6, 2))}
+    found = pruning.cost(jax.jit(apply), params, np.ones((3, 4, 4, 4)))
+    assert found.macs == 3 * (2 * 2 * 6 * 9 * 2 + 5 * 6 * 6 + 6 * 2)
+
+
+def test_a_pruned_network_costs_less_by_the_product_of_its_widths():
+    apply, params, x = prunable.network(
+        0, (prunable.conv_norm, prunable.conv_norm, prunable.mean_head)
+    )
+    pruned = pruning.prune(apply, params, x, ratios=(0.5,))
+    large, small = (pruning.cost(apply, p, x[:1]) for p in (params, pruned.params))
+    assert large.macs == 16 * 9 * (2 * 6 + 6 * 6) + 6 * 3
+    assert small.macs == 16 * 9 * (2 * 3 + 3 * 3) + 3 * 3
+
+
+def test_calls_are_timed_at_every_batch_size():
+    apply, params, x = prunable.model("vgg")
+    found = pruning.cost(apply, params, x, batch_sizes=(1, 5)).timings
+    assert set(found) == {1, 5}
+    weights = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+    for size, (milliseconds, rate, memory) in found.items():
+        np.testing.assert_allclose(rate, 1e3 * size / milliseconds)
+        assert milliseconds > 0
+        assert memory >= weights + size * x[0].nbytes
+
+
+def test_an_empty_batch_and_an_apply_that_does_not_fit_are_refused():
+    apply, params, x = prunable.model("mlp")
+    with pytest.raises(ValueError, match="batch_sizes must be at least 1; got 0"):
+        pruning.cost(apply, params, x, batch_sizes=(0,))
+    with pytest.raises(ValueError, match="apply must be traceable"):
+        pruning.cost(apply, params)

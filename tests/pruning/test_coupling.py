@@ -1,0 +1,170 @@
+"""Which channels belong together in networks of every kind, and which must stay."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax import lax
+
+import jaxnorm
+from jaxnorm import models
+from pruning import Position, coupled_channels, fixed_channels
+from tests.support import prunable
+
+
+def lies(positions):
+    return {(p.path, p.axis): p.indices.tolist() for p in positions}
+
+
+@pytest.mark.parametrize("name", prunable.MODELS)
+def test_every_layer_can_be_cut(name):
+    groups = coupled_channels(*prunable.model(name))
+    assert tuple(group.size for group in groups) == prunable.MODELS[name][1]
+    assert fixed_channels(*prunable.model(name)) == ()
+
+
+def test_a_channel_goes_with_its_statistics_and_its_place_in_the_next_kernel():
+    blocks = (prunable.conv_norm, prunable.conv_norm, prunable.mean_head)
+    first, _ = coupled_channels(*prunable.network(0, blocks))
+    axes = {"0/n/bias": 0, "0/n/mean": 0, "0/n/scale": 0, "0/n/var": 0, "0/w": 3, "1/w": 2}
+    assert lies(first.positions) == {item: [[i] for i in range(6)] for item in axes.items()}
+    assert [p.path for p in first.positions if p.incoming] == ["1/w"]
+
+
+def test_a_flattened_channel_is_every_channels_row_apart():
+    blocks = (prunable.conv_relu, prunable.flat_head)
+    first, _ = coupled_channels(*prunable.network(0, blocks, shape=(2, 2, 1)))
+    assert lies(first.positions)["1/w1", 0][5] == [5, 11, 17, 23]
+
+
+def test_one_channel_of_every_group_goes():
+    def apply(params, x):
+        h = prunable.convolve(x @ params["in"], params["w"], groups=2)
+        return h @ params["out"]
+
+    shapes = {"in": (2, 4), "w": (3, 3, 2, 6), "out": (6, 2)}
+    params = {name: np.ones(shape) for name, shape in shapes.items()}
+    inner, outer = coupled_channels(apply, params, np.ones((1, 4, 4, 2)))
+    assert lies(inner.positions) == {("in", 1): [[0, 2], [1, 3]], ("w", 2): [[0], [1]]}
+    assert lies(outer.positions)["w", 3] == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_channel_that_is_two_of_a_depthwise_convolution_takes_both():
+    inner, _ = coupled_channels(*prunable.model("multiplier"))
+    assert lies(inner.positions)["1/deep", 3][2] == [4, 5]
+
+
+def test_the_middle_of_a_padded_shortcut_can_go_and_its_zeros_stay():
+    outer, _ = coupled_channels(*prunable.model("resnet, zeros"))
+    assert lies(outer.positions)["1/body/1/w", 3] == [[i + 2] for i in range(6)]
+
+
+def test_concatenated_maps_lie_side_by_side_in_the_next_kernel():
+    first, second, _ = coupled_channels(*prunable.model("densenet"))
+    assert lies(first.positions)["2/w", 0] == [[i] for i in range(6)]
+    assert lies(second.positions)["2/w", 0] == [[i + 6] for i in range(4)]
+
+
+def test_a_layer_used_twice_is_cut_on_both_sides():
+    _, inner = coupled_channels(*prunable.model("shared"))
+    assert {("1/twice", 0), ("1/twice", 1)} <= set(lies(inner.positions))
+
+
+def test_positions_are_all_there_is_of_a_layer_in_a_loop():
+    _, inner = coupled_channels(*prunable.model("scan"))
+    assert set(lies(inner.positions)) == {("1/in", 4), ("1/out", 3)}
+
+
+@pytest.mark.parametrize("name", prunable.UNCUT)
+def test_what_cannot_be_cut_stays_and_is_named(name):
+    mix, primitive = prunable.UNCUT[name]
+    blocks = (prunable.conv_norm, prunable.uncut(mix), prunable.conv_norm, prunable.mean_head)
+    network = prunable.network(0, blocks)
+    (group,) = coupled_channels(*network)
+    assert not any(p.path.startswith("0/") for p in group.positions)
+    reports = fixed_channels(*network)
+    assert [report.primitive for report in reports] == [primitive] * bool(primitive)
+    for report in reports:
+        assert {"0/w", "0/n/scale"} <= set(report.paths)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        jax.jit,
+        jax.checkpoint,
+        lambda f: lambda p, x: lax.cond(x.sum() > 0, f, f, p, x),
+        lambda f: jax.vmap(f, in_axes=(None, 0)),
+    ],
+)
+def test_calls_and_branches_are_entered(wrap):
+    def mlp(params, x):
+        return jax.nn.gelu(x @ params["a"]) @ params["b"]
+
+    params = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}
+    (group,) = coupled_channels(wrap(mlp), params, np.ones((4, 1, 2)))
+    assert lies(group.positions).keys() == {("a", 1), ("b", 0)}
+
+
+def test_branches_that_disagree_couple_what_they_need():
+    def apply(params, x):
+        def turned(x):
+            return x[..., ::-1]
+
+        return lax.cond(x.sum() > 0, turned, jnp.tanh, x @ params["a"]) @ params["b"]
+
+    params = {"a": np.ones((2, 4)), "b": np.ones((4, 3))}
+    (group,) = coupled_channels(apply, params, np.ones((1, 2)))
+    assert lies(group.positions)["a", 1] == [[0, 3], [1, 2]]
+
+
+def test_inputs_outputs_and_unused_arrays_stay():
+    params = {"a": np.ones((2, 3)), "unused": np.ones((3, 3))}
+    assert coupled_channels(lambda p, x: x @ p["a"], params, np.ones((1, 2))) == ()
+
+
+def test_shapes_are_enough():
+    apply, params, x = prunable.model("vgg")
+    shapes = jax.eval_shape(lambda: (params, x))
+    for a, b in zip(
+        coupled_channels(apply, *shapes), coupled_channels(apply, params, x), strict=True
+    ):
+        assert lies(a.positions) == lies(b.positions)
+
+
+def test_a_model_that_cannot_be_traced_is_refused():
+    params = {"a": np.ones((2, 3))}
+    with pytest.raises(ValueError, match="apply must be traceable at these params and inputs; got"):
+        coupled_channels(lambda p, x: x @ p["a"], params, np.ones((1, 5)))
+    with pytest.raises(ValueError, match="got KeyError"):
+        fixed_channels(lambda p, x: x @ p["b"], params, np.ones((1, 2)))
+
+
+def test_unitized_norms_keep_their_channels():
+    """They divide by a norm over channels, which would be another one without some."""
+    norm = jaxnorm.nnx.UnitizedBatchNorm
+    model = models.MLP(inputs=4, widths=(5,), classes=2, norm=norm, rngs=nnx.Rngs(0))
+    graph, state = nnx.split(nnx.view(model, use_running_average=True))
+    arguments = (lambda s, x: nnx.merge(graph, s)(x), state, np.ones((1, 4), "float32"))
+    assert coupled_channels(*arguments) == ()
+    (report, *_) = fixed_channels(*arguments)
+    assert report.primitive == "reduce_sum"
+    assert any("norms/0/mean" in path for path in report.paths)
+
+
+@pytest.mark.slow
+def test_resnet_50_takes_less_than_three_seconds():
+    """1.5 s on one core of the machine that this was written on, without type checks."""
+    model = nnx.eval_shape(lambda: models.ResNet(50, classes=1000, rngs=nnx.Rngs(0)))
+    graph, state = nnx.split(nnx.view(model, use_running_average=True))
+    image = jax.ShapeDtypeStruct((1, 224, 224, 3), np.float32)
+    start = time.process_time()
+    groups = coupled_channels(lambda s, x: nnx.merge(graph, s)(x), state, image)
+    assert time.process_time() - start < 6
+    # Two inside each of 16 blocks, one for each stage's stream, and the stem.
+    assert len(groups) == 2 * 16 + 4 + 1
+    assert sorted({group.size for group in groups}) == [64, 128, 256, 512, 1024, 2048]
+    assert isinstance(groups[0].positions[0], Position)

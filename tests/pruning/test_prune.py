@@ -1,0 +1,308 @@
+"""What is chosen, removed step by step, kept in a checkpoint and found there again."""
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import pruning
+from jaxnorm import models
+from jaxnorm.nnx import recalibrate
+from pruning import channel_scores, globally, iterative, layerwise, load_pruned, one_shot, prune
+from tests.support import prunable
+
+
+def sizes(tree):
+    return [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+@pytest.mark.parametrize("criterion", pruning.CRITERIA)
+def test_a_layer_is_scored_by_its_filters(criterion):
+    apply, params, x = prunable.model("vgg")
+    groups = pruning.coupled_channels(apply, params, x)
+    score = pruning.CRITERIA[criterion]
+    convolution, _, dense = channel_scores(params, groups, criterion=score)
+    filters = np.moveaxis(params["0"]["w"], -1, 0).reshape(6, -1)
+    np.testing.assert_allclose(convolution, score(jnp.asarray(filters)), rtol=1e-12)
+    np.testing.assert_allclose(dense, score(jnp.asarray(params["3"]["w1"].T)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("reduce", [np.sum, np.mean, np.max])
+def test_all_makers_of_a_channel_are_scored_and_reduced(reduce):
+    apply, params, x = prunable.model("resnet, identity")
+    groups = pruning.coupled_channels(apply, params, x)
+    jax_reduce = getattr(jnp, reduce.__name__)
+    stream, *_ = channel_scores(params, groups, criterion=pruning.l1_norm, reduce=jax_reduce)
+    makers = [params["0"]["w"], params["1"]["body"]["1"]["w"], params["2"]["body"]["1"]["w"]]
+    expected = reduce([np.abs(w).sum((0, 1, 2)) for w in makers], axis=0)
+    np.testing.assert_allclose(stream, expected, rtol=1e-12)
+
+
+def test_filters_of_one_channel_in_several_groups_count_together():
+    apply, params, x = prunable.model("resnext")
+    groups = pruning.coupled_channels(apply, params, x)
+    outer = channel_scores(params, groups, reduce=jnp.sum)[2]
+    norms = np.sqrt(np.square(params["1"]["1"]["w"]).sum((0, 1, 2)))
+    np.testing.assert_allclose(outer, norms[:2] + norms[2:], rtol=1e-12)
+
+
+def scores(*rows):
+    return [jnp.array(row, "float64") for row in rows]
+
+
+def test_layers_lose_the_floor_of_the_ratio():
+    kept = layerwise(scores(range(10), [3, 1, 2], [1]), ratio=0.4)
+    assert [mask.tolist() for mask in kept] == [
+        [False] * 4 + [True] * 6,
+        [True, False, True],
+        [True],
+    ]
+    assert (
+        layerwise(scores(range(100)), ratio=0.29)[0].sum() == 71
+    )  # 0.29 · 100 < 29 in floating point
+
+
+def test_floors_and_multiples_keep_more():
+    assert layerwise(scores(range(16)), ratio=0.9, floor=3)[0].sum() == 3
+    assert layerwise(scores(range(16)), ratio=0.6, multiple=4)[0].sum() == 8
+    assert layerwise(scores(range(6)), ratio=0.5, multiple=8)[0].all()
+    assert layerwise(scores(range(2)), ratio=0.5, floor=8)[0].all()
+    assert np.flatnonzero(layerwise(scores(range(16)), ratio=0.6, multiple=4)[0]).min() == 8
+
+
+def test_the_lowest_of_all_layers_go_and_a_floor_stays():
+    a, b = globally(scores([1, 2, 9], [3, 4, 5, 6]), ratio=0.6)
+    assert (a.tolist(), b.tolist()) == ([False, False, True], [False, False, True, True])
+    a, b = globally(scores([1, 2], [3, 4, 5, 6]), ratio=0.5)
+    assert (a.tolist(), b.tolist()) == ([False, True], [False, True, True, True])
+
+
+def test_schedules_rise_to_the_ratio():
+    assert one_shot(0.5) == (0.5,)
+    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.linear), (0.25, 0.5))
+    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.cubic), (0.4375, 0.5))
+    left = 1 - np.array([0, *iterative(0.5, 4)])
+    np.testing.assert_allclose(left[1:] / left[:-1], 0.5**0.25)  # of what remains, at each step
+    for curve in (pruning.linear, pruning.cubic, pruning.geometric):
+        assert iterative(0.37, 5, curve=curve)[-1] == 0.37
+
+
+def test_one_step_of_many_is_one_shot_and_removed_is_what_was_scored_lowest():
+    apply, params, x = prunable.model("mlp")
+    once = prune(apply, params, x, ratios=one_shot(0.5), fold=False)
+    again = prune(apply, params, x, ratios=iterative(0.5, 1), fold=False)
+    same(once.params, again.params)
+    kept = np.sort(np.argsort(np.linalg.norm(params["0"]["w1"], axis=0))[3:])
+    np.testing.assert_array_equal(once.params["0"]["w1"], params["0"]["w1"][:, kept])
+    assert once.kept()["0/w1"] == {1: kept.tolist()}
+    assert once.kept()["0/w2"] == {0: kept.tolist()}
+
+
+@pytest.mark.parametrize("criterion", [pruning.l1_norm, pruning.l2_norm])
+def test_the_norms_of_one_layer_choose_alike_in_one_step_and_in_many(criterion):
+    apply, params, x = prunable.network(2, (partial(prunable.flat_head, hidden=24),))
+    options: Any = {"scores": partial(channel_scores, criterion=criterion), "fold": False}
+    once = prune(apply, params, x, ratios=one_shot(0.5), **options)
+    steps = prune(apply, params, x, ratios=iterative(0.5, 2), **options)
+    same(once.params, steps.params)
+
+
+def test_widths_after_each_step_follow_the_schedule_and_callbacks_see_them():
+    apply, params, x = prunable.model("mlp")
+    seen = []
+
+    def recalibrated(tree):
+        seen.append(("recalibrate", tree["0"]["w2"].shape[0]))
+        return tree
+
+    def tuned(tree, step):
+        seen.append((step, tree["0"]["w2"].shape[0]))
+        return jax.tree.map(lambda p: 2 * p, tree)
+
+    ratios = iterative(0.75, 2)
+    pruned = prune(apply, params, x, ratios=ratios, recalibrate=recalibrated, fine_tune=tuned)
+    assert seen == [("recalibrate", 3), (0, 3), ("recalibrate", 2), (1, 2)]
+    kept = pruned.kept()["0/w2"][0]
+    found = np.asarray(pruned.params["0"]["w2"])
+    np.testing.assert_allclose(found, 4 * params["0"]["w2"][kept], rtol=1e-12)
+
+
+def test_constants_are_folded_unless_switched_off():
+    apply, params, x = prunable.model("mlp")
+    folded, dropped = (prune(apply, params, x, ratios=(0.5,), fold=fold) for fold in (True, False))
+    gone = np.setdiff1d(np.arange(6), folded.kept()["0/w1"][1])
+    constant = np.maximum(params["0"]["b1"][gone], 0) @ params["0"]["w2"][gone]
+    np.testing.assert_allclose(folded.params["0"]["b2"], params["0"]["b2"] + constant, atol=1e-12)
+    np.testing.assert_array_equal(dropped.params["0"]["b2"], params["0"]["b2"])
+
+
+def test_excluded_layers_keep_their_filters():
+    apply, params, x = prunable.model("vgg")
+    pruned = prune(apply, params, x, ratios=(0.5,), exclude=["2", "3/w1"])
+    assert pruned.params["0"]["w"].shape[-1] == 3
+    assert pruned.params["2"]["w"].shape == (3, 3, 3, 6)
+    assert pruned.params["3"]["w1"].shape == (24, 6)
+
+
+def test_batch_norm_is_recalibrated_after_each_removal():
+    model = models.MLP(inputs=4, widths=(8, 8), classes=2, rngs=nnx.Rngs(0))
+    graph, state = nnx.split(model)
+    evaluation = nnx.graphdef(nnx.view(model, use_running_average=True))
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(64, 4)), "float32")
+
+    def fresh(state):
+        small = nnx.merge(graph, state)
+        recalibrate(small, [x])
+        return nnx.state(small)
+
+    pruned = prune(
+        lambda state, x: nnx.merge(evaluation, state)(x),
+        state,
+        x[:2],
+        ratios=iterative(0.75, 2),
+        recalibrate=fresh,
+    )
+    small: Any = nnx.merge(graph, pruned.params)
+    first = np.asarray(x @ small.layers[0].kernel[...] + small.layers[0].bias[...][None])
+    np.testing.assert_allclose(small.norms[0].mean[...], first.mean(0), atol=1e-5)
+    np.testing.assert_allclose(small.norms[0].var[...], first.var(0), rtol=1e-4)
+    assert small.norms[1].mean[...].shape == (2,)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A run of three steps, its folder, and what its fine-tuning was called with."""
+    folder = tmp_path_factory.mktemp("pruned")
+    pruned = prune(*prunable.model("mobilenet"), ratios=iterative(0.6, 3), folder=folder)
+    return folder, pruned
+
+
+def test_a_checkpoint_is_read_without_the_large_network(kept):
+    folder, pruned = kept
+    loaded = load_pruned(folder)
+    same(jax.tree.leaves(loaded.params), jax.tree.leaves(pruned.params))
+    assert loaded.params["1"]["deep"].shape == (3, 3, 1, 3)
+    assert (loaded.kept, loaded.step) == (pruned.kept(), 3)
+    apply, _, x = prunable.model("mobilenet")
+    np.testing.assert_allclose(apply(loaded.params, x), apply(pruned.params, x), rtol=1e-12)
+
+
+def test_keys_and_small_floats_are_kept(tmp_path):
+    params = {"a": jnp.ones((2, 6), "bfloat16"), "b": jnp.ones((6, 1)), "key": jax.random.key(3)}
+
+    def apply(params, x):
+        return jax.nn.relu(x @ params["a"].astype("float64")) @ params["b"]
+
+    prune(apply, params, np.ones((1, 2)), ratios=(0.5,), folder=tmp_path)
+    loaded = load_pruned(tmp_path, params).params
+    assert loaded["a"].dtype == "bfloat16"
+    assert loaded["key"] == params["key"]
+
+
+def test_a_checkpoint_takes_the_structure_of_shapes_before_and_after(kept):
+    folder, pruned = kept
+    before = jax.eval_shape(lambda: prunable.model("mobilenet").params)
+    for like in (before, pruned.params):
+        same(load_pruned(folder, like).params, jax.tree.map(jnp.asarray, pruned.params))
+
+
+def test_wrong_widths_are_refused_by_the_first_array_that_differs(kept):
+    folder, pruned = kept
+    other = prune(*prunable.model("mobilenet"), ratios=(0.3,)).params
+    said = r"0/n/bias must have shape \(3,\), or \(6,\) as before pruning, got \(5,\)"
+    with pytest.raises(ValueError, match=said):
+        load_pruned(folder, other)
+    with pytest.raises(ValueError, match="the arrays that were saved; 0/n/bias is missing"):
+        load_pruned(folder, {"1": pruned.params["1"]})
+    with pytest.raises(ValueError, match="the arrays that were saved; pear is not saved"):
+        load_pruned(folder, pruned.params | {"pear": np.ones(1)})
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path):
+    apply, params, x = prunable.model("vgg")
+    steps = []
+
+    def tuned(tree, step, stop=None):
+        if step == stop:
+            raise KeyboardInterrupt
+        steps.append(step)
+        return jax.tree.map(lambda p: 1.1 * p, tree)
+
+    run = partial(prune, apply, params, x, ratios=iterative(0.6, 3), folder=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run(fine_tune=partial(tuned, stop=2))
+    resumed = run(fine_tune=tuned)
+    assert steps == [0, 1, 2]
+    whole = prune(apply, params, x, ratios=iterative(0.6, 3), fine_tune=tuned)
+    same(jax.tree.leaves(resumed.params), jax.tree.leaves(whole.params))
+    assert resumed.kept() == whole.kept()
+    with pytest.raises(ValueError, match="folder must hold a run of the ratios"):
+        prune(apply, params, x, ratios=(0.5,), folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ratios": ()}, r"ratios must rise within \(0, 1\), one at least; got \[\]"),
+        ({"ratios": (0.5, 0.5)}, "ratios must rise"),
+        ({"ratios": (1.0,)}, "ratios must rise"),
+        ({"ratios": (0.0,)}, "ratios must rise"),
+        ({"ratios": (0.5,), "exclude": ["pear"]}, "'pear' matches none"),
+        ({"ratios": (0.5,), "exclude": ["0"]}, "apply must have channels that can be removed"),
+        ({"ratios": (0.5,), "choose": partial(layerwise, floor=0)}, "floor must be at least 1"),
+        ({"ratios": (0.5,), "choose": partial(globally, multiple=0)}, "multiple must be at least"),
+    ],
+)
+def test_bad_options_are_refused(options, said):
+    apply, params, x = prunable.model("mlp")
+    before = jax.tree.map(np.copy, params)
+    with pytest.raises(ValueError, match=said):
+        prune(apply, params, x, **options)
+    same(params, before)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0, -0.5])
+def test_ratios_outside_their_range_are_refused(ratio):
+    with pytest.raises(ValueError, match=r"ratio must lie in \(0, 1\); got"):
+        layerwise(scores([1, 2]), ratio=ratio)
+    with pytest.raises(ValueError, match=r"target must lie in \(0, 1\); got"):
+        one_shot(ratio)
+    with pytest.raises(ValueError, match="steps must be at least 1; got 0"):
+        iterative(0.5, 0)
+
+
+def test_a_model_that_writes_its_widths_down_is_refused():
+    def apply(params, x):
+        h = jax.nn.relu(x @ params["a"])
+        return h.reshape(len(h), 6) @ params["b"]
+
+    params = {"a": np.ones((2, 6)), "b": np.ones((6, 3))}
+    with pytest.raises(ValueError, match="apply must take its widths from params; with fewer"):
+        prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="folder must hold a checkpoint of a pruned network"):
+        load_pruned(tmp_path / "none")
+    with pytest.raises(ValueError, match="holds none"):
+        load_pruned(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_example_of_the_docs_runs(capsys):
+    text = (Path(__file__).parents[2] / "docs" / "pruning.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(code, "docs/pruning.md", "exec"), {})
+    before, after = map(int, capsys.readouterr().out.split())
+    assert after < 0.4 * before  # the zeros of padded shortcuts stay

@@ -1,0 +1,388 @@
+"""A network without channels computes what it computes with these channels zeroed."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen, nnx
+
+from jaxnorm import models
+from jaxnorm.nnx import fit_widths
+from pruning import (
+    coupled_channels,
+    fold_constants,
+    mask_channels,
+    prune,
+    remove_channels,
+    widths,
+)
+from tests.support import prunable
+
+
+def drawn(groups, seed=0, ratio=0.5):
+    """At random, which channels of each group stay; one at least."""
+    rng = np.random.default_rng(seed)
+    keep = [rng.random(group.size) >= ratio for group in groups]
+    for vector in keep:
+        vector[rng.integers(vector.size)] = True
+    return keep
+
+
+def shapes(tree):
+    return [leaf.shape for leaf in jax.tree.leaves(tree)]
+
+
+def assert_removed_is_masked(apply, params, *inputs, seed=0, atol=1e-10):
+    """Also that something was removed, and that it mattered."""
+    groups = coupled_channels(apply, params, *inputs)
+    keep = drawn(groups, seed)
+    removed, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+    assert shapes(removed) != shapes(params)
+    run = jax.jit(lambda *trees: [apply(tree, *inputs) for tree in trees])
+    small, zeroed, whole = run(removed, masked, params)
+    assert not np.allclose(zeroed, whole, atol=1e-3)
+    np.testing.assert_allclose(small, zeroed, atol=atol)
+
+
+@pytest.mark.parametrize("name", prunable.MODELS)
+def test_removed_is_masked(name):
+    assert_removed_is_masked(*prunable.model(name), seed=1)
+
+
+def assert_random_network_is_cut_rightly(seed):
+    apply, params, x = prunable.random_network(seed)
+    groups = coupled_channels(apply, params, x)
+    keep = drawn(groups, seed)
+    trees = (f(params, groups, keep) for f in (mask_channels, remove_channels))
+    masked, removed = jax.jit(lambda a, b: (apply(a, x), apply(b, x)))(*trees)
+    np.testing.assert_allclose(removed, masked, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_removed_is_masked_in_random_networks(seed):
+    assert_random_network_is_cut_rightly(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24, 200))
+def test_removed_is_masked_in_many_random_networks(seed):
+    assert_random_network_is_cut_rightly(seed)
+
+
+def test_masked_is_zeroed_after_the_nonlinearity():
+    """Written out by hand, with sigmoid, which is a half where nothing comes in."""
+    x, a, b, c = (
+        np.random.default_rng(i).normal(size=s)
+        for i, s in enumerate([(5, 2), (2, 4), (4,), (4, 3)])
+    )
+
+    def apply(params, x):
+        return jax.nn.sigmoid(x @ params["a"] + params["b"][None]) @ params["c"]
+
+    params = {"a": a, "b": b, "c": c}
+    groups = coupled_channels(apply, params, x)
+    keep = [np.array([True, False, False, True])]
+    expected = (keep[0] / (1 + np.exp(-(x @ a + b)))) @ c
+    np.testing.assert_allclose(apply(mask_channels(params, groups, keep), x), expected, atol=1e-12)
+    removed = remove_channels(params, groups, keep)
+    np.testing.assert_allclose(apply(removed, x), expected, atol=1e-12)
+    np.testing.assert_array_equal(removed["c"], c[[0, 3]])
+
+
+def randomized(state, seed=0):
+    """Arrays drawn anew, variances positive, so that nothing vanishes by chance."""
+    rng = np.random.default_rng(seed)
+
+    def draw(path, leaf):
+        scale = np.prod(leaf.shape[:-1]) ** -0.5
+        values = rng.normal(size=leaf.shape) * scale
+        values = 0.5 + abs(values) if "var" in jax.tree_util.keystr(path) else values
+        return jnp.asarray(values, leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(draw, state)
+
+
+def of_nnx(model):
+    graph, state = nnx.split(nnx.view(model, use_running_average=True))
+    return (lambda state, x: fit_widths(nnx.merge(graph, state))(x)), randomized(state)
+
+
+def image(*shape):
+    return jnp.asarray(np.random.default_rng(0).normal(size=shape), "float32")
+
+
+LARGE: dict[str, Any] = {
+    "pre-activation": lambda rngs: models.PreActResNet(8, classes=3, rngs=rngs),
+    "vgg": lambda rngs: models.VGG(11, classes=3, hidden=(), rngs=rngs),
+    "resnet-18": lambda rngs: models.ResNet(18, classes=3, rngs=rngs),
+    "resnet-50": lambda rngs: models.ResNet(50, classes=3, rngs=rngs),
+    "pre-activation, projections": lambda rngs: models.ResNet(
+        18, classes=3, pre_activation=True, rngs=rngs
+    ),
+}
+
+
+def test_our_resnet_for_small_images_runs_smaller():
+    apply, state = of_nnx(models.CifarResNet(8, classes=3, rngs=nnx.Rngs(0)))
+    assert_removed_is_masked(apply, state, image(2, 8, 8, 3), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_our_large_networks_run_smaller(name):
+    apply, state = of_nnx(LARGE[name](nnx.Rngs(0)))
+    assert_removed_is_masked(apply, state, image(2, 32, 32, 3), atol=1e-5)
+
+
+def test_a_module_of_depthwise_convolutions_runs_smaller():
+    rngs = nnx.Rngs(0)
+    model = nnx.Sequential(
+        nnx.Conv(3, 8, (1, 1), rngs=rngs),
+        nnx.Conv(8, 8, (3, 3), feature_group_count=8, rngs=rngs),
+        nnx.relu,
+        nnx.Conv(8, 6, (1, 1), rngs=rngs),
+        nnx.BatchNorm(6, rngs=rngs),
+        nnx.relu,
+        lambda x: x.mean((1, 2)),
+        nnx.Linear(6, 3, rngs=rngs),
+    )
+    assert_removed_is_masked(*of_nnx(model), image(2, 4, 4, 3), atol=1e-5)
+
+
+def test_a_smaller_module_trains():
+    model = models.MLP(inputs=4, widths=(6,), classes=2, rngs=nnx.Rngs(0))
+    graph, state = nnx.split(model)
+    apply, _ = of_nnx(model)
+    groups = coupled_channels(apply, state, image(3, 4))
+    small: Any = fit_widths(nnx.merge(graph, remove_channels(state, groups, drawn(groups))))
+    assert small(image(3, 4)).shape == (3, 2)
+    assert small.norms[0].mean[...].any()  # its running statistics moved
+
+
+class Small(linen.Module):
+    features: int
+    train: bool = False
+
+    @linen.compact
+    def __call__(self, x):
+        x = linen.Conv(self.features, (3, 3), name="conv")(x)
+        x = linen.relu(linen.BatchNorm(use_running_average=not self.train, name="norm")(x))
+        return linen.Dense(2, name="head")(x.mean((1, 2)))
+
+
+def test_a_linen_module_is_built_again_with_the_widths():
+    x = image(2, 4, 4, 3)
+    variables = randomized(Small(8).init(jax.random.key(0), x))
+    groups = coupled_channels(Small(8).apply, variables, x)
+    keep = drawn(groups)
+    small = remove_channels(variables, groups, keep)
+    found = widths(small)
+    assert found == {"params/conv": keep[0].sum(), "params/head": 2}
+    masked: Any = Small(8).apply(mask_channels(variables, groups, keep), x)
+    removed: Any = Small(found["params/conv"]).apply(small, x)
+    np.testing.assert_allclose(removed, masked, atol=1e-5)
+    assert small["batch_stats"]["norm"]["mean"].shape == (keep[0].sum(),)
+
+
+def test_a_linen_module_is_pruned_where_apply_builds_it():
+    def apply(variables, x):
+        return Small(widths(variables)["params/conv"]).apply(variables, x)
+
+    x = image(2, 4, 4, 3)
+    variables = randomized(Small(8).init(jax.random.key(0), x))
+    small = prune(apply, variables, x, ratios=(0.5,), fold=False).params
+    assert widths(small) == {"params/conv": 4, "params/head": 2}
+    with pytest.raises(ValueError, match="apply must take its widths from params"):
+        prune(Small(8).apply, variables, x, ratios=(0.5,), fold=False)
+
+
+def test_an_equinox_module_runs_smaller():
+    eqx = pytest.importorskip("equinox")
+    one, two, three = jax.random.split(jax.random.key(0), 3)
+    model = eqx.nn.Sequential(
+        [
+            eqx.nn.Conv2d(3, 6, 3, padding=1, key=one, dtype=jnp.float32),
+            eqx.nn.Lambda(jax.nn.relu),
+            eqx.nn.MaxPool2d(2, 2),
+            eqx.nn.Lambda(jnp.ravel),
+            eqx.nn.Linear(24, 5, key=two, dtype=jnp.float32),
+            eqx.nn.Lambda(jax.nn.relu),
+            eqx.nn.Linear(5, 2, key=three, dtype=jnp.float32),
+        ]
+    )
+    params, rest = eqx.partition(model, eqx.is_array)
+
+    def apply(params, x):
+        return jax.vmap(eqx.combine(params, rest))(x)
+
+    groups = coupled_channels(apply, params, image(2, 3, 4, 4))
+    assert [group.size for group in groups] == [6, 5]
+    assert_removed_is_masked(apply, params, image(2, 3, 4, 4), atol=1e-5)
+
+
+def test_the_state_of_an_optimizer_is_cut_alike():
+    """Made for a part of the tree; the first momentum is the gradient."""
+    apply, params, x = prunable.model("resnet, projection")
+    tree = {"net": params, "unused": np.ones(3)}
+    optimizer = optax.chain(
+        optax.masked(optax.add_decayed_weights(0.0), jax.tree.map(lambda p: p.ndim > 1, params)),
+        optax.trace(0.9),
+    )
+    params = jax.tree.map(jnp.asarray, params)
+    _, state = optimizer.update(params, optimizer.init(params), params)
+    groups = coupled_channels(lambda tree, x: apply(tree["net"], x), tree, x)
+    keep = drawn(groups)
+    smaller = remove_channels(tree, groups, keep)["net"]
+    momentum = optax.tree.get(remove_channels(state, groups, keep), "trace")
+    compare = partial(np.testing.assert_allclose, rtol=1e-12)
+    jax.tree.map(lambda m, p: compare(m, p), momentum, smaller)
+
+
+def test_the_state_of_a_module_s_optimizer_is_cut_alike():
+    model = models.MLP(inputs=4, widths=(6,), classes=2, rngs=nnx.Rngs(0))
+    state = nnx.state(model)
+    groups = coupled_channels(of_nnx(model)[0], state, image(3, 4))
+    optimizer = nnx.state(nnx.Optimizer(model, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param))
+    keep = drawn(groups)
+    smaller = remove_channels(state, groups, keep)
+    trace = remove_channels(optimizer, groups, keep)["opt_state"][0]["trace"]
+    assert shapes(trace) == shapes(nnx.filter_state(smaller, nnx.Param))
+
+
+def test_masks_may_be_traced():
+    apply, params, x = prunable.model("mlp")
+    groups = coupled_channels(apply, params, x)
+    (keep,) = drawn(groups)
+
+    @jax.jit
+    def masked(keep):
+        return mask_channels(params, groups, [keep])
+
+    expected = mask_channels(params, groups, [keep])
+    jax.tree.map(np.testing.assert_array_equal, masked(jnp.asarray(keep)), expected)
+
+
+def test_a_folded_constant_is_the_relu_of_the_bias():
+    rng = np.random.default_rng(0)
+    params = {
+        name: rng.normal(size=s)
+        for name, s in (("a", (2, 6)), ("b", (6,)), ("c", (6, 3)), ("d", (3,)))
+    }
+
+    def apply(params, x):
+        h = jax.nn.relu(x @ params["a"] + params["b"][None])
+        return h @ params["c"] + params["d"][None]
+
+    x = rng.normal(size=(4, 2))
+    groups = coupled_channels(apply, params, x)
+    params["b"] = abs(params["b"])
+    gone = np.arange(6) % 3 == 0
+    found = fold_constants(apply, params, groups, [~gone], x)
+    constant = np.maximum(params["b"], 0)[gone] @ params["c"][gone]
+    assert abs(constant).max() > 0.1
+    np.testing.assert_allclose(found["d"], params["d"] + constant, atol=1e-12)
+    for name in "abc":
+        np.testing.assert_array_equal(found[name], params[name])
+
+
+def test_a_constant_behind_a_norm_is_the_relu_of_its_bias_and_moves_into_the_next_mean():
+    blocks = (
+        partial(prunable.conv_norm, size=1),
+        partial(prunable.conv_norm, size=1),
+        prunable.mean_head,
+    )
+    apply, params, x = prunable.network(0, blocks)
+    groups = coupled_channels(apply, params, x)
+    keep = [drawn(groups)[0], np.ones(6, bool)]
+    found = fold_constants(apply, params, groups, keep, x)
+    gone = ~keep[0]
+    constant = np.maximum(params["0"]["n"]["bias"], 0)[gone] @ params["1"]["w"][0, 0][gone]
+    assert abs(constant).max() > 0.1
+    expected = params["1"]["n"]["mean"] - constant
+    np.testing.assert_allclose(found["1"]["n"]["mean"], expected, atol=1e-12)
+    np.testing.assert_allclose(found["1"]["n"]["bias"], params["1"]["n"]["bias"], atol=1e-12)
+
+
+def test_constants_pass_residual_sums_until_a_norm_takes_them():
+    """With filters and means at zero, the whole network is the folded one, if no edge is padded."""
+    apply, params, x = prunable.model("pre-activation")
+    sizes_one = jax.tree.map(lambda w: w[1:2, 1:2] if w.ndim == 4 else w, params)
+    groups = coupled_channels(apply, sizes_one, x)
+    keep = drawn(groups)
+    folded = remove_channels(fold_constants(apply, sizes_one, groups, keep, x), groups, keep)
+    quiet = dict(sizes_one)
+    for group, vector in zip(groups, keep, strict=True):
+        for position in group.positions:
+            last = position.path.split("/")[-1]
+            if position.incoming or last in ("bias", "b"):
+                continue
+            one = group._replace(positions=(position,))
+            quiet = mask_channels(quiet, [one], [vector])
+    np.testing.assert_allclose(apply(folded, x), apply(quiet, x), atol=1e-9)
+
+
+def test_folding_nears_the_network_with_constants_where_edges_are_padded():
+    apply, params, x = prunable.network(
+        3, (prunable.conv_relu, prunable.conv_relu, prunable.mean_head)
+    )
+    groups = coupled_channels(apply, params, x)
+    keep = [drawn(groups)[0], np.ones(6, bool)]
+    quiet = mask_channels(
+        params, [groups[0]._replace(positions=groups[0].positions[1:2])], keep[:1]
+    )
+    assert groups[0].positions[1].path == "0/w"
+    target = apply(quiet, x)
+    folded = fold_constants(apply, params, groups, keep, x)
+    error = abs(apply(remove_channels(folded, groups, keep), x) - target).max()
+    dropped = abs(apply(remove_channels(params, groups, keep), x) - target).max()
+    assert error < 0.5 * dropped
+
+
+@pytest.fixture
+def mlp():
+    apply, params, x = prunable.model("mlp")
+    return params, coupled_channels(apply, params, x)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("keep", "error", "said"),
+    [
+        ([], ValueError, "keep must hold 1 vectors, one a group; got 0"),
+        ([np.zeros(6, bool)], ValueError, "keep must hold at least one channel of 0/b1; got none"),
+        ([np.ones(5, bool)], ValueError, r"keep must hold 6 values for 0/b1; got shape \(5,\)"),
+        ([np.ones(6)], TypeError, "keep must hold arrays of booleans for 0/b1; got float64"),
+        ([[True] * 6], TypeError, "keep must hold arrays of booleans for 0/b1; got list"),
+    ],
+)
+def test_a_keep_that_does_not_fit_is_refused(mlp, keep, error, said):
+    params, groups = mlp
+    with pytest.raises(error, match=said):
+        remove_channels(params, groups, keep)
+
+
+def test_a_tree_that_does_not_fit_is_refused(mlp):
+    params, groups = mlp
+    keep = [np.arange(6) > 2]
+    smaller = remove_channels(params, groups, keep)
+    with pytest.raises(ValueError, match=r"0/b1 must have shape \(6,\), got \(3,\)"):
+        remove_channels(smaller, groups, keep)
+    with pytest.raises(ValueError, match="pear belongs to none of them"):
+        remove_channels({"pear": jnp.ones(6)}, groups, keep)
+    others = coupled_channels(*prunable.model("vgg"))[:1]
+    with pytest.raises(ValueError, match="groups must be of one model"):
+        mask_channels(params, [*groups, *others], keep * 2)
+
+
+def test_names_that_fit_twice_are_refused():
+    def apply(params, x):
+        return x @ params["a"]["w"] @ params["b"]["w"]
+
+    params = {"a": {"w": np.ones((2, 3))}, "b": {"w": np.ones((3, 2))}}
+    groups = coupled_channels(apply, params, np.ones((1, 2)))
+    with pytest.raises(ValueError, match="mu/w belongs to a/w and b/w"):
+        remove_channels({"mu": {"w": np.ones((2, 3))}}, groups, [np.arange(3) > 0])

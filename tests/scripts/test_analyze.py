@@ -1,0 +1,70 @@
+"""The analysis of a network: one tiny run, and what it refuses."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import analyze
+from experiments.cli import InputError
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """Four layers of one shape: Gaussian, of unequal scales, of zeros, with a weight missing."""
+    rng = np.random.default_rng(1)
+    drawn = rng.normal(size=(3, 3, 8, 16)).astype(np.float32)
+    broken = drawn.copy()
+    broken[0, 0, 0, 0] = np.nan
+    path = tmp_path_factory.mktemp("network") / "small.npz"
+    np.savez(
+        path,
+        **{
+            "a.kernel": drawn,
+            "b.kernel": 0.1 * drawn * np.linspace(1, 3, 16, dtype=np.float32),
+            "c.kernel": 0 * drawn,
+            "d.kernel": broken,
+            "dense.kernel": drawn.reshape(-1, 16),
+            "norm.scale": np.ones(64, np.float32),
+        },
+    )
+    return path
+
+
+def test_a_run_writes_a_page_and_its_numbers(network, tmp_path, capsys):
+    analyze.main(network, out=tmp_path, gaussian_layers=20)
+    page = (tmp_path / "index.html").read_text()
+    results = json.loads((tmp_path / "results.json").read_text())
+    printed = capsys.readouterr().out
+    normal, scaled = results["layers"]
+    assert set(normal["fails"]) <= {"mean"}  # too few weights to support a mean near 0
+    assert {"homogeneity", "spherical"} <= set(scaled["fails"])
+    assert set(results["left_out"]) == {"c", "d"}
+    assert "holds nothing but zeros" in page
+    assert "not finite" in page
+    assert str(tmp_path) not in page + json.dumps(results)
+    assert {found["layer"] for found in results["others"]} == {"dense", "norm.scale"}
+    np.testing.assert_allclose(results["others"][1]["ks"], 0.841, atol=1e-3)
+    expected = np.argsort(np.abs(np.load(network)["a.kernel"]).sum((0, 1, 2)))[:8]
+    assert normal["first"]["l1"] == expected.tolist()
+    assert len(re.findall("<svg role", page)) == 6 + 12 + 2 + 2 + 2
+    assert "Spearman of l1 and l2 above 0.9 in" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ratio": 0.0}, r"--ratio must lie in \(0, 1\]; got 0"),
+        ({"gaussian_layers": 3}, "--gaussian-layers must be at least 20; got 3"),
+        ({"layers": ("x",)}, "--layers must begin the names of convolutions"),
+    ],
+)
+def test_options_out_of_range_are_refused(network, tmp_path, options, said):
+    with pytest.raises(InputError, match=said):
+        analyze.main(network, out=tmp_path, **options)
+
+
+def test_a_file_that_is_none_is_refused(tmp_path):
+    with pytest.raises(InputError, match="there is none"):
+        analyze.main(tmp_path / "none.pt", out=tmp_path)

@@ -1,0 +1,123 @@
+"""The bench compares what it says, alternately and after warming up."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bench
+from experiments.benchmarks import geometry, layers, pruning, timing
+from experiments.cli import InputError
+
+
+def test_the_two_sides_are_called_in_turn_and_warmed_up():
+    calls = []
+    ours, peer = (lambda: calls.append("a")), (lambda: calls.append("b"))
+    a, b = timing.alternately(ours, peer, 4)
+    assert calls == ["a", "b"] * 7
+    assert a.shape == b.shape == (4,)
+    assert (a > 0).all()
+
+
+@pytest.mark.parametrize("group", [layers.training, layers.inference])
+@pytest.mark.parametrize("shape", [(16, 4, 4, 3), (16, 3)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-4), (jnp.bfloat16, 0.05)])
+def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape, dtype, tolerance):
+    monkeypatch.setattr(layers, "SHAPES", (shape,))
+    with jax.numpy_dtype_promotion("standard"):  # Flax's layers mix
+        pairs = group(dtype)
+    for pair in pairs:
+        found, expected = jax.tree.leaves(pair.ours()), jax.tree.leaves(pair.peer())
+        assert found[0].dtype == expected[0].dtype == dtype
+        assert np.isfinite(pair.memory)
+        # Alpha has no counterpart, and the running variances differ by Bessel's correction.
+        shapes = [leaf.shape for leaf in expected if leaf.shape in (shape, ())]
+        assert shapes
+        for a, b in zip(kept(found, shape), kept(expected, shape), strict=True):
+            np.testing.assert_allclose(*in_float32(a, b), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-4), (jnp.bfloat16, 0.1)])
+def test_both_sides_of_a_network_compute_the_same(monkeypatch, dtype, tolerance):
+    monkeypatch.setattr(layers, "VECTORS", (16, 4))
+    monkeypatch.setattr(layers, "DEPTH", 2)
+    with jax.numpy_dtype_promotion("standard"):
+        pairs = layers.mlps(dtype)
+    for pair in pairs:
+        for shape in ((16, 10), (16, 4)):  # outputs, gradient of the inputs
+            (found,) = kept(jax.tree.leaves(pair.ours()), shape)
+            (expected,) = kept(jax.tree.leaves(pair.peer()), shape)
+            assert found.dtype == expected.dtype == dtype
+            np.testing.assert_allclose(*in_float32(found, expected), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("shape", "most"),
+    # Gradients of vectors by plain differentiation: XLA's CPU back end materializes products.
+    [((128, 8, 8, 64), 1.1), ((256, 1024), 2.5)],
+)
+def test_gradients_take_the_memory_that_the_docs_say(monkeypatch, shape, most):
+    monkeypatch.setattr(layers, "SHAPES", (shape,))
+    for pair in layers.training(jnp.float32):
+        assert pair.memory is not None
+        assert pair.memory <= (1.1 if pair.name.startswith("BatchNorm") else most), pair.name
+
+
+def in_float32(*arrays):
+    return [np.asarray(a, np.float32) for a in arrays]
+
+
+def kept(leaves, shape):
+    return [leaf for leaf in leaves if leaf.shape in (shape, ())]
+
+
+def test_a_row_holds_ratio_quartiles_copy_and_memory():
+    pair = timing.Pair("x", lambda: 0, lambda: 0, lambda: 0, 0.5)
+    ratio, cells = timing.timed(pair, 5)
+    assert ratio > 0
+    assert re.fullmatch(r"\d+\.\d\d to \d+\.\d\d", cells[3])
+    assert cells[-1] == "0.50"
+
+
+def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
+    monkeypatch.setattr(pruning, "VGG16", ((16, 27), (8, 9)))
+    gm = next(pair for pair in pruning.criteria() if pair.name.startswith("gm/"))
+    for found, expected in zip(gm.ours(), gm.peer(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    (pair,) = pruning.distance()
+    np.testing.assert_allclose(pair.ours(), pair.peer().statistic, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
+    """10 times on 2 busy cores: XLA's convolutions of 512 channels are slow beyond their work."""
+    (pair,) = pruning.halved()
+    found = re.search(r"ideal (0\.\d+)", pair.name)
+    assert found
+    np.testing.assert_allclose(float(found[1]), 0.25, atol=0.01)
+    assert pair.ours().shape == pair.peer().shape == (32, 10)
+    assert timing.timed(pair, 3)[0] < 1 / 2.5
+
+
+def test_options_out_of_range_are_refused():
+    with pytest.raises(InputError, match="--runs must be at least 3; got 1"):
+        bench.main(runs=1)
+    with pytest.raises(InputError, match="--dtype must be one of float32, bfloat16; got int8"):
+        bench.main(dtype="int8")
+    subjects = "layers, distances, pruning, geometry, training"
+    with pytest.raises(InputError, match=f"--only must be one of {subjects}; got pears"):
+        bench.main(only="pears")
+
+
+@pytest.mark.slow
+def test_networks_and_trees_are_timed_at_any_size(monkeypatch):
+    for name, size in (("WIDTH", 8), ("BATCH", 4), ("LAYERS", 3), ("DEPTH", 5), ("TREES", 2)):
+        monkeypatch.setattr(geometry, name, size)
+    monkeypatch.setattr(geometry, "POINTS", 4)
+    monkeypatch.setattr(geometry, "GENERATORS", ("threefry2x32",))
+    for group in geometry.groups().values():
+        for pair in group():
+            for leaf in jax.tree.leaves((pair.ours(), pair.peer())):
+                assert jnp.isfinite(leaf).all()

@@ -1,0 +1,175 @@
+"""The tables of compiled programs are of the same work, and hold every public function."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import types
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bench_compiled
+import geometry
+import jaxnorm
+import pruning
+from experiments.benchmarks import compile_only, compiled_layers, compiled_page
+from experiments.benchmarks.compile_only import compile_only_devices
+from experiments.benchmarks.compiled_functions import cases
+from experiments.benchmarks.compiled_layers import LAYERS, Limits, floor, judged, limits, training
+from experiments.benchmarks.compiled_tables import LIMITS
+from experiments.benchmarks.host_functions import HOST_ONLY
+from experiments.cli import InputError
+
+ROOT = Path(__file__).parents[2]
+IMAGES, VECTORS = (256, 56, 56, 256), (8192, 4096)
+
+
+def test_every_public_function_is_compiled_or_said_to_be_for_the_host():
+    public = {
+        value
+        for package in (jaxnorm, jaxnorm.shift, pruning, pruning.weights, geometry)
+        for name, value in vars(package).items()
+        if isinstance(inspect.unwrap(value), types.FunctionType)
+        and not name.startswith("_")
+        and value.__module__.startswith(package.__name__)
+    }
+    compiled = {case.function for case in cases()}
+    host = {function for functions in HOST_ONLY.values() for function in functions}
+    assert compiled | host == public
+    assert not compiled & host
+
+
+@pytest.mark.parametrize("mode", ["training", "inference"])
+def test_our_batch_norm_does_flax_s_work(key, mode):
+    x, dy = 1 + jax.random.normal(key, (2, 8, 4, 4, 3), jnp.float32)
+    params = {"scale": jnp.full(3, 2, jnp.float32), "bias": jnp.ones(3, jnp.float32)}
+    running = (jnp.zeros(3, jnp.float32), jnp.full(3, 2, jnp.float32))
+
+    def outputs(name):
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            if mode == "training":
+                return training(LAYERS[name], params, running, x, dy)
+            return compiled_layers.inference(LAYERS[name], params, running, x)
+
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)  # noqa: E731
+    jax.tree.map(close, outputs("BatchNorm"), outputs("Flax"))
+
+
+def test_floors_follow_from_the_passes_over_the_data():
+    assert floor("BatchNorm", VECTORS, "training") == 1 + 2 + 2 + 3
+    assert floor("unitized, Eq. 10", IMAGES, "training") == 1 + 2 + 2 + 3
+    assert floor("unitized, Eq. 9", VECTORS, "training") == 1 + 1 + 2 + 2 + 2 + 3
+    assert floor("Flax", IMAGES, "inference") == 2
+    assert floor("unitized, Eq. 9", IMAGES, "inference") == 3
+
+
+def test_limits_are_of_the_target_the_layer_and_the_dtype():
+    def held(target, name, shape, dtype):
+        return limits(target, name, shape, dtype, "training")
+
+    assert held("v5e", "BatchNorm", IMAGES, "float32") == (1.0, 0.1)
+    assert held("h100", "BatchNorm", VECTORS, "bfloat16") == (0.9, 0.1)
+    assert held("h100", "unitized, Eq. 9", IMAGES, "bfloat16") == (0.95, 0.1)
+    assert held("v5e", "unitized, Eq. 10", VECTORS, "bfloat16") == (1.2, 1.0)
+    assert held("v5e", "unitized, Eq. 10", VECTORS, "float32") == (1.4, 1.0)
+    assert held("h100", "unitized, Eq. 10", (256, 1024), "float32") == (1.7, 1.0)
+    assert held("v5e", "Flax", IMAGES, "float32") == Limits()
+
+
+def test_a_row_holds_its_limits_to_two_decimals():
+    row = {"ratio_to_flax": 1.004, "temporary": 0.0}
+    assert judged(row, Limits(1.0, 0.1))["holds"] is True
+    assert judged(row | {"ratio_to_flax": 1.01}, Limits(1.0, 0.1))["holds"] is False
+    assert judged(row | {"temporary": 2.0}, Limits(1.0, 0.1))["holds"] is False
+    assert judged(row, Limits())["holds"] is None
+
+
+@pytest.mark.parametrize(("target", "plugin"), [("v5e", "libtpu"), ("h100", "jax_cuda12_plugin")])
+def test_a_missing_plugin_is_named_with_the_line_that_installs_it(monkeypatch, target, plugin):
+    monkeypatch.setattr(compile_only, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=rf"needs {plugin}: pip install .*compiled\]"):
+        compile_only_devices(target)
+    with pytest.raises(InputError, match=plugin):
+        bench_compiled.main(target=target)
+
+
+@pytest.mark.parametrize("shape", ["256", "256,x", "256,0", ""])
+def test_an_odd_shape_is_refused(shape):
+    with pytest.raises(InputError, match="--shapes must be such as 256,56,56,256"):
+        bench_compiled.main(shapes=(shape,))
+
+
+def test_the_page_has_every_row_and_says_what_is_not_measured():
+    row = {
+        "layer": "BatchNorm",
+        "shape": IMAGES,
+        "dtype": "bfloat16",
+        "mode": "training",
+        "traffic": 8.0,
+        "floor": 8,
+        "ratio_to_flax": 1.0,
+        "temporary": 0.0,
+        "kernels": 12,
+        "seconds": 1.5,
+    }
+    function_row = {"function": "pruning.gm", "size": "512×4608"}
+    found = {
+        "layers": [
+            judged(row, Limits(1.0, 0.1)),
+            judged(row | {"ratio_to_flax": 2.0}, Limits(1.0, 0.1)),
+        ],
+        "bottleneck": [{"skipped": "convolutions"}],
+        "functions": [function_row | {"error": "ValueError: no"}],
+    }
+    html = compiled_page.render(
+        {
+            "targets": {"h100": found},
+            "limits": LIMITS,
+            "command": "python scripts/bench_compiled.py",
+            "date": "2026-01-01",
+            "minutes": 1.0,
+            "environment": {"jax": jax.__version__},
+            "plugins": {},
+        }
+    )
+    for text in (
+        *map(escape, LIMITS),
+        "256×56×56×256",
+        "1 of 2",
+        "2.00 (≤ 1.00)",
+        "ValueError: no",
+        "shift.emd",
+    ):
+        assert text in html
+
+
+def interpreter() -> str:
+    """One that has libtpu: this one, or that of `make bench-compiled`."""
+    environment = ROOT / ".venv-compiled/bin/python"
+    return sys.executable if find_spec("libtpu") or not environment.exists() else str(environment)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not find_spec("libtpu") and interpreter() == sys.executable,
+    reason="libtpu is not installed; `make bench-compiled` does",
+)
+@pytest.mark.parametrize("shape", ["256,56,56,256", "256,14,14,1024"])
+def test_layers_of_images_move_no_more_than_flax_s_on_a_tpu(tmp_path, shape):
+    command = [interpreter(), "scripts/bench_compiled.py", "--target", "v5e", "--only", "layers"]
+    command += ["--shapes", shape, "--dtype", "bfloat16", "--out", str(tmp_path)]
+    ours = ("JAX_", "XLA_")  # this session's own settings of JAX
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "results.json").read_text())["targets"]["v5e"]["layers"]
+    found = {r["layer"]: r["ratio_to_flax"] for r in rows if r["mode"] == "training"}
+    assert len(found) == 4
+    assert max(found.values()) <= 1.05, found

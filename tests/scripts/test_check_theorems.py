@@ -1,0 +1,175 @@
+"""The command that checks the claims: what it writes, refuses and goes on from."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import check_theorems
+from experiments.cli import InputError
+from experiments.pages import theorems as theorem_page
+from geometry import claims
+
+SCRIPT = Path(check_theorems.__file__)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Two claims in place of all: one computed, one sampled."""
+    chosen = tuple(claim for claim in claims.ALL if claim.entry in ("EX-GAMMA", "U28"))
+    monkeypatch.setattr(claims, "ALL", chosen)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
+    monkeypatch.setattr(check_theorems.theorem_plots, "curves", dict)
+    return chosen
+
+
+def results_in(folder):
+    results = json.loads((folder / "results.json").read_text())
+    return {key: results[key] for key in ("seed", "precision", "claims")}
+
+
+def test_a_run_writes_a_page_and_the_same_numbers_again(few, tmp_path, capsys):
+    check_theorems.main(precision=2.0, out=tmp_path / "a")
+    printed = capsys.readouterr().out
+    assert "EX-GAMMA" in printed
+    assert "not as recorded" not in printed
+    page = (tmp_path / "a" / "index.html").read_text()
+    for claim in few:
+        assert f'id="{theorem_page.anchor(claim.entry)}"' in page
+        assert claim.name in page
+    assert "_bn_cases.py" in page
+    assert str(tmp_path) not in page
+    found = results_in(tmp_path / "a")
+    assert [claim["as_recorded"] for claim in found["claims"]] == [True, True]
+    (tmp_path / "a" / "measured.json").unlink()
+    check_theorems.main(precision=2.0, out=tmp_path / "a")
+    assert results_in(tmp_path / "a") == found
+
+
+def test_a_run_goes_on_from_what_was_measured(few, tmp_path, monkeypatch):
+    check_theorems.main(precision=2.0, out=tmp_path)
+    found = results_in(tmp_path)
+
+    def refuse(what, *_):
+        raise AssertionError(what)
+
+    monkeypatch.setattr("geometry.claims._claim._measured", refuse)
+    check_theorems.main(precision=2.0, out=tmp_path)
+    assert results_in(tmp_path) == found
+    with pytest.raises(AssertionError):  # another seed is another run
+        check_theorems.main(precision=2.0, seed=1, out=tmp_path)
+
+
+def test_an_outcome_that_is_not_recorded_ends_with_status_1(few, tmp_path, monkeypatch, capsys):
+    gamma = next(claim for claim in few if claim.entry == "EX-GAMMA")
+    wrong = replace(gamma, checks=(replace(gamma.checks[1], predicted=0.11),))
+    monkeypatch.setattr(claims, "ALL", (wrong,))
+    with pytest.raises(SystemExit) as stopped:
+        check_theorems.main(precision=2.0, out=tmp_path)
+    assert stopped.value.code == 1
+    assert "not as recorded: EX-GAMMA (Definition 1, example)" in capsys.readouterr().err
+    assert not results_in(tmp_path)["claims"][0]["as_recorded"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"claim": "Theorem 99"}, "--claim must be part of the name or entry of a claim"),
+        ({"paper": "other"}, "--paper must be one of unitization, cwda, bn-decomposed; got other"),
+        ({"precision": 0.0}, r"--precision must lie in \(0, 2\]; got 0.0"),
+        ({"precision": float("nan")}, r"--precision must lie in \(0, 2\]; got nan"),
+        ({"devices": 0}, "--devices must be at least 1; got 0"),
+        ({"devices": 99}, "--devices must be at most 8, those there are; got 99"),
+        ({"out": SCRIPT}, "the output path must be a folder"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_sentence(options, sentence, tmp_path):
+    with pytest.raises(InputError, match=sentence):
+        check_theorems.main(**({"out": tmp_path} | options))
+
+
+def full_disk(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("broken", ["write_text", "page"])
+def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch, broken, capsys):
+    check_theorems.main(precision=2.0, claim="U28", out=tmp_path)
+    before = (tmp_path / "results.json").read_bytes()
+    if broken == "page":
+        monkeypatch.setattr(check_theorems, "write", full_disk)
+    else:
+        monkeypatch.setattr(Path, "write_text", full_disk)
+    with pytest.raises(InputError, match="must take the results; No space left on device: "):
+        check_theorems.main(precision=2.0, out=tmp_path)
+    assert (tmp_path / "results.json").read_bytes() == before
+    measured = json.loads((tmp_path / "measured.json").read_text())["measured"]
+    assert "micro_batches" in measured
+    if broken == "page":
+        assert "in_the_first_cell" in measured
+        assert "EX-GAMMA" in capsys.readouterr().out
+
+
+def test_claims_are_found_by_entry_name_and_paper():
+    assert [claim.entry for claim in check_theorems.select(None, "eq. 29")] == [
+        "D3.1, Eq. 29 and 33"
+    ]
+    assert len(check_theorems.select("cwda", None)) == len(claims.PAPERS["cwda"])
+    assert check_theorems.select(None, None) == claims.ALL
+
+
+PROCESS = """
+import sys, json, jax
+jax.config.update("jax_enable_x64", True)
+rank, port = int(sys.argv[1]), sys.argv[2]
+if port != "0":
+    jax.distributed.initialize(f"localhost:{port}", 2, rank)
+from geometry import claims
+chosen = [claim for claim in claims.ALL if claim.entry in ("EX-GAMMA", "THM14.1")]
+found = claims.measure(chosen, jax.random.key(3), precision=2.0)
+print(json.dumps([len(jax.devices()), {name: part._asdict() for name, part in found.items()}]))
+"""
+
+
+def run_process(rank, port):
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+    command = [sys.executable, "-c", PROCESS, str(rank), str(port)]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_does():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    alone = run_process(0, 0)
+    pair = [run_process(rank, port) for rank in (0, 1)]
+    found = []
+    for process in (alone, *pair):
+        text, error = process.communicate(timeout=300)
+        assert process.returncode == 0, error
+        found.append(json.loads(text.splitlines()[-1]))
+    assert [devices for devices, _ in found] == [1, 2, 2]
+    for name, one in found[0][1].items():
+        for _, both in found[1:]:
+            for field, values in one.items():
+                np.testing.assert_allclose(both[name][field], values, rtol=2e-6)
+
+
+@pytest.mark.slow
+def test_the_engine_finds_the_same_over_devices_in_float64(key):
+    part = next(claim for claim in claims.ALL if claim.entry == "EX-GAMMA")
+    one, many = (
+        claims.measure([part], key, precision=2.0, devices=jax.devices()[:n])["in_the_first_cell"]
+        for n in (1, 8)
+    )
+    np.testing.assert_allclose(one.mean, many.mean, rtol=2e-6)

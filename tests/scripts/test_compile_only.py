@@ -1,0 +1,228 @@
+"""Training steps for chips that are not attached, and on meshes of either type of axes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+
+import train
+from experiments.benchmarks import compile_only
+from experiments.cli import InputError
+from experiments.data.datasets import Images
+from experiments.training import compiled_step, trainer
+from experiments.training.recipes import PRESETS, Recipe, replace
+
+SMALL = replace(PRESETS["digits-mlp"][1], batch_size=16)
+
+
+@pytest.fixture(autouse=True)
+def users_jax():
+    """Optax mixes dtypes, and scripts run in float32."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def images():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((85, 8, 8, 1)).astype(np.float32)
+    y = (x.sum((1, 2, 3)) > 0).astype(np.int32)
+    return Images("made", "", 2, x[:70], y[:70], x[70:], y[70:])
+
+
+def first_steps(recipe, images, axis_type, *, devices=8, steps=3, **layout):
+    """The state after the first steps, and the accuracies."""
+    mesh = trainer.mesh_of(devices, axis_type=axis_type)
+    program = trainer.trainer(recipe, images, mesh, trainer.Layout(**layout))
+    seeds = (0, 1) if layout.get("together") else (0,)
+    state = program.advance(program.start(seeds), program.epoch(seeds, 0, 0), seeds, steps)
+    return state, program.evaluate(state)
+
+
+@pytest.mark.parametrize(
+    ("changes", "layout"),
+    [
+        ({"normalization": "unitized", "accumulate": 2}, {"together": True}),
+        pytest.param({}, {"shard_state": True}, marks=pytest.mark.slow),
+        pytest.param(
+            {"normalization": "group_norm", "norm_channels": 2, "precision": "bfloat16"},
+            {},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"model": "preact8", "augment": True, "normalization": "unitized"},
+            {"shard_state": True, "remat": True},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_explicit_axes_give_the_first_steps_of_auto_axes(changes, layout, images, monkeypatch):
+    monkeypatch.setattr(trainer, "SHARDED", 64)
+    recipe = replace(SMALL, **changes)
+    auto, explicit = (
+        first_steps(recipe, images, kind, **layout) for kind in (AxisType.Auto, AxisType.Explicit)
+    )
+    np.testing.assert_allclose(explicit[0].loss, auto[0].loss, rtol=1e-5)
+    assert explicit[1] == auto[1]
+
+
+@pytest.mark.parametrize(
+    "groups", [2, 8, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 16))]
+)
+def test_groups_have_the_statistics_of_their_images_on_any_devices(groups, images):
+    recipe = replace(SMALL, statistics_groups=groups, batch_size=32)
+    one, four = (first_steps(recipe, images, AxisType.Auto, devices=n, steps=1)[0] for n in (1, 4))
+    np.testing.assert_allclose(four.loss, one.loss, rtol=1e-5)
+    for a, b in zip(*(jax.tree.leaves(state.statistics) for state in (four, one)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_groups_that_devices_cannot_share_evenly_are_refused(images):
+    with pytest.raises(InputError, match="must divide the 8 devices or be a multiple of them; got"):
+        first_steps(replace(SMALL, statistics_groups=3, batch_size=48), images, AxisType.Auto)
+
+
+def test_gradients_are_added_over_devices_in_float32(images):
+    """XLA's CPU back end promotes sums of bfloat16: only the lowered program shows them."""
+    recipe = replace(SMALL, precision="bfloat16")
+    program = trainer.trainer(recipe, images, trainer.mesh_of(8))
+    text = program.lowered().as_text()
+    summed = re.findall(r"\}\) : \(tensor<([\dx]*?)x?(f32|bf16)>\)", text)
+    assert {dtype for _, dtype in summed} == {"f32"}
+    elements = sum(int(np.prod([int(n) for n in dims.split("x") if n])) for dims, _ in summed)
+    assert elements >= program.parameters
+
+
+def test_the_lowered_step_is_the_one_that_runs(images, monkeypatch):
+    monkeypatch.setattr(trainer, "SHARDED", 64)
+    layout = trainer.Layout(shard_state=True)
+    program = trainer.trainer(SMALL, images, trainer.mesh_of(8), layout)
+    compiled = program.lowered().compile()  # a warning of unused donations is an error
+    state = program.start((0,))
+    leaves = jax.tree.leaves(state)
+    shardings = jax.tree.leaves(compiled.input_shardings[0][0])
+    for leaf, sharding in zip(leaves, shardings, strict=True):
+        assert sharding.is_equivalent_to(leaf.sharding, leaf.ndim)
+    assert any(not leaf.sharding.is_fully_replicated for leaf in leaves)
+
+
+COLLECTIVES = """HloModule made
+
+ENTRY %main (x: bf16[8,128], y: f32[4]) -> f32[4] {
+  %x = bf16[8,128]{1,0:T(8,128)(2,1)} parameter(0)
+  %y = f32[4]{0:T(128)} parameter(1)
+  %sum = (f32[4]{0:T(128)}, f32[4]{0:T(128)}) all-reduce(%y, %y), to_apply=%add
+  %start = (bf16[8,128]{1,0}, bf16[32,128]{1,0}) all-gather-start(%x), dimensions={0}
+  %whole = bf16[32,128]{1,0} all-gather-done(%start)
+  %part = bf16[2,128]{1,0} reduce-scatter(%x), dimensions={0}, to_apply=%add
+  ROOT %out = f32[4]{0:T(128)} get-tuple-element(%sum), index=0
+}
+"""
+
+
+def test_collectives_are_counted_with_the_bytes_of_whole_arrays():
+    found = compiled_step.collectives(COLLECTIVES)
+    assert [tuple(entry.values()) for entry in found] == [
+        ("all-gather", "bf16", 1, 1, 32 * 128 * 2),
+        ("all-reduce", "f32", 1, 2, 2 * 4 * 4),
+        ("reduce-scatter", "bf16", 1, 1, 8 * 128 * 2),
+    ]
+    # A ring of 4 sends each byte of an all-reduce 6/4 times, of the others 3/4 times.
+    assert compiled_step.sent(found, 4) == 1.5 * 32 + 0.75 * (8192 + 2048)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 "), (1.5412e12, "1.54 T"), (963e-6, "963 µ"), (20.1, "20.1 "), (999.9, "1e+03 ")],
+)
+def test_numbers_are_shown_with_the_prefix_of_their_unit(number, text):
+    assert compiled_step.scaled(number) == text
+
+
+@pytest.mark.parametrize("name", compiled_step.DATA_SETS)
+def test_data_sets_are_described_without_being_there(name):
+    presets = [recipe for _, recipe in PRESETS.values() if recipe.dataset == name]
+    recipe = replace(presets[0], model="vgg11") if presets else Recipe(dataset=name)
+    made = compiled_step.stand_in(name)
+    count = len(made.x_train) if isinstance(made, Images) else len(made.train)
+    assert count >= recipe.batch_size
+    assert made.classes in (10, 100, 1000)
+
+
+def test_every_preset_has_a_data_set_to_compile_for():
+    assert {recipe.dataset for _, recipe in PRESETS.values()} <= compiled_step.DATA_SETS.keys()
+
+
+def test_a_plugin_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr(compile_only, "find_spec", lambda plugin: None)
+    with pytest.raises(InputError, match="needs libtpu: pip install"):
+        train.main(SMALL, train.Options(compile_for="v5e:2x2"))
+
+
+def compile_for(topology, *options, out):
+    script = Path(train.__file__)
+    environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "false", "XLA_FLAGS": ""}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    return subprocess.run(
+        [sys.executable, str(script), *options, "--compile-for", topology, "--out", str(out)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=540,
+        check=False,
+    )
+
+
+with_libtpu = pytest.mark.skipif(find_spec("libtpu") is None, reason="needs libtpu")
+
+
+@pytest.mark.slow
+@with_libtpu
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("digits-mlp", "--precision", "bfloat16"),
+        ("digits-mlp", "--shard-state", "--accumulate", "2"),
+        ("digits-mlp", "--seeds", "2", "--axis-type", "explicit"),
+        ("digits-preact8", "--remat", "--normalization", "unitized"),
+        ("cifar10-vgg16", "--model", "vgg11"),
+    ],
+)
+def test_a_step_is_compiled_for_chips_that_are_not_attached(options, tmp_path):
+    out = tmp_path / "out"
+    found = compile_for("v5e:2x2", *options, out=out)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("compiled, not run: 4 x TPU v5 lite (v5e:2x2), ")
+    result = json.loads(found.stdout.splitlines()[-1])
+    assert result["memory"]["fits"]
+    assert result["bound"] in ("compute", "HBM", "interconnect")
+    assert result["flops"] > 0
+    summed = {e["dtype"]: e["bytes"] for e in result["collectives"] if e["kind"] == "all-reduce"}
+    assert summed.keys() == {"f32"}
+    assert summed["f32"] >= 4 * result["parameters"]
+    assert not out.exists()
+
+
+@pytest.mark.slow
+@with_libtpu
+@pytest.mark.parametrize(
+    ("topology", "options", "sentence"),
+    [
+        ("v9:2x2", (), "the topology must be h100 or one that libtpu knows, such as v5e:4x4"),
+        ("v5e:2x2", ("--batch-size", "30"), "--batch-size must be a multiple of devices times"),
+        ("v5e:2x2", ("--devices", "5"), "--devices must be from 1 to 4; got 5"),
+    ],
+)
+def test_what_cannot_be_compiled_ends_with_a_sentence(topology, options, sentence, tmp_path):
+    found = compile_for(topology, "digits-mlp", *options, out=tmp_path / "out")
+    assert found.returncode == 2
+    assert sentence in found.stderr.splitlines()[-1]
+    assert "Traceback" not in found.stderr

@@ -1,0 +1,113 @@
+"""The figures of moments and shift, redrawn at a small size."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import covariate_shift
+from experiments.cli import InputError
+from experiments.pages import shift as shift_page
+from jaxnorm.shift import Tracker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def users_jax():
+    """JAX as users have it."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(users_jax, tmp_path_factory):
+    out = tmp_path_factory.mktemp("shift")
+    covariate_shift.main(epochs=3, seeds=1, exact=40, out=out)
+    return out, json.loads((out / "results.json").read_text(encoding="utf-8"))
+
+
+def test_every_epoch_of_every_network_has_shift_moments_and_accuracy(run):
+    _, results = run
+    for schedules in results["runs"].values():
+        assert set(schedules) == {"drops", "constant"}
+        for line in (line for seeds in schedules.values() for run in seeds for line in run):
+            assert 0 <= line["accuracy"] <= 1
+            assert {len(values) for values in line["moments"].values()} == {8}
+            for shift in line["shift"].values():
+                assert 0 < shift["lower"] < shift["exact"] <= shift["upper"] * (1 + 1e-6)
+
+
+def test_schedules_start_alike_and_part_at_the_first_drop(run):
+    _, results = run
+    drops, constant = (results["runs"]["unitized"][s][0] for s in ("drops", "constant"))
+    assert results["learning_rate"]["drops"][0] == results["learning_rate"]["constant"][0]
+    assert drops[0]["loss"] == constant[0]["loss"]
+    assert drops[-1]["loss"] != constant[-1]["loss"]
+
+
+def test_the_page_shows_what_was_found(run):
+    out, results = run
+    page = (out / "index.html").read_text(encoding="utf-8")
+    assert page.count("<svg role=") == 14
+    skewness, kurtosis, *_ = shift_page.sentences(results)
+    assert skewness in page
+    assert kurtosis in page
+    assert ">nan" not in page
+
+
+def test_a_stopped_run_goes_on_after_the_last_finished_network(run, monkeypatch):
+    out, _ = run
+    last = sorted((out / "runs").glob("*.json"))[-1]
+    before = last.read_text(encoding="utf-8")
+    last.unlink()
+    updates = []
+    update = Tracker.update
+    monkeypatch.setattr(
+        Tracker, "update", lambda self, state: updates.append(1) or update(self, state)
+    )
+    covariate_shift.main(epochs=3, seeds=1, exact=40, out=out)
+    assert len(updates) == 4  # the untrained network and three epochs of one
+    again = json.loads(last.read_text(encoding="utf-8"))
+    for line, expected in zip(again, json.loads(before), strict=True):
+        assert line["shift"] == expected["shift"]
+        assert line["moments"] == expected["moments"]
+
+
+def test_findings_by_hand():
+    def line(skewness, exact):
+        moments = {"skewness": [skewness, 0.0], "kurtosis": [3.0, 3.0]}
+        return {"accuracy": 0.5, "moments": moments, "shift": {"a": {"exact": exact}}}
+
+    steady = [line(1.0, exact) for exact in (4.0, 4.0, 2.0, 2.0)]
+    moving = [line(float(i % 2), 4.0) for i in range(4)]
+    results = {
+        "settings": {"epochs": 4},
+        "learning_rate": {"drops": [0.5, 0.5, 0.1, 0.1]},
+        "runs": {
+            "batch_norm": {"drops": [moving], "constant": [moving]},
+            "unitized": {"drops": [steady], "constant": [steady]},
+        },
+    }
+    found = shift_page.findings(results)
+    # One of two units moves by 1 an epoch.
+    assert found["steadiness"]["skewness"]["drops"]["batch_norm"]["mean"] == 0.5
+    assert found["steadiness"]["skewness"]["drops"]["difference"]["mean"] == -0.5
+    assert found["steadiness"]["kurtosis"]["drops"]["difference"]["mean"] == 0
+    assert found["drops"]["3"]["unitized"]["drops"]["mean"] == 0.5
+    np.testing.assert_allclose(found["drops"]["3"]["batch_norm"]["drops"]["mean"], 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"epochs": 1}, "--epochs must be at least 2; got 1"),
+        ({"seeds": 0}, "--seeds must be at least 1; got 0"),
+        ({"batch_size": 1}, "--batch-size must be at least 2; got 1"),
+        ({"exact": 1}, "--exact must be at least 2; got 1"),
+        ({"dataset": "pears"}, "the data set must be one of digits, .* got 'pears'"),
+    ],
+)
+def test_bad_options_are_refused(options, sentence, tmp_path):
+    with pytest.raises(InputError, match=sentence):
+        covariate_shift.main(**options, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

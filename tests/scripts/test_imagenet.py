@@ -1,0 +1,200 @@
+"""Images read in a stream: views as in the paper, batches that follow from their number."""
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments.cli import InputError
+from experiments.data import datasets, imagenet, loaders
+from experiments.training import evaluation, recipes, trainer
+from experiments.training.recipes import PRESETS, replace
+from tests.support.made_imagenet import CLASSES, make, pictures
+
+CROP, SCALES = 32, (36, 48)
+RECIPE = replace(
+    PRESETS["imagenet-resnet34"][1],
+    crop=CROP,
+    scales=SCALES,
+    test_scales=(32, 48),
+    batch_size=8,
+)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("imagenet")
+    make(folder)
+    return datasets.records("imagenet2012", folder)
+
+
+def image(height, width, seed=0):
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3))
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+def mirrored(picture):
+    return Image.fromarray(np.asarray(picture)[:, ::-1])
+
+
+def as_set(views):
+    return {view.tobytes() for view in views}
+
+
+def test_crops_are_42_and_the_same_of_the_mirror_image():
+    scales = (224, 256, 384, 480, 640)
+    picture = image(300, 224)
+    views = imagenet.multi_scale_crops(picture, crop=224, scales=scales)
+    assert len(views) == 42
+    assert {view.shape for view in views} == {(224, 224, 3)}
+    # Resizing a mirror image mirrors it but for the rounding of a few bytes, so one scale is kept.
+    of_mirror = imagenet.ten_crops(mirrored(picture), crop=200)
+    assert as_set(of_mirror) == as_set(imagenet.ten_crops(picture, crop=200))
+
+
+def test_at_the_scale_of_the_crop_a_square_image_is_its_middle():
+    picture = image(90, 90)
+    (whole,) = imagenet.whole_images(picture, scales=(64,))
+    middle, _ = imagenet.multi_scale_crops(picture, crop=64, scales=(64,))
+    np.testing.assert_array_equal(whole, middle)
+
+
+def test_whole_images_keep_their_shape_to_a_stride():
+    for height, width in ((300, 400), (400, 300), (375, 500), (64, 640), (500, 500)):
+        for shorter, view in zip(
+            (224, 256), imagenet.whole_images(image(height, width), scales=(224, 256)), strict=True
+        ):
+            sides = np.array(view.shape[:2])
+            assert min(sides) == shorter
+            exact = np.array([height, width]) * shorter / min(height, width)
+            assert np.abs(sides - exact).max() <= 16
+            assert max(sides) % 32 == 0 or max(sides) == shorter
+
+
+def test_training_crops_have_shorter_sides_of_all_scales():
+    ramp = np.tile(np.arange(240, dtype=np.uint8)[:, None, None], (1, 240, 3))
+    rng, found, flips = np.random.default_rng(0), set(), 0
+    wide = Image.fromarray(np.transpose(ramp, (1, 0, 2)))
+    for _ in range(300):
+        crop = imagenet.scale_crop(wide, rng, crop=24, scales=(24, 60))
+        assert crop.shape == (24, 24, 3)
+        steps = np.diff(crop[0, 2:-2, 0].astype(int)).mean()
+        flips += steps < 0
+        found.add(round(240 / abs(steps)))
+    assert min(found) <= 26
+    assert max(found) >= 57
+    assert 110 < flips < 190
+
+
+def taken(records, count, **options):
+    words = {"batch_size": 8, "crop": CROP, "scales": SCALES, "seed": 0, "start": 0, "stop": 99}
+    words |= {"share": imagenet.Share(), "workers": 0}
+    with contextlib.closing(imagenet.batches(records.train, **(words | options))) as stream:
+        return [next(stream) for _ in range(count)]
+
+
+def equal(some, others):
+    for batch, same in zip(some, others, strict=True):
+        for a, b in zip(batch, same, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_batches_follow_from_their_number(records):
+    batches = taken(records, 7)  # three an epoch
+    equal(taken(records, 3, start=4), batches[4:])
+    equal(taken(records, 2, workers=2), batches[:2])
+    assert (taken(records, 1, seed=1)[0][0] != batches[0][0]).any()
+    assert (batches[0][0] != batches[3][0]).any()
+
+
+def test_processes_share_each_batch(records):
+    batches = taken(records, 2)
+    parts = [taken(records, 2, share=imagenet.Share(i, 4)) for i in range(4)]
+    together = [
+        tuple(np.concatenate(arrays) for arrays in zip(*shares, strict=True))
+        for shares in zip(*parts, strict=True)
+    ]
+    equal(together, batches)
+
+
+def test_an_epoch_has_no_image_twice(records):
+    drawn = []
+    for x, y in taken(records, 3):
+        for crop, label in zip(x, y, strict=True):
+            assert crop.mean((0, 1)).argmax() == label  # the made images are of one colour
+        drawn += list(y)
+    counts = np.bincount(drawn, minlength=CLASSES)
+    assert counts.sum() == 24
+    assert counts.max() <= 9  # of 26 images
+
+
+def test_every_view_of_every_image_counts_once(records):
+    """Logits that are the mean colour: what the loop over images says, whatever the shapes."""
+    mesh = trainer.mesh_of(2)
+
+    def logits(network, x):
+        return x.mean((1, 2)) * network[None]
+
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        fractions = evaluation.of_records(logits, records, RECIPE, mesh, 0)
+        views = {
+            "whole": lambda picture: imagenet.whole_images(picture, scales=(32, 48)),
+            "center": lambda picture: imagenet.center(picture, crop=CROP),
+        }
+        right: list[bool] = []
+        for network in (np.ones(3, np.float32), np.array([1, -1, 1], np.float32)):
+            for of in views.values():
+                found, right = fractions(network, of), []
+                for record in records.test:
+                    means = [
+                        np.asarray(loaders.standardized(jnp.asarray(view[None]))).mean((1, 2))[0]
+                        * network
+                        for view in of(imagenet.decoded(record))
+                    ]
+                    right.append(np.mean(means, 0).argmax() == record["label"])
+                assert found == {"accuracy": np.mean(right), "top_5": 1.0}
+    assert 0 < np.mean(right) < 1
+
+
+def test_the_top_five_are_those_with_fewer_than_five_above(records):
+    def logits(network, x):
+        scores = np.arange(8, 0, -1, dtype=np.float32)  # label k has k above it
+        return x.mean((1, 2, 3))[:, None] * 0 + network * scores[None]
+
+    labelled = [dict(record, label=i % 8) for i, record in enumerate(records.test)]
+    many = records._replace(classes=8, test=labelled)
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        fractions = evaluation.of_records(logits, many, RECIPE, trainer.mesh_of(1), 0)
+        found = fractions(np.float32(1), lambda picture: imagenet.center(picture, crop=CROP))
+    labels = np.arange(11) % 8
+    assert found == {"accuracy": np.mean(labels == 0), "top_5": np.mean(labels < 5)}
+
+
+def test_what_is_no_image_is_refused(records):
+    with pytest.raises(InputError, match=r"every record must be an image; b'x\.JPEG' is none"):
+        imagenet.decoded({"image": b"text", "file_name": b"x.JPEG"})
+    with pytest.raises(InputError, match="imagenet2012; got 'cifar10'"):
+        datasets.records("cifar10")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"crop": 260, "test_scales": (260,)},
+            "--crop must be positive and no longer than --scales",
+        ),
+        ({"scales": (300, 290)}, "--crop must be positive and no longer than --scales"),
+        ({"test_scales": (200, 300)}, "--test-scales must be at least the crop's 224"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(changes, sentence):
+    with pytest.raises(InputError, match=sentence):
+        recipes.check(replace(PRESETS["imagenet-resnet101"][1], **changes))
+
+
+def test_the_made_images_tell_their_label():
+    assert all(pixels.mean((0, 1)).argmax() == label for pixels, label in pictures(9, 0))

@@ -1,0 +1,86 @@
+"""What the report's numbers are made of."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments.data import datasets
+from experiments.measures import networks
+from experiments.training import paired_runs, recipes
+from experiments.training.recipes import Recipe
+
+
+@pytest.fixture(scope="module")
+def network():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(600, 8, 8, 1)).astype(np.float32), rng.integers(0, 10, 600)
+    images = datasets.Images("noise", "", 10, x, y, x[:40], y[:40])
+    recipe = Recipe(model="preact8", epochs=1)
+    functions = paired_runs.program(recipe, images)
+    _, inference = recipes.graphs(recipe, images)
+
+    def logits(state):
+        return nnx.merge(inference, state.params, state.statistics)(jnp.asarray(x[:40]))
+
+    return functions.start(0), logits
+
+
+def test_the_mean_over_seeds_has_a_standard_error_from_two_on():
+    assert networks.mean([1, 2, 3]) == {
+        "mean": 2.0,
+        "stderr": pytest.approx(3**-0.5),
+        "values": [1, 2, 3],
+    }
+    assert networks.mean([4])["stderr"] is None
+
+
+def test_every_convolution_is_scored(network):
+    kernels = networks.conv_kernels(network[0].params)
+    shapes = [kernel.shape for kernel in kernels.values()]
+    assert sorted(kernels)[:2] == ["blocks.0.conv1", "blocks.0.conv2"]
+    assert len(shapes) == 1 + 3 * 2 + 2
+    assert {shape[-1] for shape in shapes} == {16, 32, 64}
+
+
+def test_a_masked_channel_of_a_block_is_absent(network):
+    state, logits = network
+    keep = jnp.ones(32, bool).at[jnp.array([3, 17])].set(False)
+    masked = networks.masked(state, {"blocks.1.conv1": keep})
+    # Absent for the only layer that reads the channel: as if its kernel did not see it.
+    flat = [
+        (path, leaf.replace(leaf[...].at[:, :, ~keep].set(0)))
+        if path == ("blocks", 1, "conv2", "kernel")
+        else (path, leaf)
+        for path, leaf in nnx.to_flat_state(state.params)
+    ]
+    blind = state._replace(params=nnx.from_flat_state(flat))
+    found, expected = logits(masked), logits(blind)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert jnp.abs(found - logits(state)).max() > 1e-3
+
+
+def test_masking_nothing_changes_nothing_and_masking_keeps_the_original(network):
+    state, _ = network
+    keep = {
+        name: jnp.ones(k.shape[-1], bool) for name, k in networks.conv_kernels(state.params).items()
+    }
+    for a, b in zip(*map(jax.tree.leaves, (networks.masked(state, keep), state)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    before = np.array(networks.conv_kernels(state.params)["stem"])
+    gone = networks.masked(state, {"stem": jnp.zeros(16, bool)})
+    assert (np.array(networks.conv_kernels(gone.params)["stem"]) == 0).all()
+    np.testing.assert_array_equal(networks.conv_kernels(state.params)["stem"], before)
+
+
+def test_moments_are_quartiles_over_channels_and_seeds():
+    values = np.arange(2 * 5 * 4 * 3, dtype=float).reshape(2, 5, 4, 3)
+    runs = [paired_runs.History(np.zeros(4), np.zeros(4), v, np.zeros((4, 3))) for v in values]
+    found = networks.moments({"batch_norm": runs, "unitized": runs})
+    of_epoch = [*values[0, 2, 1], *values[1, 2, 1]]
+    assert found["unitized"]["var"]["median"][2] == np.median(of_epoch)
+    assert found["unitized"]["var"]["low"][2] == np.quantile(of_epoch, 0.25)
+    # After a quarter of the epochs every entry still moves by 12 an epoch.
+    assert found["change"]["kurtosis"]["batch_norm"]["values"] == [12, 12]
+    assert found["change"]["kurtosis"]["difference"]["mean"] == 0

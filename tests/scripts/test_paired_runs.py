@@ -1,0 +1,159 @@
+"""Data are read and never downloaded; a run that was stopped ends as one that was not."""
+
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.cli import InputError
+from experiments.data import datasets
+from experiments.training import paired_runs, recipes
+from experiments.training.trainer import learning_rate
+
+RECIPE = recipes.Recipe(model="preact8", normalization="unitized", epochs=3, drops=recipes.drops(3))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def users_jax(tmp_path_factory):
+    """JAX as a person has it, and a cache folder of the tests' own."""
+    strict = {
+        "jax_enable_x64": False,
+        "jax_numpy_dtype_promotion": "standard",
+        "jax_numpy_rank_promotion": "allow",
+    }
+    before = {name: getattr(jax.config, name) for name in strict}
+    for name, value in strict.items():
+        jax.config.update(name, value)
+    # Without optimizations convolutions would take longer than compiling them.
+    jax.config.update("jax_disable_most_optimizations", False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
+    jax.config.update("jax_disable_most_optimizations", True)
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture(scope="module")
+def digits(users_jax):
+    images = datasets.load("digits")
+    return images._replace(x_train=images.x_train[:192], y_train=images.y_train[:192])
+
+
+@pytest.fixture(scope="module")
+def unitized(digits):
+    return paired_runs.program(RECIPE, digits)
+
+
+@pytest.fixture(scope="module")
+def trained(unitized, tmp_path_factory):
+    """The folder of a run that has finished, its state and history."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, train(unitized, folder)
+
+
+def train(functions, folder, on_epoch=lambda _: None, tell=print):
+    return paired_runs.train(functions, RECIPE, 0, folder, on_epoch, tell)
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def test_digits_are_prepared_once_and_standardized():
+    first, again = datasets.load("digits"), datasets.load("digits")
+    assert len(first.x_train) + len(first.x_test) == 1797
+    assert first.x_train.shape[1:] == (8, 8, 1)
+    np.testing.assert_allclose([first.x_train.mean(), first.x_train.std()], [0, 1], atol=1e-5)
+    assert np.bincount(first.y_test).min() >= 34  # a fifth of every class
+    for a, b in zip(first[3:], again[3:], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_no_test_image_is_a_training_image():
+    images = datasets.load("digits")
+    rows = np.concatenate([images.x_train, images.x_test]).reshape(1797, -1)
+    assert len(np.unique(rows, axis=0)) == 1797
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "sentence"),
+    [
+        ("letters", None, "the data set must be one of digits, mnist"),
+        ("mnist", None, "must hold mnist in tensorflow-datasets' format"),
+        ("digits", Path("/no/such/folder"), "the data folder must exist"),
+    ],
+)
+def test_what_is_not_there_is_one_sentence(name, folder, sentence):
+    with pytest.raises(InputError, match=sentence):
+        datasets.load(name, folder)
+
+
+def test_a_damaged_data_set_is_one_sentence(tmp_path):
+    datasets.load("digits")
+    shutil.copytree(datasets.cache_folder() / "digits", tmp_path / "digits")
+    for record in tmp_path.glob("digits/*/*-test.array_record-*"):
+        record.write_bytes(record.read_bytes()[:100])
+    with pytest.raises(InputError, match="must be a readable data set with images"):
+        datasets.load("digits", tmp_path)
+
+
+def test_the_rate_drops_at_30_60_and_80_percent():
+    recipe = recipes.replace(RECIPE, epochs=200, drops=recipes.drops(200))
+    rates = [learning_rate(recipe, epoch) for epoch in range(200)]
+    assert [e + 1 for e in range(1, 200) if rates[e] < rates[e - 1]] == [61, 121, 161]
+    np.testing.assert_allclose([rates[0], rates[-1]], [0.05, 0.0004])
+    assert min(recipes.drops(1)) > 1
+
+
+@pytest.mark.slow
+def test_an_untrained_network_has_the_statistics_of_a_sample(unitized, digits):
+    state = unitized.start(0)
+    outputs = np.asarray(unitized.outputs(state))
+    # The last normalization standardizes what it was calibrated on, and test images nearly.
+    assert np.abs(outputs.mean((0, 1, 2))).max() < 0.5
+    np.testing.assert_allclose(outputs.var((0, 1, 2)).mean(), 1, atol=0.3)
+
+
+@pytest.mark.slow
+def test_a_stopped_run_ends_with_the_same_bits(unitized, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(paired_runs, "BETWEEN_CHECKPOINTS", 0)
+    _, whole = trained
+
+    def stop(epoch):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(unitized, tmp_path, stop)
+    seen = []
+    resumed = train(unitized, tmp_path, seen.append)
+    assert seen == [2, 3]
+    for a, b in zip(leaves(whole), leaves(resumed), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert whole[1].accuracy[-1] > 0.5
+    assert (whole[1].distances > 0).any()
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_not_trained_again(unitized, trained):
+    folder, run = trained
+    idle = unitized.trainer._replace(advance=None)
+    again = train(unitized._replace(trainer=idle), folder)
+    for a, b in zip(leaves(run), leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_is_passed_over_and_said(unitized, trained, tmp_path):
+    folder, run = trained
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    said = []
+    again = train(unitized, tmp_path, tell=said.append)
+    assert "is damaged" in said[0]
+    for a, b in zip(leaves(run), leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -1,0 +1,162 @@
+"""The main job from the command line: its page, its numbers, its errors, its resumption."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reproduce
+from experiments.cli import InputError
+from tests.support.browser import open_page
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Environment with a cache folder of the tests' own."""
+    return os.environ | {"XDG_CACHE_HOME": str(tmp_path_factory.getbasetemp() / "cache")}
+
+
+def command(*options):
+    return [sys.executable, str(ROOT / "scripts" / "reproduce.py"), *map(str, options)]
+
+
+@pytest.fixture(scope="module")
+def smallest(tmp_path_factory, cache):
+    """The output folder of one epoch with one seed and few layers."""
+    out = tmp_path_factory.mktemp("smallest")
+    finished = subprocess.run(
+        command("--epochs", 1, "--seeds", 1, "--depth", 8, "--out", out),
+        env=cache,
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "Open " in finished.stdout
+    return out
+
+
+def without_times(path):
+    results = json.loads(path.read_text())
+    for passing in ("seconds", "date", "command"):
+        del results[passing]
+    del results["environment"]["commit"]  # which may move while the test runs
+    return results
+
+
+def test_results_hold_every_number(smallest):
+    results = without_times(smallest / "report" / "results.json")
+    assert results["data"]["train"] + results["data"]["test"] == 1797
+    for arm in ("batch_norm", "unitized"):
+        assert results["training"][arm]["accuracy"]["mean"] > 0.5
+        assert np.shape(results["training"][arm]["test_accuracy"]) == (1, 1)
+        assert np.shape(results["distances"][arm]) == (1, 1)
+        assert len(results["moments"][arm]["kurtosis"]["median"]) == 2
+        layers = len(results["pruning"]["layers"])
+        for pair in results["pruning"]["pairs"]:
+            assert np.shape(results["pruning"][arm]["spearman"][pair]) == (1, layers)
+        assert set(results["pruning"][arm]["masked"]) == {"l1", "l2", "fermat", "gm"}
+    assert layers == 9  # stem, 6 in blocks, 2 shortcuts
+    assert len({claim["paper"] for claim in results["claims"]}) == 3
+    assert len(results["claims"]) > 12
+    for claim in results["claims"]:
+        for check in claim["checks"]:
+            assert abs(check["estimate"]) > check["stderr"] > 0
+
+
+def test_both_arms_start_as_the_same_network(smallest):
+    # Untrained, with the same weights and alpha 0, their last layers compute the same.
+    moments = json.loads((smallest / "report" / "results.json").read_text())["moments"]
+    for name in ("mean", "var", "skewness", "kurtosis"):
+        for part in ("low", "median", "high"):
+            start, own = (moments[arm][name][part][0] for arm in ("batch_norm", "unitized"))
+            np.testing.assert_allclose(start, own, rtol=1e-3, atol=1e-5)
+    trained = [moments[arm]["kurtosis"]["median"][1] for arm in ("batch_norm", "unitized")]
+    assert abs(trained[0] - trained[1]) > 1e-3
+
+
+def test_every_claim_is_decided_for_the_corrected_form(smallest):
+    for claim in json.loads((smallest / "report" / "results.json").read_text())["claims"]:
+        assert claim["as_recorded"], claim
+        assert claim["printed_holds"] is False, claim
+
+
+def test_random_filters_rank_as_gaussian_theory_predicts(smallest):
+    # One epoch leaves the weights close to their Gaussian start.
+    pruned = json.loads((smallest / "report" / "results.json").read_text())["pruning"]
+    found = np.array(pruned["batch_norm"]["spearman"]["l1-l2"][0], float)
+    expected = np.array(pruned["expected_spearman"]["l1-l2"])
+    wide = np.array([layer["filters"] == 64 and layer["dims"] > 64 for layer in pruned["layers"]])
+    assert abs(found[wide].mean() - expected[wide].mean()) < 0.05
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_opens_in_a_browser(smallest, tmp_path, width):
+    seen = open_page(smallest / "report" / "index.html", width, 900, scratch=tmp_path)
+    assert seen["console"] == []
+    assert seen["content"] <= width
+    assert len(seen["figures"]) > 20
+    for figure in seen["figures"]:
+        assert figure["height"] > 100, figure
+        assert figure["marks"] > 5, figure
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"dataset": "letters"}, "the data set must be one of"),
+        ({"data_dir": Path("/no/such/folder")}, "the data folder must exist"),
+        ({"epochs": 0}, "--epochs must be at least 1; got 0"),
+        ({"seeds": 0}, "--seeds must be at least 1; got 0"),
+        ({"depth": 21}, "--depth must be 6k \\+ 2 with k at least 1; got 21"),
+        ({"batch_size": 1}, "--batch-size must be at least 2; got 1"),
+        ({"out": Path(__file__)}, "the output path must be a folder"),
+        ({"out": Path(__file__) / "below"}, "the output path must be a folder"),
+    ],
+)
+def test_bad_input_is_one_sentence(options, sentence):
+    with pytest.raises(InputError, match=sentence) as raised:
+        reproduce.main(**options)
+    assert "\n" not in str(raised.value)
+
+
+def test_bad_input_ends_with_status_2_and_touches_nothing(tmp_path):
+    earlier = {tmp_path / "report" / name: name for name in ("index.html", "results.json")}
+    (tmp_path / "report").mkdir()
+    for path, text in earlier.items():
+        path.write_text(text)
+    finished = subprocess.run(
+        command("--epochs", 0, "--out", tmp_path), capture_output=True, text=True
+    )
+    assert finished.returncode == 2
+    assert finished.stderr == "error: --epochs must be at least 1; got 0\n"
+    assert earlier == {path: path.read_text() for path in (tmp_path / "report").iterdir()}
+
+
+def test_help_tells_the_options():
+    shown = subprocess.run(command("--help"), capture_output=True, text=True, check=True).stdout
+    for option in ("dataset", "data-dir", "epochs", "seeds", "batch-size", "depth", "out"):
+        assert re.search(rf"--{option}\b", shown)
+
+
+@pytest.mark.slow
+def test_killed_three_times_it_ends_with_the_same_numbers(tmp_path, cache):
+    options = ("--epochs", 4, "--seeds", 1, "--out")
+    subprocess.run(command(*options, tmp_path / "whole"), env=cache, check=True)
+    for seconds in np.random.default_rng().uniform(6, 25, 3):
+        with subprocess.Popen(command(*options, tmp_path / "killed"), env=cache) as process:
+            time.sleep(seconds)
+            process.send_signal(signal.SIGKILL)
+    subprocess.run(command(*options, tmp_path / "killed"), env=cache, check=True)
+    whole, killed = (
+        without_times(tmp_path / name / "report" / "results.json") for name in ("whole", "killed")
+    )
+    assert whole == killed

@@ -1,0 +1,110 @@
+"""Figures 2 to 8: a tiny run of each, and the page that shows them."""
+
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import reproduce_geometry
+from experiments.cli import InputError
+from experiments.measures import depth, geometry_figures
+from experiments.pages import geometry as geometry_page
+from experiments.pages import page
+from tests.support.browser import open_page
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Sizes at which everything takes seconds."""
+    sizes = {
+        "ODD_POINTS": 8,
+        "ODD_WIDTH": 10,
+        "NETWORKS": 2,
+        "SIZES": ((6, 10),) * 6,
+        "SCATTERED": (6, 10),
+        "NEURONS": (6, 10),
+    }
+    for name, value in sizes.items():
+        monkeypatch.setattr(geometry_figures, name, value)
+    monkeypatch.setattr(depth, "SHORT", {"depths": (0, 2), "steps": 2, "runs": 1})
+    per_point = geometry_figures.neuron_per_point
+    monkeypatch.setattr(
+        geometry_figures,
+        "neuron_per_point",
+        lambda seed: per_point(seed, points=5, epochs=2, runs=2),
+    )
+
+
+@pytest.fixture
+def as_users_have_it():
+    """Optax mixes dtypes, and scripts run in float32."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.mark.slow
+def test_a_small_run_makes_a_page_that_a_browser_shows(small, as_users_have_it, tmp_path):
+    reproduce_geometry.main(out=tmp_path / "out")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert results["command"].startswith("python scripts/reproduce_geometry.py")
+    assert str(tmp_path) not in text
+    for key, title, _ in geometry_page.ALL:
+        assert f'id="{key}"' in text
+        assert title in text
+    assert page.plain(results) == results
+    seen = open_page(tmp_path / "out" / "index.html", 390, 800, scratch=tmp_path)
+    assert seen["console"] == []
+    assert seen["content"] <= 390
+    assert len(seen["figures"]) == 20
+    assert all(figure["marks"] > 3 for figure in seen["figures"])
+
+
+@pytest.mark.parametrize("start", depth.STARTS)
+def test_a_network_of_figure_2_starts_with_the_recipes_variance(start, key):
+    params = depth.init(key, start, 100, 2)
+    variance = {"default": 1 / 3, "he": 2, "batch_norm": 1 / 3}[start] / 100
+    assert abs(params.first[0].var() / variance - 1) < 0.1
+    assert (params.first[1] == 0).all() == (start != "default")
+    logits, last = depth.forward(params, jax.random.normal(key, (16, 100)), start)
+    assert logits.shape == (16, 10)
+    if start == "batch_norm":
+        params = params._replace(hidden=jax.tree.map(lambda w: w[:0], params.hidden))
+        x = jax.random.normal(key, (16, 100))
+        z = np.asarray(x @ params.first[0])
+        expected = np.maximum((z - z.mean(0)) / z.std(0, ddof=1), 0)
+        np.testing.assert_allclose(depth.forward(params, x, start)[1], expected, atol=1e-12)
+    assert (last >= 0).all()
+
+
+def test_rates_of_figure_2_depend_on_depth(as_users_have_it):
+    for hl, rate in ((0, 0.01), (6, 0.01), (8, 0.05), (22, 0.005), (32, 0.0005)):
+        optimize = depth.optimizer("batch_norm", hl)
+        updates, _ = optimize.update(jnp.ones(()), optimize.init(jnp.zeros(())))
+        np.testing.assert_allclose(np.asarray(updates), -rate, rtol=1e-5)
+
+
+def test_the_arrays_of_figures_4_7_and_8():
+    layers = geometry_figures.figure_4()["layers"]
+    assert [len(layer) for layer in layers] == [1, 2, 4, 8]
+    expected = [[0, 0, 0, 0.6, 3.6], [2.4, 1.4, 0.4, 0, 0]]
+    np.testing.assert_allclose(layers[1], expected, atol=1e-6)
+    found = geometry_figures.figure_7_and_8()
+    assert [len(set(found["7"][name])) for name in ("positive", "negative")] == [2, 2]
+    assert [len(set(found["8"][name])) for name in ("positive", "negative")] == [3, 2]
+
+
+def test_infinite_width_stands_at_the_ledgers_angles():
+    for name, degrees in (("standardize", 74.65), ("recenter", 74.65)):
+        assert math.isclose(geometry_figures._infinite_width(name, 10), degrees, abs_tol=5e-3)
+
+
+def test_a_folder_without_the_data_and_a_file_for_the_page_are_refused(tmp_path):
+    with pytest.raises(InputError, match="must hold fashion_mnist"):
+        reproduce_geometry.main(data_dir=tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="must be a folder"):
+        reproduce_geometry.main(out=tmp_path / "file")

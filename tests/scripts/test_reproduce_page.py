@@ -1,0 +1,255 @@
+"""The report: what it says follows the numbers, and an earlier one is never lost."""
+
+import copy
+import json
+import os
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from experiments.pages import page as page_of_results
+from experiments.pages import reproduce as reproduce_page
+from experiments.pages import reproduce_plots, sentences
+from tests.support.made_up_results import EPOCHS, made_up, over_seeds
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Outline(HTMLParser):
+    """Checks that tags close in the order in which they open; collects ids and links."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.ids, self.links = [], [], []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("href", "src"):
+                self.links.append(value)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def results():
+    return made_up()
+
+
+@pytest.fixture(scope="module")
+def page(results):
+    return reproduce_page.render(results)
+
+
+def test_the_page_is_well_formed_and_its_ids_are_unique(page):
+    outline = Outline(page)
+    assert len(outline.ids) == len(set(outline.ids))
+    inside = {link[1:] for link in outline.links if link.startswith("#")}
+    inside |= set(re.findall(r"url\(#([^)]*)\)", page))
+    assert inside <= set(outline.ids)
+
+
+def test_the_page_asks_nothing_of_anyone(page):
+    outside = [link for link in Outline(page).links if not link.startswith("#")]
+    assert sorted(outside) == ["data:,", "results.json"]
+    assert "http" not in page
+    assert "@import" not in page
+    assert "<script" not in page
+
+
+def test_every_figure_takes_its_colours_from_the_page(page):
+    panels = re.findall(r'<svg role="img".*?</svg>', page, re.DOTALL)
+    assert len(panels) == 3 + 4 + 2 + 6 + 6 + 2 + 2 + 3 + 3
+    for panel in panels:
+        assert set(re.findall(r"(?:fill|stroke): ([^;\"]+)", panel)) <= {
+            "none",
+            "currentColor",
+            *("var(--muted)", "var(--grid)", "var(--paper)"),
+            *(f"var(--series-{i})" for i in range(1, 7)),
+        }
+        assert "font-family" not in panel
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "360 to test on",
+        "The images were recompressed as JPEG.",
+        "48.3 % of the entries",
+        "stage 3, block 3, norm 2",
+        "first divided by 5",
+        "Overlap by layer, at 50 %",
+        "n 36,864",
+        "7.76",
+        "Theorem 14, &lt;item&gt; 2\nparts",
+        "✗ fails",
+        "2 of 6 hold",
+        "13.8",
+        "0.12.1",
+        "&#x27;&lt;here&gt;&#x27;",
+        "2 min 51 s",
+    ],
+)
+def test_each_section_says_its_numbers(page, said):
+    assert said in page
+
+
+def test_accuracies_carry_their_standard_error(results, page):
+    training = results["training"]
+    for mean in (training["batch_norm"]["accuracy"], training["difference"]):
+        values = 100 * np.array(mean["values"])
+        stderr = values.std(ddof=1) / len(values) ** 0.5
+        value = f"{values.mean():.2f}".replace("-0.00", "0.00").replace("-", "−")
+        assert f"{value} ± {stderr:.2f}".replace(" ", "\N{NO-BREAK SPACE}") in page
+
+
+def test_one_seed_is_said_and_draws_no_band():
+    results = made_up(seeds=1)
+    for arm in reproduce_plots.ARMS:
+        del results["pruning"][arm]["recalibrated"]
+    page = reproduce_page.render(results)
+    Outline(page)
+    assert "there was one seed" in page
+    assert "(one seed)" in page
+    assert "recalibrated" not in page
+    assert "±" not in page.split("<main>")[0]
+
+
+def test_one_epoch_is_enough(results):
+    short = copy.deepcopy(results)
+    training = short["training"]
+    training |= {"learning_rate": [0.1], "drops": []}
+    for arm in reproduce_plots.ARMS:
+        for runs in (training[arm], short["distances"]):
+            runs |= {k: np.array(v)[:, :1] for k, v in runs.items() if np.ndim(v) == 2}
+        for moment in reproduce_plots.QUANTITIES:
+            moments = short["moments"][arm][moment]
+            short["moments"][arm][moment] = {key: line[:2] for key, line in moments.items()}
+    for change in short["moments"]["change"].values():
+        change |= {
+            key: {"mean": np.nan, "stderr": np.nan, "values": [np.nan] * 3} for key in change
+        }
+    page = reproduce_page.render(short)
+    assert "The learning rate never fell" in page
+    assert "there is nothing to compare" in page
+
+
+def test_a_layer_without_a_ranking_is_a_gap(results):
+    flawed = copy.deepcopy(results)
+    for runs in flawed["pruning"]["batch_norm"]["spearman"].values():
+        for run in runs:
+            run[4] = float("nan")
+    page = reproduce_page.render(flawed)
+    assert ">–</td>" in page
+    assert "nan" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL).lower()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([0.011, 0.010, 0.012], "significantly higher"),
+        ([-0.011, -0.010, -0.012], "significantly lower"),
+        ([0.02, 0.0, 0.01], "higher, but not significantly"),
+        ([0.02, -0.02, 0.005], "within one standard error: no difference seen"),
+        ([0.0, 0.0, 0.0], "no difference at all"),
+        ([0.01], "higher in the one seed there is"),
+    ],
+)
+def test_a_difference_is_judged_by_its_standard_error(results, values, said):
+    other = copy.deepcopy(results)
+    other["training"]["difference"] = over_seeds(values)
+    assert sentences.judged(over_seeds(values)).startswith(said)
+    assert said in sentences.accuracy(other)
+
+
+def test_sentences_follow_the_numbers(results):
+    other = copy.deepcopy(results)
+    other["distances"]["unitized"] = np.ones((3, EPOCHS))
+    assert "follows the step size" in sentences.distances(results)
+    assert "does not fall" in sentences.distances(other)
+    other["odd_point"]["network"]["is_odd"] = False
+    other["odd_point"]["tree"]["angle_ends_degrees"] = 71.4
+    assert "no point has become odd" in sentences.odd_point(other["odd_point"])
+    assert "not at the right angle" in sentences.odd_point(other["odd_point"])
+    other["training"]["unitized"]["alpha"] = {"min": 0.0, "max": 0.4, "outside": 0.0}
+    assert "inside [0, 1]" in sentences.alpha(other["training"])
+
+
+@pytest.mark.parametrize(
+    ("value", "stderr", "said"),
+    [
+        (0.87123, 0.0017, "0.8712 ± 0.0017"),
+        (-12.3456, 1.2, "−12.3 ± 1.2"),
+        (6.2e-7, 1.2e-9, "(6.200 ± 0.012) × 10⁻⁷"),
+        (3.0, 0.0, "3 ± 0"),
+        (None, None, "–"),
+        (0.25, None, "0.25"),
+    ],
+)
+def test_a_standard_error_sets_the_decimals(value, stderr, said):
+    assert sentences.measured(value, stderr) == said.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A page that takes no time, where only the files matter."""
+    monkeypatch.setattr(reproduce_page, "render", lambda results: str(results["settings"]))
+
+
+@pytest.mark.usefixtures("quick")
+def test_json_is_strict_and_keeps_every_number(results, tmp_path):
+    odd = copy.deepcopy(results)
+    odd["pruning"]["batch_norm"]["spearman"]["l1-l2"][0][0] = float("nan")
+    odd["claims"][0]["stderr"] = np.float32(0.5)
+    reproduce_page.write(odd, tmp_path)
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    read = json.loads((tmp_path / "results.json").read_text(), parse_constant=refuse)
+    assert read["pruning"]["batch_norm"]["spearman"]["l1-l2"][0][0] is None
+    assert read["claims"][0]["stderr"] == 0.5
+    assert read["training"]["learning_rate"] == results["training"]["learning_rate"]
+    assert read["distances"]["unitized"] == results["distances"]["unitized"].tolist()
+
+
+def full_disk(*_):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+def test_an_earlier_report_survives_a_full_disk(results, tmp_path, monkeypatch, broken):
+    reproduce_page.write(results, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(os, broken, full_disk)
+    with pytest.raises(OSError, match="No space"):
+        reproduce_page.write(made_up(seeds=2), tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_an_earlier_report_survives_results_that_cannot_be_shown(results, tmp_path):
+    earlier = tmp_path / "index.html"
+    earlier.write_text("earlier")
+    with pytest.raises(KeyError):
+        reproduce_page.write({key: results[key] for key in results if key != "training"}, tmp_path)
+    assert list(tmp_path.iterdir()) == [earlier]
+    assert earlier.read_text() == "earlier"
+
+
+def test_the_json_makes_the_page_again(results, page):
+    assert reproduce_page.render(json.loads(json.dumps(page_of_results.plain(results)))) == page

@@ -1,0 +1,40 @@
+"""A browser shows all of the report, on a phone and on a desk, in light and in dark."""
+
+import pytest
+
+from experiments.pages import reproduce as reproduce_page
+from tests.support.browser import open_page
+from tests.support.made_up_results import made_up
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    reproduce_page.write(made_up(), folder)
+    return folder / "index.html"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (1280, 900)], ids=["phone", "desktop"])
+def test_a_browser_shows_every_figure(page, tmp_path, width, height, dark):
+    seen = open_page(page, width, height, dark=dark, scratch=tmp_path)
+    assert seen["console"] == []
+    assert (seen["width"], seen["dark"]) == (width, dark)
+    assert seen["content"] <= width  # nothing runs over the side
+    assert len(seen["figures"]) == 31
+    for figure in seen["figures"]:
+        assert 0 <= figure["left"] < figure["right"] <= width, figure
+        assert figure["height"] > 100, figure
+        assert figure["marks"] > 10, figure
+        assert figure["text"] >= 9.5, figure  # a person can read it
+    colours = {seen["paper"], *(figure["colour"] for figure in seen["figures"])}
+    assert len(colours) == 2
+
+
+def test_the_browser_test_would_see_a_broken_page(tmp_path):
+    broken = tmp_path / "broken.html"
+    broken.write_text('<body style="width: 900px">\n<script>missing()</script></body>')
+    seen = open_page(broken, 360, 740, scratch=tmp_path)
+    assert seen["content"] > 360
+    assert "missing is not defined" in "".join(seen["console"])
+    assert seen["figures"] == []
