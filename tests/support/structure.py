@@ -1,0 +1,282 @@
+"""What `make lint` holds of the code's structure: sizes, imports, words and docstrings.
+
+    python tests/support/structure.py
+
+Prints a table of measures, a line for every fault, and exits with 1 if there is one.
+"""
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+PACKAGES = ("jaxnorm", "pruning", "geometry")
+MAX_FILE, MAX_COMMAND, MAX_BODY = 300, 150, 40
+MAX_CHECKS = 8  # isinstance, hasattr and getattr in 1000 code lines of a package
+MAX_NAMES = 45  # at the top of a package
+SHARED = "jaxnorm._numerics"  # the one private module that other packages import
+
+# Names of our own for things that the field has a word for.
+DIALECT = {
+    "fence": "optimization_barrier",
+    "fenced": "optimization_barrier",
+    "kept": "keep_indices, materialized",
+    "widen": "promote_to_float32",
+    "Place": "the centered batch",
+    "place_of": "center_batch",
+    "grown": "tangent",
+    "moved": "updated, tangent",
+    "law": "distribution",
+    "laws": "distributions",
+    "goes": "removed",
+    "gone": "removed",
+    "stays": "keep_indices",
+    "staying": "keep_indices",
+    "meets": "coupled",
+    "tell": "log, update",
+    "leads": "is_main_process",
+    "agreed": "any_process",
+    "Resident": "the in-memory loader",
+    "Streamed": "the streaming loader",
+    "everywhere": "replicate",
+    "begin": "init_state",
+    "lift": "maybe_vmap",
+    "so_many": "n",
+    "least": "min",
+    "most": "max",
+    "of": "the noun itself",
+    "those": "the noun itself",
+    "each": "the noun itself",
+    "which": "the noun itself",
+    "words": "the noun itself",
+    "arms": "normalizations",
+    "ledger": "the paper's own number",
+}
+PHRASES = {
+    r"\bledgers?\b": "the paper's own number",
+    r"comes? back\b": "cotangent",
+    r"on the way back": "in the backward pass",
+    r"side by side": "vectorized or vmapped",
+    r"\b[Ff]enc(?:e|ed|es)\b": "optimization barrier",
+    r"\b(?:is|are) taken off\b": "subtracted",
+}
+
+
+class Module(NamedTuple):
+    name: str  # with dots, as imported
+    path: Path
+    text: str
+    tree: ast.Module
+
+
+def main(root: Path) -> int:
+    modules = list(read(root))
+    faults = [
+        *sizes(modules),
+        *type_checks(modules),
+        *private_imports(modules),
+        *command_imports(modules),
+        *import_cycles(modules),
+        *dialect(modules),
+        *undocumented(PACKAGES),
+    ]
+    print(f"{'':22}files  code lines  longest file  longest body")
+    for part in (*PACKAGES, "scripts"):
+        print(measures(part, [m for m in modules if top(m) == part]))
+    print(*faults, sep="\n")
+    print(f"{len(faults)} faults of structure" if faults else "The structure holds")
+    return bool(faults)
+
+
+def read(root: Path) -> Iterator[Module]:
+    """The modules of packages and scripts; those of scripts as scripts import them."""
+    for part in (*PACKAGES, "scripts"):
+        for path in sorted((root / part).rglob("*.py")):
+            inner = path.relative_to(root).with_suffix("")
+            names = [name for name in inner.parts if name != "__init__"]
+            dotted = ".".join(names[1:] if names[0] == "scripts" else names)
+            text = path.read_text(encoding="utf-8")
+            yield Module(dotted, path.relative_to(root), text, ast.parse(text))
+
+
+def measures(part: str, modules: list[Module]) -> str:
+    files = [len(m.text.splitlines()) for m in modules]
+    bodies = [body_length(node, m) for m in modules for node in functions(m)]
+    total = sum(len(code_lines(m)) for m in modules)
+    return (
+        f"{part:22}{len(files):5}{total:12,}{max(files, default=0):14}{max(bodies, default=0):14}"
+    )
+
+
+def sizes(modules: list[Module]) -> Iterator[str]:
+    for module in modules:
+        length = len(module.text.splitlines())
+        limit = MAX_COMMAND if is_command(module) else MAX_FILE
+        if length > limit and module.path.name != "__init__.py":
+            yield f"{module.path}: {length} lines; at most {limit}"
+        for node in functions(module):
+            length = body_length(node, module)
+            if length > MAX_BODY:
+                place = f"{module.path}:{node.lineno}: {node.name}"
+                yield f"{place} has {length} lines of code; at most {MAX_BODY}"
+
+
+def type_checks(modules: list[Module]) -> Iterator[str]:
+    for package in PACKAGES:
+        own = [module for module in modules if top(module) == package]
+        calls = [n for m in own for n in ast.walk(m.tree) if isinstance(n, ast.Call)]
+        names = [n.func.id for n in calls if isinstance(n.func, ast.Name)]
+        count = sum(name in ("isinstance", "hasattr", "getattr") for name in names)
+        rate = 1000 * count / max(1, sum(len(code_lines(m)) for m in own))
+        if rate > MAX_CHECKS:
+            yield (
+                f"{package}: {rate:.1f} isinstance, hasattr and getattr in 1000 code lines; "
+                f"at most {MAX_CHECKS}"
+            )
+
+
+def private_imports(modules: list[Module]) -> Iterator[str]:
+    for module in modules:
+        for name in sorted(set(imports(module, {m.name for m in modules}))):
+            package, *rest = name.split(".")
+            private = any(part.startswith("_") for part in rest)
+            if package in PACKAGES and package != top(module) and private and name != SHARED:
+                yield f"{module.path}: imports {name}, which is private; only {SHARED} may be"
+
+
+def command_imports(modules: list[Module]) -> Iterator[str]:
+    commands = {module.name for module in modules if is_command(module)}
+    for module in modules:
+        if top(module) == "scripts":
+            for name in commands & set(imports(module, commands)):
+                yield f"{module.path}: imports the command {name}"
+
+
+def import_cycles(modules: list[Module]) -> Iterator[str]:
+    """A line for every set of modules that import each other while they are loaded."""
+    names = {module.name for module in modules}
+    graph = {m.name: set(imports(m, names)) & names - {m.name} for m in modules}
+    while graph:
+        free = {name for name, needs in graph.items() if not needs & graph.keys()}
+        users = {name for name in graph if not any(name in needs for needs in graph.values())}
+        if not free | users:
+            yield f"import cycle among {', '.join(sorted(graph))}"
+            return
+        graph = {name: needs for name, needs in graph.items() if name not in free | users}
+
+
+def dialect(modules: list[Module]) -> Iterator[str]:
+    for module in modules:
+        for name, line in bound_names(module.tree):
+            if name.lstrip("_") in DIALECT:
+                yield f"{module.path}:{line}: {name}: say {DIALECT[name.lstrip('_')]}"
+        for number, text in enumerate(module.text.splitlines(), 1):
+            for pattern, word in PHRASES.items():
+                if found := re.search(pattern, text):
+                    yield f"{module.path}:{number}: {found[0]!r}: say {word}"
+
+
+def undocumented(packages: tuple[str, ...]) -> Iterator[str]:
+    for package in packages:
+        top_level = public_names(importlib.import_module(package))
+        if len(top_level) > MAX_NAMES:
+            yield f"{package}: {len(top_level)} names at the top; at most {MAX_NAMES}"
+        yield from undocumented_names(package)
+
+
+def undocumented_names(namespace: str) -> Iterator[str]:
+    module = importlib.import_module(namespace)
+    if not module.__doc__:
+        yield f"{namespace} has no docstring"
+    for name, value in public_names(module).items():
+        if inspect.ismodule(value):
+            if value.__name__.startswith(namespace + "."):
+                yield from undocumented_names(value.__name__)
+        elif (inspect.isfunction(value) or inspect.isclass(value)) and not inspect.getdoc(value):
+            yield f"{namespace}.{name} has no docstring"
+
+
+def public_names(module: object) -> dict[str, object]:
+    """What the package promises: its public submodules, and what it imports under its own name."""
+    values = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+    own = module.__name__.split(".")[0]  # pyright: ignore[reportAttributeAccessIssue]
+    return {
+        name: value
+        for name, value in values.items()
+        if getattr(value, "__module__", getattr(value, "__name__", own)).split(".")[0] == own
+    }
+
+
+def imports(module: Module, names: set[str]) -> Iterator[str]:
+    """Modules that are imported while this one is loaded."""
+    for node in at_load(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in names else node.module
+
+
+def at_load(tree: ast.AST) -> Iterator[ast.AST]:
+    """Statements outside functions and `if TYPE_CHECKING`."""
+    for node in ast.iter_child_nodes(tree):
+        checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if not checking and not isinstance(node, ast.FunctionDef | ast.Lambda):
+            yield node
+            yield from at_load(node)
+
+
+def functions(module: Module) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef))
+
+
+def bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Names of functions, classes, parameters and variables."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.asname, node.lineno
+
+
+def body_length(function: ast.FunctionDef, module: Module) -> int:
+    first = function.body[min(len(function.body) - 1, has_docstring(function))]
+    lines = code_lines(module)
+    return sum(first.lineno <= line <= (function.end_lineno or 0) for line in lines)
+
+
+def code_lines(module: Module) -> list[int]:
+    """Numbers of the lines that are neither blank, nor comments, nor docstrings."""
+    documented = (ast.FunctionDef, ast.ClassDef, ast.Module)
+    skipped: set[int] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, documented) and has_docstring(node):
+            skipped |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines = enumerate(module.text.splitlines(), 1)
+    return [n for n, t in lines if n not in skipped and t.strip() and t.strip()[0] != "#"]
+
+
+def has_docstring(node: ast.FunctionDef | ast.ClassDef | ast.Module) -> bool:
+    return ast.get_docstring(node, clean=False) is not None
+
+
+def is_command(module: Module) -> bool:
+    return module.path.parent == Path("scripts")
+
+
+def top(module: Module) -> str:
+    return module.path.parts[0]
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, ".")
+    sys.exit(main(Path(__file__).parents[2]))

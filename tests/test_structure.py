@@ -1,0 +1,81 @@
+"""The checks of `make lint` notice what they are for."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import structure
+
+ROOT = Path(__file__).parents[1]
+LONG_BODY = "def long():\n" + "    print()\n" * 41
+TYPES = "def check(x):\n    return isinstance(x, int), hasattr(x, 'a')\n"
+# Files, the check, and what its one line must hold.
+FAULTS = [
+    ({"jaxnorm/_long.py": "x = 1\n" * 301}, structure.sizes, "301 lines; at most 300"),
+    ({"scripts/long.py": "x = 1\n" * 151}, structure.sizes, "151 lines; at most 150"),
+    ({"jaxnorm/_body.py": LONG_BODY}, structure.sizes, "long has 41 lines of code; at most 40"),
+    ({"pruning/_types.py": TYPES}, structure.type_checks, "pruning: 1000.0 isinstance"),
+    (
+        {"geometry/_a.py": "from jaxnorm._sharding import replicated\n"},
+        structure.private_imports,
+        "imports jaxnorm._sharding, which is private",
+    ),
+    (
+        {"scripts/a.py": "import b\n", "scripts/b.py": ""},
+        structure.command_imports,
+        "scripts/a.py: imports the command b",
+    ),
+    (
+        {
+            "geometry/_a.py": "from geometry import _b\n",
+            "geometry/_b.py": "from geometry._c import x\n",
+            "geometry/_c.py": "import geometry._a\n",
+        },
+        structure.import_cycles,
+        "import cycle among geometry._a, geometry._b, geometry._c",
+    ),
+    ({"jaxnorm/_a.py": "def widen(x): ...\n"}, structure.dialect, "say promote_to_float32"),
+    ({"jaxnorm/_a.py": "# As the ledger has it.\n"}, structure.dialect, "'ledger': say"),
+]
+FINE = {
+    "jaxnorm/_a.py": "x = 1\n\n" * 150,
+    "jaxnorm/_numerics.py": "from jaxnorm import _a\n",
+    "geometry/_b.py": "from jaxnorm._numerics import matmul\n",
+    "scripts/command.py": '"""Doc."""\nfrom experiments import cli\n',
+    "scripts/experiments/cli.py": "def load():\n    import command\n",
+}
+CHECKS = {check for _, check, _ in FAULTS}
+
+
+def read(root, files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return list(structure.read(root))
+
+
+@pytest.mark.parametrize(("files", "check", "line"), FAULTS)
+def test_a_fault_of_structure_is_one_line(files, check, line, tmp_path):
+    modules = read(tmp_path, files)
+    (fault,) = check(modules)
+    assert line in fault
+    for other in CHECKS - {check}:
+        assert not list(other(modules))
+
+
+def test_code_within_the_limits_has_no_fault(tmp_path):
+    modules = read(tmp_path, FINE)
+    assert [fault for check in CHECKS for fault in check(modules)] == []
+
+
+def test_comments_blank_lines_and_docstrings_are_no_code(tmp_path):
+    text = '"""Doc\nstring."""\n\n# comment\ndef f():\n    """Doc."""\n    return 1  # one\n'
+    (module,) = read(tmp_path, {"jaxnorm/_a.py": text})
+    assert structure.code_lines(module) == [5, 7]
+
+
+def test_a_public_function_without_a_docstring_is_named(monkeypatch):
+    import jaxnorm
+
+    monkeypatch.setattr(jaxnorm.recenter, "__doc__", None)
+    assert list(structure.undocumented_names("jaxnorm")) == ["jaxnorm.recenter has no docstring"]
