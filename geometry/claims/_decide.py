@@ -1,0 +1,235 @@
+"""How a claim is measured, and how chance decides about it.
+
+Sampled checks are decided together: Holm's correction over all of them keeps the chance of any
+false alarm below `LEVEL`. Everything is computed in float64 and drawn in float32.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Array, Float, Key
+
+from geometry._monte_carlo import monte_carlo_moments
+from geometry.claims._types import (
+    Check,
+    Claim,
+    Computed,
+    Draws,
+    Finding,
+    Measurement,
+    Number,
+    Sampled,
+    Statistics,
+    Verdict,
+)
+from pruning import holm
+
+LEVEL = 0.002
+"""Chance that Holm's correction leaves for any true statement of a run to be rejected."""
+
+
+def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdict:
+    """`check_all` of one claim: its numbers are those of a run of all with the same key."""
+    return check_all((claim,), key, precision=precision)[0]
+
+
+def check_all(
+    claims: Iterable[Claim],
+    key: Key[Array, ""],
+    *,
+    precision: float = 1.0,
+    devices: Sequence[Any] | None = None,
+) -> list[Verdict]:
+    """Measure every check of every claim once, and decide about all together.
+
+    The same key gives the same numbers, whatever claims are chosen; Holm's correction is for those
+    that are. Not to be traced: results are Python numbers. Arguments and errors are those of
+    `measure`.
+    """
+    claims = tuple(claims)
+    return decide(claims, measure(claims, key, precision=precision, devices=devices))
+
+
+def measure(
+    claims: Iterable[Claim],
+    key: Key[Array, ""],
+    *,
+    precision: float = 1.0,
+    devices: Sequence[Any] | None = None,
+    measured_before: Mapping[str, Measurement] | None = None,
+    on_done: Callable[[str, Measurement], None] = lambda name, measurement: None,
+) -> dict[str, Measurement]:
+    """The moments of all draws of the claims, and the values of all functions, by name.
+
+    Args:
+      claims: Such as `ALL`.
+      key: Of the whole run.
+      precision: Factor on the standard errors: ½ takes four times the draws.
+      devices: Over which draws are spread; by default all, of all hosts.
+      measured_before: What an earlier call with this key and precision measured.
+      on_done: Called with every new measurement.
+
+    Raises:
+      ValueError: `precision` is not in (0, 2], beyond which a wrong number may stay unseen.
+    """
+    if not 0 < precision <= 2:
+        raise ValueError(f"precision must lie in (0, 2]; got {precision}")
+    measured = dict(measured_before or {})
+    with jax.enable_x64(True):
+        for name, source in sources(claims).items():
+            if name not in measured:
+                source_key = jax.random.fold_in(key, zlib.crc32(name.encode()))
+                measured[name] = _measured(source, source_key, precision, devices)
+                on_done(name, measured[name])
+    return measured
+
+
+def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
+    """What the checks of the claims read, by the name of the function that draws or computes."""
+    return {part.function.__name__: part.source for claim in claims for part in claim.checks}
+
+
+def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list[Verdict]:
+    """Verdicts from what `measure` returned."""
+    checks = dict.fromkeys(part for claim in claims for part in claim.checks)
+    sampled = [part for part in checks if isinstance(part, Sampled)]
+    findings: dict[Check, Finding] = {
+        part: _computed_finding(part, measured[part.function.__name__])
+        for part in checks
+        if isinstance(part, Computed)
+    }
+    findings |= zip(sampled, _sampled_findings(sampled, measured), strict=True)
+    return [_verdict(claim, tuple(findings[part] for part in claim.checks)) for claim in claims]
+
+
+def number(predicted: Number) -> float:
+    """A prediction as a Python number, computed in float64."""
+    with jax.enable_x64(True):
+        return float(predicted() if callable(predicted) else predicted)
+
+
+def _measured(
+    source: Draws | Callable, key: Key[Array, ""], precision: float, devices: Sequence[Any] | None
+) -> Measurement:
+    if not isinstance(source, Draws):
+        values = np.ravel(np.asarray(source(key), np.float64))
+        return Measurement(values.tolist(), len(values))
+    draws_per_key = source.draws_per_key or 1
+    samples = max(2, math.ceil(source.samples / draws_per_key / precision**2)) * draws_per_key
+    moments = monte_carlo_moments(
+        _stacked(source.draw),
+        key,
+        samples,
+        batch_size=source.batch_size,
+        block=source.draws_per_key,
+        devices=devices,
+    )
+    names = sorted(jax.eval_shape(source.draw, key))
+    mean, mean_stderr, variance, variance_stderr = (
+        dict(zip(names, np.asarray(moment).astype(float).tolist(), strict=True))
+        for moment in moments[:4]
+    )
+    return Measurement(mean, samples, mean_stderr, variance, variance_stderr)
+
+
+@cache
+def _stacked(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[Array, "..."]]:
+    """`draw` with its statistics on the last axis, sorted by name.
+
+    The same function every time, since Monte Carlo compiles once for each function object.
+    """
+
+    def stacked(key: Key[Array, ""]) -> Float[Array, "..."]:
+        statistics = draw(key)
+        return jnp.stack([statistics[name] for name in sorted(statistics)], -1)
+
+    return stacked
+
+
+class _Comparison(NamedTuple):
+    """A moment beside its prediction."""
+
+    estimate: float
+    stderr: float
+    predicted: float
+    z: float
+    p_value: float
+    samples: int
+
+
+def _sampled_findings(
+    checks: Sequence[Sampled], measured: Mapping[str, Measurement]
+) -> list[Finding]:
+    comparisons = [_compared(part, measured[part.function.__name__]) for part in checks]
+    p_values = np.array([comparison.p_value for comparison in comparisons])
+    adjusted = np.asarray(holm(jnp.asarray(p_values))) if len(p_values) else p_values
+    critical = scipy.stats.norm.isf(LEVEL / 2 / max(len(p_values), 1))
+    findings = []
+    for part, (estimate, stderr, predicted, z, _, samples), p in zip(
+        checks, comparisons, adjusted, strict=True
+    ):
+        noticed = 0.1 * abs(predicted) / stderr if stderr else math.inf
+        power = float(scipy.stats.norm.cdf(noticed - critical))
+        holds = not p < LEVEL
+        findings.append(
+            Finding(part, estimate, stderr, predicted, z, float(p), samples, holds, power)
+        )
+    return findings
+
+
+def _compared(part: Sampled, measurement: Measurement) -> _Comparison:
+    names = ("mean", "mean_stderr") if part.moment == "mean" else ("variance", "variance_stderr")
+    estimate, stderr = (float(getattr(measurement, name)[part.statistic]) for name in names)
+    predicted = number(part.predicted)
+    z = _distance(estimate - predicted, stderr)
+    tail = scipy.stats.t(measurement.samples - 1)
+    p = {"=": 2 * tail.sf(abs(z)), "≤": tail.sf(z), "≥": tail.cdf(z)}[part.side]
+    return _Comparison(estimate, stderr, predicted, z, float(p), measurement.samples)
+
+
+def _distance(difference: float, stderr: float) -> float:
+    """`difference` in standard errors; without any spread 0 or infinite."""
+    if stderr == 0:
+        return math.copysign(math.inf, difference) if difference else 0.0
+    return difference / stderr
+
+
+def _computed_finding(part: Computed, measurement: Measurement) -> Finding:
+    values = np.array(measurement.mean)
+    excess = values - part.predicted
+    if part.relation != "inequality":
+        excess = np.abs(excess)
+    # What is not a number holds of nothing.
+    worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
+    holds = bool(excess[worst] <= part.tolerance)
+    value = float(values[worst])
+    return Finding(
+        part, value, 0.0, part.predicted, math.nan, math.nan, len(values), holds, math.nan
+    )
+
+
+def _verdict(claim: Claim, findings: tuple[Finding, ...]) -> Verdict:
+    printed = [finding.holds for finding in findings if finding.check.form != "corrected"]
+    corrected = [finding.holds for finding in findings if finding.check.form == "corrected"]
+    printed_holds = all(printed) if printed else None
+    corrected_holds = all(corrected) if corrected else None
+    words = [
+        f"{form} form {'holds' if holds else 'is rejected'}"
+        for form, holds in (("printed", printed_holds), ("corrected", corrected_holds))
+        if holds is not None
+    ]
+    return Verdict(
+        claim,
+        findings,
+        printed_holds,
+        corrected_holds,
+        all(finding.as_recorded for finding in findings),
+        ", ".join(words) or f"not computed: {claim.reason}",
+    )

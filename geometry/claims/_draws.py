@@ -1,0 +1,25 @@
+"""Random numbers of claims, and the exponent of an error: what the sections of all papers use."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+
+def normal(key: Key[Array, ""], *shape: int) -> Float[Array, "..."]:
+    """Standard normal numbers in float32."""
+    # XLA compiles a draw of several axes in many times the time of one that is reshaped.
+    return jax.random.normal(key, (math.prod(shape),), jnp.float32).reshape(shape)
+
+
+def generator(key: Key[Array, ""]) -> np.random.Generator:
+    """NumPy's random numbers, decided by the key."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
+
+
+def exponent(sizes: Any, errors: Any) -> float:
+    """Slope of log |error| over log size."""
+    return float(np.polyfit(np.log(sizes), np.log(np.abs(np.asarray(errors, float))), 1)[0])
