@@ -1,4 +1,9 @@
-"""Claims of the pruning paper, on the convolution-weight-distribution assumption (CWDA)."""
+"""Claims of the pruning paper, on the convolution-weight-distribution assumption (CWDA).
+
+N filters have d dimensions (the paper also writes n and k for them) and standard deviation c. With
+R = Γ((d + 1)/2)/Γ(d/2) a norm has mean √2 c R and variance 2c²h, h = d/2 − R², and the squared
+coefficient of variation q − 1, q = d/(2R²).
+"""
 
 from geometry.claims._types import Claim
 from geometry.claims.cwda import (

@@ -25,7 +25,11 @@ def norm_cv2(dims: int) -> float:
 
 
 def three_filters(key: Key[Array, ""]) -> Statistics:
-    """Lengths, angles and distances of the filters a, b and c."""
+    """Lengths, angles and distances of the filters a, b and c.
+
+    `inner_product` is over √d, of filters of standard deviation 0.7; `distance_to_point` is from
+    (2, 0, …, 0) to a filter of standard deviation 1.7; `scaled_norm` has a log-normal scale.
+    """
     v = normal(key, 1000, 3, DIMS)
     a, b, c = v[:, 0], v[:, 1], v[:, 2]
     norm, norm_b = jnp.linalg.norm(a, axis=1), jnp.linalg.norm(b, axis=1)

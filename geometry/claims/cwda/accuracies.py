@@ -1,8 +1,6 @@
 """Section 3.1 of the pruning paper: trained networks, pruned by each of three criteria."""
 
 import numpy as np
-import scipy.integrate
-import scipy.special
 import scipy.stats
 from jaxtyping import Array, Key
 

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.integrate
-import scipy.special
 import scipy.stats
 from jaxtyping import Array, Key
 

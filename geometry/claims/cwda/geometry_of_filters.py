@@ -64,8 +64,8 @@ SECTION_4_1_3 = claim(
 )
 
 
-def theorem_5() -> FilterGeometry:
-    """What Theorem 5 says of `three_filters`."""
+def expected() -> FilterGeometry:
+    """Theorem 5 for `three_filters`."""
     return gaussian_filter_geometry(DIMS)
 
 
@@ -79,8 +79,8 @@ THEOREM_5_1 = claim(
     "Theorem 5, item 1",
     "‖vᵢ‖ ≈ ‖vⱼ‖ → √2 c Γ((k + 1)/2)/Γ(k/2)",
     "relative only",
-    Sampled("E‖v‖, d = 9", lambda: theorem_5().norm_mean, THREE_FILTERS, "norm"),
-    Sampled("Var‖v‖ = 2h", lambda: theorem_5().norm_variance, THREE_FILTERS, "norm", "variance"),
+    Sampled("E‖v‖, d = 9", lambda: expected().norm_mean, THREE_FILTERS, "norm"),
+    Sampled("Var‖v‖ = 2h", lambda: expected().norm_variance, THREE_FILTERS, "norm", "variance"),
     Sampled(
         "Var(‖vᵢ‖ − ‖vⱼ‖) = 4h does not vanish",
         lambda: 2 * pruning.chi_variance(1.0, float(DIMS)),
@@ -114,12 +114,12 @@ THEOREM_5_2 = claim(
     Sampled("E angle = π/2", math.pi / 2, THREE_FILTERS, "angle"),
     Sampled(
         "Var angle = ψ′(d/2)/2",
-        lambda: theorem_5().angle_variance,
+        lambda: expected().angle_variance,
         THREE_FILTERS,
         "angle",
         "variance",
     ),
-    Sampled("E|cos| = 1/(√π R)", lambda: theorem_5().cosine_size, THREE_FILTERS, "cosine_size"),
+    Sampled("E|cos| = 1/(√π R)", lambda: expected().cosine_size, THREE_FILTERS, "cosine_size"),
     Computed("max|cos| ≥ Welch's bound", largest_cosine, "inequality", form="corrected"),
     corrected="not for more filters than dimensions all at once",
 )
@@ -128,9 +128,9 @@ THEOREM_5_3 = claim(
     "Theorem 5, item 3, Figure 7",
     "All distances are equal",
     "relative only",
-    Sampled("E‖vᵢ − vⱼ‖ = 2R", lambda: theorem_5().distance_mean, THREE_FILTERS, "distance"),
+    Sampled("E‖vᵢ − vⱼ‖ = 2R", lambda: expected().distance_mean, THREE_FILTERS, "distance"),
     Sampled(
-        "Var = 4h", lambda: theorem_5().distance_variance, THREE_FILTERS, "distance", "variance"
+        "Var = 4h", lambda: expected().distance_variance, THREE_FILTERS, "distance", "variance"
     ),
     Sampled(
         "Cov of squared distances that share a filter = 2d",

@@ -3,8 +3,6 @@
 import math
 
 import numpy as np
-import scipy.integrate
-import scipy.special
 import scipy.stats
 from jaxtyping import Array, Key
 

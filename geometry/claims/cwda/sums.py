@@ -5,8 +5,6 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.integrate
-import scipy.special
 import scipy.stats
 from jaxtyping import Array, Key
 
