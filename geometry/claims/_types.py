@@ -6,7 +6,7 @@ are computed, on thousands of random and of adversarial cases; others are sample
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -137,23 +137,12 @@ class Claim:
     reason: str = ""
 
 
-class ClaimOfPaper(Protocol):
-    """The constructor of the claims of one paper."""
+def claims_of(paper: str) -> Callable[..., Claim]:
+    """The constructor of the claims of one paper.
 
-    def __call__(
-        self,
-        name: str,
-        statement: str,
-        verdict: str,
-        *checks: Check,
-        printed: str = "",
-        corrected: str = "",
-        reason: str = "",
-    ) -> Claim: ...
-
-
-def claims_of(paper: str) -> ClaimOfPaper:
-    """`Claim` with the paper bound, and the checks as positional arguments."""
+    It takes the name, the statement, the verdict and the checks of a claim, and by keyword its
+    printed and its corrected form, or the reason why there are no checks.
+    """
 
     def claim(
         name: str,

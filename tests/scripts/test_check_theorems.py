@@ -1,4 +1,4 @@
-"""The command that checks the claims: what it writes, refuses and goes on from."""
+"""The command that checks the claims: what it writes, refuses and resumes from."""
 
 import json
 import os
@@ -14,16 +14,20 @@ import pytest
 
 import check_theorems
 from experiments.cli import InputError
+from experiments.measures import claims as claim_measures
+from experiments.pages import theorem_plots
 from experiments.pages import theorems as theorem_page
 from geometry import claims
 
 SCRIPT = Path(check_theorems.__file__)
+GAMMA, BATCHES_OF_TWO = "Definition 1, example", "Appendix C, Table 4"
 
 
 @pytest.fixture
 def few(monkeypatch):
     """Two claims in place of all: one computed, one sampled."""
-    chosen = tuple(claim for claim in claims.ALL if claim.entry in ("EX-GAMMA", "U28"))
+    chosen = tuple(claim for claim in claims.ALL if claim.name in (GAMMA, BATCHES_OF_TWO))
+    assert len(chosen) == 2
     monkeypatch.setattr(claims, "ALL", chosen)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
     monkeypatch.setattr(check_theorems.theorem_plots, "curves", dict)
@@ -38,50 +42,50 @@ def results_in(folder):
 def test_a_run_writes_a_page_and_the_same_numbers_again(few, tmp_path, capsys):
     check_theorems.main(precision=2.0, out=tmp_path / "a")
     printed = capsys.readouterr().out
-    assert "EX-GAMMA" in printed
+    assert GAMMA in printed
     assert "not as recorded" not in printed
     page = (tmp_path / "a" / "index.html").read_text()
     for claim in few:
-        assert f'id="{theorem_page.anchor(claim.entry)}"' in page
+        assert f'id="{theorem_page.anchor(claim.paper, claim.name)}"' in page
         assert claim.name in page
-    assert "_bn_cases.py" in page
+    assert "bn_decomposed/ranks.py" in page
     assert str(tmp_path) not in page
-    found = results_in(tmp_path / "a")
-    assert [claim["as_recorded"] for claim in found["claims"]] == [True, True]
+    results = results_in(tmp_path / "a")
+    assert [claim["as_recorded"] for claim in results["claims"]] == [True, True]
     (tmp_path / "a" / "measured.json").unlink()
     check_theorems.main(precision=2.0, out=tmp_path / "a")
-    assert results_in(tmp_path / "a") == found
+    assert results_in(tmp_path / "a") == results
 
 
-def test_a_run_goes_on_from_what_was_measured(few, tmp_path, monkeypatch):
+def test_a_run_resumes_from_what_was_measured(few, tmp_path, monkeypatch):
     check_theorems.main(precision=2.0, out=tmp_path)
-    found = results_in(tmp_path)
+    results = results_in(tmp_path)
 
     def refuse(what, *_):
         raise AssertionError(what)
 
-    monkeypatch.setattr("geometry.claims._claim._measured", refuse)
+    monkeypatch.setattr("geometry.claims._decide._measured", refuse)
     check_theorems.main(precision=2.0, out=tmp_path)
-    assert results_in(tmp_path) == found
+    assert results_in(tmp_path) == results
     with pytest.raises(AssertionError):  # another seed is another run
         check_theorems.main(precision=2.0, seed=1, out=tmp_path)
 
 
 def test_an_outcome_that_is_not_recorded_ends_with_status_1(few, tmp_path, monkeypatch, capsys):
-    gamma = next(claim for claim in few if claim.entry == "EX-GAMMA")
+    gamma = next(claim for claim in few if claim.name == GAMMA)
     wrong = replace(gamma, checks=(replace(gamma.checks[1], predicted=0.11),))
     monkeypatch.setattr(claims, "ALL", (wrong,))
     with pytest.raises(SystemExit) as stopped:
         check_theorems.main(precision=2.0, out=tmp_path)
     assert stopped.value.code == 1
-    assert "not as recorded: EX-GAMMA (Definition 1, example)" in capsys.readouterr().err
+    assert f"not as recorded: {gamma.paper}, {GAMMA}" in capsys.readouterr().err
     assert not results_in(tmp_path)["claims"][0]["as_recorded"]
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"claim": "Theorem 99"}, "--claim must be part of the name or entry of a claim"),
+        ({"claim": "Theorem 99"}, "--claim must be part of the name of a claim"),
         ({"paper": "other"}, "--paper must be one of unitization, cwda, bn-decomposed; got other"),
         ({"precision": 0.0}, r"--precision must lie in \(0, 2\]; got 0.0"),
         ({"precision": float("nan")}, r"--precision must lie in \(0, 2\]; got nan"),
@@ -101,7 +105,7 @@ def full_disk(*_, **__):
 
 @pytest.mark.parametrize("broken", ["write_text", "page"])
 def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch, broken, capsys):
-    check_theorems.main(precision=2.0, claim="U28", out=tmp_path)
+    check_theorems.main(precision=2.0, claim=BATCHES_OF_TWO, out=tmp_path)
     before = (tmp_path / "results.json").read_bytes()
     if broken == "page":
         monkeypatch.setattr(check_theorems, "write", full_disk)
@@ -114,15 +118,24 @@ def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch,
     assert "micro_batches" in measured
     if broken == "page":
         assert "in_the_first_cell" in measured
-        assert "EX-GAMMA" in capsys.readouterr().out
+        assert GAMMA in capsys.readouterr().out
 
 
-def test_claims_are_found_by_entry_name_and_paper():
-    assert [claim.entry for claim in check_theorems.select(None, "eq. 29")] == [
-        "D3.1, Eq. 29 and 33"
+def test_claims_are_selected_by_name_and_paper():
+    selected = claim_measures.select("cwda", "equations 29")
+    assert [claim.name for claim in selected] == ["Lemma 3, Equations 29 and 33"]
+    assert len(claim_measures.select("cwda", None)) == len(claims.PAPERS["cwda"])
+    assert claim_measures.select(None, None) == claims.ALL
+
+
+def test_every_claim_has_an_anchor_and_every_figure_a_claim():
+    anchors = {theorem_page.anchor(claim.paper, claim.name) for claim in claims.ALL}
+    assert len(anchors) == len(claims.ALL)
+    functions = [
+        {part.function.__name__ for part in claim.checks} & theorem_plots.PLOTS.keys()
+        for claim in claims.ALL
     ]
-    assert len(check_theorems.select("cwda", None)) == len(claims.PAPERS["cwda"])
-    assert check_theorems.select(None, None) == claims.ALL
+    assert sorted(name for names in functions for name in names) == sorted(theorem_plots.PLOTS)
 
 
 PROCESS = """
@@ -132,9 +145,10 @@ rank, port = int(sys.argv[1]), sys.argv[2]
 if port != "0":
     jax.distributed.initialize(f"localhost:{port}", 2, rank)
 from geometry import claims
-chosen = [claim for claim in claims.ALL if claim.entry in ("EX-GAMMA", "THM14.1")]
-found = claims.measure(chosen, jax.random.key(3), precision=2.0)
-print(json.dumps([len(jax.devices()), {name: part._asdict() for name, part in found.items()}]))
+names = ("Definition 1, example", "Theorem 14, item 1")
+chosen = [claim for claim in claims.ALL if claim.name in names]
+measured = claims.measure(chosen, jax.random.key(3), precision=2.0)
+print(json.dumps([len(jax.devices()), {name: part._asdict() for name, part in measured.items()}]))
 """
 
 
@@ -153,23 +167,22 @@ def test_two_processes_find_what_one_does():
         port = free.getsockname()[1]
     alone = run_process(0, 0)
     pair = [run_process(rank, port) for rank in (0, 1)]
-    found = []
+    outputs = []
     for process in (alone, *pair):
         text, error = process.communicate(timeout=300)
         assert process.returncode == 0, error
-        found.append(json.loads(text.splitlines()[-1]))
-    assert [devices for devices, _ in found] == [1, 2, 2]
-    for name, one in found[0][1].items():
-        for _, both in found[1:]:
-            for field, values in one.items():
-                np.testing.assert_allclose(both[name][field], values, rtol=2e-6)
+        outputs.append(json.loads(text.splitlines()[-1]))
+    assert [devices for devices, _ in outputs] == [1, 2, 2]
+    for name, one in outputs[0][1].items():
+        for _, both in outputs[1:]:
+            np.testing.assert_allclose(jax.tree.leaves(both[name]), jax.tree.leaves(one), rtol=2e-6)
 
 
 @pytest.mark.slow
 def test_the_engine_finds_the_same_over_devices_in_float64(key):
-    part = next(claim for claim in claims.ALL if claim.entry == "EX-GAMMA")
+    part = next(claim for claim in claims.ALL if claim.name == GAMMA)
     one, many = (
         claims.measure([part], key, precision=2.0, devices=jax.devices()[:n])["in_the_first_cell"]
         for n in (1, 8)
     )
-    np.testing.assert_allclose(one.mean, many.mean, rtol=2e-6)
+    np.testing.assert_allclose(one.mean["inside"], many.mean["inside"], rtol=2e-6)

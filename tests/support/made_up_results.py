@@ -123,22 +123,21 @@ def made_up_histogram(rng, layer, weights):
 
 def made_up_claims():
     def claim(paper, name, printed, right, verdict, holds):
-        found = {"estimate": right * 1.001, "stderr": right * 2e-3, "draws": 20_000}
+        check = {"estimate": right * 1.001, "stderr": right * 2e-3, "draws": 20_000}
         return {
             "paper": paper,
-            "entry": f"{paper} {name}",
             "name": name,
             "statement": "The variance of the ratio l1/l2, both scaled to mean 1, of a Gaussian "
             "filter of d = 64 weights is below 1/d.",
             "printed": "Var < 1/d",
             "corrected": "Var = (π − 3)/(2d) + O(1/d²)",
-            "ledger": "wrong",
+            "recorded": "wrong",
             "reason": "",
             "verdict": verdict,
             "printed_holds": holds == "printed",
             "corrected_holds": holds != "neither",
             "as_recorded": holds != "neither",
-            "checks": [found | {"prediction": printed}, found | {"prediction": right}],
+            "checks": [check | {"prediction": printed}, check | {"prediction": right}],
         }
 
     return [

@@ -31,26 +31,29 @@ SIZES = (4, 9, 16, 36, 64, 144, 256, 576, 1024, 2304)
 FILTERS = (8, 16, 32, 64, 128, 256, 512)
 DEPTHS = (1, 3, 10, 30, 100)
 
+Plot = tuple[str, str, tuple[Series, ...]]
+"""Panel, caption and legend."""
+
 
 def curves() -> dict[str, Any]:
-    """The numbers of all figures, by the entry of the claim that they belong to."""
+    """The numbers of all figures, by the function of the check that they belong to."""
     x = jnp.asarray(np.sort(np.random.default_rng(0).normal(size=6)), jnp.float32)
     angles = [np.asarray(_tree_angles(x, depth)).tolist() for depth in DEPTHS]
     distance, printed, sharp = distance_bounds()
     return {
-        "B3.2": {
+        "theorem_1_bound": {
             "n": SIZES,
             "variances": [pruning.l1_l2_ratio_variance(n) for n in SIZES],
         },
-        "B3.3": {
+        "limit_of_spearman": {
             "filters": FILTERS,
             "spearman": [
                 [float(pruning.expected_spearman(n, 576.0, pair)) for n in FILTERS]
                 for pair in pruning.PAIRS
             ],
         },
-        "THM11.2": {"depths": DEPTHS, "degrees": angles},
-        "U4": {
+        "merged_interior": {"depths": DEPTHS, "degrees": angles},
+        "moment_bounds_sharp": {
             "distance": distance.tolist(),
             "printed": printed.tolist(),
             "sharp": sharp.tolist(),
@@ -71,18 +74,13 @@ def _tree_angles(x: jax.Array, depth: int) -> jax.Array:
     return run(x)
 
 
-def of(entry: str, found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
-    """Panel, caption and legend of a claim's figure."""
-    return {
-        "B3.2": _variances,
-        "B3.3": _spearman,
-        "THM11.2": _tree,
-        "U4": _bounds,
-    }[entry](found)
+def plot(function: str, numbers: dict[str, Any]) -> Plot:
+    """The figure of the check that `function` draws or computes."""
+    return PLOTS[function](numbers)
 
 
-def _variances(found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
-    n, variances = np.array(found["n"]), np.array(found["variances"])
+def _variances(numbers: dict[str, Any]) -> Plot:
+    n, variances = np.array(numbers["n"]), np.array(numbers["variances"])
 
     def paint(axes: Axes) -> None:
         for column, series in enumerate((EXACT, INVERSE)):
@@ -92,7 +90,9 @@ def _variances(found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
         axes.set_xscale("log")
         log_scale(axes)
 
-    panel = draw(paint, name="b32", title="n × variance of the ratio", xlabel="dimension n")
+    panel = draw(
+        paint, name="ratio-variance", title="n × variance of the ratio", xlabel="dimension n"
+    )
     caption = (
         "The proof's (π − 1)/2 is the value of independent norms; the norms of one filter have "
         "(π − 3)/2, fifteen times less."
@@ -100,15 +100,15 @@ def _variances(found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
     return panel, caption, (EXACT, INVERSE, PRINTED, LIMIT)
 
 
-def _spearman(found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
+def _spearman(numbers: dict[str, Any]) -> Plot:
     def paint(axes: Axes) -> None:
-        for values, series in zip(found["spearman"], PAIR_SERIES.values(), strict=True):
-            axes.plot(found["filters"], values, color=series.colour, **mark(series))
+        for values, series in zip(numbers["spearman"], PAIR_SERIES.values(), strict=True):
+            axes.plot(numbers["filters"], values, color=series.colour, **mark(series))
         axes.axhline(0.930078, color=MUTED, ls="--", lw=1)
         axes.set_xscale("log")
 
     panel = draw(
-        paint, name="b33", title="expected Spearman's ρ", xlabel="filters of 576 dimensions"
+        paint, name="spearman", title="expected Spearman's ρ", xlabel="filters of 576 dimensions"
     )
     caption = (
         "Gaussian filters: pairs with Fermat or GM agree more the more filters there are; l1 and "
@@ -117,34 +117,42 @@ def _spearman(found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
     return panel, caption, tuple(PAIR_SERIES.values())
 
 
-def _tree(found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
-    degrees = np.array(found["degrees"])
+def _tree(numbers: dict[str, Any]) -> Plot:
+    degrees = np.array(numbers["degrees"])
 
     def paint(axes: Axes) -> None:
         for column, series in enumerate((ENDS, INNER)):
-            axes.plot(found["depths"], degrees[:, column], color=series.colour, **mark(series))
+            axes.plot(numbers["depths"], degrees[:, column], color=series.colour, **mark(series))
         axes.axhline(90, color=MUTED, ls="--", lw=1)
         axes.set_xscale("log")
 
-    panel = draw(paint, name="thm112", title="angle, degrees", xlabel="layer of the tree")
+    panel = draw(paint, name="tree-angles", title="angle, degrees", xlabel="layer of the tree")
     caption = "Six Gaussian points: inner samples merge, and come near a right angle with one end."
     return panel, caption, (ENDS, INNER)
 
 
-def _bounds(found: dict[str, Any]) -> tuple[str, str, tuple[Series, ...]]:
-    distance = np.array(found["distance"])
+def _bounds(numbers: dict[str, Any]) -> Plot:
+    distance = np.array(numbers["distance"])
 
     def paint(axes: Axes) -> None:
         for name, series in (("printed", BOUND), ("sharp", SHARP)):
-            axes.plot(distance, found[name], color=series.colour, ls="", **mark(series))
+            axes.plot(distance, numbers[name], color=series.colour, ls="", **mark(series))
         ends = [distance.min(), distance.max()]
         axes.plot(ends, ends, color=MUTED, ls="--", lw=1)
         axes.set_xscale("log")
         log_scale(axes)
 
-    panel = draw(paint, name="u4", title="bound", xlabel="exact distance W")
+    panel = draw(paint, name="distance-bounds", title="bound", xlabel="exact distance W")
     caption = (
         "Heavy-tailed pairs of discrete distributions: no bound lies below the dashed line, and "
         "the printed one has no unit: it is far off at both ends."
     )
     return panel, caption, (BOUND, SHARP)
+
+
+PLOTS = {
+    "theorem_1_bound": _variances,
+    "limit_of_spearman": _spearman,
+    "merged_interior": _tree,
+    "moment_bounds_sharp": _bounds,
+}

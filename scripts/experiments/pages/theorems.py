@@ -14,7 +14,7 @@ WORDS = {True: "holds", False: "fails", None: "not checked"}
 
 
 def render(results: dict, out: Path) -> str:
-    """The whole page, for the folder `out`. `results` is described in check_theorems.py."""
+    """The whole page, for the folder `out`. `results` is what check_theorems.py writes."""
     results = {key: page.plain(part) for key, part in results.items()}
     papers = list(dict.fromkeys(claim["paper"] for claim in results["claims"]))
     parts = [(anchor(paper), paper, _paper(results, paper, out)) for paper in papers]
@@ -43,12 +43,12 @@ def summary(claims: list[dict]) -> str:
             (
                 "As printed",
                 f"{sum(claim['printed_holds'] for claim in printed)} of {len(printed)} hold",
-                "those with a check of the printed form",
+                "claims with a check of the printed form",
             ),
             (
                 "As corrected",
                 f"{sum(claim['corrected_holds'] for claim in corrected)} of {len(corrected)} hold",
-                "those that our ledger corrects or sharpens",
+                "claims that we correct or sharpen",
             ),
             ("Checks", f"{len(checks)}", f"{len(sampled)} of them sampled"),
             (
@@ -63,16 +63,16 @@ def summary(claims: list[dict]) -> str:
 def overview(claims: list[dict], *, linked: bool = False) -> str:
     """A line for each claim, which leads to its card if there is one."""
     lines = "".join(
-        f'<tr class="{standing(claim)}"><th scope="row">{_entry(claim["entry"], linked)}</th>'
-        f'<td data-label="Claim">{escape(claim["name"])}\n{escape(claim["paper"])}</td>'
-        f'<td data-label="Ledger">{escape(claim["ledger"])}</td>'
+        f'<tr class="{standing(claim)}"><th scope="row">{_name(claim, linked)}</th>'
+        f'<td data-label="Paper">{escape(claim["paper"])}</td>'
+        f'<td data-label="Recorded">{escape(claim["recorded"])}</td>'
         f'<td data-label="Printed form">{_word(claim["printed_holds"])}</td>'
         f'<td data-label="Corrected form">{_corrected(claim)}</td></tr>'
         for claim in claims
     )
     heads = "".join(
         f'<th scope="col">{title}</th>'
-        for title in ("Entry", "Claim", "Ledger", "Printed form", "Corrected form")
+        for title in ("Claim", "Paper", "Recorded", "Printed form", "Corrected form")
     )
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="All claims">'
@@ -96,7 +96,9 @@ def standing(claim: dict) -> str:
     return "corrected" if claim["printed_holds"] is False else "printed"
 
 
-def anchor(text: str) -> str:
+def anchor(*words: str) -> str:
+    """Identifier of a paper, or of a claim by its paper and name."""
+    text = " ".join(words)
     return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")
 
 
@@ -104,8 +106,9 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.5g}".replace("-", "−")
 
 
-def _entry(entry: str, linked: bool) -> str:
-    return f'<a href="#{anchor(entry)}">{escape(entry)}</a>' if linked else escape(entry)
+def _name(claim: dict, linked: bool) -> str:
+    name = escape(claim["name"])
+    return f'<a href="#{anchor(claim["paper"], claim["name"])}">{name}</a>' if linked else name
 
 
 def _checked(claims: list[dict]) -> list[dict]:
@@ -113,16 +116,19 @@ def _checked(claims: list[dict]) -> list[dict]:
 
 
 def _chance(results: dict) -> str:
-    sampled = [c for claim in results["claims"] for c in claim["checks"] if c["stderr"]]
+    checks = [check for claim in results["claims"] for check in claim["checks"]]
+    sampled = [check for check in checks if check["stderr"]]
     powers = [
-        c["power"] for c in sampled if c["kind"].startswith("Monte-Carlo") and c["prediction"]
+        check["power"]
+        for check in sampled
+        if check["kind"].startswith("Monte-Carlo") and check["prediction"]
     ]
-    least = f"{min(powers):.4f}" if powers else "–"
+    smallest = f"{min(powers):.4f}" if powers else "–"
     return (
         f"{len(sampled)} checks are sampled and decided together: by Holm's correction the chance "
         f"that any true statement is rejected is at most {100 * results['level']:g} %. A mean or "
-        f"variance that is 10 % off is noticed with probability {least} at least. All others are "
-        "computed, on random and on adversarial cases."
+        f"variance that is 10 % off is noticed with probability {smallest} at least. All others "
+        "are computed, on random and on adversarial cases."
     )
 
 
@@ -141,6 +147,19 @@ def _card(claim: dict, curves: dict, out: Path) -> str:
         if text
     ]
     verdict = claim["verdict"][0].upper() + claim["verdict"][1:]
+    return (
+        f'<article id="{anchor(claim["paper"], claim["name"])}"><h3>{escape(claim["name"])}</h3>'
+        f"<p>{escape(claim['statement'])}</p>{''.join(forms)}"
+        f"<p><b>{escape(verdict)}.</b> Recorded: {escape(claim['recorded'])}.</p>"
+        f"{_checks(claim)}{_links(claim, out)}{_curves(claim, curves)}</article>"
+    )
+
+
+def _checks(claim: dict) -> str:
+    """A table of the checks, if there are any."""
+    checks = claim["checks"]
+    if not checks:
+        return ""
     rows = [
         [
             f"{check['what']}\n{check['kind']}, {_form(check)}",
@@ -151,24 +170,21 @@ def _card(claim: dict, curves: dict, out: Path) -> str:
             f"{SIGNS[check['holds']]} {WORDS[check['holds']]}"
             + ("" if check["as_recorded"] else ": not as recorded"),
         ]
-        for check in claim["checks"]
+        for check in checks
     ]
-    drawn = ""
-    if claim["entry"] in curves:
-        panel, caption, legend = theorem_plots.of(claim["entry"], curves[claim["entry"]])
-        drawn = figure([panel], caption, legend)
     head = ["Check", "Estimate or worst case", "Prediction", "z", "Draws or cases", "Outcome"]
     kinds = [
-        "neither" if not c["as_recorded"] else "printed" if c["holds"] else "corrected"
-        for c in claim["checks"]
+        "neither" if not check["as_recorded"] else "printed" if check["holds"] else "corrected"
+        for check in checks
     ]
-    made = table(head, rows, claim["name"], kind="claims", row_kinds=kinds) if rows else ""
-    return (
-        f'<article id="{anchor(claim["entry"])}"><h3>{escape(claim["name"])}</h3>'
-        f"<p>{escape(claim['statement'])}</p>{''.join(forms)}"
-        f"<p><b>{escape(verdict)}.</b> Ledger: {escape(claim['entry'])}, "
-        f"{escape(claim['ledger'])}.</p>{made}{_links(claim, out)}{drawn}</article>"
-    )
+    return table(head, rows, claim["name"], kind="claims", row_kinds=kinds)
+
+
+def _curves(claim: dict, curves: dict) -> str:
+    """The figures that belong to the functions that check the claim."""
+    functions = dict.fromkeys(check["source"].rsplit(".", 1)[1] for check in claim["checks"])
+    plots = [theorem_plots.plot(name, curves[name]) for name in functions if name in curves]
+    return "".join(figure([panel], caption, legend) for panel, caption, legend in plots)
 
 
 def _form(check: dict) -> str:

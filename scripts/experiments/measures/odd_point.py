@@ -1,6 +1,5 @@
-"""Theorems checked by Monte Carlo, and the odd point drawn, as parts of `results.json`."""
+"""The odd point of a random network and of the recentering tree, as a part of `results.json`."""
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,30 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import geometry
-from experiments.measures import claim_results
-from geometry.claims import ALL, Claim, check_all, name_of
 
-# What compiles and runs within seconds; scripts/check_theorems.py has all.
-DRAWS = {"three_filters", "next_layer", "lemma_3", "norm_ratios", "figure_1"}
-DRAWS |= {"in_the_first_cell", "radial_transport", "mean_difference"}
-PRECISION = 1.5
 POINTS, WIDTH, DEPTH = 50, 500, 100
 TREE_POINTS = 16
-
-
-def claims(seed: int) -> list[dict[str, Any]]:
-    """Claims of `geometry.claims` that few draws decide, in printed and in corrected form."""
-    verdicts = check_all(_sampled(), jax.random.key(seed), precision=PRECISION)
-    return [claim_results.described(verdict) for verdict in verdicts]
-
-
-def _sampled() -> list[Claim]:
-    """Claims that are wrong as printed, with those checks alone that read the chosen draws."""
-    trimmed = (
-        replace(claim, checks=tuple(part for part in claim.checks if name_of(part) in DRAWS))
-        for claim in ALL
-    )
-    return [claim for claim in trimmed if any(part.form == "rejected" for part in claim.checks)]
 
 
 def odd_point(seed: int) -> dict[str, Any]:
@@ -73,7 +51,7 @@ def _principal_plane(x: np.ndarray) -> np.ndarray:
 def _tree(x: Float[Array, " n"]) -> dict[str, Any]:
     x = jnp.sort(x)
     gram = jax.jit(geometry.tree_gram, static_argnums=1)(x, DEPTH).gram
-    found = jax.jit(geometry.odd_point)(gram)
+    odd = jax.jit(geometry.odd_point)(gram)
     norms = jnp.sqrt(jnp.diagonal(gram))
     cosine = gram[0, -1] / (norms[0] * norms[-1])
     return {
@@ -81,7 +59,7 @@ def _tree(x: Float[Array, " n"]) -> dict[str, Any]:
         "depth": DEPTH,
         "norms": (norms / norms.max()).tolist(),
         "inputs": x.tolist(),
-        "index": int(found.index),
-        "norm_ratio": float(found.norm_ratio),
+        "index": int(odd.index),
+        "norm_ratio": float(odd.norm_ratio),
         "angle_ends_degrees": float(jnp.degrees(jnp.arccos(jnp.clip(cosine, -1, 1)))),
     }

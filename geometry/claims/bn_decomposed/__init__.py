@@ -1,0 +1,28 @@
+"""Claims of "Batch Normalization Decomposed" (Nachum, Bondaschi, Gastpar and Khina).
+
+Samples are rows. Functions of a key return draws in float32 by name, or the values of many cases in
+float64: differences that should be 0, or excesses over a bound.
+"""
+
+from geometry.claims._types import Claim
+from geometry.claims.bn_decomposed import (
+    clusters,
+    figures,
+    invariance,
+    kernel,
+    parts,
+    ranks,
+    tree,
+    tree_angles,
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    *parts.CLAIMS,
+    *ranks.CLAIMS,
+    *tree.CLAIMS,
+    *tree_angles.CLAIMS,
+    *clusters.CLAIMS,
+    *kernel.CLAIMS,
+    *invariance.CLAIMS,
+    *figures.CLAIMS,
+)

@@ -1,0 +1,166 @@
+"""Theorem 11: angles and norms of the samples deep in the tree."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import geometry
+from geometry.claims._draws import generator
+from geometry.claims._types import Computed, Values, claims_of
+
+claim = claims_of("Batch Normalization Decomposed")
+
+DEEP, DEEP_POINTS = 4000, 6
+
+
+def angles_from_products(key: Key[Array, ""]) -> Values:
+    """Cosines of our angles minus those of products of unit vectors."""
+    x = generator(key).normal(size=(30, 6))
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    cosine = np.cos(geometry.angles(jnp.asarray(x))) - unit @ unit.T
+    return np.asarray(cosine)
+
+
+EQUATION_11 = claim(
+    "Equation 11",
+    "angle(x, y) = arccos(x·y/‖x‖‖y‖)",
+    "holds",
+    Computed("cosines agree", angles_from_products, tolerance=1e-12),
+)
+
+
+@cache
+def _deep_trees() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cosines, norms and r of sorted Gaussian points at depth 4,000: several checks read them."""
+    x = np.sort(np.random.default_rng(0).normal(size=(60, DEEP_POINTS)), axis=1)
+    x[0] = np.arange(DEEP_POINTS)  # symmetric: where the sharp constants are attained
+
+    def run(x: Array) -> tuple[Array, Array, Array]:
+        tree = geometry.tree_gram(x, DEEP)
+        norms = jnp.sqrt(jnp.diagonal(tree.gram))
+        cosines = tree.gram / norms[:, None] / norms[None]
+        square = tree.squared_distances
+        return cosines, norms, square[-1, -2] / square[1, 0]
+
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(run))(jnp.asarray(x)))
+
+
+def orthogonal_ends(key: Key[Array, ""]) -> Values:
+    """Cosines of the smallest and the largest sample."""
+    return _deep_trees()[0][:, 0, -1]
+
+
+THEOREM_11_1 = claim(
+    "Theorem 11, item 1",
+    "The smallest and the largest sample are orthogonal from layer 1 on",
+    "holds",
+    Computed("cos(x₁, xₙ) = 0", orthogonal_ends),
+)
+
+
+def merged_interior(key: Key[Array, ""]) -> Values:
+    """1 − cosines of inner samples."""
+    return 1 - _deep_trees()[0][:, 1:-1, 1:-1]
+
+
+def decay_in_the_tree(key: Key[Array, ""]) -> Values:
+    """Factor a layer by which 1 − cos(x₂, x₃) falls, over λ₂/λ₁, eight points."""
+    x = jnp.asarray(np.sort(generator(key).normal(size=(5, 8)), axis=1))
+
+    def gap(x: Array, depth: int) -> Array:
+        tree = geometry.tree_gram(x, depth)
+        return tree.squared_distances[1, 2] / tree.gram[1, 1]
+
+    last, before = (jax.jit(jax.vmap(partial(gap, depth=t)))(x) for t in (301, 300))
+    rates = [(p**2 + (8 - p) ** 2) / 64 for p in (1, 2)]
+    return np.asarray(last) / np.asarray(before) / (rates[1] / rates[0])
+
+
+THEOREM_11_2 = claim(
+    "Theorem 11, item 2",
+    "The angles of inner samples tend to 0",
+    "holds",
+    Computed("1 − cos at depth 4,000", merged_interior, tolerance=1e-12),
+    Computed(
+        "1 − cos falls like (λ₂/λ₁)ᵗ, λₚ = (p² + (n − p)²)/n²",
+        decay_in_the_tree,
+        predicted=1.0,
+        tolerance=1e-3,
+        form="corrected",
+    ),
+    corrected="geometrically, by a known rate",
+)
+
+
+def printed_ratio(key: Key[Array, ""]) -> Values:
+    """Norm ratio of the better end over the printed bound, minus 1; n = 6."""
+    return _better_ends()[0] / geometry.printed_end_bounds(DEEP_POINTS).norm_ratio - 1
+
+
+def sharp_ends(key: Key[Array, ""]) -> Values:
+    """Norm ratio of the better end minus its bound, and the bound of its angle minus the angle."""
+    ratio, angle = _better_ends()
+    sharp = geometry.end_bounds(DEEP_POINTS)
+    return np.concatenate([ratio - sharp.norm_ratio, sharp.angle - angle])
+
+
+THEOREM_11_3 = claim(
+    "Theorem 11, item 3",
+    "lim ‖xᵢ‖/‖x₁‖ or lim ‖xᵢ‖/‖xₙ‖ ≤ 3/(n − 2) for inner i",
+    "holds, loose",
+    Computed("n = 6", printed_ratio, "inequality"),
+    Computed("sharp constants of items 3 and 4", sharp_ends, "inequality", form="corrected"),
+    corrected="≤ √(2/((n − 1)² + 1)), attained by symmetric samples",
+)
+
+
+def printed_angle(key: Key[Array, ""]) -> Values:
+    """Printed bound of the angle with the better end minus the angle."""
+    return geometry.printed_end_bounds(DEEP_POINTS).angle - _better_ends()[1]
+
+
+def limits_of_the_tree(key: Key[Array, ""]) -> Values:
+    """Norm ratios and cosines minus those that r gives."""
+    cosines, norms, r = _deep_trees()
+    limits = jax.jit(jax.vmap(lambda r: geometry.tree_limits(DEEP_POINTS, r)))(jnp.asarray(r))
+    ratios = norms[:, 2, None] / norms[:, [0, -1]] - np.asarray(limits.norm_ratios)
+    return np.concatenate([ratios, cosines[:, 2, [0, -1]] - np.cos(limits.angles)])
+
+
+THEOREM_11_4 = claim(
+    "Theorem 11, item 4, Equation 12",
+    "One of the limit angles of inner samples with the ends is at least π/2 − √2π/(n − 2)",
+    "holds, loose",
+    Computed("n = 6", printed_angle, "inequality"),
+    Computed("limits by r = lim ‖xₙ − xₙ₋₁‖²/‖x₂ − x₁‖²", limits_of_the_tree, form="corrected"),
+    corrected="exact: cos = r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + mr)), m = (n − 1)²",
+)
+
+
+def _better_ends() -> tuple[np.ndarray, np.ndarray]:
+    """Smaller norm ratio of an inner sample to the ends, and its larger angle with them."""
+    cosines, norms, _ = _deep_trees()
+    ratios = norms[:, 2, None] / norms[:, [0, -1]]
+    return ratios.min(1), np.arccos(cosines[:, 2, [0, -1]]).max(1)
+
+
+def dominating_pair(key: Key[Array, ""]) -> Values:
+    """Cosine of a pair that is extreme in all of three coordinates, and 1 − those of the others."""
+    x = generator(key).uniform(-1, 1, (6, 3))
+    x[0], x[-1] = (-2.0, 3.0, -4.0), (2.0, -3.0, 4.0)
+    g = np.asarray(jax.jit(lambda x: geometry.tree_gram(x, 2000).gram)(jnp.asarray(x)))
+    cosines = g / np.sqrt(np.outer(np.diag(g), np.diag(g)))
+    return np.append(np.ravel(1 - cosines[1:-1, 1:-1]), cosines[0, -1])
+
+
+SEVERAL_COORDINATES = claim(
+    "Remark on several coordinates",
+    "Theorem 11 holds if one pair is extreme in every coordinate",
+    "holds",
+    Computed("ends orthogonal, others merged, d = 3", dominating_pair),
+)
+
+CLAIMS = (EQUATION_11, THEOREM_11_1, THEOREM_11_2, THEOREM_11_3, THEOREM_11_4, SEVERAL_COORDINATES)

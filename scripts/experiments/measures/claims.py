@@ -1,0 +1,171 @@
+"""Claims of three papers as commands check them: chosen, measured, and as they are written down."""
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import jaxnorm
+from experiments import cli
+from experiments.cli import InputError
+from geometry import claims
+from geometry.claims import Claim, Measurement, Verdict
+
+# What compiles and runs within seconds.
+QUICK_DRAWS = {"three_filters", "next_layer", "lemma_3", "norm_ratios", "figure_1"}
+QUICK_DRAWS |= {"in_the_first_cell", "radial_transport", "mean_difference"}
+QUICK_PRECISION = 1.5
+
+
+def quick_results(seed: int) -> list[dict[str, Any]]:
+    """Claims that are wrong as printed, where few draws decide in both forms."""
+    verdicts = claims.check_all(_quick_claims(), jax.random.key(seed), precision=QUICK_PRECISION)
+    return [result(verdict) for verdict in verdicts]
+
+
+def _quick_claims() -> list[Claim]:
+    """Claims that are wrong as printed, with the checks alone that read the quick draws."""
+    trimmed = (
+        replace(
+            claim,
+            checks=tuple(part for part in claim.checks if part.function.__name__ in QUICK_DRAWS),
+        )
+        for claim in claims.ALL
+    )
+    return [claim for claim in trimmed if any(part.form == "rejected" for part in claim.checks)]
+
+
+def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
+    """The claims of a paper whose name contains `pattern`."""
+    if paper is not None and paper not in claims.PAPERS:
+        raise InputError(f"--paper must be one of {', '.join(claims.PAPERS)}; got {paper}")
+    candidates = claims.ALL if paper is None else claims.PAPERS[paper]
+    part = (pattern or "").casefold()
+    selected = tuple(claim for claim in candidates if part in claim.name.casefold())
+    if not selected:
+        examples = "; ".join(claim.name for claim in candidates[:3])
+        raise InputError(
+            f"--claim must be part of the name of a claim, such as {examples}; got {pattern}"
+        )
+    return selected
+
+
+def measure(
+    selected: Sequence[Claim], precision: float, seed: int, devices: Sequence[Any], path: Path
+) -> dict[str, Measurement]:
+    """Everything that the claims read; what `path` has of an earlier run is not done again."""
+    fingerprint = _fingerprint(precision, seed)
+    measured = _read(path, fingerprint)
+    missing = claims.sources(selected).keys() - measured.keys()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("measuring", total=len(missing))
+
+        def save(name: str, measurement: Measurement) -> None:
+            measured[name] = measurement
+            progress.update(task, advance=1, description=name.replace("_", " "))
+            _save(measured, fingerprint, path)
+
+        return claims.measure(
+            selected,
+            jax.random.key(seed),
+            precision=precision,
+            devices=devices,
+            measured_before=dict(measured),
+            on_done=save,
+        )
+
+
+def _fingerprint(precision: float, seed: int) -> str:
+    """Of all that decides the numbers: code, versions, machine, seed and precision."""
+    root = Path(jaxnorm.__file__).parent.parent
+    digest = hashlib.sha256(
+        json.dumps([precision, seed, cli.versions(), platform.machine()]).encode()
+    )
+    for package in ("jaxnorm", "pruning", "geometry"):
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _read(path: Path, fingerprint: str) -> dict[str, Measurement]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if content.get("fingerprint") != fingerprint:
+        return {}
+    return {name: Measurement(**fields) for name, fields in content["measured"].items()}
+
+
+def _save(measured: dict[str, Measurement], fingerprint: str, path: Path) -> None:
+    """Write what is measured; the earlier file remains whole until the new one is."""
+    fields = {name: measurement._asdict() for name, measurement in measured.items()}
+    text = json.dumps({"fingerprint": fingerprint, "measured": fields})
+    unfinished = path.with_suffix(".part")
+    with writing(path.parent, f"{path.name} has what was measured before"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+
+
+@contextmanager
+def writing(out: Path, remains: str) -> Iterator[None]:
+    """Let an error of the disk be one sentence, which says what remains."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{out} must take the results; {error.strerror or error}: {remains}"
+        ) from error
+
+
+def result(verdict: Verdict) -> dict[str, Any]:
+    """A claim and its findings as they stand in results.json."""
+    claim = verdict.claim
+    return {
+        "paper": claim.paper,
+        "name": claim.name,
+        "statement": claim.statement,
+        "printed": claim.printed,
+        "corrected": claim.corrected,
+        "recorded": claim.verdict,
+        "reason": claim.reason,
+        "printed_holds": verdict.printed_holds,
+        "corrected_holds": verdict.corrected_holds,
+        "as_recorded": verdict.as_recorded,
+        "verdict": verdict.text,
+        "checks": [_check_result(finding) for finding in verdict.findings],
+    }
+
+
+def _check_result(finding: claims.Finding) -> dict[str, Any]:
+    function = finding.check.function
+    return {
+        "what": finding.check.what,
+        "form": finding.check.form,
+        "kind": finding.check.kind,
+        "source": f"{function.__module__}.{function.__name__}",
+        "estimate": finding.estimate,
+        "stderr": finding.stderr,
+        "prediction": finding.predicted,
+        "z": finding.z,
+        "p_value": finding.p_value,
+        "draws": finding.draws,
+        "holds": finding.holds,
+        "as_recorded": finding.as_recorded,
+        "power": finding.power,
+    }
