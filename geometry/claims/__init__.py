@@ -27,7 +27,6 @@ from geometry.claims._types import Finding as Finding
 from geometry.claims._types import Measurement as Measurement
 from geometry.claims._types import Sampled as Sampled
 from geometry.claims._types import Verdict as Verdict
-from geometry.claims._types import claims_of as claims_of
 from geometry.claims.bn_decomposed import CLAIMS as _BN_DECOMPOSED
 from geometry.claims.cwda import CLAIMS as _CWDA
 from geometry.claims.unitization import CLAIMS as _UNITIZATION
