@@ -12,8 +12,6 @@ Example:
   printed form is rejected, corrected form holds
 """
 
-import importlib
-
 from geometry.claims._decide import LEVEL as LEVEL
 from geometry.claims._decide import check as check
 from geometry.claims._decide import check_all as check_all
@@ -29,15 +27,14 @@ from geometry.claims._types import Finding as Finding
 from geometry.claims._types import Measurement as Measurement
 from geometry.claims._types import Sampled as Sampled
 from geometry.claims._types import Verdict as Verdict
+from geometry.claims.bn_decomposed import CLAIMS as _BN_DECOMPOSED
+from geometry.claims.cwda import CLAIMS as _CWDA
+from geometry.claims.unitization import CLAIMS as _UNITIZATION
+from geometry.claims.unitization import distance_bounds as distance_bounds
 
-# Until the folders of all three papers are merged: those that are there.
-PAPERS: dict[str, tuple[Claim, ...]] = {}
-for _paper in ("unitization", "cwda", "bn_decomposed"):
-    try:
-        _section = importlib.import_module(f"geometry.claims.{_paper}")
-    except ModuleNotFoundError as error:
-        if error.name != f"geometry.claims.{_paper}":
-            raise
-    else:
-        PAPERS[_paper.replace("_", "-")] = _section.CLAIMS
+PAPERS: dict[str, tuple[Claim, ...]] = {
+    "unitization": _UNITIZATION,
+    "cwda": _CWDA,
+    "bn-decomposed": _BN_DECOMPOSED,
+}
 ALL: tuple[Claim, ...] = tuple(claim for claims in PAPERS.values() for claim in claims)

@@ -8,7 +8,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -153,45 +153,33 @@ def _stacked(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Floa
     return stacked
 
 
-class _Comparison(NamedTuple):
-    """A moment beside its prediction."""
-
-    estimate: float
-    stderr: float
-    predicted: float
-    z: float
-    p_value: float
-    samples: int
-
-
 def _sampled_findings(
     checks: Sequence[Sampled], measured: Mapping[str, Measurement]
 ) -> list[Finding]:
-    comparisons = [_compared(part, measured[part.function.__name__]) for part in checks]
-    p_values = np.array([comparison.p_value for comparison in comparisons])
-    adjusted = np.asarray(holm(jnp.asarray(p_values))) if len(p_values) else p_values
-    critical = scipy.stats.norm.isf(LEVEL / 2 / max(len(p_values), 1))
-    findings = []
-    for part, (estimate, stderr, predicted, z, _, samples), p in zip(
-        checks, comparisons, adjusted, strict=True
-    ):
-        noticed = 0.1 * abs(predicted) / stderr if stderr else math.inf
-        power = float(scipy.stats.norm.cdf(noticed - critical))
-        holds = not p < LEVEL
-        findings.append(
-            Finding(part, estimate, stderr, predicted, z, float(p), samples, holds, power)
-        )
-    return findings
+    """Findings of checks that are decided together."""
+    critical = float(scipy.stats.norm.isf(LEVEL / 2 / max(len(checks), 1)))
+    alone = [_sampled_finding(part, measured[part.function.__name__], critical) for part in checks]
+    p_values = np.array([finding.p_value for finding in alone])
+    adjusted = np.asarray(holm(jnp.asarray(p_values))) if alone else p_values
+    return [
+        finding._replace(p_value=float(p), holds=not p < LEVEL)
+        for finding, p in zip(alone, adjusted, strict=True)
+    ]
 
 
-def _compared(part: Sampled, measurement: Measurement) -> _Comparison:
+def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -> Finding:
+    """What a check finds alone; its power is for the `critical` z-score."""
     names = ("mean", "mean_stderr") if part.moment == "mean" else ("variance", "variance_stderr")
     estimate, stderr = (float(getattr(measurement, name)[part.statistic]) for name in names)
     predicted = number(part.predicted)
     z = _distance(estimate - predicted, stderr)
     tail = scipy.stats.t(measurement.samples - 1)
     p = {"=": 2 * tail.sf(abs(z)), "≤": tail.sf(z), "≥": tail.cdf(z)}[part.side]
-    return _Comparison(estimate, stderr, predicted, z, float(p), measurement.samples)
+    noticed = 0.1 * abs(predicted) / stderr if stderr else math.inf
+    power = float(scipy.stats.norm.cdf(noticed - critical))
+    return Finding(
+        part, estimate, stderr, predicted, z, float(p), measurement.samples, not p < LEVEL, power
+    )
 
 
 def _distance(difference: float, stderr: float) -> float:

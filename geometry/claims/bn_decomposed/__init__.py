@@ -6,7 +6,6 @@ float64: differences that should be 0, or excesses over a bound.
 
 from geometry.claims._types import Claim
 from geometry.claims.bn_decomposed import (
-    clusters,
     figures,
     invariance,
     kernel,
@@ -16,13 +15,5 @@ from geometry.claims.bn_decomposed import (
     tree_angles,
 )
 
-CLAIMS: tuple[Claim, ...] = (
-    *parts.CLAIMS,
-    *ranks.CLAIMS,
-    *tree.CLAIMS,
-    *tree_angles.CLAIMS,
-    *clusters.CLAIMS,
-    *kernel.CLAIMS,
-    *invariance.CLAIMS,
-    *figures.CLAIMS,
-)
+SECTIONS = (parts, ranks, tree, tree_angles, kernel, invariance, figures)
+CLAIMS: tuple[Claim, ...] = tuple(claim for section in SECTIONS for claim in section.CLAIMS)

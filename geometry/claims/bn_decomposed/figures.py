@@ -39,10 +39,7 @@ FIGURE_3 = claim(
     "One point turns odd, the others collapse into one",
     "holds but for the cluster",
     Computed(
-        "angle in the cluster of 49 = 0",
-        spread_of_the_odd_state,
-        tolerance=1.0,
-        form="rejected",
+        "angle in the cluster of 49 = 0", spread_of_the_odd_state, tolerance=1.0, form="rejected"
     ),
     Computed(
         "angle in the cluster = 3π/n for many points",

@@ -90,10 +90,7 @@ INEQUALITY = claim(
     "K(x, y) > x·y at σ² = 2/d for x ≠ y",
     "wrong",
     Computed(
-        "K(x, 3.7x) > x·3.7x, by 10⁻⁶ of it",
-        kernel_of_parallel,
-        "inequality",
-        form="rejected",
+        "K(x, 3.7x) > x·3.7x, by 10⁻⁶ of it", kernel_of_parallel, "inequality", form="rejected"
     ),
     Computed("K ≥ x·y", kernel_above_product, "inequality", form="corrected"),
     printed="K > x·y",

@@ -62,12 +62,7 @@ GAMMA_OF_THE_CIRCLE = claim(
     "wrong",
     Sampled("P(w in a cell) = 1/n", 1 / POINTS, CELL, "inside", form="rejected"),
     Sampled("P(w in a cell) = 1/(2n)", 1 / (2 * POINTS), CELL, "inside", form="corrected"),
-    Computed(
-        "2n γ = 1 exactly, n = 5 and 9",
-        gamma_of_the_circle,
-        predicted=1.0,
-        form="corrected",
-    ),
+    Computed("2n γ = 1 exactly, n = 5 and 9", gamma_of_the_circle, predicted=1.0, form="corrected"),
     printed="n cells, γ = 1/n",
     corrected="2n cells, γ = 1/(2n)",
 )

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import jaxnorm
 from experiments import cli
 from experiments.cli import InputError
+from experiments.progress import progress_bar
 from geometry import claims
 from geometry.claims import Claim, Measurement, Verdict
 
@@ -65,13 +64,7 @@ def measure(
     fingerprint = _fingerprint(precision, seed)
     measured = _read(path, fingerprint)
     missing = claims.sources(selected).keys() - measured.keys()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("measuring", total=len(missing))
 
         def save(name: str, measurement: Measurement) -> None:
