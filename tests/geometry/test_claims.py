@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from geometry.claims.unitization.algorithms import mean_cosine
 from scipy import integrate, special, stats
 
 import geometry
 from geometry import claims
 from geometry.claims import ALL, LEVEL, PAPERS, Claim, Computed, Draws, Measurement, Sampled
+from geometry.claims.unitization.algorithms import mean_cosine
 from jaxnorm import unitize
 
 SCRIPT = str(Path(__file__).parents[2] / "scripts" / "check_theorems.py")
