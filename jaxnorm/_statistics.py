@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import promote_to_float32
+from jaxnorm._numerics import merge_means, promote_to_float32
 from jaxnorm._sharding import first_along
 
 Tree = TypeVar("Tree")
@@ -254,12 +254,6 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
       >>> print(merged.mean, merged.count)
       [3.] 3.0
     """
-    count = a.count + b.count
-    share = b.count / jnp.maximum(count, 1)
-    delta = b.mean - a.mean
-    var = (1 - share) * a.var + share * b.var + share * (1 - share) * jnp.square(delta)
-    return BatchStatistics(
-        jnp.where(a.count > 0, a.mean + share * delta, b.mean),
-        jnp.where(a.count > 0, var, b.var),
-        count,
-    )
+    count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
+    var_a, var_b = a.var + jnp.square(deviation_a), b.var + jnp.square(deviation_b)
+    return BatchStatistics(mean, (1 - share) * var_a + share * var_b, count)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import wasserstein_distance_nd
 
-from jaxnorm._host import check_on_host
+from jaxnorm._host import host_only
 from jaxnorm._sharding import auto_sharded, flat_rows
 from jaxnorm._statistics import widen
 from jaxnorm.shift._emd_1d import emd_1d
@@ -20,6 +20,7 @@ from jaxnorm.shift._samples import check_pair, check_positive
 _BLOCK, _UNKNOWNS = 2**23, 100_000
 
 
+@host_only("emd_1d or emd_sliced")
 def emd(
     x: Float[Array, "n *features"],
     y: Float[Array, "m *features"],
@@ -53,7 +54,6 @@ def emd(
       >>> print(round(emd(square, square + 3.0), 4))
       4.2426
     """
-    check_on_host("emd", x, y, x_weights, y_weights, instead="use emd_1d or emd_sliced")
     check_pair(x, y)
     a, b = (np.asarray(flat_rows(sample), np.float64) for sample in (x, y))
     if x_weights is None and y_weights is None and len(a) == len(b):
@@ -137,6 +137,7 @@ def emd_sliced(
     return Sliced(found.mean(), found.std(ddof=1) / projections**0.5, found[found.argmax()])
 
 
+@host_only()
 def mean_projection(dims: int) -> float:
     """E |θ₁| of a random direction θ: Γ(d/2) / (√π Γ((d+1)/2)), about √(2/(π d)). On the host.
 
@@ -147,7 +148,6 @@ def mean_projection(dims: int) -> float:
       >>> print(f"{mean_projection(1):.3f} {mean_projection(3):.3f}")
       1.000 0.500
     """
-    check_on_host("mean_projection", dims, instead="give dims as a Python number")
     if dims < 1:
         raise ValueError(f"dims must be at least 1; got {dims}")
     logs = math.lgamma(dims / 2) - math.lgamma((dims + 1) / 2)

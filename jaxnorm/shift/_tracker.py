@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._host import check_on_host
+from jaxnorm._host import host_only
 from jaxnorm._moments import Moments, merge_moments, moments
 from jaxnorm._sharding import auto_sharded, flat_rows
 from jaxnorm.shift._emd import emd
@@ -30,6 +30,7 @@ class LayerShift(NamedTuple):
     channels: Float[np.ndarray, " c"]  # W₁ of each channel on its own
 
 
+@host_only("emd_1d, mean_lower_bound and paired_upper_bound")
 def layer_shift(
     before: Float[Array, "n *spatial c"], after: Float[Array, "n *spatial c"], *, exact: int = 400
 ) -> LayerShift:
@@ -48,8 +49,6 @@ def layer_shift(
       ValueError: `exact` is below 2, or the samples do not fit, as in `emd_1d`.
       TypeError: An argument is traced.
     """
-    instead = "use emd_1d, mean_lower_bound and paired_upper_bound"
-    check_on_host("layer_shift", before, after, instead=instead)
     if exact < 2:
         raise ValueError(f"exact must be at least 2 samples; got {exact}")
     (x, y), *found = _on_device(before, after, exact=exact)
@@ -130,10 +129,10 @@ class Tracker:
         self.before: Layers | None = None
         self.seconds = 0.0
 
+    @host_only("emd_1d and moments")
     def update(self, state: Any) -> dict[str, dict[str, Any]]:
         """Of each layer, as plain numbers for a line of metrics: "moments", and "shift" since the
         last call, None at the first."""
-        check_on_host("Tracker.update", state, instead="use emd_1d and moments")
         start = time.perf_counter()
         after = self.outputs(state, self.probe)
         found = {}
