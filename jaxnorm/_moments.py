@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import CentralMoments, merge_central_moments, promote_to_float32
-from jaxnorm._statistics import Axes, axis_tuple, centre
+from jaxnorm._statistics import Axes, axis_tuple, center
 
 Count = int | Float[Array, ""]
 
@@ -25,7 +25,7 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     """Mean, variance, skewness and kurtosis of `x` along `axis`, all of the population.
 
     The moments that Figure 2 of the unitization paper follows through training. Computed from
-    centred data in at least float32. A constant has variance 0 and neither skewness nor kurtosis:
+    centered data in at least float32. A constant has variance 0 and neither skewness nor kurtosis:
     both are NaN.
 
     Raises:
@@ -37,8 +37,8 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     """
     h = promote_to_float32(x)
     axes = axis_tuple(h, axis)
-    centred = centre(h, axes)
-    m2, m3, m4 = (jnp.mean(centred**power, axes) for power in (2, 3, 4))
+    centered = center(h, axes)
+    m2, m3, m4 = (jnp.mean(centered**power, axes) for power in (2, 3, 4))
     return _standardized(h.mean(axes), m2, m3, m4)
 
 

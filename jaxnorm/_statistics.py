@@ -33,10 +33,10 @@ class BatchStatistics(NamedTuple):
     count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
-widen = promote_to_float32
+widen = promote_to_float32  # until pruning and geometry import it by its name
 
 
-def centre(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
+def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
     """`x` minus its mean along `axis`, exactly zero where `x` is constant.
 
     The first entry is subtracted before the mean is formed: a constant then leaves no rounding

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm._statistics import BatchStatistics, channels, merge_statistics, widen
+from jaxnorm._numerics import promote_to_float32
+from jaxnorm._statistics import BatchStatistics, channels, merge_statistics
 from jaxnorm.nnx._layers import BatchNorm, RunningNorm, UnitizedBatchNorm
 
 BATCH_NORMS = (RunningNorm, nnx.BatchNorm)
@@ -246,15 +247,16 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
     var = norm.var[...]
     gain = jax.lax.rsqrt(var + norm.epsilon) if getattr(norm, "rescaling", True) else 0 * var + 1
     if norm.scale is not None:
-        gain = gain * widen(norm.scale[...])
-    bias = 0 * var if layer.bias is None else widen(layer.bias[...])
+        gain = gain * promote_to_float32(norm.scale[...])
+    bias = 0 * var if layer.bias is None else promote_to_float32(layer.bias[...])
     if getattr(norm, "recentering", True):
         bias = bias - norm.mean[...]
     bias = bias * gain
     if norm.bias is not None:
-        bias = bias + widen(norm.bias[...])
+        bias = bias + promote_to_float32(norm.bias[...])
     folded = nnx.clone(layer)
-    folded.kernel = nnx.Param((widen(kernel) * channels(gain, kernel)).astype(kernel.dtype))
+    scaled = promote_to_float32(kernel) * channels(gain, kernel)
+    folded.kernel = nnx.Param(scaled.astype(kernel.dtype))
     folded.bias = nnx.Param(bias.astype(kernel.dtype))
     folded.use_bias = True
     return folded

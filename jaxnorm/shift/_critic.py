@@ -9,7 +9,7 @@ import optax
 from jax.nn.initializers import he_normal
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import promote_to_float32
 from jaxnorm.shift._pairs import Outputs, pairs_of, trained
 from jaxnorm.shift._samples import check_positive
 
@@ -93,7 +93,7 @@ def _start_convolutional(key: Key[Array, ""], like: jax.ShapeDtypeStruct) -> Par
 
 
 def _convolutional(params: Params, z: Float[Array, "n *features"]) -> Float[Array, " n"]:
-    h = widen(z).reshape(_as_images(z.shape))
+    h = promote_to_float32(z).reshape(_as_images(z.shape))
     for (kernel, bias), stride in zip(params[:-1], STRIDES, strict=True):
         h = jax.nn.relu(_convolved(h, kernel, stride) + bias[None, None, None])
     kernel, bias = params[-1]

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxnorm._numerics import promote_to_float32
 from jaxnorm._sharding import auto_sharded
-from jaxnorm._statistics import widen
 from jaxnorm.shift._samples import check_pair
 
 
@@ -45,7 +45,7 @@ def emd_1d(
       3.5
     """
     check_pair(x, y)
-    x, y = widen(x), widen(y)
+    x, y = promote_to_float32(x), promote_to_float32(y)
     if x_weights is not None or y_weights is not None:
         return _weighted(x, y, _shares(x_weights, x), _shares(y_weights, y))
     x, y = _sorted(x), _sorted(y)

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._sharding import flat_rows
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import matmul
 from jaxnorm._unitize import unit_vector
 from jaxnorm.shift._pairs import Outputs, Pairs, pairs_of, trained
+from jaxnorm.shift._samples import vectors
 
 CONES, TAU = 128, 0.02  # where the spread of the samples is 1
 
@@ -63,21 +63,21 @@ def emd_lower_bound(
       True
     """
     raw = pairs_of(x_train, y_train, outputs)
-    means = raw.means(lambda z: flat_rows(widen(z)), batch_size)
-    centre = (means[0] + means[1])[None] / 2
-    squares = raw.means(lambda z: jnp.square(flat_rows(widen(z)) - centre).sum(1), batch_size)
+    means = raw.means(vectors, batch_size)
+    center = (means[0] + means[1])[None] / 2
+    squares = raw.means(lambda z: jnp.square(vectors(z) - center).sum(1), batch_size)
     spread = jnp.sqrt(jnp.maximum(*squares))
     scale = jnp.where(spread > 0, spread, 1)
 
     def scaled(f: Outputs) -> Outputs:
-        return lambda z: (flat_rows(widen(f(z))) - centre) / scale
+        return lambda z: (vectors(f(z)) - center) / scale
 
     train, test = (
         pairs._replace(outputs=(scaled(pairs.outputs[0]), scaled(pairs.outputs[1])))
         for pairs in (raw, pairs_of(x_test, y_test, outputs))
     )
     optimizer = optax.adam(
-        lambda done: learning_rate * (1 - jnp.asarray(done, centre.dtype) / steps)
+        lambda done: learning_rate * (1 - jnp.asarray(done, center.dtype) / steps)
     )
 
     def cones(key: Key[Array, ""], pairs: Pairs) -> Outputs:
@@ -115,7 +115,7 @@ def _cones(
 
 def _distances_by_products(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
     """Fast, and good to three digits of a small distance: enough to train with."""
-    product = jnp.matmul(z, a.T, precision="highest")
+    product = matmul(z, a.T)
     square = jnp.square(z).sum(1)[:, None] - 2 * product + jnp.square(a).sum(1)[None]
     return jnp.sqrt(jnp.maximum(square, 1e-12))
 

@@ -9,9 +9,8 @@ same weight: for it, every bound here holds exactly. NaN in gives NaN out.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._sharding import flat_rows
-from jaxnorm._statistics import widen
-from jaxnorm.shift._samples import check_pair, check_positive, length
+from jaxnorm._numerics import safe_sqrt
+from jaxnorm.shift._samples import check_pair, check_positive, length, vectors
 
 
 def moment_upper_bound(
@@ -50,7 +49,7 @@ def sharp_moment_upper_bound(
       2.449
     """
     square = jnp.sum(var_x) + jnp.sum(var_y) + jnp.sum(jnp.square(mean_x - mean_y))
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0 * square)
+    return safe_sqrt(square)
 
 
 def normalized_upper_bound(
@@ -102,7 +101,7 @@ def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *featu
     check_pair(x, y)
     if len(x) != len(y):
         raise ValueError(f"pairs must have as many x as y; got {len(x)} and {len(y)}")
-    return length(widen(flat_rows(x)) - widen(flat_rows(y))).mean()
+    return length(vectors(x) - vectors(y)).mean()
 
 
 def clipped_power(
@@ -155,7 +154,7 @@ def moment_lower_bound(
       0.375
     """
     check_pair(x, y)
-    means = (clipped_power(widen(flat_rows(part)), p=p, radius=radius).mean() for part in (x, y))
+    means = (clipped_power(vectors(part), p=p, radius=radius).mean() for part in (x, y))
     return jnp.abs(jnp.subtract(*means))
 
 

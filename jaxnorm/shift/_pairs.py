@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key
 
+from jaxnorm._numerics import promote_to_float32
 from jaxnorm._sharding import replicated
-from jaxnorm._statistics import widen
 from jaxnorm.shift._samples import check_pair
 
 Outputs = Callable[[Array], Array]
@@ -25,7 +25,7 @@ class Pairs(NamedTuple):
     @property
     def output(self) -> jax.ShapeDtypeStruct:
         """Shape of the outputs of one sample, and the precision in which they are judged."""
-        return jax.eval_shape(lambda z: widen(self.outputs[0](z)), self.x[:1])
+        return jax.eval_shape(lambda z: promote_to_float32(self.outputs[0](z)), self.x[:1])
 
     def swapped(self) -> "Pairs":
         return Pairs(self.y, self.x, (self.outputs[1], self.outputs[0]))

@@ -1,12 +1,10 @@
-"""What every distance asks of its samples."""
+"""Checks of the samples that a distance takes, and their form as vectors."""
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxnorm._statistics import widen
-from jaxnorm._unitize import norm
+from jaxnorm._numerics import flat_rows, is_traced, norm, promote_to_float32
 
 
 def check_pair(x: Float[Array, "n *features"], y: Float[Array, "m *features"]) -> None:
@@ -14,7 +12,7 @@ def check_pair(x: Float[Array, "n *features"], y: Float[Array, "m *features"]) -
     for name, sample in (("x", x), ("y", y)):
         if sample.ndim == 0 or sample.size == 0:
             raise ValueError(f"{name} must hold samples and features; got shape {sample.shape}")
-        if isinstance(sample, Tracer):
+        if is_traced(sample):
             continue
         with jax.ensure_compile_time_eval():  # a constant within a traced function
             bad = int(jnp.sum(~jnp.isfinite(sample)))
@@ -27,10 +25,15 @@ def check_pair(x: Float[Array, "n *features"], y: Float[Array, "m *features"]) -
 
 
 def check_positive(name: str, value: int | float | Float[Array, ""]) -> None:
-    if not isinstance(value, Tracer) and not value > 0:
+    if not is_traced(value) and not value > 0:
         raise ValueError(f"{name} must be positive; got {value}")
+
+
+def vectors(x: Float[Array, "n *features"]) -> Float[Array, "n d"]:
+    """Each sample as one vector, in at least float32."""
+    return promote_to_float32(flat_rows(x))
 
 
 def length(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
     """Norm of every vector, in at least float32; its gradient at the origin is zero."""
-    return norm(widen(x), -1)[..., 0]
+    return norm(promote_to_float32(x), -1)[..., 0]

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._host import host_only
 from jaxnorm._moments import Moments, merge_moments, moments
+from jaxnorm._numerics import host_only
 from jaxnorm._sharding import auto_sharded, flat_rows
 from jaxnorm.shift._emd import emd
 from jaxnorm.shift._emd_1d import emd_1d

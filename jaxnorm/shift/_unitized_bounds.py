@@ -10,8 +10,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._host import host_only
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import host_only, promote_to_float32
 from jaxnorm.shift._samples import check_pair, length
 
 Alpha = int | float | Float[Array, "..."]
@@ -147,17 +146,19 @@ def _mean_reach(
     check_pair(x, y)
     alpha = _at_least_float32(alpha)
     _check_features(alpha, x)
-    least, most = (extreme.astype(widen(x).dtype) for extreme in (alpha.min(), alpha.max()))
+    dtype = promote_to_float32(x).dtype
+    low, high = alpha.min().astype(dtype), alpha.max().astype(dtype)
 
     def mean(part: Float[Array, "n d"]) -> Float[Array, ""]:
         r = length(part)
-        return reach(jnp.where(r >= 1, least, most), r).mean()
+        return reach(jnp.where(r >= 1, low, high), r).mean()
 
-    return jnp.where((least >= 0) & (most <= 1), mean(x) + mean(y), math.nan)
+    return jnp.where((low >= 0) & (high <= 1), mean(x) + mean(y), math.nan)
 
 
 def _at_least_float32(alpha: Alpha) -> Float[Array, "*d"]:
-    return widen(jnp.asarray(alpha, float) if isinstance(alpha, int | float) else alpha)
+    number = isinstance(alpha, int | float)
+    return promote_to_float32(jnp.asarray(alpha, float) if number else alpha)
 
 
 def _check_features(alpha: Array, x: Array) -> None:
