@@ -21,11 +21,28 @@ from jaxnorm._sharding import replicated as replicated
 from jaxnorm._sharding import row_at as row_at
 
 
-def promote_to_float32(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
     """`x` in at least float32, the precision in which statistics are summed."""
+    check_array(x, name)
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"x must be of a floating dtype; got {x.dtype}")
+        raise TypeError(f"{name} must be of a floating dtype; got {x.dtype}")
     return x.astype(np.promote_types(x.dtype, np.float32))
+
+
+def check_array(x: Any, name: str) -> None:
+    """Raise `TypeError` for what is no array, such as a list or a Python number."""
+    if not hasattr(x, "dtype"):
+        raise TypeError(f"{name} must be an array; got {type(x).__name__}")
+
+
+def check_finite(x: Array, name: str) -> None:
+    """Raise `ValueError` unless every element of `x` is finite; under `jit` nothing is checked."""
+    if is_traced(x):
+        return
+    with jax.ensure_compile_time_eval():  # a constant within a traced function
+        bad = int(jnp.sum(~jnp.isfinite(x)))
+    if bad:
+        raise ValueError(f"{name} must be finite; {bad} of {x.size} elements are not")
 
 
 def matmul(a: Array, b: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from flax import nnx
 
-from jaxnorm.nnx._layers import RunningNorm
+from jaxnorm.nnx._running_norm import RunningNorm
 
 
 def fit_widths(model: nnx.Module) -> nnx.Module:

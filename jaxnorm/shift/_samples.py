@@ -1,30 +1,38 @@
 """Checks of the samples that a distance takes, and their form as vectors."""
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import flat_rows, is_traced, norm, promote_to_float32
+from jaxnorm._numerics import (
+    check_array,
+    check_finite,
+    flat_rows,
+    is_traced,
+    norm,
+    promote_to_float32,
+)
 
 
-def check_pair(x: Float[Array, "n *features"], y: Float[Array, "m *features"]) -> None:
+def check_pair(
+    x: Float[Array, "n *features"],
+    y: Float[Array, "m *features"],
+    *,
+    names: tuple[str, str] = ("x", "y"),
+) -> None:
     """Two samples of the same features, neither empty; outside `jit`, finite too."""
-    for name, sample in (("x", x), ("y", y)):
+    for name, sample in zip(names, (x, y), strict=True):
+        check_array(sample, name)
         if sample.ndim == 0 or sample.size == 0:
             raise ValueError(f"{name} must hold samples and features; got shape {sample.shape}")
-        if is_traced(sample):
-            continue
-        with jax.ensure_compile_time_eval():  # a constant within a traced function
-            bad = int(jnp.sum(~jnp.isfinite(sample)))
-        if bad:
-            raise ValueError(f"{name} must be finite; {bad} of {sample.size} numbers are not")
+        check_finite(sample, name)
     if x.shape[1:] != y.shape[1:]:
         raise ValueError(
-            f"x and y must have the same features; got {x.shape[1:]} and {y.shape[1:]}"
+            f"{names[0]} and {names[1]} must have the same features; "
+            f"got {x.shape[1:]} and {y.shape[1:]}"
         )
 
 
 def check_positive(name: str, value: int | float | Float[Array, ""]) -> None:
+    """`value` is positive, as far as Python can see."""
     if not is_traced(value) and not value > 0:
         raise ValueError(f"{name} must be positive; got {value}")
 

@@ -159,8 +159,7 @@ def test_options_reach_the_functions():
     )
     expected, _ = jaxnorm.unitized_batch_norm(x, alpha, **options)
     np.testing.assert_allclose(layer(x), expected, rtol=1e-6, atol=1e-6)
-    parts = {"recentering": False, "rescaling": False}
-    layer = jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0), **parts)
+    layer = jaxnorm.nnx.BatchNorm(3, recentering=False, rescaling=False, rngs=nnx.Rngs(0))
     np.testing.assert_allclose(layer(x), x, rtol=1e-6, atol=1e-6)
     layer = jaxnorm.nnx.BatchNorm(
         3, running_correction=jnp.ones_like, momentum=0.0, rngs=nnx.Rngs(0)
