@@ -113,6 +113,8 @@ def own_or_given(
     """`x` minus a shift with its own statistics in training, minus the given mean in inference."""
     if statistics is None:
         return shift_batch(x, keep, shards, correction)
+    if not isinstance(statistics, BatchStatistics):
+        raise TypeError(f"statistics must be BatchStatistics; got {type(statistics).__name__}")
     mean = per_channel("statistics.mean", statistics.mean, x)
     var = per_channel("statistics.var", statistics.var, x)
     given = BatchStatistics(mean, var, jnp.asarray(statistics.count, mean.dtype))

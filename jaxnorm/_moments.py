@@ -6,8 +6,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import CentralMoments, merge_central_moments, promote_to_float32
-from jaxnorm._statistics import Axes, axis_tuple, center
+from jaxnorm._numerics import CentralMoments, floating, merge_central_moments, promote_to_float32
+from jaxnorm._statistics import Axes, axis_tuple, center, check_same_features
 
 Count = int | Float[Array, ""]
 
@@ -50,12 +50,17 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
       b: Moments of the second.
       counts: How many samples each holds; one that holds none leaves the other unchanged.
 
+    Raises:
+      ValueError: The two have different features.
+
     Example:
       >>> x = jnp.array([[0.0], [3.0], [1.0], [7.0], [2.0]])
       >>> merged = merge_moments(moments(x[:2]), moments(x[2:]), counts=(2, 3))
       >>> print(merged.kurtosis.round(5), moments(x).kurtosis.round(5))
       [2.50525] [2.50525]
     """
+    check_same_features(a.mean, b.mean)
+    a, b = Moments(*map(floating, a)), Moments(*map(floating, b))
     n, m = (jnp.asarray(count, a.mean.dtype) for count in counts)
     merged = merge_central_moments(_central(a, n), _central(b, m))
     return _standardized(merged.mean, merged.second, merged.third, merged.fourth)

@@ -29,6 +29,11 @@ def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Arra
     return x.astype(np.promote_types(x.dtype, np.float32))
 
 
+def floating(x: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """`x` itself, or a Python number as an array of the default floating dtype."""
+    return jnp.asarray(x, float) if isinstance(x, int | float) else x
+
+
 def check_array(x: Any, name: str) -> None:
     """Raise `TypeError` for what is no array, such as a list or a Python number."""
     if not hasattr(x, "dtype"):

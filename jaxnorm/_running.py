@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm._numerics import check_array
 from jaxnorm._statistics import BatchStatistics, Correction
 
 Normalize = Callable[..., tuple[Array, BatchStatistics]]
@@ -48,6 +49,7 @@ def apply(
     correction: Correction,
 ) -> tuple[Array, Running]:
     """`x` normalized by its own statistics or by the running ones, which follow in training."""
+    check_array(x, "x")
     if not -x.ndim <= axis < x.ndim or axis % x.ndim == 0:
         raise ValueError(
             f"axis must name the feature axis of x, shape {x.shape}, and not the first; got {axis}"

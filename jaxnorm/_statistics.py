@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import merge_means, promote_to_float32
+from jaxnorm._numerics import check_array, merge_means, promote_to_float32
 from jaxnorm._sharding import first_along
 
 Tree = TypeVar("Tree")
@@ -188,6 +188,8 @@ def shift_by_sample(
 
 
 def check_features(x: Array) -> None:
+    """Raise unless `x` is an array of samples with features on its last axis."""
+    check_array(x, "x")
     if x.ndim < 2 or x.shape[-1] == 0:
         raise ValueError(f"x must have shape (samples, ..., features); got {x.shape}")
 
@@ -232,6 +234,7 @@ def channels(parameter: Float[Array, " c"], x: Array) -> Array:
 
 def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
     """`where` as one boolean for every sample, that is every entry of `x` but its last axis."""
+    check_array(where, "where")
     samples = where[..., 0] if where.ndim == x.ndim and where.shape[-1] == 1 else where
     if samples.ndim != x.ndim - 1 or any(
         m not in (1, n) for m, n in zip(samples.shape, x.shape[:-1], strict=True)
@@ -248,12 +251,24 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
 
     An empty set (count 0) leaves the other unchanged; two empty sets give an empty one.
 
+    Raises:
+      ValueError: The two have different features.
+
     Example:
       >>> x = jnp.array([[1.0], [2.0], [6.0]])
       >>> merged = merge_statistics(batch_statistics(x[:1]), batch_statistics(x[1:]))
       >>> print(merged.mean, merged.count)
       [3.] 3.0
     """
+    check_same_features(a.mean, b.mean)
     count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
     var_a, var_b = a.var + jnp.square(deviation_a), b.var + jnp.square(deviation_b)
     return BatchStatistics(mean, (1 - share) * var_a + share * var_b, count)
+
+
+def check_same_features(a: Array, b: Array) -> None:
+    """Raise unless the statistics `a` and `b` are of the same features."""
+    if jnp.shape(a) != jnp.shape(b):
+        raise ValueError(
+            f"a and b must have the same features; got shapes {jnp.shape(a)} and {jnp.shape(b)}"
+        )

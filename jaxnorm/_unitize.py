@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import norm, promote_to_float32
+from jaxnorm._statistics import axis_tuple
 
-Alpha = float | Float[Array, ""] | Float[Array, " d"]
+Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 
 
 def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shape"]:
@@ -26,6 +27,7 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
        [1.  0. ]]
     """
     h = promote_to_float32(x)
+    axis_tuple(h, axis)
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
     nonzero = largest != 0  # a NaN stays one
     h = h / jnp.where(nonzero, largest, 1)
@@ -53,6 +55,7 @@ def unitize_bounded(
       [1.    1.333]
     """
     h = promote_to_float32(x)
+    axis_tuple(h, axis)
     a = _along(alpha, h, axis)
     r = norm(h, axis)
     divisor = a * r + (1 - a)
@@ -83,6 +86,7 @@ def unitize(
       [1.8 2.4]
     """
     h = promote_to_float32(x)
+    axis_tuple(h, axis)
     a = _along(alpha, h, axis)
     square = jnp.sum(jnp.square(h), axis, keepdims=True) + eps
     inverse = jax.lax.rsqrt(jnp.where(square != 0, square, 1))

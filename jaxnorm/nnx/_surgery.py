@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
@@ -171,6 +172,7 @@ def recalibrate(
       call: How the model is called with a batch.
 
     Raises:
+      TypeError: `batches` is one array.
       ValueError: The model holds no batch norm, or there is no batch.
 
     Example:
@@ -179,6 +181,10 @@ def recalibrate(
       >>> print(layer.mean[...], layer.var[...])
       [4.] [5.]
     """
+    if isinstance(batches, jax.Array | np.ndarray):
+        raise TypeError(
+            f"batches must be a list or an iterator of batches; got one array of {batches.shape}"
+        )
     norms = [m for _, m in nnx.iter_modules(model) if isinstance(m, BATCH_NORMS)]
     if not norms:
         raise ValueError("the model must hold at least one batch norm; it holds none")

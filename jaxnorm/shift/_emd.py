@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from jaxnorm._numerics import auto_sharded, chi_mean, flat_rows, host_only, matmul
 from jaxnorm.shift._emd_1d import emd_1d
-from jaxnorm.shift._samples import check_pair, check_positive, vectors
+from jaxnorm.shift._samples import check_pair, check_positive, check_weights, vectors
 
 # Costs that the device holds at once, and unknowns that SciPy's linear program may have.
 _BLOCK, _UNKNOWNS = 2**23, 100_000
@@ -51,6 +51,8 @@ def emd(
       4.2426
     """
     check_pair(x, y)
+    check_weights(x_weights, x, "x_weights")
+    check_weights(y_weights, y, "y_weights")
     a, b = (np.asarray(flat_rows(sample), np.float64) for sample in (x, y))
     if x_weights is None and y_weights is None and len(a) == len(b):
         from scipy.optimize import linear_sum_assignment

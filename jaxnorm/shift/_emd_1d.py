@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm._numerics import promote_to_float32
 from jaxnorm._sharding import auto_sharded
-from jaxnorm.shift._samples import check_pair
+from jaxnorm.shift._samples import check_pair, check_weights
 
 
 @auto_sharded
@@ -45,6 +45,8 @@ def emd_1d(
       3.5
     """
     check_pair(x, y)
+    check_weights(x_weights, x, "x_weights")
+    check_weights(y_weights, y, "y_weights")
     x, y = promote_to_float32(x), promote_to_float32(y)
     if x_weights is not None or y_weights is not None:
         return _weighted(x, y, _shares(x_weights, x), _shares(y_weights, y))
@@ -66,11 +68,7 @@ def _quantile_pairs(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def _shares(weights: Array | None, x: Array) -> Float[Array, " n"]:
     if weights is None:
         return jnp.full(len(x), 1 / len(x), x.dtype)
-    if weights.shape != x.shape[:1]:
-        raise ValueError(
-            f"weights must have shape {x.shape[:1]}, one a sample; got {weights.shape}"
-        )
-    weights = weights.astype(x.dtype)
+    weights = jnp.asarray(weights, x.dtype)
     return weights / weights.sum()
 
 

@@ -1,5 +1,6 @@
 """Checks of the samples that a distance takes, and their form as vectors."""
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import (
@@ -20,15 +21,39 @@ def check_pair(
 ) -> None:
     """Two samples of the same features, neither empty; outside `jit`, finite too."""
     for name, sample in zip(names, (x, y), strict=True):
-        check_array(sample, name)
-        if sample.ndim == 0 or sample.size == 0:
-            raise ValueError(f"{name} must hold samples and features; got shape {sample.shape}")
+        check_samples(sample, name)
         check_finite(sample, name)
     if x.shape[1:] != y.shape[1:]:
         raise ValueError(
             f"{names[0]} and {names[1]} must have the same features; "
             f"got {x.shape[1:]} and {y.shape[1:]}"
         )
+
+
+def check_samples(x: Float[Array, "n *features"], name: str) -> None:
+    """`x` is an array with samples on its first axis, and not empty."""
+    check_array(x, name)
+    if x.ndim == 0 or x.size == 0:
+        raise ValueError(f"{name} must hold samples and features; got shape {x.shape}")
+
+
+def check_weights(weights: Array | None, x: Array, name: str) -> None:
+    """`weights`, if there are any, are one for each sample of `x`."""
+    if weights is not None and jnp.shape(weights) != x.shape[:1]:
+        raise ValueError(
+            f"{name} must have shape {x.shape[:1]}, one a sample; got {jnp.shape(weights)}"
+        )
+
+
+def check_vectors(**vectors: Float[Array, " d"]) -> None:
+    """All are vectors of one length; their names are those of the arguments."""
+    for name, vector in vectors.items():
+        check_array(vector, name)
+        if vector.ndim != 1:
+            raise ValueError(f"{name} must be a vector; got shape {vector.shape}")
+    if len({vector.shape for vector in vectors.values()}) > 1:
+        lengths = ", ".join(str(len(vector)) for vector in vectors.values())
+        raise ValueError(f"{', '.join(vectors)} must have the same length; got {lengths}")
 
 
 def check_positive(name: str, value: int | float | Float[Array, ""]) -> None:

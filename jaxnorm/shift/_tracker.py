@@ -16,6 +16,7 @@ from jaxnorm._sharding import auto_sharded, flat_rows
 from jaxnorm.shift._emd import emd
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._moment_bounds import mean_lower_bound, paired_upper_bound
+from jaxnorm.shift._samples import check_samples
 
 Layers = Mapping[str, Float[Array, "n *features"]]
 
@@ -49,6 +50,8 @@ def layer_shift(
       ValueError: `exact` is below 2, or the samples do not fit, as in `emd_1d`.
       TypeError: An argument is traced.
     """
+    check_samples(before, "before")
+    check_samples(after, "after")
     if exact < 2:
         raise ValueError(f"exact must be at least 2 samples; got {exact}")
     (x, y), *found = _on_device(before, after, exact=exact)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import host_only, promote_to_float32
+from jaxnorm._numerics import floating, host_only, promote_to_float32
 from jaxnorm.shift._samples import check_pair, length
 
 Alpha = int | float | Float[Array, "..."]
@@ -157,10 +157,11 @@ def _mean_reach(
 
 
 def _at_least_float32(alpha: Alpha) -> Float[Array, "*d"]:
-    number = isinstance(alpha, int | float)
-    return promote_to_float32(jnp.asarray(alpha, float) if number else alpha)
+    return promote_to_float32(floating(alpha), "alpha")
 
 
 def _check_features(alpha: Array, x: Array) -> None:
+    if x.ndim != 2:
+        raise ValueError(f"x and y must have shape (samples, features); got {x.shape}")
     if alpha.ndim and alpha.shape != x.shape[1:]:
         raise ValueError(f"alpha must be a scalar or have shape {x.shape[1:]}; got {alpha.shape}")
