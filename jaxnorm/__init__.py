@@ -2,8 +2,8 @@
 
 Functions are pure and leave `jit`, `vmap` and `grad` to the caller. Samples lie on the leading
 axes, features on the last. `jaxnorm.nnx` and `jaxnorm.linen` wrap them in Flax modules,
-`jaxnorm.models` builds the papers' networks on these, and `jaxnorm.shift` measures how far a
-layer's outputs moved. These four are imported when they are first used.
+`jaxnorm.models` builds the papers' networks on these, and `jaxnorm.shift` measures the
+shift of a layer's outputs. These four are imported when they are first used.
 """
 
 import importlib

@@ -63,7 +63,7 @@ def batch_norm(
       eps: Added to the variance.
       recentering: Whether μ is subtracted; False is `rescale`, its variance still about μ.
       rescaling: Whether the standard deviation divides; False is `recenter`.
-      correction: Factor of the variance in training, a function of the number of entries that
+      correction: Factor of the variance in training, a function of the number of elements that
         were averaged, such as `bessel`. Returned statistics are not corrected.
       groups: Parts of the batch, each normalized by its own statistics (ghost batches); samples
         stay in order. The returned statistics have one more, leading axis if there are several.

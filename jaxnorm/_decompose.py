@@ -1,7 +1,7 @@
 """Batch normalization by parts: recentering and rescaling, each alone and together.
 
 The parts of Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first; the result
-has the dtype of `x`. A feature that is constant over the samples is recentred to exactly 0; with
+has the dtype of `x`. A feature that is constant over the samples is recentered to exactly 0; with
 `eps=0` rescaling leaves it undivided, and no gradient becomes NaN.
 
 All raise `TypeError` for integer input and `ValueError` for an axis that `x` lacks or that holds
@@ -30,7 +30,7 @@ def rescale(
 ) -> Float[Array, "*shape"]:
     """x / √(σ² + eps), with σ² the biased variance about the mean (Eqs. 3 and 4 without Eq. 2).
 
-    The mean is divided too, not removed: this is rescaling alone, about the mean. Compare
+    The mean is divided too, not subtracted: this is rescaling alone, about the mean. Compare
     `rescale_rms`, which is about zero; in random networks the two differ drastically.
 
     Example:
@@ -59,7 +59,7 @@ def rescale_rms(
 def standardize(
     x: Float[Array, "*shape"], *, axis: Axes = 0, eps: float = 0.0
 ) -> Float[Array, "*shape"]:
-    """(x − μ) / √(σ² + eps): recentred, then rescaled (Eqs. 1-4), batch norm without parameters.
+    """(x − μ) / √(σ² + eps): recentered, then rescaled (Eqs. 1-4), batch norm without parameters.
 
     Example:
       >>> print(standardize(jnp.array([1.0, 5.0, 1.0, 5.0])))

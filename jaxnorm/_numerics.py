@@ -1,4 +1,4 @@
-"""What every package needs of floating point: the precision of sums, and the edges of roots.
+"""Floating point for every package: the precision of sums, and the edges of square roots.
 
 The one private module that `pruning` and `geometry` import; what else they share of this package's
 internals is imported from here too.
@@ -73,7 +73,7 @@ def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
     Relative to the largest entry, so that no square overflows or underflows.
     """
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis, keepdims=True))
-    nonzero = largest != 0  # a NaN stays one
+    nonzero = largest != 0  # NaN remains NaN
     scale = jnp.where(nonzero, largest, 1)
     square = jnp.sum(jnp.square(x / scale), axis, keepdims=True)
     return jnp.where(nonzero, scale * jnp.sqrt(jnp.where(nonzero, square, 1)), 0)

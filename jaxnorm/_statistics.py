@@ -94,7 +94,7 @@ def batch_statistics(
 
 
 class Shards(NamedTuple):
-    """Mapped axes over which a batch is spread; none for a batch that lies in one place."""
+    """Mapped axes over which a batch is spread; none for a batch on one device."""
 
     axis_name: AxisName | None
     axis_index_groups: Sequence[Sequence[int]] | None = None
@@ -112,7 +112,7 @@ class Shards(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Σ h and Σ h² of each feature, and how many entries were summed."""
+    """Σ h and Σ h² of each feature, and the number of elements that were summed."""
 
     first: Float[Array, "*rest c"]
     second: Float[Array, "*rest c"]
@@ -206,7 +206,7 @@ def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums
 
 
 def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
-    """Mean and biased variance of what was summed, 0 where nothing was, and its count."""
+    """Mean and biased variance of the elements that were summed, 0 where none were; their count."""
     divisor = jnp.maximum(total.count, 1)
     mean = total.first / divisor
     return mean, jnp.maximum(total.second / divisor - jnp.square(mean), 0), total.count

@@ -29,7 +29,7 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
     h = promote_to_float32(x)
     axis_tuple(h, axis)
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
-    nonzero = largest != 0  # a NaN stays one
+    nonzero = largest != 0  # NaN remains NaN
     h = h / jnp.where(nonzero, largest, 1)
     square = jnp.sum(jnp.square(h), axis, keepdims=True)
     unit = h * jax.lax.rsqrt(jnp.where(nonzero, square, 1))
@@ -48,7 +48,7 @@ def unitize_bounded(
 
     Args:
       x: Vectors along `axis`.
-      alpha: A scalar, or one number per entry along `axis`.
+      alpha: A scalar, or one number per element along `axis`.
 
     Example:
       >>> print(unitize_bounded(jnp.array([3.0, 4.0]), 0.5).round(3))
@@ -78,7 +78,7 @@ def unitize(
 
     Args:
       x: Vectors along `axis`.
-      alpha: A scalar, or one number per entry along `axis`.
+      alpha: A scalar, or one number per element along `axis`.
       eps: Added to the squared norm.
 
     Example:

@@ -82,7 +82,7 @@ def unitized_batch_norm(
     axis_name: AxisName | None = None,
     axis_index_groups: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
-    """Batch norm, then each sample moved towards its direction: Huang and Yu, Algorithms 1 and 2.
+    """Batch norm, then unitization of each sample: Huang and Yu, Algorithms 1 and 2.
 
     With x̂ the normalized input, P its pixels per sample and s = Σ x̂² / (pixels · P) over pixels
     and channels of one sample, the result is scale (alpha / √(s + eps) + 1 − alpha) x̂ + bias.

@@ -1,4 +1,4 @@
-"""What named layers of a network put out."""
+"""Outputs of a network's named layers."""
 
 from collections.abc import Sequence
 
@@ -40,11 +40,11 @@ def layer_outputs(
         for path, leaf in nnx.to_flat_state(captured)
         if path[-1] == "__call__"
     }
-    found = {}
+    outputs = {}
     for name in layers:
         times = len(calls.get(name, ()))
         if times != 1:
             known = ", ".join(sorted(filter(None, calls)))
             raise ValueError(f"{name!r} must be called once; it was {times} times. Called: {known}")
-        (found[name],) = calls[name]
-    return found
+        (outputs[name],) = calls[name]
+    return outputs

@@ -28,11 +28,11 @@ def emd(
 
     On the host; under `jit` there are `emd_1d` and `emd_sliced`. Equal numbers of samples are
     matched one to one by SciPy's assignment solver; the n² costs are computed on the device in
-    float64, some rows at a time. 4,096 samples of 3,072 numbers take a few seconds and 1 GB. Other
-    numbers, or weights, are a linear program of n m unknowns, for small samples only.
+    float64, some rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. Other
+    sizes, or weights, are a linear program of n m unknowns, for small samples only.
 
-    The distance of two samples of one law is not zero: it falls as n^(−1/d). Report beside it that
-    of two halves of one sample.
+    The distance of two samples of one distribution is not zero: it falls as n^(−1/d). Report beside
+    it the distance of two halves of one sample.
 
     Args:
       x: Samples on the first axis; each is one vector, whatever its shape.
@@ -58,7 +58,7 @@ def emd(
         from scipy.optimize import linear_sum_assignment
 
         paired, partner = linear_sum_assignment(_costs(a, b))
-        # Of the pairs, the differences themselves: squares lose digits where points nearly meet.
+        # The differences themselves: squares lose digits where points nearly coincide.
         return float(np.mean(np.linalg.norm(a[paired] - b[partner], axis=1)))
     if len(a) * len(b) > _UNKNOWNS:
         raise ValueError(
@@ -71,7 +71,7 @@ def emd(
 
 
 def _costs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Distances of all rows, from products of the centerd rows, in blocks of rows."""
+    """Distances of all rows, from products of the centered rows, in blocks of rows."""
     center = (a.mean(0) + b.mean(0)) / 2
     a, b = a - center, b - center
     block = max(1, _BLOCK // len(b))
@@ -135,8 +135,9 @@ def emd_sliced(
     directions = directions / jnp.linalg.norm(directions, axis=0, keepdims=True)
     center = a.mean(0, keepdims=True)
     a, b = (matmul(part - center, directions) for part in (a, b))
-    found = emd_1d(a, b)
-    return Sliced(found.mean(), found.std(ddof=1) / projections**0.5, found[found.argmax()])
+    distances = emd_1d(a, b)
+    stderr = distances.std(ddof=1) / projections**0.5
+    return Sliced(distances.mean(), stderr, distances[distances.argmax()])
 
 
 @host_only()
@@ -162,8 +163,8 @@ def emd_sinkhorn(
     """Cost of an entropy-regularized transport plan: an upper bound of W₁ in the unit of `x`.
 
     ott-jax solves the problem with regularization `epsilon`, in the unit of the cost; the plan's
-    marginals, met only up to a tolerance, are then made exact (Altschuler, Weed and Rigollet,
-    2017, Algorithm 2). So the result is the cost of a transport that exists, above W₁ by at most
+    marginals, which hold only up to a tolerance, are then made exact (Altschuler, Weed and
+    Rigollet, 2017, Algorithm 2). So the result is the cost of a transport that exists, above W₁ by at most
     epsilon log(n m) once the solver has converged.
 
     Raises:

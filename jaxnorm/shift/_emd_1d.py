@@ -38,7 +38,7 @@ def emd_1d(
 
     Raises:
       ValueError: One of the two holds no sample, features or weights do not fit, or, outside
-        `jit`, a number is not finite.
+        `jit`, an element is not finite.
 
     Example:
       >>> print(emd_1d(jnp.array([0.0, 1.0]), jnp.array([5.0, 3.0, 4.0])))
@@ -59,7 +59,7 @@ def emd_1d(
 
 
 def _quantile_pairs(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which order statistics of n and m samples meet, and on how much of (0, 1)."""
+    """Order statistics of n and m samples that share quantiles, and the share of (0, 1)."""
     # Steps of the two quantile functions in exact units of 1/(n m).
     edges = np.union1d(np.arange(n + 1, dtype=np.int64) * m, np.arange(m + 1, dtype=np.int64) * n)
     return edges[:-1] // m, edges[:-1] // n, np.diff(edges) / (n * m)
@@ -73,11 +73,11 @@ def _shares(weights: Array | None, x: Array) -> Float[Array, " n"]:
 
 
 def _weighted(x: Array, y: Array, p: Float[Array, " n"], q: Float[Array, " m"]) -> Array:
-    """∫ |F − G|, from the steps of both distribution functions in the order of their places."""
-    places = jnp.moveaxis(jnp.concatenate([x, y]), 0, -1)
-    steps = jnp.broadcast_to(jnp.concatenate([p, -q]), places.shape)
-    places, steps = jax.lax.sort((places, steps), num_keys=1)
-    return jnp.sum(jnp.abs(jnp.cumsum(steps, -1)[..., :-1]) * jnp.diff(places), -1)
+    """∫ |F − G|, from the steps of both distribution functions in the order of their points."""
+    points = jnp.moveaxis(jnp.concatenate([x, y]), 0, -1)
+    steps = jnp.broadcast_to(jnp.concatenate([p, -q]), points.shape)
+    points, steps = jax.lax.sort((points, steps), num_keys=1)
+    return jnp.sum(jnp.abs(jnp.cumsum(steps, -1)[..., :-1]) * jnp.diff(points), -1)
 
 
 @jax.custom_jvp

@@ -67,7 +67,7 @@ def normalized_upper_bound(
 
     Args:
       mean_x: e, the mean that normalization by noisy statistics left, zero without noise.
-      excess_x: v, the variance that it left, less one.
+      excess_x: v, the variance that it left, minus 1.
       mean_y: The same at the other moment.
       excess_y: The same at the other moment.
 
@@ -83,7 +83,7 @@ def normalized_upper_bound(
 def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> Float[Array, ""]:
     """D = ‖μ − μ'‖: no transport moves the mean further than its mean displacement.
 
-    Attained by a mere shift. The paper has not got it; it is often the best of the lower bounds.
+    Attained by a mere shift. The paper does not have it; it is often the best of the lower bounds.
 
     Example:
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
@@ -179,7 +179,7 @@ def normalized_lower_bound(
 
     Args:
       mean_x: e, the mean that normalization by noisy statistics left.
-      excess_x: v, the variance that it left, less one.
+      excess_x: v, the variance that it left, minus 1.
       mean_y: The same at the other moment.
       excess_y: The same at the other moment.
       radius: C, the largest |output|.

@@ -42,16 +42,14 @@ def unitized_upper_bound(
       4.0
     """
     alpha = _at_least_float32(alpha)
-    least = alpha.min()
-    at_zero = jnp.full_like(least, math.inf)
+    low = alpha.min()
+    at_zero = jnp.full_like(low, math.inf)
     if x is not None and y is not None:
         check_pair(x, y)
         _check_features(alpha, x)
-        at_zero = (length(x).mean() + length(y).mean()).astype(least.dtype) + (
-            2 if alpha.ndim else 0
-        )
-    bound = jnp.where(least > 0, 2 / jnp.where(least > 0, least, 1), at_zero)
-    return jnp.where((least >= 0) & (alpha.max() <= 1), bound, math.nan)
+        at_zero = (length(x).mean() + length(y).mean()).astype(low.dtype) + (2 if alpha.ndim else 0)
+    bound = jnp.where(low > 0, 2 / jnp.where(low > 0, low, 1), at_zero)
+    return jnp.where((low >= 0) & (alpha.max() <= 1), bound, math.nan)
 
 
 def sharp_unitized_upper_bound(
@@ -75,8 +73,8 @@ def sharp_unitized_upper_bound(
     """
 
     def reach(a: Float[Array, " n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
-        least = a * r + (1 - a)
-        return jnp.where(least > 0, r / jnp.where(least > 0, least, 1), 1)
+        divisor = a * r + (1 - a)
+        return jnp.where(divisor > 0, r / jnp.where(divisor > 0, divisor, 1), 1)
 
     return _mean_reach(reach, alpha, x, y)
 

@@ -1,4 +1,4 @@
-"""Critics: the paper's network, and a lower bound that is one."""
+"""Critics: the paper's network, and a certified lower bound."""
 
 from functools import partial
 
@@ -91,9 +91,9 @@ def test_the_certified_critic_sees_a_change_of_scale(key):
 
 def test_the_bound_scales_with_its_samples_and_ignores_where_they_lie(key):
     x = samples(key, jnp.array([1.0, 0.0, 0.0]), n=50)
-    moved = [1e3 * part + 7e3 for part in x]
+    shifted = [1e3 * part + 7e3 for part in x]
     few = partial(bound, steps=3)  # rounding errors would grow in training
-    np.testing.assert_allclose(few(key, *moved), 1e3 * few(key, *x), rtol=1e-6)
+    np.testing.assert_allclose(few(key, *shifted), 1e3 * few(key, *x), rtol=1e-6)
 
 
 def test_samples_that_do_not_differ_have_the_bound_zero(key):
@@ -113,7 +113,7 @@ def test_layers_may_be_vmapped(critic, key):
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("critic", [emd_critic, emd_lower_bound])
-def test_what_cannot_be_is_refused(critic, key):
+def test_bad_samples_and_options_are_refused(critic, key):
     x = jnp.ones((4, 2))
     with pytest.raises(ValueError, match="as many x as y; got 4 and 3"):
         critic(key, x, x[:3], x, x)
