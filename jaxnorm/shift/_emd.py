@@ -164,8 +164,8 @@ def emd_sinkhorn(
 
     ott-jax solves the problem with regularization `epsilon`, in the unit of the cost; the plan's
     marginals, which hold only up to a tolerance, are then made exact (Altschuler, Weed and
-    Rigollet, 2017, Algorithm 2). So the result is the cost of a transport that exists, above W₁ by at most
-    epsilon log(n m) once the solver has converged.
+    Rigollet, 2017, Algorithm 2). So the result is the cost of a transport that exists, above W₁ by
+    at most epsilon log(n m) once the solver has converged.
 
     Raises:
       ImportError: ott-jax is not installed.

@@ -1,5 +1,6 @@
-"""Modules: state that moves as Flax's does."""
+"""Modules: state that is updated as Flax updates it."""
 
+import inspect
 from typing import Any
 
 import jax
@@ -149,6 +150,16 @@ def test_ghost_batches_update_the_running_statistics_by_their_average():
     np.testing.assert_allclose(layer.var[...], parts.var(1, ddof=1).mean(0), rtol=1e-5)
     inference = layer(x, use_running_average=True)
     np.testing.assert_allclose(inference[:1], layer(x[:1], use_running_average=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shell", [jaxnorm.nnx, jaxnorm.linen])
+def test_arguments_are_spelled_and_documented(shell, name):
+    layer = getattr(shell, name)
+    parameters = list(inspect.signature(layer.__init__).parameters.values())
+    assert not [p.name for p in parameters if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    for parameter in parameters:
+        assert parameter.name in ("self", "parent", "name") or f"{parameter.name}:" in layer.__doc__
 
 
 def test_options_reach_the_functions():
