@@ -2,14 +2,14 @@
 
 Functions are pure and leave `jit`, `vmap` and `grad` to the caller. Samples lie on the leading
 axes, features on the last. `jaxnorm.nnx` and `jaxnorm.linen` wrap them in Flax modules,
-`jaxnorm.models` builds the papers' networks on these, and `jaxnorm.shift` measures how far a
-layer's outputs moved.
+`jaxnorm.models` builds the papers' networks on these, and `jaxnorm.shift` measures the
+shift of a layer's outputs. These four are imported when they are first used.
 """
 
-from jaxnorm import linen as linen
-from jaxnorm import models as models
-from jaxnorm import nnx as nnx
-from jaxnorm import shift as shift
+import importlib
+import types
+import typing
+
 from jaxnorm._batch_norm import batch_norm as batch_norm
 from jaxnorm._decompose import recenter as recenter
 from jaxnorm._decompose import rescale as rescale
@@ -28,3 +28,21 @@ from jaxnorm._unitize import unitize_bounded as unitize_bounded
 from jaxnorm._unitized_batch_norm import bounded as bounded
 from jaxnorm._unitized_batch_norm import interpolated as interpolated
 from jaxnorm._unitized_batch_norm import unitized_batch_norm as unitized_batch_norm
+
+if typing.TYPE_CHECKING:
+    from jaxnorm import linen as linen
+    from jaxnorm import models as models
+    from jaxnorm import nnx as nnx
+    from jaxnorm import shift as shift
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> types.ModuleType:
+    if name in ("linen", "models", "nnx", "shift"):
+        return importlib.import_module(f"jaxnorm.{name}")
+    raise AttributeError(f"module 'jaxnorm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "linen", "models", "nnx", "shift"})

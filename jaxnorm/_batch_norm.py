@@ -63,7 +63,7 @@ def batch_norm(
       eps: Added to the variance.
       recentering: Whether μ is subtracted; False is `rescale`, its variance still about μ.
       rescaling: Whether the standard deviation divides; False is `recenter`.
-      correction: Factor of the variance in training, a function of the number of entries that
+      correction: Factor of the variance in training, a function of the number of elements that
         were averaged, such as `bessel`. Returned statistics are not corrected.
       groups: Parts of the batch, each normalized by its own statistics (ghost batches); samples
         stay in order. The returned statistics have one more, leading axis if there are several.
@@ -113,6 +113,8 @@ def own_or_given(
     """`x` minus a shift with its own statistics in training, minus the given mean in inference."""
     if statistics is None:
         return shift_batch(x, keep, shards, correction)
+    if not isinstance(statistics, BatchStatistics):
+        raise TypeError(f"statistics must be BatchStatistics; got {type(statistics).__name__}")
     mean = per_channel("statistics.mean", statistics.mean, x)
     var = per_channel("statistics.var", statistics.var, x)
     given = BatchStatistics(mean, var, jnp.asarray(statistics.count, mean.dtype))

@@ -1,18 +1,18 @@
 """Batch normalization by parts: recentering and rescaling, each alone and together.
 
 The parts of Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first; the result
-has the dtype of `x`. A feature that is constant over the samples is recentred to exactly 0; with
+has the dtype of `x`. A feature that is constant over the samples is recentered to exactly 0; with
 `eps=0` rescaling leaves it undivided, and no gradient becomes NaN.
 
 All raise `TypeError` for integer input and `ValueError` for an axis that `x` lacks or that holds
 no sample.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._statistics import Axes, axis_tuple, centre, widen
+from jaxnorm._numerics import inverse_root, promote_to_float32
+from jaxnorm._statistics import Axes, axis_tuple, center
 
 
 def recenter(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Float[Array, "*shape"]:
@@ -22,7 +22,7 @@ def recenter(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Float[Array, "*sha
       >>> print(recenter(jnp.array([1.0, 2.0, 6.0])))
       [-2. -1.  3.]
     """
-    return centre(widen(x), axis).astype(x.dtype)
+    return center(promote_to_float32(x), axis).astype(x.dtype)
 
 
 def rescale(
@@ -30,15 +30,15 @@ def rescale(
 ) -> Float[Array, "*shape"]:
     """x / √(σ² + eps), with σ² the biased variance about the mean (Eqs. 3 and 4 without Eq. 2).
 
-    The mean is divided too, not removed: this is rescaling alone, about the mean. Compare
+    The mean is divided too, not subtracted: this is rescaling alone, about the mean. Compare
     `rescale_rms`, which is about zero; in random networks the two differ drastically.
 
     Example:
       >>> print(rescale(jnp.array([1.0, 3.0])))
       [1. 3.]
     """
-    h = widen(x)
-    return _divide(h, _mean_square(centre(h, axis), axis) + eps).astype(x.dtype)
+    h = promote_to_float32(x)
+    return (h * inverse_root(_mean_square(center(h, axis), axis) + eps)).astype(x.dtype)
 
 
 def rescale_rms(
@@ -52,27 +52,22 @@ def rescale_rms(
       >>> print(rescale_rms(jnp.array([3.0, -3.0])))
       [ 1. -1.]
     """
-    h = widen(x)
-    return _divide(h, _mean_square(h, axis) + eps).astype(x.dtype)
+    h = promote_to_float32(x)
+    return (h * inverse_root(_mean_square(h, axis) + eps)).astype(x.dtype)
 
 
 def standardize(
     x: Float[Array, "*shape"], *, axis: Axes = 0, eps: float = 0.0
 ) -> Float[Array, "*shape"]:
-    """(x − μ) / √(σ² + eps): recentred, then rescaled (Eqs. 1-4), batch norm without parameters.
+    """(x − μ) / √(σ² + eps): recentered, then rescaled (Eqs. 1-4), batch norm without parameters.
 
     Example:
       >>> print(standardize(jnp.array([1.0, 5.0, 1.0, 5.0])))
       [-1.  1. -1.  1.]
     """
-    h = centre(widen(x), axis)
-    return _divide(h, _mean_square(h, axis) + eps).astype(x.dtype)
+    h = center(promote_to_float32(x), axis)
+    return (h * inverse_root(_mean_square(h, axis) + eps)).astype(x.dtype)
 
 
 def _mean_square(x: Array, axis: Axes) -> Array:
     return jnp.square(x).mean(axis_tuple(x, axis), keepdims=True)
-
-
-def _divide(x: Array, square: Array) -> Array:
-    """x / √square, and `x` itself where `square` is zero."""
-    return x * jax.lax.rsqrt(jnp.where(square > 0, square, 1))

@@ -1,12 +1,46 @@
-"""What runs on the host and not in a traced program."""
+"""Functions that run on the host and not in a traced program."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 from jax.core import Tracer
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def host_only(
+    instead: str = "",
+) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """A function whose values Python must see: `TypeError` for traced ones, as under `jit`.
+
+    Args:
+      instead: What can be traced in its place, as the end of the message.
+    """
+
+    def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        @wraps(function)
+        def checked(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+            if is_traced((args, options)):
+                raise TypeError(
+                    f"{function.__qualname__} runs on the host and cannot be traced: call it "
+                    f"outside jit, vmap and grad{instead and ', or use '}{instead}"
+                )
+            return function(*args, **options)
+
+        return checked
+
+    return decorate
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether a leaf of `tree` is a tracer, as under jit, vmap or grad."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
 
 def check_on_host(name: str, *args: Any, instead: str) -> None:
     """Raise if an argument is traced, as under jit, vmap or grad; `instead` says what to do."""
-    if any(isinstance(x, Tracer) for x in jax.tree.leaves(args)):
+    if is_traced(args):
         raise TypeError(f"{name} runs on the host and takes no traced arguments; {instead}")

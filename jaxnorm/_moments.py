@@ -6,7 +6,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._statistics import Axes, axis_tuple, centre, widen
+from jaxnorm._numerics import CentralMoments, floating, merge_central_moments, promote_to_float32
+from jaxnorm._statistics import Axes, axis_tuple, center, check_same_features
 
 Count = int | Float[Array, ""]
 
@@ -24,7 +25,7 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     """Mean, variance, skewness and kurtosis of `x` along `axis`, all of the population.
 
     The moments that Figure 2 of the unitization paper follows through training. Computed from
-    centred data in at least float32. A constant has variance 0 and neither skewness nor kurtosis:
+    centered data in at least float32. A constant has variance 0 and neither skewness nor kurtosis:
     both are NaN.
 
     Raises:
@@ -34,10 +35,10 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
       >>> print(moments(jnp.array([-3.0, 0.0, 0.0, 3.0])).kurtosis)
       2.0
     """
-    h = widen(x)
+    h = promote_to_float32(x)
     axes = axis_tuple(h, axis)
-    centred = centre(h, axes)
-    m2, m3, m4 = (jnp.mean(centred**power, axes) for power in (2, 3, 4))
+    centered = center(h, axes)
+    m2, m3, m4 = (jnp.mean(centered**power, axes) for power in (2, 3, 4))
     return _standardized(h.mean(axes), m2, m3, m4)
 
 
@@ -49,42 +50,29 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
       b: Moments of the second.
       counts: How many samples each holds; one that holds none leaves the other unchanged.
 
+    Raises:
+      ValueError: The two have different features.
+
     Example:
       >>> x = jnp.array([[0.0], [3.0], [1.0], [7.0], [2.0]])
       >>> merged = merge_moments(moments(x[:2]), moments(x[2:]), counts=(2, 3))
       >>> print(merged.kurtosis.round(5), moments(x).kurtosis.round(5))
       [2.50525] [2.50525]
     """
+    check_same_features(a.mean, b.mean)
+    a, b = Moments(*map(floating, a)), Moments(*map(floating, b))
     n, m = (jnp.asarray(count, a.mean.dtype) for count in counts)
-    wa, wb = n / jnp.maximum(n + m, 1), m / jnp.maximum(n + m, 1)
-    a, b = _central(a, n > 0), _central(b, m > 0)
-    delta = jnp.where((n > 0) & (m > 0), b.mean - a.mean, 0)
-    between = wa * wb
-    var = wa * a.var + wb * b.var + between * delta**2
-    third = (
-        wa * a.skewness
-        + wb * b.skewness
-        + between * delta * ((wa - wb) * delta**2 + 3 * (b.var - a.var))
-    )
-    fourth = (
-        wa * a.kurtosis
-        + wb * b.kurtosis
-        + between * delta**4 * (wa**2 - between + wb**2)
-        + 6 * between * delta**2 * (wa * b.var + wb * a.var)
-        + 4 * between * delta * (b.skewness - a.skewness)
-    )
-    return _standardized(jnp.where(n > 0, a.mean + wb * delta, b.mean), var, third, fourth)
+    merged = merge_central_moments(_central(a, n), _central(b, m))
+    return _standardized(merged.mean, merged.second, merged.third, merged.fourth)
 
 
-def _central(moments: Moments, counts: Array) -> Moments:
-    """The same with central third and fourth moments; zeros for a set without samples."""
-    central = Moments(
-        moments.mean,
-        moments.var,
-        jnp.where(moments.var > 0, moments.skewness * moments.var**1.5, 0),
-        jnp.where(moments.var > 0, moments.kurtosis * moments.var**2, 0),
-    )
-    return Moments(*(jnp.where(counts, part, 0) for part in central))
+def _central(moments: Moments, count: Array) -> CentralMoments:
+    """Central moments of `count` samples: zeros where there are none."""
+    positive = (count > 0) & (moments.var > 0)
+    third = jnp.where(positive, moments.skewness * moments.var**1.5, 0)
+    fourth = jnp.where(positive, moments.kurtosis * moments.var**2, 0)
+    mean, var = (jnp.where(count > 0, part, 0) for part in (moments.mean, moments.var))
+    return CentralMoments(count, mean, var, third, fourth)
 
 
 def _standardized(mean: Array, var: Array, third: Array, fourth: Array) -> Moments:

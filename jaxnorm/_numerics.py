@@ -1,10 +1,11 @@
-"""What every package needs of floating point: the precision of sums, and the edges of roots.
+"""Floating point for every package: the precision of sums, and the edges of square roots.
 
 The one private module that `pruning` and `geometry` import; what else they share of this package's
 internals is imported from here too.
 """
 
 import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,17 +13,41 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._host import check_on_host as check_on_host
+from jaxnorm._host import host_only as host_only
+from jaxnorm._host import is_traced as is_traced
 from jaxnorm._sharding import auto_sharded as auto_sharded
 from jaxnorm._sharding import flat_rows as flat_rows
 from jaxnorm._sharding import replicated as replicated
 from jaxnorm._sharding import row_at as row_at
 
 
-def promote_to_float32(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
     """`x` in at least float32, the precision in which statistics are summed."""
+    check_array(x, name)
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"x must be of a floating dtype; got {x.dtype}")
+        raise TypeError(f"{name} must be of a floating dtype; got {x.dtype}")
     return x.astype(np.promote_types(x.dtype, np.float32))
+
+
+def floating(x: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """`x` itself, or a Python number as an array of the default floating dtype."""
+    return jnp.asarray(x, float) if isinstance(x, int | float) else x
+
+
+def check_array(x: Any, name: str) -> None:
+    """Raise `TypeError` for what is no array, such as a list or a Python number."""
+    if not hasattr(x, "dtype"):
+        raise TypeError(f"{name} must be an array; got {type(x).__name__}")
+
+
+def check_finite(x: Array, name: str) -> None:
+    """Raise `ValueError` unless every element of `x` is finite; under `jit` nothing is checked."""
+    if is_traced(x):
+        return
+    with jax.ensure_compile_time_eval():  # a constant within a traced function
+        bad = int(jnp.sum(~jnp.isfinite(x)))
+    if bad:
+        raise ValueError(f"{name} must be finite; {bad} of {x.size} elements are not")
 
 
 def matmul(a: Array, b: Array) -> Array:
@@ -48,7 +73,7 @@ def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
     Relative to the largest entry, so that no square overflows or underflows.
     """
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis, keepdims=True))
-    nonzero = largest != 0  # a NaN stays one
+    nonzero = largest != 0  # NaN remains NaN
     scale = jnp.where(nonzero, largest, 1)
     square = jnp.sum(jnp.square(x / scale), axis, keepdims=True)
     return jnp.where(nonzero, scale * jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
@@ -57,3 +82,42 @@ def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
 def chi_mean(dims: int) -> float:
     """E ‖z‖ = √2 Γ((d + 1)/2) / Γ(d/2) of a standard normal vector in d = `dims` dimensions."""
     return math.sqrt(2) * math.exp(math.lgamma((dims + 1) / 2) - math.lgamma(dims / 2))
+
+
+class CentralMoments(NamedTuple):
+    """Mean of `count` samples, and the means of the powers 2, 3 and 4 of the deviations from it."""
+
+    count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
+    mean: Float[Array, "*s"]
+    second: Float[Array, "*s"]
+    third: Float[Array, "*s"]
+    fourth: Float[Array, "*s"]
+
+
+def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array]]:
+    """Count and mean of the union of two sets of samples, each a tuple with `count` and `mean`.
+
+    Also the share of `b` in the union, and the deviations of the means of `a` and `b` from its
+    mean. A set without samples has deviation 0, whatever its mean is.
+    """
+    count = a.count + b.count
+    share = b.count / jnp.maximum(count, 1)
+    # The mean of no samples is arbitrary, and the square of its deviation might overflow.
+    delta = jnp.where((a.count > 0) & (b.count > 0), b.mean - a.mean, 0)
+    mean = jnp.where(a.count > 0, a.mean + share * delta, b.mean)
+    return count, mean, share, (-share * delta, (1 - share) * delta)
+
+
+def merge_central_moments(a: CentralMoments, b: CentralMoments) -> CentralMoments:
+    """Moments of the union of two sets of samples, Pébay (2008); the order does not matter."""
+    count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
+
+    def about_union(part: CentralMoments, delta: Array) -> Array:
+        """Moments of `part` about the mean of the union, from which its own deviates by `delta`."""
+        second = part.second + delta * delta
+        third = part.third + 3 * delta * part.second + delta**3
+        fourth = part.fourth + 4 * delta * part.third + 6 * delta**2 * part.second + delta**4
+        return jnp.stack([second, third, fourth])
+
+    powers = (1 - share) * about_union(a, deviation_a) + share * about_union(b, deviation_b)
+    return CentralMoments(count, mean, *powers)

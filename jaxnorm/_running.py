@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm._numerics import check_array
 from jaxnorm._statistics import BatchStatistics, Correction
 
 Normalize = Callable[..., tuple[Array, BatchStatistics]]
@@ -18,7 +19,7 @@ class Running(NamedTuple):
     mean: Float[Array, " c"]
     var: Float[Array, " c"]
 
-    def moved(self, batch: BatchStatistics, momentum: float, correction: Correction) -> "Running":
+    def updated(self, batch: BatchStatistics, momentum: float, correction: Correction) -> "Running":
         """After one more batch, or the groups of one; unchanged if it held no sample."""
         count = jnp.atleast_1d(batch.count)
         share = count / jnp.maximum(count.sum(), 1)
@@ -29,10 +30,10 @@ class Running(NamedTuple):
         )
         weight = jnp.where(count.sum() > 0, 1 - momentum, 0.0).astype(self.mean.dtype)
 
-        def move(old: Array, new: Array) -> Array:
+        def update(old: Array, new: Array) -> Array:
             return old + weight * (jax.lax.stop_gradient(new).astype(old.dtype) - old)
 
-        return Running(move(self.mean, mean), move(self.var, var))
+        return Running(update(self.mean, mean), update(self.var, var))
 
 
 def apply(
@@ -47,7 +48,8 @@ def apply(
     momentum: float,
     correction: Correction,
 ) -> tuple[Array, Running]:
-    """`x` normalized by its own statistics or by the running ones, which follow in training."""
+    """`x` normalized by its own statistics or by the running ones, which training updates."""
+    check_array(x, "x")
     if not -x.ndim <= axis < x.ndim or axis % x.ndim == 0:
         raise ValueError(
             f"axis must name the feature axis of x, shape {x.shape}, and not the first; got {axis}"
@@ -62,4 +64,4 @@ def apply(
         jnp.moveaxis(x, axis, -1), statistics=given if inference else None, where=mask
     )
     y = jnp.moveaxis(y, -1, axis).astype(x.dtype if dtype is None else dtype)
-    return y, running if inference else running.moved(batch, momentum, correction)
+    return y, running if inference else running.updated(batch, momentum, correction)

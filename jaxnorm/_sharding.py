@@ -12,9 +12,10 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array, Float, Int, Shaped
+
+from jaxnorm._host import is_traced
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -37,8 +38,8 @@ def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, R
         def inside(args: tuple[Any, ...], arrays: dict[str, Array]) -> Result:
             return function(*args, **{**options, **arrays})
 
-        everywhere = NamedSharding(mesh, PartitionSpec())
-        auto = jax.sharding.auto_axes(inside, axes=mesh.explicit_axes, out_sharding=everywhere)
+        out = NamedSharding(mesh, PartitionSpec())
+        auto = jax.sharding.auto_axes(inside, axes=mesh.explicit_axes, out_sharding=out)
         return auto(args, arrays)  # pyright: ignore[reportCallIssue]
 
     return call
@@ -89,8 +90,7 @@ def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "gro
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec
-    names = batch if isinstance(batch, tuple) else (batch,)
-    devices = math.prod(sharding.mesh.shape[name] for name in names if name is not None)
+    devices = math.prod(sharding.mesh.shape[name] for name in jax.tree.leaves(batch))
     rest = x.shape[0] // groups
     spec = (batch, None) if groups % devices == 0 else (None, None if rest % devices else batch)
     return jax.lax.reshape(
@@ -109,6 +109,6 @@ def _explicit_mesh(tree: Any) -> Mesh | AbstractMesh | None:
     """The mesh over whose Explicit axes an array of `tree` is sharded, if there is one."""
     for x in jax.tree.leaves(tree):
         if isinstance(x, jax.Array) and any(a is not None for a in jax.typeof(x).sharding.spec):
-            sharding = jax.typeof(x).sharding if isinstance(x, Tracer) else x.sharding
+            sharding = jax.typeof(x).sharding if is_traced(x) else x.sharding
             return sharding.mesh  # pyright: ignore[reportAttributeAccessIssue]
     return None

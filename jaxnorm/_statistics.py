@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import promote_to_float32
+from jaxnorm._numerics import check_array, merge_means, promote_to_float32
 from jaxnorm._sharding import first_along
 
 Tree = TypeVar("Tree")
@@ -33,10 +33,10 @@ class BatchStatistics(NamedTuple):
     count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
-widen = promote_to_float32
+widen = promote_to_float32  # until pruning and geometry import it by its name
 
 
-def centre(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
+def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
     """`x` minus its mean along `axis`, exactly zero where `x` is constant.
 
     The first entry is subtracted before the mean is formed: a constant then leaves no rounding
@@ -94,7 +94,7 @@ def batch_statistics(
 
 
 class Shards(NamedTuple):
-    """Mapped axes over which a batch is spread; none for a batch that lies in one place."""
+    """Mapped axes over which a batch is spread; none for a batch on one device."""
 
     axis_name: AxisName | None
     axis_index_groups: Sequence[Sequence[int]] | None = None
@@ -112,7 +112,7 @@ class Shards(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Σ h and Σ h² of each feature, and how many entries were summed."""
+    """Σ h and Σ h² of each feature, and the number of elements that were summed."""
 
     first: Float[Array, "*rest c"]
     second: Float[Array, "*rest c"]
@@ -188,6 +188,8 @@ def shift_by_sample(
 
 
 def check_features(x: Array) -> None:
+    """Raise unless `x` is an array of samples with features on its last axis."""
+    check_array(x, "x")
     if x.ndim < 2 or x.shape[-1] == 0:
         raise ValueError(f"x must have shape (samples, ..., features); got {x.shape}")
 
@@ -204,7 +206,7 @@ def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums
 
 
 def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
-    """Mean and biased variance of what was summed, 0 where nothing was, and its count."""
+    """Mean and biased variance of the elements that were summed, 0 where none were; their count."""
     divisor = jnp.maximum(total.count, 1)
     mean = total.first / divisor
     return mean, jnp.maximum(total.second / divisor - jnp.square(mean), 0), total.count
@@ -232,6 +234,7 @@ def channels(parameter: Float[Array, " c"], x: Array) -> Array:
 
 def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
     """`where` as one boolean for every sample, that is every entry of `x` but its last axis."""
+    check_array(where, "where")
     samples = where[..., 0] if where.ndim == x.ndim and where.shape[-1] == 1 else where
     if samples.ndim != x.ndim - 1 or any(
         m not in (1, n) for m, n in zip(samples.shape, x.shape[:-1], strict=True)
@@ -248,18 +251,24 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
 
     An empty set (count 0) leaves the other unchanged; two empty sets give an empty one.
 
+    Raises:
+      ValueError: The two have different features.
+
     Example:
       >>> x = jnp.array([[1.0], [2.0], [6.0]])
       >>> merged = merge_statistics(batch_statistics(x[:1]), batch_statistics(x[1:]))
       >>> print(merged.mean, merged.count)
       [3.] 3.0
     """
-    count = a.count + b.count
-    share = b.count / jnp.maximum(count, 1)
-    delta = b.mean - a.mean
-    var = (1 - share) * a.var + share * b.var + share * (1 - share) * jnp.square(delta)
-    return BatchStatistics(
-        jnp.where(a.count > 0, a.mean + share * delta, b.mean),
-        jnp.where(a.count > 0, var, b.var),
-        count,
-    )
+    check_same_features(a.mean, b.mean)
+    count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
+    var_a, var_b = a.var + jnp.square(deviation_a), b.var + jnp.square(deviation_b)
+    return BatchStatistics(mean, (1 - share) * var_a + share * var_b, count)
+
+
+def check_same_features(a: Array, b: Array) -> None:
+    """Raise unless the statistics `a` and `b` are of the same features."""
+    if jnp.shape(a) != jnp.shape(b):
+        raise ValueError(
+            f"a and b must have the same features; got shapes {jnp.shape(a)} and {jnp.shape(b)}"
+        )

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import norm, promote_to_float32
+from jaxnorm._statistics import axis_tuple
 
-Alpha = float | Float[Array, ""] | Float[Array, " d"]
+Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 
 
 def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shape"]:
@@ -25,9 +26,10 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
       [[0.6 0.8]
        [1.  0. ]]
     """
-    h = widen(x)
+    h = promote_to_float32(x)
+    axis_tuple(h, axis)
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
-    nonzero = largest != 0  # a NaN stays one
+    nonzero = largest != 0  # NaN remains NaN
     h = h / jnp.where(nonzero, largest, 1)
     square = jnp.sum(jnp.square(h), axis, keepdims=True)
     unit = h * jax.lax.rsqrt(jnp.where(nonzero, square, 1))
@@ -46,13 +48,14 @@ def unitize_bounded(
 
     Args:
       x: Vectors along `axis`.
-      alpha: A scalar, or one number per entry along `axis`.
+      alpha: A scalar, or one number per element along `axis`.
 
     Example:
       >>> print(unitize_bounded(jnp.array([3.0, 4.0]), 0.5).round(3))
       [1.    1.333]
     """
-    h = widen(x)
+    h = promote_to_float32(x)
+    axis_tuple(h, axis)
     a = _along(alpha, h, axis)
     r = norm(h, axis)
     divisor = a * r + (1 - a)
@@ -75,27 +78,19 @@ def unitize(
 
     Args:
       x: Vectors along `axis`.
-      alpha: A scalar, or one number per entry along `axis`.
+      alpha: A scalar, or one number per element along `axis`.
       eps: Added to the squared norm.
 
     Example:
       >>> print(unitize(jnp.array([3.0, 4.0]), 0.5, eps=0.0).round(3))
       [1.8 2.4]
     """
-    h = widen(x)
+    h = promote_to_float32(x)
+    axis_tuple(h, axis)
     a = _along(alpha, h, axis)
     square = jnp.sum(jnp.square(h), axis, keepdims=True) + eps
     inverse = jax.lax.rsqrt(jnp.where(square != 0, square, 1))
     return ((a * inverse + (1 - a)) * h).astype(x.dtype)
-
-
-def norm(h: Array, axis: int) -> Array:
-    """Norm along `axis`, relative to the largest entry; its gradient at the origin is zero."""
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
-    nonzero = largest != 0  # a NaN stays one
-    scale = jnp.where(nonzero, largest, 1)
-    square = jnp.sum(jnp.square(h / scale), axis, keepdims=True)
-    return jnp.where(nonzero, scale * jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
 
 
 def _along(alpha: Alpha, h: Array, axis: int) -> Array:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import PerChannel, by_group, own_or_given, per_channel
-from jaxnorm._numerics import inverse_root
+from jaxnorm._numerics import floating, inverse_root
 from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
@@ -32,7 +32,7 @@ Factor = Callable[[Array, Array], Array]
 
 
 def interpolated(
-    alpha: Float[Array, "*#shape"], square: Float[Array, "*#shape"]
+    alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
     """alpha / √square + 1 − alpha: what Eq. 10 multiplies a vector of that squared norm by.
 
@@ -42,11 +42,11 @@ def interpolated(
       >>> print(interpolated(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
       [1.    0.625 0.25 ]
     """
-    return alpha * inverse_root(square) + (1 - alpha)
+    return alpha * inverse_root(floating(square)) + (1 - alpha)
 
 
 def bounded(
-    alpha: Float[Array, "*#shape"], square: Float[Array, "*#shape"]
+    alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
     """1 / (alpha √square + 1 − alpha): what Eq. 9 multiplies a vector of that squared norm by.
 
@@ -57,6 +57,7 @@ def bounded(
       >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
       [1.   0.4  0.25]
     """
+    square = floating(square)
     positive = square > 0
     finite = jnp.minimum(square, jnp.finfo(square.dtype).max)
     norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, finite, 1)), 0)
@@ -81,7 +82,7 @@ def unitized_batch_norm(
     axis_name: AxisName | None = None,
     axis_index_groups: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
-    """Batch norm, then each sample moved towards its direction: Huang and Yu, Algorithms 1 and 2.
+    """Batch norm, then unitization of each sample: Huang and Yu, Algorithms 1 and 2.
 
     With x̂ the normalized input, P its pixels per sample and s = Σ x̂² / (pixels · P) over pixels
     and channels of one sample, the result is scale (alpha / √(s + eps) + 1 − alpha) x̂ + bias.

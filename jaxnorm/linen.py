@@ -6,11 +6,10 @@ and `var` in "batch_stats", which training must declare mutable, as for `flax.li
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 from flax import linen
-from flax.typing import Initializer
+from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
@@ -20,12 +19,14 @@ from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_no
 
 
 class _RunningNorm(linen.Module):
+    """Scale, bias and running statistics, and the choice between training and inference."""
+
     use_running_average: bool | None = None
     axis: int = -1
     momentum: float = 0.99
     epsilon: float = 1e-5
-    dtype: Any = None
-    param_dtype: Any = jnp.float32
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
     use_bias: bool = True
     use_scale: bool = True
     bias_init: Initializer = linen.initializers.zeros
@@ -81,8 +82,25 @@ class _RunningNorm(linen.Module):
 class BatchNorm(_RunningNorm):
     """`jaxnorm.nnx.BatchNorm`, in the place of `flax.linen.BatchNorm`.
 
-    Its arguments are those of `jaxnorm.nnx.BatchNorm` less `num_features`, `rngs` and metadata;
-    `use_running_average` has no default and is given here or at call.
+    Args:
+      use_running_average: Inference instead of training; given here or at call.
+      axis: The feature axis, which is not the first.
+      momentum: Weight of the old running statistics.
+      epsilon: Added to the variance.
+      dtype: The dtype of the result, by default the input's.
+      param_dtype: The dtype of scale and bias.
+      use_bias: Whether a bias is learned and added.
+      use_scale: Whether a scale is learned and multiplied by.
+      bias_init: Initializer of bias.
+      scale_init: Initializer of scale.
+      axis_name: Mapped axes over which the batch is spread.
+      axis_index_groups: Groups of indices along `axis_name`, each a batch of its own.
+      correction: Factor of the variance in training, as in `batch_norm`.
+      running_correction: Factor of the variance that enters the running variance.
+      groups: Ghost batches in training, as in `batch_norm`; their average enters the running
+        statistics.
+      recentering: Whether the mean is subtracted.
+      rescaling: Whether the standard deviation divides.
 
     Example:
       >>> import jax
@@ -110,9 +128,25 @@ class BatchNorm(_RunningNorm):
 
 
 class UnitizedBatchNorm(_RunningNorm):
-    """`jaxnorm.nnx.UnitizedBatchNorm` with the arguments of `BatchNorm` above, and
+    """`jaxnorm.nnx.UnitizedBatchNorm`, in the place of `flax.linen.BatchNorm`.
 
     Args:
+      use_running_average: Inference instead of training; given here or at call.
+      axis: The feature axis, which is not the first.
+      momentum: Weight of the old running statistics.
+      epsilon: Added to the variance and to the squared norms.
+      dtype: The dtype of the result, by default the input's.
+      param_dtype: The dtype of alpha, scale and bias.
+      use_bias: Whether a bias is learned and added.
+      use_scale: Whether a scale is learned and multiplied by.
+      bias_init: Initializer of bias.
+      scale_init: Initializer of scale.
+      axis_name: Mapped axes over which the batch is spread.
+      axis_index_groups: Groups of indices along `axis_name`, each a batch of its own.
+      correction: Factor of the variance in training, as in `batch_norm`.
+      running_correction: Factor of the variance that enters the running variance.
+      groups: Ghost batches in training, as in `batch_norm`; their average enters the running
+        statistics.
       alpha_init: Initializer of alpha, one per channel: 0, batch norm, by default.
       pixels: Line 9's constant; by default the number of pixels of the input.
       per_pixel: The norm of each pixel, Figure 1(b), instead of each sample's.

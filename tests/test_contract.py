@@ -195,6 +195,10 @@ OTHERS = {
     geometry.tree_limits,
     geometry.welch_bound,
 }
+KEYWORDS = {
+    *("axis", "eps", "where", "axis_name", "ratio", "batch_size"),
+    *("groups", "pixels", "projections", "radius", "steps"),
+}
 # What orders or counts has another dtype than what it orders.
 DTYPE_CHANGES = {
     pruning.order,
@@ -288,5 +292,5 @@ def test_gradients_are_finite(function):
 def test_it_is_documented_and_its_options_are_keywords(function):
     assert inspect.getdoc(function)
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in ("axis", "eps", "where", "axis_name", "ratio", "batch_size"):
+        if parameter.name in KEYWORDS:
             assert parameter.kind is parameter.KEYWORD_ONLY

@@ -39,11 +39,11 @@ HOST = {
         "use emd_1d, mean_lower_bound and paired_upper_bound",
     ),
     "Tracker.update": (tracked, (SCORES[0],), "use emd_1d and moments"),
-    "mean_projection": (shift.mean_projection, (3,), "give dims as a Python number"),
+    "mean_projection": (shift.mean_projection, (3,), "outside jit, vmap and grad"),
     "interpolation_counterexample": (
         lambda alpha: shift.interpolation_counterexample(alpha, length=3.0),
         (0.5,),
-        "give alpha and length as Python numbers",
+        "outside jit, vmap and grad",
     ),
     "l1_l2_ratio_variance": (pruning.l1_l2_ratio_variance, (9,), "give dims as Python numbers"),
     "l1_l2_ratio_variance_limit": (
@@ -114,7 +114,7 @@ HOST = {
 @pytest.mark.parametrize("name", HOST)
 def test_traced_arguments_of_a_host_function_raise_one_sentence(name):
     call, args, instead = HOST[name]
-    message = rf"^{name} runs on the host and takes no traced arguments; {instead}(\n|$)"
+    message = rf"^{name} runs on the host and [^\n]*{instead}(\n|$)"
     with pytest.raises(TypeError, match=message):
         jax.jit(call)(*args)
 

@@ -290,12 +290,3 @@ def test_what_is_spread_has_the_same_gradient(name, axis):
 def test_results_for_each_filter_stay_where_the_filters_are(function):
     (filters,) = spread([X], MESHES["explicit"], 0)
     assert jax.typeof(function(filters)).sharding.spec[0] == "data"
-
-
-def test_a_critic_takes_outputs_of_a_network_on_the_mesh():
-    mesh = MESHES["explicit"]
-    weights = jax.device_put(jnp.eye(8), NamedSharding(mesh, P()))
-    critic = partial(shift.emd_critic, jax.random.key(0), steps=2, batch_size=4)
-    (x,) = spread([X], mesh, 0)
-    found = critic(x, x, x, x, outputs=(lambda x: x, lambda x: x @ weights + 1))
-    assert_same(found, critic(*whole([X, X + 1, X, X + 1])))

@@ -3,9 +3,12 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+import jaxnorm
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(p.name for p in (ROOT / "docs").glob("*.md") if "```python" in p.read_text())
@@ -49,6 +52,19 @@ def test_the_wheel_alone_imports_the_three_packages(wheel, tmp_path):
     assert finished.returncode == 0, finished.stderr
     where = "import geometry, jaxnorm, pruning; print(geometry.__file__)"
     assert str(tmp_path / "fresh") in run(str(python), "-c", where, cwd=tmp_path)
+
+
+def test_the_version_is_that_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert jaxnorm.__version__ == project["version"]
+
+
+@pytest.mark.parametrize("use", ["", ".linen", ".models", ".nnx", ".shift"])
+def test_importing_jaxnorm_loads_nothing_slow_that_a_user_may_not_need(use):
+    slow = ["scipy.stats", "scipy.optimize", "orbax", "safetensors", "tensorflow_datasets"]
+    slow += ["pruning", "geometry", *([] if use else ["flax", "optax"])]
+    code = f"import sys, jaxnorm; jaxnorm{use}; print([m for m in {slow} if m in sys.modules])"
+    assert run(sys.executable, "-c", code, cwd=ROOT) == "[]\n"
 
 
 def test_every_snippet_of_the_readme_runs(tmp_path):

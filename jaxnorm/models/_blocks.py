@@ -18,9 +18,9 @@ HE_NORMAL = nnx.initializers.he_normal()
 
 
 def conv(channels: int, width: int, size: int, *, stride: int = 1, rngs: nnx.Rngs) -> nnx.Conv:
-    """Convolution without bias, centred on every `stride`-th pixel from the first.
+    """Convolution without bias, centered on every `stride`-th pixel from the first.
 
-    `"SAME"` would centre those of stride 2 on the second, fourth, … pixel of an even side.
+    `"SAME"` would center those of stride 2 on the second, fourth, … pixel of an even side.
     """
     return nnx.Conv(
         channels,

@@ -17,7 +17,7 @@ class MLP(nnx.Module):
     units and one of 8, whose normalized outputs are the subject of its Figure 2.
 
     Args:
-      inputs: Numbers in one sample, 784 for MNIST.
+      inputs: Elements of one sample, 784 for MNIST.
       widths: Units of each hidden layer.
       classes: Number of outputs.
       norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.

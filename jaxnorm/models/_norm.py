@@ -1,4 +1,4 @@
-"""What the networks ask of a normalization."""
+"""The type of the normalization that networks take."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What named layers of a network put out."""
+"""Outputs of a network's named layers."""
 
 from collections.abc import Sequence
 
@@ -21,6 +21,7 @@ def layer_outputs(
       x: One batch.
 
     Raises:
+      TypeError: `layers` is one string.
       ValueError: The model has no such submodule, or calls it never or more than once.
 
     Example:
@@ -30,6 +31,8 @@ def layer_outputs(
       >>> print(layer_outputs(model, ["norms.1"], jnp.ones((5, 4), "float32"))["norms.1"].shape)
       (5, 2)
     """
+    if isinstance(layers, str):
+        raise TypeError(f"layers must be a list of names; got the string {layers!r}")
     model = nnx.merge(*nnx.split(model), copy=True)  # capturing leaves marks on it
     _, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
     calls = {
@@ -37,11 +40,11 @@ def layer_outputs(
         for path, leaf in nnx.to_flat_state(captured)
         if path[-1] == "__call__"
     }
-    found = {}
+    outputs = {}
     for name in layers:
         times = len(calls.get(name, ()))
         if times != 1:
-            known = ", ".join(sorted(calls))
+            known = ", ".join(sorted(filter(None, calls)))
             raise ValueError(f"{name!r} must be called once; it was {times} times. Called: {known}")
-        (found[name],) = calls[name]
-    return found
+        (outputs[name],) = calls[name]
+    return outputs

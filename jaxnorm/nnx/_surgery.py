@@ -7,14 +7,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm._statistics import BatchStatistics, channels, merge_statistics, widen
-from jaxnorm.nnx._layers import BatchNorm, RunningNorm, UnitizedBatchNorm
+from jaxnorm._numerics import promote_to_float32
+from jaxnorm._statistics import BatchStatistics, channels, merge_statistics
+from jaxnorm.nnx._layers import BatchNorm, UnitizedBatchNorm
+from jaxnorm.nnx._running_norm import RunningNorm
 
-BATCH_NORMS = (RunningNorm, nnx.BatchNorm)
-FLAX_OPTIONS = (
+OPTIONS = {
     "use_running_average",
     "axis",
     "momentum",
@@ -23,8 +25,11 @@ FLAX_OPTIONS = (
     "param_dtype",
     "axis_name",
     "axis_index_groups",
-)
-OUR_OPTIONS = ("correction", "running_correction", "groups")
+    "correction",
+    "running_correction",
+    "groups",
+}
+PARTS = ("recentering", "rescaling")
 
 # In recalibration the running statistics are exactly those of the last batch.
 OF_THE_BATCH: dict[str, Any] = {
@@ -68,42 +73,45 @@ def replace_batch_norm(
       >>> print(type(replace_batch_norm(model, UnitizedBatchNorm).layers[0]).__name__)
       UnitizedBatchNorm
     """
-    if isinstance(model, BATCH_NORMS):
-        return _replaced(model, layer)
-    new: dict[int, RunningNorm] = {}  # one layer that is used twice remains one
+    replaced = batch_norms(model)
+    if not replaced:
+        raise ValueError("the model must hold at least one batch norm; it holds none")
+    new = {id(old): _replacement(old, layer) for old in replaced}  # used twice, a layer remains one
     for _, module in list(nnx.iter_modules(model)):
         for name, child in list(vars(module).items()):
-            if isinstance(child, BATCH_NORMS):
-                if id(child) not in new:
-                    new[id(child)] = _replaced(child, layer)
+            if id(child) in new:
                 setattr(module, name, new[id(child)])
-    if not new:
-        raise ValueError("the model must hold at least one batch norm; it holds none")
-    return model
+    return new.get(id(model), model)
 
 
-def _replaced(old: RunningNorm | nnx.BatchNorm, layer: Callable[..., RunningNorm]) -> RunningNorm:
-    ours = isinstance(old, RunningNorm)
-    options = {name: vars(old)[name] for name in (*FLAX_OPTIONS, *(OUR_OPTIONS if ours else ()))}
-    if not ours:
-        options["running_correction"] = jnp.ones_like
-    made = layer.func if isinstance(layer, partial) else layer
-    if not (isinstance(made, type) and issubclass(made, RunningNorm)):
+def batch_norms(model: nnx.Module) -> list[RunningNorm | nnx.BatchNorm]:
+    """Every batch norm of `model`, ours or Flax's, `model` itself among them."""
+    modules = [module for _, module in nnx.iter_modules(model)]
+    return [module for module in modules if isinstance(module, RunningNorm | nnx.BatchNorm)]
+
+
+def _replacement(
+    old: RunningNorm | nnx.BatchNorm, layer: Callable[..., RunningNorm]
+) -> RunningNorm:
+    made = partial(layer).func if callable(layer) else layer
+    if made not in (BatchNorm, UnitizedBatchNorm):
         raise TypeError(
             "layer must be jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm or a partial of "
             f"one; got {layer!r}"
         )
-    new = layer(old.num_features, **options, rngs=nnx.Rngs(0))
-    new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
-    if isinstance(old, BatchNorm) and isinstance(new, BatchNorm):
-        new.recentering, new.rescaling = old.recentering, old.rescaling
-    elif isinstance(old, BatchNorm) and not (old.recentering and old.rescaling):
+    parts = [vars(old).get(part, True) for part in PARTS]
+    if made is UnitizedBatchNorm and not all(parts):
         raise ValueError(
             "a layer that becomes unitized must recenter and rescale; got "
-            f"recentering={old.recentering}, rescaling={old.rescaling}"
+            f"recentering={parts[0]}, rescaling={parts[1]}"
         )
-    if isinstance(old, UnitizedBatchNorm) and isinstance(new, UnitizedBatchNorm):
-        new.alpha = old.alpha
+    options = {name: value for name, value in vars(old).items() if name in OPTIONS}
+    flax = {"running_correction": jnp.ones_like}  # the correction of Flax's layers
+    new = layer(old.num_features, **{**flax, **options}, rngs=nnx.Rngs(0))
+    new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
+    for name in (*PARTS, "alpha"):
+        if name in vars(old) and name in vars(new):
+            setattr(new, name, vars(old)[name])
     return new
 
 
@@ -169,6 +177,7 @@ def recalibrate(
       call: How the model is called with a batch.
 
     Raises:
+      TypeError: `batches` is one array.
       ValueError: The model holds no batch norm, or there is no batch.
 
     Example:
@@ -177,10 +186,14 @@ def recalibrate(
       >>> print(layer.mean[...], layer.var[...])
       [4.] [5.]
     """
-    norms = [m for _, m in nnx.iter_modules(model) if isinstance(m, BATCH_NORMS)]
+    if isinstance(batches, jax.Array | np.ndarray):
+        raise TypeError(
+            f"batches must be a list or an iterator of batches; got one array of {batches.shape}"
+        )
+    norms = batch_norms(model)
     if not norms:
         raise ValueError("the model must hold at least one batch norm; it holds none")
-    options = [{name: vars(n)[name] for name in OF_THE_BATCH if hasattr(n, name)} for n in norms]
+    options = [{name: vars(n)[name] for name in OF_THE_BATCH if name in vars(n)} for n in norms]
     before = [(norm.mean[...], norm.var[...]) for norm in norms]
     fresh: list[BatchStatistics] | None = None
     run = nnx.jit(lambda model, batch: (call(model, batch), None)[1])
@@ -244,17 +257,18 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
             f"{norm.num_features} along axis {norm.axis}"
         )
     var = norm.var[...]
-    gain = jax.lax.rsqrt(var + norm.epsilon) if getattr(norm, "rescaling", True) else 0 * var + 1
+    gain = jax.lax.rsqrt(var + norm.epsilon) if vars(norm).get("rescaling", True) else 0 * var + 1
     if norm.scale is not None:
-        gain = gain * widen(norm.scale[...])
-    bias = 0 * var if layer.bias is None else widen(layer.bias[...])
-    if getattr(norm, "recentering", True):
+        gain = gain * promote_to_float32(norm.scale[...])
+    bias = 0 * var if layer.bias is None else promote_to_float32(layer.bias[...])
+    if vars(norm).get("recentering", True):
         bias = bias - norm.mean[...]
     bias = bias * gain
     if norm.bias is not None:
-        bias = bias + widen(norm.bias[...])
+        bias = bias + promote_to_float32(norm.bias[...])
     folded = nnx.clone(layer)
-    folded.kernel = nnx.Param((widen(kernel) * channels(gain, kernel)).astype(kernel.dtype))
+    scaled = promote_to_float32(kernel) * channels(gain, kernel)
+    folded.kernel = nnx.Param(scaled.astype(kernel.dtype))
     folded.bias = nnx.Param(bias.astype(kernel.dtype))
     folded.use_bias = True
     return folded

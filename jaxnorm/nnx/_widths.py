@@ -2,7 +2,7 @@
 
 from flax import nnx
 
-from jaxnorm.nnx._layers import RunningNorm
+from jaxnorm.nnx._surgery import batch_norms
 
 
 def fit_widths(model: nnx.Module) -> nnx.Module:
@@ -27,6 +27,6 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
             layer.out_features, layer.kernel_shape = shape[-1], shape
         elif isinstance(layer, nnx.Linear):
             layer.in_features, layer.out_features = layer.kernel[...].shape
-        elif isinstance(layer, RunningNorm | nnx.BatchNorm):
-            layer.num_features = layer.mean[...].size
+    for norm in batch_norms(model):
+        norm.num_features = norm.mean[...].size
     return model

@@ -1,4 +1,4 @@
-"""Internal covariate shift: how far a layer's outputs moved, in earth mover distances.
+"""Internal covariate shift: earth mover distances between a layer's outputs.
 
 The distance is W₁ with Euclidean cost, Huang and Yu, Eq. 2: the least mean displacement that
 carries one set of outputs into the other, in the unit of the outputs. Samples are rows.

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +10,13 @@ import optax
 from jax.nn.initializers import he_normal
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._statistics import widen
-from jaxnorm.shift._pairs import Outputs, pairs_of, trained
+from jaxnorm._numerics import promote_to_float32
+from jaxnorm.shift._pairs import train, train_and_test_pairs
 from jaxnorm.shift._samples import check_positive
 
 Params = list[tuple[Array, Array]]  # kernel and bias of each layer
 
-CHANNELS, STRIDES = (64, 64, 128, 128), (2, 1, 2, 1)
+CHANNELS, STRIDES, LEARNING_RATE = (64, 64, 128, 128), (2, 1, 2, 1), 5e-5
 
 
 def emd_critic(
@@ -28,8 +29,6 @@ def emd_critic(
     steps: int = 1500,
     batch_size: int = 128,
     clip: float = 0.01,
-    learning_rate: float = 5e-5,
-    outputs: tuple[Outputs, Outputs] | None = None,
 ) -> Float[Array, ""]:
     """Mean difference of a clipped critic's values on the test samples: Algorithm 3.
 
@@ -53,33 +52,30 @@ def emd_critic(
       steps: T.
       batch_size: Samples of each side in a step.
       clip: The bound on every parameter.
-      learning_rate: Of RMSProp.
-      outputs: Functions from a minibatch of samples to the layer's outputs, that of x and that of
-        y, for samples that are inputs; by default the samples are the outputs.
 
     Raises:
       ValueError: Samples do not fit, as in `emd_1d`, or are not paired; `steps`, `batch_size` or
         `clip` is not positive.
     """
     check_positive("clip", clip)
-    train, test = pairs_of(x_train, y_train, outputs), pairs_of(x_test, y_test, outputs)
-    start, training = jax.random.split(key)
-    params = trained(
+    train_pairs, test_pairs = train_and_test_pairs(x_train, y_train, x_test, y_test)
+    init_key, training_key = jax.random.split(key)
+    params = train(
         _convolutional,
-        _start_convolutional(start, train.output),
-        training,
-        train,
-        partial(jax.tree.map, lambda w: jnp.clip(w, -clip, clip)),
-        optax.rmsprop(learning_rate),
-        steps,
-        batch_size,
+        _init_convolutional(init_key, x_train.shape, promote_to_float32(x_train).dtype),
+        training_key,
+        train_pairs,
+        project=partial(jax.tree.map, lambda w: jnp.clip(w, -clip, clip)),
+        optimizer=optax.rmsprop(LEARNING_RATE),
+        steps=steps,
+        batch_size=batch_size,
     )
-    return test.difference(partial(_convolutional, params), batch_size)
+    return test_pairs.difference(partial(_convolutional, params), batch_size)
 
 
-def _start_convolutional(key: Key[Array, ""], like: jax.ShapeDtypeStruct) -> Params:
-    """Kernels (9 c_in, c_out), biases, and the dense layer, for outputs shaped `like`."""
-    height, width, channels = _as_images(like.shape)[1:]
+def _init_convolutional(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Params:
+    """Kernels (9 c_in, c_out), biases, and the dense layer, for samples of that shape."""
+    height, width, channels = _as_images(shape)[1:]
     fans = []
     for features, stride in zip(CHANNELS, STRIDES, strict=True):
         fans.append((9 * channels, features))
@@ -87,13 +83,13 @@ def _start_convolutional(key: Key[Array, ""], like: jax.ShapeDtypeStruct) -> Par
     fans.append((height * width * channels, 1))
     keys = jax.random.split(key, len(fans))
     return [
-        (he_normal()(k, fan, like.dtype), jnp.zeros(fan[1], like.dtype))
+        (he_normal()(k, fan, dtype), jnp.zeros(fan[1], dtype))
         for k, fan in zip(keys, fans, strict=True)
     ]
 
 
 def _convolutional(params: Params, z: Float[Array, "n *features"]) -> Float[Array, " n"]:
-    h = widen(z).reshape(_as_images(z.shape))
+    h = promote_to_float32(z).reshape(_as_images(z.shape))
     for (kernel, bias), stride in zip(params[:-1], STRIDES, strict=True):
         h = jax.nn.relu(_convolved(h, kernel, stride) + bias[None, None, None])
     kernel, bias = params[-1]

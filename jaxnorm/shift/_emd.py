@@ -1,4 +1,4 @@
-"""Earth mover distances of joint outputs: exact, by projections, and regularised."""
+"""Earth mover distances of joint outputs: exact, by projections, and regularized."""
 
 import math
 from typing import NamedTuple
@@ -7,19 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
-from scipy.optimize import linear_sum_assignment
-from scipy.stats import wasserstein_distance_nd
 
-from jaxnorm._host import check_on_host
-from jaxnorm._sharding import auto_sharded, flat_rows
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import auto_sharded, chi_mean, flat_rows, host_only, matmul
 from jaxnorm.shift._emd_1d import emd_1d
-from jaxnorm.shift._samples import check_pair, check_positive
+from jaxnorm.shift._samples import check_pair, check_positive, check_weights, vectors
 
-# Costs that the device holds at once, and unknowns that SciPy's linear programme may have.
+# Costs that the device holds at once, and unknowns that SciPy's linear program may have.
 _BLOCK, _UNKNOWNS = 2**23, 100_000
 
 
+@host_only("emd_1d or emd_sliced")
 def emd(
     x: Float[Array, "n *features"],
     y: Float[Array, "m *features"],
@@ -31,11 +28,11 @@ def emd(
 
     On the host; under `jit` there are `emd_1d` and `emd_sliced`. Equal numbers of samples are
     matched one to one by SciPy's assignment solver; the n² costs are computed on the device in
-    float64, some rows at a time. 4,096 samples of 3,072 numbers take a few seconds and 1 GB. Other
-    numbers, or weights, are a linear programme of n m unknowns, for small samples only.
+    float64, some rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. Other
+    sizes, or weights, are a linear program of n m unknowns, for small samples only.
 
-    The distance of two samples of one law is not zero: it falls as n^(−1/d). Report beside it that
-    of two halves of one sample.
+    The distance of two samples of one distribution is not zero: it falls as n^(−1/d). Report beside
+    it the distance of two halves of one sample.
 
     Args:
       x: Samples on the first axis; each is one vector, whatever its shape.
@@ -53,25 +50,30 @@ def emd(
       >>> print(round(emd(square, square + 3.0), 4))
       4.2426
     """
-    check_on_host("emd", x, y, x_weights, y_weights, instead="use emd_1d or emd_sliced")
     check_pair(x, y)
+    check_weights(x_weights, x, "x_weights")
+    check_weights(y_weights, y, "y_weights")
     a, b = (np.asarray(flat_rows(sample), np.float64) for sample in (x, y))
     if x_weights is None and y_weights is None and len(a) == len(b):
+        from scipy.optimize import linear_sum_assignment
+
         paired, partner = linear_sum_assignment(_costs(a, b))
-        # Of the pairs, the differences themselves: squares lose digits where points nearly meet.
+        # The differences themselves: squares lose digits where points nearly coincide.
         return float(np.mean(np.linalg.norm(a[paired] - b[partner], axis=1)))
     if len(a) * len(b) > _UNKNOWNS:
         raise ValueError(
             f"samples of different sizes, or with weights, must have at most {_UNKNOWNS:,} pairs; "
             f"got {len(a):,} and {len(b):,}: take equal numbers of samples, or emd_sliced"
         )
+    from scipy.stats import wasserstein_distance_nd  # takes a second to import
+
     return float(wasserstein_distance_nd(a, b, x_weights, y_weights))
 
 
 def _costs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Distances of all rows, from products of the centred rows, in blocks of rows."""
-    centre = (a.mean(0) + b.mean(0)) / 2
-    a, b = a - centre, b - centre
+    """Distances of all rows, from products of the centered rows, in blocks of rows."""
+    center = (a.mean(0) + b.mean(0)) / 2
+    a, b = a - center, b - center
     block = max(1, _BLOCK // len(b))
     costs = np.empty((len(a), len(b)))
     with jax.enable_x64(True):
@@ -83,7 +85,7 @@ def _costs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @jax.jit
 def _euclidean(a: Float[Array, "n d"], b: Float[Array, "m d"]) -> Float[Array, "n m"]:
-    product = jnp.matmul(a, b.T, precision="highest")
+    product = matmul(a, b.T)
     square = jnp.square(a).sum(1)[:, None] - 2 * product + jnp.square(b).sum(1)[None]
     return jnp.sqrt(jnp.maximum(square, 0))
 
@@ -128,15 +130,17 @@ def emd_sliced(
     check_pair(x, y)
     if projections < 1:
         raise ValueError(f"projections must be at least 1; got {projections}")
-    a, b = widen(flat_rows(x)), widen(flat_rows(y))
+    a, b = vectors(x), vectors(y)
     directions = jax.random.normal(key, (a.shape[1], projections), a.dtype)
     directions = directions / jnp.linalg.norm(directions, axis=0, keepdims=True)
-    centre = a.mean(0, keepdims=True)
-    a, b = (jnp.matmul(part - centre, directions, precision="highest") for part in (a, b))
-    found = emd_1d(a, b)
-    return Sliced(found.mean(), found.std(ddof=1) / projections**0.5, found[found.argmax()])
+    center = a.mean(0, keepdims=True)
+    a, b = (matmul(part - center, directions) for part in (a, b))
+    distances = emd_1d(a, b)
+    stderr = distances.std(ddof=1) / projections**0.5
+    return Sliced(distances.mean(), stderr, distances[distances.argmax()])
 
 
+@host_only()
 def mean_projection(dims: int) -> float:
     """E |θ₁| of a random direction θ: Γ(d/2) / (√π Γ((d+1)/2)), about √(2/(π d)). On the host.
 
@@ -147,23 +151,21 @@ def mean_projection(dims: int) -> float:
       >>> print(f"{mean_projection(1):.3f} {mean_projection(3):.3f}")
       1.000 0.500
     """
-    check_on_host("mean_projection", dims, instead="give dims as a Python number")
     if dims < 1:
         raise ValueError(f"dims must be at least 1; got {dims}")
-    logs = math.lgamma(dims / 2) - math.lgamma((dims + 1) / 2)
-    return math.exp(logs) / math.pi**0.5
+    return (2 / math.pi) ** 0.5 / chi_mean(dims)
 
 
 @auto_sharded
 def emd_sinkhorn(
     x: Float[Array, "n *features"], y: Float[Array, "m *features"], *, epsilon: float
 ) -> Float[Array, ""]:
-    """Cost of an entropy-regularised transport plan: an upper bound of W₁ in the unit of `x`.
+    """Cost of an entropy-regularized transport plan: an upper bound of W₁ in the unit of `x`.
 
-    ott-jax solves the problem with regularisation `epsilon`, in the unit of the cost; the plan's
-    marginals, met only up to a tolerance, are then made exact (Altschuler, Weed and Rigollet,
-    2017, Algorithm 2). So the result is the cost of a transport that exists, above W₁ by at most
-    epsilon log(n m) once the solver has converged.
+    ott-jax solves the problem with regularization `epsilon`, in the unit of the cost; the plan's
+    marginals, which hold only up to a tolerance, are then made exact (Altschuler, Weed and
+    Rigollet, 2017, Algorithm 2). So the result is the cost of a transport that exists, above W₁ by
+    at most epsilon log(n m) once the solver has converged.
 
     Raises:
       ImportError: ott-jax is not installed.
@@ -179,7 +181,10 @@ def emd_sinkhorn(
     # ott-jax relies on both promotions.
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         geometry = pointcloud.PointCloud(
-            widen(flat_rows(x)), widen(flat_rows(y)), cost_fn=costs.Euclidean(), epsilon=epsilon
+            vectors(x),
+            vectors(y),
+            cost_fn=costs.Euclidean(),
+            epsilon=epsilon,
         )
         plan, cost = linear.solve(geometry).matrix, geometry.cost_matrix
     return jnp.sum(_feasible(plan) * cost)

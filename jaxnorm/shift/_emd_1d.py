@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jaxnorm._numerics import promote_to_float32
 from jaxnorm._sharding import auto_sharded
-from jaxnorm._statistics import widen
-from jaxnorm.shift._samples import check_pair
+from jaxnorm.shift._samples import check_pair, check_weights
 
 
 @auto_sharded
@@ -38,14 +38,16 @@ def emd_1d(
 
     Raises:
       ValueError: One of the two holds no sample, features or weights do not fit, or, outside
-        `jit`, a number is not finite.
+        `jit`, an element is not finite.
 
     Example:
       >>> print(emd_1d(jnp.array([0.0, 1.0]), jnp.array([5.0, 3.0, 4.0])))
       3.5
     """
     check_pair(x, y)
-    x, y = widen(x), widen(y)
+    check_weights(x_weights, x, "x_weights")
+    check_weights(y_weights, y, "y_weights")
+    x, y = promote_to_float32(x), promote_to_float32(y)
     if x_weights is not None or y_weights is not None:
         return _weighted(x, y, _shares(x_weights, x), _shares(y_weights, y))
     x, y = _sorted(x), _sorted(y)
@@ -57,7 +59,7 @@ def emd_1d(
 
 
 def _quantile_pairs(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which order statistics of n and m samples meet, and on how much of (0, 1)."""
+    """Order statistics of n and m samples that share quantiles, and the share of (0, 1)."""
     # Steps of the two quantile functions in exact units of 1/(n m).
     edges = np.union1d(np.arange(n + 1, dtype=np.int64) * m, np.arange(m + 1, dtype=np.int64) * n)
     return edges[:-1] // m, edges[:-1] // n, np.diff(edges) / (n * m)
@@ -66,20 +68,16 @@ def _quantile_pairs(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 def _shares(weights: Array | None, x: Array) -> Float[Array, " n"]:
     if weights is None:
         return jnp.full(len(x), 1 / len(x), x.dtype)
-    if weights.shape != x.shape[:1]:
-        raise ValueError(
-            f"weights must have shape {x.shape[:1]}, one a sample; got {weights.shape}"
-        )
-    weights = weights.astype(x.dtype)
+    weights = jnp.asarray(weights, x.dtype)
     return weights / weights.sum()
 
 
 def _weighted(x: Array, y: Array, p: Float[Array, " n"], q: Float[Array, " m"]) -> Array:
-    """∫ |F − G|, from the steps of both distribution functions in the order of their places."""
-    places = jnp.moveaxis(jnp.concatenate([x, y]), 0, -1)
-    steps = jnp.broadcast_to(jnp.concatenate([p, -q]), places.shape)
-    places, steps = jax.lax.sort((places, steps), num_keys=1)
-    return jnp.sum(jnp.abs(jnp.cumsum(steps, -1)[..., :-1]) * jnp.diff(places), -1)
+    """∫ |F − G|, from the steps of both distribution functions in the order of their points."""
+    points = jnp.moveaxis(jnp.concatenate([x, y]), 0, -1)
+    steps = jnp.broadcast_to(jnp.concatenate([p, -q]), points.shape)
+    points, steps = jax.lax.sort((points, steps), num_keys=1)
+    return jnp.sum(jnp.abs(jnp.cumsum(steps, -1)[..., :-1]) * jnp.diff(points), -1)
 
 
 @jax.custom_jvp

@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._sharding import flat_rows
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import matmul
 from jaxnorm._unitize import unit_vector
-from jaxnorm.shift._pairs import Outputs, Pairs, pairs_of, trained
+from jaxnorm.shift._pairs import Pairs, train, train_and_test_pairs
+from jaxnorm.shift._samples import vectors
 
-CONES, TAU = 128, 0.02  # where the spread of the samples is 1
+Critic = Callable[[Array], Array]
+
+CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3  # where the spread of the samples is 1
 
 
 def emd_lower_bound(
@@ -25,8 +27,6 @@ def emd_lower_bound(
     *,
     steps: int = 1500,
     batch_size: int = 128,
-    learning_rate: float = 5e-3,
-    outputs: tuple[Outputs, Outputs] | None = None,
 ) -> Float[Array, ""]:
     """A lower bound of the exact earth mover distance of the test samples, in their unit.
 
@@ -37,7 +37,7 @@ def emd_lower_bound(
     y to x, a third is linear along the difference of the training means. The best of the three on
     the training samples is taken, and the result is its mean difference on the test samples: below
     their distance whatever training did, to rounding (10⁻⁶ of the spread of float32 samples), and
-    in the mean below the distance of the laws that the test samples came from.
+    in the mean below the distance of the distributions of the test samples.
 
     Args:
       key: Decides the minibatches.
@@ -48,8 +48,6 @@ def emd_lower_bound(
       y_test: The same at the other moment.
       steps: Steps of training, by Adam with a rate that falls to zero.
       batch_size: Samples of each side in a step.
-      learning_rate: Of Adam at the start, where the spread of the samples is 1.
-      outputs: As in `emd_critic`.
 
     Raises:
       ValueError: Samples do not fit, as in `emd_1d`, or are not paired; `steps` or `batch_size`
@@ -62,45 +60,47 @@ def emd_lower_bound(
       >>> print(1.3 < bound < emd(test, 2 * test))
       True
     """
-    raw = pairs_of(x_train, y_train, outputs)
-    means = raw.means(lambda z: flat_rows(widen(z)), batch_size)
-    centre = (means[0] + means[1])[None] / 2
-    squares = raw.means(lambda z: jnp.square(flat_rows(widen(z)) - centre).sum(1), batch_size)
+    pairs = train_and_test_pairs(x_train, y_train, x_test, y_test)
+    mean_x, mean_y = (vectors(side).mean(0) for side in pairs[0])
+    center = (mean_x + mean_y)[None] / 2
+    squares = (jnp.square(vectors(side) - center).sum(1).mean() for side in pairs[0])
     spread = jnp.sqrt(jnp.maximum(*squares))
     scale = jnp.where(spread > 0, spread, 1)
-
-    def scaled(f: Outputs) -> Outputs:
-        return lambda z: (flat_rows(widen(f(z))) - centre) / scale
-
-    train, test = (
-        pairs._replace(outputs=(scaled(pairs.outputs[0]), scaled(pairs.outputs[1])))
-        for pairs in (raw, pairs_of(x_test, y_test, outputs))
-    )
-    optimizer = optax.adam(
-        lambda done: learning_rate * (1 - jnp.asarray(done, centre.dtype) / steps)
+    train_pairs, test_pairs = (
+        Pairs((vectors(x) - center) / scale, (vectors(y) - center) / scale) for x, y in pairs
     )
 
-    def cones(key: Key[Array, ""], pairs: Pairs) -> Outputs:
-        start = _start_cones(pairs)
-        value = partial(_cones, _distances_by_products)
-        found = trained(value, start, key, pairs, lambda p: p, optimizer, steps, batch_size)
-        return partial(_cones, _distances, found)
+    def train_cones(key: Key[Array, ""], x: Array, y: Array) -> Critic:
+        params = train(
+            partial(_cones, _distances_by_products),
+            _init_cones(y),
+            key,
+            Pairs(x, y),
+            project=lambda params: params,
+            optimizer=optax.adam(
+                lambda step: LEARNING_RATE * (1 - jnp.asarray(step, center.dtype) / steps)
+            ),
+            steps=steps,
+            batch_size=batch_size,
+        )
+        return partial(_cones, _distances, params)
 
     forward, backward = jax.random.split(key)
-    from_x, from_y = cones(forward, train), cones(backward, train.swapped())
-    direction = unit_vector(means[0] - means[1])[None]
-    critics = (from_x, lambda z: -from_y(z), lambda z: jnp.sum(direction * z, 1))
+    from_x = train_cones(forward, train_pairs.x, train_pairs.y)
+    from_y = train_cones(backward, train_pairs.y, train_pairs.x)
+    direction = unit_vector(mean_x - mean_y)[None]
 
-    def differences(pairs: Pairs) -> Float[Array, "3"]:
-        return pairs.difference(lambda z: jnp.stack([f(z) for f in critics], 1), batch_size)
+    def critics(z: Float[Array, "n d"]) -> Float[Array, "n 3"]:
+        return jnp.stack([from_x(z), -from_y(z), jnp.sum(direction * z, 1)], 1)
 
-    return scale * jnp.maximum(differences(test)[jnp.argmax(differences(train))], 0)
+    on_train = train_pairs.difference(critics, batch_size)
+    on_test = test_pairs.difference(critics, batch_size)
+    return scale * jnp.maximum(on_test[jnp.argmax(on_train)], 0)
 
 
-def _start_cones(pairs: Pairs) -> tuple[Array, Array]:
-    """Apexes at outputs of y, where f shall be small, and one in the middle; heights zero."""
-    _, y = pairs.minibatch(jnp.arange(min(CONES, len(pairs.y))))
-    apexes = jnp.concatenate([y, jnp.zeros_like(y[:1])])
+def _init_cones(y: Float[Array, "n d"]) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
+    """Apexes at samples of y, where f shall be small, and one in the middle; heights zero."""
+    apexes = jnp.concatenate([y[:CONES], jnp.zeros_like(y[:1])])
     return apexes, jnp.zeros(len(apexes), y.dtype)
 
 
@@ -115,7 +115,7 @@ def _cones(
 
 def _distances_by_products(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
     """Fast, and good to three digits of a small distance: enough to train with."""
-    product = jnp.matmul(z, a.T, precision="highest")
+    product = matmul(z, a.T)
     square = jnp.square(z).sum(1)[:, None] - 2 * product + jnp.square(a).sum(1)[None]
     return jnp.sqrt(jnp.maximum(square, 1e-12))
 

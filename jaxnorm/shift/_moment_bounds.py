@@ -3,15 +3,15 @@
 p and q are two distributions on R^d, in practice a layer's outputs at two moments of training.
 Means and variances are vectors, one number per coordinate; S and S' are the sums of the variances,
 D is the distance of the means. A sample counts as the distribution that gives each of its rows the
-same weight: for it, every bound here holds exactly. NaN in gives NaN out.
+same weight: for it, every bound here holds exactly. NaN in gives NaN out. Vectors of different
+lengths raise `ValueError`.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._sharding import flat_rows
-from jaxnorm._statistics import widen
-from jaxnorm.shift._samples import check_pair, check_positive, length
+from jaxnorm._numerics import check_array, safe_sqrt
+from jaxnorm.shift._samples import check_pair, check_positive, check_vectors, length, vectors
 
 
 def moment_upper_bound(
@@ -30,6 +30,7 @@ def moment_upper_bound(
       >>> print(moment_upper_bound(zero, one, zero, one))
       8.0
     """
+    check_vectors(mean_x=mean_x, var_x=var_x, mean_y=mean_y, var_y=var_y)
     return jnp.sum(var_x) + jnp.sum(var_y) + length(mean_x - mean_y) + 2
 
 
@@ -49,8 +50,9 @@ def sharp_moment_upper_bound(
       >>> print(sharp_moment_upper_bound(zero, one, zero, one).round(3))
       2.449
     """
+    check_vectors(mean_x=mean_x, var_x=var_x, mean_y=mean_y, var_y=var_y)
     square = jnp.sum(var_x) + jnp.sum(var_y) + jnp.sum(jnp.square(mean_x - mean_y))
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0 * square)
+    return safe_sqrt(square)
 
 
 def normalized_upper_bound(
@@ -65,7 +67,7 @@ def normalized_upper_bound(
 
     Args:
       mean_x: e, the mean that normalization by noisy statistics left, zero without noise.
-      excess_x: v, the variance that it left, less one.
+      excess_x: v, the variance that it left, minus 1.
       mean_y: The same at the other moment.
       excess_y: The same at the other moment.
 
@@ -74,18 +76,20 @@ def normalized_upper_bound(
       >>> print(normalized_upper_bound(zero, zero, zero, zero))
       8.0
     """
+    check_vectors(mean_x=mean_x, excess_x=excess_x, mean_y=mean_y, excess_y=excess_y)
     return moment_upper_bound(mean_x, 1 + excess_x, mean_y, 1 + excess_y)
 
 
 def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> Float[Array, ""]:
     """D = ‖μ − μ'‖: no transport moves the mean further than its mean displacement.
 
-    Attained by a mere shift. The paper has not got it; it is often the best of the lower bounds.
+    Attained by a mere shift. The paper does not have it; it is often the best of the lower bounds.
 
     Example:
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
       5.0
     """
+    check_vectors(mean_x=mean_x, mean_y=mean_y)
     return length(mean_x - mean_y)
 
 
@@ -102,7 +106,7 @@ def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *featu
     check_pair(x, y)
     if len(x) != len(y):
         raise ValueError(f"pairs must have as many x as y; got {len(x)} and {len(y)}")
-    return length(widen(flat_rows(x)) - widen(flat_rows(y))).mean()
+    return length(vectors(x) - vectors(y)).mean()
 
 
 def clipped_power(
@@ -122,6 +126,7 @@ def clipped_power(
     check_positive("radius", radius)
     if p < 1:
         raise ValueError(f"p must be at least 1; got {p}")
+    check_array(x, "x")
     if x.ndim == 0 or x.shape[-1] == 0:
         raise ValueError(f"x must have features on its last axis; got shape {x.shape}")
     # Relative to the radius, so that no power overflows.
@@ -155,7 +160,7 @@ def moment_lower_bound(
       0.375
     """
     check_pair(x, y)
-    means = (clipped_power(widen(flat_rows(part)), p=p, radius=radius).mean() for part in (x, y))
+    means = (clipped_power(vectors(part), p=p, radius=radius).mean() for part in (x, y))
     return jnp.abs(jnp.subtract(*means))
 
 
@@ -174,7 +179,7 @@ def normalized_lower_bound(
 
     Args:
       mean_x: e, the mean that normalization by noisy statistics left.
-      excess_x: v, the variance that it left, less one.
+      excess_x: v, the variance that it left, minus 1.
       mean_y: The same at the other moment.
       excess_y: The same at the other moment.
       radius: C, the largest |output|.
@@ -188,5 +193,6 @@ def normalized_lower_bound(
       0.25
     """
     check_positive("radius", radius)
+    check_vectors(mean_x=mean_x, excess_x=excess_x, mean_y=mean_y, excess_y=excess_y)
     difference = jnp.square(mean_x) + excess_x - jnp.square(mean_y) - excess_y
     return jnp.abs(jnp.sum(difference)) / (2 * radius * len(mean_x) ** 0.5)

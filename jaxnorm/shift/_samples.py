@@ -1,36 +1,72 @@
-"""What every distance asks of its samples."""
+"""Checks of the samples that a distance takes, and their form as vectors."""
 
-import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxnorm._statistics import widen
-from jaxnorm._unitize import norm
+from jaxnorm._numerics import (
+    check_array,
+    check_finite,
+    flat_rows,
+    is_traced,
+    norm,
+    promote_to_float32,
+)
 
 
-def check_pair(x: Float[Array, "n *features"], y: Float[Array, "m *features"]) -> None:
+def check_pair(
+    x: Float[Array, "n *features"],
+    y: Float[Array, "m *features"],
+    *,
+    names: tuple[str, str] = ("x", "y"),
+) -> None:
     """Two samples of the same features, neither empty; outside `jit`, finite too."""
-    for name, sample in (("x", x), ("y", y)):
-        if sample.ndim == 0 or sample.size == 0:
-            raise ValueError(f"{name} must hold samples and features; got shape {sample.shape}")
-        if isinstance(sample, Tracer):
-            continue
-        with jax.ensure_compile_time_eval():  # a constant within a traced function
-            bad = int(jnp.sum(~jnp.isfinite(sample)))
-        if bad:
-            raise ValueError(f"{name} must be finite; {bad} of {sample.size} numbers are not")
+    for name, sample in zip(names, (x, y), strict=True):
+        check_samples(sample, name)
+        check_finite(sample, name)
     if x.shape[1:] != y.shape[1:]:
         raise ValueError(
-            f"x and y must have the same features; got {x.shape[1:]} and {y.shape[1:]}"
+            f"{names[0]} and {names[1]} must have the same features; "
+            f"got {x.shape[1:]} and {y.shape[1:]}"
         )
 
 
+def check_samples(x: Float[Array, "n *features"], name: str) -> None:
+    """`x` is an array with samples on its first axis, and not empty."""
+    check_array(x, name)
+    if x.ndim == 0 or x.size == 0:
+        raise ValueError(f"{name} must hold samples and features; got shape {x.shape}")
+
+
+def check_weights(weights: Array | None, x: Array, name: str) -> None:
+    """`weights`, if there are any, are one for each sample of `x`."""
+    if weights is not None and jnp.shape(weights) != x.shape[:1]:
+        raise ValueError(
+            f"{name} must have shape {x.shape[:1]}, one a sample; got {jnp.shape(weights)}"
+        )
+
+
+def check_vectors(**vectors: Float[Array, " d"]) -> None:
+    """All are vectors of one length; their names are those of the arguments."""
+    for name, vector in vectors.items():
+        check_array(vector, name)
+        if vector.ndim != 1:
+            raise ValueError(f"{name} must be a vector; got shape {vector.shape}")
+    if len({vector.shape for vector in vectors.values()}) > 1:
+        lengths = ", ".join(str(len(vector)) for vector in vectors.values())
+        raise ValueError(f"{', '.join(vectors)} must have the same length; got {lengths}")
+
+
 def check_positive(name: str, value: int | float | Float[Array, ""]) -> None:
-    if not isinstance(value, Tracer) and not value > 0:
+    """`value` is positive, as far as Python can see."""
+    if not is_traced(value) and not value > 0:
         raise ValueError(f"{name} must be positive; got {value}")
+
+
+def vectors(x: Float[Array, "n *features"]) -> Float[Array, "n d"]:
+    """Each sample as one vector, in at least float32."""
+    return promote_to_float32(flat_rows(x))
 
 
 def length(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
     """Norm of every vector, in at least float32; its gradient at the origin is zero."""
-    return norm(widen(x), -1)[..., 0]
+    return norm(promote_to_float32(x), -1)[..., 0]

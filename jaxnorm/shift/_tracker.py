@@ -10,18 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._host import check_on_host
 from jaxnorm._moments import Moments, merge_moments, moments
+from jaxnorm._numerics import host_only
 from jaxnorm._sharding import auto_sharded, flat_rows
 from jaxnorm.shift._emd import emd
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._moment_bounds import mean_lower_bound, paired_upper_bound
+from jaxnorm.shift._samples import check_samples
 
 Layers = Mapping[str, Float[Array, "n *features"]]
 
 
 class LayerShift(NamedTuple):
-    """How far one layer's outputs moved, in their unit; row i of both came from one input."""
+    """Shift of one layer's outputs, in their unit; row i of both came from one input."""
 
     exact: float  # W₁ of the joint outputs
     lower: float  # distance of their means, below it
@@ -30,6 +31,7 @@ class LayerShift(NamedTuple):
     channels: Float[np.ndarray, " c"]  # W₁ of each channel on its own
 
 
+@host_only("emd_1d, mean_lower_bound and paired_upper_bound")
 def layer_shift(
     before: Float[Array, "n *spatial c"], after: Float[Array, "n *spatial c"], *, exact: int = 400
 ) -> LayerShift:
@@ -40,20 +42,20 @@ def layer_shift(
     Args:
       before: Outputs for some inputs, samples first, channels last.
       after: Later outputs for the same inputs.
-      exact: Samples of which the joint distance and its bounds are taken, the first ones. The
-        time grows as their square to cube: 400 take 30 ms, 4,000 some seconds. `baseline` takes
-        half of them on either side, which makes it a little larger than that of all would be.
+      exact: The joint distance and its bounds are those of the first `exact` samples. The time
+        grows as their square to cube: 400 take 30 ms, 4,000 some seconds. `baseline` takes half
+        of them on either side, which makes it a little larger than that of all would be.
 
     Raises:
       ValueError: `exact` is below 2, or the samples do not fit, as in `emd_1d`.
       TypeError: An argument is traced.
     """
-    instead = "use emd_1d, mean_lower_bound and paired_upper_bound"
-    check_on_host("layer_shift", before, after, instead=instead)
+    check_samples(before, "before")
+    check_samples(after, "after")
     if exact < 2:
         raise ValueError(f"exact must be at least 2 samples; got {exact}")
-    (x, y), *found = _on_device(before, after, exact=exact)
-    lower, upper, channels = jax.device_get(found)
+    (x, y), *bounds = _on_device(before, after, exact=exact)
+    lower, upper, channels = jax.device_get(bounds)
     half = len(y) // 2
     baseline = emd(y[:half], y[half : 2 * half]) if half else float("nan")
     return LayerShift(emd(x, y), float(lower), float(upper), baseline, channels)
@@ -76,7 +78,7 @@ def stream_moments(
     """Moments of every channel of every layer over all `batches`, of which one exists at a time.
 
     Args:
-      outputs: From a batch of inputs to outputs by layer, channels last, best compiled.
+      outputs: A function from a batch of inputs to outputs by layer, channels last, best compiled.
       batches: Inputs, in batches of any size.
 
     Raises:
@@ -85,12 +87,12 @@ def stream_moments(
 
     total, seen = None, 0
     for batch in batches:
-        found = {name: _moments(y) for name, y in outputs(batch).items()}
+        new = {name: _moments(y) for name, y in outputs(batch).items()}
         if total is None:
-            total = found
+            total = new
         else:
             counts = jnp.float32(seen), jnp.float32(len(batch))
-            total = {name: _merged(total[name], found[name], *counts) for name in total}
+            total = {name: _merge(total[name], new[name], *counts) for name in total}
         seen += len(batch)
     if total is None:
         raise ValueError("batches must hold at least one batch; got none")
@@ -105,9 +107,9 @@ class Tracker:
     cost so far.
 
     Args:
-      outputs: From a network's state and inputs to outputs by layer, channels last, best
-        compiled; which layers is its choice.
-      probe: Inputs that stay the same through training, and that it does not see.
+      outputs: A function from a network's state and inputs to outputs by layer, channels last,
+        best compiled; it chooses the layers.
+      probe: Inputs that are the same through training, and that it does not see.
       exact: Samples for the joint distance, as in `layer_shift`.
 
     Example:
@@ -130,26 +132,29 @@ class Tracker:
         self.before: Layers | None = None
         self.seconds = 0.0
 
+    @host_only("emd_1d and moments")
     def update(self, state: Any) -> dict[str, dict[str, Any]]:
-        """Of each layer, as plain numbers for a line of metrics: "moments", and "shift" since the
-        last call, None at the first."""
-        check_on_host("Tracker.update", state, instead="use emd_1d and moments")
+        """Metrics of each layer, as Python numbers: "moments", and "shift" since the last call.
+
+        The shift is None at the first call."""
         start = time.perf_counter()
         after = self.outputs(state, self.probe)
-        found = {}
+        metrics = {}
         for name, y in after.items():
             shift = None
             if self.before is not None:
                 shift = layer_shift(self.before[name], y, exact=self.exact)._asdict()
                 shift["channels"] = shift["channels"].tolist()
-            of_channels = _moments(y)
-            found[name] = {
+            channel_moments = _moments(y)
+            metrics[name] = {
                 "shift": shift,
-                "moments": {k: np.asarray(v).tolist() for k, v in of_channels._asdict().items()},
+                "moments": {
+                    k: np.asarray(v).tolist() for k, v in channel_moments._asdict().items()
+                },
             }
         self.before = after
         self.seconds += time.perf_counter() - start
-        return found
+        return metrics
 
 
 @jax.jit
@@ -159,5 +164,5 @@ def _moments(y: Float[Array, "n *spatial c"]) -> Moments:
 
 
 @jax.jit
-def _merged(a: Moments, b: Moments, n: Float[Array, ""], m: Float[Array, ""]) -> Moments:
+def _merge(a: Moments, b: Moments, n: Float[Array, ""], m: Float[Array, ""]) -> Moments:
     return merge_moments(a, b, counts=(n, m))

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._host import check_on_host
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import floating, host_only, promote_to_float32
 from jaxnorm.shift._samples import check_pair, length
 
 Alpha = int | float | Float[Array, "..."]
@@ -43,16 +42,14 @@ def unitized_upper_bound(
       4.0
     """
     alpha = _at_least_float32(alpha)
-    least = alpha.min()
-    at_zero = jnp.full_like(least, math.inf)
+    low = alpha.min()
+    at_zero = jnp.full_like(low, math.inf)
     if x is not None and y is not None:
         check_pair(x, y)
         _check_features(alpha, x)
-        at_zero = (length(x).mean() + length(y).mean()).astype(least.dtype) + (
-            2 if alpha.ndim else 0
-        )
-    bound = jnp.where(least > 0, 2 / jnp.where(least > 0, least, 1), at_zero)
-    return jnp.where((least >= 0) & (alpha.max() <= 1), bound, math.nan)
+        at_zero = (length(x).mean() + length(y).mean()).astype(low.dtype) + (2 if alpha.ndim else 0)
+    bound = jnp.where(low > 0, 2 / jnp.where(low > 0, low, 1), at_zero)
+    return jnp.where((low >= 0) & (alpha.max() <= 1), bound, math.nan)
 
 
 def sharp_unitized_upper_bound(
@@ -76,8 +73,8 @@ def sharp_unitized_upper_bound(
     """
 
     def reach(a: Float[Array, " n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
-        least = a * r + (1 - a)
-        return jnp.where(least > 0, r / jnp.where(least > 0, least, 1), 1)
+        divisor = a * r + (1 - a)
+        return jnp.where(divisor > 0, r / jnp.where(divisor > 0, divisor, 1), 1)
 
     return _mean_reach(reach, alpha, x, y)
 
@@ -107,6 +104,7 @@ def interpolated_upper_bound(
     return _mean_reach(reach, alpha, x, y)
 
 
+@host_only()
 def interpolation_counterexample(
     alpha: float, *, length: float, dims: int = 1
 ) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"], float]:
@@ -128,8 +126,6 @@ def interpolation_counterexample(
       >>> print(distance, unitized_upper_bound(jnp.array(0.5)))
       101.0 4.0
     """
-    instead = "give alpha and length as Python numbers"
-    check_on_host("interpolation_counterexample", alpha, length, instead=instead)
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1); got {alpha}")
     if not (length > 0 and dims >= 1):
@@ -148,19 +144,22 @@ def _mean_reach(
     check_pair(x, y)
     alpha = _at_least_float32(alpha)
     _check_features(alpha, x)
-    least, most = (extreme.astype(widen(x).dtype) for extreme in (alpha.min(), alpha.max()))
+    dtype = promote_to_float32(x).dtype
+    low, high = alpha.min().astype(dtype), alpha.max().astype(dtype)
 
     def mean(part: Float[Array, "n d"]) -> Float[Array, ""]:
         r = length(part)
-        return reach(jnp.where(r >= 1, least, most), r).mean()
+        return reach(jnp.where(r >= 1, low, high), r).mean()
 
-    return jnp.where((least >= 0) & (most <= 1), mean(x) + mean(y), math.nan)
+    return jnp.where((low >= 0) & (high <= 1), mean(x) + mean(y), math.nan)
 
 
 def _at_least_float32(alpha: Alpha) -> Float[Array, "*d"]:
-    return widen(jnp.asarray(alpha, float) if isinstance(alpha, int | float) else alpha)
+    return promote_to_float32(floating(alpha), "alpha")
 
 
 def _check_features(alpha: Array, x: Array) -> None:
+    if x.ndim != 2:
+        raise ValueError(f"x and y must have shape (samples, features); got {x.shape}")
     if alpha.ndim and alpha.shape != x.shape[1:]:
         raise ValueError(f"alpha must be a scalar or have shape {x.shape[1:]}; got {alpha.shape}")

@@ -498,8 +498,8 @@ def test_parts_of_batch_norm_are_those_of_the_decomposition():
         y, _ = batch_norm(x, eps=0.0, recentering=recentering, rescaling=rescaling)
         np.testing.assert_allclose(y, expected, rtol=1e-10)
     given = BatchStatistics(*arrays(np.full(5, 2.0), np.full(5, 4.0), 1.0))
-    kept, _ = batch_norm(x, statistics=given, eps=0.0, recentering=False)
-    np.testing.assert_allclose(kept, x / 2, rtol=1e-12)
+    y, _ = batch_norm(x, statistics=given, eps=0.0, recentering=False)
+    np.testing.assert_allclose(y, x / 2, rtol=1e-12)
 
 
 def test_the_papers_code_corrects_the_variance_in_training():

@@ -20,9 +20,9 @@ def skewed(shape=(9, 4), offset=3.0):
 
 def test_each_part_against_its_formula():
     x = skewed()
-    centred = x - x.mean(0)
-    deviation = np.sqrt(np.mean(centred**2, 0))
-    expected = (centred, x / deviation, x / np.sqrt(np.mean(x**2, 0)), centred / deviation)
+    centered = x - x.mean(0)
+    deviation = np.sqrt(np.mean(centered**2, 0))
+    expected = (centered, x / deviation, x / np.sqrt(np.mean(x**2, 0)), centered / deviation)
     for part, wanted in zip(PARTS, expected, strict=True):
         np.testing.assert_allclose(part(jnp.asarray(x)), wanted, rtol=1e-12)
 
@@ -53,7 +53,7 @@ def test_two_samples_standardize_to_plus_and_minus_one():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("value", [0.1, 1e4 / 3])
-def test_a_constant_feature_is_centred_to_zero_and_left_undivided(dtype, value):
+def test_a_constant_feature_is_centered_to_zero_and_left_undivided(dtype, value):
     x = jnp.full((7, 2), value, dtype)  # 7 × 0.1 / 7 is not 0.1 in floating point
     np.testing.assert_array_equal(recenter(x), 0)
     np.testing.assert_array_equal(standardize(x), 0)

@@ -113,7 +113,7 @@ def test_networks_for_imagenet_have_the_parameters_of_torchvisions(build, count)
     assert parameters(partial(build, classes=1000)) == count
 
 
-def test_pre_activation_moves_normalization_from_shortcuts_and_outputs_to_inputs():
+def test_pre_activation_normalizes_inputs_and_neither_shortcuts_nor_outputs():
     build = partial(models.ResNet, 101, classes=1000, pre_activation=True)
     # Two parameters a channel. Each block normalizes its input in place of its output: the input
     # of the first, 64, is gained and the output of the last, 2048, lost.
@@ -165,7 +165,7 @@ def test_blocks_whose_convolutions_copy_their_input_double_it(depth, blocks, pre
         models.ResNet, depth, classes=3, pre_activation=pre_activation, norm=unnormalized
     )
     model = filled(build, copying)
-    # The stem takes pixels 0, 2, 4, …; the pooling that is centred on the first of these sees
+    # The stem takes pixels 0, 2, 4, …; the pooling that is centered on the first of these sees
     # 0 and 2, and of a 32×32 image the later strides leave no more than that.
     x = batch()
     corner = np.asarray(x)[:, 0:3:2, 0:3:2].max((1, 2))

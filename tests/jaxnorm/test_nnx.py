@@ -1,5 +1,6 @@
-"""Modules: state that moves as Flax's does."""
+"""Modules: state that is updated as Flax updates it."""
 
+import inspect
 from typing import Any
 
 import jax
@@ -56,7 +57,7 @@ def test_unitized_passes_its_parameters_on():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_inference_moves_no_state_and_view_chooses_it(name):
+def test_inference_updates_no_state_and_view_chooses_it(name):
     layer = getattr(jaxnorm.nnx, name)(3, rngs=nnx.Rngs(0))
     frozen = nnx.view(layer, use_running_average=True)
     before = np.array(layer.mean[...])
@@ -79,7 +80,7 @@ def test_without_scale_and_bias_there_are_none():
     np.testing.assert_allclose(layer(batch()).mean((0, 1, 2)), 0, atol=1e-5)
 
 
-def test_training_under_jit_and_grad_moves_state_once():
+def test_training_under_jit_and_grad_updates_state_once():
     layer = jaxnorm.nnx.UnitizedBatchNorm(3, rngs=nnx.Rngs(0))
 
     @nnx.jit
@@ -96,9 +97,9 @@ def test_the_features_may_lie_on_any_axis_but_the_first(name):
     last, middle = (getattr(jaxnorm.nnx, name)(3, axis=a, rngs=nnx.Rngs(0)) for a in (-1, 1))
     x = batch()
     keep = jnp.arange(16) < 9
-    moved = middle(jnp.moveaxis(x, -1, 1), mask=keep[:, None, None, None])
+    transposed = middle(jnp.moveaxis(x, -1, 1), mask=keep[:, None, None, None])
     expected = last(x, mask=keep[:, None, None, None])
-    np.testing.assert_array_equal(jnp.moveaxis(moved, 1, -1), expected)
+    np.testing.assert_array_equal(jnp.moveaxis(transposed, 1, -1), expected)
     np.testing.assert_array_equal(middle.mean[...], last.mean[...])
     for axis in (0, 4):
         with pytest.raises(ValueError, match=f"axis must name the feature axis .* got {axis}"):
@@ -140,7 +141,7 @@ def test_metadata_reaches_the_variables():
     ]
 
 
-def test_ghost_batches_move_the_running_statistics_by_their_average():
+def test_ghost_batches_update_the_running_statistics_by_their_average():
     layer = jaxnorm.nnx.BatchNorm(3, groups=4, momentum=0.0, rngs=nnx.Rngs(0))
     x = batch()
     np.testing.assert_allclose(layer(x), jaxnorm.batch_norm(x, groups=4)[0], rtol=1e-5, atol=1e-6)
@@ -151,6 +152,16 @@ def test_ghost_batches_move_the_running_statistics_by_their_average():
     np.testing.assert_allclose(inference[:1], layer(x[:1], use_running_average=True), rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shell", [jaxnorm.nnx, jaxnorm.linen])
+def test_arguments_are_spelled_and_documented(shell, name):
+    layer = getattr(shell, name)
+    parameters = list(inspect.signature(layer.__init__).parameters.values())
+    assert not [p.name for p in parameters if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    for parameter in parameters:
+        assert parameter.name in ("self", "parent", "name") or f"{parameter.name}:" in layer.__doc__
+
+
 def test_options_reach_the_functions():
     x, alpha = batch(), jnp.full(3, 0.4, "float32")
     options = {"per_pixel": True, "factor": jaxnorm.bounded, "correction": jaxnorm.bessel}
@@ -159,8 +170,7 @@ def test_options_reach_the_functions():
     )
     expected, _ = jaxnorm.unitized_batch_norm(x, alpha, **options)
     np.testing.assert_allclose(layer(x), expected, rtol=1e-6, atol=1e-6)
-    parts = {"recentering": False, "rescaling": False}
-    layer = jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0), **parts)
+    layer = jaxnorm.nnx.BatchNorm(3, recentering=False, rescaling=False, rngs=nnx.Rngs(0))
     np.testing.assert_allclose(layer(x), x, rtol=1e-6, atol=1e-6)
     layer = jaxnorm.nnx.BatchNorm(
         3, running_correction=jnp.ones_like, momentum=0.0, rngs=nnx.Rngs(0)
@@ -170,7 +180,7 @@ def test_options_reach_the_functions():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_state_stays_put_under_vmap_also_the_second_time(name):
+def test_state_is_unchanged_under_vmap_also_the_second_time(name):
     x = jnp.stack([batch(0), batch(1) + 2])
     layer = getattr(jaxnorm.nnx, name)
 

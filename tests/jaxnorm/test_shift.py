@@ -68,7 +68,7 @@ def test_a_shift_is_measured_exactly_and_scales_are_units(key):
     np.testing.assert_allclose(emd_1d(5 * x, 0 * x), 5 * jnp.abs(x).mean(0), rtol=1e-12)
 
 
-def test_the_law_of_two_gaussians(key):
+def test_the_distance_of_two_gaussians(key):
     # W₁(N(0, 1), N(0, 4)) = √(2/π).
     x, y = jax.random.normal(key, (2, 200_000))
     np.testing.assert_allclose(emd_1d(x, 2 * y), (2 / np.pi) ** 0.5, atol=0.01)
@@ -109,7 +109,7 @@ def test_a_sample_may_be_a_constant_of_a_traced_function(key):
 def test_samples_that_are_no_samples_are_refused(distance):
     with pytest.raises(ValueError, match=r"x must hold samples .* got shape \(0, 1\)"):
         distance(jnp.ones((0, 1)), jnp.ones((2, 1)))
-    with pytest.raises(ValueError, match="y must be finite; 1 of 2 numbers are not"):
+    with pytest.raises(ValueError, match="y must be finite; 1 of 2 elements are not"):
         distance(jnp.ones((2, 1)), jnp.array([[1.0], [math.inf]]))
 
 
@@ -148,7 +148,7 @@ def test_joint_distance_of_other_sizes_and_weights():
     np.testing.assert_allclose(weighted, expected, rtol=1e-9)
 
 
-def test_too_large_a_linear_programme_names_the_cure():
+def test_too_large_a_linear_program_names_the_cure():
     with pytest.raises(ValueError, match=r"100,000 pairs; got 400 and 401: take equal numbers"):
         emd(jnp.ones((400, 1)), jnp.ones((401, 1)))
 
@@ -187,7 +187,7 @@ def test_slices_and_exact_distance(key):
     assert found.distance / mean_projection(4) < exact
 
 
-def test_the_law_of_projections(key):
+def test_the_distribution_of_projections(key):
     theta = jax.random.normal(key, (200_000, 7))
     first = jnp.abs(theta[:, 0]) / jnp.linalg.norm(theta, axis=1)
     stderr = first.std() / len(first) ** 0.5
@@ -213,7 +213,7 @@ def test_without_ott_the_cure_is_named(monkeypatch):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of ott-jax's own libraries
 @pytest.mark.skipif(importlib.util.find_spec("ott") is None, reason="ott-jax is not installed")
 @pytest.mark.parametrize("epsilon", [1.0, 0.05])
-def test_a_regularised_plan_costs_more_by_at_most_its_entropy(key, epsilon):
+def test_a_regularized_plan_costs_more_by_at_most_its_entropy(key, epsilon):
     x, y = jax.random.normal(key, (2, 40, 3))
     exact = emd(x, y)
     assert exact <= emd_sinkhorn(x, y, epsilon=epsilon) <= exact + epsilon * math.log(1600)

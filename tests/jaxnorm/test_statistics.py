@@ -57,7 +57,7 @@ def test_bfloat16_is_summed_in_float32():
 
 @given(st.lists(st.booleans(), min_size=6, max_size=6))
 @settings(max_examples=15, deadline=None)
-def test_what_is_masked_has_no_influence(keep):
+def test_masked_samples_have_no_influence(keep):
     keep = np.array(keep)
     x = np.random.default_rng(2).normal(100.0, 1.0, (6, 4, 2))
     dirty = np.where(keep[:, None, None], x, np.nan)

@@ -92,7 +92,7 @@ def test_our_own_models_can_be_unitized_and_an_optimizer_made_afterwards_trains_
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("layer", ["unitized", nnx.BatchNorm, lambda features, **options: None])
-def test_what_makes_no_layer_of_ours_is_refused(layer):
+def test_a_constructor_of_other_layers_is_refused(layer):
     with pytest.raises(TypeError, match=r"layer must be jaxnorm.nnx.BatchNorm, .* got "):
         replace_batch_norm(Network(), layer)
 
@@ -199,7 +199,7 @@ def test_parts_of_batch_norm_are_folded_as_they_are(parts):
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_what_cannot_be_folded_is_said():
+def test_layers_that_cannot_be_folded_are_refused():
     rngs = nnx.Rngs(0)
     dense = nnx.Linear(3, 4, rngs=rngs)
     with pytest.raises(TypeError, match="a unitized one depends on each sample's norm"):
@@ -213,7 +213,7 @@ def test_what_cannot_be_folded_is_said():
         fold(dense, jaxnorm.nnx.BatchNorm(5, rngs=rngs))
 
 
-def test_pixels_of_training_are_kept_at_other_sizes(key):
+def test_pixels_of_training_are_used_at_other_sizes(key):
     small, large = jax.random.normal(key, (2, 8, 8, 3)), jax.random.normal(key, (2, 12, 16, 3))
     model = nnx.Sequential(
         nnx.Conv(3, 4, (3, 3), strides=2, param_dtype=jnp.float64, rngs=nnx.Rngs(0)),

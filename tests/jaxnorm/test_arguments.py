@@ -1,0 +1,139 @@
+"""Arguments of the wrong rank, length or type raise one sentence that names them."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jaxnorm
+from jaxnorm import shift
+
+X = jnp.ones((4, 3))
+ROW, SHORT = X[0], X[0, :2]
+LIST: Any = [[1.0, 2.0]]
+TUPLE: Any = (ROW, ROW)
+NUMBER: Any = 1.0
+SCALAR: Any = np.float32(1)
+IMAGES = jnp.ones((2, 8, 8, 3))
+
+
+def conv_and_norm():
+    conv = nnx.Conv(3, 4, (3, 3), param_dtype="float64", rngs=nnx.Rngs(0))
+    return nnx.Sequential(conv, jaxnorm.nnx.BatchNorm(4, rngs=nnx.Rngs(0)))
+
+
+WRONG_TYPES = {
+    "x must be an array; got list": [
+        lambda: jaxnorm.recenter(LIST),
+        lambda: jaxnorm.moments(LIST),
+        lambda: jaxnorm.unit_vector(LIST),
+        lambda: jaxnorm.batch_norm(LIST),
+        lambda: jaxnorm.unitized_batch_norm(LIST, 0.5),
+        lambda: jaxnorm.batch_statistics(LIST),
+        lambda: shift.emd(LIST, LIST),
+        lambda: shift.emd_1d(LIST, LIST),
+        lambda: shift.clipped_power(LIST, radius=1),
+        lambda: jaxnorm.nnx.BatchNorm(2, rngs=nnx.Rngs(0))(LIST),
+    ],
+    "x must be of a floating dtype; got complex128": [
+        lambda: jaxnorm.standardize(X.astype(complex)),
+        lambda: jaxnorm.batch_norm(X.astype(complex)),
+    ],
+    "where must be an array; got list": [lambda: jaxnorm.batch_norm(X, where=LIST)],
+    "statistics must be BatchStatistics; got tuple": [
+        lambda: jaxnorm.batch_norm(X, statistics=TUPLE)
+    ],
+    "alpha must be an array; got list": [lambda: shift.unitized_upper_bound(LIST)],
+    "alpha must be of a floating dtype; got int": [
+        lambda: shift.unitized_upper_bound(jnp.array([1, 0]))
+    ],
+    "mean_x must be an array; got float": [
+        lambda: shift.moment_upper_bound(NUMBER, NUMBER, NUMBER, NUMBER),
+        lambda: shift.mean_lower_bound(NUMBER, NUMBER),
+    ],
+    "before must be an array; got list": [lambda: shift.layer_shift(LIST, LIST)],
+    "batches must be a list or an iterator of batches; got one array": [
+        lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), IMAGES)
+    ],
+    "layers must be a list of names; got the string 'layers.1'": [
+        lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), "layers.1", IMAGES)
+    ],
+}
+LENGTHS = "mean_x, var_x, mean_y, var_y must have the same length; got 3, 3, 2, 2"
+EXCESS_LENGTHS = "mean_x, excess_x, mean_y, excess_y must have the same length; got 3, 3, 2, 2"
+WRONG_SHAPES = {
+    r"axis must name axes of an array of shape \(4, 3\); got 5": [
+        lambda: jaxnorm.unit_vector(X, axis=5),
+        lambda: jaxnorm.unitize(X, 0.5, axis=5),
+        lambda: jaxnorm.unitize_bounded(X, 0.5, axis=5),
+    ],
+    r"axis must name axes of an array of shape \(\); got -1": [
+        lambda: jaxnorm.unit_vector(jnp.ones(()))
+    ],
+    r"a and b must have the same features; got shapes \(3,\) and \(2,\)": [
+        lambda: jaxnorm.merge_statistics(
+            jaxnorm.batch_statistics(X), jaxnorm.batch_statistics(X[:, :2])
+        ),
+        lambda: jaxnorm.merge_moments(jaxnorm.moments(X), jaxnorm.moments(X[:, :2]), counts=(4, 4)),
+    ],
+    r"x_weights must have shape \(4,\), one a sample; got \(3,\)": [
+        lambda: shift.emd(X, X, x_weights=ROW),
+        lambda: shift.emd_1d(X, X, x_weights=ROW),
+    ],
+    r"y_weights must have shape \(4,\), one a sample; got \(3,\)": [
+        lambda: shift.emd(X, X, y_weights=ROW),
+        lambda: shift.emd_1d(X, X, y_weights=ROW),
+    ],
+    r"mean_x must be a vector; got shape \(4, 3\)": [lambda: shift.moment_upper_bound(X, X, X, X)],
+    LENGTHS: [
+        lambda: shift.moment_upper_bound(ROW, ROW, SHORT, SHORT),
+        lambda: shift.sharp_moment_upper_bound(ROW, ROW, SHORT, SHORT),
+    ],
+    EXCESS_LENGTHS: [
+        lambda: shift.normalized_upper_bound(ROW, ROW, SHORT, SHORT),
+        lambda: shift.normalized_lower_bound(ROW, ROW, SHORT, SHORT, radius=1),
+    ],
+    "mean_x, mean_y must have the same length; got 3, 2": [
+        lambda: shift.mean_lower_bound(ROW, SHORT)
+    ],
+    r"x and y must have shape \(samples, features\); got \(1, 4, 3\)": [
+        lambda: shift.sharp_unitized_upper_bound(0.5, X[None], X[None])
+    ],
+    r"before must hold samples and features; got shape \(\)": [
+        lambda: shift.layer_shift(SCALAR, SCALAR)
+    ],
+}
+
+
+def cases(table):
+    return [(message, call) for message, calls in table.items() for call in calls]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("message", "call"), cases(WRONG_TYPES))
+def test_an_argument_of_the_wrong_type_is_named(message, call):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        call()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("message", "call"), cases(WRONG_SHAPES))
+def test_an_argument_of_the_wrong_shape_is_named(message, call):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call()
+
+
+def test_python_numbers_are_taken_where_a_scalar_is():
+    for number in (1, 1.0):
+        array = jnp.asarray(number, float)
+        for function in (jaxnorm.interpolated, jaxnorm.bounded):
+            assert function(number, 4 * number) == function(array, 4 * array)
+        np.testing.assert_array_equal(jaxnorm.unitize(X, number), jaxnorm.unitize(X, array))
+    merged = jaxnorm.merge_moments(
+        jaxnorm.Moments(*jnp.zeros(4)), jaxnorm.Moments(*jnp.ones(4)), counts=(1, 1)
+    )
+    assert isinstance(merged.mean, jax.Array)
+    assert merged.mean == 0.5
