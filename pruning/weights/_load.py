@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from jaxnorm._host import check_on_host
+from jaxnorm._numerics import check_on_host
 from pruning.weights import _formats, _pytorch
 from pruning.weights._limits import WeightsError
 

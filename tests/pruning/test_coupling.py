@@ -11,7 +11,8 @@ from jax import lax
 
 import jaxnorm
 from jaxnorm import models
-from pruning import Position, coupled_channels, fixed_channels
+from pruning import coupled_channels
+from pruning.channels import Position, fixed_channels
 from tests.support import prunable
 
 

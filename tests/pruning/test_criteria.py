@@ -11,17 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from pruning import (
-    CRITERIA,
-    fermat,
-    geometric_median,
-    gm,
-    l1_norm,
-    l2_norm,
-    optimality_gap,
-    repr_score,
-    scores,
-)
+from pruning import CRITERIA, fermat, geometric_median, gm, l1_norm, l2_norm
+from pruning.criteria import optimality_gap, repr_score, scores
 
 scored = jax.jit(scores)
 jacobian = jax.jit(jax.jacobian(geometric_median))

@@ -18,17 +18,19 @@ from pruning import (
     CRITERIA,
     amoroso_moment,
     chi_moment,
-    chi_variance,
-    expected_distance,
-    expected_overlap,
     expected_spearman,
     half_normal_moment,
     l1_l2_correlation,
     l1_l2_ratio_variance,
+    spearman,
+)
+from pruning.gaussian import (
+    chi_variance,
+    expected_distance,
+    expected_overlap,
     l1_l2_ratio_variance_limit,
     norm_sum_ratio_variance,
     norm_sum_ratio_variance_limit,
-    spearman,
 )
 
 PAIRS = list(itertools.combinations(CRITERIA, 2))

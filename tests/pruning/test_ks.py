@@ -9,14 +9,8 @@ import pytest
 import scipy.stats
 from jax.test_util import check_grads
 
-from pruning import (
-    anderson_darling,
-    ks_bound,
-    ks_distance,
-    ks_equivalence,
-    ks_normal,
-    lilliefors,
-)
+from pruning import anderson_darling, ks_equivalence, ks_normal, lilliefors
+from pruning.weight_tests import ks_bound, ks_distance
 
 
 @pytest.mark.parametrize("n", [1, 300])
@@ -213,5 +207,5 @@ def test_normal_samples_may_be_drawn_in_any_batches(test, key, monkeypatch):
     x = jax.random.normal(key, (60,))
     together = test(key, x, samples=99)
     for entries in (1, 600):
-        monkeypatch.setattr("pruning._ks.BATCH", entries)
+        monkeypatch.setattr("pruning.weight_tests._ks.BATCH", entries)
         assert test(key, x, samples=99)[1] == together[1]

@@ -14,7 +14,9 @@ from flax import nnx
 import pruning
 from jaxnorm import models
 from jaxnorm.nnx import recalibrate
-from pruning import channel_scores, globally, iterative, layerwise, load_pruned, one_shot, prune
+from pruning import prune
+from pruning.channels import channel_scores, globally, layerwise, load_pruned
+from pruning.schedules import iterative
 from tests.support import prunable
 
 
@@ -89,18 +91,18 @@ def test_the_lowest_of_all_layers_go_and_a_floor_stays():
 
 
 def test_schedules_rise_to_the_ratio():
-    assert one_shot(0.5) == (0.5,)
-    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.linear), (0.25, 0.5))
-    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.cubic), (0.4375, 0.5))
+    assert iterative(0.5, 1) == (0.5,)
+    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.schedules.linear), (0.25, 0.5))
+    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.schedules.cubic), (0.4375, 0.5))
     left = 1 - np.array([0, *iterative(0.5, 4)])
     np.testing.assert_allclose(left[1:] / left[:-1], 0.5**0.25)  # of what remains, at each step
-    for curve in (pruning.linear, pruning.cubic, pruning.geometric):
+    for curve in (pruning.schedules.linear, pruning.schedules.cubic, pruning.schedules.geometric):
         assert iterative(0.37, 5, curve=curve)[-1] == 0.37
 
 
-def test_one_step_of_many_is_one_shot_and_removed_is_what_was_scored_lowest():
+def test_one_step_of_many_is_one_step_and_removed_is_what_was_scored_lowest():
     apply, params, x = prunable.model("mlp")
-    once = prune(apply, params, x, ratios=one_shot(0.5), fold=False)
+    once = prune(apply, params, x, ratios=[0.5], fold=False)
     again = prune(apply, params, x, ratios=iterative(0.5, 1), fold=False)
     same(once.params, again.params)
     kept = np.sort(np.argsort(np.linalg.norm(params["0"]["w1"], axis=0))[3:])
@@ -113,7 +115,7 @@ def test_one_step_of_many_is_one_shot_and_removed_is_what_was_scored_lowest():
 def test_the_norms_of_one_layer_choose_alike_in_one_step_and_in_many(criterion):
     apply, params, x = prunable.network(2, (partial(prunable.flat_head, hidden=24),))
     options: Any = {"scores": partial(channel_scores, criterion=criterion), "fold": False}
-    once = prune(apply, params, x, ratios=one_shot(0.5), **options)
+    once = prune(apply, params, x, ratios=[0.5], **options)
     steps = prune(apply, params, x, ratios=iterative(0.5, 2), **options)
     same(once.params, steps.params)
 
@@ -277,7 +279,7 @@ def test_ratios_outside_their_range_are_refused(ratio):
     with pytest.raises(ValueError, match=r"ratio must lie in \(0, 1\); got"):
         layerwise(scores([1, 2]), ratio=ratio)
     with pytest.raises(ValueError, match=r"target must lie in \(0, 1\); got"):
-        one_shot(ratio)
+        iterative(ratio, 1)
     with pytest.raises(ValueError, match="steps must be at least 1; got 0"):
         iterative(0.5, 0)
 

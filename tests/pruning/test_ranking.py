@@ -8,7 +8,8 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pruning import kendall, lowest, order, overlap, spearman
+from pruning import kendall, order, overlap, spearman
+from pruning.ranking import lowest
 
 tied = st.lists(st.integers(0, 4), min_size=8, max_size=8)
 

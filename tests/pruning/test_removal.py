@@ -12,14 +12,8 @@ from flax import linen, nnx
 
 from jaxnorm import models
 from jaxnorm.nnx import fit_widths
-from pruning import (
-    coupled_channels,
-    fold_constants,
-    mask_channels,
-    prune,
-    remove_channels,
-    widths,
-)
+from pruning import coupled_channels, mask_channels, prune, remove_channels
+from pruning.channels import fold_constants, widths
 from tests.support import prunable
 
 

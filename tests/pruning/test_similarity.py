@@ -9,19 +9,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from pruning import (
-    CRITERIA,
+from pruning import CRITERIA, expected_spearman, kendall, overlap, spearman
+from pruning.criteria import scores
+from pruning.gaussian import expected_overlap
+from pruning.ranking import (
     PAIRS,
     chance_overlap,
-    expected_overlap,
-    expected_spearman,
     gaussian_similarity,
-    kendall,
-    overlap,
     permutation_p_value,
-    scores,
     similarity,
-    spearman,
     spearman_z_score,
 )
 

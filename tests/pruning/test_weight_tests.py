@@ -8,16 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from pruning import (
-    filter_stds,
-    holm,
-    mean_equivalence,
-    mean_t_test,
-    std_equivalence,
-    std_homogeneity,
-    std_t_test,
-    symmetry,
-)
+from pruning import mean_equivalence, std_equivalence, std_homogeneity, symmetry
+from pruning.weight_tests import filter_stds, holm, mean_t_test, std_t_test
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def criteria() -> list[Pair]:
     """All four criteria beside PyTorch's and one Gram product; GM beside cdist in float64."""
     host = drawn()
     layers = jax.device_put(host)
-    ours = jax.jit(partial(jax.tree.map, pruning.scores))
+    ours = jax.jit(partial(jax.tree.map, pruning.criteria.scores))
     gm = jax.jit(lambda layers: [pruning.gm(v) for v in layers])
     gram = jax.jit(lambda layers: [v @ v.T for v in layers])
 
@@ -101,7 +101,7 @@ def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
 
 def distance() -> list[Pair]:
     x = np.random.default_rng(0).standard_normal((512, 4608), np.float32)
-    ours, on_device = jax.jit(pruning.ks_distance), jax.device_put(x)
+    ours, on_device = jax.jit(pruning.weight_tests.ks_distance), jax.device_put(x)
 
     def peer() -> Any:
         scale = np.sqrt(np.mean(np.square(x, dtype=np.float64)))
@@ -119,7 +119,7 @@ def halved() -> list[Pair]:
         return nnx.merge(graph, state)(x)
 
     image = jnp.zeros((1, 32, 32, 3), jnp.float32)
-    half = pruning.prune(apply, state, image, ratios=pruning.one_shot(0.5), fold=False).params
+    half = pruning.prune(apply, state, image, ratios=[0.5], fold=False).params
     ideal = pruning.cost(apply, half, image).macs / pruning.cost(apply, state, image).macs
     run = jax.jit(apply)
     x = jax.random.normal(jax.random.key(0), (BATCH, 32, 32, 3), jnp.float32)

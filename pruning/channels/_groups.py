@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from pruning._labels import FIXED, Joins
+from pruning.channels._ids import FIXED, Joins
 
 Axis = tuple[int, int]
 """An axis of an array of a tree: the number of the array, the number of the axis."""

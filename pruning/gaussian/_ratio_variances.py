@@ -11,8 +11,8 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
-from jaxnorm._host import check_on_host
-from pruning._gaussian import chi_defect
+from jaxnorm._numerics import check_on_host
+from pruning.gaussian._gaussian import chi_defect
 
 
 def l1_l2_ratio_variance(dims: int) -> tuple[float, float]:

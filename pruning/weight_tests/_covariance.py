@@ -5,8 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._sharding import auto_sharded
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import auto_sharded, promote_to_float32
 
 
 class Covariance(NamedTuple):
@@ -30,7 +29,7 @@ class Covariance(NamedTuple):
 @auto_sharded
 def covariance(filters: Float[Array, "n dims"]) -> Float[Array, "n n"]:
     """Covariance of the filters with each other: rows centred, divided by dims − 1. Figure 6."""
-    h = widen(filters)
+    h = promote_to_float32(filters)
     h = h - h.mean(1, keepdims=True)
     return jnp.matmul(h, h.T, precision="highest") / (filters.shape[1] - 1)
 

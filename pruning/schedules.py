@@ -6,7 +6,7 @@ in `target`.
 
 from collections.abc import Callable
 
-from jaxnorm._host import check_on_host
+from jaxnorm._numerics import check_on_host
 
 Curve = Callable[[int | float, float], float]
 
@@ -24,11 +24,6 @@ def cubic(target: int | float, t: float) -> float:
 def geometric(target: int | float, t: float) -> float:
     """1 − (1 − target)ᵗ: the same fraction of what is left at each step."""
     return 1 - (1 - target) ** t
-
-
-def one_shot(target: int | float) -> tuple[float, ...]:
-    """All in one step, as in the paper."""
-    return iterative(target, 1)
 
 
 def iterative(target: int | float, steps: int, *, curve: Curve = geometric) -> tuple[float, ...]:

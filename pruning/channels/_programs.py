@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from jax.extend.core import Literal
 
-from pruning._label_rules import RULES, unknown
-from pruning._labels import FREE, Joins, Labels, fixed
+from pruning.channels._ids import FREE, Joins, Labels, fixed
+from pruning.channels._rules import RULES, unknown
 
 CALLS = [
     "jit",

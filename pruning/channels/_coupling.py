@@ -12,9 +12,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from pruning._channels import Axis, ChannelGroup, FixedChannels, Labelled, Position, described
-from pruning._label_programs import evaluate
-from pruning._labels import FIXED, Joins, Labels, fixed
+from pruning.channels._groups import (
+    Axis,
+    ChannelGroup,
+    FixedChannels,
+    Labelled,
+    Position,
+    described,
+)
+from pruning.channels._ids import FIXED, Joins, Labels, fixed
+from pruning.channels._programs import evaluate
 
 
 def coupled_channels(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pruning._labels import FREE, Joins, Labels, Vector, fixed, free
+from pruning.channels._ids import FREE, Joins, Labels, Vector, fixed, free
 
 Rule = Callable[..., list[Labels]]
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxnorm._sharding import auto_sharded
+from jaxnorm._numerics import auto_sharded
 
 
 @auto_sharded

@@ -13,11 +13,11 @@ import numpy as np
 from jax.extend.core import Literal
 from jaxtyping import Array
 
-from jaxnorm._host import check_on_host
-from pruning._channels import ChannelGroup, described
-from pruning._coupling import traced
-from pruning._label_programs import called
-from pruning._removal import Keep, Stays, mask_channels, producers, staying
+from jaxnorm._numerics import check_on_host
+from pruning.channels._coupling import traced
+from pruning.channels._groups import ChannelGroup, described
+from pruning.channels._programs import called
+from pruning.channels._removal import Keep, Stays, mask_channels, producers, staying
 
 STRUCTURAL = {
     "broadcast_in_dim",

@@ -11,9 +11,9 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from jaxnorm._host import check_on_host
-from pruning._channels import ChannelGroup, Parameters, described
-from pruning._removal import staying
+from jaxnorm._numerics import check_on_host
+from pruning.channels._groups import ChannelGroup, Parameters, described
+from pruning.channels._removal import staying
 
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
 """By array and axis, the indices of the large network that were kept."""

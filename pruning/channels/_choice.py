@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._host import check_on_host
-from jaxnorm._sharding import auto_sharded, flat_rows
-from pruning._channels import ChannelGroup
-from pruning._criteria import l2_norm
-from pruning._ranking import order, rounded_down
-from pruning._removal import producers
+from jaxnorm._numerics import auto_sharded, check_on_host, flat_rows
+from pruning.channels._groups import ChannelGroup
+from pruning.channels._removal import producers
+from pruning.criteria._criteria import l2_norm
+from pruning.ranking._ranking import order, rounded_down
 
 Scores = Sequence[Float[Array, " _"]]
 Kept = list[Bool[np.ndarray, " _"]]

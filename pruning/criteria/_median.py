@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxnorm._sharding import auto_sharded
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import auto_sharded, promote_to_float32
 
 
 @overload
@@ -41,7 +40,7 @@ def geometric_median(
       >>> geometric_median(square).round(4).tolist()
       [2.0, 2.0]
     """
-    filters = widen(filters)
+    filters = promote_to_float32(filters)
     h = centred(filters)
     place = _locate(jax.lax.stop_gradient(h))
     on = (filters[place.first] + filters[place.last]) / 2
@@ -58,7 +57,7 @@ def optimality_gap(x: Float[Array, " dims"], filters: Float[Array, "n dims"]) ->
     length; filters at x itself take what balances the others. The bound is itself rounded, to some
     10⁻⁷ in float32. If all filters lie at x it is 0.
     """
-    filters = widen(filters)
+    filters = promote_to_float32(filters)
     away = x[None, :] - filters
     directions, _, here = _directions(x, filters)
     pull = directions.sum(0) / jnp.maximum(here, 1)

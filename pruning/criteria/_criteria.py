@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._sharding import auto_sharded
-from jaxnorm._statistics import widen
-from pruning._median import (
+from jaxnorm._numerics import auto_sharded, promote_to_float32
+from pruning.criteria._median import (
     centred,
     geometric_median,
     lengths,
@@ -25,12 +24,12 @@ from pruning._median import (
 
 def l1_norm(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
     """‖vⱼ‖₁ of every filter."""
-    return jnp.abs(widen(filters)).sum(1)
+    return jnp.abs(promote_to_float32(filters)).sum(1)
 
 
 def l2_norm(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
     """‖vⱼ‖₂ of every filter."""
-    return lengths(widen(filters))
+    return lengths(promote_to_float32(filters))
 
 
 @jax.custom_jvp
@@ -42,7 +41,7 @@ def fermat(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
     From the Gram product of the centred filters alone where it knows the median and no distance
     loses digits to it, from differences elsewhere: right to 64 units of rounding.
     """
-    h = centred(widen(filters))
+    h = centred(promote_to_float32(filters))
     near = weiszfeld(products(h))
     return jax.lax.cond(
         near.settled,
@@ -56,7 +55,7 @@ def fermat(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
 def _fermat_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     @auto_sharded
     def by_differences(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
-        h = widen(filters)
+        h = promote_to_float32(filters)
         return lengths(h - geometric_median(h)[None, :])
 
     return fermat(*primals), jax.jvp(by_differences, primals, tangents)[1]
@@ -72,7 +71,7 @@ def gm(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
     below a sixteenth of ‖vⱼ‖² + ‖vₖ‖², and the product has lost digits, the row is computed again
     from differences, so that scores are right to 64 units of rounding whatever the filters.
     """
-    h = centred(widen(filters))
+    h = centred(promote_to_float32(filters))
     gram = products(h)
     squares = jnp.diagonal(gram)
     sums = squares[:, None] + squares[None, :]
@@ -97,7 +96,7 @@ def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array
 
     @auto_sharded
     def by_rows(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
-        h = widen(filters)
+        h = promote_to_float32(filters)
         return jax.lax.map(jax.checkpoint(lambda v: lengths(h - v[None, :]).sum()), h)
 
     return gm(*primals), jax.jvp(by_rows, primals, tangents)[1]
@@ -111,7 +110,7 @@ def repr_score(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
     *largest* first, the filters that others express as well. A zero filter is orthogonal to all,
     with gradient zero.
     """
-    h = widen(filters)
+    h = promote_to_float32(filters)
     norms = lengths(h)
     unit = h / jnp.where(norms > 0, norms, 1)[:, None]
     return jnp.where(jnp.eye(len(h), dtype=bool), 0, jnp.abs(products(unit))).sum(1)

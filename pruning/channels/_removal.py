@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from jaxnorm._host import check_on_host
-from pruning._channels import ChannelGroup, Parameters, Position, described
+from jaxnorm._numerics import check_on_host
+from pruning.channels._groups import ChannelGroup, Parameters, Position, described
 
 Keep = Sequence[Bool[Array | np.ndarray, " _"]]
 """For each group, which of its channels stay."""

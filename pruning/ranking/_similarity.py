@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._host import check_on_host
-from jaxnorm._sharding import auto_sharded
-from pruning._criteria import CRITERIA, scores
-from pruning._ranking import overlap, pruned_count, spearman
+from jaxnorm._numerics import auto_sharded, check_on_host
+from pruning.criteria._criteria import CRITERIA, scores
+from pruning.ranking._ranking import overlap, pruned_count, spearman
 
 PAIRS = tuple(itertools.combinations(CRITERIA, 2))
 

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from jaxnorm._sharding import auto_sharded
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import auto_sharded, promote_to_float32
 
 Scale = int | float | Float[Array, ""]
 BINS, PARTS = 2**16, 2**8  # of [0, 1], and of those bins that may hold the supremum
@@ -57,7 +56,7 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scale | None = None) -> Flo
     """
     if x.size == 0:
         raise ValueError(f"x must hold at least one weight; got shape {x.shape}")
-    h = widen(x).ravel()
+    h = promote_to_float32(x).ravel()
     c = jnp.asarray(jnp.sqrt(jnp.square(h).mean()) if scale is None else scale, h.dtype)
     counted = h.dtype == jnp.float32 and h.size >= 2**15
     # On a CPU XLA sorts 2.4 million numbers in 2 s, and counting them takes 0.1 s.
@@ -151,7 +150,7 @@ def _against_normal_samples(
     statistic: Callable[[Float[Array, " n"]], Float[Array, ""]],
     samples: int,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    h = widen(x).ravel()
+    h = promote_to_float32(x).ravel()
     found = statistic(h)
 
     def draw(key: Key[Array, ""]) -> Float[Array, ""]:

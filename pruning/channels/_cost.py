@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm._host import check_on_host
-from pruning._coupling import traced
+from jaxnorm._numerics import check_on_host
+from pruning.channels._coupling import traced
 
 RUNS = 10
 

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm._host import check_on_host
-from pruning._channels import ChannelGroup
-from pruning._checkpoint import Pruned, resumed, save_pruned
-from pruning._choice import Choose, Scores, channel_scores, excluding, layerwise
-from pruning._coupling import coupled_channels
-from pruning._folding import fold_constants
-from pruning._removal import remaining, remove_channels
+from jaxnorm._numerics import check_on_host
+from pruning.channels._checkpoint import Pruned, resumed, save_pruned
+from pruning.channels._choice import Choose, Scores, channel_scores, excluding, layerwise
+from pruning.channels._coupling import coupled_channels
+from pruning.channels._folding import fold_constants
+from pruning.channels._groups import ChannelGroup
+from pruning.channels._removal import remaining, remove_channels
 
 
 def prune(
@@ -41,7 +41,7 @@ def prune(
       params: Any tree of arrays; running statistics belong to it.
       inputs: What else `apply` is called with, such as a few images.
       ratios: Which fraction of the channels is gone after each step, rising, such as
-        `one_shot(0.5)` or `iterative(0.5, steps=4)`.
+        `[0.5]`, all in one step, or `iterative(0.5, 4)`.
       scores: Of the channels of each group, such as
         `partial(channel_scores, criterion=fermat, reduce=jnp.max)`.
       choose: Which channels are kept, such as `partial(globally, floor=8, multiple=8)`.
@@ -59,7 +59,7 @@ def prune(
         `params`; `folder` holds a run of other ratios or of another network.
 
     Example:
-      >>> from pruning import iterative
+      >>> from pruning.schedules import iterative
       >>> def mlp(params, x):
       ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
       >>> params = {"a": np.ones((2, 8)), "b": np.ones((8, 3))}

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._sharding import auto_sharded
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import auto_sharded, promote_to_float32
 
 Result = tuple[Float[Array, ""], Float[Array, ""]]
 
@@ -20,7 +19,7 @@ def filter_stds(filters: Float[Array, "n dims"]) -> Float[Array, " n"]:
 
     For Gaussian filters their relative spread is about 1/√(2 dims), and cannot be made smaller.
     """
-    return jnp.std(widen(filters), axis=1, ddof=1)
+    return jnp.std(promote_to_float32(filters), axis=1, ddof=1)
 
 
 def std_homogeneity(filters: Float[Array, "n dims"]) -> Result:
@@ -76,7 +75,7 @@ def mean_equivalence(x: Float[Array, "*shape"], *, eps: float) -> Result:
     deviation, and p its upper tail, the larger of the two. The size at the boundary is 5 to 5.6%.
     There is no power below (1.645/eps)² weights. Valid for symmetric laws too.
     """
-    h = widen(x).ravel()
+    h = promote_to_float32(x).ravel()
     t = h.size**0.5 * (eps - jnp.abs(h.mean()) / h.std(ddof=1))
     return t, _student_survival(t, h.size - 1)
 
@@ -90,7 +89,7 @@ def mean_t_test(x: Float[Array, "*shape"], *, eps: float) -> Result:
     weights of standard deviation 0.02 and eps = 0.05 it is 0.001 standard deviations, so that at
     μ = 0 and n = 2000 the size at 5% is 9.1%, not 0. Use `mean_equivalence`.
     """
-    h = widen(x).ravel()
+    h = promote_to_float32(x).ravel()
     std = h.std(ddof=1)
     t = h.size**0.5 * (jnp.abs(h.mean()) - eps * jnp.square(std)) / std
     return t, _student_survival(t, h.size - 1)
@@ -104,7 +103,7 @@ def symmetry(x: Float[Array, "*shape"]) -> Result:
     over √n (Butler 1969): under symmetry a random walk, whatever the law. The p-value is of the
     limit, P(sup |W| ≥ statistic) for a Brownian motion W on [0, 1]; it is conservative.
     """
-    h = widen(x).ravel()
+    h = promote_to_float32(x).ravel()
     signs = jnp.sign(h)[jnp.argsort(-jnp.abs(h))]
     statistic = jnp.abs(jnp.cumsum(signs)).max() / h.size**0.5
     odd = 2 * jnp.arange(40, dtype=h.dtype) + 1
