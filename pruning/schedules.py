@@ -1,6 +1,6 @@
-"""How much is gone after each step of pruning: rising fractions of the channels, `ratios`.
+"""How much is removed after each step of pruning: rising fractions of the channels, `ratios`.
 
-A curve is a function `curve(target, t)` of the part t ∈ (0, 1] of the steps that is done; all end
+A curve is a function `curve(target, t)` of the share t ∈ (0, 1] of the steps that are done; all end
 in `target`.
 """
 
@@ -27,7 +27,7 @@ def geometric(target: int | float, t: float) -> float:
 
 
 def iterative(target: int | float, steps: int, *, curve: Curve = geometric) -> tuple[float, ...]:
-    """The fractions of all channels that are gone after each step; the last is `target`.
+    """The fractions of all channels that are removed after each step; the last is `target`.
 
     Python numbers, computed on the host.
 

@@ -27,9 +27,8 @@ def tracked(x):
 
 
 def saved(params):
-    pruning.channels.save_pruned(
-        "nowhere", pruning.channels.Pruned(params, GROUPS, (np.ones(4, bool),))
-    )
+    pruned = pruning.channels.Pruned(params, GROUPS, (np.ones(4, bool),))
+    pruning.channels.save_pruned("nowhere", pruned)
 
 
 # By what stands for the function in the message: a call, its traced argument, what to do instead.
@@ -66,20 +65,20 @@ HOST = {
     "chance_overlap": (
         partial(pruning.ranking.chance_overlap, ratio=0.5),
         (8,),
-        "give n and ratio as Python numbers",
+        "give num_filters and ratio as Python numbers",
     ),
     "iterative": (
         partial(pruning.schedules.iterative, steps=2),
         (0.5,),
         "give target and steps as Python numbers",
     ),
-    "layerwise": (
-        lambda s: pruning.channels.layerwise([s], ratio=0.5),
+    "select_layerwise": (
+        lambda s: pruning.channels.select_layerwise([s], ratio=0.5),
         (SCORES,),
-        "use lowest, the mask of what goes",
+        "use lowest, the mask of what is removed",
     ),
-    "globally": (
-        lambda s: pruning.channels.globally([s], ratio=0.5),
+    "select_globally": (
+        lambda s: pruning.channels.select_globally([s], ratio=0.5),
         (SCORES,),
         "use lowest of all scores together",
     ),
@@ -159,7 +158,7 @@ NUMBERS = {
     "ks_normal": (lambda c: pruning.ks_normal(X, scale=c), (2,)),
     "ks_distance": (lambda c: pruning.weight_tests.ks_distance(X, scale=c), (2,)),
     "ks_bound": (lambda c: pruning.weight_tests.ks_bound(X, scale=c), (2,)),
-    "ks_equivalence": (lambda c: pruning.ks_equivalence(X, delta=0.9, scale=c), (2,)),
+    "ks_equivalence": (lambda c: pruning.ks_equivalence(X, margin=0.9, scale=c), (2,)),
 }
 
 

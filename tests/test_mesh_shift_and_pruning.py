@@ -53,12 +53,12 @@ def tracker(probe):
     return [follow.update(jnp.array(scale))["layer"]["moments"] for scale in (1.0, 2.0)][1]
 
 
-def layerwise(scores):
-    return pruning.channels.layerwise([scores], ratio=0.5)
+def select_layerwise(scores):
+    return pruning.channels.select_layerwise([scores], ratio=0.5)
 
 
-def globally(a, b):
-    return pruning.channels.globally([a, b], ratio=0.5)
+def select_globally(a, b):
+    return pruning.channels.select_globally([a, b], ratio=0.5)
 
 
 # Public functions: calls of each, with the arguments that are spread.
@@ -85,10 +85,7 @@ DIFFERENTIABLE = {
         (pruning.filter_matrix, (KERNEL,)),
         (lambda k: pruning.filter_matrix(jnp.moveaxis(k, 0, 2)), (MAPS,)),
     ],
-    "l1_norm": [(pruning.l1_norm, (X,))],
-    "l2_norm": [(pruning.l2_norm, (X,))],
-    "fermat": [(pruning.fermat, (X,))],
-    "gm": [(pruning.gm, (X,))],
+    **{criterion.__name__: [(criterion, (X,))] for criterion in pruning.CRITERIA.values()},
     "geometric_median": [(pruning.geometric_median, (X,))],
     "optimality_gap": [(pruning.criteria.optimality_gap, (X[0], X))],
     "repr_score": [(pruning.criteria.repr_score, (X,))],
@@ -98,15 +95,13 @@ DIFFERENTIABLE = {
     "ks_normal": [(pruning.ks_normal, (X,))],
     "ks_distance": [(pruning.weight_tests.ks_distance, (X,))],
     "ks_bound": [(pruning.weight_tests.ks_bound, (X,))],
-    "ks_equivalence": [(partial(pruning.ks_equivalence, delta=0.9), (X,))],
+    "ks_equivalence": [(partial(pruning.ks_equivalence, margin=0.9), (X,))],
     "lilliefors": [(with_key(pruning.lilliefors, samples=9), (X,))],
     "anderson_darling": [(with_key(pruning.anderson_darling, samples=9), (X,))],
     "filter_stds": [(pruning.weight_tests.filter_stds, (X,))],
     "std_homogeneity": [(pruning.std_homogeneity, (X,))],
-    "std_equivalence": [(partial(pruning.std_equivalence, delta=0.5), (X,))],
-    "std_t_test": [(partial(pruning.weight_tests.std_t_test, eps=0.5), (X,))],
-    "mean_equivalence": [(partial(pruning.mean_equivalence, eps=0.5), (X,))],
-    "mean_t_test": [(partial(pruning.weight_tests.mean_t_test, eps=0.5), (X,))],
+    "std_equivalence": [(partial(pruning.std_equivalence, margin=0.5), (X,))],
+    "mean_equivalence": [(partial(pruning.mean_equivalence, margin=0.5), (X,))],
     "symmetry": [(pruning.symmetry, (X,))],
     "holm": [(pruning.weight_tests.holm, (SCORES**2 / 10,))],
     "overlap": [(partial(pruning.overlap, ratio=0.5), PAIR)],
@@ -143,8 +138,8 @@ ON_THE_HOST = {
     "stream_moments": [(lambda x: shift.stream_moments(lambda y: {"layer": y}, [x, x]), (X,))],
     "Tracker": [(tracker, (X,))],
     "channel_scores": [(channel_scores, (X, np.ones((8, 16))))],
-    "layerwise": [(layerwise, (SCORES,))],
-    "globally": [(globally, PAIR)],
+    "select_layerwise": [(select_layerwise, (SCORES,))],
+    "select_globally": [(select_globally, PAIR)],
 }
 # Of Python numbers, names, shapes, keys or one number; and emd_sinkhorn, which needs ott-jax.
 OTHERS = {

@@ -10,8 +10,8 @@ from pruning.channels._checkpoint import load_pruned as load_pruned
 from pruning.channels._checkpoint import save_pruned as save_pruned
 from pruning.channels._choice import channel_scores as channel_scores
 from pruning.channels._choice import excluding as excluding
-from pruning.channels._choice import globally as globally
-from pruning.channels._choice import layerwise as layerwise
+from pruning.channels._choice import select_globally as select_globally
+from pruning.channels._choice import select_layerwise as select_layerwise
 from pruning.channels._cost import Cost as Cost
 from pruning.channels._cost import Timing as Timing
 from pruning.channels._cost import cost as cost

@@ -12,11 +12,10 @@ from pruning.weight_tests._ks import ks_distance as ks_distance
 from pruning.weight_tests._ks import ks_equivalence as ks_equivalence
 from pruning.weight_tests._ks import ks_normal as ks_normal
 from pruning.weight_tests._ks import lilliefors as lilliefors
+from pruning.weight_tests._result import TestResult as TestResult
 from pruning.weight_tests._weight_tests import filter_stds as filter_stds
 from pruning.weight_tests._weight_tests import holm as holm
 from pruning.weight_tests._weight_tests import mean_equivalence as mean_equivalence
-from pruning.weight_tests._weight_tests import mean_t_test as mean_t_test
 from pruning.weight_tests._weight_tests import std_equivalence as std_equivalence
 from pruning.weight_tests._weight_tests import std_homogeneity as std_homogeneity
-from pruning.weight_tests._weight_tests import std_t_test as std_t_test
 from pruning.weight_tests._weight_tests import symmetry as symmetry

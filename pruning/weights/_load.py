@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -56,9 +56,9 @@ def load(
       >>> {name: k.shape for name, k in load({"params": {"Conv_0": {"kernel": kernel}}}).items()}
       {'Conv_0': (3, 3, 1, 8)}
     """
-    found = _flat(_read(source))
+    arrays = _flat(_read(source))
     chosen = {}
-    for name, array in found.items():
+    for name, array in arrays.items():
         *_, last = name.split(".")
         wanted = array.ndim >= 3 or (dense and array.ndim == 2)
         if wanted and array.size:
@@ -72,7 +72,7 @@ def load(
     if not chosen:
         kinds = ["convolutions", *["dense layers"] * dense, *["vectors"] * vectors]
         raise WeightsError(
-            f"the weights must hold {' or '.join(kinds)}; {len(found)} arrays are there, of which "
+            f"the weights must hold {' or '.join(kinds)}; {len(arrays)} arrays are there, of which "
             "none is one"
         )
     return chosen
@@ -84,12 +84,13 @@ def _turned(array: np.ndarray) -> np.ndarray:
 
 
 def _read(source: str | Path | Mapping | nnx.Module) -> Mapping:
-    if isinstance(source, nnx.Module):
-        source = nnx.state(source, nnx.Param)
-    if isinstance(source, nnx.State):
-        return {".".join(map(str, path)): leaf[...] for path, leaf in nnx.to_flat_state(source)}
-    if isinstance(source, Mapping):
-        return source
+    match source:
+        case nnx.Module():
+            return _read(nnx.state(source, nnx.Param))
+        case nnx.State():
+            return {".".join(map(str, path)): leaf[...] for path, leaf in nnx.to_flat_state(source)}
+        case Mapping():
+            return source
     path = Path(source)
     if path.is_dir():
         return _guarded(_formats.orbax, path)
@@ -117,27 +118,23 @@ def _guarded(reader: Callable[[Path], Mapping], path: Path) -> Mapping:
         ) from error
 
 
-def _flat(tree: Any) -> dict[str, np.ndarray]:
+def _flat(tree: Mapping) -> dict[str, np.ndarray]:
     """Floating arrays of a tree of mappings and lists by their path, without wrappers."""
-    while isinstance(tree, Mapping):
-        inner = [key for key in WRAPPERS if isinstance(tree.get(key), Mapping)]
-        if not inner:
-            break
+    while inner := [key for key in WRAPPERS if isinstance(tree.get(key), Mapping)]:
         tree = tree[inner[0]]
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     visits, rest = 0, [((), tree)]
     while rest:
         path, node = rest.pop()
         visits += 1
         if visits > 10**6 or len(path) > 64:
             raise WeightsError("the weights must be a tree of at most a million nodes, 64 deep")
-        if isinstance(node, Mapping):
-            rest += [((*path, str(key)), child) for key, child in reversed(list(node.items()))]
-        elif isinstance(node, list | tuple):
-            rest += [((*path, str(i)), child) for i, child in reversed(list(enumerate(node)))]
-        elif isinstance(node, np.ndarray | jax.Array) and jax.numpy.issubdtype(
-            node.dtype, jax.numpy.floating
-        ):
-            check_on_host("weights.load", node, instead="load first, and pass the kernels in")
-            found[".".join(path).removeprefix("module.")] = np.asarray(node)
-    return found
+        match node:
+            case Mapping():
+                rest += [((*path, str(key)), child) for key, child in reversed(list(node.items()))]
+            case list() | tuple():
+                rest += [((*path, str(i)), child) for i, child in reversed(list(enumerate(node)))]
+            case np.ndarray() | jax.Array() if jnp.issubdtype(node.dtype, jnp.floating):
+                check_on_host("weights.load", node, instead="load first, and pass the kernels in")
+                arrays[".".join(path).removeprefix("module.")] = np.asarray(node)
+    return arrays

@@ -156,27 +156,23 @@ def _storages(tree: Any) -> list[_Storage]:
 
 
 def _tensors(tree: Any) -> list[tuple[dict, Any, _Tensor]]:
-    """Every tensor in nested dictionaries and lists, and where it stands."""
-    found, rest, seen = [], [tree], set()
+    """Every tensor in nested dictionaries and lists, with its container and its key there."""
+    tensors, rest, seen = [], [tree], set()
     while rest:
         node = rest.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, _Tensor | _Storage):
-            continue
-        if isinstance(node, dict):
-            children = list(node.items())
-        elif isinstance(node, list):
-            children = list(enumerate(node))
-        else:
-            continue
-        for key, child in children:
-            if isinstance(child, _Tensor):
-                found.append((node, key, child))
-            else:
-                rest.append(child)
-    return found
+        match node:
+            case dict():
+                children = list(node.items())
+            case list():
+                children = list(enumerate(node))
+            case _:
+                children = []
+        tensors += [(node, key, child) for key, child in children if type(child) is _Tensor]
+        rest += [child for _, child in children if type(child) is not _Tensor]
+    return tensors
 
 
 def _filled(tree: Mapping, storage: Callable[[_Storage], bytes], limit: int) -> Mapping:

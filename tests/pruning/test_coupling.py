@@ -1,4 +1,4 @@
-"""Which channels belong together in networks of every kind, and which must stay."""
+"""Which channels are coupled in networks of every kind, and which cannot be removed."""
 
 import time
 
@@ -27,7 +27,7 @@ def test_every_layer_can_be_cut(name):
     assert fixed_channels(*prunable.model(name)) == ()
 
 
-def test_a_channel_goes_with_its_statistics_and_its_place_in_the_next_kernel():
+def test_a_channel_is_coupled_with_its_statistics_and_the_inputs_of_the_next_kernel():
     blocks = (prunable.conv_norm, prunable.conv_norm, prunable.mean_head)
     first, _ = coupled_channels(*prunable.network(0, blocks))
     axes = {"0/n/bias": 0, "0/n/mean": 0, "0/n/scale": 0, "0/n/var": 0, "0/w": 3, "1/w": 2}
@@ -41,7 +41,7 @@ def test_a_flattened_channel_is_every_channels_row_apart():
     assert lies(first.positions)["1/w1", 0][5] == [5, 11, 17, 23]
 
 
-def test_one_channel_of_every_group_goes():
+def test_one_channel_of_every_group_is_coupled():
     def apply(params, x):
         h = prunable.convolve(x @ params["in"], params["w"], groups=2)
         return h @ params["out"]
@@ -80,7 +80,7 @@ def test_positions_are_all_there_is_of_a_layer_in_a_loop():
 
 
 @pytest.mark.parametrize("name", prunable.UNCUT)
-def test_what_cannot_be_cut_stays_and_is_named(name):
+def test_channels_that_cannot_be_cut_are_named(name):
     mix, primitive = prunable.UNCUT[name]
     blocks = (prunable.conv_norm, prunable.uncut(mix), prunable.conv_norm, prunable.mean_head)
     network = prunable.network(0, blocks)
@@ -134,6 +134,12 @@ def test_shapes_are_enough():
         coupled_channels(apply, *shapes), coupled_channels(apply, params, x), strict=True
     ):
         assert lies(a.positions) == lies(b.positions)
+
+
+def test_an_nnx_module_is_no_pure_function():
+    model = nnx.BatchNorm(4, rngs=nnx.Rngs(0))  # updates its statistics in place
+    with pytest.raises(ValueError, match=r"apply must be traceable .* see nnx\.split"):
+        coupled_channels(lambda params, x: model(x), {}, jnp.ones((3, 4)))
 
 
 def test_a_model_that_cannot_be_traced_is_refused():

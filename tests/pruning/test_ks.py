@@ -85,7 +85,7 @@ def test_zeros_have_no_scale():
 
 
 def test_no_weights_cannot_be_tested():
-    with pytest.raises(ValueError, match=r"at least one weight; got shape \(0, 3\)"):
+    with pytest.raises(ValueError, match=r"at least one element; got shape \(0, 3\)"):
         ks_normal(jnp.zeros((0, 3)))
 
 
@@ -132,12 +132,12 @@ def test_counted_distances_can_be_batched_and_differentiated(key):
 def test_the_bound_and_the_equivalence_test_are_each_others_inverse(key):
     x = jax.random.normal(key, (150_000,))
     bound = ks_bound(x, scale=1.0)
-    statistic, p_value = ks_equivalence(x, delta=float(bound), scale=1.0)
+    statistic, p_value = ks_equivalence(x, margin=float(bound), scale=1.0)
     np.testing.assert_allclose(p_value, 0.05, rtol=1e-9)
     assert statistic == ks_distance(x, scale=1.0)
-    assert ks_equivalence(x, delta=0.01)[1] < 0.05  # about 74,000 weights can show that
-    assert ks_equivalence(x[:20_000], delta=0.01)[1] > 0.05
-    assert ks_equivalence(x, delta=float(statistic) / 2, scale=1.0)[1] == 1
+    assert ks_equivalence(x, margin=0.01)[1] < 0.05  # about 74,000 weights can show that
+    assert ks_equivalence(x[:20_000], margin=0.01)[1] > 0.05
+    assert ks_equivalence(x, margin=float(statistic) / 2, scale=1.0)[1] == 1
 
 
 @pytest.mark.parametrize("test", [lilliefors, partial(lilliefors, mean_known=True)])

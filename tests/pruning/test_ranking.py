@@ -67,7 +67,7 @@ def test_the_first_of_equal_scores_is_pruned():
 @pytest.mark.parametrize(
     ("n", "ratio", "count"), [(100, 0.29, 29), (10, 0.3, 3), (3, 1 / 3, 1), (7, 0.5, 3), (5, 1, 5)]
 )
-def test_the_number_pruned_is_the_floor_without_rounding_errors(n, ratio, count):
+def test_the_number_pruned_is_rounded_down_without_rounding_errors(n, ratio, count):
     scores = np.random.default_rng(n).normal(size=n)
     mask = np.asarray(lowest(jnp.asarray(scores), ratio=ratio))
     np.testing.assert_array_equal(np.sort(scores[mask]), np.sort(scores)[:count])

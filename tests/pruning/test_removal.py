@@ -274,9 +274,9 @@ def test_a_folded_constant_is_the_relu_of_the_bias():
     x = rng.normal(size=(4, 2))
     groups = coupled_channels(apply, params, x)
     params["b"] = abs(params["b"])
-    gone = np.arange(6) % 3 == 0
-    found = fold_constants(apply, params, groups, [~gone], x)
-    constant = np.maximum(params["b"], 0)[gone] @ params["c"][gone]
+    removed = np.arange(6) % 3 == 0
+    found = fold_constants(apply, params, groups, [~removed], x)
+    constant = np.maximum(params["b"], 0)[removed] @ params["c"][removed]
     assert abs(constant).max() > 0.1
     np.testing.assert_allclose(found["d"], params["d"] + constant, atol=1e-12)
     for name in "abc":
@@ -293,8 +293,8 @@ def test_a_constant_behind_a_norm_is_the_relu_of_its_bias_and_moves_into_the_nex
     groups = coupled_channels(apply, params, x)
     keep = [drawn(groups)[0], np.ones(6, bool)]
     found = fold_constants(apply, params, groups, keep, x)
-    gone = ~keep[0]
-    constant = np.maximum(params["0"]["n"]["bias"], 0)[gone] @ params["1"]["w"][0, 0][gone]
+    removed = ~keep[0]
+    constant = np.maximum(params["0"]["n"]["bias"], 0)[removed] @ params["1"]["w"][0, 0][removed]
     assert abs(constant).max() > 0.1
     expected = params["1"]["n"]["mean"] - constant
     np.testing.assert_allclose(found["1"]["n"]["mean"], expected, atol=1e-12)

@@ -33,7 +33,8 @@ def test_similarity_is_that_of_each_pair(key):
 
 def test_gaussian_layers_have_the_expected_similarity_and_spread(key):
     n, dims, samples = 64, 144, 200
-    drawn = jax.jit(partial(gaussian_similarity, n=n, dims=dims, ratio=0.5, samples=samples))(key)
+    draw = partial(gaussian_similarity, num_filters=n, dims=dims, ratio=0.5, samples=samples)
+    drawn = jax.jit(draw)(key)
     for i, pair in enumerate(PAIRS):
         middle = expected_spearman(n, dims, pair)
         stderr = drawn.spearman[:, i].std() / samples**0.5
@@ -50,7 +51,7 @@ def test_scales_of_the_filters_lift_spearman_above_the_gaussian_prediction(key):
     keys = jax.random.split(key, 3)
     filters = jax.random.normal(keys[0], (64, 576))
     scaled = filters * jnp.exp(0.1 * jax.random.normal(keys[1], (64, 1)))
-    drawn = gaussian_similarity(keys[2], 64, 576, ratio=0.5, samples=60)
+    drawn = gaussian_similarity(keys[2], num_filters=64, dims=576, ratio=0.5, samples=60)
     z = spearman_z_score(similarity(scores(scaled), ratio=0.5).spearman, drawn.spearman)
     assert z[PAIRS.index(("l1", "l2"))] > 2.5
 
