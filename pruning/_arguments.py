@@ -45,12 +45,12 @@ def vectors(**scores: Any) -> None:
         )
 
 
-def at_least(least: int, **numbers: Any) -> None:
+def at_least(minimum: int, **numbers: Any) -> None:
     """Raise if one of the Python numbers is smaller, or one of the arrays is complex."""
     real(**numbers)
     for name, x in numbers.items():
-        if isinstance(x, int | float) and x < least:
-            raise ValueError(f"{name} must be at least {least}; got {x}")
+        if isinstance(x, int | float) and x < minimum:
+            raise ValueError(f"{name} must be at least {minimum}; got {x}")
 
 
 def real(**numbers: Any) -> None:

@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 
 from jaxnorm._numerics import check_on_host
 from pruning.channels._groups import ChannelGroup, Parameters, described
-from pruning.channels._removal import kept_masks
+from pruning.channels._removal import keep_masks
 
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
 """By array and axis, the indices of the large network that were kept."""
@@ -35,7 +35,7 @@ class Pruned(NamedTuple):
     def kept_indices(self) -> Indices:
         """By array and axis, the indices that were kept."""
         indices: dict[str, dict[int, list[int]]] = {}
-        for (path, axis), mask in kept_masks(self.groups, self.keep).items():
+        for (path, axis), mask in keep_masks(self.groups, self.keep).items():
             indices.setdefault(path, {})[axis] = np.flatnonzero(mask).tolist()
         return indices
 
@@ -179,12 +179,12 @@ def _check_like(
         raise ValueError(f"like must have the arrays that were saved; {different[0]} {where}")
     if list(like.shapes) == list(before):
         return
-    for path, found, small, large in zip(paths, like.shapes, shapes, before, strict=True):
-        if found != small:
+    for path, shape, small, large in zip(paths, like.shapes, shapes, before, strict=True):
+        if shape != small:
             earlier = "" if small == large else f", or {large} as before pruning"
             raise ValueError(
                 f"like must have the widths that were saved; {path} must have shape "
-                f"{small}{earlier}, got {found}"
+                f"{small}{earlier}, got {shape}"
             )
 
 

@@ -118,9 +118,9 @@ def select_globally(
     check_on_host("select_globally", scores, instead="use lowest of all scores together")
     _check_options(ratio, min_channels, round_to)
     together = jnp.concatenate(list(scores))
-    kept = np.ones(together.size, bool)
-    kept[np.asarray(order(together))[: rounded_down(ratio, together.size)]] = False
-    parts = np.split(kept, np.cumsum([len(vector) for vector in scores])[:-1])
+    keep = np.ones(together.size, bool)
+    keep[np.asarray(order(together))[: rounded_down(ratio, together.size)]] = False
+    parts = np.split(keep, np.cumsum([len(vector) for vector in scores])[:-1])
     return _largest(scores, [int(part.sum()) for part in parts], min_channels, round_to)
 
 

@@ -39,7 +39,7 @@ def coupled_channels(
 
     Args:
       apply: A function that JAX can trace; of a module, its evaluation, without dropout.
-      params: Any tree of arrays; running statistics belong to it.
+      params: Any tree of arrays, running statistics included.
       inputs: What else `apply` is called with.
 
     Raises:

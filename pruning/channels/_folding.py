@@ -15,7 +15,7 @@ from jaxtyping import Array
 from jaxnorm._numerics import check_on_host
 from pruning.channels._groups import ChannelGroup, described
 from pruning.channels._programs import called, interpret, traced
-from pruning.channels._removal import Keep, Kept, kept_masks, mask_channels, producers
+from pruning.channels._removal import Keep, KeepMasks, keep_masks, mask_channels, producers
 
 STRUCTURAL = {
     "broadcast_in_dim",
@@ -103,8 +103,8 @@ def fold_constants(
     pairs = zip(jax.tree.leaves(zeroed), jax.tree.leaves(masked), strict=True)
     values = [Value(a, b, True, Addend(i, lambda change: change)) for i, (a, b) in enumerate(pairs)]
     values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
-    kept = kept_masks(groups, list(map(np.asarray, keep)))
-    folding = Folding(described(params).paths, leaves, kept)
+    masks = keep_masks(groups, list(map(np.asarray, keep)))
+    folding = Folding(described(params).paths, leaves, masks)
     folding.evaluate(traced(apply, params, inputs), values)
     for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
@@ -118,8 +118,8 @@ def _array(x: Any) -> Any:
 class Folding:
     """Both networks evaluated at once, and the changes that make the second like the first."""
 
-    def __init__(self, paths: Sequence[str], leaves: Sequence[Any], kept: Kept):
-        self.paths, self.leaves, self.kept = paths, leaves, kept
+    def __init__(self, paths: Sequence[str], leaves: Sequence[Any], masks: KeepMasks):
+        self.paths, self.leaves, self.masks = paths, leaves, masks
         self.changes: dict[int, Array] = {}
 
     def evaluate(self, program: Any, values: Sequence[Value]) -> list[Value]:
@@ -161,7 +161,7 @@ class Folding:
         """One where a parameter is of a removed channel, else zero."""
         removed = jnp.zeros_like(self.leaves[leaf])
         for axis in range(removed.ndim):
-            if (mask := self.kept.get((self.paths[leaf], axis))) is not None:
+            if (mask := self.masks.get((self.paths[leaf], axis))) is not None:
                 shape = [-1 if k == axis else 1 for k in range(removed.ndim)]
                 removed = jnp.where(mask.reshape(shape), removed, 1)
         return removed

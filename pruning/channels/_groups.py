@@ -1,4 +1,4 @@
-"""Coupled channels, and where they lie in a tree of arrays."""
+"""Coupled channels, and their positions in a tree of arrays."""
 
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ class Parameters(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where the channels of a group lie in one array.
+    """Where the channels of a group are in one array.
 
     Attributes:
       path: Names on the way to the array, with `/` between them.

@@ -19,7 +19,7 @@ from pruning.channels._groups import ChannelGroup, Parameters, Position, describ
 Keep = Sequence[Bool[Array | np.ndarray, " _"]]
 """For each group, which of its channels are kept."""
 
-Kept = dict[tuple[str, int], Any]
+KeepMasks = dict[tuple[str, int], Any]
 """By array and axis, which indices are kept: a mask."""
 
 
@@ -28,7 +28,7 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
 
     With the smaller tree the model computes what it computes with `mask_channels`, to rounding.
     Functions and modules that take their widths from the arrays run as they are; after
-    `jaxnorm.nnx.fit_widths` so do all of `flax.nnx`; those of `flax.linen` are built anew with the
+    `jaxnorm.nnx.fit_widths` so do all of `flax.nnx`; those of `flax.linen` are built with the
     `widths` of the result. `keep` decides shapes and is read on the host; `params` may be traced.
 
     Args:
@@ -54,8 +54,8 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
       (2, 2) (2, 4)
     """
 
-    def cut(leaf: Any, axis: int, kept: np.ndarray) -> Any:
-        indices, library = np.flatnonzero(kept), _library(leaf)
+    def cut(leaf: Any, axis: int, mask: np.ndarray) -> Any:
+        indices, library = np.flatnonzero(mask), _library(leaf)
         if not isinstance(leaf, jax.core.Tracer):
             leaf = np.asarray(leaf)  # nothing to compile
         return library.asarray(leaf.take(indices, axis))
@@ -66,7 +66,7 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
     for group, vector in zip(groups, vectors, strict=True):
         if not vector.any():
             raise ValueError(f"keep must hold at least one channel of {name(group)}; got none")
-    return _along_channels(cut, params, groups, kept_masks(groups, vectors))
+    return _along_channels(cut, params, groups, keep_masks(groups, vectors))
 
 
 def mask_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
@@ -77,25 +77,25 @@ def mask_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> An
     `remove_channels`, but for a group of which no channel is kept.
     """
 
-    def mask(leaf: Any, axis: int, kept: Any) -> Any:
+    def zeroed(leaf: Any, axis: int, mask: Any) -> Any:
         shape = [-1 if k == axis else 1 for k in range(leaf.ndim)]
-        where = _library(leaf, kept).where
-        return where(kept.reshape(shape), leaf, np.zeros((), leaf.dtype))
+        where = _library(leaf, mask).where
+        return where(mask.reshape(shape), leaf, np.zeros((), leaf.dtype))
 
     check_keep(groups, keep)
     vectors = [v if isinstance(v, jax.core.Tracer) else np.asarray(v) for v in keep]
-    return _along_channels(mask, params, groups, kept_masks(groups, vectors))
+    return _along_channels(zeroed, params, groups, keep_masks(groups, vectors))
 
 
 def remaining_groups(
     groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]
 ) -> tuple[ChannelGroup, ...]:
     """The groups of the tree from which channels were removed, in the same order."""
-    kept = kept_masks(groups, keep)
-    new_indices = {key: np.cumsum(mask) - 1 for key, mask in kept.items()}
+    masks = keep_masks(groups, keep)
+    new_indices = {key: np.cumsum(mask) - 1 for key, mask in masks.items()}
     parameters = groups[0].parameters if groups else Parameters((), ())
     shapes = tuple(
-        tuple(int(kept[path, k].sum()) if (path, k) in kept else n for k, n in enumerate(shape))
+        tuple(int(masks[path, k].sum()) if (path, k) in masks else n for k, n in enumerate(shape))
         for path, shape in zip(parameters.paths, parameters.shapes, strict=True)
     )
     smaller = parameters._replace(shapes=shapes)
@@ -112,9 +112,9 @@ def remaining_groups(
     )
 
 
-def kept_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> Kept:
+def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks:
     """By array and axis, which indices are kept; of the axes that the groups have."""
-    kept: Kept = {}
+    masks: KeepMasks = {}
     for (size, positions, parameters), vector in zip(groups, keep, strict=True):
         shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
         of_channel = _library(vector).append(vector, True)  # the last: of no channel of the group
@@ -122,8 +122,8 @@ def kept_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> Kept:
             channels = np.full(shapes[path][axis], size)
             channels[indices] = np.arange(size)[:, None]
             mask = of_channel[channels]
-            kept[path, axis] = kept[path, axis] & mask if (path, axis) in kept else mask
-    return kept
+            masks[path, axis] = masks[path, axis] & mask if (path, axis) in masks else mask
+    return masks
 
 
 def _library(*arrays: Any) -> Any:
@@ -181,7 +181,10 @@ def producers(group: ChannelGroup) -> tuple[Position, ...]:
 
 
 def _along_channels(
-    change: Callable[[Any, int, Any], Any], tree: Any, groups: Sequence[ChannelGroup], kept: Kept
+    change: Callable[[Any, int, Any], Any],
+    tree: Any,
+    groups: Sequence[ChannelGroup],
+    masks: KeepMasks,
 ) -> Any:
     """`tree` with `change(leaf, axis, mask)` of every array on every axis of channels."""
     if not groups:
@@ -190,8 +193,8 @@ def _along_channels(
     owners = _owners(described(tree), groups[0].parameters)
     for i, path in owners.items():
         for axis in range(leaves[i].ndim):
-            if (path, axis) in kept:
-                leaves[i] = change(leaves[i], axis, kept[path, axis])
+            if (path, axis) in masks:
+                leaves[i] = change(leaves[i], axis, masks[path, axis])
     return jax.tree.unflatten(structure, leaves)
 
 

@@ -2,7 +2,7 @@
 
 F is the share of entries that are not larger, Φ the normal distribution function. XLA sorts 2.4
 million numbers in 2 s on a CPU, and counts them in 0.1 s. To count them Φ is cut into 2²⁴ cells, as
-finely as float32 resolves it near 1, and these are joined to `BINS` bins of `CELLS` cells each.
+finely as float32 resolves it near 1, and these are grouped into `BINS` bins of `CELLS` cells each.
 """
 
 from collections.abc import Callable
@@ -54,8 +54,8 @@ def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
 
     counts = _over_chunks(h, c, count, jnp.zeros(BINS, jnp.int32))
     candidates = _candidates(counts, h.size, h.dtype)
-    found = _refined(h, c, candidates)
-    return jax.lax.cond(candidates.too_many, by_sorting, lambda h, c: found, h, c)
+    supremum = _refined(h, c, candidates)
+    return jax.lax.cond(candidates.too_many, by_sorting, lambda h, c: supremum, h, c)
 
 
 def _candidates(counts: Int[Array, " bins"], n: int, dtype: jnp.dtype) -> Candidates:

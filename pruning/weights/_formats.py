@@ -1,4 +1,4 @@
-"""Readers of safetensors, npz, Flax msgpack, Orbax folders and Keras files: path to tree."""
+"""Readers of safetensors, npz, Flax msgpack, Orbax directories and Keras files: path to tree."""
 
 import io
 import logging
@@ -53,8 +53,8 @@ def _npy(data: io.BytesIO, name: str) -> np.ndarray:
     size = int(np.prod([int(n) for n in shape], dtype=object))
     if dtype.hasobject or min(shape, default=0) < 0 or size * dtype.itemsize != len(rest):
         raise WeightsError(
-            f"{name} must hold the {size} numbers that its header claims; it has {len(rest)} bytes "
-            f"of {dtype}"
+            f"{name} must hold the {size} elements that its header claims; it has {len(rest)} "
+            f"bytes of {dtype}"
         )
     array = np.frombuffer(rest, dtype)
     return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
@@ -68,7 +68,7 @@ def msgpack(path: Path) -> Mapping:
 
 
 def orbax(path: Path) -> Mapping:
-    """The newest step of a folder of steps, or the folder itself."""
+    """The newest step of a directory of steps, or the directory itself."""
     steps = [int(child.name) for child in path.iterdir() if child.name.isdigit()]
     if steps:
         path = path / str(max(steps))
@@ -76,7 +76,7 @@ def orbax(path: Path) -> Mapping:
         path = path / "default"
     if not (path / "_METADATA").is_file():
         raise WeightsError(
-            f"the folder {path.name} must be an Orbax checkpoint; it has no _METADATA"
+            f"the directory {path.name} must be an Orbax checkpoint; it has no _METADATA"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that shardings are unknown: arrays go to the host

@@ -37,14 +37,14 @@ def load(
     """Kernels of the convolutions by layer, `(*window, cin, cout)`, in the network's order.
 
     On the host. Reads safetensors, npz, Flax msgpack, PyTorch's .pt, .pth and .th in both its
-    formats, Keras's .h5 and .keras (these need h5py), folders of Orbax checkpoints, and live states
-    of NNX and Linen. PyTorch, Flax and Keras keep the order of the layers; elsewhere it is that of
-    the names, with numbers in them counted. Arrays whose name ends in `weight` are PyTorch's and
-    are turned round; others are as Flax and Keras keep them. A name is that of the layer, joined by
-    dots.
+    formats, Keras's .h5 and .keras (these need h5py), directories of Orbax checkpoints, and live
+    states of NNX and Linen. PyTorch, Flax and Keras keep the order of the layers; elsewhere it is
+    that of the names, with numbers in them counted. Arrays whose name ends in `weight` are
+    PyTorch's and are transposed; others are as Flax and Keras keep them. A name is that of the
+    layer, joined by dots.
 
     Args:
-      source: A file, a checkpoint folder (a folder of steps: the newest), a module or a state.
+      source: A file, a checkpoint directory (of several steps: the newest), a module or a state.
       dense: Also matrices, (cin, cout).
       vectors: Also biases and the parameters of normalizations, by their full name.
 
@@ -66,7 +66,7 @@ def load(
             layer = (
                 re.sub(r"\.?(weight|kernel|value|vars\.0)$", "", name.removesuffix(":0")) or name
             )
-            chosen[layer] = np.ascontiguousarray(_turned(array)) if pytorch else array
+            chosen[layer] = np.ascontiguousarray(_transposed(array)) if pytorch else array
         elif vectors and array.ndim == 1 and array.size and last not in STATISTICS:
             chosen[name] = array
     if not chosen:
@@ -78,7 +78,7 @@ def load(
     return chosen
 
 
-def _turned(array: np.ndarray) -> np.ndarray:
+def _transposed(array: np.ndarray) -> np.ndarray:
     """(out, in, *window) as (*window, in, out)."""
     return np.transpose(array, (*range(2, array.ndim), 1, 0))
 
@@ -95,10 +95,10 @@ def _read(source: str | Path | Mapping | nnx.Module) -> Mapping:
     if path.is_dir():
         return _guarded(_formats.orbax, path)
     if not path.is_file():
-        raise WeightsError(f"there must be a file or folder of weights at {path}; there is none")
+        raise WeightsError(f"there must be a file or directory of weights at {path}; there is none")
     if (reader := READERS.get(path.suffix.lower())) is None:
         raise WeightsError(
-            f"the name must end in one of {', '.join(READERS)}, or be a folder; got {path.name}"
+            f"the name must end in one of {', '.join(READERS)}, or be a directory; got {path.name}"
         )
     return _guarded(reader, path)
 
@@ -111,10 +111,10 @@ def _guarded(reader: Callable[[Path], Mapping], path: Path) -> Mapping:
     except ImportError:
         raise
     except Exception as error:  # parsers of six libraries raise many kinds
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         raise WeightsError(
             f"{path.name} must be a whole {path.suffix or 'checkpoint'} of weights; reading it "
-            f"raised {type(error).__name__}: {said}"
+            f"raised {type(error).__name__}: {message}"
         ) from error
 
 

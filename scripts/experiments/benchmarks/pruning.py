@@ -66,7 +66,7 @@ def criteria() -> list[Pair]:
 
 
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
-    """The same scores, Weiszfeld's steps ending where float32 no longer tells them apart."""
+    """The same scores, Weiszfeld's steps ending where float32 no longer distinguishes them."""
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -78,10 +78,10 @@ def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
         x = v.mean(0)
         for _ in range(100):
             inverse = 1 / torch.linalg.norm(v - x, dim=1)
-            moved = (inverse[:, None] * v).sum(0) / inverse.sum()
-            still = torch.linalg.norm(moved - x) <= 1e-6 * torch.linalg.norm(moved)
-            x = moved
-            if still:
+            step = (inverse[:, None] * v).sum(0) / inverse.sum()
+            settled = torch.linalg.norm(step - x) <= 1e-6 * torch.linalg.norm(step)
+            x = step
+            if settled:
                 break
         return x
 
