@@ -115,9 +115,9 @@ def test_the_median_moves_with_the_filters(seed, scale):
     filters = jax.random.normal(keys[0], (12, 4))
     rotation, _ = jnp.linalg.qr(jax.random.normal(keys[1], (4, 4)))
     shift = 10 * jax.random.normal(keys[2], (1, 4))
-    moved = geometric_median(scale * filters @ rotation + shift)
+    transformed = geometric_median(scale * filters @ rotation + shift)
     expected = scale * geometric_median(filters) @ rotation + shift[0]
-    np.testing.assert_allclose(moved, expected, atol=1e-12 * (scale + 100))
+    np.testing.assert_allclose(transformed, expected, atol=1e-12 * (scale + 100))
 
 
 def test_a_distant_mean_costs_only_the_digits_it_takes(key):
@@ -170,12 +170,12 @@ def test_criteria_have_their_gradients(criterion, key):
 def test_the_median_has_its_second_derivative(key):
     filters, direction = jax.random.normal(key, (2, 4, 2))
 
-    def moved(t):
+    def median(t):
         return geometric_median(filters + t * direction).sum()
 
     h = 1e-4
-    at = jax.jit(jax.vmap(moved))(jnp.array([-h, 0.0, h]))
-    second = jax.jit(jax.jacfwd(jax.jacfwd(moved)))(0.0)
+    at = jax.jit(jax.vmap(median))(jnp.array([-h, 0.0, h]))
+    second = jax.jit(jax.jacfwd(jax.jacfwd(median)))(0.0)
     np.testing.assert_allclose(second, (at[0] - 2 * at[1] + at[2]) / h**2, rtol=1e-5)
 
 
@@ -263,11 +263,11 @@ def test_the_gap_is_zero_at_the_median_and_bounds_it_elsewhere(key):
     filters = jax.random.normal(key, (12, 4))
     x = geometric_median(filters)
     assert optimality_gap(x, filters) < 1e-14
-    least = float(jnp.linalg.norm(x[None, :] - filters, axis=1).sum())
+    minimum = float(jnp.linalg.norm(x[None, :] - filters, axis=1).sum())
     for step in (1e-3, 0.1, 1.0, 10.0):
-        moved = float(jnp.linalg.norm(x[None, :] + step - filters, axis=1).sum())
+        total = float(jnp.linalg.norm(x[None, :] + step - filters, axis=1).sum())
         gap = optimality_gap(x + step, filters)
-        assert 1 - least / moved <= gap <= 1
+        assert 1 - minimum / total <= gap <= 1
     assert gap > 0.5
 
 
@@ -281,8 +281,8 @@ def test_the_gap_is_zero_at_a_median_on_filters(points):
 
 def test_a_filter_that_is_not_the_median_has_a_gap():
     filters = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
-    best, here = 4 * 8**0.5, 8 + 32**0.5
-    assert 1 - best / here <= optimality_gap(filters[0], filters) <= 1
+    best, total = 4 * 8**0.5, 8 + 32**0.5
+    assert 1 - best / total <= optimality_gap(filters[0], filters) <= 1
 
 
 def test_repr_scores_are_the_summed_cosines_and_zero_filters_have_none(key):

@@ -38,14 +38,14 @@ def test_a_constant_is_far_from_normal():
 
 
 @pytest.mark.parametrize(
-    ("law", "distance"), [("uniform", 0.057207), ("truncated_normal", 0.016665)]
+    ("distribution", "distance"), [("uniform", 0.057207), ("truncated_normal", 0.016665)]
 )
-def test_distance_of_initializers_from_the_normal_of_equal_variance(law, distance, key):
+def test_distance_of_initializers_from_the_normal_of_equal_variance(distribution, distance, key):
     n = 100_000
     draw = {
         "uniform": lambda: jax.random.uniform(key, (n,), minval=-1.0),
         "truncated_normal": lambda: jax.random.truncated_normal(key, -2.0, 2.0, (n,)),
-    }[law]
+    }[distribution]
     statistic, p_value = ks_normal(draw())
     assert abs(statistic - distance) < 1.63 / n**0.5
     assert p_value < 1e-6

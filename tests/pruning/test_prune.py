@@ -64,8 +64,8 @@ def scores(*rows):
 
 
 def test_layers_lose_their_ratio_rounded_down():
-    kept = select_layerwise(scores(range(10), [3, 1, 2], [1]), ratio=0.4)
-    assert [mask.tolist() for mask in kept] == [
+    masks = select_layerwise(scores(range(10), [3, 1, 2], [1]), ratio=0.4)
+    assert [mask.tolist() for mask in masks] == [
         [False] * 4 + [True] * 6,
         [True, False, True],
         [True],
@@ -105,10 +105,10 @@ def test_one_step_of_many_is_one_step_and_removed_is_what_was_scored_lowest():
     once = prune(apply, params, x, ratios=[0.5], fold=False)
     again = prune(apply, params, x, ratios=iterative(0.5, 1), fold=False)
     same(once.params, again.params)
-    kept = np.sort(np.argsort(np.linalg.norm(params["0"]["w1"], axis=0))[3:])
-    np.testing.assert_array_equal(once.params["0"]["w1"], params["0"]["w1"][:, kept])
-    assert once.kept_indices()["0/w1"] == {1: kept.tolist()}
-    assert once.kept_indices()["0/w2"] == {0: kept.tolist()}
+    indices = np.sort(np.argsort(np.linalg.norm(params["0"]["w1"], axis=0))[3:])
+    np.testing.assert_array_equal(once.params["0"]["w1"], params["0"]["w1"][:, indices])
+    assert once.kept_indices()["0/w1"] == {1: indices.tolist()}
+    assert once.kept_indices()["0/w2"] == {0: indices.tolist()}
 
 
 @pytest.mark.parametrize("criterion", [pruning.l1_norm, pruning.l2_norm])
@@ -135,9 +135,9 @@ def test_widths_after_each_step_follow_the_schedule_and_callbacks_see_them():
     ratios = iterative(0.75, 2)
     pruned = prune(apply, params, x, ratios=ratios, recalibrate=recalibrated, fine_tune=tuned)
     assert seen == [("recalibrate", 3), (0, 3), ("recalibrate", 2), (1, 2)]
-    kept = pruned.kept_indices()["0/w2"][0]
+    indices = pruned.kept_indices()["0/w2"][0]
     found = np.asarray(pruned.params["0"]["w2"])
-    np.testing.assert_allclose(found, 4 * params["0"]["w2"][kept], rtol=1e-12)
+    np.testing.assert_allclose(found, 4 * params["0"]["w2"][indices], rtol=1e-12)
 
 
 def test_constants_are_folded_unless_switched_off():
@@ -317,4 +317,4 @@ def test_the_example_of_the_docs_runs(capsys):
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(code, "docs/pruning.md", "exec"), {})
     before, after = map(int, capsys.readouterr().out.split())
-    assert after < 0.4 * before  # the zeros of padded shortcuts stay
+    assert after < 0.4 * before  # the zeros of padded shortcuts are not removed

@@ -93,8 +93,8 @@ def test_overlap_of_independent_rankings_is_hypergeometric(key):
     n, layers = 64, 20_000
     a, b = jax.random.uniform(key, (2, layers, n))
     found = np.asarray(jax.vmap(lambda a, b: overlap(a, b, ratio=0.5))(a, b))
-    law = scipy.stats.hypergeom(n, n // 2, n // 2)
-    variance = law.var() / (n // 2) ** 2
+    distribution = scipy.stats.hypergeom(n, n // 2, n // 2)
+    variance = distribution.var() / (n // 2) ** 2
     assert abs(found.mean() - 0.5) < 4 * (variance / layers) ** 0.5
     assert abs(found.var() - variance) < 4 * variance * (2 / layers) ** 0.5
 

@@ -154,7 +154,7 @@ def test_a_smaller_module_trains():
     groups = coupled_channels(apply, state, image(3, 4))
     small: Any = fit_widths(nnx.merge(graph, remove_channels(state, groups, drawn(groups))))
     assert small(image(3, 4)).shape == (3, 2)
-    assert small.norms[0].mean[...].any()  # its running statistics moved
+    assert small.norms[0].mean[...].any()  # its running statistics were updated
 
 
 class Small(linen.Module):

@@ -59,9 +59,11 @@ def test_scales_of_the_filters_lift_spearman_above_the_gaussian_prediction(key):
 @pytest.mark.parametrize(("n", "ratio"), [(64, 0.5), (100, 0.29), (7, 0.5)])
 def test_overlap_by_chance_is_hypergeometric(n, ratio):
     m = round(ratio * n - 0.4)
-    law = scipy.stats.hypergeom(n, m, m)
+    hypergeom = scipy.stats.hypergeom(n, m, m)
     np.testing.assert_allclose(
-        chance_overlap(n, ratio=ratio), [law.mean() / m, law.var() / m**2], rtol=1e-12
+        chance_overlap(n, ratio=ratio),
+        [hypergeom.mean() / m, hypergeom.var() / m**2],
+        rtol=1e-12,
     )
 
 
