@@ -46,6 +46,7 @@ def coupled_channels(
       ValueError: `apply` cannot be traced at these arguments.
 
     Example:
+      >>> import jax
       >>> params = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}
       >>> def mlp(params, x):
       ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
@@ -66,6 +67,7 @@ def fixed_channels(
     written in the program. Arguments and errors are those of `coupled_channels`.
 
     Example:
+      >>> import jax
       >>> def normalized(params, x):
       ...     return jax.nn.softmax(x @ params["a"]) @ params["b"]
       >>> params = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}

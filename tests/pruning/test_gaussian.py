@@ -359,7 +359,7 @@ def test_theorem_3_needs_vectors_and_a_finite_variance(n, dims):
 
 
 @pytest.mark.parametrize(("pair", "ratio"), [(PAIRS[0], 0.1), (PAIRS[1], 0.9), (PAIRS[5], 0.3)])
-def test_expected_overlap_is_scipys_bivariate_normal_law(pair, ratio):
+def test_expected_overlap_is_scipys_bivariate_normal(pair, ratio):
     half = float(expected_overlap(64, 9, pair, ratio=0.5))  # 1/2 + asin(ρ)/π
     rho = np.sin(np.pi * (half - 0.5))
     z = scipy.stats.norm.ppf(ratio)

@@ -114,7 +114,7 @@ def test_one_step_of_many_is_one_step_and_removed_is_what_was_scored_lowest():
 @pytest.mark.parametrize("criterion", [pruning.l1_norm, pruning.l2_norm])
 def test_the_norms_of_one_layer_select_alike_in_one_step_and_in_many(criterion):
     apply, params, x = prunable.network(2, (partial(prunable.flat_head, hidden=24),))
-    options: Any = {"scores": partial(channel_scores, criterion=criterion), "fold": False}
+    options: Any = {"score": partial(channel_scores, criterion=criterion), "fold": False}
     once = prune(apply, params, x, ratios=[0.5], **options)
     steps = prune(apply, params, x, ratios=iterative(0.5, 2), **options)
     same(once.params, steps.params)
