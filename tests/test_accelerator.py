@@ -61,7 +61,7 @@ def test_bfloat16_layers_have_float32_statistics():
 @pytest.mark.parametrize(
     ("function", "args"),
     [
-        (lambda x: pruning.ks_distance(x, scale=0.9), (data(1 << 16),)),
+        (lambda x: pruning.weight_tests.ks_distance(x, scale=0.9), (data(1 << 16),)),
         (geometry.angles, (data((300, 40)),)),
         (geometry.distances, (data((300, 40)),)),
         (lambda x: geometry.mean_field_rescale(x @ x.T), (data((24, 64)),)),

@@ -27,7 +27,8 @@ def tracked(x):
 
 
 def saved(params):
-    pruning.save_pruned("nowhere", pruning.Pruned(params, GROUPS, (np.ones(4, bool),)))
+    pruned = pruning.channels.Pruned(params, GROUPS, (np.ones(4, bool),))
+    pruning.channels.save_pruned("nowhere", pruned)
 
 
 # By what stands for the function in the message: a call, its traced argument, what to do instead.
@@ -47,37 +48,37 @@ HOST = {
     ),
     "l1_l2_ratio_variance": (pruning.l1_l2_ratio_variance, (9,), "give dims as Python numbers"),
     "l1_l2_ratio_variance_limit": (
-        pruning.l1_l2_ratio_variance_limit,
+        pruning.gaussian.l1_l2_ratio_variance_limit,
         (9,),
         "give dims as Python numbers",
     ),
     "norm_sum_ratio_variance": (
-        pruning.norm_sum_ratio_variance,
+        pruning.gaussian.norm_sum_ratio_variance,
         (9, 9),
         "give n and dims as Python numbers",
     ),
     "norm_sum_ratio_variance_limit": (
-        pruning.norm_sum_ratio_variance_limit,
+        pruning.gaussian.norm_sum_ratio_variance_limit,
         (9, 9),
         "give n and dims as Python numbers",
     ),
     "chance_overlap": (
-        partial(pruning.chance_overlap, ratio=0.5),
+        partial(pruning.ranking.chance_overlap, ratio=0.5),
         (8,),
-        "give n and ratio as Python numbers",
+        "give num_filters and ratio as Python numbers",
     ),
     "iterative": (
-        partial(pruning.iterative, steps=2),
+        partial(pruning.schedules.iterative, steps=2),
         (0.5,),
         "give target and steps as Python numbers",
     ),
-    "layerwise": (
-        lambda s: pruning.layerwise([s], ratio=0.5),
+    "select_layerwise": (
+        lambda s: pruning.channels.select_layerwise([s], ratio=0.5),
         (SCORES,),
-        "use lowest, the mask of what goes",
+        "use lowest, the mask of what is removed",
     ),
-    "globally": (
-        lambda s: pruning.globally([s], ratio=0.5),
+    "select_globally": (
+        lambda s: pruning.channels.select_globally([s], ratio=0.5),
         (SCORES,),
         "use lowest of all scores together",
     ),
@@ -87,7 +88,7 @@ HOST = {
         "of a traced keep, use mask_channels",
     ),
     "fold_constants": (
-        lambda keep: pruning.fold_constants(mlp, PARAMS, GROUPS, [keep], jnp.ones((1, 2))),
+        lambda keep: pruning.channels.fold_constants(mlp, PARAMS, GROUPS, [keep], jnp.ones((1, 2))),
         (KEEP,),
         "of a traced keep, use mask_channels alone",
     ),
@@ -132,15 +133,15 @@ POINTS = jnp.array([[3.0, 0.0], [0.0, 0.5]])
 NUMBERS = {
     "half_normal_moment": (pruning.half_normal_moment, (2, 1)),
     "chi_moment": (pruning.chi_moment, (2, 9, 2)),
-    "chi_variance": (pruning.chi_variance, (2, 9)),
+    "chi_variance": (pruning.gaussian.chi_variance, (2, 9)),
     "amoroso_moment": (partial(pruning.amoroso_moment, order=2), (1, 2, 3, 4)),
     "l1_l2_correlation": (pruning.l1_l2_correlation, (9,)),
     "expected_spearman": (lambda n, d: pruning.expected_spearman(n, d, ("l1", "gm")), (9, 12)),
     "expected_overlap": (
-        lambda n, d: pruning.expected_overlap(n, d, ("l1", "gm"), ratio=0.3),
+        lambda n, d: pruning.gaussian.expected_overlap(n, d, ("l1", "gm"), ratio=0.3),
         (9, 12),
     ),
-    "expected_distance": (pruning.expected_distance, (3, 2, 9)),
+    "expected_distance": (pruning.gaussian.expected_distance, (3, 2, 9)),
     "unitized_upper_bound": (shift.unitized_upper_bound, (1,)),
     "unitized_upper_bound at 0": (lambda a: shift.unitized_upper_bound(a, POINTS, -POINTS), (0,)),
     "sharp_unitized_upper_bound": (
@@ -155,9 +156,9 @@ NUMBERS = {
     "moment_lower_bound": (lambda r: shift.moment_lower_bound(POINTS, X[:, :2], radius=r), (2,)),
     "normalized_lower_bound": (lambda r: shift.normalized_lower_bound(*MOMENTS, radius=r), (2,)),
     "ks_normal": (lambda c: pruning.ks_normal(X, scale=c), (2,)),
-    "ks_distance": (lambda c: pruning.ks_distance(X, scale=c), (2,)),
-    "ks_bound": (lambda c: pruning.ks_bound(X, scale=c), (2,)),
-    "ks_equivalence": (lambda c: pruning.ks_equivalence(X, delta=0.9, scale=c), (2,)),
+    "ks_distance": (lambda c: pruning.weight_tests.ks_distance(X, scale=c), (2,)),
+    "ks_bound": (lambda c: pruning.weight_tests.ks_bound(X, scale=c), (2,)),
+    "ks_equivalence": (lambda c: pruning.ks_equivalence(X, margin=0.9, scale=c), (2,)),
 }
 
 

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 import pruning
 from jaxnorm import shift
+from pruning import channels, criteria, gaussian, ranking, schedules, weight_tests
 
 MESHES = {  # the axes of a plain `jax.make_mesh` are Explicit
     "explicit": jax.make_mesh((8,), ("data",)),
@@ -32,7 +33,7 @@ def with_key(function, **options):
 
 
 def similarity(a, b):
-    return pruning.similarity({"l1": a, "l2": b, "fermat": a, "gm": b}, ratio=0.5)
+    return pruning.ranking.similarity({"l1": a, "l2": b, "fermat": a, "gm": b}, ratio=0.5)
 
 
 def channel_scores(a, b):
@@ -40,7 +41,7 @@ def channel_scores(a, b):
         return jax.nn.relu(x @ params[0]) @ params[1]
 
     groups = pruning.coupled_channels(network, (a, b), jnp.ones((1, len(a))))
-    return pruning.channel_scores((a, b), groups)
+    return pruning.channels.channel_scores((a, b), groups)
 
 
 def layer_shift(before, after):
@@ -52,12 +53,12 @@ def tracker(probe):
     return [follow.update(jnp.array(scale))["layer"]["moments"] for scale in (1.0, 2.0)][1]
 
 
-def layerwise(scores):
-    return pruning.layerwise([scores], ratio=0.5)
+def select_layerwise(scores):
+    return pruning.channels.select_layerwise([scores], ratio=0.5)
 
 
-def globally(a, b):
-    return pruning.globally([a, b], ratio=0.5)
+def select_globally(a, b):
+    return pruning.channels.select_globally([a, b], ratio=0.5)
 
 
 # Public functions: calls of each, with the arguments that are spread.
@@ -84,49 +85,44 @@ DIFFERENTIABLE = {
         (pruning.filter_matrix, (KERNEL,)),
         (lambda k: pruning.filter_matrix(jnp.moveaxis(k, 0, 2)), (MAPS,)),
     ],
-    "l1_norm": [(pruning.l1_norm, (X,))],
-    "l2_norm": [(pruning.l2_norm, (X,))],
-    "fermat": [(pruning.fermat, (X,))],
-    "gm": [(pruning.gm, (X,))],
+    **{criterion.__name__: [(criterion, (X,))] for criterion in pruning.CRITERIA.values()},
     "geometric_median": [(pruning.geometric_median, (X,))],
-    "optimality_gap": [(pruning.optimality_gap, (X[0], X))],
-    "repr_score": [(pruning.repr_score, (X,))],
-    "scores": [(pruning.scores, (X,))],
-    "covariance": [(pruning.covariance, (X,))],
-    "covariance_report": [(pruning.covariance_report, (X,))],
+    "optimality_gap": [(pruning.criteria.optimality_gap, (X[0], X))],
+    "repr_score": [(pruning.criteria.repr_score, (X,))],
+    "scores": [(pruning.criteria.scores, (X,))],
+    "covariance": [(pruning.weight_tests.covariance, (X,))],
+    "covariance_report": [(pruning.weight_tests.covariance_report, (X,))],
     "ks_normal": [(pruning.ks_normal, (X,))],
-    "ks_distance": [(pruning.ks_distance, (X,))],
-    "ks_bound": [(pruning.ks_bound, (X,))],
-    "ks_equivalence": [(partial(pruning.ks_equivalence, delta=0.9), (X,))],
+    "ks_distance": [(pruning.weight_tests.ks_distance, (X,))],
+    "ks_bound": [(pruning.weight_tests.ks_bound, (X,))],
+    "ks_equivalence": [(partial(pruning.ks_equivalence, margin=0.9), (X,))],
     "lilliefors": [(with_key(pruning.lilliefors, samples=9), (X,))],
     "anderson_darling": [(with_key(pruning.anderson_darling, samples=9), (X,))],
-    "filter_stds": [(pruning.filter_stds, (X,))],
+    "filter_stds": [(pruning.weight_tests.filter_stds, (X,))],
     "std_homogeneity": [(pruning.std_homogeneity, (X,))],
-    "std_equivalence": [(partial(pruning.std_equivalence, delta=0.5), (X,))],
-    "std_t_test": [(partial(pruning.std_t_test, eps=0.5), (X,))],
-    "mean_equivalence": [(partial(pruning.mean_equivalence, eps=0.5), (X,))],
-    "mean_t_test": [(partial(pruning.mean_t_test, eps=0.5), (X,))],
+    "std_equivalence": [(partial(pruning.std_equivalence, margin=0.5), (X,))],
+    "mean_equivalence": [(partial(pruning.mean_equivalence, margin=0.5), (X,))],
     "symmetry": [(pruning.symmetry, (X,))],
-    "holm": [(pruning.holm, (SCORES**2 / 10,))],
+    "holm": [(pruning.weight_tests.holm, (SCORES**2 / 10,))],
     "overlap": [(partial(pruning.overlap, ratio=0.5), PAIR)],
     "spearman": [(pruning.spearman, PAIR)],
     "kendall": [(pruning.kendall, PAIR)],
     "similarity": [(similarity, PAIR)],
-    "spearman_z_score": [(pruning.spearman_z_score, (X[0], X))],
-    "permutation_p_value": [(with_key(pruning.permutation_p_value, samples=9), PAIR)],
+    "spearman_z_score": [(pruning.ranking.spearman_z_score, (X[0], X))],
+    "permutation_p_value": [(with_key(pruning.ranking.permutation_p_value, samples=9), PAIR)],
     "half_normal_moment": [(pruning.half_normal_moment, (VAR, VAR))],
     "chi_moment": [(pruning.chi_moment, (VAR, VAR, VAR))],
-    "chi_variance": [(pruning.chi_variance, (VAR, VAR))],
+    "chi_variance": [(pruning.gaussian.chi_variance, (VAR, VAR))],
     "amoroso_moment": [(partial(pruning.amoroso_moment, order=2), (VAR, VAR, VAR, VAR))],
     "l1_l2_correlation": [(pruning.l1_l2_correlation, (VAR,))],
     "expected_spearman": [(lambda n: pruning.expected_spearman(n, n, ("l1", "gm")), (9 + VAR,))],
     "expected_overlap": [
-        (lambda n: pruning.expected_overlap(n, n, ("l1", "gm"), ratio=0.3), (9 + VAR,))
+        (lambda n: pruning.gaussian.expected_overlap(n, n, ("l1", "gm"), ratio=0.3), (9 + VAR,))
     ],
 }
 PIECEWISE_CONSTANT = {
     "order": [(pruning.order, (SCORES,))],
-    "lowest": [(partial(pruning.lowest, ratio=0.5), (SCORES,))],
+    "lowest": [(partial(pruning.ranking.lowest, ratio=0.5), (SCORES,))],
 }
 TRAINED = {
     "emd_critic": [
@@ -142,8 +138,8 @@ ON_THE_HOST = {
     "stream_moments": [(lambda x: shift.stream_moments(lambda y: {"layer": y}, [x, x]), (X,))],
     "Tracker": [(tracker, (X,))],
     "channel_scores": [(channel_scores, (X, np.ones((8, 16))))],
-    "layerwise": [(layerwise, (SCORES,))],
-    "globally": [(globally, PAIR)],
+    "select_layerwise": [(select_layerwise, (SCORES,))],
+    "select_globally": [(select_globally, PAIR)],
 }
 # Of Python numbers, names, shapes, keys or one number; and emd_sinkhorn, which needs ott-jax.
 OTHERS = {
@@ -168,7 +164,6 @@ OTHERS = {
     "mean_projection",
     "norm_sum_ratio_variance",
     "norm_sum_ratio_variance_limit",
-    "one_shot",
     "prune",
     "remove_channels",
     "save_pruned",
@@ -247,7 +242,7 @@ def gradient_on_one_device(name):
 def test_the_tables_hold_every_public_function():
     public = {
         name
-        for package in (shift, pruning)
+        for package in (shift, channels, criteria, gaussian, ranking, schedules, weight_tests)
         for name, value in vars(package).items()
         if isinstance(inspect.unwrap(value), types.FunctionType)
     }
@@ -284,7 +279,12 @@ def test_what_is_spread_has_the_same_gradient(name, axis):
 
 @pytest.mark.parametrize(
     "function",
-    [pruning.l1_norm, pruning.l2_norm, pruning.filter_stds, lambda x: pruning.filter_matrix(x.T)],
+    [
+        pruning.l1_norm,
+        pruning.l2_norm,
+        pruning.weight_tests.filter_stds,
+        lambda x: pruning.filter_matrix(x.T),
+    ],
     ids=["l1_norm", "l2_norm", "filter_stds", "filter_matrix"],
 )
 def test_results_for_each_filter_stay_where_the_filters_are(function):

@@ -1,4 +1,4 @@
-"""Readers of safetensors, npz, Flax msgpack, Orbax folders and Keras files: path to tree."""
+"""Readers of safetensors, npz, Flax msgpack, Orbax directories and Keras files: path to tree."""
 
 import io
 import logging
@@ -22,24 +22,24 @@ DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dt
 
 def safetensors(path: Path) -> Mapping:
     """The format checks itself: lengths, offsets, the size of the header."""
-    found = {}
+    arrays = {}
     for name, tensor in library.deserialize(path.read_bytes()):
         if tensor["dtype"] in DTYPES:
             dtype = np.dtype(DTYPES[tensor["dtype"]])
-            found[name] = np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"])
-    return dict(sorted(found.items(), key=lambda item: natural(item[0])))
+            arrays[name] = np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"])
+    return dict(sorted(arrays.items(), key=lambda item: natural(item[0])))
 
 
 def npz(path: Path) -> Mapping:
     """Arrays in the order in which they were saved; no pickled objects."""
     limit = allowed(path)
-    found = {}
+    arrays = {}
     with ZipFile(path) as archive:
         for name in archive.namelist():
             data = io.BytesIO(entry(archive, name, limit))
             limit -= data.getbuffer().nbytes
-            found[name.removesuffix(".npy")] = _npy(data, name)
-    return found
+            arrays[name.removesuffix(".npy")] = _npy(data, name)
+    return arrays
 
 
 def _npy(data: io.BytesIO, name: str) -> np.ndarray:
@@ -53,8 +53,8 @@ def _npy(data: io.BytesIO, name: str) -> np.ndarray:
     size = int(np.prod([int(n) for n in shape], dtype=object))
     if dtype.hasobject or min(shape, default=0) < 0 or size * dtype.itemsize != len(rest):
         raise WeightsError(
-            f"{name} must hold the {size} numbers that its header claims; it has {len(rest)} bytes "
-            f"of {dtype}"
+            f"{name} must hold the {size} elements that its header claims; it has {len(rest)} "
+            f"bytes of {dtype}"
         )
     array = np.frombuffer(rest, dtype)
     return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
@@ -68,7 +68,7 @@ def msgpack(path: Path) -> Mapping:
 
 
 def orbax(path: Path) -> Mapping:
-    """The newest step of a folder of steps, or the folder itself."""
+    """The newest step of a directory of steps, or the directory itself."""
     steps = [int(child.name) for child in path.iterdir() if child.name.isdigit()]
     if steps:
         path = path / str(max(steps))
@@ -76,7 +76,7 @@ def orbax(path: Path) -> Mapping:
         path = path / "default"
     if not (path / "_METADATA").is_file():
         raise WeightsError(
-            f"the folder {path.name} must be an Orbax checkpoint; it has no _METADATA"
+            f"the directory {path.name} must be an Orbax checkpoint; it has no _METADATA"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that shardings are unknown: arrays go to the host
@@ -85,13 +85,16 @@ def orbax(path: Path) -> Mapping:
             tree = ocp.PyTreeCheckpointer().restore(path.resolve())
         finally:
             logging.disable(logging.NOTSET)
-    return dict(_natural_tree(tree)) if isinstance(tree, Mapping) else {"": tree}
+    tree = _natural_tree(tree)
+    return tree if isinstance(tree, Mapping) else {"": tree}
 
 
 def _natural_tree(tree: Any) -> Any:
-    if not isinstance(tree, Mapping):
-        return tree
-    return {key: _natural_tree(tree[key]) for key in sorted(tree, key=lambda k: natural(str(k)))}
+    match tree:
+        case {**entries}:
+            names = sorted(entries, key=lambda name: natural(str(name)))
+            return {name: _natural_tree(entries[name]) for name in names}
+    return tree
 
 
 def keras(path: Path) -> Mapping:
@@ -108,7 +111,7 @@ def _h5(file: Path | io.BytesIO, limit: int) -> Mapping:
         import h5py
     except ImportError as error:
         raise ImportError("reading Keras files needs h5py: pip install 'jaxnorm[keras]'") from error
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     left = limit
 
     def visit(name: str, item: Any) -> None:
@@ -124,7 +127,7 @@ def _h5(file: Path | io.BytesIO, limit: int) -> Mapping:
         # Old files repeat the layer: conv/conv/kernel:0.
         parts = name.removesuffix(":0").split("/")
         parts = [p for i, p in enumerate(parts) if i == 0 or p != parts[i - 1]]
-        found[".".join(p for p in parts if p not in ("model_weights", "layers"))] = item[()]
+        arrays[".".join(p for p in parts if p not in ("model_weights", "layers"))] = item[()]
 
     h5: Any
     with h5py.File(file, "r") as h5:
@@ -133,9 +136,9 @@ def _h5(file: Path | io.BytesIO, limit: int) -> Mapping:
         names = [
             n.decode() if isinstance(n, bytes) else n for n in group.attrs.get("layer_names", [])
         ]
-    place = {name: i for i, name in enumerate(names)}
-    first = {name: place.get(name.split(".")[0], len(place)) for name in found}
-    return dict(sorted(found.items(), key=lambda item: (first[item[0]], natural(item[0]))))
+    position = {name: i for i, name in enumerate(names)}
+    first = {name: position.get(name.split(".")[0], len(position)) for name in arrays}
+    return dict(sorted(arrays.items(), key=lambda item: (first[item[0]], natural(item[0]))))
 
 
 def natural(name: str) -> list[tuple[int, str]]:

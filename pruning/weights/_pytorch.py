@@ -110,12 +110,12 @@ def _zipped(path: Path) -> tuple[Any, Callable[[_Storage], bytes]]:
         raise WeightsError(f"it must hold one data.pkl; it holds {len(pickles)}")
     if any(info.compress_type != ZIP_STORED for info in archive.infolist()):
         raise WeightsError("its entries must be stored as they are; some are compressed")
-    folder = pickles[0].removesuffix("data.pkl")
-    order = folder + "byteorder"
+    prefix = pickles[0].removesuffix("data.pkl")
+    order = prefix + "byteorder"
     if order in archive.namelist() and entry(archive, order, 16) != b"little":
         raise WeightsError("its bytes must be in little-endian order")
     tree = _unpickled(io.BytesIO(entry(archive, pickles[0], limit)))
-    return tree, lambda storage: entry(archive, f"{folder}data/{storage.key}", limit)
+    return tree, lambda storage: entry(archive, f"{prefix}data/{storage.key}", limit)
 
 
 def _in_a_row(path: Path) -> tuple[Any, Callable[[_Storage], bytes]]:
@@ -140,9 +140,9 @@ def _in_a_row(path: Path) -> tuple[Any, Callable[[_Storage], bytes]]:
 def _unpickled(file: io.BytesIO) -> Any:
     """The next pickle of the file, if its opcodes are known and its memo is no larger than it."""
     start = file.tell()
-    for step, (opcode, argument, place) in enumerate(pickletools.genops(file)):
+    for step, (opcode, argument, at) in enumerate(pickletools.genops(file)):
         if not OPCODES.fullmatch(opcode.name):
-            raise WeightsError(f"a pickle of tensors must do without {opcode.name} (byte {place})")
+            raise WeightsError(f"a pickle of tensors must do without {opcode.name} (byte {at})")
         if opcode.name == "LONG_BINPUT" and int(str(argument)) > step:
             raise WeightsError(f"a pickle must number its parts in turn; got {argument}")
         if step > 10**7:
@@ -156,27 +156,23 @@ def _storages(tree: Any) -> list[_Storage]:
 
 
 def _tensors(tree: Any) -> list[tuple[dict, Any, _Tensor]]:
-    """Every tensor in nested dictionaries and lists, and where it stands."""
-    found, rest, seen = [], [tree], set()
+    """Every tensor in nested dictionaries and lists, with its container and its key there."""
+    tensors, rest, seen = [], [tree], set()
     while rest:
         node = rest.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, _Tensor | _Storage):
-            continue
-        if isinstance(node, dict):
-            children = list(node.items())
-        elif isinstance(node, list):
-            children = list(enumerate(node))
-        else:
-            continue
-        for key, child in children:
-            if isinstance(child, _Tensor):
-                found.append((node, key, child))
-            else:
-                rest.append(child)
-    return found
+        match node:
+            case dict():
+                children = list(node.items())
+            case list():
+                children = list(enumerate(node))
+            case _:
+                children = []
+        tensors += [(node, key, child) for key, child in children if type(child) is _Tensor]
+        rest += [child for _, child in children if type(child) is not _Tensor]
+    return tensors
 
 
 def _filled(tree: Mapping, storage: Callable[[_Storage], bytes], limit: int) -> Mapping:
@@ -200,7 +196,7 @@ def _array(tensor: _Tensor, data: bytes) -> np.ndarray:
     last = tensor.offset + sum((n - 1) * stride for n, stride in axes)
     if size > flat.size or last >= flat.size:
         raise WeightsError(
-            f"a tensor of shape {tensor.shape} must fit its storage; that holds {flat.size} numbers"
+            f"a tensor of shape {tensor.shape} must fit its storage of {flat.size} elements"
         )
     steps = [stride * dtype.itemsize for stride in tensor.strides]
     view = np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, steps)

@@ -1,4 +1,4 @@
-"""Which channels belong together in networks of every kind, and which must stay."""
+"""Which channels are coupled in networks of every kind, and which cannot be removed."""
 
 import time
 
@@ -11,11 +11,12 @@ from jax import lax
 
 import jaxnorm
 from jaxnorm import models
-from pruning import Position, coupled_channels, fixed_channels
+from pruning import coupled_channels
+from pruning.channels import Position, fixed_channels
 from tests.support import prunable
 
 
-def lies(positions):
+def by_axis(positions):
     return {(p.path, p.axis): p.indices.tolist() for p in positions}
 
 
@@ -26,21 +27,21 @@ def test_every_layer_can_be_cut(name):
     assert fixed_channels(*prunable.model(name)) == ()
 
 
-def test_a_channel_goes_with_its_statistics_and_its_place_in_the_next_kernel():
+def test_a_channel_is_coupled_with_its_statistics_and_the_inputs_of_the_next_kernel():
     blocks = (prunable.conv_norm, prunable.conv_norm, prunable.mean_head)
     first, _ = coupled_channels(*prunable.network(0, blocks))
     axes = {"0/n/bias": 0, "0/n/mean": 0, "0/n/scale": 0, "0/n/var": 0, "0/w": 3, "1/w": 2}
-    assert lies(first.positions) == {item: [[i] for i in range(6)] for item in axes.items()}
+    assert by_axis(first.positions) == {item: [[i] for i in range(6)] for item in axes.items()}
     assert [p.path for p in first.positions if p.incoming] == ["1/w"]
 
 
 def test_a_flattened_channel_is_every_channels_row_apart():
     blocks = (prunable.conv_relu, prunable.flat_head)
     first, _ = coupled_channels(*prunable.network(0, blocks, shape=(2, 2, 1)))
-    assert lies(first.positions)["1/w1", 0][5] == [5, 11, 17, 23]
+    assert by_axis(first.positions)["1/w1", 0][5] == [5, 11, 17, 23]
 
 
-def test_one_channel_of_every_group_goes():
+def test_one_channel_of_every_group_is_coupled():
     def apply(params, x):
         h = prunable.convolve(x @ params["in"], params["w"], groups=2)
         return h @ params["out"]
@@ -48,38 +49,38 @@ def test_one_channel_of_every_group_goes():
     shapes = {"in": (2, 4), "w": (3, 3, 2, 6), "out": (6, 2)}
     params = {name: np.ones(shape) for name, shape in shapes.items()}
     inner, outer = coupled_channels(apply, params, np.ones((1, 4, 4, 2)))
-    assert lies(inner.positions) == {("in", 1): [[0, 2], [1, 3]], ("w", 2): [[0], [1]]}
-    assert lies(outer.positions)["w", 3] == [[0, 3], [1, 4], [2, 5]]
+    assert by_axis(inner.positions) == {("in", 1): [[0, 2], [1, 3]], ("w", 2): [[0], [1]]}
+    assert by_axis(outer.positions)["w", 3] == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_a_channel_that_is_two_of_a_depthwise_convolution_takes_both():
     inner, _ = coupled_channels(*prunable.model("multiplier"))
-    assert lies(inner.positions)["1/deep", 3][2] == [4, 5]
+    assert by_axis(inner.positions)["1/deep", 3][2] == [4, 5]
 
 
 def test_the_middle_of_a_padded_shortcut_can_go_and_its_zeros_stay():
     outer, _ = coupled_channels(*prunable.model("resnet, zeros"))
-    assert lies(outer.positions)["1/body/1/w", 3] == [[i + 2] for i in range(6)]
+    assert by_axis(outer.positions)["1/body/1/w", 3] == [[i + 2] for i in range(6)]
 
 
 def test_concatenated_maps_lie_side_by_side_in_the_next_kernel():
     first, second, _ = coupled_channels(*prunable.model("densenet"))
-    assert lies(first.positions)["2/w", 0] == [[i] for i in range(6)]
-    assert lies(second.positions)["2/w", 0] == [[i + 6] for i in range(4)]
+    assert by_axis(first.positions)["2/w", 0] == [[i] for i in range(6)]
+    assert by_axis(second.positions)["2/w", 0] == [[i + 6] for i in range(4)]
 
 
 def test_a_layer_used_twice_is_cut_on_both_sides():
     _, inner = coupled_channels(*prunable.model("shared"))
-    assert {("1/twice", 0), ("1/twice", 1)} <= set(lies(inner.positions))
+    assert {("1/twice", 0), ("1/twice", 1)} <= set(by_axis(inner.positions))
 
 
 def test_positions_are_all_there_is_of_a_layer_in_a_loop():
     _, inner = coupled_channels(*prunable.model("scan"))
-    assert set(lies(inner.positions)) == {("1/in", 4), ("1/out", 3)}
+    assert set(by_axis(inner.positions)) == {("1/in", 4), ("1/out", 3)}
 
 
 @pytest.mark.parametrize("name", prunable.UNCUT)
-def test_what_cannot_be_cut_stays_and_is_named(name):
+def test_channels_that_cannot_be_cut_are_named(name):
     mix, primitive = prunable.UNCUT[name]
     blocks = (prunable.conv_norm, prunable.uncut(mix), prunable.conv_norm, prunable.mean_head)
     network = prunable.network(0, blocks)
@@ -106,7 +107,7 @@ def test_calls_and_branches_are_entered(wrap):
 
     params = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}
     (group,) = coupled_channels(wrap(mlp), params, np.ones((4, 1, 2)))
-    assert lies(group.positions).keys() == {("a", 1), ("b", 0)}
+    assert by_axis(group.positions).keys() == {("a", 1), ("b", 0)}
 
 
 def test_branches_that_disagree_couple_what_they_need():
@@ -118,7 +119,7 @@ def test_branches_that_disagree_couple_what_they_need():
 
     params = {"a": np.ones((2, 4)), "b": np.ones((4, 3))}
     (group,) = coupled_channels(apply, params, np.ones((1, 2)))
-    assert lies(group.positions)["a", 1] == [[0, 3], [1, 2]]
+    assert by_axis(group.positions)["a", 1] == [[0, 3], [1, 2]]
 
 
 def test_inputs_outputs_and_unused_arrays_stay():
@@ -132,7 +133,13 @@ def test_shapes_are_enough():
     for a, b in zip(
         coupled_channels(apply, *shapes), coupled_channels(apply, params, x), strict=True
     ):
-        assert lies(a.positions) == lies(b.positions)
+        assert by_axis(a.positions) == by_axis(b.positions)
+
+
+def test_an_nnx_module_is_no_pure_function():
+    model = nnx.BatchNorm(4, rngs=nnx.Rngs(0))  # updates its statistics in place
+    with pytest.raises(ValueError, match=r"apply must be traceable .* see nnx\.split"):
+        coupled_channels(lambda params, x: model(x), {}, jnp.ones((3, 4)))
 
 
 def test_a_model_that_cannot_be_traced_is_refused():

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pruning import covariance, covariance_report
+from pruning.weight_tests import covariance, covariance_report
 
 
 def test_covariance_is_numpys_and_the_gram_matrix_less_means(key):

@@ -9,14 +9,8 @@ import pytest
 import scipy.stats
 from jax.test_util import check_grads
 
-from pruning import (
-    anderson_darling,
-    ks_bound,
-    ks_distance,
-    ks_equivalence,
-    ks_normal,
-    lilliefors,
-)
+from pruning import anderson_darling, ks_equivalence, ks_normal, lilliefors
+from pruning.weight_tests import ks_bound, ks_distance
 
 
 @pytest.mark.parametrize("n", [1, 300])
@@ -44,14 +38,14 @@ def test_a_constant_is_far_from_normal():
 
 
 @pytest.mark.parametrize(
-    ("law", "distance"), [("uniform", 0.057207), ("truncated_normal", 0.016665)]
+    ("distribution", "distance"), [("uniform", 0.057207), ("truncated_normal", 0.016665)]
 )
-def test_distance_of_initializers_from_the_normal_of_equal_variance(law, distance, key):
+def test_distance_of_initializers_from_the_normal_of_equal_variance(distribution, distance, key):
     n = 100_000
     draw = {
         "uniform": lambda: jax.random.uniform(key, (n,), minval=-1.0),
         "truncated_normal": lambda: jax.random.truncated_normal(key, -2.0, 2.0, (n,)),
-    }[law]
+    }[distribution]
     statistic, p_value = ks_normal(draw())
     assert abs(statistic - distance) < 1.63 / n**0.5
     assert p_value < 1e-6
@@ -91,7 +85,7 @@ def test_zeros_have_no_scale():
 
 
 def test_no_weights_cannot_be_tested():
-    with pytest.raises(ValueError, match=r"at least one weight; got shape \(0, 3\)"):
+    with pytest.raises(ValueError, match=r"at least one element; got shape \(0, 3\)"):
         ks_normal(jnp.zeros((0, 3)))
 
 
@@ -138,12 +132,12 @@ def test_counted_distances_can_be_batched_and_differentiated(key):
 def test_the_bound_and_the_equivalence_test_are_each_others_inverse(key):
     x = jax.random.normal(key, (150_000,))
     bound = ks_bound(x, scale=1.0)
-    statistic, p_value = ks_equivalence(x, delta=float(bound), scale=1.0)
+    statistic, p_value = ks_equivalence(x, margin=float(bound), scale=1.0)
     np.testing.assert_allclose(p_value, 0.05, rtol=1e-9)
     assert statistic == ks_distance(x, scale=1.0)
-    assert ks_equivalence(x, delta=0.01)[1] < 0.05  # about 74,000 weights can show that
-    assert ks_equivalence(x[:20_000], delta=0.01)[1] > 0.05
-    assert ks_equivalence(x, delta=float(statistic) / 2, scale=1.0)[1] == 1
+    assert ks_equivalence(x, margin=0.01)[1] < 0.05  # about 74,000 weights can show that
+    assert ks_equivalence(x[:20_000], margin=0.01)[1] > 0.05
+    assert ks_equivalence(x, margin=float(statistic) / 2, scale=1.0)[1] == 1
 
 
 @pytest.mark.parametrize("test", [lilliefors, partial(lilliefors, mean_known=True)])
@@ -213,5 +207,5 @@ def test_normal_samples_may_be_drawn_in_any_batches(test, key, monkeypatch):
     x = jax.random.normal(key, (60,))
     together = test(key, x, samples=99)
     for entries in (1, 600):
-        monkeypatch.setattr("pruning._ks.BATCH", entries)
+        monkeypatch.setattr("pruning.weight_tests._ks.BATCH", entries)
         assert test(key, x, samples=99)[1] == together[1]

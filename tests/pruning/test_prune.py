@@ -1,4 +1,4 @@
-"""What is chosen, removed step by step, kept in a checkpoint and found there again."""
+"""What is selected, removed step by step, saved in a checkpoint and read from it again."""
 
 import re
 from functools import partial
@@ -14,7 +14,9 @@ from flax import nnx
 import pruning
 from jaxnorm import models
 from jaxnorm.nnx import recalibrate
-from pruning import channel_scores, globally, iterative, layerwise, load_pruned, one_shot, prune
+from pruning import prune
+from pruning.channels import channel_scores, load_pruned, select_globally, select_layerwise
+from pruning.schedules import iterative
 from tests.support import prunable
 
 
@@ -61,59 +63,59 @@ def scores(*rows):
     return [jnp.array(row, "float64") for row in rows]
 
 
-def test_layers_lose_the_floor_of_the_ratio():
-    kept = layerwise(scores(range(10), [3, 1, 2], [1]), ratio=0.4)
-    assert [mask.tolist() for mask in kept] == [
+def test_layers_lose_their_ratio_rounded_down():
+    masks = select_layerwise(scores(range(10), [3, 1, 2], [1]), ratio=0.4)
+    assert [mask.tolist() for mask in masks] == [
         [False] * 4 + [True] * 6,
         [True, False, True],
         [True],
     ]
     assert (
-        layerwise(scores(range(100)), ratio=0.29)[0].sum() == 71
+        select_layerwise(scores(range(100)), ratio=0.29)[0].sum() == 71
     )  # 0.29 · 100 < 29 in floating point
 
 
-def test_floors_and_multiples_keep_more():
-    assert layerwise(scores(range(16)), ratio=0.9, floor=3)[0].sum() == 3
-    assert layerwise(scores(range(16)), ratio=0.6, multiple=4)[0].sum() == 8
-    assert layerwise(scores(range(6)), ratio=0.5, multiple=8)[0].all()
-    assert layerwise(scores(range(2)), ratio=0.5, floor=8)[0].all()
-    assert np.flatnonzero(layerwise(scores(range(16)), ratio=0.6, multiple=4)[0]).min() == 8
+def test_min_channels_and_round_to_keep_more():
+    assert select_layerwise(scores(range(16)), ratio=0.9, min_channels=3)[0].sum() == 3
+    assert select_layerwise(scores(range(16)), ratio=0.6, round_to=4)[0].sum() == 8
+    assert select_layerwise(scores(range(6)), ratio=0.5, round_to=8)[0].all()
+    assert select_layerwise(scores(range(2)), ratio=0.5, min_channels=8)[0].all()
+    assert np.flatnonzero(select_layerwise(scores(range(16)), ratio=0.6, round_to=4)[0]).min() == 8
 
 
-def test_the_lowest_of_all_layers_go_and_a_floor_stays():
-    a, b = globally(scores([1, 2, 9], [3, 4, 5, 6]), ratio=0.6)
+def test_the_lowest_of_all_layers_are_removed_but_for_min_channels():
+    a, b = select_globally(scores([1, 2, 9], [3, 4, 5, 6]), ratio=0.6)
     assert (a.tolist(), b.tolist()) == ([False, False, True], [False, False, True, True])
-    a, b = globally(scores([1, 2], [3, 4, 5, 6]), ratio=0.5)
+    a, b = select_globally(scores([1, 2], [3, 4, 5, 6]), ratio=0.5)
     assert (a.tolist(), b.tolist()) == ([False, True], [False, True, True, True])
 
 
 def test_schedules_rise_to_the_ratio():
-    assert one_shot(0.5) == (0.5,)
-    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.linear), (0.25, 0.5))
-    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.cubic), (0.4375, 0.5))
+    assert iterative(0.5, 1) == (0.5,)
+    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.schedules.linear), (0.25, 0.5))
+    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.schedules.cubic), (0.4375, 0.5))
     left = 1 - np.array([0, *iterative(0.5, 4)])
     np.testing.assert_allclose(left[1:] / left[:-1], 0.5**0.25)  # of what remains, at each step
-    for curve in (pruning.linear, pruning.cubic, pruning.geometric):
+    for curve in (pruning.schedules.linear, pruning.schedules.cubic, pruning.schedules.geometric):
         assert iterative(0.37, 5, curve=curve)[-1] == 0.37
 
 
-def test_one_step_of_many_is_one_shot_and_removed_is_what_was_scored_lowest():
+def test_one_step_of_many_is_one_step_and_removed_is_what_was_scored_lowest():
     apply, params, x = prunable.model("mlp")
-    once = prune(apply, params, x, ratios=one_shot(0.5), fold=False)
+    once = prune(apply, params, x, ratios=[0.5], fold=False)
     again = prune(apply, params, x, ratios=iterative(0.5, 1), fold=False)
     same(once.params, again.params)
-    kept = np.sort(np.argsort(np.linalg.norm(params["0"]["w1"], axis=0))[3:])
-    np.testing.assert_array_equal(once.params["0"]["w1"], params["0"]["w1"][:, kept])
-    assert once.kept()["0/w1"] == {1: kept.tolist()}
-    assert once.kept()["0/w2"] == {0: kept.tolist()}
+    indices = np.sort(np.argsort(np.linalg.norm(params["0"]["w1"], axis=0))[3:])
+    np.testing.assert_array_equal(once.params["0"]["w1"], params["0"]["w1"][:, indices])
+    assert once.kept_indices()["0/w1"] == {1: indices.tolist()}
+    assert once.kept_indices()["0/w2"] == {0: indices.tolist()}
 
 
 @pytest.mark.parametrize("criterion", [pruning.l1_norm, pruning.l2_norm])
-def test_the_norms_of_one_layer_choose_alike_in_one_step_and_in_many(criterion):
+def test_the_norms_of_one_layer_select_alike_in_one_step_and_in_many(criterion):
     apply, params, x = prunable.network(2, (partial(prunable.flat_head, hidden=24),))
-    options: Any = {"scores": partial(channel_scores, criterion=criterion), "fold": False}
-    once = prune(apply, params, x, ratios=one_shot(0.5), **options)
+    options: Any = {"score": partial(channel_scores, criterion=criterion), "fold": False}
+    once = prune(apply, params, x, ratios=[0.5], **options)
     steps = prune(apply, params, x, ratios=iterative(0.5, 2), **options)
     same(once.params, steps.params)
 
@@ -133,16 +135,16 @@ def test_widths_after_each_step_follow_the_schedule_and_callbacks_see_them():
     ratios = iterative(0.75, 2)
     pruned = prune(apply, params, x, ratios=ratios, recalibrate=recalibrated, fine_tune=tuned)
     assert seen == [("recalibrate", 3), (0, 3), ("recalibrate", 2), (1, 2)]
-    kept = pruned.kept()["0/w2"][0]
+    indices = pruned.kept_indices()["0/w2"][0]
     found = np.asarray(pruned.params["0"]["w2"])
-    np.testing.assert_allclose(found, 4 * params["0"]["w2"][kept], rtol=1e-12)
+    np.testing.assert_allclose(found, 4 * params["0"]["w2"][indices], rtol=1e-12)
 
 
 def test_constants_are_folded_unless_switched_off():
     apply, params, x = prunable.model("mlp")
     folded, dropped = (prune(apply, params, x, ratios=(0.5,), fold=fold) for fold in (True, False))
-    gone = np.setdiff1d(np.arange(6), folded.kept()["0/w1"][1])
-    constant = np.maximum(params["0"]["b1"][gone], 0) @ params["0"]["w2"][gone]
+    removed = np.setdiff1d(np.arange(6), folded.kept_indices()["0/w1"][1])
+    constant = np.maximum(params["0"]["b1"][removed], 0) @ params["0"]["w2"][removed]
     np.testing.assert_allclose(folded.params["0"]["b2"], params["0"]["b2"] + constant, atol=1e-12)
     np.testing.assert_array_equal(dropped.params["0"]["b2"], params["0"]["b2"])
 
@@ -181,19 +183,21 @@ def test_batch_norm_is_recalibrated_after_each_removal():
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """A run of three steps, its folder, and what its fine-tuning was called with."""
-    folder = tmp_path_factory.mktemp("pruned")
-    pruned = prune(*prunable.model("mobilenet"), ratios=iterative(0.6, 3), folder=folder)
-    return folder, pruned
+def saved_run(tmp_path_factory):
+    """A run of three steps, its directory, and what its fine-tuning was called with."""
+    checkpoint_dir = tmp_path_factory.mktemp("pruned")
+    pruned = prune(
+        *prunable.model("mobilenet"), ratios=iterative(0.6, 3), checkpoint_dir=checkpoint_dir
+    )
+    return checkpoint_dir, pruned
 
 
-def test_a_checkpoint_is_read_without_the_large_network(kept):
-    folder, pruned = kept
-    loaded = load_pruned(folder)
+def test_a_checkpoint_is_read_without_the_large_network(saved_run):
+    checkpoint_dir, pruned = saved_run
+    loaded = load_pruned(checkpoint_dir)
     same(jax.tree.leaves(loaded.params), jax.tree.leaves(pruned.params))
     assert loaded.params["1"]["deep"].shape == (3, 3, 1, 3)
-    assert (loaded.kept, loaded.step) == (pruned.kept(), 3)
+    assert (loaded.kept_indices, loaded.step) == (pruned.kept_indices(), 3)
     apply, _, x = prunable.model("mobilenet")
     np.testing.assert_allclose(apply(loaded.params, x), apply(pruned.params, x), rtol=1e-12)
 
@@ -204,32 +208,32 @@ def test_keys_and_small_floats_are_kept(tmp_path):
     def apply(params, x):
         return jax.nn.relu(x @ params["a"].astype("float64")) @ params["b"]
 
-    prune(apply, params, np.ones((1, 2)), ratios=(0.5,), folder=tmp_path)
+    prune(apply, params, np.ones((1, 2)), ratios=(0.5,), checkpoint_dir=tmp_path)
     loaded = load_pruned(tmp_path, params).params
     assert loaded["a"].dtype == "bfloat16"
     assert loaded["key"] == params["key"]
 
 
-def test_a_checkpoint_takes_the_structure_of_shapes_before_and_after(kept):
-    folder, pruned = kept
+def test_a_checkpoint_takes_the_structure_of_shapes_before_and_after(saved_run):
+    checkpoint_dir, pruned = saved_run
     before = jax.eval_shape(lambda: prunable.model("mobilenet").params)
     for like in (before, pruned.params):
-        same(load_pruned(folder, like).params, jax.tree.map(jnp.asarray, pruned.params))
+        same(load_pruned(checkpoint_dir, like).params, jax.tree.map(jnp.asarray, pruned.params))
 
 
-def test_wrong_widths_are_refused_by_the_first_array_that_differs(kept):
-    folder, pruned = kept
+def test_wrong_widths_are_refused_by_the_first_array_that_differs(saved_run):
+    checkpoint_dir, pruned = saved_run
     other = prune(*prunable.model("mobilenet"), ratios=(0.3,)).params
     said = r"0/n/bias must have shape \(3,\), or \(6,\) as before pruning, got \(5,\)"
     with pytest.raises(ValueError, match=said):
-        load_pruned(folder, other)
+        load_pruned(checkpoint_dir, other)
     with pytest.raises(ValueError, match="the arrays that were saved; 0/n/bias is missing"):
-        load_pruned(folder, {"1": pruned.params["1"]})
+        load_pruned(checkpoint_dir, {"1": pruned.params["1"]})
     with pytest.raises(ValueError, match="the arrays that were saved; pear is not saved"):
-        load_pruned(folder, pruned.params | {"pear": np.ones(1)})
+        load_pruned(checkpoint_dir, pruned.params | {"pear": np.ones(1)})
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path):
+def test_an_interrupted_run_resumes(tmp_path):
     apply, params, x = prunable.model("vgg")
     steps = []
 
@@ -239,16 +243,16 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path):
         steps.append(step)
         return jax.tree.map(lambda p: 1.1 * p, tree)
 
-    run = partial(prune, apply, params, x, ratios=iterative(0.6, 3), folder=tmp_path)
+    run = partial(prune, apply, params, x, ratios=iterative(0.6, 3), checkpoint_dir=tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run(fine_tune=partial(tuned, stop=2))
     resumed = run(fine_tune=tuned)
     assert steps == [0, 1, 2]
     whole = prune(apply, params, x, ratios=iterative(0.6, 3), fine_tune=tuned)
     same(jax.tree.leaves(resumed.params), jax.tree.leaves(whole.params))
-    assert resumed.kept() == whole.kept()
-    with pytest.raises(ValueError, match="folder must hold a run of the ratios"):
-        prune(apply, params, x, ratios=(0.5,), folder=tmp_path)
+    assert resumed.kept_indices() == whole.kept_indices()
+    with pytest.raises(ValueError, match="checkpoint_dir must hold a run of the ratios"):
+        prune(apply, params, x, ratios=(0.5,), checkpoint_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -260,8 +264,14 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path):
         ({"ratios": (0.0,)}, "ratios must rise"),
         ({"ratios": (0.5,), "exclude": ["pear"]}, "'pear' matches none"),
         ({"ratios": (0.5,), "exclude": ["0"]}, "apply must have channels that can be removed"),
-        ({"ratios": (0.5,), "choose": partial(layerwise, floor=0)}, "floor must be at least 1"),
-        ({"ratios": (0.5,), "choose": partial(globally, multiple=0)}, "multiple must be at least"),
+        (
+            {"ratios": (0.5,), "select": partial(select_layerwise, min_channels=0)},
+            "min_channels must be at",
+        ),
+        (
+            {"ratios": (0.5,), "select": partial(select_globally, round_to=0)},
+            "round_to must be at least",
+        ),
     ],
 )
 def test_bad_options_are_refused(options, said):
@@ -275,9 +285,9 @@ def test_bad_options_are_refused(options, said):
 @pytest.mark.parametrize("ratio", [0.0, 1.0, -0.5])
 def test_ratios_outside_their_range_are_refused(ratio):
     with pytest.raises(ValueError, match=r"ratio must lie in \(0, 1\); got"):
-        layerwise(scores([1, 2]), ratio=ratio)
+        select_layerwise(scores([1, 2]), ratio=ratio)
     with pytest.raises(ValueError, match=r"target must lie in \(0, 1\); got"):
-        one_shot(ratio)
+        iterative(ratio, 1)
     with pytest.raises(ValueError, match="steps must be at least 1; got 0"):
         iterative(0.5, 0)
 
@@ -292,8 +302,10 @@ def test_a_model_that_writes_its_widths_down_is_refused():
         prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
 
 
-def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="folder must hold a checkpoint of a pruned network"):
+def test_a_directory_without_a_checkpoint_is_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match="checkpoint_dir must hold a checkpoint of a pruned network"
+    ):
         load_pruned(tmp_path / "none")
     with pytest.raises(ValueError, match="holds none"):
         load_pruned(tmp_path)
@@ -305,4 +317,4 @@ def test_the_example_of_the_docs_runs(capsys):
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(code, "docs/pruning.md", "exec"), {})
     before, after = map(int, capsys.readouterr().out.split())
-    assert after < 0.4 * before  # the zeros of padded shortcuts stay
+    assert after < 0.4 * before  # the zeros of padded shortcuts are not removed

@@ -8,7 +8,8 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pruning import kendall, lowest, order, overlap, spearman
+from pruning import kendall, order, overlap, spearman
+from pruning.ranking import lowest
 
 tied = st.lists(st.integers(0, 4), min_size=8, max_size=8)
 
@@ -66,7 +67,7 @@ def test_the_first_of_equal_scores_is_pruned():
 @pytest.mark.parametrize(
     ("n", "ratio", "count"), [(100, 0.29, 29), (10, 0.3, 3), (3, 1 / 3, 1), (7, 0.5, 3), (5, 1, 5)]
 )
-def test_the_number_pruned_is_the_floor_without_rounding_errors(n, ratio, count):
+def test_the_number_pruned_is_rounded_down_without_rounding_errors(n, ratio, count):
     scores = np.random.default_rng(n).normal(size=n)
     mask = np.asarray(lowest(jnp.asarray(scores), ratio=ratio))
     np.testing.assert_array_equal(np.sort(scores[mask]), np.sort(scores)[:count])
@@ -92,8 +93,8 @@ def test_overlap_of_independent_rankings_is_hypergeometric(key):
     n, layers = 64, 20_000
     a, b = jax.random.uniform(key, (2, layers, n))
     found = np.asarray(jax.vmap(lambda a, b: overlap(a, b, ratio=0.5))(a, b))
-    law = scipy.stats.hypergeom(n, n // 2, n // 2)
-    variance = law.var() / (n // 2) ** 2
+    distribution = scipy.stats.hypergeom(n, n // 2, n // 2)
+    variance = distribution.var() / (n // 2) ** 2
     assert abs(found.mean() - 0.5) < 4 * (variance / layers) ** 0.5
     assert abs(found.var() - variance) < 4 * variance * (2 / layers) ** 0.5
 

@@ -12,14 +12,8 @@ from flax import linen, nnx
 
 from jaxnorm import models
 from jaxnorm.nnx import fit_widths
-from pruning import (
-    coupled_channels,
-    fold_constants,
-    mask_channels,
-    prune,
-    remove_channels,
-    widths,
-)
+from pruning import coupled_channels, mask_channels, prune, remove_channels
+from pruning.channels import fold_constants, widths
 from tests.support import prunable
 
 
@@ -160,7 +154,7 @@ def test_a_smaller_module_trains():
     groups = coupled_channels(apply, state, image(3, 4))
     small: Any = fit_widths(nnx.merge(graph, remove_channels(state, groups, drawn(groups))))
     assert small(image(3, 4)).shape == (3, 2)
-    assert small.norms[0].mean[...].any()  # its running statistics moved
+    assert small.norms[0].mean[...].any()  # its running statistics were updated
 
 
 class Small(linen.Module):
@@ -280,9 +274,9 @@ def test_a_folded_constant_is_the_relu_of_the_bias():
     x = rng.normal(size=(4, 2))
     groups = coupled_channels(apply, params, x)
     params["b"] = abs(params["b"])
-    gone = np.arange(6) % 3 == 0
-    found = fold_constants(apply, params, groups, [~gone], x)
-    constant = np.maximum(params["b"], 0)[gone] @ params["c"][gone]
+    removed = np.arange(6) % 3 == 0
+    found = fold_constants(apply, params, groups, [~removed], x)
+    constant = np.maximum(params["b"], 0)[removed] @ params["c"][removed]
     assert abs(constant).max() > 0.1
     np.testing.assert_allclose(found["d"], params["d"] + constant, atol=1e-12)
     for name in "abc":
@@ -299,8 +293,8 @@ def test_a_constant_behind_a_norm_is_the_relu_of_its_bias_and_moves_into_the_nex
     groups = coupled_channels(apply, params, x)
     keep = [drawn(groups)[0], np.ones(6, bool)]
     found = fold_constants(apply, params, groups, keep, x)
-    gone = ~keep[0]
-    constant = np.maximum(params["0"]["n"]["bias"], 0)[gone] @ params["1"]["w"][0, 0][gone]
+    removed = ~keep[0]
+    constant = np.maximum(params["0"]["n"]["bias"], 0)[removed] @ params["1"]["w"][0, 0][removed]
     assert abs(constant).max() > 0.1
     expected = params["1"]["n"]["mean"] - constant
     np.testing.assert_allclose(found["1"]["n"]["mean"], expected, atol=1e-12)

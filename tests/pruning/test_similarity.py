@@ -9,19 +9,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from pruning import (
-    CRITERIA,
+from pruning import CRITERIA, expected_spearman, kendall, overlap, spearman
+from pruning.criteria import scores
+from pruning.gaussian import expected_overlap
+from pruning.ranking import (
     PAIRS,
     chance_overlap,
-    expected_overlap,
-    expected_spearman,
     gaussian_similarity,
-    kendall,
-    overlap,
     permutation_p_value,
-    scores,
     similarity,
-    spearman,
     spearman_z_score,
 )
 
@@ -37,7 +33,8 @@ def test_similarity_is_that_of_each_pair(key):
 
 def test_gaussian_layers_have_the_expected_similarity_and_spread(key):
     n, dims, samples = 64, 144, 200
-    drawn = jax.jit(partial(gaussian_similarity, n=n, dims=dims, ratio=0.5, samples=samples))(key)
+    draw = partial(gaussian_similarity, num_filters=n, dims=dims, ratio=0.5, samples=samples)
+    drawn = jax.jit(draw)(key)
     for i, pair in enumerate(PAIRS):
         middle = expected_spearman(n, dims, pair)
         stderr = drawn.spearman[:, i].std() / samples**0.5
@@ -54,7 +51,7 @@ def test_scales_of_the_filters_lift_spearman_above_the_gaussian_prediction(key):
     keys = jax.random.split(key, 3)
     filters = jax.random.normal(keys[0], (64, 576))
     scaled = filters * jnp.exp(0.1 * jax.random.normal(keys[1], (64, 1)))
-    drawn = gaussian_similarity(keys[2], 64, 576, ratio=0.5, samples=60)
+    drawn = gaussian_similarity(keys[2], num_filters=64, dims=576, ratio=0.5, samples=60)
     z = spearman_z_score(similarity(scores(scaled), ratio=0.5).spearman, drawn.spearman)
     assert z[PAIRS.index(("l1", "l2"))] > 2.5
 
@@ -62,9 +59,11 @@ def test_scales_of_the_filters_lift_spearman_above_the_gaussian_prediction(key):
 @pytest.mark.parametrize(("n", "ratio"), [(64, 0.5), (100, 0.29), (7, 0.5)])
 def test_overlap_by_chance_is_hypergeometric(n, ratio):
     m = round(ratio * n - 0.4)
-    law = scipy.stats.hypergeom(n, m, m)
+    hypergeom = scipy.stats.hypergeom(n, m, m)
     np.testing.assert_allclose(
-        chance_overlap(n, ratio=ratio), [law.mean() / m, law.var() / m**2], rtol=1e-12
+        chance_overlap(n, ratio=ratio),
+        [hypergeom.mean() / m, hypergeom.var() / m**2],
+        rtol=1e-12,
     )
 
 

@@ -46,7 +46,7 @@ def criteria() -> list[Pair]:
     """All four criteria beside PyTorch's and one Gram product; GM beside cdist in float64."""
     host = drawn()
     layers = jax.device_put(host)
-    ours = jax.jit(partial(jax.tree.map, pruning.scores))
+    ours = jax.jit(partial(jax.tree.map, pruning.criteria.scores))
     gm = jax.jit(lambda layers: [pruning.gm(v) for v in layers])
     gram = jax.jit(lambda layers: [v @ v.T for v in layers])
 
@@ -66,7 +66,7 @@ def criteria() -> list[Pair]:
 
 
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
-    """The same scores, Weiszfeld's steps ending where float32 no longer tells them apart."""
+    """The same scores, Weiszfeld's steps ending where float32 no longer distinguishes them."""
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -78,10 +78,10 @@ def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
         x = v.mean(0)
         for _ in range(100):
             inverse = 1 / torch.linalg.norm(v - x, dim=1)
-            moved = (inverse[:, None] * v).sum(0) / inverse.sum()
-            still = torch.linalg.norm(moved - x) <= 1e-6 * torch.linalg.norm(moved)
-            x = moved
-            if still:
+            step = (inverse[:, None] * v).sum(0) / inverse.sum()
+            settled = torch.linalg.norm(step - x) <= 1e-6 * torch.linalg.norm(step)
+            x = step
+            if settled:
                 break
         return x
 
@@ -101,7 +101,7 @@ def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
 
 def distance() -> list[Pair]:
     x = np.random.default_rng(0).standard_normal((512, 4608), np.float32)
-    ours, on_device = jax.jit(pruning.ks_distance), jax.device_put(x)
+    ours, on_device = jax.jit(pruning.weight_tests.ks_distance), jax.device_put(x)
 
     def peer() -> Any:
         scale = np.sqrt(np.mean(np.square(x, dtype=np.float64)))
@@ -119,7 +119,7 @@ def halved() -> list[Pair]:
         return nnx.merge(graph, state)(x)
 
     image = jnp.zeros((1, 32, 32, 3), jnp.float32)
-    half = pruning.prune(apply, state, image, ratios=pruning.one_shot(0.5), fold=False).params
+    half = pruning.prune(apply, state, image, ratios=[0.5], fold=False).params
     ideal = pruning.cost(apply, half, image).macs / pruning.cost(apply, state, image).macs
     run = jax.jit(apply)
     x = jax.random.normal(jax.random.key(0), (BATCH, 32, 32, 3), jnp.float32)

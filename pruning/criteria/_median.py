@@ -1,25 +1,17 @@
 """The geometric median of the filters of a layer: the point of least summed distance to them."""
 
-from typing import Literal, NamedTuple, overload
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxnorm._sharding import auto_sharded
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import auto_sharded, matmul, norm
+from pruning._arguments import floating, matrix
 
 
-@overload
-def geometric_median(filters: Float[Array, "n dims"]) -> Float[Array, " dims"]: ...
-@overload
-def geometric_median(
-    filters: Float[Array, "n dims"], *, gap: Literal[True]
-) -> tuple[Float[Array, " dims"], Float[Array, ""]]: ...
 @auto_sharded
-def geometric_median(
-    filters: Float[Array, "n dims"], *, gap: bool = False
-) -> Float[Array, " dims"] | tuple[Float[Array, " dims"], Float[Array, ""]]:
+def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " dims"]:
     """The Fermat point argmin_x Σⱼ ‖x − vⱼ‖₂, to the rounding of the dtype (at least float32).
 
     Weiszfeld's steps, with distances from the Gram matrix, come near. Where that is not enough
@@ -33,46 +25,45 @@ def geometric_median(
     the median is a filter or a midpoint of two, it is that of those, which a small change of the
     filters need not respect if it breaks a tie of position.
 
-    Args:
-      gap: Return also the `optimality_gap` of what was found.
-
     Example:
       >>> square = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
       >>> geometric_median(square).round(4).tolist()
       [2.0, 2.0]
     """
-    filters = widen(filters)
-    h = centred(filters)
-    place = _locate(jax.lax.stop_gradient(h))
-    on = (filters[place.first] + filters[place.last]) / 2
-    median = jnp.where(place.on_filters, on, filters.mean(0) + _settled(h, place))
-    return (median, optimality_gap(median, filters)) if gap else median
+    filters = matrix(filters)
+    h, unit = centred(filters)
+    solution = _minimum(jax.lax.stop_gradient(h))
+    on_filters = (filters[solution.first] + filters[solution.last]) / 2
+    elsewhere = filters.mean(0) + _differentiable(unit * h, unit, solution)
+    return jnp.where(solution.on_filters, on_filters, elsewhere)
 
 
 @auto_sharded
-def optimality_gap(x: Float[Array, " dims"], filters: Float[Array, "n dims"]) -> Float[Array, ""]:
+def optimality_gap(
+    x: Float[Array, " dims"], filters: Float[Array, "filters dims"]
+) -> Float[Array, ""]:
     """A bound on the share of Σⱼ ‖x − vⱼ‖ that a better x could save: in [0, 1], 0 at the minimum.
 
     Vectors yⱼ of at most unit length that sum to zero prove that no sum of distances is below
-    Σ ⟨yⱼ, x − vⱼ⟩. Here they are the directions from vⱼ to x, less their mean, shrunk to unit
-    length; filters at x itself take what balances the others. The bound is itself rounded, to some
+    Σ ⟨yⱼ, x − vⱼ⟩. Here they are the directions from vⱼ to x minus their mean, shrunk to unit
+    length; filters at x itself balance the others. The bound is itself rounded, to some
     10⁻⁷ in float32. If all filters lie at x it is 0.
     """
-    filters = widen(filters)
-    away = x[None, :] - filters
-    directions, _, here = _directions(x, filters)
-    pull = directions.sum(0) / jnp.maximum(here, 1)
+    filters, x = matrix(filters), floating(x, "x")
+    differences = x[None, :] - filters
+    directions, _, at_x = _directions(x, filters)
+    pull = directions.sum(0) / jnp.maximum(at_x, 1)
     balance = -pull / jnp.maximum(lengths(pull), 1)
-    y = jnp.where((lengths(away) == 0)[:, None], balance[None, :], directions)
+    y = jnp.where((lengths(differences) == 0)[:, None], balance[None, :], directions)
     y = y - y.mean(0)[None, :]
     sizes = lengths(y)
     y = y / jnp.maximum(sizes[sizes.argmax()], 1)
-    total = lengths(away).sum()
-    gap = 1 - (y * away).sum() / jnp.where(total > 0, total, 1)
+    total = lengths(differences).sum()
+    gap = 1 - (y * differences).sum() / jnp.where(total > 0, total, 1)
     return jnp.where(total > 0, jnp.clip(gap, 0, 1), 0)
 
 
-class _Place(NamedTuple):
+class _Solution(NamedTuple):
     """Where the median is: midway between two filters, or at x; the filters' mean is 0."""
 
     on_filters: Bool[Array, ""]
@@ -82,55 +73,58 @@ class _Place(NamedTuple):
 
 
 @jax.custom_jvp
-def _settled(h: Float[Array, "n dims"], place: _Place) -> Float[Array, " dims"]:
-    """`place.x`, with the derivatives of the minimum: those of a Newton step from it."""
-    return place.x
+def _differentiable(
+    h: Float[Array, "filters dims"], unit: Float[Array, ""], solution: _Solution
+) -> Float[Array, " dims"]:
+    """`solution.x` in this unit, with the derivatives of the minimum: those of a Newton step."""
+    return unit * solution.x
 
 
-@_settled.defjvp
-def _settled_jvp(
-    primals: tuple[Array, _Place], tangents: tuple[Array, _Place]
+@_differentiable.defjvp
+def _differentiable_jvp(
+    primals: tuple[Array, Array, _Solution], tangents: tuple[Array, Array, _Solution]
 ) -> tuple[Array, Array]:
-    h, place = primals
-    x = _settled(h, place)
-    _, tangent = jax.jvp(lambda h: _newton_step(x, h, ~place.on_filters), (h,), tangents[:1])
-    return x, tangent
+    h, unit, solution = primals
+    x = _differentiable(*primals)
+    step = lambda h: _newton_step(x / unit, h, ~solution.on_filters)  # noqa: E731
+    return x, jax.jvp(step, (h / unit,), tangents[:1])[1]  # of degree 0: the same in any unit
 
 
 @jax.jit
-def _locate(h: Float[Array, "n dims"]) -> _Place:
-    near = weiszfeld(products(h))
+def _minimum(h: Float[Array, "filters dims"]) -> _Solution:
+    near = weiszfeld(matmul(h, h.T))
 
-    def regular(h: Float[Array, "n dims"]) -> _Place:
+    def regular(h: Float[Array, "filters dims"]) -> _Solution:
         none = jnp.argmin(h[:, 0])
-        return _Place(jnp.array(False), none, none, _dot(h.T, near.weights))
+        return _Solution(jnp.array(False), none, none, matmul(h.T, near.weights))
 
     return jax.lax.cond(near.settled, regular, lambda h: _searched(h, near), h)
 
 
-def searched_median(h: Float[Array, "n dims"], near: "Weiszfeld") -> Float[Array, " dims"]:
+def searched_median(h: Float[Array, "filters dims"], near: "Weiszfeld") -> Float[Array, " dims"]:
     """The median of filters whose mean is 0, from where Weiszfeld's iteration has come."""
-    place = _searched(h, near)
-    return jnp.where(place.on_filters, (h[place.first] + h[place.last]) / 2, place.x)
+    solution = _searched(h, near)
+    on_filters = (h[solution.first] + h[solution.last]) / 2
+    return jnp.where(solution.on_filters, on_filters, solution.x)
 
 
-def _searched(h: Float[Array, "n dims"], near: "Weiszfeld") -> _Place:
+def _searched(h: Float[Array, "filters dims"], near: "Weiszfeld") -> _Solution:
     collinear, first, last = _collinear_middle(h)
-    found = _search(h, _dot(h.T, near.weights), collinear | near.settled)
-    first = jnp.where(collinear, first, found.nearest)
-    last = jnp.where(collinear, last, found.nearest)
-    return _Place(collinear | found.on_filter, first, last, found.x)
+    end = _search(h, matmul(h.T, near.weights), collinear | near.settled)
+    first = jnp.where(collinear, first, end.nearest)
+    last = jnp.where(collinear, last, end.nearest)
+    return _Solution(collinear | end.on_filter, first, last, end.x)
 
 
 class Weiszfeld(NamedTuple):
     """A point Σ λⱼhⱼ of `weights` λ, its squared distance from every filter; `settled` if right."""
 
-    weights: Float[Array, " n"]
-    square: Float[Array, " n"]
+    weights: Float[Array, " filters"]
+    square: Float[Array, " filters"]
     settled: Bool[Array, ""]
 
 
-def weiszfeld(gram: Float[Array, "n n"]) -> Weiszfeld:
+def weiszfeld(gram: Float[Array, "filters filters"]) -> Weiszfeld:
     """The median of filters whose mean is 0, from their Gram matrix alone.
 
     Weiszfeld's iteration λⱼ ∝ 1/‖x − hⱼ‖, at most 100 rounds. It has settled if its pull is
@@ -139,31 +133,33 @@ def weiszfeld(gram: Float[Array, "n n"]) -> Weiszfeld:
     """
     n, squares = len(gram), jnp.diagonal(gram)
     scale = squares.mean()
-    floor = jnp.where(scale > 0, jnp.finfo(gram.dtype).eps * scale, 1)
+    smallest = jnp.where(scale > 0, jnp.finfo(gram.dtype).eps * scale, 1)
 
-    def distances(share: Float[Array, " n"], product: Float[Array, " n"]) -> Float[Array, " n"]:
-        return jnp.maximum(squares - 2 * product + jnp.sum(share * product), floor)
+    def distances(
+        share: Float[Array, " filters"], product: Float[Array, " filters"]
+    ) -> Float[Array, " filters"]:
+        return jnp.maximum(squares - 2 * product + jnp.sum(share * product), smallest)
 
     def step(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         share, product, _, steps = state
         inverse = jax.lax.rsqrt(distances(share, product))
         total = inverse.sum()
-        moved = _dot(gram, inverse)
-        pull = jnp.sum((total * share - inverse) * (total * product - moved))
-        return inverse / total, moved / total, pull, steps + 1
+        products = matmul(gram, inverse)
+        pull = jnp.sum((total * share - inverse) * (total * product - products))
+        return inverse / total, products / total, pull, steps + 1
 
-    enough = (_tolerance(gram) / 4) ** 2
+    rounding = (_tolerance(gram) / 4) ** 2
     share, product = jnp.full(n, 1 / n, gram.dtype), gram.mean(1)
     start = share, product, jnp.array(jnp.inf, gram.dtype), jnp.array(0)
     share, product, pull, _ = jax.lax.while_loop(
-        lambda state: (state[2] > enough) & (state[3] < 100), step, start
+        lambda state: (state[2] > rounding) & (state[3] < 100), step, start
     )
     square = distances(share, product)
     precise = jnp.all(16 * square > squares + scale)
-    far = jnp.argmax(squares)
-    aside = squares * squares[far] - jnp.square(gram[far])
-    plane = jnp.max(aside) > 1e-3 * jnp.square(squares[far])
-    return Weiszfeld(share, square, (pull <= enough) & precise & plane)
+    longest = jnp.argmax(squares)
+    area = squares * squares[longest] - jnp.square(gram[longest])
+    plane = jnp.max(area) > 1e-3 * jnp.square(squares[longest])
+    return Weiszfeld(share, square, (pull <= rounding) & precise & plane)
 
 
 class _Search(NamedTuple):
@@ -174,7 +170,9 @@ class _Search(NamedTuple):
     steps: Int[Array, ""]
 
 
-def _search(h: Float[Array, "n dims"], x: Float[Array, " dims"], done: Bool[Array, ""]) -> _Search:
+def _search(
+    h: Float[Array, "filters dims"], x: Float[Array, " dims"], done: Bool[Array, ""]
+) -> _Search:
     """Minimise Σ ‖x − hⱼ‖ from `x`; `on_filter` if the minimum is the filter `nearest`."""
     shares = 0.5 ** jnp.arange(10, dtype=h.dtype)
 
@@ -197,39 +195,41 @@ def _search(h: Float[Array, "n dims"], x: Float[Array, " dims"], done: Bool[Arra
     return jax.lax.while_loop(lambda state: ~state.done & (state.steps < 100), step, start)
 
 
-def _tolerance(h: Float[Array, "n _"]) -> float:
+def _tolerance(h: Float[Array, "filters _"]) -> float:
     """Gradients below this are rounding."""
     return 16 * float(jnp.finfo(h.dtype).eps) * len(h)
 
 
-def _slope(x: Float[Array, " dims"], h: Float[Array, "n dims"]) -> Float[Array, ""]:
+def _slope(x: Float[Array, " dims"], h: Float[Array, "filters dims"]) -> Float[Array, ""]:
     """Length of the smallest subgradient of Σ ‖x − hⱼ‖ at x: zero at the minimum and only there.
 
     The filters at x itself, whose directions are zero here, can balance a pull of their number.
     """
-    directions, _, here = _directions(x, h)
-    return jnp.maximum(lengths(directions.sum(0)) - here, 0)
+    directions, _, at_x = _directions(x, h)
+    return jnp.maximum(lengths(directions.sum(0)) - at_x, 0)
 
 
-def _weiszfeld_step(x: Float[Array, " dims"], h: Float[Array, "n dims"]) -> Float[Array, " dims"]:
+def _weiszfeld_step(
+    x: Float[Array, " dims"], h: Float[Array, "filters dims"]
+) -> Float[Array, " dims"]:
     """Weighted mean of the filters, weights 1/‖x − hⱼ‖, held back by the filters at x itself."""
-    directions, inverse, here = _directions(x, h)
+    directions, inverse, at_x = _directions(x, h)
     pull = directions.sum(0)
     length = lengths(pull)
-    share = jnp.maximum(1 - here / jnp.where(length > 0, length, 1), 0)
+    share = jnp.maximum(1 - at_x / jnp.where(length > 0, length, 1), 0)
     total = inverse.sum()
     return x - share * pull / jnp.where(total > 0, total, 1)
 
 
 def _newton_step(
-    x: Float[Array, " dims"], h: Float[Array, "n dims"], regular: Bool[Array, ""]
+    x: Float[Array, " dims"], h: Float[Array, "filters dims"], regular: Bool[Array, ""]
 ) -> Float[Array, " dims"]:
     """x − H⁻¹g, where g = Σ uⱼ and H = Σ (I − uⱼuⱼᵀ)/‖x − hⱼ‖; H = I unless `regular`."""
     directions, inverse, _ = _directions(x, h)
 
     def hessian(y: Float[Array, " dims"]) -> Float[Array, " dims"]:
-        along = inverse * _dot(directions, y)
-        product = inverse.sum() * y - _dot(directions.T, along)
+        along = inverse * matmul(directions, y)
+        product = inverse.sum() * y - matmul(directions.T, along)
         return jnp.where(regular, product, y)
 
     step, _ = jax.scipy.sparse.linalg.cg(
@@ -239,13 +239,13 @@ def _newton_step(
 
 
 def _collinear_middle(
-    h: Float[Array, "n dims"],
+    h: Float[Array, "filters dims"],
 ) -> tuple[Bool[Array, ""], Int[Array, ""], Int[Array, ""]]:
     """Whether the filters lie on one line but for rounding; the middle two along their longest."""
     norms = lengths(h)
     longest = norms.max()
     axis = h[norms.argmax()] / jnp.where(longest > 0, longest, 1)
-    along = _dot(h, axis)
+    along = matmul(h, axis)
     rounding = 8 * jnp.finfo(h.dtype).eps * longest
     middle = jnp.argsort(along)
     n = len(h)
@@ -254,31 +254,29 @@ def _collinear_middle(
 
 
 def _directions(
-    x: Float[Array, " dims"], h: Float[Array, "n dims"]
-) -> tuple[Float[Array, "n dims"], Float[Array, " n"], Float[Array, ""]]:
+    x: Float[Array, " dims"], h: Float[Array, "filters dims"]
+) -> tuple[Float[Array, "filters dims"], Float[Array, " filters"], Float[Array, ""]]:
     """(x − hⱼ)/‖x − hⱼ‖ and 1/‖x − hⱼ‖, zero for the filters at x, and the number of those."""
-    away = x[None, :] - h
-    distances = lengths(away)
-    here = distances == 0
-    inverse = jnp.where(here, 0, 1 / jnp.where(here, 1, distances))
-    return away * inverse[:, None], inverse, here.sum(dtype=h.dtype)
+    differences = x[None, :] - h
+    distances = lengths(differences)
+    at_x = distances == 0
+    inverse = jnp.where(at_x, 0, 1 / jnp.where(at_x, 1, distances))
+    return differences * inverse[:, None], inverse, at_x.sum(dtype=h.dtype)
 
 
-def centred(filters: Float[Array, "n dims"]) -> Float[Array, "n dims"]:
-    return filters - filters.mean(0)[None, :]
+def centred(
+    filters: Float[Array, "filters dims"],
+) -> tuple[Float[Array, "filters dims"], Float[Array, ""]]:
+    """The filters minus their mean in units of the largest entry, and this unit.
 
-
-def products(h: Float[Array, "n dims"]) -> Float[Array, "n n"]:
-    """The Gram matrix hhᵀ."""
-    return jnp.matmul(h, h.T, precision="highest")
+    Squares then neither overflow nor vanish; the unit is NaN or infinite where a filter is.
+    """
+    h = filters - filters.mean(0)[None, :]
+    largest = jax.lax.stop_gradient(jnp.abs(h).max())
+    unit = jnp.where(largest == 0, 1, largest)
+    return h / unit, unit
 
 
 def lengths(x: Float[Array, "*batch dims"]) -> Float[Array, "*batch"]:
     """Euclidean lengths along the last axis, with gradient zero where they are zero."""
-    square = jnp.square(x).sum(-1)
-    positive = square > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
-
-
-def _dot(a: Float[Array, "n m"], b: Float[Array, " m"]) -> Float[Array, " n"]:
-    return jnp.matmul(a, b, precision="highest")
+    return norm(x).squeeze(-1)

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._sharding import auto_sharded
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import auto_sharded, matmul
+from pruning._arguments import matrix
 
 
 class Covariance(NamedTuple):
@@ -28,15 +28,15 @@ class Covariance(NamedTuple):
 
 
 @auto_sharded
-def covariance(filters: Float[Array, "n dims"]) -> Float[Array, "n n"]:
+def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters filters"]:
     """Covariance of the filters with each other: rows centred, divided by dims − 1. Figure 6."""
-    h = widen(filters)
+    h = matrix(filters)
     h = h - h.mean(1, keepdims=True)
-    return jnp.matmul(h, h.T, precision="highest") / (filters.shape[1] - 1)
+    return matmul(h, h.T) / (filters.shape[1] - 1)
 
 
 @auto_sharded
-def covariance_report(filters: Float[Array, "n dims"]) -> Covariance:
+def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     """Diagnostics of the covariance of filters, each with its exact mean and variance.
 
     With ν = dims − 1 and c² the mean variance: νCᵢᵢ/c² is χ² of ν degrees; the squared
@@ -48,7 +48,7 @@ def covariance_report(filters: Float[Array, "n dims"]) -> Covariance:
     Raises:
       ValueError: If there are fewer than two filters or three dims.
     """
-    n, dims = filters.shape
+    n, dims = matrix(filters).shape
     if n < 2 or dims < 3:
         raise ValueError(f"there must be at least two filters and three dims; got {filters.shape}")
     nu = dims - 1

@@ -1,7 +1,7 @@
 """What removed channels still contribute, folded into the biases that follow them.
 
-A filter at zero leaves a constant behind its nonlinearity, relu(β) of a batch norm's bias β. Taken
-out with its channel, that constant would be missing from the sums of the next layer.
+A filter at zero leaves a constant behind its nonlinearity, relu(β) of a batch norm's bias β.
+Without its channel, that constant would be missing from the sums of the next layer.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,14 +10,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal
 from jaxtyping import Array
 
-from jaxnorm._host import check_on_host
-from pruning._channels import ChannelGroup, described
-from pruning._coupling import traced
-from pruning._label_programs import called
-from pruning._removal import Keep, Stays, mask_channels, producers, staying
+from jaxnorm._numerics import check_on_host
+from pruning.channels._groups import ChannelGroup, described
+from pruning.channels._programs import called, interpret, traced
+from pruning.channels._removal import Keep, KeepMasks, keep_masks, mask_channels, producers
 
 STRUCTURAL = {
     "broadcast_in_dim",
@@ -62,13 +60,13 @@ def fold_constants(
     keep: Keep,
     *inputs: Any,
 ) -> Any:
-    """`params` with the constants of the channels that are not kept in the biases after them.
+    """`params` with the constants of removed channels in the biases after them.
 
-    Of a channel that goes, the filters count as zero, and activations as their running mean where
+    Of a removed channel, the filters count as zero, and activations as their running mean where
     that is subtracted, so that relu(β) is left, β the bias added last. What this adds to the next
     sums moves into the first parameter that is added to them, a bias, or subtracted, a running
     mean; where none is, before a nonlinearity or inside a loop, it is dropped. A next kernel that
-    meets zero padding adds less of it along the edges: the mean over the image is folded there;
+    is padded with zeros adds less of it along the edges: the mean over the image is folded there;
     elsewhere the folding is exact.
 
     Args:
@@ -105,8 +103,8 @@ def fold_constants(
     pairs = zip(jax.tree.leaves(zeroed), jax.tree.leaves(masked), strict=True)
     values = [Value(a, b, True, Addend(i, lambda change: change)) for i, (a, b) in enumerate(pairs)]
     values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
-    stays = staying(groups, list(map(np.asarray, keep)))
-    folding = Folding(described(params).paths, leaves, stays)
+    masks = keep_masks(groups, list(map(np.asarray, keep)))
+    folding = Folding(described(params).paths, leaves, masks)
     folding.evaluate(traced(apply, params, inputs), values)
     for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
@@ -118,32 +116,19 @@ def _array(x: Any) -> Any:
 
 
 class Folding:
-    """Both networks evaluated side by side, and the changes that make the second like the first."""
+    """Both networks evaluated at once, and the changes that make the second like the first."""
 
-    def __init__(self, paths: Sequence[str], leaves: Sequence[Any], stays: Stays):
-        self.paths, self.leaves, self.stays = paths, leaves, stays
+    def __init__(self, paths: Sequence[str], leaves: Sequence[Any], masks: KeepMasks):
+        self.paths, self.leaves, self.masks = paths, leaves, masks
         self.changes: dict[int, Array] = {}
 
     def evaluate(self, program: Any, values: Sequence[Value]) -> list[Value]:
-        """The results of `program`, a closed jaxpr or one without constants."""
-        jaxpr = getattr(program, "jaxpr", program)
-        constants = getattr(program, "consts", ())
-        known = {v: Value(c, c, True) for v, c in zip(jaxpr.constvars, constants, strict=True)}
-        known |= dict(zip(jaxpr.invars, values, strict=True))
-
-        def read(variable: Any) -> Value:
-            if isinstance(variable, Literal):
-                return Value(variable.val, variable.val, True)
-            return known[variable]
-
-        for eqn in jaxpr.eqns:
-            operands = [read(v) for v in eqn.invars]
-            inner = called(eqn)
-            found = self.step(eqn, operands) if inner is None else self.evaluate(inner, operands)
-            known |= dict(zip(eqn.outvars, found, strict=True))
-        return [read(v) for v in jaxpr.outvars]
+        """The results of `program`."""
+        return interpret(program, values, lambda x: Value(x, x, True), self.step)
 
     def step(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
+        if (inner := called(eqn)) is not None:
+            return self.evaluate(inner, values)
         zeroed = _results(eqn, [v.zeroed for v in values])
         same = all(v.zeroed is v.masked for v in values)
         masked = zeroed if same else _results(eqn, [v.masked for v in values])
@@ -158,34 +143,33 @@ class Folding:
 
         Where a running mean is subtracted, what removed channels leave behind is their mean.
         """
-        leaf, gone = addend.leaf, self.gone(addend.leaf)
+        leaf, removed = addend.leaf, self.removed(addend.leaf)
 
         def spread(change: Array) -> Array:
             return jnp.broadcast_to(addend.spread(change), zeroed.shape)
 
         if primitive == "sub":
-            zeroed = jnp.where(spread(gone) == 0, zeroed, 0)
+            zeroed = jnp.where(spread(removed) == 0, zeroed, 0)
         if zeroed is masked or leaf in self.changes:
             return Value(zeroed, masked, False)
-        count, back = jax.vjp(spread, jnp.ones_like(gone))
-        change = back(zeroed - masked)[0] / back(count)[0] * (1 - gone)
+        count, transpose = jax.vjp(spread, jnp.ones_like(removed))
+        change = transpose(zeroed - masked)[0] / transpose(count)[0] * (1 - removed)
         self.changes[leaf] = change
         return Value(zeroed, masked + spread(change), False)
 
-    def gone(self, leaf: int) -> Array:
-        """One where a parameter belongs to a channel that goes, else zero."""
-        found = jnp.zeros_like(self.leaves[leaf])
-        for axis in range(found.ndim):
-            stays = self.stays.get((self.paths[leaf], axis))
-            if stays is not None:
-                shape = [-1 if k == axis else 1 for k in range(found.ndim)]
-                found = jnp.where(stays.reshape(shape), found, 1)
-        return found
+    def removed(self, leaf: int) -> Array:
+        """One where a parameter is of a removed channel, else zero."""
+        removed = jnp.zeros_like(self.leaves[leaf])
+        for axis in range(removed.ndim):
+            if (mask := self.masks.get((self.paths[leaf], axis))) is not None:
+                shape = [-1 if k == axis else 1 for k in range(removed.ndim)]
+                removed = jnp.where(mask.reshape(shape), removed, 1)
+        return removed
 
 
 def _results(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    found = eqn.primitive.bind(*operands, **eqn.params)
-    return list(found) if eqn.primitive.multiple_results else [found]
+    results = eqn.primitive.bind(*operands, **eqn.params)
+    return list(results) if eqn.primitive.multiple_results else [results]
 
 
 def _addend(eqn: Any, values: Sequence[Value]) -> Addend | None:

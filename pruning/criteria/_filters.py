@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._sharding import flat_rows
+from jaxnorm._numerics import flat_rows
+from pruning._arguments import floating
 
 
 def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cout dims"]:
@@ -17,4 +18,7 @@ def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cou
       >>> filter_matrix(jnp.ones((3, 3, 16, 64))).shape
       (64, 144)
     """
-    return flat_rows(jnp.moveaxis(kernel, -1, 0))
+    floating(kernel, "kernel")
+    if kernel.ndim < 2:
+        raise ValueError(f"kernel must have shape (*window, cin, cout); got {kernel.shape}")
+    return flat_rows(jnp.moveaxis(jnp.asarray(kernel), -1, 0))

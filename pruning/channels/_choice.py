@@ -1,6 +1,6 @@
 """Which channels of coupled groups are kept: scores of the filters that make them, and a ratio.
 
-The lowest scores go first, ties as in `order`. A group's scores are one number a channel.
+The lowest scores are removed first, ties as in `order`. A group's scores are one number a channel.
 """
 
 import math
@@ -12,28 +12,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._host import check_on_host
-from jaxnorm._sharding import auto_sharded, flat_rows
-from pruning._channels import ChannelGroup
-from pruning._criteria import l2_norm
-from pruning._ranking import order, rounded_down
-from pruning._removal import producers
+from jaxnorm._numerics import auto_sharded, check_on_host, flat_rows
+from pruning.channels._groups import ChannelGroup
+from pruning.channels._removal import producers
+from pruning.criteria._criteria import l2_norm
+from pruning.ranking._ranking import order, rounded_down
 
 Scores = Sequence[Float[Array, " _"]]
-Kept = list[Bool[np.ndarray, " _"]]
-Choose = Callable[..., Kept]
+Masks = list[Bool[np.ndarray, " _"]]
+Select = Callable[..., Masks]
 
 
 def channel_scores(
     params: Any,
     groups: Sequence[ChannelGroup],
     *,
-    criterion: Callable[[Float[Array, "n dims"]], Float[Array, " n"]] = l2_norm,
+    criterion: Callable[[Float[Array, "filters dims"]], Float[Array, " filters"]] = l2_norm,
     reduce: Callable[..., Array] = jnp.mean,
 ) -> list[Float[Array, " _"]]:
     """The scores of the channels of each group, from the filters of all layers that make them.
 
-    A layer's filters are scored together, those of channels that stay with them. The scores of
+    A layer's filters are scored together, those of fixed channels with them. The scores of
     the filters that make one channel, several where maps are added or groups are convolved, become
     one by `reduce`.
 
@@ -71,54 +70,58 @@ def channel_scores(
     ]
 
 
-def layerwise(scores: Scores, *, ratio: int | float, floor: int = 1, multiple: int = 1) -> Kept:
-    """Masks of what stays when each group loses its ⌊ratio · n⌋ lowest, as in the paper.
+def select_layerwise(
+    scores: Scores, *, ratio: int | float, min_channels: int = 1, round_to: int = 1
+) -> Masks:
+    """Masks of what is kept when each group loses its ⌊ratio · n⌋ lowest, as in the paper.
 
     On the host, as masks decide shapes; under `jit` there is `lowest`.
 
     Args:
       scores: One vector a group.
-      ratio: The fraction that goes, in (0, 1).
-      floor: At least so many channels of a group stay, all of them if it has fewer.
-      multiple: What stays is rounded up to a multiple, or to all: 8, 64 or 128 suit hardware.
+      ratio: The fraction to remove, in (0, 1).
+      min_channels: The fewest channels of a group that are kept, all of them if it has fewer.
+      round_to: The number kept is a multiple of this, or all: 8, 64 or 128 suit hardware.
 
     Raises:
       ValueError: An option is out of range.
 
     Example:
-      >>> layerwise([jnp.array([3.0, 1.0, 2.0, 4.0])], ratio=0.5)[0].tolist()
+      >>> select_layerwise([jnp.array([3.0, 1.0, 2.0, 4.0])], ratio=0.5)[0].tolist()
       [True, False, False, True]
     """
-    check_on_host("layerwise", scores, instead="use lowest, the mask of what goes")
-    check_choice(ratio, floor, multiple)
+    check_on_host("select_layerwise", scores, instead="use lowest, the mask of what is removed")
+    _check_options(ratio, min_channels, round_to)
     sizes = [len(vector) for vector in scores]
     counts = [n - rounded_down(ratio, n) for n in sizes]
-    return _largest(scores, counts, floor, multiple)
+    return _largest(scores, counts, min_channels, round_to)
 
 
-def globally(scores: Scores, *, ratio: int | float, floor: int = 1, multiple: int = 1) -> Kept:
-    """Masks of what stays when the ⌊ratio · n⌋ lowest of all n channels go, whatever their group.
+def select_globally(
+    scores: Scores, *, ratio: int | float, min_channels: int = 1, round_to: int = 1
+) -> Masks:
+    """Masks of what is kept when the ⌊ratio · n⌋ lowest of all n channels are removed.
 
     On the host; under `jit` there is `lowest` of all scores together. Scores of several layers are
     compared as they are: a criterion that grows with the number of weights, as the norms do, is
-    divided by its mean over the layer first where that is not wanted. `floor` and `multiple`, as in
-    `layerwise`, make more channels stay.
+    divided by its mean over the layer first where that is not wanted. `min_channels` and
+    `round_to`, as in `select_layerwise`, keep more channels.
 
     Raises:
       ValueError: An option is out of range.
 
     Example:
-      >>> kept = globally([jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])], ratio=0.5)
-      >>> print([k.tolist() for k in kept])
+      >>> masks = select_globally([jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])], ratio=0.5)
+      >>> print([mask.tolist() for mask in masks])
       [[False, True], [True, True]]
     """
-    check_on_host("globally", scores, instead="use lowest of all scores together")
-    check_choice(ratio, floor, multiple)
+    check_on_host("select_globally", scores, instead="use lowest of all scores together")
+    _check_options(ratio, min_channels, round_to)
     together = jnp.concatenate(list(scores))
-    stays = np.ones(together.size, bool)
-    stays[np.asarray(order(together))[: rounded_down(ratio, together.size)]] = False
-    parts = np.split(stays, np.cumsum([len(vector) for vector in scores])[:-1])
-    return _largest(scores, [int(part.sum()) for part in parts], floor, multiple)
+    keep = np.ones(together.size, bool)
+    keep[np.asarray(order(together))[: rounded_down(ratio, together.size)]] = False
+    parts = np.split(keep, np.cumsum([len(vector) for vector in scores])[:-1])
+    return _largest(scores, [int(part.sum()) for part in parts], min_channels, round_to)
 
 
 def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[ChannelGroup, ...]:
@@ -144,20 +147,20 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
     )
 
 
-def check_choice(ratio: int | float, floor: int, multiple: int) -> None:
+def _check_options(ratio: int | float, min_channels: int, round_to: int) -> None:
     if not 0 < ratio < 1:
         raise ValueError(f"ratio must lie in (0, 1); got {ratio}")
-    for name, value in (("floor", floor), ("multiple", multiple)):
+    for name, value in (("min_channels", min_channels), ("round_to", round_to)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1; got {value}")
 
 
-def _largest(scores: Scores, counts: Sequence[int], floor: int, multiple: int) -> Kept:
+def _largest(scores: Scores, counts: Sequence[int], min_channels: int, round_to: int) -> Masks:
     """Masks of the largest scores: `counts` of them, or more where the options ask for it."""
     masks = []
     for vector, count in zip(scores, counts, strict=True):
-        least = math.ceil(max(count, floor) / multiple) * multiple
+        rounded = math.ceil(max(count, min_channels) / round_to) * round_to
         mask = np.ones(len(vector), bool)
-        mask[np.asarray(order(vector))[: max(len(vector) - least, 0)]] = False
+        mask[np.asarray(order(vector))[: max(len(vector) - rounded, 0)]] = False
         masks.append(mask)
     return masks

@@ -1,7 +1,7 @@
-"""Channels taken out of the arrays of a model, or set to zero in them.
+"""Channels removed from the arrays of a model, or set to zero in them.
 
-Trees are cut by the names of their arrays, so that what an optimizer keeps beside the parameters,
-such as optax's momentum, is cut by the same call. What stays keeps its order and its numbers.
+Trees are cut by the names of their arrays, so that the state of an optimizer, such as optax's
+momentum, is cut by the same call. Channels that are kept have their order and their values.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from jaxnorm._host import check_on_host
-from pruning._channels import ChannelGroup, Parameters, Position, described
+from jaxnorm._numerics import check_on_host
+from pruning.channels._groups import ChannelGroup, Parameters, Position, described
 
 Keep = Sequence[Bool[Array | np.ndarray, " _"]]
-"""For each group, which of its channels stay."""
+"""For each group, which of its channels are kept."""
 
-Stays = dict[tuple[str, int], Any]
-"""By array and axis, which indices stay."""
+KeepMasks = dict[tuple[str, int], Any]
+"""By array and axis, which indices are kept: a mask."""
 
 
 def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
@@ -28,20 +28,20 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
 
     With the smaller tree the model computes what it computes with `mask_channels`, to rounding.
     Functions and modules that take their widths from the arrays run as they are; after
-    `jaxnorm.nnx.fit_widths` so do all of `flax.nnx`; those of `flax.linen` are built anew with the
+    `jaxnorm.nnx.fit_widths` so do all of `flax.nnx`; those of `flax.linen` are built with the
     `widths` of the result. `keep` decides shapes and is read on the host; `params` may be traced.
 
     Args:
       params: The tree that the groups were read from, or any that holds arrays of the same names
-        and shapes, such as an optimizer's state. An array of another tree belongs to the parameter
-        whose path ends as its own does, but for the first name at most. Scalars stay as they are.
+        and shapes, such as an optimizer's state. An array of another tree is cut as the parameter
+        whose path ends as its own does, but for the first name at most. Scalars are left alone.
       groups: All or some of `coupled_channels`.
-      keep: For each group, a boolean vector of its channels: those that stay, at least one.
+      keep: For each group, a boolean vector of its channels: those to keep, at least one.
 
     Raises:
       TypeError: A vector of `keep` is not boolean, or traced.
       ValueError: `keep` does not fit the groups or keeps no channel; an array of `params` has
-        another shape than the groups were read from, or belongs to no parameter.
+        another shape than the groups were read from, or is no parameter of theirs.
 
     Example:
       >>> from pruning import coupled_channels
@@ -54,11 +54,11 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
       (2, 2) (2, 4)
     """
 
-    def cut(leaf: Any, axis: int, stays: np.ndarray) -> Any:
-        if isinstance(leaf, jax.core.Tracer):
-            return leaf.take(np.flatnonzero(stays), axis)
-        kept = np.asarray(leaf).take(np.flatnonzero(stays), axis)  # nothing to compile
-        return jnp.asarray(kept) if isinstance(leaf, jax.Array) else kept
+    def cut(leaf: Any, axis: int, mask: np.ndarray) -> Any:
+        indices, library = np.flatnonzero(mask), _library(leaf)
+        if not isinstance(leaf, jax.core.Tracer):
+            leaf = np.asarray(leaf)  # nothing to compile
+        return library.asarray(leaf.take(indices, axis))
 
     check_on_host("remove_channels", keep, instead="of a traced keep, use mask_channels")
     check_keep(groups, keep)
@@ -66,68 +66,69 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
     for group, vector in zip(groups, vectors, strict=True):
         if not vector.any():
             raise ValueError(f"keep must hold at least one channel of {name(group)}; got none")
-    return _along_channels(cut, params, groups, staying(groups, vectors))
+    return _along_channels(cut, params, groups, keep_masks(groups, vectors))
 
 
 def mask_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
     """`params` with zeros at all positions of the channels that are not kept.
 
-    A channel is then zero after its nonlinearity for all that follows, as its place in the next
-    kernel is zero too. `keep` may be traced. Arguments and errors are those of `remove_channels`,
-    but for a group of which no channel is kept.
+    A channel then counts as zero after its nonlinearity for all that follows, as its inputs of the
+    next kernel are zero too. `keep` may be traced. Arguments and errors are those of
+    `remove_channels`, but for a group of which no channel is kept.
     """
 
-    def mask(leaf: Any, axis: int, stays: Any) -> Any:
+    def zeroed(leaf: Any, axis: int, mask: Any) -> Any:
         shape = [-1 if k == axis else 1 for k in range(leaf.ndim)]
-        on_host = isinstance(leaf, np.ndarray) and isinstance(stays, np.ndarray)
-        where = np.where if on_host else jnp.where
-        return where(stays.reshape(shape), leaf, np.zeros((), leaf.dtype))
+        where = _library(leaf, mask).where
+        return where(mask.reshape(shape), leaf, np.zeros((), leaf.dtype))
 
     check_keep(groups, keep)
     vectors = [v if isinstance(v, jax.core.Tracer) else np.asarray(v) for v in keep]
-    return _along_channels(mask, params, groups, staying(groups, vectors))
+    return _along_channels(zeroed, params, groups, keep_masks(groups, vectors))
 
 
-def remaining(
+def remaining_groups(
     groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]
 ) -> tuple[ChannelGroup, ...]:
     """The groups of the tree from which channels were removed, in the same order."""
-    stays = staying(groups, keep)
-    moved = {key: np.cumsum(vector) - 1 for key, vector in stays.items()}
+    masks = keep_masks(groups, keep)
+    new_indices = {key: np.cumsum(mask) - 1 for key, mask in masks.items()}
     parameters = groups[0].parameters if groups else Parameters((), ())
     shapes = tuple(
-        tuple(int(stays[path, k].sum()) if (path, k) in stays else n for k, n in enumerate(shape))
+        tuple(int(masks[path, k].sum()) if (path, k) in masks else n for k, n in enumerate(shape))
         for path, shape in zip(parameters.paths, parameters.shapes, strict=True)
     )
     smaller = parameters._replace(shapes=shapes)
     return tuple(
         ChannelGroup(
             int(vector.sum()),
-            tuple(p._replace(indices=moved[p.path, p.axis][p.indices[vector]]) for p in positions),
+            tuple(
+                p._replace(indices=new_indices[p.path, p.axis][p.indices[vector]])
+                for p in positions
+            ),
             smaller,
         )
         for (_, positions, _), vector in zip(groups, keep, strict=True)
     )
 
 
-def staying(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> Stays:
-    """By array and axis, which indices stay; of the axes that the groups have."""
-    found: Stays = {}
-    for (_, positions, parameters), vector in zip(groups, keep, strict=True):
+def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks:
+    """By array and axis, which indices are kept; of the axes that the groups have."""
+    masks: KeepMasks = {}
+    for (size, positions, parameters), vector in zip(groups, keep, strict=True):
         shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
+        of_channel = _library(vector).append(vector, True)  # the last: of no channel of the group
         for path, axis, indices, _ in positions:
-            old = found.get((path, axis), np.ones(shapes[path][axis], bool))
-            spread = vector[:, None] & np.ones(indices.shape, bool)
-            found[path, axis] = _put(old, indices, spread)
-    return found
+            channels = np.full(shapes[path][axis], size)
+            channels[indices] = np.arange(size)[:, None]
+            mask = of_channel[channels]
+            masks[path, axis] = masks[path, axis] & mask if (path, axis) in masks else mask
+    return masks
 
 
-def _put(old: Any, indices: np.ndarray, values: Any) -> Any:
-    if isinstance(values, np.ndarray):
-        new = old.copy()
-        new[indices] = values
-        return new
-    return jnp.asarray(old).at[indices].set(values)
+def _library(*arrays: Any) -> Any:
+    """NumPy for arrays of NumPy, `jax.numpy` where one is of JAX."""
+    return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
 def widths(params: Any) -> dict[str, int]:
@@ -159,18 +160,18 @@ def check_keep(groups: Sequence[ChannelGroup], keep: Keep) -> None:
                 f"keep must hold {group.size} values for {name(group)}; got shape "
                 f"{np.shape(vector)}"
             )
-        if not isinstance(vector, Array | np.ndarray) or vector.dtype != np.bool_:
-            found = getattr(vector, "dtype", type(vector).__name__)
-            raise TypeError(f"keep must hold arrays of booleans for {name(group)}; got {found}")
+        dtype = getattr(vector, "dtype", type(vector).__name__)
+        if dtype != np.bool_:
+            raise TypeError(f"keep must hold arrays of booleans for {name(group)}; got {dtype}")
 
 
 def name(group: ChannelGroup) -> str:
-    """The first array that a group lies in."""
+    """The path of the first array of a group."""
     return group.positions[0].path
 
 
 def producers(group: ChannelGroup) -> tuple[Position, ...]:
-    """Where the filters lie that make the channels of a group: axes of kernels not summed over.
+    """The positions of the filters that make the channels of a group: axes not summed over.
 
     Where all are summed over, as between two factors of one matrix, all of these.
     """
@@ -180,44 +181,53 @@ def producers(group: ChannelGroup) -> tuple[Position, ...]:
 
 
 def _along_channels(
-    change: Callable[[Any, int, Any], Any], tree: Any, groups: Sequence[ChannelGroup], stays: Stays
+    change: Callable[[Any, int, Any], Any],
+    tree: Any,
+    groups: Sequence[ChannelGroup],
+    masks: KeepMasks,
 ) -> Any:
-    """`tree` with `change(leaf, axis, stays)` of every array on every axis of channels."""
+    """`tree` with `change(leaf, axis, mask)` of every array on every axis of channels."""
     if not groups:
         return tree
     leaves, structure = jax.tree.flatten(tree)
     owners = _owners(described(tree), groups[0].parameters)
     for i, path in owners.items():
         for axis in range(leaves[i].ndim):
-            if (path, axis) in stays:
-                leaves[i] = change(leaves[i], axis, stays[path, axis])
+            if (path, axis) in masks:
+                leaves[i] = change(leaves[i], axis, masks[path, axis])
     return jax.tree.unflatten(structure, leaves)
 
 
 def _owners(tree: Parameters, parameters: Parameters) -> dict[int, str]:
-    """The parameter that each array of a tree belongs to, by the number of the array."""
+    """The parameter as which each array of a tree is cut, by the number of the array."""
     shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
     by_end: dict[str, list[str]] = {}
     for path in parameters.paths:
-        for end in {path, path.partition("/")[2] or path}:
-            by_end.setdefault(end, []).append(path)
-    found = {}
+        by_end.setdefault(path.partition("/")[2] or path, []).append(path)
+    owners = {}
     for i, (path, shape) in enumerate(zip(*tree, strict=True)):
-        if not shape:
-            continue
-        ends = [path.split("/", k)[-1] for k in range(path.count("/") + 1)]
-        end = next((end for end in ends if end in by_end), "")
-        owners = by_end.get(end, [])
-        owners = [owner for owner in owners if owner == end] or owners
-        if len(owners) != 1:
-            raise ValueError(
-                f"params must hold arrays that the groups were read from; {path} belongs to "
-                f"{' and '.join(owners) or 'none of them'}"
-            )
-        if shapes[owners[0]] != shape:
-            raise ValueError(
-                f"params must have the shapes that the groups were read from; {path} must have "
-                f"shape {shapes[owners[0]]}, got {shape}"
-            )
-        found[i] = owners[0]
-    return found
+        if shape:
+            owners[i] = owner = _owner(path, by_end)
+            if shapes[owner] != shape:
+                raise ValueError(
+                    f"params must have the shapes that the groups were read from; {path} must have "
+                    f"shape {shapes[owner]}, got {shape}"
+                )
+    return owners
+
+
+def _owner(path: str, by_end: dict[str, list[str]]) -> str:
+    """The parameter whose path is the longest end of `path`, but for the first name at most."""
+    ends = [path.split("/", k)[-1] for k in range(path.count("/") + 1)]
+    for end in ends:
+        whole = end in by_end.get(end.partition("/")[2] or end, [])
+        if candidates := [end] if whole else by_end.get(end, []):
+            break
+    else:
+        candidates = []
+    if len(candidates) == 1:
+        return candidates[0]
+    raise ValueError(
+        f"params must hold arrays that the groups were read from; {path} belongs to "
+        f"{' and '.join(candidates) or 'none of them'}"
+    )

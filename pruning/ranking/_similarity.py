@@ -1,6 +1,7 @@
 """How alike two rankings are, beside what chance and what Gaussian filters would give."""
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -8,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._host import check_on_host
-from jaxnorm._sharding import auto_sharded
-from pruning._criteria import CRITERIA, scores
-from pruning._ranking import overlap, pruned_count, spearman
+from jaxnorm._numerics import auto_sharded, check_on_host
+from pruning._arguments import vectors
+from pruning.criteria._criteria import CRITERIA, scores
+from pruning.ranking._ranking import overlap, pruned_count, spearman
 
 PAIRS = tuple(itertools.combinations(CRITERIA, 2))
 
@@ -25,10 +26,10 @@ class Similarity(NamedTuple):
 
 @auto_sharded
 def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
-    """How alike four criteria rank the filters of a layer, pair by pair of `PAIRS`.
+    """How alike the criteria rank the filters of a layer, pair by pair of `PAIRS`.
 
     Args:
-      scores: What `scores` gives for the filters.
+      scores: What `criteria.scores` gives for the filters.
       ratio: The fraction pruned, of which `overlap` compares the sets.
     """
     a, b = (jnp.stack([scores[pair[side]] for pair in PAIRS]) for side in (0, 1))
@@ -37,7 +38,7 @@ def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> 
 
 
 def gaussian_similarity(
-    key: Key[Array, ""], n: int, dims: int, *, ratio: int | float, samples: int = 200
+    key: Key[Array, ""], *, num_filters: int, dims: int, ratio: int | float, samples: int = 200
 ) -> Similarity:
     """`similarity` of `samples` layers drawn from N(0, I): the band that Gaussian filters fill.
 
@@ -45,35 +46,38 @@ def gaussian_similarity(
     """
 
     def draw(key: Key[Array, ""]) -> Similarity:
-        return similarity(scores(jax.random.normal(key, (n, dims))), ratio=ratio)
+        return similarity(scores(jax.random.normal(key, (num_filters, dims))), ratio=ratio)
 
     return jax.lax.map(draw, jax.random.split(key, samples))
 
 
 def spearman_z_score(
-    found: Float[Array, " pairs"], gaussian: Float[Array, "samples pairs"]
+    observed: Float[Array, " pairs"], gaussian: Float[Array, "samples pairs"]
 ) -> Float[Array, " pairs"]:
     """How many standard deviations a layer's Spearman's ρ lie above those of Gaussian layers.
 
     Args:
-      found: The `spearman` of the layer's `similarity`.
+      observed: The `spearman` of the layer's `similarity`.
       gaussian: That of `gaussian_similarity` for its shape, two samples at least.
     """
-    return (found - gaussian.mean(0)) / gaussian.std(0, ddof=1)
+    return (observed - gaussian.mean(0)) / gaussian.std(0, ddof=1)
 
 
-def chance_overlap(n: int, *, ratio: int | float) -> tuple[float, float]:
+def chance_overlap(num_filters: int, *, ratio: int | float) -> tuple[float, float]:
     """Mean and variance of the overlap of two independent rankings: hypergeometric.
 
-    With m = ⌊ratio · n⌋ they are m/n and (1 − m/n)(n − m)/(n (n − 1)), computed on the host from
-    Python numbers.
+    With n filters and m = ⌊ratio · n⌋ they are m/n and (1 − m/n)(n − m)/(n (n − 1)), computed on
+    the host from Python numbers.
 
     Example:
       >>> mean, variance = chance_overlap(64, ratio=0.5)
       >>> print(f"{mean} {variance:.6f}")
       0.5 0.003968
     """
-    check_on_host("chance_overlap", n, ratio, instead="give n and ratio as Python numbers")
+    n, instead = num_filters, "give num_filters and ratio as Python numbers"
+    check_on_host("chance_overlap", n, ratio, instead=instead)
+    if not 1 <= n < math.inf:
+        raise ValueError(f"num_filters must be at least 1, and finite; got {n}")
     m = pruned_count(n, ratio)
     return m / n, (1 - m / n) * (n - m) / (n * (n - 1)) if n > 1 else 0.0
 
@@ -96,12 +100,13 @@ def permutation_p_value(
       alike: Larger for more similar score vectors: `spearman`, `kendall`, or `overlap` with its
         ratio bound.
     """
-    found = alike(a, b)
+    vectors(a=a, b=b)
+    observed = alike(a, b)
 
     def draw(key: Key[Array, ""]) -> Float[Array, ""]:
         return alike(a, jax.random.permutation(key, b))
 
     drawn = jax.lax.map(draw, jax.random.split(key, samples))
     # Equal but for rounding counts as equal.
-    p_value = (1 + jnp.sum(drawn >= found - 1e-6, dtype=found.dtype)) / (1 + samples)
-    return jnp.where(jnp.isnan(found), jnp.nan, p_value)
+    p_value = (1 + jnp.sum(drawn >= observed - 1e-6, dtype=observed.dtype)) / (1 + samples)
+    return jnp.where(jnp.isnan(observed), jnp.nan, p_value)

@@ -1,12 +1,12 @@
-"""How much is gone after each step of pruning: rising fractions of the channels, `ratios`.
+"""How much is removed after each step of pruning: rising fractions of the channels, `ratios`.
 
-A curve is a function `curve(target, t)` of the part t ∈ (0, 1] of the steps that is done; all end
+A curve is a function `curve(target, t)` of the share t ∈ (0, 1] of the steps that are done; all end
 in `target`.
 """
 
 from collections.abc import Callable
 
-from jaxnorm._host import check_on_host
+from jaxnorm._numerics import check_on_host
 
 Curve = Callable[[int | float, float], float]
 
@@ -26,13 +26,8 @@ def geometric(target: int | float, t: float) -> float:
     return 1 - (1 - target) ** t
 
 
-def one_shot(target: int | float) -> tuple[float, ...]:
-    """All in one step, as in the paper."""
-    return iterative(target, 1)
-
-
 def iterative(target: int | float, steps: int, *, curve: Curve = geometric) -> tuple[float, ...]:
-    """The fractions of all channels that are gone after each step; the last is `target`.
+    """The fractions of all channels that are removed after each step; the last is `target`.
 
     Python numbers, computed on the host.
 

@@ -6,16 +6,25 @@ need are integrals, evaluated on the host in float64.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
 import scipy.stats
 
-from jaxnorm._host import check_on_host
-from pruning._gaussian import chi_defect
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import at_least
+from pruning.gaussian._moments import chi_defect
 
 
-def l1_l2_ratio_variance(dims: int) -> tuple[float, float]:
+class RatioVariances(NamedTuple):
+    """Variances of a ratio and of its inverse, both norms first scaled to mean 1."""
+
+    direct: float
+    inverse: float
+
+
+def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     """Var(l1/l2) and Var(l2/l1) of a Gaussian filter, l1 and l2 first scaled to mean 1.
 
     What Theorem 1 bounds by 1/dims, exactly. Direction and length are independent, so that
@@ -30,20 +39,21 @@ def l1_l2_ratio_variance(dims: int) -> tuple[float, float]:
     """
     _check("l1_l2_ratio_variance", dims=dims)
     if dims == 1:
-        return 0.0, 0.0
+        return RatioVariances(0.0, 0.0)
     defect = float(chi_defect(dims))
     direct = ((math.pi / 2 - 1) * (1 - 2 * defect / dims) - 2 * defect) / dims
     if dims == 2:  # the mean over the angle, as E l1⁻² diverges
-        return direct, (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
+        inverse = (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
+        return RatioVariances(direct, inverse)
     # E X⁻ʲ for X = l/E l is 1 + excess; l2's from Γ, l1's by quadrature.
     l2_first, l2_second = (1 - 2 * defect) / (dims - 1), (2 - 2 * defect) / (dims - 2)
     l1_first, l1_second = _l1_inverse_excess(dims)
     first = (l1_first - l2_first) / (1 + l2_first)
     second = (l1_second - l2_second) / (1 + l2_second)
-    return direct, second - 2 * first - first**2
+    return RatioVariances(direct, second - 2 * first - first**2)
 
 
-def l1_l2_ratio_variance_limit(dims: int) -> tuple[float, float]:
+def l1_l2_ratio_variance_limit(dims: int) -> RatioVariances:
     """`l1_l2_ratio_variance` to second order in 1/dims: for Theorem 1 at large dims.
 
     (π − 3)/(2 dims) for both, the second order being (5/8 − π/4)/dims² for Var(l1/l2) and
@@ -56,10 +66,10 @@ def l1_l2_ratio_variance_limit(dims: int) -> tuple[float, float]:
     _check("l1_l2_ratio_variance_limit", dims=dims)
     first = (math.pi - 3) / (2 * dims)
     direct, inverse = 5 / 8 - math.pi / 4, 2 * math.pi**2 - 33 / 4 * math.pi + 49 / 8
-    return first + direct / dims**2, first + inverse / dims**2
+    return RatioVariances(first + direct / dims**2, first + inverse / dims**2)
 
 
-def norm_sum_ratio_variance(n: int, dims: int) -> tuple[float, float]:
+def norm_sum_ratio_variance(n: int, dims: int) -> RatioVariances:
     """Var(F₁/F₂) and Var(F₂/F₁) of Theorem 3, exactly: F₁ = Σ‖aᵢ‖, F₂ = Σ‖aᵢ‖² over n vectors.
 
     Σ‖aᵢ‖/√Σ‖aᵢ‖² is independent of Σ‖aᵢ‖². With m = n · dims and q − 1 the squared coefficient of
@@ -80,35 +90,34 @@ def norm_sum_ratio_variance(n: int, dims: int) -> tuple[float, float]:
     spread = 2 * defect / (1 - 2 * defect / dims)
     direct = (m + spread * (m - 1) ** 2) / ((m - 2) * (m - 1) ** 2)
     if n == 1:
-        return direct, 2 * defect * (dims - 2 * defect) / dims**2
+        return RatioVariances(direct, 2 * defect * (dims - 2 * defect) / dims**2)
     first, second = _norm_sum_inverse_excess(n, dims)
     inverse = m * (m - 2) * second - (m - 1) ** 2 * (2 * first + first**2) - 1
-    return direct, inverse / m**2
+    return RatioVariances(direct, inverse / m**2)
 
 
-def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) -> float:
-    """The leading term of both variances of Theorem 3: 1/(2 n dims).
+def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) -> RatioVariances:
+    """The leading terms of the variances of Theorem 3: 1/(2 n dims) for both.
 
     Args:
       shared: The aᵢ = P − vᵢ share the filter P, as in Eq. 8, where Theorem 3 does not apply: then
         it is (1 + 3/n)/(8 dims), which does not vanish as n grows.
     """
     _check("norm_sum_ratio_variance_limit", n=n, dims=dims)
-    return (1 + 3 / n) / (8 * dims) if shared else 1 / (2 * n * dims)
+    leading = (1 + 3 / n) / (8 * dims) if shared else 1 / (2 * n * dims)
+    return RatioVariances(leading, leading)
 
 
 def _check(function: str, **sizes: int) -> None:
     check_on_host(function, sizes, instead=f"give {' and '.join(sizes)} as Python numbers")
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1; got {size}")
+    at_least(1, **sizes)
 
 
 def _l1_inverse_excess(dims: int) -> tuple[float, float]:
     """E X⁻¹ − 1 and E X⁻² − 1 for X = l1/E l1 of a Gaussian filter, dims ≥ 3, in float64.
 
     E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt for j = 1, 2 with E e^(−tX) = erfcx(s)^dims, s = t √π/(2 dims);
-    e^(−t) is taken off under the integral.
+    e^(−t) is subtracted under the integral.
     """
     t, weights = _half_line()
     s = t * math.pi**0.5 / (2 * dims)
@@ -131,14 +140,14 @@ def _norm_sum_inverse_excess(n: int, dims: int) -> tuple[float, float]:
     low, high = max(0.0, mean - 12), mean + 12
     r = low + (high - low) * (nodes + 1) / 2
     # By logarithms: at a short r the density of many dimensions is below what float64 holds.
-    log_law = np.log(heights) + scipy.stats.chi.logpdf(r, dims)
-    log_law -= scipy.special.logsumexp(log_law)
+    log_density = np.log(heights) + scipy.stats.chi.logpdf(r, dims)
+    log_density -= scipy.special.logsumexp(log_density)
     away = np.outer(t / (n * mean), r - mean)
     # E e^(−a) − 1 for a of mean 0 as a sum of positive terms, where a is small.
     small = np.minimum(np.abs(away).max(1), 0.5) == np.abs(away).max(1)
     a = np.where(small[:, None], away, 0.0)
-    near = np.log1p((np.expm1(-a) + a) @ np.exp(log_law))
-    far = np.asarray(scipy.special.logsumexp(log_law - away, axis=1))
+    near = np.log1p((np.expm1(-a) + a) @ np.exp(log_density))
+    far = np.asarray(scipy.special.logsumexp(log_density - away, axis=1))
     gain = n * np.where(small, near, far)
     excess = np.where(
         gain < 1,

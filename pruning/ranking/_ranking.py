@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxnorm._sharding import auto_sharded
+from jaxnorm._numerics import auto_sharded
+from pruning._arguments import vectors
 
 
 @auto_sharded
@@ -23,7 +24,8 @@ def order(scores: Float[Array, " n"]) -> Int[Array, " n"]:
       >>> order(jnp.array([0.3, 0.1, 0.3, 0.2])).tolist()
       [1, 3, 0, 2]
     """
-    return jnp.argsort(scores, stable=True)
+    vectors(scores=scores)
+    return jnp.argsort(jnp.asarray(scores), stable=True)
 
 
 @auto_sharded
@@ -36,6 +38,7 @@ def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n
     Raises:
       ValueError: If `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
     """
+    vectors(scores=scores)
     count = pruned_count(scores.size, ratio)
     return jnp.zeros(scores.shape, bool).at[order(scores)[:count]].set(True)
 
@@ -57,6 +60,7 @@ def overlap(
       >>> print(overlap(a, b, ratio=0.5))
       0.5
     """
+    vectors(a=a, b=b)
     both = lowest(a, ratio=ratio) & lowest(b, ratio=ratio)
     return both.sum() / pruned_count(a.size, ratio)
 
@@ -74,12 +78,13 @@ def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
       >>> print(f"{spearman(a, b):.2f}")
       0.50
     """
+    vectors(a=a, b=b)
     return _cosine(_centred_ranks(a), _centred_ranks(b))
 
 
 @auto_sharded
 def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
-    """Kendall's τ-b of two score vectors: concordant less discordant pairs, in [−1, 1].
+    """Kendall's τ-b of two score vectors: concordant minus discordant pairs, in [−1, 1].
 
     The number of pairs is corrected for ties, as in `scipy.stats.kendalltau`; a constant vector
     gives NaN, as does a NaN among the scores. All n² pairs are formed.
@@ -89,6 +94,7 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
       >>> print(f"{kendall(a, b):.2f}")
       0.33
     """
+    vectors(a=a, b=b)
     return _cosine(_pair_signs(a), _pair_signs(b))
 
 

@@ -1,11 +1,11 @@
-"""Channels that belong together, and where they lie in a tree of arrays."""
+"""Coupled channels, and their positions in a tree of arrays."""
 
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from pruning._labels import FIXED, Joins
+from pruning.channels._channel_ids import FIXED, UnionFind
 
 Axis = tuple[int, int]
 """An axis of an array of a tree: the number of the array, the number of the axis."""
@@ -19,7 +19,7 @@ class Parameters(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where the channels of a group lie in one array.
+    """Where the channels of a group are in one array.
 
     Attributes:
       path: Names on the way to the array, with `/` between them.
@@ -35,7 +35,7 @@ class Position(NamedTuple):
 
 
 class ChannelGroup(NamedTuple):
-    """`size` channels that lie in the same arrays; each can go without the others."""
+    """`size` channels in the same arrays; each can be removed without the others."""
 
     size: int
     positions: tuple[Position, ...]
@@ -43,29 +43,28 @@ class ChannelGroup(NamedTuple):
 
 
 class FixedChannels(NamedTuple):
-    """Channels that stay because of one primitive, and the arrays, by path, that hold them."""
+    """Channels that cannot be removed, by one primitive; the arrays, by path, that hold them."""
 
     primitive: str
     paths: tuple[str, ...]
 
 
-class Labelled(NamedTuple):
-    """The joined labels of a model; `axes`: the first label of each axis that has labels."""
+class TracedChannels(NamedTuple):
+    """The united ids of a model; `axes`: the first id of each axis that has ids."""
 
-    joins: Joins
+    sets: UnionFind
     parameters: Parameters
     axes: list[tuple[int, Axis]]
 
-    def axis_numbers(self, labels: np.ndarray) -> np.ndarray:
-        """Which of `axes` the first labels of parameters, `labels`, belong to."""
+    def axis_numbers(self, ids: np.ndarray) -> np.ndarray:
+        """Which of `axes` the first ids of parameters, `ids`, are on."""
         starts = [start for start, _ in self.axes]
-        return np.unique(np.searchsorted(starts, labels, side="right") - 1)
+        return np.unique(np.searchsorted(starts, ids, side="right") - 1)
 
     def incoming(self) -> set[Axis]:
         """The axes of parameters that sums run over."""
-        vectors = self.joins.incoming
-        labels = np.concatenate([*vectors, np.zeros(0, int)])
-        return {self.axes[k][1] for k in self.axis_numbers(labels[labels > FIXED])}
+        ids = np.concatenate([*self.sets.incoming, np.zeros(0, int)])
+        return {self.axes[k][1] for k in self.axis_numbers(ids[ids > FIXED])}
 
 
 def described(params: Any) -> Parameters:

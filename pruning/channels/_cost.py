@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from jaxnorm._host import check_on_host
-from pruning._coupling import traced
+from jaxnorm._numerics import check_on_host
+from pruning.channels._programs import closed_jaxpr, traced
 
 RUNS = 10
 
@@ -27,7 +28,7 @@ class Cost(NamedTuple):
     """What one call of a network costs.
 
     Attributes:
-      parameters: Numbers in `params`.
+      parameters: Elements of `params`.
       macs: Multiply-accumulates of convolutions and matrix products.
       size: Bytes of `params`, on disk but for a header.
       timings: Measured, by batch size.
@@ -65,8 +66,8 @@ def cost(
     Example:
       >>> def dense(params, x):
       ...     return x @ params
-      >>> found = cost(dense, np.ones((4, 3)), np.ones((1, 4)))
-      >>> print(found.parameters, found.macs, found.size)
+      >>> small = cost(dense, np.ones((4, 3)), np.ones((1, 4)))
+      >>> print(small.parameters, small.macs, small.size)
       12 12 96
     """
     if batch_sizes:
@@ -85,7 +86,7 @@ def cost(
 
 def macs(program: Any) -> int:
     """Multiply-accumulates of a traced program."""
-    return sum(_of_equation(eqn) for eqn in getattr(program, "jaxpr", program).eqns)
+    return sum(_of_equation(eqn) for eqn in closed_jaxpr(program).eqns)
 
 
 def _of_equation(eqn: Any) -> int:
@@ -108,7 +109,7 @@ def _of_equation(eqn: Any) -> int:
 
 
 def _is_program(value: Any) -> bool:
-    return hasattr(getattr(value, "jaxpr", value), "eqns")
+    return isinstance(value, ClosedJaxpr | Jaxpr)
 
 
 def _batch(inputs: Sequence[Any], size: int) -> tuple[Any, ...]:

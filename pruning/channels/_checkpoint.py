@@ -1,4 +1,4 @@
-"""Checkpoints of pruned networks: small arrays, and as metadata what was kept of which widths.
+"""Checkpoints of pruned networks: small arrays, and as metadata the kept indices and the widths.
 
 Written by Orbax; read without the network that was pruned.
 """
@@ -11,33 +11,33 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from jaxnorm._host import check_on_host
-from pruning._channels import ChannelGroup, Parameters, described
-from pruning._removal import staying
+from jaxnorm._numerics import check_on_host
+from pruning.channels._groups import ChannelGroup, Parameters, described
+from pruning.channels._removal import keep_masks
 
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
 """By array and axis, the indices of the large network that were kept."""
 
 
 class Pruned(NamedTuple):
-    """A pruned network, and how it lies in the one that it was made from.
+    """A pruned network, and which channels it has of the one that it was made from.
 
     Attributes:
       params: The smaller tree.
-      groups: Channels of the large network that could go.
-      keep: For each group, which of its channels stayed.
+      groups: Channels of the large network that could be removed.
+      keep: For each group, which of its channels were kept.
     """
 
     params: Any
     groups: tuple[ChannelGroup, ...]
     keep: tuple[np.ndarray, ...]
 
-    def kept(self) -> Indices:
+    def kept_indices(self) -> Indices:
         """By array and axis, the indices that were kept."""
-        found: dict[str, dict[int, list[int]]] = {}
-        for (path, axis), stays in staying(self.groups, self.keep).items():
-            found.setdefault(path, {})[axis] = np.flatnonzero(stays).tolist()
-        return found
+        indices: dict[str, dict[int, list[int]]] = {}
+        for (path, axis), mask in keep_masks(self.groups, self.keep).items():
+            indices.setdefault(path, {})[axis] = np.flatnonzero(mask).tolist()
+        return indices
 
 
 class Loaded(NamedTuple):
@@ -45,25 +45,25 @@ class Loaded(NamedTuple):
 
     Attributes:
       params: Its arrays, in dictionaries by the parts of their paths or in a given structure.
-      kept: By array and axis, the indices of the large network that were kept.
-      step: How many steps of pruning lie behind it.
+      kept_indices: By array and axis, the indices of the large network that were kept.
+      step: How many steps of pruning it has had.
     """
 
     params: Any
-    kept: Indices
+    kept_indices: Indices
     step: int
 
 
 def save_pruned(
-    folder: Path | str, pruned: Pruned, *, step: int = 1, ratios: Sequence[float] = ()
+    checkpoint_dir: Path | str, pruned: Pruned, *, step: int = 1, ratios: Sequence[float] = ()
 ) -> None:
-    """Write a checkpoint to `folder`, in place of an earlier one, from the host.
+    """Write a checkpoint to `checkpoint_dir`, in place of an earlier one, from the host.
 
     Args:
-      folder: Made where there is none.
+      checkpoint_dir: Made where there is none.
       pruned: From `prune`, or of your own making.
-      step: Steps of pruning that lie behind it; a folder keeps the latest.
-      ratios: The schedule, so that `prune` goes on with no other.
+      step: Steps of pruning that it has had; only the latest is kept.
+      ratios: The schedule, so that `prune` resumes with no other.
     """
     check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
     paths, shapes = described(pruned.params)
@@ -74,91 +74,94 @@ def save_pruned(
         "dtypes": [str(leaf.dtype) for leaf in jax.tree.leaves(pruned.params)],
         "widths": [list(shape) for shape in shapes],
         "widths before": [list(shape) for shape in pruned.groups[0].parameters.shapes],
-        "kept": {p: {str(k): v for k, v in axes.items()} for p, axes in pruned.kept().items()},
+        "kept": {
+            p: {str(k): v for k, v in axes.items()} for p, axes in pruned.kept_indices().items()
+        },
     }
     arrays = ocp.args.StandardSave(jax.tree.leaves(pruned.params))
-    with _manager(Path(folder)) as manager:
+    with _manager(Path(checkpoint_dir)) as manager:
         parts = ocp.args.Composite(arrays=arrays, pruning=ocp.args.JsonSave(metadata))
         manager.save(step, args=parts, force=True)
 
 
-def load_pruned(folder: Path | str, like: Any = None) -> Loaded:
-    """The network that `save_pruned` or `prune` wrote to `folder`; no large one is needed.
+def load_pruned(checkpoint_dir: Path | str, like: Any = None) -> Loaded:
+    """The network that `save_pruned` or `prune` wrote to `checkpoint_dir`; no large one is needed.
 
     Args:
-      folder: Holds the checkpoint.
-      like: A tree of arrays or shapes whose structure the arrays shall have, of the widths that
+      checkpoint_dir: Holds the checkpoint.
+      like: A tree of arrays or shapes whose structure the arrays will have, of the widths that
         were saved or of those before pruning, such as `nnx.state(nnx.eval_shape(build))`.
 
     Raises:
       ValueError: There is no checkpoint, or `like` has other arrays or other widths.
     """
-    metadata = _metadata(Path(folder))
+    metadata = _metadata(Path(checkpoint_dir))
     paths, shapes = metadata["paths"], [tuple(shape) for shape in metadata["widths"]]
     if like is not None:
         before = [tuple(shape) for shape in metadata["widths before"]]
         _check_like(described(like), paths, shapes, before)
-    leaves = _arrays(Path(folder), metadata["step"], shapes, metadata["dtypes"])
-    kept = {p: {int(k): v for k, v in axes.items()} for p, axes in metadata["kept"].items()}
+    leaves = _arrays(Path(checkpoint_dir), metadata["step"], shapes, metadata["dtypes"])
+    indices = {p: {int(k): v for k, v in axes.items()} for p, axes in metadata["kept"].items()}
     if like is not None:
         tree: Any = jax.tree.unflatten(jax.tree.structure(like), leaves)
     else:
         tree = _nested(paths, leaves)
-    return Loaded(tree, kept, metadata["step"])
+    return Loaded(tree, indices, metadata["step"])
 
 
 def resumed(
-    folder: Path, params: Any, groups: tuple[ChannelGroup, ...], ratios: Sequence[float]
+    checkpoint_dir: Path, params: Any, groups: tuple[ChannelGroup, ...], ratios: Sequence[float]
 ) -> tuple[Pruned, int] | None:
-    """What an earlier run of `prune` with these arguments left in `folder`, and its steps."""
-    if not folder.is_dir() or not any(folder.iterdir()):
+    """What an earlier run of `prune` with these arguments saved, and the number of its steps."""
+    if not checkpoint_dir.is_dir() or not any(checkpoint_dir.iterdir()):
         return None
-    metadata = _metadata(folder)
+    metadata = _metadata(checkpoint_dir)
     if metadata["ratios"] != list(ratios):
         raise ValueError(
-            f"folder must hold a run of the ratios {list(ratios)}; {folder} holds one of "
-            f"{metadata['ratios']}"
+            f"checkpoint_dir must hold a run of the ratios {list(ratios)}; {checkpoint_dir} holds "
+            f"one of {metadata['ratios']}"
         )
-    loaded = load_pruned(folder, params)
+    loaded = load_pruned(checkpoint_dir, params)
     keep = []
     for group in groups:
         first = group.positions[0]
-        kept = loaded.kept.get(first.path, {}).get(first.axis, first.indices)
-        keep.append(np.isin(first.indices[:, 0], kept))
+        indices = loaded.kept_indices.get(first.path, {}).get(first.axis, first.indices)
+        keep.append(np.isin(first.indices[:, 0], indices))
     return Pruned(loaded.params, groups, tuple(keep)), loaded.step
 
 
-def _manager(folder: Path, *, create: bool = True) -> ocp.CheckpointManager:
+def _manager(checkpoint_dir: Path, *, create: bool = True) -> ocp.CheckpointManager:
     options = ocp.CheckpointManagerOptions(
         max_to_keep=1,
         create=create,
         cleanup_tmp_directories=create,
         enable_async_checkpointing=False,
     )
-    return ocp.CheckpointManager(folder.resolve(), options=options)
+    return ocp.CheckpointManager(checkpoint_dir.resolve(), options=options)
 
 
-def _metadata(folder: Path) -> dict[str, Any]:
-    if not folder.is_dir():
-        raise ValueError(f"folder must hold a checkpoint of a pruned network; {folder} is none")
-    with _manager(folder, create=False) as manager:
+def _metadata(checkpoint_dir: Path) -> dict[str, Any]:
+    none = ValueError(
+        f"checkpoint_dir must hold a checkpoint of a pruned network; {checkpoint_dir} holds none"
+    )
+    if not checkpoint_dir.is_dir():
+        raise none
+    with _manager(checkpoint_dir, create=False) as manager:
         step = manager.latest_step()
         if step is None:
-            raise ValueError(
-                f"folder must hold a checkpoint of a pruned network; {folder} holds none"
-            )
+            raise none
         parts = ocp.args.Composite(pruning=ocp.args.JsonRestore())
         return manager.restore(step, args=parts)["pruning"]
 
 
 def _arrays(
-    folder: Path, step: int, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]
+    checkpoint_dir: Path, step: int, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]
 ) -> list[Any]:
     like = [
         jax.ShapeDtypeStruct(shape, jax.random.key(0).dtype if "key<" in name else np.dtype(name))
         for shape, name in zip(shapes, dtypes, strict=True)
     ]
-    with _manager(folder, create=False) as manager:
+    with _manager(checkpoint_dir, create=False) as manager:
         parts = ocp.args.Composite(arrays=ocp.args.StandardRestore(like))
         return manager.restore(step, args=parts)["arrays"]
 
@@ -176,12 +179,12 @@ def _check_like(
         raise ValueError(f"like must have the arrays that were saved; {different[0]} {where}")
     if list(like.shapes) == list(before):
         return
-    for path, found, small, large in zip(paths, like.shapes, shapes, before, strict=True):
-        if found != small:
+    for path, shape, small, large in zip(paths, like.shapes, shapes, before, strict=True):
+        if shape != small:
             earlier = "" if small == large else f", or {large} as before pruning"
             raise ValueError(
                 f"like must have the widths that were saved; {path} must have shape "
-                f"{small}{earlier}, got {found}"
+                f"{small}{earlier}, got {shape}"
             )
 
 

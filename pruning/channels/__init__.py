@@ -1,0 +1,27 @@
+"""Channels taken out of a network: which are coupled, which are kept, what the smaller one costs.
+
+A network is a function `apply(params, *inputs)` that JAX can trace. `coupled_channels` reads off
+its program which channels of which arrays must be removed together; `prune` does all the steps.
+"""
+
+from pruning.channels._checkpoint import Loaded as Loaded
+from pruning.channels._checkpoint import Pruned as Pruned
+from pruning.channels._checkpoint import load_pruned as load_pruned
+from pruning.channels._checkpoint import save_pruned as save_pruned
+from pruning.channels._choice import channel_scores as channel_scores
+from pruning.channels._choice import excluding as excluding
+from pruning.channels._choice import select_globally as select_globally
+from pruning.channels._choice import select_layerwise as select_layerwise
+from pruning.channels._cost import Cost as Cost
+from pruning.channels._cost import Timing as Timing
+from pruning.channels._cost import cost as cost
+from pruning.channels._coupling import coupled_channels as coupled_channels
+from pruning.channels._coupling import fixed_channels as fixed_channels
+from pruning.channels._folding import fold_constants as fold_constants
+from pruning.channels._groups import ChannelGroup as ChannelGroup
+from pruning.channels._groups import FixedChannels as FixedChannels
+from pruning.channels._groups import Position as Position
+from pruning.channels._prune import prune as prune
+from pruning.channels._removal import mask_channels as mask_channels
+from pruning.channels._removal import remove_channels as remove_channels
+from pruning.channels._removal import widths as widths

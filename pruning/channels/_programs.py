@@ -1,0 +1,122 @@
+"""Traced programs: how to interpret one, and its interpretation on ids of channels."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal
+
+from pruning.channels._channel_ids import ChannelIds, UnionFind, fixed, is_free
+from pruning.channels._rules import RULES
+from pruning.channels._shape_rules import unknown
+
+T = TypeVar("T")
+CALLS = "jit pjit closed_call core_call custom_jvp_call custom_vjp_call checkpoint remat2"
+
+
+def traced(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> ClosedJaxpr:
+    """The program of `apply(params, *inputs)`, its leaves in order as arguments."""
+    try:
+        return jax.make_jaxpr(apply)(params, *inputs)
+    except Exception as error:
+        raise ValueError(
+            f"apply must be traceable at these params and inputs; got {type(error).__name__}: "
+            f"{error}; of an nnx module give a pure function of its state: see nnx.split"
+        ) from error
+
+
+def closed_jaxpr(program: Any) -> ClosedJaxpr:
+    """`program`, a jaxpr closed over its constants or one without."""
+    return program if isinstance(program, ClosedJaxpr) else ClosedJaxpr(program, ())
+
+
+def interpret(
+    program: Any,
+    values: Sequence[T],
+    constant: Callable[[Any], T],
+    step: Callable[[Any, list[T]], Sequence[T]],
+) -> list[T]:
+    """The results of `program`, by `constant(array)` and, of an equation, `step(eqn, operands)`."""
+    closed = closed_jaxpr(program)
+    env: dict[Any, T] = dict(zip(closed.jaxpr.constvars, map(constant, closed.consts), strict=True))
+    env |= dict(zip(closed.jaxpr.invars, values, strict=True))
+
+    def read(variable: Any) -> T:
+        return constant(variable.val) if isinstance(variable, Literal) else env[variable]
+
+    for eqn in closed.jaxpr.eqns:
+        results = step(eqn, [read(v) for v in eqn.invars])
+        env |= dict(zip(eqn.outvars, results, strict=True))
+    return [read(v) for v in closed.jaxpr.outvars]
+
+
+def called(eqn: Any) -> Any:
+    """The program that an equation does nothing but call, if it is such a call."""
+    if eqn.primitive.name not in CALLS.split():
+        return None
+    return next(eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params)
+
+
+def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+    """The ids of the results of `program`; calls, branches and loops are entered."""
+
+    def constant(array: Any) -> ChannelIds:
+        return ChannelIds(tuple(fixed(n) for n in np.shape(array)))  # of a size that cannot change
+
+    def step(eqn: Any, operands: list[ChannelIds]) -> list[ChannelIds]:
+        name = eqn.primitive.name
+        if (inner := called(eqn)) is not None:
+            return evaluate(inner, sets, operands)
+        if name == "cond":
+            return _branches(eqn, sets, operands)
+        if name == "scan":
+            return _scan(eqn, sets, operands)
+        return RULES.get(name, unknown)(eqn, sets, *operands)
+
+    return interpret(program, values, constant, step)
+
+
+def _branches(eqn: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+    """Every branch must give results of the same channels."""
+    _, *operands = values
+    results = [evaluate(branch, sets, operands) for branch in eqn.params["branches"]]
+    return [_either(sets, alternatives) for alternatives in zip(*results, strict=True)]
+
+
+def _scan(eqn: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+    """The body is the same at every step: repeated until the ids of its carry are those before."""
+    body = eqn.params["jaxpr"]
+    inner = closed_jaxpr(body).jaxpr
+    # Constants, then carries, then what is stacked: the last have one axis more outside.
+    carried = sum(map(_same_rank, eqn.outvars, inner.outvars))
+    whole = sum(map(_same_rank, eqn.invars, inner.invars))
+    constants, carry = list(values[: whole - carried]), list(values[whole - carried : whole])
+    stacked = []
+    for value in values[whole:]:
+        steps, *axes = value.axes
+        sets.union(steps, fixed(steps.size))  # a number of layers, not of channels
+        stacked.append(ChannelIds(tuple(axes), value.weight))
+    while True:
+        results = evaluate(body, sets, [*constants, *carry, *stacked])
+        after = [_either(sets, pair) for pair in zip(carry, results[:carried], strict=True)]
+        if all(map(_settled, carry, after)):
+            break
+        carry = after
+    length = fixed(eqn.params["length"])
+    return after + [ChannelIds((length, *value.axes), value.weight) for value in results[carried:]]
+
+
+def _same_rank(outer: Any, inner: Any) -> bool:
+    return outer.aval.ndim == inner.aval.ndim
+
+
+def _either(sets: UnionFind, values: Sequence[ChannelIds]) -> ChannelIds:
+    """The ids of one array that may be any of `values`."""
+    axes = sets.union_all(values, [axis.size for axis in values[0].axes])
+    return ChannelIds(axes, all(v.weight for v in values))
+
+
+def _settled(a: ChannelIds, b: ChannelIds) -> bool:
+    """Whether the same axes are free: of ids themselves, only ever more are united."""
+    return list(map(is_free, a.axes)) == list(map(is_free, b.axes)) and a.weight == b.weight

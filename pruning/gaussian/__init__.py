@@ -1,0 +1,19 @@
+"""What theory says of Gaussian filters: moments, variances of ratios, correlations of criteria."""
+
+from pruning.gaussian._expected_similarity import expected_overlap as expected_overlap
+from pruning.gaussian._expected_similarity import expected_spearman as expected_spearman
+from pruning.gaussian._expected_similarity import l1_l2_correlation as l1_l2_correlation
+from pruning.gaussian._moments import amoroso_moment as amoroso_moment
+from pruning.gaussian._moments import chi_moment as chi_moment
+from pruning.gaussian._moments import chi_variance as chi_variance
+from pruning.gaussian._moments import expected_distance as expected_distance
+from pruning.gaussian._moments import half_normal_moment as half_normal_moment
+from pruning.gaussian._ratio_variances import RatioVariances as RatioVariances
+from pruning.gaussian._ratio_variances import l1_l2_ratio_variance as l1_l2_ratio_variance
+from pruning.gaussian._ratio_variances import (
+    l1_l2_ratio_variance_limit as l1_l2_ratio_variance_limit,
+)
+from pruning.gaussian._ratio_variances import norm_sum_ratio_variance as norm_sum_ratio_variance
+from pruning.gaussian._ratio_variances import (
+    norm_sum_ratio_variance_limit as norm_sum_ratio_variance_limit,
+)

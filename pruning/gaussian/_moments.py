@@ -1,0 +1,154 @@
+"""Moments of the norms of Gaussian filters, exact.
+
+Filters are drawn independently from N(0, σ² I) in `dims` dimensions, σ being `std`. Parameters are
+numbers or floating arrays that broadcast against each other; for arrays everything here can be
+differentiated, batched and traced. No difference of log-gammas is formed, so that float32 keeps
+its digits up to dims = 10⁷ and beyond.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._numerics import matmul
+from pruning._arguments import real
+
+Parameter = int | float | Float[Array, "..."]
+
+
+def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
+    """E|x|^order for x ~ N(0, σ²): σ^j 2^(j/2) Γ((j + 1)/2) / √π, ∞ for order ≤ −1.
+
+    Eqs. 14 and 15 are σ √(2/π) at order 1 and the variance σ² (1 − 2/π).
+
+    Example:
+      >>> print(f"{half_normal_moment(1.0, 1):.4f}")
+      0.7979
+    """
+    return chi_moment(std, 1, order)
+
+
+def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array, "..."]:
+    """E‖v‖₂^order for v ~ N(0, σ² I): σ^j 2^(j/2) Γ((dims + j)/2) / Γ(dims/2), Eq. 16.
+
+    Any real order; ∞ for order ≤ −dims. For the variance use `chi_variance`: as a difference of
+    two moments it loses a digit with every factor of ten in dims.
+
+    Example:
+      >>> print(f"{chi_moment(2.0, 3, 2):.1f}")
+      12.0
+    """
+    real(std=std, dims=dims, order=order)
+    return (2**0.5 * std) ** order * _gamma_ratio(dims / 2, order / 2)
+
+
+def chi_variance(std: Parameter, dims: Parameter) -> Float[Array, "..."]:
+    """Var‖v‖₂ for v ~ N(0, σ² I), Eq. 17; it grows with dims from σ² (1 − 2/π) to σ²/2.
+
+    Example:
+      >>> print(f"{chi_variance(1.0, 1e7):.4f}")
+      0.5000
+    """
+    real(std=std, dims=dims)
+    return jnp.asarray(2 * std**2 * chi_defect(dims))
+
+
+def amoroso_moment(
+    a: Parameter, theta: Parameter, alpha: Parameter, beta: Parameter, order: int | float
+) -> Float[Array, "..."]:
+    """E x^order of the Amoroso distribution, a + θ z^(1/β) with z ~ Gamma(α), Proposition 1.
+
+    E (x − a)^i = θ^i Γ(α + i/β) / Γ(α), and a whole order j ≥ 0 sums these binomially:
+    E x^j = Σᵢ (j over i) a^(j−i) E (x − a)^i. The moment is θ^j · ∞ where α + j/β ≤ 0: there the
+    integral diverges, although the printed formula still returns a number.
+
+    Args:
+      order: A whole number, not negative; any real number if `a` is the number 0 and θ > 0.
+
+    Raises:
+      ValueError: Of another order, whose moment about a ≠ 0 has no closed form.
+    """
+    real(a=a, theta=theta, alpha=alpha, beta=beta, order=order)
+    if order >= 0 and order == int(order):
+        order = int(order)
+        total = sum(
+            math.comb(order, i) * a ** (order - i) * theta**i * _gamma_ratio(alpha, i / beta)
+            for i in range(order + 1)
+        )
+        return jnp.where(alpha + order / beta > 0, total, jnp.sign(1.0 * theta) ** order * jnp.inf)
+    if not (isinstance(a, int | float) and a == 0):
+        raise ValueError(f"order must be a whole number, at least 0, unless a is 0; got {order}")
+    return jnp.power(1.0 * theta, order) * _gamma_ratio(alpha, order / beta)
+
+
+def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Float[Array, ""]:
+    """E ‖F − v‖ for v ~ N(0, σ² I) and ‖F‖ = `length`: what Theorem 2 minimises, a filter.
+
+    Printed as σ² √(π/2) L(−y) with y = ‖F‖²/2σ² and L the Laguerre function of degree ½ and
+    parameter dims/2 − 1; the factor is σ, by its unit. Given a Poisson variable j of mean y,
+    ‖F − v‖ is σ times a chi variable of dims + 2j degrees, so that L is summed by positive terms.
+    It grows with `length`: least, and `chi_moment(std, dims, 1)`, at 0. NaN beyond 70σ.
+
+    Example:
+      >>> print(f"{expected_distance(jnp.array(0.0), 1.7, 9):.4f}")
+      4.9606
+    """
+    real(length=length, std=std, dims=dims)
+    y = jnp.square(length / std) / 2
+    positive = y > 0
+    y = jnp.where(positive, y, 1)
+    first = jnp.maximum(jnp.floor(jax.lax.stop_gradient(y)) - 512, 0)
+    j = first + jnp.arange(1024, dtype=y.dtype)
+    steps = jnp.where(j > first, jnp.log(y / jnp.maximum(j, 1)), 0)
+    degrees = dims + 2 * j
+    lengths = jnp.sqrt(degrees - 2 * chi_defect(degrees))
+    mean = matmul(jax.nn.softmax(jnp.cumsum(steps)), lengths)
+    at_zero = jnp.sqrt(dims - 2 * chi_defect(dims))
+    return std * jnp.where(positive, jnp.where(y < 2450, mean, jnp.nan), at_zero)
+
+
+def chi_defect(dims: Parameter) -> Parameter:
+    """h = dims/2 − R², R = Γ((dims + 1)/2)/Γ(dims/2): half the variance of a chi variable.
+
+    R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms, and eight such
+    steps lead to where R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)), y = 2d − 1, E₂ₖ Euler's numbers, is
+    precise: the constants are those of its expansion in y⁻². Arithmetic only: a Python number
+    stays one, in double precision.
+    """
+    y = 2 * (dims + 16) - 1
+    u = 1 / y / y
+    series = 0.0
+    for coefficient in (-227803437 / 1024, 1268343 / 256, -21429 / 128, 153 / 16, -9 / 8, 1 / 2):
+        series = (series + coefficient) * u
+    defect = 0.25 - y / 4 * series
+    for step in range(14, -1, -2):
+        d = dims + step
+        share = d / (d + 1)
+        defect = share * (0.5 / (d + 1) + share * defect)
+    return defect
+
+
+def _gamma_ratio(x: Parameter, step: Parameter) -> Float[Array, "..."]:
+    """Γ(x + step)/Γ(x) for x > 0; ∞ where x + step ≤ 0.
+
+    Ten factors of the recurrence, then Stirling's series of both, subtracted term by term.
+    """
+    converges = jnp.asarray(x + step > 0)
+    step = jnp.where(converges, step, 0.0)
+    factors = 1.0
+    for i in range(10):
+        factors = factors * ((x + i) / (x + i + step))
+    x = x + 10
+    end = x + step
+    exponent = (x - 0.5) * jnp.log1p(step / x) - step + _stirling(end) - _stirling(x)
+    return jnp.where(converges, factors * end**step * jnp.exp(exponent), jnp.inf)
+
+
+def _stirling(x: Parameter) -> Parameter:
+    """log Γ(x) − (x − ½) log x + x − ½ log 2π for x > 10, to 10⁻¹⁵."""
+    u, series = 1 / x / x, 0.0
+    for coefficient in (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12):
+        series = series * u + coefficient
+    return series / x

@@ -1,0 +1,21 @@
+"""Tests of the assumption that filters are independent draws from N(0, c² I): CWDA's and more.
+
+Tests return a statistic and its p-value. Weights of any shape do where only their values matter.
+"""
+
+from pruning.weight_tests._covariance import Covariance as Covariance
+from pruning.weight_tests._covariance import covariance as covariance
+from pruning.weight_tests._covariance import covariance_report as covariance_report
+from pruning.weight_tests._ks import anderson_darling as anderson_darling
+from pruning.weight_tests._ks import ks_bound as ks_bound
+from pruning.weight_tests._ks import ks_distance as ks_distance
+from pruning.weight_tests._ks import ks_equivalence as ks_equivalence
+from pruning.weight_tests._ks import ks_normal as ks_normal
+from pruning.weight_tests._ks import lilliefors as lilliefors
+from pruning.weight_tests._result import TestResult as TestResult
+from pruning.weight_tests._weight_tests import filter_stds as filter_stds
+from pruning.weight_tests._weight_tests import holm as holm
+from pruning.weight_tests._weight_tests import mean_equivalence as mean_equivalence
+from pruning.weight_tests._weight_tests import std_equivalence as std_equivalence
+from pruning.weight_tests._weight_tests import std_homogeneity as std_homogeneity
+from pruning.weight_tests._weight_tests import symmetry as symmetry

@@ -1,0 +1,53 @@
+"""Two tests of weights in the form that the paper prints."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from geometry.claims.cwda._printed_tests import mean_t_test, std_t_test
+from pruning.weight_tests import filter_stds
+
+
+@pytest.fixture
+def layers(key):
+    """500 layers of 16 Gaussian filters of 144 dims, all of one scale."""
+    return 0.1 * jax.random.normal(key, (500, 16, 144))
+
+
+def p_values(test, x):
+    return np.asarray(jax.jit(jax.vmap(lambda x: test(x)[1]))(x))
+
+
+def assert_size(found, level, expected):
+    assert abs(np.mean(found < level) - expected) < 4 * (expected / len(found)) ** 0.5
+
+
+def at_the_boundary(key, layers, n, dims, margin):
+    """Layers in which the σⱼ spread by `margin` in relation to their mean."""
+    own = 1 / (2 * dims - 2)  # of Gaussian filters
+    keys = jax.random.split(key)
+    scale = 1 + (margin**2 - own) ** 0.5 * jax.random.normal(keys[0], (layers, n, 1))
+    return scale * jax.random.normal(keys[1], (layers, n, dims))
+
+
+def test_the_literal_t_test_has_not_its_size(key):
+    layers = at_the_boundary(key, 2000, 16, 144, 0.2)
+    assert_size(p_values(lambda x: std_t_test(x, margin=0.2), layers), 0.05, 0.176)
+
+
+def test_the_literal_t_test_is_scipys(layers):
+    stds = np.asarray(filter_stds(layers[0]))
+    expected: Any = scipy.stats.ttest_1samp(
+        (stds / stds.mean() - 1) ** 2, 0.05**2, alternative="less"
+    )
+    np.testing.assert_allclose(std_t_test(layers[0], margin=0.05), expected, rtol=1e-8)
+
+
+def test_the_literal_test_of_the_mean_depends_on_the_unit(key):
+    x = jax.random.normal(key, (2000, 2000), jnp.float32)
+    assert_size(p_values(lambda x: mean_t_test(x, margin=0.05), 0.02 * x), 0.05, 0.0912)
+    assert np.mean(p_values(lambda x: mean_t_test(x, margin=0.05), 20 * x) < 0.05) == 0

@@ -1,0 +1,161 @@
+"""Wrong arguments are refused in one sentence; the edges of the number range are no such thing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pruning
+from pruning import criteria, gaussian, ranking, weight_tests
+
+OF_FILTERS = {
+    "l1_norm": pruning.l1_norm,
+    "l2_norm": pruning.l2_norm,
+    "fermat": pruning.fermat,
+    "gm": pruning.gm,
+    "repr_score": criteria.repr_score,
+    "scores": criteria.scores,
+    "geometric_median": pruning.geometric_median,
+    "filter_stds": weight_tests.filter_stds,
+    "covariance": weight_tests.covariance,
+    "covariance_report": weight_tests.covariance_report,
+    "std_homogeneity": pruning.std_homogeneity,
+}
+OF_WEIGHTS = {
+    "ks_normal": pruning.ks_normal,
+    "ks_bound": weight_tests.ks_bound,
+    "symmetry": pruning.symmetry,
+    "holm": weight_tests.holm,
+    "mean_equivalence": lambda x: pruning.mean_equivalence(x, margin=0.1),
+    "lilliefors": lambda x: pruning.lilliefors(jax.random.key(0), x, samples=9),
+}
+OF_SCORES = {
+    "spearman": pruning.spearman,
+    "kendall": pruning.kendall,
+    "overlap": lambda a, b: pruning.overlap(a, b, ratio=0.5),
+    "permutation_p_value": lambda a, b: ranking.permutation_p_value(jax.random.key(0), a, b),
+}
+X = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", OF_FILTERS)
+@pytest.mark.parametrize("shape", [(), (4,), (0, 4), (6, 0), (3, 3, 2, 5)])
+def test_filters_must_be_a_matrix(name, shape):
+    with pytest.raises(ValueError, match=r"^filters must .*; got shape \("):
+        OF_FILTERS[name](jnp.zeros(shape))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", [*OF_FILTERS, *OF_WEIGHTS])
+@pytest.mark.parametrize("dtype", ["int32", "complex64"])
+def test_weights_must_be_floats(name, dtype):
+    with pytest.raises(TypeError, match=r"^\w+ must be of a floating dtype; got"):
+        (OF_FILTERS | OF_WEIGHTS)[name](jnp.ones((3, 4), dtype))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_list_is_no_array():
+    with pytest.raises(TypeError, match="filters must be an array; got list"):
+        OF_FILTERS["l1_norm"]([[1.0, 2.0]])
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("shape", [(4,), (3, 3, 2, 0)])
+def test_a_kernel_has_filters(shape):
+    with pytest.raises(ValueError, match=r"kernel must have .*; got"):
+        pruning.filter_matrix(jnp.ones(shape))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", OF_SCORES)
+def test_scores_must_be_vectors_of_one_length(name):
+    with pytest.raises(ValueError, match=r"a and b must be vectors of one length; got shape"):
+        OF_SCORES[name](jnp.ones(4), jnp.ones(5))
+    with pytest.raises(TypeError, match="a must be real; got complex"):
+        OF_SCORES[name](jnp.ones(4, "complex64"), jnp.ones(4))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("function", [pruning.order, lambda x: ranking.lowest(x, ratio=0.5)])
+def test_scores_must_be_one_real_vector(function):
+    with pytest.raises(ValueError, match=r"scores must be a vector; got shape \(2, 2\)"):
+        function(jnp.ones((2, 2)))
+    with pytest.raises(TypeError, match="scores must be real; got complex"):
+        function(jnp.ones(2, "complex64"))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (pruning.half_normal_moment, (1.0, 1.0)),
+        (pruning.chi_moment, (1.0, 9.0, 1.0)),
+        (gaussian.chi_variance, (1.0, 9.0)),
+        (lambda *args: pruning.amoroso_moment(*args, order=2), (1.0, 1.0, 1.0, 1.0)),
+        (gaussian.expected_distance, (1.0, 1.0, 9.0)),
+        (pruning.l1_l2_correlation, (9.0,)),
+        (lambda n, d: pruning.expected_spearman(n, d, ("l1", "gm")), (9.0, 9.0)),
+    ],
+)
+def test_parameters_must_be_real(function, arguments):
+    with pytest.raises(TypeError, match=r"^\w+ must be real; got complex"):
+        function(*(jnp.asarray(x, "complex64") for x in arguments))
+
+
+@pytest.mark.parametrize("num_filters", [0, 1, -3])
+def test_a_ranking_needs_two_filters(num_filters):
+    with pytest.raises(ValueError, match=f"num_filters must be at least 2; got {num_filters}"):
+        pruning.expected_spearman(num_filters, 9.0, ("l1", "l2"))
+
+
+def test_a_layer_needs_dims():
+    with pytest.raises(ValueError, match="dims must be at least 1; got 0"):
+        gaussian.expected_overlap(9, 0, ("l1", "l2"), ratio=0.5)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_number_of_filters_is_finite():
+    with pytest.raises(ValueError, match="num_filters must be at least 1, and finite; got inf"):
+        ranking.chance_overlap(float("inf"), ratio=0.5)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", ["l2_norm", "fermat", "gm", "geometric_median"])
+@pytest.mark.parametrize("scale", [1e-25, 1e19])
+def test_no_square_leaves_the_range_of_float32(name, scale):
+    function, x = OF_FILTERS[name], np.random.default_rng(0).normal(size=(6, 4))
+    expected = scale * np.asarray(function(jnp.asarray(x)))
+    scaled = jnp.asarray(scale * x, jnp.float32)
+    np.testing.assert_allclose(function(scaled), expected, rtol=1e-4)
+    gradient = jax.jacrev(function)(scaled)
+    np.testing.assert_allclose(gradient, jax.jacrev(function)(jnp.asarray(x)), atol=1e-4)
+
+
+@pytest.mark.parametrize("test", [pruning.ks_normal, weight_tests.ks_bound])
+def test_the_distance_of_tiny_weights_has_its_gradient(test):
+    def distance(x):
+        return jnp.ravel(jnp.stack(test(x)) if test is pruning.ks_normal else test(x))[0]
+
+    x = jnp.asarray(np.random.default_rng(0).normal(size=50))
+    expected = 1e20 * jax.grad(distance)(x)
+    found = jax.grad(distance)(jnp.asarray(1e-20 * x, jnp.float32))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e15)
+
+
+@pytest.mark.parametrize("name", ["l2_norm", "fermat", "gm", "geometric_median"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_weights_that_are_not_finite_never_look_small(name, bad):
+    found = OF_FILTERS[name](jnp.asarray(X).at[2, 1].set(bad))
+    assert not np.isfinite(np.asarray(found)[2 if name == "l2_norm" else slice(None)]).any()
+
+
+def test_a_statistic_that_is_nan_has_no_p_value(key):
+    x = jnp.ones(20).at[3].set(jnp.nan)
+    assert jnp.isnan(pruning.lilliefors(key, x, samples=19).p_value)
+    assert jnp.isnan(pruning.anderson_darling(key, x, samples=19).p_value)
+
+
+def test_the_spread_of_a_constant_filter_has_a_gradient():
+    gradient = jax.grad(lambda x: weight_tests.filter_stds(x).sum())(jnp.asarray(X).at[2].set(3.0))
+    assert jnp.isfinite(gradient).all()
+    assert (gradient[2] == 0).all()
