@@ -5,14 +5,8 @@ import pytest
 from jax.test_util import check_grads
 from scipy import special, stats
 
-from geometry import (
-    angles,
-    filter_geometry,
-    gaussian_filter_geometry,
-    monte_carlo,
-    norm_envelope,
-    welch_bound,
-)
+from geometry import angles, filter_geometry, monte_carlo
+from geometry.filters import gaussian_filter_geometry, norm_envelope, welch_bound
 
 measured = jax.jit(filter_geometry)
 

@@ -4,17 +4,9 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from geometry import (
-    cluster_growth,
-    expected_entries,
-    expected_norm_factor,
-    gram,
-    invariant_representation,
-    is_invariant,
-    mean_field_step,
-    monte_carlo,
-    theorem_14,
-)
+from geometry import gram, invariant_representation, is_invariant, mean_field_step, monte_carlo
+from geometry.mean_field import expected_norm_factor
+from geometry.odd_points import cluster_growth, expected_entries, theorem_14
 
 expected = jax.jit(theorem_14)
 

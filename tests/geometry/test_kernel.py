@@ -6,13 +6,13 @@ from jax.test_util import check_grads
 
 from geometry import (
     arccosine_kernel,
-    expected_norm_factor,
     gram,
     invariant_representation,
     mean_field_step,
     monte_carlo,
     odd_point,
 )
+from geometry.mean_field import expected_norm_factor
 
 kernel, step, odd = jax.jit(arccosine_kernel), jax.jit(mean_field_step), jax.jit(odd_point)
 

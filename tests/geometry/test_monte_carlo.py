@@ -3,13 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from geometry import (
-    Estimate,
-    monte_carlo,
-    monte_carlo_covariance,
-    monte_carlo_moments,
-    monte_carlo_quantiles,
-)
+from geometry import Estimate, monte_carlo
+from geometry.sampling import monte_carlo_covariance, monte_carlo_moments, monte_carlo_quantiles
 
 
 def uniform_pair(key):

@@ -6,7 +6,7 @@ from flax import nnx
 from scipy.spatial import ConvexHull
 from sklearn.datasets import load_digits
 
-from geometry import hull_vertices, neuron_per_point, point_initializers
+from geometry.networks import hull_vertices, neuron_per_point, point_initializers
 
 
 def activity(x, kernel, bias):

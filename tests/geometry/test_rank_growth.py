@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from geometry import (
-    cell_volumes_2d,
+from geometry import cell_volumes_2d, gamma_2d, monte_carlo, rank_tail_bound
+from geometry.ranks import (
     full_rank_reachable,
-    gamma_2d,
     lemma_2_probability,
     mean_rows_bound,
-    monte_carlo,
     rank_tail,
-    rank_tail_bound,
     rows_needed,
 )
 from jaxnorm import recenter

@@ -4,17 +4,15 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from geometry import (
-    angles,
-    gram,
+from geometry import angles, gram, monte_carlo
+from geometry.mean_field import (
     mean_field_rescale,
     mean_field_rescale_rms,
     mean_field_standardize,
-    monte_carlo,
-    recentred_angle,
     rms_angle,
     rms_cosine_step,
 )
+from geometry.odd_points import recentred_angle
 from jaxnorm import rescale, rescale_rms, standardize
 
 MAPS = {

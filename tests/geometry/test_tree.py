@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from geometry import TreeGram, negative, positive, tree, tree_gram, tree_step
+from geometry import TreeGram, tree_gram
+from geometry.tree import negative, positive, tree, tree_step
 
 fast_gram = jax.jit(tree_gram, static_argnums=1)
 

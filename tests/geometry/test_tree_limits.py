@@ -3,11 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from geometry import (
+from geometry import tree_gram
+from geometry.tree import (
     end_bounds,
     printed_end_bounds,
     tree_depth_bound,
-    tree_gram,
     tree_limit_ratio,
     tree_limits,
 )

@@ -70,7 +70,7 @@ def trees() -> list[Pair]:
 
     @jax.jit
     def brute_force(x: jax.Array) -> jax.Array:
-        return geometry.gram(geometry.tree(x, 14))
+        return geometry.gram(geometry.tree.tree(x, 14))
 
     label = "brute force of depth 14"
     return [
@@ -95,13 +95,13 @@ def draws() -> list[Pair]:
     return [
         Pair(
             "engine, a key each / jax.random.normal",
-            lambda: geometry.monte_carlo_moments(jax.random.normal, key, DRAWS)[:4],
+            lambda: geometry.sampling.monte_carlo_moments(jax.random.normal, key, DRAWS)[:4],
             peer,
             runs=10,
         ),
         Pair(
             f"engine, {BLOCK} by a key / jax.random.normal",
-            lambda: geometry.monte_carlo_moments(block, key, DRAWS, block=BLOCK)[:4],
+            lambda: geometry.sampling.monte_carlo_moments(block, key, DRAWS, block=BLOCK)[:4],
             peer,
             runs=10,
         ),

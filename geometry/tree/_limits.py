@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from geometry._arguments import floating, host_only, vector
-from geometry._tree import tree_gram
+from geometry.tree._tree import tree_gram
 from jaxnorm._sharding import replicated
 from jaxnorm._statistics import widen
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.optimize
 
 from geometry._arguments import host_only
-from geometry._kernel import cosine_map
+from geometry.mean_field._kernel import cosine_map
 
 
 class OddState(NamedTuple):

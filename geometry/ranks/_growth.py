@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from geometry._angles import angles
 from geometry._arguments import host_only, samples
-from geometry._cells import cell_volumes_2d
-from geometry._ranks import numerical_rank
+from geometry.cells import cell_volumes_2d
+from geometry.ranks._batch import numerical_rank
 from jaxnorm import unit_vector
 from jaxnorm._sharding import replicated
 

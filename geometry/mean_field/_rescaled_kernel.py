@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from geometry._arguments import floating, square
-from geometry._kernel import arccosine_kernel
+from geometry.mean_field._kernel import arccosine_kernel
 from jaxnorm import recenter
 from jaxnorm._sharding import replicated
 from jaxnorm._statistics import widen

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from geometry._arguments import host_only
-from geometry._streams import Reduction, empty, fold, plan, sampled
+from geometry.sampling._streams import Reduction, empty, fold, plan, sampled
 
 _DIGIT = 8  # bits that a pass finds
 

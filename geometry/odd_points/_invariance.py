@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from geometry._arguments import samples, square
-from geometry._kernel import arccosine_kernel
+from geometry.mean_field._kernel import arccosine_kernel
 from jaxnorm._sharding import replicated
 
 

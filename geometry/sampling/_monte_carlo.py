@@ -16,7 +16,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jaxtyping import Array, Bool, Float, Key
 
-from geometry._streams import Plan, Reduction, empty, fold, plan, traced
+from geometry.sampling._streams import Plan, Reduction, empty, fold, plan, traced
 
 
 class Estimate(NamedTuple):

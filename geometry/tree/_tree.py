@@ -3,7 +3,7 @@
 The deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples are rows
 of x (n, neurons). A layer doubles the neurons; `tree_gram` has the Gram matrix of its n samples at
 any depth in polynomial time, because all but n − 2 of the 2ᵗ neurons take only two values. How
-deep trees end is in `geometry._tree_limits`.
+deep trees end is in `geometry.tree._limits`.
 """
 
 import math
@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from geometry import _tree_recursion
 from geometry._angles import distances, gram
 from geometry._arguments import array, samples
+from geometry.tree import _recursion
 from jaxnorm import recenter
 from jaxnorm._sharding import replicated
 
@@ -151,12 +151,12 @@ def _one_coordinate(x: Float[Array, " n"], depth: int) -> tuple[Array, Array, Ar
     _, exponent = jnp.frexp(jax.lax.stop_gradient(h[-1]))
     h = h * jnp.ldexp(jnp.ones((), h.dtype), -exponent)
     state, _ = jax.lax.scan(
-        lambda state, _: (_tree_recursion.layer(h, state), None),
-        _tree_recursion.start(h),
+        lambda state, _: (_recursion.layer(h, state), None),
+        _recursion.start(h),
         length=depth,
     )
     place = jnp.argsort(order)
-    found = _tree_recursion.gram(h, state), _tree_recursion.squared_distances(h, state)
+    found = _recursion.gram(h, state), _recursion.squared_distances(h, state)
     g, square = (matrix[place][:, place] for matrix in found)
     return g, square, state.exponent + exponent
 
