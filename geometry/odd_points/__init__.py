@@ -3,7 +3,7 @@
 from geometry.odd_points._invariance import NextLayer as NextLayer
 from geometry.odd_points._invariance import expected_entries as expected_entries
 from geometry.odd_points._invariance import is_invariant as is_invariant
-from geometry.odd_points._invariance import theorem_14 as theorem_14
+from geometry.odd_points._invariance import next_layer as next_layer
 from geometry.odd_points._odd_point import OddPoint as OddPoint
 from geometry.odd_points._odd_point import invariant_representation as invariant_representation
 from geometry.odd_points._odd_point import is_odd as is_odd

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Key
 
-from jaxnorm._sharding import replicated
+from jaxnorm._numerics import replicated
 
 # Draws that a device holds at a time, where the caller does not say.
 CHUNK = 2**14

@@ -1,6 +1,7 @@
 """What `geometry` takes and refuses: Python numbers, traced values, arguments of other kinds."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,6 @@ ON_HOST = {
     geometry.cells.number_of_cells: (6, 3),
     geometry.odd_points.odd_state: (7,),
     geometry.networks.point_initializers: (KEY, X),
-    geometry.tree.printed_end_bounds: (5,),
     geometry.ranks.rank_tail: (5, 0.1, 150),
     geometry.rank_tail_bound: (5, 3.0, 0.1),
     geometry.odd_points.recentred_angle: (5,),
@@ -83,12 +83,12 @@ def test_python_numbers_are_arrays_of_one_number(number):
         np.asarray(geometry.mean_field.rms_cosine_step(one / 2)),
     )
     for found, expected in zip(
-        geometry.tree.tree_limits(5, number), geometry.tree.tree_limits(5, one), strict=True
+        geometry.tree.limits(5, number), geometry.tree.limits(5, one), strict=True
     ):
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_allclose(
-        geometry.odd_points.expected_entries(X, 3, gain=number),
-        geometry.odd_points.expected_entries(X, 3, gain=one),
+        geometry.odd_points.expected_entries(X, width=3, gain=number),
+        geometry.odd_points.expected_entries(X, width=3, gain=one),
     )
 
 
@@ -107,14 +107,19 @@ def test_arrays_of_one_number_are_python_numbers(function, numbers):
     [
         (geometry.gram, ([[1.0, 2.0]],), TypeError, "x must be an array; got list"),
         (geometry.angles, (1.0,), TypeError, "x must be an array; got float"),
-        (geometry.odd_point, (2,), TypeError, "a Gram matrix must be an array; got int"),
-        (geometry.tree.tree, (3.0, 2), TypeError, "x must be an array; got float"),
-        (geometry.tree_gram, ([1.0], 2), TypeError, "x must be an array; got list"),
-        (geometry.tree.tree_step, (X[0],), ValueError, r"\(samples, features\); got \(3,\)"),
-        (geometry.tree.tree_depth_bound, (X,), ValueError, r"\(samples,\); got \(4, 3\)"),
-        (geometry.tree.tree_limit_ratio, (X,), ValueError, r"\(samples,\); got \(4, 3\)"),
+        (geometry.odd_point, (2,), TypeError, "gram must be an array; got int"),
         (
-            geometry.ranks.lemma_2_probability,
+            partial(geometry.tree.neurons, depth=2),
+            (3.0,),
+            TypeError,
+            "x must be an array; got float",
+        ),
+        (geometry.tree_gram, ([1.0], 2), TypeError, "x must be an array; got list"),
+        (geometry.tree.step, (X[0],), ValueError, r"\(samples, features\); got \(3,\)"),
+        (geometry.tree.depth_bound, (X,), ValueError, r"\(samples,\); got \(4, 3\)"),
+        (geometry.tree.limit_ratio, (X,), ValueError, r"\(samples,\); got \(4, 3\)"),
+        (
+            geometry.ranks.full_rank_probability,
             (X[:, :2], X),
             ValueError,
             r"neurons .*; got \(4, 3\)",
@@ -124,3 +129,41 @@ def test_arrays_of_one_number_are_python_numbers(function, numbers):
 def test_other_arguments_are_refused_in_one_sentence(function, arguments, error, message):
     with pytest.raises(error, match=message):
         function(*arguments)
+
+
+GRAM_FUNCTIONS = [
+    *(geometry.arccosine_kernel, geometry.mean_field_step, geometry.isometry_gap),
+    *(geometry.orthogonality_gap, geometry.odd_point, geometry.is_odd, geometry.is_invariant),
+    *(geometry.mean_field.rescale_step, geometry.mean_field.rescale_rms_step),
+    geometry.mean_field.standardize_step,
+]
+
+
+@pytest.mark.parametrize("function", GRAM_FUNCTIONS, ids=lambda f: f.__name__)
+def test_functions_of_a_gram_matrix_say_so_and_refuse_a_square_batch(function):
+    assert "Gram matrix" in function.__doc__.partition("\n\n")[0]
+    batch = jnp.asarray(np.random.default_rng(0).normal(size=(5, 5)))
+    with pytest.raises(ValueError, match=r"gram must be symmetric; .* give its Gram matrix"):
+        function(batch)
+    function(geometry.gram(batch.astype(jnp.bfloat16)))
+
+
+@pytest.mark.parametrize("n", [2.5, math.nan, math.inf, 10**400])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(geometry.odd_points.odd_state, geometry.odd_points.escape_ratio),
+        *(geometry.odd_points.cluster_growth, geometry.mean_field.expected_norm_factor),
+        *(geometry.tree.end_bounds, geometry.filters.norm_envelope),
+        *(geometry.filters.gaussian_filter_geometry,),
+        partial(geometry.filters.welch_bound, dims=3),
+        partial(geometry.cells.number_of_cells, 6),
+        partial(geometry.ranks.mean_rows_bound, gamma=0.1),
+        partial(geometry.ranks.rank_tail, 3, 0.1),
+        partial(geometry.rank_tail_bound, alpha=2.0, gamma=0.1),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_counts_that_are_no_whole_numbers_are_refused_in_one_sentence(function, n):
+    with pytest.raises(ValueError, match=r"must be"):
+        function(n)

@@ -123,7 +123,7 @@ def test_samples_in_special_position_have_no_volumes_in_space():
 
 def test_orthogonal_samples_have_volume_2_to_the_minus_n(key):
     for n in (1, 4):
-        found = geometry.cells.sampled_cells(key, jnp.eye(n), 40_000)
+        found = geometry.cells.sampled_cells(key, jnp.eye(n), samples=40_000)
         assert found.seen * 2 == geometry.cells.number_of_cells(n, n) == 2**n
         np.testing.assert_allclose(found.volumes, 2.0**-n, atol=0.01)
     np.testing.assert_allclose(volumes_3d(jnp.eye(3)), 0.125, rtol=1e-13)
@@ -132,7 +132,7 @@ def test_orthogonal_samples_have_volume_2_to_the_minus_n(key):
 def test_sampled_volumes_are_right_and_a_missed_cell_spoils_gamma(key):
     x = in_space(5)
     exact = np.sort(volumes_3d(x))
-    many, few = (geometry.cells.sampled_cells(key, x, samples) for samples in (200_000, 60))
+    many, few = (geometry.cells.sampled_cells(key, x, samples=samples) for samples in (200_000, 60))
     np.testing.assert_allclose(np.sort(many.volumes), exact[::2], atol=0.003)
     assert many.seen == 11
     assert few.seen < 11
@@ -155,7 +155,7 @@ def test_impossible_arguments(key):
     with pytest.raises(ValueError, match="at least 1; got 0 and 2"):
         geometry.cells.number_of_cells(0, 2)
     with pytest.raises(ValueError, match="samples must be at least 1; got 0"):
-        geometry.cells.sampled_cells(key, jnp.eye(2), 0)
+        geometry.cells.sampled_cells(key, jnp.eye(2), samples=0)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -164,5 +164,21 @@ def test_what_is_no_batch_of_the_plane_or_of_space_is_refused():
         geometry.cell_volumes_2d(jnp.ones((2, 3)))
     with pytest.raises(ValueError, match=r"\(samples, 3\); got \(2,\)"):
         geometry.cells.cell_volumes_3d(jnp.ones(2))
-    with pytest.raises(ValueError, match="must be finite; 2 of 4 numbers are not"):
+    with pytest.raises(ValueError, match="must be finite; 2 of 4 elements are not"):
         geometry.gamma_2d(jnp.full((2, 2), jnp.nan).at[0].set(1))
+
+
+@pytest.mark.parametrize("x", [np.zeros((3, 2)), [[1.0, 2.0], [0.0, 0.0], [-3.0, 1.0]]])
+def test_gradients_are_finite_for_zero_vectors(x):
+    volumes = jax.jit(jax.jacobian(geometry.cell_volumes_2d))(jnp.asarray(x))
+    assert jnp.isfinite(volumes).all()
+
+
+def test_nan_is_not_lost_in_compiled_programs():
+    x = jnp.array([[1.0, 0.0], [jnp.nan, 1.0], [0.0, 1.0]])
+    assert jnp.isnan(cell_volumes_2d(x)).any()
+    assert jnp.isnan(gamma_2d(x))
+
+
+def test_few_samples_have_as_many_cells_in_any_number_of_dimensions():
+    assert geometry.cells.number_of_cells(4, 10**15) == 2**4
