@@ -1,8 +1,8 @@
-"""Quantiles of draws that are never all in memory: exact order statistics, by drawing anew.
+"""Quantiles of draws that are never all in memory: exact order statistics, by repeated drawing.
 
-Floating numbers are ordered as whole numbers are, once their bits are turned about. Each pass over
-the same keys counts how many draws share the digits found so far and have each next one, and so
-finds one digit more of every quantile.
+Floating numbers have the order of whole numbers whose bits are theirs, some flipped. Each pass over
+the same keys counts, for each value of the next digit, the draws that share the known digits of a
+quantile, and so determines one digit more of every quantile.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +14,22 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from geometry._arguments import host_only
-from geometry.sampling._streams import Reduction, empty, fold, plan, sampled
+from geometry.sampling._streams import (
+    Inputs,
+    Reduction,
+    Sampler,
+    compiled,
+    draw_dtype,
+    empty,
+    fold,
+    number_of_keys,
+)
 
-_DIGIT = 8  # bits that a pass finds
+_DIGIT = 8  # bits that a pass determines
 
 
 class SampleQuantiles(NamedTuple):
-    """Order statistics of independent draws, and standard errors that no density enters."""
+    """Order statistics of independent draws, and standard errors that need no density."""
 
     values: Float[Array, "quantiles *s"]
     stderr: Float[Array, "quantiles *s"]
@@ -36,15 +45,14 @@ def monte_carlo_quantiles(
     *,
     parameters: tuple[Any, ...] = (),
     batch_size: int | None = None,
-    block: int | None = None,
     devices: Sequence[Any] | None = None,
 ) -> SampleQuantiles:
     """Quantiles of the draws: for each q the ⌈q n⌉-th smallest of n, exactly.
 
     The standard error is half the distance of the quantiles at q ± √(q (1 − q)/n). The draws are
-    made four times (eight in float64), for what is kept is a count of digits: the memory does not
-    grow with `samples`. Events and whole numbers are taken as floating numbers. Arguments and
-    errors are those of `monte_carlo`. The rounds are led from the host: nothing may be traced.
+    made four times (eight in float64) and only digits are counted: the memory does not grow with
+    `samples`. Events and whole numbers are converted to floating numbers. Arguments and errors are
+    those of `monte_carlo`. The rounds are controlled by the host: nothing may be traced.
 
     Args:
       quantiles: Numbers in (0, 1).
@@ -53,64 +61,58 @@ def monte_carlo_quantiles(
       ValueError: A quantile lies outside (0, 1), or there is none.
 
     Example:
-      >>> found = monte_carlo_quantiles(jax.random.uniform, jax.random.key(0), 10_000, [0.9])
-      >>> print(bool(abs(found.values[0] - 0.9) < 5 * found.stderr[0]))
+      >>> quantiles = monte_carlo_quantiles(jax.random.uniform, jax.random.key(0), 10_000, [0.9])
+      >>> print(bool(abs(quantiles.values[0] - 0.9) < 5 * quantiles.stderr[0]))
       True
     """
     if len(quantiles) == 0 or not all(0 < q < 1 for q in quantiles):
         raise ValueError(f"quantiles must lie in (0, 1); got {list(quantiles)}")
-    which, keys = plan(
-        draw,
-        key,
-        samples,
-        parameters=parameters,
-        batch_size=batch_size,
-        block=block,
-        devices=devices,
-    )
-    q = np.asarray(quantiles, np.float64)
-    around = np.sqrt(q * (1 - q) / samples)
-    order = np.ceil(np.concatenate([q, q - around, q + around]) * samples)
+    sampler = Sampler(draw, parameters, batch_size, None, devices)
+    keys = number_of_keys(sampler, samples)
+    program = compiled(sampler, _COUNTS, key, keys)
     one = jax.eval_shape(lambda key: draw(key, *parameters), key)
-    shape = one.shape if block is None else one.shape[1:]
-    dtype = sampled(one.dtype)
+    dtype = draw_dtype(one.dtype)
     unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
-    # How many draws are smaller, one of which each order statistic is the next.
-    rank = np.clip(order, 1, samples).astype(np.int64) - 1
-    rank = np.broadcast_to(rank.reshape(-1, *(1,) * len(shape)), (len(order), *shape)).copy()
-    found = np.zeros(rank.shape, unsigned)
+    rank = _ranks(np.asarray(quantiles, np.float64), samples, one.shape)
+    digits = np.zeros(rank.shape, unsigned)
     for shift in range(8 * dtype.itemsize - _DIGIT, -1, -_DIGIT):
-        extra = (found, np.asarray(shift, unsigned))
-        none = empty(which, _COUNTS, key, parameters, extra)
-        counts = np.asarray(fold(which, _COUNTS, key, 0, keys, none, parameters, extra), np.int64)
+        inputs = Inputs(key, parameters, (digits, np.asarray(shift, unsigned)))
+        counts = np.asarray(fold(program, inputs, 0, keys, empty(program, inputs)), np.int64)
         below = counts.cumsum(-1)
         digit = (below <= rank[..., None]).sum(-1)
-        before = np.take_along_axis(below - counts, digit[..., None], -1)[..., 0]
-        rank -= before
-        found |= digit.astype(unsigned) << np.asarray(shift, unsigned)
-    values, low, high = np.split(_numbers(found, dtype), 3)
+        rank -= np.take_along_axis(below - counts, digit[..., None], -1)[..., 0]
+        digits |= digit.astype(unsigned) << np.asarray(shift, unsigned)
+    values, low, high = np.split(_numbers(digits, dtype), 3)
     return SampleQuantiles(jnp.asarray(values), jnp.asarray((high - low) / 2), samples)
 
 
+def _ranks(q: np.ndarray, samples: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Number of smaller draws of the quantiles at q and at both ends of their error bars."""
+    error = np.sqrt(q * (1 - q) / samples)
+    order = np.ceil(np.concatenate([q, q - error, q + error]) * samples)
+    rank = np.clip(order, 1, samples).astype(np.int64) - 1
+    return np.broadcast_to(rank.reshape(-1, *(1,) * len(shape)), (len(rank), *shape)).copy()
+
+
 def _counts(
-    draws: Float[Array, "n *s"], counted: Bool[Array, " n"], found: Array, shift: Array
+    draws: Float[Array, "n *s"], counted: Bool[Array, " n"], known: Array, shift: Array
 ) -> Array:
-    """For every quantile and number of a draw, how many draws go on with each digit."""
+    """For every quantile, element of a draw and next digit, the number of draws that have it."""
     ordered = _ordered(draws)
     above = shift + ordered.dtype.type(_DIGIT)
     bits = ordered.dtype.itemsize * 8
-    # All bits agree where none has been found: a shift by all of them is not defined.
+    # With no known digit all draws agree: a shift by all bits is not defined.
     prefix = jnp.where(above < bits, ~ordered.dtype.type(0) << jnp.minimum(above, bits - 1), 0)
     digit = (ordered >> shift) & ordered.dtype.type(2**_DIGIT - 1)
-    these = counted.reshape(-1, *(1,) * (draws.ndim - 1))
+    counted = counted.reshape(-1, *(1,) * (draws.ndim - 1))
 
-    def count(found: Array) -> Array:
-        agree = these & ((ordered & prefix) == (found[None] & prefix))
-        into = jnp.where(agree, digit.astype(jnp.int32), 2**_DIGIT)
-        flat = into.reshape(len(into), -1)
+    def count(known: Array) -> Array:
+        agree = counted & ((ordered & prefix) == (known[None] & prefix))
+        bins = jnp.where(agree, digit.astype(jnp.int32), 2**_DIGIT)
+        flat = bins.reshape(len(bins), -1)
         return jax.vmap(lambda x: jnp.bincount(x, length=2**_DIGIT), 1)(flat)
 
-    return jax.vmap(count)(found).reshape(*found.shape, 2**_DIGIT)
+    return jax.vmap(count)(known).reshape(*known.shape, 2**_DIGIT)
 
 
 def _ordered(x: Float[Array, "*s"]) -> Array:
@@ -122,7 +124,7 @@ def _ordered(x: Float[Array, "*s"]) -> Array:
 
 
 def _numbers(ordered: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The floating numbers of which `_ordered` made these."""
+    """The floating numbers from their `_ordered` whole numbers."""
     top = ordered.dtype.type(1 << (8 * dtype.itemsize - 1))
     return np.where(ordered & top, ordered ^ top, ~ordered).view(dtype)
 

@@ -12,7 +12,7 @@ from geometry import (
     monte_carlo,
     odd_point,
 )
-from geometry.mean_field import expected_norm_factor
+from geometry.mean_field import cosine_step, expected_norm_factor
 
 kernel, step, odd = jax.jit(arccosine_kernel), jax.jit(mean_field_step), jax.jit(odd_point)
 
