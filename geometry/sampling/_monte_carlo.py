@@ -90,6 +90,7 @@ def monte_carlo(
         `target_stderr` or `checkpoint_dir` is given.
 
     Example:
+      >>> import jax
       >>> estimate = monte_carlo(jax.random.uniform, jax.random.key(0), 10_000)
       >>> print(abs(estimate.mean - 0.5) < 5 * estimate.stderr)
       True
@@ -117,6 +118,7 @@ def monte_carlo_moments(
     Arguments and errors are those of `monte_carlo`.
 
     Example:
+      >>> import jax
       >>> moments = monte_carlo_moments(jax.random.uniform, jax.random.key(0), 10_000)
       >>> print(abs(moments.variance - 1 / 12) < 5 * moments.variance_stderr)
       True
@@ -150,6 +152,7 @@ def monte_carlo_covariance(
       ValueError: A draw is no vector.
 
     Example:
+      >>> import jax
       >>> def draw(key):
       ...     return jnp.cumsum(jax.random.normal(key, (2,)))
       >>> covariance, stderr, _ = monte_carlo_covariance(draw, jax.random.key(0), 10_000)

@@ -148,7 +148,7 @@ def test_functions_of_a_gram_matrix_say_so_and_refuse_a_square_batch(function):
     function(geometry.gram(batch.astype(jnp.bfloat16)))
 
 
-@pytest.mark.parametrize("n", [2.5, math.nan, math.inf, 10**400])
+@pytest.mark.parametrize("n", [8.5, math.nan, math.inf, 10**400])
 @pytest.mark.parametrize(
     "function",
     [
@@ -165,5 +165,5 @@ def test_functions_of_a_gram_matrix_say_so_and_refuse_a_square_batch(function):
 )
 @pytest.mark.usefixtures("unchecked")
 def test_counts_that_are_no_whole_numbers_are_refused_in_one_sentence(function, n):
-    with pytest.raises(ValueError, match=r"must be"):
+    with pytest.raises(ValueError, match="must be a whole number of at most"):
         function(n)
