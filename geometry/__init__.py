@@ -1,82 +1,63 @@
 """Geometry of representations: what random layers do to the angles and norms of a batch.
 
 Samples are rows, angles are in radians. Functions are pure and leave `jit`, `vmap` and `grad` to
-the caller. `geometry.claims` has claims of three papers as data, and checks them by Monte Carlo.
+the caller. The most used ones are here, and all of a topic in its namespace:
+
+- `networks`: batches in random networks, and neurons that fire for one sample.
+- `mean_field`: layers of infinite width, as maps of Gram matrices.
+- `tree`: the recentering tree, at any depth and in its limit.
+- `odd_points`: odd points and invariant representations, at finite and infinite width.
+- `cells`: cells of Gaussian neurons that are active on the same samples, and γ.
+- `ranks`: ranks of a batch, and how many neurons give it full rank.
+- `filters`: lengths, angles and distances of the filters of a layer.
+- `sampling`: Monte Carlo estimates with their standard errors.
+- `claims`: the claims of three papers as data, checked by Monte Carlo. Imported when first used.
 """
 
-from geometry import claims as claims
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from geometry import cells as cells
+from geometry import filters as filters
+from geometry import mean_field as mean_field
+from geometry import networks as networks
+from geometry import odd_points as odd_points
+from geometry import ranks as ranks
+from geometry import sampling as sampling
+from geometry import tree as tree
 from geometry._angles import angles as angles
 from geometry._angles import distances as distances
 from geometry._angles import gram as gram
-from geometry._cells import SampledCells as SampledCells
-from geometry._cells import cell_volumes_2d as cell_volumes_2d
-from geometry._cells import cell_volumes_3d as cell_volumes_3d
-from geometry._cells import gamma_2d as gamma_2d
-from geometry._cells import gamma_3d as gamma_3d
-from geometry._cells import number_of_cells as number_of_cells
-from geometry._cells import sampled_cells as sampled_cells
-from geometry._filter_geometry import FilterGeometry as FilterGeometry
-from geometry._filter_geometry import filter_geometry as filter_geometry
-from geometry._filter_geometry import gaussian_filter_geometry as gaussian_filter_geometry
-from geometry._filter_geometry import norm_envelope as norm_envelope
-from geometry._filter_geometry import welch_bound as welch_bound
-from geometry._invariance import NextLayer as NextLayer
-from geometry._invariance import expected_entries as expected_entries
-from geometry._invariance import is_invariant as is_invariant
-from geometry._invariance import theorem_14 as theorem_14
-from geometry._kernel import arccosine_kernel as arccosine_kernel
-from geometry._kernel import cosine_step as cosine_step
-from geometry._kernel import expected_norm_factor as expected_norm_factor
-from geometry._kernel import mean_field_step as mean_field_step
-from geometry._monte_carlo import Estimate as Estimate
-from geometry._monte_carlo import SampleCovariance as SampleCovariance
-from geometry._monte_carlo import SampleMoments as SampleMoments
-from geometry._monte_carlo import monte_carlo as monte_carlo
-from geometry._monte_carlo import monte_carlo_covariance as monte_carlo_covariance
-from geometry._monte_carlo import monte_carlo_moments as monte_carlo_moments
-from geometry._neuron_per_point import hull_vertices as hull_vertices
-from geometry._neuron_per_point import neuron_per_point as neuron_per_point
-from geometry._neuron_per_point import point_initializers as point_initializers
-from geometry._odd_point import OddPoint as OddPoint
-from geometry._odd_point import invariant_representation as invariant_representation
-from geometry._odd_point import is_odd as is_odd
-from geometry._odd_point import odd_point as odd_point
-from geometry._odd_state import OddState as OddState
-from geometry._odd_state import cluster_growth as cluster_growth
-from geometry._odd_state import escape_ratio as escape_ratio
-from geometry._odd_state import escape_step as escape_step
-from geometry._odd_state import odd_state as odd_state
-from geometry._odd_state import recentred_angle as recentred_angle
-from geometry._quantiles import SampleQuantiles as SampleQuantiles
-from geometry._quantiles import monte_carlo_quantiles as monte_carlo_quantiles
-from geometry._random_network import RandomNetwork as RandomNetwork
-from geometry._random_network import random_network as random_network
-from geometry._rank_growth import full_rank_reachable as full_rank_reachable
-from geometry._rank_growth import lemma_2_probability as lemma_2_probability
-from geometry._rank_growth import mean_rows_bound as mean_rows_bound
-from geometry._rank_growth import rank_tail as rank_tail
-from geometry._rank_growth import rank_tail_bound as rank_tail_bound
-from geometry._rank_growth import rows_needed as rows_needed
-from geometry._ranks import effective_rank as effective_rank
-from geometry._ranks import isometry_gap as isometry_gap
-from geometry._ranks import numerical_rank as numerical_rank
-from geometry._ranks import orthogonality_gap as orthogonality_gap
-from geometry._ranks import stable_rank as stable_rank
-from geometry._rescaled_kernel import mean_field_rescale as mean_field_rescale
-from geometry._rescaled_kernel import mean_field_rescale_rms as mean_field_rescale_rms
-from geometry._rescaled_kernel import mean_field_standardize as mean_field_standardize
-from geometry._rescaled_kernel import rms_angle as rms_angle
-from geometry._rescaled_kernel import rms_cosine_step as rms_cosine_step
-from geometry._tree import TreeGram as TreeGram
-from geometry._tree import negative as negative
-from geometry._tree import positive as positive
-from geometry._tree import tree as tree
-from geometry._tree import tree_gram as tree_gram
-from geometry._tree import tree_step as tree_step
-from geometry._tree_limits import EndBounds as EndBounds
-from geometry._tree_limits import TreeLimits as TreeLimits
-from geometry._tree_limits import end_bounds as end_bounds
-from geometry._tree_limits import printed_end_bounds as printed_end_bounds
-from geometry._tree_limits import tree_depth_bound as tree_depth_bound
-from geometry._tree_limits import tree_limit_ratio as tree_limit_ratio
-from geometry._tree_limits import tree_limits as tree_limits
+from geometry.cells import cell_volumes_2d as cell_volumes_2d
+from geometry.cells import gamma_2d as gamma_2d
+from geometry.filters import FilterGeometry as FilterGeometry
+from geometry.filters import filter_geometry as filter_geometry
+from geometry.mean_field import arccosine_kernel as arccosine_kernel
+from geometry.mean_field import mean_field_step as mean_field_step
+from geometry.networks import RandomNetwork as RandomNetwork
+from geometry.networks import random_network as random_network
+from geometry.odd_points import OddPoint as OddPoint
+from geometry.odd_points import invariant_representation as invariant_representation
+from geometry.odd_points import is_invariant as is_invariant
+from geometry.odd_points import is_odd as is_odd
+from geometry.odd_points import odd_point as odd_point
+from geometry.ranks import effective_rank as effective_rank
+from geometry.ranks import isometry_gap as isometry_gap
+from geometry.ranks import numerical_rank as numerical_rank
+from geometry.ranks import orthogonality_gap as orthogonality_gap
+from geometry.ranks import rank_tail_bound as rank_tail_bound
+from geometry.ranks import stable_rank as stable_rank
+from geometry.sampling import Estimate as Estimate
+from geometry.sampling import monte_carlo as monte_carlo
+from geometry.tree import TreeGram as TreeGram
+from geometry.tree import tree_gram as tree_gram
+
+if TYPE_CHECKING:
+    from geometry import claims as claims
+
+
+def __getattr__(name: str) -> Any:
+    """`claims`, which takes longer to import than all the rest."""
+    if name != "claims":
+        raise AttributeError(f"module 'geometry' has no attribute '{name}'")
+    return import_module("geometry.claims")

@@ -1,8 +1,8 @@
 """Inner products, angles and distances of the samples of a batch.
 
 Samples are rows: `x` is (n samples, features). Sums are in at least float32, products at the
-highest precision of the device; results have the dtype of `x`. Angles are in radians. What is no
-matrix, or outside `jit` not finite, raises `ValueError`.
+highest precision of the device; results have the dtype of `x`. Angles are in radians. An `x` that
+is no matrix, or outside `jit` not finite, raises `ValueError`.
 
 On Explicit mesh axes samples are gathered once, to be the other side of each pair, and sharded
 features are summed over devices. Sharded samples give a Gram matrix of sharded rows, and angles
@@ -17,12 +17,12 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array, Float
 
-from geometry._arguments import samples
+from geometry._arguments import as_samples
 from jaxnorm import unit_vector
-from jaxnorm._sharding import replicated
+from jaxnorm._numerics import norm, replicated
 
-# Bytes of pairwise differences at a time; a whole batch has n² · features of them. Fused on TPU and
-# GPU, materialized on a CPU, where blocks that leave its cache take 2.5 times as long.
+# Bytes of pairwise differences at a time; a whole batch has n² · features of them. TPU and GPU fuse
+# them, a CPU materializes them, and takes 2.5 times as long for blocks larger than its cache.
 _BLOCK, _CPU_BLOCK = 2**26, 2**20
 
 
@@ -34,7 +34,7 @@ def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
       [[5. 6.]
        [6. 9.]]
     """
-    h = samples(x)
+    h = as_samples(x)
     return rows_times(h, _gathered_rows(h).T).astype(x.dtype)
 
 
@@ -42,15 +42,15 @@ def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """Angles of all pairs of samples, in [0, π]: Eq. 11 of Nachum et al.
 
     Computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖), which resolves 1e-7 in float32
-    and 1e-15 in float64; the arccosine of a cosine loses all below 3e-4 and 1e-8. A zero vector
-    has no angle: its row and column are NaN. The gradient at equal directions is zero.
+    and 1e-15 in float64; the arccosine of a cosine resolves no angle below 3e-4 and 1e-8. A zero
+    vector has no angle: its row and column are NaN. The gradient at equal directions is zero.
 
     Example:
       >>> x = jnp.array([[1.0, 0.0], [1.0, 1.0], [-3.0, 0.0]])
       >>> print(jnp.degrees(angles(x)[0]).round())
       [  0.  45. 180.]
     """
-    h = samples(x)
+    h = as_samples(x)
     u = unit_vector(h)
     half = jnp.arctan2(_pairs(jnp.subtract, u), _pairs(jnp.add, u))
     zero = jnp.all(h == 0, axis=1)
@@ -69,11 +69,11 @@ def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
       [[0. 5.]
        [5. 0.]]
     """
-    return _pairs(jnp.subtract, samples(x)).astype(x.dtype)
+    return _pairs(jnp.subtract, as_samples(x)).astype(x.dtype)
 
 
 def rows_times(x: Float[Array, "n k"], w: Float[Array, "k m"]) -> Float[Array, "n m"]:
-    """x w at the highest precision, its rows sharded as those of `x`."""
+    """x w in full precision, its rows sharded as those of `x`."""
     sharding = jax.typeof(x).sharding
     rows, features = sharding.spec
     explicit = rows is not None or features is not None
@@ -94,7 +94,7 @@ def _pairs(combine: Callable[[Array, Array], Array], x: Float[Array, "n d"]) -> 
 
         @jax.checkpoint
         def to_all(x: Array, other: Array) -> Array:
-            return _norm(combine(x, other[None]))
+            return norm(combine(x, other[None]))[:, 0]
 
         return lambda x, others: jax.lax.map(partial(to_all, x), others, batch_size=rows)
 
@@ -108,12 +108,3 @@ def _gathered_rows(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
     if rows is None:
         return x
     return reshard(x, NamedSharding(sharding.mesh, PartitionSpec(None, features)))
-
-
-def _norm(x: Float[Array, "n d"]) -> Float[Array, " n"]:
-    """Norms of the rows, relative to the largest entry; the gradient at the origin is zero."""
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), 1))
-    nonzero = largest != 0  # a NaN stays one
-    scale = jnp.where(nonzero, largest, 1)
-    square = jnp.sum(jnp.square(x / scale[:, None]), 1)
-    return jnp.where(nonzero, scale * jnp.sqrt(jnp.where(nonzero, square, 1)), 0)

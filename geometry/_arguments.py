@@ -1,4 +1,4 @@
-"""What the functions of this package ask of their arguments."""
+"""Checks of the arguments of this package, and their promotion to at least float32."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -10,49 +10,64 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import promote_to_float32, replicated
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Largest |gᵢⱼ − gⱼᵢ| of a Gram matrix relative to its largest entry; bfloat16 rounds by 0.004.
+_ASYMMETRY = 0.01
 
-def samples(
-    x: Float[Array, "n d"], *, least: int = 1, columns: int | None = None, name: str = "x"
+
+def as_samples(
+    x: Float[Array, "n d"], *, min_samples: int = 1, columns: int | None = None, name: str = "x"
 ) -> Float[Array, "n d"]:
-    """`x` in at least float32, if it is a matrix of at least so many rows; finite outside `jit`."""
-    array(x, name)
+    """`x` in at least float32, if it is a matrix with enough rows; finite outside `jit`."""
+    check_array(x, name)
     if x.ndim != 2 or x.size == 0 or columns not in (None, x.shape[1]):
         features = "features" if columns is None else columns
         raise ValueError(f"{name} must have shape (samples, {features}); got {x.shape}")
-    _check(x, name, least)
-    return widen(x)
+    _check_length(x, name, min_samples)
+    _check_finite(x, name)
+    return promote_to_float32(x)
 
 
-def square(gram: Float[Array, "n n"], *, least: int = 1) -> Float[Array, "n n"]:
-    """`gram` in at least float32, if it is square and large enough; finite outside `jit`."""
-    array(gram, "a Gram matrix")
+def as_gram(gram: Float[Array, "n n"], *, min_samples: int = 1) -> Float[Array, "n n"]:
+    """`gram` in at least float32, if it is square; finite and symmetric outside `jit`."""
+    check_array(gram, "gram")
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.size == 0:
-        raise ValueError(f"a Gram matrix must have shape (samples, samples); got {gram.shape}")
-    _check(gram, "a Gram matrix", least)
-    return widen(gram)
+        raise ValueError(f"gram must have shape (samples, samples); got {gram.shape}")
+    _check_length(gram, "gram", min_samples)
+    _check_finite(gram, "gram")
+    _check_symmetric(gram)
+    return promote_to_float32(gram)
 
 
-def vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`x` in at least float32, if it is a vector."""
-    array(x)
+def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
+    """`x` in at least float32, if it is a vector; finite outside `jit`."""
+    check_array(x)
     if x.ndim != 1:
         raise ValueError(f"x must have shape (samples,); got {x.shape}")
-    return widen(x)
+    _check_finite(x, "x")
+    return promote_to_float32(x)
 
 
-def array(x: Any, name: str = "x") -> None:
+def check_array(x: Any, name: str = "x") -> None:
     if not isinstance(x, jax.Array | np.ndarray):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
 
 
-def floating(x: int | float | Array) -> Array:
+def as_floating(x: int | float | Array) -> Array:
     """`x` itself, or a Python number as an array of the default floating dtype."""
     return jnp.asarray(x, float) if isinstance(x, int | float) else x
+
+
+def whole_number(n: int | float, name: str) -> int:
+    """`n` as an int, if it is whole and of a size that a float can hold exactly."""
+    if not (abs(n) <= 2**53 and n == int(n)):
+        shown = n if abs(n) < 2**64 else "more"
+        raise ValueError(f"{name} must be a whole number of at most 2**53; got {shown}")
+    return int(n)
 
 
 def host_only(instead: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -77,12 +92,25 @@ def host_only(instead: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-def _check(x: Array, name: str, least: int) -> None:
-    if len(x) < least:
-        raise ValueError(f"{name} must have at least {least} samples; got {len(x)}")
+def _check_length(x: Array, name: str, min_samples: int) -> None:
+    if len(x) < min_samples:
+        raise ValueError(f"{name} must have at least {min_samples} samples; got {len(x)}")
+
+
+def _check_finite(x: Array, name: str) -> None:
     if isinstance(x, Tracer):
         return
     with jax.ensure_compile_time_eval():  # a constant within a traced function
         bad = int(jnp.sum(~jnp.isfinite(x)))
     if bad:
-        raise ValueError(f"{name} must be finite; {bad} of {x.size} numbers are not")
+        raise ValueError(f"{name} must be finite; {bad} of {x.size} elements are not")
+
+
+def _check_symmetric(gram: Float[Array, "n n"]) -> None:
+    if isinstance(gram, Tracer):
+        return
+    with jax.ensure_compile_time_eval():
+        g = replicated(jnp.asarray(gram))
+        asymmetric = bool(jnp.abs(g - g.T).max() > _ASYMMETRY * jnp.abs(g).max())
+    if asymmetric:
+        raise ValueError("gram must be symmetric; of a batch x give its Gram matrix, gram(x)")

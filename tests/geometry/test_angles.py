@@ -101,7 +101,7 @@ def test_gradients_are_finite_at_equal_opposite_and_zero_vectors(f):
 def test_what_is_no_batch_is_refused(f):
     with pytest.raises(ValueError, match=r"\(samples, features\); got \(3,\)"):
         f(jnp.ones(3))
-    with pytest.raises(ValueError, match="x must be finite; 2 of 4 numbers are not"):
+    with pytest.raises(ValueError, match="x must be finite; 2 of 4 elements are not"):
         f(jnp.array([[jnp.nan, 1.0], [jnp.inf, 1.0]]))
 
 

@@ -1,6 +1,7 @@
 """What `geometry` takes and refuses: Python numbers, traced values, arguments of other kinds."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -14,39 +15,38 @@ X = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)))
 
 # Functions of values that Python must see, and arguments of which the first is traced.
 ON_HOST = {
-    geometry.cluster_growth: (7,),
-    geometry.end_bounds: (5,),
-    geometry.escape_ratio: (7,),
-    geometry.escape_step: (1.5,),
-    geometry.expected_norm_factor: (10,),
-    geometry.gaussian_filter_geometry: (9,),
-    geometry.hull_vertices: (X,),
-    geometry.mean_rows_bound: (5, 0.1),
-    geometry.monte_carlo_quantiles: (KEY, 10, [0.5]),
-    geometry.neuron_per_point: (X,),
-    geometry.norm_envelope: (9,),
-    geometry.number_of_cells: (6, 3),
-    geometry.odd_state: (7,),
-    geometry.point_initializers: (KEY, X),
-    geometry.printed_end_bounds: (5,),
-    geometry.rank_tail: (5, 0.1, 150),
+    geometry.odd_points.cluster_growth: (7,),
+    geometry.tree.end_bounds: (5,),
+    geometry.odd_points.escape_ratio: (7,),
+    geometry.odd_points.escape_step: (1.5,),
+    geometry.mean_field.expected_norm_factor: (10,),
+    geometry.filters.gaussian_filter_geometry: (9,),
+    geometry.networks.hull_vertices: (X,),
+    geometry.ranks.mean_rows_bound: (5, 0.1),
+    geometry.sampling.monte_carlo_quantiles: (KEY, 10, [0.5]),
+    geometry.networks.neuron_per_point: (X,),
+    geometry.filters.norm_envelope: (9,),
+    geometry.cells.number_of_cells: (6, 3),
+    geometry.odd_points.odd_state: (7,),
+    geometry.networks.point_initializers: (KEY, X),
+    geometry.ranks.rank_tail: (5, 0.1, 150),
     geometry.rank_tail_bound: (5, 3.0, 0.1),
-    geometry.recentred_angle: (5,),
-    geometry.welch_bound: (5, 3),
+    geometry.odd_points.recentred_angle: (5,),
+    geometry.filters.welch_bound: (5, 3),
 }
 INSTEAD = {
-    geometry.end_bounds: "`tree_limits`",
-    geometry.escape_ratio: "`mean_field_step`",
-    geometry.monte_carlo_quantiles: "`jnp.quantile`",
-    geometry.odd_state: "`mean_field_step`",
-    geometry.recentred_angle: "`cosine_step`",
+    geometry.tree.end_bounds: "`tree_limits`",
+    geometry.odd_points.escape_ratio: "`mean_field_step`",
+    geometry.sampling.monte_carlo_quantiles: "`jnp.quantile`",
+    geometry.odd_points.odd_state: "`mean_field_step`",
+    geometry.odd_points.recentred_angle: "`cosine_step`",
 }
 on_host = pytest.mark.parametrize("function", ON_HOST, ids=lambda f: f.__name__)
 
 
 def call(function, first):
     rest = ON_HOST[function][1:]
-    if function is geometry.monte_carlo_quantiles:
+    if function is geometry.sampling.monte_carlo_quantiles:
         return function(jax.random.normal, first, *rest)
     return function(first, *rest)
 
@@ -66,31 +66,36 @@ def test_what_runs_on_the_host_says_so(function):
 
 
 def test_what_runs_on_the_host_is_a_constant_within_a_traced_function():
-    found = jax.jit(lambda x: x * geometry.rms_angle() * geometry.recentred_angle(5))(1.0)
-    np.testing.assert_allclose(found, geometry.rms_angle() * geometry.recentred_angle(5))
+    found = jax.jit(
+        lambda x: x * geometry.mean_field.rms_angle() * geometry.odd_points.recentred_angle(5)
+    )(1.0)
+    np.testing.assert_allclose(
+        found, geometry.mean_field.rms_angle() * geometry.odd_points.recentred_angle(5)
+    )
 
 
 @pytest.mark.parametrize("number", [0, 1, 0.5, np.float64(0.5)])
 def test_python_numbers_are_arrays_of_one_number(number):
     one = jnp.asarray(number, float)
-    assert geometry.cosine_step(number) == geometry.cosine_step(one)
+    assert geometry.mean_field.cosine_step(number) == geometry.mean_field.cosine_step(one)
     np.testing.assert_equal(
-        np.asarray(geometry.rms_cosine_step(number / 2)),
-        np.asarray(geometry.rms_cosine_step(one / 2)),
+        np.asarray(geometry.mean_field.rms_cosine_step(number / 2)),
+        np.asarray(geometry.mean_field.rms_cosine_step(one / 2)),
     )
     for found, expected in zip(
-        geometry.tree_limits(5, number), geometry.tree_limits(5, one), strict=True
+        geometry.tree.limits(5, number), geometry.tree.limits(5, one), strict=True
     ):
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_allclose(
-        geometry.expected_entries(X, 3, gain=number), geometry.expected_entries(X, 3, gain=one)
+        geometry.odd_points.expected_entries(X, width=3, gain=number),
+        geometry.odd_points.expected_entries(X, width=3, gain=one),
     )
 
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("function", "numbers"),
-    [(geometry.recentred_angle, (5,)), (geometry.rank_tail_bound, (5, 3.0, 0.1))],
+    [(geometry.odd_points.recentred_angle, (5,)), (geometry.rank_tail_bound, (5, 3.0, 0.1))],
 )
 def test_arrays_of_one_number_are_python_numbers(function, numbers):
     assert math.isclose(function(*map(jnp.asarray, numbers)), function(*numbers))
@@ -102,15 +107,63 @@ def test_arrays_of_one_number_are_python_numbers(function, numbers):
     [
         (geometry.gram, ([[1.0, 2.0]],), TypeError, "x must be an array; got list"),
         (geometry.angles, (1.0,), TypeError, "x must be an array; got float"),
-        (geometry.odd_point, (2,), TypeError, "a Gram matrix must be an array; got int"),
-        (geometry.tree, (3.0, 2), TypeError, "x must be an array; got float"),
+        (geometry.odd_point, (2,), TypeError, "gram must be an array; got int"),
+        (
+            partial(geometry.tree.neurons, depth=2),
+            (3.0,),
+            TypeError,
+            "x must be an array; got float",
+        ),
         (geometry.tree_gram, ([1.0], 2), TypeError, "x must be an array; got list"),
-        (geometry.tree_step, (X[0],), ValueError, r"\(samples, features\); got \(3,\)"),
-        (geometry.tree_depth_bound, (X,), ValueError, r"\(samples,\); got \(4, 3\)"),
-        (geometry.tree_limit_ratio, (X,), ValueError, r"\(samples,\); got \(4, 3\)"),
-        (geometry.lemma_2_probability, (X[:, :2], X), ValueError, r"neurons .*; got \(4, 3\)"),
+        (geometry.tree.step, (X[0],), ValueError, r"\(samples, features\); got \(3,\)"),
+        (geometry.tree.depth_bound, (X,), ValueError, r"\(samples,\); got \(4, 3\)"),
+        (geometry.tree.limit_ratio, (X,), ValueError, r"\(samples,\); got \(4, 3\)"),
+        (
+            geometry.ranks.full_rank_probability,
+            (X[:, :2], X),
+            ValueError,
+            r"neurons .*; got \(4, 3\)",
+        ),
     ],
 )
 def test_other_arguments_are_refused_in_one_sentence(function, arguments, error, message):
     with pytest.raises(error, match=message):
         function(*arguments)
+
+
+GRAM_FUNCTIONS = [
+    *(geometry.arccosine_kernel, geometry.mean_field_step, geometry.isometry_gap),
+    *(geometry.orthogonality_gap, geometry.odd_point, geometry.is_odd, geometry.is_invariant),
+    *(geometry.mean_field.rescale_step, geometry.mean_field.rescale_rms_step),
+    geometry.mean_field.standardize_step,
+]
+
+
+@pytest.mark.parametrize("function", GRAM_FUNCTIONS, ids=lambda f: f.__name__)
+def test_functions_of_a_gram_matrix_say_so_and_refuse_a_square_batch(function):
+    assert "Gram matrix" in function.__doc__.partition("\n\n")[0]
+    batch = jnp.asarray(np.random.default_rng(0).normal(size=(5, 5)))
+    with pytest.raises(ValueError, match=r"gram must be symmetric; .* give its Gram matrix"):
+        function(batch)
+    function(geometry.gram(batch.astype(jnp.bfloat16)))
+
+
+@pytest.mark.parametrize("n", [8.5, math.nan, math.inf, 10**400])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(geometry.odd_points.odd_state, geometry.odd_points.escape_ratio),
+        *(geometry.odd_points.cluster_growth, geometry.mean_field.expected_norm_factor),
+        *(geometry.tree.end_bounds, geometry.filters.norm_envelope),
+        *(geometry.filters.gaussian_filter_geometry,),
+        partial(geometry.filters.welch_bound, dims=3),
+        partial(geometry.cells.number_of_cells, 6),
+        partial(geometry.ranks.mean_rows_bound, gamma=0.1),
+        partial(geometry.ranks.rank_tail, 3, 0.1),
+        partial(geometry.rank_tail_bound, alpha=2.0, gamma=0.1),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_counts_that_are_no_whole_numbers_are_refused_in_one_sentence(function, n):
+    with pytest.raises(ValueError, match="must be a whole number of at most"):
+        function(n)

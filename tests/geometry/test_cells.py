@@ -82,13 +82,13 @@ def in_space(n, seed=0):
     return jnp.asarray(np.random.default_rng(seed).normal(size=(n, 3)))
 
 
-volumes_3d = jax.jit(geometry.cell_volumes_3d)
+volumes_3d = jax.jit(geometry.cells.cell_volumes_3d)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6])
 def test_cells_in_space_fill_it_in_opposite_pairs(n):
     volumes = np.asarray(volumes_3d(in_space(n)))
-    assert len(volumes) == geometry.number_of_cells(n, 3) == n * n - n + 2
+    assert len(volumes) == geometry.cells.number_of_cells(n, 3) == n * n - n + 2
     np.testing.assert_allclose(volumes.sum(), 1, rtol=1e-13)
     np.testing.assert_allclose(volumes, volumes[::-1], atol=1e-14)  # opposite signs, reversed order
     assert (volumes > 0).all()
@@ -100,7 +100,7 @@ def test_volumes_in_space_are_the_frequencies_of_sign_patterns():
     volumes = np.asarray(volumes_3d(x))
     assert len(counts) == 32
     np.testing.assert_allclose(counts / 200_000, volumes, atol=0.005)
-    assert geometry.gamma_3d(x) == volumes.min()
+    assert geometry.cells.gamma_3d(x) == volumes.min()
 
 
 def test_two_samples_in_space_bound_lunes():
@@ -123,8 +123,8 @@ def test_samples_in_special_position_have_no_volumes_in_space():
 
 def test_orthogonal_samples_have_volume_2_to_the_minus_n(key):
     for n in (1, 4):
-        found = geometry.sampled_cells(key, jnp.eye(n), 40_000)
-        assert found.seen * 2 == geometry.number_of_cells(n, n) == 2**n
+        found = geometry.cells.sampled_cells(key, jnp.eye(n), samples=40_000)
+        assert found.seen * 2 == geometry.cells.number_of_cells(n, n) == 2**n
         np.testing.assert_allclose(found.volumes, 2.0**-n, atol=0.01)
     np.testing.assert_allclose(volumes_3d(jnp.eye(3)), 0.125, rtol=1e-13)
 
@@ -132,16 +132,16 @@ def test_orthogonal_samples_have_volume_2_to_the_minus_n(key):
 def test_sampled_volumes_are_right_and_a_missed_cell_spoils_gamma(key):
     x = in_space(5)
     exact = np.sort(volumes_3d(x))
-    many, few = (geometry.sampled_cells(key, x, samples) for samples in (200_000, 60))
+    many, few = (geometry.cells.sampled_cells(key, x, samples=samples) for samples in (200_000, 60))
     np.testing.assert_allclose(np.sort(many.volumes), exact[::2], atol=0.003)
     assert many.seen == 11
     assert few.seen < 11
-    assert few.gamma >= 1 / 120 > geometry.gamma_3d(x)
+    assert few.gamma >= 1 / 120 > geometry.cells.gamma_3d(x)
 
 
 @pytest.mark.parametrize(("n", "dims", "cells"), [(6, 3, 32), (9, 2, 18), (3, 8, 8), (1, 1, 2)])
 def test_numbers_of_cells(n, dims, cells):
-    assert geometry.number_of_cells(n, dims) == cells
+    assert geometry.cells.number_of_cells(n, dims) == cells
 
 
 def test_vmap_and_gradients_in_space():
@@ -153,9 +153,9 @@ def test_vmap_and_gradients_in_space():
 
 def test_impossible_arguments(key):
     with pytest.raises(ValueError, match="at least 1; got 0 and 2"):
-        geometry.number_of_cells(0, 2)
+        geometry.cells.number_of_cells(0, 2)
     with pytest.raises(ValueError, match="samples must be at least 1; got 0"):
-        geometry.sampled_cells(key, jnp.eye(2), 0)
+        geometry.cells.sampled_cells(key, jnp.eye(2), samples=0)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -163,6 +163,22 @@ def test_what_is_no_batch_of_the_plane_or_of_space_is_refused():
     with pytest.raises(ValueError, match=r"\(samples, 2\); got \(2, 3\)"):
         geometry.cell_volumes_2d(jnp.ones((2, 3)))
     with pytest.raises(ValueError, match=r"\(samples, 3\); got \(2,\)"):
-        geometry.cell_volumes_3d(jnp.ones(2))
-    with pytest.raises(ValueError, match="must be finite; 2 of 4 numbers are not"):
+        geometry.cells.cell_volumes_3d(jnp.ones(2))
+    with pytest.raises(ValueError, match="must be finite; 2 of 4 elements are not"):
         geometry.gamma_2d(jnp.full((2, 2), jnp.nan).at[0].set(1))
+
+
+@pytest.mark.parametrize("x", [np.zeros((3, 2)), [[1.0, 2.0], [0.0, 0.0], [-3.0, 1.0]]])
+def test_gradients_are_finite_for_zero_vectors(x):
+    volumes = jax.jit(jax.jacobian(geometry.cell_volumes_2d))(jnp.asarray(x))
+    assert jnp.isfinite(volumes).all()
+
+
+def test_nan_is_not_lost_in_compiled_programs():
+    x = jnp.array([[1.0, 0.0], [jnp.nan, 1.0], [0.0, 1.0]])
+    assert jnp.isnan(cell_volumes_2d(x)).any()
+    assert jnp.isnan(gamma_2d(x))
+
+
+def test_few_samples_have_as_many_cells_in_any_number_of_dimensions():
+    assert geometry.cells.number_of_cells(4, 10**15) == 2**4

@@ -5,14 +5,8 @@ import pytest
 from jax.test_util import check_grads
 from scipy import special, stats
 
-from geometry import (
-    angles,
-    filter_geometry,
-    gaussian_filter_geometry,
-    monte_carlo,
-    norm_envelope,
-    welch_bound,
-)
+from geometry import angles, filter_geometry, monte_carlo
+from geometry.filters import gaussian_filter_geometry, norm_envelope, welch_bound
 
 measured = jax.jit(filter_geometry)
 
@@ -40,7 +34,7 @@ def test_all_nine_moments_are_those_of_random_pairs(dims):
     assert abs(size.mean() - expected["cosine_size"]) < 4 * size.std() / draws**0.5
 
 
-def test_moments_are_scipys_laws():
+def test_moments_are_those_of_scipys_distributions():
     expected = gaussian_filter_geometry(9, std=2.0)
     chi, beta = stats.chi(9, scale=2), stats.beta(4, 4)
     np.testing.assert_allclose(expected.norm_mean, chi.mean(), rtol=1e-12)
@@ -88,18 +82,18 @@ def test_distances_that_share_a_filter_have_correlation_a_quarter():
     assert abs(np.corrcoef(first, second)[0, 1] - 0.25) < 5 / 40_000**0.5
 
 
-def test_no_norm_leaves_its_envelope():
+def test_norms_deviate_by_less_than_their_envelope():
     v = np.random.default_rng(0).normal(size=(200, 64, 36))
     error = abs(np.linalg.norm(v, axis=2) - float(gaussian_filter_geometry(36).norm_mean))
     assert np.mean(error.max(1) > norm_envelope(64)) <= 0.05
     assert error.max() > 2  # not vacuous
 
 
-@pytest.mark.parametrize(("filters", "dims"), [(8, 3), (256, 64), (5, 4)])
-def test_welch(filters, dims, key):
-    x = jax.random.normal(key, (filters, dims))
-    cosine = jnp.abs(jnp.cos(angles(x)))[np.triu_indices(filters, 1)].max()
-    assert cosine >= welch_bound(filters, dims) > 0
+@pytest.mark.parametrize(("num_filters", "dims"), [(8, 3), (256, 64), (5, 4)])
+def test_welch(num_filters, dims, key):
+    x = jax.random.normal(key, (num_filters, dims))
+    cosine = jnp.abs(jnp.cos(angles(x)))[np.triu_indices(num_filters, 1)].max()
+    assert cosine >= welch_bound(num_filters, dims) > 0
 
 
 def test_a_simplex_attains_welchs_bound():
@@ -121,3 +115,13 @@ def test_impossible_arguments():
         norm_envelope(3, delta=1.0)
     with pytest.raises(ValueError, match="at least 1; got 0 and 2"):
         welch_bound(0, 2)
+
+
+@pytest.mark.parametrize("size", [1e-20, 1e18])
+def test_filters_of_any_size_in_float32(size, key):
+    x = jax.random.normal(key, (4, 5), jnp.float32)
+    moments, small = filter_geometry(x), filter_geometry(size * x)
+    np.testing.assert_allclose(small.norm_mean, size * moments.norm_mean, rtol=1e-5)
+    np.testing.assert_allclose(small.angle_mean, moments.angle_mean, rtol=1e-5)
+    gradient = jax.grad(lambda x: filter_geometry(x).norm_mean)(size * x)
+    assert jnp.isfinite(gradient).all()

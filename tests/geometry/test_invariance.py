@@ -4,19 +4,11 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from geometry import (
-    cluster_growth,
-    expected_entries,
-    expected_norm_factor,
-    gram,
-    invariant_representation,
-    is_invariant,
-    mean_field_step,
-    monte_carlo,
-    theorem_14,
-)
+from geometry import gram, invariant_representation, is_invariant, mean_field_step, monte_carlo
+from geometry.mean_field import expected_norm_factor
+from geometry.odd_points import cluster_growth, expected_entries, next_layer
 
-expected = jax.jit(theorem_14)
+expected = jax.jit(next_layer)
 
 
 def square_distances(g):
@@ -45,7 +37,7 @@ def test_theorem_13_the_expected_gram_matrix_is_invariant(n):
 def test_theorem_13_the_expected_entries_are_not():
     n, width = 6, 50
     x = invariant_representation(n, 4)
-    column = expected_entries(x, width, gain=cluster_growth(n))
+    column = expected_entries(x, width=width, gain=cluster_growth(n))
     mean = jnp.tile(column[:, None], (1, width))
     assert not is_invariant(gram(mean), tolerance=0.1)
     norms = np.linalg.norm(mean, axis=1)
@@ -60,7 +52,7 @@ def test_expected_entries_are_the_means_of_random_layers(key):
         return jax.nn.relu(z - z.mean(0)[None])
 
     mean, stderr, _ = monte_carlo(draw, key, 20_000)
-    found = expected_entries(x, 5, gain=1.3)
+    found = expected_entries(x, width=5, gain=1.3)
     assert (abs(mean - found[:, None]) < 5 * stderr).all()
 
 
@@ -142,13 +134,18 @@ def test_recognition():
 
 def test_gradients(key):
     check_grads(
-        jax.jit(lambda x: theorem_14(x).gram), (batch(4, 1.0),), order=1, modes=["rev"], eps=1e-5
+        jax.jit(lambda x: next_layer(x).gram), (batch(4, 1.0),), order=1, modes=["rev"], eps=1e-5
     )
 
 
 def test_impossible_sizes():
-    for call in (is_invariant, theorem_14):
+    for call in (is_invariant, next_layer):
         with pytest.raises(ValueError, match="at least 2 samples; got 1"):
             call(jnp.ones((1, 1)))
     with pytest.raises(ValueError, match="width must be at least 1; got 0"):
-        expected_entries(jnp.eye(2), 0)
+        expected_entries(jnp.eye(2), width=0)
+
+
+def test_gradients_of_expected_entries_are_finite_where_samples_equal_the_mean():
+    gradient = jax.grad(lambda x: expected_entries(x, width=3).sum())(jnp.ones((3, 2)))
+    assert (gradient == 0).all()

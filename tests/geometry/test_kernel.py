@@ -6,13 +6,13 @@ from jax.test_util import check_grads
 
 from geometry import (
     arccosine_kernel,
-    expected_norm_factor,
     gram,
     invariant_representation,
     mean_field_step,
     monte_carlo,
     odd_point,
 )
+from geometry.mean_field import cosine_step, expected_norm_factor
 
 kernel, step, odd = jax.jit(arccosine_kernel), jax.jit(mean_field_step), jax.jit(odd_point)
 
@@ -177,3 +177,19 @@ def test_expected_norm_factor_is_what_layers_do(key):
 def test_a_layer_needs_a_neuron():
     with pytest.raises(ValueError, match="at least 1; got 0"):
         expected_norm_factor(0)
+
+
+@pytest.mark.parametrize("width", [1_000, 10_000])
+def test_expected_norms_of_wide_layers_are_their_series(width):
+    series = 1 - 5 / (8 * width) - 23 / (128 * width**2)
+    np.testing.assert_allclose(expected_norm_factor(width), series, rtol=1e-9)
+    assert expected_norm_factor(width) < expected_norm_factor(10 * width) < 1
+
+
+def test_nan_is_not_lost_in_compiled_programs():
+    g = jnp.eye(3).at[1, 1].set(jnp.nan)
+    for f in (kernel, step):
+        assert jnp.isnan(f(g)[1]).all()
+    cosines = jax.jit(cosine_step)(jnp.array([jnp.nan, 0.5]))
+    assert jnp.isnan(cosines[0])
+    assert not jnp.isnan(cosines[1])

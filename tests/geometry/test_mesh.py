@@ -13,6 +13,10 @@ from jax.sharding import PartitionSpec as P
 import geometry
 import jaxnorm
 
+NAMESPACES = (
+    *(geometry.cells, geometry.filters, geometry.mean_field, geometry.networks),
+    *(geometry.odd_points, geometry.ranks, geometry.sampling, geometry.tree),
+)
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(16, 8)) + 1
@@ -50,47 +54,45 @@ FUNCTIONS = {
     "orthogonality_gap": (geometry.orthogonality_gap, GRAM),
     "arccosine_kernel": (geometry.arccosine_kernel, GRAM),
     "mean_field_step": (geometry.mean_field_step, GRAM),
-    "mean_field_rescale": (geometry.mean_field_rescale, GRAM),
-    "mean_field_rescale_rms": (geometry.mean_field_rescale_rms, GRAM),
-    "mean_field_standardize": (geometry.mean_field_standardize, GRAM),
-    "cosine_step": (geometry.cosine_step, COSINES),
-    "rms_cosine_step": (geometry.rms_cosine_step, abs(COSINES)),
+    "rescale_step": (geometry.mean_field.rescale_step, GRAM),
+    "rescale_rms_step": (geometry.mean_field.rescale_rms_step, GRAM),
+    "standardize_step": (geometry.mean_field.standardize_step, GRAM),
+    "cosine_step": (geometry.mean_field.cosine_step, COSINES),
+    "rms_cosine_step": (geometry.mean_field.rms_cosine_step, abs(COSINES)),
     "odd_point": (geometry.odd_point, GRAM),
     "is_odd": (geometry.is_odd, GRAM),
     "is_invariant": (geometry.is_invariant, GRAM),
-    "theorem_14": (geometry.theorem_14, X),
-    "expected_entries": (partial(geometry.expected_entries, width=3), X),
-    "positive": (geometry.positive, X),
-    "negative": (geometry.negative, X),
-    "tree_step": (geometry.tree_step, X),
-    "tree": (partial(geometry.tree, depth=2), X),
+    "next_layer": (geometry.odd_points.next_layer, X),
+    "expected_entries": (partial(geometry.odd_points.expected_entries, width=3), X),
+    "step": (geometry.tree.step, X),
+    "neurons": (partial(geometry.tree.neurons, depth=2), X),
     "tree_gram": (partial(geometry.tree_gram, depth=3), X),
     "tree_gram_vector": (partial(geometry.tree_gram, depth=3), LINE),
-    "tree_depth_bound": (geometry.tree_depth_bound, LINE),
-    "tree_limit_ratio": (partial(geometry.tree_limit_ratio, depth=3), LINE),
-    "tree_limits": (lambda r: jax.vmap(partial(geometry.tree_limits, 5))(r), abs(LINE)),
+    "depth_bound": (geometry.tree.depth_bound, LINE),
+    "limit_ratio": (partial(geometry.tree.limit_ratio, depth=3), LINE),
+    "limits": (lambda r: jax.vmap(partial(geometry.tree.limits, 5))(r), abs(LINE)),
     "cell_volumes_2d": (geometry.cell_volumes_2d, PLANE),
-    "cell_volumes_3d": (geometry.cell_volumes_3d, SPACE),
+    "cell_volumes_3d": (geometry.cells.cell_volumes_3d, SPACE),
     "gamma_2d": (geometry.gamma_2d, PLANE),
-    "gamma_3d": (geometry.gamma_3d, SPACE),
-    "sampled_cells": (partial(geometry.sampled_cells, KEY, samples=100), X[:8]),
-    "full_rank_reachable": (geometry.full_rank_reachable, X),
-    "lemma_2_probability": (lambda x: geometry.lemma_2_probability(x, x), PLANE),
-    "rows_needed": (partial(geometry.rows_needed, KEY, most=50), X),
-    "hull_vertices": (geometry.hull_vertices, X),
-    "neuron_per_point": (geometry.neuron_per_point, X),
+    "gamma_3d": (geometry.cells.gamma_3d, SPACE),
+    "sampled_cells": (partial(geometry.cells.sampled_cells, KEY, samples=100), X[:8]),
+    "full_rank_reachable": (geometry.ranks.full_rank_reachable, X),
+    "full_rank_probability": (lambda x: geometry.ranks.full_rank_probability(x, x), PLANE),
+    "rows_needed": (partial(geometry.ranks.rows_needed, KEY, max_rows=50), X),
+    "hull_vertices": (geometry.networks.hull_vertices, X),
+    "neuron_per_point": (geometry.networks.neuron_per_point, X),
     "point_initializers": (
-        lambda x: geometry.point_initializers(KEY, x)[1](KEY, (16,), x.dtype),
+        lambda x: geometry.networks.point_initializers(KEY, x)[1](KEY, (16,), x.dtype),
         X,
     ),
     "random_network": (network, X),
     "random_network_recentred": (partial(network, normalization=jaxnorm.recenter), X),
     **{
-        name: (partial(estimate, getattr(geometry, name)), X)
+        name: (partial(estimate, getattr(geometry.sampling, name)), X)
         for name in ("monte_carlo", "monte_carlo_moments", "monte_carlo_covariance")
     },
     "monte_carlo_quantiles": (
-        lambda x: estimate(geometry.monte_carlo_quantiles, x, quantiles=[0.5]),
+        lambda x: estimate(geometry.sampling.monte_carlo_quantiles, x, quantiles=[0.5]),
         X,
     ),
 }
@@ -107,7 +109,6 @@ OF_NUMBERS = {
     "norm_envelope",
     "number_of_cells",
     "odd_state",
-    "printed_end_bounds",
     "rank_tail",
     "rank_tail_bound",
     "recentred_angle",
@@ -181,7 +182,12 @@ def assert_close(found, expected):
 
 
 def test_the_table_holds_every_public_function():
-    names = {name for name, _ in inspect.getmembers(geometry, inspect.isfunction)}
+    names = {
+        name
+        for namespace in (geometry, *NAMESPACES)
+        for name, value in inspect.getmembers(namespace, inspect.isfunction)
+        if not name.startswith("_") and value.__module__.startswith(namespace.__name__)
+    }
     assert names == (set(FUNCTIONS) & names) | OF_NUMBERS
 
 
@@ -198,7 +204,7 @@ def test_a_sharded_argument_changes_neither_result_nor_gradient(name, spec, mesh
         assert_close(FUNCTIONS[name][0](x), alone(name)[0])
 
 
-@pytest.mark.parametrize("name", ["gram", "arccosine_kernel", "orthogonality_gap", "tree"])
+@pytest.mark.parametrize("name", ["gram", "arccosine_kernel", "orthogonality_gap", "neurons"])
 def test_a_mesh_may_be_the_context_too(name):
     with jax.set_mesh(MESHES["explicit"]):
         found = FUNCTIONS[name][0](sharded(name, MESHES["explicit"], P("data")))
@@ -214,7 +220,7 @@ def test_a_mesh_may_be_the_context_too(name):
         ("distances", P("data"), P(None, "data")),
         ("arccosine_kernel", P("data"), P("data", None)),
         ("expected_entries", P("data"), P("data")),
-        ("tree", P("data"), P("data", None)),
+        ("neurons", P("data"), P("data", None)),
     ],
 )
 def test_what_can_stay_sharded_does(name, spec, expected):

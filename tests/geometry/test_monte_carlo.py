@@ -3,13 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from geometry import (
-    Estimate,
-    monte_carlo,
-    monte_carlo_covariance,
-    monte_carlo_moments,
-    monte_carlo_quantiles,
-)
+from geometry import Estimate, monte_carlo
+from geometry.sampling import monte_carlo_covariance, monte_carlo_moments, monte_carlo_quantiles
 
 
 def uniform_pair(key):
@@ -113,16 +108,16 @@ def pairs():
 
 def test_moments_are_those_of_the_draws(pairs, key):
     found = monte_carlo_moments(skewed_pair, key, 500)
-    apart = pairs - pairs.mean(0)
-    spread = np.mean(apart**4, 0) - np.mean(apart**2, 0) ** 2
+    deviation = pairs - pairs.mean(0)
+    spread = np.mean(deviation**4, 0) - np.mean(deviation**2, 0) ** 2
     expected = (pairs.mean(0), pairs.std(0, ddof=1) / 500**0.5, pairs.var(0, ddof=1))
     assert_same(found, (*expected, np.sqrt(spread / 500), 500), rtol=1e-10)
 
 
 def test_covariance_is_that_of_the_draws(pairs, key):
     found = monte_carlo_covariance(skewed_pair, key, 500, batch_size=70)
-    apart = pairs - pairs.mean(0)
-    products = apart[:, :, None] * apart[:, None]
+    deviation = pairs - pairs.mean(0)
+    products = deviation[:, :, None] * deviation[:, None]
     np.testing.assert_allclose(found.covariance, np.cov(pairs.T), rtol=1e-9)
     np.testing.assert_allclose(found.stderr, products.std(0) / 500**0.5, rtol=1e-9)
 
@@ -161,17 +156,17 @@ def test_neither_devices_nor_batches_change_a_result(estimate, key):
         assert_same(many, one)
 
 
-def test_a_block_is_so_many_draws(key):
-    def block(key):
+def test_one_key_may_have_many_draws(key):
+    def many(key):
         return jax.random.exponential(key, (25, 2))
 
-    rows = drawn(block, key, 8).reshape(200, 2)
-    found = monte_carlo_moments(block, key, 200, block=25, batch_size=75)
+    rows = drawn(many, key, 8).reshape(200, 2)
+    found = monte_carlo_moments(many, key, 200, draws_per_key=25, batch_size=75)
     np.testing.assert_allclose(found.mean, rows.mean(0), rtol=1e-12)
     np.testing.assert_allclose(found.variance, rows.var(0, ddof=1), rtol=1e-12)
 
 
-def test_parameters_reach_the_draw_and_compile_nothing_anew(key):
+def test_parameters_reach_the_draw_without_recompilation(key):
     traced = []
 
     def draw(key, scale):
@@ -185,9 +180,9 @@ def test_parameters_reach_the_draw_and_compile_nothing_anew(key):
     assert len(traced) <= 3  # shape of one, program of one, shape of the other
 
 
-def test_drawing_stops_at_the_wanted_precision_whatever_the_batches(key):
+def test_drawing_stops_at_the_target_stderr_whatever_the_batches(key):
     found = [
-        monte_carlo(jax.random.uniform, key, 10**9, precision=0.004, batch_size=size)
+        monte_carlo(jax.random.uniform, key, 10**9, target_stderr=0.004, batch_size=size)
         for size in (500, 4000)
     ]
     assert found[0].stderr <= 0.004
@@ -199,33 +194,33 @@ def test_drawing_stops_at_the_wanted_precision_whatever_the_batches(key):
     np.testing.assert_allclose(found[0].mean, whole.mean, rtol=1e-12)
 
 
-def test_a_long_estimate_goes_on_where_it_was(key, tmp_path):
-    folder = tmp_path / "estimate"
-    short = monte_carlo_moments(uniform_pair, key, 2000, checkpoint=folder)
-    long = monte_carlo_moments(uniform_pair, key, 5000, checkpoint=folder)
+def test_a_long_estimate_resumes(key, tmp_path):
+    checkpoint_dir = tmp_path / "estimate"
+    short = monte_carlo_moments(uniform_pair, key, 2000, checkpoint_dir=checkpoint_dir)
+    long = monte_carlo_moments(uniform_pair, key, 5000, checkpoint_dir=checkpoint_dir)
     assert_same(short, monte_carlo_moments(uniform_pair, key, 2000))
     assert_same(long, monte_carlo_moments(uniform_pair, key, 5000))
-    again = monte_carlo_moments(uniform_pair, key, 5000, checkpoint=folder)
+    again = monte_carlo_moments(uniform_pair, key, 5000, checkpoint_dir=checkpoint_dir)
     assert_same(again, long, rtol=0)
     with pytest.raises(ValueError, match="must be of the same key"):
-        monte_carlo_moments(uniform_pair, jax.random.key(1), 5000, checkpoint=folder)
+        monte_carlo_moments(uniform_pair, jax.random.key(1), 5000, checkpoint_dir=checkpoint_dir)
     with pytest.raises(ValueError, match="must be of draws of the shape"):
-        monte_carlo_moments(jax.random.uniform, key, 5000, checkpoint=folder)
+        monte_carlo_moments(jax.random.uniform, key, 5000, checkpoint_dir=checkpoint_dir)
 
 
 def test_impossible_arguments(key, tmp_path):
-    with pytest.raises(ValueError, match="block must divide samples, 10; got 3"):
-        monte_carlo(jax.random.uniform, key, 10, block=3)
+    with pytest.raises(ValueError, match="draws_per_key must divide samples, 10; got 3"):
+        monte_carlo(jax.random.uniform, key, 10, draws_per_key=3)
     with pytest.raises(ValueError, match=r"draw must give 5 draws .* got shape \(2, 3\)"):
-        monte_carlo(uniform_pair, key, 10, block=5)
-    with pytest.raises(ValueError, match="precision must be positive; got -1"):
-        monte_carlo(jax.random.uniform, key, 10, precision=-1.0)
+        monte_carlo(uniform_pair, key, 10, draws_per_key=5)
+    with pytest.raises(ValueError, match="target_stderr must be positive; got -1"):
+        monte_carlo(jax.random.uniform, key, 10, target_stderr=-1.0)
     with pytest.raises(ValueError, match="devices must name at least one device"):
         monte_carlo(jax.random.uniform, key, 10, devices=[])
     with pytest.raises(ValueError, match="fewer than 2,147,483,648 keys"):
         monte_carlo(jax.random.uniform, key, 2**31)
-    with pytest.raises(ValueError, match="a key that is not traced"):
-        jax.jit(lambda key: monte_carlo(jax.random.uniform, key, 10, checkpoint=tmp_path))(key)
+    with pytest.raises(ValueError, match="a key and parameters that are not traced"):
+        jax.jit(lambda key: monte_carlo(jax.random.uniform, key, 10, checkpoint_dir=tmp_path))(key)
     with pytest.raises(ValueError, match=r"quantiles must lie in \(0, 1\); got \[1.0\]"):
         monte_carlo_quantiles(jax.random.uniform, key, 10, [1.0])
     with pytest.raises(ValueError, match="draws that are vectors"):

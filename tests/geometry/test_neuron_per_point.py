@@ -6,7 +6,7 @@ from flax import nnx
 from scipy.spatial import ConvexHull
 from sklearn.datasets import load_digits
 
-from geometry import hull_vertices, neuron_per_point, point_initializers
+from geometry.networks import hull_vertices, neuron_per_point, point_initializers
 
 
 def activity(x, kernel, bias):
@@ -85,5 +85,5 @@ def test_a_layer_of_other_inputs_is_refused(key):
 def test_what_is_no_batch_is_refused():
     with pytest.raises(ValueError, match=r"\(samples, features\); got \(3,\)"):
         neuron_per_point(jnp.ones(3))
-    with pytest.raises(ValueError, match="must be finite; 1 of 4 numbers are not"):
+    with pytest.raises(ValueError, match="must be finite; 1 of 4 elements are not"):
         neuron_per_point(jnp.eye(2).at[0, 0].set(jnp.inf))

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from geometry import (
+from geometry import mean_field_step
+from geometry.odd_points import (
     cluster_growth,
     escape_ratio,
     escape_step,
-    mean_field_step,
     odd_state,
     recentred_angle,
 )

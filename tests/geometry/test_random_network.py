@@ -214,7 +214,7 @@ def test_layers_that_do_not_ascend_are_refused(layers, key):
 def test_what_is_no_batch_is_refused(key):
     with pytest.raises(ValueError, match=r"\(samples, features\); got \(2,\)"):
         random_network(key, jnp.ones(2), depth=3, width=2)
-    with pytest.raises(ValueError, match="x must be finite; 1 of 4 numbers are not"):
+    with pytest.raises(ValueError, match="x must be finite; 1 of 4 elements are not"):
         random_network(key, jnp.eye(2).at[0, 0].set(jnp.nan), depth=3, width=2)
 
 

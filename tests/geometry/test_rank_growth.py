@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from geometry import (
-    cell_volumes_2d,
+from geometry import cell_volumes_2d, gamma_2d, monte_carlo, rank_tail_bound
+from geometry.ranks import (
+    full_rank_probability,
     full_rank_reachable,
-    gamma_2d,
-    lemma_2_probability,
     mean_rows_bound,
-    monte_carlo,
     rank_tail,
-    rank_tail_bound,
     rows_needed,
 )
 from jaxnorm import recenter
@@ -28,12 +25,12 @@ def circle(n):
 
 
 def mean_rows(key, x, samples=2000):
-    estimate = monte_carlo(lambda key: rows_needed(key, x, most=400)[0], key, samples)
+    estimate = monte_carlo(lambda key: rows_needed(key, x, max_rows=400)[0], key, samples)
     return float(estimate.mean), float(estimate.stderr)
 
 
 @pytest.mark.parametrize("theta", [np.pi / 2, 1.0])
-def test_two_samples_need_exactly_this_many_rows_in_the_mean(theta, key):
+def test_mean_rows_of_two_samples_are_exact(theta, key):
     q, s = (np.pi - theta) / (2 * np.pi), theta / (2 * np.pi)
     exact = 1 / (1 - q) + q / (1 - q) ** 2 + 4 * s / (1 - q)
     mean, stderr = mean_rows(key, jnp.array([[1.0, 0.0], [np.cos(theta), np.sin(theta)]]), 4000)
@@ -57,7 +54,7 @@ def test_the_first_row_counts_with_probability_one_half(key):
     assert abs(mean - mean_rows_bound(1, 0.5)) < 5 * stderr
 
 
-def test_rows_needed_tells_the_rank_of_the_representation(key):
+def test_rows_needed_is_the_first_number_of_full_rank(key):
     x = jax.random.normal(key, (6, 3))
     rows, rank = rows_needed(jax.random.key(1), x)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(1), jnp.arange(rows))
@@ -66,14 +63,14 @@ def test_rows_needed_tells_the_rank_of_the_representation(key):
     assert np.linalg.matrix_rank(np.maximum(np.asarray(x) @ w[:-1].T, 0)) == 5
 
 
-def test_lemma_2_holds_with_twice_gamma_and_is_what_random_rows_do(key):
+def test_lemma_2_holds_with_twice_gamma_and_is_the_frequency_of_random_rows(key):
     rng = np.random.default_rng(0)
     cases = []
     for _ in range(30):
         x, rows = rng.normal(size=(4, 2)), rng.normal(size=(3, 2))
         y = np.maximum(x @ rows.T, 0)
         if np.linalg.matrix_rank(y[:-1]) == np.linalg.matrix_rank(y) == 3:
-            cases.append((x, y, float(lemma_2_probability(jnp.asarray(x), jnp.asarray(rows)))))
+            cases.append((x, y, float(full_rank_probability(jnp.asarray(x), jnp.asarray(rows)))))
     assert len(cases) > 3
     for x, _, found in cases:
         assert found >= 2 * gamma_2d(jnp.asarray(x)) - 1e-9
@@ -90,7 +87,7 @@ def test_corollary_4_needs_its_hypothesis_on_the_recentred_batch(key):
     for x, rank in ((line, 2), (jnp.asarray(pairs), 5)):
         assert reachable(x)
         assert not reachable(recenter(x))
-        rows, found = rows_needed(key, recenter(x), most=5000)
+        rows, found = rows_needed(key, recenter(x), max_rows=5000)
         assert (rows, found) == (5000, rank)
 
 
@@ -115,7 +112,7 @@ def test_two_recentred_samples_are_opposite_and_need_three_rows(key):
 def test_when_full_rank_can_be_reached(x, expected, key):
     x = jnp.asarray(x, float)
     assert reachable(x) == expected
-    _, rank = rows_needed(key, x, most=300)
+    _, rank = rows_needed(key, x, max_rows=300)
     assert (rank == len(x)) == expected
 
 
@@ -147,19 +144,19 @@ def test_opposite_cells_break_one_relation_alike():
     # By hand: y = (1, 1), a = (1, −1), and a row changes Σ aⱼ yⱼ wherever it is active on a sample:
     # only the cell in which it is active on none fails.
     x = jnp.eye(2)
-    found = lemma_2_probability(x, jnp.ones((1, 2)))
+    found = full_rank_probability(x, jnp.ones((1, 2)))
     np.testing.assert_allclose(found, 1 - cell_volumes_2d(x)[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (partial(rank_tail_bound, 3, 1.0, 0.1), "alpha must be above 1; got 1.0"),
+        (partial(rank_tail_bound, 3, 1.0, 0.1), "alpha must be above 1 and finite; got 1.0"),
         (partial(rank_tail_bound, 0, 2.0, 0.1), "n must be at least 1; got 0"),
         (partial(rank_tail_bound, 3, 2.0, 0.7), r"gamma must lie in 0\.\.0\.5; got 0.7"),
         (partial(mean_rows_bound, 3, 0.0), "gamma must be positive; got 0"),
         (partial(rank_tail, 3, 0.1, 0), "rows must be at least 1; got 0"),
-        (partial(lemma_2_probability, jnp.ones((1, 2)), jnp.ones((1, 2))), "at least 2 samples"),
+        (partial(full_rank_probability, jnp.ones((1, 2)), jnp.ones((1, 2))), "at least 2 samples"),
     ],
 )
 def test_impossible_arguments(call, message):
@@ -168,5 +165,5 @@ def test_impossible_arguments(call, message):
 
 
 def test_no_rows_are_refused(key):
-    with pytest.raises(ValueError, match="most must be at least 1; got 0"):
-        rows_needed(key, jnp.eye(2), most=0)
+    with pytest.raises(ValueError, match="max_rows must be at least 1; got 0"):
+        rows_needed(key, jnp.eye(2), max_rows=0)

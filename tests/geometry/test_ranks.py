@@ -94,3 +94,11 @@ def test_gradients_also_where_singular_values_coincide(key):
         assert jnp.isfinite(jax.grad(f)(jnp.eye(3))).all()
     for f in (isometry_gap, orthogonality_gap):
         check_grads(jax.jit(lambda x, f=f: f(x @ x.T)), (x.T,), order=1, modes=["rev"])
+
+
+@pytest.mark.parametrize("f", [effective_rank, stable_rank])
+def test_gradients_of_small_batches_are_finite_in_float32(f, key):
+    x = jax.random.normal(key, (4, 3), jnp.float32)
+    gradient = jax.grad(lambda x: f(1e20 * x))(1e-20 * x)
+    np.testing.assert_allclose(gradient, 1e20 * jax.grad(f)(x), rtol=1e-2, atol=1e17)
+    assert jnp.isfinite(jax.grad(f)(1e-20 * x)).all()

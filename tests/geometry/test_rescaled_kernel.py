@@ -4,23 +4,21 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from geometry import (
-    angles,
-    gram,
-    mean_field_rescale,
-    mean_field_rescale_rms,
-    mean_field_standardize,
-    monte_carlo,
-    recentred_angle,
+from geometry import angles, gram, monte_carlo
+from geometry.mean_field import (
+    rescale_rms_step,
+    rescale_step,
     rms_angle,
     rms_cosine_step,
+    standardize_step,
 )
+from geometry.odd_points import recentred_angle
 from jaxnorm import rescale, rescale_rms, standardize
 
 MAPS = {
-    rescale_rms: jax.jit(mean_field_rescale_rms),
-    standardize: jax.jit(mean_field_standardize),
-    rescale: jax.jit(mean_field_rescale),
+    rescale_rms: jax.jit(rescale_rms_step),
+    standardize: jax.jit(standardize_step),
+    rescale: jax.jit(rescale_step),
 }
 each_map = pytest.mark.parametrize(("part", "step"), MAPS.items(), ids=lambda f: f.__name__)
 
@@ -130,12 +128,21 @@ def test_about_the_mean_angles_collapse():
 
 def test_impossible_sizes():
     with pytest.raises(ValueError, match="at least 4 samples; got 3"):
-        mean_field_rescale(jnp.eye(3))
+        rescale_step(jnp.eye(3))
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_no_gram_matrix_is_refused():
     with pytest.raises(ValueError, match=r"\(samples, samples\); got \(2, 3\)"):
-        mean_field_rescale_rms(jnp.ones((2, 3)))
-    with pytest.raises(ValueError, match="must be finite; 1 of 4 numbers are not"):
-        mean_field_rescale_rms(jnp.eye(2).at[0, 0].set(jnp.inf))
+        rescale_rms_step(jnp.ones((2, 3)))
+    with pytest.raises(ValueError, match="must be finite; 1 of 4 elements are not"):
+        rescale_rms_step(jnp.eye(2).at[0, 0].set(jnp.inf))
+
+
+@pytest.mark.parametrize("step", [rescale_rms_step, rescale_step, standardize_step])
+def test_the_scale_of_the_batch_does_not_matter_even_in_float32(step, key):
+    x = jax.random.normal(key, (6, 9), jnp.float32)
+    g, size = x @ x.T, 1e-20
+    np.testing.assert_allclose(step(size * g), step(g), rtol=1e-4, atol=1e-4)
+    gradient = jax.jit(jax.grad(lambda g: step(g)[0, 1]))
+    assert jnp.isfinite(gradient(size * g)).all()

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from geometry import TreeGram, negative, positive, tree, tree_gram, tree_step
+from geometry import TreeGram, tree_gram
+from geometry.tree import neurons, step
 
 fast_gram = jax.jit(tree_gram, static_argnums=1)
 
@@ -68,23 +69,23 @@ def test_rational_arithmetic_gives_the_same_at_depth_6():
 
 def test_children_by_hand():
     x = jnp.array([0.0, 1.0, 5.0])
-    assert positive(x).tolist() == [0, 0, 3]
-    assert negative(x).tolist() == [2, 1, 0]
-    layer = tree_step(jnp.stack([x, -x], 1))
+    assert step(x[:, None]).T.tolist() == [[0, 0, 3], [2, 1, 0]]
+    layer = step(jnp.stack([x, -x], 1))
     assert layer.T.tolist() == [[0, 0, 3], [2, 1, 0], [2, 1, 0], [0, 0, 3]]
 
 
 def test_the_tree_is_one_lipschitz_and_children_have_disjoint_supports(key):
     x, y = jax.random.normal(key, (2, 8, 5))
-    assert jnp.linalg.norm(tree_step(x) - tree_step(y)) <= jnp.linalg.norm(x - y)
-    assert (positive(x) * negative(x) == 0).all()
+    assert jnp.linalg.norm(step(x) - step(y)) <= jnp.linalg.norm(x - y)
+    positive, negative = jnp.split(step(x), 2, axis=1)
+    assert (positive * negative == 0).all()
 
 
 def test_clusters_beyond_two_are_conserved(key):
     n = 7
     x = jax.random.normal(key, (n, 1))
     for _ in range(7):
-        x = tree_step(x)
+        x = step(x)
         clusters = np.array([len(np.unique(row)) for row in np.asarray(x).T])
         assert np.sum(clusters - 2) == n - 2
 
@@ -185,7 +186,7 @@ def test_depth_0_is_the_batch_itself():
     assert tree.log_scale == 0
 
 
-def test_short_numbers_are_widened():
+def test_bfloat16_is_promoted_to_float32():
     assert fast_gram(jnp.arange(4.0).astype(jnp.bfloat16), 3).gram.dtype == jnp.float32
 
 
@@ -228,7 +229,7 @@ def test_equals_brute_force_at_depth_14(n, depth):
 def test_the_tree_itself_has_the_gram_matrix(depth, key):
     x = jax.random.normal(key, (6, 2))
     expected, _ = brute_force(x, depth)
-    wide = tree(x, depth)
+    wide = neurons(x, depth=depth)
     assert wide.shape == (6, 2 * 2**depth)
     np.testing.assert_allclose(wide @ wide.T, expected, atol=1e-13)
 
@@ -242,11 +243,11 @@ def test_a_batch_of_trees_is_one_call(key):
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("call", [tree, tree_gram])
+@pytest.mark.parametrize("call", [neurons, tree_gram])
 def test_what_is_no_batch_is_refused(call):
     with pytest.raises(ValueError, match=r"\(samples, features\); got \(2, 2, 2\)"):
-        call(jnp.zeros((2, 2, 2)), 3)
-    with pytest.raises(ValueError, match="must be finite; 1 of 3 numbers are not"):
-        call(jnp.array([0.0, jnp.nan, 1.0]), 3)
+        call(jnp.zeros((2, 2, 2)), depth=3)
+    with pytest.raises(ValueError, match="must be finite; 1 of 3 elements are not"):
+        call(jnp.array([0.0, jnp.nan, 1.0]), depth=3)
     with pytest.raises(ValueError, match="must not be negative; got -2"):
-        call(jnp.zeros(3), -2)
+        call(jnp.zeros(3), depth=-2)

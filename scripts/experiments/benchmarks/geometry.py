@@ -1,4 +1,4 @@
-"""Deep trees, random networks and Monte Carlo beside the time that they must or may take."""
+"""Deep trees, random networks and Monte Carlo, each beside the operation that bounds its time."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from experiments.benchmarks.timing import Pair
 
 WIDTH, BATCH, LAYERS = 512, 128, 20
 POINTS, DEPTH, TREES, SHORTER = 64, 10_000, 256, 500
-DRAWS, BLOCK = 2**23, 1024
+DRAWS, DRAWS_PER_KEY = 2**23, 1024
 GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
 
 
@@ -26,7 +26,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 def networks() -> list[Pair]:
     """All layers beside drawing their weights and one matrix product each, for each generator.
 
-    The last rows draw weights alone, beside the default generator's.
+    The last rows compare drawing the weights alone with the default generator's.
     """
     x = jax.random.normal(jax.random.key(1), (BATCH, WIDTH))
     keys = {name: jax.random.key(0, impl=name) for name in GENERATORS}
@@ -70,7 +70,7 @@ def trees() -> list[Pair]:
 
     @jax.jit
     def brute_force(x: jax.Array) -> jax.Array:
-        return geometry.gram(geometry.tree(x, 14))
+        return geometry.gram(geometry.tree.neurons(x, depth=14))
 
     label = "brute force of depth 14"
     return [
@@ -82,26 +82,28 @@ def trees() -> list[Pair]:
 
 
 def draws() -> list[Pair]:
-    """The engine beside drawing the numbers alone: one by a key, and a block of them by a key."""
+    """`monte_carlo_moments` beside drawing the numbers alone, with one or many draws per key."""
     key = jax.random.key(0)
 
     @jax.jit
     def peer() -> jax.Array:
         return jax.random.normal(key, (DRAWS,))
 
-    def block(key: jax.Array) -> jax.Array:
-        return jax.random.normal(key, (BLOCK,))
+    def many(key: jax.Array) -> jax.Array:
+        return jax.random.normal(key, (DRAWS_PER_KEY,))
 
     return [
         Pair(
-            "engine, a key each / jax.random.normal",
-            lambda: geometry.monte_carlo_moments(jax.random.normal, key, DRAWS)[:4],
+            "moments, a key each / jax.random.normal",
+            lambda: geometry.sampling.monte_carlo_moments(jax.random.normal, key, DRAWS)[:4],
             peer,
             runs=10,
         ),
         Pair(
-            f"engine, {BLOCK} by a key / jax.random.normal",
-            lambda: geometry.monte_carlo_moments(block, key, DRAWS, block=BLOCK)[:4],
+            f"moments, {DRAWS_PER_KEY} per key / jax.random.normal",
+            lambda: geometry.sampling.monte_carlo_moments(
+                many, key, DRAWS, draws_per_key=DRAWS_PER_KEY
+            )[:4],
             peer,
             runs=10,
         ),

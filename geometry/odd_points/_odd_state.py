@@ -1,18 +1,16 @@
-"""Fixed points of recentering and ReLU at infinite width, for n samples, and what leaves them.
+"""Fixed points of recentering and ReLU at infinite width, for n samples, and how they are left.
 
-The map is `mean_field_step`. Batches of one sample and n − 1 alike ones stay such: four numbers
-have their Gram matrix. Numbers are Python's, in double precision, computed on the host: nothing
-here can be traced. Angles are in radians.
+The map is `mean_field_step`. It maps batches of one sample beside n − 1 exchangeable ones to such
+batches, whose Gram matrices have four different entries. All numbers are Python's, in double
+precision, computed on the host: nothing here can be traced. Angles are in radians.
 """
 
 import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
 
-from geometry._arguments import host_only
-from geometry._kernel import cosine_map
+from geometry._arguments import host_only, whole_number
 
 
 class OddState(NamedTuple):
@@ -31,11 +29,11 @@ class OddState(NamedTuple):
 
 @host_only("arccos of `cosine_step`")
 def recentred_angle(n: int | float) -> float:
-    """The angle at which n samples of one norm and one angle stand: arccos κ(−1/(n − 1)).
+    """The fixed angle of n samples of one norm and one angle: arccos κ(−1/(n − 1)).
 
-    They do after one layer, with rescaling or without; κ is `cosine_step`. 90° for two samples,
-    75.03° for nine, and arccos(1/π) = 71.44° for `math.inf`; Figure 5 of Nachum et al. has 75. One
-    sample of larger norm, from `escape_ratio` on, leaves it without rescaling.
+    They have it after one layer, with rescaling or without; κ is `cosine_step`. 90° for two
+    samples, 75.03° for nine, and arccos(1/π) = 71.44° for `math.inf`; Figure 5 of Nachum et al. has
+    75. Without rescaling, one sample whose norm ratio exceeds `escape_ratio` leaves it.
 
     Raises:
       ValueError: n is below 2.
@@ -46,19 +44,20 @@ def recentred_angle(n: int | float) -> float:
     """
     if n < 2:
         raise ValueError(f"an angle needs at least 2 samples; got {n}")
-    return math.acos(cosine_map(-1 / (n - 1)))
+    return _angle_after_relu(-1 / (n - 1))
 
 
 @host_only()
 def cluster_growth(n: int) -> float:
     """n² / (n² − 2n + 2): growth per layer of the squared spread of a collapsed cluster.
 
-    Beside the odd sample and relative to it. Above 1: the invariant representation, where the
-    cluster is a point, is unstable, against what Theorem 14 of Nachum et al. is read to say. It is
-    also the factor on He's variance of the weights that Theorem 13 needs.
+    The cluster lies beside the odd sample, and the spread is relative to it. It is above 1: the
+    invariant representation, where the cluster is a point, is unstable, although Theorem 14 of
+    Nachum et al. suggests otherwise. It is also the factor on He's variance of the weights that
+    Theorem 13 needs.
 
     Raises:
-      ValueError: n is below 2.
+      ValueError: n is no whole number, or below 2.
 
     Example:
       >>> round(cluster_growth(10), 4)
@@ -66,10 +65,11 @@ def cluster_growth(n: int) -> float:
     """
     if n < 2:
         raise ValueError(f"a cluster and an odd point need at least 2 samples; got {n}")
+    n = whole_number(n, "n")
     return n**2 / (n**2 - 2 * n + 2)
 
 
-@host_only("`mean_field_step` of a Gram matrix until it stands")
+@host_only("`mean_field_step` of a Gram matrix until it changes no more")
 def odd_state(n: int) -> OddState:
     """The stable state of one odd sample beside a cluster, of n samples at infinite width.
 
@@ -78,7 +78,7 @@ def odd_state(n: int) -> OddState:
     equations.
 
     Raises:
-      ValueError: n is below 7: then all samples end at `recentred_angle(n)`.
+      ValueError: n is no whole number, or below 7: then all samples end at `recentred_angle(n)`.
 
     Example:
       >>> state = odd_state(10)
@@ -87,6 +87,7 @@ def odd_state(n: int) -> OddState:
     """
     if n < 7:
         raise ValueError(f"an odd state needs at least 7 samples; got {n}")
+    n = whole_number(n, "n")
     return _fixed_point(n, OddState(n - 1.5, math.pi / 2 - 0.01, min(3 * math.pi / n, 1.05)))
 
 
@@ -94,11 +95,11 @@ def odd_state(n: int) -> OddState:
 def escape_ratio(n: int) -> float:
     """The norm ratio above which one longer sample of a symmetric batch becomes odd.
 
-    The others have its n − 1 norms and all angles are `recentred_angle(n)`. About 1 + 1.15/n; to
-    four digits beyond the 1, by bisection. A smaller ratio is forgotten.
+    The n − 1 others have one norm, and all angles are `recentred_angle(n)`. About 1 + 1.15/n; its
+    excess over 1 has four digits, by bisection in O(n) operations. A smaller ratio returns to 1.
 
     Raises:
-      ValueError: n is below 7: then every ratio is.
+      ValueError: n is no whole number, or below 7: then every ratio returns to 1.
 
     Example:
       >>> round(escape_ratio(10), 3)
@@ -106,8 +107,9 @@ def escape_ratio(n: int) -> float:
     """
     if n < 7:
         raise ValueError(f"an escape needs at least 7 samples; got {n}")
+    n = whole_number(n, "n")
     angle = recentred_angle(n)
-    # Its unstable fixed point separates the two fates.
+    # The unstable fixed point separates the ratios that grow from those that return to 1.
     fixed = _fixed_point(n, OddState(1 + 1.15 / n, angle, angle)).norm_ratio - 1
     low, high = 0.5 * fixed, 1.5 * fixed
     while high - low > 1e-4 * fixed:
@@ -124,13 +126,19 @@ def escape_ratio(n: int) -> float:
 def escape_step(norm_ratio: float) -> float:
     """Next norm ratio of one longer sample among infinitely many: √(s² + (s − 1)²/(π − 1)).
 
-    Above 1 it runs away, at last by √1.467 a layer; below 1 it returns to 1.
+    Above 1 it grows, in the end by √1.467 a layer; below 1 it returns to 1.
 
     Example:
       >>> escape_step(1.0), round(escape_step(2.0), 4)
       (1.0, 2.1135)
     """
-    return math.sqrt(norm_ratio**2 + (norm_ratio - 1) ** 2 / (math.pi - 1))
+    return math.hypot(norm_ratio, (norm_ratio - 1) / math.sqrt(math.pi - 1))
+
+
+def _angle_after_relu(cosine: float) -> float:
+    """arccos κ(ρ): `cosine_step` in double precision, whatever the default dtype is."""
+    kappa = (math.sqrt(1 - cosine * cosine) + (math.pi - math.acos(cosine)) * cosine) / math.pi
+    return math.acos(kappa)
 
 
 def _layer(n: int, state: OddState) -> OddState:
@@ -146,12 +154,14 @@ def _layer(n: int, state: OddState) -> OddState:
     norms = math.sqrt(a * b)
     return OddState(
         math.sqrt(a / b),
-        math.acos(cosine_map(max(-1.0, odd / norms))),
-        math.acos(cosine_map(min(1.0, inside / b))),
+        _angle_after_relu(max(-1.0, odd / norms)),
+        _angle_after_relu(min(1.0, inside / b)),
     )
 
 
 def _fixed_point(n: int, start: OddState) -> OddState:
+    import scipy.optimize  # takes longer to import than the rest of this package
+
     def step(values: np.ndarray) -> list[float]:
         before = OddState(*map(float, values))
         after = _layer(n, before)
@@ -161,6 +171,6 @@ def _fixed_point(n: int, start: OddState) -> OddState:
             after.spread - before.spread,
         ]
 
-    found = scipy.optimize.root(step, start, tol=1e-13)
-    assert max(map(abs, found.fun)) < 1e-11
-    return OddState(*map(float, found.x))
+    solution = scipy.optimize.root(step, start, tol=1e-13)
+    assert max(map(abs, solution.fun)) < 1e-11
+    return OddState(*map(float, solution.x))

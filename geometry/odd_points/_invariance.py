@@ -1,9 +1,9 @@
 """Theorems 13 and 14 of Nachum et al.: what a recentred ReLU layer does to an invariant batch.
 
 A layer recentres, and has Gaussian weights of variance 2α/width: α = 1 is He's, and the theorems
-choose `gain`. Both are right of expected Gram matrices and squared norms, and wrong of expected
-entries and norms, of which they speak. Sample 1 of the theorems is the first row. `is_invariant`
-and `theorem_14` gather what is sharded over Explicit mesh axes.
+choose α, called `gain` here. Both theorems hold of expected Gram matrices and squared norms, and
+fail of expected entries and norms, which are what they state. Sample 1 of the theorems is the first
+row. `is_invariant` and `next_layer` gather arrays that are sharded over Explicit mesh axes.
 """
 
 import math
@@ -12,9 +12,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from geometry._arguments import samples, square
-from geometry._kernel import arccosine_kernel
-from jaxnorm._sharding import replicated
+from geometry._arguments import as_gram, as_samples
+from geometry.mean_field._kernel import relu_kernel
+from jaxnorm._numerics import matmul, norm, replicated
 
 
 class NextLayer(NamedTuple):
@@ -32,11 +32,11 @@ class NextLayer(NamedTuple):
 
 
 def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[Array, ""]:
-    """Whether a batch is an invariant representation (Definition 12), up to order and scale.
+    """Whether a Gram matrix is that of an invariant representation, up to order and scale.
 
-    The longest sample is orthogonal to the others, which coincide and are n − 1 times shorter: no
-    entry of the Gram matrix over its largest is farther than `tolerance` from that. False for
-    zeros.
+    In Definition 12 the longest sample is orthogonal to the others, which coincide and are n − 1
+    times shorter. No entry of the Gram matrix, relative to its largest, may differ from theirs by
+    more than `tolerance`. False for zeros.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -45,7 +45,7 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
       >>> print(is_invariant(jnp.array([[9.0, 0.0], [0.0, 9.0]])))
       True
     """
-    g = replicated(square(gram, least=2))
+    g = replicated(as_gram(gram, min_samples=2))
     n = len(g)
     odd = jnp.arange(n) == jnp.argmax(jnp.diagonal(g))
     largest = jnp.max(jnp.diagonal(g))
@@ -56,9 +56,10 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
     return (largest > 0) & jnp.all(error <= tolerance)
 
 
-def theorem_14(x: Float[Array, "n d"]) -> NextLayer:
-    """The layer of Theorem 14 on any batch whose first sample is not the mean ν of the others.
+def next_layer(x: Float[Array, "n d"]) -> NextLayer:
+    """Expectations after the layer of Theorem 14, whose gain depends on the batch.
 
+    The first sample must differ from the mean ν of the others.
     Squared norms 1 and 1/(n − 1)² of the first sample and of the image of ν, and their inner
     product 0, are exact (items 1 to 3, where the paper has norms; see `expected_norm_factor`).
     Distances between the others do not grow if R ≥ n/(n − 1) (item 4), which no invariant
@@ -69,40 +70,40 @@ def theorem_14(x: Float[Array, "n d"]) -> NextLayer:
       ValueError: There are fewer than 2 samples.
 
     Example:
-      >>> layer = theorem_14(jnp.array([[4.0], [1.0], [1.0]]))
+      >>> layer = next_layer(jnp.array([[4.0], [1.0], [1.0]]))
       >>> print(layer.radius, layer.gain.round(4), layer.gram[0, 0].round(4))
       3.0 0.25 1.0
     """
-    h = replicated(samples(x, least=2))
+    h = replicated(as_samples(x, min_samples=2))
     n = len(h)
     h = h - h.mean(0, keepdims=True)
     # Recentred, ν and the first sample are opposite: x₁ − ν is n/(n − 1) times the first.
-    centre = -h[:1] / (n - 1)
-    every = jnp.concatenate([h, centre])
-    g = jnp.einsum("id,jd->ij", every, every, precision="highest")
+    h = jnp.concatenate([h, -h[:1] / (n - 1)])
+    g = matmul(h, h.T)
     gain = 1 / g[0, 0]
     radius = n / (n - 1) / jnp.sqrt(gain)
-    found = NextLayer(radius, gain, gain * arccosine_kernel(g))
-    return NextLayer(*(part.astype(x.dtype) for part in found))
+    layer = NextLayer(radius, gain, gain * relu_kernel(g))
+    return NextLayer(*(part.astype(x.dtype) for part in layer))
 
 
 def expected_entries(
-    x: Float[Array, "n d"], width: int, *, gain: int | float | Float[Array, ""] = 1.0
+    x: Float[Array, "n d"], *, width: int, gain: int | float | Float[Array, ""] = 1.0
 ) -> Float[Array, " n"]:
-    """E of every neuron of the layer at each sample: √(α/(π width)) ‖xᵢ − μ‖.
+    """Expected activity of every neuron of the layer at each sample: √(α/(π width)) ‖xᵢ − μ‖.
 
-    All neurons have the same: the expected batch has rank one, its samples are parallel, and it is
-    never an invariant representation, whatever Theorem 13 prints.
+    It is the same for all neurons: the expected batch has rank one, its samples are parallel, and
+    it is never an invariant representation, against Theorem 13 as printed. The gradient is zero at
+    a sample that equals the mean.
 
     Raises:
       ValueError: `width` is below 1.
 
     Example:
-      >>> print(expected_entries(jnp.array([[1.0], [-1.0]]), 1).round(4))
+      >>> print(expected_entries(jnp.array([[1.0], [-1.0]]), width=1).round(4))
       [0.5642 0.5642]
     """
     if width < 1:
         raise ValueError(f"width must be at least 1; got {width}")
-    h = samples(x)
-    norms = jnp.linalg.norm(h - h.mean(0, keepdims=True), axis=1)
+    h = as_samples(x)
+    norms = norm(h - h.mean(0, keepdims=True))[:, 0]
     return (jnp.sqrt(gain / (math.pi * width)) * norms).astype(x.dtype)

@@ -1,4 +1,4 @@
-"""A batch on its way through the random layers of a deep network."""
+"""Batches in the random layers of deep networks."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -8,18 +8,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
 from geometry._angles import gram, rows_times
-from geometry._arguments import samples
+from geometry._arguments import as_samples
 from jaxnorm import recenter
-from jaxnorm._sharding import replicated
+from jaxnorm._numerics import replicated
 
 
 class RandomNetwork(NamedTuple):
-    """A batch after chosen layers; the true batch is exp(log_scale) times the one kept.
+    """A batch after chosen layers; the true batch is exp(log_scale) times the scaled one.
 
     Attributes:
-      statistics: The statistic of the batch kept after each chosen layer, on a new leading axis.
+      statistics: The statistic of the scaled batch after each chosen layer, on a new leading axis.
       log_scale: Logarithm of its true scale, after each chosen layer.
-      x: The batch kept after the last layer.
+      x: The scaled batch after the last layer.
     """
 
     statistics: PyTree[Array]
@@ -41,26 +41,26 @@ def random_network(
 ) -> RandomNetwork:
     """Send `x` through `depth` layers x ← nonlinearity(normalization(x W)), W of variance 2/width.
 
-    The setting of Figures 3, 5 and 6 of Nachum et al. Weights are drawn as they are needed and
-    never kept, so that memory does not grow with depth but for what is recorded; on a CPU drawing
-    them is most of the time, and the kind of `key` decides how long it takes. Many networks are a
-    `vmap` over keys, which shards as any other axis. A batch that has become zero stays zero. One
-    whose samples are sharded stays so, and what is recorded of it is gathered.
+    The setting of Figures 3, 5 and 6 of Nachum et al. Weights are drawn when they are needed and
+    not stored, so that memory grows with depth only by the recorded statistics; on a CPU most of
+    the time is spent drawing them, and depends on the kind of `key`. Many networks are a `vmap`
+    over keys, which shards as any other axis. A zero batch remains zero. A batch of sharded samples
+    remains sharded, and its recorded statistics are gathered.
 
     Args:
-      key: Of the weights.
+      key: Draws the weights.
       x: The batch, samples in rows.
       depth: Number of layers, at least 1.
-      width: Neurons of each.
+      width: Number of neurons of each layer.
       normalization: Acts on (n, width): `jaxnorm.recenter`, `rescale` (about the mean),
         `rescale_rms` (about zero), `standardize` (both parts), or the identity.
-      nonlinearity: Acts on what is normalized.
-      homogeneous: That a layer of c x is c times the layer of x, as with ReLU and without
-        rescaling. The batch kept is then divided by its root mean squared norm after every layer,
-        and the factor goes into `log_scale`: nothing under- or overflows. Otherwise the batch is
-        kept as it is and `log_scale` is 0.
-      statistic: What is recorded: any function of the batch, of one array or of a tree of them.
-      layers: The layers after which it is, ascending from 1 to `depth`; by default all.
+      nonlinearity: Acts on the normalized batch.
+      homogeneous: Whether a layer of c x is c times the layer of x, as with ReLU and without
+        rescaling. The batch is then divided by its root mean squared norm after every layer, and
+        `log_scale` records the factor: nothing under- or overflows. Otherwise the batch is not
+        scaled and `log_scale` is 0.
+      statistic: Any function of the batch that returns an array or a tree of arrays to record.
+      layers: The layers after which it is recorded, ascending from 1 to `depth`; by default all.
 
     Raises:
       ValueError: `x` is not a matrix of finite numbers, `depth` or `width` is below 1, or `layers`
@@ -86,17 +86,17 @@ def random_network(
 
     def step(carry: tuple, inputs: tuple[Array, Array]) -> tuple[tuple, None]:
         h, log_scale, recorded = carry
-        key, place = inputs
+        key, row = inputs
         h, log_scale = layer(h, log_scale, key)
 
         def record(recorded: PyTree[Array]) -> PyTree[Array]:
             now = jax.tree.map(replicated, (statistic(h), log_scale))
-            return jax.tree.map(lambda every, one: every.at[place].set(one), recorded, now)
+            return jax.tree.map(lambda rows, one: rows.at[row].set(one), recorded, now)
 
-        recorded = jax.lax.cond(place < len(chosen), record, lambda same: same, recorded)
+        recorded = jax.lax.cond(row < len(chosen), record, lambda same: same, recorded)
         return (h, log_scale, recorded), None
 
-    h = samples(x)
+    h = as_samples(x)
     batch = (h, jnp.zeros((), h.dtype))
     batch = _divide_by_scale(*batch) if homogeneous else batch
     keys = jax.random.split(key, depth)
@@ -105,11 +105,11 @@ def random_network(
         lambda one: jnp.zeros((len(chosen), *one.shape), one.dtype),
         (jax.eval_shape(statistic, last), log_scale),
     )
-    # Layers that are not recorded have a place beyond the last.
-    places = jnp.full(depth, len(chosen)).at[jnp.array(chosen) - 1].set(jnp.arange(len(chosen)))
-    # The first layer has its own number of inputs; all others share one shape and one scan.
-    carry, _ = step((*batch, recorded), (keys[0], places[0]))
-    (h, _, (statistics, log_scale)), _ = jax.lax.scan(step, carry, (keys[1:], places[1:]))
+    # Layers that are not recorded have a row beyond the last.
+    rows = jnp.full(depth, len(chosen)).at[jnp.array(chosen) - 1].set(jnp.arange(len(chosen)))
+    # The first layer has another number of inputs; all others share one shape and one scan.
+    carry, _ = step((*batch, recorded), (keys[0], rows[0]))
+    (h, _, (statistics, log_scale)), _ = jax.lax.scan(step, carry, (keys[1:], rows[1:]))
     return RandomNetwork(statistics, log_scale, h)
 
 

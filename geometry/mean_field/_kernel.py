@@ -1,4 +1,4 @@
-"""What a random ReLU layer does to a Gram matrix on average, or at infinite width.
+"""A random ReLU layer on a Gram matrix, on average or at infinite width.
 
 A layer has Gaussian weights of variance 2/width ("He"), which keeps squared norms in the mean.
 Gram matrices are (n, n), of the n samples of a batch.
@@ -9,17 +9,19 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from geometry._arguments import floating, host_only, square
+from geometry._arguments import as_floating, as_gram, host_only, whole_number
 from jaxnorm import recenter
-from jaxnorm._sharding import replicated
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import promote_to_float32, replicated, safe_sqrt
+
+# Neurons beyond which the series is more accurate than the sum, whose terms cancel digits.
+_LONG_SUM = 10_000
 
 
 def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Expected Gram matrix after Gaussian weights and ReLU: Eq. 111 of Nachum et al.
+    """Gram matrix expected after Gaussian weights and ReLU: Eq. 111 of Nachum et al.
 
     With ρ the cosine of x and y, K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, the
-    arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal stays. K ≥ x·y, with
+    arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal is unchanged. K ≥ x·y, with
     equality for positively parallel vectors, which the paper leaves out, and zero for opposite
     ones; a zero vector has a row of zeros. Gradients are finite everywhere.
 
@@ -28,41 +30,33 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[1.     0.3183]
        [0.3183 1.    ]]
     """
-    g = square(gram)
-    itself = jnp.eye(len(g), dtype=bool)
-    squares = jnp.sum(g, 1, where=itself, keepdims=True)  # the diagonal, of any sharding
-    positive = squares > 0
-    norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1)), 0)
-    safe = jnp.where(positive, norm, 1)
-    rho = jnp.where(positive & replicated(positive).T, g / safe / replicated(safe).T, 0)
-    kernel = norm * replicated(norm).T * cosine_step(jnp.where(itself, 1, rho))
-    return jnp.where(itself, jnp.where(positive, squares, 0), kernel).astype(gram.dtype)
+    return relu_kernel(as_gram(gram)).astype(gram.dtype)
 
 
 def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """`arccosine_kernel` of the recentred batch: recentering and ReLU at infinite width.
+    """Gram matrix after recentering and ReLU at infinite width: `arccosine_kernel` of H G H.
 
-    Eq. 8 of Nachum et al., scaled to keep the recentred squared norms. The recentred Gram matrix
-    is H G H with H = I − 11ᵀ/n. Two points end at a right angle at once.
+    Eq. 8 of Nachum et al., scaled to keep the recentred squared norms. H G H with H = I − 11ᵀ/n is
+    the Gram matrix of the recentred batch. Two points are at a right angle after one step.
 
     Example:
       >>> print(mean_field_step(2 * jnp.eye(2)))
       [[1. 0.]
        [0. 1.]]
     """
-    return arccosine_kernel(recenter(recenter(square(gram), axis=0), axis=1)).astype(gram.dtype)
+    return relu_kernel(recenter(recenter(as_gram(gram), axis=0), axis=1)).astype(gram.dtype)
 
 
 @host_only()
 def expected_norm_factor(width: int) -> float:
     """E ‖ReLU(W x)‖ / ‖x‖ for a layer of `width` d neurons with weights N(0, 2/d).
 
-    √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) + O(d⁻²): the mean of a chi variable
-    whose degrees of freedom j are Binomial(d, 1/2). Theorem 14 of Nachum et al. puts 1, which
-    holds of the squared norm. Computed on the host in double precision.
+    √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) − 23/(128d²) + O(d⁻³): the mean of a
+    chi variable whose degrees of freedom j are Binomial(d, 1/2). Theorem 14 of Nachum et al. has 1,
+    which holds of the squared norm. Computed on the host in double precision.
 
     Raises:
-      ValueError: `width` is not positive.
+      ValueError: `width` is no whole number, or below 1.
 
     Example:
       >>> round(expected_norm_factor(100), 5)
@@ -70,6 +64,9 @@ def expected_norm_factor(width: int) -> float:
     """
     if width < 1:
         raise ValueError(f"width must be at least 1; got {width}")
+    width = whole_number(width, "width")
+    if width > _LONG_SUM:
+        return 1 - 5 / (8 * width) - 23 / (128 * width**2)
     terms = (
         math.lgamma(width + 1)
         - math.lgamma(j + 1)
@@ -92,14 +89,21 @@ def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))
       [0.     0.3183 1.    ]
     """
-    cosine = floating(cosine)
-    rho = widen(cosine)
+    cosine = as_floating(cosine)
+    rho = promote_to_float32(cosine)
     inside = jnp.abs(rho) < 1
     safe = jnp.where(inside, rho, 0)
     value = (jnp.sqrt(1 - jnp.square(safe)) + (math.pi - jnp.arccos(safe)) * safe) / math.pi
-    return jnp.where(inside, value, jnp.where(rho > 0, rho, 0)).astype(cosine.dtype)
+    return jnp.where(inside, value, jnp.where(rho <= 0, 0, rho)).astype(cosine.dtype)
 
 
-def cosine_map(rho: float) -> float:
-    """`cosine_step` of a Python number, in double precision."""
-    return (math.sqrt(1 - rho * rho) + (math.pi - math.acos(rho)) * rho) / math.pi
+def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """`arccosine_kernel` of a Gram matrix that needs no check. NaN entries stay NaN."""
+    diagonal = jnp.eye(len(g), dtype=bool)
+    squares = jnp.sum(g, 1, where=diagonal, keepdims=True)  # for rows of any sharding
+    squares = jnp.where(squares <= 0, 0, squares)
+    norm = safe_sqrt(squares)
+    divisor = jnp.where(norm == 0, 1, norm)
+    rho = g / divisor / replicated(divisor).T
+    kernel = norm * replicated(norm).T * cosine_step(jnp.where(diagonal, 1, rho))
+    return jnp.where(diagonal, squares, kernel)

@@ -1,32 +1,34 @@
 """How many dimensions a batch fills, and how far its samples are from orthogonal ones.
 
 Samples are rows: `x` is (n samples, features). Effective and stable rank need only the Gram matrix
-of the shorter side of `x`, at most min(n, features) numbers wide. The gaps take a Gram matrix, so
-that infinite-width maps have them too. Sums are in at least float32; results have the dtype of
-the input. What is no matrix, or outside `jit` not finite, raises `ValueError`. On Explicit mesh
-axes the matrix whose singular values or eigenvalues are needed is gathered: `x` for
+of the shorter side of `x`, with min(n, features) rows. The gaps are functions of a Gram matrix, so
+that they apply to infinite-width maps too. Sums are in at least float32; results have the dtype of
+the input. An argument that is no matrix, or outside `jit` not finite, raises `ValueError`. On
+Explicit mesh axes the matrix whose singular values or eigenvalues are needed is gathered: `x` for
 `numerical_rank`, else a Gram matrix.
 """
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from geometry._angles import gram as gram_matrix
-from geometry._arguments import samples, square
-from jaxnorm._sharding import replicated
+from geometry._arguments import as_gram, as_samples
+from jaxnorm._numerics import replicated, safe_sqrt
 
 
 def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
     """Number of singular values above max(n, d) · ε times the largest, ε of the dtype of `x`.
 
-    As `numpy.linalg.matrix_rank` and Figure 2 of Nachum et al. count it. From singular values of
-    `x` itself: a Gram matrix squares them, and would miss all below √ε. Zeros have rank 0.
+    As `numpy.linalg.matrix_rank` and Figure 2 of Nachum et al. count it. Computed from singular
+    values of `x` itself: a Gram matrix has their squares, and loses those below √ε. Zeros have rank
+    0.
 
     Example:
       >>> print(numerical_rank(jnp.ones((5, 3))))
       1
     """
-    values = jnp.linalg.svd(replicated(samples(x)), compute_uv=False)
+    values = jnp.linalg.svd(replicated(as_samples(x)), compute_uv=False)
     return jnp.sum(values > max(x.shape) * float(jnp.finfo(x.dtype).eps) * values.max())
 
 
@@ -59,42 +61,41 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
-    """log(tr(G)/n) − log(det(G))/n: how far n samples are from orthogonal ones of one length.
+    """log(tr(G)/n) − log(det(G))/n of a Gram matrix G: 0 for orthogonal samples of one length only.
 
-    0 for these alone, ∞ where the samples are linearly dependent up to rounding; Joudaki et al.
+    ∞ where the samples are linearly dependent up to rounding; Joudaki et al.
     (2023). NaN for a Gram matrix of zeros.
 
     Example:
       >>> print(isometry_gap(3 * jnp.eye(4)))
       0.0
     """
-    values = jnp.linalg.eigvalsh(replicated(square(gram)))
-    floor = len(gram) * float(jnp.finfo(values.dtype).eps) * values[-1]
-    positive = values > floor
+    values = jnp.linalg.eigvalsh(replicated(as_gram(gram)))
+    tolerance = len(gram) * float(jnp.finfo(values.dtype).eps) * values[-1]
+    positive = values > tolerance
     logs = jnp.where(positive, jnp.log(jnp.where(positive, values, 1)), -jnp.inf)
     return (jnp.log(values.mean()) - logs.mean()).astype(gram.dtype)
 
 
 def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
-    """‖G/tr(G) − I/n‖_F, in [0, √(1 − 1/n)]: 0 for orthogonal samples of one length.
+    """‖G/tr(G) − I/n‖_F of a Gram matrix G, in [0, √(1 − 1/n)].
 
-    Daneshmand et al. (2021), who show that rescaling makes it small in deep linear networks. The
-    gradient at 0 is zero; NaN for a Gram matrix of zeros.
+    0 for orthogonal samples of one length. Daneshmand et al. (2021) show that rescaling makes it
+    small in deep linear networks. The gradient at 0 is zero; NaN for a Gram matrix of zeros.
 
     Example:
       >>> print(orthogonality_gap(jnp.ones((4, 4))).round(3))
       0.866
     """
-    g = square(gram)
+    g = as_gram(gram)
     squares = jnp.square(g / _trace(g) - jnp.eye(len(g), dtype=g.dtype) / len(g)).sum()
-    zero = squares == 0  # a NaN stays one
-    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares))).astype(gram.dtype)
+    return safe_sqrt(squares).astype(gram.dtype)
 
 
 def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
-    """Gram matrix of the shorter side, of entries relative to the largest."""
-    h = samples(x)
-    largest = jnp.max(jnp.abs(h), initial=0)
+    """Gram matrix of the shorter side of `x` over its largest entry."""
+    h = as_samples(x)
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), initial=0))  # no result depends on it
     h = h / jnp.where(largest == 0, 1, largest)
     return gram_matrix(h if h.shape[0] <= h.shape[1] else h.T)
 

@@ -1,8 +1,8 @@
 """One neuron for each sample: the initialization that Nachum et al. propose in their Discussion.
 
 A neuron ReLU(x w + b) fires for one sample only exactly if that sample is a vertex of the convex
-hull of the batch. Decided on the host in double precision, by one linear programme where simpler
-directions do not do; nothing here can be traced.
+hull of the batch. This is decided on the host in double precision, by a linear program where
+simpler directions fail; nothing here can be traced.
 """
 
 from collections.abc import Callable
@@ -11,28 +11,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jaxtyping import Array, Bool, Float, Key
 
-from geometry._arguments import host_only, samples
+from geometry._arguments import as_samples, host_only
 
-_LEAST = 1e-9  # margin of a vertex, relative to the length of its direction and of the batch
+_MIN_MARGIN = 1e-9  # of a vertex, relative to the length of its direction and of the batch
 
 
 @host_only()
 def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
-    """Which samples are vertices of the convex hull of all: not in the hull of the others.
+    """Mask of the samples that are vertices of the convex hull: not in the hull of the others.
 
-    A sample that occurs twice is none. The margin of the best direction, found among a few or by a
-    linear programme, decides; 1e-9 of the batch's size counts as none.
+    A sample that occurs twice is no vertex. The margin of the best direction, one of a few or the
+    solution of a linear program, decides; 1e-9 of the batch's size counts as zero.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]])
       >>> hull_vertices(square).tolist()
       [True, True, True, True, False]
     """
-    _, margins = _directions(np.asarray(samples(x), np.float64))
-    return margins > _LEAST
+    _, margins = _directions(np.asarray(as_samples(x), np.float64))
+    return margins > _MIN_MARGIN
 
 
 @host_only()
@@ -53,14 +52,14 @@ def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float
        [0. 1. 0.]
        [0. 0. 1.]]
     """
-    h = np.asarray(samples(x), np.float64)
+    h = np.asarray(as_samples(x), np.float64)
     w, margins = _directions(h)
-    inside = np.flatnonzero(margins <= _LEAST)
+    inside = np.flatnonzero(margins <= _MIN_MARGIN)
     if inside.size:
-        some = ", ".join(map(str, inside[:5])) + ", ..." * (inside.size > 5)
+        indices = ", ".join(map(str, inside[:5])) + ", ..." * (inside.size > 5)
         raise ValueError(
             "every sample must be a vertex of the batch's convex hull; "
-            f"{inside.size} of {len(h)} are not: {some}"
+            f"{inside.size} of {len(h)} are not: {indices}"
         )
     own, next_one = _own_and_next(h, w)
     scale = 2 / (own - next_one)
@@ -74,13 +73,13 @@ def point_initializers(
 ) -> tuple[Callable[..., Array], Callable[..., Array]]:
     """Initializers of kernel and bias of an `nnx.Linear` of k inputs: `neuron_per_point` of `x`.
 
-    With more neurons than samples the further ones are He's, with bias 0; with fewer, `key` chooses
-    the samples that get one. For use as `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
+    With more neurons than samples the rest are He's, with bias 0; with fewer, `key` chooses the
+    samples that have one. For use as `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
 
     Args:
-      key: Of the choice; the layer's own keys draw the further neurons.
+      key: Chooses the samples; the layer's own keys draw the rest of the neurons.
       x: Samples, all of them vertices of their convex hull.
-      gain: What each neuron gives for its sample.
+      gain: Activity of each neuron at its sample.
 
     Raises:
       ValueError: A sample is no vertex, or the layer does not have k inputs.
@@ -112,7 +111,7 @@ def point_initializers(
 
 
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For every sample the direction in which it is ahead of all others, and by how much.
+    """For every sample the direction of its largest margin over all others, and that margin.
 
     Directions are unit vectors, margins relative to the largest distance from the mean.
     """
@@ -128,27 +127,29 @@ def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         own, next_one = _own_and_next(h, w)
         better = own - next_one > margins
         best, margins = np.where(better[:, None], w, best), np.maximum(margins, own - next_one)
-    for i in np.flatnonzero(margins <= _LEAST):
-        best[i], margins[i] = _programme(h, int(i))
+    for i in np.flatnonzero(margins <= _MIN_MARGIN):
+        best[i], margins[i] = _linear_program(h, int(i))
     return best, margins
 
 
-def _programme(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
+def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
     """The direction w within [−1, 1]ᵏ of the largest margin minⱼ w (xᵢ − xⱼ); 0 is feasible."""
+    import scipy.optimize  # takes longer to import than the rest of this package
+
     n, k = x.shape
     others = np.arange(n) != i
     behind = np.concatenate([x[others] - x[i], np.ones((n - 1, 1))], axis=1)
     bounds = [(-1, 1)] * k + [(0, None)]
-    found = scipy.optimize.linprog(
+    solution = scipy.optimize.linprog(
         -np.eye(1, k + 1, k)[0], A_ub=behind, b_ub=np.zeros(n - 1), bounds=bounds
     )
-    w, margin = found.x[:k], found.x[k]
+    w, margin = solution.x[:k], solution.x[k]
     norm = np.linalg.norm(w)
     return (w / norm, margin / norm) if norm > 0 else (w, 0.0)
 
 
 def _own_and_next(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How far sample i is in direction i, and how far the farthest of the others, if any, is."""
+    """The position of sample i along direction i, and that of the farthest other sample."""
     along = w @ x.T
     own = np.diagonal(along).copy()
     np.fill_diagonal(along, -np.inf)

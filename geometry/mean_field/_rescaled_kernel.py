@@ -1,7 +1,7 @@
-"""What random layers that rescale do at infinite width, for any n samples, exactly.
+"""Random layers that rescale, at infinite width, for any n samples, exactly.
 
 A neuron's activities z over the batch are Gaussian with the batch's Gram matrix G for covariance.
-Divided by their size over the batch they are no longer, but 1/q = ½ ∫ exp(−a q/2) da over a > 0
+Divided by their size over the batch they are not Gaussian, but 1/q = ½ ∫ exp(−a q/2) da over a > 0
 turns the expectation into kernels of Gaussian covariances,
 
     E[f(z) / (z C z)] = ½ ∫ det(I + a C G)^(−1/2) E[f(z_a)] da,   Cov z_a = G (I + a C G)⁻¹,
@@ -21,96 +21,96 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from geometry._arguments import floating, square
-from geometry._kernel import arccosine_kernel
+from geometry._arguments import as_floating, as_gram
+from geometry.mean_field._kernel import relu_kernel
 from jaxnorm import recenter
-from jaxnorm._sharding import replicated
-from jaxnorm._statistics import widen
+from jaxnorm._numerics import matmul, promote_to_float32, replicated, safe_sqrt
 
-_STEP = 0.4  # of log a: the trapezoidal rule then errs by 1e-9
+_STEP = 0.4  # of log a: the error of the trapezoidal rule is then 1e-9
 _BLOCK = 2**26  # bytes of matrices, one for each node, at a time
 
 
-def mean_field_rescale_rms(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Rescaling about zero, then ReLU, at infinite width (`jaxnorm.rescale_rms`, no recentering).
+def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Gram matrix after rescaling about zero and ReLU: `jaxnorm.rescale_rms`, no recentering.
 
-    Many samples of one angle tend to 58.75° (`rms_angle`). Scales do not matter. Zeros give NaN.
+    Many samples of one angle tend to 58.75° (`rms_angle`). The scale of the batch does not matter.
+    A Gram matrix of zeros gives NaN.
 
     Example:
-      >>> print(mean_field_rescale_rms(jnp.eye(2)).round(3))
+      >>> print(rescale_rms_step(jnp.eye(2)).round(3))
       [[1.    0.318]
        [0.318 1.   ]]
     """
-    return _about_zero(replicated(square(gram))).astype(gram.dtype)
+    return _about_zero(_unit_trace(gram)).astype(gram.dtype)
 
 
-def mean_field_standardize(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Batch norm without parameters, then ReLU, at infinite width: `jaxnorm.standardize`.
+def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Gram matrix after batch norm without parameters and ReLU: `jaxnorm.standardize`.
 
-    `mean_field_rescale_rms` of the recentred batch H G H. A batch of equal norms and angles stands
-    at `recentred_angle(n)` after one layer. Equal samples give NaN.
+    `rescale_rms_step` of the recentred batch H G H. A batch of equal norms and angles is at
+    `recentred_angle(n)` after one layer and remains there. Equal samples give NaN.
 
     Example:
-      >>> print(mean_field_standardize(2 * jnp.eye(3))[0].round(3))
+      >>> print(standardize_step(2 * jnp.eye(3))[0].round(3))
       [1.    0.109 0.109]
     """
-    g = replicated(square(gram))
-    return _about_zero(recenter(recenter(g, axis=0), axis=1)).astype(gram.dtype)
+    g = recenter(recenter(_unit_trace(gram), axis=0), axis=1)
+    return _about_zero(g).astype(gram.dtype)
 
 
-def mean_field_rescale(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Rescaling about the mean, then ReLU, at infinite width: `jaxnorm.rescale`, no recentering.
+def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Gram matrix after rescaling about the mean and ReLU: `jaxnorm.rescale`, no recentering.
 
     Angles collapse as with ReLU alone. The expectation is finite where the recentred batch has at
-    least three dimensions; else what is returned is meaningless.
+    least three dimensions; else the result is meaningless.
 
     Raises:
       ValueError: There are fewer than 4 samples.
 
     Example:
-      >>> print(mean_field_rescale(jnp.eye(100))[0, 1].round(2))
+      >>> print(rescale_step(jnp.eye(100))[0, 1].round(2))
       0.32
     """
-    g = replicated(square(gram, least=4))
+    g = _unit_trace(gram, min_samples=4)
     half = recenter(g, axis=1)
     centred = recenter(half, axis=0)
 
     def covariance(a: Array, at_a: _Resolvent) -> Array:
-        return g - a * _product(half, at_a.inverse, half.T)
+        return g - a * matmul(half, matmul(at_a.inverse, half.T))
 
     return _integral(centred, covariance).astype(gram.dtype)
 
 
 def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """`mean_field_rescale_rms` of infinitely many samples of one norm and one cosine in [0, 1).
+    """`rescale_rms_step` of infinitely many samples of one norm and one cosine in [0, 1).
 
-    N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)], D = E[((m² + 1) Φ(m) + m φ(m)) / (m² + 1)], where
-    m = √(ρ/(1 − ρ)) ξ is the mean of a neuron over the batch, ξ standard normal. From orthogonal
-    samples on: 71.44°, 63.64°, and 59.05° after five layers. The gradient at 0 is zero.
+    The next cosine is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and
+    D = E[((m² + 1) Φ(m) + m φ(m)) / (m² + 1)], where m = √(ρ/(1 − ρ)) ξ is the mean of a neuron
+    over the batch, ξ standard normal. From orthogonal samples: 71.44°, 63.64°, and 59.05° after
+    five layers. The gradient at 0 is zero.
 
     Example:
       >>> print(jnp.degrees(jnp.arccos(rms_cosine_step(jnp.zeros(())))).round(2))
       71.44
     """
-    cosine = floating(cosine)
+    cosine = as_floating(cosine)
     nodes, weights = (jnp.asarray(a) for a in np.polynomial.hermite_e.hermegauss(80))
 
     def one(rho: Array) -> Array:
-        positive = rho > 0
-        odds = jnp.where(positive, jnp.sqrt(jnp.where(positive, rho / (1 - rho), 1)), 0)
-        m = odds * nodes.astype(rho.dtype)
+        odds = jnp.where(rho <= 0, 0, rho / (1 - rho))
+        m = safe_sqrt(odds) * nodes.astype(rho.dtype)
         cdf, pdf = jax.scipy.stats.norm.cdf(m), jax.scipy.stats.norm.pdf(m)
         squares = jnp.square(m) + 1
         means = jnp.square(m * cdf + pdf) / squares @ weights.astype(rho.dtype)
         return means / ((squares * cdf + m * pdf) / squares @ weights.astype(rho.dtype))
 
-    return jnp.vectorize(one)(widen(cosine)).astype(cosine.dtype)
+    return jnp.vectorize(one)(promote_to_float32(cosine)).astype(cosine.dtype)
 
 
 def rms_angle() -> float:
-    """The angle, in radians, at which `rms_cosine_step` stands: 58.75 degrees.
+    """The angle, in radians, that `rms_cosine_step` leaves unchanged: 58.75 degrees.
 
-    Figure 5 of Nachum et al. has 60 degrees, without saying about what it rescales.
+    Figure 5 of Nachum et al. has 60 degrees, and does not say whether it rescales about zero.
 
     Example:
       >>> round(math.degrees(rms_angle()), 2)
@@ -124,7 +124,7 @@ def rms_angle() -> float:
 
 
 class _Spectrum(NamedTuple):
-    """Eigenvalues and eigenvectors of C, of which no derivative is taken."""
+    """Eigenvalues and eigenvectors of C, as constants of differentiation."""
 
     values: Float[Array, " n"]
     vectors: Float[Array, "n n"]
@@ -143,8 +143,8 @@ def _resolvent(c: Float[Array, "n n"], a: Float[Array, ""], spectrum: _Spectrum)
     values, vectors = spectrum
     divisors = 1 + a * values
     return _Resolvent(
-        _product(vectors / divisors[None], vectors.T),
-        _product(vectors * (values / divisors)[None], vectors.T),
+        matmul(vectors / divisors[None], vectors.T),
+        matmul(vectors * (values / divisors)[None], vectors.T),
         jnp.log(divisors).sum(),
     )
 
@@ -152,11 +152,18 @@ def _resolvent(c: Float[Array, "n n"], a: Float[Array, ""], spectrum: _Spectrum)
 @_resolvent.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
     # With X = (I + a C)⁻¹: dX = −a X dC X, and C X = (I − X)/a. Where eigenvalues coincide X has a
-    # derivative, and the eigenvectors have none. The nodes a are constants.
+    # derivative although the eigenvectors have none. The nodes a are constants.
     (c, a, spectrum), (d, *_) = primals, tangents
     at_a = _resolvent(c, a, spectrum)
-    change = _product(at_a.inverse, d, at_a.inverse)
+    change = matmul(at_a.inverse, matmul(d, at_a.inverse))
     return at_a, _Resolvent(-a * change, change, a * jnp.sum(at_a.inverse * d.T))
+
+
+def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array, "n n"]:
+    """`gram` over its trace: no result depends on it, and small ones would lose their gradients."""
+    g = replicated(as_gram(gram, min_samples=min_samples))
+    trace = jax.lax.stop_gradient(jnp.trace(g))
+    return g / jnp.where(trace > 0, trace, 1)
 
 
 def _about_zero(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -168,10 +175,10 @@ def _integral(
 ) -> Float[Array, "n n"]:
     """n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da by the trapezoidal rule in log a.
 
-    Beyond the last a, at which I + a C can still be inverted, a part ε^(3r/8) of the integral is
-    left out, r the rank of C.
+    The last a is the largest at which I + a C can be inverted; the integral beyond it, a share
+    ε^(3r/8) with r the rank of C, is left out.
     """
-    c = (c + c.T) / 2  # so that tangents are symmetric, as eigenvectors suppose
+    c = (c + c.T) / 2  # makes tangents symmetric too, as the derivative of `_resolvent` needs
     constant = jax.lax.stop_gradient(c)
     values, vectors = jnp.linalg.eigh(constant)
     spectrum = _Spectrum(jnp.maximum(values, 0), vectors)
@@ -183,12 +190,8 @@ def _integral(
     def node(a: Array) -> Array:
         at_a = _resolvent(c, a, spectrum)
         g = covariance(a, at_a)
-        return a * jnp.exp(-at_a.log_det / 2) * arccosine_kernel((g + g.T) / 2)
+        return a * jnp.exp(-at_a.log_det / 2) * relu_kernel((g + g.T) / 2)
 
-    # No `scan`: its second derivative would not be by the rule of `_resolvent`.
+    # Second derivatives of a `scan` would not use the rule of `_resolvent`.
     parts = (jax.vmap(node)(part).sum(0) for part in jnp.array_split(nodes, blocks))
     return len(c) * _STEP / 2 * sum(parts, jnp.zeros((), c.dtype))
-
-
-def _product(*matrices: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    return jnp.linalg.multi_dot(matrices, precision="highest")

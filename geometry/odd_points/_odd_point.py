@@ -6,8 +6,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from geometry._arguments import square
-from jaxnorm._sharding import replicated, row_at
+from geometry._arguments import as_gram
+from jaxnorm._numerics import replicated, row_at
 
 
 class OddPoint(NamedTuple):
@@ -29,12 +29,12 @@ class OddPoint(NamedTuple):
 
 
 def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
-    """The longest of the n samples with this Gram matrix, and how odd it is.
+    """The longest of the n samples with the Gram matrix `gram`, and how odd it is.
 
     Any batch has a longest sample; `is_odd` decides whether it is an odd point.
-    Angles below 3e-4 (float32) or 1e-8 (float64) are not resolved: `angles` is finer, and needs
-    the samples. A zero vector makes both angles NaN; (anti)parallel samples add nothing to
-    gradients. A Gram matrix sharded over Explicit mesh axes is gathered.
+    Angles below 3e-4 (float32) or 1e-8 (float64) are not resolved; `angles` of the samples resolves
+    them. A zero vector makes both angles NaN; (anti)parallel samples contribute no gradient.
+    A Gram matrix that is sharded over Explicit mesh axes is gathered.
 
     Raises:
       ValueError: There are fewer than 3 samples.
@@ -44,7 +44,7 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
       >>> print(odd_point(x @ x.T).norm_ratio)
       4.0
     """
-    g = replicated(square(gram, least=3))
+    g = replicated(as_gram(gram, min_samples=3))
     n = len(g)
     norm = jnp.sqrt(jnp.diagonal(g))
     cosine = g / norm[:, None] / norm[None]
@@ -55,21 +55,20 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
     other = jnp.arange(n) != index
     pair = other[:, None] & other[None] & ~jnp.eye(n, dtype=bool)
     longest, second = (row_at(norm, i) for i in (index, jnp.argmax(jnp.where(other, norm, -1))))
-    found = OddPoint(
-        index,
+    measures = (
         longest / jnp.mean(norm, where=other),
         second / longest,
         jnp.mean(row_at(angle, index), where=other),
         jnp.mean(angle, where=pair),
     )
-    return OddPoint(index, *(part.astype(gram.dtype) for part in found[1:]))
+    return OddPoint(index, *(part.astype(gram.dtype) for part in measures))
 
 
 def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
-    """Whether a batch is in the odd state of Nachum et al., Figure 3, as we decide it.
+    """Whether a Gram matrix is that of the odd state of Nachum et al., Figure 3, by our thresholds.
 
     Norm ratio at least (n − 1)/2, mean angle to the others at least 80°, their spread at most 45°.
-    The tree often drives out both of its ends: then there are two long samples, and none is odd.
+    The tree often makes both of its ends long: then none is odd.
 
     Raises:
       ValueError: There are fewer than 3 samples.

@@ -1,59 +1,58 @@
 """How many random ReLU neurons make n samples linearly independent (Nachum et al., Section I).
 
 The representation of samples x by neurons w is ReLU(x wᵀ). Batch norm before the ReLU replaces x
-by the recentred batch and multiplies neurons by positive numbers, which changes no rank: call
-these functions with `jaxnorm.recenter(x)`. Samples that are sharded over Explicit mesh axes are
-gathered.
+by the recentred batch and multiplies neurons by positive numbers, which changes no rank: for batch
+norm give these functions `jaxnorm.recenter(x)`. Samples that are sharded over Explicit mesh axes
+are gathered.
 """
 
 import math
 
 import jax
 import jax.numpy as jnp
-import scipy.stats
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from geometry._angles import angles
-from geometry._arguments import host_only, samples
-from geometry._cells import cell_volumes_2d
-from geometry._ranks import numerical_rank
+from geometry._arguments import as_samples, host_only, whole_number
+from geometry.cells import cell_volumes_2d
+from geometry.ranks._batch import numerical_rank
 from jaxnorm import unit_vector
-from jaxnorm._sharding import replicated
+from jaxnorm._numerics import matmul, replicated
 
 
 def rows_needed(
-    key: Key[Array, ""], x: Float[Array, "n d"], *, most: int = 10_000
+    key: Key[Array, ""], x: Float[Array, "n d"], *, max_rows: int = 10_000
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """Gaussian neurons drawn until their representation of the n samples has rank n, and that rank.
 
-    Stops after `most` neurons too: then the rank may be below n, and is for ever where
+    At most `max_rows` are drawn: the rank may then be below n, and always is where
     `full_rank_reachable` is false. Ranks are decided to about 64 n ε, relative to each neuron.
 
     Raises:
-      ValueError: `most` is below 1.
+      ValueError: `max_rows` is below 1.
 
     Example:
       >>> rows, rank = rows_needed(jax.random.key(0), jnp.eye(4))
       >>> print(rank, rows >= 4)
       4 True
     """
-    if most < 1:
-        raise ValueError(f"most must be at least 1; got {most}")
-    h = replicated(samples(x))
+    if max_rows < 1:
+        raise ValueError(f"max_rows must be at least 1; got {max_rows}")
+    h = replicated(as_samples(x))
     u = jnp.where(jnp.any(h != 0, axis=1, keepdims=True), unit_vector(h), 0)
     n, dims = u.shape
     tolerance = 64 * n * float(jnp.finfo(u.dtype).eps)
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         rows, rank, _ = state
-        return (rank < n) & (rows < most)
+        return (rank < n) & (rows < max_rows)
 
     def draw(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         rows, rank, basis = state
         w = jax.random.normal(jax.random.fold_in(key, rows), (dims,), u.dtype)
         y = _unit(jax.nn.relu(jnp.einsum("nd,d->n", u, w, precision="highest")))
         new = y - _projected(basis, y)
-        new = new - _projected(basis, new)  # once more, for what rounding left
+        new = new - _projected(basis, new)  # again: the first is orthogonal up to rounding only
         grows = jnp.linalg.norm(new) > tolerance
         basis = basis.at[rank].set(jnp.where(grows, _unit(new), basis[rank]))
         return rows + 1, rank + grows.astype(rank.dtype), basis
@@ -67,16 +66,16 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     """Whether ReLU neurons can make the samples linearly independent at all.
 
     Exactly if no sample is zero, no two are positively parallel, and the directions of the
-    antiparallel pairs are linearly independent, for ReLU(s) − ReLU(−s) = s. Corollary 4 asks only
-    that no two samples of x are collinear, but what counts is the recentred batch. Angles are
-    compared to 64 ε.
+    antiparallel pairs are linearly independent, for ReLU(s) − ReLU(−s) = s. Corollary 4 requires
+    only that no two samples of x are collinear, where it should require it of the recentred batch.
+    Angles below 64 ε count as zero.
 
     Example:
       >>> x = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
       >>> print(full_rank_reachable(x), full_rank_reachable(x - x.mean(0)[None]))
       True False
     """
-    h = replicated(samples(x))
+    h = replicated(as_samples(x))
     tolerance = 64 * float(jnp.finfo(h.dtype).eps)
     apart = angles(h)
     above = jnp.triu(jnp.ones_like(apart, bool), 1)
@@ -88,27 +87,25 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     return jnp.any(h != 0, axis=1).all() & ~parallel.any() & independent
 
 
-def lemma_2_probability(
-    x: Float[Array, "n 2"], neurons: Float[Array, "r 2"], *, tolerance: float = 1e-9
-) -> Float[Array, ""]:
-    """Probability that one more Gaussian neuron gives n samples in the plane rank n (Lemma 2).
+def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) -> Float[Array, ""]:
+    """Probability that one more Gaussian neuron gives n samples in the plane rank n: Lemma 2.
 
-    The r neurons must give rank n − 1 on the first n − 1 samples, not n on all. There is then one
+    The r neurons must have rank n − 1 both on the first n − 1 samples and on all. There is then one
     relation Σ aⱼ yⱼ = 0 of the samples' representations; a neuron breaks it in the cells where
-    Σ aⱼ xⱼ over active j is not 0. At least 2γ(x), for of two cells that differ in one sample with
-    aⱼ ≠ 0 one does, and so does its opposite's; the lemma has γ.
+    Σ aⱼ xⱼ over active j is not 0. The probability is at least 2γ(x): of two cells that differ in
+    one sample with aⱼ ≠ 0 at least one breaks it, and so does the opposite cell. The lemma has γ.
 
     Raises:
       ValueError: There are fewer than 2 samples.
 
     Example:
       >>> x = jnp.array([[1.0, 0.0], [0.0, 1.0]])
-      >>> print(lemma_2_probability(x, jnp.array([[1.0, 1.0]])).round(2))
+      >>> print(full_rank_probability(x, jnp.array([[1.0, 1.0]])).round(2))
       0.75
     """
-    h = replicated(samples(x, least=2, columns=2))
-    neurons = replicated(samples(neurons, columns=2, name="neurons"))
-    y = jax.nn.relu(jnp.einsum("nd,rd->nr", h, neurons.astype(h.dtype), precision="highest"))
+    h = replicated(as_samples(x, min_samples=2, columns=2))
+    neurons = replicated(as_samples(neurons, columns=2, name="neurons"))
+    y = jax.nn.relu(matmul(h, neurons.astype(h.dtype).T))
     relation = jnp.append(jnp.linalg.lstsq(y[:-1].T, y[-1])[0], -1)
     line = jnp.sort(jnp.mod(jnp.arctan2(h[:, 1], h[:, 0]), math.pi))
     middle = (line + jnp.append(line[1:], line[0] + math.pi) + math.pi) / 2
@@ -116,19 +113,20 @@ def lemma_2_probability(
     w = jnp.stack([jnp.cos(turn), jnp.sin(turn)])
     active = (h @ w > 0).astype(h.dtype)
     change = jnp.einsum("nc,n,nd->cd", active, relation, h)
-    breaks = jnp.linalg.norm(change, axis=1) > tolerance * jnp.linalg.norm(h * relation[:, None])
+    # Zero up to rounding in float64.
+    breaks = jnp.linalg.norm(change, axis=1) > 1e-9 * jnp.linalg.norm(h * relation[:, None])
     return jnp.sum(cell_volumes_2d(h), where=breaks).astype(x.dtype)
 
 
 @host_only()
 def mean_rows_bound(n: int, gamma: float) -> float:
-    """n/(2γ) for n ≥ 2: a bound of the mean of `rows_needed`; Theorem 3 has n/γ, right for n = 1.
+    """Upper bound n/(2γ) of the mean of `rows_needed`, for n ≥ 2.
 
-    Loose: n equally spaced points in the plane need about n + 2 neurons, and the bound is n².
-    Computed on the host.
+    Theorem 3 has n/γ, which is right for n = 1. The bound is loose: n equally spaced points in the
+    plane need about n + 2 neurons, and the bound is n². Computed on the host.
 
     Raises:
-      ValueError: n is below 1, or γ not in (0, 1/2].
+      ValueError: n is no whole number or below 1, or γ not in (0, 1/2].
 
     Example:
       >>> mean_rows_bound(5, 0.1), mean_rows_bound(1, 0.5)
@@ -145,19 +143,18 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     """Lower bound of P(rank n) of ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
 
     1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]), and 1 − exp(−n (α − 1 − log α))
-    for all γ. α > 1 is enough; the paper asks for 2. `rank_tail` is what it bounds. Computed on the
-    host.
+    for all γ. α > 1 is enough; the paper requires 2. It bounds `rank_tail`. Computed on the host.
 
     Raises:
-      ValueError: n is below 1, α not above 1, or γ not in [0, 1/2].
+      ValueError: n is no whole number or below 1, α not in (1, ∞), or γ not in [0, 1/2].
 
     Example:
       >>> f"{rank_tail_bound(5, 3.0, 0.1):.4f} {rank_tail_bound(5, 3.0, 0.0):.4f}"
       '0.9923 0.9890'
     """
     _check(n, gamma, 0.5)
-    if alpha <= 1:
-        raise ValueError(f"alpha must be above 1; got {alpha}")
+    if not 1 < alpha < math.inf:
+        raise ValueError(f"alpha must be above 1 and finite; got {alpha}")
     if gamma == 0:
         return -math.expm1(-n * (alpha - 1 - math.log(alpha)))
     excess = math.log1p(-gamma / alpha) - math.log1p(-gamma)
@@ -166,13 +163,13 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
 
 @host_only()
 def rank_tail(n: int, gamma: float, rows: int) -> float:
-    """Lower bound of P(rank n) of `rows` neurons: that of n successes at probability γ each.
+    """Lower bound of P(rank n) of `rows` neurons: P(n successes), each of probability γ.
 
     Sharper than Eq. 7a, which is Chernoff's bound of it. For n ≥ 2 it holds with 2γ too, by
-    `lemma_2_probability`. Computed on the host.
+    `full_rank_probability`. Computed on the host.
 
     Raises:
-      ValueError: n or rows is below 1, or γ not in [0, 1].
+      ValueError: n or rows is no whole number or below 1, or γ not in [0, 1].
 
     Example:
       >>> round(rank_tail(5, 0.1, 150), 3)
@@ -181,14 +178,17 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
     _check(n, gamma, 1.0)
     if rows < 1:
         raise ValueError(f"rows must be at least 1; got {rows}")
-    return float(scipy.stats.binom.sf(n - 1, rows, gamma))
+    import scipy.stats  # takes longer to import than the rest of this package
+
+    return float(scipy.stats.binom.sf(n - 1, whole_number(rows, "rows"), gamma))
 
 
-def _check(n: int, gamma: float, most: float) -> None:
+def _check(n: int, gamma: float, max_gamma: float) -> None:
     if n < 1:
         raise ValueError(f"n must be at least 1; got {n}")
-    if not 0 <= gamma <= most:
-        raise ValueError(f"gamma must lie in 0..{most}; got {gamma}")
+    whole_number(n, "n")
+    if not 0 <= gamma <= max_gamma:
+        raise ValueError(f"gamma must lie in 0..{max_gamma}; got {gamma}")
 
 
 def _projected(basis: Float[Array, "n n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -196,6 +196,6 @@ def _projected(basis: Float[Array, "n n"], y: Float[Array, " n"]) -> Float[Array
 
 
 def _unit(y: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Of length 1; zeros stay."""
+    """`y` at length 1; zeros remain zeros."""
     norm = jnp.linalg.norm(y)
     return y / jnp.where(norm > 0, norm, 1)

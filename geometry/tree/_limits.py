@@ -1,10 +1,10 @@
 """Where the recentering tree ends: Theorems 10 and 11 of Nachum et al., and sharper constants.
 
-A neuron is stable when it takes at most three values; then it stays so. In the limit of depth the
-largest and the smallest sample are orthogonal and all others merge into one cluster, whose length
-and angles beside the two ends depend on one number r of the start: the limit of
-‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. Samples that are sharded over Explicit mesh axes are
-gathered. Bounds by n alone are Python numbers, computed on the host.
+A neuron is stable when it takes at most three values; its descendants then are stable too. In the
+limit of depth the largest and the smallest sample are orthogonal and all others merge into one
+cluster. Its length and angles relative to the two ends depend on one number r of the first batch:
+the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. Samples that are sharded over Explicit
+mesh axes are gathered. Bounds by n alone are Python numbers, computed on the host.
 """
 
 import math
@@ -13,18 +13,17 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from geometry._arguments import floating, host_only, vector
-from geometry._tree import tree_gram
-from jaxnorm._sharding import replicated
-from jaxnorm._statistics import widen
+from geometry._arguments import as_floating, as_vector, host_only, whole_number
+from geometry.tree._tree import tree_gram
+from jaxnorm._numerics import promote_to_float32, replicated
 
 
 class TreeLimits(NamedTuple):
-    """The cluster of the n − 2 inner samples beside the smallest and beside the largest sample.
+    """The cluster of the n − 2 inner samples relative to the smallest and to the largest sample.
 
     Attributes:
       norm_ratios: Norm of the cluster over the norms of the two ends.
-      angles: Of the cluster with the two ends, in radians.
+      angles: Angles of the cluster with the two ends, in radians.
     """
 
     norm_ratios: Float[Array, "2"]
@@ -32,7 +31,7 @@ class TreeLimits(NamedTuple):
 
 
 class EndBounds(NamedTuple):
-    """What holds of the cluster beside the better one of the two ends.
+    """Bounds of the cluster relative to one of the two ends, whichever satisfies them.
 
     Attributes:
       norm_ratio: Upper bound of the norm of the cluster over the norm of the end.
@@ -43,22 +42,22 @@ class EndBounds(NamedTuple):
     angle: float
 
 
-def tree_depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
+def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     """A depth from which all neurons of the tree are stable: Theorem 10 made explicit.
 
     (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), R the range and D the smallest
     gap between neighbours among all samples but the two ends. Only the two outer gaps of a neuron
-    shrink, each by at least (n − 3)/n, and only while above 2D/(n − 3). Depths seen are at most
+    shrink, each by at least (n − 3)/n, and only while above 2D/(n − 3). Observed depths are at most
     0.67 of it. There is no bound by n alone. ∞ where inner samples coincide.
 
     Raises:
       ValueError: There are fewer than 4 samples: then all neurons are stable at once.
 
     Example:
-      >>> print(tree_depth_bound(jnp.array([0.0, 1.0, 2.0, 3.0])).round(2))
+      >>> print(depth_bound(jnp.array([0.0, 1.0, 2.0, 3.0])).round(2))
       3.58
     """
-    h = vector(x)
+    h = as_vector(x)
     n = len(h)
     if n < 4:
         raise ValueError(f"a depth bound needs at least 4 samples; got {n}, always stable")
@@ -68,8 +67,8 @@ def tree_depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     return ((n - 3) * steps).astype(x.dtype)
 
 
-def tree_limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, ""]:
-    """r of n distinct samples in any order, as it is at `depth`; it tends to a limit in (0, ∞).
+def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, ""]:
+    """r of n distinct samples in any order, at `depth`; it tends to a limit in (0, ∞).
 
     Below 1 the smallest sample becomes longest, above 1 the largest one; both ends are longer than
     the cluster unless r leaves [1/(n − 1)², (n − 1)²].
@@ -78,10 +77,10 @@ def tree_limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Arr
       ValueError: There are fewer than 3 samples, or `depth` is below 1.
 
     Example:
-      >>> print(tree_limit_ratio(jnp.array([-1.0, 0.0, 1.0])).round(3))
+      >>> print(limit_ratio(jnp.array([-1.0, 0.0, 1.0])).round(3))
       1.0
     """
-    h = replicated(vector(x))
+    h = replicated(as_vector(x))
     _at_least_three(len(h))
     if depth < 1:
         raise ValueError(f"depth must be at least 1; got {depth}")
@@ -89,23 +88,23 @@ def tree_limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Arr
     return (square[-1, -2] / square[1, 0]).astype(x.dtype)
 
 
-def tree_limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
+def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     """Limits of Theorem 11 for n distinct samples with this r, exactly.
 
     Norm ratios √((1 + r)/(m + r)) and √((1 + r)/(1 + m r)) with m = (n − 1)², cosines
     r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The paper bounds them; see `end_bounds`.
 
     Raises:
-      ValueError: n is below 3.
+      ValueError: n is no whole number, or below 3.
 
     Example:
-      >>> limits = tree_limits(5, jnp.ones(()))
-      >>> print(limits.norm_ratios.round(4), jnp.degrees(limits.angles).round(2))
+      >>> ends = limits(5, jnp.ones(()))
+      >>> print(ends.norm_ratios.round(4), jnp.degrees(ends.angles).round(2))
       [0.343 0.343] [80.13 80.13]
     """
     _at_least_three(n)
-    r = floating(r)
-    m, h = (n - 1) ** 2, widen(r)
+    r = as_floating(r)
+    m, h = (n - 1) ** 2, promote_to_float32(r)
     scale, smallest, largest = 1 + h, m + h, 1 + m * h
     cosines = h / jnp.sqrt(scale * smallest), 1 / jnp.sqrt(scale * largest)
     norm_ratios = jnp.stack([jnp.sqrt(scale / smallest), jnp.sqrt(scale / largest)])
@@ -113,14 +112,14 @@ def tree_limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     return TreeLimits(norm_ratios.astype(r.dtype), angles.astype(r.dtype))
 
 
-@host_only("`tree_limits` at r = 1")
+@host_only("`limits` at r = 1")
 def end_bounds(n: int) -> EndBounds:
     """Sharp constants of Theorem 11, items 3 and 4: √(2/(m + 1)) and arccos(1/√(2(m + 1))).
 
     m = (n − 1)². Attained by samples that are symmetric about their mean, where r = 1.
 
     Raises:
-      ValueError: n is below 3.
+      ValueError: n is no whole number, or below 3.
 
     Example:
       >>> print(f"{end_bounds(5).norm_ratio:.3f}, {math.degrees(end_bounds(5).angle):.2f}")
@@ -131,21 +130,7 @@ def end_bounds(n: int) -> EndBounds:
     return EndBounds((2 / (m + 1)) ** 0.5, math.acos((2 * (m + 1)) ** -0.5))
 
 
-@host_only()
-def printed_end_bounds(n: int) -> EndBounds:
-    """Theorem 11 as printed: 3/(n − 2) and π/2 − √2 π/(n − 2); empty for n = 3 and 4.
-
-    Raises:
-      ValueError: n is below 3.
-
-    Example:
-      >>> print(f"{printed_end_bounds(5).norm_ratio:.1f}")
-      1.0
-    """
-    _at_least_three(n)
-    return EndBounds(3 / (n - 2), math.pi / 2 - 2**0.5 * math.pi / (n - 2))
-
-
 def _at_least_three(n: int) -> None:
     if n < 3:
         raise ValueError(f"a tree with a cluster needs at least 3 samples; got {n}")
+    whole_number(n, "n")

@@ -1,4 +1,4 @@
-"""Lengths, angles and distances of the filters of a layer, and what Gaussian filters have.
+"""Lengths, angles and distances of the filters of a layer, and their moments if Gaussian.
 
 Theorem 5 of Huang et al. (convolution weights): for weights N(0, c²) and many dimensions, filters
 have almost one length, right angles and one distance. All nine moments are known exactly in any
@@ -15,8 +15,8 @@ from jax.scipy.special import polygamma
 from jaxtyping import Array, Float
 
 from geometry._angles import angles, distances
-from geometry._arguments import host_only, samples
-from jaxnorm._sharding import replicated
+from geometry._arguments import as_samples, host_only, whole_number
+from jaxnorm._numerics import norm, replicated
 from pruning import chi_moment, chi_variance
 
 
@@ -37,27 +37,27 @@ class FilterGeometry(NamedTuple):
 def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     """The nine moments of the filters of a layer; variances of norms are unbiased.
 
-    Pairs that share a filter are dependent: squared distances of such have correlation 1/4. A zero
-    filter has no angle and makes those of angles and cosines NaN. Angles and distances of filters
-    that are sharded over Explicit mesh axes are gathered.
+    Pairs that share a filter are dependent: their squared distances have correlation 1/4. A zero
+    filter has no angle, and makes the moments of angles and cosines NaN. Angles and distances of
+    filters that are sharded over Explicit mesh axes are gathered.
 
     Raises:
       ValueError: There are fewer than 2 filters.
 
     Example:
-      >>> found = filter_geometry(jnp.array([[3.0, 0.0], [0.0, 4.0]]))
-      >>> print(found.norm_mean, found.distance_mean, jnp.degrees(found.angle_mean))
+      >>> moments = filter_geometry(jnp.array([[3.0, 0.0], [0.0, 4.0]]))
+      >>> print(moments.norm_mean, moments.distance_mean, jnp.degrees(moments.angle_mean))
       3.5 5.0 90.0
     """
-    h = samples(filters, least=2)
+    h = as_samples(filters, min_samples=2)
     pairs = np.triu_indices(len(h), 1)
-    norm = jnp.linalg.norm(h, axis=1)
+    length = norm(h)[:, 0]
     angle, distance = replicated(angles(h))[pairs], replicated(distances(h))[pairs]
-    # Near a right angle, where they are, sines keep the digits of cosines.
+    # Most angles are nearly right, where this sine has more digits than the cosine.
     cosine = jnp.sin(math.pi / 2 - angle)
-    found = FilterGeometry(
-        norm.mean(),
-        norm.var(ddof=1),
+    moments = FilterGeometry(
+        length.mean(),
+        length.var(ddof=1),
         cosine.mean(),
         cosine.var(),
         jnp.abs(cosine).mean(),
@@ -66,21 +66,21 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
         distance.mean(),
         distance.var(),
     )
-    return FilterGeometry(*(moment.astype(filters.dtype) for moment in found))
+    return FilterGeometry(*(moment.astype(filters.dtype) for moment in moments))
 
 
 @host_only()
 def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
-    """The nine moments that independent filters N(0, std² I) have in expectation, exactly.
+    """The nine exact moments of independent filters N(0, std² I).
 
-    With R = Γ((d + 1)/2)/Γ(d/2): norms √2 c R, a chi variable; cosines 0, 1/d and 1/(√π R), as
-    (1 + cos)/2 is Beta((d − 1)/2, (d − 1)/2); angles π/2 and ψ′(d/2)/2; distances are norms of
-    filters √2 times as wide. Differences do not vanish: of two norms the variance tends to c², of
-    two distances from one filter to 3c²/2, however many the dimensions. `dims` and `std` are
-    Python numbers, checked on the host.
+    With R = Γ((d + 1)/2)/Γ(d/2) and c = std: norms √2 c R, a chi variable; cosines 0, 1/d and
+    1/(√π R), as (1 + cos)/2 is Beta((d − 1)/2, (d − 1)/2); angles π/2 and ψ′(d/2)/2; distances are
+    norms of filters √2 times as wide. Differences do not vanish with the dimension: the variance of
+    that of two norms tends to c², and of that of two distances from one filter to 3c²/2. `dims` and
+    `std` are Python numbers, checked on the host.
 
     Raises:
-      ValueError: dims is below 2 or std is not positive.
+      ValueError: dims is no whole number or below 2, or std is not positive.
 
     Example:
       >>> moments = gaussian_filter_geometry(576)
@@ -89,6 +89,7 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     """
     if dims < 2 or std <= 0:
         raise ValueError(f"dims must be at least 2 and std positive; got {dims} and {std}")
+    dims = whole_number(dims, "dims")
     length, wide = chi_moment(1.0, float(dims), 1), 2**0.5 * std
     moments = (
         std * length,
@@ -105,38 +106,41 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
 
 
 @host_only()
-def norm_envelope(filters: int, *, delta: float = 0.05) -> float:
-    """No norm of Gaussian filters is farther from the mean, in units of c, but with P ≤ delta.
+def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
+    """Bound of the deviation of all norms of Gaussian filters from their mean, over their std.
 
-    √(2 log(2 filters / delta)), by the concentration of Lipschitz functions: it does not grow
-    with the dimension. Computed on the host.
+    With probability 1 − delta no norm deviates by more than √(2 log(2 num_filters / delta)), by the
+    concentration of Lipschitz functions: it does not grow with the dimension. Computed on the host.
 
     Raises:
-      ValueError: `filters` is below 1 or `delta` not in (0, 1).
+      ValueError: `num_filters` is no whole number or below 1, or `delta` not in (0, 1).
 
     Example:
       >>> round(norm_envelope(512), 2)
       4.46
     """
-    if filters < 1 or not 0 < delta < 1:
-        raise ValueError(f"filters must be at least 1 and delta in 0..1; got {filters} and {delta}")
-    return math.sqrt(2 * math.log(2 * filters / delta))
+    if num_filters < 1 or not 0 < delta < 1:
+        raise ValueError(
+            f"num_filters must be at least 1 and delta in 0..1; got {num_filters} and {delta}"
+        )
+    return math.sqrt(2 * math.log(2 * whole_number(num_filters, "num_filters") / delta))
 
 
 @host_only()
-def welch_bound(filters: int, dims: int) -> float:
-    """√((n − d)/(d (n − 1))): no n filters in d < n dimensions have all |cos| below; else 0.
+def welch_bound(num_filters: int, dims: int) -> float:
+    """√((n − d)/(d (n − 1))): n filters in d < n dimensions have a pair with this |cos|; else 0.
 
     More filters than dimensions are never mutually orthogonal, whatever their distribution
     (Welch, 1974). Computed on the host.
 
     Raises:
-      ValueError: `filters` or `dims` is below 1.
+      ValueError: `num_filters` or `dims` is no whole number, or below 1.
 
     Example:
       >>> round(welch_bound(256, 64), 3), welch_bound(64, 576)
       (0.108, 0.0)
     """
-    if filters < 1 or dims < 1:
-        raise ValueError(f"filters and dims must be at least 1; got {filters} and {dims}")
-    return math.sqrt((filters - dims) / (dims * (filters - 1))) if filters > dims else 0.0
+    if num_filters < 1 or dims < 1:
+        raise ValueError(f"num_filters and dims must be at least 1; got {num_filters} and {dims}")
+    n, dims = whole_number(num_filters, "num_filters"), whole_number(dims, "dims")
+    return math.sqrt((n - dims) / (dims * (n - 1))) if n > dims else 0.0

@@ -14,17 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from geometry._arguments import host_only
-from geometry._arguments import samples as matrix
+from geometry._arguments import as_samples, host_only, whole_number
 from jaxnorm import unit_vector
-from jaxnorm._sharding import replicated, row_at
+from jaxnorm._numerics import replicated, row_at
 
 
 class SampledCells(NamedTuple):
-    """Cells that random neurons fell into, with their opposites: two cells of equal volume.
+    """Pairs of a cell and its opposite, of equal volume, that random neurons fell into.
 
     Attributes:
-      volumes: Estimated volume of one cell of each pair seen; 0 fills up the rest.
+      volumes: Estimated volume of one cell of each pair seen, padded with zeros.
       seen: Number of pairs seen.
       gamma: The smallest volume seen.
     """
@@ -37,23 +36,27 @@ class SampledCells(NamedTuple):
 def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """Gaussian volumes of the 2n cells of n samples in the plane, opposite cells n places apart.
 
-    They sum to 1. Collinear samples share a line: of the cells between them volume 0 remains, and
-    gaps of a few ulp count as none. A zero vector bounds no cell; if all are zero, there is one
-    cell, of volume 1.
+    They sum to 1. Collinear samples share a line: the cells between them have volume 0, and gaps of
+    a few ulp count as none. A zero vector bounds no cell; if all are zero, there is one cell, of
+    volume 1, and the gradient is zero.
 
     Example:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
       [0.125 0.375 0.125 0.375]
     """
-    h = replicated(matrix(x, columns=2))
+    h = replicated(as_samples(x, columns=2))
     nonzero = jnp.any(h != 0, axis=1)
-    # A zero vector repeats a line that is there.
-    h = jnp.where(nonzero[:, None], h, row_at(h, jnp.argmax(nonzero))[None])
+    # Zero vectors repeat the line of another sample, or have (1, 0) where the angle of 0 has no
+    # derivative.
+    first = row_at(h, jnp.argmax(nonzero))
+    line_of_zero = jnp.where(nonzero.any(), first, jnp.eye(1, 2, dtype=h.dtype)[0])
+    h = jnp.where(nonzero[:, None], h, line_of_zero[None])
     line = jnp.sort(jnp.mod(jnp.arctan2(h[:, 1], h[:, 0]), math.pi))
     gap = jnp.diff(line, append=line[:1] + math.pi) / (2 * math.pi)
-    gap = jnp.where(gap > 4 * jnp.finfo(h.dtype).eps, gap, 0)
+    gap = jnp.where(gap <= 4 * jnp.finfo(h.dtype).eps, 0, gap)
     volumes = jnp.concatenate([gap, gap])
-    return jnp.where(nonzero.any(), volumes, jnp.eye(1, 2 * len(h), dtype=h.dtype)[0])
+    whole_plane = jnp.eye(1, 2 * len(h), dtype=h.dtype)[0]
+    return jnp.where(nonzero.any(), volumes, whole_plane)
 
 
 def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
@@ -69,21 +72,22 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
       0.1000
     """
     volumes = cell_volumes_2d(x)
-    return row_at(volumes, jnp.argmin(jnp.where(volumes > 0, volumes, 1)))
+    return row_at(volumes, jnp.argmin(jnp.where(volumes == 0, 1, volumes)))
 
 
 def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     """Gaussian volumes of the n² − n + 2 cells of n samples in space, ordered by their signs.
 
-    Corners are ±xᵢ × xⱼ; the area of a polygon is what its angles sum to beyond a flat one. For
-    samples in general position, no two collinear and no three in a plane through 0: otherwise, and
-    where rounding leaves the side of a corner open, all volumes are NaN.
+    Corners are ±xᵢ × xⱼ; the area of a polygon is its angular excess, the sum of its angles minus
+    that of a flat polygon. Samples must be in general position, no two collinear and no three in a
+    plane through 0: otherwise, and where rounding leaves the side of a corner undecided, all
+    volumes are NaN.
 
     Example:
       >>> print(cell_volumes_3d(jnp.eye(3)).round(3))
       [0.125 0.125 0.125 0.125 0.125 0.125 0.125 0.125]
     """
-    h = replicated(matrix(x, columns=3))
+    h = replicated(as_samples(x, columns=3))
     n, eps = len(h), float(jnp.finfo(h.dtype).eps)
     if n == 1:
         return jnp.where(jnp.any(h != 0), jnp.full(2, 0.5, x.dtype), jnp.nan)
@@ -121,25 +125,25 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
     return row_at(volumes, jnp.argmin(volumes))
 
 
-def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], samples: int) -> SampledCells:
+def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) -> SampledCells:
     """Volumes of cells in any number of dimensions, as frequencies of `samples` Gaussian neurons.
 
-    Volumes of cells seen are right in the mean; `gamma` is not. Cells that no neuron hit are
-    missed, and the thinnest go first: unless all `number_of_cells` are seen, each often, it is too
-    large, and it is never below 1/(2 samples). If all are seen it is a little too small, as any
-    smallest of noisy numbers is.
+    Volumes of cells seen are unbiased; `gamma` is not. Cells that no neuron hit are missed, and the
+    thinnest are missed first: unless all `number_of_cells` are seen, each often, it is too large,
+    and it is never below 1/(2 samples). If all are seen it is a little too small, as any minimum of
+    noisy estimates is.
 
     Raises:
       ValueError: `samples` is below 1.
 
     Example:
-      >>> found = sampled_cells(jax.random.key(0), jnp.eye(3), 10_000)
-      >>> print(found.seen, found.gamma.round(2))
+      >>> cells = sampled_cells(jax.random.key(0), jnp.eye(3), samples=10_000)
+      >>> print(cells.seen, cells.gamma.round(2))
       4 0.12
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1; got {samples}")
-    u = unit_vector(replicated(matrix(x)))
+    u = unit_vector(replicated(as_samples(x)))
     n, dims = u.shape
     w = jax.random.normal(key, (samples, dims), u.dtype)
     active = jnp.einsum("sd,nd->sn", w, u, precision="highest") > 0
@@ -160,7 +164,7 @@ def number_of_cells(n: int, dims: int) -> int:
     Exactly, on the host.
 
     Raises:
-      ValueError: n or dims is below 1.
+      ValueError: n or dims is no whole number, or below 1.
 
     Example:
       >>> number_of_cells(6, 3), number_of_cells(5, 2), number_of_cells(4, 9)
@@ -168,4 +172,5 @@ def number_of_cells(n: int, dims: int) -> int:
     """
     if n < 1 or dims < 1:
         raise ValueError(f"n and dims must be at least 1; got {n} and {dims}")
-    return 2 * sum(math.comb(n - 1, j) for j in range(dims))
+    n, dims = whole_number(n, "n"), whole_number(dims, "dims")
+    return 2 * sum(math.comb(n - 1, j) for j in range(min(n, dims)))

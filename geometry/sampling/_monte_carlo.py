@@ -1,0 +1,219 @@
+"""Monte Carlo estimates that travel with their standard errors.
+
+A draw is a function of a key, and of parameters where there are any. Draw i has the key
+`fold_in(key, i)`: results do not depend on `batch_size`, which sets the memory, nor on the devices,
+up to rounding. Functions compile once for each function object `draw`, shape of the parameters and
+number of draws that are held at a time.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from geometry.sampling._moments import CENTRAL_MOMENTS, CO_MOMENTS, CentralMoments
+from geometry.sampling._streams import (
+    Inputs,
+    Sampler,
+    compiled,
+    empty,
+    fold,
+    is_traced,
+    number_of_keys,
+)
+
+
+class Estimate(NamedTuple):
+    """A mean over independent draws, its standard error, and the number of draws."""
+
+    mean: Float[Array, "*s"]
+    stderr: Float[Array, "*s"]
+    samples: int
+
+
+class SampleMoments(NamedTuple):
+    """Mean and unbiased variance of independent draws, with the standard error of each."""
+
+    mean: Float[Array, "*s"]
+    mean_stderr: Float[Array, "*s"]
+    variance: Float[Array, "*s"]
+    variance_stderr: Float[Array, "*s"]
+    samples: int
+
+
+class SampleCovariance(NamedTuple):
+    """Unbiased covariance of the elements of a draw, and its standard error."""
+
+    covariance: Float[Array, "d d"]
+    stderr: Float[Array, "d d"]
+    samples: int
+
+
+def monte_carlo(
+    draw: Callable[..., Array],
+    key: Key[Array, ""],
+    samples: int,
+    *,
+    parameters: tuple[Any, ...] = (),
+    batch_size: int | None = None,
+    draws_per_key: int | None = None,
+    devices: Sequence[Any] | None = None,
+    target_stderr: float | None = None,
+    checkpoint_dir: Path | str | None = None,
+) -> Estimate:
+    """Mean of `draw(key)` over independent keys, and the standard error of that mean.
+
+    Batches and devices are merged as in Chan, Golub and LeVeque (1979). The mean of events is
+    their rate. May be traced; then it runs on the devices of its caller.
+
+    Args:
+      draw: Any function of a key; its result may have any shape, and be Boolean or an integer.
+      key: Key of the whole estimate.
+      samples: Number of draws, at least 2.
+      parameters: Trees of arrays, passed to `draw` after the key: other values do not recompile it.
+      batch_size: Draws that a device holds at a time; by default at most 16,384.
+      draws_per_key: Draws of one key, on the leading axis of what `draw` returns. A key costs as
+        much as a random number: with one key per number, drawing takes twice the time.
+      devices: Devices that share the draws; by default all, of all hosts.
+      target_stderr: Drawing stops before `samples` once every standard error is at most this. It
+        is compared each time a quarter more has been drawn, from 1,000 keys on.
+      checkpoint_dir: Where Orbax stores the state at these times; a call with the same arguments
+        resumes from there.
+
+    Raises:
+      ValueError: `samples` is below 2, `batch_size` below 1, `draws_per_key` no divisor of
+        `samples` or not the number of draws that `draw` returns, `target_stderr` not positive, or
+        `checkpoint_dir` of another key or shape; or the key or a parameter is traced and
+        `target_stderr` or `checkpoint_dir` is given.
+
+    Example:
+      >>> import jax
+      >>> estimate = monte_carlo(jax.random.uniform, jax.random.key(0), 10_000)
+      >>> print(abs(estimate.mean - 0.5) < 5 * estimate.stderr)
+      True
+    """
+    sampler = Sampler(draw, parameters, batch_size, draws_per_key, devices)
+    state, samples = _central_moments(sampler, key, samples, target_stderr, checkpoint_dir)
+    return Estimate(state.mean, _mean_stderr(state, samples), samples)
+
+
+def monte_carlo_moments(
+    draw: Callable[..., Array],
+    key: Key[Array, ""],
+    samples: int,
+    *,
+    parameters: tuple[Any, ...] = (),
+    batch_size: int | None = None,
+    draws_per_key: int | None = None,
+    devices: Sequence[Any] | None = None,
+    checkpoint_dir: Path | str | None = None,
+) -> SampleMoments:
+    """`monte_carlo` with the variance of the draws, and the standard error of that too.
+
+    The variance's is √((m₄ − m₂²)/n) with the central moments m of the draws, merged as in Pébay
+    (2008): accurate where the eighth moment is finite and n is large compared with m₄/m₂².
+    Arguments and errors are those of `monte_carlo`.
+
+    Example:
+      >>> import jax
+      >>> moments = monte_carlo_moments(jax.random.uniform, jax.random.key(0), 10_000)
+      >>> print(abs(moments.variance - 1 / 12) < 5 * moments.variance_stderr)
+      True
+    """
+    sampler = Sampler(draw, parameters, batch_size, draws_per_key, devices)
+    state, samples = _central_moments(sampler, key, samples, None, checkpoint_dir)
+    return SampleMoments(
+        state.mean,
+        _mean_stderr(state, samples),
+        state.second * (samples / (samples - 1)),
+        jnp.sqrt(jnp.maximum(state.fourth - jnp.square(state.second), 0) / samples),
+        samples,
+    )
+
+
+def monte_carlo_covariance(
+    draw: Callable[..., Array],
+    key: Key[Array, ""],
+    samples: int,
+    *,
+    parameters: tuple[Any, ...] = (),
+    batch_size: int | None = None,
+    devices: Sequence[Any] | None = None,
+) -> SampleCovariance:
+    """Covariance of the elements of a vector that `draw` returns, with standard errors.
+
+    These are √((E δᵢ² δⱼ² − cᵢⱼ²)/n), δ the deviations from the mean. Arguments and errors are
+    those of `monte_carlo`.
+
+    Raises:
+      ValueError: A draw is no vector.
+
+    Example:
+      >>> import jax
+      >>> def draw(key):
+      ...     return jnp.cumsum(jax.random.normal(key, (2,)))
+      >>> covariance, stderr, _ = monte_carlo_covariance(draw, jax.random.key(0), 10_000)
+      >>> print(bool((abs(covariance - jnp.array([[1.0, 1], [1, 2]])) < 0.1).all()))
+      True
+    """
+    sampler = Sampler(draw, parameters, batch_size, None, devices)
+    keys = number_of_keys(sampler, samples)
+    program = compiled(sampler, CO_MOMENTS, key, keys)
+    inputs = Inputs(key, parameters)
+    state = fold(program, inputs, 0, keys, empty(program, inputs))
+    spread = jnp.maximum(state.both_squared - jnp.square(state.product), 0)
+    return SampleCovariance(
+        state.product * (samples / (samples - 1)), jnp.sqrt(spread / samples), samples
+    )
+
+
+def _central_moments(
+    sampler: Sampler,
+    key: Key[Array, ""],
+    samples: int,
+    target_stderr: float | None,
+    checkpoint_dir: Path | str | None,
+) -> tuple[CentralMoments, int]:
+    """Moments of the draws, and the number of draws that were made."""
+    keys = number_of_keys(sampler, samples)
+    program = compiled(sampler, CENTRAL_MOMENTS, key, keys)
+    inputs = Inputs(key, sampler.parameters)
+    state, done = empty(program, inputs), 0
+    if target_stderr is None and checkpoint_dir is None:
+        return fold(program, inputs, 0, keys, state), samples
+    if is_traced(key, sampler.parameters):
+        raise ValueError(
+            "target_stderr and checkpoint_dir need a key and parameters that are not traced"
+        )
+    if target_stderr is not None and not target_stderr > 0:
+        raise ValueError(f"target_stderr must be positive; got {target_stderr}")
+    from geometry.sampling import _checkpoints  # Orbax takes long to import
+
+    draws_per_key = sampler.draws_per_key or 1
+    if checkpoint_dir is not None:
+        state, done = _checkpoints.restore(Path(checkpoint_dir), key, state)
+    for end in _round_ends(keys):
+        if end > done:
+            state, done = fold(program, inputs, done, end, state), end
+            if checkpoint_dir is not None:
+                _checkpoints.save(Path(checkpoint_dir), key, state, done)
+        stderr = np.asarray(_mean_stderr(state, done * draws_per_key))
+        if target_stderr is not None and (stderr <= target_stderr).all():
+            break
+    return state, done * draws_per_key
+
+
+def _round_ends(keys: int) -> Iterator[int]:
+    """Numbers of keys, each a quarter larger than the last: the same for every batch size."""
+    end = 1000
+    while end < keys:
+        yield end
+        end += end // 4
+    yield keys
+
+
+def _mean_stderr(state: CentralMoments, samples: int) -> Array:
+    return jnp.sqrt(state.second / (samples - 1))

@@ -1,0 +1,194 @@
+"""Draws by the million, reduced chunk by chunk, on every device, to a state of fixed size.
+
+Draw i has the key `fold_in(key, i)`, and states merge by formulas whose order of merging changes
+rounding alone. So neither the size of a chunk nor the number of devices changes a result.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Bool, Key
+
+from jaxnorm._numerics import replicated
+
+# Draws that a device holds at a time by default.
+_CHUNK = 2**14
+_MAX_KEYS = 2**31  # they are counted in 32 bits
+
+
+class Sampler(NamedTuple):
+    """What to draw, how many draws at a time, and on which devices.
+
+    Attributes:
+      draw: Function of a key and of the parameters.
+      parameters: Trees of arrays.
+      batch_size: Draws that a device holds at a time.
+      draws_per_key: Draws of one key, on the leading axis; None for one draw without that axis.
+      devices: Devices that share the keys; None for all of them, or for a traced caller's.
+    """
+
+    draw: Callable[..., Array]
+    parameters: tuple[Any, ...] = ()
+    batch_size: int | None = None
+    draws_per_key: int | None = None
+    devices: Sequence[Any] | None = None
+
+
+class Reduction(NamedTuple):
+    """A state of draws, and how states merge.
+
+    Attributes:
+      reduce: The state of draws (n, *s), by a mask of those that count; further arguments follow.
+      merge: The state of two sets of draws from their states; zeros are the state of no draws.
+    """
+
+    reduce: Callable[..., Any]
+    merge: Callable[[Any, Any], Any]
+
+
+class Program(NamedTuple):
+    """What is compiled once: a reduction of the draws of keys.
+
+    Attributes:
+      size: Keys that a device holds at a time.
+      devices: Devices that share the keys; None for those of a traced caller.
+    """
+
+    draw: Callable[..., Array]
+    draws_per_key: int | None
+    reduction: Reduction
+    size: int
+    devices: tuple[Any, ...] | None
+
+
+class Inputs(NamedTuple):
+    """What a program is given: a key, the parameters of draws and those of the reduction."""
+
+    key: Key[Array, ""]
+    parameters: tuple[Any, ...] = ()
+    extra: tuple[Any, ...] = ()
+
+
+def number_of_keys(sampler: Sampler, samples: int) -> int:
+    """Keys of `samples` draws, after a check of all sizes."""
+    _, _, batch_size, draws_per_key, devices = sampler
+    if samples < 2:
+        raise ValueError(f"a standard error needs at least 2 samples; got {samples}")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1; got {batch_size}")
+    rows = 1 if draws_per_key is None else draws_per_key
+    if rows < 1 or samples % rows:
+        raise ValueError(f"draws_per_key must divide samples, {samples:,}; got {rows}")
+    keys = samples // rows
+    if keys >= _MAX_KEYS:
+        raise ValueError(
+            f"samples must take fewer than {_MAX_KEYS:,} keys; got {keys:,}: use draws_per_key"
+        )
+    if devices is not None and not devices:
+        raise ValueError("devices must name at least one device; got none")
+    return keys
+
+
+def compiled(sampler: Sampler, reduction: Reduction, key: Key[Array, ""], keys: int) -> Program:
+    """The program of chunks of equal size for `keys` keys."""
+    if is_traced(key, sampler.parameters):
+        devices = None
+    else:
+        devices = tuple(jax.devices() if sampler.devices is None else sampler.devices)
+    batch_size = _CHUNK if sampler.batch_size is None else sampler.batch_size
+    size = max(1, batch_size // (sampler.draws_per_key or 1))
+    share = -(-keys // len(devices or (0,)))
+    chunks = -(-share // size)
+    return Program(sampler.draw, sampler.draws_per_key, reduction, -(-share // chunks), devices)
+
+
+def is_traced(*trees: Any) -> bool:
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def empty(program: Program, inputs: Inputs) -> Any:
+    """The state of no draws."""
+    shape = jax.eval_shape(partial(_chunk, program), inputs, 0, 0)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+
+
+def fold(program: Program, inputs: Inputs, start: int, stop: int, state: Any) -> Any:
+    """`state` with the draws of keys `start` to `stop` merged into it."""
+    bounds = np.int64(start), np.int64(stop)
+    if program.devices is None:
+        return _fold(program, None, inputs, *bounds, state)
+    # Plain numbers are the same on all hosts; arrays lie on devices of one.
+    implementation = jax.random.key_impl(inputs.key)
+    inputs = inputs._replace(key=jax.random.key_data(inputs.key))
+    inputs, state = jax.tree.map(np.asarray, (inputs, state))
+    return _fold(program, implementation, inputs, *bounds, state)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _fold(
+    program: Program, implementation: Any, inputs: Inputs, start: Array, stop: Array, state: Any
+) -> Any:
+    if implementation is not None:
+        inputs = inputs._replace(key=jax.random.wrap_key_data(inputs.key, impl=implementation))
+    arguments = (inputs, jnp.int32(start), jnp.int32(stop), state)
+    merge, devices = program.reduction.merge, program.devices
+    if devices is None or len(devices) == 1:
+        return merge(state, _on_device(program, 0, *arguments))
+    mesh = Mesh(np.array(devices), ("draws",))
+
+    def on_each(*arguments: Any) -> Any:
+        found = _on_device(program, jax.lax.axis_index("draws"), *arguments)
+        return jax.lax.all_gather(found, "draws")
+
+    states = jax.shard_map(
+        on_each,
+        mesh=mesh,
+        in_specs=PartitionSpec(),
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )(*arguments)
+    return jax.lax.scan(lambda a, b: (merge(a, b), None), state, states)[0]
+
+
+def _on_device(
+    program: Program, index: Array | int, inputs: Inputs, start: Array, stop: Array, state: Any
+) -> Any:
+    """The state of one device's draws: of every chunk whose number is its index modulo theirs."""
+    stride = len(program.devices or (0,)) * program.size
+    chunks = (stop - start + stride - 1) // stride
+
+    def step(i: Array, carry: Any) -> Any:
+        first = start + i * stride + index * program.size
+        return program.reduction.merge(carry, _chunk(program, inputs, first, stop))
+
+    return jax.lax.fori_loop(0, chunks, step, jax.tree.map(jnp.zeros_like, state))
+
+
+def _chunk(program: Program, inputs: Inputs, first: Array | int, stop: Array | int) -> Any:
+    """The state of `size` keys' draws from `first` on, of which those before `stop` count."""
+    index = first + jnp.arange(program.size, dtype=jnp.int32)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(inputs.key, index)
+    draws = replicated(jax.vmap(lambda key: program.draw(key, *inputs.parameters))(keys))
+    counted: Bool[Array, " n"] = index < stop
+    if program.draws_per_key is not None:
+        if draws.shape[1:2] != (program.draws_per_key,):
+            raise ValueError(
+                f"draw must give {program.draws_per_key} draws on its leading axis, as "
+                f"draws_per_key says; got shape {draws.shape[1:]}"
+            )
+        draws = draws.reshape(-1, *draws.shape[2:])
+        counted = jnp.repeat(counted, program.draws_per_key)
+    return program.reduction.reduce(draws.astype(draw_dtype(draws.dtype)), counted, *inputs.extra)
+
+
+def draw_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of promoted draws: at least float32, and floating for events and counts."""
+    if jnp.issubdtype(dtype, jnp.floating):
+        return np.promote_types(dtype, np.float32)
+    return jnp.zeros((), float).dtype

@@ -1,0 +1,67 @@
+"""Numbers of any size: a floating mantissa and a whole exponent, mantissa · 2**exponent.
+
+An array of them has one exponent for all elements, or exponents that broadcast to its elements.
+Powers of two are exact: only operations of mantissas round. Exponents are constants of
+differentiation.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+# The exponent of nothing but zeros. Two of them can be added in 32 bits.
+_LOWEST = -(2**30)
+
+
+class FloatExp(NamedTuple):
+    """mantissa · 2**exponent."""
+
+    mantissa: Float[Array, "*shape"]
+    exponent: Int[Array, "*ones"]
+
+
+def multiply(a: FloatExp, b: FloatExp) -> FloatExp:
+    """Product, element by element.
+
+    Example:
+      >>> a = FloatExp(jnp.array([0.5, 3.0]), jnp.array(1000))
+      >>> mantissa, exponent = multiply(a, a)
+      >>> print(mantissa, exponent)
+      [0.25 9.  ] 2000
+    """
+    return FloatExp(a.mantissa * b.mantissa, a.exponent + b.exponent)
+
+
+def add(a: FloatExp, b: FloatExp) -> FloatExp:
+    """Sum, element by element, with one exponent for all: the largest of a nonzero element."""
+    top = jnp.maximum(top_exponent(a), top_exponent(b))
+    return FloatExp(at_exponent(a, top) + at_exponent(b, top), top)
+
+
+def renormalize(a: FloatExp, *, axis: int | None = None, where: Array | bool = True) -> FloatExp:
+    """`a` with its largest mantissas along `axis` in [1/2, 1), for the exponents in `where`.
+
+    Zeros keep their exponent.
+    """
+    largest = jnp.max(jnp.abs(a.mantissa), axis, keepdims=axis is not None)
+    largest = jax.lax.stop_gradient(largest)
+    _, shift = jnp.frexp(jnp.where(where, largest, 0))
+    return FloatExp(a.mantissa * _power_of_two(-shift, a.mantissa), a.exponent + shift)
+
+
+def top_exponent(a: FloatExp) -> Int[Array, ""]:
+    """The largest exponent of a nonzero element."""
+    return jnp.max(jnp.where(a.mantissa != 0, a.exponent, _LOWEST))
+
+
+def at_exponent(a: FloatExp, exponent: Int[Array, ""]) -> Float[Array, "*shape"]:
+    """Mantissas of `a` at an exponent that is at least `top_exponent(a)`; tiny ones become 0."""
+    # The exponents of zeros may be larger: zero times infinity would be NaN.
+    shift = jnp.minimum(a.exponent - exponent, 0)
+    return a.mantissa * _power_of_two(shift, a.mantissa)
+
+
+def _power_of_two(exponent: Int[Array, "*shape"], like: Array) -> Float[Array, "*shape"]:
+    return jnp.ldexp(jnp.ones(exponent.shape, like.dtype), exponent)

@@ -1,0 +1,207 @@
+"""The recentering tree of one coordinate in O(n) numbers, whatever its depth.
+
+With samples sorted, every neuron is monotone in the sample. A neuron of three or more values is
+constant on its first `low` samples and from sample `high` on, and between these the samples keep
+their initial distances: only the two outer gaps ever shrink. Every sample lies strictly inside at
+most one neuron. All other neurons take two values, and of these only the sum of squared heights
+matters, for each of the n + 1 positions at which they can jump.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from geometry.tree._float_exp import (
+    FloatExp,
+    add,
+    at_exponent,
+    multiply,
+    renormalize,
+    top_exponent,
+)
+from jaxnorm._numerics import matmul
+
+
+class Slots(NamedTuple):
+    """Neurons of three or more values: slot i has the one in which sample i lies strictly inside.
+
+    A slot is dead if one of its gaps is zero. A neuron with k samples inside has k equal slots.
+    The heights of slot i are 2**gaps.exponent[0, i] times those computed from its gaps.
+
+    Attributes:
+      low: Number of samples at the lowest value.
+      high: First sample at the highest value.
+      gaps: From the low samples to the first inside, and from the last inside to the high samples.
+      falling: 1 where the high samples are the zeros.
+    """
+
+    low: Int[Array, " n"]
+    high: Int[Array, " n"]
+    gaps: FloatExp
+    falling: Int[Array, " n"]
+
+
+class State(NamedTuple):
+    """The tree at one depth, n**depth times too large: products by p/n then need no division.
+
+    Attributes:
+      slots: Neurons of three or more values.
+      sums: Squared heights of two-valued neurons, summed for each p: in row 0 of those that are
+        positive on the first p samples and zero after, in row 1 of those zero on the first p.
+      power: n**depth, by which the heights of slots must still be multiplied.
+    """
+
+    slots: Slots
+    sums: FloatExp
+    power: FloatExp
+
+
+def start(x: Float[Array, " n"]) -> State:
+    """Depth 0 of sorted samples in [0, 1] that begin with 0: the level does not matter."""
+    n = len(x)
+    i, zero = _index(n), jnp.zeros((), jnp.int32)
+    low, high = (jnp.sum(part, dtype=jnp.int32) for part in (x == 0, x < x[-1]))
+    # With two values there is only a jump, of a neuron that is zero below it.
+    jump = (_index(n + 1) == low) & (high <= low)
+    sums = jnp.stack([jnp.zeros(n + 1, x.dtype), jnp.where(jump, jnp.square(x[-1]), 0)])
+    inside = (i >= low) & (i < high)
+    gaps = [jnp.where(inside, gap, 0) for gap in (x[low], x[-1] - x[high - 1])]
+    slots = Slots(0 * i + low, 0 * i + high, FloatExp(jnp.stack(gaps), 0 * i[None]), 0 * i)
+    return State(slots, FloatExp(sums, zero), FloatExp(jnp.ones((), x.dtype), zero))
+
+
+def layer(x: Float[Array, " n"], state: State) -> State:
+    """All neurons replaced by their children."""
+    slots = state.slots
+    alive, (mean, top) = _alive(slots), _mean_and_top(x, slots)
+    height = slots.gaps.mantissa[0] + (x - x[slots.low])
+    rises, falls = alive & (height > mean), alive & (height < mean)
+    power = state.power
+    power = renormalize(power._replace(mantissa=power.mantissa * len(x)))
+    # The first sample inside contributes the child that is zero from it on, the last the other.
+    i = _index(len(x))
+    zero_from = jnp.where(alive & (i == slots.low) & ~falls, mean, 0)
+    zero_up_to = jnp.where(alive & (i == slots.high - 1) & ~rises, top - mean, 0)
+    heights = FloatExp(jnp.stack([zero_from, zero_up_to]), slots.gaps.exponent)
+    sums = add(_two_valued_children(state.sums), _jumps(multiply(heights, power)))
+    return State(_slot_children(x, slots, mean, rises, falls), renormalize(sums), power)
+
+
+def gram(x: Float[Array, " n"], state: State) -> FloatExp:
+    """Gram matrix, n**(2 depth) times too large."""
+    slots, i = state.slots, _index(len(x))
+    rows, (_, top) = _heights(x, slots), _mean_and_top(x, slots)
+    rows = jnp.where(slots.falling[:, None] == 1, top[:, None] - rows, rows)
+    rows = jnp.where(_alive(slots)[:, None], rows, 0)
+    weight, exponent = _weights(state)
+    slot_part = FloatExp(matmul(rows.T, weight[:, None] * rows), exponent)
+    left, right = state.sums.mantissa
+    below = jnp.cumsum(right)[:-1]  # sample i is positive where the jump is at most i
+    above = jnp.cumsum(left[::-1])[::-1][1:]
+    first, last = jnp.minimum(i[:, None], i[None]), jnp.maximum(i[:, None], i[None])
+    return add(slot_part, FloatExp(below[first] + above[last], state.sums.exponent))
+
+
+def squared_distances(x: Float[Array, " n"], state: State) -> FloatExp:
+    """Sums of positive terms only: over slots, and over the jumps between two samples."""
+    n, rows = len(x), _heights(x, state.slots)
+    weight, exponent = _weights(state)
+
+    def of_slots(column: Float[Array, " slots"]) -> Float[Array, " n"]:
+        return jnp.sum(weight[:, None] * jnp.square(rows - column[:, None]), axis=0)
+
+    total = jnp.triu(jnp.broadcast_to(state.sums.mantissa.sum(0)[1:n], (n, n - 1)))
+    between = jnp.pad(jnp.cumsum(total, axis=1), ((0, 0), (1, 0)))
+    upper = jnp.triu(between, 1)
+    slot_part = FloatExp(jax.lax.map(of_slots, rows.T), exponent)
+    return add(slot_part, FloatExp(upper + upper.T, state.sums.exponent))
+
+
+def _mean_and_top(x: Float[Array, " n"], slots: Slots) -> tuple[Array, Array]:
+    """Mean and largest height of every slot above its low samples."""
+    n, (low, high, gaps, _) = len(x), slots
+    below, above = gaps.mantissa
+    first, last = x[low], x[high - 1]
+    inside = (high - low).astype(x.dtype)
+    sums = jnp.concatenate([jnp.zeros(1, x.dtype), jnp.cumsum(x)])
+    # Without spread inside only the gaps count, and they shrink: a difference would lose digits.
+    spread = jnp.where(last > first, sums[high] - sums[low] - inside * first, 0)
+    top = below + (last - first) + above
+    return (inside * below + spread + (n - high).astype(x.dtype) * top) / n, top
+
+
+def _slot_children(
+    x: Float[Array, " n"],
+    slots: Slots,
+    mean: Float[Array, " n"],
+    rises: Bool[Array, " n"],
+    falls: Bool[Array, " n"],
+) -> Slots:
+    """Every slot with the child in which its sample is positive; the mean is the new zero."""
+    alive, i, (low, high, gaps, _) = _alive(slots), _index(len(x)), slots
+    below, above = gaps.mantissa
+    new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)
+    new_high = jnp.where(falls, jnp.minimum(high, _next(alive & ~falls)), high)
+    new_below = jnp.where(rises, below + (x[new_low] - x[low]) - mean, below)
+    new_above = jnp.where(falls, mean - (below + (x[new_high - 1] - x[low])), above)
+    lives = (rises | falls) & (new_low <= i) & (i < new_high)
+    new_gaps = jnp.where(lives[None], jnp.stack([new_below, new_above]), 0)
+    # Without spread inside the gaps may be scaled: nothing else of the slot has a size.
+    alone = x[new_high - 1] == x[new_low]
+    gaps = renormalize(FloatExp(new_gaps, gaps.exponent), axis=0, where=alone[None])
+    return Slots(new_low, new_high, gaps, falls.astype(low.dtype))
+
+
+def _two_valued_children(sums: FloatExp) -> FloatExp:
+    """A height becomes p/n or (n - p)/n of itself: n times that is exact, no rounding adds up."""
+    total = sums.mantissa.sum(0)
+    square = jnp.square(_index(len(total))).astype(total.dtype)
+    return sums._replace(mantissa=jnp.stack([square[::-1] * total, square * total]))
+
+
+def _jumps(heights: FloatExp) -> FloatExp:
+    """Squares of the heights of new two-valued neurons (2, n), at the positions of their jumps."""
+    squares = multiply(heights, heights)
+    top = top_exponent(squares)
+    zero_from, zero_up_to = at_exponent(squares, top)
+    return FloatExp(jnp.stack([jnp.pad(zero_from, (0, 1)), jnp.pad(zero_up_to, (1, 0))]), top)
+
+
+def _heights(x: Float[Array, " n"], slots: Slots) -> Float[Array, "slots n"]:
+    """Heights of all samples in all slots above the low samples; zeros for dead slots."""
+    i, (_, top) = _index(len(x)), _mean_and_top(x, slots)
+    inner = slots.gaps.mantissa[0][:, None] + (x[None] - x[slots.low][:, None])
+    rows = jnp.where(i[None] < slots.high[:, None], inner, top[:, None])
+    rows = jnp.where(i[None] < slots.low[:, None], 0, rows)
+    return jnp.where(_alive(slots)[:, None], rows, 0)
+
+
+def _weights(state: State) -> tuple[Float[Array, " slots"], Int[Array, ""]]:
+    """Weights of the squares of slots, each neuron once, and their common exponent."""
+    slots = state.slots
+    counted = _alive(slots) & (_index(len(slots.low)) == slots.low)
+    one = FloatExp(counted.astype(state.power.mantissa.dtype), slots.gaps.exponent[0])
+    weights = multiply(multiply(one, state.power), multiply(one, state.power))
+    top = top_exponent(weights)
+    return at_exponent(weights, top), top
+
+
+def _alive(slots: Slots) -> Bool[Array, " n"]:
+    return jnp.all(slots.gaps.mantissa > 0, axis=0)
+
+
+def _index(n: int) -> Int[Array, " n"]:
+    return jnp.arange(n, dtype=jnp.int32)
+
+
+def _last_so_far(marked: Array) -> Int[Array, " n"]:
+    """Index of the last marked sample up to each, −1 where there is none."""
+    return jax.lax.cummax(jnp.where(marked, _index(len(marked)), -1))
+
+
+def _next(marked: Array) -> Int[Array, " n"]:
+    """Index of the first marked sample from each on, n where there is none."""
+    n = len(marked)
+    return jax.lax.cummin(jnp.where(marked, _index(n), n), reverse=True)

@@ -1,0 +1,147 @@
+"""The recentering tree: every neuron has a child that sees it above its mean and one below.
+
+The deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples are rows
+of x (n, neurons). A layer doubles the neurons; `tree_gram` has the Gram matrix of its n samples at
+any depth in polynomial time, because all but n − 2 of the 2ᵗ neurons take only two values. How
+deep trees end is in `geometry.tree._limits`.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from geometry._angles import distances, gram
+from geometry._arguments import as_samples, check_array
+from geometry.tree import _recursion
+from geometry.tree._float_exp import FloatExp, at_exponent, renormalize, top_exponent
+from jaxnorm import recenter
+from jaxnorm._numerics import replicated
+
+
+class TreeGram(NamedTuple):
+    """Gram matrix of the tree: the true one is exp(2 log_scale) gram, likewise the distances.
+
+    `squared_distances` are sums of squares, without the cancellation of gᵢᵢ + gⱼⱼ − 2gᵢⱼ, so that
+    they resolve the distances of merging samples long after `gram` cannot.
+    """
+
+    gram: Float[Array, "n n"]
+    log_scale: Float[Array, ""]
+    squared_distances: Float[Array, "n n"]
+
+
+def step(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
+    """One layer of the tree: all positive children, then all negative ones (Definition 5).
+
+    They are ReLU(x − μ) and ReLU(μ − x), with μ the mean over the samples (Eqs. 9 and 10).
+
+    Example:
+      >>> print(step(jnp.array([[0.0], [1.0], [5.0]])))
+      [[0. 2.]
+       [0. 1.]
+       [3. 0.]]
+    """
+    return _children(as_samples(x).astype(x.dtype))
+
+
+def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float[Array, "n width"]:
+    """All 2ᵈᵉᵖᵗʰ neurons of the tree, or as many for each of m coordinates: `step`, `depth` times.
+
+    By brute force, for small depths; `tree_gram` has inner products at any. Samples may be sharded.
+
+    Raises:
+      ValueError: `depth` is negative, or `x` no vector or matrix, or outside `jit` not finite.
+
+    Example:
+      >>> neurons(jnp.array([0.0, 1.0, 5.0]), depth=10).shape
+      (3, 1024)
+    """
+    _check_depth(depth)
+    x = _columns(x).astype(x.dtype)
+    for _ in range(depth):
+        x = _children(x)
+    return x
+
+
+def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int) -> TreeGram:
+    """Gram matrix of all 2ᵈᵉᵖᵗʰ `neurons` of the tree at `depth` on `x`.
+
+    Exact up to rounding, in O(n log n) operations per layer and O(n³) once, by the recursion over
+    split positions: a neuron that is zero on p of n samples and c on the rest has children that are
+    c p/n on the rest and c (n − p)/n on the p. With several coordinates each has its tree and the
+    Gram matrices add. Differentiable except where a sample equals a mean. Depth 0 is `x` itself; a
+    constant `x` has a Gram matrix of zeros from depth 1. Computed in at least float32.
+
+    Best run on a CPU: layers are tens of small kernels, one after the other, and a TPU or GPU
+    spends most of the time on launching them. Samples that are sharded over Explicit mesh axes are
+    gathered.
+
+    Args:
+      x: One number per sample, in any order and possibly repeated, or several.
+      depth: Number of layers.
+
+    Raises:
+      ValueError: `depth` is negative, or `x` no vector or matrix, or outside `jit` not finite.
+
+    Example:
+      >>> tree = tree_gram(jnp.array([0.0, 1.0, 5.0]), 10_000)
+      >>> norms = jnp.sqrt(jnp.diagonal(tree.gram))
+      >>> print((norms / norms[2]).round(4))  # the third is longest, and orthogonal to the first
+      [0.6325 0.5292 1.    ]
+      >>> print(tree.gram[0, 2])
+      0.0
+    """
+    _check_depth(depth)
+    h = replicated(_columns(x))
+    if depth == 0:
+        return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
+    grams, squares = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
+    top = top_exponent(grams)
+    # Every layer was computed n times too large; whole powers of two cancel exactly.
+    fraction, whole = math.modf(depth * math.log2(len(h)))
+    log_scale = ((top - 2 * int(whole)).astype(h.dtype) / 2 - fraction) * math.log(2)
+    return TreeGram(
+        at_exponent(grams, top).sum(0),
+        jnp.where(jnp.any(grams.mantissa != 0), log_scale, 0),
+        at_exponent(squares, top).sum(0),
+    )
+
+
+def _children(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
+    h = recenter(x)
+    return jax.nn.relu(jnp.concatenate([h, -h], axis=1))
+
+
+def _columns(x: Float[Array, " n"] | Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """`x` in at least float32, with one column if it has one number per sample."""
+    check_array(x)
+    return as_samples(x[:, None] if x.ndim == 1 else x)
+
+
+def _check_depth(depth: int) -> None:
+    if depth < 0:
+        raise ValueError(f"depth must not be negative; got {depth}")
+
+
+def _one_coordinate(x: Float[Array, " n"], depth: int) -> tuple[FloatExp, FloatExp]:
+    """Gram matrix and squared distances of the tree of one coordinate, n**(2 depth) too large."""
+    order = jnp.argsort(x)
+    h = x[order] - x[order[0]]
+    unit = renormalize(FloatExp(h, jnp.zeros((), jnp.int32)))
+    h, exponent = unit.mantissa, 2 * unit.exponent
+    state, _ = jax.lax.scan(
+        lambda state, _: (_recursion.layer(h, state), None),
+        _recursion.start(h),
+        length=depth,
+    )
+    inverse = jnp.argsort(order)
+
+    def in_given_order(matrix: FloatExp) -> FloatExp:
+        mantissa = matrix.mantissa[inverse][:, inverse]
+        return FloatExp(mantissa, (matrix.exponent + exponent)[None, None])
+
+    g, square = _recursion.gram(h, state), _recursion.squared_distances(h, state)
+    return in_given_order(g), in_given_order(square)
