@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from geometry.claims._printed_tables import FINE_TUNED, PRUNED
-from pruning import CRITERIA, chi_moment, chi_variance
+import pruning
+from geometry.claims.cwda.accuracies import FINE_TUNED, PRUNED
 
 
 def spearman_and_ratio_variance(x, y):
@@ -26,15 +26,16 @@ def test_unrelated_scores_have_small_ratio_variances():
 def test_a_smaller_ratio_variance_may_come_with_a_smaller_correlation(key):
     """Of Gaussian layers l1-l2 have the smaller ratio variance, Fermat-GM the same ranking."""
     layers = jax.random.normal(key, (40, 64, 576))
-    scores = {name: np.asarray(jax.jit(jax.vmap(CRITERIA[name]))(layers)) for name in CRITERIA}
+    scores = {
+        name: np.asarray(jax.jit(jax.vmap(score))(layers))
+        for name, score in pruning.CRITERIA.items()
+    }
 
-    def mean_of(a, b):
-        found = [
-            spearman_and_ratio_variance(*pair) for pair in zip(scores[a], scores[b], strict=True)
-        ]
-        return np.mean(np.array(found), axis=0)
+    def mean_over_layers(a, b):
+        pairs = zip(scores[a], scores[b], strict=True)
+        return np.mean([spearman_and_ratio_variance(*pair) for pair in pairs], axis=0)
 
-    norms, medians = mean_of("l1", "l2"), mean_of("fermat", "gm")
+    norms, medians = mean_over_layers("l1", "l2"), mean_over_layers("fermat", "gm")
     assert norms[0] < 0.94 < 0.9995 < medians[0]
     assert 576 * norms[1] < 0.08 < 0.12 < 576 * medians[1]
 
@@ -49,8 +50,8 @@ def test_variance_of_the_log_ratio_over_that_of_the_logs_bounds_the_correlation(
         for log_x in (log_y + share * noise, (1 - share**2) * log_y + share * noise, -log_y):
             eta2 = np.var(log_x - log_y) / np.var(log_y)
             if eta2 <= 1:
-                found = np.corrcoef(log_x, log_y)[0, 1]
-                assert found >= np.sqrt(1 - eta2) - 1e-3
+                correlation = np.corrcoef(log_x, log_y)[0, 1]
+                assert correlation >= np.sqrt(1 - eta2) - 1e-3
         tilted = (1 - share**2) * log_y + share * np.sqrt(1 - share**2) * noise
         eta2 = np.var(tilted - log_y) / np.var(log_y)
         np.testing.assert_allclose(np.corrcoef(tilted, log_y)[0, 1], np.sqrt(1 - eta2), atol=2e-3)
@@ -60,7 +61,7 @@ class TestLemma3:
     """A = (|X|² − |Y|²)² over B = 2 |X| |Y| for X, Y from N(0, c² I) in k dimensions."""
 
     @staticmethod
-    def drawn(c, k, count=400_000):
+    def draw(c, k, count=400_000):
         u, v = c**2 * np.random.default_rng(2).chisquare(k, (2, count))
         return (u - v) ** 2, 2 * np.sqrt(u * v)
 
@@ -75,7 +76,7 @@ class TestLemma3:
 
     def test_moments_of_the_numerator(self):
         c, k = 0.7, 5
-        a, _ = self.drawn(c, k)
+        a, _ = self.draw(c, k)
         assert abs(self.z_score(a, 4 * c**4 * k)) < 4
         assert abs(self.z_score_of_variance(a, 16 * c**8 * (2 * k**2 + 6 * k))) < 4
         assert self.z_score_of_variance(a, 16 * c**8 * (2 * k**2 + 3 * k)) > 8  # Eq. 32
@@ -83,18 +84,19 @@ class TestLemma3:
     @pytest.mark.parametrize("c", [0.05, 1.0])
     def test_moments_of_the_denominator(self, c):
         k = 20
-        _, b = self.drawn(c, k)
-        mean, spread = (float(f(c, float(k), *order)) for f, *order in MOMENTS)
+        _, b = self.draw(c, k)
+        mean = float(pruning.chi_moment(c, float(k), 1))
+        variance = float(pruning.chi_variance(c, float(k)))
         assert abs(self.z_score(b, 2 * mean**2)) < 4
-        expected = 4 * ((mean**2 + spread) ** 2 - mean**4)
+        expected = 4 * ((mean**2 + variance) ** 2 - mean**4)
         assert abs(self.z_score_of_variance(b, expected)) < 4
         assert abs(self.z_score_of_variance(b, c**2 + 4 * c**4 * k)) > 10  # Eq. 31
 
     @pytest.mark.parametrize("c", [0.05, 1.0])
     def test_moments_of_the_ratio(self, c):
         k = 20
-        a, b = self.drawn(c, k)
-        mean = 2 * float(chi_moment(c, float(k), 1)) ** 2 / (k - 1)
+        a, b = self.draw(c, k)
+        mean = 2 * float(pruning.chi_moment(c, float(k), 1)) ** 2 / (k - 1)
         np.testing.assert_allclose(mean / c**2, 2 + 1 / k + 5 / (4 * k**2), rtol=1e-3)
         assert abs(self.z_score(a / b, mean)) < 4
         second = 12 * c**4 * k / (k - 2)
@@ -103,18 +105,15 @@ class TestLemma3:
 
     def test_the_printed_bound_of_the_variance_is_exceeded(self):
         c, k = 1.0, 20
-        a, b = self.drawn(c, k)
+        a, b = self.draw(c, k)
         printed = 8 * c**4 + (16 * c**4 * k + c**2) / k**2  # Eq. 30
         assert self.z_score_of_variance(a / b, printed) > 5
 
     def test_no_ratio_depends_on_the_unit(self):
         """Large k or small c makes nothing vanish: A/B has mean 2 c² in every dimension."""
-        small, large = (np.divide(*self.drawn(c, 30)) / c**2 for c in (0.01, 10.0))
+        small, large = (np.divide(*self.draw(c, 30)) / c**2 for c in (0.01, 10.0))
         np.testing.assert_allclose(small, large, rtol=1e-9)
         assert 2 < small.mean() < 2.1
-
-
-MOMENTS = ((chi_moment, 1), (chi_variance,))
 
 
 @pytest.mark.parametrize(
@@ -130,12 +129,12 @@ MOMENTS = ((chi_moment, 1), (chi_variance,))
     ],
     ids=["more", "fewer", "rank 1", "collinear", "equal", "one", "heavy tails"],
 )
-def test_theorem_4_needs_neither_rank_nor_law(points):
+def test_theorem_4_needs_neither_rank_nor_distribution(points):
     centroid = points.mean(0)
     for p in (centroid, points[0], np.arange(points.shape[1], dtype=float)):
         around = np.square(points - centroid).sum()
-        moved = around + len(points) * np.square(p - centroid).sum()
-        np.testing.assert_allclose(np.square(points - p).sum(), moved, rtol=1e-13, atol=1e-28)
+        expected = around + len(points) * np.square(p - centroid).sum()
+        np.testing.assert_allclose(np.square(points - p).sum(), expected, rtol=1e-13, atol=1e-28)
 
 
 def test_ranking_by_squared_distances_is_that_by_distance_to_the_centroid(key):

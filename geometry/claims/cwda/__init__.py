@@ -1,0 +1,31 @@
+"""Claims of the pruning paper, on the convolution-weight-distribution assumption (CWDA).
+
+N filters have d dimensions (the paper also writes n and k for them) and standard deviation c. With
+R = Γ((d + 1)/2)/Γ(d/2) a norm has mean √2 c R and variance 2c²h, h = d/2 − R², and the squared
+coefficient of variation q − 1, q = d/(2R²).
+"""
+
+from geometry.claims._types import Claim
+from geometry.claims.cwda import (
+    accuracies,
+    assumption,
+    criteria,
+    geometry_of_filters,
+    lemmas,
+    moments,
+    points,
+    ratios,
+    sums,
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    *criteria.CLAIMS,
+    *assumption.CLAIMS,
+    *ratios.CLAIMS,
+    *sums.CLAIMS,
+    *accuracies.CLAIMS,
+    *geometry_of_filters.CLAIMS,
+    *moments.CLAIMS,
+    *lemmas.CLAIMS,
+    *points.CLAIMS,
+)

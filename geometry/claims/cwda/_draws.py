@@ -1,0 +1,112 @@
+"""What several sections of the pruning paper draw.
+
+Filters are rows of independent normal weights, of standard deviation 1 where no other is said.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+import pruning
+from geometry.claims._draws import normal
+from geometry.claims._types import Draws, Form, Sampled, Statistics
+from jaxnorm._numerics import chi_mean
+
+DIMS = 9  # of three filters
+LAYER_FILTERS, LAYER_DIMS = 64, 144
+FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # the layer of Figure 1 that is cheaper to draw
+
+
+def norm_cv2(dims: int) -> float:
+    """Squared coefficient of variation of ‖v‖."""
+    return float(pruning.chi_variance(1.0, float(dims))) / chi_mean(dims) ** 2
+
+
+def three_filters(key: Key[Array, ""]) -> Statistics:
+    """Lengths, angles and distances of the filters a, b and c.
+
+    `inner_product` is over √d, of filters of standard deviation 0.7; `distance_to_point` is from
+    (2, 0, …, 0) to a filter of standard deviation 1.7; `scaled_norm` has a log-normal scale.
+    """
+    v = normal(key, 1000, 3, DIMS)
+    a, b, c = v[:, 0], v[:, 1], v[:, 2]
+    norm, norm_b = jnp.linalg.norm(a, axis=1), jnp.linalg.norm(b, axis=1)
+    l1, inner_product = jnp.abs(a).sum(1), (a * b).sum(1)
+    cosine = inner_product / (norm * norm_b)
+    to_b, to_c = jnp.linalg.norm(a - b, axis=1), jnp.linalg.norm(a - c, axis=1)
+    x, y = (part - part.mean(1, keepdims=True) for part in (a, b))
+    correlation = (x * y).sum(1) / (jnp.linalg.norm(x, axis=1) * jnp.linalg.norm(y, axis=1))
+    scale = jnp.exp(0.5 * normal(jax.random.fold_in(key, 1), 1000))
+    point = jnp.zeros(DIMS, jnp.float32).at[0].set(2.0)
+    l1_mean = DIMS * (2 / math.pi) ** 0.5
+    return {
+        "norm": norm,
+        "norm_difference": norm - norm_b,
+        "scaled_norm": scale * norm / chi_mean(DIMS),
+        "first_size": jnp.abs(a[:, 0]),
+        "l1": l1,
+        "l1_l2_covariance": (l1 / l1_mean - 1) * (norm / chi_mean(DIMS) - 1),
+        "cosine": cosine,
+        "cosine_size": jnp.abs(cosine),
+        "angle": jnp.arccos(cosine),
+        "squared_correlation": jnp.square(correlation),
+        "inner_product": 0.49 * inner_product / DIMS**0.5,
+        "distance": to_b,
+        "distance_difference": to_b - to_c,
+        "squared_distance_covariance": (jnp.square(to_b) - 2 * DIMS)
+        * (jnp.square(to_c) - 2 * DIMS),
+        "distance_to_point": jnp.linalg.norm(1.7 * a - point[None], axis=1),
+        "product_of_opposites": -jnp.square(a[:, 0]),
+    }
+
+
+THREE_FILTERS = Draws(three_filters, 400_000, batch_size=20_000, draws_per_key=1000)
+
+
+def layers(key: Key[Array, ""]) -> Statistics:
+    """Rank correlations and spreads of the criteria, centers and covariance of a layer."""
+    v = normal(key, LAYER_FILTERS, LAYER_DIMS)
+    scores = pruning.scores(v)
+    ranks = {f"spearman_{a}_{b}": pruning.spearman(scores[a], scores[b]) for a, b in pruning.PAIRS}
+    spread = {
+        f"squared_cv_{name}": jnp.var(x, ddof=1) / jnp.square(x.mean())
+        for name, x in {**scores, "repr": pruning.repr_score(v)}.items()
+    }
+    gram = v @ v.T / LAYER_DIMS
+    off_diagonal = jnp.square(gram).sum() - jnp.square(jnp.diagonal(gram)).sum()
+    unrelated = pruning.l2_norm(normal(jax.random.fold_in(key, 1), LAYER_FILTERS, LAYER_DIMS))
+    others = {
+        "squared_norm_of_median": jnp.square(pruning.geometric_median(v)).sum(),
+        "squared_norm_of_centroid": jnp.square(v.mean(0)).sum(),
+        "squared_covariance": off_diagonal / (LAYER_FILTERS * (LAYER_FILTERS - 1)),
+        "largest_eigenvalue": jnp.linalg.eigvalsh(pruning.covariance(v))[-1],
+        "spearman_of_unrelated": pruning.spearman(scores["l2"], unrelated),
+    }
+    return {name: x.astype(jnp.float32) for name, x in (ranks | spread | others).items()}
+
+
+LAYERS = Draws(layers, 300, batch_size=30)
+
+
+def layer_spearman(what: str, a: str, b: str, form: Form = "printed") -> Sampled:
+    """The check of E Sp of two criteria in `layers`."""
+
+    def expected() -> Array:
+        return pruning.expected_spearman(LAYER_FILTERS, float(LAYER_DIMS), (a, b))
+
+    return Sampled(what, expected, LAYERS, f"spearman_{a}_{b}", form=form)
+
+
+def figure_1(key: Key[Array, ""]) -> Statistics:
+    v = normal(key, FIGURE_1_FILTERS, FIGURE_1_DIMS)
+    return {"spearman_l1_l2": pruning.spearman(pruning.l1_norm(v), pruning.l2_norm(v))}
+
+
+LAYERS_OF_FIGURE_1 = Draws(figure_1, 150, batch_size=30)
+
+
+def figure_1_spearman() -> float:
+    """E Sp of l1 and l2 in `figure_1`."""
+    return float(pruning.expected_spearman(FIGURE_1_FILTERS, float(FIGURE_1_DIMS), ("l1", "l2")))
