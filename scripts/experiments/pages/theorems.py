@@ -63,8 +63,8 @@ def summary(claims: list[dict]) -> str:
 def overview(claims: list[dict], *, linked: bool = False) -> str:
     """A line for each claim, which leads to its card if there is one."""
     lines = "".join(
-        f'<tr class="{standing(claim)}"><th scope="row">{_name(claim, linked)}</th>'
-        f'<td data-label="Paper">{escape(claim["paper"])}</td>'
+        f'<tr class="{standing(claim)}">'
+        f'<th scope="row">{_name(claim, linked)}\n{escape(claim["paper"])}</th>'
         f'<td data-label="Recorded">{escape(claim["recorded"])}</td>'
         f'<td data-label="Printed form">{_word(claim["printed_holds"])}</td>'
         f'<td data-label="Corrected form">{_corrected(claim)}</td></tr>'
@@ -72,7 +72,7 @@ def overview(claims: list[dict], *, linked: bool = False) -> str:
     )
     heads = "".join(
         f'<th scope="col">{title}</th>'
-        for title in ("Claim", "Paper", "Recorded", "Printed form", "Corrected form")
+        for title in ("Claim", "Recorded", "Printed form", "Corrected form")
     )
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="All claims">'
