@@ -3,7 +3,7 @@
 Theorem 5 of Huang et al. (convolution weights): for weights N(0, c²) and many dimensions, filters
 have almost one length, right angles and one distance. All nine moments are known exactly in any
 dimension; only ratios converge, at the rate 1/√dims. Filters are rows, angles in radians. Their
-covariance, with the edges of Marchenko and Pastur, is `pruning.covariance_report`.
+covariance, with the edges of Marchenko and Pastur, is `pruning.weight_tests.covariance_report`.
 """
 
 import math
@@ -17,7 +17,8 @@ from jaxtyping import Array, Float
 from geometry._angles import angles, distances
 from geometry._arguments import as_samples, host_only, whole_number
 from jaxnorm._numerics import norm, replicated
-from pruning import chi_moment, chi_variance
+from pruning import chi_moment
+from pruning.gaussian import chi_variance
 
 
 class FilterGeometry(NamedTuple):

@@ -57,8 +57,8 @@ def matmul(a: Array, b: Array) -> Array:
 
 def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """√square, and 0 with gradient zero where `square` is zero."""
-    positive = square > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), square)
+    nonzero = square != 0  # a NaN stays one
+    return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
 
 
 def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

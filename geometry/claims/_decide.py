@@ -29,7 +29,7 @@ from geometry.claims._types import (
     Statistics,
     Verdict,
 )
-from pruning import holm
+from pruning.weight_tests import holm
 
 LEVEL = 0.002
 """Chance that Holm's correction leaves for any true statement of a run to be rejected."""

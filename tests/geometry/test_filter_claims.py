@@ -86,7 +86,7 @@ class TestLemma3:
         k = 20
         _, b = self.draw(c, k)
         mean = float(pruning.chi_moment(c, float(k), 1))
-        variance = float(pruning.chi_variance(c, float(k)))
+        variance = float(pruning.gaussian.chi_variance(c, float(k)))
         assert abs(self.z_score(b, 2 * mean**2)) < 4
         expected = 4 * ((mean**2 + variance) ** 2 - mean**4)
         assert abs(self.z_score_of_variance(b, expected)) < 4

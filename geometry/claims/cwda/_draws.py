@@ -21,7 +21,7 @@ FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # the layer of Figure 1 that is chea
 
 def norm_cv2(dims: int) -> float:
     """Squared coefficient of variation of ‖v‖."""
-    return float(pruning.chi_variance(1.0, float(dims))) / chi_mean(dims) ** 2
+    return float(pruning.gaussian.chi_variance(1.0, float(dims))) / chi_mean(dims) ** 2
 
 
 def three_filters(key: Key[Array, ""]) -> Statistics:
@@ -68,11 +68,14 @@ THREE_FILTERS = Draws(three_filters, 400_000, batch_size=20_000, draws_per_key=1
 def layers(key: Key[Array, ""]) -> Statistics:
     """Rank correlations and spreads of the criteria, centers and covariance of a layer."""
     v = normal(key, LAYER_FILTERS, LAYER_DIMS)
-    scores = pruning.scores(v)
-    ranks = {f"spearman_{a}_{b}": pruning.spearman(scores[a], scores[b]) for a, b in pruning.PAIRS}
+    scores = pruning.criteria.scores(v)
+    ranks = {
+        f"spearman_{a}_{b}": pruning.spearman(scores[a], scores[b])
+        for a, b in pruning.ranking.PAIRS
+    }
     spread = {
         f"squared_cv_{name}": jnp.var(x, ddof=1) / jnp.square(x.mean())
-        for name, x in {**scores, "repr": pruning.repr_score(v)}.items()
+        for name, x in {**scores, "repr": pruning.criteria.repr_score(v)}.items()
     }
     gram = v @ v.T / LAYER_DIMS
     off_diagonal = jnp.square(gram).sum() - jnp.square(jnp.diagonal(gram)).sum()
@@ -81,7 +84,7 @@ def layers(key: Key[Array, ""]) -> Statistics:
         "squared_norm_of_median": jnp.square(pruning.geometric_median(v)).sum(),
         "squared_norm_of_centroid": jnp.square(v.mean(0)).sum(),
         "squared_covariance": off_diagonal / (LAYER_FILTERS * (LAYER_FILTERS - 1)),
-        "largest_eigenvalue": jnp.linalg.eigvalsh(pruning.covariance(v))[-1],
+        "largest_eigenvalue": jnp.linalg.eigvalsh(pruning.weight_tests.covariance(v))[-1],
         "spearman_of_unrelated": pruning.spearman(scores["l2"], unrelated),
     }
     return {name: x.astype(jnp.float32) for name, x in (ranks | spread | others).items()}

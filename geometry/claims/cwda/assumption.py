@@ -32,7 +32,7 @@ def plain_ks(key: Key[Array, ""]) -> Statistics:
     fitted = (x - x.mean()) / jnp.std(x, ddof=1)
 
     def rejects(x: Array) -> Array:
-        distance = pruning.ks_distance(x, scale=1.0)
+        distance = pruning.weight_tests.ks_distance(x, scale=1.0)
         return (distance * KS_WEIGHTS**0.5 > 1.358).astype(x.dtype)
 
     return {"rejects_known": rejects(x), "rejects_estimated": rejects(fitted)}
@@ -81,10 +81,10 @@ def std_tests(key: Key[Array, ""]) -> Statistics:
     """σ of one filter, and whether the two tests reject a spread at their margin, at 5 %."""
     v = normal(key, STD_FILTERS, STD_DIMS)
     margin = (STD_DEGREES / chi_mean(STD_DEGREES) ** 2 - 1) ** 0.5
-    t_test = pruning.std_t_test(v, eps=margin)[1]
+    t_test = pruning.weight_tests.std_t_test(v, eps=margin)[1]
     chi_square = pruning.std_equivalence(v, delta=margin)[1]
     return {
-        "std": pruning.filter_stds(v)[0],
+        "std": pruning.weight_tests.filter_stds(v)[0],
         "t_test_rejects": (t_test < 0.05).astype(v.dtype),
         "chi_square_rejects": (chi_square < 0.05).astype(v.dtype),
     }
@@ -94,7 +94,7 @@ STDS = Draws(std_tests, 4000, batch_size=500)
 
 
 def many_stds(key: Key[Array, ""]) -> Statistics:
-    return {"std": pruning.filter_stds(normal(key, 1000, STD_DIMS))}
+    return {"std": pruning.weight_tests.filter_stds(normal(key, 1000, STD_DIMS))}
 
 
 MANY_STDS = Draws(many_stds, 40_000, batch_size=10_000, draws_per_key=1000)
@@ -121,7 +121,7 @@ TEST_2 = claim(
     ),
     Sampled(
         "Var σⱼ = 2h(d − 1)/(d − 1)",
-        lambda: pruning.chi_variance(1.0, float(STD_DEGREES)) / STD_DEGREES,
+        lambda: pruning.gaussian.chi_variance(1.0, float(STD_DEGREES)) / STD_DEGREES,
         MANY_STDS,
         "std",
         moment="variance",
@@ -140,7 +140,7 @@ def _change_with_unit(test: Callable, key: Array) -> float:
 
 
 def units_of_the_literal_test(key: Key[Array, ""]) -> Values:
-    return _change_with_unit(pruning.mean_t_test, key)
+    return _change_with_unit(pruning.weight_tests.mean_t_test, key)
 
 
 def units_of_the_test(key: Key[Array, ""]) -> Values:

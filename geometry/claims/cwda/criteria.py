@@ -22,7 +22,7 @@ def invariances(key: Key[Array, ""]) -> Values:
     rng = generator(key)
     v = rng.normal(size=(20, 12))
     rotation, _ = np.linalg.qr(rng.normal(size=(12, 12)))
-    scores = jax.jit(pruning.scores)
+    scores = jax.jit(pruning.criteria.scores)
     plain, permuted, rotated = (scores(jnp.asarray(x)) for x in (v, v[:, ::-1], v @ rotation))
     gaps = [permuted[name] - plain[name] for name in plain]
     gaps += [rotated[name] - plain[name] for name in plain if name != "l1"]
@@ -64,7 +64,7 @@ def table_1(key: Key[Array, ""]) -> Values:
 
 
 def table_1_overlap(key: Key[Array, ""]) -> Values:
-    return float(pruning.expected_overlap(256, 2304, ("l1", "l2"), ratio=8 / 256))
+    return float(pruning.gaussian.expected_overlap(256, 2304, ("l1", "l2"), ratio=8 / 256))
 
 
 TABLE_1 = claim(
@@ -118,7 +118,7 @@ def medians(key: Key[Array, ""]) -> Values:
     symmetric = jnp.asarray(np.concatenate([half, -half]))
     gaps.append(np.asarray(find(symmetric)))
     spread = jnp.asarray(rng.standard_t(2, (20, 4)))
-    gaps.append(np.atleast_1d(pruning.optimality_gap(find(spread), spread)))
+    gaps.append(np.atleast_1d(pruning.criteria.optimality_gap(find(spread), spread)))
     return np.concatenate(gaps)
 
 
@@ -152,7 +152,7 @@ def least_overlap(key: Key[Array, ""]) -> Values:
 def overlap_at_one_half(key: Key[Array, ""]) -> Values:
     """Φ₂(0, 0; ρ)/½ minus ½ + asin(ρ)/π."""
     rho = float(pruning.l1_l2_correlation(64.0))
-    overlap = float(pruning.expected_overlap(64, 64.0, ("l1", "l2"), ratio=0.5))
+    overlap = float(pruning.gaussian.expected_overlap(64, 64.0, ("l1", "l2"), ratio=0.5))
     return overlap - 0.5 - math.asin(rho) / math.pi
 
 
@@ -162,13 +162,13 @@ EQUATION_1 = claim(
     "well defined",
     Sampled(
         "E OD of unrelated rankings = m/N",
-        lambda: pruning.chance_overlap(64, ratio=0.5)[0],
+        lambda: pruning.ranking.chance_overlap(64, ratio=0.5)[0],
         RANKINGS,
         "overlap",
     ),
     Sampled(
         "Var OD is hypergeometric",
-        lambda: pruning.chance_overlap(64, ratio=0.5)[1],
+        lambda: pruning.ranking.chance_overlap(64, ratio=0.5)[1],
         RANKINGS,
         "overlap",
         moment="variance",

@@ -45,7 +45,7 @@ SECTION_4_1_2 = claim(
 def covariance_of_filters(key: Key[Array, ""]) -> Values:
     """Biased covariances of filters minus Gram/d − mᵢmⱼ."""
     v = generator(key).normal(0.3, 1, (20, 50))
-    covariance = np.asarray(pruning.covariance(jnp.asarray(v))) * 49 / 50
+    covariance = np.asarray(pruning.weight_tests.covariance(jnp.asarray(v))) * 49 / 50
     return covariance - (v @ v.T / 50 - np.outer(v.mean(1), v.mean(1)))
 
 
@@ -83,7 +83,7 @@ THEOREM_5_1 = claim(
     Sampled("Var‖v‖ = 2h", lambda: expected().norm_variance, THREE_FILTERS, "norm", "variance"),
     Sampled(
         "Var(‖vᵢ‖ − ‖vⱼ‖) = 4h does not vanish",
-        lambda: 2 * pruning.chi_variance(1.0, float(DIMS)),
+        lambda: 2 * pruning.gaussian.chi_variance(1.0, float(DIMS)),
         THREE_FILTERS,
         "norm_difference",
         "variance",
@@ -185,7 +185,7 @@ SECTION_4_2 = claim(
 
 def constant_gains(key: Key[Array, ""]) -> Values:
     """Distance of constants 1 to N(0, 1)."""
-    return float(pruning.ks_distance(jnp.asarray(np.ones(512))))
+    return float(pruning.weight_tests.ks_distance(jnp.asarray(np.ones(512))))
 
 
 SECTION_4_3 = claim(

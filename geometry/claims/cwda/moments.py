@@ -88,13 +88,13 @@ def chi_distribution(key: Key[Array, ""]) -> Values:
     for k in (1, 2, 9, 64):
         distribution = scipy.stats.chi(k, scale=1.3)
         gaps.append(float(pruning.chi_moment(1.3, float(k), 1)) / distribution.mean() - 1)
-        gaps.append(float(pruning.chi_variance(1.3, float(k))) / distribution.var() - 1)
+        gaps.append(float(pruning.gaussian.chi_variance(1.3, float(k))) / distribution.var() - 1)
     return gaps
 
 
 def chi_defects(key: Key[Array, ""]) -> Values:
     """Var‖v‖/2 = h(k) minus 1/4, and minus that of the next dimension."""
-    h = np.asarray(pruning.chi_variance(1.0, jnp.arange(1, 2001).astype(float))) / 2
+    h = np.asarray(pruning.gaussian.chi_variance(1.0, jnp.arange(1, 2001).astype(float))) / 2
     return np.concatenate([h - 0.25, -np.diff(h)])
 
 
@@ -165,7 +165,7 @@ PROPOSITION_6 = claim(
 def gamma_ratios(key: Key[Array, ""]) -> Values:
     """Exponents with which R²/x tends to 1/2 and x/2 − R² to 1/4."""
     x = np.array([20.0, 80, 320, 1280])
-    h = np.asarray(pruning.chi_variance(1.0, jnp.asarray(x))) / 2
+    h = np.asarray(pruning.gaussian.chi_variance(1.0, jnp.asarray(x))) / 2
     return [exponent(list(x), (x / 2 - h) / x - 0.5), exponent(list(x), h - 0.25)]
 
 
@@ -198,14 +198,14 @@ PROPOSITION_7 = claim(
     Computed("L_{−1/2} > 0", laguerre, "inequality"),
     Sampled(
         "σ² √(π/2) L at ‖F‖ = 2, σ = 1.7, d = 9",
-        lambda: 1.7 * pruning.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS)),
+        lambda: 1.7 * pruning.gaussian.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS)),
         THREE_FILTERS,
         "distance_to_point",
         form="rejected",
     ),
     Sampled(
         "σ √(π/2) L",
-        lambda: pruning.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS)),
+        lambda: pruning.gaussian.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS)),
         THREE_FILTERS,
         "distance_to_point",
         form="corrected",

@@ -20,7 +20,7 @@ claim = claims_of("CWDA")
 def distance_grows(key: Key[Array, ""]) -> Values:
     """E‖F − v‖ nearer the center minus that farther away."""
     lengths = jnp.linspace(0, 40, 81)
-    distance = jax.jit(jax.vmap(pruning.expected_distance, (0, None, None)))
+    distance = jax.jit(jax.vmap(pruning.gaussian.expected_distance, (0, None, None)))
     return np.concatenate([-np.diff(distance(lengths, 1.3, dims)) for dims in (1.0, 9.0, 576.0)])
 
 
@@ -66,7 +66,7 @@ SUMS = Draws(norm_sums, 100_000, batch_size=10_000, draws_per_key=500)
 def theorem_3_rate(key: Key[Array, ""]) -> Values:
     """Exponents with which 2nk Var tends to 1 as k grows, n = 10."""
     dims = np.array([50, 100, 200, 400])
-    variances = np.array([pruning.norm_sum_ratio_variance(10, int(k)) for k in dims])
+    variances = np.array([pruning.gaussian.norm_sum_ratio_variance(10, int(k)) for k in dims])
     return [exponent(dims, 20 * dims * variance - 1) for variance in variances.T]
 
 
@@ -88,7 +88,7 @@ THEOREM_3 = claim(
     Computed("2nk Var → 1 like 1/k", theorem_3_rate, "limit", -1.0, 0.1),
     Sampled(
         "Var(F₁/F₂), exact, n = 10, k = 9",
-        lambda: pruning.norm_sum_ratio_variance(SUM_VECTORS, SUM_DIMS)[0],
+        lambda: pruning.gaussian.norm_sum_ratio_variance(SUM_VECTORS, SUM_DIMS)[0],
         SUMS,
         "f1_over_f2",
         "variance",
@@ -96,7 +96,7 @@ THEOREM_3 = claim(
     ),
     Sampled(
         "Var(F₂/F₁), exact",
-        lambda: pruning.norm_sum_ratio_variance(SUM_VECTORS, SUM_DIMS)[1],
+        lambda: pruning.gaussian.norm_sum_ratio_variance(SUM_VECTORS, SUM_DIMS)[1],
         SUMS,
         "f2_over_f1",
         "variance",
@@ -126,7 +126,7 @@ EQUATION_8 = claim(
     "misapplied",
     Sampled(
         "Var(F₁/F₂) = 1/(2nk), n = 20, k = 100",
-        lambda: pruning.norm_sum_ratio_variance_limit(SHARED_VECTORS, SHARED_DIMS),
+        lambda: pruning.gaussian.norm_sum_ratio_variance_limit(SHARED_VECTORS, SHARED_DIMS),
         SHARED,
         "f1_over_f2",
         "variance",
@@ -134,7 +134,9 @@ EQUATION_8 = claim(
     ),
     Sampled(
         "Var(F₁/F₂) = (1 + 3/n)/(8k)",
-        lambda: pruning.norm_sum_ratio_variance_limit(SHARED_VECTORS, SHARED_DIMS, shared=True),
+        lambda: pruning.gaussian.norm_sum_ratio_variance_limit(
+            SHARED_VECTORS, SHARED_DIMS, shared=True
+        ),
         SHARED,
         "f1_over_f2",
         "variance",
