@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from experiments.pages import page
 from experiments.pages.page import cards, figure, made, paragraphs, table
 from experiments.pages.plots import draw
-from experiments.pages.reproduce_plots import CRITERIA
 from experiments.pages.sentences import duration, number, percent
+from experiments.pages.series import CRITERIA
 
 Rows = list[list[str]]
 
