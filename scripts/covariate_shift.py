@@ -36,12 +36,12 @@ from experiments.data import datasets
 from experiments.data.datasets import Images
 from experiments.pages import shift as shift_page
 from experiments.pages.page import plain, write
+from experiments.training.loop import write_text
 from experiments.training.paired_runs import ARMS
 from experiments.training.recipes import Recipe, drops, graphs, replace
 from experiments.training.trainer import State, Trainer, learning_rate, mesh_of, trainer
 from jaxnorm.shift import Tracker, stream_moments
 from reproduce import code, described, settings
-from train import write_text
 
 Layers = Callable[[State, Array], dict[str, Array]]
 

@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import train
 from experiments.cli import InputError
 from experiments.data import datasets, loaders
 from experiments.data.datasets import Images
-from experiments.training import checkpoints, recipes, trainer
+from experiments.training import checkpoints, loop, recipes, trainer
 from experiments.training.recipes import PRESETS, Recipe, replace
 from tests.support import made_imagenet
 
@@ -68,22 +69,21 @@ class View:
     """Notes what a person would see, and asks to stop at a step."""
 
     def __init__(self, stop_at=None):
-        self.lines, self.steps, self.stop_at, self.stop = [], [], stop_at, train.Stop()
+        self.lines, self.steps, self.stop_at, self.stop = [], [], stop_at, threading.Event()
 
-    def tell(self, line):
+    def log(self, line):
         self.lines.append(line)
 
-    def at(self, steps, what, numbers):
+    def update(self, steps, what, numbers):
         self.steps.append(steps)
         if steps == self.stop_at:
-            self.stop.asked.set()
+            self.stop.set()
 
 
-def run(program, out, view: Any = None, recipe=SMALL, seeds=(0,), **options):
+def run(program, out, view: Any = None, seeds=(0,)):
     """The lines of the first seed's epochs."""
     view = view or View()
-    options = train.Options(out=out, **options)
-    return train.train(recipe, program, seeds, options, view, view.stop).lines[0]
+    return loop.train(program, seeds, out, view, view.stop).lines[0]
 
 
 def without_times(lines):
@@ -103,20 +103,20 @@ def restored(one, folder):
 def test_a_run_that_is_stopped_at_any_step_ends_with_the_same_bits(one, tmp_path):
     whole = run(one, tmp_path / "whole")
     for step in (1, 4, 7, 11):  # first, last of an epoch, in the middle, before the last
-        with pytest.raises(train.TerminatedError):
+        with pytest.raises(loop.TerminatedError):
             run(one, tmp_path / f"{step}", View(stop_at=step))
         view = View()
         again = run(one, tmp_path / f"{step}", view)
         assert view.steps[:1] == [step + 1]
         assert without_times(again) == without_times(whole)
         assert bits(restored(one, tmp_path / f"{step}")) == bits(restored(one, tmp_path / "whole"))
-    saved = train.read_lines(tmp_path / "whole" / "seed-0" / "metrics.jsonl")
+    saved = loop.read_lines(tmp_path / "whole" / "seed-0" / "metrics.jsonl")
     assert saved == whole
     assert [line["epoch"] for line in saved] == [1, 2, 3]
 
 
 def test_a_damaged_checkpoint_is_left_out_with_a_line(one, monkeypatch, tmp_path):
-    monkeypatch.setattr(train, "BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
     whole = run(one, tmp_path)
     newest = max((tmp_path / "checkpoints-0").iterdir(), key=lambda path: int(path.name))
     assert newest.name == "12"
@@ -263,28 +263,28 @@ def test_the_rate_is_inside_the_velocity():
 def test_divergence_stops_with_the_step_and_the_last_checkpoint(images, tmp_path):
     recipe = replace(SMALL, learning_rate=1e30, normalization="none")
     with pytest.raises(InputError, match=r"by step \d+ it is not: no checkpoint is kept"):
-        run(program(recipe, images), tmp_path, recipe=recipe)
-    assert not train.read_lines(tmp_path / "seed-0" / "metrics.jsonl")
+        run(program(recipe, images), tmp_path)
+    assert not loop.read_lines(tmp_path / "seed-0" / "metrics.jsonl")
 
 
 def test_a_network_that_is_not_finite_is_not_kept(images, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "BETWEEN_CHECKPOINTS", 0)
+    monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
     # The loss of the first step is still finite.
     recipe = replace(SMALL, learning_rate=1e3, weight_decay=1e37)
     one = program(recipe, images)._replace(at_once=1)
     with pytest.raises(InputError, match="network must stay finite; by step 1 it is not: no check"):
-        run(one, tmp_path, recipe=recipe)
+        run(one, tmp_path)
     assert not [path for path in (tmp_path / "checkpoints-0").iterdir() if path.name.isdigit()]
 
 
 def test_a_folder_of_another_recipe_is_refused_by_the_field_that_differs(tmp_path):
-    train.prepare(tmp_path, SMALL, side_by_side=1)
-    train.prepare(tmp_path, SMALL, side_by_side=1)
+    loop.prepare(tmp_path, SMALL, side_by_side=1)
+    loop.prepare(tmp_path, SMALL, side_by_side=1)
     with pytest.raises(InputError, match=r"has momentum 0\.9, not 0\.8"):
-        train.prepare(tmp_path, replace(SMALL, momentum=0.8), side_by_side=1)
+        loop.prepare(tmp_path, replace(SMALL, momentum=0.8), side_by_side=1)
     (tmp_path / "recipe.json").write_text("{")
     with pytest.raises(InputError, match="must be the readable recipe of a run"):
-        train.prepare(tmp_path, SMALL, side_by_side=1)
+        loop.prepare(tmp_path, SMALL, side_by_side=1)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_seeds_side_by_side_have_the_losses_of_seeds_alone(one, images, tmp_path
     for seed in (0, 1):
         run(one, tmp_path / "alone", seeds=(seed,))
         together, alone = (
-            train.read_lines(tmp_path / name / f"seed-{seed}" / "metrics.jsonl")
+            loop.read_lines(tmp_path / name / f"seed-{seed}" / "metrics.jsonl")
             for name in ("both", "alone")
         )
         assert len(together) == 3
@@ -408,9 +408,9 @@ def scalars(folder):
 
 
 def test_events_are_those_of_the_lines_after_a_stop(one, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "BETWEEN_CHECKPOINTS", math.inf)
+    monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", math.inf)
     monkeypatch.setattr(time, "time", lambda: 1.8e9)  # all in one second
-    with pytest.raises(train.TerminatedError):
+    with pytest.raises(loop.TerminatedError):
         run(one, tmp_path, View(stop_at=9))
     lines = run(one, tmp_path)
     shown = scalars(tmp_path / "seed-0" / "events")
@@ -527,7 +527,7 @@ def test_two_processes_train_as_one_with_two_devices(shard_state, tmp_path):
     )
     for seed in range(2):
         found, expected = (
-            train.read_lines(tmp_path / name / f"seed-{seed}" / "metrics.jsonl")
+            loop.read_lines(tmp_path / name / f"seed-{seed}" / "metrics.jsonl")
             for name in ("pair", "one")
         )
         assert len(found) == len(expected) == 2
@@ -554,7 +554,7 @@ def test_ten_kills_at_random_moments_change_nothing(tmp_path):
         assert running.wait() in (0, 143, -signal.SIGTERM, -signal.SIGKILL)
     subprocess.run(command_line(tmp_path / "killed", "--epochs", "60"), env=environment, check=True)
     whole, killed = (
-        without_times(train.read_lines(tmp_path / name / "seed-0" / "metrics.jsonl"))
+        without_times(loop.read_lines(tmp_path / name / "seed-0" / "metrics.jsonl"))
         for name in ("whole", "killed")
     )
     assert len(whole) == 60
@@ -564,5 +564,5 @@ def test_ten_kills_at_random_moments_change_nothing(tmp_path):
 def test_a_cut_line_is_no_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(json.dumps({"epoch": 1}) + '\n{"epo')
-    assert train.read_lines(path) == [{"epoch": 1}]
-    assert train.read_lines(tmp_path / "none") == []
+    assert loop.read_lines(path) == [{"epoch": 1}]
+    assert loop.read_lines(tmp_path / "none") == []

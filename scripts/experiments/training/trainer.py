@@ -48,6 +48,7 @@ class Trainer(NamedTuple):
     """Compiled functions on one mesh, for one seed or for several side by side.
 
     Attributes:
+      recipe: What is trained.
       start: The state before the first step.
       epoch: What `advance` takes batches from: seeds, epoch and step of the epoch.
       advance: `count` steps of one epoch: state, what `epoch` returned, seeds, count -> state.
@@ -60,6 +61,7 @@ class Trainer(NamedTuple):
       close: End the processes that read, where there are any.
     """
 
+    recipe: Recipe
     start: Callable[[Seeds], State]
     epoch: Callable[[Seeds, int, int], Any]
     advance: Callable[[State, Any, Seeds, int], State]
@@ -180,6 +182,7 @@ def trainer(
 
     evaluate, finally_evaluate = _evaluations(recipe, feed, data, model, mesh, layout)
     return Trainer(
+        recipe,
         lambda seeds: begin(number(seeds)),
         lambda seeds, epoch, step: feed.epoch(number(seeds), epoch, step),
         advance,
