@@ -154,7 +154,7 @@ def criteria(
         "pairs": ["-".join(pair) for pair in PAIRS],
         "overlap_ratio": OVERLAP,
         "expected_spearman": {
-            "-".join(pair): [expected_spearman(n, dims, pair) for n, dims in shapes.values()]
+            "-".join(pair): [_expected(n, dims, pair) for n, dims in shapes.values()]
             for pair in PAIRS
         },
     }
@@ -167,12 +167,13 @@ def criteria(
     return results
 
 
-def expected_spearman(filters: int, dims: int, pair: tuple[str, str]) -> float | None:
-    """Spearman's ρ of two criteria on Gaussian filters; None where there is no exact theory."""
+def _expected(filters: int, dims: int, pair: tuple[str, str]) -> float | None:
+    """Spearman's ρ on Gaussian filters; None for a criterion without an exact theory."""
     try:
-        return float(pruning.expected_spearman(filters, dims, pair))
-    except ValueError:  # of the four criteria of the paper alone the theory is known
+        rho = float(pruning.expected_spearman(filters, dims, pair))
+    except ValueError:
         return None
+    return rho if math.isfinite(rho) else None
 
 
 class _Measured(NamedTuple):
