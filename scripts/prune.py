@@ -40,8 +40,7 @@ class Options:
     """Which networks are pruned, and how.
 
     Attributes:
-      run: Folder of a run of scripts/train.py, whose settings then replace --dataset, --epochs,
-        --seeds, --depth, --batch-size and --images.
+      run: Folder of a run of scripts/train.py; its settings then replace those of training.
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
       epochs: Passes over the training images before pruning, at least 1.

@@ -58,7 +58,9 @@ def results() -> Results:
 
 def test_spread_and_friedman_s_test_are_over_networks():
     accuracy = results()["accuracy"]
-    np.testing.assert_allclose(accuracy["spread"]["pruned"]["mean"], np.ptp(VALUES, axis=1).mean())
+    spread = accuracy["spread"]["pruned"]["mean"]
+    assert spread is not None
+    np.testing.assert_allclose(spread, np.ptp(VALUES, axis=1).mean())
     expected = scipy.stats.friedmanchisquare(*VALUES.T)
     for test in accuracy["friedman"].values():
         np.testing.assert_allclose([test["statistic"], test["p"]], [*expected])

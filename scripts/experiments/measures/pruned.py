@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -98,7 +99,7 @@ class Measured(TypedDict):
 
     settings: dict[str, Any]
     options: dict[str, Any]
-    ratios: tuple[float, ...]
+    ratios: Sequence[float]
     data: dict[str, Any]
     accuracy: Accuracy
     widths: dict[str, dict[str, int]]  # "trained" and "pruned", by layer
