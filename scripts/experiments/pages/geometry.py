@@ -184,9 +184,9 @@ def histograms(results: dict) -> str:
     return (
         paragraphs(
             f"{measured['points']} points, width {measured['width']}, layer {measured['layer']}. "
-            "Without recentering some neurons answer almost every input; with it none does. “Negligible "
-            "for most inputs” does not describe it: half of the activities are zero, the others a "
-            "half-Gaussian."
+            "Without recentering some neurons answer almost every input; with it none does. "
+            "“Negligible for most inputs” does not describe it: half of the activities are zero, "
+            "the others a half-Gaussian."
         )
         + figure(
             figures.figure_6(measured), "Left: the neuron of the largest mean beside its spread."
