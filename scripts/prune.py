@@ -39,11 +39,12 @@ from experiments.data.datasets import Images
 from experiments.measures.networks import mean
 from experiments.pages import page
 from experiments.pages import prune as prune_page
+from experiments.progress import Stages, progress_bar
+from experiments.provenance import described
 from experiments.training import recipes
 from experiments.training.recipes import Recipe, replace
 from experiments.training.trainer import State, Trainer, mesh_of, trainer
 from jaxnorm.nnx import recalibrate
-from reproduce import Stages, described, progress_bar
 
 CURVES = {
     "linear": pruning.linear,
@@ -193,7 +194,7 @@ def experiment(
     trained, accuracy = [], []
     networks: list[Network] = []
     for seed in range(seeds):
-        stages.tell(f"training, seed {seed + 1} of {seeds}")
+        stages.describe(f"training, seed {seed + 1} of {seeds}")
         with train.Stop().listening() as stop:
             found = train.train(
                 recipe,
@@ -208,7 +209,7 @@ def experiment(
         trained.append(network.accuracy(network.tree))
         accuracy.append({})
         for criterion in pruning.CRITERIA:
-            stages.tell(f"pruning by {criterion}, seed {seed + 1} of {seeds}")
+            stages.describe(f"pruning by {criterion}, seed {seed + 1} of {seeds}")
             pruned_by(network, criterion, options, folder / f"{criterion}-{seed}")
             accuracy[seed][criterion] = recorded(folder / f"{criterion}-{seed}")
             stages.advance(options.steps * options.fine_tune)
@@ -231,7 +232,7 @@ class View:
         self.stages, self.of_epoch, self.reached = stages, of_epoch, 0
 
     def tell(self, line: str) -> None:
-        self.stages.progress.console.print(line, markup=False, highlight=False)
+        self.stages.log(line)
 
     def at(self, steps: int, what: str, numbers: str) -> None:
         self.stages.advance((steps - self.reached) / self.of_epoch)

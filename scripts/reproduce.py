@@ -13,47 +13,20 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-import jaxnorm
 from experiments import cli
 from experiments.cli import InputError
-from experiments.data import datasets, loaders
+from experiments.data import datasets
 from experiments.data.datasets import Images
 from experiments.measures import claim_checks, networks
 from experiments.pages import reproduce as reproduce_page
-from experiments.training import paired_runs, recipes, trainer
+from experiments.progress import Stages, progress_bar
+from experiments.provenance import code, described, settings
+from experiments.training import paired_runs, recipes
 from experiments.training.recipes import Recipe
-
-
-class Stages:
-    """A progress bar in units of one epoch's training, and the seconds of every stage."""
-
-    def __init__(self, progress: Progress, units: int):
-        self.progress = progress
-        self.task = progress.add_task("starting", total=units)
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        self.tell(name)
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - start
-        self.progress.console.print(f"{name}: {self.seconds[name]:.1f} s")
-
-    def tell(self, what: str) -> None:
-        self.progress.update(self.task, description=what)
-
-    def advance(self, units: float = 1) -> None:
-        self.progress.advance(self.task, units)
 
 
 def main(
@@ -98,17 +71,6 @@ def main(
     reproduce_page.write(results, out / "report")
     summarize(results)
     print(f"Open {(out / 'report' / 'index.html').resolve()}")
-
-
-def progress_bar() -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("still"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=Console(stderr=True))
 
 
 def units(epochs: int, seeds: int) -> int:
@@ -157,7 +119,7 @@ def train(
         programs[arm] = paired_runs.program(own, images)
         states[arm], histories[arm] = [], []
         for seed in range(seeds):
-            stages.tell(f"training {arm.replace('_', ' ')}, seed {seed + 1} of {seeds}")
+            stages.describe(f"training {arm.replace('_', ' ')}, seed {seed + 1} of {seeds}")
             reached = 0
 
             def on_epoch(epoch: int) -> None:
@@ -171,17 +133,11 @@ def train(
                 seed,
                 folder / f"{arm}-{seed}",
                 on_epoch,
-                stages.progress.console.print,
+                stages.log,
             )
             states[arm].append(state)
             histories[arm].append(history)
     return programs, states, histories
-
-
-def settings(recipe: Recipe) -> dict[str, Any]:
-    """The fields of a recipe for both arms, on images that are not streamed."""
-    others = ("normalization", "crop", "scales", "test_scales")
-    return {name: value for name, value in asdict(recipe).items() if name not in others}
 
 
 def run_folder(recipe: Recipe, out: Path) -> Path:
@@ -191,27 +147,6 @@ def run_folder(recipe: Recipe, out: Path) -> Path:
     for path in code():
         digest.update(path.read_bytes())
     return out / "runs" / f"{recipe.dataset}-{digest.hexdigest()[:12]}"
-
-
-def code() -> list[Path]:
-    """What decides the numbers of a network, beside its recipe."""
-    scripts = [paired_runs, trainer, recipes, loaders]
-    return [
-        *(Path(str(m.__file__)) for m in scripts),
-        *sorted(Path(jaxnorm.__file__).parent.rglob("*.py")),
-    ]
-
-
-def described(images: Images, probe: int) -> dict[str, Any]:
-    return {
-        "name": images.name,
-        "train": len(images.x_train),
-        "test": len(images.x_test),
-        "probe": min(probe, len(images.x_test)),
-        "shape": list(images.x_train.shape[1:]),
-        "classes": images.classes,
-        "note": images.note,
-    }
 
 
 def summarize(results: dict[str, Any]) -> None:

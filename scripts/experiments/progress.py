@@ -1,0 +1,49 @@
+"""The progress bar of a command, on the standard error."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class Stages:
+    """A progress bar in units of one epoch's training, and the seconds of every stage."""
+
+    def __init__(self, progress: Progress, units: float):
+        self.progress = progress
+        self.task = progress.add_task("starting", total=units)
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Describe the stage while it runs, time it, and print its time."""
+        self.describe(name)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+        self.log(f"{name}: {self.seconds[name]:.1f} s")
+
+    def describe(self, description: str) -> None:
+        """Show beside the bar what is being done."""
+        self.progress.update(self.task, description=description)
+
+    def advance(self, units: float = 1) -> None:
+        self.progress.advance(self.task, units)
+
+    def log(self, line: str) -> None:
+        """Print a line above the bar."""
+        self.progress.console.print(line, markup=False, highlight=False)
+
+
+def progress_bar() -> Progress:
+    """A bar with the time that has passed and the time that remains."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("still"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True))

@@ -1,0 +1,36 @@
+"""What a run was made of: its data, its settings, the code that decides its results."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jaxnorm
+from experiments.data.datasets import Images
+from experiments.training.recipes import Recipe
+
+NOT_SHARED = ("normalization", "crop", "scales", "test_scales")
+
+
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """The fields that both normalizations share, for images that are held in memory."""
+    return {name: value for name, value in asdict(recipe).items() if name not in NOT_SHARED}
+
+
+def code() -> list[Path]:
+    """The files that decide, beside its recipe, how a network is trained."""
+    experiments = Path(__file__).parent
+    folders = (experiments / "data", experiments / "training", Path(jaxnorm.__file__).parent)
+    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+
+
+def described(images: Images, probe: int) -> dict[str, Any]:
+    """A data set, of whose test images at most `probe` are measured."""
+    return {
+        "name": images.name,
+        "train": len(images.x_train),
+        "test": len(images.x_test),
+        "probe": min(probe, len(images.x_test)),
+        "shape": list(images.x_train.shape[1:]),
+        "classes": images.classes,
+        "note": images.note,
+    }
