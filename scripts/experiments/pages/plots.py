@@ -55,8 +55,11 @@ STYLE: dict[Any, object] = {  # a key is one of matplotlib's thousand literals
 }
 
 
+Paint = Callable[[Axes], object]
+
+
 class Series(NamedTuple):
-    """How one arm or criterion is told apart: by colour and by marker."""
+    """How a normalization or a criterion is drawn: its label, colour and marker."""
 
     label: str
     colour: str
@@ -65,7 +68,7 @@ class Series(NamedTuple):
 
 
 def draw(
-    paint: Callable[[Axes], object],
+    paint: Paint,
     *,
     name: str,
     title: str,
@@ -87,6 +90,11 @@ def draw(
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return _inline(text.getvalue(), name=name, label=f"{title}; horizontal: {xlabel}")
+
+
+def floats(values: Sequence) -> np.ndarray:
+    """`values` in float64; None, as JSON writes what is not finite, becomes NaN and a gap."""
+    return np.asarray(values, dtype=float)
 
 
 def whole_numbers(axes: Axes) -> None:
