@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 import geometry
 import jaxnorm
 from experiments.data import datasets
+from experiments.training.scan import scan_steps
 
 ODD_POINTS, ODD_WIDTH, ODD_LAYERS = 50, 500, (10, 30, 100, 299, 300)
 BEFORE_LAST = 299  # in the scatter of angles alone
@@ -251,18 +252,14 @@ def _train_mlp(
         first, second = nnx.merge(graph, params)
         return second(jax.nn.relu(first(x)))
 
-    def step(carry: Any, chosen: Array) -> tuple[Any, None]:
-        def loss(params: Any) -> Array:
-            entropy = optax.softmax_cross_entropy_with_integer_labels
-            return entropy(logits(params, x[chosen]), y[chosen]).mean()
-
-        params, state = carry
-        updates, state = optimize.update(jax.grad(loss)(params), state)
-        return (optax.apply_updates(params, updates), state), None
+    def loss(params: Any, index: Array) -> Array:
+        entropy = optax.softmax_cross_entropy_with_integer_labels
+        return entropy(logits(params, x[index]), y[index]).mean()
 
     def epoch(carry: Any, key: Array) -> tuple[Any, Array]:
         order = jax.random.permutation(key, len(x))[: batch * steps].reshape(steps, batch)
-        carry, _ = jax.lax.scan(step, carry, order)
+        params, state = carry
+        carry = scan_steps(loss, optimize, params, state, order)
         return carry, jnp.mean(logits(carry[0], test).argmax(1) == jnp.asarray(labels))
 
     keys = jax.random.split(jax.random.key(seed), epochs)

@@ -97,48 +97,57 @@ def sentences(results: dict) -> Iterator[str]:
 
 
 def render(results: dict) -> str:
+    """The whole page."""
     results = {key: page.plain(part) for key, part in results.items()}
-    data, settings, found = results["data"], results["settings"], results["findings"]
-    final = found["accuracy"]
-    items = [
-        (ARMS[arm].label.capitalize(), percent(final[arm]["drops"]) + " %", "test accuracy")
-        for arm in ARMS
-    ]
-    items += [
-        (
-            f"Movement of {name}",
-            _signed(by["drops"]["difference"]),
-            "unitized less batch norm, an epoch: "
-            + judged(by["drops"]["difference"], more="less steady", less="steadier"),
-        )
-        for name, by in found["steadiness"].items()
-    ]
-    tracker = max(
-        run[-1]["tracker_seconds"]
-        for arm in results["runs"].values()
-        for s in arm.values()
-        for run in s
-    )
-    items.append(("Time", duration(results["seconds"]), results["environment"]["device"]))
-    note = (
-        f"Data: {data['name']}, {data['train']:,} training images; the paper trains 200 epochs on "
-        f"MNIST, this run {settings['epochs']}, {settings['seeds']} seeds. {data['note']} "
-        "Distances are exact, of the joint outputs for "
-        f"{min(settings['exact'], data['probe'])} test images from one epoch to the next, in "
-        "the unit of the outputs; the tracker took "
-        f"{duration(tracker)} of a network's training. Moments are of the outputs in inference "
-        "for all training images."
-    )
+    data = results["data"]
     return page.render(
         title=f"Internal covariate shift on {data['name']}",
         kicker=f"jaxnorm · {data['name']} · {results['date'].replace('T', ' ')}",
         heading="Moments and shift through training",
-        summary=cards(items) + paragraphs(note),
+        summary=_summary(results),
         sections=[
             ("moments", "Moments of eight units (Figure 2)", _moments(results)),
             ("shift", "Shift and accuracy (Figure 3)", _shift(results)),
             ("run", "The run", _run(results)),
         ],
+    )
+
+
+def _summary(results: dict) -> str:
+    found = results["findings"]
+    items = [
+        (ARMS[name].label.capitalize(), percent(accuracy["drops"]) + " %", "test accuracy")
+        for name, accuracy in found["accuracy"].items()
+    ]
+    items += [
+        (
+            f"Movement of {name}",
+            _signed(by["drops"]["difference"]),
+            "unitized minus batch norm, an epoch: "
+            + judged(by["drops"]["difference"], more="less steady", less="steadier"),
+        )
+        for name, by in found["steadiness"].items()
+    ]
+    items.append(("Time", duration(results["seconds"]), results["environment"]["device"]))
+    return cards(items) + paragraphs(_note(results))
+
+
+def _note(results: dict) -> str:
+    data, settings = results["data"], results["settings"]
+    seconds = [
+        run[-1]["tracker_seconds"]
+        for schedules in results["runs"].values()
+        for seeds in schedules.values()
+        for run in seeds
+    ]
+    return (
+        f"Data: {data['name']}, {data['train']:,} training images; the paper trains 200 epochs on "
+        f"MNIST, this run {settings['epochs']}, {settings['seeds']} seeds. {data['note']} "
+        "Distances are exact, of the joint outputs for "
+        f"{min(settings['exact'], data['probe'])} test images from one epoch to the next, in "
+        "the unit of the outputs; the tracker took "
+        f"{duration(max(seconds))} of a network's training. Moments are of the outputs in "
+        "inference for all training images."
     )
 
 

@@ -1,30 +1,30 @@
-"""The training loop: from the newest checkpoint to the last epoch, logged and checkpointed."""
+"""The training loop, `chunks`, and what `train` does after each chunk: log, check and save."""
 
-import dataclasses
-import json
-import os
+import itertools
 import signal
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
-from jaxtyping import Array, Bool
-from tensorboardX import SummaryWriter
+from jaxtyping import Array, Bool, Float
 
 from experiments.cli import InputError
 from experiments.training.checkpoints import Checkpoints
-from experiments.training.recipes import Evaluation, Recipe
-from experiments.training.trainer import Seeds, State, Trainer, learning_rate
+from experiments.training.processes import any_process
+from experiments.training.recipes import Evaluation
+from experiments.training.run_folder import MetricsLog
+from experiments.training.step import State, learning_rate
+from experiments.training.trainer import Seeds, Trainer
 
-PROFILED = 10  # steps of a trace
+PROFILED_STEPS = 10
 BETWEEN_CHECKPOINTS = 30.0  # seconds
 
 
@@ -32,8 +32,30 @@ class TerminatedError(Exception):
     """The run was asked to end, and its state is saved."""
 
 
+class Chunk(NamedTuple):
+    """Some steps of one epoch, and the state after them.
+
+    Attributes:
+      state: Valid until the next chunk begins.
+      step: Number of steps since the start of training.
+      epoch: From 0.
+      ends_epoch: Whether it has the last steps of its epoch.
+      losses: For each seed, the mean over the epoch's steps so far.
+      steps: Number of steps of the chunk.
+      seconds: Duration of these steps.
+    """
+
+    state: State
+    step: int
+    epoch: int
+    ends_epoch: bool
+    losses: Float[np.ndarray, " seeds"]
+    steps: int
+    seconds: float
+
+
 class Trained(NamedTuple):
-    """Networks of a group of seeds after their last epoch, and the lines of each one's epochs."""
+    """Networks after their last epoch, the metrics of every epoch by seed, and evaluations."""
 
     state: State
     lines: list[list[dict[str, Any]]]
@@ -41,65 +63,54 @@ class Trained(NamedTuple):
 
 
 class View(Protocol):
-    """What is shown of a run while it lasts."""
+    """Shows a run while it lasts."""
 
     def log(self, line: str) -> None:
-        """Show a line that stays."""
+        """Show a line above the bar."""
 
-    def update(self, steps: int, what: str, numbers: str) -> None:
-        """So many steps are done, over all seeds; what is trained, and how it stands."""
-
-
-class Log:
-    """The lines of a seed's epochs, in a file of its own and for TensorBoard; process 0 writes."""
-
-    def __init__(self, folder: Path, epochs: int):
-        self.path = folder / "metrics.jsonl"
-        self.lines = read_lines(self.path)[:epochs]
-        self._events: SummaryWriter | None = None
-        if leads():
-            # What an interrupted run wrote beyond its checkpoint is left out. Names of files tell
-            # seconds apart, and resumed within one a run would write over its own file.
-            self._events = SummaryWriter(
-                str(folder / "events"),
-                purge_step=epochs + 1,
-                filename_suffix=f".from-epoch-{epochs + 1}",
-            )
-
-    def __enter__(self) -> "Log":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._events:
-            self._events.close()
-
-    def add(self, line: dict[str, Any]) -> None:
-        self.lines.append(line)
-        if self._events:
-            write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
-            for name in line.keys() - {"epoch"}:
-                self._events.add_scalar(name, line[name], line["epoch"])
-            self._events.flush()
+    def update(self, steps: int, description: str, numbers: str) -> None:
+        """Show how many steps are done, over all seeds, what is trained, and its metrics."""
 
 
-@contextmanager
-def sigterm() -> Iterator[threading.Event]:
-    """An event that is set when the process is asked to end, by SIGTERM."""
-    asked = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def chunks(
+    trainer: Trainer, state: State, seeds: Seeds, max_steps: Iterable[int]
+) -> Iterator[Chunk]:
+    """Train from `state`, some steps at a time, to the end of the last epoch.
+
+    Args:
+      trainer: Compiled for the recipe.
+      state: Untrained or resumed; it is donated.
+      seeds: Seeds of the state.
+      max_steps: For each chunk, how many steps it has where its epoch does not end before.
+    """
+    limits, start = iter(max_steps), steps_done(state)
+    for epoch in range(start // trainer.steps, trainer.recipe.epochs):
+        first = epoch * trainer.steps
+        done = max(start - first, 0)
+        batches = trainer.batches(seeds, epoch, done)
+        while done < trainer.steps:
+            steps = min(next(limits), trainer.steps - done)
+            began = time.monotonic()
+            state = trainer.advance(state, batches, seeds, steps)
+            done += steps
+            losses = np.ravel(state.loss) / done
+            seconds = time.monotonic() - began
+            ends = done == trainer.steps
+            yield Chunk(state, first + done, epoch, ends, losses, steps, seconds)
 
 
-def leads() -> bool:
-    """Whether this process is the one that writes and prints."""
-    return jax.process_index() == 0
+def epochs(trainer: Trainer, state: State, seeds: Seeds) -> Iterator[Chunk]:
+    """Train from `state` as `chunks`, a whole epoch at a time."""
+    return chunks(trainer, state, seeds, itertools.repeat(trainer.steps))
+
+
+def steps_done(state: State) -> int:
+    """The number of steps that led to a state."""
+    return int(np.ravel(state.step)[0])
 
 
 def train(
-    program: Trainer,
+    trainer: Trainer,
     seeds: Seeds,
     out: Path,
     view: View,
@@ -111,179 +122,168 @@ def train(
     """Train the networks of a group of seeds, from their newest checkpoint if they have one.
 
     Args:
-      program: Compiled for the recipe, for one seed or for several at once.
-      seeds: Of the networks that are trained.
-      out: Folder of the run, for checkpoints, logs and the trace.
-      view: Shows how far the run is.
-      interrupted: Set by whoever wants the run to save its state and end.
-      evaluations: Of the last state.
-      profile: Write a trace of ten steps.
+      trainer: Compiled for the recipe, and for as many seeds.
+      seeds: Seeds of the networks.
+      out: Folder of the run, for checkpoints, metrics and the trace.
+      view: Shows the progress.
+      interrupted: Set by the caller to make the run save its state and end.
+      evaluations: Views of test images by which the last state is evaluated.
+      profile: Whether to write a trace of ten steps.
 
     Raises:
-      TerminatedError: It was interrupted, and its state is saved.
+      TerminatedError: The run was interrupted, and its state is saved.
       InputError: The loss or the network is no longer finite.
     """
-    recipe = program.recipe
-    steps, name = program.steps, "-".join(map(str, sorted({seeds[0], seeds[-1]})))
-    total, before = recipe.epochs * steps, seeds[0] * recipe.epochs * steps
+    name = "-".join(map(str, sorted({seeds[0], seeds[-1]})))
     with Checkpoints(out / f"checkpoints-{name}") as checkpoints, ExitStack() as files:
-        state = checkpoints.restore(program.start(seeds), view.log)
-        step = first = int(np.ravel(state.step)[0])
-        logs = [files.enter_context(Log(out / f"seed-{seed}", step // steps)) for seed in seeds]
-        saved, clock, trace, batches = time.monotonic(), Clock(), profile, None
-        while step < total:
-            epoch = step // steps
-            if batches is None or step % steps == 0:
-                batches = program.epoch(seeds, epoch, step % steps)
-            compiled = step > first
-            count = min(PROFILED if trace else program.at_once, (epoch + 1) * steps - step)
-            counts = compiled and not trace
-            with traced(out / "profile", view, trace and compiled), clock.timing(counts):
-                state = program.advance(state, batches, seeds, count)
-                losses = np.ravel(state.loss) / (step + count - epoch * steps)
-            trace = trace and not compiled
-            step += count
-            if not np.isfinite(losses).all():
-                raise InputError(diverged("loss", step, checkpoints))
-            clock.count(count * recipe.batch_size * len(seeds), counts)
-            view.update(
-                before + step,
-                f"seed {name}, epoch {epoch + 1}/{recipe.epochs}",
-                f"loss {losses.mean():.4f}, {accuracy_so_far(logs)}{clock.speed:,.0f} images/s",
-            )
-            if step % steps == 0:
-                for log, loss, fractions in zip(logs, losses, program.evaluate(state), strict=True):
-                    log.add(
-                        {
-                            "epoch": epoch + 1,
-                            "loss": float(loss),
-                            **fractions,
-                            "learning_rate": learning_rate(recipe, epoch),
-                            "seconds": time.monotonic() - clock.start,
-                            "images_per_second": clock.speed,
-                        }
-                    )
-            asked, due = agreed(
-                interrupted.is_set(), time.monotonic() - saved > BETWEEN_CHECKPOINTS
-            )
-            if asked or due or step == total:
-                if not finite(state):  # after a step whose own loss still was
-                    raise InputError(diverged("network", step, checkpoints))
-                checkpoints.save(step, state)
-                saved = time.monotonic()
-            if asked and step < total:
-                raise TerminatedError
+        state = checkpoints.restore(trainer.init_state(seeds), view.log)
+        done = steps_done(state) // trainer.steps
+        logs = [files.enter_context(MetricsLog(out / f"seed-{seed}", done)) for seed in seeds]
+        # The first chunk compiles, and the second one may be traced.
+        clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + profile)
+        hooks = [
+            *([Profiling(trainer, out / "profile", view)] if profile else []),
+            partial(check_losses, checkpoints),
+            clock,
+            partial(show_progress, trainer, seeds, view, logs, clock),
+            partial(log_epoch, trainer, logs, clock),
+            Checkpointing(trainer, checkpoints, interrupted),
+        ]
+        profiled = [PROFILED_STEPS] * 2 if profile else []
+        sizes = itertools.chain(profiled, itertools.repeat(trainer.steps_per_call))
+        for chunk in chunks(trainer, state, seeds, sizes):
+            for hook in hooks:
+                hook(chunk)
+            state = chunk.state
         lines = [log.lines for log in logs]
-        return Trained(state, lines, program.finally_evaluate(state, evaluations))
+        return Trained(state, lines, trainer.evaluate_views(state, evaluations))
+
+
+class Profiling:
+    """Traces the second chunk, the first one that does not compile."""
+
+    def __init__(self, trainer: Trainer, folder: Path, view: View):
+        self.last_step = trainer.total_steps
+        self.folder, self.view, self.chunks = folder, view, 0
+
+    def __call__(self, chunk: Chunk) -> None:
+        """Start the trace after the first chunk and end it after the second one."""
+        self.chunks += 1
+        if self.chunks == 1 and chunk.step < self.last_step:
+            jax.profiler.start_trace(str(self.folder), create_perfetto_trace=True)
+        elif self.chunks == 2:
+            jax.profiler.stop_trace()
+            self.view.log(
+                f"a trace of {chunk.steps} steps is in {self.folder}: open its .json.gz in "
+                "ui.perfetto.dev"
+            )
 
 
 class Clock:
-    """Images a second of the steps alone, without compilation and evaluation."""
+    """Images per second of the steps alone, without compilation and evaluation."""
 
-    def __init__(self):
-        self.start, self.images, self.seconds = time.monotonic(), 0, 0.0
+    def __init__(self, images_per_step: int, skipped: int):
+        self.images_per_step, self.skipped = images_per_step, skipped
+        self.start, self.steps, self.seconds = time.monotonic(), 0, 0.0
 
-    @contextmanager
-    def timing(self, counts: bool) -> Iterator[None]:
-        start = time.monotonic()
-        yield
-        self.seconds += counts * (time.monotonic() - start)
-
-    def count(self, images: int, counts: bool) -> None:
-        self.images += counts * images
+    def __call__(self, chunk: Chunk) -> None:
+        """Count a chunk, unless it is one of the first `skipped`."""
+        if self.skipped:
+            self.skipped -= 1
+            return
+        self.steps += chunk.steps
+        self.seconds += chunk.seconds
 
     @property
     def speed(self) -> float:
-        return self.images / self.seconds if self.images else 0.0
+        """Images per second, 0 before the first chunk that counts."""
+        return self.steps * self.images_per_step / self.seconds if self.steps else 0.0
 
 
-@contextmanager
-def traced(folder: Path, view: View, wanted: bool) -> Iterator[None]:
-    """Write what the devices do meanwhile, if it is wanted."""
-    if not wanted:
-        yield
-        return
-    with jax.profiler.trace(str(folder), create_perfetto_trace=True):
-        yield
-    view.log(f"a trace of {PROFILED} steps is in {folder}: open its .json.gz in ui.perfetto.dev")
+class Checkpointing:
+    """Saves the state every half minute, at the end, and where the run is interrupted."""
+
+    def __init__(self, trainer: Trainer, checkpoints: Checkpoints, interrupted: threading.Event):
+        self.last_step = trainer.total_steps
+        self.checkpoints, self.interrupted = checkpoints, interrupted
+        self.saved = time.monotonic()
+
+    def __call__(self, chunk: Chunk) -> None:
+        """Save the state where any process wants it, and end the run if it is interrupted."""
+        is_due = time.monotonic() - self.saved > BETWEEN_CHECKPOINTS
+        interrupted, is_due = any_process(self.interrupted.is_set(), is_due)
+        if interrupted or is_due or chunk.step == self.last_step:
+            if not is_finite(chunk.state):  # after a step whose own loss still was
+                raise InputError(divergence("network", chunk.step, self.checkpoints))
+            self.checkpoints.save(chunk.step, chunk.state)
+            self.saved = time.monotonic()
+        if interrupted and chunk.step < self.last_step:
+            raise TerminatedError
 
 
-def agreed(*flags: bool) -> tuple[bool, ...]:
-    """Flags that any process raises: all must save, and leave, at the same step."""
-    if jax.process_count() == 1:
-        return flags
-    every = multihost_utils.process_allgather(np.array(flags))
-    return tuple(map(bool, np.asarray(every).reshape(-1, len(flags)).max(0).tolist()))
-
-
-def prepare(out: Path, recipe: Recipe, *, side_by_side: int, images: int | None = None) -> None:
-    """Make the run's folder, or find in it a run of the same recipe.
-
-    Args:
-      out: The folder.
-      recipe: What is trained.
-      side_by_side: Seeds of one program.
-      images: Training images, where they are not all of the data set.
+def check_losses(checkpoints: Checkpoints, chunk: Chunk) -> None:
+    """End a run that diverges.
 
     Raises:
-      InputError: It holds a run of another recipe, or is no folder that can be written.
+      InputError: A loss is not finite.
     """
-    path = out / "recipe.json"
-    also = {"seeds_side_by_side": side_by_side, "images": images}
-    here = json.loads(json.dumps(dataclasses.asdict(recipe) | also))
-    try:
-        there = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        there = None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} must be the readable recipe of a run; {error}") from error
-    if there is None:
-        try:
-            if leads():
-                write_text(path, json.dumps(here, indent=1, allow_nan=False) + "\n")
-        except OSError as error:
-            raise InputError(f"--out must be a folder that can be written; {error}") from error
+    if not np.isfinite(chunk.losses).all():
+        raise InputError(divergence("loss", chunk.step, checkpoints))
+
+
+def show_progress(
+    trainer: Trainer, seeds: Seeds, view: View, logs: list[MetricsLog], clock: Clock, chunk: Chunk
+) -> None:
+    """Show loss, the accuracy of the last epoch, and speed."""
+    name = "-".join(map(str, sorted({seeds[0], seeds[-1]})))
+    numbers = f"loss {chunk.losses.mean():.4f}, "
+    if logs[0].lines:
+        accuracy = statistics.fmean(log.lines[-1]["accuracy"] for log in logs)
+        numbers += f"accuracy {100 * accuracy:.2f} %, "
+    view.update(
+        seeds[0] * trainer.total_steps + chunk.step,
+        f"seed {name}, epoch {chunk.epoch + 1}/{trainer.recipe.epochs}",
+        f"{numbers}{clock.speed:,.0f} images/s",
+    )
+
+
+def log_epoch(trainer: Trainer, logs: list[MetricsLog], clock: Clock, chunk: Chunk) -> None:
+    """Evaluate the networks at the end of an epoch, and log its metrics for each seed."""
+    if not chunk.ends_epoch:
         return
-    for name, value in here.items():
-        if name not in there or there[name] != value:
-            raise InputError(
-                f"--out must be a new folder or a run of this recipe; {out} has {name} "
-                f"{there.get(name)}, not {value}"
-            )
+    accuracies = trainer.evaluate(chunk.state)
+    for log, loss, fractions in zip(logs, chunk.losses, accuracies, strict=True):
+        log.add(
+            {
+                "epoch": chunk.epoch + 1,
+                "loss": float(loss),
+                **fractions,
+                "learning_rate": learning_rate(trainer.recipe, chunk.epoch),
+                "seconds": time.monotonic() - clock.start,
+                "images_per_second": clock.speed,
+            }
+        )
 
 
 @jax.jit
-def finite(state: State) -> Bool[Array, ""]:
+def is_finite(state: State) -> Bool[Array, ""]:
+    """Whether every element of a state is finite."""
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]).all()
 
 
-def diverged(what: str, step: int, checkpoints: Checkpoints) -> str:
+def divergence(part: str, step: int, checkpoints: Checkpoints) -> str:
+    """The message of a run whose loss or network is no longer finite."""
     last = max(checkpoints.manager.all_steps(), default=None)
-    kept = f"the last good checkpoint is of step {last}" if last else "no checkpoint is kept"
-    return f"the {what} must stay finite; by step {step} it is not: {kept}; lower --learning-rate"
+    saved = f"the last good checkpoint is of step {last}" if last else "no checkpoint is kept"
+    return f"the {part} must stay finite; by step {step} it is not: {saved}; lower --learning-rate"
 
 
-def accuracy_so_far(logs: list[Log]) -> str:
-    if not logs[0].lines:
-        return ""
-    mean = statistics.fmean(log.lines[-1]["accuracy"] for log in logs)
-    return f"accuracy {100 * mean:.2f} %, "
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file that may not exist; a last one that is cut is none."""
-    lines = []
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            lines.append(json.loads(text))
-        except ValueError:
-            break
-    return lines
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+@contextmanager
+def sigterm() -> Iterator[threading.Event]:
+    """An event that is set when the process is asked to end, by SIGTERM."""
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: interrupted.set())
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGTERM, before)
