@@ -91,11 +91,11 @@ def measure(
     }
 
 
-def above(results: Analysis, least: float = 0.9) -> dict[str, tuple[int, int]]:
-    """For each pair, in how many layers Spearman's ρ exceeds `least`, of how many."""
+def above(results: Analysis, threshold: float = 0.9) -> dict[str, tuple[int, int]]:
+    """For each pair, in how many layers Spearman's ρ exceeds `threshold`, of how many."""
     layers = results["layers"]
     return {
-        pair: (sum(layer["spearman"][pair] > least for layer in layers), len(layers))
+        pair: (sum(layer["spearman"][pair] > threshold for layer in layers), len(layers))
         for pair in PAIRS
     }
 

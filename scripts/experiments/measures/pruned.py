@@ -177,7 +177,7 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
 
     def fine_tune(tree: Any, step: int) -> Any:
         recalibrated = network.recalibrated(tree)
-        fine_tuned = network.fine_tuned(recalibrated, plan.fine_tune)
+        fine_tuned = network.fine_tuned(recalibrated)
         values = map(network.accuracy, (tree, recalibrated, fine_tuned))
         rows[step:] = [dict(zip(STAGES, values, strict=True))]  # replaces an interrupted step's
         path.parent.mkdir(parents=True, exist_ok=True)

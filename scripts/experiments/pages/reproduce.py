@@ -38,7 +38,7 @@ def write(results: Report, folder: Path) -> None:
 
 def _summary(results: Report) -> str:
     training, claims = results["training"], results["claims"]
-    least = criteria.least_alike(results["pruning"], "spearman")
+    pair = criteria.least_alike(results["pruning"], "spearman")
     items = [
         (series.label.capitalize(), percent(training[name]["accuracy"]) + " %", "test accuracy")
         for name, series in NORMALIZATIONS.items()
@@ -51,8 +51,8 @@ def _summary(results: Report) -> str:
         ),
         (
             "Least alike criteria",
-            likeness(least[1]) if least else "–",
-            f"Spearman's ρ of {pair_label(least[0])}" if least else "no layer has a ranking",
+            likeness(pair[1]) if pair else "–",
+            f"Spearman's ρ of {pair_label(pair[0])}" if pair else "no layer has a ranking",
         ),
         (
             "Claims as printed",
