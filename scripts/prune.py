@@ -31,7 +31,7 @@ from experiments.measures.pruned import Plan, Results
 from experiments.pages import page
 from experiments.pages import prune as prune_page
 from experiments.progress import Stages, progress_bar
-from experiments.training import loop
+from experiments.training import run_folder
 from experiments.training.recipes import Recipe
 
 
@@ -75,7 +75,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     run = options.run
     if run is None:
         run = options.out / "run"
-        loop.prepare(run, recipe, side_by_side=1, images=count)
+        run_folder.prepare(run, recipe, vmapped_seeds=1, images=count)
     with progress_bar() as progress:
         measured = pruned.measure(
             images,
@@ -120,8 +120,8 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
             f"the run must be a folder that scripts/train.py made, with its recipe.json; got {run} "
             f"({type(error).__name__})"
         ) from error
-    if settings["seeds_side_by_side"] != 1:
-        raise InputError(f"the seeds of a run must be trained with --side-by-side no; got {run}")
+    if settings["vmapped_seeds"] != 1:
+        raise InputError(f"the seeds of a run must be trained with --vmap-seeds no; got {run}")
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return Recipe(**fields), len(list(run.glob("seed-*"))), settings["images"]
 

@@ -24,7 +24,7 @@ def network():
     def logits(state):
         return nnx.merge(inference, state.params, state.statistics)(jnp.asarray(x[:40]))
 
-    return functions.start(0), logits
+    return functions.init_state(0), logits
 
 
 def test_the_mean_over_seeds_has_a_standard_error_from_two_on():

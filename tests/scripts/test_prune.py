@@ -17,7 +17,7 @@ from experiments.cli import InputError
 from experiments.measures import pruned
 from experiments.measures.pruned import STAGES, Plan, Results
 from experiments.pages import prune as prune_page
-from experiments.training import loop
+from experiments.training import run_folder
 from experiments.training.recipes import PRESETS, Recipe
 from prune import Options
 
@@ -116,8 +116,8 @@ def test_options_out_of_range_are_refused(options, sentence, tmp_path):
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"a folder that scripts/train\.py made"):
         prune.main(Options(tmp_path, out=tmp_path))
-    loop.prepare(tmp_path, Recipe(), side_by_side=5)
-    with pytest.raises(InputError, match="must be trained with --side-by-side no"):
+    run_folder.prepare(tmp_path, Recipe(), vmapped_seeds=5)
+    with pytest.raises(InputError, match="must be trained with --vmap-seeds no"):
         prune.main(Options(tmp_path, out=tmp_path))
 
 
@@ -174,5 +174,5 @@ def test_any_network_that_was_trained_is_pruned(tmp_path, monkeypatch):
     pruned_run = json.loads((tmp_path / "results.json").read_text())
     assert pruned_run["settings"]["model"] == "resnet8"
     assert pruned_run["cost"]["pruned"]["macs"] < 0.5 * pruned_run["cost"]["trained"]["macs"]
-    accuracy = loop.read_lines(tmp_path / "run" / "seed-0" / "metrics.jsonl")[-1]["accuracy"]
+    accuracy = run_folder.read_lines(tmp_path / "run" / "seed-0" / "metrics.jsonl")[-1]["accuracy"]
     assert pruned_run["accuracy"]["trained"]["mean"] == accuracy

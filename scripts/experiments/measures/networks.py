@@ -18,9 +18,9 @@ from jaxtyping import Array, Bool, Float
 import pruning
 from experiments.cli import InputError
 from experiments.measures.analysis import Histogram, histogram
-from experiments.training.paired_runs import ARMS, History, Program
+from experiments.training.paired_runs import NORMALIZATIONS, History, Program
 from experiments.training.recipes import Recipe, drops
-from experiments.training.trainer import State, learning_rate
+from experiments.training.step import State, learning_rate
 
 PAIRS = tuple(itertools.combinations(pruning.CRITERIA, 2))
 RATIOS = (0.1, 0.3, 0.5)
@@ -73,7 +73,7 @@ def training(
         }
         for name, runs in histories.items()
     }
-    final = {name: np.array(results[name]["accuracy"]["values"]) for name in ARMS}
+    final = {name: np.array(results[name]["accuracy"]["values"]) for name in NORMALIZATIONS}
     alpha = np.concatenate([_named(state.params, "alpha") for state in states["unitized"]])
     results["unitized"]["alpha"] = {
         "min": float(alpha.min()),
@@ -195,7 +195,7 @@ def _measured(state: State, functions: Program) -> _Measured:
         enumerate(pruning.CRITERIA), enumerate(RATIOS)
     ):
         keep = {name: layer["keep"][i, j] for name, layer in ranked.items()}
-        masked_accuracy[criterion, ratio] = functions.probed(masked(state, keep))
+        masked_accuracy[criterion, ratio] = functions.probe_accuracy(masked(state, keep))
     by_pair = {
         name: {
             "-".join(pair): [float(layer[name][i]) for layer in ranked.values()]
@@ -203,7 +203,7 @@ def _measured(state: State, functions: Program) -> _Measured:
         }
         for name in ("spearman", "overlap")
     }
-    return _Measured(**by_pair, unmasked=functions.probed(state), masked=masked_accuracy)
+    return _Measured(**by_pair, unmasked=functions.probe_accuracy(state), masked=masked_accuracy)
 
 
 def _over_seeds(networks: list[_Measured]) -> dict[str, Any]:

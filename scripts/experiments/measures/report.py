@@ -16,7 +16,7 @@ from experiments.measures.analysis import Histogram
 from experiments.progress import Stages
 from experiments.provenance import code, described, settings
 from experiments.training import paired_runs, recipes
-from experiments.training.paired_runs import ARMS, History, Program
+from experiments.training.paired_runs import NORMALIZATIONS, History, Program
 from experiments.training.recipes import Recipe
 from experiments.training.trainer import State
 
@@ -41,7 +41,7 @@ class Report(TypedDict):
 
 def units(epochs: int, seeds: int) -> int:
     """Expected work in epochs: training, and about two epochs a network and six for the checks."""
-    return len(ARMS) * seeds * (epochs + 2) + 6
+    return len(NORMALIZATIONS) * seeds * (epochs + 2) + 6
 
 
 def measure(
@@ -81,19 +81,14 @@ def train(
 ) -> tuple[dict[str, Program], dict[str, list[State]], dict[str, list[History]]]:
     """Compiled functions, trained states and histories of both normalizations."""
     programs, states, histories = {}, {}, {}
-    for name in ARMS:
-        normalized = recipes.replace(recipe, normalization=name)
-        programs[name] = paired_runs.program(normalized, images)
+    for name in NORMALIZATIONS:
+        programs[name] = paired_runs.program(recipes.replace(recipe, normalization=name), images)
         runs = []
         for seed in range(seeds):
             stages.describe(f"training {name.replace('_', ' ')}, seed {seed + 1} of {seeds}")
             finished = _Advance(stages)
             checkpoints = folder / f"{name}-{seed}"
-            runs.append(
-                paired_runs.train(
-                    programs[name], normalized, seed, checkpoints, finished, stages.log
-                )
-            )
+            runs.append(paired_runs.train(programs[name], seed, checkpoints, finished, stages.log))
         states[name], histories[name] = map(list, zip(*runs, strict=True))
     return programs, states, histories
 

@@ -16,7 +16,8 @@ from experiments.data.datasets import Images
 from experiments.progress import Stages
 from experiments.training import loop, recipes
 from experiments.training.recipes import Recipe, replace
-from experiments.training.trainer import State, Trainer, mesh_of, trainer
+from experiments.training.step import State
+from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
 
 RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500  # at most, for running statistics
@@ -46,7 +47,7 @@ class View:
     def log(self, line: str) -> None:
         self.stages.log(line)
 
-    def update(self, steps: int, what: str, numbers: str) -> None:
+    def update(self, steps: int, description: str, numbers: str) -> None:
         epochs = steps / self.steps_per_epoch
         self.stages.advance(epochs - self.epochs)
         self.epochs = epochs
@@ -77,7 +78,7 @@ class Programs(NamedTuple):
             merged: Any = nnx.merge(inference, tree["params"], tree["statistics"])
             return merged(x)
 
-        return cls(trainer(recipe, images, mesh), trainer(further, images, mesh), training, logits)
+        return cls(Trainer(recipe, images, mesh), Trainer(further, images, mesh), training, logits)
 
 
 class Network:
@@ -108,7 +109,7 @@ class Network:
         """`tree` trained further, from an optimizer without momentum."""
         fine_tuner, seeds = self.programs.fine_tuner, (self.seed,)
         tree = jax.tree.map(jnp.copy, tree)  # a step reuses what it is given
-        initial = fine_tuner.start(seeds)
+        initial = fine_tuner.init_state(seeds)
         still = jax.tree.map(jnp.zeros_like, tree["params"])
         state = initial._replace(
             params=tree["params"],
@@ -116,6 +117,6 @@ class Network:
             optimizer=optax.tree.set(initial.optimizer, trace=still),
         )
         for epoch in range(epochs):
-            batches = fine_tuner.epoch(seeds, epoch, 0)
+            batches = fine_tuner.batches(seeds, epoch, 0)
             state = fine_tuner.advance(state, batches, seeds, fine_tuner.steps)
         return {"params": state.params, "statistics": state.statistics}
