@@ -21,7 +21,6 @@ from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
 
 NORMALIZATIONS = ("batch_norm", "unitized")
-ARMS = NORMALIZATIONS
 SAMPLE = 500  # images, for the running statistics of untrained networks
 PROBE = 1000  # test images whose outputs are measured
 BETWEEN_CHECKPOINTS = 5.0  # seconds; the last epoch is always saved

@@ -25,7 +25,6 @@ from experiments.data.loaders import InMemoryLoader, Loader, StreamingLoader
 from experiments.training import evaluation, recipes
 from experiments.training.recipes import Recipe
 from experiments.training.step import State, make_optimizer, rematerialized, train_step
-from experiments.training.step import learning_rate as learning_rate
 
 STEPS_IN_SCAN, STEPS_IN_LOOP = 100, 10
 MIN_SHARDED_SIZE = 2**12  # elements
