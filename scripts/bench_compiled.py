@@ -78,6 +78,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def in_own_process(target: str, *choice: Any) -> dict[str, list[dict]]:
+    """Rows of all tables of one target, measured in a process of its own."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as executor:
         return executor.submit(measured, target, *choice).result()
@@ -99,6 +100,7 @@ def measured(
 
 
 def shape_of(text: str) -> tuple[int, ...]:
+    """A shape from the command line, such as 256,56,56,256."""
     try:
         shape = tuple(int(size) for size in text.split(","))
     except ValueError:

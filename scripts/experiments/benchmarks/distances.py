@@ -20,6 +20,7 @@ WITHOUT_OTT = "ott-jax is not installed: pip install ott-jax, for its row"
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
+    """The timed groups, by title."""
     return {
         "earth mover distances of features": features,
         "earth mover distance of joint outputs": joint,

@@ -29,6 +29,7 @@ LAYERS = {
 
 
 def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
+    """The timed groups, by title."""
     return {
         "training: output and gradients of input and parameters": lambda: training(dtype),
         "inference": lambda: inference(dtype),

@@ -30,6 +30,7 @@ TREE_POINTS = (0.0, 1.0, 2.0, 3.0, 6.0)
 
 
 def no_part(x: Array) -> Array:
+    """Neither recentering nor rescaling."""
     return x
 
 

@@ -93,6 +93,7 @@ def cards(items: Iterable[tuple[str, str, str]]) -> str:
 
 
 def paragraphs(*sentences: str) -> str:
+    """A paragraph of HTML for each sentence."""
     return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 

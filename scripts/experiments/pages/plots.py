@@ -113,6 +113,7 @@ def log_scale(axes: Axes) -> None:
 
 
 def line(axes: Axes, x: np.ndarray, y: np.ndarray, series: Series) -> None:
+    """A line with about ten markers."""
     every = max(1, round(len(x) / 10))
     axes.plot(x, y, color=series.colour, markevery=every, **mark(series))
     whole_numbers(axes)
@@ -138,6 +139,7 @@ def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: 
 
 
 def mark(series: Series) -> dict:
+    """How the points of a series are drawn."""
     face = series.colour if series.filled else PAPER
     return {"marker": series.marker, "mfc": face, "mec": series.colour, "mew": 1.2}
 

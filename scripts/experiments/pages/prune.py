@@ -34,6 +34,7 @@ def tables(results: Results) -> list[tuple[str, Sequence[str], Rows]]:
 
 
 def accuracy_table(results: Results) -> tuple[str, Sequence[str], Rows]:
+    """Accuracies by criterion and stage, their spread and Friedman's test."""
     accuracy = results["accuracy"]
     stages = list(accuracy["spread"])
     rows = [
@@ -54,6 +55,7 @@ def accuracy_table(results: Results) -> tuple[str, Sequence[str], Rows]:
 
 
 def cost_table(results: Results) -> tuple[str, Sequence[str], Rows]:
+    """Costs before and after, and their ratio."""
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
     rows = [
         [name, write(large), write(small), f"{large / small:.2f}"]

@@ -14,6 +14,7 @@ from experiments.pages.sentences import number
 
 
 def claims(results: Report) -> str:
+    """The section of the claims."""
     claims = results["claims"]
     papers = {claim["paper"] for claim in claims}
     return (
@@ -29,6 +30,7 @@ def claims(results: Report) -> str:
 
 
 def claims_sentence(claims: Sequence[dict]) -> str:
+    """How many claims agree with the draws."""
     printed = sum(claim["printed_holds"] is True for claim in claims)
     corrected = sum(claim["corrected_holds"] is True for claim in claims)
     return (
@@ -38,6 +40,7 @@ def claims_sentence(claims: Sequence[dict]) -> str:
 
 
 def odd_point(results: Report) -> str:
+    """The section of the odd point."""
     network, tree = results["odd_point"]["network"], results["odd_point"]["tree"]
     legend = (
         Series("the longest point", SERIES[1], "*"),
@@ -116,6 +119,7 @@ def _star(axes: Axes, x: float, y: float) -> None:
 
 
 def odd_point_sentence(results: dict) -> str:
+    """What became of the longest point."""
     network, tree = results["network"], results["tree"]
     ratio = number(network["norm_ratio"][-1], 3)
     angle, spread = (number(network[f"{key}_degrees"], 3) for key in ("angle", "spread"))

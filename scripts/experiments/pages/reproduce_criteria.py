@@ -25,6 +25,7 @@ MASKINGS = {"masked": "Without further change", "recalibrated": "With recalibrat
 
 
 def criteria(results: Report) -> str:
+    """The section of the criteria."""
     pruning = results["pruning"]
     series = [*NORMALIZATIONS.values(), GAUSSIAN]
     parts = [
@@ -72,6 +73,7 @@ def by_layer(pruning: dict, quantity: str) -> list[str]:
 
 
 def spearman_sentence(pruning: dict) -> str:
+    """How alike the criteria rank, and how far from theory."""
     expected = {p: average(pruning["expected_spearman"][p]) for p in pruning["pairs"]}
     gaps = {
         pair: abs(measured - theory)
@@ -89,6 +91,7 @@ def spearman_sentence(pruning: dict) -> str:
 
 
 def overlap_sentence(pruning: dict) -> str:
+    """How much the criteria overlap."""
     share = f"{100 * pruning['overlap_ratio']:.3g} %"
     return (
         f"Of the {share} of filters that a criterion would remove first, the share that another "
@@ -202,6 +205,7 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
 
 
 def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:
+    """Which criterion costs most and which least accuracy."""
     masked = pruning[normalization][kind]
     ratio = max(masked["l1"], key=float)
     left = {criterion: means[ratio] for criterion, means in masked.items()}
@@ -229,6 +233,7 @@ def _masking_table(pruning: dict, kind: str, title: str) -> str:
 
 
 def filters(results: Report) -> str:
+    """The section of the weights."""
     layers = results["histograms"]
     return paragraphs(
         "Weights of a few convolutions of the batch norm network (bars) and the fitted Gaussian of "
@@ -261,6 +266,7 @@ def histogram_plots(layers: Sequence[Histogram], *, name: str = "histogram") -> 
 
 
 def histograms_sentence(layers: Sequence[Histogram]) -> str:
+    """How far the weights are from Gaussian."""
     departing = sum(layer["ks"] > 1.358 / layer["weights"] ** 0.5 for layer in layers)
     largest = max(layers, key=lambda layer: layer["ks"])
     return (

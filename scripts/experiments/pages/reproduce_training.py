@@ -19,6 +19,7 @@ from experiments.pages.series import MOMENTS, NORMALIZATIONS
 
 
 def accuracy(results: Report) -> str:
+    """The section of the accuracies."""
     training = results["training"]
     final = [training[name]["accuracy"] for name in NORMALIZATIONS] + [training["difference"]]
     seeds = zip(*(over_seeds["values"] for over_seeds in final), strict=True)
@@ -64,6 +65,7 @@ def accuracy_plots(training: dict) -> list[str]:
 
 
 def accuracy_sentence(results: Report) -> str:
+    """The accuracies, and what their difference lets one say."""
     training, test = results["training"], results["data"]["test"]
     batch_norm, unitized = (percent(training[name]["accuracy"]) for name in NORMALIZATIONS)
     return (
@@ -75,6 +77,7 @@ def accuracy_sentence(results: Report) -> str:
 
 
 def alpha_sentence(training: dict) -> str:
+    """Where α ended."""
     alpha = training["unitized"]["alpha"]
     reach = "inside [0, 1], where the paper's theory holds"
     if alpha["outside"] > 0:
@@ -87,6 +90,7 @@ def alpha_sentence(training: dict) -> str:
 
 
 def moments(results: Report) -> str:
+    """The section of the moments."""
     layer, channels = results["moments"]["layer"], results["moments"]["channels"]
     return paragraphs(
         f"Four moments of the outputs of the {layer} on {results['data']['probe']:,} test images: "
@@ -123,6 +127,7 @@ def moment_plots(results: Report) -> list[str]:
 
 
 def moments_sentence(results: Report) -> str:
+    """How steady skewness and kurtosis are."""
     change = results["moments"]["change"]
 
     def clause(moment: str) -> str:
@@ -139,6 +144,7 @@ def moments_sentence(results: Report) -> str:
 
 
 def distances(results: Report) -> str:
+    """The section of the covariate shift."""
     return paragraphs(
         "The exact earth mover distance, channel by channel, between the outputs of the "
         f"{results['moments']['layer']} after one epoch and after the next, averaged over "
@@ -175,6 +181,7 @@ def distance_plots(results: Report) -> list[str]:
 
 
 def distances_sentence(results: Report) -> str:
+    """Whether the distance follows the learning rate."""
     training = results["training"]
     drops = [d for d in training["drops"] if 1 < d <= len(training["learning_rate"])]
     if not drops:
