@@ -5,13 +5,15 @@
 
 WEIGHTS is a file of safetensors, npz, Flax msgpack, PyTorch or Keras, or a folder of Orbax
 checkpoints; no file can run code. A table of all layers is printed; OUT/index.html has the
-pictures of the pruning paper, OUT/results.json every number.
+pictures of the pruning paper, OUT/results.json every value.
 """
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
+import numpy as np
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -19,69 +21,76 @@ from rich.table import Table
 from experiments import cli
 from experiments.cli import InputError
 from experiments.measures import analysis
+from experiments.measures.analysis import Analysis
 from experiments.pages import analysis as analysis_page
 from experiments.pages import page
+from experiments.pages.series import pair_label
 from pruning import weights
 
 
-def main(
-    path: Annotated[Path, tyro.conf.Positional],
-    /,
-    layers: tuple[str, ...] = (),
-    ratio: float = 0.5,
-    out: Path = Path("out/analysis"),
-    gaussian_layers: int = 200,
-) -> None:
-    """Analyze the convolutions of a network and write OUT/index.html and OUT/results.json.
+@dataclass(frozen=True)
+class Options:
+    """What is analyzed.
 
-    Args:
+    Attributes:
       path: File or checkpoint folder of weights.
       layers: Only layers whose name begins with one of these.
       ratio: The fraction of filters whose choice is compared, in (0, 1].
-      out: Folder for the page and its numbers.
+      out: Folder for the page and its results.
       gaussian_layers: Gaussian layers drawn for each shape, for the bands; at least 20.
     """
+
+    path: tyro.conf.Positional[Path]
+    layers: tuple[str, ...] = ()
+    ratio: float = 0.5
+    out: Path = Path("out/analysis")
+    gaussian_layers: int = 200
+
+
+def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+    """Analyze the convolutions of a network and write OUT/index.html and OUT/results.json."""
     start = time.perf_counter()
-    if not 0 < ratio <= 1:
-        raise InputError(f"--ratio must lie in (0, 1]; got {ratio}")
-    cli.at_least(20, gaussian_layers=gaussian_layers)
+    if not 0 < options.ratio <= 1:
+        raise InputError(f"--ratio must lie in (0, 1]; got {options.ratio}")
+    cli.at_least(20, gaussian_layers=options.gaussian_layers)
+    parameters = load(options)
+    measured = analysis.measure(
+        parameters, ratio=options.ratio, gaussian_layers=options.gaussian_layers
+    )
+    results: Analysis = page.plain(
+        {
+            **measured,
+            **cli.provenance(__file__),
+            "file": options.path.name,
+            "settings": {
+                "ratio": options.ratio,
+                "gaussian layers": options.gaussian_layers,
+                "level": analysis.LEVEL,
+            },
+            "seconds": {"analysis": time.perf_counter() - start},
+        }
+    )
+    page.write(results, analysis_page.render(results), options.out)
+    summarize(results)
+    print(f"Open {(options.out / 'index.html').resolve()}")
+
+
+def load(options: Options) -> Mapping[str, np.ndarray]:
+    """Parameters of the chosen layers, with one convolution at least."""
     try:
-        found = weights.load(path, dense=True, vectors=True)
+        parameters = weights.load(options.path, dense=True, vectors=True)
     except weights.WeightsError as error:
         raise InputError(str(error)) from error
-    if layers:
-        found = {name: w for name, w in found.items() if name.startswith(layers)}
-    kernels = {name: w for name, w in found.items() if w.ndim > 2}
-    if not kernels:
+    if options.layers:
+        parameters = {n: w for n, w in parameters.items() if n.startswith(options.layers)}
+    if not any(w.ndim > 2 for w in parameters.values()):
         raise InputError(
-            f"--layers must begin the names of convolutions; {path.name} has none such"
+            f"--layers must begin the names of convolutions; {options.path.name} has none such"
         )
-    results = run(kernels, found, ratio=ratio, gaussian_layers=gaussian_layers)
-    results |= cli.provenance(__file__) | {
-        "file": path.name,
-        "settings": {"ratio": ratio, "gaussian layers": gaussian_layers, "level": analysis.LEVEL},
-        "seconds": {"analysis": time.perf_counter() - start},
-    }
-    results = {key: page.plain(part) for key, part in results.items()}
-    page.write(results, analysis_page.render(results), out)
-    summarize(results)
-    print(f"Open {(out / 'index.html').resolve()}")
+    return parameters
 
 
-def run(kernels: dict, found: dict, *, ratio: float, gaussian_layers: int) -> dict[str, Any]:
-    results = analysis.network(kernels, ratio=ratio, gaussian_layers=gaussian_layers)
-    names = [layer["name"] for layer in results["layers"]]
-    chosen = list(dict.fromkeys(names[i] for i in (0, len(names) // 2, -1))) if names else []
-    others = {name: w for name, w in found.items() if w.ndim <= 2 and w.size >= 16}
-    return results | {
-        "chosen": chosen,
-        "histograms": [analysis.histogram(name, kernels[name]) for name in chosen],
-        "covariances": [analysis.correlations(name, kernels[name]) for name in chosen],
-        "others": [analysis.histogram(name, w) for name, w in others.items()],
-    }
-
-
-def summarize(results: dict[str, Any]) -> None:
+def summarize(results: Analysis) -> None:
     """The table of all layers."""
     table = Table(title=f"{results['file']}: {len(results['layers'])} convolutions")
     columns = ["layer", "filters", "dims", *analysis_page.SHORT.values()]
@@ -104,10 +113,8 @@ def summarize(results: dict[str, Any]) -> None:
     console.print(analysis_page.LEGEND, markup=False)
     for name, why in results["left_out"].items():
         console.print(f"{name} {why}", markup=False)
-    for pair, (count, total) in analysis_page.above(results).items():
-        print(
-            f"Spearman of {analysis_page.pair_label(pair)} above 0.9 in {count} of {total} layers"
-        )
+    for pair, (count, total) in analysis.above(results).items():
+        print(f"Spearman of {pair_label(pair)} above 0.9 in {count} of {total} layers")
 
 
 if __name__ == "__main__":

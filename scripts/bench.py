@@ -8,64 +8,88 @@ also set beside a plain copy of their input, the floor that memory sets, and bes
 Flax's compiled program takes for results and temporaries.
 """
 
-import math
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import tyro
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from experiments import cli
 from experiments.benchmarks import distances, geometry, layers, pruning, training
-from experiments.benchmarks.timing import timed
+from experiments.benchmarks.timing import Pair, timed
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
-def main(runs: int = 30, dtype: str = "float32", only: str | None = None) -> None:
-    """Time our functions beside their peers and print a table of each group.
+@dataclass(frozen=True)
+class Options:
+    """What is timed.
 
-    Args:
+    Attributes:
       runs: Timed runs of each side, after warming up; at least 3.
       dtype: In which layers and networks compute, float32 or bfloat16; parameters and statistics
         are float32.
-      only: Time the groups of one subject: layers, distances, pruning, geometry or
-        training.
+      only: Time the groups of one subject: layers, distances, pruning, geometry or training.
     """
-    cli.at_least(3, runs=runs)
-    if dtype not in DTYPES:
-        raise cli.InputError(f"--dtype must be one of {', '.join(DTYPES)}; got {dtype}")
+
+    runs: int = 30
+    dtype: str = "float32"
+    only: str | None = None
+
+
+def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+    """Time our functions beside their peers and print a table of each group."""
+    cli.at_least(3, runs=options.runs)
+    groups = chosen(options)
+    settings = f"{options.dtype}, {options.runs} runs a side"
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("timing", total=len(groups))
+        for title, group in groups.items():
+            progress.update(task, description=title)
+            table = timed_table(group(), options.runs)
+            device = f"{jax.devices()[0].device_kind}, jax {jax.__version__}"
+            table.title = f"{title}; {device}, {settings}"
+            progress.advance(task)
+            Console(width=120).print(table)
+
+
+def chosen(options: Options) -> dict[str, Callable[[], Iterable[Pair]]]:
+    """The groups of pairs that are timed, by title."""
+    if options.dtype not in DTYPES:
+        raise cli.InputError(f"--dtype must be one of {', '.join(DTYPES)}; got {options.dtype}")
     subjects = {
-        "layers": layers.groups(DTYPES[dtype]),
+        "layers": layers.groups(DTYPES[options.dtype]),
         "distances": distances.groups(),
         "pruning": pruning.groups(),
         "geometry": geometry.groups(),
         "training": training.groups(),
     }
-    if only is not None and only not in subjects:
-        raise cli.InputError(f"--only must be one of {', '.join(subjects)}; got {only}")
-    chosen = subjects if only is None else {only: subjects[only]}
-    groups = {title: group for subject in chosen.values() for title, group in subject.items()}
-    device = f"{jax.devices()[0].device_kind}, jax {jax.__version__}"
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("timing", total=len(groups))
-        for title, group in groups.items():
-            progress.update(task, description=title)
-            table = Table(title=f"{title}; {device}, {dtype}, {runs} runs a side")
-            for column in ("what", "ours, ms", "peer, ms", "ratio", "quartiles", "copy", "memory"):
-                table.add_column(column, justify="left" if column == "what" else "right")
-            ratios: dict[str, list[float]] = {}
-            for pair in group():
-                ratio, cells = timed(pair, runs)
-                ratios.setdefault(pair.name.split()[0], []).append(ratio)
-                table.add_row(pair.name, *cells)
-            progress.advance(task)
-            for name, found in ratios.items():
-                if len(found) > 1:
-                    mean = math.exp(sum(map(math.log, found)) / len(found))
-                    table.add_row(f"{name}, geometric mean", "", "", f"{mean:.2f}")
-            Console(width=120).print(table)
+    if options.only is not None and options.only not in subjects:
+        raise cli.InputError(f"--only must be one of {', '.join(subjects)}; got {options.only}")
+    names = subjects if options.only is None else [options.only]
+    return {title: group for name in names for title, group in subjects[name].items()}
+
+
+def timed_table(pairs: Iterable[Pair], runs: int) -> Table:
+    """A row for each pair, and the geometric mean of the pairs of one function."""
+    table = Table()
+    for column in ("what", "ours, ms", "peer, ms", "ratio", "quartiles", "copy", "memory"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    ratios: dict[str, list[float]] = {}
+    for pair in pairs:
+        ratio, cells = timed(pair, runs)
+        ratios.setdefault(pair.name.split()[0], []).append(ratio)
+        table.add_row(pair.name, *cells)
+    for name, values in ratios.items():
+        if len(values) > 1:
+            mean = statistics.geometric_mean(values)
+            table.add_row(f"{name}, geometric mean", "", "", f"{mean:.2f}")
+    return table
 
 
 if __name__ == "__main__":

@@ -5,18 +5,20 @@
 
 Needs no device: libtpu and the CUDA plugin compile ahead of time (`make bench-compiled` installs
 them). Without options both targets are measured, each in a process of its own, and a page and its
-numbers are written. BatchNorm for v5e at (256, 112, 112, 64) in bfloat16 should take 8.00 n.
+results are written. BatchNorm for v5e at (256, 112, 112, 64) in bfloat16 should take 8.00 n.
 """
 
 import multiprocessing
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import tyro
 
 from experiments import cli
 from experiments.benchmarks import compiled_layers, compiled_page, compiled_tables
@@ -27,51 +29,56 @@ OUT = Path("docs/results/compiled")
 PLUGINS = {"v5e": "libtpu", "h100": "jax-cuda12-plugin"}
 
 
-def main(
-    target: Literal["v5e", "h100"] | None = None,
-    only: Literal["layers", "bottleneck", "collectives", "functions"] | None = None,
-    shapes: tuple[str, ...] = (),
-    dtype: Literal["bfloat16", "float32"] | None = None,
-    out: Path | None = None,
-) -> None:
-    """Compile, print a line per program, and write a page.
+@dataclass(frozen=True)
+class Options:
+    """What is compiled.
 
-    Args:
+    Attributes:
       target: By default both.
       only: One table; by default all.
       shapes: Of the layers, such as 256,56,56,256; by default five.
       dtype: Of the layers; by default both.
-      out: Folder of page and numbers; by default docs/results/compiled if everything is measured,
+      out: Folder of page and results; by default docs/results/compiled if everything is measured,
         and none otherwise.
     """
+
+    target: Literal["v5e", "h100"] | None = None
+    only: Literal["layers", "bottleneck", "collectives", "functions"] | None = None
+    shapes: tuple[str, ...] = ()
+    dtype: Literal["bfloat16", "float32"] | None = None
+    out: Path | None = None
+
+
+def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+    """Compile, print a line per program, and write a page."""
     start = time.perf_counter()
-    targets = [target] if target else list(compiled_tables.TARGETS)
-    tables = [only] if only else list(compiled_tables.TABLES)
-    chosen = [shape_of(text) for text in shapes] or compiled_layers.SHAPES
-    dtypes = [dtype] if dtype else compiled_layers.DTYPES
+    targets = [options.target] if options.target else list(compiled_tables.TARGETS)
+    tables = [options.only] if options.only else list(compiled_tables.TABLES)
+    shapes = [shape_of(text) for text in options.shapes] or compiled_layers.SHAPES
+    dtypes = [options.dtype] if options.dtype else compiled_layers.DTYPES
     for name in targets:
         try:
             check_plugin(name)
         except ValueError as error:
             raise cli.InputError(str(error)) from error
     print(*compiled_tables.LIMITS, "n: the bytes of a layer's input.", sep="\n")
-    if out is None and not (target or only or shapes or dtype):
-        out = OUT
+    out = OUT if options == Options() else options.out
     jax.config.update("jax_platforms", "cpu")
     origin = cli.provenance(__file__) if out else {}
-    found = {name: in_own_process(name, tables, chosen, dtypes) for name in targets}
+    rows = {name: in_own_process(name, tables, shapes, dtypes) for name in targets}
     if out is not None:
         results = origin | {
             "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},
             "minutes": (time.perf_counter() - start) / 60,
             "limits": compiled_tables.LIMITS,
-            "targets": found,
+            "targets": rows,
         }
         page.write(results, compiled_page.render(results), out)
         print(f"Written: {out}/index.html")
 
 
 def in_own_process(target: str, *choice: Any) -> dict[str, list[dict]]:
+    """Rows of all tables of one target, measured in a process of its own."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as executor:
         return executor.submit(measured, target, *choice).result()
@@ -81,18 +88,19 @@ def measured(
     target: str, tables: Sequence[str], shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]
 ) -> dict[str, list[dict]]:
     """Rows of each table; prints each as it is compiled."""
-    found: dict[str, list[dict]] = {}
+    rows: dict[str, list[dict]] = {}
     for name in tables:
         table = compiled_tables.TABLES[name]
         print(f"\n{target}: {table.title}", " | ".join(table.head), sep="\n")
-        found[name] = []
+        rows[name] = []
         for row in compiled_tables.rows(target, name, shapes, dtypes):
-            found[name].append(row)
+            rows[name].append(row)
             print(" | ".join(table.cells(row)), flush=True)
-    return found
+    return rows
 
 
 def shape_of(text: str) -> tuple[int, ...]:
+    """A shape from the command line, such as 256,56,56,256."""
     try:
         shape = tuple(int(size) for size in text.split(","))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What every script is as a command: one sentence for bad input, and a record of what ran where."""
+"""Commands: one sentence for bad input, and a record of what ran where."""
 
 import os
 import platform
@@ -18,14 +18,14 @@ LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
 
 class InputError(Exception):
-    """What was asked cannot be done; the message says what must hold and what came."""
+    """The input is invalid; the message says what must hold and what came."""
 
 
 @contextmanager
-def ending(again: str = "start again to begin anew") -> Iterator[None]:
-    """Let errors end the command with a sentence and a status.
+def ending(again: str = "start again from the beginning") -> Iterator[None]:
+    """End the command with a sentence and a status instead of a traceback.
 
-    Status 2 on wrong input, 130 where it was interrupted: then `again` says what a new start does.
+    The status is 2 for invalid input and 130 for Ctrl-C, where the sentence ends in `again`.
     """
     try:
         yield
@@ -33,26 +33,26 @@ def ending(again: str = "start again to begin anew") -> Iterator[None]:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print(f"stopped; {again}", file=sys.stderr)
+        print(f"interrupted; {again}", file=sys.stderr)
         sys.exit(130)
 
 
-def run(main: Callable[..., None], **words: str) -> None:
-    """Call `main` with the command line's arguments, as `ending` has it."""
-    with ending(**words):
+def run(main: Callable[..., None], **ending_options: str) -> None:
+    """Call `main` with the arguments of the command line, within `ending`."""
+    with ending(**ending_options):
         tyro.cli(main)
 
 
-def at_least(least: int, **options: int) -> None:
-    """Refuse options below `least`."""
+def at_least(minimum: int, **options: int) -> None:
+    """Refuse options below `minimum`."""
     for name, value in options.items():
-        if value < least:
+        if value < minimum:
             option = name.replace("_", "-")
-            raise InputError(f"--{option} must be at least {least}; got {value}")
+            raise InputError(f"--{option} must be at least {minimum}; got {value}")
 
 
 def compiled_in(cache: Path) -> None:
-    """Keep compiled programs there, unless the environment names another place."""
+    """Cache compiled programs there, unless the environment names another folder."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(cache.absolute()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -70,6 +70,7 @@ def provenance(script: str) -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
+    """Versions, device and commit of this run."""
     device = jax.devices()[0]
     return versions() | {
         "python": platform.python_version(),
@@ -81,11 +82,12 @@ def environment() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
+    """Versions of the libraries that decide results."""
     return {name: version(name) for name in LIBRARIES}
 
 
 def commit() -> str:
-    """Of the checkout that this script lies in, or why there is none to name."""
+    """The commit of the checkout that has this file, or a note that there is none."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

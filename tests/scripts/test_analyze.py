@@ -33,7 +33,7 @@ def network(tmp_path_factory):
 
 
 def test_a_run_writes_a_page_and_its_numbers(network, tmp_path, capsys):
-    analyze.main(network, out=tmp_path, gaussian_layers=20)
+    analyze.main(analyze.Options(network, out=tmp_path, gaussian_layers=20))
     page = (tmp_path / "index.html").read_text()
     results = json.loads((tmp_path / "results.json").read_text())
     printed = capsys.readouterr().out
@@ -44,7 +44,7 @@ def test_a_run_writes_a_page_and_its_numbers(network, tmp_path, capsys):
     assert "holds nothing but zeros" in page
     assert "not finite" in page
     assert str(tmp_path) not in page + json.dumps(results)
-    assert {found["layer"] for found in results["others"]} == {"dense", "norm.scale"}
+    assert {parameter["layer"] for parameter in results["others"]} == {"dense", "norm.scale"}
     np.testing.assert_allclose(results["others"][1]["ks"], 0.841, atol=1e-3)
     expected = np.argsort(np.abs(np.load(network)["a.kernel"]).sum((0, 1, 2)))[:8]
     assert normal["first"]["l1"] == expected.tolist()
@@ -53,18 +53,18 @@ def test_a_run_writes_a_page_and_its_numbers(network, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         ({"ratio": 0.0}, r"--ratio must lie in \(0, 1\]; got 0"),
         ({"gaussian_layers": 3}, "--gaussian-layers must be at least 20; got 3"),
         ({"layers": ("x",)}, "--layers must begin the names of convolutions"),
     ],
 )
-def test_options_out_of_range_are_refused(network, tmp_path, options, said):
-    with pytest.raises(InputError, match=said):
-        analyze.main(network, out=tmp_path, **options)
+def test_options_out_of_range_are_refused(network, tmp_path, options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        analyze.main(analyze.Options(network, out=tmp_path, **options))
 
 
 def test_a_file_that_is_none_is_refused(tmp_path):
     with pytest.raises(InputError, match="there is none"):
-        analyze.main(tmp_path / "none.pt", out=tmp_path)
+        analyze.main(analyze.Options(tmp_path / "none.pt", out=tmp_path))

@@ -103,12 +103,12 @@ def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
 
 def test_options_out_of_range_are_refused():
     with pytest.raises(InputError, match="--runs must be at least 3; got 1"):
-        bench.main(runs=1)
+        bench.main(bench.Options(runs=1))
     with pytest.raises(InputError, match="--dtype must be one of float32, bfloat16; got int8"):
-        bench.main(dtype="int8")
+        bench.main(bench.Options(dtype="int8"))
     subjects = "layers, distances, pruning, geometry, training"
     with pytest.raises(InputError, match=f"--only must be one of {subjects}; got pears"):
-        bench.main(only="pears")
+        bench.main(bench.Options(only="pears"))
 
 
 @pytest.mark.slow

@@ -97,13 +97,13 @@ def test_a_missing_plugin_is_named_with_the_line_that_installs_it(monkeypatch, t
     with pytest.raises(ValueError, match=rf"needs {plugin}: pip install .*compiled\]"):
         compile_only_devices(target)
     with pytest.raises(InputError, match=plugin):
-        bench_compiled.main(target=target)
+        bench_compiled.main(bench_compiled.Options(target=target))
 
 
 @pytest.mark.parametrize("shape", ["256", "256,x", "256,0", ""])
 def test_an_odd_shape_is_refused(shape):
     with pytest.raises(InputError, match="--shapes must be such as 256,56,56,256"):
-        bench_compiled.main(shapes=(shape,))
+        bench_compiled.main(bench_compiled.Options(shapes=(shape,)))
 
 
 def test_the_page_has_every_row_and_says_what_is_not_measured():

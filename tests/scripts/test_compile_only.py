@@ -41,16 +41,16 @@ def images():
 def first_steps(recipe, images, axis_type, *, devices=8, steps=3, **layout):
     """The state after the first steps, and the accuracies."""
     mesh = trainer.mesh_of(devices, axis_type=axis_type)
-    program = trainer.trainer(recipe, images, mesh, trainer.Layout(**layout))
-    seeds = (0, 1) if layout.get("together") else (0,)
-    state = program.advance(program.start(seeds), program.epoch(seeds, 0, 0), seeds, steps)
+    program = trainer.Trainer(recipe, images, mesh, trainer.Layout(**layout))
+    seeds = (0, 1) if layout.get("vmap_seeds") else (0,)
+    state = program.advance(program.init_state(seeds), program.batches(seeds, 0, 0), seeds, steps)
     return state, program.evaluate(state)
 
 
 @pytest.mark.parametrize(
     ("changes", "layout"),
     [
-        ({"normalization": "unitized", "accumulate": 2}, {"together": True}),
+        ({"normalization": "unitized", "accumulate": 2}, {"vmap_seeds": True}),
         pytest.param({}, {"shard_state": True}, marks=pytest.mark.slow),
         pytest.param(
             {"normalization": "group_norm", "norm_channels": 2, "precision": "bfloat16"},
@@ -65,7 +65,7 @@ def first_steps(recipe, images, axis_type, *, devices=8, steps=3, **layout):
     ],
 )
 def test_explicit_axes_give_the_first_steps_of_auto_axes(changes, layout, images, monkeypatch):
-    monkeypatch.setattr(trainer, "SHARDED", 64)
+    monkeypatch.setattr(trainer, "MIN_SHARDED_SIZE", 64)
     recipe = replace(SMALL, **changes)
     auto, explicit = (
         first_steps(recipe, images, kind, **layout) for kind in (AxisType.Auto, AxisType.Explicit)
@@ -93,7 +93,7 @@ def test_groups_that_devices_cannot_share_evenly_are_refused(images):
 def test_gradients_are_added_over_devices_in_float32(images):
     """XLA's CPU back end promotes sums of bfloat16: only the lowered program shows them."""
     recipe = replace(SMALL, precision="bfloat16")
-    program = trainer.trainer(recipe, images, trainer.mesh_of(8))
+    program = trainer.Trainer(recipe, images, trainer.mesh_of(8))
     text = program.lowered().as_text()
     summed = re.findall(r"\}\) : \(tensor<([\dx]*?)x?(f32|bf16)>\)", text)
     assert {dtype for _, dtype in summed} == {"f32"}
@@ -102,11 +102,11 @@ def test_gradients_are_added_over_devices_in_float32(images):
 
 
 def test_the_lowered_step_is_the_one_that_runs(images, monkeypatch):
-    monkeypatch.setattr(trainer, "SHARDED", 64)
+    monkeypatch.setattr(trainer, "MIN_SHARDED_SIZE", 64)
     layout = trainer.Layout(shard_state=True)
-    program = trainer.trainer(SMALL, images, trainer.mesh_of(8), layout)
+    program = trainer.Trainer(SMALL, images, trainer.mesh_of(8), layout)
     compiled = program.lowered().compile()  # a warning of unused donations is an error
-    state = program.start((0,))
+    state = program.init_state((0,))
     leaves = jax.tree.leaves(state)
     shardings = jax.tree.leaves(compiled.input_shardings[0][0])
     for leaf, sharding in zip(leaves, shardings, strict=True):

@@ -37,7 +37,7 @@ def test_every_epoch_of_every_network_has_shift_moments_and_accuracy(run):
                 assert 0 < shift["lower"] < shift["exact"] <= shift["upper"] * (1 + 1e-6)
 
 
-def test_schedules_start_alike_and_part_at_the_first_drop(run):
+def test_schedules_start_alike_and_differ_after_the_first_drop(run):
     _, results = run
     drops, constant = (results["runs"]["unitized"][s][0] for s in ("drops", "constant"))
     assert results["learning_rate"]["drops"][0] == results["learning_rate"]["constant"][0]
@@ -55,7 +55,7 @@ def test_the_page_shows_what_was_found(run):
     assert ">nan" not in page
 
 
-def test_a_stopped_run_goes_on_after_the_last_finished_network(run, monkeypatch):
+def test_an_interrupted_run_resumes_after_the_last_finished_network(run, monkeypatch):
     out, _ = run
     last = sorted((out / "runs").glob("*.json"))[-1]
     before = last.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Images read in a stream: views as in the paper, batches that follow from their number."""
+"""Streamed images: views as in the paper, batches that depend on their number."""
 
 import contextlib
 
@@ -50,9 +50,9 @@ def test_crops_are_42_and_the_same_of_the_mirror_image():
     views = imagenet.multi_scale_crops(picture, crop=224, scales=scales)
     assert len(views) == 42
     assert {view.shape for view in views} == {(224, 224, 3)}
-    # Resizing a mirror image mirrors it but for the rounding of a few bytes, so one scale is kept.
-    of_mirror = imagenet.ten_crops(mirrored(picture), crop=200)
-    assert as_set(of_mirror) == as_set(imagenet.ten_crops(picture, crop=200))
+    # Resizing a mirror image mirrors it but for the rounding of a few bytes, so one scale is left.
+    mirror_crops = imagenet.ten_crops(mirrored(picture), crop=200)
+    assert as_set(mirror_crops) == as_set(imagenet.ten_crops(picture, crop=200))
 
 
 def test_at_the_scale_of_the_crop_a_square_image_is_its_middle():
@@ -89,10 +89,10 @@ def test_training_crops_have_shorter_sides_of_all_scales():
     assert 110 < flips < 190
 
 
-def taken(records, count, **options):
-    words = {"batch_size": 8, "crop": CROP, "scales": SCALES, "seed": 0, "start": 0, "stop": 99}
-    words |= {"share": imagenet.Share(), "workers": 0}
-    with contextlib.closing(imagenet.batches(records.train, **(words | options))) as stream:
+def read_batches(records, count, **options):
+    defaults = {"batch_size": 8, "crop": CROP, "scales": SCALES, "seed": 0, "start": 0, "stop": 99}
+    defaults |= {"shard": imagenet.Shard(), "workers": 0}
+    with contextlib.closing(imagenet.batches(records.train, **(defaults | options))) as stream:
         return [next(stream) for _ in range(count)]
 
 
@@ -102,17 +102,17 @@ def equal(some, others):
             np.testing.assert_array_equal(a, b)
 
 
-def test_batches_follow_from_their_number(records):
-    batches = taken(records, 7)  # three an epoch
-    equal(taken(records, 3, start=4), batches[4:])
-    equal(taken(records, 2, workers=2), batches[:2])
-    assert (taken(records, 1, seed=1)[0][0] != batches[0][0]).any()
+def test_batches_depend_on_their_number(records):
+    batches = read_batches(records, 7)  # three an epoch
+    equal(read_batches(records, 3, start=4), batches[4:])
+    equal(read_batches(records, 2, workers=2), batches[:2])
+    assert (read_batches(records, 1, seed=1)[0][0] != batches[0][0]).any()
     assert (batches[0][0] != batches[3][0]).any()
 
 
-def test_processes_share_each_batch(records):
-    batches = taken(records, 2)
-    parts = [taken(records, 2, share=imagenet.Share(i, 4)) for i in range(4)]
+def test_processes_read_the_shards_of_each_batch(records):
+    batches = read_batches(records, 2)
+    parts = [read_batches(records, 2, shard=imagenet.Shard(i, 4)) for i in range(4)]
     together = [
         tuple(np.concatenate(arrays) for arrays in zip(*shares, strict=True))
         for shares in zip(*parts, strict=True)
@@ -122,7 +122,7 @@ def test_processes_share_each_batch(records):
 
 def test_an_epoch_has_no_image_twice(records):
     drawn = []
-    for x, y in taken(records, 3):
+    for x, y in read_batches(records, 3):
         for crop, label in zip(x, y, strict=True):
             assert crop.mean((0, 1)).argmax() == label  # the made images are of one colour
         drawn += list(y)
@@ -139,20 +139,20 @@ def test_every_view_of_every_image_counts_once(records):
         return x.mean((1, 2)) * network[None]
 
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        fractions = evaluation.of_records(logits, records, RECIPE, mesh, 0)
+        fractions = evaluation.RecordEvaluator(logits, records, RECIPE, mesh, 0)
         views = {
             "whole": lambda picture: imagenet.whole_images(picture, scales=(32, 48)),
             "center": lambda picture: imagenet.center(picture, crop=CROP),
         }
         right: list[bool] = []
         for network in (np.ones(3, np.float32), np.array([1, -1, 1], np.float32)):
-            for of in views.values():
-                found, right = fractions(network, of), []
+            for views_of in views.values():
+                found, right = fractions(network, views_of), []
                 for record in records.test:
                     means = [
-                        np.asarray(loaders.standardized(jnp.asarray(view[None]))).mean((1, 2))[0]
+                        np.asarray(loaders.standardize(jnp.asarray(view[None]))).mean((1, 2))[0]
                         * network
-                        for view in of(imagenet.decoded(record))
+                        for view in views_of(imagenet.decode(record))
                     ]
                     right.append(np.mean(means, 0).argmax() == record["label"])
                 assert found == {"accuracy": np.mean(right), "top_5": 1.0}
@@ -167,15 +167,15 @@ def test_the_top_five_are_those_with_fewer_than_five_above(records):
     labelled = [dict(record, label=i % 8) for i, record in enumerate(records.test)]
     many = records._replace(classes=8, test=labelled)
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        fractions = evaluation.of_records(logits, many, RECIPE, trainer.mesh_of(1), 0)
+        fractions = evaluation.RecordEvaluator(logits, many, RECIPE, trainer.mesh_of(1), 0)
         found = fractions(np.float32(1), lambda picture: imagenet.center(picture, crop=CROP))
     labels = np.arange(11) % 8
     assert found == {"accuracy": np.mean(labels == 0), "top_5": np.mean(labels < 5)}
 
 
-def test_what_is_no_image_is_refused(records):
+def test_records_that_are_no_images_are_refused(records):
     with pytest.raises(InputError, match=r"every record must be an image; b'x\.JPEG' is none"):
-        imagenet.decoded({"image": b"text", "file_name": b"x.JPEG"})
+        imagenet.decode({"image": b"text", "file_name": b"x.JPEG"})
     with pytest.raises(InputError, match="imagenet2012; got 'cifar10'"):
         datasets.records("cifar10")
 
@@ -191,10 +191,10 @@ def test_what_is_no_image_is_refused(records):
         ({"test_scales": (200, 300)}, "--test-scales must be at least the crop's 224"),
     ],
 )
-def test_sizes_that_cannot_be_are_refused(changes, sentence):
+def test_impossible_sizes_are_refused(changes, sentence):
     with pytest.raises(InputError, match=sentence):
         recipes.check(replace(PRESETS["imagenet-resnet101"][1], **changes))
 
 
-def test_the_made_images_tell_their_label():
+def test_made_images_show_their_label():
     assert all(pixels.mean((0, 1)).argmax() == label for pixels, label in pictures(9, 0))

@@ -1,4 +1,4 @@
-"""What the report's numbers are made of."""
+"""What the report's results are made of."""
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +18,13 @@ def network():
     x, y = rng.normal(size=(600, 8, 8, 1)).astype(np.float32), rng.integers(0, 10, 600)
     images = datasets.Images("noise", "", 10, x, y, x[:40], y[:40])
     recipe = Recipe(model="preact8", epochs=1)
-    functions = paired_runs.program(recipe, images)
+    program = paired_runs.program(recipe, images)
     _, inference = recipes.graphs(recipe, images)
 
     def logits(state):
         return nnx.merge(inference, state.params, state.statistics)(jnp.asarray(x[:40]))
 
-    return functions.start(0), logits
+    return program.init_state(0), logits
 
 
 def test_the_mean_over_seeds_has_a_standard_error_from_two_on():
@@ -56,9 +56,9 @@ def test_a_masked_channel_of_a_block_is_absent(network):
         for path, leaf in nnx.to_flat_state(state.params)
     ]
     blind = state._replace(params=nnx.from_flat_state(flat))
-    found, expected = logits(masked), logits(blind)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    assert jnp.abs(found - logits(state)).max() > 1e-3
+    outputs, expected = logits(masked), logits(blind)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-5)
+    assert jnp.abs(outputs - logits(state)).max() > 1e-3
 
 
 def test_masking_nothing_changes_nothing_and_masking_keeps_the_original(network):
@@ -69,18 +69,18 @@ def test_masking_nothing_changes_nothing_and_masking_keeps_the_original(network)
     for a, b in zip(*map(jax.tree.leaves, (networks.masked(state, keep), state)), strict=True):
         np.testing.assert_array_equal(a, b)
     before = np.array(networks.conv_kernels(state.params)["stem"])
-    gone = networks.masked(state, {"stem": jnp.zeros(16, bool)})
-    assert (np.array(networks.conv_kernels(gone.params)["stem"]) == 0).all()
+    without = networks.masked(state, {"stem": jnp.zeros(16, bool)})
+    assert (np.array(networks.conv_kernels(without.params)["stem"]) == 0).all()
     np.testing.assert_array_equal(networks.conv_kernels(state.params)["stem"], before)
 
 
 def test_moments_are_quartiles_over_channels_and_seeds():
     values = np.arange(2 * 5 * 4 * 3, dtype=float).reshape(2, 5, 4, 3)
     runs = [paired_runs.History(np.zeros(4), np.zeros(4), v, np.zeros((4, 3))) for v in values]
-    found = networks.moments({"batch_norm": runs, "unitized": runs})
-    of_epoch = [*values[0, 2, 1], *values[1, 2, 1]]
-    assert found["unitized"]["var"]["median"][2] == np.median(of_epoch)
-    assert found["unitized"]["var"]["low"][2] == np.quantile(of_epoch, 0.25)
-    # After a quarter of the epochs every entry still moves by 12 an epoch.
-    assert found["change"]["kurtosis"]["batch_norm"]["values"] == [12, 12]
-    assert found["change"]["kurtosis"]["difference"]["mean"] == 0
+    moments = networks.moments({"batch_norm": runs, "unitized": runs})
+    in_epoch = [*values[0, 2, 1], *values[1, 2, 1]]
+    assert moments["unitized"]["var"]["median"][2] == np.median(in_epoch)
+    assert moments["unitized"]["var"]["low"][2] == np.quantile(in_epoch, 0.25)
+    # After a quarter of the epochs every entry still changes by 12 an epoch.
+    assert moments["change"]["kurtosis"]["batch_norm"]["values"] == [12, 12]
+    assert moments["change"]["kurtosis"]["difference"]["mean"] == 0

@@ -1,4 +1,4 @@
-"""Data are read and never downloaded; a run that was stopped ends as one that was not."""
+"""Data are read and never downloaded; an interrupted run ends as one that was not."""
 
 import shutil
 from pathlib import Path
@@ -10,14 +10,14 @@ import pytest
 from experiments.cli import InputError
 from experiments.data import datasets
 from experiments.training import paired_runs, recipes
-from experiments.training.trainer import learning_rate
+from experiments.training.step import learning_rate
 
 RECIPE = recipes.Recipe(model="preact8", normalization="unitized", epochs=3, drops=recipes.drops(3))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def users_jax(tmp_path_factory):
-    """JAX as a person has it, and a cache folder of the tests' own."""
+    """JAX as users have it, and a cache folder of the tests' own."""
     strict = {
         "jax_enable_x64": False,
         "jax_numpy_dtype_promotion": "standard",
@@ -54,8 +54,8 @@ def trained(unitized, tmp_path_factory):
     return folder, train(unitized, folder)
 
 
-def train(functions, folder, on_epoch=lambda _: None, tell=print):
-    return paired_runs.train(functions, RECIPE, 0, folder, on_epoch, tell)
+def train(program, folder, on_epoch=lambda _: None, log=print):
+    return paired_runs.train(program, 0, folder, on_epoch, log)
 
 
 def leaves(tree):
@@ -86,7 +86,7 @@ def test_no_test_image_is_a_training_image():
         ("digits", Path("/no/such/folder"), "the data folder must exist"),
     ],
 )
-def test_what_is_not_there_is_one_sentence(name, folder, sentence):
+def test_a_missing_data_set_is_one_sentence(name, folder, sentence):
     with pytest.raises(InputError, match=sentence):
         datasets.load(name, folder)
 
@@ -110,7 +110,7 @@ def test_the_rate_drops_at_30_60_and_80_percent():
 
 @pytest.mark.slow
 def test_an_untrained_network_has_the_statistics_of_a_sample(unitized, digits):
-    state = unitized.start(0)
+    state = unitized.init_state(0)
     outputs = np.asarray(unitized.outputs(state))
     # The last normalization standardizes what it was calibrated on, and test images nearly.
     assert np.abs(outputs.mean((0, 1, 2))).max() < 0.5
@@ -118,16 +118,16 @@ def test_an_untrained_network_has_the_statistics_of_a_sample(unitized, digits):
 
 
 @pytest.mark.slow
-def test_a_stopped_run_ends_with_the_same_bits(unitized, trained, tmp_path, monkeypatch):
+def test_an_interrupted_run_ends_with_the_same_bits(unitized, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(paired_runs, "BETWEEN_CHECKPOINTS", 0)
     _, whole = trained
 
-    def stop(epoch):
+    def interrupt(epoch):
         if epoch == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(unitized, tmp_path, stop)
+        train(unitized, tmp_path, interrupt)
     seen = []
     resumed = train(unitized, tmp_path, seen.append)
     assert seen == [2, 3]
@@ -138,22 +138,22 @@ def test_a_stopped_run_ends_with_the_same_bits(unitized, trained, tmp_path, monk
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_not_trained_again(unitized, trained):
+def test_a_finished_run_is_not_trained_again(unitized, trained, monkeypatch):
     folder, run = trained
-    idle = unitized.trainer._replace(advance=None)
-    again = train(unitized._replace(trainer=idle), folder)
+    monkeypatch.setattr(unitized.trainer, "advance", None)
+    again = train(unitized, folder)
     for a, b in zip(leaves(run), leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_passed_over_and_said(unitized, trained, tmp_path):
+def test_a_damaged_checkpoint_is_left_out_with_a_line(unitized, trained, tmp_path):
     folder, run = trained
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     for path in (path for path in tmp_path.rglob("*") if path.is_file()):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    said = []
-    again = train(unitized, tmp_path, tell=said.append)
-    assert "is damaged" in said[0]
+    lines = []
+    again = train(unitized, tmp_path, log=lines.append)
+    assert "is damaged" in lines[0]
     for a, b in zip(leaves(run), leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -1,5 +1,6 @@
 """The tables of pruned networks, one tiny run, and what the script refuses."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -13,17 +14,19 @@ import prune
 import pruning
 import train
 from experiments.cli import InputError
+from experiments.measures import pruned
+from experiments.measures.pruned import STAGES, Plan, Results
 from experiments.pages import prune as prune_page
-from experiments.training.recipes import PRESETS, Recipe, replace
-
-STAGES = ("pruned", "recalibrated", "fine-tuned")
+from experiments.training import run_folder
+from experiments.training.recipes import PRESETS, Recipe
+from prune import Options
 
 
 def made_up(values):
     """Accuracies of networks by criterion, the same at every stage but for a step of 0.1."""
     return [
         {
-            c: {s: [v + i / 10] for i, s in enumerate(STAGES)}
+            c: [{s: v + i / 10 for i, s in enumerate(STAGES)}]
             for c, v in zip(pruning.CRITERIA, row, strict=True)
         }
         for row in values
@@ -33,12 +36,12 @@ def made_up(values):
 VALUES = np.array([[0.5, 0.6, 0.55, 0.4], [0.52, 0.58, 0.5, 0.44], [0.51, 0.61, 0.6, 0.42]])
 
 
-def results():
+def results() -> Results:
     timings = {"1": {"milliseconds": 1.0, "samples_per_second": 1000.0, "memory": 400}}
     cost = {"parameters": 100, "macs": 800, "size": 400, "timings": timings}
     faster = {"1": timings["1"] | {"milliseconds": 0.5, "samples_per_second": 2000.0}}
     return {
-        "accuracy": prune.accuracies([0.9, 0.92, 0.91], made_up(VALUES)),
+        "accuracy": pruned.accuracies([0.9, 0.92, 0.91], made_up(VALUES)),
         "ratios": [0.25, 0.5],
         "settings": {"seeds": 3, "depth": 8},
         "options": {"ratio": 0.5, "scope": "layerwise"},
@@ -54,20 +57,22 @@ def results():
 
 
 def test_spread_and_friedman_s_test_are_over_networks():
-    found = results()["accuracy"]
-    np.testing.assert_allclose(found["spread"]["pruned"]["mean"], np.ptp(VALUES, axis=1).mean())
+    accuracy = results()["accuracy"]
+    spread = accuracy["spread"]["pruned"]["mean"]
+    assert spread is not None
+    np.testing.assert_allclose(spread, np.ptp(VALUES, axis=1).mean())
     expected = scipy.stats.friedmanchisquare(*VALUES.T)
-    for test in found["friedman"].values():
+    for test in accuracy["friedman"].values():
         np.testing.assert_allclose([test["statistic"], test["p"]], [*expected])
     # By hand, of ranks 2 4 3 1, 3 4 2 1 and 2 4 3 1: 12 Σ R²/(n k (k + 1)) - 3 n (k + 1).
     ranks = np.array([7, 12, 8, 3])
     by_hand = 12 * (ranks**2).sum() / (3 * 4 * 5) - 3 * 3 * 5
-    np.testing.assert_allclose(found["friedman"]["pruned"]["statistic"], by_hand)
-    assert prune.friedman(VALUES[:1])["p"] is None
-    assert prune.friedman(np.ones((3, 4)))["p"] is None
+    np.testing.assert_allclose(accuracy["friedman"]["pruned"]["statistic"], by_hand)
+    assert pruned.friedman(VALUES[:1])["p"] is None
+    assert pruned.friedman(np.ones((3, 4)))["p"] is None
 
 
-def test_tables_tell_accuracies_and_what_was_gained():
+def test_tables_show_accuracies_and_what_was_gained():
     (_, head, rows), (_, _, costs) = prune_page.tables(results())
     assert list(head) == ["criterion", "trained", *STAGES]
     assert rows[0][:3] == ["l1", "91.00\xa0±\xa00.58", "51.00\xa0±\xa00.58"]
@@ -81,8 +86,8 @@ def test_tables_tell_accuracies_and_what_was_gained():
 def test_the_page_shows_both_tables_and_its_text_is_no_html():
     run = results()
     for network in run["accuracy"]["steps"]:
-        for stages in network.values():
-            stages |= {stage: values * 2 for stage, values in stages.items()}
+        for rows in network.values():
+            rows *= 2
     page = prune_page.render(run)
     assert "Test accuracy on digits" in page
     assert "multiply-accumulates" in page
@@ -92,30 +97,30 @@ def test_the_page_shows_both_tables_and_its_text_is_no_html():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
-        ({"ratio": 0.0}, r"--ratio must lie in \(0, 1\); got 0"),
-        ({"ratio": 1.0}, r"--ratio must lie in \(0, 1\); got 1"),
-        ({"steps": 0}, "--steps must be at least 1; got 0"),
-        ({"fine_tune": 0}, "--fine-tune must be at least 1; got 0"),
-        ({"multiple": 0}, "--multiple must be at least 1; got 0"),
+        ({"plan": Plan(ratio=0.0)}, r"--ratio must lie in \(0, 1\); got 0"),
+        ({"plan": Plan(ratio=1.0)}, r"--ratio must lie in \(0, 1\); got 1"),
+        ({"plan": Plan(steps=0)}, "--steps must be at least 1; got 0"),
+        ({"plan": Plan(fine_tune=0)}, "--fine-tune must be at least 1; got 0"),
+        ({"plan": Plan(round_to=0)}, "--round-to must be at least 1; got 0"),
         ({"images": 0}, "--images must be at least 1; got 0"),
         ({"batch_sizes": (0,)}, "--batch-sizes must be at least 1; got 0"),
         ({"depth": 9}, r"--depth must be 6k \+ 2 with k at least 1; got 9"),
         ({"dataset": "pears"}, "the data set must be one of"),
     ],
 )
-def test_options_out_of_range_are_refused(options, said, tmp_path):
-    with pytest.raises(InputError, match=said):
-        prune.main(out=tmp_path, **options)
+def test_options_out_of_range_are_refused(options, sentence, tmp_path):
+    with pytest.raises(InputError, match=sentence):
+        prune.main(Options(out=tmp_path, **options))
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"a folder that scripts/train\.py made"):
-        prune.main(tmp_path, out=tmp_path)
-    train.prepare(tmp_path, Recipe(), side_by_side=5)
-    with pytest.raises(InputError, match="must be trained with --side-by-side no"):
-        prune.main(tmp_path, out=tmp_path)
+        prune.main(Options(tmp_path, out=tmp_path))
+    run_folder.prepare(tmp_path, Recipe(), vmapped_seeds=5)
+    with pytest.raises(InputError, match="must be trained with --vmap-seeds no"):
+        prune.main(Options(tmp_path, out=tmp_path))
 
 
 @pytest.fixture
@@ -133,17 +138,18 @@ def users_jax():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("users_jax")
-def test_a_run_writes_tables_a_page_and_small_networks_and_goes_on(tmp_path, monkeypatch, capsys):
+def test_a_run_writes_tables_a_page_and_small_networks_and_resumes(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    options = {"epochs": 2, "seeds": 2, "fine_tune": 1, "steps": 2, "batch_sizes": (4,)}
-    prune.main(out=tmp_path, **options)
+    plan = Plan(fine_tune=1, steps=2)
+    options = Options(epochs=2, seeds=2, plan=plan, batch_sizes=(4,), out=tmp_path)
+    prune.main(options)
     run = tmp_path / "run"
     first = json.loads((tmp_path / "results.json").read_text())
-    prune.main(run, out=tmp_path, **options)  # nothing is left to do but timing
+    prune.main(dataclasses.replace(options, run=run))  # nothing is left to do but timing
     again = json.loads((tmp_path / "results.json").read_text())
     assert again["accuracy"] == first["accuracy"]
     with pytest.raises(InputError, match="'pear' matches none"):
-        prune.main(run, out=tmp_path, exclude=("pear",))
+        prune.main(Options(run, plan=Plan(exclude=("pear",)), out=tmp_path))
     assert set(first["widths"]["pruned"].values()) >= {8, 16, 32}
     assert first["cost"]["pruned"]["macs"] < 0.3 * first["cost"]["trained"]["macs"]
     for by_stage in first["accuracy"]["by criterion"].values():
@@ -156,7 +162,7 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_goes_on(tmp_path, mon
     assert small.params["params"]["stem"]["kernel"].shape == (3, 3, 1, 8)
     assert "fine-tuned" in capsys.readouterr().out
     assert Path(tmp_path / "index.html").is_file()
-    assert prune.recipe_of(run)[1] == 2
+    assert prune.read(run)[1] == 2
 
 
 @pytest.mark.slow
@@ -164,11 +170,11 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_goes_on(tmp_path, mon
 def test_any_network_that_was_trained_is_pruned(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     _, recipe = PRESETS["cifar10-resnet56"]
-    small = replace(recipe, dataset="digits", model="resnet8", epochs=1)
+    small = dataclasses.replace(recipe, dataset="digits", model="resnet8", epochs=1)
     train.main(small, train.Options(out=tmp_path / "run"))
-    prune.main(tmp_path / "run", fine_tune=1, batch_sizes=(), out=tmp_path)
-    found = json.loads((tmp_path / "results.json").read_text())
-    assert found["settings"]["model"] == "resnet8"
-    assert found["cost"]["pruned"]["macs"] < 0.5 * found["cost"]["trained"]["macs"]
-    accuracy = train.read_lines(tmp_path / "run" / "seed-0" / "metrics.jsonl")[-1]["accuracy"]
-    assert found["accuracy"]["trained"]["mean"] == accuracy
+    prune.main(Options(tmp_path / "run", plan=Plan(fine_tune=1), batch_sizes=(), out=tmp_path))
+    pruned_run = json.loads((tmp_path / "results.json").read_text())
+    assert pruned_run["settings"]["model"] == "resnet8"
+    assert pruned_run["cost"]["pruned"]["macs"] < 0.5 * pruned_run["cost"]["trained"]["macs"]
+    accuracy = run_folder.read_lines(tmp_path / "run" / "seed-0" / "metrics.jsonl")[-1]["accuracy"]
+    assert pruned_run["accuracy"]["trained"]["mean"] == accuracy

@@ -1,4 +1,4 @@
-"""The main job from the command line: its page, its numbers, its errors, its resumption."""
+"""The main job from the command line: its page, its results, its errors, its resumption."""
 
 import json
 import os
@@ -46,24 +46,24 @@ def smallest(tmp_path_factory, cache):
 
 def without_times(path):
     results = json.loads(path.read_text())
-    for passing in ("seconds", "date", "command"):
-        del results[passing]
-    del results["environment"]["commit"]  # which may move while the test runs
+    for changing in ("seconds", "date", "command"):
+        del results[changing]
+    del results["environment"]["commit"]  # which may change while the test runs
     return results
 
 
-def test_results_hold_every_number(smallest):
+def test_results_hold_every_value(smallest):
     results = without_times(smallest / "report" / "results.json")
     assert results["data"]["train"] + results["data"]["test"] == 1797
-    for arm in ("batch_norm", "unitized"):
-        assert results["training"][arm]["accuracy"]["mean"] > 0.5
-        assert np.shape(results["training"][arm]["test_accuracy"]) == (1, 1)
-        assert np.shape(results["distances"][arm]) == (1, 1)
-        assert len(results["moments"][arm]["kurtosis"]["median"]) == 2
+    for name in ("batch_norm", "unitized"):
+        assert results["training"][name]["accuracy"]["mean"] > 0.5
+        assert np.shape(results["training"][name]["test_accuracy"]) == (1, 1)
+        assert np.shape(results["distances"][name]) == (1, 1)
+        assert len(results["moments"][name]["kurtosis"]["median"]) == 2
         layers = len(results["pruning"]["layers"])
         for pair in results["pruning"]["pairs"]:
-            assert np.shape(results["pruning"][arm]["spearman"][pair]) == (1, layers)
-        assert set(results["pruning"][arm]["masked"]) == {"l1", "l2", "fermat", "gm"}
+            assert np.shape(results["pruning"][name]["spearman"][pair]) == (1, layers)
+        assert set(results["pruning"][name]["masked"]) == {"l1", "l2", "fermat", "gm"}
     assert layers == 9  # stem, 6 in blocks, 2 shortcuts
     assert len({claim["paper"] for claim in results["claims"]}) == 3
     assert len(results["claims"]) > 12
@@ -72,14 +72,14 @@ def test_results_hold_every_number(smallest):
             assert abs(check["estimate"]) > check["stderr"] > 0
 
 
-def test_both_arms_start_as_the_same_network(smallest):
+def test_both_normalizations_start_as_the_same_network(smallest):
     # Untrained, with the same weights and alpha 0, their last layers compute the same.
     moments = json.loads((smallest / "report" / "results.json").read_text())["moments"]
-    for name in ("mean", "var", "skewness", "kurtosis"):
+    for moment in ("mean", "var", "skewness", "kurtosis"):
         for part in ("low", "median", "high"):
-            start, own = (moments[arm][name][part][0] for arm in ("batch_norm", "unitized"))
-            np.testing.assert_allclose(start, own, rtol=1e-3, atol=1e-5)
-    trained = [moments[arm]["kurtosis"]["median"][1] for arm in ("batch_norm", "unitized")]
+            start = [moments[name][moment][part][0] for name in ("batch_norm", "unitized")]
+            np.testing.assert_allclose(*start, rtol=1e-3, atol=1e-5)
+    trained = [moments[name]["kurtosis"]["median"][1] for name in ("batch_norm", "unitized")]
     assert abs(trained[0] - trained[1]) > 1e-3
 
 
@@ -92,10 +92,10 @@ def test_every_claim_is_decided_for_the_corrected_form(smallest):
 def test_random_filters_rank_as_gaussian_theory_predicts(smallest):
     # One epoch leaves the weights close to their Gaussian start.
     pruned = json.loads((smallest / "report" / "results.json").read_text())["pruning"]
-    found = np.array(pruned["batch_norm"]["spearman"]["l1-l2"][0], float)
+    measured = np.array(pruned["batch_norm"]["spearman"]["l1-l2"][0], float)
     expected = np.array(pruned["expected_spearman"]["l1-l2"])
     wide = np.array([layer["filters"] == 64 and layer["dims"] > 64 for layer in pruned["layers"]])
-    assert abs(found[wide].mean() - expected[wide].mean()) < 0.05
+    assert abs(measured[wide].mean() - expected[wide].mean()) < 0.05
 
 
 @pytest.mark.parametrize("width", [360, 1280])
@@ -124,7 +124,7 @@ def test_the_page_opens_in_a_browser(smallest, tmp_path, width):
 )
 def test_bad_input_is_one_sentence(options, sentence):
     with pytest.raises(InputError, match=sentence) as raised:
-        reproduce.main(**options)
+        reproduce.main(reproduce.Options(**options))
     assert "\n" not in str(raised.value)
 
 
@@ -141,14 +141,14 @@ def test_bad_input_ends_with_status_2_and_touches_nothing(tmp_path):
     assert earlier == {path: path.read_text() for path in (tmp_path / "report").iterdir()}
 
 
-def test_help_tells_the_options():
+def test_help_lists_the_options():
     shown = subprocess.run(command("--help"), capture_output=True, text=True, check=True).stdout
     for option in ("dataset", "data-dir", "epochs", "seeds", "batch-size", "depth", "out"):
         assert re.search(rf"--{option}\b", shown)
 
 
 @pytest.mark.slow
-def test_killed_three_times_it_ends_with_the_same_numbers(tmp_path, cache):
+def test_killed_three_times_it_ends_with_the_same_results(tmp_path, cache):
     options = ("--epochs", 4, "--seeds", 1, "--out")
     subprocess.run(command(*options, tmp_path / "whole"), env=cache, check=True)
     for seconds in np.random.default_rng().uniform(6, 25, 3):

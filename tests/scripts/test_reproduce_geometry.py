@@ -47,12 +47,12 @@ def as_users_have_it():
 
 @pytest.mark.slow
 def test_a_small_run_makes_a_page_that_a_browser_shows(small, as_users_have_it, tmp_path):
-    reproduce_geometry.main(out=tmp_path / "out")
+    reproduce_geometry.main(reproduce_geometry.Options(out=tmp_path / "out"))
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     text = (tmp_path / "out" / "index.html").read_text()
     assert results["command"].startswith("python scripts/reproduce_geometry.py")
     assert str(tmp_path) not in text
-    for key, title, _ in geometry_page.ALL:
+    for key, title, _ in geometry_page.SECTIONS:
         assert f'id="{key}"' in text
         assert title in text
     assert page.plain(results) == results
@@ -92,19 +92,19 @@ def test_the_arrays_of_figures_4_7_and_8():
     assert [len(layer) for layer in layers] == [1, 2, 4, 8]
     expected = [[0, 0, 0, 0.6, 3.6], [2.4, 1.4, 0.4, 0, 0]]
     np.testing.assert_allclose(layers[1], expected, atol=1e-6)
-    found = geometry_figures.figure_7_and_8()
-    assert [len(set(found["7"][name])) for name in ("positive", "negative")] == [2, 2]
-    assert [len(set(found["8"][name])) for name in ("positive", "negative")] == [3, 2]
+    children = geometry_figures.figure_7_and_8()
+    assert [len(set(children["7"][name])) for name in ("positive", "negative")] == [2, 2]
+    assert [len(set(children["8"][name])) for name in ("positive", "negative")] == [3, 2]
 
 
-def test_infinite_width_stands_at_the_ledgers_angles():
+def test_infinite_width_has_the_reference_angles():
     for name, degrees in (("standardize", 74.65), ("recenter", 74.65)):
         assert math.isclose(geometry_figures._infinite_width(name, 10), degrees, abs_tol=5e-3)
 
 
 def test_a_folder_without_the_data_and_a_file_for_the_page_are_refused(tmp_path):
     with pytest.raises(InputError, match="must hold fashion_mnist"):
-        reproduce_geometry.main(data_dir=tmp_path)
+        reproduce_geometry.main(reproduce_geometry.Options(data_dir=tmp_path))
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="must be a folder"):
-        reproduce_geometry.main(out=tmp_path / "file")
+        reproduce_geometry.main(reproduce_geometry.Options(out=tmp_path / "file"))

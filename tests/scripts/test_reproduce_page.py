@@ -1,4 +1,4 @@
-"""The report: what it says follows the numbers, and an earlier one is never lost."""
+"""The report: what it says follows the results, and an earlier one is never lost."""
 
 import copy
 import json
@@ -9,9 +9,11 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from experiments.measures.report import Report
 from experiments.pages import page as page_of_results
 from experiments.pages import reproduce as reproduce_page
-from experiments.pages import reproduce_plots, sentences
+from experiments.pages import reproduce_claims, reproduce_criteria, reproduce_training, sentences
+from experiments.pages.series import MOMENTS, NORMALIZATIONS, criterion_series
 from tests.support.made_up_results import EPOCHS, made_up, over_seeds
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -85,7 +87,7 @@ def test_every_figure_takes_its_colours_from_the_page(page):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         "360 to test on",
         "The images were recompressed as JPEG.",
@@ -104,8 +106,8 @@ def test_every_figure_takes_its_colours_from_the_page(page):
         "2 min 51 s",
     ],
 )
-def test_each_section_says_its_numbers(page, said):
-    assert said in page
+def test_each_section_says_its_results(page, text):
+    assert text in page
 
 
 def test_accuracies_carry_their_standard_error(results, page):
@@ -119,8 +121,8 @@ def test_accuracies_carry_their_standard_error(results, page):
 
 def test_one_seed_is_said_and_draws_no_band():
     results = made_up(seeds=1)
-    for arm in reproduce_plots.ARMS:
-        del results["pruning"][arm]["recalibrated"]
+    for name in NORMALIZATIONS:
+        del results["pruning"][name]["recalibrated"]
     page = reproduce_page.render(results)
     Outline(page)
     assert "there was one seed" in page
@@ -133,12 +135,12 @@ def test_one_epoch_is_enough(results):
     short = copy.deepcopy(results)
     training = short["training"]
     training |= {"learning_rate": [0.1], "drops": []}
-    for arm in reproduce_plots.ARMS:
-        for runs in (training[arm], short["distances"]):
+    for name in NORMALIZATIONS:
+        for runs in (training[name], short["distances"]):
             runs |= {k: np.array(v)[:, :1] for k, v in runs.items() if np.ndim(v) == 2}
-        for moment in reproduce_plots.QUANTITIES:
-            moments = short["moments"][arm][moment]
-            short["moments"][arm][moment] = {key: line[:2] for key, line in moments.items()}
+        for moment in MOMENTS:
+            moments = short["moments"][name][moment]
+            short["moments"][name][moment] = {key: line[:2] for key, line in moments.items()}
     for change in short["moments"]["change"].values():
         change |= {
             key: {"mean": np.nan, "stderr": np.nan, "values": [np.nan] * 3} for key in change
@@ -146,6 +148,23 @@ def test_one_epoch_is_enough(results):
     page = reproduce_page.render(short)
     assert "The learning rate never fell" in page
     assert "there is nothing to compare" in page
+
+
+def test_a_fifth_criterion_has_no_exact_theory_and_its_own_series(results):
+    other = copy.deepcopy(results)
+    pruning = other["pruning"]
+    pruning["pairs"].append("gm-novel")
+    pruning["expected_spearman"]["gm-novel"] = [None] * len(pruning["layers"])
+    for name in NORMALIZATIONS:
+        for quantity in ("spearman", "overlap"):
+            pruning[name][quantity]["gm-novel"] = pruning[name][quantity]["l1-l2"]
+        for kind in reproduce_criteria.MASKINGS:
+            pruning[name][kind]["novel"] = pruning[name][kind]["gm"]
+    page = reproduce_page.render(other)
+    assert "GM and novel" in page
+    assert "no exact theory" in page
+    series = criterion_series(pruning["batch_norm"]["masked"]).values()
+    assert len({(one.colour, one.marker) for one in series}) == 5
 
 
 def test_a_layer_without_a_ranking_is_a_gap(results):
@@ -159,7 +178,7 @@ def test_a_layer_without_a_ranking_is_a_gap(results):
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "sentence"),
     [
         ([0.011, 0.010, 0.012], "significantly higher"),
         ([-0.011, -0.010, -0.012], "significantly lower"),
@@ -169,28 +188,28 @@ def test_a_layer_without_a_ranking_is_a_gap(results):
         ([0.01], "higher in the one seed there is"),
     ],
 )
-def test_a_difference_is_judged_by_its_standard_error(results, values, said):
+def test_a_difference_is_judged_by_its_standard_error(results, values, sentence):
     other = copy.deepcopy(results)
     other["training"]["difference"] = over_seeds(values)
-    assert sentences.judged(over_seeds(values)).startswith(said)
-    assert said in sentences.accuracy(other)
+    assert sentences.judged(over_seeds(values)).startswith(sentence)
+    assert sentence in reproduce_training.accuracy_sentence(other)
 
 
-def test_sentences_follow_the_numbers(results):
+def test_sentences_follow_the_results(results):
     other = copy.deepcopy(results)
     other["distances"]["unitized"] = np.ones((3, EPOCHS))
-    assert "follows the step size" in sentences.distances(results)
-    assert "does not fall" in sentences.distances(other)
+    assert "follows the step size" in reproduce_training.distances_sentence(results)
+    assert "does not fall" in reproduce_training.distances_sentence(other)
     other["odd_point"]["network"]["is_odd"] = False
     other["odd_point"]["tree"]["angle_ends_degrees"] = 71.4
-    assert "no point has become odd" in sentences.odd_point(other["odd_point"])
-    assert "not at the right angle" in sentences.odd_point(other["odd_point"])
+    assert "no point has become odd" in reproduce_claims.odd_point_sentence(other["odd_point"])
+    assert "not at the right angle" in reproduce_claims.odd_point_sentence(other["odd_point"])
     other["training"]["unitized"]["alpha"] = {"min": 0.0, "max": 0.4, "outside": 0.0}
-    assert "inside [0, 1]" in sentences.alpha(other["training"])
+    assert "inside [0, 1]" in reproduce_training.alpha_sentence(other["training"])
 
 
 @pytest.mark.parametrize(
-    ("value", "stderr", "said"),
+    ("value", "stderr", "text"),
     [
         (0.87123, 0.0017, "0.8712 ± 0.0017"),
         (-12.3456, 1.2, "−12.3 ± 1.2"),
@@ -200,18 +219,18 @@ def test_sentences_follow_the_numbers(results):
         (0.25, None, "0.25"),
     ],
 )
-def test_a_standard_error_sets_the_decimals(value, stderr, said):
-    assert sentences.measured(value, stderr) == said.replace(" ", "\N{NO-BREAK SPACE}")
+def test_a_standard_error_sets_the_decimals(value, stderr, text):
+    assert sentences.measured(value, stderr) == text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 @pytest.fixture
 def quick(monkeypatch):
-    """A page that takes no time, where only the files matter."""
+    """A page that takes no time to make, where only the files matter."""
     monkeypatch.setattr(reproduce_page, "render", lambda results: str(results["settings"]))
 
 
 @pytest.mark.usefixtures("quick")
-def test_json_is_strict_and_keeps_every_number(results, tmp_path):
+def test_json_is_strict_and_keeps_every_value(results, tmp_path):
     odd = copy.deepcopy(results)
     odd["pruning"]["batch_norm"]["spearman"]["l1-l2"][0][0] = float("nan")
     odd["claims"][0]["stderr"] = np.float32(0.5)
@@ -245,8 +264,9 @@ def test_an_earlier_report_survives_a_full_disk(results, tmp_path, monkeypatch, 
 def test_an_earlier_report_survives_results_that_cannot_be_shown(results, tmp_path):
     earlier = tmp_path / "index.html"
     earlier.write_text("earlier")
+    without_training = {key: results[key] for key in results if key != "training"}
     with pytest.raises(KeyError):
-        reproduce_page.write({key: results[key] for key in results if key != "training"}, tmp_path)
+        reproduce_page.write(Report(**without_training), tmp_path)
     assert list(tmp_path.iterdir()) == [earlier]
     assert earlier.read_text() == "earlier"
 

@@ -8,15 +8,16 @@ import pytest
 
 import shift_estimators
 from experiments.cli import InputError
+from experiments.measures import shift_estimators as measures
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
-def test_every_estimate_is_set_beside_the_distance(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(shift_estimators, "TRAIN", 40)
-    monkeypatch.setattr(shift_estimators, "TEST", 30)
-    chosen = [case for case in shift_estimators.cases() if case.name.startswith(("layer", "unb"))]
-    monkeypatch.setattr(shift_estimators, "cases", lambda: chosen)
+def test_every_estimate_is_compared_with_the_distance(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(measures, "TRAIN", 40)
+    monkeypatch.setattr(measures, "TEST", 30)
+    cases = [case for case in measures.cases() if case.name.startswith(("layer", "unb"))]
+    monkeypatch.setattr(measures, "cases", lambda: cases)
     shift_estimators.main(seeds=2, steps=10, out=tmp_path / "numbers.json")
     example, layer = json.loads((tmp_path / "numbers.json").read_text(encoding="utf-8"))["pairs"]
     assert example["distance"] == 6.25
@@ -31,9 +32,9 @@ def test_every_estimate_is_set_beside_the_distance(tmp_path, monkeypatch, capsys
     assert "unbounded example" in capsys.readouterr().out
 
 
-def test_the_laws_have_the_distances_that_are_stated():
+def test_distributions_have_the_distances_that_are_stated():
     # W₁ of N(0, I) and N(0, 4 I) is E‖z‖.
-    cases = {case.name: case for case in shift_estimators.cases()}
+    cases = {case.name: case for case in measures.cases()}
     stated = cases["Gaussians, d = 2, scales 1 and 2"].distance
     assert stated is not None
     assert math.isclose(stated, math.sqrt(math.pi / 2))

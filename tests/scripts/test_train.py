@@ -1,4 +1,4 @@
-"""Training from recipes: the same numbers on any devices and after any stop."""
+"""Training from recipes: the same numbers on any devices and after any interruption."""
 
 import dataclasses
 import itertools
@@ -10,6 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,9 @@ import train
 from experiments.cli import InputError
 from experiments.data import datasets, loaders
 from experiments.data.datasets import Images
-from experiments.training import checkpoints, recipes, trainer
+from experiments.training import checkpoints, loop, recipes, run, run_folder, trainer
 from experiments.training.recipes import PRESETS, Recipe, replace
+from experiments.training.step import learning_rate, make_optimizer
 from tests.support import made_imagenet
 
 SMALL = replace(PRESETS["digits-mlp"][1], epochs=3, batch_size=16)
@@ -48,47 +50,53 @@ def images():
     return Images("made", "", 2, x[:70], y[:70], x[70:], y[70:])
 
 
-def program(recipe, images, devices=1, **layout):
+def compiled(recipe, images, devices=1, **layout):
     mesh = trainer.mesh_of(devices)
-    return trainer.trainer(recipe, images, mesh, trainer.Layout(**layout))
+    return trainer.Trainer(recipe, images, mesh, trainer.Layout(**layout))
 
 
 def first_state(program, steps, seeds=(0,)):
-    """After so many steps of the first epoch."""
-    return program.advance(program.start(seeds), program.epoch(seeds, 0, 0), seeds, steps)
+    """The state after the first steps of the first epoch."""
+    batches = program.batches(seeds, 0, 0)
+    return program.advance(program.init_state(seeds), batches, seeds, steps)
+
+
+def with_steps_per_call(program, steps):
+    program.steps_per_call = steps
+    return program
 
 
 @pytest.fixture(scope="module")
 def one(images):
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        return program(SMALL, images)._replace(at_once=1)
+        return with_steps_per_call(compiled(SMALL, images), 1)
 
 
 class View:
-    """Notes what a person would see, and asks to stop at a step."""
+    """Records what a user would see, and interrupts the run after a step."""
 
-    def __init__(self, stop_at=None):
-        self.lines, self.steps, self.stop_at, self.stop = [], [], stop_at, train.Stop()
+    def __init__(self, interrupt_after=None):
+        self.lines, self.steps, self.interrupt_after = [], [], interrupt_after
+        self.interrupted = threading.Event()
 
-    def tell(self, line):
+    def log(self, line):
         self.lines.append(line)
 
-    def at(self, steps, what, numbers):
+    def update(self, steps, description, numbers):
         self.steps.append(steps)
-        if steps == self.stop_at:
-            self.stop.asked.set()
+        if steps == self.interrupt_after:
+            self.interrupted.set()
 
 
-def run(program, out, view: Any = None, recipe=SMALL, seeds=(0,), **options):
+def train_one(program, out, view: Any = None, seeds=(0,)):
     """The lines of the first seed's epochs."""
     view = view or View()
-    options = train.Options(out=out, **options)
-    return train.train(recipe, program, seeds, options, view, view.stop).lines[0]
+    return loop.train(program, seeds, out, view, view.interrupted).lines[0]
 
 
 def without_times(lines):
-    passing = ("seconds", "images_per_second")
-    return [{k: v for k, v in line.items() if k not in passing} for line in lines]
+    times = ("seconds", "images_per_second")
+    return [{k: v for k, v in line.items() if k not in times} for line in lines]
 
 
 def bits(state):
@@ -96,28 +104,28 @@ def bits(state):
 
 
 def restored(one, folder):
-    with checkpoints.Checkpoints(folder / "checkpoints-0") as kept:
-        return kept.restore(one.start((0,)), lambda line: None)
+    with checkpoints.Checkpoints(folder / "checkpoints-0") as saved:
+        return saved.restore(one.init_state((0,)), lambda line: None)
 
 
-def test_a_run_that_is_stopped_at_any_step_ends_with_the_same_bits(one, tmp_path):
-    whole = run(one, tmp_path / "whole")
+def test_a_run_interrupted_at_any_step_ends_with_the_same_bits(one, tmp_path):
+    whole = train_one(one, tmp_path / "whole")
     for step in (1, 4, 7, 11):  # first, last of an epoch, in the middle, before the last
-        with pytest.raises(train.TerminatedError):
-            run(one, tmp_path / f"{step}", View(stop_at=step))
+        with pytest.raises(loop.TerminatedError):
+            train_one(one, tmp_path / f"{step}", View(interrupt_after=step))
         view = View()
-        again = run(one, tmp_path / f"{step}", view)
+        again = train_one(one, tmp_path / f"{step}", view)
         assert view.steps[:1] == [step + 1]
         assert without_times(again) == without_times(whole)
         assert bits(restored(one, tmp_path / f"{step}")) == bits(restored(one, tmp_path / "whole"))
-    saved = train.read_lines(tmp_path / "whole" / "seed-0" / "metrics.jsonl")
+    saved = run_folder.read_lines(tmp_path / "whole" / "seed-0" / "metrics.jsonl")
     assert saved == whole
     assert [line["epoch"] for line in saved] == [1, 2, 3]
 
 
 def test_a_damaged_checkpoint_is_left_out_with_a_line(one, monkeypatch, tmp_path):
-    monkeypatch.setattr(train, "BETWEEN_CHECKPOINTS", 0)
-    whole = run(one, tmp_path)
+    monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
+    whole = train_one(one, tmp_path)
     newest = max((tmp_path / "checkpoints-0").iterdir(), key=lambda path: int(path.name))
     assert newest.name == "12"
     files = [path for path in newest.rglob("*") if path.is_file() and path.stat().st_size > 2000]
@@ -127,7 +135,7 @@ def test_a_damaged_checkpoint_is_left_out_with_a_line(one, monkeypatch, tmp_path
         content[len(content) // 2] ^= 0xFF
         path.write_bytes(content)
     view = View()
-    assert without_times(run(one, tmp_path, view)) == without_times(whole)
+    assert without_times(train_one(one, tmp_path, view)) == without_times(whole)
     (line,) = view.lines
     assert "checkpoint 12 is damaged" in line
     assert view.steps == [12]
@@ -146,14 +154,14 @@ def test_checksums_see_a_single_bit_and_no_sharding():
 
 @pytest.mark.parametrize("shard_state", [False, True])
 def test_eight_devices_have_the_losses_of_one(one, images, shard_state, monkeypatch):
-    monkeypatch.setattr(trainer, "SHARDED", 64)
-    eight = program(SMALL, images, 8, shard_state=shard_state)
-    states = [p.start((0,)) for p in (one, eight)]
+    monkeypatch.setattr(trainer, "MIN_SHARDED_SIZE", 64)
+    eight = compiled(SMALL, images, 8, shard_state=shard_state)
+    states = [p.init_state((0,)) for p in (one, eight)]
     spread = [not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(states[1].params)]
     assert any(spread) == shard_state
     for step in range(4):  # later ones amplify rounding without bound
         pairs = zip((one, eight), states, strict=True)
-        states = [p.advance(s, p.epoch((0,), 0, 0), (0,), 1) for p, s in pairs]
+        states = [p.advance(s, p.batches((0,), 0, 0), (0,), 1) for p, s in pairs]
         np.testing.assert_allclose(float(states[1].loss), float(states[0].loss), rtol=1e-5)
         assert int(states[1].step) == step + 1
     assert one.evaluate(states[0]) == eight.evaluate(states[1])
@@ -161,7 +169,7 @@ def test_eight_devices_have_the_losses_of_one(one, images, shard_state, monkeypa
 
 def test_each_device_computes_its_part_of_a_batch(images):
     def program_text(recipe, devices):
-        return str(program(recipe, images, devices).lowered().compile().as_text())
+        return str(compiled(recipe, images, devices).lowered().compile().as_text())
 
     assert "all-reduce" not in program_text(SMALL, 1)
     text = program_text(replace(SMALL, accumulate=2, augment=True), 8)
@@ -172,7 +180,7 @@ def test_each_device_computes_its_part_of_a_batch(images):
 def test_a_scan_of_steps_has_the_losses_of_single_steps(one, images, monkeypatch):
     by_one = first_state(one, 4)
     monkeypatch.setattr(trainer, "platform", lambda mesh: "gpu")
-    found = first_state(program(SMALL, images), 4)
+    found = first_state(compiled(SMALL, images), 4)
     np.testing.assert_allclose(float(found.loss), float(by_one.loss), rtol=1e-5)
     assert int(found.step) == int(by_one.step) == 4
 
@@ -187,7 +195,7 @@ def test_every_test_image_counts_once(one, images):
 
 
 def test_an_order_holds_every_image_once_and_changes_with_seed_and_epoch(one):
-    orders = [np.asarray(one.epoch((s,), epoch, 0)) for s, epoch in ((0, 0), (0, 1), (1, 0))]
+    orders = [np.asarray(one.batches((s,), epoch, 0)) for s, epoch in ((0, 0), (0, 1), (1, 0))]
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), np.arange(70))
     assert all((a != b).any() for a, b in itertools.combinations(orders, 2))
@@ -196,7 +204,7 @@ def test_an_order_holds_every_image_once_and_changes_with_seed_and_epoch(one):
 def test_kernels_start_alike_under_every_normalization(images):
     def kernels(normalization):
         recipe = replace(SMALL, normalization=normalization, norm_channels=2)
-        params = program(recipe, images).start((0,)).params
+        params = compiled(recipe, images).init_state((0,)).params
         return [leaf for leaf in jax.tree.leaves(params) if leaf.ndim > 1]
 
     expected = kernels("batch_norm")
@@ -207,26 +215,26 @@ def test_kernels_start_alike_under_every_normalization(images):
 
 def test_parts_of_a_batch_have_its_gradient(images):
     recipe = replace(SMALL, normalization="none", momentum=0.5)
-    whole, parts = (program(replace(recipe, accumulate=n), images) for n in (1, 4))
+    whole, parts = (compiled(replace(recipe, accumulate=n), images) for n in (1, 4))
     states = [first_state(p, 3) for p in (whole, parts)]
     for a, b in zip(*(jax.tree.leaves(s.params) for s in states), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
 def test_bfloat16_computes_and_float32_keeps(images):
-    short = program(replace(SMALL, precision="bfloat16"), images)
+    short = compiled(replace(SMALL, precision="bfloat16"), images)
     state = first_state(short, short.steps)
     assert {leaf.dtype for leaf in jax.tree.leaves((state.params, state.statistics))} == {
         jnp.dtype("float32")
     }
-    expected = float(first_state(program(SMALL, images), short.steps).loss)
+    expected = float(first_state(compiled(SMALL, images), short.steps).loss)
     assert 0 < abs(float(state.loss) - expected) < 0.2 * expected
 
 
 def test_augmented_images_are_crops_of_padded_ones(key):
     x = jax.random.normal(key, (40, 5, 6, 2), jnp.float32)
     found = np.asarray(
-        jax.jit(lambda key, x: loaders.cropped(x, *loaders.crops(key, len(x))))(key, x)
+        jax.jit(lambda key, x: loaders.crop(x, *loaders.draw_crops(key, len(x))))(key, x)
     )
     flips = 0
     for image, got in zip(np.asarray(x), found, strict=True):
@@ -241,14 +249,14 @@ def test_augmented_images_are_crops_of_padded_ones(key):
 
 def test_rates_drop_at_the_start_of_the_epochs_named():
     recipe = PRESETS["cifar10-resnet20"][1]
-    at = {e: trainer.learning_rate(recipe, e) for e in (0, 59, 60, 119, 120, 159, 160, 199)}
+    at = {e: learning_rate(recipe, e) for e in (0, 59, 60, 119, 120, 159, 160, 199)}
     expected = [0.05, 0.05, 0.01, 0.01, 0.002, 0.002, 0.0004, 0.0004]
     np.testing.assert_allclose(list(at.values()), expected, rtol=1e-12)
 
 
 def test_the_rate_is_inside_the_velocity():
     recipe = Recipe(learning_rate=1.0, drops=(2,), drop_factor=10.0, weight_decay=0.0)
-    optimizer = trainer._optimizer(recipe, 2)
+    optimizer = make_optimizer(recipe, 2)
     w, v = jnp.ones(1), np.zeros(1)
     state, expected = optimizer.init(w), np.ones(1)
     for rate in (1.0, 1.0, 0.1, 0.1):  # v ← 0.9 v − rate · g, w ← w + 0.9 v − rate · g
@@ -260,31 +268,31 @@ def test_the_rate_is_inside_the_velocity():
         np.testing.assert_allclose(w, expected, rtol=1e-6)
 
 
-def test_divergence_stops_with_the_step_and_the_last_checkpoint(images, tmp_path):
+def test_divergence_ends_the_run_with_the_step_and_the_last_checkpoint(images, tmp_path):
     recipe = replace(SMALL, learning_rate=1e30, normalization="none")
     with pytest.raises(InputError, match=r"by step \d+ it is not: no checkpoint is kept"):
-        run(program(recipe, images), tmp_path, recipe=recipe)
-    assert not train.read_lines(tmp_path / "seed-0" / "metrics.jsonl")
+        train_one(compiled(recipe, images), tmp_path)
+    assert not run_folder.read_lines(tmp_path / "seed-0" / "metrics.jsonl")
 
 
-def test_a_network_that_is_not_finite_is_not_kept(images, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "BETWEEN_CHECKPOINTS", 0)
+def test_a_network_that_is_not_finite_is_not_saved(images, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
     # The loss of the first step is still finite.
     recipe = replace(SMALL, learning_rate=1e3, weight_decay=1e37)
-    one = program(recipe, images)._replace(at_once=1)
+    one = with_steps_per_call(compiled(recipe, images), 1)
     with pytest.raises(InputError, match="network must stay finite; by step 1 it is not: no check"):
-        run(one, tmp_path, recipe=recipe)
+        train_one(one, tmp_path)
     assert not [path for path in (tmp_path / "checkpoints-0").iterdir() if path.name.isdigit()]
 
 
 def test_a_folder_of_another_recipe_is_refused_by_the_field_that_differs(tmp_path):
-    train.prepare(tmp_path, SMALL, side_by_side=1)
-    train.prepare(tmp_path, SMALL, side_by_side=1)
+    run_folder.prepare(tmp_path, SMALL, vmapped_seeds=1)
+    run_folder.prepare(tmp_path, SMALL, vmapped_seeds=1)
     with pytest.raises(InputError, match=r"has momentum 0\.9, not 0\.8"):
-        train.prepare(tmp_path, replace(SMALL, momentum=0.8), side_by_side=1)
+        run_folder.prepare(tmp_path, replace(SMALL, momentum=0.8), vmapped_seeds=1)
     (tmp_path / "recipe.json").write_text("{")
     with pytest.raises(InputError, match="must be the readable recipe of a run"):
-        train.prepare(tmp_path, SMALL, side_by_side=1)
+        run_folder.prepare(tmp_path, SMALL, vmapped_seeds=1)
 
 
 @pytest.mark.parametrize(
@@ -302,23 +310,23 @@ def test_recipes_out_of_range_are_refused(changes, sentence):
 
 def test_what_cannot_be_built_is_refused(images):
     with pytest.raises(InputError, match="--model must be one of mlp, preactN"):
-        program(replace(SMALL, model="transformer"), images)
+        compiled(replace(SMALL, model="transformer"), images)
     with pytest.raises(InputError, match="--model preact21: depth must be 6k"):
-        program(replace(SMALL, model="preact21"), images)
+        compiled(replace(SMALL, model="preact21"), images)
     with pytest.raises(InputError, match="--norm-groups and --norm-channels must divide"):
-        program(replace(SMALL, normalization="group_norm", norm_groups=7), images)
+        compiled(replace(SMALL, normalization="group_norm", norm_groups=7), images)
     with pytest.raises(InputError, match="must be at most the 70 training images; got 128"):
-        program(replace(SMALL, batch_size=128), images)
+        compiled(replace(SMALL, batch_size=128), images)
     with pytest.raises(InputError, match="--devices must be from 1 to 8; got 9"):
         trainer.mesh_of(9)
     with pytest.raises(InputError, match="must be a multiple of devices"):
-        program(replace(SMALL, batch_size=12), images, 8)
+        compiled(replace(SMALL, batch_size=12), images, 8)
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_network_too_deep_for_its_images_is_refused(images):
     with pytest.raises(InputError, match="--model vgg11 must fit the images; images must be at"):
-        program(replace(SMALL, model="vgg11"), images)
+        compiled(replace(SMALL, model="vgg11"), images)
 
 
 DEEP = [
@@ -364,31 +372,31 @@ def test_presets_take_a_step_on_made_data(name, tmp_path):
         x = rng.standard_normal((4, size, size, 3 if size == 32 else 1)).astype(np.float32)
         y = np.arange(4, dtype=np.int32)
         made = Images(recipe.dataset, "", 100 if recipe.dataset == "cifar100" else 10, x, y, x, y)
-    step = trainer.trainer(recipe, made, trainer.mesh_of(1))
-    before = [np.asarray(leaf) for leaf in jax.tree.leaves(step.start((0,)).params)]
-    state = first_state(step, 1)
-    step.close()
+    program = trainer.Trainer(recipe, made, trainer.mesh_of(1))
+    before = [np.asarray(leaf) for leaf in jax.tree.leaves(program.init_state((0,)).params)]
+    state = first_state(program, 1)
+    program.close()
     assert math.isfinite(float(state.loss))
     assert int(state.step) == 1
     after = jax.tree.leaves(state.params)
     assert any((a != b).any() for a, b in zip(after, before, strict=True))
 
 
-def test_seeds_side_by_side_have_the_losses_of_seeds_alone(one, images, tmp_path):
-    both = program(SMALL, images, together=True)._replace(at_once=2)
-    run(both, tmp_path / "both", seeds=(0, 1))
+def test_vmapped_seeds_have_the_losses_of_single_seeds(one, images, tmp_path):
+    both = with_steps_per_call(compiled(SMALL, images, vmap_seeds=True), 2)
+    train_one(both, tmp_path / "both", seeds=(0, 1))
     for seed in (0, 1):
-        run(one, tmp_path / "alone", seeds=(seed,))
+        train_one(one, tmp_path / "alone", seeds=(seed,))
         together, alone = (
-            train.read_lines(tmp_path / name / f"seed-{seed}" / "metrics.jsonl")
+            run_folder.read_lines(tmp_path / name / f"seed-{seed}" / "metrics.jsonl")
             for name in ("both", "alone")
         )
         assert len(together) == 3
         for a, b in zip(together, alone, strict=True):
             np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-3)
-    assert train.seeds_of(SMALL, train.Options(seeds=3)) == [(0, 1, 2)]
-    assert train.seeds_of(Recipe(), train.Options(seeds=3)) == [(0,), (1,), (2,)]
-    assert train.seeds_of(Recipe(), train.Options(seeds=2, side_by_side="yes")) == [(0, 1)]
+    assert run.seed_groups(SMALL, 3, "auto") == [(0, 1, 2)]
+    assert run.seed_groups(Recipe(), 3, "auto") == [(0,), (1,), (2,)]
+    assert run.seed_groups(Recipe(), 2, "yes") == [(0, 1)]
 
 
 def scalars(folder):
@@ -407,12 +415,12 @@ def scalars(folder):
     return found
 
 
-def test_events_are_those_of_the_lines_after_a_stop(one, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "BETWEEN_CHECKPOINTS", math.inf)
+def test_events_are_those_of_the_lines_after_an_interruption(one, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", math.inf)
     monkeypatch.setattr(time, "time", lambda: 1.8e9)  # all in one second
-    with pytest.raises(train.TerminatedError):
-        run(one, tmp_path, View(stop_at=9))
-    lines = run(one, tmp_path)
+    with pytest.raises(loop.TerminatedError):
+        train_one(one, tmp_path, View(interrupt_after=9))
+    lines = train_one(one, tmp_path)
     shown = scalars(tmp_path / "seed-0" / "events")
     assert {step for step, _ in shown} == {1, 2, 3}
     for line in lines:
@@ -426,7 +434,7 @@ def test_a_run_leaves_a_page_and_its_numbers(images, tmp_path, monkeypatch, caps
     train.main(recipe, options)
     results = json.loads((tmp_path / "results.json").read_text())
     accuracies = [run[-1]["accuracy"] for run in results["seeds"]]
-    assert results["accuracy"] == train.summary(accuracies)
+    assert results["accuracy"] == run.summary(accuracies)
     assert [len(run) for run in results["seeds"]] == [12, 12]
     page = (tmp_path / "index.html").read_text()
     assert f"{100 * results['accuracy']['median']:.2f} %" in page
@@ -435,7 +443,7 @@ def test_a_run_leaves_a_page_and_its_numbers(images, tmp_path, monkeypatch, caps
     assert "1 x cpu (cpu), mesh {'data': 1}, 1 process(es), 16 images a device, " in said
     for name, value in dataclasses.asdict(recipe).items():
         assert f"{name} {value}" in said
-    assert "side by side" in said
+    assert "seeds vmapped" in said
     assert f"median {100 * results['accuracy']['median']:.2f} %" in said
     assert list((tmp_path / "profile").rglob("perfetto_trace.json.gz"))
 
@@ -458,32 +466,32 @@ def test_evaluations_that_cannot_be_are_refused(one):
     with pytest.raises(InputError, match="vgg16 has dense layers of one size"):
         train.check(PRESETS["imagenet-vgg16"][1], train.Options(evaluations=("whole",)))
     with pytest.raises(InputError, match="--evaluations are of streamed data sets; made is none"):
-        one.finally_evaluate(one.start((0,)), ("crops",))
+        one.evaluate_views(one.init_state((0,)), ("crops",))
 
 
-def of_blocks(images, remat):
+def with_blocks(images, remat):
     recipe = Recipe(batch_size=16, normalization="unitized")
-    return program(recipe, images, remat=remat)
+    return compiled(recipe, images, remat=remat)
 
 
-def test_blocks_are_computed_again_where_asked(images):
-    """XLA's CPU back end undoes it: what is asked of it is all that can be seen here."""
+def test_blocks_are_rematerialized_where_asked(images):
+    """XLA's CPU back end undoes it, so that only the request can be seen here."""
     barriers = [
-        of_blocks(images, remat).lowered().as_text().count("optimization_barrier")
+        with_blocks(images, remat).lowered().as_text().count("optimization_barrier")
         for remat in (False, True)
     ]
     assert barriers[1] >= barriers[0] + 3
 
 
 @pytest.mark.slow
-def test_blocks_computed_again_change_nothing(images):
-    losses = [float(first_state(of_blocks(images, remat), 3).loss) for remat in (False, True)]
+def test_rematerialized_blocks_change_nothing(images):
+    losses = [float(first_state(with_blocks(images, remat), 3).loss) for remat in (False, True)]
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
 
 
 def test_numbers_of_seeds_are_summarized():
-    assert train.summary([0.5]) == {"median": 0.5, "mean": 0.5, "stderr": None}
-    found = train.summary([0.1, 0.2, 0.6])
+    assert run.summary([0.5]) == {"median": 0.5, "mean": 0.5, "stderr": None}
+    found = run.summary([0.1, 0.2, 0.6])
     stderr = np.std([0.1, 0.2, 0.6], ddof=1) / 3**0.5
     np.testing.assert_allclose(np.array(list(found.values()), float), [0.2, 0.3, float(stderr)])
 
@@ -504,7 +512,7 @@ def command_line(out, *options):
 @pytest.mark.parametrize("shard_state", [False, True])
 def test_two_processes_train_as_one_with_two_devices(shard_state, tmp_path):
     environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "false", "XLA_FLAGS": ""}
-    words = ("--epochs", "2", "--seeds", "2", *(["--shard-state"] if shard_state else []))
+    options = ("--epochs", "2", "--seeds", "2", *(["--shard-state"] if shard_state else []))
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -512,7 +520,7 @@ def test_two_processes_train_as_one_with_two_devices(shard_state, tmp_path):
         subprocess.Popen(
             command_line(
                 tmp_path / "pair",
-                *(*words, "--coordinator", f"localhost:{port}"),
+                *(*options, "--coordinator", f"localhost:{port}"),
                 *("--processes", "2", "--process", str(i)),
             ),
             env=environment | {"JAX_NUM_CPU_DEVICES": "1"},
@@ -521,13 +529,13 @@ def test_two_processes_train_as_one_with_two_devices(shard_state, tmp_path):
     ]
     assert [process.wait(300) for process in pair] == [0, 0]
     subprocess.run(
-        command_line(tmp_path / "one", *words),
+        command_line(tmp_path / "one", *options),
         env=environment | {"JAX_NUM_CPU_DEVICES": "2"},
         check=True,
     )
     for seed in range(2):
         found, expected = (
-            train.read_lines(tmp_path / name / f"seed-{seed}" / "metrics.jsonl")
+            run_folder.read_lines(tmp_path / name / f"seed-{seed}" / "metrics.jsonl")
             for name in ("pair", "one")
         )
         assert len(found) == len(expected) == 2
@@ -554,15 +562,15 @@ def test_ten_kills_at_random_moments_change_nothing(tmp_path):
         assert running.wait() in (0, 143, -signal.SIGTERM, -signal.SIGKILL)
     subprocess.run(command_line(tmp_path / "killed", "--epochs", "60"), env=environment, check=True)
     whole, killed = (
-        without_times(train.read_lines(tmp_path / name / "seed-0" / "metrics.jsonl"))
+        without_times(run_folder.read_lines(tmp_path / name / "seed-0" / "metrics.jsonl"))
         for name in ("whole", "killed")
     )
     assert len(whole) == 60
     assert killed == whole
 
 
-def test_a_cut_line_is_no_line(tmp_path):
+def test_an_incomplete_line_is_left_out(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(json.dumps({"epoch": 1}) + '\n{"epo')
-    assert train.read_lines(path) == [{"epoch": 1}]
-    assert train.read_lines(tmp_path / "none") == []
+    assert run_folder.read_lines(path) == [{"epoch": 1}]
+    assert run_folder.read_lines(tmp_path / "none") == []

@@ -4,62 +4,66 @@ import copy
 
 import numpy as np
 
+from experiments.measures.analysis import Histogram
+from experiments.measures.networks import OverSeeds
+from experiments.measures.report import Report
+
 EPOCHS, LAYERS = 24, 19
 DROPS = [9, 15, 20]
 NETWORK = {"points": 40, "width": 300, "depth": 100, "index": 17}
 TREE = {"points": 16, "depth": 400, "index": 0, "norm_ratio": 13.84, "angle_ends_degrees": 90.0}
 
 
-def made_up(seeds=3):
-    """Results of networks that never were, in the shape that `scripts/reproduce.py` makes."""
+def made_up(seeds=3) -> Report:
+    """Results of networks that never were, as `measures.report` types them."""
     rng = np.random.default_rng(7)
     training = made_up_training(rng, seeds)
     steps = 20 * np.array(training["learning_rate"])
     layers = [("stem", 144), ("stage 1, conv 2", 2304), ("stage 3, conv 19", 36864)]
     stages = {"data": 0.4, "train": 171.0, "pruning": 8.5, "claims": 6.25, "odd point": 3.1}
-    return {
-        "command": "python scripts/reproduce.py --epochs 24 --out '<here>'",
-        "date": "2025-11-21 05:10",
-        "settings": {"dataset": "digits", "epochs": EPOCHS, "seeds": seeds, "batch_size": 64}
+    return Report(
+        command="python scripts/reproduce.py --epochs 24 --out '<here>'",
+        date="2025-11-21 05:10",
+        settings={"dataset": "digits", "epochs": EPOCHS, "seeds": seeds, "batch_size": 64}
         | {"learning_rate": 0.1, "weight_decay": 5e-4, "momentum": 0.9},
-        "data": {"name": "digits", "train": 1437, "test": 360, "probe": 200, "classes": 10}
+        data={"name": "digits", "train": 1437, "test": 360, "probe": 200, "classes": 10}
         | {"shape": [8, 8, 1], "note": "The images were recompressed as JPEG."},
-        "environment": {"python": "3.11.2", "jax": "0.10.2", "flax": "0.12.8", "optax": "0.2.8"}
+        environment={"python": "3.11.2", "jax": "0.10.2", "flax": "0.12.8", "optax": "0.2.8"}
         | {"orbax-checkpoint": "0.12.1", "device": "CPU", "cores": 2, "jaxnorm": "0.1.0"}
         | {"system": "Linux-6.1.0-x86_64-with-glibc2.36"},
-        "seconds": stages | {"total": 192.4},
-        "training": training,
-        "moments": made_up_moments(rng, seeds),
-        "distances": {
-            arm: steps * rng.uniform(0.8, 1.2, (seeds, EPOCHS))
-            for arm in ("batch_norm", "unitized")
+        seconds=stages | {"total": 192.4},
+        training=training,
+        moments=made_up_moments(rng, seeds),
+        distances={
+            name: steps * rng.uniform(0.8, 1.2, (seeds, EPOCHS))
+            for name in ("batch_norm", "unitized")
         },
-        "pruning": made_up_pruning(rng, seeds),
-        "histograms": [made_up_histogram(rng, *layer) for layer in layers],
-        "claims": made_up_claims(),
-        "odd_point": made_up_odd_point(rng),
-    }
+        pruning=made_up_pruning(rng, seeds),
+        histograms=[made_up_histogram(rng, *layer) for layer in layers],
+        claims=made_up_claims(),
+        odd_point=made_up_odd_point(rng),
+    )
 
 
-def over_seeds(values):
+def over_seeds(values) -> OverSeeds:
     values = np.asarray(values, float)
     stderr = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else None
-    return {"mean": values.mean(), "stderr": stderr, "values": values.tolist()}
+    return {"mean": float(values.mean()), "stderr": stderr, "values": values.tolist()}
 
 
 def made_up_training(rng, seeds):
     rates = [0.1 * 0.2 ** sum(epoch >= drop for drop in DROPS) for epoch in range(1, EPOCHS + 1)]
-    arms = {}
-    for arm in ("batch_norm", "unitized"):
+    normalizations = {}
+    for name in ("batch_norm", "unitized"):
         noise = rng.normal(0, 0.01, (seeds, EPOCHS)) * np.array(rates) * 10
         accuracy = 0.975 - 0.5 * np.exp(-np.arange(EPOCHS) / 2) + noise
         accuracy = np.round(360 * (accuracy + rng.normal(0, 0.004, (seeds, 1)))) / 360
         loss = 2 * np.exp(-np.arange(EPOCHS) / 3) + 0.002 + abs(noise) / 20
         final = over_seeds(accuracy[:, -1])
-        arms[arm] = {"accuracy": final, "test_accuracy": accuracy, "train_loss": loss}
-    arms["unitized"]["alpha"] = {"min": -0.31, "max": 0.42, "outside": 0.483}
-    paired = [arms[arm]["test_accuracy"][:, -1] for arm in ("unitized", "batch_norm")]
-    return arms | {
+        normalizations[name] = {"accuracy": final, "test_accuracy": accuracy, "train_loss": loss}
+    normalizations["unitized"]["alpha"] = {"min": -0.31, "max": 0.42, "outside": 0.483}
+    paired = [normalizations[n]["test_accuracy"][:, -1] for n in ("unitized", "batch_norm")]
+    return normalizations | {
         "difference": over_seeds(paired[0] - paired[1]),
         "learning_rate": rates,
         "drops": DROPS,
@@ -67,18 +71,23 @@ def made_up_training(rng, seeds):
 
 
 def made_up_moments(rng, seeds):
-    arms = {}
-    for arm in ("batch_norm", "unitized"):
-        arms[arm] = {}
+    normalizations = {}
+    for name in ("batch_norm", "unitized"):
+        normalizations[name] = {}
         for quantity, level in {"mean": -0.2, "var": 1.1, "skewness": 0.4, "kurtosis": 3.6}.items():
             median = level + rng.normal(0, 0.05, EPOCHS + 1)
-            arms[arm][quantity] = {"median": median, "low": median - 0.3, "high": median + 0.4}
+            normalizations[name][quantity] = {
+                "median": median,
+                "low": median - 0.3,
+                "high": median + 0.4,
+            }
     change = {}
     for quantity in ("skewness", "kurtosis"):
         runs = rng.normal(0.02, 0.002, (2, seeds))
-        means = {arm: over_seeds(run) for arm, run in zip(arms, runs, strict=True)}
+        means = dict(zip(normalizations, map(over_seeds, runs), strict=True))
         change[quantity] = means | {"difference": over_seeds(runs[1] - runs[0])}
-    return {"layer": "stage 3, block 3, norm 2", "channels": 64, "change": change} | arms
+    layer = {"layer": "stage 3, block 3, norm 2", "channels": 64}
+    return layer | {"change": change} | normalizations
 
 
 def made_up_pruning(rng, seeds):
@@ -87,7 +96,7 @@ def made_up_pruning(rng, seeds):
     expected |= {"l2-gm": 0.975, "fermat-gm": 0.9998}
     widths = [16] * 7 + [32] * 6 + [64] * 6
 
-    def arm():
+    def normalization():
         spread = {p: (1 - e) * rng.random((seeds, LAYERS)) for p, e in expected.items()}
         left = {"0.1": 0.95, "0.3": 0.7, "0.5": 0.3}
         masked = {
@@ -109,16 +118,23 @@ def made_up_pruning(rng, seeds):
         "pairs": list(expected),
         "expected_spearman": {p: np.full(LAYERS, e) for p, e in expected.items()},
         "overlap_ratio": 0.5,
-        "batch_norm": arm(),
-        "unitized": arm(),
+        "batch_norm": normalization(),
+        "unitized": normalization(),
     }
 
 
-def made_up_histogram(rng, layer, weights):
+def made_up_histogram(rng, layer, weights) -> Histogram:
     sample = rng.normal(0, 0.05, weights)
     density, edges = np.histogram(sample, 40, density=True)
-    fit = {"sigma": 0.05, "ks": 0.9 / weights**0.5, "weights": weights}
-    return {"layer": layer, "edges": edges, "density": density, **fit}
+    return {
+        "layer": layer,
+        "edges": edges.tolist(),
+        "density": density.tolist(),
+        "sigma": 0.05,
+        "ks": 0.9 / weights**0.5,
+        "p_value": 0.4,
+        "weights": weights,
+    }
 
 
 def made_up_claims():

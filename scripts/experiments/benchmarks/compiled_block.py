@@ -56,15 +56,15 @@ def measure_step(norm: Any, sharding: Sharding) -> Measured:
 def block_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
     flax = None
     for name, (norm, limits) in NORMS.items():
-        found = measure_step(norm, sharding)
-        flax = flax or found
+        program = measure_step(norm, sharding)
+        flax = flax or program
         row = {
             "layer": name,
             "shape": SHAPE,
-            "megabytes": found.bytes / 1e6,
-            "ratio_to_flax": found.bytes / flax.bytes,
-            "temporary": (found.temporary - flax.temporary) / (2 * math.prod(SHAPE)),
-            "kernels": found.kernels,
-            "seconds": found.seconds,
+            "megabytes": program.bytes / 1e6,
+            "ratio_to_flax": program.bytes / flax.bytes,
+            "temporary": (program.temporary - flax.temporary) / (2 * math.prod(SHAPE)),
+            "kernels": program.kernels,
+            "seconds": program.seconds,
         }
         yield judged(row, limits)

@@ -1,6 +1,6 @@
 """Every public function of the three packages at a realistic size, to be compiled ahead of time.
 
-Sizes are those of a layer's outputs (8192 vectors of 4096 features), of VGG-16's largest kernels
+The sizes are of a layer's outputs (8192 vectors of 4096 features), of VGG-16's largest kernels
 (512 filters of 4608 weights) and of the papers' experiments in geometry. All are float32.
 """
 
@@ -58,18 +58,19 @@ def function_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
     for case in cases():
         row = {"function": case.name, "size": case.size}
         try:
-            found = measure(case.program, *placed(case.arguments, sharding))
+            measured = measure(case.program, *placed(case.arguments, sharding))
         except Exception as error:  # whatever JAX or a compiler raises is the result
             lines = str(error).splitlines() or [""]
             yield row | {"error": f"{type(error).__name__}: {lines[0]}"}
             continue
         yield row | {
-            "megabytes": found.bytes / 1e6,
-            "ratio_to_arguments_and_results": found.bytes / max(found.arguments_and_results, 1),
-            "kernels": found.kernels,
-            "notable": dict(found.notable),
-            "unknown_loops": found.unknown_loops,
-            "seconds": found.seconds,
+            "megabytes": measured.bytes / 1e6,
+            "ratio_to_arguments_and_results": measured.bytes
+            / max(measured.arguments_and_results, 1),
+            "kernels": measured.kernels,
+            "notable": dict(measured.notable),
+            "unknown_loops": measured.unknown_loops,
+            "seconds": measured.seconds,
         }
 
 
@@ -200,36 +201,9 @@ def filter_tests() -> list[Case]:
 
 def representations() -> list[Case]:
     key, x, gram, leaves = random_key(), f32(256, 1000), f32(256, 256), f32(64)
-    batch_functions = (
-        geometry.gram,
-        geometry.angles,
-        geometry.distances,
-        geometry.numerical_rank,
-        geometry.effective_rank,
-        geometry.stable_rank,
-        geometry.theorem_14,
-        geometry.full_rank_reachable,
-        geometry.positive,
-        geometry.negative,
-        geometry.tree_step,
-    )
-    gram_functions = (
-        geometry.isometry_gap,
-        geometry.orthogonality_gap,
-        geometry.arccosine_kernel,
-        geometry.cosine_step,
-        geometry.rms_cosine_step,
-        geometry.mean_field_step,
-        geometry.mean_field_rescale,
-        geometry.mean_field_rescale_rms,
-        geometry.mean_field_standardize,
-        geometry.odd_point,
-        geometry.is_odd,
-        geometry.is_invariant,
-    )
     return [
-        *(case(function, x) for function in batch_functions),
-        *(case(function, gram) for function in gram_functions),
+        *(case(function, x) for function in BATCH_FUNCTIONS),
+        *(case(function, gram) for function in GRAM_FUNCTIONS),
         case(geometry.filter_geometry, f32(512, 4608)),
         case(geometry.expected_entries, x, width=1000),
         case(geometry.tree, leaves, depth=10),
@@ -237,6 +211,44 @@ def representations() -> list[Case]:
         case(geometry.tree_limit_ratio, leaves),
         case(geometry.tree_depth_bound, leaves),
         Case(geometry.tree_limits, partial(geometry.tree_limits, 64), (f32(),), "n 64"),
+        case(geometry.random_network, key, f32(64, 1000), depth=200, width=1000),
+        *cells(),
+        *estimates(),
+    ]
+
+
+BATCH_FUNCTIONS = (
+    geometry.gram,
+    geometry.angles,
+    geometry.distances,
+    geometry.numerical_rank,
+    geometry.effective_rank,
+    geometry.stable_rank,
+    geometry.theorem_14,
+    geometry.full_rank_reachable,
+    geometry.positive,
+    geometry.negative,
+    geometry.tree_step,
+)
+GRAM_FUNCTIONS = (
+    geometry.isometry_gap,
+    geometry.orthogonality_gap,
+    geometry.arccosine_kernel,
+    geometry.cosine_step,
+    geometry.rms_cosine_step,
+    geometry.mean_field_step,
+    geometry.mean_field_rescale,
+    geometry.mean_field_rescale_rms,
+    geometry.mean_field_standardize,
+    geometry.odd_point,
+    geometry.is_odd,
+    geometry.is_invariant,
+)
+
+
+def cells() -> list[Case]:
+    key = random_key()
+    return [
         case(geometry.cell_volumes_2d, f32(64, 2)),
         case(geometry.gamma_2d, f32(64, 2)),
         case(geometry.cell_volumes_3d, f32(16, 3)),
@@ -244,15 +256,23 @@ def representations() -> list[Case]:
         case(geometry.sampled_cells, key, f32(12, 8), samples=100_000),
         case(geometry.rows_needed, key, f32(12, 8)),
         case(geometry.lemma_2_probability, f32(16, 2), f32(8, 2)),
-        case(geometry.random_network, key, f32(64, 1000), depth=200, width=1000),
-        *(
-            Case(function, partial(function, draw, samples=1_000_000), (key,), "samples 1000000")
-            for function, draw in (
-                (geometry.monte_carlo, max_of_100),
-                (geometry.monte_carlo_moments, max_of_100),
-                (geometry.monte_carlo_covariance, eight_normals),
-            )
-        ),
+    ]
+
+
+def estimates() -> list[Case]:
+    draws = {
+        geometry.monte_carlo: max_of_100,
+        geometry.monte_carlo_moments: max_of_100,
+        geometry.monte_carlo_covariance: eight_normals,
+    }
+    return [
+        Case(
+            function,
+            partial(function, draw, samples=1_000_000),
+            (random_key(),),
+            "samples 1000000",
+        )
+        for function, draw in draws.items()
     ]
 
 

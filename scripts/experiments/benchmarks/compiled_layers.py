@@ -153,18 +153,18 @@ def layer_rows(
     for dtype, shape, mode in product(dtypes, shapes, modes):
         n = math.prod(shape) * jnp.dtype(dtype).itemsize
         measured = {name: measure_layer(name, shape, dtype, mode, sharding) for name in LAYERS}
-        for name, found in measured.items():
+        for name, program in measured.items():
             row = {
                 "layer": name,
                 "shape": shape,
                 "dtype": dtype,
                 "mode": mode,
-                "traffic": found.bytes / n,
+                "traffic": program.bytes / n,
                 "floor": floor(name, shape, mode),
-                "ratio_to_flax": found.bytes / measured["Flax"].bytes,
-                "temporary": (found.temporary - measured["Flax"].temporary) / n,
-                "kernels": found.kernels,
-                "seconds": found.seconds,
+                "ratio_to_flax": program.bytes / measured["Flax"].bytes,
+                "temporary": (program.temporary - measured["Flax"].temporary) / n,
+                "kernels": program.kernels,
+                "seconds": program.seconds,
             }
             yield judged(row, limits(target, name, shape, dtype, mode))
 
@@ -194,12 +194,12 @@ def collective_rows(devices: Sequence[Any]) -> Iterator[dict[str, Any]]:
         )
         for name, layer in LAYERS.items():
             params, running = placed(parameters(name, shape[-1]), everywhere)
-            found = measure(partial(forward, layer), params, running, x).collectives
-            expected = len(found) if name == "Flax" else expected
+            collectives = measure(partial(forward, layer), params, running, x).collectives
+            expected = len(collectives) if name == "Flax" else expected
             yield {
                 "layer": name,
                 "shape": shape,
                 "devices": len(devices),
-                "collectives": [c._asdict() for c in found],
-                "as_few_as_flax": len(found) <= expected,
+                "collectives": [c._asdict() for c in collectives],
+                "as_few_as_flax": len(collectives) <= expected,
             }

@@ -32,14 +32,14 @@ def measure(program: Callable, *arguments: Any) -> Measured:
     memory = compiled.memory_analysis()
     assert text is not None
     assert memory is not None
-    found = summary(text)
+    traffic = summary(text)
     return Measured(
-        found.bytes,
+        traffic.bytes,
         memory.temp_size_in_bytes,
         memory.argument_size_in_bytes + memory.output_size_in_bytes,
-        found.kernels,
-        found.notable,
-        found.unknown_loops,
+        traffic.kernels,
+        traffic.notable,
+        traffic.unknown_loops,
         collectives(text),
         seconds,
     )

@@ -14,7 +14,7 @@ TARGETS = {"v5e": "v5e:2x2", "h100": "h100:4"}
 LIMITS = (
     "Read from compiled programs, nothing was run: no times.",
     "Traffic is what kernels read and write in HBM; no cache is modelled (an H100 has 50 MB).",
-    "The cost of launching kernels is not in it: see their number.",
+    "The cost of launching kernels is not in it: see their count.",
     "Arrays that fit the 128 MB of a TPU's vector memory remain there, so that small shapes look "
     "free: below the floor.",
     "A sort or a scatter counts one pass over its data, though it makes several.",
@@ -88,14 +88,14 @@ def bounded(value: float, limit: float | None) -> str:
 
 
 def collective_cells(row: Row) -> tuple[str, ...]:
-    found = row["collectives"]
-    names = sorted({c["op"] for c in found})
-    total = sum(c["bytes"] for c in found)
+    collectives = row["collectives"]
+    names = sorted({c["op"] for c in collectives})
+    total = sum(c["bytes"] for c in collectives)
     return (
         row["layer"],
         "×".join(map(str, row["shape"])),
         f"{row['devices']}",
-        ", ".join(f"{sum(c['op'] == name for c in found)} {name}" for name in names),
+        ", ".join(f"{sum(c['op'] == name for c in collectives)} {name}" for name in names),
         f"{total:.0f}",
         "yes" if row["as_few_as_flax"] else "no",
     )

@@ -48,7 +48,7 @@ class Summary(NamedTuple):
 
     bytes: float  # read from and written to HBM
     kernels: int
-    notable: Counter  # operations by name, those inside fusions too
+    notable: Counter  # operations by name, inside fusions too
     unknown_loops: int  # loops whose trips are not known, and counted once
     rows: tuple[tuple[float, str, str], ...]  # bytes, operation and name of every kernel
 
@@ -65,8 +65,8 @@ NOTHING = Summary(0, 0, Counter(), 0, ())
 def summary(compiled: Any) -> Summary:
     """Summary of `jax.jit(f).lower(...).compile()`, or of its text; rows with most bytes first."""
     program = parse(compiled if isinstance(compiled, str) else compiled.as_text())
-    found = computation_summary(program, program.entry)
-    return found._replace(rows=tuple(sorted(found.rows, reverse=True)))
+    total = computation_summary(program, program.entry)
+    return total._replace(rows=tuple(sorted(total.rows, reverse=True)))
 
 
 def collectives(compiled: Any) -> list[Collective]:
@@ -162,7 +162,7 @@ def results(collective: Instruction) -> list[str]:
 
 
 def written(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
-    """Bytes of the results of a kernel, of one updated in place those that change."""
+    """Bytes of the results of a kernel, of one updated in place the bytes that change."""
     if i.op == "fusion":
         inside = program.callee(i)
         return sum(
@@ -196,7 +196,7 @@ def written_by_fusion(inside: list[Instruction], part: str, index: int) -> float
 
 
 def read(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
-    """Bytes of the operands of a kernel, of sliced ones those in the slices."""
+    """Bytes of the operands of a kernel, of sliced ones the bytes in the slices."""
     inside = program.callee(i) if i.op in ("fusion", "async-start") else []
     sizes = [hbm_bytes(shapes.get(name, "")) for name in i.operands]
     if inside:
@@ -208,9 +208,9 @@ def read(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
     return sum(dict(zip(reversed(i.operands), reversed(sizes), strict=True)).values())
 
 
-def read_by_fusion(program: Program, inside: list[Instruction], number: int, whole: float) -> float:
-    """Bytes that a fused computation reads of its parameter `number`, of `whole` bytes."""
-    names = [i.name for i in inside if i.op == "parameter" and i.operands == [str(number)]]
+def read_by_fusion(program: Program, inside: list[Instruction], index: int, whole: float) -> float:
+    """Bytes that a fused computation reads of its parameter `index`, of `whole` bytes."""
+    names = [i.name for i in inside if i.op == "parameter" and i.operands == [str(index)]]
     traffic = 0.0 if names else whole
     while names and whole:
         name = names.pop()
@@ -233,8 +233,8 @@ def read_by_instruction(program: Program, i: Instruction, name: str, whole: floa
         return 0  # updated in place: the update counts as written
     if i.op == "fusion":
         return sum(
-            read_by_fusion(program, program.callee(i), number, whole)
-            for number, operand in enumerate(i.operands)
+            read_by_fusion(program, program.callee(i), index, whole)
+            for index, operand in enumerate(i.operands)
             if operand == name
         )
     return whole

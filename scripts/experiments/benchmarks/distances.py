@@ -20,6 +20,7 @@ WITHOUT_OTT = "ott-jax is not installed: pip install ott-jax, for its row"
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
+    """The timed groups, by title."""
     return {
         "earth mover distances of features": features,
         "earth mover distance of joint outputs": joint,
@@ -38,12 +39,12 @@ def features() -> list[Pair]:
         return [scipy.stats.wasserstein_distance(a, b) for a, b in pairs]
 
     label = str(FEATURES).replace(" ", "")
-    found = [Pair(f"emd_1d {label} / scipy", lambda: ours(x, y), scipys, runs=5)]
+    pairs = [Pair(f"emd_1d {label} / scipy", lambda: ours(x, y), scipys, runs=5)]
     if (otts := ott_quantiles()) is None:
         print(WITHOUT_OTT, file=sys.stderr)
-        return found
+        return pairs
     return [
-        *found,
+        *pairs,
         Pair(f"emd_1d {label} / ott-jax", lambda: ours(x, y), lambda: otts(x, y), runs=5),
         Pair(
             f"its gradient {label} / ott-jax",

@@ -17,7 +17,7 @@ HOST_ONLY: dict[str, tuple[Callable, ...]] = {
         geometry.neuron_per_point,
         geometry.point_initializers,
     ),
-    "a function of Python numbers": (
+    "a function of Python scalars": (
         shift.interpolation_counterexample,
         shift.mean_projection,
         pruning.chance_overlap,

@@ -29,6 +29,7 @@ LAYERS = {
 
 
 def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
+    """The timed groups, by title."""
     return {
         "training: output and gradients of input and parameters": lambda: training(dtype),
         "inference": lambda: inference(dtype),
@@ -100,13 +101,13 @@ def pairs(shape: tuple[int, ...], dtype: Any, program: Callable) -> list[Pair]:
     x = jax.random.normal(jax.random.key(0), shape, dtype)
     copy = jax.jit(lambda x: x + 1)
     peer = program(nnx.BatchNorm(shape[-1], dtype=dtype, rngs=nnx.Rngs(0)), x)
-    found = []
+    pairs = []
     for name, layer in LAYERS.items():
         ours = program(layer(shape[-1], dtype=dtype, rngs=nnx.Rngs(0)), x)
         ratio = ours.memory / max(peer.memory, 1)
         label = f"{name} {str(shape).replace(' ', '')} / flax"
-        found.append(Pair(label, ours.run, peer.run, lambda: copy(x), ratio))
-    return found
+        pairs.append(Pair(label, ours.run, peer.run, lambda: copy(x), ratio))
+    return pairs
 
 
 def forward(layer: nnx.Module, x: jax.Array) -> Compiled:

@@ -13,8 +13,9 @@ from flax import nnx
 import jaxnorm
 from experiments.benchmarks.timing import Pair
 from experiments.data.datasets import Images
+from experiments.training.loop import steps_done
 from experiments.training.recipes import PRESETS, Recipe
-from experiments.training.trainer import Layout, Trainer, mesh_of, trainer
+from experiments.training.trainer import Layout, Trainer, mesh_of
 
 RECIPE = PRESETS["cifar10-resnet20"][1]
 PLAIN = replace(RECIPE, augment=False)
@@ -24,19 +25,19 @@ RUNS = 10
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
     title = f"{STEPS} training steps of a ResNet-20, batch {RECIPE.batch_size}"
-    return {title: steps, "five seeds side by side, beside one after the other": seeds}
+    return {title: steps, "five seeds vmapped, and one after the other": seeds}
 
 
-def drawn(side: int, channels: int, count: int = 1280) -> Images:
+def random_images(side: int, channels: int, count: int = 1280) -> Images:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((count, side, side, channels)).astype(np.float32)
     y = rng.integers(0, 10, count).astype(np.int32)
-    return Images("drawn", "", 10, x, y, x[:8], y[:8])
+    return Images("random", "", 10, x, y, x[:8], y[:8])
 
 
 def steps() -> list[Pair]:
-    images = drawn(32, 3)
-    loop = partial(looped, images)
+    images = random_images(32, 3)
+    loop = partial(training_loop, images)
     pairs = [
         ("unitized / batch norm", loop(replace(RECIPE, normalization="unitized")), loop(RECIPE)),
         ("loop / bare step", loop(RECIPE), bare(images)),
@@ -50,35 +51,35 @@ def steps() -> list[Pair]:
     return [Pair(name, ours, peer, runs=RUNS) for name, ours, peer in pairs]
 
 
-def looped(images: Images, recipe: Recipe) -> Callable[[], Any]:
+def training_loop(images: Images, recipe: Recipe) -> Callable[[], Any]:
     """The steps of `train.py`, with its batches, its crops and its look at the loss."""
-    return advanced(trainer(recipe, images, mesh_of(1)), (0,))
+    return train_steps(Trainer(recipe, images, mesh_of(1)), (0,))
 
 
-def advanced(program: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
-    state = program.start(seeds)
+def train_steps(trainer: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
+    """A function that takes the next steps of one epoch, over and over."""
+    state = trainer.init_state(seeds)
 
     def run() -> Any:
         nonlocal state
-        place = int(np.ravel(state.step)[0]) % program.steps
-        epoch = program.epoch(seeds, 0, place)
-        state = program.advance(state, epoch, seeds, STEPS)
+        batches = trainer.batches(seeds, 0, steps_done(state) % trainer.steps)
+        state = trainer.advance(state, batches, seeds, STEPS)
         return np.asarray(state.loss)
 
     return run
 
 
 def bare(images: Images) -> Callable[[], Any]:
-    """The compiled step on one batch that lies ready: no data, no crops, no loop."""
+    """The compiled step on one batch in memory: no data, no crops, no loop."""
     batch = images._replace(
         x_train=images.x_train[: RECIPE.batch_size], y_train=images.y_train[: RECIPE.batch_size]
     )
-    program = trainer(PLAIN, batch, mesh_of(1))
-    epoch, state = program.epoch((0,), 0, 0), program.start((0,))
+    trainer = Trainer(PLAIN, batch, mesh_of(1))
+    batches, state = trainer.batches((0,), 0, 0), trainer.init_state((0,))
 
     def run() -> Any:
         nonlocal state
-        state = program.advance(state, epoch, (0,), STEPS)
+        state = trainer.advance(state, batches, (0,), STEPS)
         return state.loss
 
     return run
@@ -121,39 +122,7 @@ def pytorch(images: Images) -> Callable[[], Any] | None:
     except ImportError:
         return None
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    relu, same = torch.nn.functional.relu, torch.nn.Identity()
-
-    def conv(channels: int, width: int, size: int, stride: int = 1) -> Any:
-        return torch.nn.Conv2d(channels, width, size, stride, size // 2)
-
-    class Block(torch.nn.Module):
-        def __init__(self, channels: int, width: int, stride: int):
-            super().__init__()
-            self.norms = torch.nn.ModuleList(map(torch.nn.BatchNorm2d, (channels, width)))
-            self.first, self.second = conv(channels, width, 3, stride), conv(width, width, 3)
-            changes = stride > 1 or channels != width
-            self.shortcut = conv(channels, width, 1, stride) if changes else same
-
-        def forward(self, x: Any) -> Any:
-            h = self.first(relu(self.norms[0](x)))
-            return self.second(relu(self.norms[1](h))) + self.shortcut(x)
-
-    blocks, channels = [], 16
-    for width in (16, 32, 64):
-        for k in range(3):
-            blocks.append(Block(channels, width, 2 if k == 0 and width > 16 else 1))
-            channels = width
-    model = torch.nn.Sequential(
-        conv(3, 16, 3),
-        torch.nn.BatchNorm2d(16),
-        torch.nn.ReLU(),
-        *blocks,
-        torch.nn.BatchNorm2d(64),
-        torch.nn.ReLU(),
-        torch.nn.AdaptiveAvgPool2d(1),
-        torch.nn.Flatten(),
-        torch.nn.Linear(64, 10),
-    ).to(memory_format=torch.channels_last)
+    model = pytorch_resnet20(torch).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(
         model.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=5e-4
     )
@@ -174,13 +143,50 @@ def pytorch(images: Images) -> Callable[[], Any] | None:
     return run
 
 
+def pytorch_resnet20(torch: Any) -> Any:
+    """The network of `RECIPE` in PyTorch."""
+    relu = torch.nn.functional.relu
+
+    def conv(channels: int, width: int, size: int, stride: int = 1) -> Any:
+        return torch.nn.Conv2d(channels, width, size, stride, size // 2)
+
+    class Block(torch.nn.Module):
+        def __init__(self, channels: int, width: int, stride: int):
+            super().__init__()
+            self.norms = torch.nn.ModuleList(map(torch.nn.BatchNorm2d, (channels, width)))
+            self.first, self.second = conv(channels, width, 3, stride), conv(width, width, 3)
+            changes = stride > 1 or channels != width
+            self.shortcut = conv(channels, width, 1, stride) if changes else torch.nn.Identity()
+
+        def forward(self, x: Any) -> Any:
+            h = self.first(relu(self.norms[0](x)))
+            return self.second(relu(self.norms[1](h))) + self.shortcut(x)
+
+    blocks, channels = [], 16
+    for width in (16, 32, 64):
+        for k in range(3):
+            blocks.append(Block(channels, width, 2 if k == 0 and width > 16 else 1))
+            channels = width
+    return torch.nn.Sequential(
+        conv(3, 16, 3),
+        torch.nn.BatchNorm2d(16),
+        torch.nn.ReLU(),
+        *blocks,
+        torch.nn.BatchNorm2d(64),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(64, 10),
+    )
+
+
 def seeds() -> list[Pair]:
-    """Which way `train.py` takes by default: by these ratios."""
-    small, every = drawn(8, 1), (0, 1, 2, 3, 4)
+    """The ratios by which `train.py` chooses whether to vmap seeds."""
+    images, five = random_images(8, 1), (0, 1, 2, 3, 4)
     pairs = []
     for name in ("digits-mlp", "digits-preact8"):
         recipe = PRESETS[name][1]
-        together = advanced(trainer(recipe, small, mesh_of(1), Layout(together=True)), every)
-        alone = [advanced(trainer(recipe, small, mesh_of(1)), (seed,)) for seed in every]
-        pairs.append(Pair(name, together, lambda alone=alone: [run() for run in alone]))
+        vmapped = train_steps(Trainer(recipe, images, mesh_of(1), Layout(vmap_seeds=True)), five)
+        single = [train_steps(Trainer(recipe, images, mesh_of(1)), (seed,)) for seed in five]
+        pairs.append(Pair(name, vmapped, lambda single=single: [run() for run in single]))
     return pairs

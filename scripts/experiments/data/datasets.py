@@ -17,7 +17,7 @@ from experiments.cli import InputError
 from experiments.data.imagenet import Records
 
 NAMES = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
-STREAMED = ("imagenet2012",)  # too large to be held as arrays
+STREAMED = ("imagenet2012",)  # too large for memory
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
 
 
@@ -91,7 +91,7 @@ def load(name: str, data_dir: Path | None = None) -> Images:
 
 
 def records(name: str, data_dir: Path | None = None) -> Records:
-    """The data set `name` of `data_dir`, read an image at a time: its files stay where they are.
+    """The data set `name` of `data_dir`, of which images are read one by one.
 
     Args:
       name: One of `STREAMED`.
@@ -105,6 +105,11 @@ def records(name: str, data_dir: Path | None = None) -> Records:
     builder, (train, test) = _open(_version(name, data_dir), ("train", "validation"), encoded=True)
     classes = builder.info.features["label"].num_classes
     return Records(name, "", classes, train, test)
+
+
+def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
+    """The data set `name`: `records` if it is too large for memory, else `load`."""
+    return records(name, data_dir) if name in STREAMED else load(name, data_dir)
 
 
 def _version(name: str, data_dir: Path | None) -> Path:
@@ -125,7 +130,7 @@ def _version(name: str, data_dir: Path | None) -> Path:
 
 
 def cache_folder() -> Path:
-    """For data sets that we prepare: `$XDG_CACHE_HOME/jaxnorm`, or `~/.cache/jaxnorm`."""
+    """Where data sets are prepared: `$XDG_CACHE_HOME/jaxnorm`, or `~/.cache/jaxnorm`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxnorm"
 
 
@@ -138,14 +143,14 @@ def _prepare_digits(folder: Path) -> None:
     tfds.disable_progress_bar()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.redirect_stdout(io.StringIO()):  # it would speak of a download
+        with contextlib.redirect_stdout(io.StringIO()):  # it announces a download
             Digits(data_dir=folder, file_format="array_record").download_and_prepare()
     except OSError as error:
         raise InputError(f"the data folder must be writable; {folder}: {error}") from error
 
 
 def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[Any, list[Sequence]]:
-    """The data set of a folder, and its splits; `encoded` images are bytes of a file."""
+    """The data set of a folder, and its splits; `encoded` images are the bytes of a file."""
     logging.getLogger("absl").setLevel(logging.ERROR)  # it recommends OpenCV
     decoders = {"image": tfds.decode.SkipDecoding()} if encoded else None
     try:

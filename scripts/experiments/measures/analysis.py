@@ -1,13 +1,13 @@
 """What is measured on the layers of a network: rankings, distances to a Gaussian, tests.
 
-Every function returns plain numbers and lists, the parts of `results.json`.
+Every function returns parts of `results.json`, which `pages.analysis` reads.
 """
 
 import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,71 @@ if jax.__version_info__ < (0, 12):
     QUICK |= {"xla_cpu_use_fusion_emitters": False}
 
 
-def network(
+class Covariance(TypedDict):
+    """Covariance of the first filters of a layer, in units of their mean variance."""
+
+    layer: str
+    dims: int
+    covariance: list[list[float]]
+
+
+class Histogram(TypedDict):
+    """Density of weights, and their distance to the Gaussian of mean 0 and the same width."""
+
+    layer: str
+    edges: list[float]
+    density: list[float]
+    sigma: float
+    ks: float
+    p_value: float
+    weights: int
+
+
+class Analysis(TypedDict):
+    """What `results.json` holds."""
+
+    command: str
+    date: str
+    environment: dict[str, Any]
+    file: str
+    settings: dict[str, Any]
+    seconds: dict[str, float]
+    layers: list[dict[str, Any]]  # as `_layer` describes one
+    gaussian: dict[str, dict[str, Any]]  # by shape and pair, such as "64x576" and "l1-l2"
+    left_out: dict[str, str]  # why a layer is left out
+    chosen: list[str]  # the first, a middle and the last layer
+    histograms: list[Histogram]
+    covariances: list[Covariance]
+    others: list[Histogram]
+
+
+def measure(
+    parameters: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
+) -> dict[str, Any]:
+    """Convolutions ranked and tested, a few of them shown, and how Gaussian all others are."""
+    kernels = {name: w for name, w in parameters.items() if w.ndim > 2}
+    ranked = rankings(kernels, ratio=ratio, gaussian_layers=gaussian_layers)
+    names = [layer["name"] for layer in ranked["layers"]]
+    chosen = list(dict.fromkeys(names[i] for i in (0, len(names) // 2, -1))) if names else []
+    others = {name: w for name, w in parameters.items() if w.ndim <= 2 and w.size >= 16}
+    return ranked | {
+        "chosen": chosen,
+        "histograms": [histogram(name, kernels[name]) for name in chosen],
+        "covariances": [correlations(name, kernels[name]) for name in chosen],
+        "others": [histogram(name, w) for name, w in others.items()],
+    }
+
+
+def above(results: Analysis, threshold: float = 0.9) -> dict[str, tuple[int, int]]:
+    """For each pair, in how many layers Spearman's ρ exceeds `threshold`, of how many."""
+    layers = results["layers"]
+    return {
+        pair: (sum(layer["spearman"][pair] > threshold for layer in layers), len(layers))
+        for pair in PAIRS
+    }
+
+
+def rankings(
     kernels: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> dict[str, Any]:
     """Rankings and tests of every layer, the Gaussian band of every shape of a layer."""
@@ -81,36 +145,49 @@ def shape_group(
     gaussian = (rng.standard_normal((n, dims), np.float32) for _ in range(gaussian_layers))
     drawn = [_similarity(_scores(v), ratio) for v in gaussian]
     drawn = jax.tree.map(lambda *layers: jnp.stack(layers), *drawn)
-    found = {}
-    for name, v in layers.items():
-        scores = _scores(v)
-        alike = _similarity(scores, ratio)
-        z = np.asarray(pruning.spearman_z_score(alike.spearman, drawn.spearman))
-        scores, alike = jax.device_get((scores, alike))
-        tested = jax.device_get(_tested(v))
-        tested["spearman"] = 2 * float(jax.scipy.stats.norm.sf(abs(z[0])))
-        found[name] = {
-            "name": name,
-            "filters": n,
-            "dims": dims,
-            "scores": scores,
-            "first": {c: np.argsort(s, kind="stable")[:8] for c, s in scores.items()},
-            "spearman": dict(zip(PAIRS, alike.spearman, strict=True)),
-            "overlap": dict(zip(PAIRS, alike.overlap, strict=True)),
-            "spearman_z": dict(zip(PAIRS, z, strict=True)),
-            "dead": int(np.sum(scores["l2"] <= 1e-6 * scores["l2"].max())),
-            **{key: float(value) for key, value in tested.items() if key not in TESTS},
-            "p_values": {key: float(tested[key]) for key in TESTS},
-        }
-    band = {}
-    for i, pair in enumerate(pruning.PAIRS):
-        band[PAIRS[i]] = {
-            "expected_spearman": float(pruning.expected_spearman(n, dims, pair)),
-            "expected_overlap": float(pruning.expected_overlap(n, dims, pair, ratio=ratio)),
+    measured = {name: _layer(name, v, ratio, drawn) for name, v in layers.items()}
+    bands = {
+        name: {
+            **_expected(n, dims, pair, ratio),
             "spearman": np.quantile(drawn.spearman[:, i], BAND),
             "overlap": np.quantile(drawn.overlap[:, i], BAND),
         }
-    return found, band
+        for i, (name, pair) in enumerate(zip(PAIRS, pruning.PAIRS, strict=True))
+    }
+    return measured, bands
+
+
+def _layer(name: str, v: np.ndarray, ratio: float, drawn: pruning.Similarity) -> dict[str, Any]:
+    """A layer's rankings and tests; `drawn` has similarities of Gaussian layers of its shape."""
+    scores = _scores(v)
+    alike = _similarity(scores, ratio)
+    z = np.asarray(pruning.spearman_z_score(alike.spearman, drawn.spearman))
+    scores, alike = jax.device_get((scores, alike))
+    tested = jax.device_get(_tested(v))
+    tested["spearman"] = 2 * float(jax.scipy.stats.norm.sf(abs(z[0])))
+    return {
+        "name": name,
+        "filters": v.shape[0],
+        "dims": v.shape[1],
+        "scores": scores,
+        "first": {c: np.argsort(s, kind="stable")[:8] for c, s in scores.items()},
+        "spearman": dict(zip(PAIRS, alike.spearman, strict=True)),
+        "overlap": dict(zip(PAIRS, alike.overlap, strict=True)),
+        "spearman_z": dict(zip(PAIRS, z, strict=True)),
+        "dead": int(np.sum(scores["l2"] <= 1e-6 * scores["l2"].max())),
+        **{key: float(value) for key, value in tested.items() if key not in TESTS},
+        "p_values": {key: float(tested[key]) for key in TESTS},
+    }
+
+
+def _expected(n: int, dims: int, pair: tuple[str, str], ratio: float) -> dict[str, float | None]:
+    """What theory expects of Gaussian layers; None where there is no exact theory."""
+    try:
+        spearman = float(pruning.expected_spearman(n, dims, pair))
+        overlap = float(pruning.expected_overlap(n, dims, pair, ratio=ratio))
+    except ValueError:  # of the four criteria of the paper alone the theory is known
+        return {"expected_spearman": None, "expected_overlap": None}
+    return {"expected_spearman": spearman, "expected_overlap": overlap}
 
 
 _scores = jax.jit(pruning.scores, compiler_options=QUICK)
@@ -168,7 +245,7 @@ def judge(layers: list[dict[str, Any]]) -> None:
             layer["fails"].append("mean")
 
 
-def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
+def histogram(name: str, weights: np.ndarray) -> Histogram:
     """Density of weights, and how far they are from the Gaussian of mean 0 of their width."""
     x = np.ravel(weights).astype(np.float32)
     density, edges = np.histogram(x, bins=min(60, 8 + x.size // 40), density=True)
@@ -176,8 +253,8 @@ def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
     sigma = float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))
     return {
         "layer": name,
-        "edges": edges,
-        "density": density,
+        "edges": edges.tolist(),
+        "density": density.tolist(),
         "sigma": sigma,
         "ks": float(distance),
         "p_value": float(p_value),
@@ -189,8 +266,12 @@ def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
 _ks = jax.jit(pruning.ks_normal, compiler_options=QUICK)
 
 
-def correlations(name: str, kernel: np.ndarray) -> dict[str, Any]:
+def correlations(name: str, kernel: np.ndarray) -> Covariance:
     """Covariance of the first filters of a layer, in units of their mean variance."""
     v = pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))[:SHOWN]
     c = np.asarray(pruning.covariance(v), float)
-    return {"layer": name, "dims": v.shape[1], "covariance": (c / np.diag(c).mean()).round(4)}
+    return {
+        "layer": name,
+        "dims": v.shape[1],
+        "covariance": (c / np.diag(c).mean()).round(4).tolist(),
+    }

@@ -16,7 +16,7 @@ The last line is one JSON object.
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, Int
 import geometry
 from experiments import cli
 from experiments.data import datasets
+from experiments.training.scan import scan_steps
 from jaxnorm import standardize
 
 WIDTH, BATCH, CLASSES, SAMPLES = 128, 128, 10, 1000
@@ -44,7 +45,11 @@ class Params(NamedTuple):
 
 
 def init(key: Array, start: str, inputs: int, hl: int) -> Params:
-    """Default: U(±1/√fan-in), bias too. He: N(0, 2/fan-in). Batch norm has no bias, but keeps 0."""
+    """Draw weights and biases.
+
+    By default both are U(±1/√fan-in); He et al. draw N(0, 2/fan-in) and zeros; batch norm has
+    the default's weights and zeros.
+    """
 
     def layer(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
         kernel, bias = jax.random.split(key)
@@ -78,6 +83,7 @@ def forward(params: Params, x: Float[Array, "n d"], start: str) -> tuple[Array, 
 
 
 def loss(params: Params, x: Array, y: Int[Array, " n"], start: str) -> Float[Array, ""]:
+    """Mean cross-entropy."""
     logits, _ = forward(params, x, start)
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
@@ -87,7 +93,7 @@ def optimizer(start: str, hl: int) -> optax.GradientTransformation:
     if start != "batch_norm":
         return optax.sgd(0.01)
     rates = {30: 0.0005, 22: 0.005, 8: 0.05, 0: 0.01}
-    return optax.adam(next(rate for least, rate in rates.items() if hl >= least))
+    return optax.adam(next(rate for min_layers, rate in rates.items() if hl >= min_layers))
 
 
 @partial(jax.jit, static_argnames=("start", "hl", "steps"))
@@ -100,21 +106,18 @@ def run(
     optimize = optimizer(start, hl)
 
     def draw(key: Array, size: int) -> tuple[Array, Array]:
-        chosen = jax.random.randint(key, (size,), 0, len(x))
-        return x[chosen], y[chosen]
+        index = jax.random.randint(key, (size,), 0, len(x))
+        return x[index], y[index]
 
     keys = jax.random.split(batches, steps)
     _, last = forward(params, draw(keys[0], BATCH)[0], start)
 
-    def step(carry: Any, key: Array) -> tuple[Any, None]:
-        params, state = carry
-        gradient = jax.grad(loss)(params, *draw(key, BATCH), start)
-        updates, state = optimize.update(gradient, state)
-        return (optax.apply_updates(params, updates), state), None
+    def batch_loss(params: Params, key: Array) -> Float[Array, ""]:
+        return loss(params, *draw(key, BATCH), start)
 
-    (params, _), _ = jax.lax.scan(step, (params, optimize.init(params)), keys)
-    some, labels = draw(sample, SAMPLES)
-    accuracy = jnp.mean(forward(params, some, start)[0].argmax(1) == labels)
+    params, _ = scan_steps(batch_loss, optimize, params, optimize.init(params), keys)
+    images, labels = draw(sample, SAMPLES)
+    accuracy = jnp.mean(forward(params, images, start)[0].argmax(1) == labels)
     return accuracy, geometry.numerical_rank(last), geometry.effective_rank(last)
 
 
@@ -126,7 +129,7 @@ def measure(
     # Pixels in [0, 1] and nothing else: the loader's standardization is undone.
     x = jnp.asarray((x - x.min()) / (x.max() - x.min()))
     y = jnp.asarray(images.y_train)
-    found: dict[str, dict[str, list]] = {}
+    results: dict[str, dict[str, list]] = {}
     for start in STARTS:
         rows = [
             np.array(
@@ -139,8 +142,8 @@ def measure(
         ]
         names = ("accuracy", "rank", "effective_rank")
         table = np.stack(rows)
-        found[start] = {name: table[..., i].tolist() for i, name in enumerate(names)}
-    return found
+        results[start] = {name: table[..., i].tolist() for i, name in enumerate(names)}
+    return results
 
 
 def main(data_dir: Path | None = None, full: bool = False) -> None:

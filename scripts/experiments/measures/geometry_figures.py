@@ -1,6 +1,6 @@
-"""What Figures 3 to 8 of Nachum et al. show, computed: each function returns plain numbers.
+"""What Figures 3 to 8 of Nachum et al. show, computed: each function returns floats and lists.
 
-Inputs are Gaussian, as the ledger's tables have them; the text of the paper gives no sizes.
+Inputs are Gaussian, and the sizes ours: the text of the paper gives none.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,10 @@ from jaxtyping import Array, Float
 import geometry
 import jaxnorm
 from experiments.data import datasets
+from experiments.training.scan import scan_steps
 
 ODD_POINTS, ODD_WIDTH, ODD_LAYERS = 50, 500, (10, 30, 100, 299, 300)
+BEFORE_LAST = 299  # in the scatter of angles alone
 NETWORKS = 6
 SIZES = ((20, 1000), (100, 100), (100, 500), (100, 1000), (500, 500), (128, 2000))
 SCATTERED = (100, 500)
@@ -28,6 +30,7 @@ TREE_POINTS = (0.0, 1.0, 2.0, 3.0, 6.0)
 
 
 def no_part(x: Array) -> Array:
+    """Neither recentering nor rescaling."""
     return x
 
 
@@ -51,26 +54,16 @@ INFINITE_WIDTH = {
 def figure_3(seed: int) -> dict[str, Any]:
     """The odd point of recentering and ReLU: a projection, and angles before and after a layer."""
     pairs = np.triu_indices(ODD_POINTS, 1)
-
-    def record(x: Array) -> tuple[Array, geometry.OddPoint]:
-        return geometry.angles(x)[pairs], geometry.odd_point(geometry.gram(x))
-
-    @jax.jit
-    def run(key: Array) -> tuple[Any, Array]:
-        inputs, weights, plane = jax.random.split(key, 3)
-        net = geometry.random_network(
-            weights,
-            jax.random.normal(inputs, (ODD_POINTS, ODD_POINTS)),
-            depth=ODD_LAYERS[-1],
-            width=ODD_WIDTH,
-            statistic=record,
-            layers=ODD_LAYERS,
-        )
-        return net.statistics, net.x @ jax.random.normal(plane, (ODD_WIDTH, 2))
-
     keys = jax.random.split(jax.random.key(seed), NETWORKS)
-    (angles, odd), projections = jax.lax.map(run, keys)
+    (angles, odd), projections = jax.lax.map(jax.jit(_odd_network), keys)
     index = int(odd.index[0, -1])
+    shown = [i for i, layer in enumerate(ODD_LAYERS) if layer != BEFORE_LAST]
+    quantities = {
+        "norm_ratio": odd.norm_ratio,
+        "second_ratio": odd.second_ratio,
+        "angle": np.degrees(odd.angle),
+        "spread": np.degrees(odd.spread),
+    }
     return {
         "points": ODD_POINTS,
         "width": ODD_WIDTH,
@@ -80,21 +73,26 @@ def figure_3(seed: int) -> dict[str, Any]:
         "before": jnp.degrees(angles[0, -2]).tolist(),
         "after": jnp.degrees(angles[0, -1]).tolist(),
         "odd_pair": [bool(index in pair) for pair in zip(*pairs, strict=True)],
-        "layers": [layer for layer in ODD_LAYERS if layer != 299],
+        "layers": [ODD_LAYERS[i] for i in shown],
         "medians": {
-            name: [
-                float(value)
-                for value, layer in zip(np.median(part, 0), ODD_LAYERS, strict=True)
-                if layer != 299
-            ]
-            for name, part in {
-                "norm_ratio": odd.norm_ratio,
-                "second_ratio": odd.second_ratio,
-                "angle": np.degrees(odd.angle),
-                "spread": np.degrees(odd.spread),
-            }.items()
+            name: np.median(values, 0)[shown].tolist() for name, values in quantities.items()
         },
     }
+
+
+def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
+    """Angles of all pairs and the odd point at `ODD_LAYERS`, and the last batch in a plane."""
+    pairs = np.triu_indices(ODD_POINTS, 1)
+    inputs, weights, plane = jax.random.split(key, 3)
+    network = geometry.random_network(
+        weights,
+        jax.random.normal(inputs, (ODD_POINTS, ODD_POINTS)),
+        depth=ODD_LAYERS[-1],
+        width=ODD_WIDTH,
+        statistic=lambda x: (geometry.angles(x)[pairs], geometry.odd_point(geometry.gram(x))),
+        layers=ODD_LAYERS,
+    )
+    return network.statistics, network.x @ jax.random.normal(plane, (ODD_WIDTH, 2))
 
 
 def figure_4() -> dict[str, Any]:
@@ -106,17 +104,17 @@ def figure_4() -> dict[str, Any]:
 
 def figure_5(seed: int) -> dict[str, Any]:
     """Angles before and after layer 30 of one network, and their medians for several sizes."""
-    found = {}
+    parts = {}
     for name, (part, homogeneous) in PARTS.items():
         medians = []
         for n, width in SIZES:
             angles = _angles(jax.random.key(seed), part, homogeneous, n, width)
             medians.append(float(np.median(angles[-1])))
             if (n, width) == SCATTERED:
-                found[name] = {"before": angles[0][::5].tolist(), "after": angles[1][::5].tolist()}
-                found[name] |= {"range": np.quantile(angles[1], (0.05, 0.95)).tolist()}
-        found[name] |= {"medians": medians, "infinite_width": _infinite_width(name, SCATTERED[0])}
-    return {"sizes": [list(size) for size in SIZES], "layer": LAYER, "parts": found}
+                parts[name] = {"before": angles[0][::5].tolist(), "after": angles[1][::5].tolist()}
+                parts[name] |= {"range": np.quantile(angles[1], (0.05, 0.95)).tolist()}
+        parts[name] |= {"medians": medians, "infinite_width": _infinite_width(name, SCATTERED[0])}
+    return {"sizes": [list(size) for size in SIZES], "layer": LAYER, "parts": parts}
 
 
 def figure_6(seed: int) -> dict[str, Any]:
@@ -125,7 +123,7 @@ def figure_6(seed: int) -> dict[str, Any]:
     The neuron shown without it is the one of the largest mean beside its spread.
     """
     n, width = NEURONS
-    found = {}
+    parts = {}
     for name in ("rescale_rms", "standardize"):
         part, homogeneous = PARTS[name]
         x = np.asarray(_batch(jax.random.key(seed), part, homogeneous, n, width), np.float64)
@@ -133,14 +131,14 @@ def figure_6(seed: int) -> dict[str, Any]:
         answered = (alive > 0.1 * alive.max(0)).mean(0)
         ratio = alive.mean(0) / alive.std(0)
         chosen = alive[:, ratio.argmax() if name == "rescale_rms" else 0]
-        found[name] = {
+        parts[name] = {
             "median": float(np.median(answered)),
             "p95": float(np.quantile(answered, 0.95)),
             "above_90_percent": float((answered > 0.9).mean()),
             "zeros": float((x == 0).mean()),
             "neuron": chosen.tolist(),
         }
-    return {"points": n, "width": width, "layer": LAYER, "parts": found}
+    return {"points": n, "width": width, "layer": LAYER, "parts": parts}
 
 
 def figure_7_and_8() -> dict[str, Any]:
@@ -157,9 +155,9 @@ def figure_7_and_8() -> dict[str, Any]:
 
 
 def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: int = 5) -> dict:
-    """Test accuracy by epoch on the digits of an MLP started so and as He et al. start it.
+    """Test accuracy by epoch on the digits of an MLP started at the points and as by He et al.
 
-    The first layer has one neuron for each of the first training images; both arms share the
+    The first layer has one neuron for each of the first training images; both networks share the
     second layer, the batches and Adam at 1e-3.
     """
     images = datasets.load("digits")
@@ -168,12 +166,12 @@ def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: in
         "he": (nnx.initializers.he_normal(), nnx.initializers.zeros),
         "point": geometry.point_initializers(jax.random.key(seed), x[:points]),
     }
-    found: dict[str, Any] = {"points": points, "epochs": epochs, "runs": runs}
+    results: dict[str, Any] = {"points": points, "epochs": epochs, "runs": runs}
     for name, (kernel, bias) in starts.items():
         train = partial(_train_mlp, x, jnp.asarray(images.y_train), test, images.y_test)
         curves = [train(kernel, bias, points, epochs, seed) for seed in range(runs)]
-        found[name] = [curve.tolist() for curve in curves]
-    return found
+        results[name] = [curve.tolist() for curve in curves]
+    return results
 
 
 def _angles(
@@ -255,18 +253,14 @@ def _train_mlp(
         first, second = nnx.merge(graph, params)
         return second(jax.nn.relu(first(x)))
 
-    def step(carry: Any, chosen: Array) -> tuple[Any, None]:
-        def loss(params: Any) -> Array:
-            entropy = optax.softmax_cross_entropy_with_integer_labels
-            return entropy(logits(params, x[chosen]), y[chosen]).mean()
-
-        params, state = carry
-        updates, state = optimize.update(jax.grad(loss)(params), state)
-        return (optax.apply_updates(params, updates), state), None
+    def loss(params: Any, index: Array) -> Array:
+        entropy = optax.softmax_cross_entropy_with_integer_labels
+        return entropy(logits(params, x[index]), y[index]).mean()
 
     def epoch(carry: Any, key: Array) -> tuple[Any, Array]:
         order = jax.random.permutation(key, len(x))[: batch * steps].reshape(steps, batch)
-        carry, _ = jax.lax.scan(step, carry, order)
+        params, state = carry
+        carry = scan_steps(loss, optimize, params, state, order)
         return carry, jnp.mean(logits(carry[0], test).argmax(1) == jnp.asarray(labels))
 
     keys = jax.random.split(jax.random.key(seed), epochs)

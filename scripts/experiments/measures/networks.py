@@ -1,13 +1,13 @@
-"""What is measured on trained networks: how criteria rank, what masking costs, the odd point.
+"""What is measured on trained networks: their moments, how criteria rank, what masking costs.
 
-Every function returns plain numbers and lists, the parts of `results.json`.
+Every function returns Python floats and lists, the parts of `results.json`.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,11 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 import pruning
-from experiments.training.paired_runs import ARMS, History, Program
-from experiments.training.recipes import Recipe
-from experiments.training.trainer import State, learning_rate
+from experiments.cli import InputError
+from experiments.measures.analysis import Histogram, histogram
+from experiments.training.paired_runs import NORMALIZATIONS, History, Program
+from experiments.training.recipes import Recipe, drops
+from experiments.training.step import State, learning_rate
 
 PAIRS = tuple(itertools.combinations(pruning.CRITERIA, 2))
 RATIOS = (0.1, 0.3, 0.5)
@@ -27,7 +29,32 @@ MOMENTS = ("mean", "var", "skewness", "kurtosis")
 Kernels = dict[str, Float[Array, "h w cin cout"]]
 
 
-def mean(values: Sequence[float] | np.ndarray) -> dict[str, Any]:
+class OverSeeds(TypedDict):
+    """A mean over seeds; `stderr` is None when there was one seed."""
+
+    mean: float | None
+    stderr: float | None
+    values: list[Any]
+
+
+def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> Recipe:
+    """A small residual network, its learning rate divided at 30, 60 and 80 % of the epochs.
+
+    Raises:
+      InputError: No such network has the depth.
+    """
+    if depth < 8 or depth % 6 != 2:
+        raise InputError(f"--depth must be 6k + 2 with k at least 1; got {depth}")
+    return Recipe(
+        dataset=dataset,
+        model=f"preact{depth}",
+        epochs=epochs,
+        batch_size=batch_size,
+        drops=drops(epochs),
+    )
+
+
+def mean(values: Sequence[float] | np.ndarray) -> OverSeeds:
     """Mean over seeds and its standard error, none from one seed."""
     x = np.asarray(values, np.float64)
     stderr = float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else None
@@ -38,25 +65,27 @@ def training(
     states: dict[str, list[State]], histories: dict[str, list[History]], recipe: Recipe
 ) -> dict[str, Any]:
     """Accuracies by epoch and seed, the paired difference, the range of alpha."""
-    found: dict[str, Any] = {
-        arm: {
+    results: dict[str, Any] = {
+        name: {
             "accuracy": mean([run.accuracy[-1] for run in runs]),
             "test_accuracy": [run.accuracy.tolist() for run in runs],
             "train_loss": [run.loss.tolist() for run in runs],
         }
-        for arm, runs in histories.items()
+        for name, runs in histories.items()
     }
-    final = {arm: np.array(found[arm]["accuracy"]["values"]) for arm in ARMS}
+    final = {name: np.array(results[name]["accuracy"]["values"]) for name in NORMALIZATIONS}
     alpha = np.concatenate([_named(state.params, "alpha") for state in states["unitized"]])
-    found["unitized"]["alpha"] = {
+    results["unitized"]["alpha"] = {
         "min": float(alpha.min()),
         "max": float(alpha.max()),
         "outside": float(np.mean((alpha < 0) | (alpha > 1))),
     }
     rates = [learning_rate(recipe, epoch) for epoch in range(recipe.epochs)]
-    drops = [e + 1 for e in range(1, len(rates)) if rates[e] < rates[e - 1]]
-    difference = mean(final["unitized"] - final["batch_norm"])
-    return found | {"difference": difference, "learning_rate": rates, "drops": drops}
+    return results | {
+        "difference": mean(final["unitized"] - final["batch_norm"]),
+        "learning_rate": rates,
+        "drops": [e + 1 for e in range(1, len(rates)) if rates[e] < rates[e - 1]],
+    }
 
 
 def _named(params: nnx.State, name: str) -> np.ndarray:
@@ -65,33 +94,47 @@ def _named(params: nnx.State, name: str) -> np.ndarray:
 
 
 def moments(histories: dict[str, list[History]]) -> dict[str, Any]:
-    """Quartiles of each moment over channels and seeds by epoch, and how much they still move."""
-    stacked = {arm: np.stack([run.moments for run in runs]) for arm, runs in histories.items()}
-    found: dict[str, Any] = {arm: {} for arm in stacked}
-    for (arm, runs), (i, name) in itertools.product(stacked.items(), enumerate(MOMENTS)):
-        low, median, high = np.nanquantile(runs[:, :, i], (0.25, 0.5, 0.75), axis=(0, 2))
-        found[arm][name] = {"median": median.tolist(), "low": low.tolist(), "high": high.tolist()}
+    """Quartiles of each moment over channels and seeds by epoch, and how much they still change."""
+    stacked = {name: np.stack([run.moments for run in runs]) for name, runs in histories.items()}
+    return {
+        **{name: _quartiles(runs) for name, runs in stacked.items()},
+        "layer": "last normalization",
+        "channels": stacked["unitized"].shape[-1],
+        "change": {moment: _change(stacked, moment) for moment in ("skewness", "kurtosis")},
+    }
+
+
+def _quartiles(runs: Float[np.ndarray, "seeds epochs 4 c"]) -> dict[str, dict[str, list[float]]]:
+    low, median, high = np.nanquantile(runs, (0.25, 0.5, 0.75), axis=(0, 3))
+    return {
+        moment: {
+            "median": median[:, i].tolist(),
+            "low": low[:, i].tolist(),
+            "high": high[:, i].tolist(),
+        }
+        for i, moment in enumerate(MOMENTS)
+    }
+
+
+def _change(
+    stacked: dict[str, Float[np.ndarray, "seeds epochs 4 c"]], moment: str
+) -> dict[str, OverSeeds]:
+    """Change from epoch to epoch after the first quarter of training, mean over channels."""
     epochs = stacked["unitized"].shape[1] - 1
     settled = min(math.ceil(epochs / 4), epochs - 1)
-    change: dict[str, Any] = {}
-    for name in ("skewness", "kurtosis"):
-        by_seed = {
-            arm: np.nanmean(
-                np.abs(np.diff(runs[:, settled:, MOMENTS.index(name)], axis=1)), axis=(1, 2)
-            )
-            for arm, runs in stacked.items()
-        }
-        change[name] = {arm: mean(values) for arm, values in by_seed.items()}
-        change[name]["difference"] = mean(by_seed["unitized"] - by_seed["batch_norm"])
-    channels = stacked["unitized"].shape[-1]
-    return found | {"layer": "last normalization", "channels": channels, "change": change}
+    by_seed = {}
+    for name, runs in stacked.items():
+        steps = np.diff(runs[:, settled:, MOMENTS.index(moment)], axis=1)
+        by_seed[name] = np.nanmean(np.abs(steps), axis=(1, 2))
+    change = {name: mean(values) for name, values in by_seed.items()}
+    return change | {"difference": mean(by_seed["unitized"] - by_seed["batch_norm"])}
 
 
 def distances(histories: dict[str, list[History]]) -> dict[str, list[list[float]]]:
     """Earth mover distance between consecutive epochs, mean over channels, by seed and epoch."""
     return {
-        arm: [run.distances.mean(1, dtype=np.float64).tolist() for run in runs]
-        for arm, runs in histories.items()
+        name: [run.distances.mean(1, dtype=np.float64).tolist() for run in runs]
+        for name, runs in histories.items()
     }
 
 
@@ -100,10 +143,10 @@ def criteria(
     programs: dict[str, Program],
     on_network: Callable[[], None],
 ) -> dict[str, Any]:
-    """How alike four criteria rank every conv layer's filters, and what masking them costs."""
+    """How alike the criteria rank every conv layer's filters, and what masking them costs."""
     kernels = conv_kernels(states["batch_norm"][0].params)
     shapes = {name: pruning.filter_matrix(kernel).shape for name, kernel in kernels.items()}
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "layers": [
             {"name": name, "filters": filters, "dims": dims}
             for name, (filters, dims) in shapes.items()
@@ -111,54 +154,72 @@ def criteria(
         "pairs": ["-".join(pair) for pair in PAIRS],
         "overlap_ratio": OVERLAP,
         "expected_spearman": {
-            "-".join(pair): [
-                float(pruning.expected_spearman(n, dims, pair)) for n, dims in shapes.values()
-            ]
+            "-".join(pair): [_expected(n, dims, pair) for n, dims in shapes.values()]
             for pair in PAIRS
         },
     }
-    for arm, runs in states.items():
-        networks = []
+    for name, runs in states.items():
+        measured = []
         for state in runs:
-            networks.append(_network(state, programs[arm]))
+            measured.append(_measured(state, programs[name]))
             on_network()
-        found[arm] = _over_seeds(networks)
-    return found
+        results[name] = _over_seeds(measured)
+    return results
 
 
-def _network(state: State, functions: Program) -> dict[Any, Any]:
+def _expected(filters: int, dims: int, pair: tuple[str, str]) -> float | None:
+    """Spearman's ρ on Gaussian filters; None for a criterion without an exact theory."""
+    try:
+        rho = float(pruning.expected_spearman(filters, dims, pair))
+    except ValueError:
+        return None
+    return rho if math.isfinite(rho) else None
+
+
+class _Measured(NamedTuple):
+    """One network: ρ and overlap by pair and layer, and accuracies by criterion and ratio."""
+
+    spearman: dict[str, list[float]]
+    overlap: dict[str, list[float]]
+    unmasked: float
+    masked: dict[tuple[str, float], float]
+
+
+def _measured(state: State, program: Program) -> _Measured:
     ranked = {
         name: jax.device_get(_ranked(_scores(kernel)))
         for name, kernel in conv_kernels(state.params).items()
     }
-    found: dict[Any, Any] = {
+    masked_accuracy = {}
+    for (i, criterion), (j, ratio) in itertools.product(
+        enumerate(pruning.CRITERIA), enumerate(RATIOS)
+    ):
+        keep = {name: layer["keep"][i, j] for name, layer in ranked.items()}
+        masked_accuracy[criterion, ratio] = program.probe_accuracy(masked(state, keep))
+    by_pair = {
         name: {
             "-".join(pair): [float(layer[name][i]) for layer in ranked.values()]
             for i, pair in enumerate(PAIRS)
         }
         for name in ("spearman", "overlap")
     }
-    found["unmasked"] = functions.probed(state)
-    for (i, criterion), (j, ratio) in itertools.product(
-        enumerate(pruning.CRITERIA), enumerate(RATIOS)
-    ):
-        keep = {name: layer["keep"][i, j] for name, layer in ranked.items()}
-        found[criterion, ratio] = functions.probed(masked(state, keep))
-    return found
+    return _Measured(**by_pair, unmasked=program.probe_accuracy(state), masked=masked_accuracy)
 
 
-def _over_seeds(networks: list[dict[Any, Any]]) -> dict[str, Any]:
-    by_pair = {
-        name: {"-".join(pair): [run[name]["-".join(pair)] for run in networks] for pair in PAIRS}
-        for name in ("spearman", "overlap")
+def _over_seeds(networks: list[_Measured]) -> dict[str, Any]:
+    pairs = ["-".join(pair) for pair in PAIRS]
+    return {
+        "spearman": {pair: [network.spearman[pair] for network in networks] for pair in pairs},
+        "overlap": {pair: [network.overlap[pair] for network in networks] for pair in pairs},
+        "unmasked": mean([network.unmasked for network in networks]),
+        "masked": {
+            criterion: {
+                str(ratio): mean([network.masked[criterion, ratio] for network in networks])
+                for ratio in RATIOS
+            }
+            for criterion in pruning.CRITERIA
+        },
     }
-    masks = {
-        criterion: {
-            str(ratio): mean([run[criterion, ratio] for run in networks]) for ratio in RATIOS
-        }
-        for criterion in pruning.CRITERIA
-    }
-    return by_pair | {"unmasked": mean([run["unmasked"] for run in networks]), "masked": masks}
 
 
 @jax.jit
@@ -206,31 +267,17 @@ def masked(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
     def mask(tree: nnx.State) -> nnx.State:
         flat = []
         for path, leaf in nnx.to_flat_state(tree):
-            kept = keep.get(channels_of(path))
-            if kept is not None and path[-1] != "var":
-                leaf = leaf.replace(jnp.where(kept, leaf[...], 0))
+            unmasked = keep.get(channels_of(path))
+            if unmasked is not None and path[-1] != "var":
+                leaf = leaf.replace(jnp.where(unmasked, leaf[...], 0))
             flat.append((path, leaf))
         return nnx.from_flat_state(flat)
 
     return state._replace(params=mask(state.params), statistics=mask(state.statistics))
 
 
-def histograms(state: State) -> list[dict[str, Any]]:
+def histograms(state: State) -> list[Histogram]:
     """Weights of the first, a middle and the last 3×3 layer, with the Gaussian of equal width."""
     kernels = [(name, k) for name, k in conv_kernels(state.params).items() if k.shape[0] > 1]
-    found = []
-    for name, kernel in (kernels[0], kernels[len(kernels) // 2], kernels[-1]):
-        weights = np.ravel(kernel)
-        density, edges = np.histogram(weights, bins=min(60, 8 + len(weights) // 40), density=True)
-        statistic, _ = pruning.ks_normal(jnp.asarray(weights))
-        found.append(
-            {
-                "layer": name,
-                "edges": edges.tolist(),
-                "density": density.tolist(),
-                "sigma": float(np.sqrt(np.mean(np.square(weights, dtype=np.float64)))),
-                "ks": float(statistic),
-                "weights": len(weights),
-            }
-        )
-    return found
+    chosen = (kernels[0], kernels[len(kernels) // 2], kernels[-1])
+    return [histogram(name, np.asarray(kernel)) for name, kernel in chosen]

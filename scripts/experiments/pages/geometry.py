@@ -1,4 +1,4 @@
-"""The page of Figures 2 to 8: every number of it beside the ledger's."""
+"""The page of Figures 2 to 8: every measured value beside a reference."""
 
 import numpy as np
 
@@ -7,23 +7,24 @@ from experiments.pages import page
 from experiments.pages.geometry_plots import FIRST_LAYERS, ODD, OTHERS, PARTS, SAME, STARTS
 from experiments.pages.page import figure, made, paragraphs, table
 
-# Of the ledger: medians of six networks (Figure 3), median angles (Figure 5), shares (Figure 6).
-ODD_LEDGER = {
+# Computed without this code: medians of six networks (Figure 3), median angles (Figure 5),
+# shares (Figure 6).
+ODD_REFERENCE = {
     "norm_ratio": (1.7, 7.7, 47.9, 50.3),
     "second_ratio": (0.89, 0.67, 0.021, 0.020),
     "angle": (72.5, 79, 90, 90),
     "spread": (72, 70, 15.4, 11.7),
 }
-ANGLE_LEDGER = {
+ANGLE_REFERENCE = {
     "standardize": (73.0, 71.8, 71.6, 71.7, 71.4, 71.7),
     "rescale_rms": (59.5, 58.6, 59.3, 59.1, 59.1, 58.7),
     "rescale": (6.6, 40.4, 25.6, 21.1, 26.4, 17.2),
     "recenter": (72.9, 64.4, 71.5, 71.6, 70.8, 71.7),
     "none": (13.2, 17.7, 15.7, 13.2, 12.8, 13.2),
 }
-LIMIT_LEDGER = dict(zip(ANGLE_LEDGER, (71.44, 58.75, 13.6, 71.44, 13.6), strict=True))
-ANSWER_LEDGER = {"rescale_rms": (0.40, 0.90, 0.04, 0.50), "standardize": (0.40, 0.50, 0.0, 0.50)}
-RANK_LEDGER = {
+LIMIT_REFERENCE = dict(zip(ANGLE_REFERENCE, (71.44, 58.75, 13.6, 71.44, 13.6), strict=True))
+ANSWER_REFERENCE = {"rescale_rms": (0.40, 0.90, 0.04, 0.50), "standardize": (0.40, 0.50, 0.0, 0.50)}
+RANK_REFERENCE = {
     "default": {1: 127, 5: 69, 9: 37, 17: 1, 33: 1},
     "he": {1: 127, 5: 116, 9: 107, 17: 94, 33: 83},
     "batch_norm": {1: 128, 5: 128, 9: 128, 17: 128, 33: 128},
@@ -31,7 +32,7 @@ RANK_LEDGER = {
 
 
 def render(results: dict) -> str:
-    """The whole page. `results` is described in `scripts/reproduce_geometry.py`."""
+    """The whole page."""
     title = "Batch Normalization Decomposed: Figures 2 to 8"
     return page.render(
         title=title,
@@ -39,35 +40,35 @@ def render(results: dict) -> str:
         heading=title,
         summary=paragraphs(
             "Each figure of the paper (Nachum, Bondaschi, Gastpar, Khina) computed anew; every "
-            "measured value stands beside the one that our ledger expects."
+            "measured value stands beside a reference that was computed without this code."
         ),
-        sections=[(key, title, body(results)) for key, title, body in ALL],
+        sections=[(key, title, section(results)) for key, title, section in SECTIONS],
     )
 
 
 def accuracy_and_rank(results: dict) -> str:
-    found = results["figure_2"]
+    measured = results["figure_2"]
     rows = []
     for start, series in STARTS.items():
         for hl, accuracy, rank, effective in zip(
-            found["depths"],
-            *(found[start][name] for name in ("accuracy", "rank", "effective_rank")),
+            measured["depths"],
+            *(measured[start][name] for name in ("accuracy", "rank", "effective_rank")),
             strict=True,
         ):
-            ledger = RANK_LEDGER[start].get(hl + 1, "–")
-            cells = f"{100 * np.mean(accuracy):.1f}", f"{np.mean(rank):.1f}", f"{ledger}"
+            reference = RANK_REFERENCE[start].get(hl + 1, "–")
+            cells = f"{100 * np.mean(accuracy):.1f}", f"{np.mean(rank):.1f}", f"{reference}"
             rows.append([f"{series.label}, {hl + 1}", *cells, f"{np.mean(effective):.2f}"])
     recipe = (
-        f"{found['data']}, width 128, {found['steps']:,} steps of 128 images, "
-        f"{found['runs']} runs; the paper has 17 depths, 35,100 steps and 3 runs (--full). Ranks "
-        "are of the last hidden layer on the first batch, before training."
+        f"{measured['data']}, width 128, {measured['steps']:,} steps of 128 images, "
+        f"{measured['runs']} runs; the paper has 17 depths, 35,100 steps and 3 runs (--full). "
+        "Ranks are of the last hidden layer on the first batch, before training."
     )
-    head = ["start, hidden layers", "accuracy, %", "rank", "rank, ledger", "effective rank"]
+    head = ["start, hidden layers", "accuracy, %", "rank", "rank, reference", "effective rank"]
     return (
         paragraphs(recipe)
         + figure(
-            figures.figure_2(found),
-            "Means over runs, in bands from the least to the largest. The ledger's ranks are of "
+            figures.figure_2(measured),
+            "Means over runs, in bands from the least to the largest. The reference ranks are of "
             "image-like synthetic inputs.",
             STARTS.values(),
             "three",
@@ -77,7 +78,7 @@ def accuracy_and_rank(results: dict) -> str:
 
 
 def odd_point(results: dict) -> str:
-    found = results["figure_3"]
+    measured = results["figure_3"]
     names = {
         "norm_ratio": "norm over the others'",
         "second_ratio": "second norm over the first",
@@ -88,24 +89,26 @@ def odd_point(results: dict) -> str:
         [
             title,
             *(
-                f"{value:.3g} ({ledger:g})"
-                for value, ledger in zip(found["medians"][name], ODD_LEDGER[name], strict=True)
+                f"{value:.3g} ({reference:g})"
+                for value, reference in zip(
+                    measured["medians"][name], ODD_REFERENCE[name], strict=True
+                )
             ),
         ]
         for name, title in names.items()
     ]
     return (
         paragraphs(
-            f"{found['points']} Gaussian points through random layers of recentering and ReLU, "
-            f"{found['width']} wide. One point escapes to a right angle; the others gather, but "
+            f"{measured['points']} Gaussian points through random layers of recentering and ReLU, "
+            f"{measured['width']} wide. One point escapes to a right angle; the others gather, but "
             "keep a spread that the paper's picture of one point does not have: "
             f"{results['odd_state_spread']:.1f} degrees at infinite width."
         )
-        + figure(figures.figure_3(found), "One of the networks.", (ODD, OTHERS, SAME))
+        + figure(figures.figure_3(measured), "One of the networks.", (ODD, OTHERS, SAME))
         + table(
-            ["", *(f"layer {layer}" for layer in found["layers"])],
+            ["", *(f"layer {layer}" for layer in measured["layers"])],
             rows,
-            f"Medians of {found['networks']} networks (the ledger's)",
+            f"Medians of {measured['networks']} networks (reference)",
         )
     )
 
@@ -121,22 +124,22 @@ def tree(results: dict) -> str:
 
 
 def angles(results: dict) -> str:
-    found = results["figure_5"]
+    measured = results["figure_5"]
     rows = [
         [
             title,
             *(
-                f"{value:.1f} ({ledger:g})"
-                for value, ledger in zip(
-                    found["parts"][name]["medians"], ANGLE_LEDGER[name], strict=True
+                f"{value:.1f} ({reference:g})"
+                for value, reference in zip(
+                    measured["parts"][name]["medians"], ANGLE_REFERENCE[name], strict=True
                 )
             ),
-            f"{found['parts'][name]['infinite_width']:.2f}",
-            f"{LIMIT_LEDGER[name]:g}",
+            f"{measured['parts'][name]['infinite_width']:.2f}",
+            f"{LIMIT_REFERENCE[name]:g}",
         ]
         for name, title in PARTS.items()
     ]
-    head = ["n, width", *(f"{n}, {width}" for n, width in found["sizes"])]
+    head = ["n, width", *(f"{n}, {width}" for n, width in measured["sizes"])]
     return (
         paragraphs(
             "Angles of pairs of Gaussian points after layer 29 and after layer 30. The paper has "
@@ -145,31 +148,31 @@ def angles(results: dict) -> str:
             "With recentering it is 71.44 for many points, and 75 for nine."
         )
         + figure(
-            figures.figure_5(found),
+            figures.figure_5(measured),
             "100 points, width 500; a fifth of all pairs.",
             (SAME,),
             "three",
         )
         + table(
-            [*head, "100, ∞", "∞, ∞ (ledger)"],
+            [*head, "100, ∞", "∞, ∞ (reference)"],
             rows,
-            "Median angle after layer 30, degrees (the ledger's); infinite width: our exact maps",
+            "Median angle after layer 30, degrees (reference); infinite width: our exact maps",
         )
     )
 
 
 def histograms(results: dict) -> str:
-    found = results["figure_6"]
+    measured = results["figure_6"]
     names = ("median", "p95", "above_90_percent", "zeros")
     rows = [
         [
             PARTS[name],
             *(
-                f"{found['parts'][name][key]:.2f} ({ledger:.2f})"
-                for key, ledger in zip(names, values, strict=True)
+                f"{measured['parts'][name][key]:.2f} ({reference:.2f})"
+                for key, reference in zip(names, values, strict=True)
             ),
         ]
-        for name, values in ANSWER_LEDGER.items()
+        for name, values in ANSWER_REFERENCE.items()
     ]
     head = [
         "",
@@ -180,13 +183,15 @@ def histograms(results: dict) -> str:
     ]
     return (
         paragraphs(
-            f"{found['points']} points, width {found['width']}, layer {found['layer']}. Without "
-            "recentering some neurons answer almost every input; with it none does. “Negligible "
-            "for most inputs” does not describe it: half of the activities are zero, the others a "
-            "half-Gaussian."
+            f"{measured['points']} points, width {measured['width']}, layer {measured['layer']}. "
+            "Without recentering some neurons answer almost every input; with it none does. "
+            "“Negligible for most inputs” does not describe it: half of the activities are zero, "
+            "the others a half-Gaussian."
         )
-        + figure(figures.figure_6(found), "Left: the neuron of the largest mean beside its spread.")
-        + table(head, rows, "Share of inputs above a tenth of a neuron's maximum (the ledger's)")
+        + figure(
+            figures.figure_6(measured), "Left: the neuron of the largest mean beside its spread."
+        )
+        + table(head, rows, "Share of inputs above a tenth of a neuron's maximum (reference)")
     )
 
 
@@ -199,22 +204,22 @@ def clusters(results: dict) -> str:
 
 
 def per_point(results: dict) -> str:
-    found = results["neuron_per_point"]
+    measured = results["neuron_per_point"]
     rows = []
     for name, series in FIRST_LAYERS.items():
-        curves = 100 * np.array(found[name])
+        curves = 100 * np.array(measured[name])
         chosen = (0, len(curves[0]) // 2, -1)
         error = curves.std(0, ddof=1) / len(curves) ** 0.5
         rows.append([series.label, *(f"{curves.mean(0)[i]:.2f} ± {error[i]:.2f}" for i in chosen)])
-    epochs = found["epochs"]
+    epochs = measured["epochs"]
     return (
         paragraphs(
             "The paper's Discussion proposes to start with one neuron for each data point. An MLP "
-            f"of {found['points']} hidden neurons on the digits, one for each of as many training "
-            f"images, beside He's start; {found['runs']} runs, Adam at 0.001."
+            f"of {measured['points']} hidden neurons on the digits, one for each of as many "
+            f"training images, beside He's start; {measured['runs']} runs, Adam at 0.001."
         )
         + figure(
-            figures.neuron_per_point(found),
+            figures.neuron_per_point(measured),
             "Means over runs, in bands from the least to the largest.",
             FIRST_LAYERS.values(),
         )
@@ -233,7 +238,7 @@ def settings(results: dict) -> str:
     return made(results["command"], table(["Part", "Version"], rows, "Device, versions, seed"))
 
 
-ALL = (
+SECTIONS = (
     ("figure-2", "Figure 2: accuracy and rank", accuracy_and_rank),
     ("figure-3", "Figure 3: the odd point", odd_point),
     ("figure-4", "Figure 4: the tree", tree),

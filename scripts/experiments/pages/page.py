@@ -1,7 +1,7 @@
-"""A page of results: `render` makes it whole, `write` puts it and its numbers in a folder.
+"""A page of results: `render` makes its HTML, `write` puts it and the results in a folder.
 
 A page needs nothing beside itself: its figures are inline SVG, its style sheet is in its head, and
-it has no script.
+there is no script.
 """
 
 import json
@@ -12,6 +12,7 @@ from html import escape
 from itertools import zip_longest
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def render(
     )
 
 
-def write(results: dict, page: str, folder: Path) -> None:
+def write(results: Mapping[str, object], page: str, folder: Path) -> None:
     """Write `index.html` and `results.json`; earlier ones stay whole until both new ones are."""
     texts = {
         "results.json": json.dumps(plain(results), indent=1, allow_nan=False) + "\n",
@@ -67,7 +68,7 @@ def write(results: dict, page: str, folder: Path) -> None:
             os.replace(Path(unfinished, name), folder / name)
 
 
-def plain(value: object) -> object:
+def plain(value: object) -> Any:
     """`value` as JSON can say it: lists for arrays, None for what is not finite."""
     match value:
         case None | str() | bool() | int():
@@ -83,7 +84,7 @@ def plain(value: object) -> object:
 
 
 def cards(items: Iterable[tuple[str, str, str]]) -> str:
-    """The page's first numbers: name, value and a note of each."""
+    """The main results at the top of a page: name, value and note of each."""
     body = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd>{escape(note)}</dd></div>"
         for name, value, note in items
@@ -92,13 +93,14 @@ def cards(items: Iterable[tuple[str, str, str]]) -> str:
 
 
 def paragraphs(*sentences: str) -> str:
+    """A paragraph of HTML for each sentence."""
     return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 
 def figure(
     panels: Sequence[str], caption: str, legend: Iterable[Series] = (), columns: str = "two"
 ) -> str:
-    """Panels side by side where there is room, one below the other on a phone."""
+    """Panels in columns where there is room, one below the other on a phone."""
     keys = "".join(swatch(series) for series in legend)
     return (
         f'<figure><div class="legend">{keys}</div><div class="panels {columns}">{"".join(panels)}'
@@ -134,8 +136,13 @@ def table(
     )
 
 
+def details(title: str, body: str) -> str:
+    """HTML that opens when its title is clicked."""
+    return f"<details><summary>{escape(title)}</summary>{body}</details>"
+
+
 def made(command: str, *tables: str) -> str:
-    """How a page was made: its command, where its numbers are, and tables that fit a phone."""
+    """How a page was made: its command, where its results are, and tables that fit a phone."""
     return (
         f"<p>Command: <code>{escape(command)}</code></p>"
         '<p>Every number of this page: <a href="results.json">results.json</a></p>'

@@ -55,8 +55,11 @@ STYLE: dict[Any, object] = {  # a key is one of matplotlib's thousand literals
 }
 
 
+Paint = Callable[[Axes], object]
+
+
 class Series(NamedTuple):
-    """How one arm or criterion is told apart: by colour and by marker."""
+    """How a normalization or a criterion is drawn: its label, colour and marker."""
 
     label: str
     colour: str
@@ -65,7 +68,7 @@ class Series(NamedTuple):
 
 
 def draw(
-    paint: Callable[[Axes], object],
+    paint: Paint,
     *,
     name: str,
     title: str,
@@ -89,6 +92,11 @@ def draw(
     return _inline(text.getvalue(), name=name, label=f"{title}; horizontal: {xlabel}")
 
 
+def floats(values: Sequence) -> np.ndarray:
+    """`values` in float64; None, as JSON writes what is not finite, becomes NaN and a gap."""
+    return np.asarray(values, dtype=float)
+
+
 def whole_numbers(axes: Axes) -> None:
     """Ticks of the horizontal axis at whole numbers: epochs or layers."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
@@ -105,6 +113,7 @@ def log_scale(axes: Axes) -> None:
 
 
 def line(axes: Axes, x: np.ndarray, y: np.ndarray, series: Series) -> None:
+    """A line with about ten markers."""
     every = max(1, round(len(x) / 10))
     axes.plot(x, y, color=series.colour, markevery=every, **mark(series))
     whole_numbers(axes)
@@ -130,6 +139,7 @@ def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: 
 
 
 def mark(series: Series) -> dict:
+    """How the points of a series are drawn."""
     face = series.colour if series.filled else PAPER
     return {"marker": series.marker, "mfc": face, "mec": series.colour, "mew": 1.2}
 

@@ -1,66 +1,65 @@
 """The page of pruned networks: accuracies by criterion and stage, and costs before and after."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 
+from experiments.measures.pruned import Accuracy, Results
 from experiments.pages import page
 from experiments.pages.page import cards, figure, made, paragraphs, table
 from experiments.pages.plots import draw
-from experiments.pages.reproduce_plots import CRITERIA
 from experiments.pages.sentences import duration, number, percent
+from experiments.pages.series import CRITERIA
 
 Rows = list[list[str]]
 
 
-def render(results: dict) -> str:
-    parts = {
-        "accuracy": ("Trained, pruned, recalibrated, fine-tuned", _accuracy),
-        "cost": ("What it cost and gained", _cost),
-        "widths": ("Widths", _widths),
-        "settings": ("How it was made", _settings),
-    }
+def render(results: Results) -> str:
+    """The whole page."""
     name = results["data"]["name"]
     return page.render(
         title=f"Pruning on {name}",
         kicker=f"jaxnorm · {name} · {results['date'].replace('T', ' ')}",
-        heading="What is lost, what comes back, and what is gained?",
+        heading="What is lost, what is recovered, and what is gained?",
         summary=_summary(results),
-        sections=[(key, title, body(results)) for key, (title, body) in parts.items()],
+        sections=[(key, title, section(results)) for key, title, section in SECTIONS],
     )
 
 
-def tables(results: dict) -> list[tuple[str, Sequence[str], Rows]]:
+def tables(results: Results) -> list[tuple[str, Sequence[str], Rows]]:
     """Title, head and rows of the tables of accuracies and of costs."""
     return [accuracy_table(results), cost_table(results)]
 
 
-def accuracy_table(results: dict) -> tuple[str, Sequence[str], Rows]:
-    found = results["accuracy"]
-    stages = list(found["spread"])
+def accuracy_table(results: Results) -> tuple[str, Sequence[str], Rows]:
+    """Accuracies by criterion and stage, their spread and Friedman's test."""
+    accuracy = results["accuracy"]
+    stages = list(accuracy["spread"])
     rows = [
         [
             CRITERIA[criterion].label,
-            percent(found["trained"]),
+            percent(accuracy["trained"]),
             *(percent(by_stage[stage]) for stage in stages),
         ]
-        for criterion, by_stage in found["by criterion"].items()
+        for criterion, by_stage in accuracy["by criterion"].items()
     ]
-    spread = [f"{100 * found['spread'][stage]['mean']:.2f}" for stage in stages]
+    spread = [_points(accuracy["spread"][stage]["mean"], 2) for stage in stages]
     rows.append(["spread, points", "0", *spread])
-    rows.append(["Friedman's p", "–", *(number(found["friedman"][s]["p"], 2) for s in stages)])
+    rows.append(["Friedman's p", "–", *(number(accuracy["friedman"][s]["p"], 2) for s in stages)])
     seeds = results["settings"]["seeds"]
     networks = "1 network" if seeds == 1 else f"{seeds} networks, ± standard error"
     title = f"Test accuracy on {results['data']['name']} in %, {networks} (Table 4)"
     return title, ["criterion", "trained", *stages], rows
 
 
-def cost_table(results: dict) -> tuple[str, Sequence[str], Rows]:
+def cost_table(results: Results) -> tuple[str, Sequence[str], Rows]:
+    """Costs before and after, and their ratio."""
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
     rows = [
-        [name, said(large), said(small), f"{large / small:.2f}"]
-        for name, said, large, small in _quantities(before, after)
+        [name, write(large), write(small), f"{large / small:.2f}"]
+        for name, write, large, small in _quantities(before, after)
     ]
     ideal = before["macs"] / after["macs"]
     for size in before["timings"]:
@@ -87,21 +86,21 @@ def _quantities(before: dict, after: dict) -> Iterator[tuple]:
         yield f"bytes of memory, batch {size}", counted, large["memory"], small["memory"]
 
 
-def _summary(results: dict) -> str:
-    found, options = results["accuracy"], results["options"]
+def _summary(results: Results) -> str:
+    accuracy, options = results["accuracy"], results["options"]
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
     size = max(before["timings"], key=int, default=None)
     items = [
-        ("Trained", f"{100 * found['trained']['mean']:.1f} %", "test accuracy"),
+        ("Trained", f"{_points(accuracy['trained']['mean'], 1)} %", "test accuracy"),
         *(
-            (stage, f"{100 * low:.1f} to {100 * high:.1f} %", "from criterion to criterion")
-            for stage in found["spread"]
-            for low, high in [_range(found["by criterion"], stage)]
+            (stage, f"{_points(low, 1)} to {_points(high, 1)} %", "from criterion to criterion")
+            for stage in accuracy["spread"]
+            for low, high in [_range(accuracy, stage)]
         ),
         (
             "Multiply-accumulates",
             f"{before['macs'] / after['macs']:.1f} times fewer",
-            f"{options['ratio']:.0%} of the channels gone, {options['scope']}",
+            f"{options['ratio']:.0%} of the channels removed, {options['scope']}",
         ),
     ]
     if size is not None:
@@ -110,65 +109,79 @@ def _summary(results: dict) -> str:
     return cards(items) + paragraphs(results["data"]["note"])
 
 
-def _range(by_criterion: dict, stage: str) -> tuple[float, float]:
-    means = [stages[stage]["mean"] for stages in by_criterion.values()]
-    return min(means), max(means)
+def _range(accuracy: Accuracy, stage: str) -> tuple[float | None, float | None]:
+    means = [stages[stage]["mean"] for stages in accuracy["by criterion"].values()]
+    known = [mean for mean in means if mean is not None]
+    return min(known, default=None), max(known, default=None)
 
 
-def _accuracy(results: dict) -> str:
+def _points(share: float | None, decimals: int) -> str:
+    return "–" if share is None else f"{100 * share:.{decimals}f}"
+
+
+def _accuracy(results: Results) -> str:
     title, head, rows = accuracy_table(results)
-    said = (
+    explanation = (
         "All criteria start from the same trained weights, and each network is a block of "
         "Friedman's test that the criteria do not differ; blocks of one data set are few, so its p "
         "is indicative. Recalibrated: running statistics taken again from training images, no "
-        "weight changed. The spread is the largest less the smallest criterion, mean over networks."
+        "weight changed. The spread is the largest minus the smallest criterion, mean over "
+        "networks."
     )
-    return table(head, rows, title) + paragraphs(said) + _steps(results)
+    return table(head, rows, title) + paragraphs(explanation) + _steps(results)
 
 
-def _steps(results: dict) -> str:
+def _steps(results: Results) -> str:
     """Accuracy over the steps of an iterative schedule."""
     runs, ratios = results["accuracy"]["steps"], results["ratios"]
     if len(ratios) < 2:
         return ""
 
-    def paint(axes: Axes, stage: str) -> None:
+    def paint(stage: str, axes: Axes) -> None:
         for criterion, series in CRITERIA.items():
-            values = np.mean([run[criterion][stage] for run in runs], 0)
+            values = np.mean([[row[stage] for row in run[criterion]] for run in runs], 0)
             axes.plot(ratios, 100 * values, color=series.colour, marker=series.marker)
 
     panels = [
         draw(
-            lambda axes, stage=stage: paint(axes, stage),
+            partial(paint, stage),
             name=f"steps-{stage}",
             title=f"{stage}, %",
-            xlabel="channels gone",
+            xlabel="channels removed",
         )
         for stage in results["accuracy"]["spread"]
     ]
     return figure(panels, "Test accuracy after each step, mean over networks.", CRITERIA.values())
 
 
-def _cost(results: dict) -> str:
+def _cost(results: Results) -> str:
     title, head, rows = cost_table(results)
-    said = (
+    explanation = (
         f"Measured on {results['environment']['device']} with "
         f"{results['environment']['cores']} cores, compilation left out. The ideal is the ratio of "
         "multiply-accumulates. Running statistics count among the parameters. The checkpoint of "
         f"the small network, widths and kept channels included, takes {results['checkpoint']:,} "
         "bytes."
     )
-    return table(head, rows, title) + paragraphs(said)
+    return table(head, rows, title) + paragraphs(explanation)
 
 
-def _widths(results: dict) -> str:
+def _widths(results: Results) -> str:
     widths = results["widths"]
     rows = [[name, f"{n}", f"{widths['pruned'][name]}"] for name, n in widths["trained"].items()]
     return table(["layer", "trained", "pruned"], rows, "Outputs of each layer, first network of l2")
 
 
-def _settings(results: dict) -> str:
+def _settings(results: Results) -> str:
     entries = {**results["settings"], **results["options"], **results["environment"]}
     entries["time"] = duration(results["seconds"])
     rows = [[name, f"{value}"] for name, value in entries.items()]
     return made(results["command"], table(["Setting", "Value"], rows, "Settings"))
+
+
+SECTIONS = (
+    ("accuracy", "Trained, pruned, recalibrated, fine-tuned", _accuracy),
+    ("cost", "What it cost and gained", _cost),
+    ("widths", "Widths", _widths),
+    ("settings", "How it was made", _settings),
+)

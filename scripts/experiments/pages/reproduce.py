@@ -1,47 +1,47 @@
 """The page that shows a run: `write(results, folder)` makes `index.html` and `results.json`.
 
-Every number and every judgement on it comes from `results`.
+Every value and every judgement on it comes from `results`. A figure has its plot, its sentence and
+its place in a section in one file: `reproduce_training`, `reproduce_criteria` or
+`reproduce_claims`; a new section also needs a line of `SECTIONS`.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.pages import page, reproduce_sections, sentences
-from experiments.pages.page import cards, paragraphs, plain
-from experiments.pages.reproduce_plots import ARMS, pair_label
+from experiments.measures.report import Report
+from experiments.pages import page, sentences
+from experiments.pages import reproduce_claims as claims
+from experiments.pages import reproduce_criteria as criteria
+from experiments.pages import reproduce_training as training
+from experiments.pages.page import cards, made, paragraphs, plain, table
 from experiments.pages.sentences import likeness, percent
+from experiments.pages.series import NORMALIZATIONS, pair_label
 
 
-def render(results: dict) -> str:
-    """The whole page. `results` is described in `scripts/reproduce.py`."""
-    results = {key: plain(part) for key, part in results.items()}
+def render(results: Report) -> str:
+    """The whole page."""
+    results = Report(**{key: plain(part) for key, part in results.items()})
     data = results["data"]["name"]
     return page.render(
         title=f"Normalization, pruning and geometry on {data}",
         kicker=f"jaxnorm · {data} · {results['date'].replace('T', ' ')}",
         heading="Normalization, pruning and geometry, reproduced",
         summary=_summary(results),
-        sections=[(key, title, body(results)) for key, title, body in reproduce_sections.ALL],
+        sections=[(key, title, section(results)) for key, title, section in SECTIONS],
     )
 
 
-def write(results: dict, folder: Path) -> None:
+def write(results: Report, folder: Path) -> None:
     """Write `index.html` and `results.json`; earlier ones stay whole until both new ones are."""
     page.write(results, render(results), folder)
 
 
-def _summary(results: dict) -> str:
-    training, pruning, claims = results["training"], results["pruning"], results["claims"]
-    ranks = sentences.ranks(pruning, "spearman", "batch_norm")
-    known = {pair: m for pair, m in ranks.items() if m["mean"] is not None}
-    least = min(known, key=lambda pair: known[pair]["mean"], default=None)
+def _summary(results: Report) -> str:
+    training, claims = results["training"], results["claims"]
+    pair = criteria.least_alike(results["pruning"], "spearman")
     items = [
-        (
-            ARMS[arm].label.capitalize(),
-            percent(training[arm]["accuracy"]) + " %",
-            "test accuracy",
-        )
-        for arm in ARMS
+        (series.label.capitalize(), percent(training[name]["accuracy"]) + " %", "test accuracy")
+        for name, series in NORMALIZATIONS.items()
     ]
     items += [
         (
@@ -51,8 +51,8 @@ def _summary(results: dict) -> str:
         ),
         (
             "Least alike criteria",
-            likeness(known[least]) if least else "–",
-            f"Spearman's ρ of {pair_label(least)}" if least else "no layer has a ranking",
+            likeness(pair[1]) if pair else "–",
+            f"Spearman's ρ of {pair_label(pair[0])}" if pair else "no layer has a ranking",
         ),
         (
             "Claims as printed",
@@ -64,7 +64,7 @@ def _summary(results: dict) -> str:
     return cards(items) + paragraphs(*_about(results))
 
 
-def _about(results: dict) -> Iterable[str]:
+def _about(results: Report) -> Iterable[str]:
     data, settings = results["data"], results["settings"]
     shape = "×".join(str(size) for size in data["shape"])
     seeds = settings["seeds"]
@@ -75,8 +75,34 @@ def _about(results: dict) -> Iterable[str]:
     )
     spread = f"± is the standard error over {seeds} seeds, as are bands and bars not said otherwise"
     yield (
-        f"Each number comes from {settings['epochs']} "
+        f"Each value comes from {settings['epochs']} "
         f"epoch{'s' * (settings['epochs'] > 1)} of training; "
         + (spread if seeds > 1 else "there was one seed, so no standard error is known")
         + ". Both networks start from the same weights."
     )
+
+
+def _settings(results: Report) -> str:
+    times = [[stage, sentences.duration(value)] for stage, value in results["seconds"].items()]
+    return made(
+        results["command"],
+        table(["Setting", "Value"], _entries(results["settings"]), "Settings"),
+        table(["Part", "Version"], _entries(results["environment"]), "Device and versions"),
+        table(["Stage", "Time"], times, "Time of each stage"),
+    )
+
+
+def _entries(mapping: dict) -> list[list[str]]:
+    return [[key.replace("_", " "), f"{value}"] for key, value in mapping.items()]
+
+
+SECTIONS = (
+    ("accuracy", "Accuracy", training.accuracy),
+    ("moments", "Moments of a layer", training.moments),
+    ("distances", "Covariate shift", training.distances),
+    ("criteria", "Pruning criteria", criteria.criteria),
+    ("filters", "Distribution of the weights", criteria.filters),
+    ("claims", "Claims", claims.claims),
+    ("odd-point", "The odd point", claims.odd_point),
+    ("settings", "How it was made", _settings),
+)

@@ -1,4 +1,4 @@
-"""The page of `scripts/covariate_shift.py`: what it found, in numbers, sentences and figures."""
+"""The page of `scripts/covariate_shift.py`: findings, sentences and figures."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,8 +10,8 @@ from experiments.measures.networks import mean
 from experiments.pages import page, plots
 from experiments.pages.page import cards, figure, paragraphs, table
 from experiments.pages.plots import MUTED, SMALL, curve, draw, line, mark_drops
-from experiments.pages.reproduce_plots import ARMS, QUANTITIES
 from experiments.pages.sentences import duration, judged, measured, percent
+from experiments.pages.series import MOMENTS, NORMALIZATIONS
 
 NEAR = 3  # epochs before and after a drop over which the distance is averaged
 
@@ -22,26 +22,26 @@ def findings(results: dict) -> dict[str, Any]:
     settled = min(10, epochs // 4)
     found: dict[str, Any] = {"settled": settled, "steadiness": {}, "drops": {}, "accuracy": {}}
     for name in ("skewness", "kurtosis"):
-        by_arm = {
-            arm: {
+        by_name = {
+            norm: {
                 schedule: np.array([_movement(run, name, settled) for run in seeds])
                 for schedule, seeds in schedules.items()
             }
-            for arm, schedules in runs.items()
+            for norm, schedules in runs.items()
         }
         found["steadiness"][name] = {
-            schedule: {arm: mean(by_arm[arm][schedule]) for arm in runs}
-            | {"difference": mean(by_arm["unitized"][schedule] - by_arm["batch_norm"][schedule])}
-            for schedule in by_arm["batch_norm"]
+            schedule: {norm: mean(by_name[norm][schedule]) for norm in runs}
+            | {"difference": mean(by_name["unitized"][schedule] - by_name["batch_norm"][schedule])}
+            for schedule in by_name["batch_norm"]
         }
     rates = results["learning_rate"]["drops"]
     for epoch in (e for e in range(1, epochs) if rates[e] < rates[e - 1]):
         found["drops"][str(epoch + 1)] = {
-            arm: {schedule: mean(_ratios(seeds, epoch)) for schedule, seeds in schedules.items()}
-            for arm, schedules in runs.items()
+            norm: {schedule: mean(_ratios(seeds, epoch)) for schedule, seeds in schedules.items()}
+            for norm, schedules in runs.items()
         }
-    for arm, schedules in runs.items():
-        found["accuracy"][arm] = {
+    for norm, schedules in runs.items():
+        found["accuracy"][norm] = {
             schedule: mean([run[-1]["accuracy"] for run in seeds])
             for schedule, seeds in schedules.items()
         }
@@ -55,7 +55,7 @@ def _movement(run: list[dict], name: str, settled: int) -> float:
 
 
 def _ratios(seeds: list[list[dict]], epoch: int) -> list[float]:
-    """Of every seed, the distance after the 0-based `epoch` began over that before."""
+    """For each seed, the distance after the start of `epoch`, from 0, over that before it."""
     distance = _exact(seeds)
     after, before = distance[:, epoch : epoch + NEAR], distance[:, max(0, epoch - NEAR) : epoch]
     return (after.mean(1) / before.mean(1)).tolist()
@@ -69,23 +69,25 @@ def _exact(seeds: list[list[dict]], what: str = "exact") -> np.ndarray:
 
 
 def sentences(results: dict) -> Iterator[str]:
+    """The findings in words."""
     found, settings = results["findings"], results["settings"]
-    for name, by_schedule in found["steadiness"].items():
-        both = by_schedule["drops"]
-        values = {arm: measured(both[arm]["mean"], both[arm]["stderr"]) for arm in ARMS}
-        difference = both["difference"]
-        amount = measured(difference["mean"], difference["stderr"])
+    for moment, by_schedule in found["steadiness"].items():
+        drops = by_schedule["drops"]
+        values = {
+            name: measured(drops[name]["mean"], drops[name]["stderr"])
+            for name in (*NORMALIZATIONS, "difference")
+        }
         yield (
-            f"{name.capitalize()} of the 8 units moves by {values['batch_norm']} an epoch under "
+            f"{moment.capitalize()} of the 8 units moves by {values['batch_norm']} an epoch under "
             f"batch norm and by {values['unitized']} under unitized batch norm, after epoch "
-            f"{found['settled']}; the difference, paired by seed, is {amount}: "
-            f"{judged(difference, more='less steady', less='steadier')}."
+            f"{found['settled']}; the difference, paired by seed, is {values['difference']}: "
+            f"{judged(drops['difference'], more='less steady', less='steadier')}."
         )
-    for epoch, arms in found["drops"].items():
+    for epoch, by_norm in found["drops"].items():
         parts = [
-            f"{ARMS[arm].label} {_signed(by['drops'])} "
+            f"{NORMALIZATIONS[norm].label} {_signed(by['drops'])} "
             f"(at a constant rate {_signed(by['constant'])})"
-            for arm, by in arms.items()
+            for norm, by in by_norm.items()
         ]
         yield (
             f"When the rate falls before epoch {epoch}, the exact distance is multiplied by: "
@@ -97,43 +99,14 @@ def sentences(results: dict) -> Iterator[str]:
 
 
 def render(results: dict) -> str:
+    """The whole page."""
     results = {key: page.plain(part) for key, part in results.items()}
-    data, settings, found = results["data"], results["settings"], results["findings"]
-    final = found["accuracy"]
-    items = [
-        (ARMS[arm].label.capitalize(), percent(final[arm]["drops"]) + " %", "test accuracy")
-        for arm in ARMS
-    ]
-    items += [
-        (
-            f"Movement of {name}",
-            _signed(by["drops"]["difference"]),
-            "unitized less batch norm, an epoch: "
-            + judged(by["drops"]["difference"], more="less steady", less="steadier"),
-        )
-        for name, by in found["steadiness"].items()
-    ]
-    tracker = max(
-        run[-1]["tracker_seconds"]
-        for arm in results["runs"].values()
-        for s in arm.values()
-        for run in s
-    )
-    items.append(("Time", duration(results["seconds"]), results["environment"]["device"]))
-    note = (
-        f"Data: {data['name']}, {data['train']:,} training images; the paper trains 200 epochs on "
-        f"MNIST, this run {settings['epochs']}, {settings['seeds']} seeds. {data['note']} "
-        "Distances are exact, of the joint outputs for "
-        f"{min(settings['exact'], data['probe'])} test images from one epoch to the next, in "
-        "the unit of the outputs; the tracker took "
-        f"{duration(tracker)} of a network's training. Moments are of the outputs in inference "
-        "for all training images."
-    )
+    data = results["data"]
     return page.render(
         title=f"Internal covariate shift on {data['name']}",
         kicker=f"jaxnorm · {data['name']} · {results['date'].replace('T', ' ')}",
         heading="Moments and shift through training",
-        summary=cards(items) + paragraphs(note),
+        summary=_summary(results),
         sections=[
             ("moments", "Moments of eight units (Figure 2)", _moments(results)),
             ("shift", "Shift and accuracy (Figure 3)", _shift(results)),
@@ -142,52 +115,95 @@ def render(results: dict) -> str:
     )
 
 
+def _summary(results: dict) -> str:
+    found = results["findings"]
+    items = [
+        (
+            series.label.capitalize(),
+            f"{percent(found['accuracy'][norm]['drops'])} %",
+            "test accuracy",
+        )
+        for norm, series in NORMALIZATIONS.items()
+    ]
+    items += [
+        (
+            f"Movement of {name}",
+            _signed(by["drops"]["difference"]),
+            "unitized minus batch norm, an epoch: "
+            + judged(by["drops"]["difference"], more="less steady", less="steadier"),
+        )
+        for name, by in found["steadiness"].items()
+    ]
+    items.append(("Time", duration(results["seconds"]), results["environment"]["device"]))
+    return cards(items) + paragraphs(_note(results))
+
+
+def _note(results: dict) -> str:
+    data, settings = results["data"], results["settings"]
+    seconds = [
+        run[-1]["tracker_seconds"]
+        for schedules in results["runs"].values()
+        for seeds in schedules.values()
+        for run in seeds
+    ]
+    return (
+        f"Data: {data['name']}, {data['train']:,} training images; the paper trains 200 epochs on "
+        f"MNIST, this run {settings['epochs']}, {settings['seeds']} seeds. {data['note']} "
+        "Distances are exact, of the joint outputs for "
+        f"{min(settings['exact'], data['probe'])} test images from one epoch to the next, in "
+        "the unit of the outputs; the tracker took "
+        f"{duration(max(seconds))} of a network's training. Moments are of the outputs in "
+        "inference for all training images."
+    )
+
+
 def _signed(result: dict) -> str:
     return measured(result["mean"], result["stderr"], digits=3)
 
 
 def _moments(results: dict) -> str:
-    text = list(sentences(results))[:2]
-    return figure(_moment_panels(results), " ".join(text), ARMS.values(), "two") + paragraphs(
-        "One line a unit of the last normalization, first seed, learning rate with drops (dotted)."
+    text = " ".join(list(sentences(results))[:2])
+    return figure(_moment_panels(results), text, NORMALIZATIONS.values(), "two") + paragraphs(
+        "One line for each unit of the last normalization, first seed; the learning rate drops at "
+        "the dotted lines."
     )
 
 
 def _moment_panels(results: dict) -> list[str]:
-    def paint(axes: Axes, arm: str, name: str) -> None:
-        run = results["runs"][arm]["drops"][0]
+    def paint(axes: Axes, norm: str, name: str) -> None:
+        run = results["runs"][norm]["drops"][0]
         values = np.array([line["moments"][name] for line in run], float)
-        axes.plot(np.arange(len(run)) + 1, values, color=ARMS[arm].colour, lw=0.9)
-        every = [
+        axes.plot(np.arange(len(run)) + 1, values, color=NORMALIZATIONS[norm].colour, lw=0.9)
+        moments = [
             [line["moments"][name] for line in runs["drops"][0]]
             for runs in results["runs"].values()
         ]
-        low, high = np.nanmin(np.array(every, float)), np.nanmax(np.array(every, float))
+        low, high = np.nanmin(np.array(moments, float)), np.nanmax(np.array(moments, float))
         axes.set_ylim(low - 0.05 * (high - low + 1e-9), high + 0.05 * (high - low + 1e-9))
         plots.whole_numbers(axes)
         _mark(axes, results)
 
     return [
         draw(
-            lambda axes, arm=arm, name=name: paint(axes, arm, name),
-            name=f"moments-{name}-{arm}",
-            title=f"{label}, {ARMS[arm].label}",
+            lambda axes, norm=norm, name=name: paint(axes, norm, name),
+            name=f"moments-{name}-{norm}",
+            title=f"{label}, {NORMALIZATIONS[norm].label}",
             xlabel="epoch",
             size=SMALL,
         )
-        for name, label in QUANTITIES.items()
-        for arm in ARMS
+        for name, label in MOMENTS.items()
+        for norm in NORMALIZATIONS
     ]
 
 
 def _shift(results: dict) -> str:
     head = [
         "drop before epoch",
-        *(f"{ARMS[a].label}, {s}" for a in ARMS for s in ("drops", "constant")),
+        *(f"{NORMALIZATIONS[a].label}, {s}" for a in NORMALIZATIONS for s in ("drops", "constant")),
     ]
     rows = [
-        [epoch, *(_signed(arms[a][s]) for a in ARMS for s in ("drops", "constant"))]
-        for epoch, arms in results["findings"]["drops"].items()
+        [epoch, *(_signed(by_norm[a][s]) for a in NORMALIZATIONS for s in ("drops", "constant"))]
+        for epoch, by_norm in results["findings"]["drops"].items()
     ]
     return (
         paragraphs(
@@ -197,7 +213,10 @@ def _shift(results: dict) -> str:
             "and unitized batch norm alike."
         )
         + figure(
-            _shift_panels(results), "Mean over two layers and all seeds.", ARMS.values(), "two"
+            _shift_panels(results),
+            "Mean over two layers and all seeds.",
+            NORMALIZATIONS.values(),
+            "two",
         )
         + table(head, rows, f"Distance, {NEAR} epochs after over {NEAR} epochs before")
         + figure(
@@ -205,7 +224,7 @@ def _shift(results: dict) -> str:
             "The distance between its bounds: mean displacement of an output above, distance of "
             "the means below. Dashed: the distance of two halves of the same outputs, which is "
             "what no shift at all looks like between unpaired samples of that size.",
-            ARMS.values(),
+            NORMALIZATIONS.values(),
             "two",
         )
     )
@@ -213,8 +232,8 @@ def _shift(results: dict) -> str:
 
 def _shift_panels(results: dict) -> list[str]:
     def over_epochs(axes: Axes, schedule: str, values: Any) -> None:
-        for arm, series in ARMS.items():
-            runs = values(results["runs"][arm][schedule])
+        for norm, series in NORMALIZATIONS.items():
+            runs = values(results["runs"][norm][schedule])
             curve(axes, np.arange(runs.shape[1]) + 1, runs, series)
         if schedule == "drops":
             _mark(axes, results)
@@ -247,25 +266,25 @@ def _shift_panels(results: dict) -> list[str]:
 
 
 def _bound_panels(results: dict) -> list[str]:
-    def paint(axes: Axes, arm: str) -> None:
-        seeds = results["runs"][arm]["drops"]
+    def paint(axes: Axes, norm: str) -> None:
+        seeds = results["runs"][norm]["drops"]
         epochs = np.arange(len(seeds[0])) + 1
         low, high, base = (_exact(seeds, what).mean(0) for what in ("lower", "upper", "baseline"))
-        axes.fill_between(epochs, low, high, color=ARMS[arm].colour, **plots.BAND)
+        axes.fill_between(epochs, low, high, color=NORMALIZATIONS[norm].colour, **plots.BAND)
         axes.plot(epochs, base, color=MUTED, dashes=(4, 2), lw=1.3)
-        line(axes, epochs, _exact(seeds).mean(0), ARMS[arm])
+        line(axes, epochs, _exact(seeds).mean(0), NORMALIZATIONS[norm])
         plots.log_scale(axes)
         _mark(axes, results)
 
     return [
         draw(
-            lambda axes, arm=arm: paint(axes, arm),
-            name=f"bounds-{arm}",
+            lambda axes, norm=norm: paint(axes, norm),
+            name=f"bounds-{norm}",
             title=f"within bounds, {series.label}",
             xlabel="epoch",
             size=SMALL,
         )
-        for arm, series in ARMS.items()
+        for norm, series in NORMALIZATIONS.items()
     ]
 
 

@@ -11,7 +11,7 @@ from experiments.pages.plots import SERIES, SMALL, Series, curve, draw, mark_dro
 from experiments.pages.sentences import duration, number, percent
 
 RUN = Series("mean of the seeds", SERIES[0], "o")
-# What is told of an evaluation, and its name in results.
+# Names in results and on the page.
 FRACTIONS = {"accuracy": "top-1", "top_5": "top-5"}
 EVALUATIONS = {"crops": "mirrored corners and middles", "whole": "the whole image"}
 
@@ -34,27 +34,27 @@ def render(results: dict) -> str:
 
 
 def accuracy_sentence(results: dict) -> str:
-    found = results["accuracy"]
-    if found["stderr"] is None:
-        return f"test accuracy {100 * found['mean']:.2f} % (one seed)"
-    return f"median {100 * found['median']:.2f} %, mean {percent(found)} %"
+    accuracy = results["accuracy"]
+    if accuracy["stderr"] is None:
+        return f"test accuracy {100 * accuracy['mean']:.2f} % (one seed)"
+    return f"median {100 * accuracy['median']:.2f} %, mean {percent(accuracy)} %"
 
 
 def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
     """Title, head and rows: the last epoch of every seed, and its other evaluations."""
     recipe, runs = results["recipe"], results["seeds"]
-    told = [name for name in FRACTIONS if name in runs[0][-1]]
+    fractions = [name for name in FRACTIONS if name in runs[0][-1]]
     others = list(results["evaluations"][0]) if recipe["dataset"] == "imagenet2012" else []
     head = ["seed", "last loss", "images/s"]
-    head += [f"{FRACTIONS[name]}, %" for name in told]
-    head += [f"{name}: {FRACTIONS[key]}, %" for name in others for key in told]
+    head += [f"{FRACTIONS[name]}, %" for name in fractions]
+    head += [f"{name}: {FRACTIONS[key]}, %" for name in others for key in fractions]
     rows = []
     for seed, run in enumerate(runs):
         last = run[-1]
         row = [str(seed), f"{last['loss']:.4f}", f"{last['images_per_second']:,.0f}"]
-        row += [f"{100 * last[name]:.2f}" for name in told]
+        row += [f"{100 * last[name]:.2f}" for name in fractions]
         for name in others:
-            row += [f"{100 * results['evaluations'][seed][name][key]:.2f}" for key in told]
+            row += [f"{100 * results['evaluations'][seed][name][key]:.2f}" for key in fractions]
         rows.append(row)
     title = f"{recipe['model']}, {recipe['normalization']}, {recipe['dataset']}: test images"
     return title, head, rows
@@ -62,12 +62,12 @@ def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
 
 def _summary(results: dict) -> str:
     runs, recipe = results["seeds"], results["recipe"]
-    found = results["accuracy"]
+    accuracy = results["accuracy"]
     networks = "1 network" if len(runs) == 1 else f"{len(runs)} networks, ± standard error"
     speed = np.mean([run[-1]["images_per_second"] for run in runs])
     items = [
-        ("Test accuracy", f"{percent(found).replace(' (one seed)', '')} %", networks),
-        ("Median", f"{100 * found['median']:.2f} %", "of the seeds' last epochs"),
+        ("Test accuracy", f"{percent(accuracy).replace(' (one seed)', '')} %", networks),
+        ("Median", f"{100 * accuracy['median']:.2f} %", "of the seeds' last epochs"),
         ("Speed", f"{speed:,.0f} images/s", "of the training steps alone"),
         ("Time", duration(results["seconds"]), f"{recipe['epochs']} epochs, since the last start"),
     ]
@@ -89,43 +89,43 @@ def _curves(results: dict) -> str:
         over_epochs(axes, "loss")
         plots.log_scale(axes)
 
-    words = {"xlabel": "epoch", "size": SMALL}
+    options = {"xlabel": "epoch", "size": SMALL}
     panels = [
-        draw(loss, name="loss", title="training loss, nats", **words),
+        draw(loss, name="loss", title="training loss, nats", **options),
         draw(
             lambda axes: over_epochs(axes, "accuracy", 100),
             name="accuracy",
             title="test accuracy, %",
-            **words,
+            **options,
         ),
     ]
-    said = [
-        "Of every epoch; the loss is the mean over its steps.",
+    caption = [
+        "One value an epoch; the loss is the mean over its steps.",
         "Dotted: the learning rate falls." if len(drops) else "",
         "The band is one standard error about the mean." if len(runs) > 1 else "",
     ]
-    return figure(panels, " ".join(filter(None, said)), [RUN] if len(runs) > 1 else [])
+    return figure(panels, " ".join(filter(None, caption)), [RUN] if len(runs) > 1 else [])
 
 
 def _accuracy(results: dict) -> str:
     title, head, rows = seed_table(results)
-    said = f"{accuracy_sentence(results).capitalize()}. Every test image counts once."
+    text = f"{accuracy_sentence(results).capitalize()}. Every test image counts once."
     if len(results["seeds"]) > 1:
-        said += " ± is one standard error over seeds; a speed is that of all seeds side by side."
+        text += " ± is one standard error over seeds; a speed is that of all vmapped seeds."
     scales = ", ".join(map(str, results["recipe"]["test_scales"]))
     others = [
-        f"{name}: the mean of the logits of {words} at shorter sides {scales}."
-        for name, words in EVALUATIONS.items()
+        f"{name}: the mean of the logits of {views} at shorter sides {scales}."
+        for name, views in EVALUATIONS.items()
         if name in results["evaluations"][0]
     ]
-    return table(head, rows, title) + paragraphs(said, *others)
+    return table(head, rows, title) + paragraphs(text, *others)
 
 
 def _settings(results: dict) -> str:
     mesh = results["mesh"]
     entries = {**results["recipe"], **results["environment"]}
     entries["devices"] = f"{mesh['shape']} of {mesh['device']}"
-    entries["seeds"] = f"{len(results['seeds'])}, {results['side by side']} side by side"
+    entries["seeds"] = f"{len(results['seeds'])}, {results['vmapped seeds']} vmapped"
     entries["learning rate at the end"] = number(results["seeds"][0][-1]["learning_rate"])
     rows = [[name, f"{value}"] for name, value in entries.items()]
     return made(results["command"], table(["Setting", "Value"], rows, "Settings"))

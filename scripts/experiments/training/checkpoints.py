@@ -1,7 +1,7 @@
 """Checkpoints of a training run: written in the background, checked when they are read.
 
-The newest two are kept. Each holds a checksum of every array: one that is damaged or half written
-is told from a whole one, and the one before it is used.
+The newest two are retained. Each has a checksum of every array: one that is damaged or incomplete
+is recognized, and the one before it is used.
 """
 
 import logging
@@ -18,13 +18,12 @@ Tree = TypeVar("Tree")
 
 
 class Checkpoints:
-    """Of one run, in a folder of its own; as a context it waits for what is being written."""
+    """The checkpoints of one run; as a context manager it waits until they are written."""
 
-    def __init__(self, folder: Path):
-        logging.getLogger("absl").setLevel(logging.ERROR)  # it tells every step of its own
-        self.folder = folder.resolve()
+    def __init__(self, checkpoint_dir: Path):
+        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax logs every save
         options = ocp.CheckpointManagerOptions(max_to_keep=2, cleanup_tmp_directories=True)
-        self.manager = ocp.CheckpointManager(self.folder, options=options)
+        self.manager = ocp.CheckpointManager(checkpoint_dir.resolve(), options=options)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -33,10 +32,10 @@ class Checkpoints:
         self.manager.close()
 
     def save(self, step: int, state: Any) -> None:
-        """Keep `state` as that of `step`, unless it is kept; returns before it is written."""
+        """Save the state of a step unless there is one; returns before it is written."""
         if step in self.manager.all_steps():
             return
-        # Copies: the next step reuses the buffers, which on a CPU are those being written.
+        # Copies, because the next step donates the buffers, which on a CPU are those written.
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
         sums = [int(value) for value in jax.device_get(checksums(leaves))]
         self.manager.save(
@@ -46,23 +45,23 @@ class Checkpoints:
             ),
         )
 
-    def restore(self, like: Tree, tell: Callable[[str], None]) -> Tree:
-        """The newest whole state, placed as `like`; `like` itself where there is none.
+    def restore(self, like: Tree, log: Callable[[str], None]) -> Tree:
+        """The newest undamaged state, with the shardings of `like`, or `like` if there is none.
 
         Args:
-          like: A state of the same structure, shapes and places.
-          tell: Called with a line for each checkpoint that is passed over.
+          like: A state of the same structure, shapes and shardings.
+          log: Called with a line for each checkpoint that is damaged.
         """
         leaves, structure = jax.tree.flatten(like)
         for step in sorted(self.manager.all_steps(), reverse=True):
             try:
-                found = self._read(step, leaves)
+                restored = self._read(step, leaves)
             except Exception as error:  # Orbax and TensorStore raise many kinds
                 reason = str(error).strip().splitlines()[0][:100] if str(error) else ""
-                tell(f"checkpoint {step} is damaged ({type(error).__name__}: {reason}): left out")
+                log(f"checkpoint {step} is damaged ({type(error).__name__}: {reason}): left out")
                 self.manager.delete(step)
             else:
-                return jax.tree.unflatten(structure, found)
+                return jax.tree.unflatten(structure, restored)
         return like
 
     def _read(self, step: int, leaves: list[Array]) -> list[Array]:
@@ -81,7 +80,7 @@ class Checkpoints:
 
 @jax.jit
 def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
-    """Of the bits of each array and their places: the same however the array is spread."""
+    """A checksum of each array's bits and their positions, whatever its sharding."""
 
     def checksum(leaf: Array) -> UInt32[Array, ""]:
         bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32)

@@ -1,8 +1,8 @@
 """A training step compiled for chips that are not attached: its memory, traffic and bounds.
 
 The step is lowered from shapes alone: no image is read and nothing is run. The three times are
-lower bounds, each as if that resource were busy at its published rate during the whole step. What
-they leave out: latency of kernels and collectives, overlap, links that a small topology lacks.
+lower bounds, each as if that resource were busy at its published rate during the whole step. They
+do not include latency of kernels and collectives, nor links that a small topology lacks.
 """
 
 import dataclasses
@@ -26,9 +26,8 @@ from experiments.benchmarks.compiled_traffic import COLLECTIVES, summary
 from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
-from experiments.training import trainer
 from experiments.training.recipes import Recipe
-from experiments.training.trainer import Layout
+from experiments.training.trainer import Layout, Trainer, mesh_of
 
 
 class Chip(NamedTuple):
@@ -51,7 +50,7 @@ CHIPS = {
 
 
 class DataSet(NamedTuple):
-    """What compiling needs to know of a data set."""
+    """The sizes of a data set, which are all that compiling needs."""
 
     images: int  # for training
     shape: tuple[int, int, int]
@@ -86,10 +85,10 @@ def show(
         available = compile_only_devices(topology)
     except ValueError as error:
         raise InputError(f"--compile-for: {error}") from error
-    mesh = trainer.mesh_of(devices, available=available, axis_type=axis_type)
-    build = partial(trainer.trainer, recipe, stand_in(recipe.dataset), layout=layout)
+    mesh = mesh_of(devices, available=available, axis_type=axis_type)
+    build = partial(Trainer, recipe, stand_in(recipe.dataset), layout=layout)
     program, chip = build(mesh), available[0].device_kind
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "topology": topology,
         "chip": chip,
         "chips": mesh.size,
@@ -100,20 +99,20 @@ def show(
     try:
         compiled = program.lowered().compile()
     except jax.errors.JaxRuntimeError as error:
-        found["memory"] = {"needed": hbm_needed(error), "fits": False}
+        result["memory"] = {"needed": hbm_needed(error), "fits": False}
     else:
-        # The CUDA plugin counts no operations: those of the program before it is compiled.
-        flops = operations(compiled) or operations(build(trainer.mesh_of(1)).lowered()) / mesh.size
-        found |= measured(compiled, flops, mesh.size, CHIPS.get(chip))
-    found["compile_seconds"] = time.perf_counter() - start
-    for line in lines(found):
+        # The CUDA plugin counts no operations; JAX does, in the program before it is compiled.
+        flops = operations(compiled) or operations(build(mesh_of(1)).lowered()) / mesh.size
+        result |= measure(compiled, flops, mesh.size, CHIPS.get(chip))
+    result["compile_seconds"] = time.perf_counter() - start
+    for line in lines(result):
         print(line)
     settings = {"recipe": dataclasses.asdict(recipe), "layout": layout._asdict()}
-    print(json.dumps(found | settings | {"environment": environment()}))
+    print(json.dumps(result | settings | {"environment": environment()}))
 
 
 def stand_in(name: str) -> Images | Records:
-    """A data set of the right shapes and nothing in it."""
+    """A data set of the right shapes, without images."""
     if name not in DATA_SETS:
         raise InputError(f"--dataset must be one of {', '.join(DATA_SETS)}; got {name}")
     count, shape, classes = DATA_SETS[name]
@@ -125,10 +124,10 @@ def stand_in(name: str) -> Images | Records:
 
 
 def hbm_needed(error: Exception) -> float:
-    """Bytes of HBM that a step needs, of the compiler's error that a chip has fewer.
+    """Bytes of HBM that a step needs, from the compiler's error that a chip has fewer.
 
     Raises:
-      InputError: The error is another one.
+      InputError: It is another error.
     """
     needed = re.search(r"Used ([\d.]+)G of [\d.]+G hbm", str(error))
     if needed is None:
@@ -139,13 +138,13 @@ def hbm_needed(error: Exception) -> float:
     return float(needed[1]) * 2**30
 
 
-def measured(
+def measure(
     compiled: jax.stages.Compiled, flops: float, chips: int, chip: Chip | None
 ) -> dict[str, Any]:
     """Memory, collectives, HBM traffic and operations of a step on each chip, and its bounds."""
     text = str(compiled.as_text())
     traffic, exchanged = summary(text), collectives(text)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "memory": memory_of(compiled, chip),
         "collectives": exchanged,
         "hbm_bytes": traffic.bytes,
@@ -158,18 +157,18 @@ def measured(
             "HBM": traffic.bytes / chip.hbm_bandwidth,
             "interconnect": sent(exchanged, chips) / chip.interconnect,
         }
-        found |= {"seconds": seconds, "bound": max(seconds, key=lambda name: seconds[name])}
-    return found
+        result |= {"seconds": seconds, "bound": max(seconds, key=lambda name: seconds[name])}
+    return result
 
 
 def operations(program: jax.stages.Compiled | jax.stages.Lowered) -> float:
-    """Floating-point operations as XLA counts them; 0 where it does not."""
+    """Floating-point operations by XLA's count, 0 where it has none."""
     flops = (program.cost_analysis() or {}).get("flops", 0.0)
     return flops if flops > 0 else 0.0
 
 
 def memory_of(compiled: jax.stages.Compiled, chip: Chip | None) -> dict[str, Any]:
-    """Bytes that a step needs in HBM; results that take the place of arguments count once."""
+    """Bytes that a step needs in HBM; results in the buffers of arguments count once."""
     m: Any = compiled.memory_analysis()
     results = m.output_size_in_bytes - m.alias_size_in_bytes
     needed = m.argument_size_in_bytes + m.temp_size_in_bytes + results
@@ -197,11 +196,11 @@ def collectives(text: str) -> list[dict[str, Any]]:
             started = i.op.endswith("-start") and kind != "all-reduce"
             results = sizes("".join(tuple_parts(i.shape)[1:2]) if started else i.shape)
             operands = sizes(" ".join(shapes.get(name, "") for name in i.operands))
-            whole = max(results, operands, key=lambda found: sum(size for _, size in found))
+            whole = max(results, operands, key=lambda part: sum(size for _, size in part))
             for dtype in {dtype for dtype, _ in whole}:
-                mine = [size for kind_of, size in whole if kind_of == dtype]
+                of_dtype = [size for other, size in whole if other == dtype]
                 entry = counts[kind, dtype]
-                entry[:] = entry[0] + 1, entry[1] + len(mine), entry[2] + sum(mine)
+                entry[:] = entry[0] + 1, entry[1] + len(of_dtype), entry[2] + sum(of_dtype)
     return [
         {"kind": kind, "dtype": dtype, "count": count, "arrays": number, "bytes": size}
         for (kind, dtype), (count, number, size) in sorted(counts.items())
@@ -217,49 +216,49 @@ def sizes(shape: str) -> list[tuple[str, float]]:
 
 
 def sent(exchanged: list[dict[str, Any]], chips: int) -> float:
-    """Bytes that a chip sends where arrays travel around rings over all chips."""
+    """Bytes that a chip sends where collectives are rings over all chips."""
     times = {"all-reduce": 2 * (chips - 1) / chips, "collective-permute": 1}
     return sum(times.get(e["kind"], (chips - 1) / chips) * e["bytes"] for e in exchanged)
 
 
-def lines(found: dict[str, Any]) -> list[str]:
-    """What `measured` found, for people."""
-    chip = CHIPS.get(found["chip"])
+def lines(result: dict[str, Any]) -> list[str]:
+    """The result of `measure` in sentences."""
+    chip = CHIPS.get(result["chip"])
     head = (
-        f"compiled, not run: {found['chips']} x {found['chip']} ({found['topology']}), "
-        f"{found['images_per_chip']} images per chip, {found['parameters']:,} parameters; "
+        f"compiled, not run: {result['chips']} x {result['chip']} ({result['topology']}), "
+        f"{result['images_per_chip']} images per chip, {result['parameters']:,} parameters; "
         "all numbers are per chip"
     )
-    memory, of = found["memory"], f" of {scaled(chip.hbm)}B" if chip else ""
+    memory, capacity = result["memory"], f" of {scaled(chip.hbm)}B" if chip else ""
     verdict = {True: ": fits", False: ": does not fit", None: ""}[memory["fits"]]
     if "arguments" not in memory:
-        return [head, f"memory: {scaled(memory['needed'])}B{of}{verdict}"]
+        return [head, f"memory: {scaled(memory['needed'])}B{capacity}{verdict}"]
     parts = ", ".join(
         f"{name} {scaled(memory[name])}B" for name in ("arguments", "temporary", "program")
     )
     exchanged = [
         f"collectives: {e['count']:g} {e['kind']} of {e['arrays']:g} {e['dtype']} arrays, "
         f"{scaled(e['bytes'])}B"
-        for e in found["collectives"]
+        for e in result["collectives"]
     ]
     work = [
-        f"memory: {scaled(memory['needed'])}B{of}{verdict} ({parts})",
+        f"memory: {scaled(memory['needed'])}B{capacity}{verdict} ({parts})",
         *(exchanged or ["collectives: none"]),
-        f"HBM traffic: {scaled(found['hbm_bytes'])}B in {found['kernels']:,} kernels",
-        f"floating-point operations: {scaled(found['flops'])}",
+        f"HBM traffic: {scaled(result['hbm_bytes'])}B in {result['kernels']:,} kernels",
+        f"floating-point operations: {scaled(result['flops'])}",
     ]
     if chip is None:
-        return [head, *work, f"no bounds: the published figures of {found['chip']} are not known"]
-    bounds = ", ".join(f"{name} {scaled(s)}s" for name, s in found["seconds"].items())
+        return [head, *work, f"no bounds: the published figures of {result['chip']} are not known"]
+    bounds = ", ".join(f"{name} {scaled(s)}s" for name, s in result["seconds"].items())
     return [
         head,
         *work,
-        f"bounds by the chip's published figures: {bounds}; {found['bound']} binds",
+        f"bounds by the chip's published figures: {bounds}; {result['bound']} binds",
     ]
 
 
 def scaled(number: float) -> str:
-    """Three digits of a number and the prefix of its unit: 1.54 T, 27.8 µ."""
+    """Three digits of a number and the prefix for its unit, such as 1.54 T or 27.8 µ."""
     if not number > 0:
         return f"{number:g} "
     power = min(max(math.floor(math.log10(number) / 3), -3), 4)
@@ -267,7 +266,7 @@ def scaled(number: float) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Versions of what compiled, and the commit."""
+    """Versions of the libraries and compilers, and the commit."""
     compilers = {}
     for name in ("libtpu", "jax-cuda12-plugin"):
         try:

@@ -1,7 +1,7 @@
 """Compile ResNet steps for TPU pods and print the table of docs/training.md.
 
     python scripts/experiments/training/compiled_table.py            # hours; resumes
-    python scripts/experiments/training/compiled_table.py --show     # the table of what is there
+    python scripts/experiments/training/compiled_table.py --show     # the table alone
 
 Each cell is one run of `train.py --compile-for`; its JSON is a line of OUT. A cell that OUT holds
 is not compiled again: remove the file first when the layers have changed.
@@ -26,12 +26,15 @@ HEAD = (
 
 
 class Cell(NamedTuple):
+    """A step that is compiled."""
+
     model: str
     normalization: str
     images: int  # per chip
     topology: str
 
     def command(self) -> list[str]:
+        """The command that compiles the cell."""
         rows, columns = self.topology.partition(":")[2].split("x")
         options = {
             "--model": self.model,
@@ -40,8 +43,8 @@ class Cell(NamedTuple):
             "--batch-size": str(self.images * int(rows) * int(columns)),
             "--compile-for": self.topology,
         }
-        words = [word for option in options.items() for word in option]
-        return [sys.executable, str(SCRIPTS / "train.py"), "imagenet-resnet101", *words]
+        arguments = [text for option in options.items() for text in option]
+        return [sys.executable, str(SCRIPTS / "train.py"), "imagenet-resnet101", *arguments]
 
 
 CELLS = [
@@ -65,7 +68,7 @@ def main(show: bool = False, jobs: int = 1, out: Path = OUT) -> None:
     """
     missing = [] if show else [cell for cell in CELLS if cell not in read(out)]
     with ThreadPoolExecutor(jobs) as pool:
-        for cell, line in zip(missing, pool.map(compiled, missing), strict=True):
+        for cell, line in zip(missing, pool.map(compile_cell, missing), strict=True):
             out.parent.mkdir(parents=True, exist_ok=True)
             with out.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
@@ -73,7 +76,8 @@ def main(show: bool = False, jobs: int = 1, out: Path = OUT) -> None:
     print("\n".join(table(read(out))))
 
 
-def compiled(cell: Cell) -> str:
+def compile_cell(cell: Cell) -> str:
+    """The JSON that the command prints."""
     run = subprocess.run(cell.command(), stdout=subprocess.PIPE, text=True, check=True)
     return run.stdout.splitlines()[-1]
 
@@ -81,29 +85,31 @@ def compiled(cell: Cell) -> str:
 def read(path: Path) -> dict[Cell, dict[str, Any]]:
     """Results by their cells."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {cell_of(found): found for found in map(json.loads, lines)}
+    return {cell_of(result): result for result in map(json.loads, lines)}
 
 
-def cell_of(found: dict[str, Any]) -> Cell:
-    recipe = found["recipe"]
+def cell_of(result: dict[str, Any]) -> Cell:
+    """The cell of a result."""
+    recipe = result["recipe"]
     names = recipe["model"], recipe["normalization"]
-    return Cell(*names, found["images_per_chip"], found["topology"])
+    return Cell(*names, result["images_per_chip"], result["topology"])
 
 
-def table(found: dict[Cell, dict[str, Any]]) -> list[str]:
+def table(results: dict[Cell, dict[str, Any]]) -> list[str]:
     """Markdown, a row per cell."""
     rule = "| --- | --- |" + " ---: |" * (HEAD.count("|") - 3)
-    return [HEAD, rule, *(row(cell, found[cell]) for cell in CELLS if cell in found)]
+    return [HEAD, rule, *(row(cell, results[cell]) for cell in CELLS if cell in results)]
 
 
-def row(cell: Cell, found: dict[str, Any]) -> str:
-    memory = f"{found['memory']['needed'] / 1e9:.1f}"
+def row(cell: Cell, result: dict[str, Any]) -> str:
+    """A row of the table."""
+    memory = f"{result['memory']['needed'] / 1e9:.1f}"
     columns = [cell.model, cell.normalization, str(cell.images), cell.topology]
-    if "bound" not in found:
+    if "bound" not in result:
         return f"| {' | '.join([*columns, memory + ' does not fit'])} |" + " |" * 6
-    reduced = sum(e["bytes"] for e in found["collectives"] if e["kind"] == "all-reduce")
-    times = [f"{1e3 * found['seconds'][name]:.2f}" for name in ("compute", "HBM", "interconnect")]
-    work = [found["hbm_bytes"] / 1e9, found["flops"] / 1e12, reduced / 1e6]
+    reduced = sum(e["bytes"] for e in result["collectives"] if e["kind"] == "all-reduce")
+    times = [f"{1e3 * result['seconds'][name]:.2f}" for name in ("compute", "HBM", "interconnect")]
+    work = [result["hbm_bytes"] / 1e9, result["flops"] / 1e12, reduced / 1e6]
     return f"| {' | '.join([*columns, memory, *(f'{n:.1f}' for n in work), *times])} |"
 
 

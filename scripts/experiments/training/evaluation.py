@@ -1,61 +1,133 @@
-"""Exact counts over a whole test set, on any number of devices: no image is left out or doubled."""
+"""Accuracy on a whole test set, on any number of devices: every image counts exactly once."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import grain
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, Num, UInt8
 from PIL import Image
 
+import jaxnorm
+from experiments.cli import InputError
 from experiments.data import imagenet
 from experiments.data.datasets import Images
-from experiments.data.imagenet import Records, Share
-from experiments.data.loaders import everywhere, here, sharded, standardized
+from experiments.data.imagenet import Records, Shard
+from experiments.data.loaders import local_shard, replicate, sharded, standardize
 from experiments.training.recipes import Recipe
+from experiments.training.step import cast
 
-EVALUATED = 512  # images at a time
-TOP = 5  # Table 3 counts an image whose label is among so many
+CHUNK = 512  # images
+TOP = 5  # Table 3 also counts an image whose label is among the first five
 
-Logits = Callable[[Any, Num[Array, "n h w c"]], Float[Array, "n classes"]]
+Network = Any  # parameters and statistics
+Logits = Callable[[Network, Num[Array, "n h w c"]], Float[Array, "n classes"]]
 Views = Callable[[Image.Image], Sequence[UInt8[np.ndarray, "h w 3"]]]
 
 
-def of_arrays(
-    logits: Logits, images: Images, mesh: Mesh, *, together: bool
-) -> Callable[[Any], list[dict[str, float]]]:
-    """A function of a network: its accuracy on the test images, which lie on the devices.
+class View(NamedTuple):
+    """One of the views of an image, and how many there are."""
+
+    image: int
+    pixels: UInt8[np.ndarray, "h w 3"]
+    views: int
+
+
+def evaluator(
+    recipe: Recipe,
+    data: Images | Records,
+    model: nnx.Module,
+    mesh: Mesh,
+    *,
+    vmap_seeds: bool,
+    workers: int,
+) -> Callable[..., list[dict[str, float]]]:
+    """A function of a network and, for records, the name of a view: fractions for each seed.
 
     Args:
-      logits: Of a network and a batch.
-      images: Of which the test images count.
-      mesh: Over whose devices a chunk is spread.
-      together: Networks have an axis of seeds.
+      recipe: What the network was trained with.
+      data: Images or records; the test images count.
+      model: The network, without its arrays.
+      mesh: Where networks are placed.
+      vmap_seeds: Whether arrays have an axis of seeds.
+      workers: Processes that decode records.
+
+    Raises:
+      InputError: The network does not fit the images.
+    """
+    shape = data.x_train.shape[1:] if isinstance(data, Images) else (recipe.crop, recipe.crop, 3)
+    # Unitized layers keep the number of pixels of training at any image size.
+    example = jax.ShapeDtypeStruct((2 * recipe.statistics_groups, *shape), jnp.float32)
+    try:
+        model = jaxnorm.nnx.fix_pixels(model, example)
+    except ValueError as error:
+        raise InputError(f"--model {recipe.model} must fit the images; {error}") from error
+    graph = nnx.graphdef(nnx.view(model, raise_if_not_found=False, use_running_average=True))
+
+    def logits(network: Network, x: Num[Array, "n h w c"]) -> Float[Array, "n classes"]:
+        params, statistics = network
+        model: Any = nnx.merge(graph, cast(params, recipe), statistics)
+        return model(cast(x, recipe)).astype(jnp.float32)
+
+    if isinstance(data, Images):
+        return _by_arrays(array_evaluator(logits, data, mesh, vmap_seeds=vmap_seeds), data.name)
+    return _by_views(RecordEvaluator(logits, data, recipe, mesh, workers), recipe)
+
+
+def _by_arrays(accuracies: Callable, name: str) -> Callable[..., list[dict[str, float]]]:
+    def evaluate(network: Network, view: str | None = None) -> list[dict[str, float]]:
+        if view:
+            raise InputError(f"--evaluations are of streamed data sets; {name} is none")
+        return accuracies(network)
+
+    return evaluate
+
+
+def _by_views(fractions: Callable, recipe: Recipe) -> Callable[..., list[dict[str, float]]]:
+    views = {
+        "center": partial(imagenet.center, crop=recipe.crop),
+        "crops": partial(imagenet.multi_scale_crops, crop=recipe.crop, scales=recipe.test_scales),
+        "whole": partial(imagenet.whole_images, scales=recipe.test_scales),
+    }
+    return lambda network, view="center": [fractions(network, views[view])]
+
+
+def array_evaluator(
+    logits: Logits, images: Images, mesh: Mesh, *, vmap_seeds: bool
+) -> Callable[[Network], list[dict[str, float]]]:
+    """A function of a network: its accuracy on the test images, which are held on the devices.
+
+    Args:
+      logits: A function of a network and a batch.
+      images: The test images count.
+      mesh: A chunk of images is sharded over its devices.
+      vmap_seeds: Whether networks have an axis of seeds.
     """
     count = len(images.x_test)
-    chunk = -(-min(EVALUATED, count) // mesh.size) * mesh.size
+    chunk = -(-min(CHUNK, count) // mesh.size) * mesh.size
     padded = _padded(images.x_test, images.y_test, chunk)
-    placed = cache(lambda: everywhere(mesh, *padded))
+    placed = cache(lambda: replicate(mesh, *padded))
     local = jax.shard_map(logits, mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
 
-    def right(network: Any, x: Array, y: Array, start: Int[Array, ""]) -> Int[Array, ""]:
+    def correct(network: Network, x: Array, y: Array, start: Int[Array, ""]) -> Int[Array, ""]:
         part, labels = (jax.lax.dynamic_slice_in_dim(a, start, chunk) for a in (x, y))
-        found = local(sharded(mesh, P(), network), sharded(mesh, P("data"), part))
-        return jnp.sum(jnp.argmax(found, -1) == labels)
+        scores = local(sharded(mesh, P(), network), sharded(mesh, P("data"), part))
+        return jnp.sum(jnp.argmax(scores, -1) == labels)
 
     compiled = jax.jit(
-        jax.vmap(right, (0, None, None, None)) if together else right,
+        jax.vmap(correct, (0, None, None, None)) if vmap_seeds else correct,
         out_shardings=NamedSharding(mesh, P()),
     )
 
-    def accuracies(network: Any) -> list[dict[str, float]]:
+    def accuracies(network: Network) -> list[dict[str, float]]:
         x, y = placed()
         counts = [np.atleast_1d(compiled(network, x, y, i)) for i in range(0, len(y), chunk)]
         return [{"accuracy": int(total) / count} for total in np.sum(counts, 0)]
@@ -63,86 +135,100 @@ def of_arrays(
     return accuracies
 
 
-def of_records(
-    logits: Logits, records: Records, recipe: Recipe, mesh: Mesh, workers: int
-) -> Callable[[Any, Views], dict[str, float]]:
-    """A function of a network and of an image's views: fractions of images rightly classified.
+class RecordEvaluator:
+    """A function of a network and of an image's views: fractions of images correctly classified.
 
     The logits of an image are the mean of those of its views, which may have any sizes: views of
-    one size are brought together over images. Every process evaluates its own part of the images
-    on its own devices, with a copy of the network.
-
-    Args:
-      logits: Of a network and a batch of standardized images.
-      records: Of which the test images count.
-      recipe: Its batch and crop tell how many pixels are computed at a time.
-      mesh: On which networks lie.
-      workers: Processes that decode.
+    one size are batched over images. Every process evaluates its own part of the images on its own
+    devices, with a copy of the network.
     """
-    share, local = here(), Mesh(np.array(jax.local_devices()), "data", axis_types=mesh.axis_types)
-    if jax.process_count() == 1:
-        local = mesh
-    whole = jax.jit(lambda network: network, out_shardings=NamedSharding(mesh, P()))
-    spread, copied = NamedSharding(local, P("data")), NamedSharding(local, P())
-    at_once = recipe.batch_size // share.processes * recipe.crop**2
 
-    @partial(jax.jit, in_shardings=(copied, spread), out_shardings=copied)
-    @partial(jax.shard_map, mesh=local, in_specs=(P(), P("data")), out_specs=P("data"))
-    def of_batch(network: Any, x: UInt8[Array, "n h w 3"]) -> Float[Array, "n classes"]:
-        return logits(network, standardized(x))
+    def __init__(self, logits: Logits, records: Records, recipe: Recipe, mesh: Mesh, workers: int):
+        """Prepare the programs, one for each size of views.
 
-    def fractions(network: Any, views: Views) -> dict[str, float]:
-        network = jax.tree.map(lambda a: np.asarray(a.addressable_data(0)), whole(network))
-        network = jax.device_put(network, copied)
-        mine = range(share.process, len(records.test), share.processes)
-        sums, labels = np.zeros((len(mine), records.classes)), np.zeros(len(mine), np.int64)
-        waiting: dict[tuple[int, ...], list[tuple[int, np.ndarray, int]]] = defaultdict(list)
+        Args:
+          logits: A function of a network and a batch of standardized images.
+          records: The test images count.
+          recipe: Its batch and its crop give the number of pixels that fit in memory.
+          mesh: Where networks are placed.
+          workers: Processes that decode.
+        """
+        self._records, self._workers, self._shard = records, workers, local_shard()
+        local = Mesh(np.array(jax.local_devices()), "data", axis_types=mesh.axis_types)
+        if jax.process_count() == 1:
+            local = mesh
+        self._devices = local.size
+        self._pixels = recipe.batch_size // self._shard.processes * recipe.crop**2
+        self._whole = jax.jit(lambda network: network, out_shardings=NamedSharding(mesh, P()))
+        self._sharded, self._replicated = (NamedSharding(local, spec) for spec in (P("data"), P()))
 
-        def compute(shape: tuple[int, ...], chunk: int) -> None:
-            ready = waiting.pop(shape)
-            x = np.zeros((chunk, *shape), np.uint8)
-            x[: len(ready)] = [view for _, view, _ in ready]
-            found = np.asarray(of_batch(network, jax.device_put(x, spread)), np.float64)
-            for (image, _, count), scores in zip(ready, found, strict=False):
-                sums[image] += scores / count
+        @partial(
+            jax.jit,
+            in_shardings=(self._replicated, self._sharded),
+            out_shardings=self._replicated,
+        )
+        @partial(jax.shard_map, mesh=local, in_specs=(P(), P("data")), out_specs=P("data"))
+        def compiled(network: Network, x: UInt8[Array, "n h w 3"]) -> Float[Array, "n classes"]:
+            return logits(network, standardize(x))
 
-        def chunk_of(shape: tuple[int, ...]) -> int:
-            return max(at_once // (shape[0] * shape[1] * local.size), 1) * local.size
+        self._logits = compiled
 
-        for image, (pixels, label) in enumerate(_viewed(records.test, views, share, workers)):
-            labels[image] = label
-            for view in pixels:
-                waiting[view.shape].append((image, view, len(pixels)))
-                if len(waiting[view.shape]) == chunk_of(view.shape):
-                    compute(view.shape, chunk_of(view.shape))
-        for shape in list(waiting):
-            compute(shape, chunk_of(shape))
-        own = np.take_along_axis(sums, labels[:, None], 1)
-        above = np.sum(sums > own, 1)
-        counts = np.array([np.sum(np.argmax(sums, 1) == labels), np.sum(above < TOP)])
-        if share.processes > 1:
+    def __call__(self, network: Network, views: Views) -> dict[str, float]:
+        """The fractions of images whose label is the first, and among the first five."""
+        network = self._whole(network)
+        network = jax.tree.map(lambda a: np.asarray(a.addressable_data(0)), network)
+        scores, labels = self._scores(jax.device_put(network, self._replicated), views)
+        above = np.sum(scores > np.take_along_axis(scores, labels[:, None], 1), 1)
+        counts = np.array([np.sum(np.argmax(scores, 1) == labels), np.sum(above < TOP)])
+        if self._shard.processes > 1:
             counts = np.asarray(multihost_utils.process_allgather(counts)).sum(0)
-        accuracy, top = (int(count) / len(records.test) for count in counts)
+        accuracy, top = (int(count) / len(self._records.test) for count in counts)
         return {"accuracy": accuracy, f"top_{TOP}": top}
 
-    return fractions
+    def _scores(self, network: Network, views: Views) -> tuple[np.ndarray, np.ndarray]:
+        """Mean logits of the views of each image of this process, and the images' labels."""
+        images = range(self._shard.process, len(self._records.test), self._shard.processes)
+        scores = np.zeros((len(images), self._records.classes))
+        labels = np.zeros(len(images), np.int64)
+        waiting: dict[tuple[int, ...], list[View]] = defaultdict(list)
+        viewed = _viewed(self._records.test, views, self._shard, self._workers)
+        for image, (pixels, label) in enumerate(viewed):
+            labels[image] = label
+            for view in pixels:
+                waiting[view.shape].append(View(image, view, len(pixels)))
+                if len(waiting[view.shape]) == self._batch_size(view.shape):
+                    self._add_logits(scores, network, waiting.pop(view.shape))
+        for batch in waiting.values():
+            self._add_logits(scores, network, batch)
+        return scores, labels
+
+    def _batch_size(self, shape: tuple[int, ...]) -> int:
+        return max(self._pixels // (shape[0] * shape[1] * self._devices), 1) * self._devices
+
+    def _add_logits(self, scores: np.ndarray, network: Network, batch: list[View]) -> None:
+        shape = batch[0].pixels.shape
+        x = np.zeros((self._batch_size(shape), *shape), np.uint8)
+        x[: len(batch)] = [view.pixels for view in batch]
+        logits = np.asarray(self._logits(network, jax.device_put(x, self._sharded)), np.float64)
+        for view, row in zip(batch, logits, strict=False):
+            scores[view.image] += row / view.views
 
 
 def _viewed(
-    records: Sequence, views: Views, share: Share, workers: int
+    records: Sequence, views: Views, shard: Shard, workers: int
 ) -> Iterator[tuple[Sequence[UInt8[np.ndarray, "h w 3"]], int]]:
-    """Views and label of each image of a share, in order."""
-    mine = grain.MapDataset.range(len(records))[share.process :: share.processes]
-    return imagenet.iterate(mine.map(partial(_view, records, views)), workers)
+    """Views and label of each image of a shard, in order."""
+    indices = grain.MapDataset.range(len(records))[shard.process :: shard.processes]
+    return imagenet.iterate(indices.map(partial(_view, records, views)), workers)
 
 
 def _view(records: Sequence, views: Views, index: int) -> tuple[list[np.ndarray], int]:
     record = records[index]
-    return list(views(imagenet.decoded(record))), int(record["label"])
+    return list(views(imagenet.decode(record))), int(record["label"])
 
 
 def _padded(x: np.ndarray, y: np.ndarray, chunk: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images up to whole chunks; the label of padding is -1, which no network answers."""
+    """Images padded to whole chunks; the label of padding is -1, which no network predicts."""
     missing = -len(x) % chunk
     return (
         np.concatenate([x, np.zeros((missing, *x.shape[1:]), x.dtype)]),

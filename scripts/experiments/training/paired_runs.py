@@ -13,20 +13,21 @@ from jaxtyping import Array, Float
 
 import jaxnorm
 from experiments.data.datasets import Images
-from experiments.training import evaluation, recipes
+from experiments.training import evaluation, loop, recipes
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.recipes import Recipe
-from experiments.training.trainer import State, Trainer, mesh_of, trainer
+from experiments.training.step import State
+from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
 
-ARMS = ("batch_norm", "unitized")
-SAMPLE = 500  # images that give untrained networks their running statistics
-PROBE = 1000  # test images of which outputs are measured
-BETWEEN_CHECKPOINTS = 5.0  # seconds; a network's last epoch is always kept
+NORMALIZATIONS = ("batch_norm", "unitized")
+SAMPLE = 500  # images, for the running statistics of untrained networks
+PROBE = 1000  # test images whose outputs are measured
+BETWEEN_CHECKPOINTS = 5.0  # seconds; the last epoch is always saved
 
 
 class History(NamedTuple):
-    """What is measured at every epoch; entry 0 of moments is the untrained network."""
+    """Measurements of every epoch; entry 0 of moments is of the untrained network."""
 
     loss: Float[np.ndarray, " epochs"]
     accuracy: Float[np.ndarray, " epochs"]  # on all test images
@@ -35,35 +36,36 @@ class History(NamedTuple):
 
 
 class Program(NamedTuple):
-    """One arm's compiled functions, shared by its seeds.
+    """Compiled functions for one normalization, shared by its seeds.
 
     Attributes:
-      trainer: What trains it.
-      start: The untrained network of a seed, with the running statistics of a sample.
-      outputs: Of the last normalization, in inference, on the probe.
-      probed: Accuracy on the probe.
+      trainer: Trains the network.
+      init_state: The untrained network of a seed, with the running statistics of a sample.
+      outputs: Outputs of the last normalization, in inference, for the probe.
+      probe_accuracy: Accuracy on the probe.
     """
 
     trainer: Trainer
-    start: Callable[[int], State]
+    init_state: Callable[[int], State]
     outputs: Callable[[State], Float[Array, "n h w c"]]
-    probed: Callable[[State], float]
+    probe_accuracy: Callable[[State], float]
 
 
 def program(recipe: Recipe, images: Images) -> Program:
     """Compiled functions to train and measure the network of a recipe."""
     mesh = mesh_of(1)
-    compiled = trainer(recipe, images, mesh)
+    trainer = Trainer(recipe, images, mesh)
     training, inference = recipes.graphs(recipe, images)
     probe = images._replace(x_test=images.x_test[:PROBE], y_test=images.y_test[:PROBE])
     x = jnp.asarray(probe.x_test)
 
-    def start(seed: int) -> State:
-        state = compiled.start((seed,))
+    def init_state(seed: int) -> State:
+        state = trainer.init_state((seed,))
         model = nnx.merge(training, state.params, state.statistics, copy=True)
         recalibrate(model, [jnp.asarray(images.x_train[:SAMPLE])])
-        places = jax.tree.map(lambda a: a.sharding, state.statistics)
-        return state._replace(statistics=jax.device_put(nnx.state(model, nnx.BatchStat), places))
+        shardings = jax.tree.map(lambda a: a.sharding, state.statistics)
+        statistics = jax.device_put(nnx.state(model, nnx.BatchStat), shardings)
+        return state._replace(statistics=statistics)
 
     def frozen(network: Any) -> Any:
         return nnx.merge(inference, *network)
@@ -72,59 +74,58 @@ def program(recipe: Recipe, images: Images) -> Program:
     def outputs(network: Any, x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c2"]:
         return frozen(network).last_normalized(x)
 
-    accuracy = evaluation.of_arrays(
-        lambda network, x: frozen(network)(x), probe, mesh, together=False
+    accuracies = evaluation.array_evaluator(
+        lambda network, x: frozen(network)(x), probe, mesh, vmap_seeds=False
     )
 
-    def probed(state: State) -> float:
-        (found,) = accuracy((state.params, state.statistics))
-        return found["accuracy"]
+    def probe_accuracy(state: State) -> float:
+        (fractions,) = accuracies((state.params, state.statistics))
+        return fractions["accuracy"]
 
     return Program(
-        compiled, start, lambda state: outputs((state.params, state.statistics), x), probed
+        trainer,
+        init_state,
+        lambda state: outputs((state.params, state.statistics), x),
+        probe_accuracy,
     )
 
 
 def train(
-    functions: Program,
-    recipe: Recipe,
+    program: Program,
     seed: int,
-    folder: Path,
+    checkpoint_dir: Path,
     on_epoch: Callable[[int], None],
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> tuple[State, History]:
     """Train from `seed`, or from the newest whole checkpoint, and measure every epoch.
 
     Args:
-      functions: Of the recipe.
-      recipe: As at the time of the checkpoint.
+      program: Compiled for the recipe.
       seed: Decides the initial weights and the order of the images.
-      folder: Where checkpoints are kept.
+      checkpoint_dir: Folder of the checkpoints of this seed.
       on_epoch: Called with the number of finished epochs, restored ones included.
-      tell: Called with a line for each checkpoint that is damaged.
+      log: Called with a line for each checkpoint that is damaged.
     """
-    compiled, seeds = functions.trainer, (seed,)
-    state = functions.start(seed)
-    history = _empty_history(recipe.epochs, functions.outputs(state))
-    with Checkpoints(folder) as checkpoints:
-        state, kept = checkpoints.restore((state, jax.device_put(history)), tell)
-        history = History(*map(np.array, kept))
-        outputs = functions.outputs(state)
-        done = int(state.step) // compiled.steps
-        on_epoch(done)
-        saved_at = time.monotonic()
-        for epoch in range(done, recipe.epochs):
-            batches = compiled.epoch(seeds, epoch, 0)
-            state = compiled.advance(state, batches, seeds, compiled.steps)
-            before, outputs = outputs, functions.outputs(state)
-            (found,) = compiled.evaluate(state)
-            history.loss[epoch] = state.loss / compiled.steps
-            history.accuracy[epoch] = found["accuracy"]
+    trainer, epochs = program.trainer, program.trainer.recipe.epochs
+    state = program.init_state(seed)
+    history = _empty_history(epochs, program.outputs(state))
+    with Checkpoints(checkpoint_dir) as checkpoints:
+        state, restored = checkpoints.restore((state, jax.device_put(history)), log)
+        history = History(*map(np.array, restored))
+        outputs = program.outputs(state)
+        on_epoch(loop.steps_done(state) // trainer.steps)
+        saved = time.monotonic()
+        for chunk in loop.epochs(trainer, state, (seed,)):
+            epoch, state = chunk.epoch, chunk.state
+            before, outputs = outputs, program.outputs(state)
+            (fractions,) = trainer.evaluate(state)
+            history.loss[epoch] = chunk.losses[0]
+            history.accuracy[epoch] = fractions["accuracy"]
             history.moments[epoch + 1] = _moments(outputs)
             history.distances[epoch] = _distances(before, outputs)
-            if epoch + 1 == recipe.epochs or time.monotonic() - saved_at > BETWEEN_CHECKPOINTS:
-                checkpoints.save(int(state.step), (state, jax.device_put(history)))
-                saved_at = time.monotonic()
+            if epoch + 1 == epochs or time.monotonic() - saved > BETWEEN_CHECKPOINTS:
+                checkpoints.save(chunk.step, (state, jax.device_put(history)))
+                saved = time.monotonic()
             on_epoch(epoch + 1)
     return state, history
 

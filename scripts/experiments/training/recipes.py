@@ -1,4 +1,4 @@
-"""What `train.py` trains: the papers' experiments as presets, every field of them settable."""
+"""Recipes for training, with the papers' experiments as presets, and their networks."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -22,27 +22,27 @@ Evaluation = Literal["center", "crops", "whole"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the numbers of a training run but its seed and its devices.
+    """Everything that decides the results of a training run but its seed and its devices.
 
     Attributes:
       dataset: The images, as `--data-dir` names them; digits need none.
       model: The network: mlp, or a family and a depth such as preact20, resnet56 or vgg16.
-      normalization: Of every layer. Batch norm and unitized networks start from the same weights.
+      normalization: Normalization of every layer; all networks start from the same weights.
       epochs: Passes over the training images.
-      batch_size: Images a step, over all devices.
-      learning_rate: Of the first epochs.
+      batch_size: Images per step, over all devices.
+      learning_rate: Learning rate of the first epochs.
       drops: Epochs, counted from 1, at whose start the rate is divided by `drop_factor`.
-      drop_factor: What the rate is divided by.
-      momentum: Of Nesterov's method; 0 is plain gradient descent.
-      weight_decay: Of kernels only, as gradient weight_decay · w.
+      drop_factor: Divisor of the rate at each drop.
+      momentum: Momentum of Nesterov's method; 0 is plain gradient descent.
+      weight_decay: Adds weight_decay · w to the gradient of kernels w, and of nothing else.
       augment: Pad by 4, crop at random, flip at random.
-      precision: Of the computation; parameters, statistics and loss are float32.
-      running_momentum: Of the running statistics, for each step.
+      precision: Precision of the computation; parameters, statistics and loss are float32.
+      running_momentum: Momentum of the running statistics at each step.
       statistics_groups: Groups of the batch with statistics of their own; 1: global ones.
       norm_groups: Groups of channels of group norm; 0: `norm_channels` decides.
-      norm_channels: Channels a group of group norm, where `norm_groups` is 0.
+      norm_channels: Channels per group of group norm, where `norm_groups` is 0.
       accumulate: Parts of a batch whose gradients are averaged before a step.
-      crop: Side of the training crops, in pixels; of streamed data sets, as the next two.
+      crop: Side of the training crops, in pixels; for streamed data sets, as the next two.
       scales: Shortest and longest of the shorter sides at which crops are cut, at random.
       test_scales: Shorter sides at which --evaluations crops and whole look at a test image.
     """
@@ -81,7 +81,7 @@ _CIFAR = Recipe(
     running_momentum=0.99,
 )
 _MICRO = replace(_CIFAR, model="preact110", batch_size=2)
-# Section 4.1: nothing is said of momentum or decay, and there is none.
+# Section 4.1 mentions neither momentum nor weight decay: there is none.
 _MNIST = replace(
     _CIFAR, dataset="mnist", model="mlp", momentum=0.0, weight_decay=0.0, augment=False
 )
@@ -128,7 +128,7 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
     "cifar10-resnet110-micro": ("Table 4: two images a step", _MICRO),
     **{
         f"cifar10-resnet110-micro-{name}": (
-            f"Table 4: group norm, {words}",
+            f"Table 4: group norm, {size}",
             replace(_MICRO, normalization="group_norm", **{field: count}),
         )
         for field, short, text in (
@@ -136,7 +136,7 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
             ("norm_channels", "c", "channels a group: {}"),
         )
         for count in (1, 2, 4, 8, 16)
-        for name, words in [(f"{short}{count}", text.format(count))]
+        for name, size in [(f"{short}{count}", text.format(count))]
     },
     "imagenet-resnet101": ("Table 3", _IMAGENET),
     "imagenet-resnet34": ("to prune: ResNet-34", replace(_LARGE, model="resnet34")),
@@ -154,22 +154,22 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
 
 
 def drops(epochs: int) -> tuple[int, ...]:
-    """Where the rate falls: at 30, 60 and 80 % of the epochs, as in the unitization paper."""
+    """Epochs at which the rate drops: 30, 60 and 80 % of all, as in the unitization paper."""
     return tuple(-(-epochs * tenths // 10) + 1 for tenths in (3, 6, 8))
 
 
 def check(recipe: Recipe) -> None:
-    """Refuse what cannot be trained, naming the option.
+    """Refuse a recipe that cannot be trained, naming the option.
 
     Raises:
       InputError: A field is out of its range.
     """
-    least = {"epochs": 1, "batch_size": 2, "statistics_groups": 1, "accumulate": 1}
-    least |= {"norm_groups": 0, "norm_channels": 1, "learning_rate": 0, "momentum": 0}
-    for name, lowest in (least | {"weight_decay": 0, "running_momentum": 0}).items():
-        if not getattr(recipe, name) >= lowest:
+    minima = {"epochs": 1, "batch_size": 2, "statistics_groups": 1, "accumulate": 1}
+    minima |= {"norm_groups": 0, "norm_channels": 1, "learning_rate": 0, "momentum": 0}
+    for name, minimum in (minima | {"weight_decay": 0, "running_momentum": 0}).items():
+        if not getattr(recipe, name) >= minimum:
             option = name.replace("_", "-")
-            raise InputError(f"--{option} must be at least {lowest}; got {getattr(recipe, name)}")
+            raise InputError(f"--{option} must be at least {minimum}; got {getattr(recipe, name)}")
     if not 1 <= recipe.crop <= recipe.scales[0] <= recipe.scales[1]:
         raise InputError(
             f"--crop must be positive and no longer than --scales, which rise; got {recipe.crop} "
@@ -202,14 +202,14 @@ def network(
       recipe: Names the model and its normalization.
       classes: Number of outputs.
       shape: Height, width and channels of the images.
-      streamed: Whether networks are those for ImageNet.
+      streamed: Whether to build the networks for ImageNet.
       statistics: Options of batch norm and unitized layers on one of several devices.
-      key: Of the initial weights.
+      key: Key of the initial weights.
 
     Raises:
       InputError: The model is unknown, or has no such depth.
     """
-    words: dict[str, Any] = {
+    options: dict[str, Any] = {
         "classes": classes,
         "norm": _norm(recipe, statistics or {}),
         "rngs": nnx.Rngs(key),
@@ -217,18 +217,18 @@ def network(
     family = recipe.model.rstrip("0123456789")
     depth = int(recipe.model[len(family) :] or 0)
     small: dict[str, Callable[[], nnx.Module]] = {
-        "mlp": lambda: models.MLP(inputs=math.prod(shape), **words),
+        "mlp": lambda: models.MLP(inputs=math.prod(shape), **options),
         "preact": lambda: models.PreActResNet(
-            depth, bottleneck=depth == 164, channels=shape[-1], **words
+            depth, bottleneck=depth == 164, channels=shape[-1], **options
         ),
-        "resnet": lambda: models.CifarResNet(depth, channels=shape[-1], **words),
-        "vgg": lambda: models.VGG(depth, hidden=(), **words),
+        "resnet": lambda: models.CifarResNet(depth, channels=shape[-1], **options),
+        "vgg": lambda: models.VGG(depth, hidden=(), **options),
     }
     large: dict[str, Callable[[], nnx.Module]] = {
-        "preact": lambda: models.ResNet(depth, pre_activation=True, **words),
-        "resnet": lambda: models.ResNet(depth, **words),
+        "preact": lambda: models.ResNet(depth, pre_activation=True, **options),
+        "resnet": lambda: models.ResNet(depth, **options),
         # The dense layers of the paper need the 7×7 map of a 224×224 image.
-        "vgg": lambda: models.VGG(depth, hidden=(4096, 4096) if shape[0] == 224 else (), **words),
+        "vgg": lambda: models.VGG(depth, hidden=(4096, 4096) if shape[0] == 224 else (), **options),
     }
     build = large if streamed else small
     if family not in build or (family == "mlp") != (depth == 0):
@@ -241,7 +241,7 @@ def network(
 
 
 def graphs(recipe: Recipe, images: Images) -> tuple[nnx.GraphDef, nnx.GraphDef]:
-    """A recipe's network without its arrays, in training and in inference."""
+    """The graphs of a recipe's network, in training and in inference."""
     model = nnx.eval_shape(
         lambda: network(
             recipe,

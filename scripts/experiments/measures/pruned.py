@@ -1,0 +1,249 @@
+"""Trained networks pruned by each criterion, recalibrated and fine-tuned; what each step changes.
+
+All criteria start from the same trained network, as in Table 4 of the pruning paper.
+"""
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+import scipy.stats
+
+import pruning
+from experiments import cli
+from experiments.cli import InputError
+from experiments.data.datasets import Images
+from experiments.measures.networks import OverSeeds, mean
+from experiments.measures.tuning import Network, trained_networks
+from experiments.progress import Stages
+from experiments.provenance import described
+from experiments.training.recipes import Recipe
+
+CURVES = {
+    "linear": pruning.linear,
+    "cubic": pruning.cubic,
+    "geometric": pruning.geometric,
+}
+SCOPES = {"layerwise": pruning.layerwise, "globally": pruning.globally}
+STAGES = ("pruned", "recalibrated", "fine-tuned")
+
+Row = dict[str, float]  # accuracy by stage, after one step
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How networks are pruned.
+
+    Attributes:
+      ratio: The fraction of the channels that is removed, in (0, 1).
+      steps: Number of steps in which they are removed, at least 1.
+      curve: How the ratio rises over the steps.
+      scope: Whether each layer loses the ratio, or the network as a whole.
+      fine_tune: Passes over the training images after each step.
+      min_channels: The least number of channels that each layer keeps.
+      round_to: The number of kept channels is rounded up to a multiple of this.
+      exclude: Layers that keep their filters, such as stem or blocks/0.
+      fold: Whether constants of removed channels move into the next biases.
+    """
+
+    ratio: float = 0.5
+    steps: int = 1
+    curve: Literal["linear", "cubic", "geometric"] = "geometric"
+    scope: Literal["layerwise", "globally"] = "layerwise"
+    fine_tune: int = 3
+    min_channels: int = 1
+    round_to: int = 1
+    exclude: tuple[str, ...] = ()
+    fold: bool = True
+
+    def check(self) -> None:
+        """Refuse what cannot be pruned, naming the option."""
+        cli.at_least(
+            1,
+            steps=self.steps,
+            fine_tune=self.fine_tune,
+            min_channels=self.min_channels,
+            round_to=self.round_to,
+        )
+        if not 0 < self.ratio < 1:
+            raise InputError(f"--ratio must lie in (0, 1); got {self.ratio}")
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """The fraction of the channels that is removed after each step."""
+        return pruning.iterative(self.ratio, self.steps, curve=CURVES[self.curve])
+
+
+# With keys that are no identifiers.
+Accuracy = TypedDict(
+    "Accuracy",
+    {
+        "trained": OverSeeds,
+        "by criterion": dict[str, dict[str, OverSeeds]],  # by stage, after the last step
+        "spread": dict[str, OverSeeds],  # by stage: the largest minus the smallest criterion
+        "friedman": dict[str, dict[str, Any]],  # by stage
+        "steps": list[dict[str, list[Row]]],  # by seed and criterion
+    },
+)
+
+
+class Measured(TypedDict):
+    """What is measured, a part of `Results`."""
+
+    settings: dict[str, Any]
+    options: dict[str, Any]
+    ratios: Sequence[float]
+    data: dict[str, Any]
+    accuracy: Accuracy
+    widths: dict[str, dict[str, int]]  # "trained" and "pruned", by layer
+    cost: dict[str, dict[str, Any]]  # "trained" and "pruned": `pruning.Cost`
+    checkpoint: int  # bytes of the small network
+    seconds: float
+
+
+class Results(Measured):
+    """What `results.json` holds."""
+
+    command: str
+    date: str
+    environment: dict[str, Any]
+
+
+def units(recipe: Recipe, seeds: int, plan: Plan) -> int:
+    """Expected work in epochs of training."""
+    return seeds * (recipe.epochs + len(pruning.CRITERIA) * plan.steps * plan.fine_tune)
+
+
+def measure(
+    images: Images,
+    recipe: Recipe,
+    plan: Plan,
+    *,
+    seeds: int,
+    batch_sizes: tuple[int, ...],
+    run: Path,
+    out: Path,
+    stages: Stages,
+) -> Measured:
+    """Networks of all seeds pruned by all criteria, and the costs of the first.
+
+    Args:
+      images: What is trained and tested on.
+      recipe: Of the trained networks.
+      plan: How they are pruned.
+      seeds: Number of networks.
+      batch_sizes: Batches that are timed.
+      run: Folder of the training, with its checkpoints.
+      out: Folder for the small networks.
+      stages: Shows how far the experiment is.
+    """
+    start = time.perf_counter()
+    settings = dataclasses.asdict(recipe) | {"seeds": seeds, "training images": len(images.x_train)}
+    key = json.dumps([settings, dataclasses.asdict(plan), cli.versions()])
+    folder = out / "networks" / hashlib.sha256(key.encode()).hexdigest()[:12]
+    networks = trained_networks(images, recipe, plan.fine_tune, seeds, run, stages)
+    rows: list[dict[str, list[Row]]] = [{} for _ in networks]
+    for network, criterion in ((n, c) for n in networks for c in pruning.CRITERIA):
+        stages.describe(f"pruning by {criterion}, seed {network.seed + 1} of {seeds}")
+        checkpoint_dir = folder / f"{criterion}-{network.seed}"
+        rows[network.seed][criterion] = pruned_by(network, criterion, plan, checkpoint_dir)
+        stages.advance(plan.steps * plan.fine_tune)
+    return Measured(
+        settings=settings,
+        options=dataclasses.asdict(plan),
+        ratios=plan.ratios,
+        data=described(images, len(images.x_test)),
+        accuracy=accuracies([network.accuracy(network.tree) for network in networks], rows),
+        **costs(networks[0], folder / "l2-0", batch_sizes),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path) -> list[Row]:
+    """Prune by a criterion; accuracies at every stage of each step.
+
+    `checkpoint_dir` keeps the small network and a file beside it the accuracies: steps that are
+    finished are not repeated.
+    """
+    path = checkpoint_dir.with_suffix(".json")
+    rows: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+
+    def fine_tune(tree: Any, step: int) -> Any:
+        recalibrated = network.recalibrated(tree)
+        fine_tuned = network.fine_tuned(recalibrated)
+        values = map(network.accuracy, (tree, recalibrated, fine_tuned))
+        rows[step:] = [dict(zip(STAGES, values, strict=True))]  # replaces an interrupted step's
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(rows), encoding="utf-8")
+        return fine_tuned
+
+    try:
+        pruning.prune(
+            network.apply,
+            network.tree,
+            network.images.x_test[:8],
+            ratios=plan.ratios,
+            scores=partial(pruning.channel_scores, criterion=pruning.CRITERIA[criterion]),
+            choose=partial(SCOPES[plan.scope], floor=plan.min_channels, multiple=plan.round_to),
+            exclude=plan.exclude,
+            fold=plan.fold,
+            fine_tune=fine_tune,
+            folder=checkpoint_dir,
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    return rows
+
+
+def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> Accuracy:
+    """Accuracies by criterion and stage, over seeds, and how much the criteria differ."""
+    last = {
+        stage: np.array([[rows[c][-1][stage] for c in pruning.CRITERIA] for rows in steps])
+        for stage in STAGES
+    }
+    return {
+        "trained": mean(trained),
+        "by criterion": {
+            criterion: {stage: mean(last[stage][:, i]) for stage in STAGES}
+            for i, criterion in enumerate(pruning.CRITERIA)
+        },
+        "spread": {stage: mean(np.ptp(last[stage], axis=1)) for stage in STAGES},
+        "friedman": {stage: friedman(last[stage]) for stage in STAGES},
+        "steps": steps,
+    }
+
+
+def friedman(values: np.ndarray) -> dict[str, Any]:
+    """Friedman's test that criteria, the columns, do not differ; networks are the blocks."""
+    if len(values) < 2 or not np.ptp(values, axis=1).any():
+        return {"statistic": None, "p": None}
+    test = scipy.stats.friedmanchisquare(*values.T)
+    return {"statistic": float(test.statistic), "p": float(test.pvalue)}
+
+
+def costs(network: Network, checkpoint_dir: Path, batch_sizes: tuple[int, ...]) -> dict[str, Any]:
+    """Widths and costs of a network as it was trained and as its checkpoint has it."""
+    trees = {
+        "trained": network.tree,
+        "pruned": pruning.load_pruned(checkpoint_dir, network.tree).params,
+    }
+    image = network.images.x_test[:1]
+    measured = {
+        name: pruning.cost(network.apply, tree, image, batch_sizes=batch_sizes)
+        for name, tree in trees.items()
+    }
+    return {
+        "widths": {name: pruning.widths(tree) for name, tree in trees.items()},
+        "cost": {
+            name: cost._asdict() | {"timings": {b: t._asdict() for b, t in cost.timings.items()}}
+            for name, cost in measured.items()
+        },
+        "checkpoint": sum(f.stat().st_size for f in checkpoint_dir.rglob("*") if f.is_file()),
+    }

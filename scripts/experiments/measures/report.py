@@ -1,0 +1,116 @@
+"""The main job: networks of two normalizations trained and measured, claims checked."""
+
+import hashlib
+import json
+import platform
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypedDict
+
+from experiments import cli
+from experiments.data import datasets
+from experiments.data.datasets import Images
+from experiments.measures import claims, networks, odd_point
+from experiments.measures.analysis import Histogram
+from experiments.progress import Stages
+from experiments.provenance import code, described, settings
+from experiments.training import paired_runs, recipes
+from experiments.training.paired_runs import NORMALIZATIONS, History, Program
+from experiments.training.recipes import Recipe
+from experiments.training.step import State
+
+
+class Report(TypedDict):
+    """What `results.json` holds; parts that are dictionaries are described where they are made."""
+
+    command: str
+    date: str
+    environment: dict[str, Any]
+    settings: dict[str, Any]
+    data: dict[str, Any]  # `provenance.described`
+    seconds: dict[str, float]  # of every stage, and in total
+    training: dict[str, Any]  # `networks.training`
+    moments: dict[str, Any]  # `networks.moments`
+    distances: dict[str, Any]  # `networks.distances`
+    pruning: dict[str, Any]  # `networks.criteria`
+    histograms: list[Histogram]
+    claims: list[dict[str, Any]]  # `claims.quick_results`
+    odd_point: dict[str, Any]  # `odd_point.odd_point`
+
+
+def units(epochs: int, seeds: int) -> int:
+    """Expected work in epochs: training, and about two epochs a network and six for the checks."""
+    return len(NORMALIZATIONS) * seeds * (epochs + 2) + 6
+
+
+def measure(
+    script: str, recipe: Recipe, seeds: int, data_dir: Path | None, out: Path, stages: Stages
+) -> Report:
+    """Run all stages of `script`; networks keep their checkpoints in `out`."""
+    start = time.perf_counter()
+    with stages.stage("data"):
+        images = datasets.load(recipe.dataset, data_dir)
+    with stages.stage("train"):
+        programs, states, histories = train(recipe, seeds, images, run_folder(recipe, out), stages)
+    with stages.stage("pruning"):
+        pruned = networks.criteria(states, programs, on_network=lambda: stages.advance(2))
+    with stages.stage("claims"):
+        checked = claims.quick_results(seed=0)
+        stages.advance(4)
+    with stages.stage("odd point"):
+        escape = odd_point.odd_point(seed=0)
+        stages.advance(2)
+    return Report(
+        **cli.provenance(script),
+        settings=settings(recipe) | {"seeds": seeds},
+        data=described(images, paired_runs.PROBE),
+        seconds=stages.seconds | {"total": time.perf_counter() - start},
+        training=networks.training(states, histories, recipe),
+        moments=networks.moments(histories),
+        distances=networks.distances(histories),
+        pruning=pruned,
+        histograms=networks.histograms(states["batch_norm"][0]),
+        claims=checked,
+        odd_point=escape,
+    )
+
+
+def train(
+    recipe: Recipe, seeds: int, images: Images, folder: Path, stages: Stages
+) -> tuple[dict[str, Program], dict[str, list[State]], dict[str, list[History]]]:
+    """Compiled functions, trained states and histories of both normalizations."""
+    programs, states, histories = {}, {}, {}
+    for name in NORMALIZATIONS:
+        normalized = recipes.replace(recipe, normalization=name)
+        programs[name] = paired_runs.program(normalized, images)
+        runs = []
+        for seed in range(seeds):
+            stages.describe(f"training {name.replace('_', ' ')}, seed {seed + 1} of {seeds}")
+            finished = _Advance(stages)
+            checkpoint_dir = folder / f"{name}-{seed}"
+            runs.append(
+                paired_runs.train(programs[name], seed, checkpoint_dir, finished, stages.log)
+            )
+        states[name], histories[name] = map(list, zip(*runs, strict=True))
+    return programs, states, histories
+
+
+class _Advance:
+    """Moves the bar to a run's number of finished epochs."""
+
+    def __init__(self, stages: Stages):
+        self.stages, self.finished = stages, 0
+
+    def __call__(self, epochs: int) -> None:
+        self.stages.advance(epochs - self.finished)
+        self.finished = epochs
+
+
+def run_folder(recipe: Recipe, out: Path) -> Path:
+    """Where runs of a recipe keep checkpoints: another recipe, code or versions, another."""
+    decisive = [asdict(recipe), cli.versions(), platform.machine()]
+    digest = hashlib.sha256(json.dumps(decisive).encode())
+    for path in code():
+        digest.update(path.read_bytes())
+    return out / "runs" / f"{recipe.dataset}-{digest.hexdigest()[:12]}"

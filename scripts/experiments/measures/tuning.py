@@ -1,0 +1,121 @@
+"""Networks that are evaluated, recalibrated and fine-tuned with arrays of any widths.
+
+A tree holds the parameters and the running statistics of a network.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from experiments.data.datasets import Images
+from experiments.progress import Stages
+from experiments.training import loop, recipes
+from experiments.training.recipes import Recipe, replace
+from experiments.training.step import State
+from experiments.training.trainer import Trainer, mesh_of
+from jaxnorm.nnx import recalibrate
+
+RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500  # at most, for running statistics
+
+
+def trained_networks(
+    images: Images, recipe: Recipe, fine_tune: int, seeds: int, run: Path, stages: Stages
+) -> list["Network"]:
+    """The network of each seed, trained or read from `run`, to be tuned for `fine_tune` epochs."""
+    programs = Programs.compiled(recipe, images, fine_tune)
+    networks = []
+    for seed in range(seeds):
+        stages.describe(f"training, seed {seed + 1} of {seeds}")
+        view = View(stages, seed * recipe.epochs, programs.trainer.steps)
+        with loop.sigterm() as interrupted:
+            state = loop.train(programs.trainer, (seed,), run, view, interrupted).state
+        networks.append(Network(images, programs, state, seed))
+    return networks
+
+
+class View:
+    """Shows `loop.train` on the bar of the whole experiment."""
+
+    def __init__(self, stages: Stages, epochs: int, steps_per_epoch: int):
+        self.stages, self.epochs, self.steps_per_epoch = stages, epochs, steps_per_epoch
+
+    def log(self, line: str) -> None:
+        self.stages.log(line)
+
+    def update(self, steps: int, description: str, numbers: str) -> None:
+        epochs = steps / self.steps_per_epoch
+        self.stages.advance(epochs - self.epochs)
+        self.epochs = epochs
+
+
+class Programs(NamedTuple):
+    """What is compiled for a recipe: training, fine-tuning, inference; for arrays of any widths."""
+
+    trainer: Trainer
+    fine_tuner: Trainer
+    graph: nnx.GraphDef
+    logits: Callable[[Any, Any], Any]
+
+    @classmethod
+    def compiled(cls, recipe: Recipe, images: Images, fine_tune: int) -> "Programs":
+        mesh = mesh_of(1)
+        # Trained further from a fifth of the first learning rate, by the same schedule.
+        further = replace(
+            recipe,
+            epochs=fine_tune,
+            learning_rate=recipe.learning_rate / 5,
+            drops=recipes.drops(fine_tune),
+        )
+        training, inference = recipes.graphs(recipe, images)
+
+        @jax.jit
+        def logits(tree: Any, x: Any) -> Any:
+            merged: Any = nnx.merge(inference, tree["params"], tree["statistics"])
+            return merged(x)
+
+        return cls(Trainer(recipe, images, mesh), Trainer(further, images, mesh), training, logits)
+
+
+class Network:
+    """One trained network, and what is done to trees of its arrays of any widths."""
+
+    def __init__(self, images: Images, programs: Programs, state: State, seed: int):
+        self.images, self.programs, self.seed = images, programs, seed
+        self.state = state
+        self.tree = {"params": state.params, "statistics": state.statistics}
+        self.apply = programs.logits
+
+    def accuracy(self, tree: Any) -> float:
+        """The share of the test images that `tree` classifies correctly."""
+        state = self.state._replace(params=tree["params"], statistics=tree["statistics"])
+        (fractions,) = self.programs.trainer.evaluate(state)
+        return fractions["accuracy"]
+
+    def recalibrated(self, tree: Any) -> Any:
+        """`tree` with running statistics taken again from training images."""
+        model = nnx.merge(self.programs.graph, tree["params"], tree["statistics"], copy=True)
+        x = self.images.x_train
+        size = min(RECALIBRATION_IMAGES, len(x))
+        starts = range(0, len(x) - size + 1, size)[:RECALIBRATION_BATCHES]
+        recalibrate(model, (jnp.asarray(x[i : i + size]) for i in starts))
+        return tree | {"statistics": nnx.state(model, nnx.BatchStat)}
+
+    def fine_tuned(self, tree: Any) -> Any:
+        """`tree` trained further, from an optimizer without momentum."""
+        fine_tuner, seeds = self.programs.fine_tuner, (self.seed,)
+        tree = jax.tree.map(jnp.copy, tree)  # a step reuses what it is given
+        initial = fine_tuner.init_state(seeds)
+        still = jax.tree.map(jnp.zeros_like, tree["params"])
+        state = initial._replace(
+            params=tree["params"],
+            statistics=tree["statistics"],
+            optimizer=optax.tree.set(initial.optimizer, trace=still),
+        )
+        for chunk in loop.epochs(fine_tuner, state, seeds):
+            state = chunk.state
+        return {"params": state.params, "statistics": state.statistics}

@@ -1,0 +1,189 @@
+"""The sections of an analysis that have figures: those of the pruning paper, of one network."""
+
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from experiments.measures import analysis
+from experiments.measures.analysis import Analysis, Covariance
+from experiments.pages import plots
+from experiments.pages.page import details, figure, paragraphs, table
+from experiments.pages.plots import GRID, MUTED, SERIES, SMALL, Series, draw, floats
+from experiments.pages.reproduce_criteria import histogram_plots
+from experiments.pages.sentences import number
+from experiments.pages.series import pair_label
+
+NETWORK = Series("this network", SERIES[0], "o")
+GAUSSIAN = Series("95 % of Gaussian layers of the same shape", MUTED, "")
+SCATTERED = (("l1", "l2", "l1-l2"), ("gm", "l2", "l2-gm"), ("fermat", "l2", "l2-fermat"))
+
+
+def scores(results: Analysis) -> str:
+    """Figure 1."""
+
+    def paint(layer: dict, a: str, b: str, axes: Axes) -> None:
+        axes.grid(color=GRID)
+        x, y = (floats(layer["scores"][name]) for name in (a, b))
+        axes.plot(x, y, "o", color=SERIES[0], ms=4, alpha=0.6, mew=0)
+        axes.locator_params(nbins=5)
+
+    panels = [
+        draw(
+            partial(paint, layer, a, b),
+            name=f"scores-{i}-{a}",
+            title=f"{layer['name']}: {pair_label(b)}",
+            xlabel=f"{pair_label(a)}; ρ {layer['spearman'][pair]:.3f}",
+            size=SMALL,
+        )
+        for i, layer in enumerate(_chosen(results))
+        for a, b, pair in SCATTERED
+    ]
+    return figure(
+        panels,
+        "One point a filter, for the first, a middle and the last layer (Figure 1): l2 over l1, GM "
+        "and Fermat. Gaussian filters of one width would put l1 against l2 at ρ near 0.93.",
+        columns="three",
+    )
+
+
+def similarity(results: Analysis) -> str:
+    """Figures 2 and 4."""
+    if not results["layers"]:
+        return paragraphs("No layer has a ranking to compare.")
+    above = "; ".join(
+        f"{pair_label(pair)} in {count} of {total}"
+        for pair, (count, total) in analysis.above(results).items()
+    )
+    share = f"{100 * results['settings']['ratio']:.3g} %"
+    dashed = "Dashed: what theory expects of Gaussian filters."
+    legend = (NETWORK, GAUSSIAN)
+    return (
+        "<h3>Spearman's ρ by layer (every panel has its own scale)</h3>"
+        + figure(
+            _similarity_plots(results, "spearman"),
+            f"ρ exceeds 0.9 for {above} layers (Figure 4). {dashed}",
+            legend,
+            "three",
+        )
+        + f"<h3>Overlap by layer, at {share}</h3>"
+        + figure(
+            _similarity_plots(results, "overlap"),
+            f"Share of the {share} that one criterion would prune and the other too (Figure 2); "
+            f"independent rankings share {share}. {dashed}",
+            legend,
+            "three",
+        )
+    )
+
+
+def _similarity_plots(results: Analysis, quantity: str) -> list[str]:
+    """A panel for each pair: the network's layers over the band of Gaussian layers."""
+    layers = results["layers"]
+    x = np.arange(len(layers)) + 1
+    bands = [results["gaussian"][f"{layer['filters']}x{layer['dims']}"] for layer in layers]
+
+    def paint(pair: str, axes: Axes) -> None:
+        low, high = floats([band[pair][quantity] for band in bands]).T
+        edges = np.repeat(np.concatenate([x - 0.5, x[-1:] + 0.5]), 2)[1:-1]
+        axes.fill_between(
+            edges, np.repeat(low, 2), np.repeat(high, 2), color=MUTED, alpha=0.2, lw=0
+        )
+        expected = floats([band[pair][f"expected_{quantity}"] for band in bands])
+        axes.plot(x, expected, color=MUTED, dashes=(4, 2), lw=1.2)
+        axes.plot(x, [layer[quantity][pair] for layer in layers], color=SERIES[0], marker="o")
+        plots.whole_numbers(axes)
+
+    return [
+        draw(
+            partial(paint, pair),
+            name=f"{quantity}-{pair}",
+            title=pair_label(pair),
+            xlabel=f"convolution, 1 to {len(layers)}",
+            size=SMALL,
+        )
+        for pair in analysis.PAIRS
+    ]
+
+
+def histograms(results: Analysis) -> str:
+    """Figure 3."""
+    return figure(
+        histogram_plots(results["histograms"]),
+        "Weights (bars) and the Gaussian of mean 0 and the same width (dashed), with the distance "
+        "between the two (Figure 3).",
+        columns="three",
+    )
+
+
+def covariances(results: Analysis) -> str:
+    """Figure 6."""
+    panels = [
+        draw(
+            partial(_paint_covariance, layer),
+            name=f"covariance-{i}",
+            title=f"{layer['layer']}: covariance / c²",
+            xlabel=f"filter; {layer['dims']:,} dims",
+            size=(3.4, 3.2),
+        )
+        for i, layer in enumerate(results["covariances"])
+    ]
+    rows = [
+        [
+            layer["name"],
+            *(number(layer[f"{key}_z"], 3) for key in ("diagonal", "off_diagonal", "sphericity")),
+            f"{layer['smallest_eigenvalue']:.3f} to {layer['largest_eigenvalue']:.3f}",
+            f"{layer['low_edge']:.3f} to {layer['high_edge']:.3f}",
+        ]
+        for layer in _chosen(results)
+    ]
+    head = ["layer", "variances, z", "correlations, z", "sphericity, z"]
+    head += ["eigenvalues / c²", "Marchenko-Pastur"]
+    return figure(
+        panels,
+        f"Covariance of the first {analysis.SHOWN} filters (Figure 6): blue positive, orange "
+        "negative, full colour at c². Of Gaussian filters only the diagonal would stand out; "
+        "z is N(0, 1) for them.",
+        columns="three",
+    ) + table(head, rows, "The whole covariance of these layers")
+
+
+def _paint_covariance(layer: Covariance, axes: Axes) -> None:
+    c = floats(layer["covariance"])
+    image = np.zeros((*c.shape, 4))
+    # Opaque where large, so that the page's own paper shows where there is nothing.
+    image[..., :3] = np.where(c[..., None] > 0, (0.0, 0.45, 0.7), (0.85, 0.37, 0.0))
+    image[..., 3] = np.clip(np.abs(c), 0, 1)
+    axes.grid(visible=False)
+    axes.imshow(image, interpolation="nearest", extent=(0.5, len(c) + 0.5, len(c) + 0.5, 0.5))
+    axes.locator_params(nbins=5)
+
+
+def others(results: Analysis) -> str:
+    """Figure 8."""
+    parameters = results["others"]
+    if not parameters:
+        return paragraphs("The file holds no dense layers, biases or normalization parameters.")
+    by_distance = sorted(parameters, key=lambda parameter: -parameter["ks"])
+    largest = max(parameters, key=lambda parameter: parameter["weights"])
+    shown = [by_distance[0], by_distance[len(by_distance) // 2], largest]
+    shown = list({parameter["layer"]: parameter for parameter in shown}.values())
+    rows = [
+        [p["layer"], f"{p['weights']:,}", f"{p['ks']:.3f}", number(p["p_value"], 2)]
+        for p in parameters
+    ]
+    rejected = sum(parameter["p_value"] < analysis.LEVEL for parameter in parameters)
+    return figure(
+        histogram_plots(shown, name="other"),
+        "Normalization and dense parameters (Figure 8): the farthest from a Gaussian, a middle "
+        f"one, the largest. {rejected} of {len(parameters)} reject N(0, c²) at 5 %, each alone; "
+        "a normalization's scale has a positive mean, which alone makes it reject.",
+        columns="three",
+    ) + details(
+        f"All {len(parameters)} of them",
+        table(["parameter", "n", "KS", "p"], rows, "Distance to N(0, c²), c from the data"),
+    )
+
+
+def _chosen(results: Analysis) -> list[dict]:
+    return [layer for layer in results["layers"] if layer["name"] in results["chosen"]]

@@ -1,0 +1,276 @@
+"""The report's sections on pruning: how criteria rank filters, what masking costs, the weights.
+
+Each section has its plots, its sentence and its HTML, one below the other. A line is the mean over
+seeds, the band or bar about it one standard error.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from experiments.measures.analysis import Histogram
+from experiments.measures.networks import OverSeeds
+from experiments.measures.report import Report
+from experiments.pages import plots
+from experiments.pages.page import details, figure, paragraphs, table
+from experiments.pages.plots import INK, MUTED, SERIES, SMALL, Series, curve, draw, floats, mark
+from experiments.pages.sentences import average, likeness, number, over_seeds, percent
+from experiments.pages.series import NORMALIZATIONS, criterion_series, pair_label
+
+SYMBOLS = {"spearman": "ρ", "overlap": "overlap"}
+GAUSSIAN = Series("expected of Gaussian filters", MUTED, "")
+MASKINGS = {"masked": "Without further change", "recalibrated": "With recalibrated statistics"}
+
+
+def criteria(results: Report) -> str:
+    """The section of the criteria."""
+    pruning = results["pruning"]
+    series = [*NORMALIZATIONS.values(), GAUSSIAN]
+    parts = [
+        paragraphs(
+            "Each criterion scores the filters of a layer, and the lowest scores are pruned first. "
+            "The pruning paper says that l1, l2, Fermat and GM rank the filters almost alike."
+        ),
+        "<h3>Spearman's ρ by layer (every panel has its own scale)</h3>",
+        figure(by_layer(pruning, "spearman"), spearman_sentence(pruning), series, "three"),
+        f"<h3>Overlap by layer, at {100 * pruning['overlap_ratio']:.3g} %</h3>",
+        figure(by_layer(pruning, "overlap"), overlap_sentence(pruning), series[:2], "three"),
+        _pairs(pruning),
+        "<h3>Accuracy after masking</h3>",
+        *(
+            _masking(pruning, kind, title)
+            for kind, title in MASKINGS.items()
+            if all(kind in pruning[name] for name in NORMALIZATIONS)
+        ),
+    ]
+    return "".join(parts) + _layers(pruning)
+
+
+def by_layer(pruning: dict, quantity: str) -> list[str]:
+    """`"spearman"` or `"overlap"` of every pair of criteria, layer by layer."""
+    layers = np.arange(len(pruning["layers"])) + 1
+
+    def paint(pair: str, axes: Axes) -> None:
+        if quantity == "spearman":
+            expected = floats(pruning["expected_spearman"][pair])
+            axes.plot(layers, expected, color=MUTED, dashes=(4, 2), lw=1.3)
+        for name, series in NORMALIZATIONS.items():
+            curve(axes, layers, floats(pruning[name][quantity][pair]), series)
+        plots.whole_numbers(axes)
+
+    return [
+        draw(
+            partial(paint, pair),
+            name=f"{quantity}-{pair}",
+            title=pair_label(pair),
+            xlabel=f"convolution, 1 to {len(layers)}",
+            size=SMALL,
+        )
+        for pair in pruning["pairs"]
+    ]
+
+
+def spearman_sentence(pruning: dict) -> str:
+    """How alike the criteria rank, and how far from theory."""
+    expected = {p: average(pruning["expected_spearman"][p]) for p in pruning["pairs"]}
+    gaps = {
+        pair: abs(measured - theory)
+        for pair, mean in pair_means(pruning, "spearman", "batch_norm").items()
+        if (measured := mean["mean"]) is not None and (theory := expected[pair]) is not None
+    }
+    sentence = f"Averaged over layers, under batch norm, {_extremes(pruning, 'spearman')}"
+    if not gaps:
+        return sentence + "."
+    widest = max(gaps, key=lambda p: gaps[p])
+    return (
+        f"{sentence}; no pair is farther than {number(gaps[widest], 2)} from what Gaussian filters "
+        f"would give ({pair_label(widest)}: {number(expected[widest])})."
+    )
+
+
+def overlap_sentence(pruning: dict) -> str:
+    """How much the criteria overlap."""
+    share = f"{100 * pruning['overlap_ratio']:.3g} %"
+    return (
+        f"Of the {share} of filters that a criterion would remove first, the share that another "
+        f"would remove as well: under batch norm {_extremes(pruning, 'overlap')}."
+    )
+
+
+def pair_means(pruning: dict, quantity: str, normalization: str) -> dict[str, OverSeeds]:
+    """For each pair of criteria the mean over layers, averaged over seeds."""
+    runs = pruning[normalization][quantity]
+    return {pair: over_seeds(average(layers) for layers in runs[pair]) for pair in pruning["pairs"]}
+
+
+def least_alike(pruning: dict, quantity: str) -> tuple[str, OverSeeds] | None:
+    """The pair of criteria that agrees least under batch norm, if any layer has a ranking."""
+    ranked = _ranked_pairs(pruning, quantity)
+    return ranked[0] if ranked else None
+
+
+def _ranked_pairs(pruning: dict, quantity: str) -> list[tuple[str, OverSeeds]]:
+    means = pair_means(pruning, quantity, "batch_norm").items()
+    known = [(mean["mean"], pair, mean) for pair, mean in means if mean["mean"] is not None]
+    return [(pair, mean) for _, pair, mean in sorted(known, key=lambda entry: entry[0])]
+
+
+def _extremes(pruning: dict, quantity: str) -> str:
+    """Which criteria agree least and which most."""
+    ranked = _ranked_pairs(pruning, quantity)
+    if not ranked:
+        return "no layer has a ranking to compare"
+    (lowest, low), (highest, high) = ranked[0], ranked[-1]
+    return (
+        f"{pair_label(lowest)} agree least ({likeness(low)}), "
+        f"{pair_label(highest)} most ({likeness(high)})"
+    )
+
+
+def _pairs(pruning: dict) -> str:
+    columns = {
+        f"{symbol}, {series.label}": pair_means(pruning, quantity, name)
+        for quantity, symbol in SYMBOLS.items()
+        for name, series in NORMALIZATIONS.items()
+    }
+    rows = [
+        [
+            pair_label(pair),
+            *(likeness(means[pair]) for means in columns.values()),
+            _expected(pruning["expected_spearman"][pair]),
+        ]
+        for pair in pruning["pairs"]
+    ]
+    head = ["", *columns, "ρ, Gaussian filters"]
+    return table(head, rows, "Pairs of criteria, averaged over layers")
+
+
+def _expected(by_layer: Sequence[float | None]) -> str:
+    mean = average(by_layer)
+    return "no exact theory" if mean is None else number(mean, 4)
+
+
+def _layers(pruning: dict) -> str:
+    """All that the figures by layer show, as a table to open."""
+    head = ["", "layer", "filters", "dims", *map(pair_label, pruning["pairs"])]
+    spearman = pruning["batch_norm"]["spearman"]
+    rows = [
+        [
+            f"{i + 1}",
+            layer["name"],
+            f"{layer['filters']}",
+            f"{layer['dims']:,}",
+            *(likeness(over_seeds(run[i] for run in spearman[pair])) for pair in pruning["pairs"]),
+        ]
+        for i, layer in enumerate(pruning["layers"])
+    ]
+    return details("Layer by layer", table(head, rows, "Spearman's ρ under batch norm"))
+
+
+def _masking(pruning: dict, kind: str, title: str) -> str:
+    sentence = "; ".join(masking_sentence(pruning, name, kind) for name in NORMALIZATIONS)
+    series = criterion_series(pruning["batch_norm"][kind])
+    return figure(
+        masking_plots(pruning, kind),
+        f"{title}, {sentence} (dashed: nothing masked).",
+        series.values(),
+    ) + _masking_table(pruning, kind, title)
+
+
+def masking_plots(pruning: dict, kind: str) -> list[str]:
+    """Accuracy after masking under each normalization; `kind` is one of `MASKINGS`."""
+
+    def paint(name: str, axes: Axes) -> None:
+        masked = pruning[name][kind]
+        axes.axhline(100 * pruning[name]["unmasked"]["mean"], color=MUTED, dashes=(4, 2), lw=1.3)
+        middle = (len(masked) - 1) / 2
+        for i, (criterion, series) in enumerate(criterion_series(masked).items()):
+            means = masked[criterion].values()
+            ratios = 100 * floats(list(masked[criterion])) + (i - middle) * 1.2
+            y, bars = (100 * floats([m[key] for m in means]) for key in ("mean", "stderr"))
+            axes.errorbar(ratios, y, bars, color=series.colour, lw=1.2, **mark(series))
+        axes.set_xticks([100 * float(ratio) for ratio in next(iter(masked.values()))])
+
+    return [
+        draw(
+            partial(paint, name),
+            name=f"{kind}-{name}",
+            title=f"{series.label}: test accuracy, %",
+            xlabel="filters masked in every layer, %",
+        )
+        for name, series in NORMALIZATIONS.items()
+    ]
+
+
+def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:
+    """Which criterion costs most and which least accuracy."""
+    masked = pruning[normalization][kind]
+    ratio = max(masked["l1"], key=float)
+    left = {criterion: means[ratio] for criterion, means in masked.items()}
+    worst, best = (pick(left, key=lambda c: left[c]["mean"]) for pick in (min, max))
+    return (
+        f"of {percent(pruning[normalization]['unmasked'])} %, "
+        f"{NORMALIZATIONS[normalization].label} keeps between "
+        f"{percent(left[worst])} % ({pair_label(worst)}) and "
+        f"{percent(left[best])} % ({pair_label(best)}) "
+        f"after masking {100 * float(ratio):.3g} %"
+    )
+
+
+def _masking_table(pruning: dict, kind: str, title: str) -> str:
+    rows = []
+    for name, series in NORMALIZATIONS.items():
+        masked = pruning[name][kind]
+        unmasked = percent(pruning[name]["unmasked"])
+        rows.append([f"{series.label}, 0 %", *(unmasked for _ in masked)])
+        for ratio in masked["l1"]:
+            left = (percent(means[ratio]) for means in masked.values())
+            rows.append([f"{series.label}, {100 * float(ratio):.3g} %", *left])
+    head = ["share masked", *map(pair_label, pruning["batch_norm"][kind])]
+    return table(head, rows, f"{title}: test accuracy after masking, %")
+
+
+def filters(results: Report) -> str:
+    """The section of the weights."""
+    layers = results["histograms"]
+    return paragraphs(
+        "Weights of a few convolutions of the batch norm network (bars) and the fitted Gaussian of "
+        "mean 0 (dashed). The pruning paper assumes that weights are Gaussian."
+    ) + figure(histogram_plots(layers), histograms_sentence(layers), (), "three")
+
+
+def histogram_plots(layers: Sequence[Histogram], *, name: str = "histogram") -> list[str]:
+    """Weights of a few layers, and the Gaussian fitted to them."""
+
+    def paint(layer: Histogram, axes: Axes) -> None:
+        edges, density = floats(layer["edges"]), floats(layer["density"])
+        axes.stairs(density, edges, fill=True, color=SERIES[0], alpha=0.35)
+        axes.stairs(density, edges, color=SERIES[0], lw=0.8)
+        x, sigma = np.linspace(edges[0], edges[-1], 201), layer["sigma"]
+        gaussian = np.exp(-((x / sigma) ** 2) / 2) / (sigma * (2 * np.pi) ** 0.5)
+        axes.plot(x, gaussian, color=INK, dashes=(4, 2), lw=1.4)
+        axes.locator_params(axis="x", nbins=5)
+
+    return [
+        draw(
+            partial(paint, layer),
+            name=f"{name}-{i}",
+            title=f"{layer['layer']}: density",
+            xlabel=f"weight; σ {layer['sigma']:.3g}, KS {layer['ks']:.3f}, n {layer['weights']:,}",
+            size=SMALL,
+        )
+        for i, layer in enumerate(layers)
+    ]
+
+
+def histograms_sentence(layers: Sequence[Histogram]) -> str:
+    """How far the weights are from Gaussian."""
+    departing = sum(layer["ks"] > 1.358 / layer["weights"] ** 0.5 for layer in layers)
+    largest = max(layers, key=lambda layer: layer["ks"])
+    return (
+        f"The Kolmogorov-Smirnov distance (KS) to the fitted Gaussian is at most "
+        f"{largest['ks']:.3f} ({largest['layer']}); {departing} of {len(layers)} layers lie "
+        "farther from it than 95 % of Gaussian samples of n weights would (1.36/√n)."
+    )

@@ -1,0 +1,210 @@
+"""The report's sections on training: accuracy, the moments of a layer, covariate shift.
+
+Each section has its plots, its sentence and its HTML, one below the other. A line is the mean over
+seeds, the band about it one standard error.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from experiments.measures.report import Report
+from experiments.pages import plots
+from experiments.pages.page import figure, paragraphs, table
+from experiments.pages.plots import BAND, INK, SMALL, curve, draw, floats, line, mark_drops
+from experiments.pages.sentences import average, hundredths, judged, mean, number, percent
+from experiments.pages.series import MOMENTS, NORMALIZATIONS
+
+
+def accuracy(results: Report) -> str:
+    """The section of the accuracies."""
+    training = results["training"]
+    final = [training[name]["accuracy"] for name in NORMALIZATIONS] + [training["difference"]]
+    seeds = zip(*(over_seeds["values"] for over_seeds in final), strict=True)
+    rows = [[f"seed {i}", *map(hundredths, values)] for i, values in enumerate(seeds, 1)]
+    rows.append(["mean", *map(percent, final)])
+    head = ["", "batch norm, %", "unitized, %", "difference, points"]
+    return (
+        figure(
+            accuracy_plots(training), accuracy_sentence(results), NORMALIZATIONS.values(), "three"
+        )
+        + table(head, rows, "Test accuracy after the last epoch")
+        + paragraphs(alpha_sentence(training))
+    )
+
+
+def accuracy_plots(training: dict) -> list[str]:
+    """Test accuracy over all epochs, the same from the middle of training on, training loss."""
+    epochs = len(training["learning_rate"])
+    middle = min(epochs // 2, epochs - 1)
+
+    def over_epochs(quantity: str, scale: float, start: int, axes: Axes) -> None:
+        for name, series in NORMALIZATIONS.items():
+            runs = scale * floats(training[name][quantity])[:, start:]
+            curve(axes, np.arange(start, epochs) + 1, runs, series)
+        mark_drops(axes, training["learning_rate"], training["drops"], start)
+
+    def loss(axes: Axes) -> None:
+        over_epochs("train_loss", 1, 0, axes)
+        plots.log_scale(axes)
+
+    panels = {
+        "accuracy": ("test accuracy, %", partial(over_epochs, "test_accuracy", 100, 0)),
+        "accuracy-late": (
+            "the same, later half, %",
+            partial(over_epochs, "test_accuracy", 100, middle),
+        ),
+        "loss": ("training loss, nats", loss),
+    }
+    return [
+        draw(paint, name=name, title=title, xlabel="epoch", size=SMALL)
+        for name, (title, paint) in panels.items()
+    ]
+
+
+def accuracy_sentence(results: Report) -> str:
+    """The accuracies, and what their difference lets one say."""
+    training, test = results["training"], results["data"]["test"]
+    batch_norm, unitized = (percent(training[name]["accuracy"]) for name in NORMALIZATIONS)
+    return (
+        f"Batch norm ends at {batch_norm} % of the test images and unitized batch norm at "
+        f"{unitized} %; paired by seed, unitized minus batch norm is "
+        f"{percent(training['difference'], sign='+')} points: {judged(training['difference'])} "
+        f"(one of the {test:,} test images is {100 / test:.2g} points)."
+    )
+
+
+def alpha_sentence(training: dict) -> str:
+    """Where α ended."""
+    alpha = training["unitized"]["alpha"]
+    reach = "inside [0, 1], where the paper's theory holds"
+    if alpha["outside"] > 0:
+        reach = (
+            "and the paper's theory asks for [0, 1]: "
+            f"{100 * alpha['outside']:.3g} % of the entries ended outside it"
+        )
+    low, high = number(alpha["min"], 3), number(alpha["max"], 3)
+    return f"Trained freely, the α of unitized batch norm ended between {low} and {high}, {reach}."
+
+
+def moments(results: Report) -> str:
+    """The section of the moments."""
+    layer, channels = results["moments"]["layer"], results["moments"]["channels"]
+    return paragraphs(
+        f"Four moments of the outputs of the {layer} on {results['data']['probe']:,} test images: "
+        f"the line is the median over {channels} channels and all seeds, the band reaches from "
+        "quartile to quartile. The unitization paper (Figure 2) sees skewness and kurtosis become "
+        "steadier by unitization."
+    ) + figure(moment_plots(results), moments_sentence(results), NORMALIZATIONS.values())
+
+
+def moment_plots(results: Report) -> list[str]:
+    """Median and quartiles over channels of four moments of one layer's outputs."""
+    training = results["training"]
+
+    def paint(moment: str, axes: Axes) -> None:
+        for name, series in NORMALIZATIONS.items():
+            quartiles = results["moments"][name][moment]
+            low, median, high = (floats(quartiles[part]) for part in ("low", "median", "high"))
+            epochs = np.arange(len(median))
+            line(axes, epochs, median, series)
+            axes.fill_between(epochs, low, high, color=series.colour, **BAND)
+            for edge in (low, high):
+                axes.plot(epochs, edge, color=series.colour, lw=0.8, alpha=0.7)
+        mark_drops(axes, training["learning_rate"], training["drops"])
+
+    return [
+        draw(
+            partial(paint, moment),
+            name=f"moments-{moment}",
+            title=label,
+            xlabel="epoch (0: untrained)",
+        )
+        for moment, label in MOMENTS.items()
+    ]
+
+
+def moments_sentence(results: Report) -> str:
+    """How steady skewness and kurtosis are."""
+    change = results["moments"]["change"]
+
+    def clause(moment: str) -> str:
+        batch_norm, unitized = (mean(change[moment][name]) for name in NORMALIZATIONS)
+        verdict = judged(change[moment]["difference"], more="less steady", less="steadier")
+        return (
+            f"{moment} changes by {batch_norm} under batch norm and {unitized} unitized: {verdict}"
+        )
+
+    return (
+        "From one epoch to the next, after the first quarter of training, "
+        f"{clause('skewness')}; {clause('kurtosis')}."
+    )
+
+
+def distances(results: Report) -> str:
+    """The section of the covariate shift."""
+    return paragraphs(
+        "The exact earth mover distance, channel by channel, between the outputs of the "
+        f"{results['moments']['layer']} after one epoch and after the next, averaged over "
+        "channels. The unitization paper (Figure 3) reads it as internal covariate shift."
+    ) + figure(distance_plots(results), distances_sentence(results), NORMALIZATIONS.values())
+
+
+def distance_plots(results: Report) -> list[str]:
+    """Earth mover distance from one epoch to the next, and the learning rate beside it."""
+    training = results["training"]
+
+    def distance(axes: Axes) -> None:
+        for name, series in NORMALIZATIONS.items():
+            runs = floats(results["distances"][name])
+            curve(axes, np.arange(runs.shape[1]) + 1, runs, series)
+
+    def rate(axes: Axes) -> None:
+        rates = floats(training["learning_rate"])
+        axes.plot(np.arange(len(rates)) + 1, rates, color=INK, marker=".", drawstyle="steps-mid")
+
+    def with_drops(axes: Axes, paint: plots.Paint) -> None:
+        paint(axes)
+        mark_drops(axes, training["learning_rate"], training["drops"])
+        plots.log_scale(axes)
+
+    panels = {
+        "distance": ("earth mover distance, layer's units", distance),
+        "rate": ("learning rate", rate),
+    }
+    return [
+        draw(partial(with_drops, paint=paint), name=name, title=title, xlabel="epoch")
+        for name, (title, paint) in panels.items()
+    ]
+
+
+def distances_sentence(results: Report) -> str:
+    """Whether the distance follows the learning rate."""
+    training = results["training"]
+    drops = [d for d in training["drops"] if 1 < d <= len(training["learning_rate"])]
+    if not drops:
+        return "The learning rate never fell, so nothing shows what the distance follows."
+    rates = training["learning_rate"]
+    factor = rates[drops[0] - 2] / rates[drops[0] - 1]
+    shares = [_share_left(results["distances"][name], drops[0]) for name in NORMALIZATIONS]
+    known = [share for share in shares if share is not None]
+    if len(known) < len(shares):
+        return "The distances around the first drop of the learning rate are not finite."
+    verdict = "does not fall with the step size under both normalizations alike"
+    if all(share < 0.8 for share in known):
+        verdict = "follows the step size under both normalizations"
+    batch_norm, unitized = (number(share, 2) for share in known)
+    return (
+        f"When the learning rate is first divided by {factor:.3g}, the distance becomes "
+        f"{batch_norm} of what it was under batch norm and {unitized} under unitized batch norm: "
+        f"it {verdict}."
+    )
+
+
+def _share_left(runs: Sequence[Sequence[float | None]], drop: int) -> float | None:
+    """Distance in up to three epochs from `drop` on, over that in the three before; seeds' mean."""
+    before = average(x for run in runs for x in run[max(0, drop - 4) : drop - 1])
+    after = average(x for run in runs for x in run[drop - 1 : drop + 2])
+    return None if before is None or after is None or before == 0 else after / before

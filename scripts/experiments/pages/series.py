@@ -1,0 +1,35 @@
+"""Normalizations and criteria as every page shows them: one label, colour and marker for each."""
+
+from collections.abc import Iterable
+
+import pruning
+from experiments.pages.plots import SERIES, Series
+
+NORMALIZATIONS = {
+    "batch_norm": Series("batch norm", SERIES[0], "o"),
+    "unitized": Series("unitized batch norm", SERIES[1], "s", filled=False),
+}
+LABELS = {"fermat": "Fermat", "gm": "GM"}
+COLOURS, MARKERS = SERIES[2:], ("o", "s", "^", "D", "*")
+MOMENTS = {"mean": "mean", "var": "variance", "skewness": "skewness", "kurtosis": "kurtosis"}
+
+
+def criterion_series(names: Iterable[str]) -> dict[str, Series]:
+    """A series for each criterion; a fifth has the first colour again, with another marker."""
+    return {
+        name: Series(
+            LABELS.get(name, name),
+            COLOURS[i % len(COLOURS)],
+            MARKERS[i % len(MARKERS)],
+            filled=i % 2 == 0,
+        )
+        for i, name in enumerate(names)
+    }
+
+
+CRITERIA = criterion_series(pruning.CRITERIA)
+
+
+def pair_label(pair: str) -> str:
+    """`"l1-fermat"` as people write it: l1 and Fermat."""
+    return " and ".join(LABELS.get(name, name) for name in pair.split("-"))

@@ -1,0 +1,40 @@
+"""Training as one compiled program, for small networks outside the recipes.
+
+`Trainer` fixes initialization, optimizer and the order of batches by a recipe, and returns to
+Python after every few steps. These experiments choose all three, and a step of theirs is shorter
+than a call: so a scan takes all steps, and can be vmapped.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import optax
+from jaxtyping import Array, Float
+
+
+def scan_steps(
+    loss: Callable[[Any, Any], Float[Array, ""]],
+    optimizer: optax.GradientTransformation,
+    params: Any,
+    optimizer_state: Any,
+    batches: Any,
+) -> tuple[Any, Any]:
+    """Parameters and optimizer state after one step for each of the batches.
+
+    Args:
+      loss: A function of parameters and a batch.
+      optimizer: Makes updates of gradients.
+      params: Before the first step.
+      optimizer_state: Before the first step.
+      batches: Arrays whose first axis is that of the steps: the batches, or what `loss` makes
+        them of, such as indices or a random key.
+    """
+
+    def step(carry: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], None]:
+        params, optimizer_state = carry
+        gradient = jax.grad(loss)(params, batch)
+        updates, optimizer_state = optimizer.update(gradient, optimizer_state)
+        return (optax.apply_updates(params, updates), optimizer_state), None
+
+    return jax.lax.scan(step, (params, optimizer_state), batches)[0]

@@ -1,0 +1,151 @@
+"""One training step: the loss on every device, its gradient over all of them, and the update."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float, Int
+
+from experiments.data.loaders import Loader, sharded
+from experiments.training.recipes import Recipe
+
+Step = Callable[["State", tuple[Array, ...], Int[Array, ""]], "State"]
+
+
+class State(NamedTuple):
+    """What a step changes; `loss` is the sum of the losses of the epoch's steps so far."""
+
+    params: Any
+    statistics: Any
+    optimizer: Any
+    step: Int[Array, "*seeds"]
+    loss: Float[Array, "*seeds"]
+
+
+def train_step(
+    recipe: Recipe,
+    loader: Loader,
+    optimizer: optax.GradientTransformation,
+    graph: nnx.GraphDef,
+    mesh: Mesh,
+) -> Step:
+    """A function of a state, the loader's arrays and a seed that returns the next state.
+
+    Args:
+      recipe: What to train.
+      loader: Gives the images of a step.
+      optimizer: Its state is part of `State`.
+      graph: The network in training, without its arrays.
+      mesh: One axis, `data`, over which batches are sharded.
+    """
+    steps = loader.count // recipe.batch_size
+    gradient_of = _gradient(recipe, loader, graph, mesh)
+
+    def step(state: State, arrays: tuple[Array, ...], seed: Int[Array, ""]) -> State:
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
+        step_of_epoch = state.step % steps
+        batch = sharded(mesh, P("data"), loader.batch(arrays, step_of_epoch, recipe.batch_size))
+        params, statistics = sharded(mesh, P(), (state.params, state.statistics))
+        losses, gradients = [], []
+        for i, (x, y) in enumerate(_split(batch, recipe.accumulate, mesh)):
+            draws = sharded(mesh, P("data"), loader.draw(jax.random.fold_in(key, i), len(x)))
+            loss, statistics, gradient = gradient_of(params, statistics, x, y, draws)
+            losses.append(loss)
+            gradients.append(gradient)
+        loss, gradient = jax.tree.map(
+            lambda *parts: sum(parts) / recipe.accumulate, *zip(losses, gradients, strict=True)
+        )
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        loss = jnp.where(step_of_epoch == 0, 0, state.loss) + loss
+        return State(params, statistics, optimizer_state, state.step + 1, loss)
+
+    return step
+
+
+def learning_rate(recipe: Recipe, epoch: int) -> float:
+    """The rate of an epoch, counted from 0."""
+    drops = sum(epoch + 1 >= drop for drop in recipe.drops)
+    return recipe.learning_rate / recipe.drop_factor**drops
+
+
+def make_optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
+    """Nesterov's method with the rate inside the velocity, as in the unitization paper's code."""
+    rates = optax.piecewise_constant_schedule(
+        -recipe.learning_rate,
+        {(drop - 1) * steps: 1 / recipe.drop_factor for drop in sorted(set(recipe.drops))},
+    )
+    return optax.chain(
+        optax.add_decayed_weights(
+            recipe.weight_decay, mask=partial(jax.tree.map, lambda p: p.ndim > 1)
+        ),
+        optax.scale_by_schedule(rates),
+        optax.trace(recipe.momentum, nesterov=recipe.momentum > 0),
+    )
+
+
+def cast(tree: Any, recipe: Recipe) -> Any:
+    """`tree` in the precision of the computation; statistics are never cast."""
+    return jax.tree.map(lambda a: a.astype(recipe.precision), tree)
+
+
+def rematerialized(model: nnx.Module) -> nnx.Module:
+    """A copy whose blocks, or stages, are recomputed in the backward pass."""
+    copy: Any = nnx.merge(*nnx.split(model), copy=True)
+    for part in getattr(copy, "blocks", getattr(copy, "stages", ())):
+        kind = type(part)  # a subclass of the same name keeps the names of the variables
+        part.__class__ = type(kind.__name__, (kind,), {"__call__": nnx.remat(kind.__call__)})
+    return copy
+
+
+def _gradient(recipe: Recipe, loader: Loader, graph: nnx.GraphDef, mesh: Mesh) -> Callable:
+    """A function of parameters, statistics and a batch: loss, new statistics and gradient.
+
+    Every device differentiates the mean loss of its own images. The parameters' cast to the
+    precision of the computation is inside, so that its gradient is float32 before it is averaged
+    over the devices.
+    """
+    axes = ("data",) if mesh.size > 1 else ()  # one device needs no collectives
+
+    def mean_loss(
+        params: Any, statistics: Any, x: Float[Array, "n h w c"], y: Int[Array, " n"]
+    ) -> tuple[Array, Any]:
+        model: Any = nnx.merge(graph, cast(params, recipe), statistics, copy=True)
+        logits = model(cast(x, recipe)).astype(jnp.float32)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+        return losses.mean(), nnx.state(model, nnx.BatchStat)
+
+    @partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(P(), P(), P("data"), P("data"), P("data")),
+        out_specs=P(),
+        check_vma=False,  # with it `psum` takes no groups of indices
+    )
+    def gradient_of(
+        params: Any, statistics: Any, x: Array, y: Array, draws: Any
+    ) -> tuple[Array, Any, Any]:
+        (loss, statistics), gradient = jax.value_and_grad(mean_loss, has_aux=True)(
+            params, statistics, loader.augment(x, *draws), y
+        )
+        if recipe.statistics_groups > 1:
+            statistics = jax.lax.pmean(statistics, axes)
+        return jax.lax.pmean(loss, axes), statistics, jax.lax.pmean(gradient, axes)
+
+    return gradient_of
+
+
+def _split(batch: tuple[Array, ...], count: int, mesh: Mesh) -> list[tuple[Array, ...]]:
+    """A batch in `count` parts, each an equal part of every device's images: none is moved."""
+
+    @partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+    def split(*batch: Array) -> list[tuple[Array, ...]]:
+        return [tuple(a[i::count] for a in batch) for i in range(count)]
+
+    return split(*batch)
