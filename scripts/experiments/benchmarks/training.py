@@ -24,11 +24,13 @@ RUNS = 10
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
+    """Pairs of programs by the title of their table."""
     title = f"{STEPS} training steps of a ResNet-20, batch {RECIPE.batch_size}"
     return {title: steps, "five seeds vmapped, and one after the other": seeds}
 
 
 def random_images(side: int, channels: int, count: int = 1280) -> Images:
+    """Normal images, whose labels are random."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((count, side, side, channels)).astype(np.float32)
     y = rng.integers(0, 10, count).astype(np.int32)
@@ -36,6 +38,7 @@ def random_images(side: int, channels: int, count: int = 1280) -> Images:
 
 
 def steps() -> list[Pair]:
+    """Training steps of `RECIPE`, and of the same network by other means."""
     images = random_images(32, 3)
     loop = partial(training_loop, images)
     pairs = [

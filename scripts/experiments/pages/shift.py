@@ -20,32 +20,32 @@ def findings(results: dict) -> dict[str, Any]:
     """How much skewness and kurtosis still move, and what the distance does at every drop."""
     runs, epochs = results["runs"], results["settings"]["epochs"]
     settled = min(10, epochs // 4)
-    found: dict[str, Any] = {"settled": settled, "steadiness": {}, "drops": {}, "accuracy": {}}
+    result: dict[str, Any] = {"settled": settled, "steadiness": {}, "drops": {}, "accuracy": {}}
     for name in ("skewness", "kurtosis"):
-        by_name = {
+        by_norm = {
             norm: {
                 schedule: np.array([_movement(run, name, settled) for run in seeds])
                 for schedule, seeds in schedules.items()
             }
             for norm, schedules in runs.items()
         }
-        found["steadiness"][name] = {
-            schedule: {norm: mean(by_name[norm][schedule]) for norm in runs}
-            | {"difference": mean(by_name["unitized"][schedule] - by_name["batch_norm"][schedule])}
-            for schedule in by_name["batch_norm"]
+        result["steadiness"][name] = {
+            schedule: {norm: mean(by_norm[norm][schedule]) for norm in runs}
+            | {"difference": mean(by_norm["unitized"][schedule] - by_norm["batch_norm"][schedule])}
+            for schedule in by_norm["batch_norm"]
         }
     rates = results["learning_rate"]["drops"]
     for epoch in (e for e in range(1, epochs) if rates[e] < rates[e - 1]):
-        found["drops"][str(epoch + 1)] = {
+        result["drops"][str(epoch + 1)] = {
             norm: {schedule: mean(_ratios(seeds, epoch)) for schedule, seeds in schedules.items()}
             for norm, schedules in runs.items()
         }
     for norm, schedules in runs.items():
-        found["accuracy"][norm] = {
+        result["accuracy"][norm] = {
             schedule: mean([run[-1]["accuracy"] for run in seeds])
             for schedule, seeds in schedules.items()
         }
-    return found
+    return result
 
 
 def _movement(run: list[dict], name: str, settled: int) -> float:
@@ -70,8 +70,8 @@ def _exact(seeds: list[list[dict]], what: str = "exact") -> np.ndarray:
 
 def sentences(results: dict) -> Iterator[str]:
     """The findings in words."""
-    found, settings = results["findings"], results["settings"]
-    for moment, by_schedule in found["steadiness"].items():
+    findings, settings = results["findings"], results["settings"]
+    for moment, by_schedule in findings["steadiness"].items():
         drops = by_schedule["drops"]
         values = {
             name: measured(drops[name]["mean"], drops[name]["stderr"])
@@ -80,20 +80,17 @@ def sentences(results: dict) -> Iterator[str]:
         yield (
             f"{moment.capitalize()} of the 8 units moves by {values['batch_norm']} an epoch under "
             f"batch norm and by {values['unitized']} under unitized batch norm, after epoch "
-            f"{found['settled']}; the difference, paired by seed, is {values['difference']}: "
+            f"{findings['settled']}; the difference, paired by seed, is {values['difference']}: "
             f"{judged(drops['difference'], more='less steady', less='steadier')}."
         )
-    for epoch, by_norm in found["drops"].items():
+    for epoch, by_norm in findings["drops"].items():
         parts = [
             f"{NORMALIZATIONS[norm].label} {_signed(by['drops'])} "
             f"(at a constant rate {_signed(by['constant'])})"
             for norm, by in by_norm.items()
         ]
-        yield (
-            f"When the rate falls before epoch {epoch}, the exact distance is multiplied by: "
-            + "; ".join(parts)
-            + "."
-        )
+        start = f"When the rate falls before epoch {epoch}, the exact distance is multiplied by: "
+        yield f"{start}{'; '.join(parts)}."
     if settings["seeds"] > 1:
         yield f"± is one standard error over {settings['seeds']} seeds."
 
@@ -116,11 +113,11 @@ def render(results: dict) -> str:
 
 
 def _summary(results: dict) -> str:
-    found = results["findings"]
+    findings = results["findings"]
     items = [
         (
             series.label.capitalize(),
-            f"{percent(found['accuracy'][norm]['drops'])} %",
+            f"{percent(findings['accuracy'][norm]['drops'])} %",
             "test accuracy",
         )
         for norm, series in NORMALIZATIONS.items()
@@ -132,7 +129,7 @@ def _summary(results: dict) -> str:
             "unitized minus batch norm, an epoch: "
             + judged(by["drops"]["difference"], more="less steady", less="steadier"),
         )
-        for name, by in found["steadiness"].items()
+        for name, by in findings["steadiness"].items()
     ]
     items.append(("Time", duration(results["seconds"]), results["environment"]["device"]))
     return cards(items) + paragraphs(_note(results))
@@ -197,12 +194,10 @@ def _moment_panels(results: dict) -> list[str]:
 
 
 def _shift(results: dict) -> str:
-    head = [
-        "drop before epoch",
-        *(f"{NORMALIZATIONS[a].label}, {s}" for a in NORMALIZATIONS for s in ("drops", "constant")),
-    ]
+    columns = [(norm, schedule) for norm in NORMALIZATIONS for schedule in ("drops", "constant")]
+    head = ["drop before epoch", *(f"{NORMALIZATIONS[n].label}, {s}" for n, s in columns)]
     rows = [
-        [epoch, *(_signed(by_norm[a][s]) for a in NORMALIZATIONS for s in ("drops", "constant"))]
+        [epoch, *(_signed(by_norm[n][s]) for n, s in columns)]
         for epoch, by_norm in results["findings"]["drops"].items()
     ]
     return (

@@ -17,6 +17,7 @@ EVALUATIONS = {"crops": "mirrored corners and middles", "whole": "the whole imag
 
 
 def render(results: dict) -> str:
+    """The whole page."""
     recipe = results["recipe"]
     sections = {
         "curves": ("Curves", _curves(results)),
@@ -34,6 +35,7 @@ def render(results: dict) -> str:
 
 
 def accuracy_sentence(results: dict) -> str:
+    """Median and mean of the accuracies, in a sentence."""
     accuracy = results["accuracy"]
     if accuracy["stderr"] is None:
         return f"test accuracy {100 * accuracy['mean']:.2f} % (one seed)"
