@@ -8,8 +8,8 @@ All criteria start from the same trained weights, as in Table 4 of the pruning p
 folder of a run of scripts/train.py with batch norm (the norm of a unitized layer couples all of its
 channels, so that none can be removed); without one, residual networks are trained first, in
 OUT/run. OUT/index.html shows accuracies and costs, OUT/results.json has every value, OUT/networks
-the small networks, which `pruning.load_pruned` reads. An interrupted run resumes from its last
-checkpoint.
+the small networks, which `pruning.channels.load_pruned` reads. An interrupted run resumes from its
+last checkpoint.
 """
 
 import dataclasses

@@ -53,7 +53,9 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         "seed": seed,
         "figure_2": recipe | {"data": images.name} | depth.measure(images, **recipe),
         "figure_3": geometry_figures.figure_3(seed),
-        "odd_state_spread": math.degrees(geometry.odd_state(geometry_figures.ODD_POINTS).spread),
+        "odd_state_spread": math.degrees(
+            geometry.odd_points.odd_state(geometry_figures.ODD_POINTS).spread
+        ),
         "figure_4": geometry_figures.figure_4(),
         "figure_5": geometry_figures.figure_5(seed),
         "figure_6": geometry_figures.figure_6(seed),

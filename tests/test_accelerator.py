@@ -64,7 +64,7 @@ def test_bfloat16_layers_have_float32_statistics():
         (lambda x: pruning.weight_tests.ks_distance(x, scale=0.9), (data(1 << 16),)),
         (geometry.angles, (data((300, 40)),)),
         (geometry.distances, (data((300, 40)),)),
-        (lambda x: geometry.mean_field_rescale(x @ x.T), (data((24, 64)),)),
+        (lambda x: geometry.mean_field.rescale_step(x @ x.T), (data((24, 64)),)),
         (jaxnorm.shift.emd_1d, (data((512, 8)), data((512, 8), 1.0))),
         (pruning.fermat, (data((64, 144)),)),
         (

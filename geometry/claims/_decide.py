@@ -16,7 +16,6 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Array, Float, Key
 
-from geometry._monte_carlo import monte_carlo_moments
 from geometry.claims._types import (
     Check,
     Claim,
@@ -29,6 +28,7 @@ from geometry.claims._types import (
     Statistics,
     Verdict,
 )
+from geometry.sampling import monte_carlo_moments
 from pruning.weight_tests import holm
 
 LEVEL = 0.002
@@ -128,7 +128,7 @@ def _measured(
         key,
         samples,
         batch_size=source.batch_size,
-        block=source.draws_per_key,
+        draws_per_key=source.draws_per_key,
         devices=devices,
     )
     names = sorted(jax.eval_shape(source.draw, key))

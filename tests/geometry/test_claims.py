@@ -333,7 +333,7 @@ def test_predictions_are_the_numbers_derived_by_hand():
 
 
 def test_the_engine_is_what_decides(key):
-    direct = geometry.monte_carlo_moments(jax.random.uniform, key, 2000)
+    direct = geometry.sampling.monte_carlo_moments(jax.random.uniform, key, 2000)
     finding = claims.check(claim_of(Sampled("u", 0.5, UNIFORM, "u")), key).findings[0]
     assert finding.draws == direct.samples
     assert abs(finding.estimate - 0.5) < 6 * finding.stderr

@@ -158,7 +158,7 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_resumes(tmp_path, mon
     assert [path.name for path in networks] == sorted(
         f"{criterion}-{seed}" for criterion in pruning.CRITERIA for seed in range(2)
     )
-    small = pruning.load_pruned(networks[0])
+    small = pruning.channels.load_pruned(networks[0])
     assert small.params["params"]["stem"]["kernel"].shape == (3, 3, 1, 8)
     assert "fine-tuned" in capsys.readouterr().out
     assert Path(tmp_path / "index.html").is_file()

@@ -26,12 +26,12 @@ FIGURE_2 = claim(
 
 def spread_of_the_odd_state(key: Key[Array, ""]) -> Values:
     """Angle inside the cluster of 49 points, in degrees."""
-    return math.degrees(geometry.odd_state(50).spread)
+    return math.degrees(geometry.odd_points.odd_state(50).spread)
 
 
 def spread_over_its_limit(key: Key[Array, ""]) -> Values:
     """Angle inside the cluster over 3π/n: tends to 1."""
-    return [geometry.odd_state(n).spread * n / (3 * math.pi) for n in (300, 1000)]
+    return [geometry.odd_points.odd_state(n).spread * n / (3 * math.pi) for n in (300, 1000)]
 
 
 FIGURE_3 = claim(
@@ -55,7 +55,7 @@ FIGURE_3 = claim(
 
 def angle_of_figure_5(key: Key[Array, ""]) -> Values:
     """With both parts of batch norm, degrees at infinite width, 100 samples."""
-    step = jax.jit(geometry.mean_field_standardize)
+    step = jax.jit(geometry.mean_field.standardize_step)
     g = jnp.asarray(np.eye(100))
     for _ in range(5):
         g = step(g)
@@ -87,11 +87,11 @@ FIGURE_5_RECENTRED = claim(
 
 def angle_without_recentering(key: Key[Array, ""]) -> Values:
     """With rescaling about zero alone: the fixed point, in degrees."""
-    step = jax.jit(geometry.rms_cosine_step)
+    step = jax.jit(geometry.mean_field.rms_cosine_step)
     cosine = jnp.asarray(0.3)
     for _ in range(40):
         cosine = step(cosine)
-    return [math.degrees(math.acos(float(cosine))), math.degrees(geometry.rms_angle())]
+    return [math.degrees(math.acos(float(cosine))), math.degrees(geometry.mean_field.rms_angle())]
 
 
 FIGURE_5_NOT_RECENTRED = claim(
@@ -168,7 +168,7 @@ def one_neuron_a_point(key: Key[Array, ""]) -> Values:
     """ReLU(xW + b) − I of points on a sphere."""
     x = generator(key).normal(size=(12, 4))
     x = jnp.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
-    w, b = geometry.neuron_per_point(x)
+    w, b = geometry.networks.neuron_per_point(x)
     return np.asarray(jax.nn.relu(x @ w + b[None]) - jnp.eye(12))
 
 

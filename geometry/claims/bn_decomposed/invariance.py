@@ -50,7 +50,7 @@ def next_layer(key: Key[Array, ""]) -> Statistics:
     """Norms after one layer of an invariant representation, squared and not, and mean entries."""
     n = POINTS
     x = geometry.invariant_representation(n, 2).astype(jnp.float32)
-    w = normal(key, 2, WIDTH) * (2 * geometry.cluster_growth(n) / WIDTH) ** 0.5
+    w = normal(key, 2, WIDTH) * (2 * geometry.odd_points.cluster_growth(n) / WIDTH) ** 0.5
     y = jax.nn.relu(recenter(x @ w))
     odd, other = jnp.square(y[0]).sum(), jnp.square(y[1]).sum() * (n - 1) ** 2
     return {
@@ -68,13 +68,13 @@ LAYER = Draws(next_layer, 60_000, batch_size=5000)
 def expected_entry() -> float:
     """√d E x₁ⱼ′ after one layer, exactly."""
     x = geometry.invariant_representation(POINTS, 2).astype(jnp.float64)
-    gain = geometry.cluster_growth(POINTS)
-    return WIDTH**0.5 * float(geometry.expected_entries(x, WIDTH, gain=gain)[0])
+    gain = geometry.odd_points.cluster_growth(POINTS)
+    return WIDTH**0.5 * float(geometry.odd_points.expected_entries(x, width=WIDTH, gain=gain)[0])
 
 
 def expected_gram(key: Key[Array, ""]) -> Values:
     """Expected Gram matrix after a layer of an invariant representation minus its own."""
-    gap = jax.jit(lambda x: geometry.theorem_14(x).gram[:-1, :-1] - geometry.gram(x))
+    gap = jax.jit(lambda x: geometry.odd_points.next_layer(x).gram[:-1, :-1] - geometry.gram(x))
     return np.concatenate([np.ravel(gap(_invariant(n))) for n in (3, 12)])
 
 
@@ -121,7 +121,7 @@ THEOREM_14_1 = claim(
     Sampled("E‖x₁′‖ = 1", 1.0, LAYER, "norm", form="rejected"),
     Sampled(
         "E‖x₁′‖ = 1 − 5/(8d) + …",
-        lambda: geometry.expected_norm_factor(WIDTH),
+        lambda: geometry.mean_field.expected_norm_factor(WIDTH),
         LAYER,
         "norm",
         form="corrected",
@@ -137,7 +137,7 @@ THEOREM_14_2 = claim(
     Sampled("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm", form="rejected"),
     Sampled(
         "(n − 1) E‖ν̂‖ = 1 − 5/(8d) + …",
-        lambda: geometry.expected_norm_factor(WIDTH),
+        lambda: geometry.mean_field.expected_norm_factor(WIDTH),
         LAYER,
         "cluster_norm",
         form="corrected",
@@ -174,7 +174,7 @@ def distances_after_a_layer(key: Key[Array, ""]) -> Values:
     x[:, 0] = x[:, 1:].mean(1) + direction * rng.uniform(1, 3, (CASES, 1)) * n / 5
     extended = np.concatenate([x, x[:, 1:].mean(1, keepdims=True)], 1)
     square = np.square(extended[:, :, None] - extended[:, None]).sum(-1)
-    g = np.asarray(jax.jit(jax.vmap(geometry.theorem_14))(jnp.asarray(x)).gram)
+    g = np.asarray(jax.jit(jax.vmap(geometry.odd_points.next_layer))(jnp.asarray(x)).gram)
     norms = np.diagonal(g, axis1=1, axis2=2)
     after = norms[:, :, None] + norms[:, None] - 2 * g
     pairs = np.triu_indices(n, 1)
@@ -190,7 +190,7 @@ def growth_of_a_cluster(key: Key[Array, ""]) -> Values:
         x[1:] += 1e-4 * generator(key).normal(size=(n - 1, 3)) / n
         g = x @ x.T
         spreads = [_relative_spread(np.asarray(h)) for h in (g, step(jnp.asarray(g)))]
-        ratios.append(spreads[1] / spreads[0] / geometry.cluster_growth(n))
+        ratios.append(spreads[1] / spreads[0] / geometry.odd_points.cluster_growth(n))
     return ratios
 
 

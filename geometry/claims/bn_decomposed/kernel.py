@@ -105,7 +105,9 @@ def symmetric_batch(key: Key[Array, ""]) -> Values:
     for n in (3, 9):
         g = step(jnp.asarray(np.eye(n)))
         for h in (g, step(g)):
-            gaps.append(math.acos(float(h[0, 1] / h[0, 0])) - geometry.recentred_angle(n))
+            gaps.append(
+                math.acos(float(h[0, 1] / h[0, 0])) - geometry.odd_points.recentred_angle(n)
+            )
     return gaps
 
 

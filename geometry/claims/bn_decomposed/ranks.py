@@ -76,7 +76,7 @@ def lemma_2(key: Key[Array, ""]) -> Values:
     fits = (np.linalg.matrix_rank(y[:, :3]) == 3) & (np.linalg.cond(y[:, :3]) < 1e4)
     x, rows = (jnp.asarray(part[fits][:CASES]) for part in (x, rows))
     gamma = jax.jit(jax.vmap(geometry.gamma_2d))(x)
-    probability = jax.jit(jax.vmap(geometry.lemma_2_probability))(x, rows)
+    probability = jax.jit(jax.vmap(geometry.ranks.full_rank_probability))(x, rows)
     return 1 - np.asarray(probability / gamma)
 
 
@@ -98,7 +98,9 @@ def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
         "circle": circle(POINTS),
     }
     return {
-        name: geometry.rows_needed(key, x.astype(jnp.float32), most=2000)[0].astype(jnp.float32)
+        name: geometry.ranks.rows_needed(key, x.astype(jnp.float32), max_rows=2000)[0].astype(
+            jnp.float32
+        )
         for name, x in batches.items()
     }
 
@@ -130,7 +132,7 @@ def rank_tails(key: Key[Array, ""]) -> Values:
         for alpha in (1.2, 2.5, 4.0):
             for gamma in (1e-4, 0.01, 0.1, 0.25):
                 printed = geometry.rank_tail_bound(n, alpha, gamma)
-                exact = geometry.rank_tail(n, gamma, math.floor(alpha * n / gamma))
+                exact = geometry.ranks.rank_tail(n, gamma, math.floor(alpha * n / gamma))
                 excess += [geometry.rank_tail_bound(n, alpha, 0.0) - printed, printed - exact]
     return excess
 
@@ -164,7 +166,7 @@ def missing_rank(key: Key[Array, ""]) -> Values:
 def reachable_rank(key: Key[Array, ""]) -> Values:
     """Whether full rank is reached, minus whether it is said to be."""
     rng = generator(key)
-    reachable = jax.jit(lambda x: geometry.full_rank_reachable(recenter(x)))
+    reachable = jax.jit(lambda x: geometry.ranks.full_rank_reachable(recenter(x)))
     batches = [_ALIGNED_ONCE_CENTRED[1], *rng.normal(size=(20, 6, 2))]
     return [float(_missing(rng, x) == 0) - bool(reachable(jnp.asarray(x))) for x in batches]
 

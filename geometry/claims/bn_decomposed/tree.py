@@ -41,7 +41,7 @@ def children(key: Key[Array, ""]) -> Values:
         geometry.positive(2 * x + 3) - 2 * up,
         geometry.positive(-x) - down,
         up * down,
-        geometry.tree_step(x) - jnp.concatenate([up, down], 1),
+        geometry.tree.step(x) - jnp.concatenate([up, down], 1),
     )
     return np.concatenate([np.ravel(gap) for gap in gaps])
 
@@ -49,7 +49,7 @@ def children(key: Key[Array, ""]) -> Values:
 def expansion_of_the_tree(key: Key[Array, ""]) -> Values:
     """Frobenius distance of two trees over the distance of their inputs, minus 1."""
     rng = generator(key)
-    run = jax.jit(lambda x: geometry.tree(x, 6))
+    run = jax.jit(lambda x: geometry.tree.neurons(x, depth=6))
     excess = []
     for scale in (1e-3, 1.0, 30.0):
         x, y = rng.normal(size=(2, 6)) * scale
@@ -95,7 +95,7 @@ def unstable_rows(key: Key[Array, ""]) -> Values:
     batches = [*rng.normal(size=(40, 4)), *rng.uniform(size=(20, 5)), np.array([0.0, 1, 1.01, 5])]
     unstable = []
     for x in batches:
-        depth = math.ceil(float(geometry.tree_depth_bound(jnp.asarray(x))))
+        depth = math.ceil(float(geometry.tree.depth_bound(jnp.asarray(x))))
         rows = x[None]
         for _ in range(min(depth, 60)):
             rows = _children(rows)
@@ -147,7 +147,10 @@ def fast_tree(key: Key[Array, ""]) -> Values:
     x = jnp.asarray(generator(key).normal(size=(5, 7)))
 
     def gap(x: Array) -> Array:
-        fast, expected = geometry.tree_gram(x, 10), geometry.gram(geometry.tree(x, 10))
+        fast, expected = (
+            geometry.tree_gram(x, 10),
+            geometry.gram(geometry.tree.neurons(x, depth=10)),
+        )
         return (jnp.exp(2 * fast.log_scale) * fast.gram - expected) / expected.max()
 
     return np.asarray(jax.jit(jax.vmap(gap))(x))

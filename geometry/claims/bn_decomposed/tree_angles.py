@@ -10,6 +10,7 @@ from jaxtyping import Array, Key
 import geometry
 from geometry.claims._draws import generator
 from geometry.claims._types import Computed, Values, claims_of
+from geometry.claims.bn_decomposed._printed_bounds import printed_end_bounds
 
 claim = claims_of("Batch Normalization Decomposed")
 
@@ -97,13 +98,13 @@ THEOREM_11_2 = claim(
 
 def printed_ratio(key: Key[Array, ""]) -> Values:
     """Norm ratio of the better end over the printed bound, minus 1; n = 6."""
-    return _better_ends()[0] / geometry.printed_end_bounds(DEEP_POINTS).norm_ratio - 1
+    return _better_ends()[0] / printed_end_bounds(DEEP_POINTS).norm_ratio - 1
 
 
 def sharp_ends(key: Key[Array, ""]) -> Values:
     """Norm ratio of the better end minus its bound, and the bound of its angle minus the angle."""
     ratio, angle = _better_ends()
-    sharp = geometry.end_bounds(DEEP_POINTS)
+    sharp = geometry.tree.end_bounds(DEEP_POINTS)
     return np.concatenate([ratio - sharp.norm_ratio, sharp.angle - angle])
 
 
@@ -119,13 +120,13 @@ THEOREM_11_3 = claim(
 
 def printed_angle(key: Key[Array, ""]) -> Values:
     """Printed bound of the angle with the better end minus the angle."""
-    return geometry.printed_end_bounds(DEEP_POINTS).angle - _better_ends()[1]
+    return printed_end_bounds(DEEP_POINTS).angle - _better_ends()[1]
 
 
 def limits_of_the_tree(key: Key[Array, ""]) -> Values:
     """Norm ratios and cosines minus those that r gives."""
     cosines, norms, r = _deep_trees()
-    limits = jax.jit(jax.vmap(lambda r: geometry.tree_limits(DEEP_POINTS, r)))(jnp.asarray(r))
+    limits = jax.jit(jax.vmap(lambda r: geometry.tree.limits(DEEP_POINTS, r)))(jnp.asarray(r))
     ratios = norms[:, 2, None] / norms[:, [0, -1]] - np.asarray(limits.norm_ratios)
     return np.concatenate([ratios, cosines[:, 2, [0, -1]] - np.cos(limits.angles)])
 
@@ -185,7 +186,7 @@ EQUATIONS_36_TO_38 = claim(
 def descendants(key: Key[Array, ""]) -> Values:
     """Σ c² of a two-cluster row's descendants over Eqs. 39, 40 and 43, minus 1; n = 7."""
     excess = []
-    run = jax.jit(lambda x: geometry.tree(x, 6))
+    run = jax.jit(lambda x: geometry.tree.neurons(x, depth=6))
     for high in range(1, 7):
         rows = np.asarray(run(jnp.asarray([0.0] * (7 - high) + [1.5] * high)))
         share, rest = high / 7, 1 - high / 7

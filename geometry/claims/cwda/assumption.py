@@ -12,6 +12,7 @@ from jaxtyping import Array, Key
 import pruning
 from geometry.claims._draws import generator, normal
 from geometry.claims._types import Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims.cwda._printed_tests import mean_t_test, std_t_test
 from jaxnorm._numerics import chi_mean
 
 claim = claims_of("CWDA")
@@ -81,8 +82,8 @@ def std_tests(key: Key[Array, ""]) -> Statistics:
     """σ of one filter, and whether the two tests reject a spread at their margin, at 5 %."""
     v = normal(key, STD_FILTERS, STD_DIMS)
     margin = (STD_DEGREES / chi_mean(STD_DEGREES) ** 2 - 1) ** 0.5
-    t_test = pruning.weight_tests.std_t_test(v, eps=margin)[1]
-    chi_square = pruning.std_equivalence(v, delta=margin)[1]
+    t_test = std_t_test(v, margin=margin)[1]
+    chi_square = pruning.std_equivalence(v, margin=margin)[1]
     return {
         "std": pruning.weight_tests.filter_stds(v)[0],
         "t_test_rejects": (t_test < 0.05).astype(v.dtype),
@@ -140,7 +141,7 @@ def _change_with_unit(test: Callable, key: Array) -> float:
 
 
 def units_of_the_literal_test(key: Key[Array, ""]) -> Values:
-    return _change_with_unit(pruning.weight_tests.mean_t_test, key)
+    return _change_with_unit(mean_t_test, key)
 
 
 def units_of_the_test(key: Key[Array, ""]) -> Values:
@@ -151,7 +152,7 @@ MEAN_WEIGHTS, MEAN_MARGIN = 500, 0.1
 
 
 def mean_tests(key: Key[Array, ""]) -> Statistics:
-    p_value = pruning.mean_equivalence(normal(key, MEAN_WEIGHTS), eps=MEAN_MARGIN)[1]
+    p_value = pruning.mean_equivalence(normal(key, MEAN_WEIGHTS), margin=MEAN_MARGIN)[1]
     return {"rejects": (p_value < 0.05).astype(jnp.float32)}
 
 

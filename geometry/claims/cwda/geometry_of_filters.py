@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Array, Key
 
 import pruning
-from geometry._filter_geometry import FilterGeometry, gaussian_filter_geometry, welch_bound
 from geometry.claims._draws import exponent, generator
 from geometry.claims._types import Computed, Sampled, Values, claims_of
 from geometry.claims.cwda._draws import (
@@ -21,6 +20,7 @@ from geometry.claims.cwda._draws import (
     layer_spearman,
     norm_cv2,
 )
+from geometry.filters import FilterGeometry, gaussian_filter_geometry, welch_bound
 from jaxnorm._numerics import chi_mean
 
 claim = claims_of("CWDA")

@@ -6,10 +6,10 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Array, Key
 
-from geometry._filter_geometry import gaussian_filter_geometry
 from geometry.claims._draws import generator
 from geometry.claims._types import Computed, Sampled, Values, claims_of
 from geometry.claims.cwda._draws import DIMS, THREE_FILTERS
+from geometry.filters import gaussian_filter_geometry
 
 claim = claims_of("CWDA")
 

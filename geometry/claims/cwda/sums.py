@@ -126,7 +126,7 @@ EQUATION_8 = claim(
     "misapplied",
     Sampled(
         "Var(F₁/F₂) = 1/(2nk), n = 20, k = 100",
-        lambda: pruning.gaussian.norm_sum_ratio_variance_limit(SHARED_VECTORS, SHARED_DIMS),
+        lambda: pruning.gaussian.norm_sum_ratio_variance_limit(SHARED_VECTORS, SHARED_DIMS).direct,
         SHARED,
         "f1_over_f2",
         "variance",
@@ -134,8 +134,10 @@ EQUATION_8 = claim(
     ),
     Sampled(
         "Var(F₁/F₂) = (1 + 3/n)/(8k)",
-        lambda: pruning.gaussian.norm_sum_ratio_variance_limit(
-            SHARED_VECTORS, SHARED_DIMS, shared=True
+        lambda: (
+            pruning.gaussian.norm_sum_ratio_variance_limit(
+                SHARED_VECTORS, SHARED_DIMS, shared=True
+            ).direct
         ),
         SHARED,
         "f1_over_f2",

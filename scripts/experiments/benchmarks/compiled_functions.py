@@ -44,7 +44,7 @@ class Case(NamedTuple):
 
 
 def qualified_name(function: Callable) -> str:
-    """Without the private module: `pruning.scores`."""
+    """Without the private module: `pruning.criteria.scores`."""
     return f"{function.__module__.partition('._')[0]}.{function.__name__}"
 
 
@@ -154,25 +154,32 @@ def filters() -> list[Case]:
         case(pruning.fermat, w),
         case(pruning.gm, w),
         case(pruning.geometric_median, w),
-        case(pruning.optimality_gap, f32(4608), w),
-        case(pruning.repr_score, w),
-        case(pruning.scores, w),
+        case(pruning.criteria.optimality_gap, f32(4608), w),
+        case(pruning.criteria.repr_score, w),
+        case(pruning.criteria.scores, w),
         case(pruning.order, scores),
-        case(pruning.lowest, scores, ratio=0.5),
+        case(pruning.ranking.lowest, scores, ratio=0.5),
         case(pruning.overlap, scores, scores, ratio=0.5),
         case(pruning.spearman, scores, scores),
         case(pruning.kendall, scores, scores),
-        case(pruning.similarity, dict.fromkeys(pruning.CRITERIA, scores), ratio=0.5),
-        case(pruning.gaussian_similarity, key, n=512, dims=4608, ratio=0.5, samples=10),
-        case(pruning.permutation_p_value, key, scores, scores),
-        case(pruning.spearman_z_score, f32(6), f32(200, 6)),
+        case(pruning.ranking.similarity, dict.fromkeys(pruning.CRITERIA, scores), ratio=0.5),
+        case(
+            pruning.ranking.gaussian_similarity,
+            key,
+            num_filters=512,
+            dims=4608,
+            ratio=0.5,
+            samples=10,
+        ),
+        case(pruning.ranking.permutation_p_value, key, scores, scores),
+        case(pruning.ranking.spearman_z_score, f32(6), f32(200, 6)),
         case(pruning.half_normal_moment, scalar, scalar),
         case(pruning.amoroso_moment, *4 * (scalar,), order=2),
         case(pruning.chi_moment, scalar, scalar, scalar),
-        case(pruning.chi_variance, scalar, scalar),
-        case(pruning.expected_distance, scalar, scalar, scalar),
+        case(pruning.gaussian.chi_variance, scalar, scalar),
+        case(pruning.gaussian.expected_distance, scalar, scalar, scalar),
         case(pruning.expected_spearman, scalar, scalar, pair=("l1", "l2")),
-        case(pruning.expected_overlap, scalar, scalar, pair=("l1", "l2"), ratio=0.5),
+        case(pruning.gaussian.expected_overlap, scalar, scalar, pair=("l1", "l2"), ratio=0.5),
         case(pruning.l1_l2_correlation, scalar),
     ]
 
@@ -180,22 +187,20 @@ def filters() -> list[Case]:
 def filter_tests() -> list[Case]:
     key, w, sample = random_key(), f32(512, 4608), f32(2**18)
     return [
-        case(pruning.ks_distance, w),
+        case(pruning.weight_tests.ks_distance, w),
         case(pruning.ks_normal, w),
-        case(pruning.ks_bound, w),
-        case(pruning.ks_equivalence, w, delta=0.05),
+        case(pruning.weight_tests.ks_bound, w),
+        case(pruning.ks_equivalence, w, margin=0.05),
         case(pruning.lilliefors, key, sample, samples=99),
         case(pruning.anderson_darling, key, sample, samples=99),
-        case(pruning.filter_stds, w),
+        case(pruning.weight_tests.filter_stds, w),
         case(pruning.std_homogeneity, w),
-        case(pruning.std_equivalence, w, delta=0.1),
-        case(pruning.std_t_test, w, eps=0.1),
-        case(pruning.mean_equivalence, w, eps=0.1),
-        case(pruning.mean_t_test, w, eps=0.1),
+        case(pruning.std_equivalence, w, margin=0.1),
+        case(pruning.mean_equivalence, w, margin=0.1),
         case(pruning.symmetry, w),
-        case(pruning.holm, f32(512)),
-        case(pruning.covariance, w),
-        case(pruning.covariance_report, w),
+        case(pruning.weight_tests.holm, f32(512)),
+        case(pruning.weight_tests.covariance, w),
+        case(pruning.weight_tests.covariance_report, w),
     ]
 
 
@@ -205,12 +210,12 @@ def representations() -> list[Case]:
         *(case(function, x) for function in BATCH_FUNCTIONS),
         *(case(function, gram) for function in GRAM_FUNCTIONS),
         case(geometry.filter_geometry, f32(512, 4608)),
-        case(geometry.expected_entries, x, width=1000),
-        case(geometry.tree, leaves, depth=10),
+        case(geometry.odd_points.expected_entries, x, width=1000),
+        case(geometry.tree.neurons, leaves, depth=10),
         case(geometry.tree_gram, leaves, depth=10_000),
-        case(geometry.tree_limit_ratio, leaves),
-        case(geometry.tree_depth_bound, leaves),
-        Case(geometry.tree_limits, partial(geometry.tree_limits, 64), (f32(),), "n 64"),
+        case(geometry.tree.limit_ratio, leaves),
+        case(geometry.tree.depth_bound, leaves),
+        Case(geometry.tree.limits, partial(geometry.tree.limits, 64), (f32(),), "n 64"),
         case(geometry.random_network, key, f32(64, 1000), depth=200, width=1000),
         *cells(),
         *estimates(),
@@ -224,22 +229,22 @@ BATCH_FUNCTIONS = (
     geometry.numerical_rank,
     geometry.effective_rank,
     geometry.stable_rank,
-    geometry.theorem_14,
-    geometry.full_rank_reachable,
+    geometry.odd_points.next_layer,
+    geometry.ranks.full_rank_reachable,
     geometry.positive,
     geometry.negative,
-    geometry.tree_step,
+    geometry.tree.step,
 )
 GRAM_FUNCTIONS = (
     geometry.isometry_gap,
     geometry.orthogonality_gap,
     geometry.arccosine_kernel,
-    geometry.cosine_step,
-    geometry.rms_cosine_step,
+    geometry.mean_field.cosine_step,
+    geometry.mean_field.rms_cosine_step,
     geometry.mean_field_step,
-    geometry.mean_field_rescale,
-    geometry.mean_field_rescale_rms,
-    geometry.mean_field_standardize,
+    geometry.mean_field.rescale_step,
+    geometry.mean_field.rescale_rms_step,
+    geometry.mean_field.standardize_step,
     geometry.odd_point,
     geometry.is_odd,
     geometry.is_invariant,
@@ -251,19 +256,19 @@ def cells() -> list[Case]:
     return [
         case(geometry.cell_volumes_2d, f32(64, 2)),
         case(geometry.gamma_2d, f32(64, 2)),
-        case(geometry.cell_volumes_3d, f32(16, 3)),
-        case(geometry.gamma_3d, f32(16, 3)),
-        case(geometry.sampled_cells, key, f32(12, 8), samples=100_000),
-        case(geometry.rows_needed, key, f32(12, 8)),
-        case(geometry.lemma_2_probability, f32(16, 2), f32(8, 2)),
+        case(geometry.cells.cell_volumes_3d, f32(16, 3)),
+        case(geometry.cells.gamma_3d, f32(16, 3)),
+        case(geometry.cells.sampled_cells, key, f32(12, 8), samples=100_000),
+        case(geometry.ranks.rows_needed, key, f32(12, 8)),
+        case(geometry.ranks.full_rank_probability, f32(16, 2), f32(8, 2)),
     ]
 
 
 def estimates() -> list[Case]:
     draws = {
         geometry.monte_carlo: max_of_100,
-        geometry.monte_carlo_moments: max_of_100,
-        geometry.monte_carlo_covariance: eight_normals,
+        geometry.sampling.monte_carlo_moments: max_of_100,
+        geometry.sampling.monte_carlo_covariance: eight_normals,
     }
     return [
         Case(

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 import pruning
 
-PAIRS = ["-".join(pair) for pair in pruning.PAIRS]
+PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
 LEVEL = 0.05  # of every test, and of the bound on the distance
 MEAN_MARGIN = 0.05  # of the test of equivalence, in standard deviations
 BAND = (0.025, 0.975)  # of Gaussian layers
@@ -152,16 +152,18 @@ def shape_group(
             "spearman": np.quantile(drawn.spearman[:, i], BAND),
             "overlap": np.quantile(drawn.overlap[:, i], BAND),
         }
-        for i, (name, pair) in enumerate(zip(PAIRS, pruning.PAIRS, strict=True))
+        for i, (name, pair) in enumerate(zip(PAIRS, pruning.ranking.PAIRS, strict=True))
     }
     return measured, bands
 
 
-def _layer(name: str, v: np.ndarray, ratio: float, drawn: pruning.Similarity) -> dict[str, Any]:
+def _layer(
+    name: str, v: np.ndarray, ratio: float, drawn: pruning.ranking.Similarity
+) -> dict[str, Any]:
     """A layer's rankings and tests; `drawn` has similarities of Gaussian layers of its shape."""
     scores = _scores(v)
     alike = _similarity(scores, ratio)
-    z = np.asarray(pruning.spearman_z_score(alike.spearman, drawn.spearman))
+    z = np.asarray(pruning.ranking.spearman_z_score(alike.spearman, drawn.spearman))
     scores, alike = jax.device_get((scores, alike))
     tested = jax.device_get(_tested(v))
     tested["spearman"] = 2 * float(jax.scipy.stats.norm.sf(abs(z[0])))
@@ -184,25 +186,25 @@ def _expected(n: int, dims: int, pair: tuple[str, str], ratio: float) -> dict[st
     """What theory expects of Gaussian layers; None where there is no exact theory."""
     try:
         spearman = float(pruning.expected_spearman(n, dims, pair))
-        overlap = float(pruning.expected_overlap(n, dims, pair, ratio=ratio))
+        overlap = float(pruning.gaussian.expected_overlap(n, dims, pair, ratio=ratio))
     except ValueError:  # of the four criteria of the paper alone the theory is known
         return {"expected_spearman": None, "expected_overlap": None}
     return {"expected_spearman": spearman, "expected_overlap": overlap}
 
 
-_scores = jax.jit(pruning.scores, compiler_options=QUICK)
+_scores = jax.jit(pruning.criteria.scores, compiler_options=QUICK)
 
 
 @partial(jax.jit, static_argnums=1, compiler_options=QUICK)
-def _similarity(scores: dict[str, Array], ratio: float) -> pruning.Similarity:
-    return pruning.similarity(scores, ratio=ratio)
+def _similarity(scores: dict[str, Array], ratio: float) -> pruning.ranking.Similarity:
+    return pruning.ranking.similarity(scores, ratio=ratio)
 
 
 @partial(jax.jit, compiler_options=QUICK)
 def _tested(v: Float[Array, "n dims"]) -> dict[str, Array]:
     """p-values of `TESTS` that need no samples, and sizes that go with them."""
-    covariance = pruning.covariance_report(v)
-    stds = pruning.filter_stds(v)
+    covariance = pruning.weight_tests.covariance_report(v)
+    stds = pruning.weight_tests.filter_stds(v)
     distance, normal = pruning.ks_normal(v)
 
     def two_sided(z: Float[Array, ""]) -> Float[Array, ""]:
@@ -214,7 +216,7 @@ def _tested(v: Float[Array, "n dims"]) -> dict[str, Array]:
         "ks_bound": distance + (math.log(2 / LEVEL) / (2 * v.size)) ** 0.5,
         "std_spread": stds.std(ddof=1) / stds.mean(),
         "mean": v.mean() / v.std(),
-        "mean_equivalence_p_value": pruning.mean_equivalence(v, eps=MEAN_MARGIN)[1],
+        "mean_equivalence_p_value": pruning.mean_equivalence(v, margin=MEAN_MARGIN)[1],
         "off_diagonal_z": covariance.off_diagonal,
         "sphericity_z": covariance.sphericity,
         "diagonal_z": covariance.diagonal,
@@ -236,7 +238,9 @@ def judge(layers: list[dict[str, Any]]) -> None:
         layer["fails"] = []
     for test in TESTS if layers else ():
         p_values = np.array([layer["p_values"][test] for layer in layers])
-        adjusted = np.asarray(pruning.holm(jnp.asarray(np.nan_to_num(p_values, nan=1.0))))
+        adjusted = np.asarray(
+            pruning.weight_tests.holm(jnp.asarray(np.nan_to_num(p_values, nan=1.0)))
+        )
         for layer, p_value in zip(layers, adjusted, strict=True):
             if p_value < LEVEL:
                 layer["fails"].append(test)
@@ -269,7 +273,7 @@ _ks = jax.jit(pruning.ks_normal, compiler_options=QUICK)
 def correlations(name: str, kernel: np.ndarray) -> Covariance:
     """Covariance of the first filters of a layer, in units of their mean variance."""
     v = pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))[:SHOWN]
-    c = np.asarray(pruning.covariance(v), float)
+    c = np.asarray(pruning.weight_tests.covariance(v), float)
     return {
         "layer": name,
         "dims": v.shape[1],

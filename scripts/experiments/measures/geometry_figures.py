@@ -43,9 +43,9 @@ PARTS: dict[str, tuple[Callable[[Array], Array], bool]] = {
     "none": (no_part, True),
 }
 INFINITE_WIDTH = {
-    "standardize": geometry.mean_field_standardize,
-    "rescale_rms": geometry.mean_field_rescale_rms,
-    "rescale": geometry.mean_field_rescale,
+    "standardize": geometry.mean_field.standardize_step,
+    "rescale_rms": geometry.mean_field.rescale_rms_step,
+    "rescale": geometry.mean_field.rescale_step,
     "recenter": geometry.mean_field_step,
     "none": geometry.arccosine_kernel,
 }
@@ -98,7 +98,7 @@ def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
 def figure_4() -> dict[str, Any]:
     """The tree of five points, layers 0 to 3: every neuron's values and its mean."""
     x = jnp.array(TREE_POINTS)
-    layers = [geometry.tree(x, depth) for depth in range(4)]
+    layers = [geometry.tree.neurons(x, depth=depth) for depth in range(4)]
     return {"layers": [layer.T.tolist() for layer in layers]}
 
 
@@ -164,7 +164,7 @@ def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: in
     x, test = (jnp.asarray(a.reshape(len(a), -1)) for a in (images.x_train, images.x_test))
     starts: dict[str, Any] = {
         "he": (nnx.initializers.he_normal(), nnx.initializers.zeros),
-        "point": geometry.point_initializers(jax.random.key(seed), x[:points]),
+        "point": geometry.networks.point_initializers(jax.random.key(seed), x[:points]),
     }
     results: dict[str, Any] = {"points": points, "epochs": epochs, "runs": runs}
     for name, (kernel, bias) in starts.items():

@@ -237,7 +237,7 @@ def _ranked(scores: Float[Array, "criteria filters"]) -> dict[str, Array]:
         "spearman": jax.vmap(pruning.spearman)(a, b),
         "overlap": jax.vmap(partial(pruning.overlap, ratio=OVERLAP))(a, b),
         "keep": jnp.stack(
-            [~jax.vmap(partial(pruning.lowest, ratio=ratio))(scores) for ratio in RATIOS], 1
+            [~jax.vmap(partial(pruning.ranking.lowest, ratio=ratio))(scores) for ratio in RATIOS], 1
         ),
     }
 

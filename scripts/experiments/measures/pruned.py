@@ -27,11 +27,14 @@ from experiments.provenance import described
 from experiments.training.recipes import Recipe
 
 CURVES = {
-    "linear": pruning.linear,
-    "cubic": pruning.cubic,
-    "geometric": pruning.geometric,
+    "linear": pruning.schedules.linear,
+    "cubic": pruning.schedules.cubic,
+    "geometric": pruning.schedules.geometric,
 }
-SCOPES = {"layerwise": pruning.layerwise, "globally": pruning.globally}
+SCOPES = {
+    "layerwise": pruning.channels.select_layerwise,
+    "globally": pruning.channels.select_globally,
+}
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 Row = dict[str, float]  # accuracy by stage, after one step
@@ -78,7 +81,7 @@ class Plan:
     @property
     def ratios(self) -> tuple[float, ...]:
         """The fraction of the channels that is removed after each step."""
-        return pruning.iterative(self.ratio, self.steps, curve=CURVES[self.curve])
+        return pruning.schedules.iterative(self.ratio, self.steps, curve=CURVES[self.curve])
 
 
 # With keys that are no identifiers.
@@ -103,7 +106,7 @@ class Measured(TypedDict):
     data: dict[str, Any]
     accuracy: Accuracy
     widths: dict[str, dict[str, int]]  # "trained" and "pruned", by layer
-    cost: dict[str, dict[str, Any]]  # "trained" and "pruned": `pruning.Cost`
+    cost: dict[str, dict[str, Any]]  # "trained" and "pruned": `pruning.channels.Cost`
     checkpoint: int  # bytes of the small network
     seconds: float
 
@@ -190,12 +193,14 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
             network.tree,
             network.images.x_test[:8],
             ratios=plan.ratios,
-            scores=partial(pruning.channel_scores, criterion=pruning.CRITERIA[criterion]),
-            choose=partial(SCOPES[plan.scope], floor=plan.min_channels, multiple=plan.round_to),
+            score=partial(pruning.channels.channel_scores, criterion=pruning.CRITERIA[criterion]),
+            select=partial(
+                SCOPES[plan.scope], min_channels=plan.min_channels, round_to=plan.round_to
+            ),
             exclude=plan.exclude,
             fold=plan.fold,
             fine_tune=fine_tune,
-            folder=checkpoint_dir,
+            checkpoint_dir=checkpoint_dir,
         )
     except ValueError as error:
         raise InputError(str(error)) from error
@@ -232,7 +237,7 @@ def costs(network: Network, checkpoint_dir: Path, batch_sizes: tuple[int, ...]) 
     """Widths and costs of a network as it was trained and as its checkpoint has it."""
     trees = {
         "trained": network.tree,
-        "pruned": pruning.load_pruned(checkpoint_dir, network.tree).params,
+        "pruned": pruning.channels.load_pruned(checkpoint_dir, network.tree).params,
     }
     image = network.images.x_test[:1]
     measured = {
@@ -240,7 +245,7 @@ def costs(network: Network, checkpoint_dir: Path, batch_sizes: tuple[int, ...]) 
         for name, tree in trees.items()
     }
     return {
-        "widths": {name: pruning.widths(tree) for name, tree in trees.items()},
+        "widths": {name: pruning.channels.widths(tree) for name, tree in trees.items()},
         "cost": {
             name: cost._asdict() | {"timings": {b: t._asdict() for b, t in cost.timings.items()}}
             for name, cost in measured.items()

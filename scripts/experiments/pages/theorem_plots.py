@@ -19,7 +19,7 @@ LIMIT = Series("corrected limit", MUTED, "")
 PAIR_SERIES = {
     pair: Series(f"{pair[0]} and {pair[1]}", colour, marker)
     for pair, colour, marker in zip(
-        pruning.PAIRS, SERIES, ("o", "s", "^", "*", "D", "o"), strict=True
+        pruning.ranking.PAIRS, SERIES, ("o", "s", "^", "*", "D", "o"), strict=True
     )
 }
 ENDS = Series("inner sample and the nearer end", SERIES[0], "o")
@@ -49,7 +49,7 @@ def curves() -> dict[str, Any]:
             "filters": FILTERS,
             "spearman": [
                 [float(pruning.expected_spearman(n, 576.0, pair)) for n in FILTERS]
-                for pair in pruning.PAIRS
+                for pair in pruning.ranking.PAIRS
             ],
         },
         "merged_interior": {"depths": DEPTHS, "degrees": angles},
