@@ -45,10 +45,11 @@ test-slow: $(INSTALLED)
 	@$(RUN) -m pytest -m slow $(ARGS)
 
 lint: $(INSTALLED)
-	@echo "Checking formatting, lint and types"
+	@echo "Checking formatting, lint, types and structure"
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/basedpyright
+	@$(RUN) tests/support/structure.py
 
 bench: $(INSTALLED)
 	@echo "Timing against Flax and SciPy"

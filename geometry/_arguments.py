@@ -1,8 +1,6 @@
 """Checks of the arguments of this package, and their promotion to at least float32."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +9,6 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import promote_to_float32, replicated
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 # Largest |gᵢⱼ − gⱼᵢ| of a Gram matrix relative to its largest entry; bfloat16 rounds by 0.004.
 _ASYMMETRY = 0.01
@@ -68,28 +63,6 @@ def whole_number(n: int | float, name: str) -> int:
         shown = n if abs(n) < 2**64 else "more"
         raise ValueError(f"{name} must be a whole number of at most 2**53; got {shown}")
     return int(n)
-
-
-def host_only(instead: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A function of values that Python must see: `TypeError` for traced ones, as under `jit`.
-
-    Args:
-      instead: What can be traced in its place, as the end of the message.
-    """
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
-                raise TypeError(
-                    f"{function.__name__} runs on the host and cannot be traced: call it outside "
-                    f"jit, vmap and grad{instead and ', or use '}{instead}"
-                )
-            return function(*args, **kwargs)
-
-        return checked
-
-    return decorate
 
 
 def _check_length(x: Array, name: str, min_samples: int) -> None:

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from geometry._arguments import as_samples, host_only, whole_number
+from geometry._arguments import as_samples, whole_number
 from jaxnorm import unit_vector
-from jaxnorm._numerics import replicated, row_at
+from jaxnorm._numerics import host_only, replicated, row_at
 
 
 class SampledCells(NamedTuple):

@@ -15,8 +15,8 @@ from jax.scipy.special import polygamma
 from jaxtyping import Array, Float
 
 from geometry._angles import angles, distances
-from geometry._arguments import as_samples, host_only, whole_number
-from jaxnorm._numerics import norm, replicated
+from geometry._arguments import as_samples, whole_number
+from jaxnorm._numerics import host_only, norm, replicated
 from pruning import chi_moment
 from pruning.gaussian import chi_variance
 

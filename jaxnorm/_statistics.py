@@ -33,9 +33,6 @@ class BatchStatistics(NamedTuple):
     count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
-widen = promote_to_float32  # until pruning and geometry import it by its name
-
-
 def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
     """`x` minus its mean along `axis`, exactly zero where `x` is constant.
 

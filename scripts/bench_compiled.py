@@ -1,6 +1,6 @@
 """HBM traffic of layers beside Flax's, and of all functions, in programs compiled for v5e and H100.
 
-    python scripts/bench_compiled.py            # 90 minutes on 2 busy cores
+    python scripts/bench_compiled.py            # 22 minutes of one core
     python scripts/bench_compiled.py --target v5e --only layers --shapes 256,56,56,256
 
 Needs no device: libtpu and the CUDA plugin compile ahead of time (`make bench-compiled` installs

@@ -108,12 +108,12 @@ def table(verdicts: Iterable[Verdict]) -> Table:
         rows.add_column(column, overflow="fold")
     for column in ("estimate", "prediction", "z", "draws"):
         rows.add_column(column, justify="right", no_wrap=True)
-    words = {True: "holds", False: "fails", None: "–"}
+    outcome = {True: "holds", False: "fails", None: "–"}
     for verdict in verdicts:
         first = [
             f"{verdict.claim.paper}: {verdict.claim.name}",
-            words[verdict.printed_holds],
-            words[verdict.corrected_holds],
+            outcome[verdict.printed_holds],
+            outcome[verdict.corrected_holds],
         ]
         if not verdict.findings:
             rows.add_row(*first, verdict.claim.reason)

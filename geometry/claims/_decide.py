@@ -208,7 +208,7 @@ def _verdict(claim: Claim, findings: tuple[Finding, ...]) -> Verdict:
     corrected = [finding.holds for finding in findings if finding.check.form == "corrected"]
     printed_holds = all(printed) if printed else None
     corrected_holds = all(corrected) if corrected else None
-    words = [
+    outcomes = [
         f"{form} form {'holds' if holds else 'is rejected'}"
         for form, holds in (("printed", printed_holds), ("corrected", corrected_holds))
         if holds is not None
@@ -219,5 +219,5 @@ def _verdict(claim: Claim, findings: tuple[Finding, ...]) -> Verdict:
         printed_holds,
         corrected_holds,
         all(finding.as_recorded for finding in findings),
-        ", ".join(words) or f"not computed: {claim.reason}",
+        ", ".join(outcomes) or f"not computed: {claim.reason}",
     )

@@ -9,9 +9,9 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from geometry._arguments import as_floating, as_gram, host_only, whole_number
+from geometry._arguments import as_floating, as_gram, whole_number
 from jaxnorm import recenter
-from jaxnorm._numerics import promote_to_float32, replicated, safe_sqrt
+from jaxnorm._numerics import host_only, promote_to_float32, replicated, safe_sqrt
 
 # Neurons beyond which the series is more accurate than the sum, whose terms cancel digits.
 _LONG_SUM = 10_000

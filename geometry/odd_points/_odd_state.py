@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geometry._arguments import host_only, whole_number
+from geometry._arguments import whole_number
+from jaxnorm._numerics import host_only
 
 
 class OddState(NamedTuple):

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from geometry._angles import angles
-from geometry._arguments import as_samples, host_only, whole_number
+from geometry._arguments import as_samples, whole_number
 from geometry.cells import cell_volumes_2d
 from geometry.ranks._batch import numerical_rank
 from jaxnorm import unit_vector
-from jaxnorm._numerics import matmul, replicated
+from jaxnorm._numerics import host_only, matmul, replicated
 
 
 def rows_needed(

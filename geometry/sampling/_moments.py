@@ -1,51 +1,12 @@
 """Moments of draws that are merged from those of chunks: states of a fixed size."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from geometry.sampling._streams import Reduction
-from jaxnorm._numerics import matmul
-
-
-class CentralMoments(NamedTuple):
-    """Mean of `count` samples, and the means of the powers 2, 3 and 4 of the deviations from it."""
-
-    count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
-    mean: Float[Array, "*s"]
-    second: Float[Array, "*s"]
-    third: Float[Array, "*s"]
-    fourth: Float[Array, "*s"]
-
-
-def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array]]:
-    """Count and mean of the union of two sets of samples, each a tuple with `count` and `mean`.
-
-    Also the share of `b` in the union, and the deviations of the means of `a` and `b` from its
-    mean. A set without samples has deviation 0, whatever its mean is.
-    """
-    count = a.count + b.count
-    share = b.count / jnp.maximum(count, 1)
-    # The mean of no samples is arbitrary, and the square of its deviation might overflow.
-    delta = jnp.where((a.count > 0) & (b.count > 0), b.mean - a.mean, 0)
-    mean = jnp.where(a.count > 0, a.mean + share * delta, b.mean)
-    return count, mean, share, (-share * delta, (1 - share) * delta)
-
-
-def merge_central_moments(a: CentralMoments, b: CentralMoments) -> CentralMoments:
-    """Moments of the union of two sets of samples, Pébay (2008); the order does not matter."""
-    count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
-
-    def about_union(part: CentralMoments, delta: Array) -> Array:
-        """Moments of `part` about the mean of the union, from which its own deviates by `delta`."""
-        second = part.second + delta * delta
-        third = part.third + 3 * delta * part.second + delta**3
-        fourth = part.fourth + 4 * delta * part.third + 6 * delta**2 * part.second + delta**4
-        return jnp.stack([second, third, fourth])
-
-    powers = (1 - share) * about_union(a, deviation_a) + share * about_union(b, deviation_b)
-    return CentralMoments(count, mean, *powers)
+from jaxnorm._numerics import CentralMoments, matmul, merge_central_moments, merge_means
 
 
 class CoMoments(NamedTuple):

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from geometry._arguments import host_only
 from geometry.sampling._streams import (
     Inputs,
     Reduction,
@@ -24,6 +23,7 @@ from geometry.sampling._streams import (
     fold,
     number_of_keys,
 )
+from jaxnorm._numerics import host_only
 
 _DIGIT = 8  # bits that a pass determines
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from geometry._arguments import as_floating, as_vector, host_only, whole_number
+from geometry._arguments import as_floating, as_vector, whole_number
 from geometry.tree._tree import tree_gram
-from jaxnorm._numerics import promote_to_float32, replicated
+from jaxnorm._numerics import host_only, promote_to_float32, replicated
 
 
 class TreeLimits(NamedTuple):

@@ -186,14 +186,14 @@ def judged(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
 def collective_rows(devices: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """All-reduces of a layer's forward pass with the batch sharded over `devices`."""
     mesh = Mesh(np.array(devices), ("data",))
-    everywhere = NamedSharding(mesh, PartitionSpec())
+    replicated = NamedSharding(mesh, PartitionSpec())
     for shape in ((256, 56, 56, 256), (8192, 4096)):
         expected = 0
         x = placed(
             jax.ShapeDtypeStruct(shape, "bfloat16"), NamedSharding(mesh, PartitionSpec("data"))
         )
         for name, layer in LAYERS.items():
-            params, running = placed(parameters(name, shape[-1]), everywhere)
+            params, running = placed(parameters(name, shape[-1]), replicated)
             collectives = measure(partial(forward, layer), params, running, x).collectives
             expected = len(collectives) if name == "Flax" else expected
             yield {

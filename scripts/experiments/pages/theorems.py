@@ -96,9 +96,9 @@ def standing(claim: dict) -> str:
     return "corrected" if claim["printed_holds"] is False else "printed"
 
 
-def anchor(*words: str) -> str:
+def anchor(*parts: str) -> str:
     """Identifier of a paper, or of a claim by its paper and name."""
-    text = " ".join(words)
+    text = " ".join(parts)
     return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")
 
 
