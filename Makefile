@@ -15,7 +15,7 @@ help:  ## List the targets
 	@echo "make reproduce       train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
 	@echo "make test            all tests that take seconds"
 	@echo "make test-slow       the tests that take minutes"
-	@echo "make lint            formatting, lint and types"
+	@echo "make lint            formatting, lint, types and structure"
 	@echo "make bench           speed against Flax and SciPy"
 	@echo "make bench-compiled  memory traffic in programs compiled for TPU v5e and H100, no device needed (.venv-compiled)"
 	@echo "make clean           remove .venv, .venv-compiled, out and caches"
