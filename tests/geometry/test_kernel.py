@@ -157,7 +157,7 @@ def test_the_collapsed_cluster_is_unstable(n):
 
 
 @pytest.mark.parametrize(("width", "factor"), [(1, np.pi**-0.5), (2, 0.7123), (10, 0.9356)])
-def test_expected_norm_factor_has_the_ledgers_values(width, factor):
+def test_expected_norm_factor_has_the_reference_values(width, factor):
     assert abs(expected_norm_factor(width) - factor) < 5e-5
 
 

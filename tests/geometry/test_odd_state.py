@@ -38,7 +38,7 @@ def batch(n, norm_ratio, angle, spread):
         (1000, 999.0, 0.539, 90.0),
     ],
 )
-def test_the_odd_state_has_the_ledgers_table_and_is_a_fixed_point(n, ratio, spread, angle):
+def test_the_odd_state_has_the_reference_values_and_is_a_fixed_point(n, ratio, spread, angle):
     state = odd_state(n)
     assert abs(state.norm_ratio - ratio) < 0.051
     assert abs(math.degrees(state.spread) - spread) < 0.051
@@ -51,7 +51,7 @@ def test_the_spread_tends_to_3_pi_over_n():
     assert abs(odd_state(10_000).spread * 10_000 / (3 * math.pi) - 1) < 1e-3
 
 
-def test_symmetric_angles_are_the_ledgers():
+def test_symmetric_angles_are_the_reference_values():
     table = {3: 83.74, 5: 78.27, 10: 74.65, 20: 73.00, 100: 71.74, math.inf: 71.44}
     for n, degrees in table.items():
         assert abs(math.degrees(recentred_angle(n)) - degrees) < 5e-3
@@ -66,7 +66,7 @@ def test_symmetric_angles_are_the_ledgers():
     ("n", "ratio"),
     [(10, 1.220), (20, 1.076), (30, 1.0456), pytest.param(100, 1.0120, marks=pytest.mark.slow)],
 )
-def test_the_escape_ratio_is_the_ledgers_and_parts_two_fates(n, ratio):
+def test_the_escape_ratio_has_the_reference_values_and_parts_two_fates(n, ratio):
     found = escape_ratio(n)
     assert abs(found - ratio) < 0.03 * (ratio - 1)
     layers = 400 * n

@@ -39,11 +39,11 @@ def test_mean_rows_of_two_samples_are_exact(theta, key):
         np.testing.assert_allclose(exact, 28 / 9)
 
 
-@pytest.mark.parametrize(("n", "ledger"), [(3, 3.68), (5, 5.42), (9, 9.50)])
-def test_theorem_3_equally_spaced_points(n, ledger, key):
+@pytest.mark.parametrize(("n", "reference"), [(3, 3.68), (5, 5.42), (9, 9.50)])
+def test_theorem_3_equally_spaced_points(n, reference, key):
     x = circle(n)
     mean, stderr = mean_rows(key, x)
-    assert abs(mean - ledger) < 5 * stderr + 0.005
+    assert abs(mean - reference) < 5 * stderr + 0.005
     bound = mean_rows_bound(n, float(gamma_2d(x)))
     np.testing.assert_allclose(bound, n**2, rtol=1e-10)  # printed: 2n²
     assert mean < bound

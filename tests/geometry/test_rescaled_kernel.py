@@ -54,7 +54,7 @@ def test_a_symmetric_batch_stands_at_the_recentred_angle(n):
 
 
 @pytest.mark.parametrize(("layers", "degrees"), [(1, 71.44), (2, 63.64), (5, 59.05), (30, 58.75)])
-def test_many_rescaled_samples_have_the_ledgers_angles(layers, degrees):
+def test_many_rescaled_samples_have_the_reference_angles(layers, degrees):
     cosine = jnp.zeros(())
     for _ in range(layers):
         cosine = jax.jit(rms_cosine_step)(cosine)
