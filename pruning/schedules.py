@@ -26,7 +26,7 @@ def geometric(target: int | float, t: float) -> float:
     return 1 - (1 - target) ** t
 
 
-def iterative(target: int | float, steps: int, *, curve: Curve = geometric) -> tuple[float, ...]:
+def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> tuple[float, ...]:
     """The fractions of all channels that are removed after each step; the last is `target`.
 
     Python numbers, computed on the host.
@@ -35,7 +35,7 @@ def iterative(target: int | float, steps: int, *, curve: Curve = geometric) -> t
       ValueError: `target` lies outside (0, 1), or `steps` is less than 1.
 
     Example:
-      >>> print(iterative(0.75, 2), iterative(0.75, 3, curve=linear))
+      >>> print(iterative(0.75, steps=2), iterative(0.75, steps=3, curve=linear))
       (0.5, 0.75) (0.25, 0.5, 0.75)
     """
     instead = "give target and steps as Python numbers"

@@ -41,7 +41,7 @@ def prune(
       params: Any tree of arrays, running statistics included.
       inputs: What else `apply` is called with, such as a few images.
       ratios: The fraction of the channels that is removed after each step, rising, such as
-        `[0.5]`, all in one step, or `iterative(0.5, 4)`.
+        `[0.5]`, all in one step, or `iterative(0.5, steps=4)`.
       score: Scores the channels of each group, such as
         `partial(channel_scores, criterion=fermat, reduce=jnp.max)`.
       select: Selects the channels that are kept by their scores, such as
@@ -64,7 +64,7 @@ def prune(
       >>> def mlp(params, x):
       ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
       >>> params = {"a": np.ones((2, 8)), "b": np.ones((8, 3))}
-      >>> small = prune(mlp, params, np.ones((1, 2)), ratios=iterative(0.75, 2)).params
+      >>> small = prune(mlp, params, np.ones((1, 2)), ratios=iterative(0.75, steps=2)).params
       >>> print(small["a"].shape, small["b"].shape)
       (2, 2) (2, 3)
     """

@@ -35,7 +35,7 @@ ON_HOST = {
     geometry.filters.welch_bound: (5, 3),
 }
 INSTEAD = {
-    geometry.tree.end_bounds: "`tree_limits`",
+    geometry.tree.end_bounds: "`limits`",
     geometry.odd_points.escape_ratio: "`mean_field_step`",
     geometry.sampling.monte_carlo_quantiles: "`jnp.quantile`",
     geometry.odd_points.odd_state: "`mean_field_step`",

@@ -91,19 +91,21 @@ def test_the_lowest_of_all_layers_are_removed_but_for_min_channels():
 
 
 def test_schedules_rise_to_the_ratio():
-    assert iterative(0.5, 1) == (0.5,)
-    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.schedules.linear), (0.25, 0.5))
-    np.testing.assert_allclose(iterative(0.5, 2, curve=pruning.schedules.cubic), (0.4375, 0.5))
-    left = 1 - np.array([0, *iterative(0.5, 4)])
+    assert iterative(0.5, steps=1) == (0.5,)
+    np.testing.assert_allclose(iterative(0.5, steps=2, curve=pruning.schedules.linear), (0.25, 0.5))
+    np.testing.assert_allclose(
+        iterative(0.5, steps=2, curve=pruning.schedules.cubic), (0.4375, 0.5)
+    )
+    left = 1 - np.array([0, *iterative(0.5, steps=4)])
     np.testing.assert_allclose(left[1:] / left[:-1], 0.5**0.25)  # of what remains, at each step
     for curve in (pruning.schedules.linear, pruning.schedules.cubic, pruning.schedules.geometric):
-        assert iterative(0.37, 5, curve=curve)[-1] == 0.37
+        assert iterative(0.37, steps=5, curve=curve)[-1] == 0.37
 
 
 def test_one_step_of_many_is_one_step_and_removed_is_what_was_scored_lowest():
     apply, params, x = prunable.model("mlp")
     once = prune(apply, params, x, ratios=[0.5], fold=False)
-    again = prune(apply, params, x, ratios=iterative(0.5, 1), fold=False)
+    again = prune(apply, params, x, ratios=iterative(0.5, steps=1), fold=False)
     same(once.params, again.params)
     indices = np.sort(np.argsort(np.linalg.norm(params["0"]["w1"], axis=0))[3:])
     np.testing.assert_array_equal(once.params["0"]["w1"], params["0"]["w1"][:, indices])
@@ -116,7 +118,7 @@ def test_the_norms_of_one_layer_select_alike_in_one_step_and_in_many(criterion):
     apply, params, x = prunable.network(2, (partial(prunable.flat_head, hidden=24),))
     options: Any = {"score": partial(channel_scores, criterion=criterion), "fold": False}
     once = prune(apply, params, x, ratios=[0.5], **options)
-    steps = prune(apply, params, x, ratios=iterative(0.5, 2), **options)
+    steps = prune(apply, params, x, ratios=iterative(0.5, steps=2), **options)
     same(once.params, steps.params)
 
 
@@ -132,7 +134,7 @@ def test_widths_after_each_step_follow_the_schedule_and_callbacks_see_them():
         seen.append((step, tree["0"]["w2"].shape[0]))
         return jax.tree.map(lambda p: 2 * p, tree)
 
-    ratios = iterative(0.75, 2)
+    ratios = iterative(0.75, steps=2)
     pruned = prune(apply, params, x, ratios=ratios, recalibrate=recalibrated, fine_tune=tuned)
     assert seen == [("recalibrate", 3), (0, 3), ("recalibrate", 2), (1, 2)]
     indices = pruned.kept_indices()["0/w2"][0]
@@ -172,7 +174,7 @@ def test_batch_norm_is_recalibrated_after_each_removal():
         lambda state, x: nnx.merge(evaluation, state)(x),
         state,
         x[:2],
-        ratios=iterative(0.75, 2),
+        ratios=iterative(0.75, steps=2),
         recalibrate=fresh,
     )
     small: Any = nnx.merge(graph, pruned.params)
@@ -187,7 +189,7 @@ def saved_run(tmp_path_factory):
     """A run of three steps, its directory, and what its fine-tuning was called with."""
     checkpoint_dir = tmp_path_factory.mktemp("pruned")
     pruned = prune(
-        *prunable.model("mobilenet"), ratios=iterative(0.6, 3), checkpoint_dir=checkpoint_dir
+        *prunable.model("mobilenet"), ratios=iterative(0.6, steps=3), checkpoint_dir=checkpoint_dir
     )
     return checkpoint_dir, pruned
 
@@ -243,12 +245,12 @@ def test_an_interrupted_run_resumes(tmp_path):
         steps.append(step)
         return jax.tree.map(lambda p: 1.1 * p, tree)
 
-    run = partial(prune, apply, params, x, ratios=iterative(0.6, 3), checkpoint_dir=tmp_path)
+    run = partial(prune, apply, params, x, ratios=iterative(0.6, steps=3), checkpoint_dir=tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run(fine_tune=partial(tuned, stop=2))
     resumed = run(fine_tune=tuned)
     assert steps == [0, 1, 2]
-    whole = prune(apply, params, x, ratios=iterative(0.6, 3), fine_tune=tuned)
+    whole = prune(apply, params, x, ratios=iterative(0.6, steps=3), fine_tune=tuned)
     same(jax.tree.leaves(resumed.params), jax.tree.leaves(whole.params))
     assert resumed.kept_indices() == whole.kept_indices()
     with pytest.raises(ValueError, match="checkpoint_dir must hold a run of the ratios"):
@@ -287,9 +289,9 @@ def test_ratios_outside_their_range_are_refused(ratio):
     with pytest.raises(ValueError, match=r"ratio must lie in \(0, 1\); got"):
         select_layerwise(scores([1, 2]), ratio=ratio)
     with pytest.raises(ValueError, match=r"target must lie in \(0, 1\); got"):
-        iterative(ratio, 1)
+        iterative(ratio, steps=1)
     with pytest.raises(ValueError, match="steps must be at least 1; got 0"):
-        iterative(0.5, 0)
+        iterative(0.5, steps=0)
 
 
 def test_a_model_that_writes_its_widths_down_is_refused():

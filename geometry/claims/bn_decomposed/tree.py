@@ -33,13 +33,23 @@ LINEAR_NETWORKS = claim(
 )
 
 
+def positive(x: Array) -> Array:
+    """ReLU(x − μ), the positive child of neurons, Equation 9."""
+    return jax.nn.relu(recenter(x))
+
+
+def negative(x: Array) -> Array:
+    """ReLU(μ − x), the negative child of neurons, Equation 10."""
+    return jax.nn.relu(-recenter(x))
+
+
 def children(key: Key[Array, ""]) -> Values:
     """Children of c x + s, of −x, and their product, of random rows."""
     x = jnp.asarray(generator(key).normal(size=(9, CASES)))
-    up, down = geometry.positive(x), geometry.negative(x)
+    up, down = positive(x), negative(x)
     gaps = (
-        geometry.positive(2 * x + 3) - 2 * up,
-        geometry.positive(-x) - down,
+        positive(2 * x + 3) - 2 * up,
+        positive(-x) - down,
         up * down,
         geometry.tree.step(x) - jnp.concatenate([up, down], 1),
     )
@@ -74,7 +84,7 @@ def growth_of_clusters(key: Key[Array, ""]) -> Values:
         if np.ptp(x) == 0:
             continue
         sides = np.unique(x[x > x.mean()]), np.unique(x[x < x.mean()])
-        pair = geometry.positive(jnp.asarray(x)), geometry.negative(jnp.asarray(x))
+        pair = positive(jnp.asarray(x)), negative(jnp.asarray(x))
         for child, side in zip(pair, sides, strict=True):
             clusters = len(np.unique(np.asarray(child)))
             excess += [clusters - len(np.unique(x)), abs(clusters - len(side) - 1)]

@@ -11,6 +11,7 @@ import geometry
 from geometry.claims._draws import generator
 from geometry.claims._types import Computed, Values, claims_of
 from geometry.claims.bn_decomposed._printed_bounds import printed_end_bounds
+from geometry.claims.bn_decomposed.tree import negative, positive
 
 claim = claims_of("Batch Normalization Decomposed")
 
@@ -170,8 +171,8 @@ def two_clusters(key: Key[Array, ""]) -> Values:
     gaps = []
     for zeros in range(1, 7):
         x = jnp.asarray([0.0] * zeros + [1.5] * (7 - zeros))
-        gaps.append(float(geometry.positive(x).max()) / 1.5 - zeros / 7)
-        gaps.append(float(geometry.negative(x).max()) / 1.5 - (7 - zeros) / 7)
+        gaps.append(float(positive(x).max()) / 1.5 - zeros / 7)
+        gaps.append(float(negative(x).max()) / 1.5 - (7 - zeros) / 7)
     return gaps
 
 
@@ -216,7 +217,7 @@ def shapes_of_children(key: Key[Array, ""]) -> Values:
     counts = []
     for row in ([0.0, 0, 0, 1, 1], [0.0, 0, 1, 4, 4]):
         x = jnp.asarray(row)
-        pair = geometry.positive(x), geometry.negative(x)
+        pair = positive(x), negative(x)
         counts += sorted(len(np.unique(np.asarray(child))) for child in pair)
     return [count - expected for count, expected in zip(counts, (2, 2, 2, 3), strict=True)]
 

@@ -231,8 +231,6 @@ BATCH_FUNCTIONS = (
     geometry.stable_rank,
     geometry.odd_points.next_layer,
     geometry.ranks.full_rank_reachable,
-    geometry.positive,
-    geometry.negative,
     geometry.tree.step,
 )
 GRAM_FUNCTIONS = (

@@ -147,8 +147,8 @@ def figure_7_and_8() -> dict[str, Any]:
     return {
         figure: {
             "neuron": x.tolist(),
-            "positive": geometry.positive(x).tolist(),
-            "negative": geometry.negative(x).tolist(),
+            "positive": jax.nn.relu(jaxnorm.recenter(x)).tolist(),
+            "negative": jax.nn.relu(-jaxnorm.recenter(x)).tolist(),
         }
         for figure, x in rows.items()
     }

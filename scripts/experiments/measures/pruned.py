@@ -81,7 +81,7 @@ class Plan:
     @property
     def ratios(self) -> tuple[float, ...]:
         """The fraction of the channels that is removed after each step."""
-        return pruning.schedules.iterative(self.ratio, self.steps, curve=CURVES[self.curve])
+        return pruning.schedules.iterative(self.ratio, steps=self.steps, curve=CURVES[self.curve])
 
 
 # With keys that are no identifiers.
