@@ -139,12 +139,14 @@ each_mesh = pytest.mark.parametrize(
         for kind, mesh in MESHES.items()
     ],
 )
+# Trees are compiled for a minute in all.
+SLOW = {"tree_gram", "tree_gram_vector", "step", "neurons", "depth_bound", "limit_ratio", "limits"}
 PLACES = [
     pytest.param(
         name,
         spec,
         id=f"{name}-{axis}",
-        marks=[pytest.mark.slow] if axis == "features" or name.startswith("tree_") else [],
+        marks=[pytest.mark.slow] if axis == "features" or name in SLOW else [],
     )
     for name, (_, x) in FUNCTIONS.items()
     for axis, spec in {"samples": P("data"), "features": P(None, "data")}.items()

@@ -315,6 +315,7 @@ def test_ratio_variances_of_theorem_3_have_the_known_values(n, dims, direct, inv
     np.testing.assert_allclose(scaled, [direct, inverse], atol=5.1e-4)
 
 
+@pytest.mark.slow
 def test_ratio_variances_of_theorem_3_pass_over_densities_below_the_least_number():
     dims = np.array([64, 70, 80, 100, 120, 150])
     scaled = np.array([norm_sum_ratio_variance(2, int(d)) for d in dims]) * dims[:, None]
