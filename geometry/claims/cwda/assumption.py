@@ -136,7 +136,7 @@ TEST_2 = claim(
 def _change_with_unit(test: Callable, key: Array) -> float:
     """p-value of weights minus that of the same weights in a unit 50 times as large."""
     x = generator(key).normal(size=4000)
-    p_value = jax.jit(lambda x: test(x, eps=0.05)[1])
+    p_value = jax.jit(lambda x: test(x, margin=0.05).p_value)
     return float(p_value(jnp.asarray(x)) - p_value(jnp.asarray(0.02 * x)))
 
 
