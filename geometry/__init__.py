@@ -54,10 +54,10 @@ from geometry.tree import tree_gram as tree_gram
 
 if TYPE_CHECKING:
     from geometry import claims as claims
+else:  # hidden from type checkers, which would take any name for one of this module
 
-
-def __getattr__(name: str) -> Any:
-    """`claims`, which takes longer to import than all the rest."""
-    if name != "claims":
-        raise AttributeError(f"module 'geometry' has no attribute '{name}'")
-    return import_module("geometry.claims")
+    def __getattr__(name: str) -> Any:
+        """`claims`, which takes longer to import than all the rest."""
+        if name != "claims":
+            raise AttributeError(f"module 'geometry' has no attribute '{name}'")
+        return import_module("geometry.claims")

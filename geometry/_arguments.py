@@ -1,14 +1,16 @@
 """Checks of the arguments of this package, and their promotion to at least float32."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import promote_to_float32, replicated
+from jaxnorm._numerics import (
+    check_array,
+    check_finite,
+    is_traced,
+    promote_to_float32,
+    replicated,
+)
 
 # Largest |gᵢⱼ − gⱼᵢ| of a Gram matrix relative to its largest entry; bfloat16 rounds by 0.004.
 _ASYMMETRY = 0.01
@@ -23,7 +25,7 @@ def as_samples(
         features = "features" if columns is None else columns
         raise ValueError(f"{name} must have shape (samples, {features}); got {x.shape}")
     _check_length(x, name, min_samples)
-    _check_finite(x, name)
+    check_finite(x, name)
     return promote_to_float32(x)
 
 
@@ -33,28 +35,18 @@ def as_gram(gram: Float[Array, "n n"], *, min_samples: int = 1) -> Float[Array, 
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.size == 0:
         raise ValueError(f"gram must have shape (samples, samples); got {gram.shape}")
     _check_length(gram, "gram", min_samples)
-    _check_finite(gram, "gram")
+    check_finite(gram, "gram")
     _check_symmetric(gram)
     return promote_to_float32(gram)
 
 
 def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
     """`x` in at least float32, if it is a vector; finite outside `jit`."""
-    check_array(x)
+    check_array(x, "x")
     if x.ndim != 1:
         raise ValueError(f"x must have shape (samples,); got {x.shape}")
-    _check_finite(x, "x")
+    check_finite(x, "x")
     return promote_to_float32(x)
-
-
-def check_array(x: Any, name: str = "x") -> None:
-    if not isinstance(x, jax.Array | np.ndarray):
-        raise TypeError(f"{name} must be an array; got {type(x).__name__}")
-
-
-def as_floating(x: int | float | Array) -> Array:
-    """`x` itself, or a Python number as an array of the default floating dtype."""
-    return jnp.asarray(x, float) if isinstance(x, int | float) else x
 
 
 def whole_number(n: int | float, name: str) -> int:
@@ -70,17 +62,8 @@ def _check_length(x: Array, name: str, min_samples: int) -> None:
         raise ValueError(f"{name} must have at least {min_samples} samples; got {len(x)}")
 
 
-def _check_finite(x: Array, name: str) -> None:
-    if isinstance(x, Tracer):
-        return
-    with jax.ensure_compile_time_eval():  # a constant within a traced function
-        bad = int(jnp.sum(~jnp.isfinite(x)))
-    if bad:
-        raise ValueError(f"{name} must be finite; {bad} of {x.size} elements are not")
-
-
 def _check_symmetric(gram: Float[Array, "n n"]) -> None:
-    if isinstance(gram, Tracer):
+    if is_traced(gram):
         return
     with jax.ensure_compile_time_eval():
         g = replicated(jnp.asarray(gram))

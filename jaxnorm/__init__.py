@@ -38,10 +38,12 @@ if typing.TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> types.ModuleType:
-    if name in ("linen", "models", "nnx", "shift"):
-        return importlib.import_module(f"jaxnorm.{name}")
-    raise AttributeError(f"module 'jaxnorm' has no attribute {name!r}")
+if not typing.TYPE_CHECKING:  # type checkers would take any name for one of this module
+
+    def __getattr__(name: str) -> types.ModuleType:
+        if name in ("linen", "models", "nnx", "shift"):
+            return importlib.import_module(f"jaxnorm.{name}")
+        raise AttributeError(f"module 'jaxnorm' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

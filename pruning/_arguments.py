@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import promote_to_float32
@@ -12,13 +10,10 @@ from jaxnorm._numerics import promote_to_float32
 
 def floating(x: Any, name: str) -> Float[Array, "*shape"]:
     """`x` in at least float32, if it is an array of floats with one element at least."""
-    if not isinstance(x, jax.Array | np.ndarray):
-        raise TypeError(f"{name} must be an array; got {type(x).__name__}")
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"{name} must be of a floating dtype; got {x.dtype}")
+    x = jnp.asarray(promote_to_float32(x, name))
     if x.size == 0:
         raise ValueError(f"{name} must have at least one element; got shape {x.shape}")
-    return promote_to_float32(jnp.asarray(x))
+    return x
 
 
 def matrix(filters: Any) -> Float[Array, "filters dims"]:

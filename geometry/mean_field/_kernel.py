@@ -9,9 +9,9 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from geometry._arguments import as_floating, as_gram, whole_number
+from geometry._arguments import as_gram, whole_number
 from jaxnorm import recenter
-from jaxnorm._numerics import host_only, promote_to_float32, replicated, safe_sqrt
+from jaxnorm._numerics import floating, host_only, promote_to_float32, replicated, safe_sqrt
 
 # Neurons beyond which the series is more accurate than the sum, whose terms cancel digits.
 _LONG_SUM = 10_000
@@ -89,7 +89,7 @@ def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))
       [0.     0.3183 1.    ]
     """
-    cosine = as_floating(cosine)
+    cosine = floating(cosine)
     rho = promote_to_float32(cosine)
     inside = jnp.abs(rho) < 1
     safe = jnp.where(inside, rho, 0)

@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from geometry._arguments import as_floating, as_gram
+from geometry._arguments import as_gram
 from geometry.mean_field._kernel import relu_kernel
 from jaxnorm import recenter
-from jaxnorm._numerics import matmul, promote_to_float32, replicated, safe_sqrt
+from jaxnorm._numerics import floating, matmul, promote_to_float32, replicated, safe_sqrt
 
 _STEP = 0.4  # of log a: the error of the trapezoidal rule is then 1e-9
 _BLOCK = 2**26  # bytes of matrices, one for each node, at a time
@@ -93,7 +93,7 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
       >>> print(jnp.degrees(jnp.arccos(rms_cosine_step(jnp.zeros(())))).round(2))
       71.44
     """
-    cosine = as_floating(cosine)
+    cosine = floating(cosine)
     nodes, weights = (jnp.asarray(a) for a in np.polynomial.hermite_e.hermegauss(80))
 
     def one(rho: Array) -> Array:

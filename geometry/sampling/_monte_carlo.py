@@ -21,9 +21,9 @@ from geometry.sampling._streams import (
     compiled,
     empty,
     fold,
-    is_traced,
     number_of_keys,
 )
+from jaxnorm._numerics import is_traced
 
 
 class Estimate(NamedTuple):
@@ -184,7 +184,7 @@ def _central_moments(
     state, done = empty(program, inputs), 0
     if target_stderr is None and checkpoint_dir is None:
         return fold(program, inputs, 0, keys, state), samples
-    if is_traced(key, sampler.parameters):
+    if is_traced((key, sampler.parameters)):
         raise ValueError(
             "target_stderr and checkpoint_dir need a key and parameters that are not traced"
         )

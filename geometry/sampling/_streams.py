@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Key
 
-from jaxnorm._numerics import replicated
+from jaxnorm._numerics import is_traced, replicated
 
 # Draws that a device holds at a time by default.
 _CHUNK = 2**14
@@ -97,7 +96,7 @@ def number_of_keys(sampler: Sampler, samples: int) -> int:
 
 def compiled(sampler: Sampler, reduction: Reduction, key: Key[Array, ""], keys: int) -> Program:
     """The program of chunks of equal size for `keys` keys."""
-    if is_traced(key, sampler.parameters):
+    if is_traced((key, sampler.parameters)):
         devices = None
     else:
         devices = tuple(jax.devices() if sampler.devices is None else sampler.devices)
@@ -106,10 +105,6 @@ def compiled(sampler: Sampler, reduction: Reduction, key: Key[Array, ""], keys: 
     share = -(-keys // len(devices or (0,)))
     chunks = -(-share // size)
     return Program(sampler.draw, sampler.draws_per_key, reduction, -(-share // chunks), devices)
-
-
-def is_traced(*trees: Any) -> bool:
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
 def empty(program: Program, inputs: Inputs) -> Any:

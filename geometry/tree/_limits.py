@@ -13,9 +13,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from geometry._arguments import as_floating, as_vector, whole_number
+from geometry._arguments import as_vector, whole_number
 from geometry.tree._tree import tree_gram
-from jaxnorm._numerics import host_only, promote_to_float32, replicated
+from jaxnorm._numerics import floating, host_only, promote_to_float32, replicated
 
 
 class TreeLimits(NamedTuple):
@@ -103,7 +103,7 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
       [0.343 0.343] [80.13 80.13]
     """
     _at_least_three(n)
-    r = as_floating(r)
+    r = floating(r)
     m, h = (n - 1) ** 2, promote_to_float32(r)
     scale, smallest, largest = 1 + h, m + h, 1 + m * h
     cosines = h / jnp.sqrt(scale * smallest), 1 / jnp.sqrt(scale * largest)

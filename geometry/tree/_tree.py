@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from geometry._angles import distances, gram
-from geometry._arguments import as_samples, check_array
+from geometry._arguments import as_samples
 from geometry.tree import _recursion
 from geometry.tree._float_exp import FloatExp, at_exponent, renormalize, top_exponent
 from jaxnorm import recenter
-from jaxnorm._numerics import replicated
+from jaxnorm._numerics import check_array, replicated
 
 
 class TreeGram(NamedTuple):
@@ -117,7 +117,7 @@ def _children(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
 
 def _columns(x: Float[Array, " n"] | Float[Array, "n m"]) -> Float[Array, "n m"]:
     """`x` in at least float32, with one column if it has one number per sample."""
-    check_array(x)
+    check_array(x, "x")
     return as_samples(x[:, None] if x.ndim == 1 else x)
 
 
