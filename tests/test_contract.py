@@ -13,6 +13,7 @@ import pytest
 import geometry
 import jaxnorm
 import pruning
+from tests.support.layers import layer_functions
 
 PACKAGES = (
     *(jaxnorm, jaxnorm.shift),
@@ -38,8 +39,7 @@ NUMERICAL = {
     jaxnorm.unit_vector: ((X,), {}),
     jaxnorm.unitize_bounded: ((X, ALPHA), {}),
     jaxnorm.unitize: ((X, ALPHA), {}),
-    jaxnorm.batch_norm: ((X, ALPHA, ALPHA), {}),
-    jaxnorm.unitized_batch_norm: ((IMAGES, ALPHA[:2]), {}),
+    **{layer: ((IMAGES, *[ALPHA[:2]] * n), {}) for layer, n in layer_functions().items()},
     jaxnorm.batch_statistics: ((X,), {}),
     jaxnorm.merge_statistics: (tuple(HALVES), {}),
     jaxnorm.moments: ((X,), {}),

@@ -7,8 +7,9 @@ import pytest
 from flax import linen, nnx
 
 import jaxnorm
+from tests.support.layers import layer_classes
 
-NAMES = ["BatchNorm", "UnitizedBatchNorm"]
+NAMES = layer_classes(jaxnorm.linen)
 OPTIONS = {
     "default": {},
     "axis": {"axis": 1},

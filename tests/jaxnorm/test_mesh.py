@@ -13,6 +13,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxnorm
+from tests.support.layers import layer_classes, layer_functions
 
 MESHES = {
     "default": jax.make_mesh((4, 2), ("data", "model")),  # Explicit
@@ -35,10 +36,12 @@ FUNCTIONS = {
     "merge_statistics": lambda x, keep: jaxnorm.merge_statistics(
         jaxnorm.batch_statistics(x), jaxnorm.batch_statistics(x, where=keep)
     ),
-    "batch_norm": lambda x, keep: jaxnorm.batch_norm(x, jnp.asarray(ALPHA), jnp.asarray(ALPHA)),
+    **{
+        layer.__name__: lambda x, keep, layer=layer, n=n: layer(x, *[jnp.asarray(ALPHA)] * n)
+        for layer, n in layer_functions().items()
+    },
     "batch_norm, masked": lambda x, keep: jaxnorm.batch_norm(x, where=keep),
     "batch_norm, groups": lambda x, keep: jaxnorm.batch_norm(x, groups=4),
-    "unitized": lambda x, keep: jaxnorm.unitized_batch_norm(x, jnp.asarray(ALPHA)),
     "unitized, Eq. 9": lambda x, keep: jaxnorm.unitized_batch_norm(x, 0.5, factor=jaxnorm.bounded),
     "unitized, masked": lambda x, keep: jaxnorm.unitized_batch_norm(x, 0.5, where=keep),
     "unitized, per pixel": lambda x, keep: jaxnorm.unitized_batch_norm(x, 0.5, per_pixel=True),
@@ -85,7 +88,7 @@ def test_functions_and_gradients_of_a_sharded_batch(mesh, channels, shape, funct
 
 def test_functions_of_a_sharded_batch_run_without_jit():
     x, keep = batch((8, 3, 4))
-    for function in (FUNCTIONS["unitized"], FUNCTIONS["batch_norm, masked"]):
+    for function in (FUNCTIONS["unitized_batch_norm"], FUNCTIONS["batch_norm, masked"]):
         assert_close(function(spread(MESHES["default"], x), keep), function(x, keep))
 
 
@@ -101,7 +104,7 @@ def test_any_number_of_groups_of_a_sharded_batch(mesh, groups):
     ("mesh", "channels"),
     [(MESHES["default"], None), (MESHES["default"], "model"), (MESHES["auto"], "model")],
 )
-@pytest.mark.parametrize("name", ["BatchNorm", "UnitizedBatchNorm"])
+@pytest.mark.parametrize("name", layer_classes(jaxnorm.nnx))
 def test_nnx_modules_train_on_a_sharded_batch(mesh, channels, name):
     x = jnp.asarray(batch((8, 3, 3, 4))[0], "float32")
     alone, sharded = (getattr(jaxnorm.nnx, name)(4, rngs=nnx.Rngs(0)) for _ in range(2))
@@ -121,7 +124,7 @@ def test_nnx_modules_train_on_a_sharded_batch(mesh, channels, name):
     ("mesh", "channels"),
     [(MESHES["default"], None), (MESHES["default"], "model"), (MESHES["auto"], "model")],
 )
-@pytest.mark.parametrize("name", ["BatchNorm", "UnitizedBatchNorm"])
+@pytest.mark.parametrize("name", layer_classes(jaxnorm.linen))
 def test_linen_modules_train_on_a_sharded_batch(mesh, channels, name):
     x = jnp.asarray(batch((8, 3, 3, 4))[0], "float32")
     layer: flax.linen.Module = getattr(jaxnorm.linen, name)(use_running_average=False)

@@ -11,8 +11,9 @@ import pytest
 from flax import nnx
 
 import jaxnorm
+from tests.support.layers import layer_classes
 
-NAMES = ["BatchNorm", "UnitizedBatchNorm"]
+NAMES = layer_classes(jaxnorm.nnx)
 
 
 def batch(seed=0, shape=(16, 4, 4, 3)):
@@ -152,10 +153,16 @@ def test_ghost_batches_update_the_running_statistics_by_their_average():
     np.testing.assert_allclose(inference[:1], layer(x[:1], use_running_average=True), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shell", [jaxnorm.nnx, jaxnorm.linen])
-def test_arguments_are_spelled_and_documented(shell, name):
-    layer = getattr(shell, name)
+@pytest.mark.parametrize(
+    "layer",
+    [
+        getattr(shell, name)
+        for shell in (jaxnorm.nnx, jaxnorm.linen)
+        for name in layer_classes(shell)
+    ],
+    ids=lambda layer: f"{layer.__module__}.{layer.__name__}",
+)
+def test_arguments_are_spelled_and_documented(layer):
     parameters = list(inspect.signature(layer.__init__).parameters.values())
     assert not [p.name for p in parameters if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     for parameter in parameters:

@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxnorm
+from tests.support.layers import layer_classes
 
 MESH = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 GRID = jax.make_mesh((2, 4), ("host", "data"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
@@ -162,7 +163,7 @@ def test_groups_of_devices_are_batches_of_their_own():
     assert_close(jax.jit(spread)(x), expected)
 
 
-@pytest.mark.parametrize("name", ["BatchNorm", "UnitizedBatchNorm"])
+@pytest.mark.parametrize("name", layer_classes(jaxnorm.nnx))
 def test_a_module_on_a_sharded_batch_keeps_replicated_state(name):
     x = jnp.asarray(images(), "float32")
     replicated, spread = NamedSharding(MESH, P()), NamedSharding(MESH, P("data"))

@@ -1,0 +1,28 @@
+"""The normalization layers of the package, found so that a new one needs no line in a table."""
+
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import jaxnorm
+
+
+def layer_functions() -> dict[Callable[..., Any], int]:
+    """Functions of samples, numbers for each channel, and statistics: how many such numbers."""
+    return {
+        function: len(positional) - 2
+        for function in vars(jaxnorm).values()
+        if inspect.isfunction(inspect.unwrap(function))
+        and {"x", "statistics"} <= set(positional := _positional(function))
+    }
+
+
+def layer_classes(module: ModuleType) -> list[str]:
+    """Names of the layers among the classes of `jaxnorm.nnx` or `jaxnorm.linen`."""
+    return [name for name in vars(module) if name.endswith("Norm") and not name.startswith("_")]
+
+
+def _positional(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
