@@ -1,6 +1,7 @@
 """Batch norm and unitized batch norm as modules: parameters and state around the functions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import partial
 from typing import Any
 
@@ -10,11 +11,100 @@ from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
+from jaxnorm._running import Normalize, Running, apply
 from jaxnorm._statistics import AxisName, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
-from jaxnorm.nnx._running_norm import RunningNorm
+
+Metadata = Mapping[str, Any] | None
 
 
+@dataclass(eq=False, repr=False)
+class RunningNorm(nnx.Module):
+    """Scale, bias and running statistics, and the choice between training and inference."""
+
+    num_features: int
+    _: KW_ONLY
+    use_running_average: bool | None = False
+    axis: int = -1
+    momentum: float = 0.99
+    epsilon: float = 1e-5
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    use_bias: bool = True
+    use_scale: bool = True
+    bias_init: InitVar[Initializer] = nnx.initializers.zeros
+    scale_init: InitVar[Initializer] = nnx.initializers.ones
+    axis_name: AxisName | None = None
+    axis_index_groups: Sequence[Sequence[int]] | None = None
+    correction: Correction | None = None
+    running_correction: Correction = bessel
+    groups: int = 1
+    rngs: InitVar[nnx.Rngs]
+    bias_metadata: InitVar[Metadata] = None
+    scale_metadata: InitVar[Metadata] = None
+
+    def __post_init__(
+        self,
+        bias_init: Initializer,
+        scale_init: Initializer,
+        rngs: nnx.Rngs,
+        bias_metadata: Metadata,
+        scale_metadata: Metadata,
+    ):
+        if self.num_features < 1:
+            raise ValueError(f"num_features must be at least 1; got {self.num_features}")
+        if self.groups < 1:
+            raise ValueError(f"groups must be at least 1; got {self.groups}")
+        self.scale = self._parameter(scale_init, rngs, scale_metadata) if self.use_scale else None
+        self.bias = self._parameter(bias_init, rngs, bias_metadata) if self.use_bias else None
+        self.mean = nnx.BatchStat(jnp.zeros(self.num_features, jnp.float32))
+        self.var = nnx.BatchStat(jnp.ones(self.num_features, jnp.float32))
+
+    def _parameter(self, init: Initializer, rngs: nnx.Rngs, metadata: Metadata) -> nnx.Param:
+        value = init(rngs.params(), (self.num_features,), self.param_dtype)
+        return nnx.Param(value, **(metadata or {}))
+
+    def set_view(self, use_running_average: bool | None = None) -> None:
+        """Choose inference or training; called by `nnx.view`."""
+        if use_running_average is not None:
+            self.use_running_average = use_running_average
+
+    def _apply(
+        self, normalize: Normalize, x: Array, use_running_average: bool | None, mask: Array | None
+    ) -> Array:
+        inference = self.use_running_average if use_running_average is None else use_running_average
+        if inference is None:
+            raise ValueError("use_running_average must be given at construction or call; got None")
+
+        with_parameters = partial(
+            normalize,
+            scale=None if self.scale is None else self.scale[...],
+            bias=None if self.bias is None else self.bias[...],
+            eps=self.epsilon,
+            correction=self.correction,
+            groups=self.groups,
+            axis_name=self.axis_name,
+            axis_index_groups=self.axis_index_groups,
+        )
+        y, running = apply(
+            with_parameters,
+            x,
+            Running(self.mean[...], self.var[...]),
+            mask,
+            inference=inference,
+            axis=self.axis,
+            dtype=self.dtype,
+            momentum=self.momentum,
+            correction=self.running_correction,
+        )
+        if not inference:
+            # Not by [...], with which JAX before 0.12 walks all that was traced, at every layer.
+            self.mean.set_value(running.mean)
+            self.var.set_value(running.var)
+        return y
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
 class BatchNorm(RunningNorm):
     """`batch_norm` with learned `scale` and `bias` and running statistics.
 
@@ -54,54 +144,8 @@ class BatchNorm(RunningNorm):
       (4, 8, 8, 3)
     """
 
-    def __init__(
-        self,
-        num_features: int,
-        *,
-        use_running_average: bool | None = False,
-        axis: int = -1,
-        momentum: float = 0.99,
-        epsilon: float = 1e-5,
-        dtype: Dtype | None = None,
-        param_dtype: Dtype = jnp.float32,
-        use_bias: bool = True,
-        use_scale: bool = True,
-        bias_init: Initializer = nnx.initializers.zeros,
-        scale_init: Initializer = nnx.initializers.ones,
-        axis_name: AxisName | None = None,
-        axis_index_groups: Sequence[Sequence[int]] | None = None,
-        recentering: bool = True,
-        rescaling: bool = True,
-        correction: Correction | None = None,
-        running_correction: Correction = bessel,
-        groups: int = 1,
-        rngs: nnx.Rngs,
-        bias_metadata: Mapping[str, Any] | None = None,
-        scale_metadata: Mapping[str, Any] | None = None,
-    ):
-        super().__init__(
-            num_features,
-            use_running_average=use_running_average,
-            axis=axis,
-            momentum=momentum,
-            epsilon=epsilon,
-            dtype=dtype,
-            param_dtype=param_dtype,
-            use_bias=use_bias,
-            use_scale=use_scale,
-            bias_init=bias_init,
-            scale_init=scale_init,
-            axis_name=axis_name,
-            axis_index_groups=axis_index_groups,
-            correction=correction,
-            running_correction=running_correction,
-            groups=groups,
-            rngs=rngs,
-            bias_metadata=bias_metadata,
-            scale_metadata=scale_metadata,
-        )
-        self.recentering = recentering
-        self.rescaling = rescaling
+    recentering: bool = True
+    rescaling: bool = True
 
     def __call__(
         self,
@@ -114,6 +158,7 @@ class BatchNorm(RunningNorm):
         return self._apply(normalize, x, use_running_average, mask)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class UnitizedBatchNorm(RunningNorm):
     """`unitized_batch_norm` with learned `alpha`, `scale` and `bias` and running statistics.
 
@@ -151,62 +196,26 @@ class UnitizedBatchNorm(RunningNorm):
       [1. 1. 1.]
     """
 
-    def __init__(
+    alpha_init: InitVar[Initializer] = nnx.initializers.zeros
+    alpha_metadata: InitVar[Metadata] = None
+    pixels: int | float | None = None
+    per_pixel: bool = False
+    factor: Factor = interpolated
+
+    def __post_init__(
         self,
-        num_features: int,
-        *,
-        use_running_average: bool | None = False,
-        axis: int = -1,
-        momentum: float = 0.99,
-        epsilon: float = 1e-5,
-        dtype: Dtype | None = None,
-        param_dtype: Dtype = jnp.float32,
-        use_bias: bool = True,
-        use_scale: bool = True,
-        bias_init: Initializer = nnx.initializers.zeros,
-        scale_init: Initializer = nnx.initializers.ones,
-        axis_name: AxisName | None = None,
-        axis_index_groups: Sequence[Sequence[int]] | None = None,
-        alpha_init: Initializer = nnx.initializers.zeros,
-        alpha_metadata: Mapping[str, Any] | None = None,
-        pixels: int | float | None = None,
-        per_pixel: bool = False,
-        factor: Factor = interpolated,
-        correction: Correction | None = None,
-        running_correction: Correction = bessel,
-        groups: int = 1,
+        bias_init: Initializer,
+        scale_init: Initializer,
         rngs: nnx.Rngs,
-        bias_metadata: Mapping[str, Any] | None = None,
-        scale_metadata: Mapping[str, Any] | None = None,
+        bias_metadata: Metadata,
+        scale_metadata: Metadata,
+        alpha_init: Initializer,
+        alpha_metadata: Metadata,
     ):
-        super().__init__(
-            num_features,
-            use_running_average=use_running_average,
-            axis=axis,
-            momentum=momentum,
-            epsilon=epsilon,
-            dtype=dtype,
-            param_dtype=param_dtype,
-            use_bias=use_bias,
-            use_scale=use_scale,
-            bias_init=bias_init,
-            scale_init=scale_init,
-            axis_name=axis_name,
-            axis_index_groups=axis_index_groups,
-            correction=correction,
-            running_correction=running_correction,
-            groups=groups,
-            rngs=rngs,
-            bias_metadata=bias_metadata,
-            scale_metadata=scale_metadata,
-        )
-        if pixels is not None and not pixels > 0:
-            raise ValueError(f"pixels must be positive; got {pixels}")
-        alpha = alpha_init(rngs.params(), (num_features,), param_dtype)
-        self.alpha = nnx.Param(alpha, **(alpha_metadata or {}))
-        self.pixels = pixels
-        self.per_pixel = per_pixel
-        self.factor = factor
+        super().__post_init__(bias_init, scale_init, rngs, bias_metadata, scale_metadata)
+        if self.pixels is not None and not self.pixels > 0:
+            raise ValueError(f"pixels must be positive; got {self.pixels}")
+        self.alpha = self._parameter(alpha_init, rngs, alpha_metadata)
 
     def __call__(
         self,

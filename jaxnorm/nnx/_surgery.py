@@ -13,8 +13,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm._numerics import promote_to_float32
 from jaxnorm._statistics import BatchStatistics, channels, merge_statistics
-from jaxnorm.nnx._layers import BatchNorm, UnitizedBatchNorm
-from jaxnorm.nnx._running_norm import RunningNorm
+from jaxnorm.nnx._layers import BatchNorm, RunningNorm, UnitizedBatchNorm
 
 OPTIONS = {
     "use_running_average",
