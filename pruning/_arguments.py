@@ -29,9 +29,7 @@ def matrix(filters: Any) -> Float[Array, "filters dims"]:
 
 def vectors(**scores: Any) -> None:
     """Raise unless all are vectors of real numbers of one length."""
-    for name, x in scores.items():
-        if jnp.iscomplexobj(x):
-            raise TypeError(f"{name} must be real; got {x.dtype}")
+    real(**scores)
     shapes = [jnp.shape(x) for x in scores.values()]
     if len(shapes[0]) != 1 or len(set(shapes)) > 1:
         expected = "vectors of one length" if len(shapes) > 1 else "a vector"

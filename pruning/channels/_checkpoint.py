@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
+from flax.traverse_util import unflatten_dict
 
 from jaxnorm._numerics import check_on_host
 from pruning.channels._groups import ChannelGroup, Parameters, described
@@ -65,6 +65,8 @@ def save_pruned(
       step: Steps of pruning that it has had; only the latest is kept.
       ratios: The schedule, so that `prune` resumes with no other.
     """
+    import orbax.checkpoint as ocp  # takes a second
+
     check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
     paths, shapes = described(pruned.params)
     metadata = {
@@ -95,17 +97,17 @@ def load_pruned(checkpoint_dir: Path | str, like: Any = None) -> Loaded:
     Raises:
       ValueError: There is no checkpoint, or `like` has other arrays or other widths.
     """
-    metadata = _metadata(Path(checkpoint_dir))
-    paths, shapes = metadata["paths"], [tuple(shape) for shape in metadata["widths"]]
-    if like is not None:
-        before = [tuple(shape) for shape in metadata["widths before"]]
-        _check_like(described(like), paths, shapes, before)
-    leaves = _arrays(Path(checkpoint_dir), metadata["step"], shapes, metadata["dtypes"])
-    indices = {p: {int(k): v for k, v in axes.items()} for p, axes in metadata["kept"].items()}
-    if like is not None:
-        tree: Any = jax.tree.unflatten(jax.tree.structure(like), leaves)
+    return _loaded(*_read(Path(checkpoint_dir)), like)
+
+
+def _loaded(metadata: dict[str, Any], leaves: list[Any], like: Any) -> Loaded:
+    if like is None:
+        pairs = zip(metadata["paths"], leaves, strict=True)
+        tree: Any = unflatten_dict(dict(pairs), sep="/")
     else:
-        tree = _nested(paths, leaves)
+        _check_like(described(like), metadata)
+        tree = jax.tree.unflatten(jax.tree.structure(like), leaves)
+    indices = {p: {int(k): v for k, v in axes.items()} for p, axes in metadata["kept"].items()}
     return Loaded(tree, indices, metadata["step"])
 
 
@@ -115,13 +117,13 @@ def resumed(
     """What an earlier run of `prune` with these arguments saved, and the number of its steps."""
     if not checkpoint_dir.is_dir() or not any(checkpoint_dir.iterdir()):
         return None
-    metadata = _metadata(checkpoint_dir)
+    metadata, leaves = _read(checkpoint_dir)
     if metadata["ratios"] != list(ratios):
         raise ValueError(
             f"checkpoint_dir must hold a run of the ratios {list(ratios)}; {checkpoint_dir} holds "
             f"one of {metadata['ratios']}"
         )
-    loaded = load_pruned(checkpoint_dir, params)
+    loaded = _loaded(metadata, leaves, params)
     keep = []
     for group in groups:
         first = group.positions[0]
@@ -130,7 +132,9 @@ def resumed(
     return Pruned(loaded.params, groups, tuple(keep)), loaded.step
 
 
-def _manager(checkpoint_dir: Path, *, create: bool = True) -> ocp.CheckpointManager:
+def _manager(checkpoint_dir: Path, *, create: bool = True) -> Any:
+    import orbax.checkpoint as ocp
+
     options = ocp.CheckpointManagerOptions(
         max_to_keep=1,
         create=create,
@@ -140,60 +144,42 @@ def _manager(checkpoint_dir: Path, *, create: bool = True) -> ocp.CheckpointMana
     return ocp.CheckpointManager(checkpoint_dir.resolve(), options=options)
 
 
-def _metadata(checkpoint_dir: Path) -> dict[str, Any]:
+def _read(checkpoint_dir: Path) -> tuple[dict[str, Any], list[Any]]:
+    """The metadata and the arrays of the latest step."""
+    import orbax.checkpoint as ocp
+
     none = ValueError(
         f"checkpoint_dir must hold a checkpoint of a pruned network; {checkpoint_dir} holds none"
     )
     if not checkpoint_dir.is_dir():
         raise none
     with _manager(checkpoint_dir, create=False) as manager:
-        step = manager.latest_step()
-        if step is None:
+        if (step := manager.latest_step()) is None:
             raise none
-        parts = ocp.args.Composite(pruning=ocp.args.JsonRestore())
-        return manager.restore(step, args=parts)["pruning"]
+        json = ocp.args.Composite(pruning=ocp.args.JsonRestore())
+        metadata = manager.restore(step, args=json)["pruning"]
+        like = [
+            jax.ShapeDtypeStruct(s, jax.random.key(0).dtype if "key<" in name else np.dtype(name))
+            for s, name in zip(metadata["widths"], metadata["dtypes"], strict=True)
+        ]
+        arrays = ocp.args.Composite(arrays=ocp.args.StandardRestore(like))
+        return metadata, manager.restore(step, args=arrays)["arrays"]
 
 
-def _arrays(
-    checkpoint_dir: Path, step: int, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]
-) -> list[Any]:
-    like = [
-        jax.ShapeDtypeStruct(shape, jax.random.key(0).dtype if "key<" in name else np.dtype(name))
-        for shape, name in zip(shapes, dtypes, strict=True)
-    ]
-    with _manager(checkpoint_dir, create=False) as manager:
-        parts = ocp.args.Composite(arrays=ocp.args.StandardRestore(like))
-        return manager.restore(step, args=parts)["arrays"]
-
-
-def _check_like(
-    like: Parameters,
-    paths: Sequence[str],
-    shapes: Sequence[tuple[int, ...]],
-    before: Sequence[tuple[int, ...]],
-) -> None:
-    if list(like.paths) != list(paths):
+def _check_like(like: Parameters, metadata: dict[str, Any]) -> None:
+    paths = metadata["paths"]
+    if list(like.paths) != paths:
         ours, theirs = set(paths), set(like.paths)
         different = sorted(ours ^ theirs) or sorted(paths)
         where = "is missing" if different[0] in ours else "is not saved"
         raise ValueError(f"like must have the arrays that were saved; {different[0]} {where}")
-    if list(like.shapes) == list(before):
+    saved, before = (list(map(tuple, metadata[key])) for key in ("widths", "widths before"))
+    if list(like.shapes) == before:
         return
-    for path, shape, small, large in zip(paths, like.shapes, shapes, before, strict=True):
+    for path, shape, small, large in zip(paths, like.shapes, saved, before, strict=True):
         if shape != small:
             earlier = "" if small == large else f", or {large} as before pruning"
             raise ValueError(
                 f"like must have the widths that were saved; {path} must have shape "
                 f"{small}{earlier}, got {shape}"
             )
-
-
-def _nested(paths: Sequence[str], leaves: Sequence[Any]) -> Any:
-    tree: Any = {}
-    for path, leaf in zip(paths, leaves, strict=True):
-        *parents, last = path.split("/")
-        inner = tree
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-        inner[last] = leaf
-    return tree

@@ -7,20 +7,30 @@ outputs are never removed, nor those for which this cannot be shown: `fixed_chan
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pruning.channels._channel_ids import FIXED, ChannelIds, UnionFind, fixed
-from pruning.channels._groups import (
-    Axis,
-    ChannelGroup,
-    FixedChannels,
-    Position,
-    TracedChannels,
-    described,
-)
+from pruning.channels._groups import ChannelGroup, FixedChannels, Parameters, Position, described
 from pruning.channels._programs import evaluate, traced
+
+Axis = tuple[int, int]
+"""An axis of an array of a tree: the number of the array, the number of the axis."""
+
+
+class TracedChannels(NamedTuple):
+    """The united ids of a model; `starts`: the first id of each of the `axes` that have ids."""
+
+    sets: UnionFind
+    parameters: Parameters
+    starts: list[int]
+    axes: list[Axis]
+
+    def axes_of(self, ids: np.ndarray) -> list[Axis]:
+        """The axes of the parameters that the ids belong to."""
+        numbers = np.searchsorted(self.starts, ids[ids > FIXED], side="right") - 1
+        return [self.axes[k] for k in np.unique(numbers)]
 
 
 def coupled_channels(
@@ -77,7 +87,7 @@ def fixed_channels(
     channels = _traced_channels(apply, params, inputs)
     reports = []
     for pinned in channels.sets.pinned:
-        arrays = sorted({channels.axes[k][1][0] for k in channels.axis_numbers(pinned.ids)})
+        arrays = sorted({i for i, _ in channels.axes_of(pinned.ids)})
         paths = tuple(channels.parameters.paths[i] for i in arrays)
         reports.append(FixedChannels(pinned.primitive, paths))
     return tuple(dict.fromkeys(reports))
@@ -88,7 +98,7 @@ def _traced_channels(
 ) -> TracedChannels:
     """The united ids of a model, all axes of channels of its outputs pinned."""
     program, parameters = traced(apply, params, inputs), described(params)
-    sets, axes, values = UnionFind(), [], []
+    sets, starts, axes, values = UnionFind(), [], [], []
     count = len(parameters.shapes)
     used = {id(v) for eqn in program.jaxpr.eqns for v in eqn.invars}
     for i, variable in enumerate(program.jaxpr.invars):
@@ -97,22 +107,23 @@ def _traced_channels(
             channels = i < count and n > 1 and id(variable) in used
             vectors.append(sets.new(n) if channels else fixed(n))
             if channels:
-                axes.append((int(vectors[-1][0]), (i, k)))
+                starts.append(int(vectors[-1][0]))
+                axes.append((i, k))
         values.append(ChannelIds(tuple(vectors), weight=i < count))
     for value in evaluate(program, sets, values):
         for vector in value.axes:
             sets.union(vector, fixed(vector.size))
-    return TracedChannels(sets, parameters, axes)
+    return TracedChannels(sets, parameters, starts, axes)
 
 
 def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     """Channels with the same number of indices in the same axes, in order of the parameters."""
-    sets, parameters, axes = traced_channels
-    incoming = traced_channels.incoming()
+    sets, parameters, starts, axes = traced_channels
+    incoming = set(traced_channels.axes_of(np.concatenate([*sets.incoming, fixed(0)])))
     channels: dict[int, dict[Axis, list[int]]] = {}
-    ends = [start for start, _ in axes[1:]] + [sets.parents.size]
-    for (start, axis), end in zip(axes, ends, strict=True):
-        for index, root in enumerate(sets.find(np.arange(start, end)).tolist()):
+    roots = np.split(sets.find(np.arange(sets.parents.size)), starts)[1:]
+    for axis, of_axis in zip(axes, roots, strict=True):
+        for index, root in enumerate(of_axis.tolist()):
             if root != FIXED:
                 channels.setdefault(root, {}).setdefault(axis, []).append(index)
     alike: dict[tuple[tuple[Axis, int], ...], list[dict[Axis, list[int]]]] = {}

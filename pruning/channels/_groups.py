@@ -5,11 +5,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from pruning.channels._channel_ids import FIXED, UnionFind
-
-Axis = tuple[int, int]
-"""An axis of an array of a tree: the number of the array, the number of the axis."""
-
 
 class Parameters(NamedTuple):
     """Paths and shapes of the arrays of a tree, in its order."""
@@ -47,24 +42,6 @@ class FixedChannels(NamedTuple):
 
     primitive: str
     paths: tuple[str, ...]
-
-
-class TracedChannels(NamedTuple):
-    """The united ids of a model; `axes`: the first id of each axis that has ids."""
-
-    sets: UnionFind
-    parameters: Parameters
-    axes: list[tuple[int, Axis]]
-
-    def axis_numbers(self, ids: np.ndarray) -> np.ndarray:
-        """Which of `axes` the first ids of parameters, `ids`, are on."""
-        starts = [start for start, _ in self.axes]
-        return np.unique(np.searchsorted(starts, ids, side="right") - 1)
-
-    def incoming(self) -> set[Axis]:
-        """The axes of parameters that sums run over."""
-        ids = np.concatenate([*self.sets.incoming, np.zeros(0, int)])
-        return {self.axes[k][1] for k in self.axis_numbers(ids[ids > FIXED])}
 
 
 def described(params: Any) -> Parameters:

@@ -10,10 +10,10 @@ compiled here, as JAX would else compile each loop anew at every call from outsi
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from jaxnorm._numerics import auto_sharded, matmul
-from pruning._arguments import matrix
+from jaxnorm._numerics import auto_sharded, flat_rows, matmul
+from pruning._arguments import floating, matrix
 from pruning.criteria._median import (
     centred,
     geometric_median,
@@ -81,9 +81,7 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     rows = jnp.sqrt(jnp.where(others, jnp.maximum(square, 0), 0)).sum(1)
     near = jnp.any(others & (square < sums / 16), 1)
 
-    def again(
-        state: tuple[Float[Array, " filters"], Bool[Array, " filters"]],
-    ) -> tuple[Float[Array, " filters"], Bool[Array, " filters"]]:
+    def again(state: tuple[Array, Array]) -> tuple[Array, Array]:
         rows, near = state
         j = jnp.argmax(near)
         return rows.at[j].set(lengths(h - h[j][None, :]).sum()), near.at[j].set(False)
@@ -115,6 +113,23 @@ def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"
     norms = lengths(h)
     unit = h / jnp.where(norms > 0, norms, 1)[:, None]
     return jnp.where(jnp.eye(len(h), dtype=bool), 0, jnp.abs(matmul(unit, unit.T))).sum(1)
+
+
+def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cout dims"]:
+    """The filters of a kernel, one a row: dims is cin times the size of the window.
+
+    Kernels are laid out as in Flax: HWIO for images, (cin, cout) for dense layers. Row j holds
+    `kernel[..., j]` in row-major order. On Explicit mesh axes the filters of a kernel stay
+    sharded, and its other axes are gathered.
+
+    Example:
+      >>> filter_matrix(jnp.ones((3, 3, 16, 64))).shape
+      (64, 144)
+    """
+    floating(kernel, "kernel")
+    if kernel.ndim < 2:
+        raise ValueError(f"kernel must have shape (*window, cin, cout); got {kernel.shape}")
+    return flat_rows(jnp.moveaxis(jnp.asarray(kernel), -1, 0))
 
 
 CRITERIA = {"l1": l1_norm, "l2": l2_norm, "fermat": fermat, "gm": gm}

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.special
-import scipy.stats
 
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import at_least
@@ -47,7 +46,7 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
         return RatioVariances(direct, inverse)
     # E X⁻ʲ for X = l/E l is 1 + excess; l2's from Γ, l1's by quadrature.
     l2_first, l2_second = (1 - 2 * defect) / (dims - 1), (2 - 2 * defect) / (dims - 2)
-    l1_first, l1_second = _l1_inverse_excess(dims)
+    l1_first, l1_second = _inverse_excess(dims, 1)
     first = (l1_first - l2_first) / (1 + l2_first)
     second = (l1_second - l2_second) / (1 + l2_second)
     return RatioVariances(direct, second - 2 * first - first**2)
@@ -91,7 +90,7 @@ def norm_sum_ratio_variance(n: int, dims: int) -> RatioVariances:
     direct = (m + spread * (m - 1) ** 2) / ((m - 2) * (m - 1) ** 2)
     if n == 1:
         return RatioVariances(direct, 2 * defect * (dims - 2 * defect) / dims**2)
-    first, second = _norm_sum_inverse_excess(n, dims)
+    first, second = _inverse_excess(n, dims)
     inverse = m * (m - 2) * second - (m - 1) ** 2 * (2 * first + first**2) - 1
     return RatioVariances(direct, inverse / m**2)
 
@@ -113,38 +112,26 @@ def _check(function: str, **sizes: int) -> None:
     at_least(1, **sizes)
 
 
-def _l1_inverse_excess(dims: int) -> tuple[float, float]:
-    """E X⁻¹ − 1 and E X⁻² − 1 for X = l1/E l1 of a Gaussian filter, dims ≥ 3, in float64.
+def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
+    """E X⁻¹ − 1 and E X⁻² − 1 for X = Σ‖aᵢ‖ over its mean, of n Gaussian vectors, in float64.
 
-    E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt for j = 1, 2 with E e^(−tX) = erfcx(s)^dims, s = t √π/(2 dims);
-    e^(−t) is subtracted under the integral.
+    E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt for j = 1, 2 with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ; e^(−t) is
+    subtracted under the integral. Both integrals are sums over nodes that crowd at the ends.
     """
-    t, weights = _half_line()
-    s = t * math.pi**0.5 / (2 * dims)
-    # log erfcx(s) + 2s/√π by its power series, of radius 2.4, where the sum would cancel.
-    gain = dims * np.polyval(_log_erfcx_series(30)[::-1], np.minimum(s, 0.5))
-    near = (s < 0.5) & (gain < 1)
-    excess = np.where(
-        near,
-        np.exp(-t) * np.expm1(np.where(near, gain, 0.0)),
-        np.exp(dims * np.log(scipy.special.erfcx(s))) - np.exp(-t),
-    )
-    return float(weights @ excess), float(weights @ (t * excess))
-
-
-def _norm_sum_inverse_excess(n: int, dims: int) -> tuple[float, float]:
-    """E X⁻¹ − 1 and E X⁻² − 1 for X = Σ‖aᵢ‖ over its mean, as `_l1_inverse_excess` has them."""
-    t, weights = _half_line()
+    u, width = np.linspace(-3.5, 3.5, 449, retstep=True)
+    t = np.exp(np.pi / 2 * np.sinh(u))
+    weights = width * np.pi / 2 * np.cosh(u) * t
     mean = math.sqrt(dims - 2 * float(chi_defect(dims)))
-    nodes, heights = np.polynomial.legendre.leggauss(400)
     low, high = max(0.0, mean - 12), mean + 12
-    r = low + (high - low) * (nodes + 1) / 2
+    share = scipy.special.expit(np.pi * np.sinh(u))
+    r = low + (high - low) * share
     # By logarithms: at a short r the density of many dimensions is below what float64 holds.
-    log_density = np.log(heights) + scipy.stats.chi.logpdf(r, dims)
+    log_density = (dims - 1) * np.log(r / mean) - (r - mean) * (r + mean) / 2
+    log_density += np.log(np.cosh(u) * share * scipy.special.expit(-np.pi * np.sinh(u)))
     log_density -= scipy.special.logsumexp(log_density)
     away = np.outer(t / (n * mean), r - mean)
-    # E e^(−a) − 1 for a of mean 0 as a sum of positive terms, where a is small.
-    small = np.minimum(np.abs(away).max(1), 0.5) == np.abs(away).max(1)
+    # E e^(−a) − 1 for a of mean 0 as a sum of positive terms, unless it overflows.
+    small = np.abs(away).max(1) < 30
     a = np.where(small[:, None], away, 0.0)
     near = np.log1p((np.expm1(-a) + a) @ np.exp(log_density))
     far = np.asarray(scipy.special.logsumexp(log_density - away, axis=1))
@@ -155,21 +142,3 @@ def _norm_sum_inverse_excess(n: int, dims: int) -> tuple[float, float]:
         np.exp(np.minimum(gain - t, 0.0)) - np.exp(-t),
     )
     return float(weights @ excess), float(weights @ (t * excess))
-
-
-def _half_line() -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of an integral over t > 0: trapezoids in u, t = exp(π/2 sinh u)."""
-    u, width = np.linspace(-3.5, 3.5, 449, retstep=True)
-    t = np.exp(np.pi / 2 * np.sinh(u))
-    return t, width * np.pi / 2 * np.cosh(u) * t
-
-
-def _log_erfcx_series(terms: int) -> np.ndarray:
-    """Coefficients of log erfcx(s) + 2s/√π, from erfcx(s) = Σₖ (−s)^k / Γ(k/2 + 1)."""
-    k = np.arange(terms)
-    erfcx = (-1.0) ** k / scipy.special.gamma(k / 2 + 1)
-    log = np.zeros(terms)
-    for n in range(1, terms):
-        log[n] = erfcx[n] - (k[1:n] * log[1:n]) @ erfcx[n - 1 : 0 : -1] / n
-    log[1] = 0.0
-    return log

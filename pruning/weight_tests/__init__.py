@@ -12,7 +12,7 @@ from pruning.weight_tests._ks import ks_distance as ks_distance
 from pruning.weight_tests._ks import ks_equivalence as ks_equivalence
 from pruning.weight_tests._ks import ks_normal as ks_normal
 from pruning.weight_tests._ks import lilliefors as lilliefors
-from pruning.weight_tests._result import TestResult as TestResult
+from pruning.weight_tests._weight_tests import TestResult as TestResult
 from pruning.weight_tests._weight_tests import filter_stds as filter_stds
 from pruning.weight_tests._weight_tests import holm as holm
 from pruning.weight_tests._weight_tests import mean_equivalence as mean_equivalence

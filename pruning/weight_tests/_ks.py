@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, Key
 
 from jaxnorm._numerics import auto_sharded
 from pruning._arguments import floating
-from pruning.weight_tests._result import Scalar, TestResult
 from pruning.weight_tests._supremum import by_counting, by_sorting, normal_cdf
+from pruning.weight_tests._weight_tests import Scalar, TestResult
 
 BATCH = 2**21  # entries of normal samples drawn at a time
 

@@ -5,13 +5,25 @@ hypothesis to reject is the contrary, and a small p-value is the support. Statis
 are in at least float32.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import auto_sharded, safe_sqrt
 from pruning._arguments import floating, matrix
-from pruning.weight_tests._result import Scalar, TestResult
+
+Scalar = int | float | Float[Array, ""]
+
+
+class TestResult(NamedTuple):
+    """The statistic of a test, and the chance of one as extreme under its hypothesis."""
+
+    __test__ = False  # not a test of pytest's
+
+    statistic: Float[Array, ""]
+    p_value: Float[Array, ""]
 
 
 def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:

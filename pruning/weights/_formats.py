@@ -12,7 +12,6 @@ from zipfile import ZipFile
 import flax.serialization
 import ml_dtypes
 import numpy as np
-import orbax.checkpoint as ocp
 import safetensors as library
 
 from pruning.weights._limits import WeightsError, allowed, entry
@@ -69,6 +68,8 @@ def msgpack(path: Path) -> Mapping:
 
 def orbax(path: Path) -> Mapping:
     """The newest step of a directory of steps, or the directory itself."""
+    import orbax.checkpoint as ocp  # takes a second
+
     steps = [int(child.name) for child in path.iterdir() if child.name.isdigit()]
     if steps:
         path = path / str(max(steps))
