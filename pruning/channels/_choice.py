@@ -5,6 +5,7 @@ The lowest scores are removed first, ties as in `order`. A group's scores are on
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import jax
@@ -53,13 +54,10 @@ def channel_scores(
     """
     paths = groups[0].parameters.paths if groups else ()
     leaves = dict(zip(paths, jax.tree.leaves(params), strict=bool(groups)))
-    scored: dict[tuple[str, int], Array] = {}
 
+    @cache
     def scores(path: str, axis: int) -> Array:
-        if (path, axis) not in scored:
-            rows = jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0)
-            scored[path, axis] = auto_sharded(criterion)(flat_rows(rows))
-        return scored[path, axis]
+        return auto_sharded(criterion)(flat_rows(jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0)))
 
     return [
         reduce(

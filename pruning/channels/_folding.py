@@ -17,17 +17,10 @@ from pruning.channels._groups import ChannelGroup, described
 from pruning.channels._programs import called, interpret, traced
 from pruning.channels._removal import Keep, KeepMasks, keep_masks, mask_channels, producers
 
-STRUCTURAL = {
-    "broadcast_in_dim",
-    "convert_element_type",
-    "copy",
-    "expand_dims",
-    "neg",
-    "optimization_barrier",
-    "reshape",
-    "squeeze",
-    "transpose",
-}
+STRUCTURAL = """
+    broadcast_in_dim convert_element_type copy expand_dims neg optimization_barrier reshape squeeze
+    transpose
+"""
 
 
 class Addend(NamedTuple):
@@ -175,7 +168,7 @@ def _results(eqn: Any, operands: Sequence[Any]) -> list[Any]:
 def _addend(eqn: Any, values: Sequence[Value]) -> Addend | None:
     """The parameter that the result is a sum of, the first where there are two."""
     name = eqn.primitive.name
-    if name in STRUCTURAL and values[0].addend is not None:
+    if name in STRUCTURAL.split() and values[0].addend is not None:
         leaf, spread = values[0].addend
         return Addend(leaf, lambda change: _results(eqn, [spread(change)])[0])
     if name not in ("add", "add_any", "sub"):

@@ -204,6 +204,7 @@ def _owners(tree: Parameters, parameters: Parameters) -> dict[int, str]:
     by_end: dict[str, list[str]] = {}
     for path in parameters.paths:
         by_end.setdefault(path.partition("/")[2] or path, []).append(path)
+    by_end |= {path: [path] for path in parameters.paths}
     owners = {}
     for i, (path, shape) in enumerate(zip(*tree, strict=True)):
         if shape:
@@ -218,13 +219,8 @@ def _owners(tree: Parameters, parameters: Parameters) -> dict[int, str]:
 
 def _owner(path: str, by_end: dict[str, list[str]]) -> str:
     """The parameter whose path is the longest end of `path`, but for the first name at most."""
-    ends = [path.split("/", k)[-1] for k in range(path.count("/") + 1)]
-    for end in ends:
-        whole = end in by_end.get(end.partition("/")[2] or end, [])
-        if candidates := [end] if whole else by_end.get(end, []):
-            break
-    else:
-        candidates = []
+    ends = (path.split("/", k)[-1] for k in range(path.count("/") + 1))
+    candidates = next((by_end[end] for end in ends if end in by_end), [])
     if len(candidates) == 1:
         return candidates[0]
     raise ValueError(

@@ -14,13 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm._numerics import auto_sharded, flat_rows, matmul
 from pruning._arguments import floating, matrix
-from pruning.criteria._median import (
-    centred,
-    geometric_median,
-    lengths,
-    searched_median,
-    weiszfeld,
-)
+from pruning.criteria._median import centred, geometric_median, lengths, minimum, weiszfeld
 
 
 def l1_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
@@ -47,7 +41,7 @@ def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     return unit * jax.lax.cond(
         near.settled,
         lambda h: jnp.sqrt(near.square),
-        lambda h: lengths(h - searched_median(h, near)[None, :]),
+        lambda h: lengths(h - (end := minimum(h, near)).median(h, end.x)[None, :]),
         h,
     )
 

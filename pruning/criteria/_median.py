@@ -9,6 +9,9 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxnorm._numerics import auto_sharded, matmul, norm
 from pruning._arguments import floating, matrix
 
+Filters = Float[Array, "filters dims"]
+Point = Float[Array, " dims"]
+
 
 @auto_sharded
 def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " dims"]:
@@ -32,10 +35,10 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
     """
     filters = matrix(filters)
     h, unit = centred(filters)
-    solution = _minimum(jax.lax.stop_gradient(h))
-    on_filters = (filters[solution.first] + filters[solution.last]) / 2
-    elsewhere = filters.mean(0) + _differentiable(unit * h, unit, solution)
-    return jnp.where(solution.on_filters, on_filters, elsewhere)
+    constant = jax.lax.stop_gradient(h)
+    solution = minimum(constant, weiszfeld(matmul(constant, constant.T)))
+    x = filters.mean(0) + _differentiable(unit * h, unit, solution)
+    return solution.median(filters, x)
 
 
 @auto_sharded
@@ -63,26 +66,28 @@ def optimality_gap(
     return jnp.where(total > 0, jnp.clip(gap, 0, 1), 0)
 
 
-class _Solution(NamedTuple):
+class Solution(NamedTuple):
     """Where the median is: midway between two filters, or at x; the filters' mean is 0."""
 
     on_filters: Bool[Array, ""]
     first: Int[Array, ""]
     last: Int[Array, ""]
-    x: Float[Array, " dims"]
+    x: Point
+
+    def median(self, filters: Filters, x: Point) -> Point:
+        """The middle of the two `filters`, or `x`."""
+        return jnp.where(self.on_filters, (filters[self.first] + filters[self.last]) / 2, x)
 
 
 @jax.custom_jvp
-def _differentiable(
-    h: Float[Array, "filters dims"], unit: Float[Array, ""], solution: _Solution
-) -> Float[Array, " dims"]:
+def _differentiable(h: Filters, unit: Float[Array, ""], solution: Solution) -> Point:
     """`solution.x` in this unit, with the derivatives of the minimum: those of a Newton step."""
     return unit * solution.x
 
 
 @_differentiable.defjvp
 def _differentiable_jvp(
-    primals: tuple[Array, Array, _Solution], tangents: tuple[Array, Array, _Solution]
+    primals: tuple[Array, Array, Solution], tangents: tuple[Array, Array, Solution]
 ) -> tuple[Array, Array]:
     h, unit, solution = primals
     x = _differentiable(*primals)
@@ -91,29 +96,13 @@ def _differentiable_jvp(
 
 
 @jax.jit
-def _minimum(h: Float[Array, "filters dims"]) -> _Solution:
-    near = weiszfeld(matmul(h, h.T))
-
-    def regular(h: Float[Array, "filters dims"]) -> _Solution:
-        none = jnp.argmin(h[:, 0])
-        return _Solution(jnp.array(False), none, none, matmul(h.T, near.weights))
-
-    return jax.lax.cond(near.settled, regular, lambda h: _searched(h, near), h)
-
-
-def searched_median(h: Float[Array, "filters dims"], near: "Weiszfeld") -> Float[Array, " dims"]:
+def minimum(h: Filters, near: "Weiszfeld") -> Solution:
     """The median of filters whose mean is 0, from where Weiszfeld's iteration has come."""
-    solution = _searched(h, near)
-    on_filters = (h[solution.first] + h[solution.last]) / 2
-    return jnp.where(solution.on_filters, on_filters, solution.x)
-
-
-def _searched(h: Float[Array, "filters dims"], near: "Weiszfeld") -> _Solution:
     collinear, first, last = _collinear_middle(h)
     end = _search(h, matmul(h.T, near.weights), collinear | near.settled)
     first = jnp.where(collinear, first, end.nearest)
     last = jnp.where(collinear, last, end.nearest)
-    return _Solution(collinear | end.on_filter, first, last, end.x)
+    return Solution(collinear | end.on_filter, first, last, end.x)
 
 
 class Weiszfeld(NamedTuple):
@@ -135,9 +124,7 @@ def weiszfeld(gram: Float[Array, "filters filters"]) -> Weiszfeld:
     scale = squares.mean()
     smallest = jnp.where(scale > 0, jnp.finfo(gram.dtype).eps * scale, 1)
 
-    def distances(
-        share: Float[Array, " filters"], product: Float[Array, " filters"]
-    ) -> Float[Array, " filters"]:
+    def distances(share: Array, product: Array) -> Array:
         return jnp.maximum(squares - 2 * product + jnp.sum(share * product), smallest)
 
     def step(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
@@ -163,21 +150,16 @@ def weiszfeld(gram: Float[Array, "filters filters"]) -> Weiszfeld:
 
 
 class _Search(NamedTuple):
-    x: Float[Array, " dims"]
+    x: Point
     nearest: Int[Array, ""]
     on_filter: Bool[Array, ""]
     done: Bool[Array, ""]
     steps: Int[Array, ""]
 
 
-def _search(
-    h: Float[Array, "filters dims"], x: Float[Array, " dims"], done: Bool[Array, ""]
-) -> _Search:
+def _search(h: Filters, x: Point, done: Bool[Array, ""]) -> _Search:
     """Minimise Σ ‖x − hⱼ‖ from `x`; `on_filter` if the minimum is the filter `nearest`."""
     shares = 0.5 ** jnp.arange(10, dtype=h.dtype)
-
-    def total(x: Float[Array, " dims"]) -> Float[Array, ""]:
-        return lengths(x[None, :] - h).sum()
 
     def step(state: _Search) -> _Search:
         x = state.x
@@ -186,7 +168,7 @@ def _search(
         newton = _newton_step(x, h, jnp.array(True))
         shorter = x[None, :] + shares[:, None] * (newton - x)[None, :]
         trials = jnp.concatenate([_weiszfeld_step(x, h)[None, :], shorter])
-        best = trials[jnp.nanargmin(jax.vmap(total)(trials))]
+        best = trials[jnp.nanargmin(lengths(trials[:, None, :] - h[None, :, :]).sum(1))]
         x = jnp.where(_slope(newton, h) < _slope(x, h) / 2, newton, best)
         done = on_filter | (_slope(x, h) <= _tolerance(h))
         return _Search(x, nearest, on_filter, done, state.steps + 1)
@@ -200,7 +182,7 @@ def _tolerance(h: Float[Array, "filters _"]) -> float:
     return 16 * float(jnp.finfo(h.dtype).eps) * len(h)
 
 
-def _slope(x: Float[Array, " dims"], h: Float[Array, "filters dims"]) -> Float[Array, ""]:
+def _slope(x: Point, h: Filters) -> Float[Array, ""]:
     """Length of the smallest subgradient of Σ ‖x − hⱼ‖ at x: zero at the minimum and only there.
 
     The filters at x itself, whose directions are zero here, can balance a pull of their number.
@@ -209,9 +191,7 @@ def _slope(x: Float[Array, " dims"], h: Float[Array, "filters dims"]) -> Float[A
     return jnp.maximum(lengths(directions.sum(0)) - at_x, 0)
 
 
-def _weiszfeld_step(
-    x: Float[Array, " dims"], h: Float[Array, "filters dims"]
-) -> Float[Array, " dims"]:
+def _weiszfeld_step(x: Point, h: Filters) -> Point:
     """Weighted mean of the filters, weights 1/‖x − hⱼ‖, held back by the filters at x itself."""
     directions, inverse, at_x = _directions(x, h)
     pull = directions.sum(0)
@@ -221,13 +201,11 @@ def _weiszfeld_step(
     return x - share * pull / jnp.where(total > 0, total, 1)
 
 
-def _newton_step(
-    x: Float[Array, " dims"], h: Float[Array, "filters dims"], regular: Bool[Array, ""]
-) -> Float[Array, " dims"]:
+def _newton_step(x: Point, h: Filters, regular: Bool[Array, ""]) -> Point:
     """x − H⁻¹g, where g = Σ uⱼ and H = Σ (I − uⱼuⱼᵀ)/‖x − hⱼ‖; H = I unless `regular`."""
     directions, inverse, _ = _directions(x, h)
 
-    def hessian(y: Float[Array, " dims"]) -> Float[Array, " dims"]:
+    def hessian(y: Point) -> Point:
         along = inverse * matmul(directions, y)
         product = inverse.sum() * y - matmul(directions.T, along)
         return jnp.where(regular, product, y)
@@ -238,9 +216,7 @@ def _newton_step(
     return x - step
 
 
-def _collinear_middle(
-    h: Float[Array, "filters dims"],
-) -> tuple[Bool[Array, ""], Int[Array, ""], Int[Array, ""]]:
+def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[Array, ""]]:
     """Whether the filters lie on one line but for rounding; the middle two along their longest."""
     norms = lengths(h)
     longest = norms.max()
@@ -253,9 +229,7 @@ def _collinear_middle(
     return collinear, middle[(n - 1) // 2], middle[n // 2]
 
 
-def _directions(
-    x: Float[Array, " dims"], h: Float[Array, "filters dims"]
-) -> tuple[Float[Array, "filters dims"], Float[Array, " filters"], Float[Array, ""]]:
+def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"], Float[Array, ""]]:
     """(x − hⱼ)/‖x − hⱼ‖ and 1/‖x − hⱼ‖, zero for the filters at x, and the number of those."""
     differences = x[None, :] - h
     distances = lengths(differences)
@@ -264,9 +238,7 @@ def _directions(
     return differences * inverse[:, None], inverse, at_x.sum(dtype=h.dtype)
 
 
-def centred(
-    filters: Float[Array, "filters dims"],
-) -> tuple[Float[Array, "filters dims"], Float[Array, ""]]:
+def centred(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
     """The filters minus their mean in units of the largest entry, and this unit.
 
     Squares then neither overflow nor vanish; the unit is NaN or infinite where a filter is.

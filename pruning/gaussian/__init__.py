@@ -8,12 +8,8 @@ from pruning.gaussian._moments import chi_moment as chi_moment
 from pruning.gaussian._moments import chi_variance as chi_variance
 from pruning.gaussian._moments import expected_distance as expected_distance
 from pruning.gaussian._moments import half_normal_moment as half_normal_moment
-from pruning.gaussian._ratio_variances import RatioVariances as RatioVariances
-from pruning.gaussian._ratio_variances import l1_l2_ratio_variance as l1_l2_ratio_variance
-from pruning.gaussian._ratio_variances import (
-    l1_l2_ratio_variance_limit as l1_l2_ratio_variance_limit,
-)
-from pruning.gaussian._ratio_variances import norm_sum_ratio_variance as norm_sum_ratio_variance
-from pruning.gaussian._ratio_variances import (
-    norm_sum_ratio_variance_limit as norm_sum_ratio_variance_limit,
-)
+from pruning.gaussian._ratios import RatioVariances as RatioVariances
+from pruning.gaussian._ratios import l1_l2_ratio_variance as l1_l2_ratio_variance
+from pruning.gaussian._ratios import l1_l2_ratio_variance_limit as l1_l2_ratio_variance_limit
+from pruning.gaussian._ratios import norm_sum_ratio_variance as norm_sum_ratio_variance
+from pruning.gaussian._ratios import norm_sum_ratio_variance_limit as norm_sum_ratio_variance_limit

@@ -3,16 +3,16 @@
 Tests return a statistic and its p-value. Weights of any shape do where only their values matter.
 """
 
-from pruning.weight_tests._covariance import Covariance as Covariance
-from pruning.weight_tests._covariance import covariance as covariance
-from pruning.weight_tests._covariance import covariance_report as covariance_report
 from pruning.weight_tests._ks import anderson_darling as anderson_darling
 from pruning.weight_tests._ks import ks_bound as ks_bound
 from pruning.weight_tests._ks import ks_distance as ks_distance
 from pruning.weight_tests._ks import ks_equivalence as ks_equivalence
 from pruning.weight_tests._ks import ks_normal as ks_normal
 from pruning.weight_tests._ks import lilliefors as lilliefors
+from pruning.weight_tests._weight_tests import Covariance as Covariance
 from pruning.weight_tests._weight_tests import TestResult as TestResult
+from pruning.weight_tests._weight_tests import covariance as covariance
+from pruning.weight_tests._weight_tests import covariance_report as covariance_report
 from pruning.weight_tests._weight_tests import filter_stds as filter_stds
 from pruning.weight_tests._weight_tests import holm as holm
 from pruning.weight_tests._weight_tests import mean_equivalence as mean_equivalence

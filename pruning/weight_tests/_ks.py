@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Key
 
 from jaxnorm._numerics import auto_sharded
 from pruning._arguments import floating
-from pruning.weight_tests._supremum import by_counting, by_sorting, normal_cdf
+from pruning.weight_tests._supremum import by_counting, by_sorting
 from pruning.weight_tests._weight_tests import Scalar, TestResult
 
 BATCH = 2**21  # entries of normal samples drawn at a time
@@ -62,9 +62,9 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
         cpu=by_counting if counted else by_sorting,
         default=by_sorting,
     )
-    above = upto / h.size - normal_cdf(_entry(h, element) / c)
+    above = upto / h.size - jax.scipy.stats.norm.cdf(_entry(h, element) / c)
     # From the nearer tail, where differences keep more digits.
-    tail = normal_cdf(-_entry(h, element) / c) - (h.size - upto) / h.size
+    tail = jax.scipy.stats.norm.cdf(-_entry(h, element) / c) - (h.size - upto) / h.size
     above = jnp.where(element > 0, tail, above)
     return jnp.where(over, above, -above)
 

@@ -35,7 +35,7 @@ class Candidates(NamedTuple):
 def by_sorting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
     """The supremum over the sorted entries, exact to rounding."""
     ranked = jnp.sort(h)
-    cdf, count = normal_cdf(ranked / c), jnp.arange(h.size, dtype=h.dtype)
+    cdf, count = jax.scipy.stats.norm.cdf(ranked / c), jnp.arange(h.size, dtype=h.dtype)
     above, below = (count + 1) / h.size - cdf, cdf - count / h.size
     i, j = above.argmax(), below.argmax()
     over = above[i] >= below[j]
@@ -122,8 +122,3 @@ def _over_chunks(
 
 def _share(count: Int[Array, "*s"], n: int) -> Float[Array, "*s"]:
     return count.astype(jnp.float32) / n
-
-
-def normal_cdf(z: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Φ(z)."""
-    return jax.scipy.stats.norm.cdf(z)

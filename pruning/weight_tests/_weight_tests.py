@@ -1,4 +1,4 @@
-"""Tests of the assumption that filters are independent draws from N(0, c² I), beside `_ks`.
+"""Tests of spread, mean and covariance where filters are draws from N(0, c² I); beside `_ks`.
 
 The paper's tests of spread and mean are here in the form that supports what it claims: the
 hypothesis to reject is the contrary, and a small p-value is the support. Statistics and p-values
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import auto_sharded, safe_sqrt
+from jaxnorm._numerics import auto_sharded, matmul, safe_sqrt
 from pruning._arguments import floating, matrix
 
 Scalar = int | float | Float[Array, ""]
@@ -24,6 +24,24 @@ class TestResult(NamedTuple):
 
     statistic: Float[Array, ""]
     p_value: Float[Array, ""]
+
+
+class Covariance(NamedTuple):
+    """z-scores that are N(0, 1) for Gaussian filters, and the spectrum beside its known edges.
+
+    Eigenvalues are in units of the mean variance c². Those of Gaussian filters fill the interval
+    of Marchenko and Pastur, (1 ± √(n/(dims − 1)))²: entries near a multiple of the identity do not
+    make a matrix near it.
+    """
+
+    diagonal: Float[Array, ""]  # spread of the variances
+    off_diagonal: Float[Array, ""]  # mean square of the correlations
+    sphericity: Float[Array, ""]  # John's U against a multiple of the identity
+    off_diagonal_mass: Float[Array, ""]  # Σᵢ≠ⱼ Cᵢⱼ² over Σ Cᵢᵢ²; (n − 1)/(dims + 1) is expected
+    smallest: Float[Array, ""]  # eigenvalue other than those that are zero as n ≥ dims
+    largest: Float[Array, ""]
+    low: Float[Array, ""]  # edge
+    high: Float[Array, ""]
 
 
 def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
@@ -45,7 +63,7 @@ def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
     Raises:
       ValueError: If there are fewer than two filters or two dims.
     """
-    n, freedom = _at_least_two(filters), filters.shape[1] - 1
+    n, freedom = _sizes(filters)
     variances = jnp.square(filter_stds(filters))
     mean = variances.mean()
     excess = variances / jnp.where(mean > 0, mean, 1) - 1
@@ -60,11 +78,10 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
     of n − 1 degrees at the boundary, its lower tail the p-value; the size at 5% is 4 to 5.4%. As
     the spread of Gaussian filters is 1/√(2 dims), no margin near or below that can be supported.
     """
-    n = _at_least_two(filters)
+    n, _ = _sizes(filters)
     stds = filter_stds(filters)
-    statistic = (n - 1) * jnp.square(
-        stds.std(ddof=1) / (jnp.asarray(margin, stds.dtype) * stds.mean())
-    )
+    spread = stds.std(ddof=1) / (jnp.asarray(margin, stds.dtype) * stds.mean())
+    statistic = (n - 1) * jnp.square(spread)
     return TestResult(statistic, jax.scipy.stats.chi2.cdf(statistic, n - 1))
 
 
@@ -121,6 +138,53 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
     return jnp.zeros_like(p_values).at[ranked].set(adjusted)
 
 
+@auto_sharded
+def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters filters"]:
+    """Covariance of the filters with each other: rows centred, divided by dims − 1. Figure 6."""
+    h = matrix(filters)
+    h = h - h.mean(1, keepdims=True)
+    return matmul(h, h.T) / (h.shape[1] - 1)
+
+
+@auto_sharded
+def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
+    """Diagnostics of the covariance of filters, each with its exact mean and variance.
+
+    With ν = dims − 1 and c² the mean variance: νCᵢᵢ/c² is χ² of ν degrees; the squared
+    correlations have mean 1/ν and are pairwise independent, so that their average has variance
+    2(ν − 1)/(ν²(ν + 2)) over n(n − 1)/2; (νU − n − 1)/2 for U = tr (C/c² − I)²/n is N(0, 1) for
+    many filters and dims (Ledoit and Wolf 2002). Orthogonal filters have off_diagonal far below 0.
+    A constant filter, which has no correlations, gives NaN.
+
+    Raises:
+      ValueError: If there are fewer than two filters or three dims.
+    """
+    n, nu = _sizes(filters, min_dims=3)
+    c = covariance(filters)
+    variances = jnp.diagonal(c)
+    c = c / variances.mean()
+    relative = jnp.diagonal(c)
+    spread = nu / 2 * jnp.square(relative - 1).sum()
+    others = ~jnp.eye(n, dtype=bool)
+    square = jnp.where(others, jnp.square(c), 0)
+    inverse = 1 / relative
+    correlation = (square * inverse[:, None] * inverse[None, :]).sum() / (n * (n - 1))
+    stderr = (2 * (nu - 1) / (nu**2 * (nu + 2)) / (n * (n - 1) / 2)) ** 0.5
+    u = (square.sum() + jnp.square(relative - 1).sum()) / n
+    values = jnp.linalg.eigvalsh(c)
+    edge = (n / nu) ** 0.5
+    return Covariance(
+        diagonal=(spread - (n - 1)) / ((n - 1) * (2 + 12 / nu)) ** 0.5,
+        off_diagonal=(correlation - 1 / nu) / stderr,
+        sphericity=(nu * u - n - 1) / 2,
+        off_diagonal_mass=square.sum() / jnp.square(relative).sum(),
+        smallest=values[max(n - nu, 0)],
+        largest=values[-1],
+        low=jnp.asarray((1 - edge) ** 2, c.dtype),
+        high=jnp.asarray((1 + edge) ** 2, c.dtype),
+    )
+
+
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
     """P(T > t) for Student's t; its square is a ratio that follows a Beta distribution."""
     square = jnp.square(t)
@@ -128,8 +192,9 @@ def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
     return jnp.where(t > 0, tail, 1 - tail)
 
 
-def _at_least_two(filters: Float[Array, "filters dims"]) -> int:
-    """The number of filters."""
-    if min(matrix(filters).shape) < 2:
-        raise ValueError(f"there must be at least two filters and two dims; got {filters.shape}")
-    return len(filters)
+def _sizes(filters: Float[Array, "filters dims"], min_dims: int = 2) -> tuple[int, int]:
+    """The number of filters, and that of their dims minus one."""
+    n, dims = matrix(filters).shape
+    if n < 2 or dims < min_dims:
+        raise ValueError(f"there must be at least 2 filters and {min_dims} dims; got {(n, dims)}")
+    return n, dims - 1

@@ -25,6 +25,7 @@ READERS: dict[str, Callable[[Path], Mapping]] = {
     ".th": _pytorch.read,
 }
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
+SUFFIX = re.compile(r"\.?(weight|kernel|value|vars\.0)$")  # of the name of a layer
 STATISTICS = ("running_mean", "running_var", "mean", "var", "moving_mean", "moving_variance")
 
 
@@ -63,10 +64,9 @@ def load(
         wanted = array.ndim >= 3 or (dense and array.ndim == 2)
         if wanted and array.size:
             pytorch = last == "weight"
-            layer = (
-                re.sub(r"\.?(weight|kernel|value|vars\.0)$", "", name.removesuffix(":0")) or name
-            )
-            chosen[layer] = np.ascontiguousarray(_transposed(array)) if pytorch else array
+            layer = SUFFIX.sub("", name.removesuffix(":0")) or name
+            order = (*range(2, array.ndim), 1, 0)  # (out, in, *window) as (*window, in, out)
+            chosen[layer] = np.ascontiguousarray(array.transpose(order)) if pytorch else array
         elif vectors and array.ndim == 1 and array.size and last not in STATISTICS:
             chosen[name] = array
     if not chosen:
@@ -76,11 +76,6 @@ def load(
             "none is one"
         )
     return chosen
-
-
-def _transposed(array: np.ndarray) -> np.ndarray:
-    """(out, in, *window) as (*window, in, out)."""
-    return np.transpose(array, (*range(2, array.ndim), 1, 0))
 
 
 def _read(source: str | Path | Mapping | nnx.Module) -> Mapping:

@@ -125,7 +125,8 @@ def _in_a_row(path: Path) -> tuple[Any, Callable[[_Storage], bytes]]:
     # The version, the machine that wrote it, the tensors, the names of their storages.
     _, _, tree, keys = (_unpickled(file) for _ in range(4))
     starts = {}
-    sizes = {s.key: s.size * s.dtype.itemsize for s in _storages(tree)}
+    storages = [tensor.storage for _, _, tensor in _tensors(tree)]
+    sizes = {s.key: s.size * s.dtype.itemsize for s in storages}
     for key in keys:
         (count,) = struct.unpack("<q", file.read(8))
         starts[str(key)] = file.tell()
@@ -149,10 +150,6 @@ def _unpickled(file: io.BytesIO) -> Any:
             raise WeightsError("a pickle of tensors must have at most ten million steps")
     pickled = file.getvalue()[start : file.tell()]
     return _Unpickler(io.BytesIO(pickled), encoding="latin-1").load()
-
-
-def _storages(tree: Any) -> list[_Storage]:
-    return [tensor.storage for _, _, tensor in _tensors(tree)]
 
 
 def _tensors(tree: Any) -> list[tuple[dict, Any, _Tensor]]:

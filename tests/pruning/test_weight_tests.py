@@ -124,5 +124,5 @@ def test_holms_p_values_are_those_of_a_loop():
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("shape", [(1, 9), (9, 1)])
 def test_one_filter_or_one_dim_has_no_spread(shape):
-    with pytest.raises(ValueError, match="at least two filters and two dims"):
+    with pytest.raises(ValueError, match="at least 2 filters and 2 dims"):
         std_homogeneity(jnp.ones(shape))
