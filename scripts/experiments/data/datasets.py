@@ -4,7 +4,7 @@ import contextlib
 import io
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,36 +42,25 @@ class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
     def _info(self) -> tfds.core.DatasetInfo:
         # A tensor rather than an image: encoding a PNG would need TensorFlow.
-        features = tfds.features.FeaturesDict(
-            {
-                "image": tfds.features.Tensor(shape=(8, 8, 1), dtype=np.uint8),
-                "label": tfds.features.ClassLabel(num_classes=10),
-            }
-        )
+        image = tfds.features.Tensor(shape=(8, 8, 1), dtype=np.uint8)
+        label = tfds.features.ClassLabel(num_classes=10)
+        features = tfds.features.FeaturesDict({"image": image, "label": label})
         return tfds.core.DatasetInfo(builder=self, description=DIGITS, features=features)
 
     def _split_generators(self, dl_manager: object) -> dict[str, Iterator]:
         images, labels = load_digits(return_X_y=True)
-        split = train_test_split(
+        train, test = train_test_split(
             np.arange(len(labels)), test_size=0.2, stratify=labels, random_state=0
         )
-        train, test = (np.asarray(rows) for rows in split)
-        return {
-            "train": self._generate_examples(images, labels, train),
-            "test": self._generate_examples(images, labels, test),
-        }
+        pixels = images.reshape(-1, 8, 8, 1).astype(np.uint8)
 
-    def _generate_examples(
-        self, images: np.ndarray, labels: np.ndarray, rows: np.ndarray
-    ) -> Iterator:
-        for i in rows:
-            yield (
-                int(i),
-                {
-                    "image": images[i].reshape(8, 8, 1).astype(np.uint8),
-                    "label": int(labels[i]),
-                },
-            )
+        def examples(rows: Iterable[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+            return ((int(i), {"image": pixels[i], "label": int(labels[i])}) for i in rows)
+
+        return {"train": examples(train), "test": examples(test)}
+
+    def _generate_examples(self) -> None:
+        """Nothing: `_split_generators` returns the examples."""
 
 
 def load(name: str, data_dir: Path | None = None) -> Images:
@@ -102,8 +91,7 @@ def records(name: str, data_dir: Path | None = None) -> Records:
     """
     if name not in STREAMED:
         raise InputError(f"the data set must be one of {', '.join(STREAMED)}; got {name!r}")
-    builder, (train, test) = _open(_version(name, data_dir), ("train", "validation"), encoded=True)
-    classes = builder.info.features["label"].num_classes
+    classes, (train, test) = _open(_version(name, data_dir), ("train", "validation"), encoded=True)
     return Records(name, "", classes, train, test)
 
 
@@ -149,27 +137,35 @@ def _prepare_digits(folder: Path) -> None:
         raise InputError(f"the data folder must be writable; {folder}: {error}") from error
 
 
-def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[Any, list[Sequence]]:
-    """The data set of a folder, and its splits; `encoded` images are the bytes of a file."""
+def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, list[Sequence]]:
+    """Number of classes of a data set, and its splits; `encoded` images are the bytes of a file."""
     logging.getLogger("absl").setLevel(logging.ERROR)  # it recommends OpenCV
     decoders = {"image": tfds.decode.SkipDecoding()} if encoded else None
-    try:
+    with _readable(version):
         builder: Any = tfds.builder_from_directory(version)
         sources = [builder.as_data_source(split, decoders=decoders) for split in splits]
         if not all({"image", "label"} <= source[0].keys() for source in sources):
             raise ValueError("its records have no image and label")
-    except Exception as error:  # tensorflow-datasets and array_record raise many kinds
+        return builder.info.features["label"].num_classes, sources
+
+
+@contextlib.contextmanager
+def _readable(version: Path) -> Iterator[None]:
+    """Refuse a folder that cannot be read; tensorflow-datasets and array_record raise many kinds.
+
+    Raises:
+      InputError: Something is raised inside.
+    """
+    try:
+        yield
+    except Exception as error:
         raise InputError(f"{version} must be a readable data set with images; {error}") from error
-    return builder, sources
 
 
 def _read(name: str, version: Path) -> Images:
-    builder, sources = _open(version, ("train", "test"), encoded=False)
-    try:
+    classes, sources = _open(version, ("train", "test"), encoded=False)
+    with _readable(version):
         train, test = map(_stack, sources)
-        classes = builder.info.features["label"].num_classes
-    except Exception as error:
-        raise InputError(f"{version} must be a readable data set with images; {error}") from error
     mean = train[0].mean((0, 1, 2), dtype=np.float64)
     deviation = train[0].std((0, 1, 2), dtype=np.float64)
     (x_train, y_train), (x_test, y_test) = (

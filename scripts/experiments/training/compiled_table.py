@@ -8,12 +8,13 @@ is not compiled again: remove the file first when the layers have changed.
 """
 
 import json
+import math
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tyro
 
@@ -25,30 +26,10 @@ HEAD = (
 )
 
 
-class Cell(NamedTuple):
-    """A step that is compiled."""
-
-    model: str
-    normalization: str
-    images: int  # per chip
-    topology: str
-
-    def command(self) -> list[str]:
-        """The command that compiles the cell."""
-        rows, columns = self.topology.partition(":")[2].split("x")
-        options = {
-            "--model": self.model,
-            "--normalization": self.normalization,
-            "--precision": "bfloat16",
-            "--batch-size": str(self.images * int(rows) * int(columns)),
-            "--compile-for": self.topology,
-        }
-        arguments = [text for option in options.items() for text in option]
-        return [sys.executable, str(SCRIPTS / "train.py"), "imagenet-resnet101", *arguments]
-
-
-CELLS = [
-    Cell(model, normalization, images, topology)
+# Model, normalization, images per chip and topology of every step.
+Cell = tuple[str, str, int, str]
+CELLS: list[Cell] = [
+    (model, normalization, images, topology)
     for model, topology, images, normalization in product(
         ("resnet50", "resnet101"),
         ("v5e:4x4", "v5e:16x16"),
@@ -73,44 +54,41 @@ def main(show: bool = False, jobs: int = 1, out: Path = OUT) -> None:
             with out.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
             print(*cell, "compiled", file=sys.stderr, flush=True)
-    print("\n".join(table(read(out))))
+    results = read(out)
+    rule = "| --- | --- |" + " ---: |" * (HEAD.count("|") - 3)
+    print(HEAD, rule, *(row(cell, results[cell]) for cell in CELLS if cell in results), sep="\n")
 
 
 def compile_cell(cell: Cell) -> str:
-    """The JSON that the command prints."""
-    run = subprocess.run(cell.command(), stdout=subprocess.PIPE, text=True, check=True)
+    """The JSON that the command for a cell prints."""
+    model, normalization, images, topology = cell
+    chips = math.prod(map(int, topology.partition(":")[2].split("x")))
+    command = f"imagenet-resnet101 --precision bfloat16 --batch-size {images * chips}"
+    command += f" --model {model} --normalization {normalization} --compile-for {topology}"
+    script = [sys.executable, str(SCRIPTS / "train.py"), *command.split()]
+    run = subprocess.run(script, stdout=subprocess.PIPE, text=True, check=True)
     return run.stdout.splitlines()[-1]
 
 
 def read(path: Path) -> dict[Cell, dict[str, Any]]:
     """Results by their cells."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {cell_of(result): result for result in map(json.loads, lines)}
-
-
-def cell_of(result: dict[str, Any]) -> Cell:
-    """The cell of a result."""
-    recipe = result["recipe"]
-    names = recipe["model"], recipe["normalization"]
-    return Cell(*names, result["images_per_chip"], result["topology"])
-
-
-def table(results: dict[Cell, dict[str, Any]]) -> list[str]:
-    """Markdown, a row per cell."""
-    rule = "| --- | --- |" + " ---: |" * (HEAD.count("|") - 3)
-    return [HEAD, rule, *(row(cell, results[cell]) for cell in CELLS if cell in results)]
+    results = {}
+    for result in map(json.loads, lines):
+        names = result["recipe"]["model"], result["recipe"]["normalization"]
+        results[*names, result["images_per_chip"], result["topology"]] = result
+    return results
 
 
 def row(cell: Cell, result: dict[str, Any]) -> str:
-    """A row of the table."""
-    memory = f"{result['memory']['needed'] / 1e9:.1f}"
-    columns = [cell.model, cell.normalization, str(cell.images), cell.topology]
+    """A row of the table, in Markdown."""
+    columns = [*map(str, cell), f"{result['memory']['needed'] / 1e9:.1f}"]
     if "bound" not in result:
-        return f"| {' | '.join([*columns, memory + ' does not fit'])} |" + " |" * 6
+        return f"| {' | '.join(columns)} does not fit |" + " |" * 6
     reduced = sum(e["bytes"] for e in result["collectives"] if e["kind"] == "all-reduce")
-    times = [f"{1e3 * result['seconds'][name]:.2f}" for name in ("compute", "HBM", "interconnect")]
     work = [result["hbm_bytes"] / 1e9, result["flops"] / 1e12, reduced / 1e6]
-    return f"| {' | '.join([*columns, memory, *(f'{n:.1f}' for n in work), *times])} |"
+    times = [f"{1e3 * result['seconds'][name]:.2f}" for name in ("compute", "HBM", "interconnect")]
+    return f"| {' | '.join([*columns, *(f'{n:.1f}' for n in work), *times])} |"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from experiments.data import imagenet
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records, Shard
 from experiments.data.loaders import local_shard, replicate, sharded, standardize
-from experiments.training.recipes import Recipe
+from experiments.training.recipes import Recipe, inference_graph
 from experiments.training.step import cast
 
 CHUNK = 512  # images
@@ -70,7 +70,7 @@ def evaluator(
         model = jaxnorm.nnx.fix_pixels(model, example)
     except ValueError as error:
         raise InputError(f"--model {recipe.model} must fit the images; {error}") from error
-    graph = nnx.graphdef(nnx.view(model, raise_if_not_found=False, use_running_average=True))
+    graph = inference_graph(model)
 
     def logits(network: Network, x: Num[Array, "n h w c"]) -> Float[Array, "n classes"]:
         params, statistics = network
@@ -78,20 +78,8 @@ def evaluator(
         return model(cast(x, recipe)).astype(jnp.float32)
 
     if isinstance(data, Images):
-        return _by_arrays(array_evaluator(logits, data, mesh, vmap_seeds=vmap_seeds), data.name)
-    return _by_views(RecordEvaluator(logits, data, recipe, mesh, workers), recipe)
-
-
-def _by_arrays(accuracies: Callable, name: str) -> Callable[..., list[dict[str, float]]]:
-    def evaluate(network: Network, view: str | None = None) -> list[dict[str, float]]:
-        if view:
-            raise InputError(f"--evaluations are of streamed data sets; {name} is none")
-        return accuracies(network)
-
-    return evaluate
-
-
-def _by_views(fractions: Callable, recipe: Recipe) -> Callable[..., list[dict[str, float]]]:
+        return array_evaluator(logits, data, mesh, vmap_seeds=vmap_seeds)
+    fractions = RecordEvaluator(logits, data, recipe, mesh, workers)
     views = {
         "center": partial(imagenet.center, crop=recipe.crop),
         "crops": partial(imagenet.multi_scale_crops, crop=recipe.crop, scales=recipe.test_scales),
@@ -102,7 +90,7 @@ def _by_views(fractions: Callable, recipe: Recipe) -> Callable[..., list[dict[st
 
 def array_evaluator(
     logits: Logits, images: Images, mesh: Mesh, *, vmap_seeds: bool
-) -> Callable[[Network], list[dict[str, float]]]:
+) -> Callable[..., list[dict[str, float]]]:
     """A function of a network: its accuracy on the test images, which are held on the devices.
 
     Args:
@@ -113,8 +101,10 @@ def array_evaluator(
     """
     count = len(images.x_test)
     chunk = -(-min(CHUNK, count) // mesh.size) * mesh.size
-    padded = _padded(images.x_test, images.y_test, chunk)
-    placed = cache(lambda: replicate(mesh, *padded))
+    missing = -count % chunk
+    x_padded = np.pad(images.x_test, ((0, missing), *3 * ((0, 0),)))
+    y_padded = np.pad(images.y_test, (0, missing), constant_values=-1)  # no network predicts it
+    placed = cache(lambda: replicate(mesh, x_padded, y_padded))
     local = jax.shard_map(logits, mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
 
     def correct(network: Network, x: Array, y: Array, start: Int[Array, ""]) -> Int[Array, ""]:
@@ -127,7 +117,9 @@ def array_evaluator(
         out_shardings=NamedSharding(mesh, P()),
     )
 
-    def accuracies(network: Network) -> list[dict[str, float]]:
+    def accuracies(network: Network, view: str | None = None) -> list[dict[str, float]]:
+        if view:
+            raise InputError(f"--evaluations are of streamed data sets; {images.name} is none")
         x, y = placed()
         counts = [np.atleast_1d(compiled(network, x, y, i)) for i in range(0, len(y), chunk)]
         return [{"accuracy": int(total) / count} for total in np.sum(counts, 0)]
@@ -154,24 +146,24 @@ class RecordEvaluator:
           workers: Processes that decode.
         """
         self._records, self._workers, self._shard = records, workers, local_shard()
-        local = Mesh(np.array(jax.local_devices()), "data", axis_types=mesh.axis_types)
-        if jax.process_count() == 1:
-            local = mesh
+        local = mesh
+        if jax.process_count() > 1:
+            local = Mesh(np.array(jax.local_devices()), "data", axis_types=mesh.axis_types)
         self._devices = local.size
         self._pixels = recipe.batch_size // self._shard.processes * recipe.crop**2
         self._whole = jax.jit(lambda network: network, out_shardings=NamedSharding(mesh, P()))
         self._sharded, self._replicated = (NamedSharding(local, spec) for spec in (P("data"), P()))
 
-        @partial(
-            jax.jit,
+        self._logits = jax.jit(
+            jax.shard_map(
+                lambda network, x: logits(network, standardize(x)),
+                mesh=local,
+                in_specs=(P(), P("data")),
+                out_specs=P("data"),
+            ),
             in_shardings=(self._replicated, self._sharded),
             out_shardings=self._replicated,
         )
-        @partial(jax.shard_map, mesh=local, in_specs=(P(), P("data")), out_specs=P("data"))
-        def compiled(network: Network, x: UInt8[Array, "n h w 3"]) -> Float[Array, "n classes"]:
-            return logits(network, standardize(x))
-
-        self._logits = compiled
 
     def __call__(self, network: Network, views: Views) -> dict[str, float]:
         """The fractions of images whose label is the first, and among the first five."""
@@ -225,12 +217,3 @@ def _viewed(
 def _view(records: Sequence, views: Views, index: int) -> tuple[list[np.ndarray], int]:
     record = records[index]
     return list(views(imagenet.decode(record))), int(record["label"])
-
-
-def _padded(x: np.ndarray, y: np.ndarray, chunk: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images padded to whole chunks; the label of padding is -1, which no network predicts."""
-    missing = -len(x) % chunk
-    return (
-        np.concatenate([x, np.zeros((missing, *x.shape[1:]), x.dtype)]),
-        np.concatenate([y, np.full(missing, -1, y.dtype)]),
-    )

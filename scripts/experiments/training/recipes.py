@@ -80,23 +80,27 @@ _CIFAR = Recipe(
     augment=True,
     running_momentum=0.99,
 )
+_CIFAR100 = replace(_CIFAR, dataset="cifar100")
 _MICRO = replace(_CIFAR, model="preact110", batch_size=2)
+_DEEPEST = {"model": "preact164", "batch_size": 64}
 # Section 4.1 mentions neither momentum nor weight decay: there is none.
 _MNIST = replace(
     _CIFAR, dataset="mnist", model="mlp", momentum=0.0, weight_decay=0.0, augment=False
 )
 # For pruning: He et al. (2016a) and Simonyan and Zisserman (2015) with batch norm.
 _PLAIN = replace(_CIFAR, learning_rate=0.1, drop_factor=10.0, drops=(101, 151))
-
+_VGG = replace(_PLAIN, model="vgg16", learning_rate=0.05)
 # Section 4.3: scale augmentation alone, and pre-activation blocks.
-_IMAGENET = Recipe(
+_IMAGENET = replace(
+    _CIFAR,
     dataset="imagenet2012",
     model="preact101",
     epochs=120,
+    batch_size=64,
     learning_rate=0.01,
     drops=(31, 61, 91),
     weight_decay=1e-4,
-    running_momentum=0.99,
+    augment=False,
 )
 # For pruning, on ImageNet: a tenth of the rate every 30 epochs, as in PyTorch's examples.
 _LARGE = replace(
@@ -112,31 +116,21 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
     "mnist-moments": ("Figure 2 of the unitization paper", _MNIST),
     "cifar10-resnet20": ("Table 1, depth 20", _CIFAR),
     "cifar10-resnet110": ("Table 1, depth 110", replace(_CIFAR, model="preact110")),
-    "cifar10-resnet164": (
-        "Table 1, depth 164",
-        replace(_CIFAR, model="preact164", batch_size=64),
-    ),
-    "cifar100-resnet20": ("Table 2, depth 20", replace(_CIFAR, dataset="cifar100")),
-    "cifar100-resnet110": (
-        "Table 2, depth 110",
-        replace(_CIFAR, dataset="cifar100", model="preact110"),
-    ),
-    "cifar100-resnet164": (
-        "Table 2, depth 164",
-        replace(_CIFAR, dataset="cifar100", model="preact164", batch_size=64),
-    ),
+    "cifar10-resnet164": ("Table 1, depth 164", replace(_CIFAR, **_DEEPEST)),
+    "cifar100-resnet20": ("Table 2, depth 20", _CIFAR100),
+    "cifar100-resnet110": ("Table 2, depth 110", replace(_CIFAR100, model="preact110")),
+    "cifar100-resnet164": ("Table 2, depth 164", replace(_CIFAR100, **_DEEPEST)),
     "cifar10-resnet110-micro": ("Table 4: two images a step", _MICRO),
     **{
-        f"cifar10-resnet110-micro-{name}": (
-            f"Table 4: group norm, {size}",
+        f"cifar10-resnet110-micro-{short}{count}": (
+            f"Table 4: group norm, {text}: {count}",
             replace(_MICRO, normalization="group_norm", **{field: count}),
         )
         for field, short, text in (
-            ("norm_groups", "g", "groups: {}"),
-            ("norm_channels", "c", "channels a group: {}"),
+            ("norm_groups", "g", "groups"),
+            ("norm_channels", "c", "channels a group"),
         )
         for count in (1, 2, 4, 8, 16)
-        for name, size in [(f"{short}{count}", text.format(count))]
     },
     "imagenet-resnet101": ("Table 3", _IMAGENET),
     "imagenet-resnet34": ("to prune: ResNet-34", replace(_LARGE, model="resnet34")),
@@ -145,11 +139,8 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
         replace(_LARGE, model="vgg16", learning_rate=0.01),
     ),
     "cifar10-resnet56": ("to prune: ResNet-56", replace(_PLAIN, model="resnet56")),
-    "cifar10-vgg16": ("to prune: VGG-16", replace(_PLAIN, model="vgg16", learning_rate=0.05)),
-    "cifar100-vgg16": (
-        "to prune: VGG-16",
-        replace(_PLAIN, dataset="cifar100", model="vgg16", learning_rate=0.05),
-    ),
+    "cifar10-vgg16": ("to prune: VGG-16", _VGG),
+    "cifar100-vgg16": ("to prune: VGG-16", replace(_VGG, dataset="cifar100")),
 }
 
 
@@ -209,63 +200,53 @@ def network(
     Raises:
       InputError: The model is unknown, or has no such depth.
     """
-    options: dict[str, Any] = {
-        "classes": classes,
-        "norm": _norm(recipe, statistics or {}),
-        "rngs": nnx.Rngs(key),
-    }
+    options = {"classes": classes, "norm": _norm(recipe, statistics or {}), "rngs": nnx.Rngs(key)}
     family = recipe.model.rstrip("0123456789")
     depth = int(recipe.model[len(family) :] or 0)
-    small: dict[str, Callable[[], nnx.Module]] = {
-        "mlp": lambda: models.MLP(inputs=math.prod(shape), **options),
-        "preact": lambda: models.PreActResNet(
-            depth, bottleneck=depth == 164, channels=shape[-1], **options
-        ),
-        "resnet": lambda: models.CifarResNet(depth, channels=shape[-1], **options),
-        "vgg": lambda: models.VGG(depth, hidden=(), **options),
+    small = {
+        "mlp": partial(models.MLP, inputs=math.prod(shape)),
+        "preact": partial(models.PreActResNet, depth, bottleneck=depth == 164, channels=shape[-1]),
+        "resnet": partial(models.CifarResNet, depth, channels=shape[-1]),
+        "vgg": partial(models.VGG, depth, hidden=()),
     }
-    large: dict[str, Callable[[], nnx.Module]] = {
-        "preact": lambda: models.ResNet(depth, pre_activation=True, **options),
-        "resnet": lambda: models.ResNet(depth, **options),
+    large = {
+        "preact": partial(models.ResNet, depth, pre_activation=True),
+        "resnet": partial(models.ResNet, depth),
         # The dense layers of the paper need the 7×7 map of a 224×224 image.
-        "vgg": lambda: models.VGG(depth, hidden=(4096, 4096) if shape[0] == 224 else (), **options),
+        "vgg": partial(models.VGG, depth, hidden=(4096, 4096) if shape[0] == 224 else ()),
     }
-    build = large if streamed else small
+    build: dict[str, Callable[..., nnx.Module]] = large if streamed else small
     if family not in build or (family == "mlp") != (depth == 0):
         known = ", ".join(name if name == "mlp" else f"{name}N" for name in build)
         raise InputError(f"--model must be one of {known}; got {recipe.model}")
     try:
-        return build[family]()
+        return build[family](**options)
     except ValueError as error:
         raise InputError(f"--model {recipe.model}: {error}") from error
 
 
 def graphs(recipe: Recipe, images: Images) -> tuple[nnx.GraphDef, nnx.GraphDef]:
     """The graphs of a recipe's network, in training and in inference."""
-    model = nnx.eval_shape(
-        lambda: network(
-            recipe,
-            classes=images.classes,
-            shape=images.x_train.shape[1:],
-            key=jax.random.key(0),
-        )
-    )
-    frozen = nnx.view(model, raise_if_not_found=False, use_running_average=True)
-    return nnx.graphdef(model), nnx.graphdef(frozen)
+    shape = images.x_train.shape[1:]
+    build = partial(network, recipe, classes=images.classes, shape=shape, key=jax.random.key(0))
+    model = nnx.eval_shape(build)
+    return nnx.graphdef(model), inference_graph(model)
+
+
+def inference_graph(model: nnx.Module) -> nnx.GraphDef:
+    """The graph of a network that normalizes by its running statistics."""
+    return nnx.graphdef(nnx.view(model, raise_if_not_found=False, use_running_average=True))
 
 
 def _norm(recipe: Recipe, statistics: Mapping[str, Any]) -> models.Norm:
-    common: dict[str, Any] = {
-        "momentum": recipe.running_momentum,
-        "groups": recipe.statistics_groups,
-        **statistics,
-    }
+    options = {"momentum": recipe.running_momentum, "groups": recipe.statistics_groups}
+    options |= statistics
     if recipe.normalization == "batch_norm":
-        return partial(jaxnorm.nnx.BatchNorm, **common)
+        return partial(jaxnorm.nnx.BatchNorm, **options)
     if recipe.normalization == "unitized":
-        return partial(jaxnorm.nnx.UnitizedBatchNorm, **common)
+        return partial(jaxnorm.nnx.UnitizedBatchNorm, **options)
     if recipe.normalization == "none":
-        return lambda num_features, *, rngs: _unchanged
+        return lambda num_features, *, rngs: lambda x: x
 
     def group_norm(num_features: int, *, rngs: nnx.Rngs) -> nnx.GroupNorm:
         groups = recipe.norm_groups or num_features // recipe.norm_channels
@@ -277,7 +258,3 @@ def _norm(recipe: Recipe, statistics: Mapping[str, Any]) -> models.Norm:
         return nnx.GroupNorm(num_features, num_groups=groups, epsilon=1e-5, rngs=rngs)
 
     return group_norm
-
-
-def _unchanged(x: Array) -> Array:
-    return x
