@@ -6,13 +6,14 @@ do not include latency of kernels and collectives, nor links that a small topolo
 """
 
 import dataclasses
+import itertools
 import json
 import math
 import re
 import time
 from collections import defaultdict
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions, version
 from typing import Any, NamedTuple
 
 import jax
@@ -21,8 +22,8 @@ from jax.sharding import AxisType
 
 from experiments import cli
 from experiments.benchmarks.compile_only import compile_only_devices
-from experiments.benchmarks.compiled_text import BYTES, arrays, parse, tuple_parts
-from experiments.benchmarks.compiled_traffic import COLLECTIVES, summary
+from experiments.benchmarks.compiled_text import BYTES, arrays, parse
+from experiments.benchmarks.compiled_traffic import COLLECTIVES, results, summary
 from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
@@ -170,49 +171,47 @@ def operations(program: jax.stages.Compiled | jax.stages.Lowered) -> float:
 def memory_of(compiled: jax.stages.Compiled, chip: Chip | None) -> dict[str, Any]:
     """Bytes that a step needs in HBM; results in the buffers of arguments count once."""
     m: Any = compiled.memory_analysis()
-    results = m.output_size_in_bytes - m.alias_size_in_bytes
-    needed = m.argument_size_in_bytes + m.temp_size_in_bytes + results
-    needed += m.generated_code_size_in_bytes
-    return {
+    parts = {
         "arguments": m.argument_size_in_bytes,
         "temporary": m.temp_size_in_bytes,
-        "results": results,
+        "results": m.output_size_in_bytes - m.alias_size_in_bytes,
         "program": m.generated_code_size_in_bytes,
-        "needed": needed,
-        "fits": None if chip is None else needed <= chip.hbm,
     }
+    needed = sum(parts.values())
+    return parts | {"needed": needed, "fits": None if chip is None else needed <= chip.hbm}
 
 
 def collectives(text: str) -> list[dict[str, Any]]:
     """Kind, dtype, count, and bytes of the whole arrays that chips exchange in a compiled step."""
-    counts: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0, 0, 0.0])
+    found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
     for computation in parse(text).computations.values():
         shapes = {i.name: i.shape for i in computation}
         for i in computation:
             kind = i.op.removesuffix("-start")
-            if kind not in COLLECTIVES:
-                continue
-            # An all-gather's results are whole, a reduce-scatter's operands.
-            started = i.op.endswith("-start") and kind != "all-reduce"
-            results = sizes("".join(tuple_parts(i.shape)[1:2]) if started else i.shape)
-            operands = sizes(" ".join(shapes.get(name, "") for name in i.operands))
-            whole = max(results, operands, key=lambda part: sum(size for _, size in part))
-            for dtype in {dtype for dtype, _ in whole}:
-                of_dtype = [size for other, size in whole if other == dtype]
-                entry = counts[kind, dtype]
-                entry[:] = entry[0] + 1, entry[1] + len(of_dtype), entry[2] + sum(of_dtype)
+            if kind in COLLECTIVES:
+                # An all-gather's results are whole, a reduce-scatter's operands.
+                sides = results(i), [shapes.get(name, "") for name in i.operands]
+                whole = max(map(sizes, sides), key=lambda side: sum(map(sum, side.values())))
+                for dtype, bytes_of in whole.items():
+                    found[kind, dtype].append(bytes_of)
     return [
-        {"kind": kind, "dtype": dtype, "count": count, "arrays": number, "bytes": size}
-        for (kind, dtype), (count, number, size) in sorted(counts.items())
+        {
+            "kind": kind,
+            "dtype": dtype,
+            "count": len(parts),
+            "arrays": sum(map(len, parts)),
+            "bytes": sum(map(sum, parts)),
+        }
+        for (kind, dtype), parts in sorted(found.items())
     ]
 
 
-def sizes(shape: str) -> list[tuple[str, float]]:
-    """Element type and bytes of each array of a shape, without the padding of tiles."""
-    return [
-        (dtype, BYTES[dtype] * float(np.prod(dims, dtype=float)))
-        for dtype, dims, _ in arrays(shape)
-    ]
+def sizes(shapes: list[str]) -> dict[str, list[float]]:
+    """Bytes of the arrays of each element type, without the padding of tiles."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for dtype, dims, _ in itertools.chain(*map(arrays, shapes)):
+        found[dtype].append(BYTES[dtype] * float(math.prod(dims)))
+    return found
 
 
 def sent(exchanged: list[dict[str, Any]], chips: int) -> float:
@@ -224,37 +223,29 @@ def sent(exchanged: list[dict[str, Any]], chips: int) -> float:
 def lines(result: dict[str, Any]) -> list[str]:
     """The result of `measure` in sentences."""
     chip = CHIPS.get(result["chip"])
-    head = (
-        f"compiled, not run: {result['chips']} x {result['chip']} ({result['topology']}), "
-        f"{result['images_per_chip']} images per chip, {result['parameters']:,} parameters; "
-        "all numbers are per chip"
-    )
     memory, capacity = result["memory"], f" of {scaled(chip.hbm)}B" if chip else ""
     verdict = {True: ": fits", False: ": does not fit", None: ""}[memory["fits"]]
+    said = [
+        f"compiled, not run: {result['chips']} x {result['chip']} ({result['topology']}), "
+        f"{result['images_per_chip']} images per chip, {result['parameters']:,} parameters; "
+        "all numbers are per chip",
+        f"memory: {scaled(memory['needed'])}B{capacity}{verdict}",
+    ]
     if "arguments" not in memory:
-        return [head, f"memory: {scaled(memory['needed'])}B{capacity}{verdict}"]
-    parts = ", ".join(
-        f"{name} {scaled(memory[name])}B" for name in ("arguments", "temporary", "program")
-    )
-    exchanged = [
+        return said
+    parts = (f"{name} {scaled(memory[name])}B" for name in ("arguments", "temporary", "program"))
+    said[-1] += f" ({', '.join(parts)})"
+    said += [
         f"collectives: {e['count']:g} {e['kind']} of {e['arrays']:g} {e['dtype']} arrays, "
         f"{scaled(e['bytes'])}B"
         for e in result["collectives"]
-    ]
-    work = [
-        f"memory: {scaled(memory['needed'])}B{capacity}{verdict} ({parts})",
-        *(exchanged or ["collectives: none"]),
-        f"HBM traffic: {scaled(result['hbm_bytes'])}B in {result['kernels']:,} kernels",
-        f"floating-point operations: {scaled(result['flops'])}",
-    ]
+    ] or ["collectives: none"]
+    said.append(f"HBM traffic: {scaled(result['hbm_bytes'])}B in {result['kernels']:,} kernels")
+    said.append(f"floating-point operations: {scaled(result['flops'])}")
     if chip is None:
-        return [head, *work, f"no bounds: the published figures of {result['chip']} are not known"]
-    bounds = ", ".join(f"{name} {scaled(s)}s" for name, s in result["seconds"].items())
-    return [
-        head,
-        *work,
-        f"bounds by the chip's published figures: {bounds}; {result['bound']} binds",
-    ]
+        return [*said, f"no bounds: the published figures of {result['chip']} are not known"]
+    times = ", ".join(f"{name} {scaled(s)}s" for name, s in result["seconds"].items())
+    return [*said, f"bounds by the chip's published figures: {times}; {result['bound']} binds"]
 
 
 def scaled(number: float) -> str:
@@ -267,10 +258,5 @@ def scaled(number: float) -> str:
 
 def environment() -> dict[str, str]:
     """Versions of the libraries and compilers, and the commit."""
-    compilers = {}
-    for name in ("libtpu", "jax-cuda12-plugin"):
-        try:
-            compilers[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return cli.versions() | compilers | {"commit": cli.commit()}
+    compilers = sorted({"libtpu", "jax-cuda12-plugin"} & {d.name for d in distributions()})
+    return cli.versions() | {name: version(name) for name in compilers} | {"commit": cli.commit()}

@@ -134,8 +134,7 @@ def train(
       TerminatedError: The run was interrupted, and its state is saved.
       InputError: The loss or the network is no longer finite.
     """
-    name = "-".join(map(str, sorted({seeds[0], seeds[-1]})))
-    with Checkpoints(out / f"checkpoints-{name}") as checkpoints, ExitStack() as files:
+    with Checkpoints(out / f"checkpoints-{name_of(seeds)}") as checkpoints, ExitStack() as files:
         state = checkpoints.restore(trainer.init_state(seeds), view.log)
         done = steps_done(state) // trainer.steps
         logs = [files.enter_context(MetricsLog(out / f"seed-{seed}", done)) for seed in seeds]
@@ -143,7 +142,7 @@ def train(
         clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + profile)
         hooks = [
             *([Profiling(trainer, out / "profile", view)] if profile else []),
-            partial(check_losses, checkpoints),
+            lambda chunk: check_finite("loss", chunk.losses, chunk.step, checkpoints),
             clock,
             partial(show_progress, trainer, seeds, view, logs, clock),
             partial(log_epoch, trainer, logs, clock),
@@ -213,36 +212,30 @@ class Checkpointing:
         is_due = time.monotonic() - self.saved > BETWEEN_CHECKPOINTS
         interrupted, is_due = any_process(self.interrupted.is_set(), is_due)
         if interrupted or is_due or chunk.step == self.last_step:
-            if not is_finite(chunk.state):  # after a step whose own loss still was
-                raise InputError(divergence("network", chunk.step, self.checkpoints))
+            # After a step whose own loss still was.
+            check_finite("network", chunk.state, chunk.step, self.checkpoints)
             self.checkpoints.save(chunk.step, chunk.state)
             self.saved = time.monotonic()
         if interrupted and chunk.step < self.last_step:
             raise TerminatedError
 
 
-def check_losses(checkpoints: Checkpoints, chunk: Chunk) -> None:
-    """End a run that diverges.
-
-    Raises:
-      InputError: A loss is not finite.
-    """
-    if not np.isfinite(chunk.losses).all():
-        raise InputError(divergence("loss", chunk.step, checkpoints))
+def name_of(seeds: Seeds) -> str:
+    """The first and the last seed of a group, or its only one."""
+    return "-".join(map(str, sorted({seeds[0], seeds[-1]})))
 
 
 def show_progress(
     trainer: Trainer, seeds: Seeds, view: View, logs: list[MetricsLog], clock: Clock, chunk: Chunk
 ) -> None:
     """Show loss, the accuracy of the last epoch, and speed."""
-    name = "-".join(map(str, sorted({seeds[0], seeds[-1]})))
     numbers = f"loss {chunk.losses.mean():.4f}, "
     if logs[0].lines:
         accuracy = statistics.fmean(log.lines[-1]["accuracy"] for log in logs)
         numbers += f"accuracy {100 * accuracy:.2f} %, "
     view.update(
         seeds[0] * trainer.total_steps + chunk.step,
-        f"seed {name}, epoch {chunk.epoch + 1}/{trainer.recipe.epochs}",
+        f"seed {name_of(seeds)}, epoch {chunk.epoch + 1}/{trainer.recipe.epochs}",
         f"{numbers}{clock.speed:,.0f} images/s",
     )
 
@@ -265,17 +258,25 @@ def log_epoch(trainer: Trainer, logs: list[MetricsLog], clock: Clock, chunk: Chu
         )
 
 
-@jax.jit
-def is_finite(state: State) -> Bool[Array, ""]:
-    """Whether every element of a state is finite."""
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]).all()
+def check_finite(part: str, values: Any, step: int, checkpoints: Checkpoints) -> None:
+    """End a run that diverges.
 
-
-def divergence(part: str, step: int, checkpoints: Checkpoints) -> str:
-    """The message of a run whose loss or network is no longer finite."""
+    Raises:
+      InputError: The part, losses or network, has an element that is not finite.
+    """
+    if is_finite(values):
+        return
     last = max(checkpoints.manager.all_steps(), default=None)
     saved = f"the last good checkpoint is of step {last}" if last else "no checkpoint is kept"
-    return f"the {part} must stay finite; by step {step} it is not: {saved}; lower --learning-rate"
+    raise InputError(
+        f"the {part} must stay finite; by step {step} it is not: {saved}; lower --learning-rate"
+    )
+
+
+@jax.jit
+def is_finite(values: Any) -> Bool[Array, ""]:
+    """Whether every element of a tree is finite."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(values)]).all()
 
 
 @contextmanager

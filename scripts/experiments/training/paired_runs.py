@@ -67,26 +67,21 @@ def program(recipe: Recipe, images: Images) -> Program:
         statistics = jax.device_put(nnx.state(model, nnx.BatchStat), shardings)
         return state._replace(statistics=statistics)
 
-    def frozen(network: Any) -> Any:
-        return nnx.merge(inference, *network)
+    def frozen(state: State) -> Any:
+        return nnx.merge(inference, state.params, state.statistics)
 
     @jax.jit
-    def outputs(network: Any, x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c2"]:
-        return frozen(network).last_normalized(x)
+    def outputs(state: State, x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c2"]:
+        return frozen(state).last_normalized(x)
 
     accuracies = evaluation.array_evaluator(
-        lambda network, x: frozen(network)(x), probe, mesh, vmap_seeds=False
+        lambda state, x: frozen(state)(x), probe, mesh, vmap_seeds=False
     )
-
-    def probe_accuracy(state: State) -> float:
-        (fractions,) = accuracies((state.params, state.statistics))
-        return fractions["accuracy"]
-
     return Program(
         trainer,
         init_state,
-        lambda state: outputs((state.params, state.statistics), x),
-        probe_accuracy,
+        lambda state: outputs(state, x),
+        lambda state: accuracies(state)[0]["accuracy"],
     )
 
 
@@ -145,8 +140,8 @@ def _distances(
 
 
 def _empty_history(epochs: int, outputs: Float[Array, "n h w c"]) -> History:
-    channels = outputs.shape[-1]
-    shapes = (epochs,), (epochs,), (epochs + 1, 4, channels), (epochs, channels)
+    c = outputs.shape[-1]
+    shapes = (epochs,), (epochs,), (epochs + 1, 4, c), (epochs, c)
     history = History(*(np.zeros(shape, np.float32) for shape in shapes))
     history.moments[0] = _moments(outputs)
     return history
