@@ -5,8 +5,9 @@ are computed, on thousands of random and of adversarial cases; others are sample
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -17,6 +18,8 @@ Values = float | Sequence[Any] | np.ndarray | Array
 """One number for each case that a check computes."""
 Statistics = Mapping[str, Float[Array, "..."]]
 """What a draw returns, by the name of the statistic."""
+_P = ParamSpec("_P")
+_C = TypeVar("_C")
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,26 @@ class Draws:
     draws_per_key: int | None = None
 
 
+class _OfOneForm:
+    """Constructors of checks that are not of a printed form that holds."""
+
+    @classmethod
+    def rejected(cls: Callable[_P, _C], *args: _P.args, **fields: _P.kwargs) -> _C:
+        """A check of a printed form, which must not hold."""
+        return _with_form(cls(*args, **fields), "rejected")
+
+    @classmethod
+    def corrected(cls: Callable[_P, _C], *args: _P.args, **fields: _P.kwargs) -> _C:
+        """A check of the corrected form."""
+        return _with_form(cls(*args, **fields), "corrected")
+
+
+def _with_form(check: _C, form: Form) -> _C:
+    return replace(cast(Any, check), form=form)
+
+
 @dataclass(frozen=True)
-class Sampled:
+class Sampled(_OfOneForm):
     """A number that the mean or the variance of a statistic should have.
 
     Attributes:
@@ -74,7 +95,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Computed:
+class Computed(_OfOneForm):
     """Numbers that should be equal to one, or not above it, in every case.
 
     Attributes:
@@ -156,6 +177,11 @@ def claims_of(paper: str) -> Callable[..., Claim]:
         return Claim(paper, name, statement, verdict, checks, printed, corrected, reason)
 
     return claim
+
+
+def claims_in(*sections: ModuleType) -> tuple[Claim, ...]:
+    """All claims that the modules define, in their order."""
+    return tuple(x for section in sections for x in vars(section).values() if isinstance(x, Claim))
 
 
 class Measurement(NamedTuple):

@@ -142,11 +142,7 @@ def _fold(
         return jax.lax.all_gather(found, "draws")
 
     states = jax.shard_map(
-        on_each,
-        mesh=mesh,
-        in_specs=PartitionSpec(),
-        out_specs=PartitionSpec(),
-        check_vma=False,
+        on_each, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
     )(*arguments)
     return jax.lax.scan(lambda a, b: (merge(a, b), None), state, states)[0]
 

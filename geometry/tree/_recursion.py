@@ -13,14 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from geometry.tree._float_exp import (
-    FloatExp,
-    add,
-    at_exponent,
-    multiply,
-    renormalize,
-    top_exponent,
-)
+from geometry.tree._float_exp import FloatExp, add, at_exponent, multiply, renormalize, top_exponent
 from jaxnorm._numerics import matmul
 
 

@@ -133,9 +133,7 @@ def _one_coordinate(x: Float[Array, " n"], depth: int) -> tuple[FloatExp, FloatE
     unit = renormalize(FloatExp(h, jnp.zeros((), jnp.int32)))
     h, exponent = unit.mantissa, 2 * unit.exponent
     state, _ = jax.lax.scan(
-        lambda state, _: (_recursion.layer(h, state), None),
-        _recursion.start(h),
-        length=depth,
+        lambda state, _: (_recursion.layer(h, state), None), _recursion.start(h), length=depth
     )
     inverse = jnp.argsort(order)
 

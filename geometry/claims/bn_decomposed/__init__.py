@@ -4,7 +4,7 @@ Samples are rows. Functions of a key return draws in float32 by name, or the val
 float64: differences that should be 0, or excesses over a bound.
 """
 
-from geometry.claims._types import Claim
+from geometry.claims._types import claims_in
 from geometry.claims.bn_decomposed import (
     figures,
     invariance,
@@ -15,5 +15,4 @@ from geometry.claims.bn_decomposed import (
     tree_angles,
 )
 
-SECTIONS = (parts, ranks, tree, tree_angles, kernel, invariance, figures)
-CLAIMS: tuple[Claim, ...] = tuple(claim for section in SECTIONS for claim in section.CLAIMS)
+CLAIMS = claims_in(parts, ranks, tree, tree_angles, kernel, invariance, figures)

@@ -38,15 +38,12 @@ FIGURE_3 = claim(
     "Figure 3",
     "One point turns odd, the others collapse into one",
     "holds but for the cluster",
-    Computed(
-        "angle in the cluster of 49 = 0", spread_of_the_odd_state, tolerance=1.0, form="rejected"
-    ),
-    Computed(
+    Computed.rejected("angle in the cluster of 49 = 0", spread_of_the_odd_state, tolerance=1.0),
+    Computed.corrected(
         "angle in the cluster = 3π/n for many points",
         spread_over_its_limit,
         predicted=1.0,
         tolerance=0.03,
-        form="corrected",
     ),
     printed="the cluster is a point",
     corrected="it keeps a spread that tends to 3π/n, in radians",
@@ -66,19 +63,11 @@ FIGURE_5_RECENTRED = claim(
     "Figure 5, with recentering",
     "Angles after 30 layers are 75 degrees",
     "loose",
-    Computed(
-        "75 degrees within 2, n = 100",
-        angle_of_figure_5,
-        predicted=75.0,
-        tolerance=2.0,
-        form="rejected",
+    Computed.rejected(
+        "75 degrees within 2, n = 100", angle_of_figure_5, predicted=75.0, tolerance=2.0
     ),
-    Computed(
-        "71.74 degrees, n = 100",
-        angle_of_figure_5,
-        predicted=71.74,
-        tolerance=0.01,
-        form="corrected",
+    Computed.corrected(
+        "71.74 degrees, n = 100", angle_of_figure_5, predicted=71.74, tolerance=0.01
     ),
     printed="75°",
     corrected="arccos κ(−1/(n − 1)): 71.44° for many samples, 75° for nine",
@@ -98,19 +87,11 @@ FIGURE_5_NOT_RECENTRED = claim(
     "Figure 5, without recentering",
     "Angles after 30 layers are 60 degrees",
     "loose",
-    Computed(
-        "60 degrees within 1",
-        angle_without_recentering,
-        predicted=60.0,
-        tolerance=1.0,
-        form="rejected",
+    Computed.rejected(
+        "60 degrees within 1", angle_without_recentering, predicted=60.0, tolerance=1.0
     ),
-    Computed(
-        "58.753 degrees about zero",
-        angle_without_recentering,
-        predicted=58.753,
-        tolerance=1e-3,
-        form="corrected",
+    Computed.corrected(
+        "58.753 degrees about zero", angle_without_recentering, predicted=58.753, tolerance=1e-3
     ),
     printed="60°",
     corrected="58.75° for rescaling about zero; about the mean angles collapse",
@@ -152,12 +133,8 @@ FIGURE_6 = claim(
     "Recentering makes neurons answer few inputs",
     "loose",
     Computed("no neuron answers 90 % of inputs, some do without", answering_neurons, "inequality"),
-    Computed(
-        "half the activities are 0",
-        zeros_of_neurons,
-        predicted=0.5,
-        tolerance=0.02,
-        form="corrected",
+    Computed.corrected(
+        "half the activities are 0", zeros_of_neurons, predicted=0.5, tolerance=0.02
     ),
     printed="negligible for most inputs",
     corrected="half of the activities are 0, the others half-Gaussian",
@@ -177,13 +154,4 @@ ONE_NEURON_A_POINT = claim(
     "Neurons can be chosen so that each fires for one data point only",
     "feasible for vertices of the hull",
     Computed("ReLU(xW + b) = I", one_neuron_a_point),
-)
-
-CLAIMS = (
-    FIGURE_2,
-    FIGURE_3,
-    FIGURE_5_RECENTRED,
-    FIGURE_5_NOT_RECENTRED,
-    FIGURE_6,
-    ONE_NEURON_A_POINT,
 )

@@ -82,11 +82,11 @@ THEOREM_13 = claim(
     "Theorem 13, Equations 105 to 110",
     "E[X′] of an invariant representation is one again",
     "true of the Gram matrix",
-    Sampled("√d E x₁ⱼ′ = 1, as ‖E x₁′‖ = 1 asks", 1.0, LAYER, "entry", form="rejected"),
-    Sampled("√d E x₁ⱼ′ = 1/√π", expected_entry, LAYER, "entry", form="corrected"),
-    Sampled("E‖x₁′‖² = 1", 1.0, LAYER, "squared_norm", form="corrected"),
-    Sampled("(n − 1)² E‖ν′‖² = 1", 1.0, LAYER, "squared_cluster_norm", form="corrected"),
-    Computed("E X′X′ᵀ = XXᵀ by the kernel", expected_gram, form="corrected"),
+    Sampled.rejected("√d E x₁ⱼ′ = 1, as ‖E x₁′‖ = 1 asks", 1.0, LAYER, "entry"),
+    Sampled.corrected("√d E x₁ⱼ′ = 1/√π", expected_entry, LAYER, "entry"),
+    Sampled.corrected("E‖x₁′‖² = 1", 1.0, LAYER, "squared_norm"),
+    Sampled.corrected("(n − 1)² E‖ν′‖² = 1", 1.0, LAYER, "squared_cluster_norm"),
+    Computed.corrected("E X′X′ᵀ = XXᵀ by the kernel", expected_gram),
     printed="E[X′]",
     corrected="E[X′X′ᵀ]; the entrywise mean has rank one",
 )
@@ -109,7 +109,7 @@ HYPOTHESES_OF_THEOREM_14 = claim(
     "Theorem 14, hypotheses",
     "An invariant representation with R > n/(n − 1)",
     "contradictory",
-    Computed("n/(n − 1) − R ≤ 0, n = 2..999", radius_of_invariant, "inequality", form="rejected"),
+    Computed.rejected("n/(n − 1) − R ≤ 0, n = 2..999", radius_of_invariant, "inequality"),
     printed="R > n/(n − 1)",
     corrected="R = √(n² − 2n + 2)/(n − 1) is forced, and smaller",
 )
@@ -118,13 +118,12 @@ THEOREM_14_1 = claim(
     "Theorem 14, item 1",
     "E‖x₁′‖ after one layer of width d = 20",
     "wrong",
-    Sampled("E‖x₁′‖ = 1", 1.0, LAYER, "norm", form="rejected"),
-    Sampled(
+    Sampled.rejected("E‖x₁′‖ = 1", 1.0, LAYER, "norm"),
+    Sampled.corrected(
         "E‖x₁′‖ = 1 − 5/(8d) + …",
         lambda: geometry.mean_field.expected_norm_factor(WIDTH),
         LAYER,
         "norm",
-        form="corrected",
     ),
     printed="E‖x₁′‖ = 1",
     corrected="E‖x₁′‖² = 1, and E‖x₁′‖ = 1 − 5/(8d) + O(d⁻²), known exactly",
@@ -134,13 +133,12 @@ THEOREM_14_2 = claim(
     "Theorem 14, item 2",
     "(n − 1) E‖ν̂‖ after one layer of width d = 20",
     "wrong",
-    Sampled("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm", form="rejected"),
-    Sampled(
+    Sampled.rejected("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm"),
+    Sampled.corrected(
         "(n − 1) E‖ν̂‖ = 1 − 5/(8d) + …",
         lambda: geometry.mean_field.expected_norm_factor(WIDTH),
         LAYER,
         "cluster_norm",
-        form="corrected",
     ),
     printed="E‖ν̂‖ = 1/(n − 1)",
     corrected="E‖ν̂‖² = 1/(n − 1)²",
@@ -209,24 +207,12 @@ THEOREM_14_4 = claim(
     "E‖xᵢ′ − xⱼ′‖² < ‖xᵢ − xⱼ‖² in the cluster, so that it is stable",
     "true, no stability",
     Computed("for R ≥ n/(n − 1)", distances_after_a_layer, "inequality"),
-    Computed(
+    Computed.corrected(
         "relative to R² the spread grows by n²/(n² − 2n + 2)",
         growth_of_a_cluster,
         predicted=1.0,
         tolerance=5e-3,
-        form="corrected",
     ),
     printed="the cluster contracts",
     corrected="only by the rescaling of R: relative to R the collapsed cluster is unstable",
-)
-
-CLAIMS = (
-    EQUATIONS_99_TO_104,
-    DEFINITION_12,
-    THEOREM_13,
-    HYPOTHESES_OF_THEOREM_14,
-    THEOREM_14_1,
-    THEOREM_14_2,
-    THEOREM_14_3,
-    THEOREM_14_4,
 )

@@ -89,10 +89,8 @@ INEQUALITY = claim(
     "Inequality after Equation 111",
     "K(x, y) > x·y at σ² = 2/d for x ≠ y",
     "wrong",
-    Computed(
-        "K(x, 3.7x) > x·3.7x, by 10⁻⁶ of it", kernel_of_parallel, "inequality", form="rejected"
-    ),
-    Computed("K ≥ x·y", kernel_above_product, "inequality", form="corrected"),
+    Computed.rejected("K(x, 3.7x) > x·3.7x, by 10⁻⁶ of it", kernel_of_parallel, "inequality"),
+    Computed.corrected("K ≥ x·y", kernel_above_product, "inequality"),
     printed="K > x·y",
     corrected="K ≥ x·y, with equality for positively parallel vectors",
 )
@@ -141,13 +139,4 @@ REMARK_ON_THE_ODD_POINT = claim(
     "holds at infinite width",
     Computed("of 20 Gaussian batches of 10, those that turn odd", odd_is_longest),
     corrected="of the largest centred norm; at finite width the weights often choose",
-)
-
-CLAIMS = (
-    EQUATION_8,
-    EQUATIONS_95_TO_98,
-    EQUATION_111,
-    INEQUALITY,
-    SYMMETRIC_BATCHES,
-    REMARK_ON_THE_ODD_POINT,
 )

@@ -74,14 +74,13 @@ FIGURE_1 = claim(
     "Figure 1, row IV",
     "Linear networks with rescaling alone make samples orthonormal with depth",
     "loose",
-    Sampled("E|cos| = 0 after 100 layers of width 50", 0.0, COSINES, "cosine", form="rejected"),
-    Computed(
+    Sampled.rejected("E|cos| = 0 after 100 layers of width 50", 0.0, COSINES, "cosine"),
+    Computed.corrected(
         "E|cos| ~ width^(−1/2), widths 25 to 100",
         decay_with_width,
         relation="limit",
         predicted=-0.5,
         tolerance=0.15,
-        form="corrected",
     ),
     printed="|cos| → 0 with depth",
     corrected="|cos| = O(1/√d) stays at width d, whatever the depth",
@@ -115,5 +114,3 @@ RANK_OF_A_PRODUCT = claim(
     Computed("rank(AB) ≤ min(rank A, rank B)", rank_of_products, "inequality"),
     corrected="rank(AB) ≤ min(rank A, rank B), which the argument needs",
 )
-
-CLAIMS = (EQUATIONS_1_TO_4, FIGURE_1, RANK_OF_A_PRODUCT)

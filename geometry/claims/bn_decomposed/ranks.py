@@ -60,9 +60,9 @@ GAMMA_OF_THE_CIRCLE = claim(
     "Definition 1, example",
     "γ(X) of n = 5 equally spaced points on the circle",
     "wrong",
-    Sampled("P(w in a cell) = 1/n", 1 / POINTS, CELL, "inside", form="rejected"),
-    Sampled("P(w in a cell) = 1/(2n)", 1 / (2 * POINTS), CELL, "inside", form="corrected"),
-    Computed("2n γ = 1 exactly, n = 5 and 9", gamma_of_the_circle, predicted=1.0, form="corrected"),
+    Sampled.rejected("P(w in a cell) = 1/n", 1 / POINTS, CELL, "inside"),
+    Sampled.corrected("P(w in a cell) = 1/(2n)", 1 / (2 * POINTS), CELL, "inside"),
+    Computed.corrected("2n γ = 1 exactly, n = 5 and 9", gamma_of_the_circle, predicted=1.0),
     printed="n cells, γ = 1/n",
     corrected="2n cells, γ = 1/(2n)",
 )
@@ -85,7 +85,7 @@ LEMMA_2 = claim(
     "One more Gaussian row raises the rank with probability at least γ",
     "holds",
     Computed("P/γ ≥ 1", lemma_2, "inequality"),
-    Computed("P/γ ≥ 2", lemma_2, "inequality", -1.0, form="corrected"),
+    Computed.corrected("P/γ ≥ 2", lemma_2, "inequality", -1.0),
     corrected="with probability at least 2γ, by a repaired proof",
 )
 
@@ -113,14 +113,7 @@ THEOREM_3_1 = claim(
     "holds, loose",
     Sampled("E y of 2 points at right angles = 28/9", 28 / 9, ROWS, "orthogonal"),
     Sampled("E y of 5 on the circle ≤ n/γ", 2.0 * POINTS**2, ROWS, "circle", side="≤"),
-    Sampled(
-        "E y of 5 on the circle ≤ n/(2γ)",
-        1.0 * POINTS**2,
-        ROWS,
-        "circle",
-        side="≤",
-        form="corrected",
-    ),
+    Sampled.corrected("E y of 5 on the circle ≤ n/(2γ)", 1.0 * POINTS**2, ROWS, "circle", side="≤"),
     corrected="E y ≤ n/(2γ) for n ≥ 2",
 )
 
@@ -175,13 +168,9 @@ COROLLARY_4 = claim(
     "Corollary 4",
     "With batch norm before the ReLU, full rank is reached if no two columns of X align",
     "wrong",
-    Computed("rank n after 400 rows", missing_rank, "inequality", form="rejected"),
-    Computed("reached iff said to be", reachable_rank, form="corrected"),
-    Sampled(
-        "E y = 3 for two points, opposite once centred", 3.0, ROWS, "opposite", form="corrected"
-    ),
+    Computed.rejected("rank n after 400 rows", missing_rank, "inequality"),
+    Computed.corrected("reached iff said to be", reachable_rank),
+    Sampled.corrected("E y = 3 for two points, opposite once centred", 3.0, ROWS, "opposite"),
     printed="the hypothesis is on X",
     corrected="it must be on X − mean: no zero, no parallel, independent antiparallel pairs",
 )
-
-CLAIMS = (DEFINITION_1, GAMMA_OF_THE_CIRCLE, LEMMA_2, THEOREM_3_1, THEOREM_3_2, COROLLARY_4)

@@ -172,12 +172,3 @@ GRAM_OF_THE_TREE = claim(
     "holds",
     Computed("fast minus brute force, t = 10", fast_tree, tolerance=1e-12),
 )
-
-CLAIMS = (
-    LINEAR_NETWORKS,
-    DEFINITION_5,
-    LEMMA_7,
-    THEOREM_10,
-    STRUCTURE_OF_THE_TREE,
-    GRAM_OF_THE_TREE,
-)

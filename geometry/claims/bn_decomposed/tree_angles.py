@@ -86,12 +86,11 @@ THEOREM_11_2 = claim(
     "The angles of inner samples tend to 0",
     "holds",
     Computed("1 − cos at depth 4,000", merged_interior, tolerance=1e-12),
-    Computed(
+    Computed.corrected(
         "1 − cos falls like (λ₂/λ₁)ᵗ, λₚ = (p² + (n − p)²)/n²",
         decay_in_the_tree,
         predicted=1.0,
         tolerance=1e-3,
-        form="corrected",
     ),
     corrected="geometrically, by a known rate",
 )
@@ -114,7 +113,7 @@ THEOREM_11_3 = claim(
     "lim ‖xᵢ‖/‖x₁‖ or lim ‖xᵢ‖/‖xₙ‖ ≤ 3/(n − 2) for inner i",
     "holds, loose",
     Computed("n = 6", printed_ratio, "inequality"),
-    Computed("sharp constants of items 3 and 4", sharp_ends, "inequality", form="corrected"),
+    Computed.corrected("sharp constants of items 3 and 4", sharp_ends, "inequality"),
     corrected="≤ √(2/((n − 1)² + 1)), attained by symmetric samples",
 )
 
@@ -137,7 +136,7 @@ THEOREM_11_4 = claim(
     "One of the limit angles of inner samples with the ends is at least π/2 − √2π/(n − 2)",
     "holds, loose",
     Computed("n = 6", printed_angle, "inequality"),
-    Computed("limits by r = lim ‖xₙ − xₙ₋₁‖²/‖x₂ − x₁‖²", limits_of_the_tree, form="corrected"),
+    Computed.corrected("limits by r = lim ‖xₙ − xₙ₋₁‖²/‖x₂ − x₁‖²", limits_of_the_tree),
     corrected="exact: cos = r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + mr)), m = (n − 1)²",
 )
 
@@ -227,17 +226,4 @@ FIGURES_4_AND_8 = claim(
     "A three-cluster row has one child of three clusters and one of two",
     "holds",
     Computed("clusters of the children", shapes_of_children),
-)
-
-CLAIMS = (
-    EQUATION_11,
-    THEOREM_11_1,
-    THEOREM_11_2,
-    THEOREM_11_3,
-    THEOREM_11_4,
-    SEVERAL_COORDINATES,
-    EQUATIONS_36_TO_38,
-    EQUATIONS_39_TO_43,
-    EQUATIONS_61_AND_62,
-    FIGURES_4_AND_8,
 )

@@ -5,7 +5,7 @@ R = Γ((d + 1)/2)/Γ(d/2) a norm has mean √2 c R and variance 2c²h, h = d/2 �
 coefficient of variation q − 1, q = d/(2R²).
 """
 
-from geometry.claims._types import Claim
+from geometry.claims._types import claims_in
 from geometry.claims.cwda import (
     accuracies,
     assumption,
@@ -18,14 +18,6 @@ from geometry.claims.cwda import (
     sums,
 )
 
-CLAIMS: tuple[Claim, ...] = (
-    *criteria.CLAIMS,
-    *assumption.CLAIMS,
-    *ratios.CLAIMS,
-    *sums.CLAIMS,
-    *accuracies.CLAIMS,
-    *geometry_of_filters.CLAIMS,
-    *moments.CLAIMS,
-    *lemmas.CLAIMS,
-    *points.CLAIMS,
+CLAIMS = claims_in(
+    criteria, assumption, ratios, sums, accuracies, geometry_of_filters, moments, lemmas, points
 )

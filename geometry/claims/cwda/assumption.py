@@ -60,15 +60,9 @@ TEST_1 = claim(
     "Kolmogorov-Smirnov's test of all weights against N(0, c²), at 5 %",
     "underspecified",
     Sampled("size with known parameters", ks_size, KS, "rejects_known"),
-    Sampled(
-        "size 5 % with mean and scale estimated", 0.05, KS, "rejects_estimated", form="rejected"
-    ),
-    Sampled(
-        "fresh samples make p uniform: E p = 21/40, B = 19",
-        21 / 40,
-        EXACT_KS,
-        "p_value",
-        form="corrected",
+    Sampled.rejected("size 5 % with mean and scale estimated", 0.05, KS, "rejects_estimated"),
+    Sampled.corrected(
+        "fresh samples make p uniform: E p = 21/40, B = 19", 21 / 40, EXACT_KS, "p_value"
     ),
     printed="plain p-values",
     corrected="p-values by fresh samples put through the same estimation",
@@ -104,29 +98,19 @@ TEST_2 = claim(
     "Section 2.1, test (2)",
     "Student's t test that the filters' standard deviations are alike, at 5 %",
     "the wrong test",
-    Sampled("size 5 % at the margin", 0.05, STDS, "t_test_rejects", form="rejected"),
-    Sampled(
-        "χ² test: size at most 5 % at the margin",
-        0.05,
-        STDS,
-        "chi_square_rejects",
-        side="≤",
-        form="corrected",
+    Sampled.rejected("size 5 % at the margin", 0.05, STDS, "t_test_rejects"),
+    Sampled.corrected(
+        "χ² test: size at most 5 % at the margin", 0.05, STDS, "chi_square_rejects", side="≤"
     ),
-    Sampled(
-        "E σⱼ = E χ_{d−1}/√(d − 1)",
-        chi_mean(STD_DEGREES) / STD_DEGREES**0.5,
-        STDS,
-        "std",
-        form="corrected",
+    Sampled.corrected(
+        "E σⱼ = E χ_{d−1}/√(d − 1)", chi_mean(STD_DEGREES) / STD_DEGREES**0.5, STDS, "std"
     ),
-    Sampled(
+    Sampled.corrected(
         "Var σⱼ = 2h(d − 1)/(d − 1)",
         lambda: pruning.gaussian.chi_variance(1.0, float(STD_DEGREES)) / STD_DEGREES,
         MANY_STDS,
         "std",
         moment="variance",
-        form="corrected",
     ),
     printed="t test of (σⱼ/mean − 1)²",
     corrected="χ² test of the spread: the t test's size is 0.18",
@@ -175,15 +159,11 @@ TEST_3 = claim(
     "Section 2.1, test (3)",
     "|μ| ≤ eps S with S the sample variance",
     "units differ",
-    Computed(
-        "p with S the variance does not change with the unit",
-        units_of_the_literal_test,
-        form="rejected",
+    Computed.rejected(
+        "p with S the variance does not change with the unit", units_of_the_literal_test
     ),
-    Computed("nor with S the standard deviation", units_of_the_test, form="corrected"),
-    Sampled(
-        "power of the two t tests at μ = 0", mean_test_power, MEANS, "rejects", form="corrected"
-    ),
+    Computed.corrected("nor with S the standard deviation", units_of_the_test),
+    Sampled.corrected("power of the two t tests at μ = 0", mean_test_power, MEANS, "rejects"),
     printed="S a variance",
     corrected="S the standard deviation, two one-sided tests",
 )
@@ -212,5 +192,3 @@ FIGURE_3 = claim(
     ),
     corrected="at the start the answer is known: 0.0572 uniform, 0.0167 truncated normal",
 )
-
-CLAIMS = (EQUATION_2, TEST_1, TEST_2, TEST_3, FIGURE_3)

@@ -72,12 +72,11 @@ TABLE_1 = claim(
     "l1, l2, GM and Fermat prune almost the same eight filters first",
     "holds for VGG16",
     Computed("filters that two criteria share, as counted by hand", table_1),
-    Computed(
+    Computed.corrected(
         "Gaussian filters share 0.68 of 8 in 256 by l1 and l2",
         table_1_overlap,
         predicted=0.68,
         tolerance=5e-3,
-        form="corrected",
     ),
     corrected="l1 and l2 share 5 of 8 in ResNet18, as Gaussian filters would",
 )
@@ -86,13 +85,12 @@ FIGURE_1 = claim(
     "Figure 1",
     "Spearman's ρ of l1 and l2 is 0.98 in a layer of 128 filters in 576 dimensions",
     "evidence against one scale",
-    Sampled("E Sp = 0.98 under CWDA", 0.98, LAYERS_OF_FIGURE_1, "spearman_l1_l2", form="rejected"),
-    Sampled(
+    Sampled.rejected("E Sp = 0.98 under CWDA", 0.98, LAYERS_OF_FIGURE_1, "spearman_l1_l2"),
+    Sampled.corrected(
         "E Sp = 6(asin ρ + (N − 2) asin(ρ/2))/(π(N + 1))",
         figure_1_spearman,
         LAYERS_OF_FIGURE_1,
         "spearman_l1_l2",
-        form="corrected",
     ),
     printed="0.98 and 0.99",
     corrected="0.927 for Gaussian filters: more needs a spread of the filters' scales",
@@ -176,5 +174,3 @@ EQUATION_1 = claim(
     Computed("OD ≥ max(0, 2 − 1/p)", least_overlap, "inequality"),
     Computed("OD of a normal pair at ½ is ½ + asin(ρ)/π", overlap_at_one_half),
 )
-
-CLAIMS = (SECTION_1, TABLE_1, FIGURE_1, TABLE_2, EQUATION_1)

@@ -58,7 +58,7 @@ SECTION_4_1_3 = claim(
         "E r² of two filters = 1/(d − 1)", 1 / (DIMS - 1), THREE_FILTERS, "squared_correlation"
     ),
     Sampled("mean square off the diagonal = 1/d", 1 / LAYER_DIMS, LAYERS, "squared_covariance"),
-    Sampled("largest eigenvalue = c²", 1.0, LAYERS, "largest_eigenvalue", form="rejected"),
+    Sampled.rejected("largest eigenvalue = c²", 1.0, LAYERS, "largest_eigenvalue"),
     printed="nearly c²I",
     corrected="off the diagonal c²/√d; eigenvalues fill c²(1 ± √(N/d))²",
 )
@@ -81,15 +81,14 @@ THEOREM_5_1 = claim(
     "relative only",
     Sampled("E‖v‖, d = 9", lambda: expected().norm_mean, THREE_FILTERS, "norm"),
     Sampled("Var‖v‖ = 2h", lambda: expected().norm_variance, THREE_FILTERS, "norm", "variance"),
-    Sampled(
+    Sampled.corrected(
         "Var(‖vᵢ‖ − ‖vⱼ‖) = 4h does not vanish",
         lambda: 2 * pruning.gaussian.chi_variance(1.0, float(DIMS)),
         THREE_FILTERS,
         "norm_difference",
         "variance",
-        form="corrected",
     ),
-    Computed("CV‖v‖ falls like d^(−1/2)", norms_alike_rate, "limit", -0.5, 0.05, form="corrected"),
+    Computed.corrected("CV‖v‖ falls like d^(−1/2)", norms_alike_rate, "limit", -0.5, 0.05),
     corrected="ratios tend to 1 like 1/√d; differences keep the variance c²",
 )
 
@@ -120,7 +119,7 @@ THEOREM_5_2 = claim(
         "variance",
     ),
     Sampled("E|cos| = 1/(√π R)", lambda: expected().cosine_size, THREE_FILTERS, "cosine_size"),
-    Computed("max|cos| ≥ Welch's bound", largest_cosine, "inequality", form="corrected"),
+    Computed.corrected("max|cos| ≥ Welch's bound", largest_cosine, "inequality"),
     corrected="not for more filters than dimensions all at once",
 )
 
@@ -132,21 +131,19 @@ THEOREM_5_3 = claim(
     Sampled(
         "Var = 4h", lambda: expected().distance_variance, THREE_FILTERS, "distance", "variance"
     ),
-    Sampled(
+    Sampled.corrected(
         "Cov of squared distances that share a filter = 2d",
         2.0 * DIMS,
         THREE_FILTERS,
         "squared_distance_covariance",
-        form="corrected",
     ),
-    Sampled(
+    Sampled.rejected(
         "Var(‖vᵢ − vⱼ‖ − ‖vᵢ − vₜ‖) = 0",
         0.01,
         THREE_FILTERS,
         "distance_difference",
         "variance",
         side="≤",
-        form="rejected",
     ),
     printed="distances become equal",
     corrected="ratios tend to 1; differences keep the variance 3c²/2",
@@ -204,34 +201,20 @@ CWDA_PLUS = claim(
     "CWDA Plus",
     "Filters independent from a symmetric distribution: Theorem 5 still holds",
     "too weak",
-    Sampled(
+    Sampled.rejected(
         "Var of ‖v‖ with random scales vanishes like 1/(2d)",
         lambda: norm_cv2(DIMS),
         THREE_FILTERS,
         "scaled_norm",
         "variance",
-        form="rejected",
     ),
-    Sampled(
+    Sampled.corrected(
         "Var of s‖v‖ = E s² q − (E s)², s log-normal of 0.5",
         lambda: math.exp(0.5) * (1 + norm_cv2(DIMS)) - math.exp(0.25),
         THREE_FILTERS,
         "scaled_norm",
         "variance",
-        form="corrected",
     ),
     printed="Theorem 5 for symmetric distributions",
     corrected="the scales remain: Var(s)/E(s)² whatever the dimension",
-)
-
-CLAIMS = (
-    SECTION_4_1_1,
-    SECTION_4_1_2,
-    SECTION_4_1_3,
-    THEOREM_5_1,
-    THEOREM_5_2,
-    THEOREM_5_3,
-    SECTION_4_2,
-    SECTION_4_3,
-    CWDA_PLUS,
 )

@@ -46,21 +46,15 @@ EQUATION_31 = claim(
     "Lemma 3, Equation 31",
     "Var(2‖x‖‖y‖), k = 20",
     "units differ",
-    Sampled(
-        "c² + 4c⁴k at c = 0.05",
-        C**2 + 4 * C**4 * K,
-        LEMMA_3,
-        "b_at_small_c",
-        "variance",
-        form="rejected",
+    Sampled.rejected(
+        "c² + 4c⁴k at c = 0.05", C**2 + 4 * C**4 * K, LEMMA_3, "b_at_small_c", "variance"
     ),
-    Sampled(
+    Sampled.corrected(
         "4c⁴(k² − (k − 2h)²)",
         4 * C**4 * (K**2 - chi_mean(K) ** 4),
         LEMMA_3,
         "b_at_small_c",
         "variance",
-        form="corrected",
     ),
     Sampled("E B = 2(k − 2h)", 2 * chi_mean(K) ** 2, LEMMA_3, "b"),
     printed="c² + 4c⁴k",
@@ -79,8 +73,8 @@ EQUATION_32 = claim(
     "Lemma 3, Equation 32",
     "Var (‖x‖² − ‖y‖²)², k = 5",
     "wrong",
-    Sampled("16c⁸(2k² + 3k)", 16.0 * 65, NUMERATOR_IN_5, "a", "variance", form="rejected"),
-    Sampled("16c⁸(2k² + 6k)", 16.0 * 80, NUMERATOR_IN_5, "a", "variance", form="corrected"),
+    Sampled.rejected("16c⁸(2k² + 3k)", 16.0 * 65, NUMERATOR_IN_5, "a", "variance"),
+    Sampled.corrected("16c⁸(2k² + 6k)", 16.0 * 80, NUMERATOR_IN_5, "a", "variance"),
     Sampled("E A = 4c⁴k", 4.0 * K, LEMMA_3, "a"),
     printed="16c⁸(2k² + 3k)",
     corrected="16c⁸(2k² + 6k), exact",
@@ -96,14 +90,13 @@ EQUATIONS_29_AND_33 = claim(
     "Lemma 3, Equations 29 and 33",
     "E A/B at c = 0.05, k = 20",
     "wrong",
-    Sampled(
+    Sampled.rejected(
         "2c² + (4c²k + 1)/(2k²)",
         2 * C**2 + (4 * C**2 * K + 1) / (2 * K**2),
         LEMMA_3,
         "ratio_at_small_c",
-        form="rejected",
     ),
-    Sampled("4c²R²/(k − 1)", C**2 * _mean_ratio(K), LEMMA_3, "ratio_at_small_c", form="corrected"),
+    Sampled.corrected("4c²R²/(k − 1)", C**2 * _mean_ratio(K), LEMMA_3, "ratio_at_small_c"),
     printed="2c² + (4c²k + 1)/(2k²)",
     corrected="4c²R²/(k − 1) = 2c² + c²/k + …, exact",
 )
@@ -121,26 +114,22 @@ EQUATION_30 = claim(
     "Lemma 3, Equation 30",
     "Var A/B at c = 1, k = 12",
     "violated",
-    Sampled(
+    Sampled.rejected(
         "≲ 8c⁴ + (16c⁴k + c²)/k²",
         8 + (16 * 12 + 1) / 12**2,
         RATIO_IN_12,
         "ratio",
         "variance",
         side="≤",
-        form="rejected",
     ),
-    Sampled(
+    Sampled.corrected(
         "12c⁴k/(k − 2) − (E A/B)²",
         12 * 12 / 10 - _mean_ratio(12) ** 2,
         RATIO_IN_12,
         "ratio",
         "variance",
-        form="corrected",
     ),
-    Sampled(
-        "E(A/B)² = 12c⁴k/(k − 2)", 12 * K / (K - 2), LEMMA_3, "squared_ratio", form="corrected"
-    ),
+    Sampled.corrected("E(A/B)² = 12c⁴k/(k − 2)", 12 * K / (K - 2), LEMMA_3, "squared_ratio"),
     printed="≲ 8c⁴ + (16c⁴k + c²)/k²",
     corrected="8c⁴ + 20c⁴/k + …, exact",
 )
@@ -161,13 +150,9 @@ EQUATION_34 = claim(
     "Equation 34, Figure 10",
     "2xy ≫ (x² − y²)² for small c",
     "units differ",
-    Computed("A/B over c² does not depend on c", lemma_3_units, form="corrected"),
-    Sampled(
-        "E (x − y)²/(2xy) = 2R²/(k − 1) − 1",
-        _mean_ratio(K) / 2 - 1,
-        LEMMA_3,
-        "squared_gap_over_b",
-        form="corrected",
+    Computed.corrected("A/B over c² does not depend on c", lemma_3_units),
+    Sampled.corrected(
+        "E (x − y)²/(2xy) = 2R²/(k − 1) − 1", _mean_ratio(K) / 2 - 1, LEMMA_3, "squared_gap_over_b"
     ),
     printed="small c",
     corrected="(x − y)² ≪ 2xy, like 1/(2k), at every c",
@@ -196,8 +181,8 @@ LAGRANGE_IDENTITY = claim(
     "Lagrange's identity in the proof of Theorem 3",
     "nΣa² = (Σa)² + Σ(a² − b²)²",
     "wrong",
-    Computed("as printed", lagrange_printed, tolerance=1e-6, form="rejected"),
-    Computed("nΣa² = (Σa)² + Σ(a − b)²", lagrange, tolerance=1e-12, form="corrected"),
+    Computed.rejected("as printed", lagrange_printed, tolerance=1e-6),
+    Computed.corrected("nΣa² = (Σa)² + Σ(a − b)²", lagrange, tolerance=1e-12),
     printed="(a² − b²)²",
     corrected="(a − b)²",
 )
@@ -218,14 +203,4 @@ EQUATIONS_35_TO_41 = claim(
     "holds",
     Computed("over (q − 1)/n", theorem_3_chain, predicted=1.0, tolerance=0.03),
     corrected="(q − 1)/n, at every k",
-)
-
-CLAIMS = (
-    EQUATION_31,
-    EQUATION_32,
-    EQUATIONS_29_AND_33,
-    EQUATION_30,
-    EQUATION_34,
-    LAGRANGE_IDENTITY,
-    EQUATIONS_35_TO_41,
 )

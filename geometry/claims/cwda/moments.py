@@ -49,13 +49,12 @@ PROPOSITION_1 = claim(
     "Moments of the Amoroso distribution: θʲ Γ(α + j/β)/Γ(α)",
     "holds for α + j/β > 0",
     Computed("quadrature", amoroso),
-    Computed(
+    Computed.rejected(
         "the second moment is not negative, θ = α = 1.5, β = −1",
         amoroso_without_variance,
         "inequality",
-        form="rejected",
     ),
-    Computed("it is infinite", amoroso_infinite, form="corrected"),
+    Computed.corrected("it is infinite", amoroso_infinite),
     printed="no condition",
     corrected="for α + j/β > 0",
 )
@@ -125,21 +124,15 @@ PROPOSITION_5 = claim(
     "Proposition 5, Equation 19 (FKG)",
     "E f g ≥ E f E g for increasing f and g on Rⁿ",
     "hypothesis missing",
-    Sampled(
-        "E x₁x₂ ≥ 0 at X = (z, −z)",
-        0.0,
-        THREE_FILTERS,
-        "product_of_opposites",
-        side="≥",
-        form="rejected",
+    Sampled.rejected(
+        "E x₁x₂ ≥ 0 at X = (z, −z)", 0.0, THREE_FILTERS, "product_of_opposites", side="≥"
     ),
-    Sampled(
+    Sampled.corrected(
         "Cov(l1, l2) ≥ 0: increasing in |x₁|, …, |xₙ|",
         0.0,
         THREE_FILTERS,
         "l1_l2_covariance",
         side="≥",
-        form="corrected",
     ),
     printed="any X",
     corrected="independent coordinates, here |x₁|, …, |xₙ|",
@@ -196,32 +189,18 @@ PROPOSITION_7 = claim(
     "E‖F − v‖ = σ²√(π/2) L(−‖F‖²/2σ²), with a slope that L_{−1/2} > 0 makes positive",
     "unit of the factor",
     Computed("L_{−1/2} > 0", laguerre, "inequality"),
-    Sampled(
+    Sampled.rejected(
         "σ² √(π/2) L at ‖F‖ = 2, σ = 1.7, d = 9",
         lambda: 1.7 * pruning.gaussian.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS)),
         THREE_FILTERS,
         "distance_to_point",
-        form="rejected",
     ),
-    Sampled(
+    Sampled.corrected(
         "σ √(π/2) L",
         lambda: pruning.gaussian.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS)),
         THREE_FILTERS,
         "distance_to_point",
-        form="corrected",
     ),
     printed="σ²",
     corrected="σ",
-)
-
-CLAIMS = (
-    PROPOSITION_1,
-    PROPOSITION_2,
-    PROPOSITION_3,
-    PROPOSITION_4,
-    PROPOSITION_5,
-    PROPOSITION_6,
-    LEMMA_2,
-    FIGURE_9,
-    PROPOSITION_7,
 )

@@ -56,8 +56,8 @@ LEMMA_4 = claim(
     "Lemma 4, Equation 43",
     "Every x is Σλᵢvᵢ with Σλᵢ = 1 if rank(vᵢ − v₀) = n, k ≤ n",
     "typo",
-    Computed("residual of 4 points in R⁷", barycentric_of_few, tolerance=0.1, form="rejected"),
-    Computed("residual for k ≥ n", barycentric, tolerance=1e-11, form="corrected"),
+    Computed.rejected("residual of 4 points in R⁷", barycentric_of_few, tolerance=0.1),
+    Computed.corrected("residual for k ≥ n", barycentric, tolerance=1e-11),
     printed="k ≤ n",
     corrected="k ≥ n",
 )
@@ -144,17 +144,10 @@ EQUATIONS_85_TO_88 = claim(
     "Equations 85 to 88",
     "Var(vᵢₚvⱼₚ) = 1, so that ⟨vᵢ, vⱼ⟩/√k is N(0, 1)",
     "units differ",
-    Sampled(
-        "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7",
-        1.0,
-        THREE_FILTERS,
-        "inner_product",
-        "variance",
-        form="rejected",
+    Sampled.rejected(
+        "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7", 1.0, THREE_FILTERS, "inner_product", "variance"
     ),
-    Sampled(
-        "Var⟨vᵢ, vⱼ⟩/k = c⁴", 0.49**2, THREE_FILTERS, "inner_product", "variance", form="corrected"
-    ),
+    Sampled.corrected("Var⟨vᵢ, vⱼ⟩/k = c⁴", 0.49**2, THREE_FILTERS, "inner_product", "variance"),
     Sampled(
         "Var cos = 1/k",
         lambda: gaussian_filter_geometry(DIMS).cosine_variance,
@@ -171,15 +164,4 @@ APPENDICES_G_AND_H = claim(
     "Statistical tests and details of the experiments",
     "headings only",
     reason="the appendices are headings without content",
-)
-
-CLAIMS = (
-    PROPOSITION_8,
-    LEMMA_4,
-    LEMMA_5,
-    DEFINITION_1,
-    LEMMA_6,
-    EQUATIONS_82_TO_84,
-    EQUATIONS_85_TO_88,
-    APPENDICES_G_AND_H,
 )

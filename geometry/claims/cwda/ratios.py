@@ -54,26 +54,18 @@ APPROXIMATELY_MONOTONIC = claim(
     "Section 3.2, approximately monotonic",
     "Small variances of X/Y and Y/X make Sp(X, Y) ≈ 1",
     "wrong",
-    Sampled(
-        "Sp = 1 of norms of independent filters",
-        1.0,
-        LAYERS,
-        "spearman_of_unrelated",
-        form="rejected",
+    Sampled.rejected(
+        "Sp = 1 of norms of independent filters", 1.0, LAYERS, "spearman_of_unrelated"
     ),
-    Computed(
-        "Pearson(log X, log Y) ≥ √(1 − Var(log X/Y)/Var(log Y))",
-        log_ratios,
-        "inequality",
-        form="corrected",
+    Computed.corrected(
+        "Pearson(log X, log Y) ≥ √(1 − Var(log X/Y)/Var(log Y))", log_ratios, "inequality"
     ),
-    Sampled(
+    Sampled.corrected(
         "their Var(X/Y) is as small as 1/d",
         independent_ratio_variance,
         RATIOS,
         "l1_over_other_l2",
         "variance",
-        form="corrected",
     ),
     printed="Var(X̂/Ŷ) ≪ 1",
     corrected="Var(log X/Y) ≪ Var(log Y)",
@@ -104,32 +96,29 @@ THEOREM_1 = claim(
     "Var(l1/l2) and Var(l2/l1) of a Gaussian filter in n dimensions, scaled to mean 1, ≲ 1/n",
     "holds, very loose",
     Computed("n Var ≤ 1, n = 2..2304", theorem_1_bound, "inequality"),
-    Sampled(
+    Sampled.rejected(
         "Var(l1/l2) = (π − 1)/(2n), n = 64",
         (math.pi - 1) / (2 * RATIO_DIMS),
         RATIOS,
         "l1_over_l2",
         "variance",
-        form="rejected",
     ),
-    Sampled(
+    Sampled.corrected(
         "Var(l1/l2), exact",
         lambda: pruning.l1_l2_ratio_variance(RATIO_DIMS)[0],
         RATIOS,
         "l1_over_l2",
         "variance",
-        form="corrected",
     ),
-    Sampled(
+    Sampled.corrected(
         "Var(l2/l1), exact",
         lambda: pruning.l1_l2_ratio_variance(RATIO_DIMS)[1],
         RATIOS,
         "l2_over_l1",
         "variance",
-        form="corrected",
     ),
-    Computed("2n Var < π − 3", theorem_1_sharp, "inequality", form="corrected"),
-    Computed("n Var → (π − 3)/2 like 1/n", theorem_1_rate, "limit", -1.0, 0.1, form="corrected"),
+    Computed.corrected("2n Var < π − 3", theorem_1_sharp, "inequality"),
+    Computed.corrected("n Var → (π − 3)/2 like 1/n", theorem_1_rate, "limit", -1.0, 0.1),
     printed="the proof has (π − 1)/(2n), the value of independent l1 and l2",
     corrected="(1 + CV₁²)/(1 + CV₂²) − 1 < (π − 3)/(2n), fifteen times smaller",
 )
@@ -151,32 +140,20 @@ CONCLUSION_FROM_THEOREM_1 = claim(
     "Conclusion from Theorem 1",
     "l1 and l2 rank alike, the more so as the dimension grows",
     "wrong limit",
-    Computed("Sp → 1", limit_of_spearman, predicted=1.0, tolerance=0.01, form="rejected"),
-    Computed(
+    Computed.rejected("Sp → 1", limit_of_spearman, predicted=1.0, tolerance=0.01),
+    Computed.corrected(
         "Sp → (6/π) asin(1/(2√(π − 2))) = 0.930078",
         limit_of_spearman,
         predicted=0.930078,
         tolerance=1e-5,
-        form="corrected",
     ),
-    Computed(
-        "Corr(l1, l2) falls to 1/√(π − 2) like 1/n",
-        correlation_rate,
-        "limit",
-        -1.0,
-        0.1,
-        form="corrected",
+    Computed.corrected(
+        "Corr(l1, l2) falls to 1/√(π − 2) like 1/n", correlation_rate, "limit", -1.0, 0.1
     ),
-    Sampled(
-        "Cov(l1, l2)/(E l1 E l2) = CV₂²",
-        lambda: norm_cv2(DIMS),
-        THREE_FILTERS,
-        "l1_l2_covariance",
-        form="corrected",
+    Sampled.corrected(
+        "Cov(l1, l2)/(E l1 E l2) = CV₂²", lambda: norm_cv2(DIMS), THREE_FILTERS, "l1_l2_covariance"
     ),
     layer_spearman("E Sp, 64 filters", "l1", "l2", form="corrected"),
     printed="Sp → 1",
     corrected="Sp → 0.9301, from above",
 )
-
-CLAIMS = (APPROXIMATELY_MONOTONIC, THEOREM_1, CONCLUSION_FROM_THEOREM_1)

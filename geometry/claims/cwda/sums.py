@@ -29,20 +29,15 @@ THEOREM_2 = claim(
     "The Fermat point of Gaussian filters is 0, and so is the centroid",
     "holds for the population",
     Computed("E‖F − v‖ grows with ‖F‖", distance_grows, "inequality"),
-    Sampled("‖F‖² = 0 of a layer", 0.0, LAYERS, "squared_norm_of_median", form="rejected"),
-    Sampled(
+    Sampled.rejected("‖F‖² = 0 of a layer", 0.0, LAYERS, "squared_norm_of_median"),
+    Sampled.corrected(
         "E‖F‖² = d q/N",
         lambda: LAYER_DIMS * (1 + norm_cv2(LAYER_DIMS)) / LAYER_FILTERS,
         LAYERS,
         "squared_norm_of_median",
-        form="corrected",
     ),
-    Sampled(
-        "E‖G‖² = d/N",
-        LAYER_DIMS / LAYER_FILTERS,
-        LAYERS,
-        "squared_norm_of_centroid",
-        form="corrected",
+    Sampled.corrected(
+        "E‖G‖² = d/N", LAYER_DIMS / LAYER_FILTERS, LAYERS, "squared_norm_of_centroid"
     ),
     layer_spearman("E Sp(l2, Fermat)", "l2", "fermat", form="corrected"),
     printed="F = G = 0",
@@ -86,23 +81,21 @@ THEOREM_3 = claim(
     "Var(F₁/F₂) ≈ Var(F₂/F₁) ≈ 1/(2nk) for large k and small c",
     "holds in k, any c",
     Computed("2nk Var → 1 like 1/k", theorem_3_rate, "limit", -1.0, 0.1),
-    Sampled(
+    Sampled.corrected(
         "Var(F₁/F₂), exact, n = 10, k = 9",
         lambda: pruning.gaussian.norm_sum_ratio_variance(SUM_VECTORS, SUM_DIMS)[0],
         SUMS,
         "f1_over_f2",
         "variance",
-        form="corrected",
     ),
-    Sampled(
+    Sampled.corrected(
         "Var(F₂/F₁), exact",
         lambda: pruning.gaussian.norm_sum_ratio_variance(SUM_VECTORS, SUM_DIMS)[1],
         SUMS,
         "f2_over_f1",
         "variance",
-        form="corrected",
     ),
-    Computed("F₁/F₂ does not depend on c", theorem_3_units, form="corrected"),
+    Computed.corrected("F₁/F₂ does not depend on c", theorem_3_units),
     corrected="exact for every n and k; c is irrelevant",
 )
 
@@ -124,15 +117,14 @@ EQUATION_8 = claim(
     "Equation 8",
     "Theorem 3 for aᵢ = P − vᵢ",
     "misapplied",
-    Sampled(
+    Sampled.rejected(
         "Var(F₁/F₂) = 1/(2nk), n = 20, k = 100",
         lambda: pruning.gaussian.norm_sum_ratio_variance_limit(SHARED_VECTORS, SHARED_DIMS).direct,
         SHARED,
         "f1_over_f2",
         "variance",
-        form="rejected",
     ),
-    Sampled(
+    Sampled.corrected(
         "Var(F₁/F₂) = (1 + 3/n)/(8k)",
         lambda: (
             pruning.gaussian.norm_sum_ratio_variance_limit(
@@ -142,7 +134,6 @@ EQUATION_8 = claim(
         SHARED,
         "f1_over_f2",
         "variance",
-        form="corrected",
     ),
     printed="1/(2nk)",
     corrected="(1 + 3/n)/(8k): the aᵢ share P, and it does not vanish with n",
@@ -167,9 +158,7 @@ EQUATIONS_9_AND_10 = claim(
     "Equations 9 and 10, transitivity",
     "l1 ≈ l2 ≈ Fermat ≈ GM by transitivity",
     "quantitative only",
-    Computed(
-        "r₁₃ ≥ r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²))", transitivity, "inequality", form="corrected"
-    ),
+    Computed.corrected("r₁₃ ≥ r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²))", transitivity, "inequality"),
     layer_spearman("E Sp(l1, GM)", "l1", "gm", form="corrected"),
     layer_spearman("E Sp(l1, Fermat)", "l1", "fermat", form="corrected"),
     layer_spearman("E Sp(l2, GM)", "l2", "gm", form="corrected"),
@@ -207,5 +196,3 @@ THEOREM_4 = claim(
     Computed("flat, equal, single and heavy-tailed points too", leibniz, tolerance=1e-13),
     corrected="for any points and any P",
 )
-
-CLAIMS = (THEOREM_2, THEOREM_3, EQUATION_8, EQUATIONS_9_AND_10, THEOREM_4)

@@ -1,6 +1,6 @@
 """Claims of the unitization paper (Huang and Yu), one module a section."""
 
-from geometry.claims._types import Claim
+from geometry.claims._types import claims_in
 from geometry.claims.unitization import (
     algorithms,
     bounds,
@@ -11,11 +11,4 @@ from geometry.claims.unitization import (
 )
 from geometry.claims.unitization.bounds import distance_bounds as distance_bounds
 
-CLAIMS: tuple[Claim, ...] = (
-    *distances.CLAIMS,
-    *bounds.CLAIMS,
-    *transforms.CLAIMS,
-    *interpolation.CLAIMS,
-    *algorithms.CLAIMS,
-    *experiments.CLAIMS,
-)
+CLAIMS = claims_in(distances, bounds, transforms, interpolation, algorithms, experiments)

@@ -82,16 +82,15 @@ ALGORITHM_2 = claim(
     "Algorithm 2 at alpha = 1, claimed to obey Theorem 3.1",
     "‖E g(X) − E g(Y)‖ ≤ W of 8×8×16 images X ~ N(1, I), Y ~ N(−1, I)",
     "loosens the bound",
-    Sampled("W ≤ 2", 2.0, IMAGES, "mean_difference", side="≤", form="rejected"),
-    Sampled(
+    Sampled.rejected("W ≤ 2", 2.0, IMAGES, "mean_difference", side="≤"),
+    Sampled.corrected(
         "‖E g(X) − E g(Y)‖ = 2HW E cos(u, X)",
         lambda: 2 * HEIGHT * WIDTH * mean_cosine(),
         IMAGES,
         "mean_difference",
-        form="corrected",
     ),
     Computed("line by line", algorithm_2, tolerance=1e-12),
-    Computed("every image has the norm HW", norms_of_images, form="corrected"),
+    Computed.corrected("every image has the norm HW", norms_of_images),
     printed="W ≤ 2",
     corrected="2HW E cos(u, X) ≤ W ≤ 2HW: line 9's n = HW gives every image the norm HW",
 )
@@ -126,5 +125,3 @@ RUNNING_STATISTICS = claim(
     "under-specified",
     Computed("n/(n − 1) makes the variance unbiased", running_variance, tolerance=1e-12),
 )
-
-CLAIMS = (ALGORITHM_1, ALGORITHM_2, FIGURE_1, RUNNING_STATISTICS)

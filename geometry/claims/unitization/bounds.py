@@ -65,14 +65,9 @@ THEOREM_1 = claim(
     "W ≤ S + S′ + D + 2",
     "holds, loose",
     Computed("heavy-tailed and opposite points", theorem_1, "inequality"),
-    Computed(
-        "W ≤ √(S + S′ + D²) ≤ S + S′ + D + 1/4",
-        moment_bounds_sharp,
-        "inequality",
-        form="corrected",
-    ),
-    Computed("both are attained", theorem_1_attained, form="corrected"),
-    Computed("the bound is in the unit of W", theorem_1_units, tolerance=0.1, form="rejected"),
+    Computed.corrected("W ≤ √(S + S′ + D²) ≤ S + S′ + D + 1/4", moment_bounds_sharp, "inequality"),
+    Computed.corrected("both are attained", theorem_1_attained),
+    Computed.rejected("the bound is in the unit of W", theorem_1_units, tolerance=0.1),
     printed="S + S′ + D + 2, of no unit",
     corrected="√(S + S′ + D²), attained",
 )
@@ -102,7 +97,7 @@ EQUATION_4 = claim(
     "W ≤ Σv + Σv′ + 2d + ‖e − e′‖ + 2 of outputs of a batch norm",
     "holds, loose",
     Computed("equals Theorem 1", equation_4, tolerance=1e-12),
-    Computed("√(2d) is attained without noise", worst_normalized, form="corrected"),
+    Computed.corrected("√(2d) is attained without noise", worst_normalized),
     corrected="without noise √(2d) at most, the same in units of √d for every d",
 )
 
@@ -133,7 +128,7 @@ UNBOUNDED_EXAMPLE = claim(
     "W of uniform distributions on [C′/2, C′]ᵈ and [0, C′/4]ᵈ exceeds (2⁻ᵏ − 4⁻ᵏ)√d C′/k",
     "holds, loose",
     Computed("k = 2 to 7, d = 1", unbounded_example, "inequality"),
-    Computed("W = 5C′/8 for d = 1", distance_of_the_example, predicted=0.625, form="corrected"),
+    Computed.corrected("W = 5C′/8 for d = 1", distance_of_the_example, predicted=0.625),
     corrected="0.625 to 0.6292 √d C′: the unboundedness is W(cx, cy) = cW(x, y)",
 )
 
@@ -199,9 +194,7 @@ EQUATION_5 = claim(
     "W ≥ |Σ(e² + v − e′² − v′)|/(2C₀√d)",
     "holds inside C₀",
     Computed("Theorem 2 at p = 2 with C₀ the largest entry", equation_5),
-    Computed("with C₀ = 1 below the support", equation_5_outside, "inequality", form="rejected"),
+    Computed.rejected("with C₀ = 1 below the support", equation_5_outside, "inequality"),
     printed="no condition on C₀",
     corrected="supports must lie in [−C₀, C₀]ᵈ",
 )
-
-CLAIMS = (THEOREM_1, EQUATION_4, UNBOUNDED_EXAMPLE, THEOREM_2, EQUATION_5)

@@ -67,5 +67,3 @@ FACTS_1_AND_2 = claim(
     "holds",
     Computed("dual with the other sign, and pinned", facts, tolerance=1e-8),
 )
-
-CLAIMS = (EQUATION_1, EQUATIONS_2_AND_3, FACTS_1_AND_2)

@@ -74,28 +74,23 @@ EQUATION_10 = claim(
     "Equation 10, claimed to obey Theorem 3.2",
     "W(g(X), g(Y)) of X ~ N(0, I), Y ~ N(0, 9I) in 64 dimensions, alpha = 1/2",
     "not covered by the theory",
-    Sampled("W ≤ 2/alpha", 2 / ALPHA, RADIAL, "transport_cost", side="≤", form="rejected"),
-    Sampled(
+    Sampled.rejected("W ≤ 2/alpha", 2 / ALPHA, RADIAL, "transport_cost", side="≤"),
+    Sampled.corrected(
         "W = (1 − alpha)(s₂ − s₁) E‖z‖",
         (1 - ALPHA) * (LARGE - SMALL) * chi_mean(DIMS),
         RADIAL,
         "transport_cost",
-        form="corrected",
     ),
-    Computed("W ≤ 2/alpha for ±R e₁", uncovered, "inequality", form="rejected"),
-    Computed("W = 2(alpha + (1 − alpha)R) for ±R e₁", counterexample, form="corrected"),
-    Computed(
-        "W ≤ E max(alphaⱼ + (1 − alphaⱼ)‖X‖) + the same of Y",
-        interpolated_bound,
-        "inequality",
-        form="corrected",
+    Computed.rejected("W ≤ 2/alpha for ±R e₁", uncovered, "inequality"),
+    Computed.corrected("W = 2(alpha + (1 − alpha)R) for ±R e₁", counterexample),
+    Computed.corrected(
+        "W ≤ E max(alphaⱼ + (1 − alphaⱼ)‖X‖) + the same of Y", interpolated_bound, "inequality"
     ),
-    Computed(
+    Computed.corrected(
         "|Eq. 10| ≥ |Eq. 9| for alpha in [0, 1]",
         harmonic_and_arithmetic,
         "inequality",
         tolerance=1e-12,
-        form="corrected",
     ),
     printed="W ≤ 2/alpha",
     corrected="W grows without bound: W ≤ 2 + (1 − alpha)(E(‖X‖ − 1)₊ + E(‖Y‖ − 1)₊)",
@@ -128,5 +123,3 @@ LOST_INFORMATION = claim(
     Computed("for alpha < 1 nothing is lost: r is recovered", recovered_norms, tolerance=1e-6),
     corrected="Eqs. 8 and 10 are injective for alpha < 1 and collapse rays only at 1",
 )
-
-CLAIMS = (EQUATION_10, RANGE_OF_ALPHA, LOST_INFORMATION)

@@ -72,7 +72,7 @@ THEOREM_31 = claim(
     "W(g(X), g(Y)) ≤ 2 for Eq. 6",
     "holds, tight",
     Computed("any distributions", theorem_31, "inequality"),
-    Computed("W ≤ √(2 − 2⟨E g(X), E g(Y)⟩)", theorem_31_sharp, "inequality", form="corrected"),
+    Computed.corrected("W ≤ √(2 − 2⟨E g(X), E g(Y)⟩)", theorem_31_sharp, "inequality"),
     corrected="√(2 − 2⟨E g(X), E g(Y)⟩); it bounds W and need not reduce it",
 )
 
@@ -102,7 +102,7 @@ EQUATION_8 = claim(
     "g(x) = x/(alpha‖x‖ + 1 − alpha)",
     "definition",
     Computed("W(g(X), g(Y)) ≤ W/(1 − alpha)", stretch, "inequality"),
-    Computed("it does not increase W", increases, "inequality", tolerance=0.01, form="rejected"),
+    Computed.rejected("it does not increase W", increases, "inequality", tolerance=0.01),
     printed="read as a reduction",
     corrected="W may grow, up to 1/(1 − alpha) times",
 )
@@ -140,10 +140,8 @@ THEOREM_32 = claim(
     "Eq. 8: W ≤ 2/alpha, and E‖X‖ + E‖Y‖ at alpha = 0",
     "holds, tight",
     Computed("four alphas", theorem_32, "inequality"),
-    Computed("W ≤ E h(‖X‖) + E h(‖Y‖)", theorem_32_sharp, "inequality", form="corrected"),
-    Computed(
-        "different alphas: 1/alpha + 1/alpha′", different_alphas, "inequality", form="corrected"
-    ),
+    Computed.corrected("W ≤ E h(‖X‖) + E h(‖Y‖)", theorem_32_sharp, "inequality"),
+    Computed.corrected("different alphas: 1/alpha + 1/alpha′", different_alphas, "inequality"),
     corrected="E h(‖X‖) + E h(‖Y‖), h(r) = r/(alpha r + 1 − alpha), for every alpha",
 )
 
@@ -189,17 +187,7 @@ THEOREM_33 = claim(
     "Eq. 9: W ≤ 2/min alpha, and E‖X‖ + E‖Y‖ + 2 at min alpha = 0",
     "holds, proof repaired",
     Computed("three vectors alpha", theorem_33, "inequality"),
-    Computed("the +2 is needed", two_is_needed, predicted=2.0, form="corrected"),
-    Computed("W ≤ E r/m(r) of both", theorem_33_sharp, "inequality", form="corrected"),
+    Computed.corrected("the +2 is needed", two_is_needed, predicted=2.0),
+    Computed.corrected("W ≤ E r/m(r) of both", theorem_33_sharp, "inequality"),
     corrected="E max(‖X‖, 1) + E max(‖Y‖, 1) at min alpha = 0",
-)
-
-CLAIMS = (
-    EQUATION_6,
-    EQUATION_7,
-    THEOREM_31,
-    EQUATION_8,
-    THEOREM_32,
-    EQUATION_9,
-    THEOREM_33,
 )
