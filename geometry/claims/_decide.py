@@ -6,7 +6,7 @@ false alarm below `LEVEL`. Everything is computed in float64 and drawn in float3
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -119,7 +119,9 @@ def _measured(
     source: Draws | Callable, key: Key[Array, ""], precision: float, devices: Sequence[Any] | None
 ) -> Measurement:
     if not isinstance(source, Draws):
-        values = np.ravel(np.asarray(source(key), np.float64))
+        found = source(key)
+        parts = jax.tree.leaves([*found] if isinstance(found, Iterator) else found)
+        values = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
         return Measurement(values.tolist(), len(values))
     draws_per_key = source.draws_per_key or 1
     samples = max(2, math.ceil(source.samples / draws_per_key / precision**2)) * draws_per_key

@@ -4,7 +4,7 @@ A claim has checks of its printed form and, where that is wrong or far off, of a
 are computed, on thousands of random and of adversarial cases; others are sampled.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
@@ -15,7 +15,9 @@ from jaxtyping import Array, Float, Key
 Form = Literal["printed", "rejected", "corrected"]
 Number = float | Callable[[], Any]
 Values = float | Sequence[Any] | np.ndarray | Array
-"""One number for each case that a check computes."""
+"""One number for each case that a check computes, in arrays of any shape."""
+Cases = Iterator[Any]
+"""The same, yielded case by case."""
 Statistics = Mapping[str, Float[Array, "..."]]
 """What a draw returns, by the name of the statistic."""
 _P = ParamSpec("_P")

@@ -146,7 +146,7 @@ def one_neuron_a_point(key: Key[Array, ""]) -> Values:
     x = generator(key).normal(size=(12, 4))
     x = jnp.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
     w, b = geometry.networks.neuron_per_point(x)
-    return np.asarray(jax.nn.relu(x @ w + b[None]) - jnp.eye(12))
+    return jax.nn.relu(x @ w + b[None]) - jnp.eye(12)
 
 
 ONE_NEURON_A_POINT = claim(

@@ -9,7 +9,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
 
 claim = claims_of("Batch Normalization Decomposed")
 
@@ -96,17 +96,13 @@ INEQUALITY = claim(
 )
 
 
-def symmetric_batch(key: Key[Array, ""]) -> Values:
+def symmetric_batch(key: Key[Array, ""]) -> Cases:
     """Angle after one and after two layers of an orthonormal batch, minus the predicted one."""
-    gaps = []
     step = jax.jit(geometry.mean_field_step)
     for n in (3, 9):
         g = step(jnp.asarray(np.eye(n)))
         for h in (g, step(g)):
-            gaps.append(
-                math.acos(float(h[0, 1] / h[0, 0])) - geometry.odd_points.recentred_angle(n)
-            )
-    return gaps
+            yield math.acos(float(h[0, 1] / h[0, 0])) - geometry.odd_points.recentred_angle(n)
 
 
 SYMMETRIC_BATCHES = claim(
@@ -130,7 +126,7 @@ def odd_is_longest(key: Key[Array, ""]) -> Values:
         longest = jnp.argmax(jnp.linalg.norm(x - x.mean(0, keepdims=True), axis=1))
         return geometry.is_odd(g) & (geometry.odd_point(g).index != longest)
 
-    return np.asarray(jax.jit(jax.vmap(misses))(x)).astype(float)
+    return jax.jit(jax.vmap(misses))(x)
 
 
 REMARK_ON_THE_ODD_POINT = claim(

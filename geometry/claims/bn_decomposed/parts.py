@@ -7,7 +7,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from geometry.claims._draws import exponent, generator
-from geometry.claims._types import Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
 from jaxnorm import recenter, rescale, rescale_rms, standardize
 
 claim = claims_of("Batch Normalization Decomposed")
@@ -19,13 +19,12 @@ def parts_of_batch_norm(key: Key[Array, ""]) -> Values:
     """Mean and mean square − 1 of standardized batches, and what two identities leave."""
     z = jnp.asarray(generator(key).normal(3, 2, (CASES, 12, 7)))
     standardized = standardize(z, axis=1)
-    gaps = (
+    return [
         standardized.mean(1),
         jnp.square(standardized).mean(1) - 1,
         rescale(recenter(z, axis=1), axis=1) - standardized,
         standardize(z + 5, axis=1) - standardized,
-    )
-    return jnp.concatenate([jnp.ravel(gap) for gap in gaps])
+    ]
 
 
 EQUATIONS_1_TO_4 = claim(
@@ -87,7 +86,7 @@ FIGURE_1 = claim(
 )
 
 
-def rank_of_products(key: Key[Array, ""]) -> Values:
+def rank_of_products(key: Key[Array, ""]) -> Cases:
     """Rank of AB minus the smaller of the ranks of A and B.
 
     Of integers: a product that nearly vanishes has no rounding that could pass for rank.
@@ -97,14 +96,12 @@ def rank_of_products(key: Key[Array, ""]) -> Values:
     def integers(*shape: int) -> np.ndarray:
         return rng.integers(-3, 4, shape).astype(np.float64)
 
-    excess = []
     for _ in range(CASES):
         inner = rng.integers(1, 5, 2).tolist()
         a = integers(6, inner[0]) @ integers(inner[0], 5)
         b = integers(5, inner[1]) @ integers(inner[1], 4)
         ranks = [int(np.linalg.matrix_rank(m)) for m in (a @ b, a, b)]
-        excess.append(ranks[0] - min(ranks[1:]))
-    return excess
+        yield ranks[0] - min(ranks[1:])
 
 
 RANK_OF_A_PRODUCT = claim(

@@ -9,7 +9,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from geometry.claims._draws import generator
-from geometry.claims._types import Computed, Values, claims_of
+from geometry.claims._types import Cases, Computed, Values, claims_of
 from jaxnorm import recenter
 
 claim = claims_of("Batch Normalization Decomposed")
@@ -47,25 +47,22 @@ def children(key: Key[Array, ""]) -> Values:
     """Children of c x + s, of −x, and their product, of random rows."""
     x = jnp.asarray(generator(key).normal(size=(9, CASES)))
     up, down = positive(x), negative(x)
-    gaps = (
+    return [
         positive(2 * x + 3) - 2 * up,
         positive(-x) - down,
         up * down,
         geometry.tree.step(x) - jnp.concatenate([up, down], 1),
-    )
-    return np.concatenate([np.ravel(gap) for gap in gaps])
+    ]
 
 
-def expansion_of_the_tree(key: Key[Array, ""]) -> Values:
+def expansion_of_the_tree(key: Key[Array, ""]) -> Cases:
     """Frobenius distance of two trees over the distance of their inputs, minus 1."""
     rng = generator(key)
     run = jax.jit(lambda x: geometry.tree.neurons(x, depth=6))
-    excess = []
     for scale in (1e-3, 1.0, 30.0):
         x, y = rng.normal(size=(2, 6)) * scale
         distance = np.linalg.norm(run(jnp.asarray(x)) - run(jnp.asarray(y)))
-        excess.append(float(distance / np.linalg.norm(x - y)) - 1)
-    return excess
+        yield float(distance / np.linalg.norm(x - y)) - 1
 
 
 DEFINITION_5 = claim(
@@ -77,9 +74,8 @@ DEFINITION_5 = claim(
 )
 
 
-def growth_of_clusters(key: Key[Array, ""]) -> Values:
+def growth_of_clusters(key: Key[Array, ""]) -> Cases:
     """Clusters of children minus those of the parent, and minus 1 + those on their side of it."""
-    excess = []
     for x in generator(key).integers(0, 6, (60, 7)).astype(float):
         if np.ptp(x) == 0:
             continue
@@ -87,8 +83,7 @@ def growth_of_clusters(key: Key[Array, ""]) -> Values:
         pair = positive(jnp.asarray(x)), negative(jnp.asarray(x))
         for child, side in zip(pair, sides, strict=True):
             clusters = len(np.unique(np.asarray(child)))
-            excess += [clusters - len(np.unique(x)), abs(clusters - len(side) - 1)]
-    return excess
+            yield [clusters - len(np.unique(x)), abs(clusters - len(side) - 1)]
 
 
 LEMMA_7 = claim(
@@ -99,19 +94,17 @@ LEMMA_7 = claim(
 )
 
 
-def unstable_rows(key: Key[Array, ""]) -> Values:
+def unstable_rows(key: Key[Array, ""]) -> Cases:
     """Rows of more than three clusters at the depth from which there should be none."""
     rng = generator(key)
     batches = [*rng.normal(size=(40, 4)), *rng.uniform(size=(20, 5)), np.array([0.0, 1, 1.01, 5])]
-    unstable = []
     for x in batches:
         depth = math.ceil(float(geometry.tree.depth_bound(jnp.asarray(x))))
         rows = x[None]
         for _ in range(min(depth, 60)):
             rows = _children(rows)
             rows = rows[_clusters(rows) > 3]  # the others remain stable
-        unstable.append(len(rows))
-    return unstable
+        yield len(rows)
 
 
 THEOREM_10 = claim(
@@ -123,15 +116,13 @@ THEOREM_10 = claim(
 )
 
 
-def conserved_clusters(key: Key[Array, ""]) -> Values:
+def conserved_clusters(key: Key[Array, ""]) -> Cases:
     """Σ (clusters − 2) over the rows of each layer, minus n − 2."""
-    excess = []
     for x in generator(key).normal(size=(10, 7)):
         rows = x[None]
         for _ in range(9):
             rows = _children(rows)
-            excess.append(int((_clusters(rows) - 2).sum()) - 5)
-    return excess
+            yield int((_clusters(rows) - 2).sum()) - 5
 
 
 STRUCTURE_OF_THE_TREE = claim(
@@ -163,7 +154,7 @@ def fast_tree(key: Key[Array, ""]) -> Values:
         )
         return (jnp.exp(2 * fast.log_scale) * fast.gram - expected) / expected.max()
 
-    return np.asarray(jax.jit(jax.vmap(gap))(x))
+    return jax.jit(jax.vmap(gap))(x)
 
 
 GRAM_OF_THE_TREE = claim(

@@ -1,5 +1,6 @@
 """Theorem 11: angles and norms of the samples deep in the tree, and its proof by clusters."""
 
+import math
 from functools import cache, partial
 
 import jax
@@ -9,9 +10,9 @@ from jaxtyping import Array, Key
 
 import geometry
 from geometry.claims._draws import generator
-from geometry.claims._types import Computed, Values, claims_of
-from geometry.claims.bn_decomposed._printed_bounds import printed_end_bounds
+from geometry.claims._types import Cases, Computed, Values, claims_of
 from geometry.claims.bn_decomposed.tree import negative, positive
+from geometry.tree import EndBounds
 
 claim = claims_of("Batch Normalization Decomposed")
 
@@ -22,8 +23,7 @@ def angles_from_products(key: Key[Array, ""]) -> Values:
     """Cosines of our angles minus those of products of unit vectors."""
     x = generator(key).normal(size=(30, 6))
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    cosine = np.cos(geometry.angles(jnp.asarray(x))) - unit @ unit.T
-    return np.asarray(cosine)
+    return np.cos(geometry.angles(jnp.asarray(x))) - unit @ unit.T
 
 
 EQUATION_11 = claim(
@@ -96,6 +96,23 @@ THEOREM_11_2 = claim(
 )
 
 
+def printed_end_bounds(n: int) -> EndBounds:
+    """The bounds of Theorem 11 as printed, which `geometry.tree.end_bounds` sharpens.
+
+    3/(n − 2) and π/2 − √2 π/(n − 2), for n samples; vacuous for n = 3 and 4.
+
+    Raises:
+      ValueError: n is below 3.
+
+    Example:
+      >>> print(f"{printed_end_bounds(5).norm_ratio:.1f}")
+      1.0
+    """
+    if n < 3:
+        raise ValueError(f"a tree with a cluster needs at least 3 samples; got {n}")
+    return EndBounds(3 / (n - 2), math.pi / 2 - 2**0.5 * math.pi / (n - 2))
+
+
 def printed_ratio(key: Key[Array, ""]) -> Values:
     """Norm ratio of the better end over the printed bound, minus 1; n = 6."""
     return _better_ends()[0] / printed_end_bounds(DEEP_POINTS).norm_ratio - 1
@@ -105,7 +122,7 @@ def sharp_ends(key: Key[Array, ""]) -> Values:
     """Norm ratio of the better end minus its bound, and the bound of its angle minus the angle."""
     ratio, angle = _better_ends()
     sharp = geometry.tree.end_bounds(DEEP_POINTS)
-    return np.concatenate([ratio - sharp.norm_ratio, sharp.angle - angle])
+    return [ratio - sharp.norm_ratio, sharp.angle - angle]
 
 
 THEOREM_11_3 = claim(
@@ -128,7 +145,7 @@ def limits_of_the_tree(key: Key[Array, ""]) -> Values:
     cosines, norms, r = _deep_trees()
     limits = jax.jit(jax.vmap(lambda r: geometry.tree.limits(DEEP_POINTS, r)))(jnp.asarray(r))
     ratios = norms[:, 2, None] / norms[:, [0, -1]] - np.asarray(limits.norm_ratios)
-    return np.concatenate([ratios, cosines[:, 2, [0, -1]] - np.cos(limits.angles)])
+    return [ratios, cosines[:, 2, [0, -1]] - np.cos(limits.angles)]
 
 
 THEOREM_11_4 = claim(
@@ -154,7 +171,7 @@ def dominating_pair(key: Key[Array, ""]) -> Values:
     x[0], x[-1] = (-2.0, 3.0, -4.0), (2.0, -3.0, 4.0)
     g = np.asarray(jax.jit(lambda x: geometry.tree_gram(x, 2000).gram)(jnp.asarray(x)))
     cosines = g / np.sqrt(np.outer(np.diag(g), np.diag(g)))
-    return np.append(np.ravel(1 - cosines[1:-1, 1:-1]), cosines[0, -1])
+    return [1 - cosines[1:-1, 1:-1], cosines[0, -1]]
 
 
 SEVERAL_COORDINATES = claim(
@@ -165,14 +182,12 @@ SEVERAL_COORDINATES = claim(
 )
 
 
-def two_clusters(key: Key[Array, ""]) -> Values:
+def two_clusters(key: Key[Array, ""]) -> Cases:
     """Heights of the children of a row of two values minus (new zero group)/n times its height."""
-    gaps = []
     for zeros in range(1, 7):
         x = jnp.asarray([0.0] * zeros + [1.5] * (7 - zeros))
-        gaps.append(float(positive(x).max()) / 1.5 - zeros / 7)
-        gaps.append(float(negative(x).max()) / 1.5 - (7 - zeros) / 7)
-    return gaps
+        yield float(positive(x).max()) / 1.5 - zeros / 7
+        yield float(negative(x).max()) / 1.5 - (7 - zeros) / 7
 
 
 EQUATIONS_36_TO_38 = claim(
@@ -183,17 +198,15 @@ EQUATIONS_36_TO_38 = claim(
 )
 
 
-def descendants(key: Key[Array, ""]) -> Values:
+def descendants(key: Key[Array, ""]) -> Cases:
     """Σ c² of a two-cluster row's descendants over Eqs. 39, 40 and 43, minus 1; n = 7."""
-    excess = []
     run = jax.jit(lambda x: geometry.tree.neurons(x, depth=6))
     for high in range(1, 7):
         rows = np.asarray(run(jnp.asarray([0.0] * (7 - high) + [1.5] * high)))
         share, rest = high / 7, 1 - high / 7
         rate = (share**2 + rest**2) ** 5
-        excess.append(float(np.square(rows[-1]).sum()) / (1.5**2 * rest**2 * rate) - 1)
-        excess.append(float(np.square(rows[0]).sum()) / (1.5**2 * share**2 * rate) - 1)
-    return excess
+        yield float(np.square(rows[-1]).sum()) / (1.5**2 * rest**2 * rate) - 1
+        yield float(np.square(rows[0]).sum()) / (1.5**2 * share**2 * rate) - 1
 
 
 EQUATIONS_39_TO_43 = claim(

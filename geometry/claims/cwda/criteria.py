@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 import pruning
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
 from geometry.claims.cwda._draws import LAYERS_OF_FIGURE_1, figure_1_spearman
 
 claim = claims_of("CWDA")
@@ -25,8 +25,7 @@ def invariances(key: Key[Array, ""]) -> Values:
     scores = jax.jit(pruning.criteria.scores)
     plain, permuted, rotated = (scores(jnp.asarray(x)) for x in (v, v[:, ::-1], v @ rotation))
     gaps = [permuted[name] - plain[name] for name in plain]
-    gaps += [rotated[name] - plain[name] for name in plain if name != "l1"]
-    return np.concatenate([np.asarray(gap) for gap in gaps])
+    return gaps + [rotated[name] - plain[name] for name in plain if name != "l1"]
 
 
 SECTION_1 = claim(
@@ -53,14 +52,12 @@ FIRST_PRUNED = {
 }
 
 
-def table_1(key: Key[Array, ""]) -> Values:
+def table_1(key: Key[Array, ""]) -> Cases:
     """Number of filters that two criteria share, minus the number counted by hand."""
     counted = ((5, 7, 7, 6, 6, 8), (8,) * 6)
-    gaps = []
     for filters, counts in zip(FIRST_PRUNED.values(), counted, strict=True):
         pairs = itertools.combinations([set(first) for first in filters], 2)
-        gaps += [len(a & b) - count for (a, b), count in zip(pairs, counts, strict=True)]
-    return gaps
+        yield [len(a & b) - count for (a, b), count in zip(pairs, counts, strict=True)]
 
 
 def table_1_overlap(key: Key[Array, ""]) -> Values:
@@ -114,10 +111,8 @@ def medians(key: Key[Array, ""]) -> Values:
     gaps = [np.asarray(find(jnp.asarray(v))) - expected for v, expected in examples]
     half = rng.standard_t(2, (10, 4))
     symmetric = jnp.asarray(np.concatenate([half, -half]))
-    gaps.append(np.asarray(find(symmetric)))
     spread = jnp.asarray(rng.standard_t(2, (20, 4)))
-    gaps.append(np.atleast_1d(pruning.criteria.optimality_gap(find(spread), spread)))
-    return np.concatenate(gaps)
+    return [*gaps, find(symmetric), pruning.criteria.optimality_gap(find(spread), spread)]
 
 
 TABLE_2 = claim(
@@ -134,17 +129,16 @@ def random_rankings(key: Key[Array, ""]) -> Statistics:
 
 
 RANKINGS = Draws(random_rankings, 20_000)
+OVERLAP_MEAN, OVERLAP_VARIANCE = pruning.ranking.chance_overlap(64, ratio=0.5)
 
 
-def least_overlap(key: Key[Array, ""]) -> Values:
+def least_overlap(key: Key[Array, ""]) -> Cases:
     """max(0, 2 − 1/p) minus the overlap, of unrelated and of opposite rankings."""
     scores = jnp.asarray(generator(key).normal(size=(200, 20)))
-    gaps = []
     for ratio in (0.3, 0.8):
         overlap = jax.jit(jax.vmap(functools.partial(pruning.overlap, ratio=ratio)))
         for other in (scores[::-1], -scores):
-            gaps.append(max(0, 2 - 1 / ratio) - np.asarray(overlap(scores, other)))
-    return np.concatenate(gaps)
+            yield max(0, 2 - 1 / ratio) - np.asarray(overlap(scores, other))
 
 
 def overlap_at_one_half(key: Key[Array, ""]) -> Values:
@@ -158,19 +152,8 @@ EQUATION_1 = claim(
     "Equation 1, Figure 2",
     "Overlap OD = #(C₁ ∩ C₂)/#C₂",
     "well defined",
-    Sampled(
-        "E OD of unrelated rankings = m/N",
-        lambda: pruning.ranking.chance_overlap(64, ratio=0.5)[0],
-        RANKINGS,
-        "overlap",
-    ),
-    Sampled(
-        "Var OD is hypergeometric",
-        lambda: pruning.ranking.chance_overlap(64, ratio=0.5)[1],
-        RANKINGS,
-        "overlap",
-        moment="variance",
-    ),
+    Sampled("E OD of unrelated rankings = m/N", OVERLAP_MEAN, RANKINGS, "overlap"),
+    Sampled("Var OD is hypergeometric", OVERLAP_VARIANCE, RANKINGS, "overlap", "variance"),
     Computed("OD ≥ max(0, 2 − 1/p)", least_overlap, "inequality"),
     Computed("OD of a normal pair at ½ is ½ + asin(ρ)/π", overlap_at_one_half),
 )

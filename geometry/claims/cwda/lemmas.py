@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
 from geometry.claims.cwda._draws import norm_cv2
 from jaxnorm._numerics import chi_mean
 
@@ -159,21 +159,19 @@ EQUATION_34 = claim(
 )
 
 
-def _lagrange(key: Array, power: int) -> Values:
+def _lagrange(key: Array, power: int) -> Cases:
     """nΣa² − (Σa)² − Σ(aᵖ − bᵖ)² over nΣa², p = `power`."""
-    gaps = []
     for a in generator(key).uniform(size=(50, 7)):
         pairs = sum((x**power - y**power) ** 2 for x, y in itertools.combinations(a, 2))
         left = 7 * np.square(a).sum()
-        gaps.append(float((left - a.sum() ** 2 - pairs) / left))
-    return gaps
+        yield float((left - a.sum() ** 2 - pairs) / left)
 
 
-def lagrange_printed(key: Key[Array, ""]) -> Values:
+def lagrange_printed(key: Key[Array, ""]) -> Cases:
     return _lagrange(key, 2)
 
 
-def lagrange(key: Key[Array, ""]) -> Values:
+def lagrange(key: Key[Array, ""]) -> Cases:
     return _lagrange(key, 1)
 
 

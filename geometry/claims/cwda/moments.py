@@ -11,25 +11,23 @@ from jaxtyping import Array, Key
 
 import pruning
 from geometry.claims._draws import exponent
-from geometry.claims._types import Computed, Sampled, Values, claims_of
+from geometry.claims._types import Cases, Computed, Sampled, Values, claims_of
 from geometry.claims.cwda._draws import DIMS, THREE_FILTERS, norm_cv2
 
 claim = claims_of("CWDA")
 
 
-def amoroso(key: Key[Array, ""]) -> Values:
+def amoroso(key: Key[Array, ""]) -> Cases:
     """Moments by quadrature over `amoroso_moment`, minus 1."""
 
     def integrand(z: float, order: int, alpha: float, beta: float) -> float:
         return z ** (order + alpha * beta - 1) * math.exp(-(z**beta)) * beta / math.gamma(alpha)
 
-    gaps = []
     for theta, alpha, beta in ((1.5, 1.5, 2.0), (2.0, 0.7, 1.3), (0.5, 4.5, 2.0)):
         for order in (1, 2):
             integral = scipy.integrate.quad(integrand, 0, 30, args=(order, alpha, beta))[0]
             moment = float(pruning.amoroso_moment(0, theta, alpha, beta, order))
-            gaps.append(theta**order * integral / moment - 1)
-    return gaps
+            yield theta**order * integral / moment - 1
 
 
 def amoroso_without_variance(key: Key[Array, ""]) -> Values:
@@ -81,20 +79,18 @@ PROPOSITION_2 = claim(
 )
 
 
-def chi_distribution(key: Key[Array, ""]) -> Values:
+def chi_distribution(key: Key[Array, ""]) -> Cases:
     """Means and variances over those of SciPy's chi distribution, minus 1."""
-    gaps = []
     for k in (1, 2, 9, 64):
         distribution = scipy.stats.chi(k, scale=1.3)
-        gaps.append(float(pruning.chi_moment(1.3, float(k), 1)) / distribution.mean() - 1)
-        gaps.append(float(pruning.gaussian.chi_variance(1.3, float(k))) / distribution.var() - 1)
-    return gaps
+        yield float(pruning.chi_moment(1.3, float(k), 1)) / distribution.mean() - 1
+        yield float(pruning.gaussian.chi_variance(1.3, float(k))) / distribution.var() - 1
 
 
 def chi_defects(key: Key[Array, ""]) -> Values:
     """Var‖v‖/2 = h(k) minus 1/4, and minus that of the next dimension."""
     h = np.asarray(pruning.gaussian.chi_variance(1.0, jnp.arange(1, 2001).astype(float))) / 2
-    return np.concatenate([h - 0.25, -np.diff(h)])
+    return [h - 0.25, -np.diff(h)]
 
 
 PROPOSITION_3 = claim(
@@ -180,8 +176,12 @@ FIGURE_9 = claim(
 def laguerre(key: Key[Array, ""]) -> Values:
     """−L_{−1/2}^{(k/2)}(−y), to which the slope of E‖F − v‖ is proportional."""
     y = np.linspace(0, 50, 60)
-    values = [scipy.special.hyp1f1(0.5, a + 1, -y) for a in (-0.4, 0.5, 4.5, 32.0)]
-    return -np.concatenate(values)
+    return [-scipy.special.hyp1f1(0.5, a + 1, -y) for a in (-0.4, 0.5, 4.5, 32.0)]
+
+
+def expected_distance() -> Array:
+    """E‖F − v‖ of `three_filters`, ‖F‖ = 2."""
+    return pruning.gaussian.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS))
 
 
 PROPOSITION_7 = claim(
@@ -191,16 +191,11 @@ PROPOSITION_7 = claim(
     Computed("L_{−1/2} > 0", laguerre, "inequality"),
     Sampled.rejected(
         "σ² √(π/2) L at ‖F‖ = 2, σ = 1.7, d = 9",
-        lambda: 1.7 * pruning.gaussian.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS)),
+        lambda: 1.7 * expected_distance(),
         THREE_FILTERS,
         "distance_to_point",
     ),
-    Sampled.corrected(
-        "σ √(π/2) L",
-        lambda: pruning.gaussian.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS)),
-        THREE_FILTERS,
-        "distance_to_point",
-    ),
+    Sampled.corrected("σ √(π/2) L", expected_distance, THREE_FILTERS, "distance_to_point"),
     printed="σ²",
     corrected="σ",
 )

@@ -7,22 +7,20 @@ import scipy.stats
 from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator
-from geometry.claims._types import Computed, Sampled, Values, claims_of
+from geometry.claims._types import Cases, Computed, Sampled, Values, claims_of
 from geometry.claims.cwda._draws import DIMS, THREE_FILTERS
 from geometry.filters import gaussian_filter_geometry
 
 claim = claims_of("CWDA")
 
 
-def ranks_of_gaussian_matrices(key: Key[Array, ""]) -> Values:
+def ranks_of_gaussian_matrices(key: Key[Array, ""]) -> Cases:
     """Rank minus min(n, m), of entries and of differences from the first row."""
     rng = generator(key)
-    gaps = []
     for n, m in ((5, 9), (9, 5), (64, 64), (30, 29)):
         v = rng.normal(size=(n, m))
-        gaps.append(int(np.linalg.matrix_rank(v)) - min(n, m))
-        gaps.append(int(np.linalg.matrix_rank(v[1:] - v[0])) - min(n - 1, m))
-    return gaps
+        yield int(np.linalg.matrix_rank(v)) - min(n, m)
+        yield int(np.linalg.matrix_rank(v[1:] - v[0])) - min(n - 1, m)
 
 
 PROPOSITION_8 = claim(
@@ -63,16 +61,14 @@ LEMMA_4 = claim(
 )
 
 
-def distance_form(key: Key[Array, ""]) -> Values:
+def distance_form(key: Key[Array, ""]) -> Cases:
     """‖a − b‖² minus wᵀDw, w = λ − μ, relative."""
     rng = generator(key)
-    gaps = []
     for n in (8, 12):
         v, a, b = rng.normal(size=(n, 7)), *rng.normal(size=(2, 7))
         w = _barycentric(a, v)[0] - _barycentric(b, v)[0]
         d = -np.square(v[:, None] - v).sum(-1) / 2
-        gaps.append(float(w @ d @ w / np.square(a - b).sum()) - 1)
-    return gaps
+        yield float(w @ d @ w / np.square(a - b).sum()) - 1
 
 
 LEMMA_5 = claim(
@@ -101,16 +97,14 @@ DEFINITION_1 = claim(
 )
 
 
-def completed_bases(key: Key[Array, ""]) -> Values:
+def completed_bases(key: Key[Array, ""]) -> Cases:
     """Rank of k given vectors and n − k random points of a hyperplane, minus n = 6."""
     rng = generator(key)
     w = rng.normal(size=(5, 6))
-    gaps = []
     for k, origin in ((1, rng.normal(size=6)), (3, rng.normal(size=6)), (2, np.zeros(6))):
         points = origin + rng.normal(size=(6 - k, 5)) @ w
         rows = np.vstack([rng.normal(size=(k, 6)), points])
-        gaps.append(int(np.linalg.matrix_rank(rows)) - 6)
-    return gaps
+        yield int(np.linalg.matrix_rank(rows)) - 6
 
 
 LEMMA_6 = claim(
@@ -121,16 +115,14 @@ LEMMA_6 = claim(
 )
 
 
-def concentrated_norms(key: Key[Array, ""]) -> Values:
+def concentrated_norms(key: Key[Array, ""]) -> Cases:
     """P(|r − E r| > c √(M/2)) minus 1/M, exactly."""
-    gaps = []
     for k in (1, 2, 9, 100):
         chi = scipy.stats.chi(k)
         for m in (2.5, 5, 20):
             width = math.sqrt(m / 2)
             tails = chi.sf(chi.mean() + width) + chi.cdf(chi.mean() - width)
-            gaps.append(float(tails) - 1 / m)
-    return gaps
+            yield float(tails) - 1 / m
 
 
 EQUATIONS_82_TO_84 = claim(

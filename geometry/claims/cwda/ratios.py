@@ -8,7 +8,7 @@ from jaxtyping import Array, Key
 
 import pruning
 from geometry.claims._draws import exponent, generator, normal
-from geometry.claims._types import Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
 from geometry.claims.cwda._draws import DIMS, LAYERS, THREE_FILTERS, layer_spearman, norm_cv2
 from jaxnorm._numerics import chi_mean
 
@@ -37,17 +37,15 @@ def independent_ratio_variance() -> float:
     return (1 + (math.pi / 2 - 1) / RATIO_DIMS) * second - first**2
 
 
-def log_ratios(key: Key[Array, ""]) -> Values:
+def log_ratios(key: Key[Array, ""]) -> Cases:
     """√(1 − η²) minus Pearson's correlation of two logs, η² = Var(log x/y)/Var(log y)."""
     rng = generator(key)
-    gaps = []
     for share in np.geomspace(1e-3, 1, 40):
         y, noise = rng.standard_t(4, (2, 50))
         x = y + share * noise
         eta2 = np.var(x - y) / np.var(y)
         if eta2 <= 1:
-            gaps.append(math.sqrt(1 - eta2) - float(np.corrcoef(x, y)[0, 1]))
-    return gaps
+            yield math.sqrt(1 - eta2) - float(np.corrcoef(x, y)[0, 1])
 
 
 APPROXIMATELY_MONOTONIC = claim(

@@ -10,7 +10,7 @@ from jaxtyping import Array, Key
 
 import pruning
 from geometry.claims._draws import exponent, generator, normal
-from geometry.claims._types import Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
 from geometry.claims.cwda._draws import LAYER_DIMS, LAYER_FILTERS, LAYERS, layer_spearman, norm_cv2
 from jaxnorm._numerics import chi_mean
 
@@ -21,7 +21,7 @@ def distance_grows(key: Key[Array, ""]) -> Values:
     """E‖F − v‖ nearer the center minus that farther away."""
     lengths = jnp.linspace(0, 40, 81)
     distance = jax.jit(jax.vmap(pruning.gaussian.expected_distance, (0, None, None)))
-    return np.concatenate([-np.diff(distance(lengths, 1.3, dims)) for dims in (1.0, 9.0, 576.0)])
+    return [-np.diff(distance(lengths, 1.3, dims)) for dims in (1.0, 9.0, 576.0)]
 
 
 THEOREM_2 = claim(
@@ -73,7 +73,7 @@ def theorem_3_units(key: Key[Array, ""]) -> Values:
         norms = np.linalg.norm(c * v, axis=2)
         return norms.sum(1) / c / (np.square(norms).sum(1) / c**2)
 
-    return np.concatenate([ratio(c) / ratio(1.0) - 1 for c in (0.01, 10.0)])
+    return [ratio(c) / ratio(1.0) - 1 for c in (0.01, 10.0)]
 
 
 THEOREM_3 = claim(
@@ -140,18 +140,16 @@ EQUATION_8 = claim(
 )
 
 
-def transitivity(key: Key[Array, ""]) -> Values:
+def transitivity(key: Key[Array, ""]) -> Cases:
     """r₁₂ r₂₃ − √((1 − r₁₂²)(1 − r₂₃²)) minus r₁₃, of ranks of random and of tilted triples."""
     rng = generator(key)
-    gaps = []
     for tilt in np.linspace(0, 1.5, 60):
         base = rng.normal(size=(3, 30))
         noise = base[1] * math.sin(tilt)
         triple = np.stack([base[0] + noise, base[0], base[0] - noise])
         r = np.corrcoef(scipy.stats.rankdata(triple, axis=1))
         bound = r[0, 1] * r[1, 2] - math.sqrt((1 - r[0, 1] ** 2) * (1 - r[1, 2] ** 2))
-        gaps.append(bound - r[0, 2])
-    return gaps
+        yield bound - r[0, 2]
 
 
 EQUATIONS_9_AND_10 = claim(
@@ -167,7 +165,7 @@ EQUATIONS_9_AND_10 = claim(
 )
 
 
-def leibniz(key: Key[Array, ""]) -> Values:
+def leibniz(key: Key[Array, ""]) -> Cases:
     """Relative gap of Theorem 4's sides: many, few, flat, equal, single, heavy-tailed points."""
     rng = generator(key)
     clouds = (
@@ -179,14 +177,12 @@ def leibniz(key: Key[Array, ""]) -> Values:
         np.ones((1, 3)),
         rng.standard_cauchy((20, 5)),
     )
-    gaps = []
     for v in clouds:
         centroid = v.mean(0)
         for p in (centroid, v[0], rng.normal(size=v.shape[1])):
             left = np.square(v - p).sum()
             right = np.square(v - centroid).sum() + len(v) * np.square(p - centroid).sum()
-            gaps.append((left - right) / max(left, right, 1e-300))
-    return gaps
+            yield (left - right) / max(left, right, 1e-300)
 
 
 THEOREM_4 = claim(

@@ -75,7 +75,7 @@ def norms_of_images(key: Key[Array, ""]) -> Values:
     """Norms of images at alpha 1 over HW, minus 1: Theorem 3.1 would have 1 in place of HW."""
     x = jnp.asarray(generator(key).normal(size=(7, HEIGHT, WIDTH, 3)))
     y, _ = unitized_batch_norm(x, jnp.ones(3), eps=1e-12)
-    return np.asarray(jnp.sqrt(jnp.square(y).sum((1, 2, 3)))) / (HEIGHT * WIDTH) - 1
+    return jnp.sqrt(jnp.square(y).sum((1, 2, 3))) / (HEIGHT * WIDTH) - 1
 
 
 ALGORITHM_2 = claim(

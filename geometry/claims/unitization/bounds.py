@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator
-from geometry.claims._types import Computed, Values, claims_of
+from geometry.claims._types import Cases, Computed, Values, claims_of
 from geometry.claims.unitization._pairs import bounds_of, distances, excess, pairs
 from jaxnorm import shift
 
@@ -33,7 +33,7 @@ def theorem_1(key: Key[Array, ""]) -> Values:
 def moment_bounds_sharp(key: Key[Array, ""]) -> Values:
     """W over √(S + S′ + D²), minus 1; and that over S + S′ + D + 1/4, minus 1."""
     distance, printed, sharp = distance_bounds()
-    return np.concatenate([excess(distance, sharp), sharp / (printed - 2 + 0.25) - 1])
+    return [excess(distance, sharp), sharp / (printed - 2 + 0.25) - 1]
 
 
 def theorem_1_attained(key: Key[Array, ""]) -> Values:
@@ -82,14 +82,12 @@ def equation_4(key: Key[Array, ""]) -> Values:
     return printed / bounds_of(shift.moment_upper_bound, e, 1 + v, f, 1 + w) - 1
 
 
-def worst_normalized(key: Key[Array, ""]) -> Values:
+def worst_normalized(key: Key[Array, ""]) -> Cases:
     """W of ±(1, …, 1) and ±(1, −1, 1, …) over √(2d), minus 1: attained with variances 1."""
-    ratios = []
     for d in (2, 8, 64):
         one, sign = np.ones(d), (-1.0) ** np.arange(d)
         x, y = np.stack([one, -one]), np.stack([sign, -sign])
-        ratios.append(float(distances(x[None], y[None])[0]) / math.sqrt(2 * d))
-    return np.array(ratios) - 1
+        yield float(distances(x[None], y[None])[0]) / math.sqrt(2 * d) - 1
 
 
 EQUATION_4 = claim(
@@ -102,13 +100,11 @@ EQUATION_4 = claim(
 )
 
 
-def unbounded_example(key: Key[Array, ""]) -> Values:
+def unbounded_example(key: Key[Array, ""]) -> Cases:
     """Theorem 2's bound minus W = 5C′/8 of the example in one dimension, over W, k = 2..7."""
-    ratios = []
     for c in (1.0, 50.0):
         distance = _distance_of_uniforms(c)
-        ratios += [(2.0**-k - 4.0**-k) * c / k / distance for k in range(2, 8)]
-    return np.array(ratios) - 1
+        yield [(2.0**-k - 4.0**-k) * c / k / distance - 1 for k in range(2, 8)]
 
 
 def distance_of_the_example(key: Key[Array, ""]) -> Values:
@@ -133,28 +129,24 @@ UNBOUNDED_EXAMPLE = claim(
 )
 
 
-def lipschitz_constant(key: Key[Array, ""]) -> Values:
+def lipschitz_constant(key: Key[Array, ""]) -> Cases:
     """|f(v) − f(w)|/‖v − w‖ of f of Theorem 2, minus 1, along the corner too; p = 2..5."""
     rng = generator(key)
     v, w = 2 * rng.normal(size=(2, 4000, 3))
     v[:500], w[:500] = 1.0, 1 - 10 ** rng.uniform(-6, -1, (500, 1))
     lengths = np.linalg.norm(v - w, axis=1)
-    slopes = []
     for p in (2, 3, 4, 5):
         f = jax.jit(partial(shift.clipped_power, radius=1.0, p=p))
-        slopes.append(np.abs(f(jnp.asarray(v)) - f(jnp.asarray(w))) / lengths)
-    return np.concatenate(slopes) - 1
+        yield np.abs(f(jnp.asarray(v)) - f(jnp.asarray(w))) / lengths - 1
 
 
-def theorem_2(key: Key[Array, ""]) -> Values:
+def theorem_2(key: Key[Array, ""]) -> Cases:
     """The lower bound over W, minus 1."""
     x, y = pairs()
     distance = distances(x, y)
-    excesses = []
     for p, radius in ((2, 1.0), (3, 0.5), (5, 5.0)):
         lower = bounds_of(partial(shift.moment_lower_bound, radius=radius, p=p), x, y)
-        excesses.append(excess(lower, distance))
-    return np.concatenate(excesses)
+        yield excess(lower, distance)
 
 
 THEOREM_2 = claim(

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
 from geometry.claims.unitization._pairs import bounds_of, distances_of_outputs, excess, pairs
 from jaxnorm import shift, unitize, unitize_bounded
 from jaxnorm._numerics import chi_mean
@@ -33,33 +33,27 @@ def radial_transport(key: Key[Array, ""]) -> Statistics:
 RADIAL = Draws(radial_transport, 20_000, batch_size=2000, draws_per_key=200)
 
 
-def uncovered(key: Key[Array, ""]) -> Values:
+def uncovered(key: Key[Array, ""]) -> Cases:
     """W of Eq. 10's outputs over 2/alpha, minus 1, of points ±R e₁."""
-    excesses = []
     for alpha, length in ((0.5, 100.0), (0.9, 1e4)):
         _, _, distance = shift.interpolation_counterexample(alpha, length=length)
-        excesses.append(distance / (2 / alpha) - 1)
-    return excesses
+        yield distance / (2 / alpha) - 1
 
 
-def counterexample(key: Key[Array, ""]) -> Values:
+def counterexample(key: Key[Array, ""]) -> Cases:
     """W of Eq. 10's outputs over 2(alpha + (1 − alpha)R), minus 1."""
-    ratios = []
     for alpha in (0.2, 0.5, 0.9):
         x, y, distance = shift.interpolation_counterexample(alpha, length=30.0)
         outputs = (unitize(part, alpha, eps=1e-14) for part in (x, y))
-        ratios.append(shift.emd(*outputs) / distance)
-    return np.array(ratios) - 1
+        yield shift.emd(*outputs) / distance - 1
 
 
-def interpolated_bound(key: Key[Array, ""]) -> Values:
+def interpolated_bound(key: Key[Array, ""]) -> Cases:
     """W of Eq. 10's outputs over E max(alphaⱼ + (1 − alphaⱼ)‖X‖) + the same of Y, minus 1."""
-    excesses = []
     for alpha in map(jnp.asarray, (0.0, 0.5, 1.0, (0.3, 0.9, 1.0, 0.4))):
         distance = distances_of_outputs(partial(unitize, alpha=alpha, eps=0.0))
         bound = bounds_of(partial(shift.interpolated_upper_bound, alpha), *pairs())
-        excesses.append(excess(distance, bound))
-    return np.concatenate(excesses)
+        yield excess(distance, bound)
 
 
 def harmonic_and_arithmetic(key: Key[Array, ""]) -> Values:
@@ -104,16 +98,15 @@ RANGE_OF_ALPHA = claim(
 )
 
 
-def recovered_norms(key: Key[Array, ""]) -> Values:
+def recovered_norms(key: Key[Array, ""]) -> Cases:
     """r recovered from the norms after Eqs. 8 and 10 over r, minus 1, alpha < 1."""
     r = 10 ** generator(key).uniform(-2, 2, 300)
     x = jnp.asarray(r)[:, None]
-    ratios = []
     for alpha in (0.2, 0.9):
         t = np.asarray(unitize_bounded(x, jnp.asarray(alpha)))[:, 0]
         u = np.asarray(unitize(x, alpha, eps=1e-14))[:, 0]
-        ratios += [(1 - alpha) * t / (1 - alpha * t) / r, (u - alpha) / (1 - alpha) / r]
-    return np.concatenate(ratios) - 1
+        yield (1 - alpha) * t / (1 - alpha * t) / r - 1
+        yield (u - alpha) / (1 - alpha) / r - 1
 
 
 LOST_INFORMATION = claim(
