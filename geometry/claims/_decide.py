@@ -41,11 +41,7 @@ def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdi
 
 
 def check_all(
-    claims: Iterable[Claim],
-    key: Key[Array, ""],
-    *,
-    precision: float = 1.0,
-    devices: Sequence[Any] | None = None,
+    claims: Iterable[Claim], key: Key[Array, ""], *, precision: float = 1.0
 ) -> list[Verdict]:
     """Measure every check of every claim once, and decide about all together.
 
@@ -54,7 +50,7 @@ def check_all(
     `measure`.
     """
     claims = tuple(claims)
-    return decide(claims, measure(claims, key, precision=precision, devices=devices))
+    return decide(claims, measure(claims, key, precision=precision))
 
 
 def measure(

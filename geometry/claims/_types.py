@@ -102,7 +102,8 @@ class Computed(_OfOneForm):
 
     Attributes:
       what: The statement, in one line.
-      values: The numbers, one for each case, of a key that decides the cases.
+      values: The numbers, one for each case, of a key that decides the cases; arrays of them, of
+        any shapes, or an iterator.
       relation: "identity" for values within `tolerance` of `predicted`, "limit" for the same of the
         exponent of an error, "inequality" for values not above `predicted` by more.
       predicted: The number.

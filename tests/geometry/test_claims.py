@@ -179,6 +179,24 @@ def test_the_worst_case_decides(relation, values, holds, key):
     assert found.draws == len(values)
 
 
+def test_cases_are_arrays_of_any_shapes_or_yielded(key):
+    def yielded(key):
+        yield np.zeros((2, 3))
+        yield [0.0, jnp.array(0.25)]
+
+    for values in (yielded, lambda key: list(yielded(key))):
+        found = claims.check(claim_of(Computed("x", values)), key).findings[0]
+        assert (found.estimate, found.draws, found.holds) == (0.25, 8, False)
+
+
+def test_the_form_of_a_check_is_named_first():
+    for form in ("rejected", "corrected"):
+        sampled = Sampled("u", 0.5, UNIFORM, "u", side="≤", form=form)
+        assert getattr(Sampled, form)("u", 0.5, UNIFORM, "u", side="≤") == sampled
+        computed = Computed("x", uniform, "inequality", form=form)
+        assert getattr(Computed, form)("x", uniform, "inequality") == computed
+
+
 def test_all_checks_are_decided_together():
     z = 3.5  # would be rejected alone, not among a hundred
     p = 2 * stats.norm.sf(z)

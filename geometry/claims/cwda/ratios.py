@@ -11,6 +11,7 @@ from geometry.claims._draws import exponent, generator, normal
 from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
 from geometry.claims.cwda._draws import DIMS, LAYERS, THREE_FILTERS, layer_spearman, norm_cv2
 from jaxnorm._numerics import chi_mean
+from pruning.gaussian import RatioVariances
 
 claim = claims_of("CWDA")
 
@@ -26,6 +27,11 @@ def norm_ratios(key: Key[Array, ""]) -> Statistics:
 
 
 RATIOS = Draws(norm_ratios, 100_000, batch_size=10_000, draws_per_key=500)
+
+
+def exact() -> RatioVariances:
+    """Variances of both ratios of one filter in `norm_ratios`."""
+    return pruning.l1_l2_ratio_variance(RATIO_DIMS)
 
 
 def independent_ratio_variance() -> float:
@@ -102,18 +108,10 @@ THEOREM_1 = claim(
         "variance",
     ),
     Sampled.corrected(
-        "Var(l1/l2), exact",
-        lambda: pruning.l1_l2_ratio_variance(RATIO_DIMS)[0],
-        RATIOS,
-        "l1_over_l2",
-        "variance",
+        "Var(l1/l2), exact", lambda: exact().direct, RATIOS, "l1_over_l2", "variance"
     ),
     Sampled.corrected(
-        "Var(l2/l1), exact",
-        lambda: pruning.l1_l2_ratio_variance(RATIO_DIMS)[1],
-        RATIOS,
-        "l2_over_l1",
-        "variance",
+        "Var(l2/l1), exact", lambda: exact().inverse, RATIOS, "l2_over_l1", "variance"
     ),
     Computed.corrected("2n Var < π − 3", theorem_1_sharp, "inequality"),
     Computed.corrected("n Var → (π − 3)/2 like 1/n", theorem_1_rate, "limit", -1.0, 0.1),
