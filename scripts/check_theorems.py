@@ -44,7 +44,7 @@ def main(
 
     Args:
       paper: unitization, cwda or bn-decomposed; by default all three.
-      claim: Part of a claim's name, such as "Theorem 1".
+      claim: An object of a paper, such as "Theorem 1", or part of a claim's name.
       precision: Factor on all standard errors, in (0, 2]: 0.5 takes four times the draws.
       seed: Of all draws.
       devices: Number of devices over which draws are spread, made of the CPU where there is no

@@ -16,17 +16,17 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Array, Float, Key
 
+from geometry.claims._findings import Finding, Measurement, Verdict
 from geometry.claims._types import (
+    MUST_FAIL,
     Check,
     Claim,
     Computed,
     Draws,
-    Finding,
-    Measurement,
+    Form,
     Number,
     Sampled,
     Statistics,
-    Verdict,
 )
 from geometry.sampling import monte_carlo_moments
 from pruning.weight_tests import holm
@@ -170,14 +170,24 @@ def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -
     names = ("mean", "mean_stderr") if part.moment == "mean" else ("variance", "variance_stderr")
     estimate, stderr = (float(getattr(measurement, name)[part.statistic]) for name in names)
     predicted = number(part.predicted)
-    z = _distance(estimate - predicted, stderr)
+    difference = estimate - predicted
+    within = min(abs(difference), number(part.within))
+    z = _distance(difference - math.copysign(within, difference), stderr)
     tail = scipy.stats.t(measurement.samples - 1)
     p = {"=": 2 * tail.sf(abs(z)), "≤": tail.sf(z), "≥": tail.cdf(z)}[part.side]
-    noticed = 0.1 * abs(predicted) / stderr if stderr else math.inf
-    power = float(scipy.stats.norm.cdf(noticed - critical))
+    power = _power(part, predicted, stderr, critical)
     return Finding(
         part, estimate, stderr, predicted, z, float(p), measurement.samples, not p < LEVEL, power
     )
+
+
+def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> float:
+    """Chance that a wrong prediction, `part.against`, would have been rejected."""
+    wrong = 1.1 * predicted if part.against is None else number(part.against)
+    if part.form in MUST_FAIL or wrong == predicted:
+        return math.nan
+    visible = max(abs(wrong - predicted) - number(part.within), 0)
+    return float(scipy.stats.norm.cdf(_distance(visible, stderr) - critical))
 
 
 def _distance(difference: float, stderr: float) -> float:
@@ -202,20 +212,16 @@ def _computed_finding(part: Computed, measurement: Measurement) -> Finding:
 
 
 def _verdict(claim: Claim, findings: tuple[Finding, ...]) -> Verdict:
-    printed = [finding.holds for finding in findings if finding.check.form != "corrected"]
-    corrected = [finding.holds for finding in findings if finding.check.form == "corrected"]
-    printed_holds = all(printed) if printed else None
-    corrected_holds = all(corrected) if corrected else None
-    outcomes = [
-        f"{form} form {'holds' if holds else 'is rejected'}"
-        for form, holds in (("printed", printed_holds), ("corrected", corrected_holds))
-        if holds is not None
-    ]
+    def all_hold(*forms: Form) -> bool | None:
+        outcomes = [finding.holds for finding in findings if finding.check.form in forms]
+        return all(outcomes) if outcomes else None
+
+    surprises = [finding.check.what for finding in findings if not finding.as_recorded]
     return Verdict(
         claim,
         findings,
-        printed_holds,
-        corrected_holds,
-        all(finding.as_recorded for finding in findings),
-        ", ".join(outcomes) or f"not computed: {claim.reason}",
+        all_hold("printed", "rejected"),
+        all_hold("corrected"),
+        not surprises,
+        f"not as recorded: {'; '.join(surprises)}" if surprises else claim.standing,
     )

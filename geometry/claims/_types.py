@@ -1,7 +1,8 @@
-"""What a claim is, what checks it, and what a check finds.
+"""What a claim is, and what checks it.
 
 A claim has checks of its printed form and, where that is wrong or far off, of a corrected one. Some
-are computed, on thousands of random and of adversarial cases; others are sampled.
+are computed, on thousands of random and of adversarial cases; others are sampled. What a reader
+might take from a statement, and must not, is checked too, and says nothing against the statement.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,16 @@ from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-Form = Literal["printed", "rejected", "corrected"]
+Form = Literal["printed", "rejected", "corrected", "overread"]
+"""Printed and corrected forms must hold. Rejected ones are printed, and must fail; so must overread
+ones, which are not printed."""
+Standing = Literal[
+    "holds as printed",
+    "holds, with a remark",
+    "wrong as printed, holds corrected",
+    "not tested here",
+]
+MUST_FAIL = frozenset({"rejected", "overread"})
 Number = float | Callable[[], Any]
 Values = float | Sequence[Any] | np.ndarray | Array
 """One number for each case that a check computes, in arrays of any shape."""
@@ -50,6 +60,11 @@ class _OfOneForm:
         return _with_form(cls(*args, **fields), "rejected")
 
     @classmethod
+    def overread(cls: Callable[_P, _C], *args: _P.args, **fields: _P.kwargs) -> _C:
+        """A check of what a reader might take from the printed form, which must not hold."""
+        return _with_form(cls(*args, **fields), "overread")
+
+    @classmethod
     def corrected(cls: Callable[_P, _C], *args: _P.args, **fields: _P.kwargs) -> _C:
         """A check of the corrected form."""
         return _with_form(cls(*args, **fields), "corrected")
@@ -70,7 +85,9 @@ class Sampled(_OfOneForm):
       statistic: Its name in what `draws` gives.
       moment: The moment of it that is meant.
       side: How the moment stands to the number.
-      form: "printed" and "corrected" forms must hold, "rejected" ones are printed and must not.
+      within: Size of the next term of a prediction to first order, which the moment may be off by.
+      against: A wrong number from which this one is to be told; by default one 10 % off.
+      form: What the check says of the printed statement.
     """
 
     what: str
@@ -79,11 +96,13 @@ class Sampled(_OfOneForm):
     statistic: str
     moment: Literal["mean", "variance"] = "mean"
     side: Literal["=", "≤", "≥"] = "="
+    within: Number = 0.0
+    against: Number | None = None
     form: Form = "printed"
 
     @property
     def kind(self) -> str:
-        if self.form == "rejected":
+        if self.form in MUST_FAIL:
             return "must-reject"
         return f"Monte-Carlo {self.moment}" if self.side == "=" else "inequality"
 
@@ -108,7 +127,7 @@ class Computed(_OfOneForm):
         exponent of an error, "inequality" for values not above `predicted` by more.
       predicted: The number.
       tolerance: What rounding, or the fit of an exponent, may take.
-      form: "printed" and "corrected" forms must hold, "rejected" ones are printed and must not.
+      form: What the check says of the printed statement.
     """
 
     what: str
@@ -120,7 +139,7 @@ class Computed(_OfOneForm):
 
     @property
     def kind(self) -> str:
-        if self.form == "rejected":
+        if self.form in MUST_FAIL:
             return "must-reject"
         return "limit with a rate" if self.relation == "limit" else self.relation
 
@@ -136,6 +155,32 @@ class Computed(_OfOneForm):
 Check = Sampled | Computed
 
 
+class Remark(NamedTuple):
+    """What a true statement lacks, or must not be taken for.
+
+    Attributes:
+      kind: "loose" bounds, a wrong "unit", a missing or idle "hypothesis", or an "over-reading".
+      text: In one or two sentences.
+    """
+
+    kind: Literal["loose", "unit", "hypothesis", "over-reading"]
+    text: str
+
+
+class Result(NamedTuple):
+    """What training or measuring networks gave, beside the number that the paper prints.
+
+    Attributes:
+      ours: With its uncertainty, and of how many runs.
+      printed: The paper's.
+      page: Where it stands, from the root of the repository.
+    """
+
+    ours: str
+    printed: str
+    page: str
+
+
 @dataclass(frozen=True)
 class Claim:
     """A numbered object of a paper, and what checks it.
@@ -144,40 +189,44 @@ class Claim:
       paper: Short title.
       name: As printed, down to the number of the equation or theorem; unique within the paper.
       statement: In one line.
-      verdict: What we say of it, in a word or two.
       checks: What is computed or drawn.
-      printed: The printed form, as text, where it differs from the statement.
+      covers: Numbers of the definitions and steps of the proof that belong to it.
+      printed: The printed form with its place and its hypotheses.
       corrected: The corrected form, as text; empty where the printed one stands.
+      remark: What a reader of a true statement should know.
+      why: Two or three sentences: the proof, or the counter-example.
+      results: Of networks that were trained or measured.
       reason: Why nothing is checked, where there are no checks.
     """
 
     paper: str
     name: str
     statement: str
-    verdict: str
     checks: tuple[Check, ...] = ()
+    covers: str = ""
     printed: str = ""
     corrected: str = ""
+    remark: Remark | None = None
+    why: str = ""
+    results: tuple[Result, ...] = ()
     reason: str = ""
+
+    @property
+    def standing(self) -> Standing:
+        """What is recorded of it."""
+        forms = {check.form for check in self.checks}
+        if not self.checks:
+            return "not tested here"
+        if "rejected" in forms:
+            return "wrong as printed, holds corrected"
+        return "holds, with a remark" if self.remark else "holds as printed"
 
 
 def claims_of(paper: str) -> Callable[..., Claim]:
-    """The constructor of the claims of one paper.
+    """The constructor of the claims of one paper: name, statement and checks; others by keyword."""
 
-    It takes the name, the statement, the verdict and the checks of a claim, and by keyword its
-    printed and its corrected form, or the reason why there are no checks.
-    """
-
-    def claim(
-        name: str,
-        statement: str,
-        verdict: str,
-        *checks: Check,
-        printed: str = "",
-        corrected: str = "",
-        reason: str = "",
-    ) -> Claim:
-        return Claim(paper, name, statement, verdict, checks, printed, corrected, reason)
+    def claim(name: str, statement: str, *checks: Check, **fields: Any) -> Claim:
+        return Claim(paper, name, statement, checks, **fields)
 
     return claim
 
@@ -185,66 +234,3 @@ def claims_of(paper: str) -> Callable[..., Claim]:
 def claims_in(*sections: ModuleType) -> tuple[Claim, ...]:
     """All claims that the modules define, in their order."""
     return tuple(x for section in sections for x in vars(section).values() if isinstance(x, Claim))
-
-
-class Measurement(NamedTuple):
-    """What a source of checks gave.
-
-    Attributes:
-      mean: Means of the statistics of a draw, by name; or the values of the cases of a function.
-      samples: Number of draws, or of cases.
-      mean_stderr: Standard errors of the means; empty for a function.
-      variance: Variances of the statistics; empty for a function.
-      variance_stderr: Standard errors of the variances; empty for a function.
-    """
-
-    mean: Mapping[str, float] | Sequence[float]
-    samples: int
-    mean_stderr: Mapping[str, float] = {}
-    variance: Mapping[str, float] = {}
-    variance_stderr: Mapping[str, float] = {}
-
-
-class Finding(NamedTuple):
-    """What a check found.
-
-    Attributes:
-      check: The check.
-      estimate: The moment, or the value of the worst case.
-      stderr: Of the moment; 0 for computed values.
-      predicted: The number it was compared with.
-      z: Their distance in standard errors; of computed values NaN.
-      p_value: Adjusted by Holm for all checks that were decided together; of computed values NaN.
-      draws: Number of draws or of cases.
-      holds: Whether the statement was not rejected.
-      power: Chance to notice that the predicted number is wrong by 10 %; of computed values NaN.
-    """
-
-    check: Check
-    estimate: float
-    stderr: float
-    predicted: float
-    z: float
-    p_value: float
-    draws: int
-    holds: bool
-    power: float
-
-    @property
-    def as_recorded(self) -> bool:
-        return self.holds != (self.check.form == "rejected")
-
-
-class Verdict(NamedTuple):
-    """What the checks of a claim say together.
-
-    `printed_holds` and `corrected_holds` are None where no check is of that form. `text` is the
-    verdict in words.
-    """
-
-    claim: Claim
-    findings: tuple[Finding, ...]
-    printed_holds: bool | None
-    corrected_holds: bool | None
-    as_recorded: bool
-    text: str

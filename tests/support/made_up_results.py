@@ -147,7 +147,7 @@ def made_up_claims():
             "filter of d = 64 weights is below 1/d.",
             "printed": "Var < 1/d",
             "corrected": "Var = (π − 3)/(2d) + O(1/d²)",
-            "recorded": "wrong",
+            "standing": "wrong as printed, holds corrected",
             "reason": "",
             "verdict": verdict,
             "printed_holds": holds == "printed",

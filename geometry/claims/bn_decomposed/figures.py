@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Computed, Values, claims_of
+from geometry.claims._types import Computed, Remark, Values, claims_of
 from jaxnorm import rescale_rms, standardize
 
 claim = claims_of("Batch Normalization Decomposed")
@@ -19,7 +19,6 @@ claim = claims_of("Batch Normalization Decomposed")
 FIGURE_2 = claim(
     "Figure 2",
     "Accuracy and rank of networks with batch norm, with He's start and without",
-    "holds qualitatively",
     reason="trains networks: docs/results/geometry has it, by scripts/reproduce_geometry.py",
 )
 
@@ -37,7 +36,6 @@ def spread_over_its_limit(key: Key[Array, ""]) -> Values:
 FIGURE_3 = claim(
     "Figure 3",
     "One point turns odd, the others collapse into one",
-    "holds but for the cluster",
     Computed.rejected("angle in the cluster of 49 = 0", spread_of_the_odd_state, tolerance=1.0),
     Computed.corrected(
         "angle in the cluster = 3π/n for many points",
@@ -62,7 +60,6 @@ def angle_of_figure_5(key: Key[Array, ""]) -> Values:
 FIGURE_5_RECENTRED = claim(
     "Figure 5, with recentering",
     "Angles after 30 layers are 75 degrees",
-    "loose",
     Computed.rejected(
         "75 degrees within 2, n = 100", angle_of_figure_5, predicted=75.0, tolerance=2.0
     ),
@@ -86,7 +83,6 @@ def angle_without_recentering(key: Key[Array, ""]) -> Values:
 FIGURE_5_NOT_RECENTRED = claim(
     "Figure 5, without recentering",
     "Angles after 30 layers are 60 degrees",
-    "loose",
     Computed.rejected(
         "60 degrees within 1", angle_without_recentering, predicted=60.0, tolerance=1.0
     ),
@@ -131,13 +127,13 @@ def _network_of_figure_6(normalization: Callable[[Array], Array]) -> np.ndarray:
 FIGURE_6 = claim(
     "Figure 6",
     "Recentering makes neurons answer few inputs",
-    "loose",
     Computed("no neuron answers 90 % of inputs, some do without", answering_neurons, "inequality"),
     Computed.corrected(
         "half the activities are 0", zeros_of_neurons, predicted=0.5, tolerance=0.02
     ),
     printed="negligible for most inputs",
     corrected="half of the activities are 0, the others half-Gaussian",
+    remark=Remark("loose", "loose"),
 )
 
 
@@ -152,6 +148,6 @@ def one_neuron_a_point(key: Key[Array, ""]) -> Values:
 ONE_NEURON_A_POINT = claim(
     "Discussion, one neuron per data point",
     "Neurons can be chosen so that each fires for one data point only",
-    "feasible for vertices of the hull",
     Computed("ReLU(xW + b) = I", one_neuron_a_point),
+    remark=Remark("hypothesis", "feasible for vertices of the hull"),
 )

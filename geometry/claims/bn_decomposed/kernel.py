@@ -9,7 +9,16 @@ from jaxtyping import Array, Key
 
 import geometry
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import (
+    Cases,
+    Computed,
+    Draws,
+    Remark,
+    Sampled,
+    Statistics,
+    Values,
+    claims_of,
+)
 
 claim = claims_of("Batch Normalization Decomposed")
 
@@ -42,24 +51,22 @@ def kernel_of_the_batch(recentred: bool) -> float:
 EQUATION_8 = claim(
     "Equation 8",
     "E ReLU(w x̃ᵢ) ReLU(w x̃ⱼ), called intractable",
-    "holds, tractable",
     Sampled(
         "= the arc-cosine kernel", lambda: kernel_of_the_batch(True), KERNEL, "recentred_product"
     ),
     corrected="‖x̃ᵢ‖‖x̃ⱼ‖(sin θ + (π − θ) cos θ)/(2π)",
+    remark=Remark("over-reading", "holds, tractable"),
 )
 
 EQUATIONS_95_TO_98 = claim(
     "Equations 95 to 98",
     "E‖ReLU(Wx)‖² = (dσ²/2)‖x‖²",
-    "holds",
     Sampled("over ‖x‖² at σ² = 2/d", 1.0, KERNEL, "squared_norm"),
 )
 
 EQUATION_111 = claim(
     "Equation 111",
     "K(x, y) = E ReLU(wx) ReLU(wy) = ‖x‖‖y‖(√(1 − ρ²) + (π − arccos ρ)ρ)/(2π)",
-    "holds",
     Sampled("of two samples", lambda: kernel_of_the_batch(False), KERNEL, "product"),
 )
 
@@ -88,7 +95,6 @@ def _kernel_excess(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 INEQUALITY = claim(
     "Inequality after Equation 111",
     "K(x, y) > x·y at σ² = 2/d for x ≠ y",
-    "wrong",
     Computed.rejected("K(x, 3.7x) > x·3.7x, by 10⁻⁶ of it", kernel_of_parallel, "inequality"),
     Computed.corrected("K ≥ x·y", kernel_above_product, "inequality"),
     printed="K > x·y",
@@ -108,7 +114,6 @@ def symmetric_batch(key: Key[Array, ""]) -> Cases:
 SYMMETRIC_BATCHES = claim(
     "Symmetric batches (ours)",
     "Samples of one norm and one angle reach the angle arccos κ(−1/(n − 1))",
-    "holds",
     Computed("after one layer and after two", symmetric_batch),
 )
 
@@ -132,7 +137,7 @@ def odd_is_longest(key: Key[Array, ""]) -> Values:
 REMARK_ON_THE_ODD_POINT = claim(
     "Remark on the odd point",
     "The odd point is the sample of the largest norm",
-    "holds at infinite width",
     Computed("of 20 Gaussian batches of 10, those that turn odd", odd_is_longest),
     corrected="of the largest centred norm; at finite width the weights often choose",
+    remark=Remark("over-reading", "holds at infinite width"),
 )

@@ -7,7 +7,16 @@ from jaxtyping import Array, Key
 
 import geometry
 from geometry.claims._draws import exponent, generator
-from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import (
+    Cases,
+    Computed,
+    Draws,
+    Remark,
+    Sampled,
+    Statistics,
+    Values,
+    claims_of,
+)
 from jaxnorm import recenter, rescale, rescale_rms, standardize
 
 claim = claims_of("Batch Normalization Decomposed")
@@ -30,7 +39,6 @@ def parts_of_batch_norm(key: Key[Array, ""]) -> Values:
 EQUATIONS_1_TO_4 = claim(
     "Equations 1 to 4",
     "Batch norm is recentering and then rescaling, and adding a constant changes nothing",
-    "holds",
     Computed("mean 0, mean square 1, RS∘RC = BN, shifts vanish", parts_of_batch_norm),
 )
 
@@ -72,7 +80,6 @@ def decay_with_width(key: Key[Array, ""]) -> Values:
 FIGURE_1 = claim(
     "Figure 1, row IV",
     "Linear networks with rescaling alone make samples orthonormal with depth",
-    "loose",
     Sampled.rejected("E|cos| = 0 after 100 layers of width 50", 0.0, COSINES, "cosine"),
     Computed.corrected(
         "E|cos| ~ width^(−1/2), widths 25 to 100",
@@ -107,7 +114,7 @@ def rank_of_products(key: Key[Array, ""]) -> Cases:
 RANK_OF_A_PRODUCT = claim(
     "Section I, rank of a product",
     "rank(AB) ≤ max(rank A, rank B)",
-    "loose",
     Computed("rank(AB) ≤ min(rank A, rank B)", rank_of_products, "inequality"),
     corrected="rank(AB) ≤ min(rank A, rank B), which the argument needs",
+    remark=Remark("loose", "loose"),
 )

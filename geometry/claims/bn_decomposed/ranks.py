@@ -9,7 +9,16 @@ from jaxtyping import Array, Float, Key
 
 import geometry
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import (
+    Cases,
+    Computed,
+    Draws,
+    Remark,
+    Sampled,
+    Statistics,
+    Values,
+    claims_of,
+)
 from jaxnorm import recenter
 
 claim = claims_of("Batch Normalization Decomposed")
@@ -34,7 +43,6 @@ def volumes_of_cells(key: Key[Array, ""]) -> Values:
 DEFINITION_1 = claim(
     "Definition 1, Equation 5",
     "Cells of w with equal signs of all w·xᵢ have volumes that add to 1, opposite ones equal",
-    "holds",
     Computed("Σ vol = 1, vol(−C) = vol(C)", volumes_of_cells),
 )
 
@@ -59,7 +67,6 @@ def gamma_of_the_circle(key: Key[Array, ""]) -> Values:
 GAMMA_OF_THE_CIRCLE = claim(
     "Definition 1, example",
     "γ(X) of n = 5 equally spaced points on the circle",
-    "wrong",
     Sampled.rejected("P(w in a cell) = 1/n", 1 / POINTS, CELL, "inside"),
     Sampled.corrected("P(w in a cell) = 1/(2n)", 1 / (2 * POINTS), CELL, "inside"),
     Computed.corrected("2n γ = 1 exactly, n = 5 and 9", gamma_of_the_circle, predicted=1.0),
@@ -83,7 +90,6 @@ def lemma_2(key: Key[Array, ""]) -> Values:
 LEMMA_2 = claim(
     "Lemma 2, Equation 6",
     "One more Gaussian row raises the rank with probability at least γ",
-    "holds",
     Computed("P/γ ≥ 1", lemma_2, "inequality"),
     Computed.corrected("P/γ ≥ 2", lemma_2, "inequality", -1.0),
     corrected="with probability at least 2γ, by a repaired proof",
@@ -110,11 +116,11 @@ ROWS = Draws(rows_for_full_rank, 15_000, batch_size=5000)
 THEOREM_3_1 = claim(
     "Theorem 3, item 1",
     "The mean number y of rows until full rank is at most n/γ",
-    "holds, loose",
     Sampled("E y of 2 points at right angles = 28/9", 28 / 9, ROWS, "orthogonal"),
     Sampled("E y of 5 on the circle ≤ n/γ", 2.0 * POINTS**2, ROWS, "circle", side="≤"),
     Sampled.corrected("E y of 5 on the circle ≤ n/(2γ)", 1.0 * POINTS**2, ROWS, "circle", side="≤"),
     corrected="E y ≤ n/(2γ) for n ≥ 2",
+    remark=Remark("loose", "holds, loose"),
 )
 
 
@@ -131,8 +137,8 @@ def rank_tails(key: Key[Array, ""]) -> Cases:
 THEOREM_3_2 = claim(
     "Theorem 3, item 2, Equations 7a and 7b",
     "P(rank n) of ⌊αn/γ⌋ rows is at least 1 − exp(−n[(α/γ) log(1/α) + …])",
-    "holds, for α > 1 too",
     Computed("7b ≤ 7a ≤ P(Bin(⌊αn/γ⌋, γ) ≥ n)", rank_tails, "inequality", tolerance=1e-12),
+    remark=Remark("hypothesis", "holds, for α > 1 too"),
 )
 
 
@@ -165,7 +171,6 @@ def reachable_rank(key: Key[Array, ""]) -> Values:
 COROLLARY_4 = claim(
     "Corollary 4",
     "With batch norm before the ReLU, full rank is reached if no two columns of X align",
-    "wrong",
     Computed.rejected("rank n after 400 rows", missing_rank, "inequality"),
     Computed.corrected("reached iff said to be", reachable_rank),
     Sampled.corrected("E y = 3 for two points, opposite once centred", 3.0, ROWS, "opposite"),

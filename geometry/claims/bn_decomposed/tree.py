@@ -28,7 +28,6 @@ def recentering_once(key: Key[Array, ""]) -> Values:
 LINEAR_NETWORKS = claim(
     "Section II",
     "In a linear network recentering acts once: RC(W₂ RC(W₁X)) = W₂W₁ RC(X)",
-    "holds",
     Computed("the two sides agree", recentering_once),
 )
 
@@ -68,7 +67,6 @@ def expansion_of_the_tree(key: Key[Array, ""]) -> Cases:
 DEFINITION_5 = claim(
     "Definition 5, Equations 9 and 10",
     "Each row has children ReLU(x − μ) and ReLU(μ − x)",
-    "holds",
     Computed("children of 2x + 3, of −x, and disjoint supports", children),
     Computed("the tree is 1-Lipschitz", expansion_of_the_tree, "inequality"),
 )
@@ -89,7 +87,6 @@ def growth_of_clusters(key: Key[Array, ""]) -> Cases:
 LEMMA_7 = claim(
     "Definitions 6, 8 and 9, Lemma 7",
     "A child has at most as many clusters as its parent",
-    "holds",
     Computed("c(child) ≤ c(x), = 1 + those on its side", growth_of_clusters, "inequality"),
 )
 
@@ -110,7 +107,6 @@ def unstable_rows(key: Key[Array, ""]) -> Cases:
 THEOREM_10 = claim(
     "Theorem 10",
     "After finitely many layers all rows have at most three clusters",
-    "holds",
     Computed("no row of 4 clusters beyond an explicit depth", unstable_rows, "inequality"),
     corrected="an explicit depth, by the range over the least inner gap; none by n alone",
 )
@@ -128,7 +124,6 @@ def conserved_clusters(key: Key[Array, ""]) -> Cases:
 STRUCTURE_OF_THE_TREE = claim(
     "Structure theorem (ours)",
     "Σ over rows of (clusters − 2) = n − 2 in every layer",
-    "holds",
     Computed("the sum minus n − 2", conserved_clusters),
 )
 
@@ -160,6 +155,5 @@ def fast_tree(key: Key[Array, ""]) -> Values:
 GRAM_OF_THE_TREE = claim(
     "Gram matrix of the tree (ours)",
     "The Gram matrix of 2ᵗ rows follows from O(n²) numbers",
-    "holds",
     Computed("fast minus brute force, t = 10", fast_tree, tolerance=1e-12),
 )

@@ -10,7 +10,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from geometry.claims._draws import generator
-from geometry.claims._types import Cases, Computed, Values, claims_of
+from geometry.claims._types import Cases, Computed, Remark, Values, claims_of
 from geometry.claims.bn_decomposed.tree import negative, positive
 from geometry.tree import EndBounds
 
@@ -29,7 +29,6 @@ def angles_from_products(key: Key[Array, ""]) -> Values:
 EQUATION_11 = claim(
     "Equation 11",
     "angle(x, y) = arccos(x·y/‖x‖‖y‖)",
-    "holds",
     Computed("cosines agree", angles_from_products, tolerance=1e-12),
 )
 
@@ -58,7 +57,6 @@ def orthogonal_ends(key: Key[Array, ""]) -> Values:
 THEOREM_11_1 = claim(
     "Theorem 11, item 1",
     "The smallest and the largest sample are orthogonal from layer 1 on",
-    "holds",
     Computed("cos(x₁, xₙ) = 0", orthogonal_ends),
 )
 
@@ -84,7 +82,6 @@ def decay_in_the_tree(key: Key[Array, ""]) -> Values:
 THEOREM_11_2 = claim(
     "Theorem 11, item 2",
     "The angles of inner samples tend to 0",
-    "holds",
     Computed("1 − cos at depth 4,000", merged_interior, tolerance=1e-12),
     Computed.corrected(
         "1 − cos falls like (λ₂/λ₁)ᵗ, λₚ = (p² + (n − p)²)/n²",
@@ -128,10 +125,10 @@ def sharp_ends(key: Key[Array, ""]) -> Values:
 THEOREM_11_3 = claim(
     "Theorem 11, item 3",
     "lim ‖xᵢ‖/‖x₁‖ or lim ‖xᵢ‖/‖xₙ‖ ≤ 3/(n − 2) for inner i",
-    "holds, loose",
     Computed("n = 6", printed_ratio, "inequality"),
     Computed.corrected("sharp constants of items 3 and 4", sharp_ends, "inequality"),
     corrected="≤ √(2/((n − 1)² + 1)), attained by symmetric samples",
+    remark=Remark("loose", "holds, loose"),
 )
 
 
@@ -151,10 +148,10 @@ def limits_of_the_tree(key: Key[Array, ""]) -> Values:
 THEOREM_11_4 = claim(
     "Theorem 11, item 4, Equation 12",
     "One of the limit angles of inner samples with the ends is at least π/2 − √2π/(n − 2)",
-    "holds, loose",
     Computed("n = 6", printed_angle, "inequality"),
     Computed.corrected("limits by r = lim ‖xₙ − xₙ₋₁‖²/‖x₂ − x₁‖²", limits_of_the_tree),
     corrected="exact: cos = r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + mr)), m = (n − 1)²",
+    remark=Remark("loose", "holds, loose"),
 )
 
 
@@ -177,7 +174,6 @@ def dominating_pair(key: Key[Array, ""]) -> Values:
 SEVERAL_COORDINATES = claim(
     "Remark on several coordinates",
     "Theorem 11 holds if one pair is extreme in every coordinate",
-    "holds",
     Computed("ends orthogonal, others merged, d = 3", dominating_pair),
 )
 
@@ -193,7 +189,6 @@ def two_clusters(key: Key[Array, ""]) -> Cases:
 EQUATIONS_36_TO_38 = claim(
     "Equations 36 to 38, Figure 7",
     "Children of a two-cluster row of height c have the height (new zero group/n) c",
-    "holds",
     Computed("heights of both children", two_clusters, tolerance=1e-12),
 )
 
@@ -212,14 +207,12 @@ def descendants(key: Key[Array, ""]) -> Cases:
 EQUATIONS_39_TO_43 = claim(
     "Equations 39 to 43",
     "Σc² over T layers of descendants is c²((n − m)/n)²{((n − m)/n)² + (m/n)²}^(T−1)",
-    "holds",
     Computed("n = 7, T = 6, every composition", descendants, tolerance=1e-12),
 )
 
 EQUATIONS_61_AND_62 = claim(
     "Equations 61 and 62",
     "The geometric sum of three-cluster rows is bounded",
-    "holds for n ≥ 4",
     reason="the printed value is known to bound the sum for n ≥ 4; the value is not recorded",
 )
 
@@ -237,6 +230,5 @@ def shapes_of_children(key: Key[Array, ""]) -> Values:
 FIGURES_4_AND_8 = claim(
     "Figures 4 and 8",
     "A three-cluster row has one child of three clusters and one of two",
-    "holds",
     Computed("clusters of the children", shapes_of_children),
 )

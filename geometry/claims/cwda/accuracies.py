@@ -48,7 +48,6 @@ def alike_before_tuning(key: Key[Array, ""]) -> Values:
 TABLE_4 = claim(
     "Table 4",
     "Accuracies by l1, l2 and GM are alike, pruned and fine-tuned",
-    "holds once fine-tuned",
     Computed("spreads and Friedman's tests of the printed accuracies", table_4, tolerance=6e-3),
     Computed.rejected(
         "pruned, the largest spread is at most 3 times that of fine-tuned",
@@ -62,6 +61,5 @@ TABLE_4 = claim(
 FIGURE_4 = claim(
     "Figure 4",
     "Sp exceeds 0.9 in most layers of trained networks",
-    "as CWDA predicts",
     reason="of trained networks: docs/results/resnet20 has it layer by layer",
 )

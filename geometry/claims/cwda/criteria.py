@@ -11,7 +11,16 @@ from jaxtyping import Array, Key
 
 import pruning
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import (
+    Cases,
+    Computed,
+    Draws,
+    Remark,
+    Sampled,
+    Statistics,
+    Values,
+    claims_of,
+)
 from geometry.claims.cwda._draws import LAYERS_OF_FIGURE_1, figure_1_spearman
 
 claim = claims_of("CWDA")
@@ -31,8 +40,8 @@ def invariances(key: Key[Array, ""]) -> Values:
 SECTION_1 = claim(
     "Section 1, filters and one-shot pruning",
     "Scores do not depend on the order of the weights, and but for l1 not on a rotation",
-    "protocol",
     Computed("scores of permuted and of rotated filters", invariances),
+    remark=Remark("over-reading", "protocol"),
 )
 
 # Pruned first by l1, l2, GM and Fermat: the eight filters that are printed, for two layers.
@@ -67,7 +76,6 @@ def table_1_overlap(key: Key[Array, ""]) -> Values:
 TABLE_1 = claim(
     "Table 1",
     "l1, l2, GM and Fermat prune almost the same eight filters first",
-    "holds for VGG16",
     Computed("filters that two criteria share, as counted by hand", table_1),
     Computed.corrected(
         "Gaussian filters share 0.68 of 8 in 256 by l1 and l2",
@@ -76,12 +84,12 @@ TABLE_1 = claim(
         tolerance=5e-3,
     ),
     corrected="l1 and l2 share 5 of 8 in ResNet18, as Gaussian filters would",
+    remark=Remark("hypothesis", "holds for VGG16"),
 )
 
 FIGURE_1 = claim(
     "Figure 1",
     "Spearman's ρ of l1 and l2 is 0.98 in a layer of 128 filters in 576 dimensions",
-    "evidence against one scale",
     Sampled.rejected("E Sp = 0.98 under CWDA", 0.98, LAYERS_OF_FIGURE_1, "spearman_l1_l2"),
     Sampled.corrected(
         "E Sp = 6(asin ρ + (N − 2) asin(ρ/2))/(π(N + 1))",
@@ -118,7 +126,6 @@ def medians(key: Key[Array, ""]) -> Values:
 TABLE_2 = claim(
     "Table 2 and its footnote",
     "Fermat: F = argmin Σ‖x − vⱼ‖; GM: Σₖ‖vₖ − vⱼ‖",
-    "holds",
     Computed("known Fermat points, and the optimality gap", medians, tolerance=1e-6),
 )
 
@@ -151,7 +158,6 @@ def overlap_at_one_half(key: Key[Array, ""]) -> Values:
 EQUATION_1 = claim(
     "Equation 1, Figure 2",
     "Overlap OD = #(C₁ ∩ C₂)/#C₂",
-    "well defined",
     Sampled("E OD of unrelated rankings = m/N", OVERLAP_MEAN, RANKINGS, "overlap"),
     Sampled("Var OD is hypergeometric", OVERLAP_VARIANCE, RANKINGS, "overlap", "variance"),
     Computed("OD ≥ max(0, 2 − 1/p)", least_overlap, "inequality"),

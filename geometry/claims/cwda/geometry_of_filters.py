@@ -8,7 +8,7 @@ from jaxtyping import Array, Key
 
 import pruning
 from geometry.claims._draws import exponent, generator
-from geometry.claims._types import Cases, Computed, Sampled, Values, claims_of
+from geometry.claims._types import Cases, Computed, Remark, Sampled, Values, claims_of
 from geometry.claims.cwda._draws import (
     DIMS,
     LAYER_DIMS,
@@ -28,17 +28,16 @@ claim = claims_of("CWDA")
 SECTION_4_1_1 = claim(
     "Section 4.1 (1)",
     "The network must be trained well enough for CWDA",
-    "not falsifiable",
     reason="qualitative: an untrained Gaussian start satisfies CWDA exactly",
 )
 
 SECTION_4_1_2 = claim(
     "Section 4.1 (2), Figure 5",
     "Sp rises with the number of filters",
-    "holds with Fermat and GM",
     layer_spearman("E Sp(l2, GM), 64 filters", "l2", "gm"),
     Sampled("E Sp(l1, l2), 128 filters", figure_1_spearman, LAYERS_OF_FIGURE_1, "spearman_l1_l2"),
     corrected="like 1/N with Fermat and GM; hardly for l1 and l2",
+    remark=Remark("over-reading", "holds with Fermat and GM"),
 )
 
 
@@ -52,7 +51,6 @@ def covariance_of_filters(key: Key[Array, ""]) -> Values:
 SECTION_4_1_3 = claim(
     "Section 4.1 (3), Figure 6",
     "The covariance of Gaussian filters is nearly c²I",
-    "entrywise only",
     Computed("Cov = Gram/d − mᵢmⱼ", covariance_of_filters, tolerance=1e-12),
     Sampled(
         "E r² of two filters = 1/(d − 1)", 1 / (DIMS - 1), THREE_FILTERS, "squared_correlation"
@@ -78,7 +76,6 @@ def norms_alike_rate(key: Key[Array, ""]) -> Values:
 THEOREM_5_1 = claim(
     "Theorem 5, item 1",
     "‖vᵢ‖ ≈ ‖vⱼ‖ → √2 c Γ((k + 1)/2)/Γ(k/2)",
-    "relative only",
     Sampled("E‖v‖, d = 9", lambda: expected().norm_mean, THREE_FILTERS, "norm"),
     Sampled("Var‖v‖ = 2h", lambda: expected().norm_variance, THREE_FILTERS, "norm", "variance"),
     Sampled.corrected(
@@ -90,6 +87,7 @@ THEOREM_5_1 = claim(
     ),
     Computed.corrected("CV‖v‖ falls like d^(−1/2)", norms_alike_rate, "limit", -0.5, 0.05),
     corrected="ratios tend to 1 like 1/√d; differences keep the variance c²",
+    remark=Remark("over-reading", "relative only"),
 )
 
 
@@ -107,7 +105,6 @@ def largest_cosine(key: Key[Array, ""]) -> Cases:
 THEOREM_5_2 = claim(
     "Theorem 5, item 2",
     "The angle of two filters tends to π/2",
-    "holds",
     Sampled("E angle = π/2", math.pi / 2, THREE_FILTERS, "angle"),
     Sampled(
         "Var angle = ψ′(d/2)/2",
@@ -124,7 +121,6 @@ THEOREM_5_2 = claim(
 THEOREM_5_3 = claim(
     "Theorem 5, item 3, Figure 7",
     "All distances are equal",
-    "relative only",
     Sampled("E‖vᵢ − vⱼ‖ = 2R", lambda: expected().distance_mean, THREE_FILTERS, "distance"),
     Sampled(
         "Var = 4h", lambda: expected().distance_variance, THREE_FILTERS, "distance", "variance"
@@ -158,7 +154,6 @@ def repr_cv2() -> float:
 SECTION_4_2 = claim(
     "Section 4.2, consequences",
     "Scores of all criteria become nearly equal, RePr's too",
-    "holds, with rates",
     Sampled("CV² of l1 = (π/2 − 1)/d", (math.pi / 2 - 1) / LAYER_DIMS, LAYERS, "squared_cv_l1"),
     Sampled("CV² of l2 = q − 1", lambda: norm_cv2(LAYER_DIMS), LAYERS, "squared_cv_l2"),
     Sampled(
@@ -175,6 +170,7 @@ SECTION_4_2 = claim(
         "squared_cv_repr",
     ),
     corrected="l1, l2, Fermat and GM by the dimension, RePr by the number of filters",
+    remark=Remark("over-reading", "holds, with rates"),
 )
 
 
@@ -186,19 +182,18 @@ def constant_gains(key: Key[Array, ""]) -> Values:
 SECTION_4_3 = claim(
     "Section 4.3, Figure 8",
     "Other parameters than convolutions are not Gaussian",
-    "empirical",
     Computed(
         "gains of 1 lie Φ(1) from a Gaussian",
         constant_gains,
         predicted=0.8413447460685429,
         tolerance=1e-9,
     ),
+    remark=Remark("over-reading", "empirical"),
 )
 
 CWDA_PLUS = claim(
     "CWDA Plus",
     "Filters independent from a symmetric distribution: Theorem 5 still holds",
-    "too weak",
     Sampled.rejected(
         "Var of ‖v‖ with random scales vanishes like 1/(2d)",
         lambda: norm_cv2(DIMS),

@@ -10,7 +10,16 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import (
+    Cases,
+    Computed,
+    Draws,
+    Remark,
+    Sampled,
+    Statistics,
+    Values,
+    claims_of,
+)
 from geometry.claims.cwda._draws import norm_cv2
 from jaxnorm._numerics import chi_mean
 
@@ -45,7 +54,6 @@ LEMMA_3 = Draws(lemma_3, 400_000, batch_size=20_000, draws_per_key=500)
 EQUATION_31 = claim(
     "Lemma 3, Equation 31",
     "Var(2‖x‖‖y‖), k = 20",
-    "units differ",
     Sampled.rejected(
         "c² + 4c⁴k at c = 0.05", C**2 + 4 * C**4 * K, LEMMA_3, "b_at_small_c", "variance"
     ),
@@ -72,7 +80,6 @@ NUMERATOR_IN_5 = Draws(lemma_3_in_5, 800_000, batch_size=50_000, draws_per_key=1
 EQUATION_32 = claim(
     "Lemma 3, Equation 32",
     "Var (‖x‖² − ‖y‖²)², k = 5",
-    "wrong",
     Sampled.rejected("16c⁸(2k² + 3k)", 16.0 * 65, NUMERATOR_IN_5, "a", "variance"),
     Sampled.corrected("16c⁸(2k² + 6k)", 16.0 * 80, NUMERATOR_IN_5, "a", "variance"),
     Sampled("E A = 4c⁴k", 4.0 * K, LEMMA_3, "a"),
@@ -89,7 +96,6 @@ def _mean_ratio(k: int) -> float:
 EQUATIONS_29_AND_33 = claim(
     "Lemma 3, Equations 29 and 33",
     "E A/B at c = 0.05, k = 20",
-    "wrong",
     Sampled.rejected(
         "2c² + (4c²k + 1)/(2k²)",
         2 * C**2 + (4 * C**2 * K + 1) / (2 * K**2),
@@ -113,7 +119,6 @@ RATIO_IN_12 = Draws(lemma_3_in_12, 1_200_000, batch_size=20_000, draws_per_key=1
 EQUATION_30 = claim(
     "Lemma 3, Equation 30",
     "Var A/B at c = 1, k = 12",
-    "violated",
     Sampled.rejected(
         "≲ 8c⁴ + (16c⁴k + c²)/k²",
         8 + (16 * 12 + 1) / 12**2,
@@ -149,13 +154,13 @@ def lemma_3_units(key: Key[Array, ""]) -> Values:
 EQUATION_34 = claim(
     "Equation 34, Figure 10",
     "2xy ≫ (x² − y²)² for small c",
-    "units differ",
     Computed.corrected("A/B over c² does not depend on c", lemma_3_units),
     Sampled.corrected(
         "E (x − y)²/(2xy) = 2R²/(k − 1) − 1", _mean_ratio(K) / 2 - 1, LEMMA_3, "squared_gap_over_b"
     ),
     printed="small c",
     corrected="(x − y)² ≪ 2xy, like 1/(2k), at every c",
+    remark=Remark("unit", "units differ"),
 )
 
 
@@ -178,7 +183,6 @@ def lagrange(key: Key[Array, ""]) -> Cases:
 LAGRANGE_IDENTITY = claim(
     "Lagrange's identity in the proof of Theorem 3",
     "nΣa² = (Σa)² + Σ(a² − b²)²",
-    "wrong",
     Computed.rejected("as printed", lagrange_printed, tolerance=1e-6),
     Computed.corrected("nΣa² = (Σa)² + Σ(a − b)²", lagrange, tolerance=1e-12),
     printed="(a² − b²)²",
@@ -198,7 +202,6 @@ def theorem_3_chain(key: Key[Array, ""]) -> Values:
 EQUATIONS_35_TO_41 = claim(
     "Equations 35 to 41, Figure 11",
     "Σr/Σr², n/Σr, Σr²/Σr and Σr/n have the relative variance 1/(2nk)",
-    "holds",
     Computed("over (q − 1)/n", theorem_3_chain, predicted=1.0, tolerance=0.03),
     corrected="(q − 1)/n, at every k",
 )

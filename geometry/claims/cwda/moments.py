@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 import pruning
 from geometry.claims._draws import exponent
-from geometry.claims._types import Cases, Computed, Sampled, Values, claims_of
+from geometry.claims._types import Cases, Computed, Remark, Sampled, Values, claims_of
 from geometry.claims.cwda._draws import DIMS, THREE_FILTERS, norm_cv2
 
 claim = claims_of("CWDA")
@@ -45,7 +45,6 @@ def amoroso_infinite(key: Key[Array, ""]) -> Values:
 PROPOSITION_1 = claim(
     "Proposition 1, Equations 11 to 13",
     "Moments of the Amoroso distribution: θʲ Γ(α + j/β)/Γ(α)",
-    "holds for α + j/β > 0",
     Computed("quadrature", amoroso),
     Computed.rejected(
         "the second moment is not negative, θ = α = 1.5, β = −1",
@@ -71,7 +70,6 @@ def half_normal(key: Key[Array, ""]) -> Values:
 PROPOSITION_2 = claim(
     "Proposition 2, Equations 14 and 15",
     "|x| of N(0, σ²): mean σ√(2/π), variance σ²(1 − 2/π)",
-    "holds",
     Computed("real orders", half_normal),
     Sampled("mean", (2 / math.pi) ** 0.5, THREE_FILTERS, "first_size"),
     Sampled("variance", 1 - 2 / math.pi, THREE_FILTERS, "first_size", "variance"),
@@ -96,7 +94,6 @@ def chi_defects(key: Key[Array, ""]) -> Values:
 PROPOSITION_3 = claim(
     "Proposition 3, Equations 16 and 17",
     "‖v‖ⱼ of N(0, σ²I): 2^(j/2) σʲ Γ((k + j)/2)/Γ(k/2)",
-    "holds",
     Computed("SciPy's chi", chi_distribution),
     Computed("h(k) grows and is below 1/4", chi_defects, "inequality", tolerance=1e-12),
 )
@@ -112,14 +109,12 @@ def stirling(key: Key[Array, ""]) -> Values:
 PROPOSITION_4 = claim(
     "Proposition 4, Equation 18",
     "Γ(x + 1) ~ √(2πx)(x/e)ˣ",
-    "holds",
     Computed("relative error ~ 1/x", stirling, "limit", -1.0, 0.05),
 )
 
 PROPOSITION_5 = claim(
     "Proposition 5, Equation 19 (FKG)",
     "E f g ≥ E f E g for increasing f and g on Rⁿ",
-    "hypothesis missing",
     Sampled.rejected(
         "E x₁x₂ ≥ 0 at X = (z, −z)", 0.0, THREE_FILTERS, "product_of_opposites", side="≥"
     ),
@@ -146,8 +141,8 @@ def delta_method_rate(key: Key[Array, ""]) -> Values:
 PROPOSITION_6 = claim(
     "Proposition 6, Equations 20 and 21, Lemma 1, Equation 22",
     "Var(X/Y) ≈ (EX/EY)²(CVₓ² + CVᵧ² − 2Cov/(EX EY))",
-    "asymptotic",
     Computed("relative error ~ 1/n for l1/l2", delta_method_rate, "limit", -1.0, 0.1),
+    remark=Remark("over-reading", "asymptotic"),
 )
 
 
@@ -161,14 +156,12 @@ def gamma_ratios(key: Key[Array, ""]) -> Values:
 LEMMA_2 = claim(
     "Lemma 2, Equations 23 and 24",
     "R(x)²/x → 1/2 and x/2 − R(x)² → 1/4",
-    "holds",
     Computed("both errors ~ 1/x", gamma_ratios, "limit", -1.0, 0.05),
 )
 
 FIGURE_9 = claim(
     "Figure 9",
     "Ratio variances of the layers of trained ResNets follow 1/n",
-    "cannot fail",
     reason="of trained networks; Theorem 1 has the constant to compare with, 0.0708/n",
 )
 
@@ -187,7 +180,6 @@ def expected_distance() -> Array:
 PROPOSITION_7 = claim(
     "Proposition 7, Equations 26 to 28",
     "E‖F − v‖ = σ²√(π/2) L(−‖F‖²/2σ²), with a slope that L_{−1/2} > 0 makes positive",
-    "unit of the factor",
     Computed("L_{−1/2} > 0", laguerre, "inequality"),
     Sampled.rejected(
         "σ² √(π/2) L at ‖F‖ = 2, σ = 1.7, d = 9",

@@ -7,7 +7,7 @@ import scipy.stats
 from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator
-from geometry.claims._types import Cases, Computed, Sampled, Values, claims_of
+from geometry.claims._types import Cases, Computed, Remark, Sampled, Values, claims_of
 from geometry.claims.cwda._draws import DIMS, THREE_FILTERS
 from geometry.filters import gaussian_filter_geometry
 
@@ -26,7 +26,6 @@ def ranks_of_gaussian_matrices(key: Key[Array, ""]) -> Cases:
 PROPOSITION_8 = claim(
     "Proposition 8, Equation 42",
     "A Gaussian matrix has full rank with probability 1",
-    "holds",
     Computed("entries, and differences from a row", ranks_of_gaussian_matrices),
 )
 
@@ -53,7 +52,6 @@ def barycentric(key: Key[Array, ""]) -> Values:
 LEMMA_4 = claim(
     "Lemma 4, Equation 43",
     "Every x is Σλᵢvᵢ with Σλᵢ = 1 if rank(vᵢ − v₀) = n, k ≤ n",
-    "typo",
     Computed.rejected("residual of 4 points in R⁷", barycentric_of_few, tolerance=0.1),
     Computed.corrected("residual for k ≥ n", barycentric, tolerance=1e-11),
     printed="k ≤ n",
@@ -74,7 +72,6 @@ def distance_form(key: Key[Array, ""]) -> Cases:
 LEMMA_5 = claim(
     "Lemma 5, Equations 44 to 52",
     "‖a − b‖² = (λ − μ)ᵀD(λ − μ), Dᵢⱼ = −‖vᵢ − vⱼ‖²/2",
-    "holds",
     Computed("relative difference", distance_form),
 )
 
@@ -92,7 +89,6 @@ def spans(key: Key[Array, ""]) -> Values:
 DEFINITION_1 = claim(
     "Definition 1, Equation 53",
     "The ultra dimension of v₀ + W is dim W, or one more",
-    "holds",
     Computed("r and r + 1 in R⁶", spans),
 )
 
@@ -110,7 +106,6 @@ def completed_bases(key: Key[Array, ""]) -> Cases:
 LEMMA_6 = claim(
     "Lemma 6, Equations 54 to 56",
     "Points of an affine hyperplane complete independent vectors to a basis",
-    "holds",
     Computed("rank minus n", completed_bases),
 )
 
@@ -128,14 +123,13 @@ def concentrated_norms(key: Key[Array, ""]) -> Cases:
 EQUATIONS_82_TO_84 = claim(
     "Equations 82 to 84",
     "P(|r − √2 c R| ≤ c√(M/2)) ≥ 1 − 1/M",
-    "holds for every k",
     Computed("exactly, k = 1 to 100", concentrated_norms, "inequality"),
+    remark=Remark("hypothesis", "holds for every k"),
 )
 
 EQUATIONS_85_TO_88 = claim(
     "Equations 85 to 88",
     "Var(vᵢₚvⱼₚ) = 1, so that ⟨vᵢ, vⱼ⟩/√k is N(0, 1)",
-    "units differ",
     Sampled.rejected(
         "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7", 1.0, THREE_FILTERS, "inner_product", "variance"
     ),
@@ -154,6 +148,5 @@ EQUATIONS_85_TO_88 = claim(
 APPENDICES_G_AND_H = claim(
     "Appendices G and H",
     "Statistical tests and details of the experiments",
-    "headings only",
     reason="the appendices are headings without content",
 )

@@ -57,7 +57,6 @@ def log_ratios(key: Key[Array, ""]) -> Cases:
 APPROXIMATELY_MONOTONIC = claim(
     "Section 3.2, approximately monotonic",
     "Small variances of X/Y and Y/X make Sp(X, Y) ≈ 1",
-    "wrong",
     Sampled.rejected(
         "Sp = 1 of norms of independent filters", 1.0, LAYERS, "spearman_of_unrelated"
     ),
@@ -98,7 +97,6 @@ def theorem_1_rate(key: Key[Array, ""]) -> Values:
 THEOREM_1 = claim(
     "Theorem 1, Equations 3 and 25",
     "Var(l1/l2) and Var(l2/l1) of a Gaussian filter in n dimensions, scaled to mean 1, ≲ 1/n",
-    "holds, very loose",
     Computed("n Var ≤ 1, n = 2..2304", theorem_1_bound, "inequality"),
     Sampled.rejected(
         "Var(l1/l2) = (π − 1)/(2n), n = 64",
@@ -135,7 +133,6 @@ def correlation_rate(key: Key[Array, ""]) -> Values:
 CONCLUSION_FROM_THEOREM_1 = claim(
     "Conclusion from Theorem 1",
     "l1 and l2 rank alike, the more so as the dimension grows",
-    "wrong limit",
     Computed.rejected("Sp → 1", limit_of_spearman, predicted=1.0, tolerance=0.01),
     Computed.corrected(
         "Sp → (6/π) asin(1/(2√(π − 2))) = 0.930078",

@@ -11,7 +11,16 @@ from jaxtyping import Array, Key
 
 import pruning
 from geometry.claims._draws import exponent, generator, normal
-from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import (
+    Cases,
+    Computed,
+    Draws,
+    Remark,
+    Sampled,
+    Statistics,
+    Values,
+    claims_of,
+)
 from geometry.claims.cwda._draws import LAYER_DIMS, LAYER_FILTERS, LAYERS, layer_spearman, norm_cv2
 from jaxnorm._numerics import chi_mean
 from pruning.gaussian import RatioVariances
@@ -29,7 +38,6 @@ def distance_grows(key: Key[Array, ""]) -> Values:
 THEOREM_2 = claim(
     "Equations 4 and 5, Theorem 2",
     "The Fermat point of Gaussian filters is 0, and so is the centroid",
-    "holds for the population",
     Computed("E‖F − v‖ grows with ‖F‖", distance_grows, "inequality"),
     Sampled.rejected("‖F‖² = 0 of a layer", 0.0, LAYERS, "squared_norm_of_median"),
     Sampled.corrected(
@@ -86,7 +94,6 @@ def theorem_3_units(key: Key[Array, ""]) -> Values:
 THEOREM_3 = claim(
     "Theorem 3, Equation 6",
     "Var(F₁/F₂) ≈ Var(F₂/F₁) ≈ 1/(2nk) for large k and small c",
-    "holds in k, any c",
     Computed("2nk Var → 1 like 1/k", theorem_3_rate, "limit", -1.0, 0.1),
     Sampled.corrected(
         "Var(F₁/F₂), exact, n = 10, k = 9", lambda: exact().direct, SUMS, "f1_over_f2", "variance"
@@ -94,6 +101,7 @@ THEOREM_3 = claim(
     Sampled.corrected("Var(F₂/F₁), exact", lambda: exact().inverse, SUMS, "f2_over_f1", "variance"),
     Computed.corrected("F₁/F₂ does not depend on c", theorem_3_units),
     corrected="exact for every n and k; c is irrelevant",
+    remark=Remark("over-reading", "holds in k, any c"),
 )
 
 SHARED_VECTORS, SHARED_DIMS = 20, 100
@@ -114,7 +122,6 @@ limit = partial(pruning.gaussian.norm_sum_ratio_variance_limit, SHARED_VECTORS, 
 EQUATION_8 = claim(
     "Equation 8",
     "Theorem 3 for aᵢ = P − vᵢ",
-    "misapplied",
     Sampled.rejected(
         "Var(F₁/F₂) = 1/(2nk), n = 20, k = 100", limit().direct, SHARED, "f1_over_f2", "variance"
     ),
@@ -141,13 +148,13 @@ def transitivity(key: Key[Array, ""]) -> Cases:
 EQUATIONS_9_AND_10 = claim(
     "Equations 9 and 10, transitivity",
     "l1 ≈ l2 ≈ Fermat ≈ GM by transitivity",
-    "quantitative only",
     Computed.corrected("r₁₃ ≥ r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²))", transitivity, "inequality"),
     layer_spearman("E Sp(l1, GM)", "l1", "gm", form="corrected"),
     layer_spearman("E Sp(l1, Fermat)", "l1", "fermat", form="corrected"),
     layer_spearman("E Sp(l2, GM)", "l2", "gm", form="corrected"),
     layer_spearman("E Sp(Fermat, GM)", "fermat", "gm", form="corrected"),
     corrected="0.93 and 0.93 alone guarantee 0.73; measured values are known",
+    remark=Remark("over-reading", "quantitative only"),
 )
 
 
@@ -174,7 +181,7 @@ def leibniz(key: Key[Array, ""]) -> Cases:
 THEOREM_4 = claim(
     "Theorem 4, Equations 7 and 57 to 81",
     "Σ‖P − vᵢ‖² = Σ‖G − vᵢ‖² + (k + 1)‖P − G‖² under conditions on rank",
-    "holds without conditions",
     Computed("flat, equal, single and heavy-tailed points too", leibniz, tolerance=1e-13),
     corrected="for any points and any P",
+    remark=Remark("hypothesis", "holds without conditions"),
 )

@@ -6,7 +6,7 @@ from jaxtyping import Array, Key
 from scipy.special import hyp1f1
 
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import Computed, Draws, Remark, Sampled, Statistics, Values, claims_of
 from jaxnorm import BatchStatistics, batch_statistics, bessel, unitized_batch_norm
 from jaxnorm._numerics import chi_mean
 
@@ -32,7 +32,6 @@ def algorithm_1(key: Key[Array, ""]) -> Values:
 ALGORITHM_1 = claim(
     "Algorithm 1",
     "Batch norm, then [p alpha + 1 − alpha] with p = 1/√(‖x̂‖² + eps), then the affine map",
-    "well defined",
     Computed("line by line", algorithm_1, tolerance=1e-12),
 )
 
@@ -81,7 +80,6 @@ def norms_of_images(key: Key[Array, ""]) -> Values:
 ALGORITHM_2 = claim(
     "Algorithm 2 at alpha = 1, claimed to obey Theorem 3.1",
     "‖E g(X) − E g(Y)‖ ≤ W of 8×8×16 images X ~ N(1, I), Y ~ N(−1, I)",
-    "loosens the bound",
     Sampled.rejected("W ≤ 2", 2.0, IMAGES, "mean_difference", side="≤"),
     Sampled.corrected(
         "‖E g(X) − E g(Y)‖ = 2HW E cos(u, X)",
@@ -107,7 +105,6 @@ def permuted_pixels(key: Key[Array, ""]) -> Values:
 FIGURE_1 = claim(
     "Figure 1",
     "Statistics over the batch, over a pixel's channels, or over an image",
-    "definition",
     Computed("(c) permuting pixels permutes the outputs", permuted_pixels, tolerance=1e-12),
 )
 
@@ -122,6 +119,6 @@ def running_variance(key: Key[Array, ""]) -> Values:
 RUNNING_STATISTICS = claim(
     "Running statistics",
     "Inference uses averages of batch means and of corrected variances",
-    "under-specified",
     Computed("n/(n − 1) makes the variance unbiased", running_variance, tolerance=1e-12),
+    remark=Remark("over-reading", "under-specified"),
 )

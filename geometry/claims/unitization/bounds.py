@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator
-from geometry.claims._types import Cases, Computed, Values, claims_of
+from geometry.claims._types import Cases, Computed, Remark, Values, claims_of
 from geometry.claims.unitization._pairs import bounds_of, distances, excess, pairs
 from jaxnorm import shift
 
@@ -63,7 +63,6 @@ def theorem_1_units(key: Key[Array, ""]) -> Values:
 THEOREM_1 = claim(
     "Theorem 1",
     "W ≤ S + S′ + D + 2",
-    "holds, loose",
     Computed("heavy-tailed and opposite points", theorem_1, "inequality"),
     Computed.corrected("W ≤ √(S + S′ + D²) ≤ S + S′ + D + 1/4", moment_bounds_sharp, "inequality"),
     Computed.corrected("both are attained", theorem_1_attained),
@@ -93,10 +92,10 @@ def worst_normalized(key: Key[Array, ""]) -> Cases:
 EQUATION_4 = claim(
     "Equation 4",
     "W ≤ Σv + Σv′ + 2d + ‖e − e′‖ + 2 of outputs of a batch norm",
-    "holds, loose",
     Computed("equals Theorem 1", equation_4, tolerance=1e-12),
     Computed.corrected("√(2d) is attained without noise", worst_normalized),
     corrected="without noise √(2d) at most, the same in units of √d for every d",
+    remark=Remark("loose", "holds, loose"),
 )
 
 
@@ -122,10 +121,10 @@ def _distance_of_uniforms(c: float) -> float:
 UNBOUNDED_EXAMPLE = claim(
     "Unbounded example",
     "W of uniform distributions on [C′/2, C′]ᵈ and [0, C′/4]ᵈ exceeds (2⁻ᵏ − 4⁻ᵏ)√d C′/k",
-    "holds, loose",
     Computed("k = 2 to 7, d = 1", unbounded_example, "inequality"),
     Computed.corrected("W = 5C′/8 for d = 1", distance_of_the_example, predicted=0.625),
     corrected="0.625 to 0.6292 √d C′: the unboundedness is W(cx, cy) = cW(x, y)",
+    remark=Remark("loose", "holds, loose"),
 )
 
 
@@ -152,7 +151,6 @@ def theorem_2(key: Key[Array, ""]) -> Cases:
 THEOREM_2 = claim(
     "Theorem 2, f of p and C",
     "W ≥ |E f(X) − E f(Y)| with f = Σ clip(xᵢ, ±C)ᵖ/(p C^(p−1) √d)",
-    "holds",
     Computed("f is 1-Lipschitz", lipschitz_constant, "inequality", tolerance=1e-6),
     Computed("p = 2, 3 and 5", theorem_2, "inequality"),
 )
@@ -184,7 +182,6 @@ def equation_5_outside(key: Key[Array, ""]) -> Values:
 EQUATION_5 = claim(
     "Equation 5",
     "W ≥ |Σ(e² + v − e′² − v′)|/(2C₀√d)",
-    "holds inside C₀",
     Computed("Theorem 2 at p = 2 with C₀ the largest entry", equation_5),
     Computed.rejected("with C₀ = 1 below the support", equation_5_outside, "inequality"),
     printed="no condition on C₀",

@@ -14,7 +14,6 @@ claim = claims_of("Unitization")
 EQUATION_1 = claim(
     "Equation 1",
     "Local objective of the layers above l: E h(x, y; Θ) over the outputs of l",
-    "definition",
     reason="a definition, with nothing to compute",
 )
 
@@ -42,7 +41,6 @@ def simple_bounds(key: Key[Array, ""]) -> Values:
 EQUATIONS_2_AND_3 = claim(
     "Equations 2 and 3",
     "W = inf E‖X − Y‖ over couplings = sup E f(X) − E f(Y) over 1-Lipschitz f",
-    "holds",
     Computed("assignment, linear programme, its dual, one dimension", exact_distances),
     Computed("‖μ − μ′‖ ≤ W ≤ mean displacement", simple_bounds, "inequality"),
     corrected="for finite first moments",
@@ -62,6 +60,5 @@ def facts(key: Key[Array, ""]) -> Cases:
 FACTS_1_AND_2 = claim(
     "Facts 1 and 2",
     "The supremum is the same with an absolute value, and with f(0) = 0",
-    "holds",
     Computed("dual with the other sign, and pinned", facts, tolerance=1e-8),
 )

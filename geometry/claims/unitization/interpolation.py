@@ -7,7 +7,16 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Cases, Computed, Draws, Sampled, Statistics, Values, claims_of
+from geometry.claims._types import (
+    Cases,
+    Computed,
+    Draws,
+    Remark,
+    Sampled,
+    Statistics,
+    Values,
+    claims_of,
+)
 from geometry.claims.unitization._pairs import bounds_of, distances_of_outputs, excess, pairs
 from jaxnorm import shift, unitize, unitize_bounded
 from jaxnorm._numerics import chi_mean
@@ -67,7 +76,6 @@ def harmonic_and_arithmetic(key: Key[Array, ""]) -> Values:
 EQUATION_10 = claim(
     "Equation 10, claimed to obey Theorem 3.2",
     "W(g(X), g(Y)) of X ~ N(0, I), Y ~ N(0, 9I) in 64 dimensions, alpha = 1/2",
-    "not covered by the theory",
     Sampled.rejected("W ≤ 2/alpha", 2 / ALPHA, RADIAL, "transport_cost", side="≤"),
     Sampled.corrected(
         "W = (1 − alpha)(s₂ − s₁) E‖z‖",
@@ -93,7 +101,6 @@ EQUATION_10 = claim(
 RANGE_OF_ALPHA = claim(
     "Range of alpha",
     "alpha remains in [0, 1] although it is trained freely",
-    "wrong in practice",
     reason="of trained networks: about half of all alpha turn negative, docs/results/shift",
 )
 
@@ -112,7 +119,7 @@ def recovered_norms(key: Key[Array, ""]) -> Cases:
 LOST_INFORMATION = claim(
     "Sections 1 and 3, qualitative",
     "A smaller bound loses more information",
-    "partly",
     Computed("for alpha < 1 nothing is lost: r is recovered", recovered_norms, tolerance=1e-6),
     corrected="Eqs. 8 and 10 are injective for alpha < 1 and collapse rays only at 1",
+    remark=Remark("over-reading", "partly"),
 )

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator
-from geometry.claims._types import Cases, Computed, Values, claims_of
+from geometry.claims._types import Cases, Computed, Remark, Values, claims_of
 from geometry.claims.unitization._pairs import (
     bounds_of,
     distances,
@@ -34,7 +34,6 @@ def unit_vectors(key: Key[Array, ""]) -> Values:
 EQUATION_6 = claim(
     "Equation 6",
     "g(x) = x/‖x‖, a fixed unit vector at 0",
-    "definition",
     Computed("norm 1, scale free, finite gradient at 0", unit_vectors, tolerance=1e-12),
 )
 
@@ -49,7 +48,6 @@ def transported_distances(key: Key[Array, ""]) -> Values:
 EQUATION_7 = claim(
     "Equation 7",
     "W of transformed outputs is that of the transformed points",
-    "definition",
     Computed("by the dual", transported_distances, tolerance=1e-8),
 )
 
@@ -69,10 +67,10 @@ def theorem_31_sharp(key: Key[Array, ""]) -> Values:
 THEOREM_31 = claim(
     "Theorem 3.1",
     "W(g(X), g(Y)) ≤ 2 for Eq. 6",
-    "holds, tight",
     Computed("any distributions", theorem_31, "inequality"),
     Computed.corrected("W ≤ √(2 − 2⟨E g(X), E g(Y)⟩)", theorem_31_sharp, "inequality"),
     corrected="√(2 − 2⟨E g(X), E g(Y)⟩); it bounds W and need not reduce it",
+    remark=Remark("over-reading", "holds, tight"),
 )
 
 
@@ -97,7 +95,6 @@ def increases(key: Key[Array, ""]) -> Values:
 EQUATION_8 = claim(
     "Equation 8",
     "g(x) = x/(alpha‖x‖ + 1 − alpha)",
-    "definition",
     Computed("W(g(X), g(Y)) ≤ W/(1 − alpha)", stretch, "inequality"),
     Computed.rejected("it does not increase W", increases, "inequality", tolerance=0.01),
     printed="read as a reduction",
@@ -133,11 +130,11 @@ def different_alphas(key: Key[Array, ""]) -> Values:
 THEOREM_32 = claim(
     "Theorem 3.2",
     "Eq. 8: W ≤ 2/alpha, and E‖X‖ + E‖Y‖ at alpha = 0",
-    "holds, tight",
     Computed("four alphas", theorem_32, "inequality"),
     Computed.corrected("W ≤ E h(‖X‖) + E h(‖Y‖)", theorem_32_sharp, "inequality"),
     Computed.corrected("different alphas: 1/alpha + 1/alpha′", different_alphas, "inequality"),
     corrected="E h(‖X‖) + E h(‖Y‖), h(r) = r/(alpha r + 1 − alpha), for every alpha",
+    remark=Remark("over-reading", "holds, tight"),
 )
 
 
@@ -153,7 +150,6 @@ def singular_radii(key: Key[Array, ""]) -> Values:
 EQUATION_9 = claim(
     "Equation 9",
     "gᵢ(x) = xᵢ/(1 + alphaᵢ(‖x‖ − 1))",
-    "definition",
     Computed(
         "singular only outside [0, 1], at ‖x‖ = 1 − 1/alphaᵢ", singular_radii, tolerance=1e-12
     ),
@@ -180,9 +176,9 @@ def two_is_needed(key: Key[Array, ""]) -> Values:
 THEOREM_33 = claim(
     "Theorem 3.3",
     "Eq. 9: W ≤ 2/min alpha, and E‖X‖ + E‖Y‖ + 2 at min alpha = 0",
-    "holds, proof repaired",
     Computed("three vectors alpha", theorem_33, "inequality"),
     Computed.corrected("the +2 is needed", two_is_needed, predicted=2.0),
     Computed.corrected("W ≤ E r/m(r) of both", theorem_33_sharp, "inequality"),
     corrected="E max(‖X‖, 1) + E max(‖Y‖, 1) at min alpha = 0",
+    remark=Remark("over-reading", "holds, proof repaired"),
 )

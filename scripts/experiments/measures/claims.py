@@ -43,16 +43,15 @@ def _quick_claims() -> list[Claim]:
 
 
 def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
-    """The claims of a paper whose name contains `pattern`."""
+    """The claims of a paper about an object such as "Theorem 1", or with `pattern` in the name."""
     if paper is not None and paper not in claims.PAPERS:
         raise InputError(f"--paper must be one of {', '.join(claims.PAPERS)}; got {paper}")
     candidates = claims.ALL if paper is None else claims.PAPERS[paper]
-    part = (pattern or "").casefold()
-    selected = tuple(claim for claim in candidates if part in claim.name.casefold())
+    selected = claims.about(candidates, pattern or "")
     if not selected:
         examples = "; ".join(claim.name for claim in candidates[:3])
         raise InputError(
-            f"--claim must be part of the name of a claim, such as {examples}; got {pattern}"
+            f"--claim must be a number or a part of a name, such as {examples}; got {pattern}"
         )
     return selected
 
@@ -135,7 +134,11 @@ def result(verdict: Verdict) -> dict[str, Any]:
         "statement": claim.statement,
         "printed": claim.printed,
         "corrected": claim.corrected,
-        "recorded": claim.verdict,
+        "standing": claim.standing,
+        "objects": claims.objects(claim),
+        "remark": claim.remark and claim.remark._asdict(),
+        "why": claim.why,
+        "results": [result._asdict() for result in claim.results],
         "reason": claim.reason,
         "printed_holds": verdict.printed_holds,
         "corrected_holds": verdict.corrected_holds,

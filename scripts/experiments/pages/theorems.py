@@ -65,7 +65,7 @@ def overview(claims: list[dict], *, linked: bool = False) -> str:
     lines = "".join(
         f'<tr class="{standing(claim)}">'
         f'<th scope="row">{_name(claim, linked)}\n{escape(claim["paper"])}</th>'
-        f'<td data-label="Recorded">{escape(claim["recorded"])}</td>'
+        f'<td data-label="Recorded">{escape(claim["standing"])}</td>'
         f'<td data-label="Printed form">{_word(claim["printed_holds"])}</td>'
         f'<td data-label="Corrected form">{_corrected(claim)}</td></tr>'
         for claim in claims
@@ -150,7 +150,7 @@ def _card(claim: dict, curves: dict, out: Path) -> str:
     return (
         f'<article id="{anchor(claim["paper"], claim["name"])}"><h3>{escape(claim["name"])}</h3>'
         f"<p>{escape(claim['statement'])}</p>{''.join(forms)}"
-        f"<p><b>{escape(verdict)}.</b> Recorded: {escape(claim['recorded'])}.</p>"
+        f"<p><b>{escape(verdict)}.</b> Recorded: {escape(claim['standing'])}.</p>"
         f"{_checks(claim)}{_links(claim, out)}{_curves(claim, curves)}</article>"
     )
 

@@ -1,0 +1,75 @@
+"""What a measurement gives, what a check finds in it, and what the checks of a claim say."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from geometry.claims._types import MUST_FAIL, Check, Claim
+
+
+class Measurement(NamedTuple):
+    """What a source of checks gave.
+
+    Attributes:
+      mean: Means of the statistics of a draw, by name; or the values of the cases of a function.
+      samples: Number of draws, or of cases.
+      mean_stderr: Standard errors of the means; empty for a function.
+      variance: Variances of the statistics; empty for a function.
+      variance_stderr: Standard errors of the variances; empty for a function.
+    """
+
+    mean: Mapping[str, float] | Sequence[float]
+    samples: int
+    mean_stderr: Mapping[str, float] = {}
+    variance: Mapping[str, float] = {}
+    variance_stderr: Mapping[str, float] = {}
+
+
+class Finding(NamedTuple):
+    """What a check found.
+
+    Attributes:
+      check: The check.
+      estimate: The moment, or the value of the worst case.
+      stderr: Of the moment; 0 for computed values.
+      predicted: The number it was compared with.
+      z: Their distance in standard errors; of computed values NaN.
+      p_value: Adjusted by Holm for all checks that were decided together; of computed values NaN.
+      draws: Number of draws or of cases.
+      holds: Whether the statement was not rejected.
+      power: Chance to tell the predicted number from `against`; NaN where that is meaningless: of
+        computed values, of what must fail, and of a prediction of 0 without `against`.
+    """
+
+    check: Check
+    estimate: float
+    stderr: float
+    predicted: float
+    z: float
+    p_value: float
+    draws: int
+    holds: bool
+    power: float
+
+    @property
+    def as_recorded(self) -> bool:
+        return self.holds != (self.check.form in MUST_FAIL)
+
+
+class Verdict(NamedTuple):
+    """What the checks of a claim say together.
+
+    Attributes:
+      claim: The claim.
+      findings: Of its checks, in their order.
+      printed_holds: Whether all printed forms hold; None without a check of one.
+      corrected_holds: Whether all corrected forms hold; None without a check of one.
+      as_recorded: Whether every check has the outcome that its form demands.
+      text: The standing of the claim, or which checks contradict it.
+    """
+
+    claim: Claim
+    findings: tuple[Finding, ...]
+    printed_holds: bool | None
+    corrected_holds: bool | None
+    as_recorded: bool
+    text: str

@@ -1,0 +1,48 @@
+"""Numbers of the objects of a paper: which claim is about Theorem 1, Equation 30 or Figure 4."""
+
+import re
+from collections.abc import Iterable
+
+from geometry.claims._types import Claim
+
+KINDS = {
+    kind.casefold(): kind
+    for kind in (
+        *("Equation", "Theorem", "Lemma", "Proposition", "Corollary", "Definition", "Fact"),
+        *("Algorithm", "Figure", "Table", "Assumption", "Remark"),
+    )
+}
+_LIST = re.compile(
+    rf"\b({'|'.join(KINDS)})s?((?:[\s,]|\band\b|\bto\b|[\d.]+[a-z]?)*)", flags=re.IGNORECASE
+)
+
+
+def numbered(text: str) -> tuple[str, ...]:
+    """The objects that `text` names, one by one.
+
+    Example:
+      >>> print(numbered("Theorem 3, item 2, Equations 7a, 9 and 36 to 38"))
+      ('Theorem 3', 'Equation 7a', 'Equation 9', 'Equation 36', 'Equation 37', 'Equation 38')
+    """
+    names: list[str] = []
+    for kind, numbers in _LIST.findall(text):
+        for first, last in re.findall(r"(\d+(?:\.\d+)?[a-z]?)(?:\s+to\s+(\d+))?", numbers):
+            span = range(int(first), int(last) + 1) if last else [first]
+            names += [f"{KINDS[kind.casefold().rstrip('s')]} {n}" for n in span]
+    return tuple(dict.fromkeys(names))
+
+
+def objects(claim: Claim) -> tuple[str, ...]:
+    """All numbered objects that have their home in a claim: by its name, or as steps of it."""
+    return numbered(f"{claim.name}; {claim.covers}")
+
+
+def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
+    """The claims about the objects that `text` names, such as "Theorem 1".
+
+    A text without the number of an object is sought in the names, in any case.
+    """
+    wanted = set(numbered(text))
+    if wanted:
+        return tuple(claim for claim in claims if wanted & set(objects(claim)))
+    return tuple(claim for claim in claims if text.casefold() in claim.name.casefold())
