@@ -21,6 +21,7 @@ from jaxnorm import (
     unit_vector,
     unitized_batch_norm,
 )
+from jaxnorm._statistics import Sums, mean_and_variance
 
 SHAPES = [(6, 5), (4, 7, 3), (3, 4, 5, 2), (2, 2, 3, 2, 3)]
 
@@ -414,6 +415,33 @@ def test_masked_pixels_add_nothing_to_the_norm():
     y, _ = unitized_batch_norm(padded, alpha, scale, bias, pixels=4, where=valid)
     expected, _ = unitized_batch_norm(x, alpha, scale, bias, pixels=4)
     np.testing.assert_allclose(y[:, :4], expected, rtol=1e-10)
+
+
+def test_masked_pixels_add_nothing_to_the_norm_in_inference():
+    values = case((3, 4, 2))
+    mean, var = np.array([0.5, -1.0]), np.array([2.0, 0.3])
+    padded = np.concatenate([values[0], np.full((3, 2, 2), 50.0)], 1)
+    valid = jnp.broadcast_to(jnp.arange(6) < 4, (3, 6))
+    statistics = BatchStatistics(*arrays(mean, var, 1.0))
+    y, _ = unitized_batch_norm(
+        *arrays(padded, *values[1:]), statistics=statistics, eps=1e-3, pixels=4, where=valid
+    )
+    expected = algorithm_2(*values, eps=1e-3, pixels=4, mean=mean, var=var)
+    np.testing.assert_allclose(y[:, :4], expected, rtol=1e-10)
+
+
+def test_squares_and_variances_are_never_negative_however_sums_round():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 300)).astype("float32")
+    # Of three images in a group the second lies at the group's mean: its square rounds about 0.
+    x = jnp.asarray(np.stack([a, (a + b) / 2, b], 1).reshape(-1, 1, 1).repeat(5, 1))
+    y, _ = unitized_batch_norm(x, 1.0, groups=300, eps=0.0, factor=lambda alpha, s: jnp.sqrt(s))
+    assert jnp.isfinite(y).all()
+    value = np.float32(rng.normal(size=1000))
+    sums = Sums(*arrays(3 * value, 3 * value**2, np.full(1000, 3.0), dtype="float32"))
+    _, var, _ = mean_and_variance(sums)
+    assert (var >= 0).all()
+    assert (var < 1e-6 * np.square(value)).all()
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,27 @@ def test_the_bound_scales_with_its_samples_and_ignores_where_they_lie(key):
     np.testing.assert_allclose(few(key, *shifted), 1e3 * few(key, *x), rtol=1e-6)
 
 
+def test_the_test_samples_do_not_choose_the_critic(key):
+    # Were the best of the critics on the test samples taken, these draws of one distribution would
+    # have a bound above 0 almost always; chosen on others, half of its differences are negative.
+    draws = jax.random.normal(key, (60, 4, 6, 2))
+    bounds = jax.vmap(lambda k, d: emd_lower_bound(k, *d, steps=3, batch_size=4))(
+        jax.random.split(key, 60), draws
+    )
+    assert 15 <= (bounds == 0).sum() <= 45
+
+
+def test_the_paper_s_critic_is_trained_by_rmsprop(monkeypatch, key):
+    x = jax.random.normal(key, (8, 3))
+    seen = []
+    monkeypatch.setattr(critics, "train", lambda *a, optimizer, **o: seen.append(optimizer) or a[1])
+    emd_critic(key, x, x, x, x, steps=1, batch_size=4)
+    gradient = jnp.array([3.0, -0.1])
+    update, _ = seen[0].update(gradient, seen[0].init(gradient))
+    # The first step of RMSProp with decay 0.9: rate · g / √(0.1 g²), of one size for every g.
+    np.testing.assert_allclose(update, -5e-5 / np.sqrt(0.1) * jnp.sign(gradient), rtol=1e-3)
+
+
 def test_samples_that_do_not_differ_have_the_bound_zero(key):
     x = jax.random.normal(key, (20, 3))
     assert bound(key, x, x, x, x) == 0

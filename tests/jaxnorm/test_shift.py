@@ -123,6 +123,13 @@ def test_other_features_and_weights_are_refused(distance):
             distance(jnp.ones((4, 2)), jnp.ones((4, 2)), x_weights=jnp.ones(3))
 
 
+def test_weights_of_one_sample_alone_count():
+    # W₁ of weights (0, 1) at 0 and 1 and of uniform ones is half the unit.
+    x, weights = jnp.array([[0.0], [1.0]]), jnp.array([0.0, 1.0])
+    np.testing.assert_allclose(emd(x, x, x_weights=weights), 0.5, rtol=1e-9)
+    np.testing.assert_allclose(emd(x, x, y_weights=weights), 0.5, rtol=1e-9)
+
+
 @pytest.mark.parametrize("dims", [1, 2, 7])
 def test_joint_distance_against_an_independent_assignment(dims):
     rng = np.random.default_rng(dims)

@@ -186,6 +186,14 @@ def test_a_folded_layer_computes_both(norm, use_bias, dense):
     np.testing.assert_array_equal(layer.kernel[...], before)
 
 
+@pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm])
+def test_a_folded_layer_has_the_epsilon_of_its_norm(norm):
+    layer, norm = nnx.Linear(3, 4, rngs=nnx.Rngs(0)), norm(4, epsilon=0.5, rngs=nnx.Rngs(0))
+    x = batch(shape=(8, 3))
+    norm.use_running_average = True
+    np.testing.assert_allclose(fold(layer, norm)(x), norm(layer(x)), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("parts", [{"recentering": False}, {"rescaling": False}])
 def test_parts_of_batch_norm_are_folded_as_they_are(parts):
     layer, norm = (

@@ -86,10 +86,12 @@ def test_a_tracker_says_how_far_since_the_last_call(key):
     probe = jax.random.normal(key, (12, 3))
     tracker = Tracker(lambda scale, x: {"a": scale * x, "b": x[:, :1]}, probe, exact=8)
     first, second = tracker.update(1.0), tracker.update(3.0)
+    two_updates = tracker.seconds
     assert first["a"]["shift"] is None
     expected = layer_shift(probe, 3 * probe, exact=8)
     np.testing.assert_allclose(second["a"]["shift"]["exact"], expected.exact, rtol=1e-12)
     assert second["b"]["shift"]["upper"] == 0
     np.testing.assert_allclose(second["a"]["moments"]["var"], 9 * probe.var(0), rtol=1e-9)
     assert json.loads(json.dumps(second)) == second
-    assert tracker.seconds > 0
+    tracker.update(4.0)
+    assert tracker.seconds > two_updates > 0
