@@ -194,6 +194,15 @@ def test_drawing_stops_at_the_target_stderr_whatever_the_batches(key):
     np.testing.assert_allclose(found[0].mean, whole.mean, rtol=1e-12)
 
 
+def test_drawing_stops_when_every_number_is_precise(key):
+    def draw(key):
+        return jax.random.uniform(key, (2,)) * jnp.array([1.0, 10.0])
+
+    estimate = monte_carlo(draw, key, 10**9, target_stderr=0.05)
+    assert (estimate.stderr <= 0.05).all()
+    assert estimate.samples > 100 / 12 / 0.05**2 * 0.9
+
+
 def test_a_long_estimate_resumes(key, tmp_path):
     checkpoint_dir = tmp_path / "estimate"
     short = monte_carlo_moments(uniform_pair, key, 2000, checkpoint_dir=checkpoint_dir)

@@ -63,6 +63,22 @@ def test_rows_needed_is_the_first_number_of_full_rank(key):
     assert np.linalg.matrix_rank(np.maximum(np.asarray(x) @ w[:-1].T, 0)) == 5
 
 
+@pytest.mark.parametrize("n", [6, 8])
+def test_rows_of_nearly_parallel_samples_in_float32_count_as_in_float64(n, key):
+    x = jnp.ones((n, n), "float32") + 1e-4 * jax.random.normal(jax.random.key(0), (n, n), "float32")
+    unit = np.asarray(x, float) / np.linalg.norm(np.asarray(x, float), axis=1, keepdims=True)
+    basis, drawn = np.zeros((0, n)), 0
+    while len(basis) < n:
+        w = jax.random.normal(jax.random.fold_in(key, drawn), (n,), "float32")
+        y = np.maximum(unit @ np.asarray(w, float), 0)
+        rest = y - basis.T @ np.linalg.lstsq(basis.T, y)[0] if len(basis) else y
+        if np.linalg.norm(rest) > 64 * n * np.finfo("float32").eps * np.linalg.norm(y):
+            basis = np.vstack([basis, rest / np.linalg.norm(rest)])
+        drawn += 1
+    rows, rank = rows_needed(key, x)
+    assert (rows, rank) == (drawn, n)
+
+
 def test_lemma_2_holds_with_twice_gamma_and_is_the_frequency_of_random_rows(key):
     rng = np.random.default_rng(0)
     cases = []

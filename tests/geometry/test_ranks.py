@@ -46,6 +46,13 @@ def test_the_rank_is_numpys_in_float32_where_a_gram_matrix_would_miss_it():
     assert numerical_rank(x) == np.linalg.matrix_rank(np.asarray(x)) == 3
 
 
+@pytest.mark.parametrize("shape", [(4, 2000), (2000, 4)])
+def test_the_tolerance_of_the_rank_grows_with_the_longer_side(shape):
+    # Between 4 ε and 2,000 ε of the largest singular value.
+    x = matrix(shape[0], shape[1], [1.0, 0.5, 0.1, 1e-5]).astype(jnp.float32)
+    assert numerical_rank(x) == np.linalg.matrix_rank(np.asarray(x)) == 3
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6))
 def test_one_below_stable_below_effective_below_rank(seed):

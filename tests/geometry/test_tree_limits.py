@@ -49,6 +49,14 @@ def test_a_depth_bound_by_hand():
     np.testing.assert_allclose(depth_bound(jnp.array([2.0, 0.0, 3.0, 1.0])), expected)
 
 
+def test_the_two_outer_gaps_do_not_enter_the_depth_bound():
+    # Range 1.3, smallest inner gap 1; gaps of 0.1 and 0.2 at the ends.
+    expected = 3 + 2 * max(0, np.log(0.65)) / np.log(4)
+    np.testing.assert_allclose(depth_bound(jnp.array([0.0, 0.1, 1.1, 1.3])), expected)
+    expected = 2 * (3 + 2 * np.log(2.3 * 2 / 2) / np.log(5 / 2))
+    np.testing.assert_allclose(depth_bound(jnp.array([0.0, 0.1, 1.1, 2.1, 2.3])), expected)
+
+
 @pytest.mark.parametrize("n", [4, 9, 32])
 def test_the_limits_are_those_of_a_deep_tree(n):
     x = np.random.default_rng(n).normal(size=n)
