@@ -10,7 +10,7 @@ from experiments.measures.analysis import Analysis, Covariance
 from experiments.pages import plots
 from experiments.pages.page import details, figure, paragraphs, table
 from experiments.pages.plots import GRID, MUTED, SERIES, SMALL, Series, draw, floats
-from experiments.pages.reproduce_criteria import histogram_plots
+from experiments.pages.reproduce_criteria import histogram_plots, similarity_panels
 from experiments.pages.sentences import number
 from experiments.pages.series import pair_label
 
@@ -57,23 +57,19 @@ def similarity(results: Analysis) -> str:
     )
     share = f"{100 * results['settings']['ratio']:.3g} %"
     dashed = "Dashed: what theory expects of Gaussian filters."
-    legend = (NETWORK, GAUSSIAN)
-    return (
-        "<h3>Spearman's ρ by layer (every panel has its own scale)</h3>"
-        + figure(
-            _similarity_plots(results, "spearman"),
-            f"ρ exceeds 0.9 for {above} layers (Figure 4). {dashed}",
-            legend,
-            "three",
-        )
-        + f"<h3>Overlap by layer, at {share}</h3>"
-        + figure(
-            _similarity_plots(results, "overlap"),
-            f"Share of the {share} that one criterion would prune and the other too (Figure 2); "
-            f"independent rankings share {share}. {dashed}",
-            legend,
-            "three",
-        )
+    titles = {
+        "spearman": "Spearman's ρ by layer (every panel has its own scale)",
+        "overlap": f"Overlap by layer, at {share}",
+    }
+    captions = {
+        "spearman": f"ρ exceeds 0.9 for {above} layers (Figure 4). {dashed}",
+        "overlap": f"Share of the {share} that one criterion would prune and the other too "
+        f"(Figure 2); independent rankings share {share}. {dashed}",
+    }
+    return "".join(
+        f"<h3>{title}</h3>"
+        + figure(_similarity_plots(results, name), captions[name], (NETWORK, GAUSSIAN), "three")
+        for name, title in titles.items()
     )
 
 
@@ -83,7 +79,7 @@ def _similarity_plots(results: Analysis, quantity: str) -> list[str]:
     x = np.arange(len(layers)) + 1
     bands = [results["gaussian"][f"{layer['filters']}x{layer['dims']}"] for layer in layers]
 
-    def paint(pair: str, axes: Axes) -> None:
+    def paint(axes: Axes, pair: str) -> None:
         low, high = floats([band[pair][quantity] for band in bands]).T
         edges = np.repeat(np.concatenate([x - 0.5, x[-1:] + 0.5]), 2)[1:-1]
         axes.fill_between(
@@ -94,16 +90,7 @@ def _similarity_plots(results: Analysis, quantity: str) -> list[str]:
         axes.plot(x, [layer[quantity][pair] for layer in layers], color=SERIES[0], marker="o")
         plots.whole_numbers(axes)
 
-    return [
-        draw(
-            partial(paint, pair),
-            name=f"{quantity}-{pair}",
-            title=pair_label(pair),
-            xlabel=f"convolution, 1 to {len(layers)}",
-            size=SMALL,
-        )
-        for pair in analysis.PAIRS
-    ]
+    return similarity_panels(paint, quantity, analysis.PAIRS, len(layers))
 
 
 def histograms(results: Analysis) -> str:

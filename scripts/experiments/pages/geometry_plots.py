@@ -12,7 +12,8 @@ from experiments.pages.plots import (
     SMALL,
     Series,
     draw,
-    mark,
+    panels,
+    points,
     whole_numbers,
 )
 
@@ -40,40 +41,29 @@ PARTS = {
 def figure_2(results: dict) -> list[str]:
     """Accuracy after training, numerical rank and effective rank before, against depth."""
     layers = np.array(results["depths"]) + 1
-    quantities = {
-        "accuracy": ("training accuracy, %", 100),
-        "rank": ("rank at the start", 1),
-        "effective_rank": ("effective rank at the start", 1),
+    titles = {
+        "accuracy": "training accuracy, %",
+        "rank": "rank at the start",
+        "effective_rank": "effective rank at the start",
     }
 
-    def paint(axes: Axes, quantity: str, scale: float) -> None:
+    def paint(axes: Axes, quantity: str) -> None:
+        scale = 100 if quantity == "accuracy" else 1
         for start, series in STARTS.items():
-            runs = scale * np.array(results[start][quantity])
-            axes.plot(layers, runs.mean(1), color=series.colour, **mark(series))
-            axes.fill_between(layers, runs.min(1), runs.max(1), color=series.colour, alpha=0.15)
+            _over_runs(axes, layers, scale * np.array(results[start][quantity]).T, series)
         axes.set_ylim(bottom=0)
-        whole_numbers(axes)
 
-    return [
-        draw(
-            lambda axes, q=quantity, s=scale: paint(axes, q, s),
-            name=f"figure-2-{quantity.replace('_', '-')}",
-            title=title,
-            xlabel="hidden layers",
-            size=SMALL,
-        )
-        for quantity, (title, scale) in quantities.items()
-    ]
+    return panels(paint, titles, name="figure-2", xlabel="hidden layers", size=SMALL)
 
 
 def figure_3(results: dict) -> list[str]:
-    points, odd = np.array(results["projection"]), results["index"]
+    batch, odd = np.array(results["projection"]), results["index"]
     pairs = np.array(results["odd_pair"])
 
     def projection(axes: Axes) -> None:
         _both_ways(axes)
-        axes.plot(*np.delete(points, odd, 0).T, "o", color=SERIES[0], ms=4.5, alpha=0.6, mew=0)
-        axes.plot(*points[odd], "*", color=SERIES[1], ms=13, mec=PAPER, mew=0.8)
+        axes.plot(*np.delete(batch, odd, 0).T, "o", color=SERIES[0], ms=4.5, alpha=0.6, mew=0)
+        axes.plot(*batch[odd], "*", color=SERIES[1], ms=13, mec=PAPER, mew=0.8)
 
     def angles(axes: Axes) -> None:
         _both_ways(axes)
@@ -102,7 +92,10 @@ def figure_3(results: dict) -> list[str]:
 def figure_4(results: dict) -> list[str]:
     """Every neuron's values over the five points, its mean marked, layer by layer."""
 
-    def paint(axes: Axes, neurons: list) -> None:
+    layers = results["layers"]
+
+    def paint(axes: Axes, layer: int) -> None:
+        neurons = layers[layer]
         for i, values in enumerate(neurons):
             axes.plot(values, np.full(len(values), i), "-", color=GRID, lw=1.2)
             axes.plot(values, np.full(len(values), i), "o", color=SERIES[0], alpha=0.75, mew=0)
@@ -110,78 +103,55 @@ def figure_4(results: dict) -> list[str]:
         axes.set_yticks(range(len(neurons)))
         axes.set_ylim(len(neurons) - 0.4, -0.6)
 
-    return [
-        draw(
-            lambda axes, neurons=neurons: paint(axes, neurons),
-            name=f"figure-4-{depth}",
-            title=f"neurons of layer {depth}",
-            xlabel="value",
-        )
-        for depth, neurons in enumerate(results["layers"])
-    ]
+    titles = {layer: f"neurons of layer {layer}" for layer in range(len(layers))}
+    return panels(paint, titles, name="figure-4", xlabel="value")
 
 
 def figure_5(results: dict) -> list[str]:
     """Angles of pairs before and after layer 30, for each combination of parts."""
 
-    def paint(axes: Axes, part: dict) -> None:
+    def paint(axes: Axes, name: str) -> None:
+        part = results["parts"][name]
         _both_ways(axes)
         low, high = min(part["before"]), max(part["before"])
         axes.plot([low, high], [low, high], color=MUTED, dashes=(4, 2), lw=1.1)
         axes.plot(part["before"], part["after"], "o", color=SERIES[0], ms=2.6, alpha=0.35, mew=0)
 
-    return [
-        draw(
-            lambda axes, part=results["parts"][name]: paint(axes, part),
-            name=f"figure-5-{name.replace('_', '-')}",
-            title=title,
-            xlabel=f"angle after layer {results['layer'] - 1}; up: after {results['layer']}",
-            size=SMALL,
-        )
-        for name, title in PARTS.items()
-    ]
+    xlabel = f"angle after layer {results['layer'] - 1}; up: after {results['layer']}"
+    return panels(paint, PARTS, name="figure-5", xlabel=xlabel, size=SMALL)
 
 
 def figure_6(results: dict) -> list[str]:
     """How many inputs make one neuron that active."""
 
-    def paint(axes: Axes, values: list) -> None:
+    def paint(axes: Axes, name: str) -> None:
+        values = results["parts"][name]["neuron"]
         axes.hist(values, bins=20, color=SERIES[0], alpha=0.45)
         axes.axvline(float(np.mean(values)), color=SERIES[1], lw=1.5)
 
-    return [
-        draw(
-            lambda axes, part=results["parts"][name]: paint(axes, part["neuron"]),
-            name=f"figure-6-{name.replace('_', '-')}",
-            title=f"inputs; {PARTS[name]}",
-            xlabel="activity of one neuron; upright line: its mean",
-        )
-        for name in ("rescale_rms", "standardize")
-    ]
+    titles = {name: f"inputs; {PARTS[name]}" for name in ("rescale_rms", "standardize")}
+    xlabel = "activity of one neuron; upright line: its mean"
+    return panels(paint, titles, name="figure-6", xlabel=xlabel)
 
 
 def figures_7_and_8(results: dict) -> list[str]:
     """A neuron's values over five points, and its two children's."""
 
-    def paint(axes: Axes, rows: dict) -> None:
+    def paint(axes: Axes, number: str) -> None:
+        rows = results[number]
         lines = (("neuron", INK, "o"), ("positive", SERIES[0], "^"), ("negative", SERIES[1], "s"))
         for name, colour, marker in lines:
-            points = np.arange(len(rows[name])) + 1
-            axes.plot(points, rows[name], color=colour, marker=marker, label=name, lw=1.2)
+            style = {"color": colour, "marker": marker, "label": name, "lw": 1.2}
+            axes.plot(np.arange(len(rows[name])) + 1, rows[name], **style)
         axes.axhline(np.mean(rows["neuron"]), color=MUTED, dashes=(4, 2), lw=1.1)
         axes.legend(frameon=False, labelcolor="linecolor", fontsize=9.5)
         whole_numbers(axes)
 
-    titles = {"7": "a neuron of two values", "8": "a neuron of three values"}
-    return [
-        draw(
-            lambda axes, rows=results[figure]: paint(axes, rows),
-            name=f"figure-{figure}",
-            title=f"{title}, and its children",
-            xlabel="point; dashed: the neuron's mean",
-        )
-        for figure, title in titles.items()
-    ]
+    titles = {
+        "7": "a neuron of two values, and its children",
+        "8": "a neuron of three values, and its children",
+    }
+    return panels(paint, titles, name="figure", xlabel="point; dashed: the neuron's mean")
 
 
 def neuron_per_point(results: dict) -> list[str]:
@@ -190,23 +160,17 @@ def neuron_per_point(results: dict) -> list[str]:
     def paint(axes: Axes, start: int) -> None:
         for name, series in FIRST_LAYERS.items():
             runs = 100 * np.array(results[name])[:, start:]
-            every = {"markevery": max(1, len(epochs) // 10), **mark(series)}
-            axes.plot(epochs[start:], runs.mean(0), color=series.colour, **every)
-            band = runs.min(0), runs.max(0)
-            axes.fill_between(epochs[start:], *band, color=series.colour, alpha=0.15)
-        whole_numbers(axes)
+            _over_runs(axes, epochs[start:], runs, series, markevery=max(1, len(epochs) // 10))
 
-    half = len(epochs) // 2
-    titles = {0: "test accuracy, %", half: "the same, later half, %"}
-    return [
-        draw(
-            lambda axes, start=start: paint(axes, start),
-            name=f"per-point-{start}",
-            title=title,
-            xlabel="epoch",
-        )
-        for start, title in titles.items()
-    ]
+    titles = {0: "test accuracy, %", len(epochs) // 2: "the same, later half, %"}
+    return panels(paint, titles, name="per-point", xlabel="epoch")
+
+
+def _over_runs(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series, **style: int) -> None:
+    """Mean of `runs` (runs, points) over `x`, in a band from the least to the largest."""
+    points(axes, x, runs.mean(0), series, **style)
+    axes.fill_between(x, runs.min(0), runs.max(0), color=series.colour, alpha=0.15)
+    whole_numbers(axes)
 
 
 def _both_ways(axes: Axes) -> None:

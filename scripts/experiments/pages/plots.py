@@ -7,7 +7,7 @@ a panel of 4.2 inches fills 330 pixels with text of 11 pixels.
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -56,6 +56,7 @@ STYLE: dict[Any, object] = {  # a key is one of matplotlib's thousand literals
 
 
 Paint = Callable[[Axes], object]
+Values = Sequence[float] | np.ndarray
 
 
 class Series(NamedTuple):
@@ -92,6 +93,27 @@ def draw(
     return _inline(text.getvalue(), name=name, label=f"{title}; horizontal: {xlabel}")
 
 
+def panels(
+    paint: Callable[[Axes, Any], object],
+    titles: Mapping[Any, str],
+    *,
+    name: str,
+    xlabel: str,
+    size: tuple[float, float] = PANEL,
+) -> list[str]:
+    """A panel for each key of `titles`, filled by `paint(axes, key)`; ids begin with `name`."""
+    return [
+        draw(
+            lambda axes, key=key: paint(axes, key),
+            name=f"{name}-{i}",
+            title=title,
+            xlabel=xlabel,
+            size=size,
+        )
+        for i, (key, title) in enumerate(titles.items())
+    ]
+
+
 def floats(values: Sequence) -> np.ndarray:
     """`values` in float64; None, as JSON writes what is not finite, becomes NaN and a gap."""
     return np.asarray(values, dtype=float)
@@ -114,9 +136,13 @@ def log_scale(axes: Axes) -> None:
 
 def line(axes: Axes, x: np.ndarray, y: np.ndarray, series: Series) -> None:
     """A line with about ten markers."""
-    every = max(1, round(len(x) / 10))
-    axes.plot(x, y, color=series.colour, markevery=every, **mark(series))
+    points(axes, x, y, series, markevery=max(1, round(len(x) / 10)))
     whole_numbers(axes)
+
+
+def points(axes: Axes, x: Values, y: Values, series: Series, **style: Any) -> None:
+    """A line with a marker at every point, unless `style` says otherwise."""
+    axes.plot(x, y, color=series.colour, **mark(series), **style)
 
 
 def curve(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series) -> None:

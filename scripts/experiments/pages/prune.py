@@ -1,7 +1,6 @@
 """The page of pruned networks: accuracies by criterion and stage, and costs before and after."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,7 +8,7 @@ from matplotlib.axes import Axes
 from experiments.measures.pruned import Accuracy, Results
 from experiments.pages import page
 from experiments.pages.page import cards, figure, made, paragraphs, table
-from experiments.pages.plots import draw
+from experiments.pages.plots import panels
 from experiments.pages.sentences import duration, number, percent
 from experiments.pages.series import CRITERIA
 
@@ -137,21 +136,17 @@ def _steps(results: Results) -> str:
     if len(ratios) < 2:
         return ""
 
-    def paint(stage: str, axes: Axes) -> None:
+    def paint(axes: Axes, stage: str) -> None:
         for criterion, series in CRITERIA.items():
             values = np.mean([[row[stage] for row in run[criterion]] for run in runs], 0)
             axes.plot(ratios, 100 * values, color=series.colour, marker=series.marker)
 
-    panels = [
-        draw(
-            partial(paint, stage),
-            name=f"steps-{stage}",
-            title=f"{stage}, %",
-            xlabel="channels removed",
-        )
-        for stage in results["accuracy"]["spread"]
-    ]
-    return figure(panels, "Test accuracy after each step, mean over networks.", CRITERIA.values())
+    titles = {stage: f"{stage}, %" for stage in results["accuracy"]["spread"]}
+    return figure(
+        panels(paint, titles, name="steps", xlabel="channels removed"),
+        "Test accuracy after each step, mean over networks.",
+        CRITERIA.values(),
+    )
 
 
 def _cost(results: Results) -> str:

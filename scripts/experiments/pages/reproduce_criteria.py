@@ -4,7 +4,7 @@ Each section has its plots, its sentence and its HTML, one below the other. A li
 seeds, the band or bar about it one standard error.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,18 @@ from experiments.measures.networks import OverSeeds
 from experiments.measures.report import Report
 from experiments.pages import plots
 from experiments.pages.page import details, figure, paragraphs, table
-from experiments.pages.plots import INK, MUTED, SERIES, SMALL, Series, curve, draw, floats, mark
+from experiments.pages.plots import (
+    INK,
+    MUTED,
+    SERIES,
+    SMALL,
+    Series,
+    curve,
+    draw,
+    floats,
+    mark,
+    panels,
+)
 from experiments.pages.sentences import average, likeness, number, over_seeds, percent
 from experiments.pages.series import NORMALIZATIONS, criterion_series, pair_label
 
@@ -52,7 +63,7 @@ def by_layer(pruning: dict, quantity: str) -> list[str]:
     """`"spearman"` or `"overlap"` of every pair of criteria, layer by layer."""
     layers = np.arange(len(pruning["layers"])) + 1
 
-    def paint(pair: str, axes: Axes) -> None:
+    def paint(axes: Axes, pair: str) -> None:
         if quantity == "spearman":
             expected = floats(pruning["expected_spearman"][pair])
             axes.plot(layers, expected, color=MUTED, dashes=(4, 2), lw=1.3)
@@ -60,16 +71,16 @@ def by_layer(pruning: dict, quantity: str) -> list[str]:
             curve(axes, layers, floats(pruning[name][quantity][pair]), series)
         plots.whole_numbers(axes)
 
-    return [
-        draw(
-            partial(paint, pair),
-            name=f"{quantity}-{pair}",
-            title=pair_label(pair),
-            xlabel=f"convolution, 1 to {len(layers)}",
-            size=SMALL,
-        )
-        for pair in pruning["pairs"]
-    ]
+    return similarity_panels(paint, quantity, pruning["pairs"], len(layers))
+
+
+def similarity_panels(
+    paint: Callable[[Axes, str], object], quantity: str, pairs: Iterable[str], layers: int
+) -> list[str]:
+    """A panel for each pair of criteria, over the convolutions of a network."""
+    titles = {pair: pair_label(pair) for pair in pairs}
+    xlabel = f"convolution, 1 to {layers}"
+    return panels(paint, titles, name=quantity, xlabel=xlabel, size=SMALL)
 
 
 def spearman_sentence(pruning: dict) -> str:
@@ -182,7 +193,7 @@ def _masking(pruning: dict, kind: str, title: str) -> str:
 def masking_plots(pruning: dict, kind: str) -> list[str]:
     """Accuracy after masking under each normalization; `kind` is one of `MASKINGS`."""
 
-    def paint(name: str, axes: Axes) -> None:
+    def paint(axes: Axes, name: str) -> None:
         masked = pruning[name][kind]
         axes.axhline(100 * pruning[name]["unmasked"]["mean"], color=MUTED, dashes=(4, 2), lw=1.3)
         middle = (len(masked) - 1) / 2
@@ -193,15 +204,8 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
             axes.errorbar(ratios, y, bars, color=series.colour, lw=1.2, **mark(series))
         axes.set_xticks([100 * float(ratio) for ratio in next(iter(masked.values()))])
 
-    return [
-        draw(
-            partial(paint, name),
-            name=f"{kind}-{name}",
-            title=f"{series.label}: test accuracy, %",
-            xlabel="filters masked in every layer, %",
-        )
-        for name, series in NORMALIZATIONS.items()
-    ]
+    titles = {name: f"{series.label}: test accuracy, %" for name, series in NORMALIZATIONS.items()}
+    return panels(paint, titles, name=kind, xlabel="filters masked in every layer, %")
 
 
 def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:

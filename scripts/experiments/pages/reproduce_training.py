@@ -5,7 +5,6 @@ seeds, the band about it one standard error.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,7 +12,7 @@ from matplotlib.axes import Axes
 from experiments.measures.report import Report
 from experiments.pages import plots
 from experiments.pages.page import figure, paragraphs, table
-from experiments.pages.plots import BAND, INK, SMALL, curve, draw, floats, line, mark_drops
+from experiments.pages.plots import BAND, INK, SMALL, curve, draw, floats, line, mark_drops, panels
 from experiments.pages.sentences import average, hundredths, judged, mean, number, percent
 from experiments.pages.series import MOMENTS, NORMALIZATIONS
 
@@ -40,27 +39,24 @@ def accuracy_plots(training: dict) -> list[str]:
     epochs = len(training["learning_rate"])
     middle = min(epochs // 2, epochs - 1)
 
-    def over_epochs(quantity: str, scale: float, start: int, axes: Axes) -> None:
+    def over_epochs(axes: Axes, quantity: str, scale: float, start: int = 0) -> None:
         for name, series in NORMALIZATIONS.items():
             runs = scale * floats(training[name][quantity])[:, start:]
             curve(axes, np.arange(start, epochs) + 1, runs, series)
         mark_drops(axes, training["learning_rate"], training["drops"], start)
 
     def loss(axes: Axes) -> None:
-        over_epochs("train_loss", 1, 0, axes)
+        over_epochs(axes, "train_loss", 1)
         plots.log_scale(axes)
 
-    panels = {
-        "accuracy": ("test accuracy, %", partial(over_epochs, "test_accuracy", 100, 0)),
-        "accuracy-late": (
-            "the same, later half, %",
-            partial(over_epochs, "test_accuracy", 100, middle),
-        ),
-        "loss": ("training loss, nats", loss),
+    paints = {
+        "test accuracy, %": lambda axes: over_epochs(axes, "test_accuracy", 100),
+        "the same, later half, %": lambda axes: over_epochs(axes, "test_accuracy", 100, middle),
+        "training loss, nats": loss,
     }
     return [
-        draw(paint, name=name, title=title, xlabel="epoch", size=SMALL)
-        for name, (title, paint) in panels.items()
+        draw(paint, name=f"training-{i}", title=title, xlabel="epoch", size=SMALL)
+        for i, (title, paint) in enumerate(paints.items())
     ]
 
 
@@ -104,7 +100,7 @@ def moment_plots(results: Report) -> list[str]:
     """Median and quartiles over channels of four moments of one layer's outputs."""
     training = results["training"]
 
-    def paint(moment: str, axes: Axes) -> None:
+    def paint(axes: Axes, moment: str) -> None:
         for name, series in NORMALIZATIONS.items():
             quartiles = results["moments"][name][moment]
             low, median, high = (floats(quartiles[part]) for part in ("low", "median", "high"))
@@ -115,15 +111,7 @@ def moment_plots(results: Report) -> list[str]:
                 axes.plot(epochs, edge, color=series.colour, lw=0.8, alpha=0.7)
         mark_drops(axes, training["learning_rate"], training["drops"])
 
-    return [
-        draw(
-            partial(paint, moment),
-            name=f"moments-{moment}",
-            title=label,
-            xlabel="epoch (0: untrained)",
-        )
-        for moment, label in MOMENTS.items()
-    ]
+    return panels(paint, MOMENTS, name="moments", xlabel="epoch (0: untrained)")
 
 
 def moments_sentence(results: Report) -> str:
@@ -156,28 +144,20 @@ def distance_plots(results: Report) -> list[str]:
     """Earth mover distance from one epoch to the next, and the learning rate beside it."""
     training = results["training"]
 
-    def distance(axes: Axes) -> None:
-        for name, series in NORMALIZATIONS.items():
-            runs = floats(results["distances"][name])
-            curve(axes, np.arange(runs.shape[1]) + 1, runs, series)
+    rates = floats(training["learning_rate"])
+    epochs = np.arange(len(rates)) + 1
 
-    def rate(axes: Axes) -> None:
-        rates = floats(training["learning_rate"])
-        axes.plot(np.arange(len(rates)) + 1, rates, color=INK, marker=".", drawstyle="steps-mid")
-
-    def with_drops(axes: Axes, paint: plots.Paint) -> None:
-        paint(axes)
+    def paint(axes: Axes, quantity: str) -> None:
+        if quantity == "rate":
+            axes.plot(epochs, rates, color=INK, marker=".", drawstyle="steps-mid")
+        else:
+            for name, series in NORMALIZATIONS.items():
+                curve(axes, epochs, floats(results["distances"][name]), series)
         mark_drops(axes, training["learning_rate"], training["drops"])
         plots.log_scale(axes)
 
-    panels = {
-        "distance": ("earth mover distance, layer's units", distance),
-        "rate": ("learning rate", rate),
-    }
-    return [
-        draw(partial(with_drops, paint=paint), name=name, title=title, xlabel="epoch")
-        for name, (title, paint) in panels.items()
-    ]
+    titles = {"distance": "earth mover distance, layer's units", "rate": "learning rate"}
+    return panels(paint, titles, name="shift", xlabel="epoch")
 
 
 def distances_sentence(results: Report) -> str:

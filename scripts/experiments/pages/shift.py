@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from experiments.measures.networks import mean
 from experiments.pages import page, plots
 from experiments.pages.page import cards, figure, paragraphs, table
-from experiments.pages.plots import MUTED, SMALL, curve, draw, line, mark_drops
+from experiments.pages.plots import MUTED, SMALL, curve, line, mark_drops, panels
 from experiments.pages.sentences import duration, judged, measured, percent
 from experiments.pages.series import MOMENTS, NORMALIZATIONS
 
@@ -167,30 +167,26 @@ def _moments(results: dict) -> str:
 
 
 def _moment_panels(results: dict) -> list[str]:
-    def paint(axes: Axes, norm: str, name: str) -> None:
+    def paint(axes: Axes, shown: tuple[str, str]) -> None:
+        name, norm = shown
         run = results["runs"][norm]["drops"][0]
         values = np.array([line["moments"][name] for line in run], float)
         axes.plot(np.arange(len(run)) + 1, values, color=NORMALIZATIONS[norm].colour, lw=0.9)
-        moments = [
+        both = [
             [line["moments"][name] for line in runs["drops"][0]]
             for runs in results["runs"].values()
         ]
-        low, high = np.nanmin(np.array(moments, float)), np.nanmax(np.array(moments, float))
+        low, high = np.nanquantile(np.array(both, float), (0, 1))
         axes.set_ylim(low - 0.05 * (high - low + 1e-9), high + 0.05 * (high - low + 1e-9))
         plots.whole_numbers(axes)
         _mark(axes, results)
 
-    return [
-        draw(
-            lambda axes, norm=norm, name=name: paint(axes, norm, name),
-            name=f"moments-{name}-{norm}",
-            title=f"{label}, {NORMALIZATIONS[norm].label}",
-            xlabel="epoch",
-            size=SMALL,
-        )
+    titles = {
+        (name, norm): f"{label}, {series.label}"
         for name, label in MOMENTS.items()
-        for norm in NORMALIZATIONS
-    ]
+        for norm, series in NORMALIZATIONS.items()
+    }
+    return panels(paint, titles, name="moments", xlabel="epoch", size=SMALL)
 
 
 def _shift(results: dict) -> str:
@@ -226,38 +222,27 @@ def _shift(results: dict) -> str:
 
 
 def _shift_panels(results: dict) -> list[str]:
-    def over_epochs(axes: Axes, schedule: str, values: Any) -> None:
+    def accuracy(seeds: list) -> np.ndarray:
+        return np.array([[100 * line["accuracy"] for line in run] for run in seeds])
+
+    def paint(axes: Axes, shown: tuple[str, str]) -> None:
+        schedule, quantity = shown
+        values = accuracy if quantity == "accuracy" else _exact
         for norm, series in NORMALIZATIONS.items():
             runs = values(results["runs"][norm][schedule])
             curve(axes, np.arange(runs.shape[1]) + 1, runs, series)
         if schedule == "drops":
             _mark(axes, results)
+        if quantity == "distance":
+            plots.log_scale(axes)
 
-    def accuracy(seeds: list) -> np.ndarray:
-        return np.array([[100 * line["accuracy"] for line in run] for run in seeds])
-
-    panels = []
-    for schedule, label in (("drops", "rate with drops"), ("constant", "constant rate")):
-        for name, title, values in (
-            ("distance", "exact distance", _exact),
-            ("accuracy", "test accuracy, %", accuracy),
-        ):
-
-            def paint(axes: Axes, schedule: str = schedule, values: Any = values) -> None:
-                over_epochs(axes, schedule, values)
-                if values is _exact:
-                    plots.log_scale(axes)
-
-            panels.append(
-                draw(
-                    paint,
-                    name=f"shift-{name}-{schedule}",
-                    title=f"{title}, {label}",
-                    xlabel="epoch",
-                    size=SMALL,
-                )
-            )
-    return panels
+    titles = {
+        ("drops", "distance"): "exact distance, rate with drops",
+        ("drops", "accuracy"): "test accuracy, %, rate with drops",
+        ("constant", "distance"): "exact distance, constant rate",
+        ("constant", "accuracy"): "test accuracy, %, constant rate",
+    }
+    return panels(paint, titles, name="shift", xlabel="epoch", size=SMALL)
 
 
 def _bound_panels(results: dict) -> list[str]:
@@ -271,16 +256,8 @@ def _bound_panels(results: dict) -> list[str]:
         plots.log_scale(axes)
         _mark(axes, results)
 
-    return [
-        draw(
-            lambda axes, norm=norm: paint(axes, norm),
-            name=f"bounds-{norm}",
-            title=f"within bounds, {series.label}",
-            xlabel="epoch",
-            size=SMALL,
-        )
-        for norm, series in NORMALIZATIONS.items()
-    ]
+    titles = {norm: f"within bounds, {series.label}" for norm, series in NORMALIZATIONS.items()}
+    return panels(paint, titles, name="bounds", xlabel="epoch", size=SMALL)
 
 
 def _mark(axes: Axes, results: dict) -> None:
