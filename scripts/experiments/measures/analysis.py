@@ -4,7 +4,7 @@ Every function returns parts of `results.json`, which `pages.analysis` reads.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypedDict
@@ -148,7 +148,10 @@ def shape_group(
     measured = {name: _layer(name, v, ratio, drawn) for name, v in layers.items()}
     bands = {
         name: {
-            **_expected(n, dims, pair, ratio),
+            "expected_spearman": theory(pruning.expected_spearman, n, dims, pair),
+            "expected_overlap": theory(
+                pruning.gaussian.expected_overlap, n, dims, pair, ratio=ratio
+            ),
             "spearman": np.quantile(drawn.spearman[:, i], BAND),
             "overlap": np.quantile(drawn.overlap[:, i], BAND),
         }
@@ -182,14 +185,12 @@ def _layer(
     }
 
 
-def _expected(n: int, dims: int, pair: tuple[str, str], ratio: float) -> dict[str, float | None]:
-    """What theory expects of Gaussian layers; None where there is no exact theory."""
+def theory(expected: Callable[..., Array], *arguments: Any, **options: Any) -> float | None:
+    """What theory expects of Gaussian filters; None of a criterion beyond the paper's four."""
     try:
-        spearman = float(pruning.expected_spearman(n, dims, pair))
-        overlap = float(pruning.gaussian.expected_overlap(n, dims, pair, ratio=ratio))
-    except ValueError:  # of the four criteria of the paper alone the theory is known
-        return {"expected_spearman": None, "expected_overlap": None}
-    return {"expected_spearman": spearman, "expected_overlap": overlap}
+        return float(expected(*arguments, **options))
+    except ValueError:
+        return None
 
 
 _scores = jax.jit(pruning.criteria.scores, compiler_options=QUICK)

@@ -3,11 +3,9 @@
 Every function returns Python floats and lists, the parts of `results.json`.
 """
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Callable, Iterable
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +15,11 @@ from jaxtyping import Array, Bool, Float
 
 import pruning
 from experiments.cli import InputError
-from experiments.measures.analysis import Histogram, histogram
+from experiments.measures.analysis import PAIRS, Histogram, histogram, theory
 from experiments.training.paired_runs import NORMALIZATIONS, History, Program
 from experiments.training.recipes import Recipe, drops
 from experiments.training.step import State, learning_rate
 
-PAIRS = tuple(itertools.combinations(pruning.CRITERIA, 2))
 RATIOS = (0.1, 0.3, 0.5)
 OVERLAP = 0.5
 MOMENTS = ("mean", "var", "skewness", "kurtosis")
@@ -54,11 +51,12 @@ def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> R
     )
 
 
-def mean(values: Sequence[float] | np.ndarray) -> OverSeeds:
-    """Mean over seeds and its standard error, none from one seed."""
-    x = np.asarray(values, np.float64)
-    stderr = float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else None
-    return {"mean": float(x.mean()), "stderr": stderr, "values": x.tolist()}
+def mean(values: Iterable[float | None]) -> OverSeeds:
+    """Mean over seeds and its standard error, none from one seed; None where a seed has none."""
+    x = np.asarray(list(values), np.float64)
+    is_known = len(x) > 0 and bool(np.isfinite(x).all())
+    stderr = float(x.std(ddof=1) / math.sqrt(len(x))) if is_known and len(x) > 1 else None
+    return {"mean": float(x.mean()) if is_known else None, "stderr": stderr, "values": x.tolist()}
 
 
 def training(
@@ -105,13 +103,9 @@ def moments(histories: dict[str, list[History]]) -> dict[str, Any]:
 
 
 def _quartiles(runs: Float[np.ndarray, "seeds epochs 4 c"]) -> dict[str, dict[str, list[float]]]:
-    low, median, high = np.nanquantile(runs, (0.25, 0.5, 0.75), axis=(0, 3))
+    quartiles = np.nanquantile(runs, (0.25, 0.5, 0.75), axis=(0, 3))
     return {
-        moment: {
-            "median": median[:, i].tolist(),
-            "low": low[:, i].tolist(),
-            "high": high[:, i].tolist(),
-        }
+        moment: dict(zip(("low", "median", "high"), quartiles[..., i].tolist(), strict=True))
         for i, moment in enumerate(MOMENTS)
     }
 
@@ -151,11 +145,11 @@ def criteria(
             {"name": name, "filters": filters, "dims": dims}
             for name, (filters, dims) in shapes.items()
         ],
-        "pairs": ["-".join(pair) for pair in PAIRS],
+        "pairs": PAIRS,
         "overlap_ratio": OVERLAP,
         "expected_spearman": {
-            "-".join(pair): [_expected(n, dims, pair) for n, dims in shapes.values()]
-            for pair in PAIRS
+            name: [theory(pruning.expected_spearman, *shape, pair) for shape in shapes.values()]
+            for name, pair in zip(PAIRS, pruning.ranking.PAIRS, strict=True)
         },
     }
     for name, runs in states.items():
@@ -167,55 +161,41 @@ def criteria(
     return results
 
 
-def _expected(filters: int, dims: int, pair: tuple[str, str]) -> float | None:
-    """Spearman's ρ on Gaussian filters; None for a criterion without an exact theory."""
-    try:
-        rho = float(pruning.expected_spearman(filters, dims, pair))
-    except ValueError:
-        return None
-    return rho if math.isfinite(rho) else None
-
-
-class _Measured(NamedTuple):
-    """One network: ρ and overlap by pair and layer, and accuracies by criterion and ratio."""
-
-    spearman: dict[str, list[float]]
-    overlap: dict[str, list[float]]
-    unmasked: float
-    masked: dict[tuple[str, float], float]
-
-
-def _measured(state: State, program: Program) -> _Measured:
+def _measured(state: State, program: Program) -> dict[str, Any]:
+    """Of one network ρ and overlap by pair and layer, and accuracies by criterion and ratio."""
     ranked = {
         name: jax.device_get(_ranked(_scores(kernel)))
         for name, kernel in conv_kernels(state.params).items()
     }
-    masked_accuracy = {}
-    for (i, criterion), (j, ratio) in itertools.product(
-        enumerate(pruning.CRITERIA), enumerate(RATIOS)
-    ):
-        keep = {name: layer["keep"][i, j] for name, layer in ranked.items()}
-        masked_accuracy[criterion, ratio] = program.probe_accuracy(masked(state, keep))
-    by_pair = {
-        name: {
-            "-".join(pair): [float(layer[name][i]) for layer in ranked.values()]
-            for i, pair in enumerate(PAIRS)
-        }
-        for name in ("spearman", "overlap")
-    }
-    return _Measured(**by_pair, unmasked=program.probe_accuracy(state), masked=masked_accuracy)
+    spearman, overlap = zip(*(alike for alike, _ in ranked.values()), strict=True)
 
+    def masked_accuracy(criterion: str, ratio: float) -> float:
+        keep = {name: masks[criterion][ratio] for name, (_, masks) in ranked.items()}
+        return program.probe_accuracy(masked(state, keep))
 
-def _over_seeds(networks: list[_Measured]) -> dict[str, Any]:
-    pairs = ["-".join(pair) for pair in PAIRS]
     return {
-        "spearman": {pair: [network.spearman[pair] for network in networks] for pair in pairs},
-        "overlap": {pair: [network.overlap[pair] for network in networks] for pair in pairs},
-        "unmasked": mean([network.unmasked for network in networks]),
+        "spearman": dict(zip(PAIRS, np.stack(spearman, 1).tolist(), strict=True)),
+        "overlap": dict(zip(PAIRS, np.stack(overlap, 1).tolist(), strict=True)),
+        "unmasked": program.probe_accuracy(state),
+        "masked": {
+            criterion: {str(ratio): masked_accuracy(criterion, ratio) for ratio in RATIOS}
+            for criterion in pruning.CRITERIA
+        },
+    }
+
+
+def _over_seeds(networks: list[dict[str, Any]]) -> dict[str, Any]:
+    def by_pair(quantity: str) -> dict[str, list[list[float]]]:
+        return {pair: [network[quantity][pair] for network in networks] for pair in PAIRS}
+
+    return {
+        "spearman": by_pair("spearman"),
+        "overlap": by_pair("overlap"),
+        "unmasked": mean(network["unmasked"] for network in networks),
         "masked": {
             criterion: {
-                str(ratio): mean([network.masked[criterion, ratio] for network in networks])
-                for ratio in RATIOS
+                ratio: mean(network["masked"][criterion][ratio] for network in networks)
+                for ratio in map(str, RATIOS)
             }
             for criterion in pruning.CRITERIA
         },
@@ -223,23 +203,20 @@ def _over_seeds(networks: list[_Measured]) -> dict[str, Any]:
 
 
 @jax.jit
-def _scores(kernel: Float[Array, "h w cin cout"]) -> Float[Array, "criteria filters"]:
-    filters = pruning.filter_matrix(kernel)
-    return jnp.stack([criterion(filters) for criterion in pruning.CRITERIA.values()])
+def _scores(kernel: Float[Array, "h w cin cout"]) -> dict[str, Float[Array, " filters"]]:
+    return pruning.criteria.scores(pruning.filter_matrix(kernel))
 
 
 @jax.jit
-def _ranked(scores: Float[Array, "criteria filters"]) -> dict[str, Array]:
+def _ranked(
+    scores: dict[str, Float[Array, " filters"]],
+) -> tuple[pruning.ranking.Similarity, dict[str, dict[float, Array]]]:
     """How alike each pair of criteria ranks, and what each criterion keeps at each ratio."""
-    firsts, seconds = jnp.array(list(itertools.combinations(range(len(scores)), 2))).T
-    a, b = scores[firsts], scores[seconds]
-    return {
-        "spearman": jax.vmap(pruning.spearman)(a, b),
-        "overlap": jax.vmap(partial(pruning.overlap, ratio=OVERLAP))(a, b),
-        "keep": jnp.stack(
-            [~jax.vmap(partial(pruning.ranking.lowest, ratio=ratio))(scores) for ratio in RATIOS], 1
-        ),
+    keep = {
+        name: {ratio: ~pruning.ranking.lowest(score, ratio=ratio) for ratio in RATIOS}
+        for name, score in scores.items()
     }
+    return pruning.ranking.similarity(scores, ratio=OVERLAP), keep
 
 
 def conv_kernels(params: nnx.State) -> Kernels:

@@ -1,11 +1,13 @@
 """The page of Figures 2 to 8: every measured value beside a reference."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from experiments.pages import geometry_plots as figures
 from experiments.pages import page
 from experiments.pages.geometry_plots import FIRST_LAYERS, ODD, OTHERS, PARTS, SAME, STARTS
-from experiments.pages.page import figure, made, paragraphs, table
+from experiments.pages.page import details, figure, made, paragraphs, table
 
 # Computed without this code: medians of six networks (Figure 3), median angles (Figure 5),
 # shares (Figure 6).
@@ -46,6 +48,14 @@ def render(results: dict) -> str:
     )
 
 
+def beside(
+    values: Iterable[float], references: Iterable[float], form: str, reference_form: str = "g"
+) -> list[str]:
+    """Cells with a value and, in parentheses, its reference."""
+    cells = zip(values, references, strict=True)
+    return [f"{value:{form}} ({reference:{reference_form}})" for value, reference in cells]
+
+
 def accuracy_and_rank(results: dict) -> str:
     measured = results["figure_2"]
     rows = []
@@ -73,7 +83,7 @@ def accuracy_and_rank(results: dict) -> str:
             STARTS.values(),
             "three",
         )
-        + f"<details><summary>Every depth</summary>{table(head, rows, 'Figure 2')}</details>"
+        + details("Every depth", table(head, rows, "Figure 2"))
     )
 
 
@@ -86,15 +96,7 @@ def odd_point(results: dict) -> str:
         "spread": "angle of two others, degrees",
     }
     rows = [
-        [
-            title,
-            *(
-                f"{value:.3g} ({reference:g})"
-                for value, reference in zip(
-                    measured["medians"][name], ODD_REFERENCE[name], strict=True
-                )
-            ),
-        ]
+        [title, *beside(measured["medians"][name], ODD_REFERENCE[name], ".3g")]
         for name, title in names.items()
     ]
     return (
@@ -128,12 +130,7 @@ def angles(results: dict) -> str:
     rows = [
         [
             title,
-            *(
-                f"{value:.1f} ({reference:g})"
-                for value, reference in zip(
-                    measured["parts"][name]["medians"], ANGLE_REFERENCE[name], strict=True
-                )
-            ),
+            *beside(measured["parts"][name]["medians"], ANGLE_REFERENCE[name], ".1f"),
             f"{measured['parts'][name]['infinite_width']:.2f}",
             f"{LIMIT_REFERENCE[name]:g}",
         ]
@@ -163,24 +160,16 @@ def angles(results: dict) -> str:
 
 def histograms(results: dict) -> str:
     measured = results["figure_6"]
-    names = ("median", "p95", "above_90_percent", "zeros")
-    rows = [
-        [
-            PARTS[name],
-            *(
-                f"{measured['parts'][name][key]:.2f} ({reference:.2f})"
-                for key, reference in zip(names, values, strict=True)
-            ),
-        ]
-        for name, values in ANSWER_REFERENCE.items()
-    ]
-    head = [
-        "",
-        "median neuron",
-        "95th percentile",
-        "neurons that answer more than 90 % of inputs",
-        "entries that are 0",
-    ]
+    head = {
+        "median": "median neuron",
+        "p95": "95th percentile",
+        "above_90_percent": "neurons that answer more than 90 % of inputs",
+        "zeros": "entries that are 0",
+    }
+    rows = []
+    for name, references in ANSWER_REFERENCE.items():
+        values = (measured["parts"][name][key] for key in head)
+        rows.append([PARTS[name], *beside(values, references, ".2f", ".2f")])
     return (
         paragraphs(
             f"{measured['points']} points, width {measured['width']}, layer {measured['layer']}. "
@@ -191,7 +180,11 @@ def histograms(results: dict) -> str:
         + figure(
             figures.figure_6(measured), "Left: the neuron of the largest mean beside its spread."
         )
-        + table(head, rows, "Share of inputs above a tenth of a neuron's maximum (reference)")
+        + table(
+            ["", *head.values()],
+            rows,
+            "Share of inputs above a tenth of a neuron's maximum (reference)",
+        )
     )
 
 

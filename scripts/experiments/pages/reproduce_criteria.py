@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from experiments.measures.analysis import Histogram
-from experiments.measures.networks import OverSeeds
+from experiments.measures.networks import OverSeeds, mean
 from experiments.measures.report import Report
 from experiments.pages import plots
 from experiments.pages.page import details, figure, paragraphs, table
@@ -27,7 +27,7 @@ from experiments.pages.plots import (
     mark,
     panels,
 )
-from experiments.pages.sentences import average, likeness, number, over_seeds, percent
+from experiments.pages.sentences import average, likeness, number, percent
 from experiments.pages.series import NORMALIZATIONS, criterion_series, pair_label
 
 SYMBOLS = {"spearman": "ρ", "overlap": "overlap"}
@@ -113,7 +113,7 @@ def overlap_sentence(pruning: dict) -> str:
 def pair_means(pruning: dict, quantity: str, normalization: str) -> dict[str, OverSeeds]:
     """For each pair of criteria the mean over layers, averaged over seeds."""
     runs = pruning[normalization][quantity]
-    return {pair: over_seeds(average(layers) for layers in runs[pair]) for pair in pruning["pairs"]}
+    return {pair: mean(average(layers) for layers in runs[pair]) for pair in pruning["pairs"]}
 
 
 def least_alike(pruning: dict, quantity: str) -> tuple[str, OverSeeds] | None:
@@ -173,7 +173,7 @@ def _layers(pruning: dict) -> str:
             layer["name"],
             f"{layer['filters']}",
             f"{layer['dims']:,}",
-            *(likeness(over_seeds(run[i] for run in spearman[pair])) for pair in pruning["pairs"]),
+            *(likeness(mean(run[i] for run in spearman[pair])) for pair in pruning["pairs"]),
         ]
         for i, layer in enumerate(pruning["layers"])
     ]

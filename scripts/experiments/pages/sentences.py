@@ -71,19 +71,6 @@ def likeness(result: OverSeeds) -> str:
     return _minus(f"{value:.4f} ± ") + (f"{stderr:.4f}" if stderr >= 5e-5 else "<0.0001")
 
 
-def over_seeds(values: Iterable[float | None]) -> OverSeeds:
-    """Mean and standard error of one value a seed; nothing where a seed has none."""
-    values = list(values)
-    known = [v for v in values if v is not None and math.isfinite(v)]
-    if not known or len(known) < len(values):
-        return {"mean": None, "stderr": None, "values": values}
-    average, n = sum(known) / len(known), len(known)
-    if n == 1:
-        return {"mean": average, "stderr": None, "values": values}
-    variance = sum((v - average) ** 2 for v in known) / (n - 1)
-    return {"mean": average, "stderr": (variance / n) ** 0.5, "values": values}
-
-
 def average(values: Iterable[float | None]) -> float | None:
     """Mean of the values there are."""
     known = [v for v in values if v is not None and math.isfinite(v)]

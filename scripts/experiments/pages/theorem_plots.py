@@ -1,6 +1,7 @@
 """Figures of the page of theorems: curves that say more than one number, and their data."""
 
 import itertools
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from matplotlib.axes import Axes
 
 import geometry
 import pruning
-from experiments.pages.plots import MUTED, SERIES, Series, draw, log_scale, mark
+from experiments.pages.plots import MUTED, SERIES, Series, draw, log_scale, points
 from geometry.claims import distance_bounds
 
 EXACT = Series("l1/l2, exact", SERIES[0], "o")
@@ -62,17 +63,13 @@ def curves() -> dict[str, Any]:
     }
 
 
+@partial(jax.jit, static_argnames="depth")
 def _tree_angles(x: jax.Array, depth: int) -> jax.Array:
     """Degrees of an inner sample with the better end, and of two inner ones."""
-
-    @jax.jit
-    def run(x: jax.Array) -> jax.Array:
-        g = geometry.tree_gram(x, depth).gram
-        norms = jnp.sqrt(jnp.diagonal(g))
-        degrees = jnp.degrees(jnp.arccos(jnp.clip(g / norms[:, None] / norms[None], -1, 1)))
-        return jnp.stack([jnp.maximum(degrees[2, 0], degrees[2, -1]), degrees[2, 3]])
-
-    return run(x)
+    g = geometry.tree_gram(x, depth).gram
+    norms = jnp.sqrt(jnp.diagonal(g))
+    degrees = jnp.degrees(jnp.arccos(jnp.clip(g / norms[:, None] / norms[None], -1, 1)))
+    return jnp.stack([jnp.maximum(degrees[2, 0], degrees[2, -1]), degrees[2, 3]])
 
 
 def plot(function: str, numbers: dict[str, Any]) -> Plot:
@@ -85,8 +82,8 @@ def _variances(numbers: dict[str, Any]) -> Plot:
 
     def paint(axes: Axes) -> None:
         for column, series in enumerate((EXACT, INVERSE)):
-            axes.plot(n, n * variances[:, column], color=series.colour, **mark(series))
-        axes.plot(n, np.full(len(n), (np.pi - 1) / 2), color=PRINTED.colour, **mark(PRINTED))
+            points(axes, n, n * variances[:, column], series)
+        points(axes, n, np.full(len(n), (np.pi - 1) / 2), PRINTED)
         axes.axhline((np.pi - 3) / 2, color=MUTED, ls="--", lw=1)
         axes.set_xscale("log")
         log_scale(axes)
@@ -104,7 +101,7 @@ def _variances(numbers: dict[str, Any]) -> Plot:
 def _spearman(numbers: dict[str, Any]) -> Plot:
     def paint(axes: Axes) -> None:
         for values, series in zip(numbers["spearman"], PAIR_SERIES.values(), strict=True):
-            axes.plot(numbers["filters"], values, color=series.colour, **mark(series))
+            points(axes, numbers["filters"], values, series)
         axes.axhline(0.930078, color=MUTED, ls="--", lw=1)
         axes.set_xscale("log")
 
@@ -123,7 +120,7 @@ def _tree(numbers: dict[str, Any]) -> Plot:
 
     def paint(axes: Axes) -> None:
         for column, series in enumerate((ENDS, INNER)):
-            axes.plot(numbers["depths"], degrees[:, column], color=series.colour, **mark(series))
+            points(axes, numbers["depths"], degrees[:, column], series)
         axes.axhline(90, color=MUTED, ls="--", lw=1)
         axes.set_xscale("log")
 
@@ -137,7 +134,7 @@ def _bounds(numbers: dict[str, Any]) -> Plot:
 
     def paint(axes: Axes) -> None:
         for name, series in (("printed", BOUND), ("sharp", SHARP)):
-            axes.plot(distance, numbers[name], color=series.colour, ls="", **mark(series))
+            points(axes, distance, numbers[name], series, ls="")
         ends = [distance.min(), distance.max()]
         axes.plot(ends, ends, color=MUTED, ls="--", lw=1)
         axes.set_xscale("log")
