@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from experiments import cli
 from experiments.cli import InputError
@@ -92,24 +91,12 @@ def load(options: Options) -> Mapping[str, np.ndarray]:
 
 def summarize(results: Analysis) -> None:
     """The table of all layers."""
-    table = Table(title=f"{results['file']}: {len(results['layers'])} convolutions")
-    columns = ["layer", "filters", "dims", *analysis_page.SHORT.values()]
-    for column in (*columns, "overlap", "KS", "below", "σ spread", "fails"):
-        table.add_column(column, justify="left" if column in ("layer", "fails") else "right")
-    for layer in results["layers"]:
-        table.add_row(
-            layer["name"],
-            str(layer["filters"]),
-            str(layer["dims"]),
-            *(f"{rho:.3f}" for rho in layer["spearman"].values()),
-            f"{min(layer['overlap'].values()):.2f}",
-            f"{layer['ks']:.3f}",
-            f"{layer['ks_bound']:.3f}",
-            f"{layer['std_spread'] * (2 * layer['dims']) ** 0.5:.1f}",
-            " ".join(analysis_page.MARKS[test] for test in layer["fails"]),
-        )
+    title = f"{results['file']}: {len(results['layers'])} convolutions"
+    columns = analysis_page.layer_columns(results["layers"])
+    head = [name for name in columns if name != "dead"]
+    rows = zip(*(columns[name] for name in head), strict=True)
+    cli.show_table(title, head, rows, min_width=140, left=("layer", "fails"))
     console = Console(width=max(Console().width, 140))
-    console.print(table)
     console.print(analysis_page.LEGEND, markup=False)
     for name, why in results["left_out"].items():
         console.print(f"{name} {why}", markup=False)

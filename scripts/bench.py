@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import tyro
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from experiments import cli
 from experiments.benchmarks import distances, geometry, layers, pruning, training
 from experiments.benchmarks.timing import Pair, timed
 
+HEAD = ("what", "ours, ms", "peer, ms", "ratio", "quartiles", "copy", "memory")
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
@@ -51,11 +51,11 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         task = progress.add_task("timing", total=len(groups))
         for title, group in groups.items():
             progress.update(task, description=title)
-            table = timed_table(group(), options.runs)
+            rows = timed_rows(group(), options.runs)
             device = f"{jax.devices()[0].device_kind}, jax {jax.__version__}"
-            table.title = f"{title}; {device}, {settings}"
             progress.advance(task)
-            Console(width=120).print(table)
+            title = f"{title}; {device}, {settings}"
+            cli.show_table(title, HEAD, rows, min_width=120, left=HEAD[:1])
 
 
 def chosen(options: Options) -> dict[str, Callable[[], Iterable[Pair]]]:
@@ -75,21 +75,19 @@ def chosen(options: Options) -> dict[str, Callable[[], Iterable[Pair]]]:
     return {title: group for name in names for title, group in subjects[name].items()}
 
 
-def timed_table(pairs: Iterable[Pair], runs: int) -> Table:
+def timed_rows(pairs: Iterable[Pair], runs: int) -> list[list[str]]:
     """A row for each pair, and the geometric mean of the pairs of one function."""
-    table = Table()
-    for column in ("what", "ours, ms", "peer, ms", "ratio", "quartiles", "copy", "memory"):
-        table.add_column(column, justify="left" if column == "what" else "right")
+    rows: list[list[str]] = []
     ratios: dict[str, list[float]] = {}
     for pair in pairs:
         ratio, cells = timed(pair, runs)
         ratios.setdefault(pair.name.split()[0], []).append(ratio)
-        table.add_row(pair.name, *cells)
+        rows.append([pair.name, *cells])
     for name, values in ratios.items():
         if len(values) > 1:
             mean = statistics.geometric_mean(values)
-            table.add_row(f"{name}, geometric mean", "", "", f"{mean:.2f}")
-    return table
+            rows.append([f"{name}, geometric mean", "", "", f"{mean:.2f}"])
+    return rows
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ again (OUT/compiled).
 
 import contextlib
 import math
-import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -55,7 +54,7 @@ def main(
     if not 0 < precision <= 2:
         raise InputError(f"--precision must lie in (0, 2]; got {precision}")
     claim_devices = first_devices(devices)
-    check_writable(out)
+    cli.check_writable(out)
     cli.compiled_in(out / "compiled")
     start = time.perf_counter()
     path = out / "measured.json"
@@ -91,14 +90,6 @@ def first_devices(number: int | None) -> Sequence[Any]:
     if number is not None and number > len(devices):
         raise InputError(f"--devices must be at most {len(devices)}, those there are; got {number}")
     return devices[:number]
-
-
-def check_writable(out: Path) -> None:
-    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise InputError(f"the output path must be a folder; {nearest} is a file")
-    if not os.access(nearest, os.W_OK):
-        raise InputError(f"the output folder must be writable; {nearest} is not")
 
 
 def table(verdicts: Iterable[Verdict]) -> Table:

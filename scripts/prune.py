@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
 from experiments import cli
 from experiments.cli import InputError
@@ -128,12 +126,7 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
 def summarize(results: Results) -> None:
     """Print the tables of accuracies and of costs."""
     for title, head, rows in prune_page.tables(results):
-        table = Table(title=title)
-        for column in head:
-            table.add_column(column, justify="left" if column == head[0] else "right")
-        for row in rows:
-            table.add_row(*row)
-        Console(width=max(Console().width, 100)).print(table)
+        cli.show_table(title, head, rows, left=head[:1])
 
 
 if __name__ == "__main__":

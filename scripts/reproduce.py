@@ -8,14 +8,12 @@ networks reach about 98 % of the test images. An interrupted run resumes from it
 when it is started again, and ends with the same results. Nothing is downloaded.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
 from experiments import cli
-from experiments.cli import InputError
 from experiments.measures import report
 from experiments.measures.networks import residual_recipe
 from experiments.measures.report import Report
@@ -53,7 +51,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
     folder = options.out / "report"
     for path in (folder, options.out / "runs"):
-        check_writable(path)
+        cli.check_writable(path)
     with progress_bar() as progress:
         stages = Stages(progress, report.units(options.epochs, options.seeds))
         results = report.measure(
@@ -62,15 +60,6 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     reproduce_page.write(results, folder)
     summarize(results)
     print(f"Open {(folder / 'index.html').resolve()}")
-
-
-def check_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be made or written, before anything is computed."""
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise InputError(f"the output path must be a folder; {nearest} is a file")
-    if not os.access(nearest, os.W_OK):
-        raise InputError(f"the output folder must be writable; {nearest} is not")
 
 
 def summarize(results: Report) -> None:

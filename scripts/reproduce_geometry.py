@@ -44,8 +44,7 @@ class Options:
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Compute all figures and write OUT/index.html."""
     data_dir, seed, out = options.data_dir, options.seed, options.out
-    if out.exists() and not out.is_dir():
-        raise cli.InputError(f"the output path must be a folder; {out} is a file")
+    cli.check_writable(out)
     start = time.perf_counter()
     images = datasets.load("digits" if data_dir is None else "fashion_mnist", data_dir)
     recipe = depth.FULL if options.full else depth.SHORT

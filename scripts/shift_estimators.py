@@ -15,7 +15,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from experiments import cli
 from experiments.measures import shift_estimators
@@ -49,15 +48,15 @@ def main(seeds: int = 5, steps: int = 1500, out: Path = Path("out/shift_estimato
 
 def show(results: list[dict], seeds: int) -> None:
     """Print one row for each pair."""
-    table = Table(title=f"(estimate − distance) / distance: mean ± sd of {seeds} seeds")
-    for column in ("pair", "distance", "exact", "slices", "lower bound", "Algorithm 3"):
-        table.add_column(column, justify="left" if column == "pair" else "right")
+    head = ("pair", "distance", "exact", "slices", "lower bound", "Algorithm 3")
+    rows = []
     for result in results:
         *estimates, critic = result["estimates"].values()
         cells = [f"{e['bias']:+.3f} ± {e['spread']:.3f}" for e in estimates]
         part = f"{1 + critic['bias']:.1e} of it"
-        table.add_row(result["name"], f"{result['distance']:.3f}", *cells, part)
-    Console(width=120).print(table)
+        rows.append([result["name"], f"{result['distance']:.3f}", *cells, part])
+    title = f"(estimate − distance) / distance: mean ± sd of {seeds} seeds"
+    cli.show_table(title, head, rows, min_width=120, left=head[:1])
 
 
 if __name__ == "__main__":

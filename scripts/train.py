@@ -20,8 +20,6 @@ from typing import Literal
 
 import tyro
 from jax.sharding import AxisType
-from rich.console import Console
-from rich.table import Table
 
 from experiments import cli
 from experiments.data import datasets
@@ -119,13 +117,7 @@ def check(recipe: Recipe, options: Options) -> None:
 
 def show(results: dict) -> None:
     """Print one row for each seed, and their median and mean."""
-    title, head, rows = train_page.seed_table(results)
-    table = Table(title=title)
-    for column in head:
-        table.add_column(column, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    Console(width=100).print(table)
+    cli.show_table(*train_page.seed_table(results))
     print(train_page.accuracy_sentence(results))
 
 

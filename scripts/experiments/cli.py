@@ -4,7 +4,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,6 +13,8 @@ from typing import Any
 
 import jax
 import tyro
+from rich.console import Console
+from rich.table import Table
 
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
@@ -49,6 +51,32 @@ def at_least(minimum: int, **options: int) -> None:
         if value < minimum:
             option = name.replace("_", "-")
             raise InputError(f"--{option} must be at least {minimum}; got {value}")
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written, before anything is computed."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise InputError(f"the output path must be a folder; {nearest} is a file")
+    if not os.access(nearest, os.W_OK):
+        raise InputError(f"the output folder must be writable; {nearest} is not")
+
+
+def show_table(
+    title: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    min_width: int = 100,
+    left: Sequence[str] = (),
+) -> None:
+    """Print a table, right-justified but for the columns `left`, on a console that is wide enough."""
+    table = Table(title=title)
+    for column in head:
+        table.add_column(column, justify="left" if column in left else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=max(Console().width, min_width)).print(table)
 
 
 def compiled_in(cache: Path) -> None:

@@ -66,35 +66,42 @@ def _summary(results: Analysis) -> str:
     return cards(items) + paragraphs(*ignored)
 
 
+def layer_columns(layers: list[dict]) -> dict[str, list[str]]:
+    """The cells of all layers, by the title of their column."""
+    similarity = {
+        SHORT[pair]: [f"{layer['spearman'][pair]:.3f}" for layer in layers]
+        for pair in analysis.PAIRS
+    }
+    return {
+        "layer": [layer["name"] for layer in layers],
+        "filters": [f"{layer['filters']}" for layer in layers],
+        "dims": [f"{layer['dims']:,}" for layer in layers],
+        **similarity,
+        "overlap": [f"{min(layer['overlap'].values()):.2f}" for layer in layers],
+        "KS": [f"{layer['ks']:.3f}" for layer in layers],
+        "below": [f"{layer['ks_bound']:.3f}" for layer in layers],
+        "σ spread": [f"{x['std_spread'] * (2 * x['dims']) ** 0.5:.1f}" for x in layers],
+        "dead": [f"{layer['dead']}" for layer in layers],
+        "fails": [" ".join(MARKS[test] for test in layer["fails"]) or "–" for layer in layers],
+    }
+
+
 def _layers(results: Analysis) -> str:
     layers = results["layers"]
-    sizes = [[x["name"], f"{x['filters']}", f"{x['dims']:,}"] for x in layers]
-    ranks = [
-        [*(f"{rho:.3f}" for rho in x["spearman"].values()), f"{min(x['overlap'].values()):.2f}"]
-        for x in layers
-    ]
-    tests = [
-        [
-            f"{x['ks']:.3f}",
-            f"{x['ks_bound']:.3f}",
-            f"{x['std_spread'] * (2 * x['dims']) ** 0.5:.1f}",
-            f"{x['dead']}",
-            " ".join(MARKS[test] for test in x["fails"]) or "–",
-        ]
-        for x in layers
-    ]
-    head = ["layer", "filters", "dims"]
+    columns = layer_columns(layers)
+    sizes = ["layer", "filters", "dims"]
+    tables = {
+        "Spearman's ρ, and the least overlap": [*sizes, *SHORT.values(), "overlap"],
+        "Gaussian or not": [*sizes, "KS", "below", "σ spread", "dead", "fails"],
+    }
     failing = [
         f"{sum(test in x['fails'] for x in layers)} of {len(layers)} reject that {hypothesis}"
         for test, hypothesis in analysis.TESTS.items()
     ]
-    ranks = [a + b for a, b in zip(sizes, ranks, strict=True)]
-    tests = [a + b for a, b in zip(sizes, tests, strict=True)]
-    return (
-        table([*head, *SHORT.values(), "overlap"], ranks, "Spearman's ρ, and the least overlap")
-        + table([*head, "KS", "below", "σ spread", "dead", "fails"], tests, "Gaussian or not")
-        + paragraphs(LEGEND + ".", "At 5 %, by Holm's correction: " + "; ".join(failing) + ".")
-    )
+    return "".join(
+        table(head, list(zip(*(columns[name] for name in head), strict=True)), caption)
+        for caption, head in tables.items()
+    ) + paragraphs(LEGEND + ".", "At 5 %, by Holm's correction: " + "; ".join(failing) + ".")
 
 
 def _first(results: Analysis) -> str:
