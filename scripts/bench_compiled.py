@@ -91,7 +91,7 @@ def measured(
     rows: dict[str, list[dict]] = {}
     for name in tables:
         table = compiled_tables.TABLES[name]
-        print(f"\n{target}: {table.title}", " | ".join(table.head), sep="\n")
+        print(f"\n{target}: {table.title}", " | ".join(table.columns), sep="\n")
         rows[name] = []
         for row in compiled_tables.rows(target, name, shapes, dtypes):
             rows[name].append(row)

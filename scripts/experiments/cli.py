@@ -70,7 +70,7 @@ def show_table(
     min_width: int = 100,
     left: Sequence[str] = (),
 ) -> None:
-    """Print a table, right-justified but for the columns `left`, on a console that is wide enough."""
+    """Print a table, right-justified but for the columns `left`, however narrow the console."""
     table = Table(title=title)
     for column in head:
         table.add_column(column, justify="left" if column in left else "right")

@@ -32,6 +32,10 @@ class Stages:
     def advance(self, units: float = 1) -> None:
         self.progress.advance(self.task, units)
 
+    def reach(self, earlier: float, units: float) -> None:
+        """Move the bar to `units` after `earlier` ones."""
+        self.progress.update(self.task, completed=earlier + units)
+
     def log(self, line: str) -> None:
         """Print a line above the bar."""
         self.progress.console.print(line, markup=False, highlight=False)

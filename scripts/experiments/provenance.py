@@ -1,5 +1,8 @@
 """What a run was made of: its data, its settings, the code that decides its results."""
 
+import hashlib
+import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,14 @@ NOT_SHARED = ("normalization", "crop", "scales", "test_scales")
 def settings(recipe: Recipe) -> dict[str, Any]:
     """The fields that both normalizations share, for images that are held in memory."""
     return {name: value for name, value in asdict(recipe).items() if name not in NOT_SHARED}
+
+
+def digest(decisive: object, files: Iterable[Path] = ()) -> str:
+    """A hash of values that JSON can say, and of files."""
+    sha = hashlib.sha256(json.dumps(decisive).encode())
+    for path in files:
+        sha.update(path.read_bytes())
+    return sha.hexdigest()
 
 
 def code() -> list[Path]:

@@ -149,10 +149,7 @@ def filters() -> list[Case]:
     key, w, scores, scalar = random_key(), f32(512, 4608), f32(512), f32()
     return [
         case(pruning.filter_matrix, f32(3, 3, 512, 512)),
-        case(pruning.l1_norm, w),
-        case(pruning.l2_norm, w),
-        case(pruning.fermat, w),
-        case(pruning.gm, w),
+        *(case(criterion, w) for criterion in pruning.CRITERIA.values()),
         case(pruning.geometric_median, w),
         case(pruning.criteria.optimality_gap, f32(4608), w),
         case(pruning.criteria.repr_score, w),
@@ -268,15 +265,8 @@ def estimates() -> list[Case]:
         geometry.sampling.monte_carlo_moments: max_of_100,
         geometry.sampling.monte_carlo_covariance: eight_normals,
     }
-    return [
-        Case(
-            function,
-            partial(function, draw, samples=1_000_000),
-            (random_key(),),
-            "samples 1000000",
-        )
-        for function, draw in draws.items()
-    ]
+    programs = {f: partial(f, draw, samples=1_000_000) for f, draw in draws.items()}
+    return [Case(f, run, (random_key(),), "samples 1000000") for f, run in programs.items()]
 
 
 def max_of_100(key: Key[Array, ""]) -> Float[Array, ""]:

@@ -50,7 +50,7 @@ def verdicts(results: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def rows_table(name: str, rows: list[Row]) -> str:
     table = TABLES[name]
-    return page.table(table.head, [table.cells(row) for row in rows], table.title)
+    return page.table(list(table.columns), [table.cells(row) for row in rows], table.title)
 
 
 def host_table() -> str:

@@ -1,5 +1,6 @@
 """The tables of `scripts/bench_compiled.py` for one target: rows, and their cells as text."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -26,8 +27,16 @@ Row = dict[str, Any]
 
 class Table(NamedTuple):
     title: str
-    head: tuple[str, ...]
-    cells: Callable[[Row], tuple[str, ...]]
+    columns: dict[str, Callable[[Row], str]]
+
+    def cells(self, row: Row) -> list[str]:
+        """The cells of a row; of one that was not compiled, why."""
+        others = (len(self.columns) - 1) * [""]
+        if "skipped" in row:
+            return [f"not compiled: {row['skipped']}", *others]
+        if "error" in row:
+            return [row["function"], row["size"], *others[2:], row["error"]]
+        return [write(row) for write in self.columns.values()]
 
 
 def rows(
@@ -50,108 +59,82 @@ def rows(
     return block_rows(sharding)
 
 
-def layer_cells(row: Row) -> tuple[str, ...]:
-    return (
-        row["layer"],
-        "×".join(map(str, row["shape"])),
-        row["dtype"],
-        row["mode"],
-        f"{row['traffic']:.2f}",
-        f"{row['floor']}",
-        *compared(row),
-        f"{row['kernels']}",
-        f"{row['seconds']:.1f}",
-    )
+def shape(row: Row) -> str:
+    return "×".join(map(str, row["shape"]))
 
 
-def block_cells(row: Row) -> tuple[str, ...]:
-    if "skipped" in row:
-        return (f"not compiled: {row['skipped']}", *6 * ("",))
-    return (
-        row["layer"],
-        f"{row['megabytes']:.0f}",
-        *compared(row),
-        f"{row['kernels']}",
-        f"{row['seconds']:.0f}",
-    )
+def bounded(name: str, limit: str) -> Callable[[Row], str]:
+    """A number to two decimals, and its limit, if it has one."""
+
+    def write(row: Row) -> str:
+        at_most = row["limits"][limit]
+        return f"{row[name]:z.2f}" if at_most is None else f"{row[name]:z.2f} (≤ {at_most:.2f})"
+
+    return write
 
 
-def compared(row: Row) -> tuple[str, str, str]:
-    """Traffic over Flax's, temporary memory beyond Flax's, each with its limit, and the verdict."""
-    traffic, temporary = row["limits"].values()
-    verdict = {True: "holds", False: "fails", None: ""}[row["holds"]]
-    return bounded(row["ratio_to_flax"], traffic), bounded(row["temporary"], temporary), verdict
+def verdict(row: Row) -> str:
+    return {True: "holds", False: "fails", None: ""}[row["holds"]]
 
 
-def bounded(value: float, limit: float | None) -> str:
-    return f"{value:z.2f}" if limit is None else f"{value:z.2f} (≤ {limit:.2f})"
+def collectives(row: Row) -> str:
+    counts = Counter(collective["op"] for collective in row["collectives"])
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
 
 
-def collective_cells(row: Row) -> tuple[str, ...]:
-    collectives = row["collectives"]
-    names = sorted({c["op"] for c in collectives})
-    total = sum(c["bytes"] for c in collectives)
-    return (
-        row["layer"],
-        "×".join(map(str, row["shape"])),
-        f"{row['devices']}",
-        ", ".join(f"{sum(c['op'] == name for c in collectives)} {name}" for name in names),
-        f"{total:.0f}",
-        "yes" if row["as_few_as_flax"] else "no",
-    )
+def notable(row: Row) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(row["notable"].items()))
 
 
-def function_cells(row: Row) -> tuple[str, ...]:
-    if "error" in row:
-        return (row["function"], row["size"], "", "", "", row["error"])
-    notable = ", ".join(f"{count} {name}" for name, count in sorted(row["notable"].items()))
-    return (
-        row["function"],
-        row["size"],
-        f"{row['megabytes']:.3g}",
-        f"{row['ratio_to_arguments_and_results']:.1f}",
-        f"{row['kernels']}",
-        notable,
-    )
-
-
-COMPARED = ("of Flax", "temporary beyond Flax, n", "target")
+COMPARED = {
+    "of Flax": bounded("ratio_to_flax", "traffic"),
+    "temporary beyond Flax, n": bounded("temporary", "temporary"),
+    "target": verdict,
+    "kernels": "{kernels}".format_map,
+}
 TABLES = {
     "layers": Table(
         "Layers beside Flax's batch norm",
-        (
-            "layer",
-            "shape",
-            "dtype",
-            "mode",
-            "traffic, n",
-            "floor, n",
-            *COMPARED,
-            "kernels",
-            "compiled in, s",
-        ),
-        layer_cells,
+        {
+            "layer": "{layer}".format_map,
+            "shape": shape,
+            "dtype": "{dtype}".format_map,
+            "mode": "{mode}".format_map,
+            "traffic, n": "{traffic:.2f}".format_map,
+            "floor, n": "{floor}".format_map,
+            **COMPARED,
+            "compiled in, s": "{seconds:.1f}".format_map,
+        },
     ),
     "bottleneck": Table(
         "A training step of the inner bottleneck of a ResNet-50, (256, 56, 56, 256), bfloat16",
-        ("layer", "traffic, MB", *COMPARED, "kernels", "compiled in, s"),
-        block_cells,
+        {
+            "layer": "{layer}".format_map,
+            "traffic, MB": "{megabytes:.0f}".format_map,
+            **COMPARED,
+            "compiled in, s": "{seconds:.0f}".format_map,
+        },
     ),
     "collectives": Table(
         "Collectives of a layer's forward pass in training, bfloat16, the batch sharded",
-        ("layer", "shape", "devices", "collectives", "bytes", "as few as Flax"),
-        collective_cells,
+        {
+            "layer": "{layer}".format_map,
+            "shape": shape,
+            "devices": "{devices}".format_map,
+            "collectives": collectives,
+            "bytes": lambda row: f"{sum(c['bytes'] for c in row['collectives']):.0f}",
+            "as few as Flax": lambda row: "yes" if row["as_few_as_flax"] else "no",
+        },
     ),
     "functions": Table(
         "Public functions, float32",
-        (
-            "function",
-            "size",
-            "traffic, MB",
-            "over arguments and results",
-            "kernels",
-            "notable operations",
-        ),
-        function_cells,
+        {
+            "function": "{function}".format_map,
+            "size": "{size}".format_map,
+            "traffic, MB": "{megabytes:.3g}".format_map,
+            "over arguments and results": "{ratio_to_arguments_and_results:.1f}".format_map,
+            "kernels": "{kernels}".format_map,
+            "notable operations": notable,
+        },
     ),
 }

@@ -1,10 +1,19 @@
 """Public functions that run on the host, and so are no programs for a device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from inspect import isfunction
+from types import ModuleType
 
 import geometry
 import pruning
 from jaxnorm import shift
+
+
+def functions(module: ModuleType) -> Iterator[Callable]:
+    """The public functions that a module defines."""
+    values = (value for name, value in vars(module).items() if not name.startswith("_"))
+    return (f for f in values if isfunction(f) and f.__module__.startswith(module.__name__))
+
 
 # By the reason.
 HOST_ONLY: dict[str, tuple[Callable, ...]] = {
@@ -23,12 +32,9 @@ HOST_ONLY: dict[str, tuple[Callable, ...]] = {
         shift.interpolation_counterexample,
         shift.mean_projection,
         pruning.ranking.chance_overlap,
-        pruning.schedules.cubic,
-        pruning.schedules.geometric,
-        pruning.schedules.iterative,
         pruning.l1_l2_ratio_variance,
         pruning.gaussian.l1_l2_ratio_variance_limit,
-        pruning.schedules.linear,
+        *functions(pruning.schedules),
         pruning.gaussian.norm_sum_ratio_variance,
         pruning.gaussian.norm_sum_ratio_variance_limit,
         geometry.odd_points.cluster_growth,
@@ -49,20 +55,7 @@ HOST_ONLY: dict[str, tuple[Callable, ...]] = {
         geometry.filters.welch_bound,
     ),
     "parameter trees, traced programs and files": (
-        pruning.channels.channel_scores,
-        pruning.cost,
-        pruning.coupled_channels,
-        pruning.channels.excluding,
-        pruning.channels.fixed_channels,
-        pruning.channels.fold_constants,
-        pruning.channels.select_globally,
-        pruning.channels.select_layerwise,
-        pruning.channels.load_pruned,
-        pruning.mask_channels,
-        pruning.prune,
-        pruning.remove_channels,
-        pruning.channels.save_pruned,
+        *functions(pruning.channels),
         pruning.weights.load,
-        pruning.channels.widths,
     ),
 }

@@ -40,24 +40,18 @@ def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
 
 def training(dtype: Any) -> list[Pair]:
     """Outputs, running statistics and, from a cotangent of the outputs, all gradients."""
-    return [
-        pair
-        for shape in SHAPES
-        for pair in pairs(
-            shape,
-            dtype,
-            lambda layer, x: gradient(
-                layer, x, jax.random.normal(jax.random.key(1), x.shape, x.dtype)
-            ),
-        )
-    ]
+
+    def both_ways(layer: nnx.Module, x: jax.Array) -> Compiled:
+        return gradient(layer, x, jax.random.normal(jax.random.key(1), x.shape, x.dtype))
+
+    return [pair for shape in SHAPES for pair in layers(shape, dtype, both_ways)]
 
 
 def inference(dtype: Any) -> list[Pair]:
     def frozen(layer: nnx.Module, x: jax.Array) -> Compiled:
         return forward(nnx.view(layer, use_running_average=True), x)
 
-    return [pair for shape in SHAPES for pair in pairs(shape, dtype, frozen)]
+    return [pair for shape in SHAPES for pair in layers(shape, dtype, frozen)]
 
 
 def resnets(dtype: Any) -> list[Pair]:
@@ -67,7 +61,7 @@ def resnets(dtype: Any) -> list[Pair]:
         model = jaxnorm.models.PreActResNet(20, classes=10, norm=norm, rngs=nnx.Rngs(0))
         return forward(nnx.view(model, use_running_average=True), x)
 
-    return networks(str(IMAGES), dtype, network)
+    return pairs(str(IMAGES), dtype, network)
 
 
 def mlps(dtype: Any) -> list[Pair]:
@@ -81,33 +75,35 @@ def mlps(dtype: Any) -> list[Pair]:
         )
         return gradient(model, x, jax.random.normal(jax.random.key(1), (len(x), 10), dtype))
 
-    return networks(f"{VECTORS}, {DEPTH} layers", dtype, network)
+    return pairs(f"{VECTORS}, {DEPTH} layers", dtype, network)
 
 
-def networks(
-    label: str, dtype: Any, network: Callable[[jaxnorm.models.Norm], Compiled]
+def layers(
+    shape: tuple[int, ...], dtype: Any, program: Callable[[Any, jax.Array], Compiled]
 ) -> list[Pair]:
-    """One network with our layers beside the same with Flax's."""
-    peer = network(partial(nnx.BatchNorm, dtype=dtype))
-    return [
-        Pair(f"{name} {label} / flax", ours.run, peer.run, None, ours.memory / peer.memory)
-        for name, layer in LAYERS.items()
-        for ours in [network(partial(layer, dtype=dtype))]
-    ]
-
-
-def pairs(shape: tuple[int, ...], dtype: Any, program: Callable) -> list[Pair]:
     """Our layers beside Flax's on one input."""
     x = jax.random.normal(jax.random.key(0), shape, dtype)
     copy = jax.jit(lambda x: x + 1)
-    peer = program(nnx.BatchNorm(shape[-1], dtype=dtype, rngs=nnx.Rngs(0)), x)
-    pairs = []
-    for name, layer in LAYERS.items():
-        ours = program(layer(shape[-1], dtype=dtype, rngs=nnx.Rngs(0)), x)
-        ratio = ours.memory / max(peer.memory, 1)
-        label = f"{name} {str(shape).replace(' ', '')} / flax"
-        pairs.append(Pair(label, ours.run, peer.run, lambda: copy(x), ratio))
-    return pairs
+
+    def layer(norm: jaxnorm.models.Norm) -> Compiled:
+        return program(norm(shape[-1], rngs=nnx.Rngs(0)), x)
+
+    return pairs(str(shape).replace(" ", ""), dtype, layer, copy=lambda: copy(x))
+
+
+def pairs(
+    label: str,
+    dtype: Any,
+    program: Callable[[jaxnorm.models.Norm], Compiled],
+    copy: Callable[[], Any] | None = None,
+) -> list[Pair]:
+    """A program with each of our layers beside the same with Flax's."""
+    peer = program(partial(nnx.BatchNorm, dtype=dtype))
+    measured = {name: program(partial(norm, dtype=dtype)) for name, norm in LAYERS.items()}
+    return [
+        Pair(f"{name} {label} / flax", ours.run, peer.run, copy, ours.memory / max(peer.memory, 1))
+        for name, ours in measured.items()
+    ]
 
 
 def forward(layer: nnx.Module, x: jax.Array) -> Compiled:

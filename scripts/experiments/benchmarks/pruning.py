@@ -1,6 +1,5 @@
 """Criteria and distances of VGG-16's layers beside their peers, and VGG-16 beside its half."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ import scipy.stats
 from flax import nnx
 
 import pruning
-from experiments.benchmarks.timing import Pair
+from experiments.benchmarks.timing import Pair, torch_on_all_cores
 from jaxnorm import models
 
 VGG16 = (
@@ -59,19 +58,14 @@ def criteria() -> list[Pair]:
         Pair("gm/SciPy-cdist", lambda: gm(layers), cdist),
     ]
     peer = pytorch(host)
-    if peer is None:
-        print("criteria/PyTorch is left out: pip install 'jaxnorm[bench]' for torch")
-        return pairs
-    return [Pair("criteria/PyTorch", lambda: ours(layers), peer), *pairs]
+    return pairs if peer is None else [Pair("criteria/PyTorch", lambda: ours(layers), peer), *pairs]
 
 
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
     """The same scores, Weiszfeld's steps ending where float32 no longer distinguishes them."""
-    try:
-        import torch  # pyright: ignore[reportMissingImports]
-    except ImportError:
+    torch = torch_on_all_cores("criteria/PyTorch")
+    if torch is None:
         return None
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
     layers = [torch.from_numpy(v) for v in host]
 
     def median(v: Any) -> Any:

@@ -1,5 +1,6 @@
 """Two programs timed in turn, and what one needs beside its arguments."""
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -48,6 +49,17 @@ def alternately(
         jax.block_until_ready((ours, peer)[j]())
         seconds[i, j] = time.perf_counter() - start
     return seconds[3:, 0], seconds[3:, 1]
+
+
+def torch_on_all_cores(peer: str) -> Any | None:
+    """PyTorch; where it is not installed, None and a line that says how `peer` is had."""
+    try:
+        import torch  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        print(f"{peer} is left out: pip install 'jaxnorm[bench]' for torch")
+        return None
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    return torch
 
 
 class Compiled(NamedTuple):

@@ -1,6 +1,5 @@
 """Steps of training a ResNet-20 at batch 128 beside their peers, on images of CIFAR's shape."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,7 +10,7 @@ import optax
 from flax import nnx
 
 import jaxnorm
-from experiments.benchmarks.timing import Pair
+from experiments.benchmarks.timing import Pair, torch_on_all_cores
 from experiments.data.datasets import Images
 from experiments.training.loop import steps_done
 from experiments.training.recipes import PRESETS, Recipe
@@ -47,9 +46,7 @@ def steps() -> list[Pair]:
         ("without augmentation / by hand", loop(PLAIN), by_hand(images)),
     ]
     torch = pytorch(images)
-    if torch is None:
-        print("the PyTorch network is left out: pip install 'jaxnorm[bench]' for torch")
-    else:
+    if torch is not None:
         pairs.append(("without augmentation / PyTorch", loop(PLAIN), torch))
     return [Pair(name, ours, peer, runs=RUNS) for name, ours, peer in pairs]
 
@@ -120,11 +117,9 @@ def by_hand(images: Images) -> Callable[[], Any]:
 
 def pytorch(images: Images) -> Callable[[], Any] | None:
     """The same network, loss and optimizer in PyTorch, channels last."""
-    try:
-        import torch  # pyright: ignore[reportMissingImports]
-    except ImportError:
+    torch = torch_on_all_cores("the PyTorch network")
+    if torch is None:
         return None
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
     model = pytorch_resnet20(torch).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(
         model.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=5e-4

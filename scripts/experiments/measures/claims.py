@@ -1,6 +1,5 @@
 """Claims of three papers as commands check them: chosen, measured, and as they are written down."""
 
-import hashlib
 import json
 import platform
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ import jaxnorm
 from experiments import cli
 from experiments.cli import InputError
 from experiments.progress import progress_bar
+from experiments.provenance import digest
 from geometry import claims
 from geometry.claims import Claim, Measurement, Verdict
 
@@ -84,13 +84,9 @@ def measure(
 def _fingerprint(precision: float, seed: int) -> str:
     """Of all that decides the numbers: code, versions, machine, seed and precision."""
     root = Path(jaxnorm.__file__).parent.parent
-    digest = hashlib.sha256(
-        json.dumps([precision, seed, cli.versions(), platform.machine()]).encode()
-    )
-    for package in ("jaxnorm", "pruning", "geometry"):
-        for path in sorted((root / package).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+    packages = (root / package for package in ("jaxnorm", "pruning", "geometry"))
+    files = (path for package in packages for path in sorted(package.rglob("*.py")))
+    return digest([precision, seed, cli.versions(), platform.machine()], files)
 
 
 def _read(path: Path, fingerprint: str) -> dict[str, Measurement]:
@@ -149,19 +145,14 @@ def result(verdict: Verdict) -> dict[str, Any]:
 
 
 def _check_result(finding: claims.Finding) -> dict[str, Any]:
-    function = finding.check.function
+    measured = finding._asdict()
+    check, prediction = measured.pop("check"), measured.pop("predicted")
     return {
-        "what": finding.check.what,
-        "form": finding.check.form,
-        "kind": finding.check.kind,
-        "source": f"{function.__module__}.{function.__name__}",
-        "estimate": finding.estimate,
-        "stderr": finding.stderr,
-        "prediction": finding.predicted,
-        "z": finding.z,
-        "p_value": finding.p_value,
-        "draws": finding.draws,
-        "holds": finding.holds,
+        "what": check.what,
+        "form": check.form,
+        "kind": check.kind,
+        "source": f"{check.function.__module__}.{check.function.__name__}",
+        "prediction": prediction,
         "as_recorded": finding.as_recorded,
-        "power": finding.power,
+        **measured,
     }

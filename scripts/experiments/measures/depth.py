@@ -1,21 +1,13 @@
 """Figure 2 of Nachum et al.: accuracy and rank against depth, with three ways to start.
 
-    python scripts/experiments/measures/depth.py --data-dir DIR
-    python scripts/experiments/measures/depth.py --data-dir DIR --full
-
-The first takes about 8 minutes on Fashion-MNIST on 2 cores; the second has the paper's depths,
-steps and runs, and takes days. Without a folder the embedded digits take the place of Fashion-
-MNIST, in about 3 minutes. Networks of width 128 with `hl` + 1 hidden layers: without batch
-norm, started as PyTorch does by default; the same started as He et al.; and with batch norm.
-Ranks are of the last hidden layer on the first batch, before training; accuracies of 1,000
-training samples after it. With He's start and with batch norm deep networks learn, by default
-they stay at chance; ranks are 128 with batch norm only.
-The last line is one JSON object.
+Networks of width 128 have `hl` + 1 hidden layers: without batch norm, started as PyTorch does by
+default; the same started as He et al.; and with batch norm. Ranks are of the last hidden layer on
+the first batch, before training; accuracies of 1,000 training samples after it. With He's start
+and with batch norm deep networks learn, by default they stay at chance; ranks are 128 with batch
+norm only.
 """
 
-import json
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -25,7 +17,6 @@ import optax
 from jaxtyping import Array, Float, Int
 
 import geometry
-from experiments import cli
 from experiments.data import datasets
 from experiments.training.scan import scan_steps
 from jaxnorm import standardize
@@ -144,19 +135,3 @@ def measure(
         table = np.stack(rows)
         results[start] = {name: table[..., i].tolist() for i, name in enumerate(names)}
     return results
-
-
-def main(data_dir: Path | None = None, full: bool = False) -> None:
-    """Train networks of several depths from three starts and print accuracies and ranks.
-
-    Args:
-      data_dir: Folder with Fashion-MNIST in tensorflow-datasets' format; without one, digits.
-      full: The paper's depths, steps and runs.
-    """
-    images = datasets.load("digits" if data_dir is None else "fashion_mnist", data_dir)
-    recipe = FULL if full else SHORT
-    print(json.dumps(recipe | {"data": images.name} | measure(images, **recipe)))
-
-
-if __name__ == "__main__":
-    cli.run(main)

@@ -4,7 +4,6 @@ All criteria start from the same trained network, as in Table 4 of the pruning p
 """
 
 import dataclasses
-import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -17,13 +16,12 @@ import numpy as np
 import scipy.stats
 
 import pruning
-from experiments import cli
+from experiments import cli, provenance
 from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.measures.networks import OverSeeds, mean
 from experiments.measures.tuning import Network, trained_networks
 from experiments.progress import Stages
-from experiments.provenance import described
 from experiments.training.recipes import Recipe
 
 CURVES = {
@@ -97,9 +95,12 @@ Accuracy = TypedDict(
 )
 
 
-class Measured(TypedDict):
-    """What is measured, a part of `Results`."""
+class Results(TypedDict):
+    """What `results.json` holds."""
 
+    command: str
+    date: str
+    environment: dict[str, Any]
     settings: dict[str, Any]
     options: dict[str, Any]
     ratios: Sequence[float]
@@ -109,14 +110,6 @@ class Measured(TypedDict):
     cost: dict[str, dict[str, Any]]  # "trained" and "pruned": `pruning.channels.Cost`
     checkpoint: int  # bytes of the small network
     seconds: float
-
-
-class Results(Measured):
-    """What `results.json` holds."""
-
-    command: str
-    date: str
-    environment: dict[str, Any]
 
 
 def units(recipe: Recipe, seeds: int, plan: Plan) -> int:
@@ -134,7 +127,7 @@ def measure(
     run: Path,
     out: Path,
     stages: Stages,
-) -> Measured:
+) -> dict[str, Any]:
     """Networks of all seeds pruned by all criteria, and the costs of the first.
 
     Args:
@@ -149,8 +142,8 @@ def measure(
     """
     start = time.perf_counter()
     settings = dataclasses.asdict(recipe) | {"seeds": seeds, "training images": len(images.x_train)}
-    key = json.dumps([settings, dataclasses.asdict(plan), cli.versions()])
-    folder = out / "networks" / hashlib.sha256(key.encode()).hexdigest()[:12]
+    key = provenance.digest([settings, dataclasses.asdict(plan), cli.versions()])
+    folder = out / "networks" / key[:12]
     networks = trained_networks(images, recipe, plan.fine_tune, seeds, run, stages)
     rows: list[dict[str, list[Row]]] = [{} for _ in networks]
     for network, criterion in ((n, c) for n in networks for c in pruning.CRITERIA):
@@ -158,11 +151,11 @@ def measure(
         checkpoint_dir = folder / f"{criterion}-{network.seed}"
         rows[network.seed][criterion] = pruned_by(network, criterion, plan, checkpoint_dir)
         stages.advance(plan.steps * plan.fine_tune)
-    return Measured(
+    return dict(
         settings=settings,
         options=dataclasses.asdict(plan),
         ratios=plan.ratios,
-        data=described(images, len(images.x_test)),
+        data=provenance.described(images, len(images.x_test)),
         accuracy=accuracies([network.accuracy(network.tree) for network in networks], rows),
         **costs(networks[0], folder / "l2-0", batch_sizes),
         seconds=time.perf_counter() - start,

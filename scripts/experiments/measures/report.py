@@ -1,20 +1,18 @@
 """The main job: networks of two normalizations trained and measured, claims checked."""
 
-import hashlib
-import json
 import platform
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
-from experiments import cli
+from experiments import cli, provenance
 from experiments.data import datasets
 from experiments.data.datasets import Images
 from experiments.measures import claims, networks, odd_point
 from experiments.measures.analysis import Histogram
 from experiments.progress import Stages
-from experiments.provenance import code, described, settings
 from experiments.training import paired_runs, recipes
 from experiments.training.paired_runs import NORMALIZATIONS, History, Program
 from experiments.training.recipes import Recipe
@@ -63,8 +61,8 @@ def measure(
         stages.advance(2)
     return Report(
         **cli.provenance(script),
-        settings=settings(recipe) | {"seeds": seeds},
-        data=described(images, paired_runs.PROBE),
+        settings=provenance.settings(recipe) | {"seeds": seeds},
+        data=provenance.described(images, paired_runs.PROBE),
         seconds=stages.seconds | {"total": time.perf_counter() - start},
         training=networks.training(states, histories, recipe),
         moments=networks.moments(histories),
@@ -87,7 +85,7 @@ def train(
         runs = []
         for seed in range(seeds):
             stages.describe(f"training {name.replace('_', ' ')}, seed {seed + 1} of {seeds}")
-            finished = _Advance(stages)
+            finished = partial(stages.reach, (len(states) * seeds + seed) * recipe.epochs)
             checkpoint_dir = folder / f"{name}-{seed}"
             runs.append(
                 paired_runs.train(programs[name], seed, checkpoint_dir, finished, stages.log)
@@ -96,21 +94,9 @@ def train(
     return programs, states, histories
 
 
-class _Advance:
-    """Moves the bar to a run's number of finished epochs."""
-
-    def __init__(self, stages: Stages):
-        self.stages, self.finished = stages, 0
-
-    def __call__(self, epochs: int) -> None:
-        self.stages.advance(epochs - self.finished)
-        self.finished = epochs
-
-
 def run_folder(recipe: Recipe, out: Path) -> Path:
     """Where runs of a recipe keep checkpoints: another recipe, code or versions, another."""
-    decisive = [asdict(recipe), cli.versions(), platform.machine()]
-    digest = hashlib.sha256(json.dumps(decisive).encode())
-    for path in code():
-        digest.update(path.read_bytes())
-    return out / "runs" / f"{recipe.dataset}-{digest.hexdigest()[:12]}"
+    digest = provenance.digest(
+        [asdict(recipe), cli.versions(), platform.machine()], provenance.code()
+    )
+    return out / "runs" / f"{recipe.dataset}-{digest[:12]}"

@@ -4,7 +4,6 @@ The paper's dense network (ten layers of 100 units, one of 8) is trained with bo
 from the same weights, at a learning rate that drops and at a constant one.
 """
 
-import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
@@ -110,11 +109,8 @@ def read_or_train(
 
 def digest(recipe: Recipe, exact: int) -> str:
     """A hash of everything that decides the results: settings, code and versions."""
-    settings = json.dumps([asdict(recipe), exact, jax.__version__])
-    sha = hashlib.sha256(settings.encode())
-    for path in (Path(__file__), *provenance.code()):
-        sha.update(path.read_bytes())
-    return sha.hexdigest()[:12]
+    decisive = [asdict(recipe), exact, jax.__version__]
+    return provenance.digest(decisive, (Path(__file__), *provenance.code()))[:12]
 
 
 def layers_of(recipe: Recipe, images: Images) -> Layers:

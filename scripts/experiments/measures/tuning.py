@@ -31,7 +31,7 @@ def trained_networks(
     networks = []
     for seed in range(seeds):
         stages.describe(f"training, seed {seed + 1} of {seeds}")
-        view = View(stages, seed * recipe.epochs, programs.trainer.steps)
+        view = View(stages, programs.trainer.steps)
         with loop.sigterm() as interrupted:
             state = loop.train(programs.trainer, (seed,), run, view, interrupted).state
         networks.append(Network(images, programs, state, seed))
@@ -41,16 +41,11 @@ def trained_networks(
 class View:
     """Shows `loop.train` on the bar of the whole experiment."""
 
-    def __init__(self, stages: Stages, epochs: int, steps_per_epoch: int):
-        self.stages, self.epochs, self.steps_per_epoch = stages, epochs, steps_per_epoch
-
-    def log(self, line: str) -> None:
-        self.stages.log(line)
+    def __init__(self, stages: Stages, steps_per_epoch: int):
+        self.stages, self.steps_per_epoch, self.log = stages, steps_per_epoch, stages.log
 
     def update(self, steps: int, description: str, numbers: str) -> None:
-        epochs = steps / self.steps_per_epoch
-        self.stages.advance(epochs - self.epochs)
-        self.epochs = epochs
+        self.stages.reach(0, steps / self.steps_per_epoch)
 
 
 class Programs(NamedTuple):
