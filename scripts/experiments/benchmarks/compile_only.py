@@ -1,17 +1,24 @@
-"""TPUs and GPUs that are not attached, to compile programs for ahead of time.
+"""TPUs and GPUs that are not attached, programs compiled for them, and what is read from those.
 
 libtpu compiles for any TPU topology and the CUDA plugin for an H100, both without the device. One
-process compiles for one of them. The devices hold no arrays: pass `jax.ShapeDtypeStruct`s with a
-sharding on these devices to `jax.jit(f).trace(...).lower().compile()`.
+process compiles for one of them. The devices hold no arrays: `measure` takes shapes that are
+`placed` on them.
 """
 
 import os
 import re
+import time
+from collections import Counter
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+from jax import ShapeDtypeStruct
 from jax.experimental import topologies
+from jax.sharding import Sharding
+
+from experiments.benchmarks.compiled_traffic import Collective, collectives, summary
 
 H100 = """gpu_device_info {
   threads_per_block_limit: 1024
@@ -86,3 +93,41 @@ def check_plugin(name: str) -> None:
     plugin = "jax_cuda12_plugin" if name.startswith("h100") else "libtpu"
     if find_spec(plugin) is None:
         raise ValueError(f"compiling for {name} needs {plugin}: {INSTALL}")
+
+
+class Measured(NamedTuple):
+    bytes: float  # HBM traffic
+    temporary: int  # bytes of temporary memory
+    arguments_and_results: int  # their bytes
+    kernels: int
+    notable: Counter
+    unknown_loops: int
+    collectives: list[Collective]
+    seconds: float  # of compilation
+
+
+def measure(program: Callable, *arguments: Any) -> Measured:
+    """Compile `program` for the devices of the shardings of `arguments`, and read the result."""
+    start = time.perf_counter()
+    compiled = jax.jit(program).trace(*arguments).lower().compile()
+    seconds = time.perf_counter() - start
+    text = compiled.as_text()
+    memory = compiled.memory_analysis()
+    assert text is not None
+    assert memory is not None
+    traffic = summary(text)
+    return Measured(
+        traffic.bytes,
+        memory.temp_size_in_bytes,
+        memory.argument_size_in_bytes + memory.output_size_in_bytes,
+        traffic.kernels,
+        traffic.notable,
+        traffic.unknown_loops,
+        collectives(text),
+        seconds,
+    )
+
+
+def placed(tree: Any, sharding: Sharding) -> Any:
+    """The shapes of `tree` as arguments on a device."""
+    return jax.tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)

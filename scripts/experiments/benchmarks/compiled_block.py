@@ -16,8 +16,8 @@ from jax.sharding import Sharding
 from jaxtyping import Array
 
 import jaxnorm
+from experiments.benchmarks.compile_only import Measured, measure, placed
 from experiments.benchmarks.compiled_layers import Limits, judged
-from experiments.benchmarks.compiled_program import Measured, measure, placed
 
 SHAPE = (256, 56, 56, 256)
 LEARNING_RATE = 0.1

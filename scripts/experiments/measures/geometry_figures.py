@@ -105,15 +105,16 @@ def figure_4() -> dict[str, Any]:
 def figure_5(seed: int) -> dict[str, Any]:
     """Angles before and after layer 30 of one network, and their medians for several sizes."""
     parts = {}
-    for name, (part, homogeneous) in PARTS.items():
-        medians = []
-        for n, width in SIZES:
-            angles = _angles(jax.random.key(seed), part, homogeneous, n, width)
-            medians.append(float(np.median(angles[-1])))
-            if (n, width) == SCATTERED:
-                parts[name] = {"before": angles[0][::5].tolist(), "after": angles[1][::5].tolist()}
-                parts[name] |= {"range": np.quantile(angles[1], (0.05, 0.95)).tolist()}
-        parts[name] |= {"medians": medians, "infinite_width": _infinite_width(name, SCATTERED[0])}
+    for name in PARTS:
+        angles = {size: _angles(seed, name, *size) for size in {*SIZES, SCATTERED}}
+        before, after = angles[SCATTERED]
+        parts[name] = {
+            "before": before[::5].tolist(),
+            "after": after[::5].tolist(),
+            "range": np.quantile(after, (0.05, 0.95)).tolist(),
+            "medians": [float(np.median(angles[size][-1])) for size in SIZES],
+            "infinite_width": _infinite_width(name, SCATTERED[0]),
+        }
     return {"sizes": [list(size) for size in SIZES], "layer": LAYER, "parts": parts}
 
 
@@ -125,8 +126,7 @@ def figure_6(seed: int) -> dict[str, Any]:
     n, width = NEURONS
     parts = {}
     for name in ("rescale_rms", "standardize"):
-        part, homogeneous = PARTS[name]
-        x = np.asarray(_batch(jax.random.key(seed), part, homogeneous, n, width), np.float64)
+        x = np.asarray(_network(seed, name, n, width, jnp.sum, (LAYER,)).x, np.float64)
         alive = x[:, x.max(0) > 0]
         answered = (alive > 0.1 * alive.max(0)).mean(0)
         ratio = alive.mean(0) / alive.std(0)
@@ -161,44 +161,24 @@ def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: in
     second layer, the batches and Adam at 1e-3.
     """
     images = datasets.load("digits")
-    x, test = (jnp.asarray(a.reshape(len(a), -1)) for a in (images.x_train, images.x_test))
+    vectors = jnp.asarray(images.x_train[:points].reshape(points, -1))
     starts: dict[str, Any] = {
         "he": (nnx.initializers.he_normal(), nnx.initializers.zeros),
-        "point": geometry.networks.point_initializers(jax.random.key(seed), x[:points]),
+        "point": geometry.networks.point_initializers(jax.random.key(seed), vectors),
     }
     results: dict[str, Any] = {"points": points, "epochs": epochs, "runs": runs}
     for name, (kernel, bias) in starts.items():
-        train = partial(_train_mlp, x, jnp.asarray(images.y_train), test, images.y_test)
-        curves = [train(kernel, bias, points, epochs, seed) for seed in range(runs)]
-        results[name] = [curve.tolist() for curve in curves]
+        train = partial(_train_mlp, images, kernel, bias, points, epochs)
+        results[name] = [train(seed) for seed in range(runs)]
     return results
 
 
-def _angles(
-    key: Array, part: Callable, homogeneous: bool, n: int, width: int
-) -> Float[np.ndarray, "2 pairs"]:
-    """Of all pairs, in degrees, after the last layer but one and after the last."""
-    pairs = np.triu_indices(n, 1)
-    layers = (LAYER - 1, LAYER)
-    net = _network(key, part, homogeneous, n, width, lambda x: geometry.angles(x)[pairs], layers)
-    return np.degrees(net.statistics)
-
-
-def _batch(
-    key: Array, part: Callable, homogeneous: bool, n: int, width: int
-) -> Float[Array, "n width"]:
-    return _network(key, part, homogeneous, n, width, jnp.sum, (LAYER,)).x
-
-
 def _network(
-    key: Array,
-    part: Callable,
-    homogeneous: bool,
-    n: int,
-    width: int,
-    statistic: Callable,
-    layers: tuple[int, ...],
+    seed: int, part: str, n: int, width: int, statistic: Callable, layers: tuple[int, ...]
 ) -> geometry.RandomNetwork:
+    """Gaussian samples after `LAYER` layers with a part of `PARTS`."""
+    normalization, homogeneous = PARTS[part]
+
     @jax.jit
     def run(key: Array) -> geometry.RandomNetwork:
         inputs, weights = jax.random.split(key)
@@ -207,13 +187,21 @@ def _network(
             jax.random.normal(inputs, (n, width)),
             depth=LAYER,
             width=width,
-            normalization=part,
+            normalization=normalization,
             homogeneous=homogeneous,
             statistic=statistic,
             layers=layers,
         )
 
-    return run(key)
+    return run(jax.random.key(seed))
+
+
+def _angles(seed: int, part: str, n: int, width: int) -> Float[np.ndarray, "2 pairs"]:
+    """Of all pairs, in degrees, after the last layer but one and after the last."""
+    pairs = np.triu_indices(n, 1)
+    layers = (LAYER - 1, LAYER)
+    network = _network(seed, part, n, width, lambda x: geometry.angles(x)[pairs], layers)
+    return np.degrees(network.statistics)
 
 
 def _infinite_width(name: str, n: int) -> float:
@@ -228,16 +216,11 @@ def _infinite_width(name: str, n: int) -> float:
 
 
 def _train_mlp(
-    x: Array,
-    y: Array,
-    test: Array,
-    labels: np.ndarray,
-    kernel: Callable,
-    bias: Callable,
-    width: int,
-    epochs: int,
-    seed: int,
-) -> Float[np.ndarray, " epochs"]:
+    images: datasets.Images, kernel: Callable, bias: Callable, width: int, epochs: int, seed: int
+) -> list[float]:
+    """Test accuracy after each epoch."""
+    x, test = (jnp.asarray(a.reshape(len(a), -1)) for a in (images.x_train, images.x_test))
+    y, labels = jnp.asarray(images.y_train), jnp.asarray(images.y_test)
     rngs = nnx.Rngs(seed)
     layers = nnx.List(
         [
@@ -261,10 +244,10 @@ def _train_mlp(
         order = jax.random.permutation(key, len(x))[: batch * steps].reshape(steps, batch)
         params, state = carry
         carry = scan_steps(loss, optimize, params, state, order)
-        return carry, jnp.mean(logits(carry[0], test).argmax(1) == jnp.asarray(labels))
+        return carry, jnp.mean(logits(carry[0], test).argmax(1) == labels)
 
     keys = jax.random.split(jax.random.key(seed), epochs)
     _, accuracy = jax.jit(lambda c, k: jax.lax.scan(epoch, c, k))(
         (params, optimize.init(params)), keys
     )
-    return np.asarray(accuracy)
+    return accuracy.tolist()

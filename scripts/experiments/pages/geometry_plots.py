@@ -3,19 +3,8 @@
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.pages.plots import (
-    GRID,
-    INK,
-    MUTED,
-    PAPER,
-    SERIES,
-    SMALL,
-    Series,
-    draw,
-    panels,
-    points,
-    whole_numbers,
-)
+from experiments.pages import plots
+from experiments.pages.plots import GRID, INK, MUTED, PAPER, SERIES, SMALL, Series, panels
 
 STARTS = {
     "default": Series("PyTorch's default start", SERIES[3], "^"),
@@ -74,13 +63,13 @@ def figure_3(results: dict) -> list[str]:
 
     last = results["layers"][-1]
     return [
-        draw(
+        plots.draw(
             projection,
             name="figure-3-a",
             title=f"batch after layer {last}, random plane",
             xlabel="the same scale in both directions",
         ),
-        draw(
+        plots.draw(
             angles,
             name="figure-3-b",
             title=f"angles after layer {last}, degrees",
@@ -145,7 +134,7 @@ def figures_7_and_8(results: dict) -> list[str]:
             axes.plot(np.arange(len(rows[name])) + 1, rows[name], **style)
         axes.axhline(np.mean(rows["neuron"]), color=MUTED, dashes=(4, 2), lw=1.1)
         axes.legend(frameon=False, labelcolor="linecolor", fontsize=9.5)
-        whole_numbers(axes)
+        plots.whole_numbers(axes)
 
     titles = {
         "7": "a neuron of two values, and its children",
@@ -168,9 +157,9 @@ def neuron_per_point(results: dict) -> list[str]:
 
 def _over_runs(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series, **style: int) -> None:
     """Mean of `runs` (runs, points) over `x`, in a band from the least to the largest."""
-    points(axes, x, runs.mean(0), series, **style)
+    plots.points(axes, x, runs.mean(0), series, **style)
     axes.fill_between(x, runs.min(0), runs.max(0), color=series.colour, alpha=0.15)
-    whole_numbers(axes)
+    plots.whole_numbers(axes)
 
 
 def _both_ways(axes: Axes) -> None:

@@ -15,18 +15,7 @@ from experiments.measures.networks import OverSeeds, mean
 from experiments.measures.report import Report
 from experiments.pages import plots
 from experiments.pages.page import details, figure, paragraphs, table
-from experiments.pages.plots import (
-    INK,
-    MUTED,
-    SERIES,
-    SMALL,
-    Series,
-    curve,
-    draw,
-    floats,
-    mark,
-    panels,
-)
+from experiments.pages.plots import INK, MUTED, SERIES, SMALL, Series, curve, floats, panels
 from experiments.pages.sentences import average, likeness, number, percent
 from experiments.pages.series import NORMALIZATIONS, criterion_series, pair_label
 
@@ -201,7 +190,7 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
             means = masked[criterion].values()
             ratios = 100 * floats(list(masked[criterion])) + (i - middle) * 1.2
             y, bars = (100 * floats([m[key] for m in means]) for key in ("mean", "stderr"))
-            axes.errorbar(ratios, y, bars, color=series.colour, lw=1.2, **mark(series))
+            axes.errorbar(ratios, y, bars, color=series.colour, lw=1.2, **plots.mark(series))
         axes.set_xticks([100 * float(ratio) for ratio in next(iter(masked.values()))])
 
     titles = {name: f"{series.label}: test accuracy, %" for name, series in NORMALIZATIONS.items()}
@@ -258,7 +247,7 @@ def histogram_plots(layers: Sequence[Histogram], *, name: str = "histogram") -> 
         axes.locator_params(axis="x", nbins=5)
 
     return [
-        draw(
+        plots.draw(
             partial(paint, layer),
             name=f"{name}-{i}",
             title=f"{layer['layer']}: density",

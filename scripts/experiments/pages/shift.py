@@ -1,12 +1,12 @@
 """The page of `scripts/covariate_shift.py`: findings, sentences and figures."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.measures.networks import mean
+from experiments.measures.networks import OverSeeds, mean
 from experiments.pages import page, plots
 from experiments.pages.page import cards, figure, paragraphs, table
 from experiments.pages.plots import MUTED, SMALL, curve, line, mark_drops, panels
@@ -19,33 +19,37 @@ NEAR = 3  # epochs before and after a drop over which the distance is averaged
 def findings(results: dict) -> dict[str, Any]:
     """How much skewness and kurtosis still move, and what the distance does at every drop."""
     runs, epochs = results["runs"], results["settings"]["epochs"]
-    settled = min(10, epochs // 4)
-    result: dict[str, Any] = {"settled": settled, "steadiness": {}, "drops": {}, "accuracy": {}}
-    for name in ("skewness", "kurtosis"):
-        by_norm = {
-            norm: {
-                schedule: np.array([_movement(run, name, settled) for run in seeds])
-                for schedule, seeds in schedules.items()
-            }
-            for norm, schedules in runs.items()
-        }
-        result["steadiness"][name] = {
-            schedule: {norm: mean(by_norm[norm][schedule]) for norm in runs}
-            | {"difference": mean(by_norm["unitized"][schedule] - by_norm["batch_norm"][schedule])}
-            for schedule in by_norm["batch_norm"]
-        }
-    rates = results["learning_rate"]["drops"]
-    for epoch in (e for e in range(1, epochs) if rates[e] < rates[e - 1]):
-        result["drops"][str(epoch + 1)] = {
-            norm: {schedule: mean(_ratios(seeds, epoch)) for schedule, seeds in schedules.items()}
-            for norm, schedules in runs.items()
-        }
-    for norm, schedules in runs.items():
-        result["accuracy"][norm] = {
-            schedule: mean([run[-1]["accuracy"] for run in seeds])
-            for schedule, seeds in schedules.items()
-        }
-    return result
+    settled, rates = min(10, epochs // 4), results["learning_rate"]["drops"]
+    drops = [epoch for epoch in range(1, epochs) if rates[epoch] < rates[epoch - 1]]
+    return {
+        "settled": settled,
+        "steadiness": {m: _steadiness(runs, m, settled) for m in ("skewness", "kurtosis")},
+        "drops": {
+            str(epoch + 1): _by_run(runs, lambda seeds, epoch=epoch: mean(_ratios(seeds, epoch)))
+            for epoch in drops
+        },
+        "accuracy": _by_run(runs, lambda seeds: mean(run[-1]["accuracy"] for run in seeds)),
+    }
+
+
+def _by_run(runs: dict, measure: Callable[[list], Any]) -> dict[str, dict[str, Any]]:
+    """What is measured of the networks of each normalization and schedule."""
+    return {
+        norm: {schedule: measure(seeds) for schedule, seeds in schedules.items()}
+        for norm, schedules in runs.items()
+    }
+
+
+def _steadiness(runs: dict, name: str, settled: int) -> dict[str, dict[str, OverSeeds]]:
+    """By schedule, how much a moment moves under each normalization, and their difference."""
+    movement = _by_run(
+        runs, lambda seeds: np.array([_movement(run, name, settled) for run in seeds])
+    )
+    return {
+        schedule: {norm: mean(movement[norm][schedule]) for norm in runs}
+        | {"difference": mean(movement["unitized"][schedule] - movement["batch_norm"][schedule])}
+        for schedule in movement["batch_norm"]
+    }
 
 
 def _movement(run: list[dict], name: str, settled: int) -> float:
@@ -73,10 +77,7 @@ def sentences(results: dict) -> Iterator[str]:
     findings, settings = results["findings"], results["settings"]
     for moment, by_schedule in findings["steadiness"].items():
         drops = by_schedule["drops"]
-        values = {
-            name: measured(drops[name]["mean"], drops[name]["stderr"])
-            for name in (*NORMALIZATIONS, "difference")
-        }
+        values = {name: measured(m["mean"], m["stderr"]) for name, m in drops.items()}
         yield (
             f"{moment.capitalize()} of the 8 units moves by {values['batch_norm']} an epoch under "
             f"batch norm and by {values['unitized']} under unitized batch norm, after epoch "
@@ -114,12 +115,9 @@ def render(results: dict) -> str:
 
 def _summary(results: dict) -> str:
     findings = results["findings"]
+    accuracy = {norm: percent(by["drops"]) for norm, by in findings["accuracy"].items()}
     items = [
-        (
-            series.label.capitalize(),
-            f"{percent(findings['accuracy'][norm]['drops'])} %",
-            "test accuracy",
-        )
+        (series.label.capitalize(), f"{accuracy[norm]} %", "test accuracy")
         for norm, series in NORMALIZATIONS.items()
     ]
     items += [
@@ -137,19 +135,15 @@ def _summary(results: dict) -> str:
 
 def _note(results: dict) -> str:
     data, settings = results["data"], results["settings"]
-    seconds = [
-        run[-1]["tracker_seconds"]
-        for schedules in results["runs"].values()
-        for seeds in schedules.values()
-        for run in seeds
-    ]
+    seeds = [seed for schedules in results["runs"].values() for seed in schedules.values()]
+    seconds = max(run[-1]["tracker_seconds"] for runs in seeds for run in runs)
     return (
         f"Data: {data['name']}, {data['train']:,} training images; the paper trains 200 epochs on "
         f"MNIST, this run {settings['epochs']}, {settings['seeds']} seeds. {data['note']} "
         "Distances are exact, of the joint outputs for "
         f"{min(settings['exact'], data['probe'])} test images from one epoch to the next, in "
         "the unit of the outputs; the tracker took "
-        f"{duration(max(seconds))} of a network's training. Moments are of the outputs in "
+        f"{duration(seconds)} of a network's training. Moments are of the outputs in "
         "inference for all training images."
     )
 
@@ -261,11 +255,8 @@ def _bound_panels(results: dict) -> list[str]:
 
 
 def _mark(axes: Axes, results: dict) -> None:
-    mark_drops(
-        axes,
-        results["learning_rate"]["drops"],
-        [int(epoch) for epoch in results["findings"]["drops"]],
-    )
+    epochs = [int(epoch) for epoch in results["findings"]["drops"]]
+    mark_drops(axes, results["learning_rate"]["drops"], epochs)
 
 
 def _run(results: dict) -> str:

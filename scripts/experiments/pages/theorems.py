@@ -16,8 +16,10 @@ WORDS = {True: "holds", False: "fails", None: "not checked"}
 def render(results: dict, out: Path) -> str:
     """The whole page, for the folder `out`. `results` is what check_theorems.py writes."""
     results = {key: page.plain(part) for key, part in results.items()}
-    papers = list(dict.fromkeys(claim["paper"] for claim in results["claims"]))
-    parts = [(anchor(paper), paper, _paper(results, paper, out)) for paper in papers]
+    papers: dict[str, str] = {}
+    for claim in results["claims"]:
+        card = _card(claim, results["curves"], out)
+        papers[claim["paper"]] = papers.get(claim["paper"], "") + card
     return page.render(
         title="What three papers claim, and what holds",
         kicker=f"jaxnorm · theorems · {results['date'].replace('T', ' ')}",
@@ -25,7 +27,7 @@ def render(results: dict, out: Path) -> str:
         summary=summary(results["claims"]) + paragraphs(_chance(results)),
         sections=[
             ("overview", "Every numbered object", overview(results["claims"], linked=True)),
-            *parts,
+            *((anchor(paper), paper, body) for paper, body in papers.items()),
             ("settings", "How it was made", _settings(results)),
         ],
     )
@@ -37,9 +39,14 @@ def summary(claims: list[dict]) -> str:
     corrected = [claim for claim in claims if claim["corrected_holds"] is not None]
     checks = [check for claim in claims for check in claim["checks"]]
     sampled = [check for check in checks if check["stderr"]]
+    unchecked = sum(not claim["checks"] for claim in claims)
     return cards(
         [
-            ("Claims", f"{len(claims)}", f"{len(claims) - len(_checked(claims))} not computed"),
+            (
+                "Claims",
+                f"{len(claims)}",
+                f"{unchecked} not computed",
+            ),
             (
                 "As printed",
                 f"{sum(claim['printed_holds'] for claim in printed)} of {len(printed)} hold",
@@ -111,10 +118,6 @@ def _name(claim: dict, linked: bool) -> str:
     return f'<a href="#{anchor(claim["paper"], claim["name"])}">{name}</a>' if linked else name
 
 
-def _checked(claims: list[dict]) -> list[dict]:
-    return [claim for claim in claims if claim["checks"]]
-
-
 def _chance(results: dict) -> str:
     checks = [check for claim in results["claims"] for check in claim["checks"]]
     sampled = [check for check in checks if check["stderr"]]
@@ -129,14 +132,6 @@ def _chance(results: dict) -> str:
         f"that any true statement is rejected is at most {100 * results['level']:g} %. A mean or "
         f"variance that is 10 % off is noticed with probability {smallest} at least. All others "
         "are computed, on random and on adversarial cases."
-    )
-
-
-def _paper(results: dict, paper: str, out: Path) -> str:
-    return "".join(
-        _card(claim, results["curves"], out)
-        for claim in results["claims"]
-        if claim["paper"] == paper
     )
 
 
@@ -167,8 +162,7 @@ def _checks(claim: dict) -> str:
             number(check["prediction"]),
             "–" if check["z"] is None else f"{check['z']:.1f}".replace("-", "−"),
             f"{check['draws']:,}",
-            f"{SIGNS[check['holds']]} {WORDS[check['holds']]}"
-            + ("" if check["as_recorded"] else ": not as recorded"),
+            _word(check["holds"]) + ("" if check["as_recorded"] else ": not as recorded"),
         ]
         for check in checks
     ]
