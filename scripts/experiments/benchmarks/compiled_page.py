@@ -64,13 +64,6 @@ def host_table() -> str:
 
 
 def made(results: dict[str, Any]) -> str:
-    facts = (
-        results["environment"]
-        | results["plugins"]
-        | {
-            "date": results["date"],
-            "minutes": f"{results['minutes']:.0f}",
-        }
-    )
-    rows = [(name, str(value)) for name, value in facts.items()]
-    return page.made(results["command"], page.table(("", ""), rows, "Environment"))
+    entries = results["environment"] | results["plugins"]
+    entries |= {"date": results["date"], "minutes": f"{results['minutes']:.0f}"}
+    return page.made(results["command"], page.settings(entries, "Environment", ("", "")))

@@ -120,8 +120,7 @@ def _first(results: Analysis) -> str:
 def _settings(results: Analysis) -> str:
     entries = {**results["settings"], **results["environment"]}
     entries["seconds"] = f"{results['seconds']['analysis']:.1f}"
-    rows = [[name, f"{value}"] for name, value in entries.items()]
-    return made(results["command"], table(["Setting", "Value"], rows, "Settings"))
+    return made(results["command"], page.settings(entries))
 
 
 SECTIONS = (

@@ -136,6 +136,15 @@ def table(
     )
 
 
+def settings(
+    entries: Mapping[str, object],
+    caption: str = "Settings",
+    head: tuple[str, str] = ("Setting", "Value"),
+) -> str:
+    """A table of two columns: names, and values of any type."""
+    return table(head, [[name, f"{value}"] for name, value in entries.items()], caption)
+
+
 def details(title: str, body: str) -> str:
     """HTML that opens when its title is clicked."""
     return f"<details><summary>{escape(title)}</summary>{body}</details>"

@@ -1,6 +1,6 @@
 """The page of pruned networks: accuracies by criterion and stage, and costs before and after."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +13,17 @@ from experiments.pages.sentences import duration, number, percent
 from experiments.pages.series import CRITERIA
 
 Rows = list[list[str]]
+# Names of quantities, and how they are written.
+COSTS = {
+    "parameters": ("parameters", ",.0f"),
+    "macs": ("multiply-accumulates", ",.0f"),
+    "size": ("bytes on disk", ",.0f"),
+}
+TIMINGS = {
+    "milliseconds": ("ms", ",.3g"),
+    "samples_per_second": ("images a second", ",.0f"),
+    "memory": ("bytes of memory", ",.0f"),
+}
 
 
 def render(results: Results) -> str:
@@ -56,33 +67,17 @@ def accuracy_table(results: Results) -> tuple[str, Sequence[str], Rows]:
 def cost_table(results: Results) -> tuple[str, Sequence[str], Rows]:
     """Costs before and after, and their ratio."""
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
-    rows = [
-        [name, write(large), write(small), f"{large / small:.2f}"]
-        for name, write, large, small in _quantities(before, after)
-    ]
+    pairs = [(name, form, before[key], after[key]) for key, (name, form) in COSTS.items()]
+    for size, large in before["timings"].items():
+        small = after["timings"][size]
+        for key, (name, form) in TIMINGS.items():
+            pairs.append((f"{name}, batch {size}", form, large[key], small[key]))
+    rows = [[name, f"{a:{form}}", f"{b:{form}}", f"{a / b:.2f}"] for name, form, a, b in pairs]
     ideal = before["macs"] / after["macs"]
     for size in before["timings"]:
         a, b = (cost["timings"][size]["milliseconds"] for cost in (before, after))
         rows.append([f"of the ideal, batch {size}", "", "", f"{a / b / ideal:.0%}"])
     return "One network of l2 before and after", ["", "trained", "pruned", "ratio"], rows
-
-
-def _quantities(before: dict, after: dict) -> Iterator[tuple]:
-    def counted(value: float) -> str:
-        return f"{value:,.0f}"
-
-    def tenths(value: float) -> str:
-        return f"{value:,.3g}"
-
-    names = {"parameters": "parameters", "macs": "multiply-accumulates", "size": "bytes on disk"}
-    for key, name in names.items():
-        yield name, counted, before[key], after[key]
-    for size, large in before["timings"].items():
-        small = after["timings"][size]
-        yield f"ms, batch {size}", tenths, large["milliseconds"], small["milliseconds"]
-        rates = (timing["samples_per_second"] for timing in (large, small))
-        yield f"images a second, batch {size}", counted, *rates
-        yield f"bytes of memory, batch {size}", counted, large["memory"], small["memory"]
 
 
 def _summary(results: Results) -> str:
@@ -170,8 +165,7 @@ def _widths(results: Results) -> str:
 def _settings(results: Results) -> str:
     entries = {**results["settings"], **results["options"], **results["environment"]}
     entries["time"] = duration(results["seconds"])
-    rows = [[name, f"{value}"] for name, value in entries.items()]
-    return made(results["command"], table(["Setting", "Value"], rows, "Settings"))
+    return made(results["command"], page.settings(entries))
 
 
 SECTIONS = (

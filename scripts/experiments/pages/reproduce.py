@@ -13,7 +13,7 @@ from experiments.pages import page, sentences
 from experiments.pages import reproduce_claims as claims
 from experiments.pages import reproduce_criteria as criteria
 from experiments.pages import reproduce_training as training
-from experiments.pages.page import cards, made, paragraphs, plain, table
+from experiments.pages.page import cards, made, paragraphs, plain
 from experiments.pages.sentences import likeness, percent
 from experiments.pages.series import NORMALIZATIONS, pair_label
 
@@ -83,17 +83,17 @@ def _about(results: Report) -> Iterable[str]:
 
 
 def _settings(results: Report) -> str:
-    times = [[stage, sentences.duration(value)] for stage, value in results["seconds"].items()]
+    times = {stage: sentences.duration(value) for stage, value in results["seconds"].items()}
     return made(
         results["command"],
-        table(["Setting", "Value"], _entries(results["settings"]), "Settings"),
-        table(["Part", "Version"], _entries(results["environment"]), "Device and versions"),
-        table(["Stage", "Time"], times, "Time of each stage"),
+        page.settings(_spaced(results["settings"])),
+        page.settings(_spaced(results["environment"]), "Device and versions", ("Part", "Version")),
+        page.settings(times, "Time of each stage", ("Stage", "Time")),
     )
 
 
-def _entries(mapping: dict) -> list[list[str]]:
-    return [[key.replace("_", " "), f"{value}"] for key, value in mapping.items()]
+def _spaced(mapping: dict) -> dict:
+    return {key.replace("_", " "): value for key, value in mapping.items()}
 
 
 SECTIONS = (

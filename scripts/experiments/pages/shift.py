@@ -260,7 +260,6 @@ def _mark(axes: Axes, results: dict) -> None:
 
 
 def _run(results: dict) -> str:
-    rows = [[key, str(value)] for key, value in results["settings"].items()]
-    rows += [[key, str(value)] for key, value in results["environment"].items()]
-    rows += [["command", results["command"]], ["time", duration(results["seconds"])]]
-    return table(["what", "value"], rows, "Settings, versions and command")
+    entries = {**results["settings"], **results["environment"]}
+    entries |= {"command": results["command"], "time": duration(results["seconds"])}
+    return page.settings(entries, "Settings, versions and command", ("what", "value"))

@@ -129,5 +129,4 @@ def _settings(results: dict) -> str:
     entries["devices"] = f"{mesh['shape']} of {mesh['device']}"
     entries["seeds"] = f"{len(results['seeds'])}, {results['vmapped seeds']} vmapped"
     entries["learning rate at the end"] = number(results["seeds"][0][-1]["learning_rate"])
-    rows = [[name, f"{value}"] for name, value in entries.items()]
-    return made(results["command"], table(["Setting", "Value"], rows, "Settings"))
+    return made(results["command"], page.settings(entries))
