@@ -9,12 +9,13 @@ RUN := .venv/bin/python
 COMPILERS := .venv-compiled/installed-$(PYTHON_VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-slow lint bench bench-compiled clean
+.PHONY: help reproduce test test-slow mutants lint bench bench-compiled clean
 
 help:  ## List the targets
 	@echo "make reproduce       train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
 	@echo "make test            all tests that take seconds"
 	@echo "make test-slow       the tests that take minutes"
+	@echo "make mutants         which planted mistakes the tests notice (ARGS=\"--package pruning --count 50\")"
 	@echo "make lint            formatting, lint, types and structure"
 	@echo "make bench           speed against Flax and SciPy"
 	@echo "make bench-compiled  memory traffic in programs compiled for TPU v5e and H100, no device needed (.venv-compiled)"
@@ -43,6 +44,10 @@ test: $(INSTALLED)
 test-slow: $(INSTALLED)
 	@echo "Running the slow tests"
 	@$(RUN) -m pytest -m slow $(ARGS)
+
+mutants: $(INSTALLED)
+	@echo "Planting mistakes"
+	@$(RUN) tests/support/mutants.py $(ARGS)
 
 lint: $(INSTALLED)
 	@echo "Checking formatting, lint, types and structure"

@@ -1,0 +1,258 @@
+"""Plants small mistakes in the code and says which the tests notice.
+
+    python tests/support/mutants.py --package pruning --count 50
+
+A mutant is one change, chosen by a seed: a sign, a comparison, an axis, a constant, a dropped
+guard, exchanged arguments, a removed call. Each is planted in a copy of the code, in which a child
+of this process, that has JAX loaded, runs the doctests of the module and the tests that name most
+of what the module defines, until one fails. The status is 0 whatever is noticed.
+"""
+
+import argparse
+import ast
+import copy
+import importlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
+MOST_FILES = 3  # of tests for one module
+UNNOTICED = ("survived", "untested")
+_COMPARISONS: dict[type[ast.cmpop], ast.cmpop] = {
+    ast.Lt: ast.LtE(),
+    ast.LtE: ast.Lt(),
+    ast.Gt: ast.GtE(),
+    ast.GtE: ast.Gt(),
+    ast.Eq: ast.NotEq(),
+    ast.NotEq: ast.Eq(),
+    ast.Is: ast.IsNot(),
+    ast.IsNot: ast.Is(),
+}
+_OPERATORS: dict[type[ast.operator], ast.operator] = {
+    ast.Add: ast.Sub(),
+    ast.Sub: ast.Add(),
+    ast.Mult: ast.Div(),
+    ast.Div: ast.Mult(),
+    ast.FloorDiv: ast.Mult(),
+    ast.Pow: ast.Mult(),
+    ast.BitAnd: ast.BitOr(),
+    ast.BitOr: ast.BitAnd(),
+}
+
+
+class Mutant(NamedTuple):
+    """A module with one mistake."""
+
+    path: Path
+    line: int
+    kind: str
+    before: str
+    after: str
+    source: str
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """Every mutant of one module."""
+    source = path.read_bytes()
+    starts = [0, *accumulate(len(line) for line in source.splitlines(keepends=True))]
+    tree = ast.parse(source)
+    idle = _without_effect(tree)
+    for node in ast.walk(tree):
+        change = None if id(node) in idle else mistake(node)
+        if change is not None:
+            kind, part, text = change
+            start = starts[part.lineno - 1] + part.col_offset
+            end = starts[part.end_lineno - 1] + part.end_col_offset
+            mutated = source[:start] + text.encode() + source[end:]
+            before = source[start:end].decode()
+            yield Mutant(path, part.lineno, kind, before, text, mutated.decode())
+
+
+def mistake(node: ast.AST) -> tuple[str, Any, str] | None:
+    """The kind of mistake to be made at `node`, the part that changes, and its new text."""
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in _COMPARISONS:
+            return "comparison", node, _text(node, ops=[_COMPARISONS[type(op)]])
+        case ast.BinOp(op=op) if type(op) in _OPERATORS:
+            return "sign", node, _text(node, op=_OPERATORS[type(op)])
+        case ast.UnaryOp(op=ast.USub()):
+            return "sign", node, _text(node.operand)
+        case ast.keyword(arg="axis" | "axes", value=ast.Constant(value=int(axis))):
+            return "axis", node, f"{node.arg}={-1 - axis}"
+        case ast.Constant(value=bool(flag)):
+            return "constant", node, repr(not flag)
+        case ast.Constant(value=int(number) | float(number)):
+            return "constant", node, repr(number * 2 or 1)
+        case ast.If(body=[ast.Raise()], orelse=[]):
+            return "dropped guard", node.test, "False"
+        case ast.If(test=test) | ast.IfExp(test=test):
+            return "condition", test, f"(not {_text(test)})"
+        case ast.Expr(value=ast.Call()):
+            return "removed call", node, "pass"
+        case ast.Call(args=[ast.Starred(), *_]):
+            return None
+        case ast.Call(args=[first, second, *rest]):
+            return "exchanged arguments", node, _text(node, args=[second, first, *rest])
+        case ast.Call(args=[only], keywords=[]):
+            return "removed call", node, _text(only)
+    return None
+
+
+def _text(node: ast.AST, **changes: Any) -> str:
+    changed = copy.copy(node)
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    return f"({ast.unparse(changed)})"
+
+
+def _without_effect(tree: ast.Module) -> set[int]:
+    """Identities of the nodes that only inform: annotations, decorators, messages."""
+    parts: list[ast.AST | None] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef():
+                parts += [node.returns, *node.decorator_list]
+            case ast.arg() | ast.AnnAssign():
+                parts.append(node.annotation)
+            case ast.Raise() | ast.Assert() | ast.JoinedStr():
+                parts.append(node)
+    return {id(inner) for part in parts if part is not None for inner in ast.walk(part)}
+
+
+def files_of_tests(path: Path) -> list[Path]:
+    """The module's doctests, and the test files that name most of what it defines."""
+    tree = ast.parse(path.read_bytes())
+    defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    names = {node.name.strip("_") for node in defined} | {path.stem.strip("_")}
+    word = re.compile(rf"\b_*({'|'.join(sorted(names))})\b")
+    counts = {
+        test: len(word.findall(test.read_text(encoding="utf-8")))
+        for test in (ROOT / "tests").rglob("test_*.py")
+    }
+    own = ROOT / "tests" / path.relative_to(ROOT).parts[0]
+    order = sorted(counts, key=lambda test: (not test.is_relative_to(own), -counts[test]))
+    chosen = [test for test in order if counts[test]][:MOST_FILES]
+    return chosen if path.is_relative_to(FOLDERS["scripts"]) else [path, *chosen]
+
+
+def outcome(mutant: Mutant, limit: float) -> str:
+    """What the tests say: "noticed", "too slow" (which is noticed, too), or one of `UNNOTICED`."""
+    tests = files_of_tests(mutant.path)
+    if not tests:
+        return "untested"
+    with tempfile.TemporaryDirectory() as folder:
+        copy_code(Path(folder))
+        Path(folder, mutant.path.relative_to(ROOT)).write_text(mutant.source, encoding="utf-8")
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            _run(Path(folder), tests)
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return "noticed" if os.waitstatus_to_exitcode(status) else "survived"
+            time.sleep(0.05)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return "too slow"
+
+
+def copy_code(folder: Path) -> None:
+    """What the tests read, in `folder`: the code as a copy, the rest as links."""
+    for entry in ROOT.iterdir():
+        if entry in {*FOLDERS.values(), ROOT / "tests"}:
+            shutil.copytree(entry, folder / entry.name)
+        elif entry.name == "conftest.py":
+            shutil.copy(entry, folder)
+        elif entry.name not in (".venv", "out"):
+            (folder / entry.name).symlink_to(entry)
+
+
+def _run(folder: Path, tests: list[Path]) -> None:
+    """Run the tests in `folder`, and end this process with their status."""
+    status = 1
+    try:
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        os.chdir(folder)
+        own = [str(folder), str(folder / "scripts")]
+        sys.path[:] = own + [entry for entry in sys.path if Path(entry) not in (ROOT, Path())]
+        os.environ["PYTHONPATH"] = os.pathsep.join([*own, os.environ.get("PYTHONPATH", "")])
+        import pytest
+
+        names = [str(test.relative_to(ROOT)) for test in tests]
+        quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is loaded already
+        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *quiet, *names]))
+    finally:
+        os._exit(status)
+
+
+def preload() -> None:
+    """Import what is slow to import and not under test, set up as the tests have it."""
+    sys.path.insert(0, str(ROOT))
+    importlib.import_module("conftest")
+    del sys.modules["conftest"]  # a child imports that of its copy
+    for name in ("flax.nnx", "optax", "scipy.stats"):
+        importlib.import_module(name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--package", choices=[*FOLDERS], required=True)
+    parser.add_argument("--path", default="", help="part of the paths of modules, such as _median")
+    parser.add_argument("--count", type=int, default=50, help="how many mutants (default 50)")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice (default 0)")
+    parser.add_argument("--limit", type=float, default=120, help="seconds a mutant (default 120)")
+    parser.add_argument("--out", type=Path, help="a JSON file for the outcomes")
+    options = parser.parse_args()
+    modules = sorted(FOLDERS[options.package].rglob("*.py"))
+    of_path = [path for path in modules if options.path in str(path) and path.stem != "__init__"]
+    every = [mutant for path in of_path for mutant in mutants_of(path)]
+    chosen = random.Random(options.seed).sample(every, min(options.count, len(every)))
+    preload()
+    rows = []
+    for mutant in track(chosen, "planting", console=Console(stderr=True)):
+        row = mutant._asdict() | {"outcome": outcome(mutant, options.limit)}
+        row["path"] = str(mutant.path.relative_to(ROOT))
+        del row["source"]
+        rows.append(row)
+        if row["outcome"] in UNNOTICED:
+            change = f"{mutant.kind}: {mutant.before} -> {mutant.after}"
+            print(f"{row['outcome']} {row['path']}:{mutant.line} {change}", flush=True)
+    Console().print(_table(rows))
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    """Outcomes by kind of mistake."""
+    table = Table("mistake", "planted", "noticed", "survived", title="Mutants")
+    planted = Counter(row["kind"] for row in rows)
+    survived = Counter(row["kind"] for row in rows if row["outcome"] in UNNOTICED)
+    planted["all"], survived["all"] = planted.total(), survived.total()
+    for kind, number in planted.items():
+        table.add_row(kind, f"{number}", f"{number - survived[kind]}", f"{survived[kind]}")
+    return table
+
+
+if __name__ == "__main__":
+    main()
