@@ -6,8 +6,9 @@ import tempfile
 
 # What one worker or subprocess of a run has compiled, the others need not compile again.
 CACHE = "JAX_COMPILATION_CACHE_DIR"
-if CACHE not in os.environ:
-    os.environ[CACHE] = tempfile.mkdtemp(prefix="jaxnorm-tests-")
+OWN_CACHE = None if CACHE in os.environ else tempfile.mkdtemp(prefix="jaxnorm-tests-")
+if OWN_CACHE:
+    os.environ[CACHE] = OWN_CACHE
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # most of the time is compilation
@@ -31,8 +32,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 def pytest_unconfigure(config):
-    if not hasattr(config, "workerinput"):  # the last to leave
-        shutil.rmtree(os.environ[CACHE], ignore_errors=True)
+    # Workers of a run find its folder in the environment: the process that made it removes it.
+    if OWN_CACHE:
+        shutil.rmtree(OWN_CACHE, ignore_errors=True)
 
 
 @pytest.fixture

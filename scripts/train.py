@@ -13,7 +13,7 @@ when it is started again and ends with the same numbers. Nothing is downloaded.
 
 import dataclasses
 import os
-import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -21,12 +21,11 @@ from typing import Literal
 import tyro
 from jax.sharding import AxisType
 
-from experiments import cli
+from experiments import cli, files
 from experiments.data import datasets
 from experiments.pages import page
 from experiments.pages import train as train_page
 from experiments.training import compiled_step, processes, recipes, run, run_folder
-from experiments.training.loop import TerminatedError
 from experiments.training.recipes import PRESETS, Evaluation, Recipe
 from experiments.training.trainer import Layout, Trainer, mesh_of
 
@@ -88,22 +87,25 @@ def main(recipe: Recipe, options: Options) -> None:
     data = datasets.load_or_stream(recipe.dataset, options.data_dir)
     mesh = mesh_of(**placement)
     trainer = Trainer(recipe, data, mesh, layout)
-    run_folder.prepare(options.out, recipe, vmapped_seeds=len(groups[0]))
-    if processes.is_main_process():
-        print(run.first_line(trainer, mesh, groups))
-        print(", ".join(f"{name} {value}" for name, value in dataclasses.asdict(recipe).items()))
-        if data.note:
-            print(data.note)
-    results = run.train_groups(
-        trainer, groups, options.out, evaluations=options.evaluations, profile=options.profile
-    )
-    if processes.is_main_process():
-        device = mesh.devices.flat[0].device_kind
-        results = cli.provenance(__file__) | results | {"note": data.note}
-        results["mesh"] = {"shape": dict(mesh.shape), "device": device}
-        page.write(results, train_page.render(results), options.out)
-        show(results)
-        print(f"Open {options.out / 'index.html'}")
+    is_main = processes.is_main_process()
+    with files.in_use(options.out) if is_main else nullcontext(lambda: None) as check_folder:
+        run_folder.prepare(options.out, recipe, data, vmapped_seeds=len(groups[0]))
+        if is_main:
+            print(run.first_line(trainer, mesh, groups))
+            settings = dataclasses.asdict(recipe)
+            print(", ".join(f"{name} {value}" for name, value in settings.items()))
+            print(data.note, end="\n" if data.note else "")
+        results = run.train_groups(
+            trainer, groups, options.out, evaluations=options.evaluations, profile=options.profile
+        )
+        check_folder()
+        if is_main:
+            device = mesh.devices.flat[0].device_kind
+            results = cli.provenance(__file__) | results | {"note": data.note}
+            results["mesh"] = {"shape": dict(mesh.shape), "device": device}
+            page.write(results, train_page.render(results), options.out)
+            show(results)
+            print(f"Open {options.out / 'index.html'}")
 
 
 def check(recipe: Recipe, options: Options) -> None:
@@ -133,8 +135,4 @@ if __name__ == "__main__":
     with cli.ending("start again to resume from the last checkpoint"):
         presets = {name: (text, Arguments(recipe)) for name, (text, recipe) in PRESETS.items()}
         arguments = tyro.extras.overridable_config_cli(presets, description=__doc__)
-        try:
-            main(arguments.recipe, arguments.run)
-        except TerminatedError:
-            print("terminated; the state is saved, start again to resume", file=sys.stderr)
-            sys.exit(143)
+        main(arguments.recipe, arguments.run)

@@ -1,7 +1,9 @@
 """Commands: one sentence for bad input, and a record of what ran where."""
 
+import errno
 import os
 import platform
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import tyro
@@ -23,20 +25,69 @@ class InputError(Exception):
     """The input is invalid; the message says what must hold and what came."""
 
 
+class StoppedError(Exception):
+    """The run was asked to end by a signal, and its state is saved."""
+
+    def __init__(self, signum: int):
+        super().__init__()
+        self.signum = signum
+
+
+# What a path must be, where the system refuses to read or write it.
+NEEDS = {
+    errno.ENOSPC: "on a disk that has room",
+    errno.EDQUOT: "within the quota of a disk",
+    errno.EFBIG: "within the limit of a file's size",
+    errno.EROFS: "on a file system that can be written",
+    errno.EACCES: "one that this user may use",
+    errno.EPERM: "one that this user may use",
+    errno.ENOTDIR: "below folders, not below a file",
+    errno.EISDIR: "a file",
+    errno.ENOENT: "there",
+    errno.EIO: "on a disk that works",
+}
+
+
+def sentence(error: OSError) -> str:
+    """What must hold for a path, and what the system said."""
+    path = error.filename or "a file of the run"
+    return f"{path} must be {NEEDS.get(error.errno or 0, 'usable')}; {error.strerror or error}"
+
+
 @contextmanager
 def ending(again: str = "start again from the beginning") -> Iterator[None]:
     """End the command with a sentence and a status instead of a traceback.
 
-    The status is 2 for invalid input and 130 for Ctrl-C, where the sentence ends in `again`.
+    The status is 2 for invalid input and for files that the system refuses, and 128 plus the
+    number of a signal, where the sentence ends in `again`. Output that nobody reads any more, as
+    after `| head`, ends the command like SIGPIPE does, without a word.
     """
     try:
         yield
+        sys.stdout.flush()
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        stop(2, f"error: {error}")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        stop(2, f"error: {sentence(error)}")
     except KeyboardInterrupt:
-        print(f"interrupted; {again}", file=sys.stderr)
-        sys.exit(130)
+        stop(128 + signal.SIGINT, f"interrupted; {again}")
+    except StoppedError as error:
+        word = "interrupted" if error.signum == signal.SIGINT else "terminated"
+        stop(128 + error.signum, f"{word}; the state is saved, start again to resume")
+
+
+def stop(status: int, line: str) -> NoReturn:
+    """End the command with a line on the standard error."""
+    print(printable(line), file=sys.stderr)
+    sys.exit(status)
+
+
+def printable(text: str) -> str:
+    """Text of a file or path for a terminal or a page: control characters are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def run(main: Callable[..., None], **ending_options: str) -> None:

@@ -10,7 +10,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,24 @@ from flax import nnx
 from tensorboardX.proto import event_pb2 as events
 
 import train
-from experiments.cli import InputError
+from experiments.cli import InputError, StoppedError
 from experiments.data import datasets, loaders
 from experiments.data.datasets import Images
 from experiments.training import checkpoints, loop, recipes, run, run_folder, trainer
 from experiments.training.recipes import PRESETS, Recipe, replace
 from experiments.training.step import learning_rate, make_optimizer
 from tests.support import made_imagenet
-
-SMALL = replace(PRESETS["digits-mlp"][1], epochs=3, batch_size=16)
+from tests.support.small_runs import (
+    SMALL,
+    View,
+    bits,
+    compiled,
+    first_state,
+    random_images,
+    train_one,
+    with_steps_per_call,
+    without_times,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -43,27 +51,7 @@ def users_jax():
 
 @pytest.fixture(scope="module")
 def images():
-    """Random ones, whose last training batch and last test chunk are not full."""
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((85, 4, 4, 1)).astype(np.float32)
-    y = (x.sum((1, 2, 3)) > 0).astype(np.int32)
-    return Images("made", "", 2, x[:70], y[:70], x[70:], y[70:])
-
-
-def compiled(recipe, images, devices=1, **layout):
-    mesh = trainer.mesh_of(devices)
-    return trainer.Trainer(recipe, images, mesh, trainer.Layout(**layout))
-
-
-def first_state(program, steps, seeds=(0,)):
-    """The state after the first steps of the first epoch."""
-    batches = program.batches(seeds, 0, 0)
-    return program.advance(program.init_state(seeds), batches, seeds, steps)
-
-
-def with_steps_per_call(program, steps):
-    program.steps_per_call = steps
-    return program
+    return random_images()
 
 
 @pytest.fixture(scope="module")
@@ -72,46 +60,15 @@ def one(images):
         return with_steps_per_call(compiled(SMALL, images), 1)
 
 
-class View:
-    """Records what a user would see, and interrupts the run after a step."""
-
-    def __init__(self, interrupt_after=None):
-        self.lines, self.steps, self.interrupt_after = [], [], interrupt_after
-        self.interrupted = threading.Event()
-
-    def log(self, line):
-        self.lines.append(line)
-
-    def update(self, steps, description, numbers):
-        self.steps.append(steps)
-        if steps == self.interrupt_after:
-            self.interrupted.set()
-
-
-def train_one(program, out, view: Any = None, seeds=(0,)):
-    """The lines of the first seed's epochs."""
-    view = view or View()
-    return loop.train(program, seeds, out, view, view.interrupted).lines[0]
-
-
-def without_times(lines):
-    times = ("seconds", "images_per_second")
-    return [{k: v for k, v in line.items() if k not in times} for line in lines]
-
-
-def bits(state):
-    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
-
-
 def restored(one, folder):
     with checkpoints.Checkpoints(folder / "checkpoints-0") as saved:
-        return saved.restore(one.init_state((0,)), lambda line: None)
+        return saved.restore(one.init_state((0,)), lambda line: None)[0]
 
 
 def test_a_run_interrupted_at_any_step_ends_with_the_same_bits(one, tmp_path):
     whole = train_one(one, tmp_path / "whole")
     for step in (1, 4, 7, 11):  # first, last of an epoch, in the middle, before the last
-        with pytest.raises(loop.TerminatedError):
+        with pytest.raises(StoppedError):
             train_one(one, tmp_path / f"{step}", View(interrupt_after=step))
         view = View()
         again = train_one(one, tmp_path / f"{step}", view)
@@ -285,14 +242,14 @@ def test_a_network_that_is_not_finite_is_not_saved(images, tmp_path, monkeypatch
     assert not [path for path in (tmp_path / "checkpoints-0").iterdir() if path.name.isdigit()]
 
 
-def test_a_folder_of_another_recipe_is_refused_by_the_field_that_differs(tmp_path):
-    run_folder.prepare(tmp_path, SMALL, vmapped_seeds=1)
-    run_folder.prepare(tmp_path, SMALL, vmapped_seeds=1)
+def test_a_folder_of_another_recipe_is_refused_by_the_field_that_differs(images, tmp_path):
+    run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
+    run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
     with pytest.raises(InputError, match=r"has momentum 0\.9, not 0\.8"):
-        run_folder.prepare(tmp_path, replace(SMALL, momentum=0.8), vmapped_seeds=1)
+        run_folder.prepare(tmp_path, replace(SMALL, momentum=0.8), images, vmapped_seeds=1)
     (tmp_path / "recipe.json").write_text("{")
     with pytest.raises(InputError, match="must be the readable recipe of a run"):
-        run_folder.prepare(tmp_path, SMALL, vmapped_seeds=1)
+        run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
 
 
 @pytest.mark.parametrize(
@@ -418,7 +375,7 @@ def scalars(folder):
 def test_events_are_those_of_the_lines_after_an_interruption(one, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", math.inf)
     monkeypatch.setattr(time, "time", lambda: 1.8e9)  # all in one second
-    with pytest.raises(loop.TerminatedError):
+    with pytest.raises(StoppedError):
         train_one(one, tmp_path, View(interrupt_after=9))
     lines = train_one(one, tmp_path)
     shown = scalars(tmp_path / "seed-0" / "events")

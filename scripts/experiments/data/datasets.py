@@ -1,15 +1,18 @@
 """Image data sets in tensorflow-datasets' format, read without TensorFlow and never downloaded."""
 
 import contextlib
+import hashlib
 import io
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow_datasets as tfds
+from array_record.python.array_record_module import ArrayRecordReader
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -19,6 +22,9 @@ from experiments.data.imagenet import Records
 NAMES = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
 STREAMED = ("imagenet2012",)  # too large for memory
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
+
+
+Examples = tuple[np.ndarray, np.ndarray]  # images and labels
 
 
 class Images(NamedTuple):
@@ -31,6 +37,7 @@ class Images(NamedTuple):
     y_train: np.ndarray
     x_test: np.ndarray
     y_test: np.ndarray
+    version: str = ""
 
 
 class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -91,8 +98,9 @@ def records(name: str, data_dir: Path | None = None) -> Records:
     """
     if name not in STREAMED:
         raise InputError(f"the data set must be one of {', '.join(STREAMED)}; got {name!r}")
-    classes, (train, test) = _open(_version(name, data_dir), ("train", "validation"), encoded=True)
-    return Records(name, "", classes, train, test)
+    version = _version(name, data_dir)
+    classes, (train, test) = _open(version, ("train", "validation"), encoded=True)
+    return Records(name, "", classes, train, test, version.name)
 
 
 def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
@@ -100,10 +108,39 @@ def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
     return records(name, data_dir) if name in STREAMED else load(name, data_dir)
 
 
+def identity(data: Images | Records) -> dict[str, Any]:
+    """What tells a data set from others: version, counts, shape, classes, a checksum of labels.
+
+    The checksum is of all labels, for records of a thousand of either split.
+    """
+    if isinstance(data, Images):
+        counts, shape = (len(data.y_train), len(data.y_test)), list(data.x_train.shape[1:])
+        labels = np.concatenate([data.y_train, data.y_test])
+    else:
+        counts, shape = (len(data.train), len(data.test)), None
+        labels = np.array(
+            [
+                split[i]["label"]
+                for split in (data.train, data.test)
+                for i in range(0, len(split), -(-len(split) // 1000))
+            ]
+        )
+    return {
+        "name": data.name,
+        "version": data.version,
+        "train": counts[0],
+        "test": counts[1],
+        "shape": shape,
+        "classes": data.classes,
+        "labels": hashlib.sha256(labels.astype("<i4").tobytes()).hexdigest(),
+    }
+
+
 def _version(name: str, data_dir: Path | None) -> Path:
     """The folder of the newest version of a data set."""
     if data_dir is not None and not data_dir.is_dir():
-        raise InputError(f"the data folder must exist; {data_dir} does not")
+        found = "is a file" if data_dir.exists() else "does not"
+        raise InputError(f"the data folder must exist; {data_dir} {found}")
     folder = data_dir or cache_folder()
     version = _newest_version(folder / name)
     if version is None and name == "digits":
@@ -119,11 +156,20 @@ def _version(name: str, data_dir: Path | None) -> Path:
 
 def cache_folder() -> Path:
     """Where data sets are prepared: `$XDG_CACHE_HOME/jaxnorm`, or `~/.cache/jaxnorm`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxnorm"
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:
+        raise InputError(f"HOME or XDG_CACHE_HOME must name a folder; {error}") from error
+    return cache / "jaxnorm"
 
 
 def _newest_version(folder: Path) -> Path | None:
-    versions = [info.parent for info in folder.glob("*.*.*/dataset_info.json")]
+    # Beside them tensorflow-datasets may have left folders such as 1.0.0.incompleteABC.
+    versions = [
+        info.parent
+        for info in folder.glob("*/dataset_info.json")
+        if re.fullmatch(r"\d+\.\d+\.\d+", info.parent.name)
+    ]
     return max(versions, key=lambda path: [*map(int, path.name.split("."))], default=None)
 
 
@@ -146,7 +192,21 @@ def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, 
         sources = [builder.as_data_source(split, decoders=decoders) for split in splits]
         if not all({"image", "label"} <= source[0].keys() for source in sources):
             raise ValueError("its records have no image and label")
+        for split in splits:
+            _check_counts(builder.info.splits[split])
         return builder.info.features["label"].num_classes, sources
+
+
+def _check_counts(split: Any) -> None:
+    """Refuse files that hold more or fewer records than `dataset_info.json` says."""
+    for path, count in zip(split.filepaths, split.shard_lengths, strict=True):
+        reader = ArrayRecordReader(os.fspath(path))
+        found = reader.num_records()
+        reader.close()
+        if found != count:
+            raise ValueError(
+                f"dataset_info.json has {count} records of {path}, which holds {found}"
+            )
 
 
 @contextlib.contextmanager
@@ -168,22 +228,47 @@ def _read(name: str, version: Path) -> Images:
         train, test = map(_stack, sources)
     mean = train[0].mean((0, 1, 2), dtype=np.float64)
     deviation = train[0].std((0, 1, 2), dtype=np.float64)
+    _check_values(version, classes, train, test, deviation)
     (x_train, y_train), (x_test, y_test) = (
         (((x - mean) / deviation).astype(np.float32), y) for x, y in (train, test)
     )
-    return Images(name, _note(name, version), classes, x_train, y_train, x_test, y_test)
+    note = _note(name, version)
+    return Images(name, note, classes, x_train, y_train, x_test, y_test, version.name)
+
+
+def _check_values(
+    version: Path, classes: int, train: Examples, test: Examples, deviation: np.ndarray
+) -> None:
+    """Refuse images that cannot be standardized, and labels of no class.
+
+    Raises:
+      InputError: An image is not finite, a channel is constant, or a label is out of range.
+    """
+    for split, (x, y) in {"train": train, "test": test}.items():
+        if not np.isfinite(x).all():
+            raise InputError(f"the images of {version} must be finite; {split} has NaN or inf")
+        if not ((y >= 0) & (y < classes)).all():
+            raise InputError(
+                f"the labels of {version} must lie in [0, {classes}); {split} has others"
+            )
+    if not (deviation > 0).all():
+        channels = np.flatnonzero(~(deviation > 0)).tolist()
+        raise InputError(
+            f"the training images of {version} must differ; channels {channels} have one value"
+        )
 
 
 def _note(name: str, version: Path) -> str:
     if name == "digits":
         return DIGITS
     _, (test,) = _open(version, ("test",), encoded=True)
-    if test[0]["image"].startswith(b"\xff\xd8"):
+    image = test[0]["image"]  # an array where the data set holds tensors
+    if isinstance(image, bytes) and image.startswith(b"\xff\xd8"):
         return "JPEG-recompressed: accuracies are below those on the original pixels."
     return ""
 
 
-def _stack(source: Sequence) -> tuple[np.ndarray, np.ndarray]:
+def _stack(source: Sequence) -> Examples:
     examples = [source[i] for i in range(len(source))]
     images = np.stack([example["image"] for example in examples])
     return images, np.array([example["label"] for example in examples], np.int32)

@@ -30,6 +30,7 @@ class Records(NamedTuple):
     classes: int
     train: Sequence
     test: Sequence
+    version: str = ""
 
 
 class Shard(NamedTuple):

@@ -19,13 +19,12 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 import jaxnorm
-from experiments import provenance
+from experiments import files, provenance
 from experiments.data.datasets import Images
 from experiments.pages.page import plain
 from experiments.training import loop
 from experiments.training.paired_runs import NORMALIZATIONS
 from experiments.training.recipes import Recipe, drops, graphs, replace
-from experiments.training.run_folder import write_text
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.shift import Tracker, stream_moments
@@ -96,14 +95,16 @@ def read_or_train(
 ) -> list[dict]:
     """The measurements of one network, from the file of a finished run if there is one."""
     update(0)
-    if path.exists():
+    finished = files.read_json(path, list)
+    if finished is not None:
         update(recipe.epochs)
-        return json.loads(path.read_text(encoding="utf-8"))
+        return finished
     lines = []
     for line in measured():
         lines.append(plain(line))
         update(1)
-    write_text(path, json.dumps(lines))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write(path, json.dumps(lines))
     return lines
 
 

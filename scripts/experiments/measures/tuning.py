@@ -14,7 +14,7 @@ from flax import nnx
 
 from experiments.data.datasets import Images
 from experiments.progress import Stages
-from experiments.training import loop, recipes
+from experiments.training import loop, recipes, signals
 from experiments.training.recipes import Recipe, replace
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
@@ -32,7 +32,7 @@ def trained_networks(
     for seed in range(seeds):
         stages.describe(f"training, seed {seed + 1} of {seeds}")
         view = View(stages, programs.trainer.steps)
-        with loop.sigterm() as interrupted:
+        with signals.caught() as interrupted:
             state = loop.train(programs.trainer, (seed,), run, view, interrupted).state
         networks.append(Network(images, programs, state, seed))
     return networks

@@ -1,90 +1,231 @@
 """Checkpoints of a training run: written in the background, checked when they are read.
 
-The newest two are retained. Each has a checksum of every array: one that is damaged or incomplete
-is recognized, and the one before it is used.
+The newest two are retained. A checkpoint holds arrays with a checksum of each, notes, and a list of
+its files with their SHA-256, as `sha256sum --check` reads it. One that these prove damaged is
+renamed, and the one before it is used; nothing is ever deleted but what two newer ones replace.
 """
 
+import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
 from jaxtyping import Array, UInt32
 
+from experiments import files
+from experiments.cli import InputError
+from experiments.training.processes import is_main_process
+
 Tree = TypeVar("Tree")
+
+LIST = "files.sha256"
+
+
+class DamagedError(Exception):
+    """A checksum proves that a checkpoint is not what was written; the message says where."""
 
 
 class Checkpoints:
     """The checkpoints of one run; as a context manager it waits until they are written."""
 
     def __init__(self, checkpoint_dir: Path):
-        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax logs every save
-        options = ocp.CheckpointManagerOptions(max_to_keep=2, cleanup_tmp_directories=True)
-        self.manager = ocp.CheckpointManager(checkpoint_dir.resolve(), options=options)
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs every save
+        self.dir = checkpoint_dir.resolve()
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=2,
+            cleanup_tmp_directories=True,
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._list_files),
+        )
+        with self._explained("written"):
+            self.manager = ocp.CheckpointManager(self.dir, options=options)
+            self.inode = self.dir.stat().st_ino
 
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.manager.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            with self._explained("written"):
+                self.manager.close()
+        except InputError:
+            if kind is None:  # else what is raised already is the first fault
+                raise
 
-    def save(self, step: int, state: Any) -> None:
-        """Save the state of a step unless there is one; returns before it is written."""
+    def newest(self) -> int | None:
+        """The newest step that has a checkpoint."""
+        return max(self.manager.all_steps(), default=None)
+
+    def save(self, step: int, state: Any, notes: Any = None) -> None:
+        """Save the state of a step unless there is one; returns before it is written.
+
+        Args:
+          step: Number of the step.
+          state: Arrays.
+          notes: What `restore` returns beside them, such as JSON holds.
+
+        Raises:
+          InputError: The folder cannot be written, or is no longer there.
+        """
+        if not self.dir.is_dir() or self.dir.stat().st_ino != self.inode:
+            raise InputError(f"the folder of a run must remain until it ends; {self.dir} does not")
         if step in self.manager.all_steps():
             return
         # Copies, because the next step donates the buffers, which on a CPU are those written.
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
-        sums = [int(value) for value in jax.device_get(checksums(leaves))]
-        self.manager.save(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(leaves), checksums=ocp.args.JsonSave({"sums": sums})
-            ),
-        )
+        with self._explained("written"):
+            self.manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(leaves),
+                    checksums=ocp.args.JsonSave({"mixed": sums_of(leaves), "notes": notes}),
+                ),
+            )
 
-    def restore(self, like: Tree, log: Callable[[str], None]) -> Tree:
-        """The newest undamaged state, with the shardings of `like`, or `like` if there is none.
+    def restore(self, like: Tree, log: Callable[[str], None]) -> tuple[Tree, Any]:
+        """The newest undamaged state and its notes, or `like` and None if there is none.
 
         Args:
           like: A state of the same structure, shapes and shardings.
           log: Called with a line for each checkpoint that is damaged.
+
+        Raises:
+          InputError: A checkpoint that is not known to be damaged cannot be read.
         """
         leaves, structure = jax.tree.flatten(like)
-        for step in sorted(self.manager.all_steps(), reverse=True):
+        while (step := self._newest_whole(log)) is not None:
             try:
-                restored = self._read(step, leaves)
-            except Exception as error:  # Orbax and TensorStore raise many kinds
-                reason = str(error).strip().splitlines()[0][:100] if str(error) else ""
-                log(f"checkpoint {step} is damaged ({type(error).__name__}: {reason}): left out")
-                self.manager.delete(step)
+                restored, notes = self._read(step, leaves)
+            except DamagedError as error:
+                self._set_aside(step, str(error), log)
             else:
-                return jax.tree.unflatten(structure, restored)
-        return like
+                return jax.tree.unflatten(structure, restored), notes
+        return like, None
 
-    def _read(self, step: int, leaves: list[Array]) -> list[Array]:
+    def _newest_whole(self, log: Callable[[str], None]) -> int | None:
+        """The newest step whose files are those listed, as the main process finds it for all."""
+        found = -1
+        if is_main_process():
+            for step in sorted(self.manager.all_steps(), reverse=True):
+                try:
+                    check_files(self.dir / str(step))
+                except DamagedError as error:
+                    self._set_aside(step, str(error), log)
+                else:
+                    found = step
+                    break
+        if jax.process_count() > 1:
+            found = int(multihost_utils.broadcast_one_to_all(np.int32(found)))
+        return found if found >= 0 else None
+
+    def _set_aside(self, step: int, reason: str, log: Callable[[str], None]) -> None:
+        path = self.dir / str(step)
+        if is_main_process():
+            number, aside = 1, path.with_name(f"{step}.damaged")
+            while aside.exists():
+                number += 1
+                aside = path.with_name(f"{step}.damaged-{number}")
+            path.rename(aside)
+            log(f"checkpoint {step} is damaged ({reason}): renamed to {aside}")
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices(f"{step} is set aside")
+        self.manager.reload()
+
+    def _read(self, step: int, leaves: list[Array]) -> tuple[list[Array], Any]:
         shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in leaves]
-        read = self.manager.restore(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardRestore(shapes), checksums=ocp.args.JsonRestore()
-            ),
-        )
-        sums = [int(value) for value in jax.device_get(checksums(read["state"]))]
-        if sums != read["checksums"]["sums"]:
-            raise ValueError("its arrays are not those that were written")
-        return read["state"]
+        with self._explained("read", str(step)):
+            read = self.manager.restore(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardRestore(shapes), checksums=ocp.args.JsonRestore()
+                ),
+            )
+            written = read["checksums"]["mixed"]
+        if sums_of(read["state"]) != written:
+            raise DamagedError("its arrays are not those that were written")
+        return read["state"], read["checksums"]["notes"]
+
+    @contextmanager
+    def _explained(self, verb: str, step: str = "") -> Iterator[None]:
+        """One sentence for the many exceptions of Orbax and TensorStore."""
+        try:
+            yield
+        except Exception as error:
+            reason = str(error).strip().splitlines() or [""]
+            raise InputError(
+                f"the checkpoint {self.dir / step} must be {verb}; "
+                f"{type(error).__name__}: {reason[0]}"
+            ) from error
+
+    def _list_files(self) -> None:
+        """List the files of a checkpoint that is all written, before Orbax renames its folder."""
+        if is_main_process():
+            for folder in self.dir.glob("*.orbax-checkpoint-tmp"):
+                list_files(folder)
+
+
+def list_files(folder: Path) -> None:
+    """Write the list of the files in the folders of a folder, on the disk by then.
+
+    Beside these folders is what Orbax changes last, such as the time of the checkpoint.
+    """
+    paths = sorted(folder.rglob("*"))
+    for path in [*paths, folder]:
+        files.sync(path)
+    listed = [path for path in paths if path.is_file() and path.parent != folder]
+    lines = (f"{sha256(path)}  {path.relative_to(folder)}\n" for path in listed)
+    files.write(folder / LIST, "".join(lines))
+
+
+def check_files(folder: Path) -> None:
+    """Compare the files of a folder with its list, if it has one that can be read.
+
+    Raises:
+      DamagedError: A file has another content, or is not there.
+    """
+    try:
+        lines = (folder / LIST).read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return
+    for digest, _, name in (line.partition("  ") for line in lines):
+        path = folder / name
+        if not path.is_file():
+            raise DamagedError(f"{path} is missing")
+        if sha256(path) != digest:
+            raise DamagedError(f"{path} is not what was written")
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sums_of(leaves: list[Array]) -> list[int]:
+    """The checksums of arrays on any devices."""
+    return [int(value) for value in jax.device_get(checksums(leaves))]
 
 
 @jax.jit
 def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
-    """A checksum of each array's bits and their positions, whatever its sharding."""
+    """A checksum of each array's bits and their positions, whatever its sharding.
+
+    The sum of MurmurHash3's finalizer, which is a bijection, over the elements: it differs for
+    certain where one element does, and but for one in 2³² cases where more do.
+    """
 
     def checksum(leaf: Array) -> UInt32[Array, ""]:
         bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
-        odd = (2 * jnp.arange(bits.size, dtype=jnp.uint32) + 1).reshape(bits.shape)
-        return jnp.sum(bits * odd, dtype=jnp.uint32)
+        positions = jnp.arange(bits.size, dtype=jnp.uint32).reshape(bits.shape)
+        h = bits + positions * jnp.uint32(0x9E3779B9)
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+            h = (h ^ (h >> shift)) * jnp.uint32(factor)
+        return jnp.sum(h, dtype=jnp.uint32)
 
     return [checksum(leaf) for leaf in leaves]

@@ -3,10 +3,9 @@
 import itertools
 import signal
 import statistics
-import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -16,20 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from experiments.cli import InputError
+from experiments.cli import InputError, StoppedError
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.processes import any_process
 from experiments.training.recipes import Evaluation
-from experiments.training.run_folder import MetricsLog
+from experiments.training.run_folder import Lines, MetricsLog, lines_of
+from experiments.training.signals import Interruption
 from experiments.training.step import State, learning_rate
 from experiments.training.trainer import Seeds, Trainer
 
 PROFILED_STEPS = 10
 BETWEEN_CHECKPOINTS = 30.0  # seconds
-
-
-class TerminatedError(Exception):
-    """The run was asked to end, and its state is saved."""
 
 
 class Chunk(NamedTuple):
@@ -58,7 +54,7 @@ class Trained(NamedTuple):
     """Networks after their last epoch, the metrics of every epoch by seed, and evaluations."""
 
     state: State
-    lines: list[list[dict[str, Any]]]
+    lines: list[Lines]
     evaluations: dict[str, dict[str, float]]
 
 
@@ -114,7 +110,7 @@ def train(
     seeds: Seeds,
     out: Path,
     view: View,
-    interrupted: threading.Event,
+    interrupted: Interruption,
     *,
     evaluations: tuple[Evaluation, ...] = (),
     profile: bool = False,
@@ -131,13 +127,16 @@ def train(
       profile: Whether to write a trace of ten steps.
 
     Raises:
-      TerminatedError: The run was interrupted, and its state is saved.
-      InputError: The loss or the network is no longer finite.
+      StoppedError: The run was asked to end, and its state is saved.
+      InputError: The loss or the network is no longer finite, or a file cannot be read or written.
     """
     with Checkpoints(out / f"checkpoints-{name_of(seeds)}") as checkpoints, ExitStack() as files:
-        state = checkpoints.restore(trainer.init_state(seeds), view.log)
-        done = steps_done(state) // trainer.steps
-        logs = [files.enter_context(MetricsLog(out / f"seed-{seed}", done)) for seed in seeds]
+        state, notes = checkpoints.restore(trainer.init_state(seeds), view.log)
+        lines = lines_of(notes, len(seeds))
+        logs = [
+            files.enter_context(MetricsLog(out / f"seed-{seed}", before, view.log))
+            for seed, before in zip(seeds, lines, strict=True)
+        ]
         # The first chunk compiles, and the second one may be traced.
         clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + profile)
         hooks = [
@@ -146,7 +145,7 @@ def train(
             clock,
             partial(show_progress, trainer, seeds, view, logs, clock),
             partial(log_epoch, trainer, logs, clock),
-            Checkpointing(trainer, checkpoints, interrupted),
+            Checkpointing(trainer, checkpoints, lines, interrupted),
         ]
         profiled = [PROFILED_STEPS] * 2 if profile else []
         sizes = itertools.chain(profiled, itertools.repeat(trainer.steps_per_call))
@@ -154,7 +153,6 @@ def train(
             for hook in hooks:
                 hook(chunk)
             state = chunk.state
-        lines = [log.lines for log in logs]
         return Trained(state, lines, trainer.evaluate_views(state, evaluations))
 
 
@@ -200,11 +198,17 @@ class Clock:
 
 
 class Checkpointing:
-    """Saves the state every half minute, at the end, and where the run is interrupted."""
+    """Saves state and metrics every half minute, at the end, and where the run is interrupted."""
 
-    def __init__(self, trainer: Trainer, checkpoints: Checkpoints, interrupted: threading.Event):
+    def __init__(
+        self,
+        trainer: Trainer,
+        checkpoints: Checkpoints,
+        lines: list[Lines],
+        interrupted: Interruption,
+    ):
         self.last_step = trainer.total_steps
-        self.checkpoints, self.interrupted = checkpoints, interrupted
+        self.checkpoints, self.lines, self.interrupted = checkpoints, lines, interrupted
         self.saved = time.monotonic()
 
     def __call__(self, chunk: Chunk) -> None:
@@ -214,10 +218,11 @@ class Checkpointing:
         if interrupted or is_due or chunk.step == self.last_step:
             # After a step whose own loss still was.
             check_finite("network", chunk.state, chunk.step, self.checkpoints)
-            self.checkpoints.save(chunk.step, chunk.state)
+            self.checkpoints.save(chunk.step, chunk.state, self.lines)
             self.saved = time.monotonic()
         if interrupted and chunk.step < self.last_step:
-            raise TerminatedError
+            self.checkpoints.manager.wait_until_finished()
+            raise StoppedError(self.interrupted.received or signal.SIGTERM)
 
 
 def name_of(seeds: Seeds) -> str:
@@ -266,25 +271,15 @@ def check_finite(part: str, values: Any, step: int, checkpoints: Checkpoints) ->
     """
     if is_finite(values):
         return
-    last = max(checkpoints.manager.all_steps(), default=None)
-    saved = f"the last good checkpoint is of step {last}" if last else "no checkpoint is kept"
-    raise InputError(
-        f"the {part} must stay finite; by step {step} it is not: {saved}; lower --learning-rate"
-    )
+    last = checkpoints.newest()
+    saved, advice = "no checkpoint is kept", "lower --learning-rate"
+    if last:
+        saved = f"the last good checkpoint is of step {last}"
+        advice += ", with another --out"
+    raise InputError(f"the {part} must stay finite; by step {step} it is not: {saved}; {advice}")
 
 
 @jax.jit
 def is_finite(values: Any) -> Bool[Array, ""]:
     """Whether every element of a tree is finite."""
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(values)]).all()
-
-
-@contextmanager
-def sigterm() -> Iterator[threading.Event]:
-    """An event that is set when the process is asked to end, by SIGTERM."""
-    interrupted = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: interrupted.set())
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGTERM, before)

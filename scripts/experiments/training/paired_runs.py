@@ -105,7 +105,7 @@ def train(
     state = program.init_state(seed)
     history = _empty_history(epochs, program.outputs(state))
     with Checkpoints(checkpoint_dir) as checkpoints:
-        state, restored = checkpoints.restore((state, jax.device_put(history)), log)
+        (state, restored), _ = checkpoints.restore((state, jax.device_put(history)), log)
         history = History(*map(np.array, restored))
         outputs = program.outputs(state)
         on_epoch(loop.steps_done(state) // trainer.steps)

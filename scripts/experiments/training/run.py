@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from experiments.cli import InputError
-from experiments.training import loop
+from experiments.training import loop, signals
 from experiments.training.processes import is_main_process
 from experiments.training.recipes import Evaluation, Recipe
 from experiments.training.trainer import Seeds, Trainer, platform
@@ -96,7 +96,7 @@ def train_groups(
     )
     bar = Progress(*columns, console=Console(stderr=True), disable=not is_main_process())
     start, runs, evaluated = time.perf_counter(), [], []
-    with bar as progress, loop.sigterm() as interrupted, closing(trainer):
+    with bar as progress, signals.caught() as interrupted, closing(trainer):
         view = Bar(progress, len(groups) * trainer.total_steps)
         for seeds in groups:
             trained = loop.train(

@@ -2,69 +2,118 @@
 
 import dataclasses
 import json
-import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tensorboardX import SummaryWriter
 
+from experiments import files
 from experiments.cli import InputError
+from experiments.data.datasets import Images, identity
+from experiments.data.imagenet import Records
 from experiments.training.processes import is_main_process
 from experiments.training.recipes import Recipe
 
+Lines = list[dict[str, Any]]
 
-def prepare(out: Path, recipe: Recipe, *, vmapped_seeds: int, images: int | None = None) -> None:
-    """Make the folder of a run, or check that it has a run of the same recipe.
+
+def prepare(
+    out: Path,
+    recipe: Recipe,
+    data: Images | Records,
+    *,
+    vmapped_seeds: int,
+    images: int | None = None,
+) -> None:
+    """Write the recipe of a run, or check that its folder has a run of the same one.
 
     Args:
-      out: The folder.
+      out: The folder, which exists.
       recipe: What is trained.
+      data: What it is trained on.
       vmapped_seeds: Number of seeds in one program.
       images: Number of training images, where they are not all of the data set.
 
     Raises:
-      InputError: The folder has a run of another recipe, or cannot be written.
+      InputError: The folder has a run of another recipe or of other data, or of an unknown one.
     """
     path = out / "recipe.json"
     settings = dataclasses.asdict(recipe) | {"vmapped_seeds": vmapped_seeds, "images": images}
-    settings = json.loads(json.dumps(settings))
-    try:
-        existing = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        existing = None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} must be the readable recipe of a run; {error}") from error
-    if existing is None:
-        try:
-            if is_main_process():
-                write_text(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
-        except OSError as error:
-            raise InputError(f"--out must be a folder that can be written; {error}") from error
-        return
+    settings = json.loads(json.dumps(settings | {"data": identity(data)}))
+    existing = files.read_json(path, dict)
+    trained = has_trained(out)
+    if existing is None and trained:
+        raise InputError(f"{path} must be there, because {trained} is; the run is an unknown one")
+    if existing is not None and trained:
+        refuse_others(out, existing, settings)
+    elif is_main_process() and existing != settings:  # nothing of another recipe was trained
+        files.write(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
+
+
+def has_trained(out: Path) -> Path | None:
+    """A checkpoint or the results of a run, if its folder has any."""
+    found = [path for path in out.glob("checkpoints-*/*") if path.name.isdigit()]
+    found += out.glob("results.json")
+    return min(found, default=None)
+
+
+def refuse_others(out: Path, existing: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Refuse settings that are not those of the folder, naming the first that differs.
+
+    Raises:
+      InputError: A setting differs.
+    """
     for name, value in settings.items():
-        if name not in existing or existing[name] != value:
+        before = existing.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            refuse_others(out, before, value)
+        elif name not in existing or before != value:
             raise InputError(
-                f"--out must be a new folder or a run of this recipe; {out} has {name} "
-                f"{existing.get(name)}, not {value}"
+                f"--out must be a new folder or a run of this recipe; {out} has {name} {before}, "
+                f"not {value}"
             )
+
+
+def same_data(out: Path, data: Images | Records) -> None:
+    """Remember the data of a folder's runs, or check that a data set is what it was.
+
+    Raises:
+      InputError: A data set of the same name was another one.
+    """
+    path, current = out / "data.json", identity(data)
+    known = files.read_json(path, dict) or {}
+    refuse_others(out, known, {data.name: current} if data.name in known else {})
+    if data.name not in known:
+        files.write(path, json.dumps(known | {data.name: current}, indent=1) + "\n")
 
 
 class MetricsLog:
     """The metrics of a seed's epochs, in a file and for TensorBoard; the main process writes."""
 
-    def __init__(self, folder: Path, epochs: int):
-        """Open the log of a seed whose checkpoint is of the end of epoch `epochs`."""
-        self.path = folder / "metrics.jsonl"
-        self.lines = read_lines(self.path)[:epochs]
+    def __init__(self, folder: Path, lines: Lines, log: Callable[[str], None]):
+        """Open the log of a seed.
+
+        Args:
+          folder: Of the seed.
+          lines: Of the epochs before its checkpoint, which holds them.
+          log: Called with a line if the file lacks any of these.
+        """
+        self.path, self.lines = folder / "metrics.jsonl", lines
         self._events: SummaryWriter | None = None
-        if is_main_process():
-            # What an interrupted run wrote after its checkpoint is purged. Names of files differ by
-            # seconds: without the suffix, a run resumed within one would overwrite its own file.
-            self._events = SummaryWriter(
-                str(folder / "events"),
-                purge_step=epochs + 1,
-                filename_suffix=f".from-epoch-{epochs + 1}",
-            )
+        if not is_main_process():
+            return
+        folder.mkdir(exist_ok=True)
+        if lines and read_lines(self.path)[: len(lines)] != lines:
+            log(f"{self.path} was incomplete: it is written again from the checkpoint")
+            self._write()
+        # What an interrupted run wrote after its checkpoint is purged. Names of files differ by
+        # seconds: without the suffix, a run resumed within one would overwrite its own file.
+        self._events = SummaryWriter(
+            str(folder / "events"),
+            purge_step=len(lines) + 1,
+            filename_suffix=f".from-epoch-{len(lines) + 1}",
+        )
 
     def __enter__(self) -> "MetricsLog":
         return self
@@ -77,16 +126,19 @@ class MetricsLog:
         """Append the metrics of an epoch."""
         self.lines.append(line)
         if self._events:
-            write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
+            self._write()
             for name in line.keys() - {"epoch"}:
                 self._events.add_scalar(name, line[name], line["epoch"])
             self._events.flush()
 
+    def _write(self) -> None:
+        files.write(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a file that need not exist."""
+
+def read_lines(path: Path) -> Lines:
+    """The complete lines of a file that need not exist, up to one that is damaged."""
     lines = []
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    for text in path.read_bytes().splitlines() if path.exists() else ():
         try:
             lines.append(json.loads(text))
         except ValueError:
@@ -94,9 +146,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file completely or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+def lines_of(notes: Sequence[Lines] | None, seeds: int) -> list[Lines]:
+    """The metrics by seed that a checkpoint holds, none of an untrained network."""
+    return [list(lines) for lines in notes] if notes else [[] for _ in range(seeds)]

@@ -1,0 +1,288 @@
+"""What a run has written is neither deleted nor mixed with another run's."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import cli, files
+from experiments.cli import InputError
+from experiments.training import checkpoints, loop, run_folder
+from experiments.training.recipes import replace
+from tests.support.small_runs import (
+    SMALL,
+    View,
+    compiled,
+    random_images,
+    train_one,
+    with_steps_per_call,
+    without_times,
+)
+
+
+@pytest.fixture(autouse=True)
+def users_jax():
+    """Optax mixes dtypes, and scripts run in float32."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def images():
+    return random_images()
+
+
+@pytest.fixture(scope="module")
+def one(images):
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        return with_steps_per_call(compiled(SMALL, images), 1)
+
+
+@pytest.fixture(scope="module")
+def half(one, tmp_path_factory):
+    """The folder of an interrupted run with two checkpoints, and the lines of a whole run."""
+    folder = tmp_path_factory.mktemp("half")
+    with (
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
+        with pytest.raises(cli.StoppedError):
+            train_one(one, folder / "half", View(interrupt_after=10))
+        return folder / "half", train_one(one, folder / "whole")
+
+
+@pytest.fixture
+def run(half, tmp_path):
+    return shutil.copytree(half[0], tmp_path / "run")
+
+
+def steps(folder):
+    return sorted(path.name for path in (folder / "checkpoints-0").iterdir())
+
+
+def test_the_newest_whole_checkpoint_resumes_and_the_damaged_one_is_renamed(one, half, run):
+    assert steps(run) == ["10", "9"]
+    (run / "checkpoints-0" / "10" / "state" / "manifest.ocdbt").write_bytes(b"")
+    view = View()
+    assert without_times(train_one(one, run, view)) == without_times(half[1])
+    assert view.steps[0] == 10
+    (line,) = view.lines
+    assert "checkpoint 10 is damaged (" in line
+    assert f"manifest.ocdbt is not what was written): renamed to {run}" in line
+    assert "10.damaged" in steps(run)
+
+
+def test_a_checkpoint_that_only_cannot_be_read_is_not_touched(one, run, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("PERMISSION_DENIED: Error opening local file\nsecond line")
+
+    before = steps(run)
+    monkeypatch.setattr(checkpoints.ocp.CheckpointManager, "restore", refuse)
+    with pytest.raises(InputError, match=r"-0/10 must be read; ValueError: PERM.* file$"):
+        train_one(one, run)
+    assert steps(run) == before
+
+
+def test_a_checkpoint_of_another_network_is_not_touched(images, run):
+    before = steps(run)
+    other = compiled(replace(SMALL, model="preact8"), images)
+    with pytest.raises(InputError, match="checkpoints-0/10 must be read"):
+        train_one(other, run)
+    assert steps(run) == before
+
+
+def test_a_checkpoint_whose_arrays_changed_in_memory_is_renamed(one, run):
+    """Its files are those that were written, the arrays are not those of the checksum."""
+    newest = run / "checkpoints-0" / "10"
+    written = json.loads((newest / "checksums" / "metadata").read_text())
+    written["mixed"][0] ^= 1
+    (newest / "checksums" / "metadata").write_text(json.dumps(written))
+    checkpoints.list_files(newest)
+    view = View()
+    train_one(one, run, view)
+    assert "checkpoint 10 is damaged (its arrays are not those that were written)" in view.lines[0]
+
+
+def test_checkpoints_are_listed_as_sha256sum_reads_it(run):
+    for step in ("9", "10"):
+        folder = run / "checkpoints-0" / step
+        subprocess.run(
+            ["sha256sum", "--check", "--strict", "--quiet", "files.sha256"], cwd=folder, check=True
+        )
+        listed = {
+            line.split("  ")[1] for line in (folder / "files.sha256").read_text().splitlines()
+        }
+        assert {"checksums/metadata", "state/manifest.ocdbt"} <= listed
+
+
+def test_checksums_see_changed_signs_of_all_elements_and_of_pairs():
+    x = jnp.asarray(np.random.default_rng(0).standard_normal(64), jnp.float32)
+    changed = (-x, x.at[:2].multiply(-1), x.at[jnp.array([0, 32])].multiply(-1), x[::-1], x + 0.5)
+    sums = [checkpoints.sums_of([array])[0] for array in (x, *changed)]
+    assert len(set(sums)) == len(sums)
+
+
+@pytest.mark.parametrize("damage", [None, b"", b'{"epoch": 1, "los', b"\xff\xfe\n", b"1\n2\n"])
+def test_lines_of_metrics_that_are_lost_come_from_the_checkpoint(damage, one, half, run):
+    path = run / "seed-0" / "metrics.jsonl"
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage)
+    view = View()
+    assert without_times(train_one(one, run, view)) == without_times(half[1])
+    assert without_times(run_folder.read_lines(path)) == without_times(half[1])
+    (line,) = view.lines
+    assert "metrics.jsonl was incomplete: it is written again from the checkpoint" in line
+
+
+def test_a_finished_run_gets_its_metrics_back(one, half, tmp_path):
+    finished = shutil.copytree(half[0].parent / "whole", tmp_path / "run")
+    shutil.rmtree(finished / "seed-0")
+    assert train_one(one, finished) == half[1]
+    assert run_folder.read_lines(finished / "seed-0" / "metrics.jsonl") == half[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"classes": 5}, "has classes 2, not 5"),
+        ({"version": "2.0.0"}, r"has version , not 2\.0\.0"),
+        ({"y_train": np.zeros(70, np.int32)}, "has labels [0-9a-f]{64}, not"),
+        ({"x_train": np.zeros((70, 4, 5, 1), np.float32)}, r"has shape \[4, 4, 1\], not \[4, 5, 1"),
+        ({"x_test": np.zeros(3), "y_test": np.zeros(3, np.int32)}, "has test 15, not 3"),
+    ],
+)
+def test_other_data_are_refused_by_what_differs(changes, sentence, images, run):
+    (run.parent / "new").mkdir()
+    run_folder.prepare(run.parent / "new", SMALL, images, vmapped_seeds=1)
+    shutil.copy(run.parent / "new" / "recipe.json", run)
+    run_folder.prepare(run, SMALL, images, vmapped_seeds=1)
+    other = images._replace(**changes)
+    with pytest.raises(InputError, match=sentence):
+        run_folder.prepare(run, SMALL, other, vmapped_seeds=1)
+    run_folder.same_data(run, images)
+    run_folder.same_data(run, images)
+    run_folder.same_data(run, images._replace(name="another"))
+    with pytest.raises(InputError, match=sentence):
+        run_folder.same_data(run, other)
+
+
+def test_a_folder_with_checkpoints_and_no_recipe_is_refused(images, run):
+    with pytest.raises(InputError, match=r"recipe\.json must be there, because .*checkpoints-0"):
+        run_folder.prepare(run, SMALL, images, vmapped_seeds=1)
+
+
+def test_after_a_divergence_a_lower_rate_starts_in_the_same_folder(images, tmp_path):
+    steep = replace(SMALL, learning_rate=1e30, normalization="none")
+    run_folder.prepare(tmp_path, steep, images, vmapped_seeds=1)
+    with pytest.raises(InputError, match=r"no checkpoint is kept; lower --learning-rate$"):
+        train_one(compiled(steep, images), tmp_path)
+    run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
+    assert json.loads((tmp_path / "recipe.json").read_text())["learning_rate"] == 0.05
+
+
+def test_after_a_checkpoint_a_divergence_asks_for_another_folder(run):
+    with (
+        checkpoints.Checkpoints(run / "checkpoints-0") as saved,
+        pytest.raises(InputError, match="is of step 10; lower --learning-rate, with another --out"),
+    ):
+        loop.check_finite("loss", np.array([np.nan]), 11, saved)
+
+
+def test_a_folder_that_is_replaced_ends_the_run(one, run):
+    class Replaces(View):
+        def update(self, *arguments):
+            super().update(*arguments)
+            shutil.rmtree(run, ignore_errors=True)
+            (run / "checkpoints-0").mkdir(parents=True, exist_ok=True)
+
+    with pytest.raises((InputError, FileNotFoundError), match="run"):
+        train_one(one, run, Replaces())
+    assert not list((run / "checkpoints-0").iterdir())
+
+
+def test_a_folder_in_use_is_refused_by_the_process_that_uses_it(tmp_path):
+    with files.in_use(tmp_path / "run") as check:
+        with (
+            pytest.raises(InputError, match=f"not be in use; process {os.getpid()} on .* uses"),
+            files.in_use(tmp_path / "run"),
+        ):
+            pass
+        check()
+        shutil.rmtree(tmp_path / "run")
+        with pytest.raises(InputError, match=r"--out must remain while it is in use; .*run was re"):
+            check()
+    with files.in_use(tmp_path / "run"):
+        pass
+
+
+def test_a_killed_process_frees_its_folder(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from experiments import files\n"
+        "with files.in_use(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(InputError, match=f"process {process.pid} on"), files.in_use(tmp_path):
+            pass
+        process.kill()
+    with files.in_use(tmp_path):
+        pass
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "some.json"
+    files.write(path, "old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        files.write(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["some.json"]
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    path, seen, fsync = tmp_path / "some.json", [], os.fsync
+
+    def watched(descriptor):
+        seen.append((os.readlink(f"/proc/self/fd/{descriptor}"), path.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    files.write(path, "text")
+    assert seen == [(str(tmp_path / ".some.json.part"), False), (str(tmp_path), True)]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"{", "must be JSON in UTF-8; Expecting property name"),
+        (b"", "must be JSON in UTF-8; Expecting value"),
+        (b"\xff\xfe{", "must be JSON in UTF-8"),
+        (b"[" * 100_000, "must be JSON in UTF-8"),
+        (b"[]", "must hold a JSON dict; it holds one list"),
+        (b"1", "must hold a JSON dict; it holds one int"),
+    ],
+)
+def test_json_that_is_none_is_one_sentence(content, sentence, tmp_path):
+    (tmp_path / "some.json").write_bytes(content)
+    with pytest.raises(InputError, match=sentence):
+        files.read_json(tmp_path / "some.json", dict)
+    assert files.read_json(tmp_path / "none.json", dict) is None
