@@ -18,23 +18,26 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from experiments import cli, provenance
+from experiments import cli, files, provenance
 from experiments.data import datasets
 from experiments.measures import shift
 from experiments.measures.shift import PROBE, SCHEDULES
+from experiments.options import AtLeastTwo, Positive, checked
 from experiments.pages import page
 from experiments.pages import shift as shift_page
+from experiments.training import run_folder
 from experiments.training.paired_runs import NORMALIZATIONS
 from experiments.training.step import learning_rate
 
 
+@checked
 def main(
     dataset: str = "digits",
     data_dir: Path | None = None,
-    epochs: int = 40,
-    seeds: int = 3,
-    batch_size: int = 128,
-    exact: int = 400,
+    epochs: AtLeastTwo = 40,
+    seeds: Positive = 3,
+    batch_size: AtLeastTwo = 128,
+    exact: AtLeastTwo = 400,
     out: Path = Path("out/shift"),
 ) -> None:
     """Follow moments and shift of a network's layers through training.
@@ -42,18 +45,17 @@ def main(
     Args:
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
-      epochs: Passes over the training images, at least 2.
-      seeds: Networks for each of two normalizations and two schedules, at least 1.
-      batch_size: Images per step, at least 2.
-      exact: Test images for which exact joint distances are computed, at least 2.
+      epochs: Passes over the training images.
+      seeds: Networks for each of two normalizations and two schedules.
+      batch_size: Images per step.
+      exact: Test images for which exact joint distances are computed.
       out: Folder for the page, its results and finished networks.
     """
-    cli.at_least(1, seeds=seeds)
-    cli.at_least(2, epochs=epochs, batch_size=batch_size, exact=exact)
     start = time.perf_counter()
     images = datasets.load(dataset, data_dir)
     recipe = shift.dense_recipe(dataset, epochs, batch_size)
-    with Progress(console=Console(stderr=True)) as progress:
+    with files.in_use(out), Progress(console=Console(stderr=True)) as progress:
+        run_folder.same_data(out, images)
         total = len(NORMALIZATIONS) * len(SCHEDULES) * seeds * epochs
         task = progress.add_task("training", total=total)
 

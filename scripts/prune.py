@@ -20,12 +20,13 @@ from typing import Any
 
 import tyro
 
-from experiments import cli
+from experiments import cli, files
 from experiments.cli import InputError
 from experiments.data import datasets
 from experiments.measures import pruned
 from experiments.measures.networks import residual_recipe
 from experiments.measures.pruned import Plan, Results
+from experiments.options import AtLeastTwo, Positive, checked
 from experiments.pages import page
 from experiments.pages import prune as prune_page
 from experiments.progress import Stages, progress_bar
@@ -41,10 +42,10 @@ class Options:
       run: Folder of a run of scripts/train.py; its settings then replace those of training.
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
-      epochs: Passes over the training images before pruning, at least 1.
-      seeds: Networks, at least 1.
+      epochs: Passes over the training images before pruning.
+      seeds: Networks.
       depth: Layers of the residual network, 8, 14, 20 or any other 6k + 2.
-      batch_size: Images a step, at least 2.
+      batch_size: Images a step.
       images: The largest number of training images.
       plan: How they are pruned.
       batch_sizes: Batches that are timed.
@@ -54,26 +55,25 @@ class Options:
     run: tyro.conf.Positional[Path | None] = None
     dataset: str = "digits"
     data_dir: Path | None = None
-    epochs: int = 15
-    seeds: int = 3
-    depth: int = 8
-    batch_size: int = 64
-    images: int | None = None
+    epochs: Positive = 15
+    seeds: Positive = 3
+    depth: Positive = 8
+    batch_size: AtLeastTwo = 64
+    images: Positive | None = None
     plan: Plan = field(default_factory=Plan)
-    batch_sizes: tuple[int, ...] = (1, 32)
+    batch_sizes: tuple[Positive, ...] = (1, 32)
     out: Path = Path("out/prune")
 
 
+@checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Prune trained networks by each criterion and write OUT/index.html and OUT/results.json."""
     recipe, seeds, count = chosen(options)
     images = datasets.load(recipe.dataset, options.data_dir)
     images = images._replace(x_train=images.x_train[:count], y_train=images.y_train[:count])
-    run = options.run
-    if run is None:
-        run = options.out / "run"
-        run_folder.prepare(run, recipe, vmapped_seeds=1, images=count)
-    with progress_bar() as progress:
+    run = options.out / "run" if options.run is None else options.run
+    with files.in_use(options.out), files.in_use(run), progress_bar() as progress:
+        run_folder.prepare(run, recipe, images, vmapped_seeds=1, images=count)
         measured = pruned.measure(
             images,
             recipe,
@@ -84,21 +84,14 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             out=options.out,
             stages=Stages(progress, pruned.units(recipe, seeds, options.plan)),
         )
-    results: Results = page.plain({**measured, **cli.provenance(__file__)})
-    page.write(results, prune_page.render(results), options.out)
+        results: Results = page.plain({**measured, **cli.provenance(__file__)})
+        page.write(results, prune_page.render(results), options.out)
     summarize(results)
     print(f"Open {(options.out / 'index.html').resolve()}")
 
 
 def chosen(options: Options) -> tuple[Recipe, int, int | None]:
     """The recipe of the networks, their number, and that of the images, if they are not all."""
-    options.plan.check()
-    cli.at_least(1, epochs=options.epochs, seeds=options.seeds)
-    cli.at_least(2, batch_size=options.batch_size)
-    if options.images is not None:
-        cli.at_least(1, images=options.images)
-    for size in options.batch_sizes:
-        cli.at_least(1, batch_sizes=size)
     recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
     return (recipe, options.seeds, options.images) if options.run is None else read(options.run)
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import tyro
 
-from experiments import cli
+from experiments import cli, files
 from experiments.measures import report
 from experiments.measures.networks import residual_recipe
 from experiments.measures.report import Report
+from experiments.options import AtLeastTwo, Positive, checked
 from experiments.pages import reproduce as reproduce_page
 from experiments.progress import Stages, progress_bar
 
@@ -28,36 +29,35 @@ class Options:
     Attributes:
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
-      epochs: Passes over the training images, at least 1.
-      seeds: Networks trained for each of the two normalizations, at least 1.
-      batch_size: Images a step, at least 2.
+      epochs: Passes over the training images.
+      seeds: Networks trained for each of the two normalizations.
+      batch_size: Images a step.
       depth: Layers of the residual network, 8, 14, 20 or any other 6k + 2.
       out: Folder for the report, and for checkpoints from which an interrupted run resumes.
     """
 
     dataset: str = "digits"
     data_dir: Path | None = None
-    epochs: int = 15
-    seeds: int = 3
-    batch_size: int = 64
-    depth: int = 20
+    epochs: Positive = 15
+    seeds: Positive = 3
+    batch_size: AtLeastTwo = 64
+    depth: Positive = 20
     out: Path = Path("out")
 
 
+@checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Reproduce the papers' main results and write OUT/report/index.html."""
-    cli.at_least(1, epochs=options.epochs, seeds=options.seeds)
-    cli.at_least(2, batch_size=options.batch_size)
     recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
     folder = options.out / "report"
     for path in (folder, options.out / "runs"):
         cli.check_writable(path)
-    with progress_bar() as progress:
+    with files.in_use(options.out), progress_bar() as progress:
         stages = Stages(progress, report.units(options.epochs, options.seeds))
         results = report.measure(
             __file__, recipe, options.seeds, options.data_dir, options.out, stages
         )
-    reproduce_page.write(results, folder)
+        reproduce_page.write(results, folder)
     summarize(results)
     print(f"Open {(folder / 'index.html').resolve()}")
 

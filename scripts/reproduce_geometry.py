@@ -20,6 +20,7 @@ import geometry
 from experiments import cli
 from experiments.data import datasets
 from experiments.measures import depth, geometry_figures
+from experiments.options import Natural, checked
 from experiments.pages import geometry as geometry_page
 from experiments.pages.page import write
 
@@ -37,10 +38,11 @@ class Options:
 
     data_dir: Path | None = None
     full: bool = False
-    seed: int = 0
+    seed: Natural = 0
     out: Path = Path("out/geometry")
 
 
+@checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Compute all figures and write OUT/index.html."""
     data_dir, seed, out = options.data_dir, options.seed, options.out

@@ -23,6 +23,8 @@ from jax.sharding import AxisType
 
 from experiments import cli, files
 from experiments.data import datasets
+from experiments.options import Natural, Positive
+from experiments.options import check as check_ranges
 from experiments.pages import page
 from experiments.pages import train as train_page
 from experiments.training import compiled_step, processes, recipes, run, run_folder
@@ -56,16 +58,16 @@ class Options:
     """
 
     data_dir: Path | None = None
-    seeds: int = 1
+    seeds: Positive = 1
     vmap_seeds: Literal["auto", "yes", "no"] = "auto"
-    devices: int | None = None
+    devices: Positive | None = None
     shard_state: bool = False
     remat: bool = False
     evaluations: tuple[Evaluation, ...] = ()
-    workers: int | None = None
+    workers: Natural | None = None
     coordinator: str | None = None
-    processes: int | None = None
-    process: int | None = None
+    processes: Positive | None = None
+    process: Natural | None = None
     axis_type: Literal["auto", "explicit"] = "auto"
     compile_for: str | None = None
     profile: bool = False
@@ -111,8 +113,7 @@ def main(recipe: Recipe, options: Options) -> None:
 def check(recipe: Recipe, options: Options) -> None:
     """Refuse a recipe and options that are out of range, naming them."""
     recipes.check(recipe)
-    cli.at_least(1, seeds=options.seeds)
-    cli.at_least(0, workers=options.workers or 0)
+    check_ranges(options)
     processes.check(options.coordinator, options.processes, options.process)
     run.check_evaluations(recipe, options.evaluations)
 

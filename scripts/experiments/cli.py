@@ -63,8 +63,10 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
     after `| head`, ends the command like SIGPIPE does, without a word.
     """
     try:
-        yield
-        sys.stdout.flush()
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # what a reader that has gone does not take is noticed here
     except InputError as error:
         stop(2, f"error: {error}")
     except BrokenPipeError:

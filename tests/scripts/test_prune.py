@@ -20,6 +20,7 @@ from experiments.pages import prune as prune_page
 from experiments.training import run_folder
 from experiments.training.recipes import PRESETS, Recipe
 from prune import Options
+from tests.support.small_runs import random_images
 
 
 def made_up(values):
@@ -118,7 +119,7 @@ def test_options_out_of_range_are_refused(options, sentence, tmp_path):
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"a folder that scripts/train\.py made"):
         prune.main(Options(tmp_path, out=tmp_path))
-    run_folder.prepare(tmp_path, Recipe(), vmapped_seeds=5)
+    run_folder.prepare(tmp_path, Recipe(), random_images(), vmapped_seeds=5)
     with pytest.raises(InputError, match="must be trained with --vmap-seeds no"):
         prune.main(Options(tmp_path, out=tmp_path))
 

@@ -16,11 +16,12 @@ import numpy as np
 import scipy.stats
 
 import pruning
-from experiments import cli, provenance
+from experiments import cli, files, provenance
 from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.measures.networks import OverSeeds, mean
 from experiments.measures.tuning import Network, trained_networks
+from experiments.options import Fraction, Positive
 from experiments.progress import Stages
 from experiments.training.recipes import Recipe
 
@@ -43,8 +44,8 @@ class Plan:
     """How networks are pruned.
 
     Attributes:
-      ratio: The fraction of the channels that is removed, in (0, 1).
-      steps: Number of steps in which they are removed, at least 1.
+      ratio: The fraction of the channels that is removed.
+      steps: Number of steps in which they are removed.
       curve: How the ratio rises over the steps.
       scope: Whether each layer loses the ratio, or the network as a whole.
       fine_tune: Passes over the training images after each step.
@@ -54,27 +55,15 @@ class Plan:
       fold: Whether constants of removed channels move into the next biases.
     """
 
-    ratio: float = 0.5
-    steps: int = 1
+    ratio: Fraction = 0.5
+    steps: Positive = 1
     curve: Literal["linear", "cubic", "geometric"] = "geometric"
     scope: Literal["layerwise", "globally"] = "layerwise"
-    fine_tune: int = 3
-    min_channels: int = 1
-    round_to: int = 1
+    fine_tune: Positive = 3
+    min_channels: Positive = 1
+    round_to: Positive = 1
     exclude: tuple[str, ...] = ()
     fold: bool = True
-
-    def check(self) -> None:
-        """Refuse what cannot be pruned, naming the option."""
-        cli.at_least(
-            1,
-            steps=self.steps,
-            fine_tune=self.fine_tune,
-            min_channels=self.min_channels,
-            round_to=self.round_to,
-        )
-        if not 0 < self.ratio < 1:
-            raise InputError(f"--ratio must lie in (0, 1); got {self.ratio}")
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -169,7 +158,7 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
     finished are not repeated.
     """
     path = checkpoint_dir.with_suffix(".json")
-    rows: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    rows: list[Row] = files.read_json(path, list) or []
 
     def fine_tune(tree: Any, step: int) -> Any:
         recalibrated = network.recalibrated(tree)
@@ -177,7 +166,7 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
         values = map(network.accuracy, (tree, recalibrated, fine_tuned))
         rows[step:] = [dict(zip(STAGES, values, strict=True))]  # replaces an interrupted step's
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(rows), encoding="utf-8")
+        files.write(path, json.dumps(rows))
         return fine_tuned
 
     try:

@@ -16,6 +16,7 @@ from experiments.progress import Stages
 from experiments.training import paired_runs, recipes
 from experiments.training.paired_runs import NORMALIZATIONS, History, Program
 from experiments.training.recipes import Recipe
+from experiments.training.run_folder import same_data
 from experiments.training.step import State
 
 
@@ -49,6 +50,7 @@ def measure(
     start = time.perf_counter()
     with stages.stage("data"):
         images = datasets.load(recipe.dataset, data_dir)
+        same_data(out, images)
     with stages.stage("train"):
         programs, states, histories = train(recipe, seeds, images, run_folder(recipe, out), stages)
     with stages.stage("pruning"):

@@ -11,8 +11,18 @@ from flax import nnx
 from jaxtyping import Array
 
 import jaxnorm
+from experiments import options
 from experiments.cli import InputError
 from experiments.data.datasets import Images
+from experiments.options import (
+    Above,
+    AtLeastTwo,
+    BelowOne,
+    Natural,
+    NonNegative,
+    Positive,
+    Unit,
+)
 from jaxnorm import models
 
 Normalization = Literal["batch_norm", "unitized", "group_norm", "none"]
@@ -50,23 +60,23 @@ class Recipe:
     dataset: str = "digits"
     model: str = "preact8"
     normalization: Normalization = "batch_norm"
-    epochs: int = 15
-    batch_size: int = 64
-    learning_rate: float = 0.05
-    drops: tuple[int, ...] = (5, 10, 13)
-    drop_factor: float = 5.0
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
+    epochs: Positive = 15
+    batch_size: AtLeastTwo = 64
+    learning_rate: NonNegative = 0.05
+    drops: tuple[Positive, ...] = (5, 10, 13)
+    drop_factor: Above = 5.0
+    momentum: BelowOne = 0.9
+    weight_decay: NonNegative = 5e-4
     augment: bool = False
     precision: Precision = "float32"
-    running_momentum: float = 0.9
-    statistics_groups: int = 1
-    norm_groups: int = 0
-    norm_channels: int = 1
-    accumulate: int = 1
-    crop: int = 224
-    scales: tuple[int, int] = (256, 480)
-    test_scales: tuple[int, ...] = (224, 256, 384, 480, 640)
+    running_momentum: Unit = 0.9
+    statistics_groups: Positive = 1
+    norm_groups: Natural = 0
+    norm_channels: Positive = 1
+    accumulate: Positive = 1
+    crop: Positive = 224
+    scales: tuple[Positive, Positive] = (256, 480)
+    test_scales: tuple[Positive, ...] = (224, 256, 384, 480, 640)
 
 
 _DIGITS = Recipe()
@@ -155,12 +165,7 @@ def check(recipe: Recipe) -> None:
     Raises:
       InputError: A field is out of its range.
     """
-    minima = {"epochs": 1, "batch_size": 2, "statistics_groups": 1, "accumulate": 1}
-    minima |= {"norm_groups": 0, "norm_channels": 1, "learning_rate": 0, "momentum": 0}
-    for name, minimum in (minima | {"weight_decay": 0, "running_momentum": 0}).items():
-        if not getattr(recipe, name) >= minimum:
-            option = name.replace("_", "-")
-            raise InputError(f"--{option} must be at least {minimum}; got {getattr(recipe, name)}")
+    options.check(recipe)
     if not 1 <= recipe.crop <= recipe.scales[0] <= recipe.scales[1]:
         raise InputError(
             f"--crop must be positive and no longer than --scales, which rise; got {recipe.crop} "
@@ -200,7 +205,7 @@ def network(
     Raises:
       InputError: The model is unknown, or has no such depth.
     """
-    options = {"classes": classes, "norm": _norm(recipe, statistics or {}), "rngs": nnx.Rngs(key)}
+    arguments = {"classes": classes, "norm": _norm(recipe, statistics or {}), "rngs": nnx.Rngs(key)}
     family = recipe.model.rstrip("0123456789")
     depth = int(recipe.model[len(family) :] or 0)
     small = {
@@ -220,7 +225,7 @@ def network(
         known = ", ".join(name if name == "mlp" else f"{name}N" for name in build)
         raise InputError(f"--model must be one of {known}; got {recipe.model}")
     try:
-        return build[family](**options)
+        return build[family](**arguments)
     except ValueError as error:
         raise InputError(f"--model {recipe.model}: {error}") from error
 
@@ -239,12 +244,12 @@ def inference_graph(model: nnx.Module) -> nnx.GraphDef:
 
 
 def _norm(recipe: Recipe, statistics: Mapping[str, Any]) -> models.Norm:
-    options = {"momentum": recipe.running_momentum, "groups": recipe.statistics_groups}
-    options |= statistics
+    arguments = {"momentum": recipe.running_momentum, "groups": recipe.statistics_groups}
+    arguments |= statistics
     if recipe.normalization == "batch_norm":
-        return partial(jaxnorm.nnx.BatchNorm, **options)
+        return partial(jaxnorm.nnx.BatchNorm, **arguments)
     if recipe.normalization == "unitized":
-        return partial(jaxnorm.nnx.UnitizedBatchNorm, **options)
+        return partial(jaxnorm.nnx.UnitizedBatchNorm, **arguments)
     if recipe.normalization == "none":
         return lambda num_features, *, rngs: lambda x: x
 

@@ -28,6 +28,7 @@ from experiments.training.step import State, make_optimizer, rematerialized, tra
 
 STEPS_IN_SCAN, STEPS_IN_LOOP = 100, 10
 MIN_SHARDED_SIZE = 2**12  # elements
+MAX_STEPS = 2**31  # they are counted in int32
 
 Seeds = tuple[int, ...]
 
@@ -71,13 +72,18 @@ class Trainer:
           layout: By default one seed, replicated state and no rematerialization.
 
         Raises:
-          InputError: A batch cannot be sharded evenly, or is larger than the data set.
+          InputError: A batch cannot be sharded evenly, or is larger than the data set, or there are
+          too many steps.
         """
         layout = layout or Layout()
         self.recipe, self._vmap_seeds = recipe, layout.vmap_seeds
         self._loader = _loader(recipe, data, mesh, layout)
         self.steps = self._loader.count // recipe.batch_size
         self.total_steps = recipe.epochs * self.steps
+        if self.total_steps >= MAX_STEPS:
+            raise InputError(
+                f"--epochs must give fewer than 2^31 steps; got {recipe.epochs} of {self.steps}"
+            )
         build = partial(
             recipes.network,
             classes=self._loader.classes,

@@ -1,0 +1,80 @@
+"""Ranges of numeric options, declared with their types: `--help` shows them, `check` holds them."""
+
+import dataclasses
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_type_hints
+
+from tyro.constructors import PrimitiveConstructorSpec as Spec
+
+from experiments.cli import InputError
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _number(kind: type, words: str, holds: Callable[[Any], bool]) -> Spec:
+    """A finite number for which `holds`, in `words` that follow "must be" or "must lie"."""
+    return Spec(
+        nargs=1,
+        metavar=f"{kind.__name__.upper()} {words}",
+        instance_from_str=lambda texts: kind(texts[0]),
+        is_instance=lambda x: isinstance(x, (int, float)) and math.isfinite(x) and holds(x),
+        str_from_instance=lambda x: [str(x)],
+    )
+
+
+Natural = Annotated[int, _number(int, "at least 0", lambda x: x >= 0)]
+Positive = Annotated[int, _number(int, "at least 1", lambda x: x >= 1)]
+AtLeastTwo = Annotated[int, _number(int, "at least 2", lambda x: x >= 2)]
+NonNegative = Annotated[float, _number(float, "at least 0", lambda x: x >= 0)]
+Above = Annotated[float, _number(float, "above 0", lambda x: x > 0)]
+Fraction = Annotated[float, _number(float, "in (0, 1)", lambda x: 0 < x < 1)]
+BelowOne = Annotated[float, _number(float, "in [0, 1)", lambda x: 0 <= x < 1)]
+Unit = Annotated[float, _number(float, "in [0, 1]", lambda x: 0 <= x <= 1)]
+
+
+def check(options: Any) -> None:
+    """Refuse a dataclass of options, or one inside it, of which a number is out of its range.
+
+    Raises:
+      InputError: The message names the option.
+    """
+    for name, hint in get_type_hints(type(options), include_extras=True).items():
+        _check_value(name, hint, getattr(options, name))
+
+
+def checked(main: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """`main`, which refuses arguments as `check` does before it begins."""
+    hints = get_type_hints(main, include_extras=True)
+
+    @functools.wraps(main)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        for name, value in inspect.signature(main).bind(*args, **kwargs).arguments.items():
+            _check_value(name, hints[name], value)
+        return main(*args, **kwargs)
+
+    return call
+
+
+def _check_value(name: str, hint: Any, value: Any) -> None:
+    if dataclasses.is_dataclass(value):
+        check(value)
+    for spec in _specs(hint):
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is not None and not spec.is_instance(number):
+                words = spec.metavar.partition(" ")[2]
+                verb = "lie" if words.startswith("in ") else "be"
+                option = name.replace("_", "-")
+                raise InputError(f"--{option} must {verb} {words}; got {number}")
+
+
+def _specs(hint: Any) -> Iterator[Spec]:
+    """The ranges in a type, such as that of the elements of a tuple."""
+    for part in get_args(hint):
+        if isinstance(part, Spec):
+            yield part
+        else:
+            yield from _specs(part)
