@@ -27,7 +27,7 @@ def write(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.part")
     temporary.unlink(missing_ok=True)
     try:
-        with temporary.open("x", encoding="utf-8") as file:
+        with named(path), temporary.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -36,6 +36,16 @@ def write(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Name `path` in errors of the system: those of a write name no file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = path
+        raise
 
 
 def sync(path: Path) -> None:

@@ -7,6 +7,7 @@ renamed, and the one before it is used; nothing is ever deleted but what two new
 
 import hashlib
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ from experiments.training.processes import is_main_process
 Tree = TypeVar("Tree")
 
 LIST = "files.sha256"
+# Where Orbax logs every save, and its threads the tracebacks of a failure that `save` raises too.
+NOISE = ("absl", "asyncio", "concurrent.futures")
 
 
 class DamagedError(Exception):
@@ -36,7 +39,9 @@ class Checkpoints:
     """The checkpoints of one run; as a context manager it waits until they are written."""
 
     def __init__(self, checkpoint_dir: Path):
-        logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs every save
+        for name in NOISE:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        sys.excepthook = _without_closed_loops
         self.dir = checkpoint_dir.resolve()
         options = ocp.CheckpointManagerOptions(
             max_to_keep=2,
@@ -170,12 +175,18 @@ class Checkpoints:
                 list_files(folder)
 
 
+def _without_closed_loops(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Leave out what TensorStore's threads report to the loop of a save that has failed."""
+    if str(error) != "Event loop is closed":
+        sys.__excepthook__(kind, error, trace)
+
+
 def list_files(folder: Path) -> None:
     """Write the list of the files in the folders of a folder, on the disk by then.
 
     Beside these folders is what Orbax changes last, such as the time of the checkpoint.
     """
-    paths = sorted(folder.rglob("*"))
+    paths = sorted(path for path in folder.rglob("*") if path.suffix != ".__lock")
     for path in [*paths, folder]:
         files.sync(path)
     listed = [path for path in paths if path.is_file() and path.parent != folder]

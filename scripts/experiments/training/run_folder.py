@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2
+from tensorboardX.summary import scalar
 
 from experiments import files
 from experiments.cli import InputError
@@ -88,6 +91,10 @@ def same_data(out: Path, data: Images | Records) -> None:
         files.write(path, json.dumps(known | {data.name: current}, indent=1) + "\n")
 
 
+# Made by protoc without types.
+Event, SessionLog = (vars(event_pb2)[name] for name in ("Event", "SessionLog"))
+
+
 class MetricsLog:
     """The metrics of a seed's epochs, in a file and for TensorBoard; the main process writes."""
 
@@ -100,36 +107,42 @@ class MetricsLog:
           log: Called with a line if the file lacks any of these.
         """
         self.path, self.lines = folder / "metrics.jsonl", lines
-        self._events: SummaryWriter | None = None
+        self._events: EventsWriter | None = None
         if not is_main_process():
             return
-        folder.mkdir(exist_ok=True)
+        self._path_of_events = folder / "events"
+        self._path_of_events.mkdir(parents=True, exist_ok=True)
         if lines and read_lines(self.path)[: len(lines)] != lines:
             log(f"{self.path} was incomplete: it is written again from the checkpoint")
             self._write()
         # What an interrupted run wrote after its checkpoint is purged. Names of files differ by
         # seconds: without the suffix, a run resumed within one would overwrite its own file.
-        self._events = SummaryWriter(
-            str(folder / "events"),
-            purge_step=len(lines) + 1,
-            filename_suffix=f".from-epoch-{len(lines) + 1}",
-        )
+        first = len(lines) + 1
+        with files.named(self._path_of_events):
+            prefix = str(self._path_of_events / "events")
+            self._events = EventsWriter(prefix, filename_suffix=f".from-epoch-{first}")
+            start = SessionLog(status=SessionLog.START)
+            self._events.write_event(Event(step=first, session_log=start))
 
     def __enter__(self) -> "MetricsLog":
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._events:
-            self._events.close()
+            with files.named(self._path_of_events):
+                self._events.close()
 
     def add(self, line: dict[str, Any]) -> None:
         """Append the metrics of an epoch."""
         self.lines.append(line)
         if self._events:
             self._write()
-            for name in line.keys() - {"epoch"}:
-                self._events.add_scalar(name, line[name], line["epoch"])
-            self._events.flush()
+            with files.named(self._path_of_events):
+                for name in line.keys() - {"epoch"}:
+                    shown, now = scalar(name, line[name]), time.time()
+                    event = Event(step=line["epoch"], wall_time=now, summary=shown)
+                    self._events.write_event(event)
+                self._events.flush()
 
     def _write(self) -> None:
         files.write(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))

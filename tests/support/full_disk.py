@@ -1,0 +1,81 @@
+"""A disk that is full from each write of a run on; run with `faults.c` preloaded.
+
+    LD_PRELOAD=faults.so python full_disk.py FOLDER [EVERY]
+
+Prints a line of JSON per moment: the status and the words of the run, and whether the same command
+ends with the bits of an undisturbed run once there is room again.
+"""
+
+import contextlib
+import ctypes
+import errno
+import functools
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import train
+from experiments import cli
+from experiments.data import datasets
+from experiments.training import loop, run_folder
+from experiments.training.recipes import PRESETS, replace
+from experiments.training.trainer import Trainer, mesh_of
+
+RECIPE = replace(PRESETS["digits-mlp"][1], epochs=3, batch_size=256)
+TIMES = ("seconds", "images_per_second")
+
+
+def run(out: Path) -> tuple[int, str]:
+    """Status and words of a run of the command."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            with cli.ending():
+                train.main(RECIPE, train.Options(out=out))
+        except SystemExit as end:
+            return int(end.code or 0), said.getvalue()
+    return 0, said.getvalue()
+
+
+def compile_once() -> None:
+    """Let all runs have the data and the programs of the first."""
+    trainer = functools.cache(lambda: Trainer(RECIPE, datasets.load("digits"), mesh_of(1)))
+    train.Trainer, Trainer.lowered = lambda *_: trainer(), functools.cache(Trainer.lowered)
+    datasets.load = functools.cache(datasets.load)
+
+
+def numbers(out: Path) -> list:
+    """The metrics but for times, and the sums of the arrays of the last checkpoint."""
+    lines = run_folder.read_lines(out / "seed-0" / "metrics.jsonl")
+    newest = max(int(p.name) for p in (out / "checkpoints-0").iterdir() if p.name.isdigit())
+    path = out / "checkpoints-0" / str(newest) / "checksums" / "metadata"
+    sums = json.loads(path.read_text())["mixed"]
+    return [[{k: v for k, v in line.items() if k not in TIMES} for line in lines], newest, sums]
+
+
+def main(folder: Path, every: int) -> None:
+    """Fill the disk at every write, or at each `every`-th one."""
+    loop.BETWEEN_CHECKPOINTS = 0
+    compile_once()
+    faults = ctypes.CDLL(None)
+    for name in ("programs", "whole"):  # compile first
+        faults.set_fault(str(folder / name).encode(), 0, 0)
+        assert run(folder / name)[0] == 0
+    writes, expected = faults.count_writes(), numbers(folder / "whole")
+    print(json.dumps({"writes": writes, "data": datasets.cache_folder().name}), flush=True)
+    for at in range(1, writes + 1, every):
+        out = folder / str(at)
+        faults.set_fault(str(out).encode(), at, errno.ENOSPC)
+        status, said = run(out)
+        faults.set_fault(b"", 0, 0)
+        again = run(out)
+        same = again[0] == 0 and numbers(out) == expected
+        print(json.dumps({"at": at, "status": status, "said": said, "again": again, "same": same}))
+        sys.stdout.flush()
+        shutil.rmtree(out)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 1)
