@@ -60,7 +60,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         {
             **measured,
             **cli.provenance(__file__),
-            "file": options.path.name,
+            "file": cli.printable(options.path.name),
             "settings": {
                 "ratio": options.ratio,
                 "gaussian layers": options.gaussian_layers,
@@ -80,13 +80,14 @@ def load(options: Options) -> Mapping[str, np.ndarray]:
         parameters = weights.load(options.path, dense=True, vectors=True)
     except weights.WeightsError as error:
         raise InputError(str(error)) from error
-    if options.layers:
-        parameters = {n: w for n, w in parameters.items() if n.startswith(options.layers)}
     if not any(w.ndim > 2 for w in parameters.values()):
+        raise InputError(f"{options.path.name} must have convolutions; it has none")
+    chosen = {n: w for n, w in parameters.items() if n.startswith(options.layers or "")}
+    if not any(w.ndim > 2 for w in chosen.values()):
         raise InputError(
             f"--layers must begin the names of convolutions; {options.path.name} has none such"
         )
-    return parameters
+    return {cli.printable(name): w for name, w in chosen.items()}
 
 
 def summarize(results: Analysis) -> None:

@@ -12,17 +12,24 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
+from unicodedata import category
 
 import jax
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
 
 class InputError(Exception):
     """The input is invalid; the message says what must hold and what came."""
+
+
+# Of Unicode: control and format characters, such as those that turn text round, lone surrogates,
+# separators of lines.
+CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 class StoppedError(Exception):
@@ -88,8 +95,10 @@ def stop(status: int, line: str) -> NoReturn:
 
 
 def printable(text: str) -> str:
-    """Text of a file or path for a terminal or a page: control characters are escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """A name from a file, for a terminal or a page: what would control either is escaped."""
+    return "".join(
+        c.encode("unicode_escape").decode() if category(c) in CONTROLS else c for c in text
+    )
 
 
 def run(main: Callable[..., None], **ending_options: str) -> None:
@@ -123,12 +132,15 @@ def show_table(
     min_width: int = 100,
     left: Sequence[str] = (),
 ) -> None:
-    """Print a table, right-justified but for the columns `left`, however narrow the console."""
-    table = Table(title=title)
+    """Print a table, right-justified but for the columns `left`, however narrow the console.
+
+    Texts are printed as they are: names from files hold no markup.
+    """
+    table = Table(title=Text(title))
     for column in head:
         table.add_column(column, justify="left" if column in left else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     Console(width=max(Console().width, min_width)).print(table)
 
 

@@ -68,3 +68,24 @@ def test_options_out_of_range_are_refused(network, tmp_path, options, sentence):
 def test_a_file_that_is_none_is_refused(tmp_path):
     with pytest.raises(InputError, match="there is none"):
         analyze.main(analyze.Options(tmp_path / "none.pt", out=tmp_path))
+
+
+def test_names_from_files_control_neither_terminal_nor_page(tmp_path, capsys):
+    drawn = np.random.default_rng(0).normal(size=(3, 3, 4, 8)).astype(np.float32)
+    names = ("conv[/red]", "[bold]x", "a\x1b]0;owned\x07", "b\u202egnp", "<script>c")
+    path = tmp_path / "w[red].npz"
+    np.savez(path, **dict.fromkeys(names, drawn))
+    analyze.main(analyze.Options(path, out=tmp_path / "out", gaussian_layers=20))
+    said, page = capsys.readouterr().out, (tmp_path / "out" / "index.html").read_text()
+    for text in (said, page):
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", text)
+    for name in ("w[red].npz", "conv[/red]", "[bold]x", "a\\x1b]0;owned\\x07", "b\\u202egnp"):
+        assert name in said
+        assert name in page
+    assert "<script" not in page
+
+
+def test_a_file_without_convolutions_is_refused_without_naming_an_option(tmp_path):
+    np.savez(tmp_path / "w.npz", dense=np.ones((4, 4), np.float32))
+    with pytest.raises(InputError, match=r"^w\.npz must have convolutions; it has none$"):
+        analyze.main(analyze.Options(tmp_path / "w.npz", out=tmp_path))

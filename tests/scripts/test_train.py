@@ -244,11 +244,12 @@ def test_a_network_that_is_not_finite_is_not_saved(images, tmp_path, monkeypatch
 
 def test_a_folder_of_another_recipe_is_refused_by_the_field_that_differs(images, tmp_path):
     run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
+    (tmp_path / "checkpoints-0" / "4").mkdir(parents=True)
     run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
     with pytest.raises(InputError, match=r"has momentum 0\.9, not 0\.8"):
         run_folder.prepare(tmp_path, replace(SMALL, momentum=0.8), images, vmapped_seeds=1)
     (tmp_path / "recipe.json").write_text("{")
-    with pytest.raises(InputError, match="must be the readable recipe of a run"):
+    with pytest.raises(InputError, match=r"recipe\.json must be JSON in UTF-8; Expecting property"):
         run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
 
 

@@ -23,8 +23,9 @@ import tyro
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 SAVES = "from experiments.training import loop; loop.BETWEEN_CHECKPOINTS = 0.2; import runpy, sys; "
+RUN = "del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 COMMAND = [
-    *(sys.executable, "-c", SAVES + "runpy.run_path(sys.argv[1], run_name='__main__')"),
+    *(sys.executable, "-c", SAVES + RUN),
     *(str(SCRIPTS / "train.py"), "digits-mlp", "--out"),
 ]
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)

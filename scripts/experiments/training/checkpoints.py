@@ -41,7 +41,7 @@ class Checkpoints:
     def __init__(self, checkpoint_dir: Path):
         for name in NOISE:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-        sys.excepthook = _without_closed_loops
+        sys.unraisablehook = _without_closed_loops
         self.dir = checkpoint_dir.resolve()
         options = ocp.CheckpointManagerOptions(
             max_to_keep=2,
@@ -175,10 +175,10 @@ class Checkpoints:
                 list_files(folder)
 
 
-def _without_closed_loops(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+def _without_closed_loops(raised: Any) -> None:
     """Leave out what TensorStore's threads report to the loop of a save that has failed."""
-    if str(error) != "Event loop is closed":
-        sys.__excepthook__(kind, error, trace)
+    if str(raised.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(raised)
 
 
 def list_files(folder: Path) -> None:
