@@ -50,6 +50,7 @@ class Options:
       coordinator: HOST:PORT of process 0 of several, or auto on TPU pods and under Slurm.
       processes: Number of processes; not with auto.
       process: Number of this process, from 0; not with auto.
+      heartbeat: Seconds after which a process that is not heard of ends all others.
       axis_type: Who propagates shardings on the mesh, XLA (auto) or JAX, in types (explicit).
       compile_for: Compile a step for v5e:16x16, another TPU topology or h100, none of which need
         be attached, and print its memory, traffic and bounds; nothing is run or written.
@@ -68,6 +69,7 @@ class Options:
     coordinator: str | None = None
     processes: Positive | None = None
     process: Natural | None = None
+    heartbeat: Positive = 30
     axis_type: Literal["auto", "explicit"] = "auto"
     compile_for: str | None = None
     profile: bool = False
@@ -84,7 +86,9 @@ def main(recipe: Recipe, options: Options) -> None:
     if options.compile_for is not None:
         compiled_step.show(recipe, options.compile_for, layout, **placement)
         return
-    processes.init_distributed(options.coordinator, options.processes, options.process)
+    processes.init_distributed(
+        options.coordinator, options.processes, options.process, options.heartbeat
+    )
     cli.compiled_in(datasets.cache_folder() / "compiled")
     data = datasets.load_or_stream(recipe.dataset, options.data_dir)
     mesh = mesh_of(**placement)
@@ -97,9 +101,14 @@ def main(recipe: Recipe, options: Options) -> None:
             settings = dataclasses.asdict(recipe)
             print(", ".join(f"{name} {value}" for name, value in settings.items()))
             print(data.note, end="\n" if data.note else "")
-        results = run.train_groups(
-            trainer, groups, options.out, evaluations=options.evaluations, profile=options.profile
-        )
+        with processes.together():
+            results = run.train_groups(
+                trainer,
+                groups,
+                options.out,
+                evaluations=options.evaluations,
+                profile=options.profile,
+            )
         check_folder()
         if is_main:
             device = mesh.devices.flat[0].device_kind

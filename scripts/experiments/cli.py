@@ -90,7 +90,10 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
 
 def stop(status: int, line: str) -> NoReturn:
     """End the command with a line on the standard error."""
-    print(printable(line), file=sys.stderr)
+    print(printable(line), file=sys.stderr, flush=True)
+    if jax.distributed.is_initialized():
+        sys.stdout.flush()
+        os._exit(status)  # an ordinary exit would wait for processes that may have ended
     sys.exit(status)
 
 

@@ -84,12 +84,13 @@ class Checkpoints:
             return
         # Copies, because the next step donates the buffers, which on a CPU are those written.
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
+        sums = sums_of(leaves)
         with self._explained("written"):
             self.manager.save(
                 step,
                 args=ocp.args.Composite(
                     state=ocp.args.StandardSave(leaves),
-                    checksums=ocp.args.JsonSave({"mixed": sums_of(leaves), "notes": notes}),
+                    checksums=ocp.args.JsonSave({"mixed": sums, "notes": notes}),
                 ),
             )
 

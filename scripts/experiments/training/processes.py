@@ -1,5 +1,8 @@
 """One run in several processes: how they start, and what they decide together."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
@@ -21,8 +24,12 @@ def check(coordinator: str | None, processes: int | None, process: int | None) -
         raise InputError("--coordinator HOST:PORT needs --processes and --process")
 
 
-def init_distributed(coordinator: str | None, processes: int | None, process: int | None) -> None:
-    """Connect to the other processes, before anything is computed; `None`: there are none.
+def init_distributed(
+    coordinator: str | None, processes: int | None, process: int | None, heartbeat: int
+) -> None:
+    """Connect to the other processes, before anything is computed; without coordinator, to none.
+
+    JAX ends all processes when one has not been heard of for `heartbeat` seconds.
 
     Raises:
       InputError: They cannot be reached.
@@ -31,12 +38,32 @@ def init_distributed(coordinator: str | None, processes: int | None, process: in
         return
     try:
         if coordinator == "auto":
-            jax.distributed.initialize()
+            jax.distributed.initialize(heartbeat_timeout_seconds=heartbeat)
         else:
-            jax.distributed.initialize(coordinator, processes, process)
+            jax.distributed.initialize(
+                coordinator, processes, process, heartbeat_timeout_seconds=heartbeat
+            )
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"--coordinator must lead to the other processes; {reason}") from error
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Say where other processes have ended: what is computed with them fails at once.
+
+    Raises:
+      InputError: A computation of several processes has failed.
+    """
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        if not jax.distributed.is_initialized():
+            raise
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"all processes must run to the end, and another one seems to have ended; {reason}"
+        ) from error
 
 
 def is_main_process() -> bool:

@@ -1,0 +1,158 @@
+"""Data sets that are damaged or odd end with a sentence; which data a run had is recorded."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+import train
+from experiments.cli import InputError
+from experiments.data import datasets
+
+
+def make(folder, name="digits", *, dtype=np.uint8, classes=10, change=lambda x: x, train=40):
+    """A data set of tensors in tensorflow-datasets' format."""
+
+    class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+        pkg_dir_path = None
+
+        def _info(self):
+            features = {
+                "image": tfds.features.Tensor(shape=(4, 4, 1), dtype=dtype),
+                "label": tfds.features.ClassLabel(num_classes=classes),
+            }
+            features = tfds.features.FeaturesDict(features)
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self.rows(train), "test": self.rows(20)}
+
+        def _generate_examples(self):
+            """Nothing."""
+
+        def rows(self, count):
+            x = np.random.default_rng(0).integers(0, 255, (count, 4, 4, 1)).astype(dtype)
+            return ((i, {"image": change(x)[i], "label": i % classes}) for i in range(count))
+
+    Made.name = name
+    Made(data_dir=folder, file_format="array_record").download_and_prepare()
+    return folder
+
+
+def constant(x):
+    return 0 * x
+
+
+def not_a_number(x):
+    return np.where(np.arange(x.size).reshape(x.shape) == 3, np.nan, x).astype(x.dtype)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"change": constant}, r"training images of .* must differ; channels \[0\] have one value"),
+        (
+            {"change": not_a_number, "dtype": np.float32},
+            "images of .* must be finite; train has NaN or inf",
+        ),
+    ],
+)
+def test_images_that_cannot_be_standardized_are_named(options, sentence, tmp_path):
+    with pytest.raises(InputError, match=sentence):
+        datasets.load("digits", make(tmp_path, **options))
+
+
+def test_tensors_of_any_name_are_read_beside_folders_that_are_no_versions(tmp_path):
+    folder = make(tmp_path, "mnist")
+    for odd in ("1.0.1.incompleteABC_1.0.1", "1.0.x", "2.0", "9.9.9"):
+        (folder / "mnist" / odd).mkdir()
+    (folder / "mnist" / "1.0.x" / "dataset_info.json").write_text("{}")
+    (folder / "mnist" / "1.0.1.incompleteABC_1.0.1" / "dataset_info.json").write_text("{}")
+    images = datasets.load("mnist", folder)
+    assert (len(images.x_train), images.note, images.version) == (40, "", "1.0.0")
+
+
+@pytest.mark.parametrize("count", [20, 60])
+def test_counts_that_disagree_with_the_records_are_refused(count, tmp_path):
+    folder = make(tmp_path)
+    path = folder / "digits" / "1.0.0" / "dataset_info.json"
+    info = json.loads(path.read_text())
+    for split in info["splits"]:
+        if split["name"] == "train":
+            split["shardLengths"] = [str(count)]
+    path.write_text(json.dumps(info))
+    with pytest.raises(InputError, match=rf"has {count} records of .*-train.*, which holds 40"):
+        datasets.load("digits", folder)
+
+
+def test_data_sets_are_told_apart(tmp_path):
+    first = datasets.identity(datasets.load("digits", make(tmp_path / "a")))
+    again = datasets.identity(datasets.load("digits", make(tmp_path / "b")))
+    fewer = datasets.identity(datasets.load("digits", make(tmp_path / "c", train=38)))
+    other = datasets.identity(datasets.load("digits", make(tmp_path / "d", classes=5)))
+    assert first == again
+    assert {name for name in first if first[name] != fewer[name]} == {"train", "labels"}
+    assert {name for name in first if first[name] != other[name]} == {"classes", "labels"}
+
+
+def test_a_file_is_no_data_folder():
+    with pytest.raises(InputError, match=r"the data folder must exist; .*test_data\.py is a file"):
+        datasets.load("digits", Path(__file__))
+
+
+def command(*options, **changes):
+    """The command with an environment of which `None` removes a name."""
+    environment: dict[str, str | None] = dict(os.environ)
+    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), **changes}
+    return subprocess.run(
+        [sys.executable, train.__file__, "digits-mlp", *options],
+        env={name: value for name, value in environment.items() if value is not None},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"XDG_CACHE_HOME": "/proc/none"}, "the data folder must be writable; /proc/none/jaxnorm"),
+        ({"XDG_CACHE_HOME": "/etc/passwd"}, "the data folder must be writable; /etc/passwd/jaxn"),
+    ],
+)
+@pytest.mark.slow
+def test_a_cache_folder_that_cannot_be_is_one_sentence(changes, words, tmp_path):
+    found = command("--out", str(tmp_path / "out"), JAX_COMPILATION_CACHE_DIR=None, **changes)
+    assert (found.returncode, "Traceback" in found.stderr) == (2, False), found.stderr
+    assert words in found.stderr
+
+
+def test_without_a_home_the_folder_must_be_named(monkeypatch):
+    def nowhere():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    with pytest.raises(InputError, match="HOME or XDG_CACHE_HOME must name a folder; Could not"):
+        datasets.cache_folder()
+
+
+def test_help_that_is_not_read_to_its_end_ends_without_a_word():
+    with subprocess.Popen(
+        [sys.executable, train.__file__, "--help"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141
