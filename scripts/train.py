@@ -11,10 +11,9 @@ the end results.json and a page with curves. A run that is interrupted, however 
 when it is started again and ends with the same numbers. Nothing is downloaded.
 """
 
-import dataclasses
 import os
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -86,29 +85,23 @@ def main(recipe: Recipe, options: Options) -> None:
     if options.compile_for is not None:
         compiled_step.show(recipe, options.compile_for, layout, **placement)
         return
-    processes.init_distributed(
-        options.coordinator, options.processes, options.process, options.heartbeat
-    )
+    several = options.coordinator, options.processes, options.process
+    processes.init_distributed(*several, options.heartbeat)
     cli.compiled_in(datasets.cache_folder() / "compiled")
     data = datasets.load_or_stream(recipe.dataset, options.data_dir)
     mesh = mesh_of(**placement)
     trainer = Trainer(recipe, data, mesh, layout)
     is_main = processes.is_main_process()
-    with files.in_use(options.out) if is_main else nullcontext(lambda: None) as check_folder:
+    folder = files.in_use(options.out) if is_main else nullcontext(lambda: None)
+    with folder as check_folder, processes.together():
         run_folder.prepare(options.out, recipe, data, vmapped_seeds=len(groups[0]))
         if is_main:
             print(run.first_line(trainer, mesh, groups))
-            settings = dataclasses.asdict(recipe)
-            print(", ".join(f"{name} {value}" for name, value in settings.items()))
+            print(", ".join(f"{name} {value}" for name, value in asdict(recipe).items()))
             print(data.note, end="\n" if data.note else "")
-        with processes.together():
-            results = run.train_groups(
-                trainer,
-                groups,
-                options.out,
-                evaluations=options.evaluations,
-                profile=options.profile,
-            )
+        results = run.train_groups(
+            trainer, groups, options.out, evaluations=options.evaluations, profile=options.profile
+        )
         check_folder()
         if is_main:
             device = mesh.devices.flat[0].device_kind

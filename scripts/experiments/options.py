@@ -15,11 +15,11 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def _number(kind: type, words: str, holds: Callable[[Any], bool]) -> Spec:
-    """A finite number for which `holds`, in `words` that follow "must be" or "must lie"."""
+def _number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
+    """A finite number for which `holds`, with `limits` that follow "must be" or "must lie"."""
     return Spec(
         nargs=1,
-        metavar=f"{kind.__name__.upper()} {words}",
+        metavar=f"{kind.__name__.upper()} {limits}",
         instance_from_str=lambda texts: kind(texts[0]),
         is_instance=lambda x: isinstance(x, (int, float)) and math.isfinite(x) and holds(x),
         str_from_instance=lambda x: [str(x)],
@@ -65,10 +65,10 @@ def _check_value(name: str, hint: Any, value: Any) -> None:
     for spec in _specs(hint):
         for number in value if isinstance(value, tuple) else (value,):
             if number is not None and not spec.is_instance(number):
-                words = spec.metavar.partition(" ")[2]
-                verb = "lie" if words.startswith("in ") else "be"
+                limits = spec.metavar.partition(" ")[2]
+                verb = "lie" if limits.startswith("in ") else "be"
                 option = name.replace("_", "-")
-                raise InputError(f"--{option} must {verb} {words}; got {number}")
+                raise InputError(f"--{option} must {verb} {limits}; got {number}")
 
 
 def _specs(hint: Any) -> Iterator[Spec]:

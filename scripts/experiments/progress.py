@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from experiments.cli import printable
+
 
 class Stages:
     """A progress bar in units of one epoch's training, and the seconds of every stage."""
@@ -38,7 +40,12 @@ class Stages:
 
     def log(self, line: str) -> None:
         """Print a line above the bar."""
-        self.progress.console.print(line, markup=False, highlight=False)
+        print_above(self.progress, line)
+
+
+def print_above(progress: Progress, line: str) -> None:
+    """Print a line above a bar, as it is and in one piece."""
+    progress.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def progress_bar() -> Progress:

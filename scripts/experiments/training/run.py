@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from experiments.cli import InputError
+from experiments.progress import print_above
 from experiments.training import loop, signals
 from experiments.training.processes import is_main_process
 from experiments.training.recipes import Evaluation, Recipe
@@ -28,7 +29,7 @@ class Bar:
 
     def log(self, line: str) -> None:
         """Print a line above the bar."""
-        self.progress.console.print(line, markup=False, highlight=False)
+        print_above(self.progress, line)
 
     def update(self, steps: int, description: str, numbers: str) -> None:
         """Show the number of steps that are done, and of what."""
