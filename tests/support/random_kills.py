@@ -78,7 +78,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Kill and compare, until there were enough kills or it is late."""
     rng, began = random.Random(options.seed), time.monotonic()
     options.folder.mkdir(parents=True, exist_ok=True)
-    whole = options.folder / "whole"
+    whole, duration = options.folder / "whole", 0.0
     for _ in range(2):  # the first compiles
         shutil.rmtree(whole, ignore_errors=True)
         first = time.monotonic()

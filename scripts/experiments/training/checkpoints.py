@@ -49,6 +49,7 @@ class Checkpoints:
             async_options=ocp.AsyncOptions(post_finalization_callback=self._list_files),
         )
         with self._explained("written"):
+            self.dir.mkdir(parents=True, exist_ok=True)
             self.manager = ocp.CheckpointManager(self.dir, options=options)
             self.inode = self.dir.stat().st_ino
 
