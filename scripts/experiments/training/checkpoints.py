@@ -197,15 +197,17 @@ def list_files(folder: Path) -> None:
 
 
 def check_files(folder: Path) -> None:
-    """Compare the files of a folder with its list, if it has one that can be read.
+    """Compare the files of a folder with its list, if it has one.
 
     Raises:
-      DamagedError: A file has another content, or is not there.
+      DamagedError: A file has another content or is not there, or the list itself is damaged.
     """
     try:
-        lines = (folder / LIST).read_text(encoding="utf-8").splitlines()
-    except (FileNotFoundError, UnicodeDecodeError):
+        lines = (folder / LIST).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
         return
+    if not lines:
+        raise DamagedError(f"{folder / LIST} is empty")
     for digest, _, name in (line.partition("  ") for line in lines):
         path = folder / name
         if not path.is_file():
