@@ -5,6 +5,7 @@ import dataclasses
 import io
 import math
 import re
+from typing import Any
 
 import pytest
 import tyro
@@ -34,7 +35,9 @@ NUMBER = re.compile(r"--([a-z-]+) [^\n]*?\b(INT|FLOAT)\b(?! (at least|above|in [
 )
 def test_help_shows_the_range_of_every_number(command):
     said = io.StringIO()
-    arguments = {"default": train.Arguments(Recipe())} if command is train.Arguments else {}
+    arguments: dict[str, Any] = (
+        {"default": train.Arguments(Recipe())} if command is train.Arguments else {}
+    )
     with contextlib.redirect_stdout(said), pytest.raises(SystemExit):
         tyro.cli(command, args=["--help"], **arguments)
     assert "INT at least" in said.getvalue()

@@ -200,8 +200,8 @@ def test_after_a_checkpoint_a_divergence_asks_for_another_folder(run):
 
 def test_a_folder_that_is_replaced_ends_the_run(one, run):
     class Replaces(View):
-        def update(self, *arguments):
-            super().update(*arguments)
+        def update(self, steps, description, numbers):
+            super().update(steps, description, numbers)
             shutil.rmtree(run, ignore_errors=True)
             (run / "checkpoints-0").mkdir(parents=True, exist_ok=True)
 
