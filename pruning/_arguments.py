@@ -1,11 +1,18 @@
-"""What functions ask of their arguments: one sentence that names the argument where it is wrong."""
+"""What functions ask of their arguments: one sentence that names the argument where it is wrong.
 
+And arrays in the unit of their largest entry, for what does not depend on a unit.
+"""
+
+import math
+import sys
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import promote_to_float32
+from jaxnorm._numerics import check_array, promote_to_float32
 
 
 def floating(x: Any, name: str) -> Float[Array, "*shape"]:
@@ -49,5 +56,27 @@ def at_least(minimum: int, **numbers: Any) -> None:
 def real(**numbers: Any) -> None:
     """Raise unless all are real numbers or arrays of them."""
     for name, x in numbers.items():
-        if jnp.iscomplexobj(x):
-            raise TypeError(f"{name} must be real; got {jnp.asarray(x).dtype}")
+        if not isinstance(x, int | float):
+            check_array(x, name)
+            if jnp.iscomplexobj(x):
+                raise TypeError(f"{name} must be real; got {x.dtype}")
+        elif sys.float_info.max < abs(x) < math.inf:
+            raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
+
+
+def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
+    """`x` as an array of shape (), if it is one real number."""
+    real(**{name: x})
+    if np.size(x) != 1:
+        raise ValueError(f"{name} must be one number; got shape {np.shape(x)}")
+    return jnp.asarray(x, dtype).reshape(())
+
+
+def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:
+    """`x` in units of its largest entry, and this unit.
+
+    Squares then neither overflow nor vanish; the unit is NaN or infinite where an entry is.
+    """
+    largest = jax.lax.stop_gradient(jnp.abs(x).max())
+    unit = jnp.where(largest == 0, 1, largest)
+    return x / unit, unit

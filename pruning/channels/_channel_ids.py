@@ -18,10 +18,14 @@ Vector = np.ndarray
 
 
 class ChannelIds(NamedTuple):
-    """One vector of ids an axis; `weight`: zero wherever the parameters of an id are zero."""
+    """One vector of ids an axis.
+
+    `weight`: zero wherever the parameters of an id are zero; `zero`: the number 0.
+    """
 
     axes: tuple[Vector, ...]
     weight: bool = False
+    zero: bool = False
 
 
 class Pinned(NamedTuple):
@@ -84,6 +88,16 @@ class UnionFind:
             return reduce(self.union, (axis for axis in axes if axis.size == n), free(n))
 
         return tuple(united(k, n) for k, n in enumerate(shape))
+
+    def covers(self, value: ChannelIds, axes: Sequence[Vector]) -> bool:
+        """Whether `value`, as part of an array of these axes, is zero where parameters of ids are.
+
+        It is not where it is free, or stretched, along an axis that may be removed from.
+        """
+        if not value.weight or len(value.axes) != len(axes):
+            return False
+        pairs = zip(axes, value.axes, strict=True)
+        return not any(v.size < a.size or is_free(v) for a, v in pairs if self.removable(a))
 
     def merge(self, axes: Sequence[Vector], primitive: str) -> Vector:
         """The ids of `axes` flattened into one, of which at most one may be removed from."""

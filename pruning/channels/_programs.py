@@ -62,7 +62,8 @@ def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> lis
     """The ids of the results of `program`; calls, branches and loops are entered."""
 
     def constant(array: Any) -> ChannelIds:
-        return ChannelIds(tuple(fixed(n) for n in np.shape(array)))  # of a size that cannot change
+        axes = tuple(fixed(n) for n in np.shape(array))  # of a size that cannot change
+        return ChannelIds(axes, zero=not axes and bool(array == 0))
 
     def step(eqn: Any, operands: list[ChannelIds]) -> list[ChannelIds]:
         name = eqn.primitive.name
@@ -114,7 +115,7 @@ def _same_rank(outer: Any, inner: Any) -> bool:
 def _either(sets: UnionFind, values: Sequence[ChannelIds]) -> ChannelIds:
     """The ids of one array that may be any of `values`."""
     axes = sets.union_all(values, [axis.size for axis in values[0].axes])
-    return ChannelIds(axes, all(v.weight for v in values))
+    return ChannelIds(axes, all(sets.covers(v, axes) for v in values))
 
 
 def _settled(a: ChannelIds, b: ChannelIds) -> bool:

@@ -14,7 +14,7 @@ from pruning.channels._choice import Scores, Select, channel_scores, excluding, 
 from pruning.channels._coupling import coupled_channels
 from pruning.channels._folding import fold_constants
 from pruning.channels._groups import ChannelGroup
-from pruning.channels._removal import remaining_groups, remove_channels
+from pruning.channels._removal import producers, remaining_groups, remove_channels
 
 
 def prune(
@@ -56,8 +56,8 @@ def prune(
 
     Raises:
       ValueError: `ratios` do not rise within (0, 1); no channel can be removed, a name of
-        `exclude` matches none; `apply` cannot be traced, or does not take its widths from
-        `params`; `checkpoint_dir` holds a run of other ratios or of another network.
+        `exclude` matches none, a score is NaN; `apply` cannot be traced, or does not take its
+        widths from `params`; `checkpoint_dir` holds a run of other ratios or of another network.
 
     Example:
       >>> from pruning.schedules import iterative
@@ -79,7 +79,9 @@ def prune(
     for step, ratio in list(enumerate(ratios))[done:]:
         params, keep = pruned.params, pruned.keep
         current = remaining_groups(groups, keep)
-        selected = select(_scattered(score(params, current), keep), ratio=ratio)
+        scores = score(params, current)
+        _check_scores(scores, current)
+        selected = select(_scattered(scores, keep), ratio=ratio)
         current_keep = [new[old] for new, old in zip(selected, keep, strict=True)]
         if fold:
             params = fold_constants(apply, params, current, current_keep, *inputs)
@@ -96,6 +98,15 @@ def prune(
 def _check_ratios(ratios: Sequence[float]) -> None:
     if not ratios or list(ratios) != sorted(set(ratios)) or not 0 < ratios[0] <= ratios[-1] < 1:
         raise ValueError(f"ratios must rise within (0, 1), one at least; got {list(ratios)}")
+
+
+def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
+    for vector, group in zip(scores, groups, strict=True):
+        if bad := int(jnp.isnan(vector).sum()):
+            raise ValueError(
+                f"score must give no NaN; it gives {bad} for the {group.size} channels of "
+                f"{', '.join(p.path for p in producers(group))}"
+            )
 
 
 def _scattered(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:

@@ -50,7 +50,9 @@ ALONG_AN_AXIS = "cumlogsumexp cummax cummin cumprod cumsum sort"
 
 def elementwise_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     axes = sets.union_all(values, shape_of(eqn.outvars[0]))
-    return [ChannelIds(axes, _is_weight(eqn.primitive.name, sets, axes, values))]
+    name = eqn.primitive.name
+    zero = name == "convert_element_type" and values[0].zero
+    return [ChannelIds(axes, _is_weight(name, sets, axes, values), zero)]
 
 
 def reduction_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
@@ -102,8 +104,8 @@ def conv_rule(eqn: Any, sets: UnionFind, x: ChannelIds, kernel: ChannelIds) -> R
     batch, features, *_ = numbers.lhs_spec
     outputs, inputs, *_ = numbers.rhs_spec
     x = ChannelIds(tuple(sets.pin_others(x, lambda k: k in (batch, features), name)), x.weight)
-    for axis in kernel.axes:
-        if axis is not kernel.axes[outputs] and axis is not kernel.axes[inputs]:
+    for k, axis in enumerate(kernel.axes):
+        if k not in (outputs, inputs):
             sets.union(axis, fixed(axis.size))
     out = kernel.axes[outputs]
     incoming, groups = x.axes[features], eqn.params["feature_group_count"]
@@ -139,18 +141,13 @@ def _is_weight(
 ) -> bool:
     """Whether a result is zero at an id whose parameters are: products, sums and their like."""
 
-    def covers(value: ChannelIds) -> bool:
-        pairs = zip(axes, value.axes, strict=True)
-        missed = (v.size < a.size or is_free(v) for a, v in pairs if sets.removable(a))
-        return value.weight and not any(missed)
-
     def known(value: ChannelIds) -> bool:
         return value.weight or all(map(is_free, value.axes))
 
     if name in ("mul", "div"):
         factors = values if name == "mul" else values[:1]
-        return any(map(covers, factors)) and all(map(known, values))
-    return name in LINEAR and all(map(covers, values))
+        return any(sets.covers(v, axes) for v in factors) and all(map(known, values))
+    return name in LINEAR and all(sets.covers(v, axes) for v in values)
 
 
 RULES: dict[str, Rule] = {

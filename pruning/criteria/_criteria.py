@@ -5,7 +5,7 @@ neighbouring filters of a layer differ by less than bfloat16 resolves, and would
 gradient zero at the zero vector, so that all gradients are finite. Functions that loop are
 compiled here, as JAX would else compile each loop anew at every call from outside `jit`. Under
 `jit` the criteria of one layer share its Gram product. Of a layer that is not finite all scores by
-`fermat` and `gm` are NaN.
+`fermat` and `gm` are NaN, and of a filter that is not finite those by the others are not finite.
 """
 
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import auto_sharded, flat_rows, matmul
-from pruning._arguments import floating, matrix
+from pruning._arguments import floating, in_largest, matrix
 from pruning.criteria._median import centred, geometric_median, lengths, minimum, weiszfeld
 
 
@@ -103,9 +103,9 @@ def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"
     *largest* first, the filters that others express as well. A zero filter is orthogonal to all,
     with gradient zero.
     """
-    h = matrix(filters)
+    h, _ = jax.vmap(in_largest)(matrix(filters))
     norms = lengths(h)
-    unit = h / jnp.where(norms > 0, norms, 1)[:, None]
+    unit = h / jnp.where(norms == 0, 1, norms)[:, None]
     return jnp.where(jnp.eye(len(h), dtype=bool), 0, jnp.abs(matmul(unit, unit.T))).sum(1)
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxnorm._numerics import auto_sharded, matmul, norm
-from pruning._arguments import floating, matrix
+from pruning._arguments import floating, in_largest, matrix
 
 Filters = Float[Array, "filters dims"]
 Point = Float[Array, " dims"]
@@ -53,6 +53,8 @@ def optimality_gap(
     10⁻⁷ in float32. If all filters lie at x it is 0.
     """
     filters, x = matrix(filters), floating(x, "x")
+    if x.shape != filters.shape[1:]:
+        raise ValueError(f"x must have the shape {filters.shape[1:]} of a filter; got {x.shape}")
     differences = x[None, :] - filters
     directions, _, at_x = _directions(x, filters)
     pull = directions.sum(0) / jnp.maximum(at_x, 1)
@@ -63,7 +65,7 @@ def optimality_gap(
     y = y / jnp.maximum(sizes[sizes.argmax()], 1)
     total = lengths(differences).sum()
     gap = 1 - (y * differences).sum() / jnp.where(total > 0, total, 1)
-    return jnp.where(total > 0, jnp.clip(gap, 0, 1), 0)
+    return jnp.where(total == 0, 0, jnp.clip(gap, 0, 1))
 
 
 class Solution(NamedTuple):
@@ -239,14 +241,8 @@ def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"]
 
 
 def centred(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
-    """The filters minus their mean in units of the largest entry, and this unit.
-
-    Squares then neither overflow nor vanish; the unit is NaN or infinite where a filter is.
-    """
-    h = filters - filters.mean(0)[None, :]
-    largest = jax.lax.stop_gradient(jnp.abs(h).max())
-    unit = jnp.where(largest == 0, 1, largest)
-    return h / unit, unit
+    """The filters minus their mean in units of the largest entry, and this unit."""
+    return in_largest(filters - filters.mean(0)[None, :])
 
 
 def lengths(x: Float[Array, "*batch dims"]) -> Float[Array, "*batch"]:

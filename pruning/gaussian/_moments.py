@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import matmul
-from pruning._arguments import real
+from pruning._arguments import at_least, real
 
 Parameter = int | float | Float[Array, "..."]
 
@@ -40,7 +40,8 @@ def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array
       >>> print(f"{chi_moment(2.0, 3, 2):.1f}")
       12.0
     """
-    real(std=std, dims=dims, order=order)
+    real(std=std, order=order)
+    at_least(0, dims=dims)
     return (2**0.5 * std) ** order * _gamma_ratio(dims / 2, order / 2)
 
 
@@ -51,7 +52,8 @@ def chi_variance(std: Parameter, dims: Parameter) -> Float[Array, "..."]:
       >>> print(f"{chi_variance(1.0, 1e7):.4f}")
       0.5000
     """
-    real(std=std, dims=dims)
+    real(std=std)
+    at_least(0, dims=dims)
     return jnp.asarray(2 * std**2 * chi_defect(dims))
 
 
@@ -71,7 +73,7 @@ def amoroso_moment(
       ValueError: Of another order, whose moment about a ≠ 0 has no closed form.
     """
     real(a=a, theta=theta, alpha=alpha, beta=beta, order=order)
-    if order >= 0 and order == int(order):
+    if order >= 0 and order % 1 == 0:
         order = int(order)
         total = sum(
             math.comb(order, i) * a ** (order - i) * theta**i * _gamma_ratio(alpha, i / beta)
@@ -95,7 +97,8 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
       >>> print(f"{expected_distance(jnp.array(0.0), 1.7, 9):.4f}")
       4.9606
     """
-    real(length=length, std=std, dims=dims)
+    real(length=length, std=std)
+    at_least(0, dims=dims)
     y = jnp.square(length / std) / 2
     positive = y > 0
     y = jnp.where(positive, y, 1)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from jaxnorm._numerics import auto_sharded, check_on_host
-from pruning._arguments import vectors
+from pruning._arguments import at_least, floating, real, vectors
 from pruning.criteria import CRITERIA
 from pruning.criteria import scores as scores_by_name
 
@@ -65,7 +65,8 @@ def overlap(
     """Fraction of the ⌊ratio · n⌋ lowest filters by `a` that are also lowest by `b`, Eq. 1.
 
     In [0, 1]. Independent rankings overlap by `ratio` on average and any two by at least
-    2 − 1/ratio, so a large overlap tells something only when the ratio is small.
+    2 − 1/ratio, so a large overlap tells something only when the ratio is small. NaN if one of the
+    scores is.
 
     Raises:
       ValueError: If `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
@@ -77,7 +78,7 @@ def overlap(
     """
     vectors(a=a, b=b)
     both = lowest(a, ratio=ratio) & lowest(b, ratio=ratio)
-    return both.sum() / pruned_count(a.size, ratio)
+    return jnp.where(jnp.isnan(a + b).any(), jnp.nan, both.sum() / pruned_count(a.size, ratio))
 
 
 @auto_sharded
@@ -134,6 +135,9 @@ def gaussian_similarity(
     `expected_spearman` and `expected_overlap` are the means of these for many filters.
     """
 
+    at_least(2, num_filters=num_filters)
+    at_least(1, dims=dims, samples=samples)
+
     def draw(key: Key[Array, ""]) -> Similarity:
         return similarity(scores_by_name(jax.random.normal(key, (num_filters, dims))), ratio=ratio)
 
@@ -149,6 +153,12 @@ def spearman_z_score(
       observed: The `spearman` of the layer's `similarity`.
       gaussian: That of `gaussian_similarity` for its shape, two samples at least.
     """
+    observed, gaussian = floating(observed, "observed"), floating(gaussian, "gaussian")
+    if gaussian.ndim != observed.ndim + 1 or gaussian.shape[1:] != observed.shape:
+        raise ValueError(
+            f"gaussian must hold samples of the shape of observed, {observed.shape}; got "
+            f"{gaussian.shape}"
+        )
     return (observed - gaussian.mean(0)) / gaussian.std(0, ddof=1)
 
 
@@ -165,6 +175,7 @@ def chance_overlap(num_filters: int, *, ratio: int | float) -> tuple[float, floa
     """
     n, instead = num_filters, "give num_filters and ratio as Python numbers"
     check_on_host("chance_overlap", n, ratio, instead=instead)
+    real(num_filters=n)
     if not 1 <= n < math.inf:
         raise ValueError(f"num_filters must be at least 1, and finite; got {n}")
     m = pruned_count(n, ratio)

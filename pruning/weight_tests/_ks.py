@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from jaxnorm._numerics import auto_sharded
-from pruning._arguments import floating
+from pruning._arguments import floating, in_largest, scalar
 from pruning.weight_tests._supremum import by_counting, by_sorting
 from pruning.weight_tests._weight_tests import Scalar, TestResult
 
@@ -52,10 +52,9 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
     """
     h = floating(x, "x").ravel()
     if scale is None:  # in the unit of the largest, whose square is neither 0 nor infinite
-        largest = jax.lax.stop_gradient(jnp.abs(h).max())
-        h = h / jnp.where(largest == 0, 1, largest)
+        h, _ = in_largest(h)
         scale = jnp.sqrt(jnp.square(h).mean())
-    c = jnp.asarray(scale, h.dtype)
+    c = scalar(scale, "scale", h.dtype)
     counted = h.dtype == jnp.float32 and h.size >= 2**15
     element, upto, over = jax.lax.platform_dependent(
         *jax.lax.stop_gradient((h, c)),
@@ -88,7 +87,7 @@ def ks_equivalence(
     as `ks_bound` that reaches the margin. A margin of 0.01 needs about 74,000 weights.
     """
     statistic = ks_distance(x, scale=scale)
-    short = jnp.maximum(jnp.asarray(margin, statistic.dtype) - statistic, 0)
+    short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)
     p_value = jnp.minimum(2 * jnp.exp(-2 * x.size * jnp.square(short)), 1)
     return TestResult(statistic, p_value)
 
@@ -149,7 +148,7 @@ def _against_normal_samples(
     statistic: Callable[[Float[Array, " n"]], Float[Array, ""]],
     samples: int,
 ) -> TestResult:
-    h = floating(x, "x").ravel()
+    h, _ = in_largest(floating(x, "x").ravel())
     of_x = statistic(h)
 
     def draw(key: Key[Array, ""]) -> Float[Array, ""]:

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import auto_sharded, matmul, safe_sqrt
-from pruning._arguments import floating, matrix
+from jaxnorm._numerics import auto_sharded, matmul, norm
+from pruning._arguments import floating, in_largest, matrix, scalar, vectors
 
 Scalar = int | float | Float[Array, ""]
 
@@ -50,7 +50,8 @@ def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters
     For Gaussian filters their relative spread is about 1/√(2 dims), and cannot be made smaller. The
     gradient of a constant filter is zero.
     """
-    return safe_sqrt(jnp.var(matrix(filters), axis=1, ddof=1))
+    h = matrix(filters)
+    return norm(h - h.mean(1, keepdims=True)).squeeze(1) / (h.shape[1] - 1) ** 0.5
 
 
 def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
@@ -64,7 +65,7 @@ def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
       ValueError: If there are fewer than two filters or two dims.
     """
     n, freedom = _sizes(filters)
-    variances = jnp.square(filter_stds(filters))
+    variances = jnp.square(in_largest(filter_stds(filters))[0])
     mean = variances.mean()
     excess = variances / jnp.where(mean > 0, mean, 1) - 1
     statistic = -freedom * jnp.log1p(excess).sum() / (1 + (n + 1) / (3 * n * freedom))
@@ -79,8 +80,8 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
     the spread of Gaussian filters is 1/√(2 dims), no margin near or below that can be supported.
     """
     n, _ = _sizes(filters)
-    stds = filter_stds(filters)
-    spread = stds.std(ddof=1) / (jnp.asarray(margin, stds.dtype) * stds.mean())
+    stds, _ = in_largest(filter_stds(filters))
+    spread = stds.std(ddof=1) / (scalar(margin, "margin", stds.dtype) * stds.mean())
     statistic = (n - 1) * jnp.square(spread)
     return TestResult(statistic, jax.scipy.stats.chi2.cdf(statistic, n - 1))
 
@@ -93,8 +94,8 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
     standard deviation, and p its upper tail, the larger of the two. The size at the boundary is 5
     to 5.6%. There is no power below (1.645/margin)² weights. Valid for any symmetric distribution.
     """
-    h = floating(x, "x").ravel()
-    t = h.size**0.5 * (jnp.asarray(margin, h.dtype) - jnp.abs(h.mean()) / h.std(ddof=1))
+    h, _ = in_largest(floating(x, "x").ravel())
+    t = h.size**0.5 * (scalar(margin, "margin", h.dtype) - jnp.abs(h.mean()) / h.std(ddof=1))
     return TestResult(t, _student_survival(t, h.size - 1))
 
 
@@ -132,6 +133,7 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
       [0.03, 0.06, 0.06]
     """
     p_values = floating(p_values, "p_values")
+    vectors(p_values=p_values)
     ranked = jnp.argsort(p_values)
     factors = jnp.arange(p_values.size, 0, -1, dtype=p_values.dtype)
     adjusted = jnp.minimum(jax.lax.cummax(factors * p_values[ranked]), 1)
@@ -160,7 +162,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
       ValueError: If there are fewer than two filters or three dims.
     """
     n, nu = _sizes(filters, min_dims=3)
-    c = covariance(filters)
+    c = covariance(in_largest(matrix(filters))[0])
     variances = jnp.diagonal(c)
     c = c / variances.mean()
     relative = jnp.diagonal(c)

@@ -159,3 +159,77 @@ def test_the_spread_of_a_constant_filter_has_a_gradient():
     gradient = jax.grad(lambda x: weight_tests.filter_stds(x).sum())(jnp.asarray(X).at[2].set(3.0))
     assert jnp.isfinite(gradient).all()
     assert (gradient[2] == 0).all()
+
+
+OF_ANY_UNIT = {
+    "repr_score": criteria.repr_score,
+    "std_homogeneity": pruning.std_homogeneity,
+    "std_equivalence": lambda x: pruning.std_equivalence(x, margin=0.5),
+    "mean_equivalence": lambda x: pruning.mean_equivalence(x, margin=0.5),
+    "covariance_report": weight_tests.covariance_report,
+    "lilliefors": lambda x: pruning.lilliefors(jax.random.key(0), x, samples=9),
+    "anderson_darling": lambda x: pruning.anderson_darling(jax.random.key(0), x, samples=9),
+    "optimality_gap": lambda x: criteria.optimality_gap(x[0], x),
+}
+
+
+@pytest.mark.parametrize("name", OF_ANY_UNIT)
+@pytest.mark.parametrize("scale", [1e-25, 1e19])
+def test_what_has_no_unit_is_the_same_in_every_unit(name, scale):
+    function = OF_ANY_UNIT[name]
+    expected, found = (function(jnp.asarray(s * X, jnp.float32)) for s in (1, scale))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3), found, expected)
+
+
+def test_standard_deviations_keep_their_range():
+    for scale in (1e-25, 1e19):
+        found = weight_tests.filter_stds(jnp.asarray(scale * X, jnp.float32))
+        np.testing.assert_allclose(found, scale * X.std(1, ddof=1), rtol=1e-5)
+
+
+def test_a_tiny_filter_has_a_finite_gradient_of_its_angles():
+    x = jnp.asarray(X).at[2].mul(1e-25)
+    assert jnp.isfinite(jax.jacrev(criteria.repr_score)(x)).all()
+
+
+def test_nan_is_never_the_best(key):
+    x = jnp.asarray(X).at[2, 1].set(jnp.nan)
+    assert jnp.isnan(criteria.optimality_gap(x[0], x))
+    assert jnp.isnan(pruning.overlap(x[:, 1], x[:, 0], ratio=0.5))
+    assert jnp.isnan(jax.jit(lambda a, b: pruning.overlap(a, b, ratio=0.5))(x[:, 0], x[:, 1]))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: criteria.optimality_gap(jnp.ones(()), jnp.ones((3, 2))), "x must have the shape"),
+        (lambda: criteria.optimality_gap(jnp.ones(3), jnp.ones((3, 2))), "x must have the shape"),
+        (lambda: ranking.spearman_z_score(jnp.ones(()), jnp.ones(())), "gaussian must hold"),
+        (lambda: ranking.spearman_z_score(jnp.ones(3), jnp.ones((5, 2))), "gaussian must hold"),
+        (lambda: weight_tests.holm(jnp.ones((2, 2))), "p_values must be a vector"),
+        (lambda: pruning.ks_normal(X, scale=jnp.ones(2)), "scale must be one number"),
+        (lambda: pruning.mean_equivalence(X, margin=jnp.ones(0)), "margin must be one number"),
+        (lambda: pruning.std_equivalence(X, margin=10**400), "margin must fit a float"),
+        (lambda: pruning.chi_moment(10**400, 2, 1), "std must fit a float"),
+        (lambda: gaussian.chi_variance(1.0, -1), "dims must be at least 0"),
+        (lambda: ranking.chance_overlap(10**400, ratio=0.5), "num_filters must fit a float"),
+        (
+            lambda: ranking.gaussian_similarity(
+                jax.random.key(0), num_filters=8, dims=9, ratio=0.5, samples=-1
+            ),
+            "samples must be at least 1",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_parameter_must_be_a_number():
+    with pytest.raises(TypeError, match="std must be an array; got str"):
+        pruning.chi_moment("1", 2, 1)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="order must be a whole number"):
+        pruning.amoroso_moment(1.0, 1.0, 1.0, 1.0, order=float("inf"))

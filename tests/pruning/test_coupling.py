@@ -162,6 +162,39 @@ def test_unitized_norms_keep_their_channels():
     assert any("norms/0/mean" in path for path in report.paths)
 
 
+def test_scalars_couple_nothing():
+    """A gate, a temperature, the slope of a PReLU; in whichever order they are combined."""
+
+    def apply(p, x):
+        h = p["gate"] * (x @ (p["a"] * p["gate"]))
+        h = jnp.where(h > 0, h, h * p["slope"]) + p["slope"]
+        return (p["slope"] + h) @ (p["b"] / p["gate"])
+
+    params: dict = {"a": np.ones((4, 8)), "b": np.ones((8, 3)), "gate": np.ones(()), "slope": 0.5}
+    (group,) = coupled_channels(apply, params, np.ones((3, 4)))
+    assert by_axis(group.positions).keys() == {("a", 1), ("b", 0)}
+
+
+def test_prelu_is_cut():
+    class Net(nnx.Module):
+        def __init__(self, rngs):
+            self.a, self.b = nnx.Linear(4, 8, rngs=rngs), nnx.Linear(8, 3, rngs=rngs)
+            self.act = nnx.PReLU()
+
+        def __call__(self, x):
+            return self.b(self.act(self.a(x)))
+
+    graph, state = nnx.split(Net(nnx.Rngs(0)))
+    (group,) = coupled_channels(
+        lambda s, x: nnx.merge(graph, s)(x), state, np.ones((1, 4), "float32")
+    )
+    assert group.size == 8
+
+
+def test_a_model_without_parameters_has_no_channels():
+    assert coupled_channels(lambda params, x: 2 * x, {}, np.ones((2, 3))) == ()
+
+
 @pytest.mark.slow
 def test_resnet_50_takes_less_than_three_seconds():
     """1.5 s on one core of the machine that this was written on, without type checks."""

@@ -320,3 +320,10 @@ def test_the_example_of_the_docs_runs(capsys):
     exec(compile(code, "docs/pruning.md", "exec"), {})
     before, after = map(int, capsys.readouterr().out.split())
     assert after < 0.4 * before  # the zeros of padded shortcuts are not removed
+
+
+def test_nan_scores_are_refused_with_the_layer_s_name():
+    apply, params, x = prunable.model("vgg")
+    params["3"]["w1"][0, 2] = np.nan
+    with pytest.raises(ValueError, match=r"^score must give no NaN; .* 3/w1"):
+        prune(apply, params, x, ratios=[0.5], fold=False)

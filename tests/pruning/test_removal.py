@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from flax import linen, nnx
+from jax import lax
 
 from jaxnorm import models
 from jaxnorm.nnx import fit_widths
@@ -65,6 +66,75 @@ def test_removed_is_masked_in_random_networks(seed):
 @pytest.mark.parametrize("seed", range(24, 200))
 def test_removed_is_masked_in_many_random_networks(seed):
     assert_random_network_is_cut_rightly(seed)
+
+
+def wide(c, shape):
+    return jnp.broadcast_to(c, shape)
+
+
+def in_a_scan(p, h):
+    def step(w, _):
+        return wide(p["c"], w.shape), h @ w
+
+    return lax.scan(step, p["b"], None, length=3)[1]
+
+
+def outer_kernel(p, x):
+    """A convolution whose kernel has the same channels along its window and its outputs."""
+    w = jnp.einsum("ac,bc->ab", p["w"], p["w"])[:, None, :]
+    numbers = ("NWC", "WIO", "NWC")
+    return jax.nn.relu(lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=numbers))
+
+
+CONSTRUCTED = {
+    "concatenate": lambda p, h: h @ jnp.concatenate([p["b"], wide(p["c"], (8, 2))], 1),
+    "pad": lambda p, h: h @ jnp.pad(p["b"], ((0, 0), (0, 2)), constant_values=7.0),
+    "pad with a parameter": lambda p, h: h @ lax.pad(p["b"], p["t"], ((0, 0, 0), (0, 2, 0))),
+    "cond": lambda p, h: (
+        h @ lax.cond(h[0, 0] > 100, lambda: p["b"], lambda: wide(p["c"], p["b"].shape))
+    ),
+    "scan": in_a_scan,
+    "add": lambda p, h: h @ (p["b"] + p["t"]),
+}
+
+
+@pytest.mark.parametrize("name", CONSTRUCTED)
+def test_what_is_made_of_a_weight_need_not_vanish_with_it(name):
+    """Sums over channels of exp(...), which is 1 where nothing comes in, and of such weights."""
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(4, 8)), "b": rng.normal(size=(8, 3)), "c": rng.normal()}
+    params["t"] = np.array(0.7)
+    x = rng.normal(size=(5, 4))
+
+    def apply(p, x):
+        return CONSTRUCTED[name](p, jnp.exp(x @ p["a"]))
+
+    assert_equal_where_cut(apply, params, x)
+
+
+def test_a_window_made_of_channels_is_kept():
+    rng = np.random.default_rng(0)
+    params = {"w": rng.normal(size=(5, 2)), "b": rng.normal(size=(5, 3))}
+    assert_equal_where_cut(
+        lambda p, x: outer_kernel(p, x) @ p["b"], params, rng.normal(size=(2, 9, 1))
+    )
+
+
+def assert_equal_where_cut(apply, params, x):
+    groups = coupled_channels(apply, params, x)
+    keep = drawn(groups)
+    removed, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+    np.testing.assert_allclose(apply(removed, x), apply(masked, x), rtol=1e-12)
+
+
+def test_a_weight_padded_with_zeros_is_still_one():
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(4, 8)), "b": rng.normal(size=(8, 3))}
+    assert_removed_is_masked(
+        lambda p, x: jnp.exp(x @ p["a"]) @ jnp.pad(p["b"], ((0, 0), (0, 2))),
+        params,
+        rng.normal(size=(5, 4)),
+    )
 
 
 def test_masked_is_zeroed_after_the_nonlinearity():
