@@ -78,7 +78,7 @@ def cost(
     leaves = jax.tree.leaves(params)
     return Cost(
         sum(leaf.size for leaf in leaves),
-        macs(traced(apply, params, inputs)),
+        macs(traced(apply, params, inputs)[0]),
         sum(leaf.size * leaf.dtype.itemsize for leaf in leaves),
         {size: _timing(apply, params, _batch(inputs, size), size) for size in batch_sizes},
     )

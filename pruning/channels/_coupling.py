@@ -6,7 +6,7 @@ left computes what the model computes with these positions set to zero. Channels
 outputs are never removed, nor those for which this cannot be shown: `fixed_channels` says why.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +20,14 @@ Axis = tuple[int, int]
 
 
 class TracedChannels(NamedTuple):
-    """The united ids of a model; `starts`: the first id of each of the `axes` that have ids."""
+    """The united ids of a model, and those of the arguments of its program.
+
+    `starts`: the first id of each of the `axes` that have ids.
+    """
 
     sets: UnionFind
     parameters: Parameters
+    arguments: list[ChannelIds]
     starts: list[int]
     axes: list[Axis]
 
@@ -64,7 +68,8 @@ def coupled_channels(
       ...     print(group.size, [(p.path, p.axis) for p in group.positions])
       5 [('a', 1), ('b', 0)]
     """
-    return _groups(_traced_channels(apply, params, inputs))
+    program, _ = traced(apply, params, inputs)
+    return _groups(united(program, described(params)))
 
 
 def fixed_channels(
@@ -84,7 +89,8 @@ def fixed_channels(
       >>> print(*fixed_channels(normalized, params, np.ones((1, 2))))
       FixedChannels(primitive='reduce_max', paths=('a',))
     """
-    channels = _traced_channels(apply, params, inputs)
+    program, _ = traced(apply, params, inputs)
+    channels = united(program, described(params))
     reports = []
     for pinned in channels.sets.pinned:
         arrays = sorted({i for i, _ in channels.axes_of(pinned.ids)})
@@ -93,11 +99,8 @@ def fixed_channels(
     return tuple(dict.fromkeys(reports))
 
 
-def _traced_channels(
-    apply: Callable[..., Any], params: Any, inputs: Sequence[Any]
-) -> TracedChannels:
-    """The united ids of a model, all axes of channels of its outputs pinned."""
-    program, parameters = traced(apply, params, inputs), described(params)
+def united(program: Any, parameters: Parameters) -> TracedChannels:
+    """The united ids of a traced model, all axes of channels of its outputs pinned."""
     sets, starts, axes, values = UnionFind(), [], [], []
     count = len(parameters.shapes)
     used = {id(v) for eqn in program.jaxpr.eqns for v in eqn.invars}
@@ -113,12 +116,12 @@ def _traced_channels(
     for value in evaluate(program, sets, values):
         for vector in value.axes:
             sets.union(vector, fixed(vector.size))
-    return TracedChannels(sets, parameters, starts, axes)
+    return TracedChannels(sets, parameters, values, starts, axes)
 
 
 def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     """Channels with the same number of indices in the same axes, in order of the parameters."""
-    sets, parameters, starts, axes = traced_channels
+    sets, parameters, _, starts, axes = traced_channels
     incoming = set(traced_channels.axes_of(np.concatenate([*sets.incoming, fixed(0)])))
     channels: dict[int, dict[Axis, list[int]]] = {}
     roots = np.split(sets.find(np.arange(sets.parents.size)), starts)[1:]

@@ -98,7 +98,7 @@ def fold_constants(
     values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
     masks = keep_masks(groups, list(map(np.asarray, keep)))
     folding = Folding(described(params).paths, leaves, masks)
-    folding.evaluate(traced(apply, params, inputs), values)
+    folding.evaluate(traced(apply, params, inputs)[0], values)
     for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
     return jax.tree.unflatten(structure, leaves)

@@ -1,6 +1,7 @@
 """Traced programs: how to interpret one, and its interpretation on ids of channels."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -15,10 +16,12 @@ T = TypeVar("T")
 CALLS = "jit pjit closed_call core_call custom_jvp_call custom_vjp_call checkpoint remat2"
 
 
-def traced(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> ClosedJaxpr:
-    """The program of `apply(params, *inputs)`, its leaves in order as arguments."""
+def traced(
+    apply: Callable[..., Any], params: Any, inputs: Sequence[Any]
+) -> tuple[ClosedJaxpr, Any]:
+    """The program of `apply(params, *inputs)`, its leaves in order as arguments, and its result."""
     try:
-        return jax.make_jaxpr(apply)(params, *inputs)
+        return jax.make_jaxpr(apply, return_shape=True)(params, *inputs)
     except Exception as error:
         raise ValueError(
             f"apply must be traceable at these params and inputs; got {type(error).__name__}: "
@@ -60,22 +63,24 @@ def called(eqn: Any) -> Any:
 
 def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
     """The ids of the results of `program`; calls, branches and loops are entered."""
+    return interpret(program, values, ids_of_constant, partial(equation_ids, sets))
 
-    def constant(array: Any) -> ChannelIds:
-        axes = tuple(fixed(n) for n in np.shape(array))  # of a size that cannot change
-        return ChannelIds(axes, zero=not axes and bool(array == 0))
 
-    def step(eqn: Any, operands: list[ChannelIds]) -> list[ChannelIds]:
-        name = eqn.primitive.name
-        if (inner := called(eqn)) is not None:
-            return evaluate(inner, sets, operands)
-        if name == "cond":
-            return _branches(eqn, sets, operands)
-        if name == "scan":
-            return _scan(eqn, sets, operands)
-        return RULES.get(name, unknown)(eqn, sets, *operands)
+def ids_of_constant(array: Any) -> ChannelIds:
+    axes = tuple(fixed(n) for n in np.shape(array))  # of a size that cannot change
+    return ChannelIds(axes, zero=not axes and bool(array == 0))
 
-    return interpret(program, values, constant, step)
+
+def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> list[ChannelIds]:
+    """The ids of the results of an equation."""
+    name = eqn.primitive.name
+    if (inner := called(eqn)) is not None:
+        return evaluate(inner, sets, operands)
+    if name == "cond":
+        return _branches(eqn, sets, operands)
+    if name == "scan":
+        return scan_ids(sets, eqn, operands)[1]
+    return RULES.get(name, unknown)(eqn, sets, *operands)
 
 
 def _branches(eqn: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
@@ -85,27 +90,38 @@ def _branches(eqn: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[C
     return [_either(sets, alternatives) for alternatives in zip(*results, strict=True)]
 
 
-def _scan(eqn: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
-    """The body is the same at every step: repeated until the ids of its carry are those before."""
+def scan_ids(
+    sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]
+) -> tuple[list[ChannelIds], list[ChannelIds]]:
+    """The ids of the arguments of the body, and of the results.
+
+    The body is the same at every step: repeated until the ids of its carry are those before.
+    """
     body = eqn.params["jaxpr"]
-    inner = closed_jaxpr(body).jaxpr
-    # Constants, then carries, then what is stacked: the last have one axis more outside.
-    carried = sum(map(_same_rank, eqn.outvars, inner.outvars))
-    whole = sum(map(_same_rank, eqn.invars, inner.invars))
-    constants, carry = list(values[: whole - carried]), list(values[whole - carried : whole])
+    constants, carried = scan_parts(eqn)
+    whole = constants + carried
+    before, carry = list(values[:constants]), list(values[constants:whole])
     stacked = []
     for value in values[whole:]:
         steps, *axes = value.axes
         sets.union(steps, fixed(steps.size))  # a number of layers, not of channels
         stacked.append(ChannelIds(tuple(axes), value.weight))
     while True:
-        results = evaluate(body, sets, [*constants, *carry, *stacked])
+        results = evaluate(body, sets, [*before, *carry, *stacked])
         after = [_either(sets, pair) for pair in zip(carry, results[:carried], strict=True)]
         if all(map(_settled, carry, after)):
             break
         carry = after
     length = fixed(eqn.params["length"])
-    return after + [ChannelIds((length, *value.axes), value.weight) for value in results[carried:]]
+    outer = [ChannelIds((length, *value.axes), value.weight) for value in results[carried:]]
+    return [*before, *after, *stacked], [*after, *outer]
+
+
+def scan_parts(eqn: Any) -> tuple[int, int]:
+    """How many constants and how many carries; what is stacked has one axis more outside."""
+    inner = closed_jaxpr(eqn.params["jaxpr"]).jaxpr
+    carried = sum(map(_same_rank, eqn.outvars, inner.outvars))
+    return sum(map(_same_rank, eqn.invars, inner.invars)) - carried, carried
 
 
 def _same_rank(outer: Any, inner: Any) -> bool:

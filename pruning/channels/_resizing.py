@@ -1,0 +1,256 @@
+"""The program of a network run on smaller arrays: its shapes adapted, its constants kept.
+
+The network is traced at the widths that it was written for, and its program is evaluated on the
+arrays that are left. A shape that it spells out becomes that of the channels that are left; numbers
+that were read off a shape, such as 1/√width, remain what they were.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+
+from jaxnorm._numerics import check_on_host
+from pruning.channels._channel_ids import ChannelIds, UnionFind
+from pruning.channels._coupling import TracedChannels, united
+from pruning.channels._groups import ChannelGroup, described
+from pruning.channels._programs import (
+    called,
+    equation_ids,
+    ids_of_constant,
+    interpret,
+    scan_ids,
+    scan_parts,
+    traced,
+)
+from pruning.channels._removal import Keep, KeepMasks, check_keep, keep_masks
+from pruning.channels._rules import ELEMENTWISE
+
+Shape = tuple[int, ...]
+SAME_SHAPE = {*ELEMENTWISE.split(), "concatenate", "dynamic_update_slice", "sort"}
+
+
+class Sized(NamedTuple):
+    """A smaller array, and the ids of the channels of the large one."""
+
+    array: Any
+    ids: ChannelIds
+
+
+def resized(
+    apply: Callable[..., Any], groups: Sequence[ChannelGroup], keep: Keep
+) -> Callable[..., Any]:
+    """`apply` for the smaller tree: a function of what `remove_channels` returns, and of inputs.
+
+    It is right where `apply` itself is not, or cannot be called: for `flax.linen`, written widths,
+    depthwise convolutions, attention, and wherever a shape decides what is computed. `apply` is
+    traced at the old widths, without their arrays. It can be compiled, differentiated and batched;
+    rules of differentiation by `jax.custom_vjp` give way to the derivative of what they compute.
+
+    Args:
+      apply: As in `coupled_channels`.
+      groups: All or some of `coupled_channels`.
+      keep: As in `remove_channels`, read on the host.
+
+    Example:
+      >>> from pruning import coupled_channels, remove_channels
+      >>> def mean_of_relu(params, x):
+      ...     h = jax.nn.relu(x @ params["a"])
+      ...     return h @ params["b"] / h.shape[1]
+      >>> params = {"a": np.ones((2, 4)), "b": np.ones((4, 1))}
+      >>> groups, keep = coupled_channels(mean_of_relu, params, np.ones((1, 2))), [np.arange(4) < 2]
+      >>> small = remove_channels(params, groups, keep)
+      >>> right = resized(mean_of_relu, groups, keep)(small, np.ones((1, 2)))
+      >>> print(mean_of_relu(small, np.ones((1, 2))), right)
+      [[2.]] [[1.]]
+    """
+    check_on_host("resized", keep, instead="of a traced keep, use mask_channels")
+    check_keep(groups, keep)
+    masks = keep_masks(groups, list(map(np.asarray, keep)))
+
+    def small_apply(params: Any, *inputs: Any) -> Any:
+        leaves, structure = jax.tree.flatten(params)
+        shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
+        large = [
+            jax.ShapeDtypeStruct(shape, leaf.dtype) if shape else leaf
+            for shape, leaf in zip(shapes, leaves, strict=True)
+        ]
+        tree = jax.tree.unflatten(structure, large)
+        program, result = traced(apply, tree, inputs)
+        channels = united(program, described(tree))
+        resizing = Resizing(channels.sets, removed_ids(channels, masks))
+        arrays = [*leaves, *jax.tree.leaves(inputs)]
+        outputs = resizing.run(program, list(map(Sized, arrays, channels.arguments)))
+        return jax.tree.unflatten(jax.tree.structure(result), [y.array for y in outputs])
+
+    return small_apply
+
+
+def removed_ids(channels: TracedChannels, masks: KeepMasks) -> np.ndarray:
+    """Whether each id is of a channel that was removed."""
+    sets, paths = channels.sets, channels.parameters.paths
+    removed = np.zeros(sets.parents.size, bool)
+    for (path, axis), mask in masks.items():
+        removed[sets.find(channels.arguments[paths.index(path)].axes[axis][~mask])] = True
+    return removed[sets.find(np.arange(removed.size))]
+
+
+class Resizing:
+    """Evaluates a program on arrays without the `removed` ids."""
+
+    def __init__(self, sets: UnionFind, removed: np.ndarray):
+        self.sets, self.removed = sets, removed
+
+    def run(self, program: Any, values: Sequence[Sized]) -> list[Sized]:
+        """The results of `program`."""
+        return interpret(program, values, lambda x: Sized(x, ids_of_constant(x)), self.step)
+
+    def shape(self, ids: ChannelIds) -> Shape:
+        """The shape of an array of these ids."""
+        return tuple(int(axis.size - self.removed[axis].sum()) for axis in ids.axes)
+
+    def step(self, eqn: Any, values: Sequence[Sized]) -> Sequence[Sized]:
+        """The results of an equation."""
+        arrays = [v.array for v in values]
+        if all(np.shape(a) == v.aval.shape for a, v in zip(arrays, eqn.invars, strict=True)):
+            ids, results = self.ids(eqn, values), bound(eqn, arrays, eqn.params)
+        elif (inner := called(eqn)) is not None:
+            return self.call(eqn, inner, values)
+        elif eqn.primitive.name == "scan":
+            return self.scan(eqn, values)
+        else:
+            ids = self.ids(eqn, values)
+            if eqn.primitive.name == "cond":
+                results = self.branch(eqn, values, ids)
+            else:
+                shapes = [self.shape(i) for i in ids]
+                results = bound(eqn, fitted(eqn, arrays, shapes[0]), adapted(eqn, arrays, shapes))
+        return list(map(Sized, results, ids))
+
+    def ids(self, eqn: Any, values: Sequence[Sized]) -> list[ChannelIds]:
+        return equation_ids(self.sets, eqn, [v.ids for v in values])
+
+    def call(self, eqn: Any, inner: Any, values: Sequence[Sized]) -> list[Sized]:
+        """A call, with its checkpoint or its derivative."""
+        ids: list[ChannelIds] = []
+
+        def function(*arrays: Any) -> list[Any]:
+            results = self.run(
+                inner, [Sized(a, v.ids) for a, v in zip(arrays, values, strict=True)]
+            )
+            ids[:] = [r.ids for r in results]
+            return [r.array for r in results]
+
+        if eqn.primitive.name in ("checkpoint", "remat2"):
+            policy, prevent_cse = eqn.params["policy"], eqn.params["prevent_cse"]
+            function = jax.checkpoint(function, policy=policy, prevent_cse=prevent_cse)
+        elif eqn.primitive.name == "custom_jvp_call":
+            function = jax.custom_jvp(function)
+            function.defjvp(partial(self.derivative, eqn, [v.ids for v in values]))
+        arrays = function(*(v.array for v in values))
+        return list(map(Sized, arrays, ids))
+
+    def derivative(
+        self, eqn: Any, ids: list[ChannelIds], primals: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """The rule of `jax.custom_jvp`, on smaller arrays."""
+        zeros = [t.dtype == jax.dtypes.float0 for t in tangents]
+        program, constants, no_tangent = eqn.params["jvp_jaxpr_fun"].call_wrapped(*zeros)
+        moving = [(t, i) for t, i, zero in zip(tangents, ids, zeros, strict=True) if not zero]
+        values = [*map(Sized, primals, ids), *(Sized(*pair) for pair in moving)]
+        results = [v.array for v in self.run(ClosedJaxpr(program, constants), values)]
+        count = len(no_tangent)
+        outputs, moved = results[:count], iter(results[count:])
+        return outputs, [
+            jnp.zeros_like(y) if none else next(moved)
+            for y, none in zip(outputs, no_tangent, strict=True)
+        ]
+
+    def branch(self, eqn: Any, values: Sequence[Sized], ids: Sequence[ChannelIds]) -> list[Any]:
+        index, *operands = values
+
+        def taken(program: Any, *arrays: Any) -> list[Any]:
+            pairs = zip(arrays, operands, strict=True)
+            results = self.run(program, [Sized(a, v.ids) for a, v in pairs])
+            return [first(r.array, self.shape(i)) for r, i in zip(results, ids, strict=True)]
+
+        branches = [partial(taken, program) for program in eqn.params["branches"]]
+        return jax.lax.switch(index.array, branches, *(v.array for v in operands))
+
+    def scan(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
+        inner, results = scan_ids(self.sets, eqn, [v.ids for v in values])
+        count, carried = scan_parts(eqn)
+        arrays = [v.array for v in values]
+        constants, stacked = arrays[:count], arrays[count + carried :]
+        shapes = list(map(self.shape, results[:carried]))
+
+        def body(carry: list[Any], layer: list[Any]) -> tuple[list[Any], list[Any]]:
+            operands = list(map(Sized, [*constants, *carry, *layer], inner))
+            outputs = [v.array for v in self.run(eqn.params["jaxpr"], operands)]
+            return list(map(first, outputs[:carried], shapes)), outputs[carried:]
+
+        start = list(map(first, arrays[count : count + carried], shapes))
+        options = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
+        end, layers = jax.lax.scan(body, start, stacked, **options)
+        return list(map(Sized, [*end, *layers], results))
+
+
+def bound(eqn: Any, arrays: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """The results of a primitive."""
+    results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def first(array: Any, shape: Shape) -> Any:
+    """As many indices of each axis as `shape` has: the rest of a constant that was broadcast."""
+    return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
+
+
+def fitted(eqn: Any, arrays: Sequence[Any], shape: Shape) -> list[Any]:
+    """The operands, of which an axis that was broadcast may be longer than the one beside it."""
+    if eqn.primitive.name == "dot_general":
+        a, b = (list(np.shape(x)) for x in arrays)
+        _, batch = eqn.params["dimension_numbers"]
+        for i, j in zip(*batch, strict=True):
+            a[i] = b[j] = min(a[i], b[j])
+        return [first(x, tuple(n)) for x, n in zip(arrays, (a, b), strict=True)]
+    if eqn.primitive.name not in SAME_SHAPE:
+        return list(arrays)
+    large = eqn.outvars[0].aval.shape
+
+    def target(x: Any, old: Shape) -> Shape:
+        sizes = zip(np.shape(x), old, shape, large, strict=True)
+        return tuple(new if before == after else n for n, before, new, after in sizes)
+
+    pairs = zip(arrays, (v.aval.shape for v in eqn.invars), strict=True)
+    return [first(x, target(x, old)) if len(old) == len(large) else x for x, old in pairs]
+
+
+def adapted(eqn: Any, arrays: Sequence[Any], shapes: Sequence[Shape]) -> dict[str, Any]:
+    """The parameters of a primitive, with the shapes of smaller operands and results."""
+    params, old, new = dict(eqn.params), eqn.invars[0].aval.shape, np.shape(arrays[0])
+    match eqn.primitive.name:
+        case "broadcast_in_dim":
+            params["shape"] = shapes[0]
+        case "reshape":
+            params["new_sizes"] = shapes[0]
+        case "dynamic_slice":
+            params["slice_sizes"] = shapes[0]
+        case "slice":
+            params["limit_indices"] = _whole(params["limit_indices"], old, new)
+        case "gather":
+            params["slice_sizes"] = _whole(params["slice_sizes"], old, new)
+        case "conv_general_dilated":
+            features = params["dimension_numbers"].lhs_spec[1]
+            if params["feature_group_count"] == old[features]:  # depthwise
+                params["feature_group_count"] = new[features]
+    return params
+
+
+def _whole(sizes: Sequence[int], old: Shape, new: Shape) -> Shape:
+    """The new size of axes that are taken whole."""
+    return tuple(n if size == o else size for size, o, n in zip(sizes, old, new, strict=True))
