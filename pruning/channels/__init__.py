@@ -12,6 +12,7 @@ from pruning.channels._choice import channel_scores as channel_scores
 from pruning.channels._choice import excluding as excluding
 from pruning.channels._choice import select_globally as select_globally
 from pruning.channels._choice import select_layerwise as select_layerwise
+from pruning.channels._comparison import check_program as check_program
 from pruning.channels._cost import Cost as Cost
 from pruning.channels._cost import Timing as Timing
 from pruning.channels._cost import cost as cost

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from jaxnorm._numerics import check_on_host
-from pruning.channels._programs import closed_jaxpr, traced
+from pruning.channels._programs import closed_jaxpr, subprograms, traced
 
 RUNS = 10
 
@@ -98,18 +97,10 @@ def _of_equation(eqn: Any) -> int:
         (contracted, _), _ = eqn.params["dimension_numbers"]
         sides = (eqn.invars[0].aval.shape[k] for k in contracted)
         return eqn.outvars[0].aval.size * math.prod(sides)
-    inner = [
-        macs(program)
-        for program in jax.tree.leaves(eqn.params, is_leaf=_is_program)
-        if _is_program(program)
-    ]
+    inner = list(map(macs, subprograms(eqn)))
     if eqn.primitive.name == "cond":
         return max(inner)
     return eqn.params["length"] * sum(inner) if eqn.primitive.name == "scan" else sum(inner)
-
-
-def _is_program(value: Any) -> bool:
-    return isinstance(value, ClosedJaxpr | Jaxpr)
 
 
 def _batch(inputs: Sequence[Any], size: int) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from pruning.channels._channel_ids import ChannelIds, UnionFind, fixed, is_free
 from pruning.channels._rules import RULES
@@ -46,7 +46,7 @@ def interpret(
     env |= dict(zip(closed.jaxpr.invars, values, strict=True))
 
     def read(variable: Any) -> T:
-        return constant(variable.val) if isinstance(variable, Literal) else env[variable]
+        return constant(variable.val) if is_literal(variable) else env[variable]
 
     for eqn in closed.jaxpr.eqns:
         results = step(eqn, [read(v) for v in eqn.invars])
@@ -54,11 +54,25 @@ def interpret(
     return [read(v) for v in closed.jaxpr.outvars]
 
 
+def is_literal(variable: Any) -> bool:
+    return isinstance(variable, Literal)
+
+
 def called(eqn: Any) -> Any:
     """The program that an equation does nothing but call, if it is such a call."""
     if eqn.primitive.name not in CALLS.split():
         return None
     return next(eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params)
+
+
+def subprograms(eqn: Any) -> list[Any]:
+    """The programs inside an equation: what it calls, its branches, the body of a loop."""
+    leaves = jax.tree.leaves(eqn.params, is_leaf=_is_program)
+    return list(filter(_is_program, leaves))
+
+
+def _is_program(value: Any) -> bool:
+    return isinstance(value, ClosedJaxpr | Jaxpr)
 
 
 def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:

@@ -4,17 +4,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxnorm._numerics import check_on_host
 from pruning.channels._checkpoint import Pruned, resumed, save_pruned
 from pruning.channels._choice import Scores, Select, channel_scores, excluding, select_layerwise
+from pruning.channels._comparison import check_program
 from pruning.channels._coupling import coupled_channels
 from pruning.channels._folding import fold_constants
 from pruning.channels._groups import ChannelGroup
 from pruning.channels._removal import producers, remaining_groups, remove_channels
+from pruning.channels._resizing import resized
 
 
 def prune(
@@ -26,6 +27,7 @@ def prune(
     select: Select = select_layerwise,
     exclude: Sequence[str] = (),
     fold: bool = True,
+    resize: bool = False,
     recalibrate: Callable[[Any], Any] = lambda params: params,
     fine_tune: Callable[[Any, int], Any] = lambda params, step: params,
     checkpoint_dir: Path | str | None = None,
@@ -48,6 +50,8 @@ def prune(
         `partial(select_globally, min_channels=8, round_to=8)`.
       exclude: Layers whose filters are all kept: whole parts of the paths of their arrays.
       fold: Whether the constants that removed channels leave behind move into the next biases.
+      resize: Whether the smaller tree is run by `resized(apply, pruned.groups, pruned.keep)`: for
+        an `apply` that does not take its widths from `params`, or computes something else there.
       recalibrate: Maps the smaller tree to one with fresh running statistics, after each removal:
         with `jaxnorm.nnx.recalibrate`, say.
       fine_tune: Trains the smaller tree after each removal; called with it and the step from 0.
@@ -56,8 +60,9 @@ def prune(
 
     Raises:
       ValueError: `ratios` do not rise within (0, 1); no channel can be removed, a name of
-        `exclude` matches none, a score is NaN; `apply` cannot be traced, or does not take its
-        widths from `params`; `checkpoint_dir` holds a run of other ratios or of another network.
+        `exclude` matches none, a score is NaN; `apply` cannot be traced, or without
+        `resize` does not take its widths from `params` or computes something else there;
+        `checkpoint_dir` holds a run of other ratios or of another network.
 
     Example:
       >>> from pruning.schedules import iterative
@@ -83,12 +88,14 @@ def prune(
         _check_scores(scores, current)
         selected = select(_scattered(scores, keep), ratio=ratio)
         current_keep = [new[old] for new, old in zip(selected, keep, strict=True)]
-        if fold:
-            params = fold_constants(apply, params, current, current_keep, *inputs)
-        params = remove_channels(params, current, current_keep)
-        _check_widths(apply, params, inputs)
-        params = fine_tune(recalibrate(params), step)
         both = tuple(old & new for old, new in zip(keep, selected, strict=True))
+        if fold:
+            run = resized(apply, groups, keep) if resize else apply
+            params = fold_constants(run, params, current, current_keep, *inputs)
+        params = remove_channels(params, current, current_keep)
+        if not resize:
+            check_program(apply, params, groups, both, *inputs)
+        params = fine_tune(recalibrate(params), step)
         pruned = Pruned(params, groups, both)
         if checkpoint_dir is not None:
             save_pruned(checkpoint_dir, pruned, step=step + 1, ratios=ratios)
@@ -115,13 +122,3 @@ def _scattered(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:
         jnp.full(mask.shape, -jnp.inf, vector.dtype).at[np.flatnonzero(mask)].set(vector)
         for vector, mask in zip(scores, keep, strict=True)
     ]
-
-
-def _check_widths(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> None:
-    try:
-        jax.eval_shape(apply, params, *inputs)
-    except Exception as error:
-        raise ValueError(
-            f"apply must take its widths from params; with fewer channels it raises "
-            f"{type(error).__name__}: {error}"
-        ) from error

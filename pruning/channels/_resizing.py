@@ -73,21 +73,24 @@ def resized(
     masks = keep_masks(groups, list(map(np.asarray, keep)))
 
     def small_apply(params: Any, *inputs: Any) -> Any:
-        leaves, structure = jax.tree.flatten(params)
-        shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
-        large = [
-            jax.ShapeDtypeStruct(shape, leaf.dtype) if shape else leaf
-            for shape, leaf in zip(shapes, leaves, strict=True)
-        ]
-        tree = jax.tree.unflatten(structure, large)
+        tree = large_tree(params, groups)
         program, result = traced(apply, tree, inputs)
         channels = united(program, described(tree))
         resizing = Resizing(channels.sets, removed_ids(channels, masks))
-        arrays = [*leaves, *jax.tree.leaves(inputs)]
+        arrays = jax.tree.leaves((params, inputs))
         outputs = resizing.run(program, list(map(Sized, arrays, channels.arguments)))
         return jax.tree.unflatten(jax.tree.structure(result), [y.array for y in outputs])
 
     return small_apply
+
+
+def large_tree(params: Any, groups: Sequence[ChannelGroup]) -> Any:
+    """The shapes of the tree that the groups were read from, in the structure of `params`."""
+    leaves, structure = jax.tree.flatten(params)
+    shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
+    pairs = zip(shapes, leaves, strict=True)
+    large = [jax.ShapeDtypeStruct(n, leaf.dtype) if n else leaf for n, leaf in pairs]
+    return jax.tree.unflatten(structure, large)
 
 
 def removed_ids(channels: TracedChannels, masks: KeepMasks) -> np.ndarray:
@@ -136,23 +139,18 @@ class Resizing:
 
     def call(self, eqn: Any, inner: Any, values: Sequence[Sized]) -> list[Sized]:
         """A call, with its checkpoint or its derivative."""
-        ids: list[ChannelIds] = []
+        operands = [v.ids for v in values]
 
         def function(*arrays: Any) -> list[Any]:
-            results = self.run(
-                inner, [Sized(a, v.ids) for a, v in zip(arrays, values, strict=True)]
-            )
-            ids[:] = [r.ids for r in results]
-            return [r.array for r in results]
+            return [r.array for r in self.run(inner, list(map(Sized, arrays, operands)))]
 
         if eqn.primitive.name in ("checkpoint", "remat2"):
             policy, prevent_cse = eqn.params["policy"], eqn.params["prevent_cse"]
             function = jax.checkpoint(function, policy=policy, prevent_cse=prevent_cse)
         elif eqn.primitive.name == "custom_jvp_call":
             function = jax.custom_jvp(function)
-            function.defjvp(partial(self.derivative, eqn, [v.ids for v in values]))
-        arrays = function(*(v.array for v in values))
-        return list(map(Sized, arrays, ids))
+            function.defjvp(partial(self.derivative, eqn, operands))
+        return list(map(Sized, function(*(v.array for v in values)), self.ids(eqn, values)))
 
     def derivative(
         self, eqn: Any, ids: list[ChannelIds], primals: Sequence[Any], tangents: Sequence[Any]
@@ -160,13 +158,13 @@ class Resizing:
         """The rule of `jax.custom_jvp`, on smaller arrays."""
         zeros = [t.dtype == jax.dtypes.float0 for t in tangents]
         program, constants, no_tangent = eqn.params["jvp_jaxpr_fun"].call_wrapped(*zeros)
-        moving = [(t, i) for t, i, zero in zip(tangents, ids, zeros, strict=True) if not zero]
-        values = [*map(Sized, primals, ids), *(Sized(*pair) for pair in moving)]
+        nonzero = [Sized(t, i) for t, i, zero in zip(tangents, ids, zeros, strict=True) if not zero]
+        values = [*map(Sized, primals, ids), *nonzero]
         results = [v.array for v in self.run(ClosedJaxpr(program, constants), values)]
         count = len(no_tangent)
-        outputs, moved = results[:count], iter(results[count:])
+        outputs, rest = results[:count], iter(results[count:])
         return outputs, [
-            jnp.zeros_like(y) if none else next(moved)
+            jnp.zeros_like(y) if none else next(rest)
             for y, none in zip(outputs, no_tangent, strict=True)
         ]
 

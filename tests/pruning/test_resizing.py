@@ -1,0 +1,169 @@
+"""Any model runs pruned in the program of the large one; a program that changes is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen
+from jax import lax
+
+from pruning import coupled_channels, mask_channels, prune, remove_channels
+from pruning.channels import check_program, resized
+from tests.support import prunable
+
+RNG = np.random.default_rng(0)
+
+
+def drawn(groups, seed=0):
+    """At random, which channels of each group are kept; one at least, and one is removed."""
+    rng = np.random.default_rng(seed)
+    keep = [rng.random(group.size) >= 0.5 for group in groups]
+    for vector in keep:
+        vector[rng.integers(vector.size)] = True
+    keep[0][-1], keep[0][0] = False, True
+    return keep
+
+
+def assert_resized_is_masked(apply, params, *inputs, rtol=1e-10):
+    """Its values, those of a batch, and its gradient."""
+    groups = coupled_channels(apply, params, *inputs)
+    keep = drawn(groups)
+    small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+    run = resized(apply, groups, keep)
+    expected = jax.jit(apply)(masked, *inputs)
+    np.testing.assert_allclose(jax.jit(run)(small, *inputs), expected, rtol=rtol, atol=rtol)
+    twice = jax.tree.map(lambda x: jnp.stack([x, x]), small)
+    batched = jax.jit(jax.vmap(run, in_axes=(0, *(None for _ in inputs))))(twice, *inputs)
+    np.testing.assert_allclose(batched[1], expected, rtol=rtol, atol=rtol)
+    total = lambda f: jax.jit(jax.grad(lambda p: jnp.square(f(p, *inputs)).sum()))  # noqa: E731
+    whole = remove_channels(total(apply)(masked), groups, keep)
+    near = lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=100 * rtol)  # noqa: E731
+    jax.tree.map(near, total(run)(small), whole)
+
+
+@pytest.mark.parametrize("name", ["resnet, projection", "mobilenet", "resnext", "u-net", "scan"])
+def test_a_resized_network_is_the_masked_one(name):
+    assert_resized_is_masked(*prunable.model(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_a_resized_random_network_is_the_masked_one(seed):
+    assert_resized_is_masked(*prunable.random_network(seed))
+
+
+def skipped(p, x):
+    """As in Flax's ImageNet example: a projection where shapes differ."""
+    h = jax.nn.relu(x @ p["w0"])
+    y = jax.nn.relu(h @ p["w1"]) @ p["w2"]
+    if h.shape != y.shape:
+        h = h @ p["proj"]
+    return jax.nn.relu(h + y) @ p["o"]
+
+
+WIDTHS = {"w0": (4, 8), "w1": (8, 8), "w2": (8, 32), "proj": (8, 32), "o": (32, 3), "c": (3,)}
+PARAMS = {name: RNG.normal(size=shape) for name, shape in WIDTHS.items()}
+MLP = {"w0": RNG.normal(size=(4, 8)), "o": RNG.normal(size=(8, 3)), "c": RNG.normal(size=3)}
+X = RNG.normal(size=(5, 4))
+
+
+def hidden(p, x):
+    return jax.nn.relu(x @ p["w0"])
+
+
+# What is read off a width: a network, and what the sentence says of it.
+CHANGING = {
+    "gain": (lambda p, x: hidden(p, x) @ p["o"] / p["w0"].shape[1] ** 0.5, "2.82.* becomes 1.41"),
+    "branch": (
+        lambda p, x: hidden(p, x) @ p["o"] * (2.0 if p["w0"].shape[1] > 6 else 1.0),
+        "2.0 becomes 1.0",
+    ),
+    "sum over a width": (
+        lambda p, x: (
+            hidden(p, x) @ p["o"]
+            + jnp.sum(jnp.broadcast_to(p["c"], (p["w0"].shape[1], 3)), 0)[None]
+        ),
+        "the shape of an operand of reduce_sum",
+    ),
+    "loop": (
+        lambda p, x: lax.fori_loop(0, p["w0"].shape[1], lambda _, h: h / 2, hidden(p, x) @ p["o"]),
+        "8 becomes 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_a_program_that_changes_is_refused_and_runs_resized(name):
+    apply, message = CHANGING[name]
+    with pytest.raises(ValueError, match=rf"^apply must compute the same .*{message}.* at .*\.py:"):
+        prune(apply, MLP, X, ratios=[0.75])
+    pruned = prune(apply, MLP, X, ratios=[0.5, 0.75], fold=False, resize=True)
+    assert pruned.params["w0"].shape == (4, 2)
+    expected = apply(mask_channels(MLP, pruned.groups, pruned.keep), X)
+    run = resized(apply, pruned.groups, pruned.keep)
+    np.testing.assert_allclose(run(pruned.params, X), expected, rtol=1e-12)
+
+
+def test_a_projection_that_would_be_skipped_is_named():
+    options: dict = {"ratios": [0.75], "exclude": ["w0", "w1"], "fold": False}
+    with pytest.raises(ValueError, match=r"add takes the place of dot_general at .*\(skipped\)"):
+        prune(skipped, PARAMS, X, **options)
+    pruned = prune(skipped, PARAMS, X, resize=True, **options)
+    expected = skipped(mask_channels(PARAMS, pruned.groups, pruned.keep), X)
+    run = resized(skipped, pruned.groups, pruned.keep)
+    np.testing.assert_allclose(run(pruned.params, X), expected, rtol=1e-12)
+
+
+def test_written_widths_run_resized():
+    def written(p, x):
+        return hidden(p, x).reshape(5, 2, 4).reshape(5, 8) @ p["o"]
+
+    def flat(p, x):
+        h = jnp.broadcast_to(hidden(p, x)[:, None, :], (5, 3, 8))
+        return h.reshape(5, 24) @ jnp.concatenate([p["o"]] * 3)
+
+    with pytest.raises(ValueError, match=r"with fewer channels it raises .*channels.resized"):
+        prune(flat, MLP, X, ratios=[0.5])
+    assert_resized_is_masked(flat, MLP, X)
+    assert coupled_channels(written, MLP, X) == ()
+
+
+def test_a_linen_network_runs_resized():
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            x = linen.relu(linen.Conv(6, (3, 3), param_dtype=float)(x))
+            x = linen.relu(linen.Conv(6, (3, 3), feature_group_count=6, param_dtype=float)(x))
+            return linen.Dense(3, param_dtype=float)(x.mean((1, 2)))
+
+    x = RNG.normal(size=(2, 4, 4, 2))
+    net = Net()
+    assert_resized_is_masked(net.apply, net.init(jax.random.key(0), x), x)
+
+
+def attention(p, x):
+    """Two heads of depth 4; biases are folded into heads by written widths, as Flax does."""
+
+    def heads(name):
+        return jnp.einsum("ti,ihd->thd", x, p[name]) + p[f"{name} bias"].reshape(1, 2, 4)
+
+    q, k, v = map(heads, ("q", "k", "v"))
+    shares = jax.nn.softmax(jnp.einsum("thd,shd->hts", q, k) / q.shape[-1] ** 0.5)
+    return jnp.einsum("hts,shd,hdo->to", shares, v, p["out"])
+
+
+def test_attention_runs_resized():
+    shapes = {**dict.fromkeys("qkv", (6, 2, 4)), "out": (2, 4, 3)}
+    shapes |= {f"{name} bias": (2, 4) for name in "qkv"}
+    params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
+    with pytest.raises(ValueError, match=r"with fewer channels it raises .*channels.resized"):
+        prune(attention, params, RNG.normal(size=(5, 6)), ratios=[0.5])
+    assert_resized_is_masked(attention, params, RNG.normal(size=(5, 6)))
+
+
+@pytest.mark.parametrize("name", prunable.MODELS)
+def test_networks_that_take_their_widths_pass(name):
+    apply, params, x = prunable.model(name)
+    groups = coupled_channels(apply, params, x)
+    for keep in (drawn(groups), [np.arange(group.size) == 0 for group in groups]):
+        check_program(apply, remove_channels(params, groups, keep), groups, keep, x)
