@@ -100,7 +100,7 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
     """The same of a run of scripts/train.py.
 
     Raises:
-      InputError: It is no such run, or trained several seeds in one program.
+      InputError: It is no such run, trained several seeds in one program, or has unitized layers.
     """
     try:
         settings = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
@@ -112,6 +112,11 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
         ) from error
     if settings["vmapped_seeds"] != 1:
         raise InputError(f"the seeds of a run must be trained with --vmap-seeds no; got {run}")
+    if settings["normalization"] == "unitized":
+        raise InputError(
+            f"the run must be of a network whose channels can be removed, as with batch norm; {run} "
+            "has unitized layers, whose norms are taken over all channels"
+        )
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return Recipe(**fields), len(list(run.glob("seed-*"))), settings["images"]
 

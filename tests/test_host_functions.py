@@ -92,6 +92,11 @@ HOST = {
         (KEEP,),
         "of a traced keep, use mask_channels alone",
     ),
+    "resized": (
+        lambda keep: pruning.channels.resized(mlp, GROUPS, [keep])(PARAMS, jnp.ones((1, 2))),
+        (KEEP,),
+        "of a traced keep, use mask_channels",
+    ),
     "prune": (
         lambda params: pruning.prune(mlp, params, jnp.ones((1, 2)), ratios=(0.5,)),
         (PARAMS,),

@@ -144,6 +144,7 @@ ON_THE_HOST = {
 # Of Python numbers, names, shapes, keys or one number; and emd_sinkhorn, which needs ott-jax.
 OTHERS = {
     "chance_overlap",
+    "check_program",
     "cost",
     "coupled_channels",
     "cubic",
@@ -168,6 +169,7 @@ OTHERS = {
     "remove_channels",
     "save_pruned",
     "widths",
+    "resized",
 }
 COMPILED = DIFFERENTIABLE | PIECEWISE_CONSTANT | TRAINED
 # In seconds: samples or filters over Explicit axes, under jit, and gradients. The rest is slow.

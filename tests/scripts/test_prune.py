@@ -179,3 +179,9 @@ def test_any_network_that_was_trained_is_pruned(tmp_path, monkeypatch):
     assert pruned_run["cost"]["pruned"]["macs"] < 0.5 * pruned_run["cost"]["trained"]["macs"]
     accuracy = run_folder.read_lines(tmp_path / "run" / "seed-0" / "metrics.jsonl")[-1]["accuracy"]
     assert pruned_run["accuracy"]["trained"]["mean"] == accuracy
+
+
+def test_a_unitized_run_is_refused_before_anything_is_trained(tmp_path):
+    run_folder.prepare(tmp_path, Recipe(normalization="unitized"), vmapped_seeds=1)
+    with pytest.raises(InputError, match="unitized layers, whose norms are taken over all"):
+        prune.main(Options(tmp_path, out=tmp_path))
