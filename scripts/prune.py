@@ -114,8 +114,8 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
         raise InputError(f"the seeds of a run must be trained with --vmap-seeds no; got {run}")
     if settings["normalization"] == "unitized":
         raise InputError(
-            f"the run must be of a network whose channels can be removed, as with batch norm; {run} "
-            "has unitized layers, whose norms are taken over all channels"
+            "the run must be of a network whose channels can be removed, as with batch norm; "
+            f"{run} has unitized layers, whose norms are taken over all channels"
         )
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return Recipe(**fields), len(list(run.glob("seed-*"))), settings["images"]

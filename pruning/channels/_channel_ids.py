@@ -18,14 +18,19 @@ Vector = np.ndarray
 
 
 class ChannelIds(NamedTuple):
-    """One vector of ids an axis.
+    """One vector of ids an axis, and what is known of the elements.
 
-    `weight`: zero wherever the parameters of an id are zero; `zero`: the number 0.
+    Attributes:
+      axes: A vector an axis.
+      weight: Parameters, by number: elements are zero wherever these are zero at an id.
+      number: The value, of a number of the program.
+      nonzero: Whether it is not zero where parameters are.
     """
 
     axes: tuple[Vector, ...]
-    weight: bool = False
-    zero: bool = False
+    weight: frozenset[int] = frozenset()
+    number: float | None = None
+    nonzero: bool = False
 
 
 class Pinned(NamedTuple):
@@ -42,6 +47,8 @@ class UnionFind:
         self.parents = np.arange(2)
         self.pinned: list[Pinned] = []
         self.incoming: list[Vector] = []  # ids of weights that a sum runs over
+        self.zeroed: list[tuple[frozenset[int], Vector]] = []  # the parameters that make them zero
+        self.singular: list[Vector] = []  # ids of what must not be zero, such as divisors
 
     def new(self, count: int) -> Vector:
         """`count` ids, each a set of its own."""

@@ -112,7 +112,7 @@ def united(program: Any, parameters: Parameters) -> TracedChannels:
             if channels:
                 starts.append(int(vectors[-1][0]))
                 axes.append((i, k))
-        values.append(ChannelIds(tuple(vectors), weight=i < count))
+        values.append(ChannelIds(tuple(vectors), frozenset({i} if i < count and vectors else ())))
     for value in evaluate(program, sets, values):
         for vector in value.axes:
             sets.union(vector, fixed(vector.size))
@@ -129,9 +129,13 @@ def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:
         for index, root in enumerate(of_axis.tolist()):
             if root != FIXED:
                 channels.setdefault(root, {}).setdefault(axis, []).append(index)
-    alike: dict[tuple[tuple[Axis, int], ...], list[dict[Axis, list[int]]]] = {}
-    for channel in channels.values():
-        kind = tuple((axis, len(indices)) for axis, indices in channel.items())
+    alike: dict[tuple[tuple[Axis, int, bool], ...], list[dict[Axis, list[int]]]] = {}
+    singular, zeroed = _singular(sets), _zeroed(sets)
+    for root, channel in channels.items():
+        kind = tuple(
+            ((i, k), len(indices), root not in singular or root in zeroed.get(i, ()))
+            for (i, k), indices in channel.items()
+        )
         alike.setdefault(kind, []).append(channel)
     return tuple(
         ChannelGroup(
@@ -142,10 +146,26 @@ def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:
                     k,
                     np.array([channel[i, k] for channel in members]),
                     (i, k) in incoming,
+                    masked,
                 )
-                for (i, k), _ in kind
+                for (i, k), _, masked in kind
             ),
             parameters,
         )
         for kind, members in alike.items()
     )
+
+
+def _singular(sets: UnionFind) -> set[int]:
+    """The sets of ids of what must not be zero."""
+    return set(sets.find(np.concatenate([*sets.singular, fixed(0)])).tolist())
+
+
+def _zeroed(sets: UnionFind) -> dict[int, set[int]]:
+    """For each parameter, the sets of ids at which sums over channels need it to be zero."""
+    zeroed: dict[int, set[int]] = {}
+    for parameters, ids in sets.zeroed:
+        roots = sets.find(ids).tolist()
+        for i in parameters:
+            zeroed.setdefault(i, set()).update(roots)
+    return zeroed

@@ -5,6 +5,7 @@ Without its channel, that constant would be missing from the sums of the next la
 """
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import jax
@@ -58,7 +59,8 @@ def fold_constants(
     Of a removed channel, the filters count as zero, and activations as their running mean where
     that is subtracted, so that relu(β) is left, β the bias added last. What this adds to the next
     sums moves into the first parameter that is added to them, a bias, or subtracted, a running
-    mean; where none is, before a nonlinearity or inside a loop, it is dropped. A next kernel that
+    mean; where none is, before a nonlinearity or inside a loop, it is dropped, as is that of groups
+    with a divisor or a logarithm, which has no value where filters are zero. A next kernel that
     is padded with zeros adds less of it along the edges: the mean over the image is folded there;
     elsewhere the folding is exact.
 
@@ -88,6 +90,9 @@ def fold_constants(
       [6.]
     """
     check_on_host("fold_constants", keep, instead="of a traced keep, use mask_channels alone")
+    regular = [all(p.masked for p in group.positions) for group in groups]
+    groups = list(compress(groups, regular))
+    keep = list(compress(keep, regular))
     masked = mask_channels(params, groups, keep)
     kernels = [group._replace(positions=producers(group)) for group in groups]
     zeroed = mask_channels(params, kernels, keep)

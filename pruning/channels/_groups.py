@@ -21,12 +21,15 @@ class Position(NamedTuple):
       axis: The axis to cut.
       indices: One row a channel: (size, repeats). There are several where a map is flattened.
       incoming: Whether the model sums over this axis: the inputs of a kernel.
+      masked: Whether `mask_channels` sets it to zero: not what the model divides by or takes a root
+        or the logarithm of.
     """
 
     path: str
     axis: int
     indices: np.ndarray
     incoming: bool
+    masked: bool = True
 
 
 class ChannelGroup(NamedTuple):

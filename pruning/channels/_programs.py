@@ -5,9 +5,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from jaxnorm._numerics import is_traced
 from pruning.channels._channel_ids import ChannelIds, UnionFind, fixed, is_free
 from pruning.channels._rules import RULES
 from pruning.channels._shape_rules import unknown
@@ -82,7 +84,10 @@ def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> lis
 
 def ids_of_constant(array: Any) -> ChannelIds:
     axes = tuple(fixed(n) for n in np.shape(array))  # of a size that cannot change
-    return ChannelIds(axes, zero=not axes and bool(array == 0))
+    dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
+    if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
+        return ChannelIds(axes, number=float(array))
+    return ChannelIds(axes)
 
 
 def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> list[ChannelIds]:
@@ -145,7 +150,10 @@ def _same_rank(outer: Any, inner: Any) -> bool:
 def _either(sets: UnionFind, values: Sequence[ChannelIds]) -> ChannelIds:
     """The ids of one array that may be any of `values`."""
     axes = sets.union_all(values, [axis.size for axis in values[0].axes])
-    return ChannelIds(axes, all(sets.covers(v, axes) for v in values))
+    covered = all(sets.covers(v, axes) for v in values)
+    return ChannelIds(
+        axes, frozenset().union(*(v.weight for v in values)) if covered else frozenset()
+    )
 
 
 def _settled(a: ChannelIds, b: ChannelIds) -> bool:

@@ -73,8 +73,10 @@ def mask_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> An
     """`params` with zeros at all positions of the channels that are not kept.
 
     A channel then counts as zero after its nonlinearity for all that follows, as its inputs of the
-    next kernel are zero too. `keep` may be traced. Arguments and errors are those of
-    `remove_channels`, but for a group of which no channel is kept.
+    next kernel are zero too. Where the model divides by what would be zero, or takes a root or a
+    logarithm of it, only these inputs are: so are all its values and derivatives finite. `keep` may
+    be traced. Arguments and errors are those of `remove_channels`, but for a group of which no
+    channel is kept.
     """
 
     def zeroed(leaf: Any, axis: int, mask: Any) -> Any:
@@ -84,7 +86,8 @@ def mask_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> An
 
     check_keep(groups, keep)
     vectors = [v if isinstance(v, jax.core.Tracer) else np.asarray(v) for v in keep]
-    return _along_channels(zeroed, params, groups, keep_masks(groups, vectors))
+    masked = [g._replace(positions=tuple(p for p in g.positions if p.masked)) for g in groups]
+    return _along_channels(zeroed, params, masked, keep_masks(masked, vectors))
 
 
 def remaining_groups(
@@ -118,11 +121,11 @@ def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks
     for (size, positions, parameters), vector in zip(groups, keep, strict=True):
         shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
         of_channel = _library(vector).append(vector, True)  # the last: of no channel of the group
-        for path, axis, indices, _ in positions:
-            channels = np.full(shapes[path][axis], size)
-            channels[indices] = np.arange(size)[:, None]
+        for p in positions:
+            key, channels = (p.path, p.axis), np.full(shapes[p.path][p.axis], size)
+            channels[p.indices] = np.arange(size)[:, None]
             mask = of_channel[channels]
-            masks[path, axis] = masks[path, axis] & mask if (path, axis) in masks else mask
+            masks[key] = masks[key] & mask if key in masks else mask
     return masks
 
 

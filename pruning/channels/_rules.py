@@ -41,6 +41,11 @@ ELEMENTWISE = """
     shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh
     xor
 """
+POSITIVE = {"exp", "exp2", "logistic", "cosh"}
+NONZERO = "abs convert_element_type copy div integer_pow mul neg rsqrt sqrt square"
+# The operand at whose zero a value or a derivative is infinite.
+SINGULAR = {"acosh": 0, "digamma": 0, "div": 1, "lgamma": 0, "log": 0, "pow": 0, "rem": 1}
+SINGULAR |= {"rsqrt": 0, "sqrt": 0}
 REDUCTIONS = """
     argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor
 """
@@ -49,10 +54,20 @@ ALONG_AN_AXIS = "cumlogsumexp cummax cummin cumprod cumsum sort"
 
 
 def elementwise_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
-    axes = sets.union_all(values, shape_of(eqn.outvars[0]))
-    name = eqn.primitive.name
-    zero = name == "convert_element_type" and values[0].zero
-    return [ChannelIds(axes, _is_weight(name, sets, axes, values), zero)]
+    axes, name = sets.union_all(values, shape_of(eqn.outvars[0])), eqn.primitive.name
+    if name in SINGULAR or (name == "integer_pow" and eqn.params["y"] < 0):
+        value = values[SINGULAR.get(name, 0)]
+        if not _nonzero(value):
+            sets.singular += value.axes
+    positive = name in ("add", "max") and any((v.number or 0) > 0 for v in values)
+    still = name in NONZERO.split() and all(map(_nonzero, values))
+    number = values[0].number if name == "convert_element_type" else None
+    weight = _weight(name, sets, axes, values)
+    return [ChannelIds(axes, weight, number, positive or still or name in POSITIVE)]
+
+
+def _nonzero(value: ChannelIds) -> bool:
+    return value.nonzero or bool(value.number)
 
 
 def reduction_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
@@ -133,21 +148,24 @@ def contract(
         sets.pin(a[1], primitive)
         sets.pin(b[1], primitive)
     sets.incoming += [axis for value, axis in (a, b) if value.weight]
+    sets.zeroed += [(value.weight, axis) for value, axis in (a, b) if value.weight]
     sets.union(a[1], b[1])
 
 
-def _is_weight(
+def _weight(
     name: str, sets: UnionFind, axes: Sequence[Vector], values: Sequence[ChannelIds]
-) -> bool:
-    """Whether a result is zero at an id whose parameters are: products, sums and their like."""
+) -> frozenset[int]:
+    """The parameters that make a result zero at an id: of products, sums and their like."""
 
     def known(value: ChannelIds) -> bool:
-        return value.weight or all(map(is_free, value.axes))
+        return bool(value.weight) or all(map(is_free, value.axes))
 
-    if name in ("mul", "div"):
+    if name in ("mul", "div") and all(map(known, values)):
         factors = values if name == "mul" else values[:1]
-        return any(sets.covers(v, axes) for v in factors) and all(map(known, values))
-    return name in LINEAR and all(sets.covers(v, axes) for v in values)
+        return next((v.weight for v in factors if sets.covers(v, axes)), frozenset())
+    if name in LINEAR and all(sets.covers(v, axes) for v in values):
+        return frozenset().union(*(v.weight for v in values))
+    return frozenset()
 
 
 RULES: dict[str, Rule] = {

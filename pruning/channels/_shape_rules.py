@@ -72,7 +72,8 @@ def concatenate_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])
         for k in range(len(values[0].axes))
     ]
-    weight = all(sets.covers(v, [*axes[:axis], v.axes[axis], *axes[axis + 1 :]]) for v in values)
+    covered = all(sets.covers(v, [*axes[:axis], v.axes[axis], *axes[axis + 1 :]]) for v in values)
+    weight = frozenset().union(*(v.weight for v in values)) if covered else frozenset()
     return [ChannelIds(tuple(axes), weight)]
 
 
@@ -88,8 +89,8 @@ def pad_rule(eqn: Any, sets: UnionFind, value: ChannelIds, padding: ChannelIds) 
         else:
             inner = fixed(axis.size) if is_free(axis) else axis
             axes.append(np.concatenate([fixed(low), inner, fixed(high)]))
-    zeros = padding.zero or all(a is b for a, b in zip(axes, value.axes, strict=True))
-    return [ChannelIds(tuple(axes), value.weight and zeros)]
+    zeros = padding.number == 0 or all(a is b for a, b in zip(axes, value.axes, strict=True))
+    return [ChannelIds(tuple(axes), value.weight if zeros else frozenset())]
 
 
 def slice_rule(eqn: Any, sets: UnionFind, value: ChannelIds, *starts: ChannelIds) -> Results:

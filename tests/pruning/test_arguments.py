@@ -208,9 +208,15 @@ def test_nan_is_never_the_best(key):
         (lambda: ranking.spearman_z_score(jnp.ones(()), jnp.ones(())), "gaussian must hold"),
         (lambda: ranking.spearman_z_score(jnp.ones(3), jnp.ones((5, 2))), "gaussian must hold"),
         (lambda: weight_tests.holm(jnp.ones((2, 2))), "p_values must be a vector"),
-        (lambda: pruning.ks_normal(X, scale=jnp.ones(2)), "scale must be one number"),
-        (lambda: pruning.mean_equivalence(X, margin=jnp.ones(0)), "margin must be one number"),
-        (lambda: pruning.std_equivalence(X, margin=10**400), "margin must fit a float"),
+        (lambda: pruning.ks_normal(jnp.asarray(X), scale=jnp.ones(2)), "scale must be one number"),
+        (
+            lambda: pruning.mean_equivalence(jnp.asarray(X), margin=jnp.ones(0)),
+            "margin must be one number",
+        ),
+        (
+            lambda: pruning.std_equivalence(jnp.asarray(X), margin=10**400),
+            "margin must fit a float",
+        ),
         (lambda: pruning.chi_moment(10**400, 2, 1), "std must fit a float"),
         (lambda: gaussian.chi_variance(1.0, -1), "dims must be at least 0"),
         (lambda: ranking.chance_overlap(10**400, ratio=0.5), "num_filters must fit a float"),

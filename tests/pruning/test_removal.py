@@ -127,6 +127,45 @@ def assert_equal_where_cut(apply, params, x):
     np.testing.assert_allclose(apply(removed, x), apply(masked, x), rtol=1e-12)
 
 
+def weight_norm(v):
+    return v / jnp.sqrt(jnp.square(v).sum(0, keepdims=True))
+
+
+SINGULAR = {
+    "divisor": lambda p, x: jax.nn.relu(x @ p["a"] / p["s"][None]) @ p["b"],
+    "reciprocal": lambda p, x: (1 / (x @ p["a"])) @ p["b"],
+    "negative power": lambda p, x: ((x @ p["a"]) ** -1) @ p["b"],
+    "logarithm": lambda p, x: jnp.log(jnp.abs(x @ p["a"])) @ p["b"],
+    "logarithm of a parameter": lambda p, x: (x @ p["a"] * jnp.log(p["s"])[None]) @ p["b"],
+    "variance": lambda p, x: jax.nn.relu(x @ p["a"] * lax.rsqrt(p["s"])[None]) @ p["b"],
+    "weight norm": lambda p, x: jax.nn.relu(x @ weight_norm(p["a"])) @ p["b"],
+    "two terms": lambda p, x: (1 / (x @ p["a"])) @ (p["b"] + p["c"] * p["s"][:, None]),
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+def test_masked_is_finite_where_the_model_divides(name):
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(4, 8)), "b": rng.normal(size=(8, 3))}
+    params |= {"s": rng.uniform(1, 2, 8), "c": rng.normal(size=(8, 3))}
+    x = rng.normal(size=(5, 4))
+    apply = SINGULAR[name]
+    assert_removed_is_masked(apply, params, x)
+    groups = coupled_channels(apply, params, x)
+    keep = drawn(groups)
+    masked = mask_channels(params, groups, keep)
+    gradient = jax.grad(lambda p: apply(p, x).sum())(masked)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    assert not masked["b"][~keep[0]].any()
+    folded = fold_constants(apply, params, groups, keep, x)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(folded))
+
+
+def test_batch_norm_with_eps_is_masked_everywhere():
+    apply, params, x = prunable.model("resnet, projection")
+    assert all(p.masked for g in coupled_channels(apply, params, x) for p in g.positions)
+
+
 def test_a_weight_padded_with_zeros_is_still_one():
     rng = np.random.default_rng(0)
     params = {"a": rng.normal(size=(4, 8)), "b": rng.normal(size=(8, 3))}

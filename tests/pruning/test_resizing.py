@@ -167,3 +167,19 @@ def test_networks_that_take_their_widths_pass(name):
     groups = coupled_channels(apply, params, x)
     for keep in (drawn(groups), [np.arange(group.size) == 0 for group in groups]):
         check_program(apply, remove_channels(params, groups, keep), groups, keep, x)
+
+
+def test_a_network_may_close_over_traced_numbers():
+    groups = coupled_channels(lambda p, x: hidden(p, x) @ p["o"], MLP, X)
+    keep = [np.arange(8) < 3]
+    small = remove_channels(MLP, groups, keep)
+
+    @jax.jit
+    def scaled(params, scale, shift):
+        def apply(p, x):
+            return scale * hidden(p, x) @ p["o"] + shift
+
+        return resized(apply, groups, keep)(params, X)
+
+    expected = 2 * hidden(small, X) @ small["o"] + 1
+    np.testing.assert_allclose(scaled(small, 2.0, np.ones((1, 3))), expected, rtol=1e-12)
