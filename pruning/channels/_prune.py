@@ -65,6 +65,7 @@ def prune(
         `checkpoint_dir` holds a run of other ratios or of another network.
 
     Example:
+      >>> import jax
       >>> from pruning.schedules import iterative
       >>> def mlp(params, x):
       ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
