@@ -1,0 +1,74 @@
+"""Functions that are made wrong on purpose, and claims that must notice."""
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import Array, Key
+from pytest import MonkeyPatch
+
+from geometry import claims
+from geometry.claims import Claim
+
+Function = Callable[..., Any]
+
+
+class Mutation(NamedTuple):
+    """A plausible fault of a function.
+
+    Attributes:
+      right: The function.
+      fault: What is wrong with the other one, in words.
+      make: The wrong function, made of the right one.
+      claims: Names of the claims that must notice.
+    """
+
+    right: Function
+    fault: str
+    make: Callable[[Function], Function]
+    claims: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{getattr(self.right, '__name__', self.right)} {self.fault}"
+
+
+def times(factor: float) -> Callable[[Function], Function]:
+    """Makes a function whose result is off by a factor."""
+    return result(lambda value: factor * value)
+
+
+def result(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Makes a function whose result is changed."""
+    return lambda right: lambda *args, **options: change(right(*args, **options))
+
+
+def plant(monkeypatch: MonkeyPatch, mutation: Mutation) -> None:
+    """Put the wrong function wherever a module of the packages has the right one."""
+    wrong, places = mutation.make(mutation.right), 0
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] in ("jaxnorm", "pruning", "geometry"):
+            for attribute in [a for a, value in vars(module).items() if value is mutation.right]:
+                monkeypatch.setattr(module, attribute, wrong)
+                places += 1
+    assert places, f"no module has {mutation}"
+    jax.clear_caches()  # of programs with the right function
+
+
+def unnoticed(
+    monkeypatch: MonkeyPatch,
+    mutation: Mutation,
+    of_paper: Iterable[Claim],
+    key: Key[Array, ""],
+    *,
+    precision: float = 2.0,
+) -> list[str]:
+    """The claims of `mutation` that do not notice it, each checked alone."""
+    by_name = {claim.name: claim for claim in of_paper}
+    with monkeypatch.context() as patched:
+        plant(patched, mutation)
+        verdicts = [
+            claims.check(by_name[name], key, precision=precision) for name in mutation.claims
+        ]
+    jax.clear_caches()
+    return [verdict.claim.name for verdict in verdicts if verdict.as_recorded]
