@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
+import pytest
 from jaxtyping import Array, Key
-from pytest import MonkeyPatch
 
 from geometry import claims
 from geometry.claims import Claim
@@ -43,7 +43,7 @@ def result(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
     return lambda right: lambda *args, **options: change(right(*args, **options))
 
 
-def plant(monkeypatch: MonkeyPatch, mutation: Mutation) -> None:
+def plant(monkeypatch: pytest.MonkeyPatch, mutation: Mutation) -> None:
     """Put the wrong function wherever a module of the packages has the right one."""
     wrong, places = mutation.make(mutation.right), 0
     for name, module in list(sys.modules.items()):
@@ -56,7 +56,7 @@ def plant(monkeypatch: MonkeyPatch, mutation: Mutation) -> None:
 
 
 def unnoticed(
-    monkeypatch: MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch,
     mutation: Mutation,
     of_paper: Iterable[Claim],
     key: Key[Array, ""],
