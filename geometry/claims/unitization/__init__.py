@@ -3,12 +3,25 @@
 from geometry.claims._types import claims_in
 from geometry.claims.unitization import (
     algorithms,
-    bounds,
+    bounded,
     distances,
     experiments,
     interpolation,
-    transforms,
+    lower_bounds,
+    tables,
+    unit_vectors,
+    upper_bounds,
 )
-from geometry.claims.unitization.bounds import distance_bounds as distance_bounds
+from geometry.claims.unitization.upper_bounds import distance_bounds as distance_bounds
 
-CLAIMS = claims_in(distances, bounds, transforms, interpolation, algorithms, experiments)
+CLAIMS = claims_in(
+    distances,
+    upper_bounds,
+    lower_bounds,
+    unit_vectors,
+    bounded,
+    interpolation,
+    algorithms,
+    experiments,
+    tables,
+)

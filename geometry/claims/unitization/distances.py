@@ -1,11 +1,12 @@
 """Section 3 and Appendix A.1: the local objective, and two forms of the earth mover distance."""
 
 import jax.numpy as jnp
+import numpy as np
 import scipy.stats
 from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator
-from geometry.claims._types import Cases, Computed, Values, claims_of
+from geometry.claims._types import Cases, Computed, Remark, Values, claims_of
 from geometry.claims.unitization._pairs import bounds_of, distances, dual, excess, pairs
 from jaxnorm import shift
 
@@ -14,7 +15,7 @@ claim = claims_of("Unitization")
 EQUATION_1 = claim(
     "Equation 1",
     "Local objective of the layers above l: E h(x, y; Θ) over the outputs of l",
-    reason="a definition, with nothing to compute",
+    reason="a definition, from which nothing is computed",
 )
 
 
@@ -31,11 +32,21 @@ def exact_distances(key: Key[Array, ""]) -> Values:
 
 def simple_bounds(key: Key[Array, ""]) -> Values:
     """‖μ − μ′‖ minus W, and W minus the mean displacement of pairs, over the larger."""
-    x, y = pairs()
-    distance = distances(x, y)
-    lower = bounds_of(lambda x, y: shift.mean_lower_bound(x.mean(0), y.mean(0)), x, y)
-    upper = bounds_of(shift.paired_upper_bound, x, y)
+    x, y = pairs(key)
+    lower, distance, upper = _simple_bounds(x, y)
     return [excess(lower, distance), excess(distance, upper)]
+
+
+def simple_bounds_of_a_shift(key: Key[Array, ""]) -> Values:
+    """‖μ − μ′‖ and the mean displacement over W, minus 1, where all samples move alike."""
+    x, displacement = generator(key).normal(size=(2, 50, 12, 4))
+    lower, distance, upper = _simple_bounds(x, x + displacement[:, :1])
+    return [lower / distance - 1, upper / distance - 1]
+
+
+def _simple_bounds(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    lower = bounds_of(lambda x, y: shift.mean_lower_bound(x.mean(0), y.mean(0)), x, y)
+    return lower, distances(x, y), bounds_of(shift.paired_upper_bound, x, y)
 
 
 EQUATIONS_2_AND_3 = claim(
@@ -43,7 +54,15 @@ EQUATIONS_2_AND_3 = claim(
     "W = inf E‖X − Y‖ over couplings = sup E f(X) − E f(Y) over 1-Lipschitz f",
     Computed("assignment, linear programme, its dual, one dimension", exact_distances),
     Computed("‖μ − μ′‖ ≤ W ≤ mean displacement", simple_bounds, "inequality"),
-    corrected="for finite first moments",
+    Computed("both are attained by a shift", simple_bounds_of_a_shift),
+    remark=Remark(
+        "hypothesis",
+        "Finite first moments are needed, which the paper does not say; finitely many samples "
+        "have them. W is in the unit of the outputs, so that no constant bounds it without a "
+        "scale.",
+    ),
+    why="Kantorovich and Rubinstein. One coupling pairs the samples as they come, and f may be "
+    "linear along the difference of the means: two bounds that cost nothing.",
 )
 
 
@@ -61,4 +80,5 @@ FACTS_1_AND_2 = claim(
     "Facts 1 and 2",
     "The supremum is the same with an absolute value, and with f(0) = 0",
     Computed("dual with the other sign, and pinned", facts, tolerance=1e-8),
+    why="With f also −f and f − f(0) have the Lipschitz constant of f.",
 )

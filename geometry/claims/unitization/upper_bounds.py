@@ -1,0 +1,167 @@
+"""Section 3.1: what means and variances say of the distance from above."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from geometry.claims._draws import generator
+from geometry.claims._types import Cases, Computed, Remark, Values, claims_of
+from geometry.claims.unitization._pairs import bounds_of, distances, excess, pairs
+from jaxnorm import BatchStatistics, batch_norm, shift
+
+claim = claims_of("Unitization")
+
+Bounds = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def distance_bounds() -> Bounds:
+    """Exact distances of discrete pairs, and both forms of Theorem 1's bound."""
+    return _distance_bounds(*pairs(jax.random.key(0)))
+
+
+def _distance_bounds(x: np.ndarray, y: np.ndarray) -> Bounds:
+    statistics = x.mean(1), x.var(1), y.mean(1), y.var(1)
+    printed = bounds_of(shift.moment_upper_bound, *statistics)
+    return distances(x, y), printed, bounds_of(shift.sharp_moment_upper_bound, *statistics)
+
+
+def theorem_1(key: Key[Array, ""]) -> Values:
+    """W over S + S′ + D + 2, minus 1."""
+    distance, printed, _ = _distance_bounds(*pairs(key))
+    return excess(distance, printed)
+
+
+def moment_bounds_sharp(key: Key[Array, ""]) -> Values:
+    """W over √(S + S′ + D²), minus 1; and that over S + S′ + D + 1/4, minus 1."""
+    distance, printed, sharp = _distance_bounds(*pairs(key))
+    return [excess(distance, sharp), sharp / (printed - 2 + 0.25) - 1]
+
+
+def theorem_1_sharp_attained(key: Key[Array, ""]) -> Values:
+    """W over √(S + S′ + D²), minus 1, of ±a e₁ and D e₃ ± b e₂."""
+    a, b, d = generator(key).uniform(0.1, 10, (3, 20))
+    zero = np.zeros(20)
+    x = np.stack([[a, zero, zero], [-a, zero, zero]]).transpose(2, 0, 1)
+    y = np.stack([[zero, b, d], [zero, -b, d]]).transpose(2, 0, 1)
+    distance, _, sharp = _distance_bounds(x, y)
+    return distance / sharp - 1
+
+
+def theorem_1_constant_attained(key: Key[Array, ""]) -> Values:
+    """W minus S + S′ + D + 1/4 of ±½ e₁ and 0, and W minus S + S′ + D of two points."""
+    halves = np.array([[[0.5, 0.0], [-0.5, 0.0]]])
+    distance, printed, _ = _distance_bounds(halves, 0 * halves)
+    x, y = generator(key).normal(size=(2, 20, 1, 4))
+    apart, of_points, _ = _distance_bounds(x, y)
+    return [distance - (printed - 2 + 0.25), apart - (of_points - 2)]
+
+
+def theorem_1_units(key: Key[Array, ""]) -> Values:
+    """The bound of 100 x and 100 y over 100 times that of x and y, minus 1."""
+    x, y = generator(key).normal(size=(2, 20, 9, 3))
+    return _distance_bounds(100 * x, 100 * y)[1] / (100 * _distance_bounds(x, y)[1]) - 1
+
+
+THEOREM_1 = claim(
+    "Theorem 1",
+    "W ≤ S + S′ + D + 2, of the sums of the variances and the distance of the means",
+    Computed("heavy-tailed and opposite points", theorem_1, "inequality"),
+    Computed.corrected("W ≤ √(S + S′ + D²) ≤ S + S′ + D + 1/4", moment_bounds_sharp, "inequality"),
+    Computed.corrected("√(S + S′ + D²) is attained", theorem_1_sharp_attained),
+    Computed.corrected(
+        "S + S′ + D + 1/4 is attained by ±½ and 0, S + S′ + D by points",
+        theorem_1_constant_attained,
+    ),
+    Computed.overread("the bound is in the unit of W", theorem_1_units, tolerance=0.1),
+    printed="Theorem 1, for finite means: W ≤ Σσ² + Σσ′² + ‖μ − μ′‖ + 2",
+    corrected="W ≤ √(S + S′ + D²), attained; in the printed form 1/4 is enough in place of 2",
+    remark=Remark(
+        "unit",
+        "It adds squared lengths to lengths: for outputs 100 times as large the bound grows by "
+        "nearly 10,000. √(S + S′ + D²) is never larger and is in the unit of W.",
+    ),
+    why="Samples that are drawn independently are √(S + S′ + D²) apart in the root mean square, "
+    "hence W is at most that. The proof has E‖X − μ‖ ≤ 1 + E‖X − μ‖², where the root is at hand. "
+    "√(T + D²) − T − D is largest at T = 1/4 and D = 0.",
+)
+
+
+def noisy_batch_norm(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of samples, each normalized by the moments of another batch of its distribution."""
+    rng = generator(key)
+
+    def outputs(shape: float) -> np.ndarray:
+        batches, others = rng.gamma(shape, size=(2, 60, 12, 6))
+
+        def normalized(x: Array, other: Array) -> Array:
+            statistics = BatchStatistics(other.mean(0), other.var(0), jnp.asarray(12.0))
+            return batch_norm(x, statistics=statistics, eps=0.0)[0]
+
+        return np.asarray(jax.jit(jax.vmap(normalized))(jnp.asarray(batches), jnp.asarray(others)))
+
+    return outputs(1.0), outputs(3.0)
+
+
+def _equation_4(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    noise = x.mean(1), x.var(1) - 1, y.mean(1), y.var(1) - 1
+    return bounds_of(shift.normalized_upper_bound, *noise)
+
+
+def equation_4(key: Key[Array, ""]) -> Values:
+    """W of outputs of a noisy batch norm over Eq. 4, minus 1."""
+    x, y = noisy_batch_norm(key)
+    return excess(distances(x, y), _equation_4(x, y))
+
+
+def equation_4_of_moments(key: Key[Array, ""]) -> Values:
+    """Eq. 4 minus Σσ² + Σσ′² + ‖μ − μ′‖ + 2 of the same outputs, over it."""
+    x, y = noisy_batch_norm(key)
+    moved = np.linalg.norm(x.mean(1) - y.mean(1), axis=1)
+    return _equation_4(x, y) / (x.var(1).sum(1) + y.var(1).sum(1) + moved + 2) - 1
+
+
+def worst_normalized(key: Key[Array, ""]) -> Cases:
+    """W of ±(1, …, 1) and ±(1, −1, 1, …) over √(2d) and over √(S + S′ + D²), minus 1."""
+    for d in (2, 8, 64):
+        x, y = (np.stack([z, -z])[None] for z in (np.ones(d), (-1.0) ** np.arange(d)))
+        distance, _, sharp = _distance_bounds(x, y)
+        yield [distance / (2 * d) ** 0.5 - 1, distance / sharp - 1]
+
+
+EQUATION_4 = claim(
+    "Equation 4",
+    "W ≤ Σv + Σv′ + 2d + ‖e − e′‖ + 2 of outputs of a batch norm with means e, variances 1 + v",
+    Computed("outputs normalized by other batches", equation_4, "inequality"),
+    Computed("the value is Theorem 1's", equation_4_of_moments),
+    Computed.corrected("without noise √(2d) is attained, and is the most", worst_normalized),
+    printed="Section 3.1, Equation 4: W ≤ Σv + Σv′ + 2d + ‖e − e′‖ + 2",
+    corrected="without noise at most √(2d), attained for even d",
+    remark=Remark(
+        "loose",
+        "Without noise the bound is 2d + 2, and W at most √(2d): the same in units of √d, the size "
+        "of an output, for every d. That batch norm controls low dimensions only is the looseness "
+        "of the bound.",
+    ),
+    why="Theorem 1 with S = d + Σv. The worst case is ±(1, …, 1) against ±(1, −1, 1, …), whose "
+    "points are all √(2d) apart.",
+)
+
+
+def batch_norm_enlarges(key: Key[Array, ""]) -> Values:
+    """W of two samples of the scale 10⁻³, over W of their batch norms, minus 1."""
+    x, y = generator(key).normal(size=(2, 50, 12, 4)) * 1e-3
+    outputs = ((z - z.mean(1, keepdims=True)) / z.std(1, keepdims=True) for z in (x, y))
+    layer = jax.jit(jax.vmap(lambda z: batch_norm(z, eps=0.0)[0]))
+    by_layer = distances(*(np.asarray(layer(jnp.asarray(z))) for z in (x, y)))
+    return [distances(x, y) / by_layer - 1, by_layer / distances(*outputs) - 1]
+
+
+BOUNDING = claim(
+    "Abstract, bounding rather than reduction",
+    "Batch norm bounds the shift and need not reduce it",
+    Computed(
+        "W of samples of scale 0.001 grows", batch_norm_enlarges, "inequality", tolerance=1e-9
+    ),
+    why="Whatever the scale of the samples was, afterwards it is 1, and W scales with it.",
+)
