@@ -6,12 +6,13 @@ mover distance, with no error of sampling.
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-from jaxtyping import Array, Key
+from jaxtyping import Array, ArrayLike, Key
 
 from geometry.claims._draws import generator
 
@@ -66,7 +67,22 @@ def excess(distance: np.ndarray, bound: np.ndarray) -> np.ndarray:
 
 def bounds_of(bound: Callable, *arguments: np.ndarray) -> np.ndarray:
     """`bound` of every pair: vectorized over the first axis of the arguments."""
-    return np.asarray(jax.jit(jax.vmap(bound))(*map(jnp.asarray, arguments)))
+    return np.asarray(_vectorized(bound)(*map(jnp.asarray, arguments)))
+
+
+def bounds_at(bound: Callable, alpha: ArrayLike, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """`bound` of an alpha and every pair."""
+    return np.asarray(_vectorized_at(bound)(*map(jnp.asarray, (alpha, x, y))))
+
+
+@cache
+def _vectorized(bound: Callable) -> Callable[..., Array]:
+    return jax.jit(jax.vmap(bound))
+
+
+@cache
+def _vectorized_at(bound: Callable) -> Callable[..., Array]:
+    return jax.jit(jax.vmap(bound, in_axes=(None, 0, 0)))
 
 
 def dual(x: np.ndarray, y: np.ndarray, *, pinned: bool = False, slope: float = 1.0) -> float:

@@ -42,8 +42,8 @@ def algorithm_1(key: Key[Array, ""]) -> Cases:
     x, (alpha, gamma, beta) = rng.normal(2, 3, (20, 5)), rng.uniform(0, 1, (3, 5))
     other = batch_statistics(jnp.asarray(rng.normal(1, 2, (9, 5))))
     for given, mean, var in ((None, x.mean(0), x.var(0)), (other, other.mean, other.var)):
-        parameters = map(jnp.asarray, (x, alpha, gamma, beta))
-        y, _ = unitized_batch_norm(*parameters, given, eps=1e-3)
+        a, scale, bias = map(jnp.asarray, (alpha, gamma, beta))
+        y, _ = unitized_batch_norm(jnp.asarray(x), a, scale, bias, given, eps=1e-3)
         hat = (x - np.asarray(mean)) / np.sqrt(np.asarray(var) + 1e-3)
         p = 1 / np.sqrt(np.square(hat).sum(1, keepdims=True) + 1e-3)
         yield np.asarray(y) - (gamma * (p * alpha + 1 - alpha) * hat + beta)
@@ -91,8 +91,8 @@ def algorithm_2(key: Key[Array, ""]) -> Cases:
     rng = generator(key)
     x, (alpha, gamma, beta) = rng.normal(2, 3, (6, 4, 3, 5)), rng.uniform(0, 1, (3, 5))
     for pixels, n in ((None, 12), (3, 3)):
-        parameters = map(jnp.asarray, (x, alpha, gamma, beta))
-        y, _ = unitized_batch_norm(*parameters, eps=1e-3, pixels=pixels)
+        a, scale, bias = map(jnp.asarray, (alpha, gamma, beta))
+        y, _ = unitized_batch_norm(jnp.asarray(x), a, scale, bias, eps=1e-3, pixels=pixels)
         s = np.square(_normalized(x)).sum((1, 2, 3), keepdims=True) / (n * 12)
         p = 1 / np.sqrt(s + 1e-3)
         yield np.asarray(y) - (gamma * (p * alpha + 1 - alpha) * _normalized(x) + beta)
@@ -105,16 +105,19 @@ def _normalized(x: np.ndarray) -> np.ndarray:
 
 def norms_of_images(key: Key[Array, ""]) -> Values:
     """Norms of images at alpha 1 over HW, minus 1: Theorem 3.1 would have 1 in place of HW."""
-    x = jnp.asarray(generator(key).normal(size=(7, HEIGHT, WIDTH, 3)))
-    y, _ = unitized_batch_norm(x, jnp.ones(3), eps=1e-12)
-    return jnp.sqrt(jnp.square(y).sum((1, 2, 3))) / (HEIGHT * WIDTH) - 1
+    return jnp.sqrt(jnp.square(_unitized_images(key)).sum((1, 2, 3))) / (HEIGHT * WIDTH) - 1
 
 
 def opposite_images(key: Key[Array, ""]) -> Values:
     """W of an image and its negative at alpha 1 over 2HW, minus 1."""
-    x = jnp.asarray(generator(key).normal(size=(1, HEIGHT, WIDTH, 3)))
-    y, _ = unitized_batch_norm(jnp.concatenate([x, -x]), jnp.ones(3), eps=1e-12)
-    return shift.emd(y[:1], y[1:]) / (2 * HEIGHT * WIDTH) - 1
+    y = _unitized_images(key)
+    return shift.emd(y[:1], y[4:5]) / (2 * HEIGHT * WIDTH) - 1
+
+
+def _unitized_images(key: Key[Array, ""]) -> Array:
+    """Four images at alpha 1, and their negatives."""
+    x = jnp.asarray(generator(key).normal(size=(4, HEIGHT, WIDTH, 3)))
+    return unitized_batch_norm(jnp.concatenate([x, -x]), jnp.ones(3), eps=1e-12)[0]
 
 
 ALGORITHM_2 = claim(

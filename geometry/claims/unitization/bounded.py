@@ -10,7 +10,7 @@ from jaxtyping import Array, Key
 from geometry.claims._draws import generator
 from geometry.claims._types import Cases, Computed, Remark, Values, claims_of
 from geometry.claims.unitization._pairs import (
-    bounds_of,
+    bounds_at,
     distances,
     distances_of_outputs,
     excess,
@@ -23,7 +23,7 @@ claim = claims_of("Unitization")
 
 SCALARS = (0.0, 0.1, 0.5, 0.9)
 VECTORS = ((0.0, 1.0, 0.5, 0.2), (0.3, 0.9, 1.0, 0.4), (0.0, 0.0, 0.1, 0.0))
-LENGTHS = np.geomspace(1e-3, 1e3, 13)
+LENGTHS = np.geomspace(1e-3, 1e3, 14)
 FAR = np.array([1e9])
 
 
@@ -83,7 +83,7 @@ def _ratios(bound: Callable, alphas: Sequence, x: np.ndarray, y: np.ndarray) -> 
     return [
         excess(
             distances_of_outputs(x, y, bounded(alpha)),
-            bounds_of(partial(bound, jnp.asarray(alpha)), x, y),
+            bounds_at(bound, alpha, x, y),
         )
         for alpha in alphas
     ]

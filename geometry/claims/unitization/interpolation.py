@@ -19,7 +19,7 @@ from geometry.claims._types import (
     claims_of,
 )
 from geometry.claims.unitization._pairs import (
-    bounds_of,
+    bounds_at,
     distances,
     distances_of_outputs,
     excess,
@@ -98,7 +98,7 @@ def normalized_uncovered(key: Key[Array, ""]) -> Values:
 
 def _over_bound(x: np.ndarray, y: np.ndarray, alpha: Array) -> np.ndarray:
     distance = distances_of_outputs(x, y, partial(unitize, alpha=alpha, eps=0.0))
-    return excess(distance, bounds_of(partial(shift.interpolated_upper_bound, alpha), x, y))
+    return excess(distance, bounds_at(shift.interpolated_upper_bound, alpha, x, y))
 
 
 def interpolated_bound(key: Key[Array, ""]) -> Cases:

@@ -74,8 +74,11 @@ def theorem_31_sharp_attained(key: Key[Array, ""]) -> Values:
     """The same of ±x and ±y for perpendicular x and y, and of single points."""
     x, y = (np.zeros((1, 2, 4)) for _ in range(2))
     x[0, :, 0], y[0, :, 1] = (3, -3), (0.1, -0.1)
-    points = generator(key).normal(size=(2, 20, 1, 4))
-    return [distances_of_outputs(*z, unit_vector) - _by_means(*z) for z in ((x, y), points)]
+    points, others = generator(key).normal(size=(2, 20, 1, 4))
+    return [
+        distances_of_outputs(a, b, unit_vector) - _by_means(a, b)
+        for a, b in ((x, y), (points, others))
+    ]
 
 
 def _by_means(x: np.ndarray, y: np.ndarray) -> np.ndarray:
