@@ -5,8 +5,8 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import FrozenInstanceError, replace
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -17,7 +17,17 @@ from scipy import integrate, special, stats
 
 import geometry
 from geometry import claims
-from geometry.claims import ALL, LEVEL, PAPERS, Claim, Computed, Draws, Measurement, Sampled
+from geometry.claims import (
+    ALL,
+    LEVEL,
+    PAPERS,
+    Check,
+    Claim,
+    Computed,
+    Draws,
+    Measurement,
+    Sampled,
+)
 from geometry.claims.unitization.algorithms import mean_cosine
 from jaxnorm import unitize
 
@@ -56,10 +66,10 @@ QUICK = {
     },
     "unitization": {
         "Facts 1 and 2",
-        "Unbounded example",
-        "Tables 1 and 2",
-        "Table 3",
-        "Appendix C, Table 4",
+        "Section 4.2, gains",
+        "Section 4.2, gain and depth",
+        "Section 4.3, gains",
+        "Appendix C, micro-batches",
     },
 }
 
@@ -82,7 +92,7 @@ def title(claim):
 
 def test_every_numbered_object_is_there_once():
     assert {paper: len(of_paper) for paper, of_paper in PAPERS.items()} == {
-        "unitization": 28,
+        "unitization": 34,
         "cwda": 53,
         "bn-decomposed": 45,
     }
@@ -91,7 +101,7 @@ def test_every_numbered_object_is_there_once():
         assert bool(claim.checks) != bool(claim.reason), claim.name
         assert claim.name
         assert claim.statement
-    assert sum(not claim.checks for claim in ALL) == 10
+    assert sum(not claim.checks for claim in ALL) == 13
 
 
 @pytest.mark.parametrize("claim", ALL, ids=title)
@@ -223,13 +233,11 @@ def test_eq_10_predicts_the_integral_over_the_radius():
 
     def moved(r, eps=1e-12):
         return abs(
-            np.subtract(*(0.5 * s * r / np.hypot(s * r, eps**0.5) + 0.5 * s * r for s in (1, 3)))
+            np.subtract(*(0.25 * s * r / np.hypot(s * r, eps**0.5) + 0.75 * s * r for s in (1, 3)))
         )
 
     expected, _ = integrate.quad(lambda r: moved(r) * density(r), 0, 30)
-    part = SAMPLED[
-        "Unitization, Equation 10, claimed to obey Theorem 3.2: W = (1 − alpha)(s₂ − s₁) E‖z‖"
-    ][1]
+    part = SAMPLED["Unitization, Equation 10: W = (1 − alpha)(s₂ − s₁) E‖z‖"][1]
     np.testing.assert_allclose(claims.number(part.predicted), expected, rtol=1e-6)
 
 
@@ -284,20 +292,57 @@ def test_printed_forms_are_rejected_by_far(measured):
                 assert abs(found.z) > 8, (verdict.claim.name, found)
 
 
-def mutated(claim: Claim, part: Sampled, factor: float) -> Sequence[Claim]:
-    wrong = replace(part, predicted=factor * claims.number(part.predicted))
-    checks = tuple(wrong if check == part else check for check in claim.checks)
-    return [replace(claim, checks=checks) if other == claim else other for other in ALL]
+# What a prediction that is off by 10 % leaves unnoticed, and why that is no fault of the check.
+OFF_AND_UNNOTICED: dict[str, dict[str, str]] = {}
+
+
+def off_by_ten_percent(part: Check) -> list[Check]:
+    """The check with its prediction moved, by 0.1 where it is 0; bounds become sharper."""
+    predicted = claims.number(part.predicted)
+    step = 0.1 * (abs(predicted) or 1.0)
+    side = part.side if isinstance(part, Sampled) else "="
+    if isinstance(part, Computed) and part.relation == "inequality":
+        side = "≤"
+    signs = {"=": (-1, 1), "≤": (-1,), "≥": (1,)}[side]
+    return [replace(part, predicted=predicted + sign * step) for sign in signs]
+
+
+@cache
+def sampled_checks() -> Claim:
+    """All sampled ones, with numbers for functions, so that many decisions cost little."""
+    number = claims.number
+    return claim_of(
+        *(
+            replace(
+                part,
+                predicted=number(part.predicted),
+                within=number(part.within),
+                against=None if part.against is None else number(part.against),
+            )
+            for _, part in SAMPLED.values()
+        )
+    )
+
+
+def noticed(part: Check, measured) -> bool:
+    """Whether every such mistake in one check is, among all that are decided together."""
+    others = [] if isinstance(part, Computed) else [sampled_checks()]
+    return not any(
+        claims.decide([claim_of(wrong), *others], measured)[0].as_recorded
+        for wrong in off_by_ten_percent(part)
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("factor", [0.9, 1.1])
-@pytest.mark.parametrize("name", [n for n, (_, p) in SAMPLED.items() if p.kind.startswith("Monte")])
-def test_a_constant_that_is_off_by_ten_percent_is_noticed(name, factor, measured):
-    claim, part = SAMPLED[name]
-    verdicts = claims.decide(mutated(claim, part, factor), measured)
-    wrong = [verdict for verdict in verdicts if not verdict.as_recorded]
-    assert [title(verdict.claim) for verdict in wrong] == [title(claim)]
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_prediction_that_is_off_by_ten_percent_is_noticed(paper, measured):
+    unnoticed = {
+        f"{claim.name}: {part.what}"
+        for claim in PAPERS[paper]
+        for part in claim.checks
+        if part.form in ("printed", "corrected") and not noticed(part, measured)
+    }
+    assert unnoticed == set(OFF_AND_UNNOTICED.get(paper, {}))
 
 
 @pytest.fixture
