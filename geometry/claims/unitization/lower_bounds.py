@@ -60,10 +60,10 @@ def ceiling(key: Key[Array, ""]) -> Cases:
     """The lower bound over √d C/p, minus 1, of (C, …, C) and 0; over twice that for odd p."""
     for p, radius in product((2, 3, 4, 5, 10), (0.5, 5.0)):
         x = jnp.full((1, 4), radius)
-        most = 4**0.5 * radius / p
-        yield float(shift.moment_lower_bound(x, 0 * x, radius=radius, p=p)) / most - 1
+        peak = 4**0.5 * radius / p
+        yield float(shift.moment_lower_bound(x, 0 * x, radius=radius, p=p)) / peak - 1
         if p % 2:
-            yield float(shift.moment_lower_bound(x, -x, radius=radius, p=p)) / (2 * most) - 1
+            yield float(shift.moment_lower_bound(x, -x, radius=radius, p=p)) / (2 * peak) - 1
 
 
 def growth_with_order(key: Key[Array, ""]) -> Values:

@@ -117,8 +117,8 @@ def equation_4(key: Key[Array, ""]) -> Values:
 def equation_4_of_moments(key: Key[Array, ""]) -> Values:
     """Eq. 4 minus Σσ² + Σσ′² + ‖μ − μ′‖ + 2 of the same outputs, over it."""
     x, y = noisy_batch_norm(key)
-    moved = np.linalg.norm(x.mean(1) - y.mean(1), axis=1)
-    return _equation_4(x, y) / (x.var(1).sum(1) + y.var(1).sum(1) + moved + 2) - 1
+    shifted = np.linalg.norm(x.mean(1) - y.mean(1), axis=1)
+    return _equation_4(x, y) / (x.var(1).sum(1) + y.var(1).sum(1) + shifted + 2) - 1
 
 
 def worst_normalized(key: Key[Array, ""]) -> Cases:

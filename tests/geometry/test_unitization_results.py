@@ -1,0 +1,66 @@
+"""Numbers of ours beside those of the unitization paper: those of the files that they name."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geometry.claims import PAPERS
+
+ROOT = Path(__file__).parents[2]
+SHIFT = json.loads((ROOT / "docs/results/shift/results.json").read_text(encoding="utf-8"))
+OURS = {claim.name: " ".join(r.ours for r in claim.results) for claim in PAPERS["unitization"]}
+
+
+def shown(number: dict[str, float], digits: int) -> str:
+    return f"{number['mean']:.{digits}f} ± {number['stderr']:.{digits}f}"
+
+
+@pytest.mark.parametrize("page", sorted({r.page for c in PAPERS["unitization"] for r in c.results}))
+def test_the_pages_exist(page):
+    assert (ROOT / page).is_file()
+
+
+@pytest.mark.parametrize("moment", ["skewness", "kurtosis"])
+def test_figure_2_shows_our_movement(moment):
+    steadiness = SHIFT["findings"]["steadiness"][moment]["drops"]
+    for arm in ("batch_norm", "unitized", "difference"):
+        digits = 3 if (moment, arm) == ("kurtosis", "unitized") else 4
+        assert shown(steadiness[arm], digits) in OURS["Section 4.1, Figure 2"]
+    runs = len(steadiness["difference"]["values"])
+    epochs = SHIFT["settings"]["epochs"]
+    assert f"({epochs} epochs, {runs} paired runs)" in OURS["Section 4.1, Figure 2"]
+
+
+@pytest.mark.parametrize("rate", ["drops", "constant"])
+def test_figure_3_shows_our_ratios_at_the_first_drop(rate):
+    first = SHIFT["findings"]["drops"]["19"]
+    for arm in ("batch_norm", "unitized"):
+        assert shown(first[arm][rate], 3) in OURS["Figure 3"]
+
+
+def test_tables_1_and_2_show_our_accuracies():
+    for arm in ("batch_norm", "unitized"):
+        path = ROOT / f"docs/results/train/cifar10-resnet20-{arm}/results.json"
+        results = json.loads(path.read_text(encoding="utf-8"))
+        assert results["recipe"]["epochs"] == 2
+        assert f"{100 * results['accuracy']['median']:.1f} %" in OURS["Tables 1 and 2"]
+
+
+def test_algorithm_3_shows_our_ratios():
+    path = ROOT / "docs/results/shift/estimators.json"
+    pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
+    ratios = {
+        pair["name"]: np.mean(pair["estimates"]["Algorithm 3"]["values"]) / pair["distance"]
+        for pair in pairs
+    }
+    assert f"on {len(pairs)} pairs" in OURS["Algorithm 3"]
+    np.testing.assert_allclose(min(ratios.values()), 4e-8, rtol=0.1)
+    np.testing.assert_allclose(max(ratios.values()), 1.6e-6, rtol=0.1)
+    growth = [
+        ratios[f"Gaussians, d = {d}, shift 8"] / ratios[f"Gaussians, d = {d}, shift 0.5"]
+        for d in (1, 8, 64, 512)
+    ]
+    assert min(growth) > 3.5
+    assert max(growth) < 11
