@@ -293,7 +293,14 @@ def test_printed_forms_are_rejected_by_far(measured):
 
 
 # What a prediction that is off by 10 % leaves unnoticed, and why that is no fault of the check.
-OFF_AND_UNNOTICED: dict[str, dict[str, str]] = {}
+OFF_AND_UNNOTICED: dict[str, dict[str, str]] = {
+    "unitization": {
+        "Equation 4: outputs normalized by other batches": "the printed bound is loose there; "
+        "its value is held by an equality",
+        "Algorithm 3: it is below 1 whatever W": "no more is known of the value, and 1 is not "
+        "attained by a clipped critic",
+    },
+}
 
 
 def off_by_ten_percent(part: Check) -> list[Check]:
