@@ -17,6 +17,16 @@ from jaxnorm._numerics import chi_mean
 DIMS = 9  # of three filters
 LAYER_FILTERS, LAYER_DIMS = 64, 144
 FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # the layer of Figure 1 that is cheaper to draw
+# Sizes of the next terms of E Sp of LAYER_FILTERS in LAYER_DIMS dimensions.
+SPEARMAN_NEXT_TERM = {
+    ("l1", "l2"): 1e-3,
+    ("l1", "fermat"): 1e-3,
+    ("l1", "gm"): 1e-3,
+    ("l2", "fermat"): 2 / LAYER_FILTERS**2,
+    ("l2", "gm"): 2 / LAYER_FILTERS**2,
+    ("fermat", "gm"): 1e-5,
+}
+RESNET20 = "docs/results/resnet20/index.html"
 
 
 def norm_cv2(dims: int) -> float:
@@ -32,8 +42,8 @@ def three_filters(key: Key[Array, ""]) -> Statistics:
     """
     v = normal(key, 1000, 3, DIMS)
     a, b, c = v[:, 0], v[:, 1], v[:, 2]
-    norm, norm_b = jnp.linalg.norm(a, axis=1), jnp.linalg.norm(b, axis=1)
-    l1, inner_product = jnp.abs(a).sum(1), (a * b).sum(1)
+    norm, norm_b = pruning.l2_norm(a), pruning.l2_norm(b)
+    l1, inner_product = pruning.l1_norm(a), (a * b).sum(1)
     cosine = inner_product / (norm * norm_b)
     to_b, to_c = jnp.linalg.norm(a - b, axis=1), jnp.linalg.norm(a - c, axis=1)
     x, y = (part - part.mean(1, keepdims=True) for part in (a, b))
@@ -81,6 +91,7 @@ def layers(key: Key[Array, ""]) -> Statistics:
     off_diagonal = jnp.square(gram).sum() - jnp.square(jnp.diagonal(gram)).sum()
     unrelated = pruning.l2_norm(normal(jax.random.fold_in(key, 1), LAYER_FILTERS, LAYER_DIMS))
     others = {
+        "squared_cv_fermat_minus_l2": spread["squared_cv_fermat"] - spread["squared_cv_l2"],
         "squared_norm_of_median": jnp.square(pruning.geometric_median(v)).sum(),
         "squared_norm_of_centroid": jnp.square(v.mean(0)).sum(),
         "squared_covariance": off_diagonal / (LAYER_FILTERS * (LAYER_FILTERS - 1)),
@@ -94,22 +105,33 @@ LAYERS = Draws(layers, 300, batch_size=30)
 
 
 def layer_spearman(what: str, a: str, b: str, form: Form = "printed") -> Sampled:
-    """The check of E Sp of two criteria in `layers`."""
+    """The check of E Sp of two criteria in `layers`, to first order in 1/N and 1/d."""
 
     def expected() -> Array:
         return pruning.expected_spearman(LAYER_FILTERS, float(LAYER_DIMS), (a, b))
 
-    return Sampled(what, expected, LAYERS, f"spearman_{a}_{b}", form=form)
+    within = SPEARMAN_NEXT_TERM[a, b]
+    return Sampled(what, expected, LAYERS, f"spearman_{a}_{b}", within=within, form=form)
+
+
+FIGURE_1_SCALES = 0.049  # log standard deviation of the filters' own scales
 
 
 def figure_1(key: Key[Array, ""]) -> Statistics:
+    """Rank correlations of Gaussian filters, and of filters that each have a scale of their own."""
     v = normal(key, FIGURE_1_FILTERS, FIGURE_1_DIMS)
-    return {"spearman_l1_l2": pruning.spearman(pruning.l1_norm(v), pruning.l2_norm(v))}
+    scale = jnp.exp(FIGURE_1_SCALES * normal(jax.random.fold_in(key, 1), FIGURE_1_FILTERS))
+    l1, l2 = pruning.l1_norm(v), pruning.l2_norm(v)
+    return {
+        "spearman_l1_l2": pruning.spearman(l1, l2),
+        "spearman_l2_gm": pruning.spearman(l2, pruning.gm(v)),
+        "spearman_with_scales": pruning.spearman(scale * l1, scale * l2),
+    }
 
 
 LAYERS_OF_FIGURE_1 = Draws(figure_1, 150, batch_size=30)
 
 
-def figure_1_spearman() -> float:
-    """E Sp of l1 and l2 in `figure_1`."""
-    return float(pruning.expected_spearman(FIGURE_1_FILTERS, float(FIGURE_1_DIMS), ("l1", "l2")))
+def figure_1_spearman(pair: tuple[str, str] = ("l1", "l2")) -> float:
+    """E Sp of two criteria in `figure_1`."""
+    return float(pruning.expected_spearman(FIGURE_1_FILTERS, float(FIGURE_1_DIMS), pair))

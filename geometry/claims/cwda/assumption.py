@@ -1,26 +1,41 @@
 """Section 2 of the pruning paper: the assumption (CWDA), and how it is tested."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.integrate
 import scipy.stats
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
 import pruning
-from geometry.claims._draws import generator, normal
-from geometry.claims._types import Computed, Draws, Remark, Sampled, Statistics, Values, claims_of
-from jaxnorm._numerics import chi_mean, promote_to_float32
-from pruning.weight_tests import TestResult
+from geometry.claims._draws import normal
+from geometry.claims._types import (
+    Cases,
+    Computed,
+    Draws,
+    Remark,
+    Result,
+    Sampled,
+    Statistics,
+    Values,
+    claims_of,
+)
+from geometry.claims.cwda._draws import RESNET20
 
 claim = claims_of("CWDA")
 
 EQUATION_2 = claim(
     "Equation 2, CWDA",
     "The filters of a trained layer are independent draws of N(0, c²I)",
-    reason="an assumption about trained weights: docs/results/resnet20 has it tested",
+    results=(
+        Result(
+            "19 of 19 layers of one ResNet-20 reject a Gaussian, one standard deviation, no "
+            "correlation and a covariance c²I, by Holm's correction at 5 %",
+            "a small number of layers can not pass the tests",
+            RESNET20,
+        ),
+    ),
+    reason="An assumption about trained weights, which no derivation decides.",
 )
 
 KS_WEIGHTS = 100
@@ -29,13 +44,12 @@ KS_WEIGHTS = 100
 def plain_ks(key: Key[Array, ""]) -> Statistics:
     """Whether √n D exceeds 1.358, with mean and scale known and with both estimated."""
     x = normal(key, KS_WEIGHTS)
-    fitted = (x - x.mean()) / jnp.std(x, ddof=1)
 
-    def rejects(x: Array) -> Array:
-        distance = pruning.weight_tests.ks_distance(x, scale=1.0)
+    def rejects(x: Array, scale: float | None) -> Array:
+        distance = pruning.weight_tests.ks_distance(x, scale=scale)
         return (distance * KS_WEIGHTS**0.5 > 1.358).astype(x.dtype)
 
-    return {"rejects_known": rejects(x), "rejects_estimated": rejects(fitted)}
+    return {"rejects_known": rejects(x, 1.0), "rejects_estimated": rejects(x - x.mean(), None)}
 
 
 KS = Draws(plain_ks, 160_000, batch_size=8000)
@@ -54,172 +68,67 @@ def exact_ks(key: Key[Array, ""]) -> Statistics:
 
 EXACT_KS = Draws(exact_ks, 4000)
 
+
+def distances_to_a_gaussian(key: Key[Array, ""]) -> Cases:
+    """Of many quantiles of starts, and of constants 1, minus the largest gap of the two CDFs."""
+    p = (np.arange(20_000) + 0.5) / 20_000
+    x = np.linspace(-4, 4, 2_000_001)
+    for start in (scipy.stats.uniform(-(3**0.5), 12**0.5), scipy.stats.truncnorm(-2, 2)):
+        scale = start.std()
+        gap = np.abs(start.cdf(x * scale) - scipy.stats.norm.cdf(x)).max()
+        distance = pruning.weight_tests.ks_distance(jnp.asarray(start.ppf(p) / scale))
+        yield float(distance) - float(gap)
+    yield float(pruning.weight_tests.ks_distance(jnp.ones(512))) - scipy.stats.norm.cdf(1)
+
+
+def lilliefors_of_a_line(key: Key[Array, ""]) -> Values:
+    """p-value for 600 equally spaced weights minus 1/20, the smallest of 19 samples."""
+    return float(pruning.lilliefors(key, jnp.linspace(-1, 1, 600), samples=19)[1]) - 1 / 20
+
+
 TEST_1 = claim(
     "Section 2.1, test (1)",
     "Kolmogorov-Smirnov's test of all weights against N(0, c²), at 5 %",
-    Sampled("size with known parameters", ks_size, KS, "rejects_known"),
-    Sampled.rejected("size 5 % with mean and scale estimated", 0.05, KS, "rejects_estimated"),
+    Sampled("size with known mean and scale", ks_size, KS, "rejects_known"),
+    Computed(
+        "distance of uniform and truncated normal starts, and of constants 1",
+        distances_to_a_gaussian,
+        tolerance=1e-4,
+    ),
+    Sampled.overread("size 5 % with mean and scale estimated", 0.05, KS, "rejects_estimated"),
+    Sampled.corrected(
+        "it is below 0.1 % then: found some 0.01 %", 1e-3, KS, "rejects_estimated", side="≤"
+    ),
     Sampled.corrected(
         "fresh samples make p uniform: E p = 21/40, B = 19", 21 / 40, EXACT_KS, "p_value"
     ),
-    printed="plain p-values",
+    Sampled.corrected(
+        "Var p = (1 − 1/400)/12", (1 - 1 / 400) / 12, EXACT_KS, "p_value", moment="variance"
+    ),
+    Computed.corrected("600 equally spaced weights have the smallest p", lilliefors_of_a_line),
     corrected="p-values by fresh samples put through the same estimation",
+    remark=Remark(
+        "hypothesis",
+        "Mean and c must be known. If both are estimated from the weights, as in the test of "
+        "Lilliefors that the paper cites, Kolmogorov's p-values say nothing.",
+    ),
+    why="Fitting mean and scale brings the distribution nearer to the Gaussian, so that a test of "
+    "nominal size 5 % hardly ever rejects. The distance of fresh Gaussian samples, fitted in the "
+    "same way, has the same distribution, which makes the p-value exact.",
 )
-
-
-def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestResult:
-    """The paper's second test, read literally: Student's t of (σⱼ/mean − 1)² against margin².
-
-    The hypothesis to reject is a mean of at least margin²; the p-value is the lower tail. The
-    squares are skewed: at the boundary a test of nominal size 5% has size 11% with 64 filters and
-    18% with 16.
-    """
-    n, stds = len(filters), pruning.weight_tests.filter_stds(filters)
-    square = jnp.square(stds / stds.mean() - 1)
-    t = (square.mean() - margin**2) / (square.std(ddof=1) / n**0.5)
-    return TestResult(t, _student_survival(-t, n - 1))
-
-
-def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
-    """P(T > t) for Student's t; its square is a ratio that follows a Beta distribution."""
-    square = jnp.square(t)
-    tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
-    return jnp.where(t > 0, tail, 1 - tail)
-
-
-STD_FILTERS, STD_DIMS = 16, 144
-STD_DEGREES = STD_DIMS - 1
-
-
-def std_tests(key: Key[Array, ""]) -> Statistics:
-    """σ of one filter, and whether the two tests reject a spread at their margin, at 5 %."""
-    v = normal(key, STD_FILTERS, STD_DIMS)
-    margin = (STD_DEGREES / chi_mean(STD_DEGREES) ** 2 - 1) ** 0.5
-    t_test = std_t_test(v, margin=margin)[1]
-    chi_square = pruning.std_equivalence(v, margin=margin)[1]
-    return {
-        "std": pruning.weight_tests.filter_stds(v)[0],
-        "t_test_rejects": (t_test < 0.05).astype(v.dtype),
-        "chi_square_rejects": (chi_square < 0.05).astype(v.dtype),
-    }
-
-
-STDS = Draws(std_tests, 4000, batch_size=500)
-
-
-def many_stds(key: Key[Array, ""]) -> Statistics:
-    return {"std": pruning.weight_tests.filter_stds(normal(key, 1000, STD_DIMS))}
-
-
-MANY_STDS = Draws(many_stds, 40_000, batch_size=10_000, draws_per_key=1000)
-
-TEST_2 = claim(
-    "Section 2.1, test (2)",
-    "Student's t test that the filters' standard deviations are alike, at 5 %",
-    Sampled.rejected("size 5 % at the margin", 0.05, STDS, "t_test_rejects"),
-    Sampled.corrected(
-        "χ² test: size at most 5 % at the margin", 0.05, STDS, "chi_square_rejects", side="≤"
-    ),
-    Sampled.corrected(
-        "E σⱼ = E χ_{d−1}/√(d − 1)", chi_mean(STD_DEGREES) / STD_DEGREES**0.5, STDS, "std"
-    ),
-    Sampled.corrected(
-        "Var σⱼ = 2h(d − 1)/(d − 1)",
-        lambda: pruning.gaussian.chi_variance(1.0, float(STD_DEGREES)) / STD_DEGREES,
-        MANY_STDS,
-        "std",
-        moment="variance",
-    ),
-    printed="t test of (σⱼ/mean − 1)²",
-    corrected="χ² test of the spread: the t test's size is 0.18",
-)
-
-
-def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
-    """The paper's third test, read literally: t test of |μ| ≤ margin · S with S the *variance*.
-
-    The hypothesis is that the mean is small; not rejecting it, which the paper counts as support,
-    proves nothing: few weights pass always. With the variance the margin has the wrong unit: for
-    weights of standard deviation 0.02 and margin 0.05 it is 0.001 standard deviations, so that at
-    μ = 0 and n = 2000 the size at 5% is 9.1%, not 0.
-    """
-    h = promote_to_float32(x).ravel()
-    std = h.std(ddof=1)
-    t = h.size**0.5 * (jnp.abs(h.mean()) - margin * jnp.square(std)) / std
-    return TestResult(t, _student_survival(t, h.size - 1))
-
-
-def _change_with_unit(test: Callable, key: Array) -> float:
-    """p-value of weights minus that of the same weights in a unit 50 times as large."""
-    x = generator(key).normal(size=4000)
-    p_value = jax.jit(lambda x: test(x, margin=0.05).p_value)
-    return float(p_value(jnp.asarray(x)) - p_value(jnp.asarray(0.02 * x)))
-
-
-def units_of_the_literal_test(key: Key[Array, ""]) -> Values:
-    return _change_with_unit(mean_t_test, key)
-
-
-def units_of_the_test(key: Key[Array, ""]) -> Values:
-    return _change_with_unit(pruning.mean_equivalence, key)
-
-
-MEAN_WEIGHTS, MEAN_MARGIN = 500, 0.1
-
-
-def mean_tests(key: Key[Array, ""]) -> Statistics:
-    p_value = pruning.mean_equivalence(normal(key, MEAN_WEIGHTS), margin=MEAN_MARGIN)[1]
-    return {"rejects": (p_value < 0.05).astype(jnp.float32)}
-
-
-MEANS = Draws(mean_tests, 20_000, batch_size=2000)
-
-
-def mean_test_power() -> float:
-    """P(|mean| + t S/√n < eps S) at mean 0, exactly: an integral over S."""
-    n = MEAN_WEIGHTS
-    width = MEAN_MARGIN * n**0.5 - scipy.stats.t.isf(0.05, n - 1)
-
-    def integrand(square: float) -> float:
-        inside = 2 * scipy.stats.norm.cdf(width * (square / (n - 1)) ** 0.5) - 1
-        return float(inside * scipy.stats.chi2.pdf(square, n - 1))
-
-    return scipy.integrate.quad(integrand, n / 2, 2 * n)[0]
-
-
-TEST_3 = claim(
-    "Section 2.1, test (3)",
-    "|μ| ≤ eps S with S the sample variance",
-    Computed.rejected(
-        "p with S the variance does not change with the unit", units_of_the_literal_test
-    ),
-    Computed.corrected("nor with S the standard deviation", units_of_the_test),
-    Sampled.corrected("power of the two t tests at μ = 0", mean_test_power, MEANS, "rejects"),
-    printed="S a variance",
-    corrected="S the standard deviation, two one-sided tests",
-)
-
-
-def distances_to_a_gaussian(key: Key[Array, ""]) -> Values:
-    """Of a uniform distribution, and of a normal one truncated at 2 σ, minus the known values."""
-    x = np.linspace(-4, 4, 2_000_001)
-    uniform = np.clip(x / 12**0.5 + 0.5, 0, 1)
-    truncated_normal = scipy.stats.truncnorm(-2, 2)
-    truncated = truncated_normal.cdf(x * truncated_normal.std())
-    return [
-        float(np.abs(cdf - scipy.stats.norm.cdf(x)).max() - expected)
-        for cdf, expected in ((uniform, 0.057207), (truncated, 0.016665))
-    ]
-
 
 FIGURE_3 = claim(
     "Figure 3, Table 3",
-    "Histograms look Gaussian in some 40 settings of training",
-    Computed(
-        "distance of uniform and of truncated normal starts",
-        distances_to_a_gaussian,
-        tolerance=1e-6,
+    "Histograms of layers look Gaussian; some 40 settings of training pass the tests",
+    why="Before training the answer is known: uniform starts lie 0.0572 from a Gaussian and "
+    "truncated normal ones 0.0167 (test (1)).",
+    results=(
+        Result(
+            "19 of 19 layers of one ResNet-20 reject a Gaussian; their distances to it are 0.039 "
+            "to 0.141, median 0.064",
+            "a figure without numbers; the results of Table 3 are in Appendix G, without content",
+            RESNET20,
+        ),
     ),
-    corrected="at the start the answer is known: 0.0572 uniform, 0.0167 truncated normal",
-    remark=Remark("over-reading", "settings only"),
+    reason="Measured on pretrained networks and trainings that are not at hand; one ResNet-20 is.",
 )

@@ -1,15 +1,10 @@
-"""Appendices E to H of the pruning paper: points of a space, proof of Theorem 5."""
-
-import math
+"""Appendix E of the pruning paper: coordinates of points, for the proof of Theorem 4."""
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator
-from geometry.claims._types import Cases, Computed, Remark, Sampled, Values, claims_of
-from geometry.claims.cwda._draws import DIMS, THREE_FILTERS
-from geometry.filters import gaussian_filter_geometry
+from geometry.claims._types import Cases, Computed, Remark, Values, claims_of
 
 claim = claims_of("CWDA")
 
@@ -27,10 +22,17 @@ PROPOSITION_8 = claim(
     "Proposition 8, Equation 42",
     "A Gaussian matrix has full rank with probability 1",
     Computed("entries, and differences from a row", ranks_of_gaussian_matrices),
+    why="Matrices of lower rank are the zeros of polynomials. Theorem 4 needs the rank of the vᵢ − "
+    "v₀, whose entries are dependent but have a density too. The sentence says Equation 8 for 42.",
 )
 
 
-def _barycentric(x: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
+def distance_matrix(v: np.ndarray) -> np.ndarray:
+    """D, minus half the squared distances of the points v."""
+    return -np.square(v[:, None] - v).sum(-1) / 2
+
+
+def barycentric(x: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
     """Coordinates λ of least norm with Σλ = 1, and the residual of x."""
     system = np.vstack([v.T, np.ones(len(v))])
     weights = np.linalg.lstsq(system, np.append(x, 1), rcond=None)[0]
@@ -38,41 +40,74 @@ def _barycentric(x: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def barycentric_of_few(key: Key[Array, ""]) -> Values:
-    """Residual of a point of R⁷ for 4 points v, which the printed condition k ≤ n admits."""
+    """Residual of a point of R⁷ for 4 points v, of which the differences have rank 3."""
     rng = generator(key)
-    return _barycentric(rng.normal(size=7), rng.normal(size=(4, 7)))[1]
+    return barycentric(rng.normal(size=7), rng.normal(size=(4, 7)))[1]
 
 
-def barycentric(key: Key[Array, ""]) -> Values:
-    """Residuals of points of R⁷ for 8 or more points v."""
+def barycentric_of_a_simplex(key: Key[Array, ""]) -> Cases:
+    """Residuals of points of Rⁿ for n + 1 points v."""
     rng = generator(key)
-    return [_barycentric(rng.normal(size=7), rng.normal(size=(n, 7)))[1] for n in (8, 9, 15)]
+    for n in (1, 2, 7):
+        yield barycentric(rng.normal(size=n), rng.normal(size=(n + 1, n)))[1]
+
+
+def barycentric_of_many(key: Key[Array, ""]) -> Cases:
+    """Residuals of points of R⁷ for 9 and 15 points v."""
+    rng = generator(key)
+    for points in (9, 15):
+        yield barycentric(rng.normal(size=7), rng.normal(size=(points, 7)))[1]
 
 
 LEMMA_4 = claim(
     "Lemma 4, Equation 43",
     "Every x is Σλᵢvᵢ with Σλᵢ = 1 if rank(vᵢ − v₀) = n, k ≤ n",
-    Computed.rejected("residual of 4 points in R⁷", barycentric_of_few, tolerance=0.1),
-    Computed.corrected("residual for k ≥ n", barycentric, tolerance=1e-11),
-    printed="k ≤ n",
-    corrected="k ≥ n",
+    Computed("residual for k = n", barycentric_of_a_simplex, tolerance=1e-11),
+    Computed.overread("for k < n: residual of 4 points in R⁷", barycentric_of_few, tolerance=0.1),
+    Computed.corrected("residual for k ≥ n", barycentric_of_many, tolerance=1e-11),
+    corrected="k ≥ n, as Theorem 4 needs it",
+    remark=Remark(
+        "hypothesis",
+        "k ≤ n and rank n leave k = n alone; it holds for k ≥ n as well, where the vᵢ − v₀ span "
+        "the space without being a basis, and λ is not unique.",
+    ),
+    why="The vᵢ − v₀ span the space, x − v₀ = Σtᵢ(vᵢ − v₀), and λ₀ = 1 − Σtᵢ.",
 )
 
 
-def distance_form(key: Key[Array, ""]) -> Cases:
-    """‖a − b‖² minus wᵀDw, w = λ − μ, relative."""
+def distance_steps(key: Key[Array, ""]) -> Cases:
+    """Both sides of Equations 44 to 52, relative to ‖a − b‖²."""
     rng = generator(key)
     for n in (8, 12):
         v, a, b = rng.normal(size=(n, 7)), *rng.normal(size=(2, 7))
-        w = _barycentric(a, v)[0] - _barycentric(b, v)[0]
-        d = -np.square(v[:, None] - v).sum(-1) / 2
-        yield float(w @ d @ w / np.square(a - b).sum()) - 1
+        w = barycentric(a, v)[0] - barycentric(b, v)[0]
+        d, gram, squares = distance_matrix(v), v @ v.T, np.square(v).sum(1)
+        whole = np.square(a - b).sum()
+        halves = (squares[:, None] + squares) / 2
+        yield np.array([w @ d @ w, w @ gram @ w, w @ (d + halves) @ w]) / whole - 1
+        yield np.ravel(d - (gram - halves))
+        yield w @ halves @ w / whole
+
+
+def distance_of_any_coordinates(key: Key[Array, ""]) -> Values:
+    """‖a − b‖² = wᵀDw of coordinates that do not sum to 1, relative."""
+    rng = generator(key)
+    v, w = rng.normal(size=(8, 7)), 1 + rng.uniform(size=8)
+    return float(w @ distance_matrix(v) @ w / np.square(w @ v).sum()) - 1
 
 
 LEMMA_5 = claim(
     "Lemma 5, Equations 44 to 52",
     "‖a − b‖² = (λ − μ)ᵀD(λ − μ), Dᵢⱼ = −‖vᵢ − vⱼ‖²/2",
-    Computed("relative difference", distance_form),
+    Computed("each step, and the result", distance_steps, tolerance=1e-10),
+    Computed.overread("for any coordinates", distance_of_any_coordinates, tolerance=0.1),
+    remark=Remark(
+        "hypothesis",
+        "The coordinates of a and of b must have the same sum, which barycentric ones have; they "
+        "need not be unique.",
+    ),
+    why="D is RᵀR minus terms that are constant along rows or columns, and Σ(λᵢ − μᵢ) = 0 makes "
+    "these vanish.",
 )
 
 
@@ -103,50 +138,22 @@ def completed_bases(key: Key[Array, ""]) -> Cases:
         yield int(np.linalg.matrix_rank(rows)) - 6
 
 
+def completed_within_the_hyperplane(key: Key[Array, ""]) -> Values:
+    """The same where v₀ and the given vectors are in W."""
+    rng = generator(key)
+    w = rng.normal(size=(5, 6))
+    return int(np.linalg.matrix_rank(rng.normal(size=(6, 5)) @ w)) - 6
+
+
 LEMMA_6 = claim(
     "Lemma 6, Equations 54 to 56",
-    "Points of an affine hyperplane complete independent vectors to a basis",
+    "Points of an affine hyperplane complete independent vectors to a basis, unless all are in it",
     Computed("rank minus n", completed_bases),
-)
-
-
-def concentrated_norms(key: Key[Array, ""]) -> Cases:
-    """P(|r − E r| > c √(M/2)) minus 1/M, exactly."""
-    for k in (1, 2, 9, 100):
-        chi = scipy.stats.chi(k)
-        for m in (2.5, 5, 20):
-            width = math.sqrt(m / 2)
-            tails = chi.sf(chi.mean() + width) + chi.cdf(chi.mean() - width)
-            yield float(tails) - 1 / m
-
-
-EQUATIONS_82_TO_84 = claim(
-    "Equations 82 to 84",
-    "P(|r − √2 c R| ≤ c√(M/2)) ≥ 1 − 1/M",
-    Computed("exactly, k = 1 to 100", concentrated_norms, "inequality"),
-    remark=Remark("hypothesis", "holds for every k"),
-)
-
-EQUATIONS_85_TO_88 = claim(
-    "Equations 85 to 88",
-    "Var(vᵢₚvⱼₚ) = 1, so that ⟨vᵢ, vⱼ⟩/√k is N(0, 1)",
-    Sampled.rejected(
-        "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7", 1.0, THREE_FILTERS, "inner_product", "variance"
+    Computed.overread("also if v₀ and all vectors are in W", completed_within_the_hyperplane),
+    remark=Remark(
+        "hypothesis",
+        "The condition that not all aᵢ belong to P is needed only where v₀ is in W.",
     ),
-    Sampled.corrected("Var⟨vᵢ, vⱼ⟩/k = c⁴", 0.49**2, THREE_FILTERS, "inner_product", "variance"),
-    Sampled(
-        "Var cos = 1/k",
-        lambda: gaussian_filter_geometry(DIMS).cosine_variance,
-        THREE_FILTERS,
-        "cosine",
-        "variance",
-    ),
-    printed="1",
-    corrected="c⁴; divided by the norms 1/k, exactly",
-)
-
-APPENDICES_G_AND_H = claim(
-    "Appendices G and H",
-    "Statistical tests and details of the experiments",
-    reason="the appendices are headings without content",
+    why="If no point of P were independent of the vectors, P would lie in their span (54), whose "
+    "dimension is too small (55, 56) or which is P itself.",
 )

@@ -1,0 +1,200 @@
+"""Appendix B of the pruning paper: the proof of Theorem 1."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.integrate
+import scipy.special
+import scipy.stats
+from jaxtyping import Array, Key
+
+import pruning
+from geometry.claims._draws import exponent
+from geometry.claims._types import Computed, Remark, Result, Sampled, Values, claims_of
+from geometry.claims.cwda._draws import RESNET20, THREE_FILTERS, norm_cv2
+
+claim = claims_of("CWDA")
+
+
+def _stirling_error(x: np.ndarray) -> np.ndarray:
+    """Γ(x + 1) over Stirling's formula, minus 1."""
+    ratio = scipy.special.gammaln(x + 1) - (0.5 * np.log(2 * math.pi * x) + x * (np.log(x) - 1))
+    return np.expm1(ratio)
+
+
+def stirling(key: Key[Array, ""]) -> Values:
+    """Exponent of Stirling's relative error."""
+    x = np.array([10.0, 30, 100, 300])
+    return exponent(list(x), _stirling_error(x))
+
+
+def stirling_constant(key: Key[Array, ""]) -> Values:
+    """12x times Stirling's relative error."""
+    x = np.array([100.0, 300])
+    return 12 * x * _stirling_error(x)
+
+
+PROPOSITION_4 = claim(
+    "Proposition 4, Equation 18",
+    "Γ(x + 1) ~ √(2πx)(x/e)ˣ",
+    Computed("relative error ~ 1/x", stirling, "limit", -1.0, 0.05),
+    Computed("it is 1/(12x)", stirling_constant, predicted=1.0, tolerance=5e-3),
+)
+
+PROPOSITION_5 = claim(
+    "Proposition 5, Equation 19 (FKG)",
+    "E f g ≥ E f E g for increasing f and g on Rⁿ",
+    Sampled.rejected(
+        "E x₁x₂ ≥ 0 at X = (z, −z)", 0.0, THREE_FILTERS, "product_of_opposites", side="≥"
+    ),
+    Sampled.corrected("it is −1 there", -1.0, THREE_FILTERS, "product_of_opposites"),
+    Sampled.corrected(
+        "Cov(l1, l2) ≥ 0, increasing in |x₁|, …, |xₙ|: found CV₂²",
+        0.0,
+        THREE_FILTERS,
+        "l1_l2_covariance",
+        side="≥",
+    ),
+    printed="Proposition 5: “If f and g are increasing functions on Rⁿ, we have E(f)E(g) ≤ E(fg)”",
+    corrected="independent coordinates, here |x₁|, …, |xₙ|",
+    why="X = (z, −z) with f = x₁ and g = x₂ has E f g = −1. The norms are not increasing in the "
+    "weights either, but in their sizes, which are independent.",
+)
+
+
+STEPS = (1e-2, 1e-3, 1e-4)
+
+
+def _remainders(cross: float) -> list[float]:
+    """x/y at distances t from (1, 1) minus the expansion, `cross` times the mixed second term."""
+    return [
+        (1 + t) / (1 + 2 * t) - (1 + t - 2 * t) - (2 * t) ** 2 + cross * 2 * t**2 for t in STEPS
+    ]
+
+
+def first_order_remainder(key: Key[Array, ""]) -> Values:
+    """Exponent of x/y minus its expansion to first order."""
+    return exponent(STEPS, [(1 + t) / (1 + 2 * t) - (1 - t) for t in STEPS])
+
+
+def printed_remainder(key: Key[Array, ""]) -> Values:
+    """The same of the printed expansion to second order."""
+    return exponent(STEPS, _remainders(0.0))
+
+
+def mixed_remainder(key: Key[Array, ""]) -> Values:
+    """The same with the mixed term (X − EX)(Y − EY) ∂²f/∂X∂Y."""
+    return exponent(STEPS, _remainders(1.0))
+
+
+EQUATION_20 = claim(
+    "Proposition 6, Equation 20",
+    "f(X, Y) to first order about the means",
+    Computed("remainder of x/y ~ t²", first_order_remainder, "limit", 2.0, 0.05),
+)
+
+EQUATION_21 = claim(
+    "Proposition 6, Equation 21",
+    "f(X, Y) to second order about the means",
+    Computed.rejected("remainder of x/y ~ t³", printed_remainder, "limit", 3.0, 0.05),
+    Computed.corrected("with the mixed term", mixed_remainder, "limit", 3.0, 0.05),
+    printed="Equation 21: f = f(EX, EY) + Σ(X − EX)∂f/∂X + ½Σ(X − EX)ᵀ∂²f/∂X²(X − EX) + "
+    "Remainder₂, sums over X and Y, “according to Taylor theorem”",
+    corrected="with (X − EX)(Y − EY) ∂²f/∂X∂Y",
+    why="Without the mixed term the remainder of x/y is of second order itself. Equation 33 lacks "
+    "the covariance for this reason.",
+)
+
+
+def _delta_method_errors(dims: tuple[int, ...]) -> np.ndarray:
+    """Relative errors of Lemma 1 for l1/l2 and l2/l1."""
+    approximate = np.array([(math.pi / 2 - 1) / n - norm_cv2(n) for n in dims])
+    exact = np.array([pruning.l1_l2_ratio_variance(n) for n in dims])
+    return approximate[:, None] / exact - 1
+
+
+def delta_method_rate(key: Key[Array, ""]) -> Values:
+    """Exponents of both errors."""
+    dims = (64, 256, 1024, 4096)
+    return [exponent(dims, errors) for errors in _delta_method_errors(dims).T]
+
+
+def delta_method_constants(key: Key[Array, ""]) -> Values:
+    """n times both errors at n = 4096, minus what the next terms of the variances leave."""
+    found = 4096 * _delta_method_errors((4096,))[0]
+    third = np.array([5 / 8 - math.pi / 4, 2 * math.pi**2 - 33 / 4 * math.pi + 49 / 8])
+    return found - (-1 / 8 - third) / ((math.pi - 3) / 2)
+
+
+def far_from_normal(key: Key[Array, ""]) -> Values:
+    """Variance of X/Y for X ~ N(3, 1) and Y ~ N(5, 1) given Y > 1, over that of Lemma 1."""
+    y = scipy.stats.truncnorm(-4, np.inf, loc=5)
+    first, second = (scipy.integrate.quad(lambda r, j=j: y.pdf(r) / r**j, 1, 20)[0] for j in (1, 2))
+    return ((9 + 1) * second - 9 * first**2) / ((3 / 5) ** 2 * (1 / 9 + 1 / 25))
+
+
+LEMMA_1 = claim(
+    "Lemma 1, Equation 22",
+    "Var(X/Y) ≈ (EX/EY)²(CVₓ² + CVᵧ² − 2Cov/(EX EY))",
+    Computed("relative errors ~ 1/n for l1/l2 and l2/l1", delta_method_rate, "limit", -1.0, 0.1),
+    Computed("n times them, by the next terms", delta_method_constants, tolerance=5e-3),
+    Computed.overread(
+        "within 10 % of N(3, 1)/N(5, 1), even if it is above 1",
+        far_from_normal,
+        predicted=1.0,
+        tolerance=0.1,
+    ),
+    remark=Remark(
+        "hypothesis",
+        "X and Y must be close to their means in proportion, and Y never near 0: the variance of "
+        "N(3, 1)/N(5, 1) is infinite.",
+    ),
+    why="The square of the expansion to first order, whose remainder is of the size of the squared "
+    "coefficients of variation. These are O(1/n) for norms.",
+)
+
+
+def _gamma_ratios() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x, R²/x − 1/2 and x/2 − R² − 1/4."""
+    x = np.array([20.0, 80, 320, 1280])
+    h = np.asarray(pruning.gaussian.chi_variance(1.0, jnp.asarray(x))) / 2
+    return x, (x / 2 - h) / x - 0.5, h - 0.25
+
+
+def gamma_ratios(key: Key[Array, ""]) -> Values:
+    """Exponents with which both tend to 0."""
+    x, square, defect = _gamma_ratios()
+    return [exponent(list(x), square), exponent(list(x), defect)]
+
+
+def gamma_ratio_constants(key: Key[Array, ""]) -> Values:
+    """−4x and −16x times them at x = 1280."""
+    x, square, defect = _gamma_ratios()
+    return [-4 * x[-1] * square[-1], -16 * x[-1] * defect[-1]]
+
+
+LEMMA_2 = claim(
+    "Lemma 2, Equations 23 and 24",
+    "R(x)²/x → 1/2 and x/2 − R(x)² → 1/4",
+    Computed("both errors ~ 1/x", gamma_ratios, "limit", -1.0, 0.05),
+    Computed("−1/(4x) and −1/(16x)", gamma_ratio_constants, predicted=1.0, tolerance=1e-3),
+    why="The proof puts Stirling's formula, right to 1/(12x) of the whole, into a difference; it "
+    "survives since these errors of both terms cancel.",
+)
+
+FIGURE_9 = claim(
+    "Figure 9",
+    "Ratio variances of the layers of trained ResNets follow 1/n",
+    results=(
+        Result(
+            "n Var(l1/l2) from 0.068 to 1.12, median 0.290, in 19 layers of one ResNet-20; 0.071 "
+            "for Gaussian filters",
+            "“the estimation O(1/n) is appropriate”",
+            RESNET20,
+        ),
+    ),
+    why="Any O(1/n) passes for 1/n here, and a filter's own scale leaves its ratio unchanged: the "
+    "figure cannot show what Figure 1 shows of the scales.",
+    reason="Measured on trained networks that are not at hand; one trained ResNet-20 is.",
+)

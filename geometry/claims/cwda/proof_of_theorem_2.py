@@ -1,0 +1,88 @@
+"""Appendix C of the pruning paper: the proof of Theorem 2."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jaxtyping import Array, Key
+
+import pruning
+from geometry.claims._types import Cases, Computed, Sampled, Values, claims_of
+from geometry.claims.cwda._draws import DIMS, THREE_FILTERS
+
+claim = claims_of("CWDA")
+
+
+def _laguerre(degree: float, a: float, x: np.ndarray) -> np.ndarray:
+    """Generalized Laguerre function of any degree, at x ≤ 0 by positive terms."""
+    scale = math.gamma(degree + a + 1) / math.gamma(degree + 1) / math.gamma(a + 1)
+    return scale * np.exp(x) * scipy.special.hyp1f1(a + 1 + degree, a + 1, -x)
+
+
+def laguerre_derivatives(key: Key[Array, ""]) -> Cases:
+    """First and second differences of L_p over (−1)ⁿ L_{p−n}^{(α+n)}, minus 1."""
+    x, step = np.linspace(-3, -0.5, 6), 1e-3
+    for degree, a in ((0.5, 3.5), (2.5, 1.0), (1.5, 0.5)):
+        low, middle, high = (_laguerre(degree, a, x + shift) for shift in (-step, 0, step))
+        yield (high - low) / (2 * step) / -_laguerre(degree - 1, a + 1, x) - 1
+        if degree > 2:
+            second = (high - 2 * middle + low) / step**2
+            yield second / _laguerre(degree - 2, a + 2, x) - 1
+
+
+def laguerre_positive(key: Key[Array, ""]) -> Values:
+    """−L_{−1/2}^{(α)}(x) for α > 0."""
+    x = np.linspace(-50, 50, 60)
+    return [-scipy.special.hyp1f1(0.5, a + 1, x) for a in (0.1, 0.5, 4.5, 32.0)]
+
+
+def slope_of_distance(key: Key[Array, ""]) -> Cases:
+    """Differences of T(x) over the printed slope, minus 1, σ = 1.7, k = 9."""
+    std, k, step = 1.7, 9, 1e-4
+    for x in (0.3, 1.0, 4.0):
+        ends = -np.square([x - step, x + step]) / (2 * std**2)
+        low, high = _laguerre(0.5, k / 2 - 1, ends)
+        slope = x / std**2 * _laguerre(-0.5, k / 2, np.array(-(x**2) / (2 * std**2)))
+        yield (high - low) / (2 * step) / slope - 1
+
+
+PROPOSITION_7 = claim(
+    "Proposition 7, Equations 26 to 28",
+    "∂ⁿL_p^{(α)} = (−1)ⁿL_{p−n}^{(α+n)}, L_{−1/2}^{(α)} > 0, and the slope of T(x)",
+    Computed("derivatives by differences, n = 1 and 2", laguerre_derivatives, tolerance=1e-5),
+    Computed("L_{−1/2} > 0 for α > 0, x from −50 to 50", laguerre_positive, "inequality"),
+    Computed("the slope of T by differences", slope_of_distance, tolerance=1e-6),
+    why="At x = −y ≤ 0, L_{−1/2}^{(α)} is a sum of positive terms, Poisson probabilities of mean y "
+    "times ratios of Γ, and at x > 0 its power series is.",
+)
+
+
+def expected_distance() -> Array:
+    """E‖F − v‖ of `three_filters`, ‖F‖ = 2."""
+    return pruning.gaussian.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS))
+
+
+def laguerre_distance(key: Key[Array, ""]) -> Values:
+    """`expected_distance` over σ√(π/2) L, minus 1."""
+    y = np.array(-(2.0**2) / (2 * 1.7**2))
+    printed = 1.7 * math.sqrt(math.pi / 2) * _laguerre(0.5, DIMS / 2 - 1, y)
+    return float(expected_distance()) / printed - 1
+
+
+THEOREM_2_PROOF = claim(
+    "Proof of Theorem 2, the sum of distances",
+    "E Σ‖F − vᵢ‖ = n σ²√(π/2) L_{1/2}^{(k/2−1)}(−‖F‖²/2σ²)",
+    Sampled.rejected(
+        "σ² √(π/2) L at ‖F‖ = 2, σ = 1.7, d = 9",
+        lambda: 1.7 * expected_distance(),
+        THREE_FILTERS,
+        "distance_to_point",
+    ),
+    Sampled.corrected("σ √(π/2) L", expected_distance, THREE_FILTERS, "distance_to_point"),
+    Computed.corrected("σ √(π/2) L, the Laguerre function", laguerre_distance, tolerance=1e-10),
+    printed="Appendix C, before Equation 28: “E Σ‖F − vᵢ‖₂ = n·σ²√(π/2)·L(−‖F‖²/2σ²)”",
+    corrected="n σ √(π/2) L",
+    why="A distance has the unit of σ. At F = 0 the mean is √2 σ Γ((k + 1)/2)/Γ(k/2), 4.96 at σ = "
+    "1.7 and k = 9, not 8.43. The argument of the proof needs only the slope's sign.",
+)

@@ -1,0 +1,212 @@
+"""Appendix D of the pruning paper: the proof of Theorem 3, from Lemma 3 on."""
+
+import itertools
+
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+import pruning
+from geometry.claims._draws import exponent, generator, normal
+from geometry.claims._types import (
+    Cases,
+    Computed,
+    Draws,
+    Remark,
+    Sampled,
+    Statistics,
+    Values,
+    claims_of,
+)
+from geometry.claims.cwda._draws import norm_cv2
+from geometry.claims.cwda.lemmas import LEMMA_3, C, K, mean_ratio
+
+claim = claims_of("CWDA")
+
+EQUATION_34 = claim(
+    "Equation 34",
+    "2‖X‖‖Y‖ ≫ (‖X‖² − ‖Y‖²)² for large k and small c",
+    Sampled(
+        "at c = 0.05, k = 20 the ratio is 2c² + c²/k + … = 0.0051",
+        lambda: C**2 * mean_ratio(K),
+        LEMMA_3,
+        "ratio_at_small_c",
+    ),
+    Sampled.overread(
+        "k large makes it small: at most 0.1 at c = 1", 0.1, LEMMA_3, "ratio", side="≤"
+    ),
+    Sampled.corrected(
+        "E (x − y)²/(2xy) = 2R²/(k − 1) − 1",
+        lambda: mean_ratio(K) / 2 - 1,
+        LEMMA_3,
+        "squared_gap_over_b",
+    ),
+    corrected="(x − y)² ≪ 2xy, like 1/(2k), at every c",
+    remark=Remark(
+        "unit",
+        "The left side has the unit c² and the right side c⁴: the ratio is 2c² in every dimension, "
+        "and small if c is in the unit chosen. What the proof needs is (‖X‖ − ‖Y‖)² ≪ 2‖X‖‖Y‖.",
+    ),
+    why="E (x − y)²/(2xy) = 1/(2k) + … for norms x and y of any c: k large alone suffices.",
+)
+
+
+def lagrange_printed(key: Key[Array, ""]) -> Cases:
+    """nΣa² − (Σa)² − Σ(a² − b²)² over nΣa²."""
+    return _lagrange(key, 2)
+
+
+def lagrange(key: Key[Array, ""]) -> Cases:
+    """nΣa² − (Σa)² − Σ(a − b)² over nΣa²."""
+    return _lagrange(key, 1)
+
+
+def _lagrange(key: Array, power: int) -> Cases:
+    for a in generator(key).uniform(size=(50, 7)):
+        pairs = sum((x**power - y**power) ** 2 for x, y in itertools.combinations(a, 2))
+        left = 7 * (a @ a)
+        yield float((left - a.sum() ** 2 - pairs) / left)
+
+
+def _squared_sum(key: Array, factor: int) -> Cases:
+    """(Σa)² − Σa² − `factor` Σab over pairs, over (Σa)²."""
+    for a in generator(key).uniform(size=(50, 7)):
+        products = sum(x * y for x, y in itertools.combinations(a, 2))
+        yield float(1 - (a @ a + factor * products) / a.sum() ** 2)
+
+
+def squared_sum_printed(key: Key[Array, ""]) -> Cases:
+    """The printed second line: the products once, and the differences twice."""
+    return _squared_sum(key, 1)
+
+
+def squared_sum(key: Key[Array, ""]) -> Cases:
+    return _squared_sum(key, 2)
+
+
+LAGRANGE_IDENTITY = claim(
+    "Lagrange's identity in the proof of Theorem 3",
+    "nΣa² = (Σa)² + Σ(a² − b²)²",
+    Computed.rejected("as printed", lagrange_printed, tolerance=1e-6),
+    Computed.corrected("nΣa² = (Σa)² + Σ(a − b)²", lagrange, tolerance=1e-12),
+    Computed.rejected("(Σa)² = Σa² + Σab, the second line", squared_sum_printed, tolerance=1e-6),
+    Computed.corrected("(Σa)² = Σa² + 2Σab", squared_sum, tolerance=1e-12),
+    printed="Appendix D, before Equation 37: “(Σ‖aᵢ‖²)(Σ1) = (Σ‖aᵢ‖)² + Σ(‖aᵢ‖² − ‖aⱼ‖²)² = Σ‖aᵢ‖² "
+    "+ Σ‖aᵢ‖‖aⱼ‖ + 2Σ(‖aᵢ‖² − ‖aⱼ‖²)²”, sums over i < j",
+    corrected="(‖aᵢ‖ − ‖aⱼ‖)², and the 2 before the products",
+    why="The terms have the units c² and c⁴. Lagrange's identity for the sequences a and 1 has the "
+    "squared differences of the norms themselves.",
+)
+
+CHAIN_VECTORS, CHAIN_DIMS = 50, 10
+
+
+def theorem_3_chain(key: Key[Array, ""]) -> Statistics:
+    """Σr/Σr², n/Σr, Σr²/Σr and Σr/n of norms r at c = 1, in units of √k."""
+    norms = jnp.linalg.norm(normal(key, 200, CHAIN_VECTORS, CHAIN_DIMS), axis=2) / CHAIN_DIMS**0.5
+    s1, s2 = norms.sum(1), jnp.square(norms).sum(1)
+    return {
+        "s1_over_s2": s1 / s2,
+        "n_over_s1": CHAIN_VECTORS / s1,
+        "s2_over_s1": s2 / s1,
+        "s1_over_n": s1 / CHAIN_VECTORS,
+    }
+
+
+CHAIN = Draws(theorem_3_chain, 100_000, batch_size=4000, draws_per_key=200)
+
+
+def _f1_over_f2() -> float:
+    return pruning.gaussian.norm_sum_ratio_variance(CHAIN_VECTORS, CHAIN_DIMS).direct
+
+
+def _f2_over_f1() -> float:
+    return pruning.gaussian.norm_sum_ratio_variance(CHAIN_VECTORS, CHAIN_DIMS).inverse
+
+
+def _q() -> float:
+    """E r²/(E r)² = k/(2R²)."""
+    return 1 + norm_cv2(CHAIN_DIMS)
+
+
+def first_order() -> float:
+    """(q − 1)/n, the squared coefficient of variation of Σr."""
+    return norm_cv2(CHAIN_DIMS) / CHAIN_VECTORS
+
+
+def exact_over_first_order(key: Key[Array, ""]) -> Values:
+    """Var(F₁/F₂) and Var(F₂/F₁) over (q − 1)/n, n = 1000, k = 10."""
+    variances = pruning.gaussian.norm_sum_ratio_variance(1000, CHAIN_DIMS)
+    return [variance * 1000 / norm_cv2(CHAIN_DIMS) for variance in variances]
+
+
+def to_one_half(key: Key[Array, ""]) -> Values:
+    """Exponent with which 2k(q − 1) tends to 1."""
+    dims = (20, 80, 320)
+    return exponent(dims, [2 * k * norm_cv2(k) - 1 for k in dims])
+
+
+EQUATIONS_35_AND_36 = claim(
+    "Equations 35 and 36",
+    "Var(F₁/F₂) = c²k Var(Σr/Σr²) and Var(F₂/F₁) = Var(Σr²/Σr)/(c²k)",
+    Sampled.overread(
+        "the first as an equality at k = 10", _f1_over_f2, CHAIN, "s1_over_s2", "variance"
+    ),
+    Sampled.overread("the second", _f2_over_f1, CHAIN, "s2_over_s1", "variance"),
+    Sampled.corrected(
+        "Var(F₁/F₂) = q c²k Var(Σr/Σr²)",
+        lambda: _f1_over_f2() / _q(),
+        CHAIN,
+        "s1_over_s2",
+        "variance",
+    ),
+    Sampled.corrected(
+        "Var(F₂/F₁) = Var(Σr²/Σr)/(q c²k)",
+        lambda: _f2_over_f1() * _q(),
+        CHAIN,
+        "s2_over_s1",
+        "variance",
+    ),
+    corrected="with q = E r²/(E r)² = 1 + 1/(2k) + … beside c²k",
+    remark=Remark(
+        "hypothesis",
+        "To leading order in k: E r = √2 c R is c√k but for a share 1/(4k), so that the factors "
+        "are off by 1/(2k), 5 % at k = 10.",
+    ),
+    why="F₁/F₂ is Σr/Σr² times E Σr²/E Σr, which is c²k/(√2 c R) and not c√k.",
+)
+
+EQUATIONS_37_TO_41 = claim(
+    "Equations 37 to 41",
+    "Σr/Σr², n/Σr, Σr²/Σr and Σr/n have the relative variance 1/(2nk)",
+    Sampled(
+        "Var(n/Σr) (Er)² = (q − 1)/n to first order in 1/n",
+        lambda: first_order() * _q(),
+        CHAIN,
+        "n_over_s1",
+        "variance",
+        within=lambda: 2 * first_order() / CHAIN_VECTORS,
+    ),
+    Sampled(
+        "Var(Σr/n)/(Er)² = (q − 1)/n",
+        lambda: first_order() / _q(),
+        CHAIN,
+        "s1_over_n",
+        "variance",
+    ),
+    Computed(
+        "Var(F₁/F₂) and Var(F₂/F₁) are (q − 1)/n to first order in 1/n, k = 10",
+        exact_over_first_order,
+        predicted=1.0,
+        tolerance=5e-3,
+    ),
+    Computed("2k(q − 1) → 1 like 1/k", to_one_half, "limit", -1.0, 0.05),
+    covers="Figure 11",
+    corrected="(q − 1)/n, at every k; 2k(q − 1) = 1 + 1/(4k) + …",
+    remark=Remark(
+        "hypothesis",
+        "All four are (q − 1)/n to first order in 1/n, whatever k and c. Figure 11 has c = 0.01; "
+        "every c gives the same.",
+    ),
+    why="Σr/n has variance Var(r)/n. For the others the delta method gives the same, as "
+    "Cov(r, r²)/(E r E r²) = 1/k and Var(r²)/(E r²)² = 2/k cancel.",
+)

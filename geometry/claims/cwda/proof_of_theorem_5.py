@@ -1,0 +1,73 @@
+"""Appendices F to H of the pruning paper: the proof of Theorem 5."""
+
+import math
+
+import scipy.stats
+from jaxtyping import Array, Key
+
+from geometry.claims._types import Cases, Computed, Remark, Sampled, claims_of
+from geometry.claims.cwda._draws import DIMS, THREE_FILTERS
+from geometry.filters import gaussian_filter_geometry
+
+claim = claims_of("CWDA")
+
+
+def concentrated_norms(key: Key[Array, ""]) -> Cases:
+    """P(|r − E r| > c √(M/2)) minus 1/M, exactly."""
+    for k in (1, 2, 9, 100):
+        chi = scipy.stats.chi(k)
+        for m in (2.5, 5, 20):
+            width = math.sqrt(m / 2)
+            tails = chi.sf(chi.mean() + width) + chi.cdf(chi.mean() - width)
+            yield float(tails) - 1 / m
+
+
+def chebyshev_attained(key: Key[Array, ""]) -> Cases:
+    """P(|x − μ| ≥ √(M Var)) minus 1/M of the values −1, 0 and 1, of which ±1 have chance 1/(2M)."""
+    for m in (2.5, 5.0, 20.0):
+        values, chances = (-1.0, 0.0, 1.0), (1 / (2 * m), 1 - 1 / m, 1 / (2 * m))
+        variance = sum(p * x**2 for x, p in zip(values, chances, strict=True))
+        width = math.sqrt(m * variance) * (1 - 1e-12)
+        yield sum(p for x, p in zip(values, chances, strict=True) if abs(x) >= width) - 1 / m
+
+
+EQUATIONS_82_TO_84 = claim(
+    "Equations 82 to 84",
+    "P(|r − √2 c R| ≤ c√(M/2)) ≥ 1 − 1/M",
+    Computed(
+        "exactly, k = 1 to 100: the tails are at most 0.3 of 1/M", concentrated_norms, "inequality"
+    ),
+    Computed("Chebyshev's inequality is attained by three values", chebyshev_attained),
+    remark=Remark(
+        "hypothesis",
+        "It holds for every k, as Var r < c²/2. The “≈” of Equation 84 is relative: the width "
+        "c√(M/2) does not shrink, only beside c√k.",
+    ),
+    why="Chebyshev's inequality with Var r = 2c²h(k) < c²/2.",
+)
+
+EQUATIONS_85_TO_88 = claim(
+    "Equations 85 to 88",
+    "E(vᵢₚvⱼₚ) = 0, Var(vᵢₚvⱼₚ) = 1, so that ⟨vᵢ, vⱼ⟩/√k is N(0, 1)",
+    Sampled.rejected(
+        "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7", 1.0, THREE_FILTERS, "inner_product", "variance"
+    ),
+    Sampled.corrected("Var⟨vᵢ, vⱼ⟩/k = c⁴", 0.49**2, THREE_FILTERS, "inner_product", "variance"),
+    Sampled(
+        "Var cos = 1/k",
+        lambda: gaussian_filter_geometry(DIMS).cosine_variance,
+        THREE_FILTERS,
+        "cosine",
+        "variance",
+    ),
+    printed="Appendix F, for v ∼ N(0, c²·I_k): Equation 86, “Var(vᵢₚvⱼₚ) = … = 1”, and Equation 87",
+    corrected="c⁴; divided by the norms 1/k, exactly",
+    why="Var(vᵢₚ)Var(vⱼₚ) = c⁴. Dividing by both norms removes it, so that Equation 88 is right: "
+    "cosines have variance 1/k for every k and c.",
+)
+
+APPENDICES_G_AND_H = claim(
+    "Appendices G and H",
+    "Statistical tests and details of the experiments",
+    reason="The appendices are headings without content.",
+)

@@ -1,0 +1,220 @@
+"""Section 1 of the pruning paper: how alike the criteria rank filters."""
+
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.integrate
+import scipy.stats
+from jaxtyping import Array, Key
+
+import pruning
+from geometry.claims._draws import generator, normal
+from geometry.claims._types import (
+    Cases,
+    Computed,
+    Draws,
+    Remark,
+    Result,
+    Sampled,
+    Statistics,
+    Values,
+    claims_of,
+)
+from geometry.claims.cwda._draws import RESNET20
+
+claim = claims_of("CWDA")
+
+# Pruned first by l1, l2, GM and Fermat: the eight filters that are printed, for two layers.
+FIRST_PRUNED = {
+    "ResNet18, 12th": (
+        (111, 212, 33, 61, 68, 152, 171, 45),
+        (111, 33, 212, 61, 171, 42, 243, 129),
+        (111, 212, 33, 61, 68, 45, 171, 42),
+        (111, 212, 33, 61, 45, 171, 42, 68),
+    ),
+    "VGG16, 3rd": (
+        (102, 28, 9, 88, 66, 109, 86, 45),
+        (102, 28, 88, 9, 109, 66, 86, 45),
+        (102, 28, 9, 88, 109, 66, 45, 86),
+        (102, 28, 88, 9, 109, 66, 45, 86),
+    ),
+}
+
+
+def _shared(layer: str) -> list[int]:
+    """How many of the eight filters each of the six pairs of criteria has in common."""
+    pairs = itertools.combinations([set(first) for first in FIRST_PRUNED[layer]], 2)
+    return [len(a & b) for a, b in pairs]
+
+
+def table_1_by_chance(key: Key[Array, ""]) -> Values:
+    """Chance that two unrelated rankings share as many of their first eight filters."""
+    return [
+        scipy.stats.hypergeom(filters, 8, 8).sf(np.array(_shared(layer)) - 1)
+        for layer, filters in (("ResNet18, 12th", 256), ("VGG16, 3rd", 128))
+    ]
+
+
+def table_1_missing(key: Key[Array, ""]) -> Values:
+    """Filters that are not shared, of eight, in the layer of VGG16."""
+    return [8 - shared for shared in _shared("VGG16, 3rd")]
+
+
+def table_1_missing_in_resnet18(key: Key[Array, ""]) -> Values:
+    """The same in the layer of ResNet18."""
+    return [8 - shared for shared in _shared("ResNet18, 12th")]
+
+
+def _normal_overlap(rho: float, ratio: float) -> float:
+    """Share of the `ratio` lowest of one normal variable that are so of one correlated with it."""
+    z = scipy.stats.norm.ppf(ratio)
+
+    def integrand(x: float) -> float:
+        below = scipy.stats.norm.cdf((z - rho * x) / math.sqrt(1 - rho**2))
+        return float(below * scipy.stats.norm.pdf(x))
+
+    return scipy.integrate.quad(integrand, -12, z, epsabs=1e-13)[0] / ratio
+
+
+def overlap_of_a_normal_pair(key: Key[Array, ""]) -> Values:
+    """`expected_overlap` of l1 and l2, 8 of 256 filters and half of 64, minus a quadrature."""
+    return [
+        float(pruning.gaussian.expected_overlap(filters, dims, ("l1", "l2"), ratio=ratio))
+        - _normal_overlap(float(pruning.l1_l2_correlation(dims)), ratio)
+        for filters, dims, ratio in ((256, 2304.0, 8 / 256), (64, 64.0, 0.5))
+    ]
+
+
+def overlap_of_eight(key: Key[Array, ""]) -> Values:
+    """Of 8 in 256 filters by l1 and l2, as Gaussian filters have it."""
+    return _normal_overlap(1 / math.sqrt(math.pi - 2), 8 / 256)
+
+
+TABLE_1 = claim(
+    "Table 1",
+    "l1, l2, GM and Fermat prune almost the same eight filters first",
+    Computed(
+        "unrelated rankings share as many with a chance below 10⁻⁶",
+        table_1_by_chance,
+        "inequality",
+        tolerance=1e-6,
+    ),
+    Computed("VGG16: all pairs share all eight", table_1_missing),
+    Computed.overread("ResNet18: all pairs share all eight", table_1_missing_in_resnet18),
+    Computed.corrected(
+        "by many Gaussian filters l1 and l2 share 0.68 of 8 in 256",
+        overlap_of_eight,
+        predicted=0.68,
+        tolerance=5e-3,
+    ),
+    corrected="l1 and l2 share 5 of 8 in ResNet18, as Gaussian filters would",
+    remark=Remark(
+        "over-reading",
+        "The sets are the same in VGG16. In ResNet18 l1 and l2 share 5 of the 8, of which Gaussian "
+        "filters share 5.5 on average.",
+    ),
+    why="Counted in the printed lists. For a normal pair of correlation 1/√(π − 2), that of l1 and "
+    "l2 in many dimensions, the lowest 8 of 256 overlap by 0.68.",
+    results=(
+        Result(
+            "l1 and l2 share 7.4 ± 0.2 of the first 8, mean over 19 layers of one ResNet-20",
+            "5 of 8 (ResNet18, 12th), 8 of 8 (VGG16, 3rd)",
+            RESNET20,
+        ),
+    ),
+)
+
+FIGURE_1 = claim(
+    "Figure 1",
+    "Sp of l1, GM and Fermat with l2: 0.99 each in ResNet18, 0.98, 0.98 and 1.00 in VGG16",
+    why="Gaussian filters have E Sp(l1, l2) = 0.928 in the layer of ResNet18 and 0.927 in that of "
+    "VGG16 (Conclusion from Theorem 1), so that this figure itself speaks against one scale c: "
+    "filters' own scales that spread by 4 to 5 % give the printed values.",
+    results=(
+        Result(
+            "l1 and l2 0.964 ± 0.013, l2 and GM 0.981 ± 0.003, l2 and Fermat 0.986 ± 0.002, means "
+            "over 19 layers of one ResNet-20",
+            "0.99, 0.99, 0.99 (ResNet18, 12th); 0.98, 0.98, 1.00 (VGG16, 3rd)",
+            RESNET20,
+        ),
+    ),
+    reason="Measured on pretrained networks, which are not at hand; one trained ResNet-20 is.",
+)
+
+
+def random_rankings(key: Key[Array, ""]) -> Statistics:
+    x = normal(key, 2, 64)
+    return {"overlap": pruning.overlap(x[0], x[1], ratio=0.5)}
+
+
+RANKINGS = Draws(random_rankings, 20_000)
+
+
+def least_overlap(key: Key[Array, ""]) -> Cases:
+    """max(0, 2 − 1/p) minus the overlap, of unrelated and of opposite rankings."""
+    scores = jnp.asarray(generator(key).normal(size=(200, 20)))
+    for ratio in (0.3, 0.8):
+        overlap = jax.jit(jax.vmap(functools.partial(pruning.overlap, ratio=ratio)))
+        for other in (scores[::-1], -scores):
+            yield max(0, 2 - 1 / ratio) - np.asarray(overlap(scores, other))
+
+
+def overlap_of_opposites(key: Key[Array, ""]) -> Cases:
+    """Overlap of opposite rankings minus max(0, 2 − 1/p), and of equal ones minus 1."""
+    scores = jnp.asarray(generator(key).normal(size=20))
+    for ratio in (0.3, 0.5, 0.8):
+        yield float(pruning.overlap(scores, -scores, ratio=ratio)) - max(0, 2 - 1 / ratio)
+        yield float(pruning.overlap(scores, 2 * scores, ratio=ratio)) - 1
+
+
+def overlap_at_one_half(key: Key[Array, ""]) -> Values:
+    """Φ₂(0, 0; ρ)/½ minus ½ + asin(ρ)/π."""
+    rho = float(pruning.l1_l2_correlation(64.0))
+    overlap = float(pruning.gaussian.expected_overlap(64, 64.0, ("l1", "l2"), ratio=0.5))
+    return overlap - 0.5 - math.asin(rho) / math.pi
+
+
+EQUATION_1 = claim(
+    "Equation 1",
+    "Overlap OD = #(C₁ ∩ C₂)/#C₂",
+    Sampled(
+        "E OD of unrelated rankings = m/N",
+        lambda: pruning.ranking.chance_overlap(64, ratio=0.5)[0],
+        RANKINGS,
+        "overlap",
+    ),
+    Sampled(
+        "Var OD is hypergeometric",
+        lambda: pruning.ranking.chance_overlap(64, ratio=0.5)[1],
+        RANKINGS,
+        "overlap",
+        "variance",
+    ),
+    Computed("OD ≥ max(0, 2 − 1/p)", least_overlap, "inequality"),
+    Computed("attained by opposite rankings; 1 of equal ones", overlap_of_opposites),
+    Computed("OD of a normal pair by quadrature", overlap_of_a_normal_pair, tolerance=1e-9),
+    Computed("OD of a normal pair at ½ is ½ + asin(ρ)/π", overlap_at_one_half),
+    remark=Remark(
+        "over-reading",
+        "Unrelated rankings overlap by p and any two by 2 − 1/p: an overlap is to be read beside "
+        "p, not beside 0.",
+    ),
+)
+
+FIGURE_2 = claim(
+    "Figure 2",
+    "The overlap at p = 0.5 is high throughout VGG16",
+    results=(
+        Result(
+            "l1 and l2 0.924 ± 0.019, l2 and GM 0.946 ± 0.012, means over 19 layers of one "
+            "ResNet-20",
+            "a figure without numbers",
+            RESNET20,
+        ),
+    ),
+    reason="Measured on pretrained networks, which are not at hand; one trained ResNet-20 is.",
+)
