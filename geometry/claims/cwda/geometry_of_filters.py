@@ -252,8 +252,8 @@ SECTION_4_3 = claim(
     "Gains, biases and fully connected weights are not Gaussian; convolutions alone are",
     results=(
         Result(
-            "31 of 39 other parameters of one ResNet-20 reject a Gaussian of mean 0, but so do "
-            "19 of 19 convolutions",
+            "31 of 39 other parameters of one ResNet-20 reject a Gaussian of mean 0 at 5 %, but so "
+            "do 19 of 19 convolutions",
             "BN and FC of VGG16-BN can not pass the test",
             RESNET20,
         ),

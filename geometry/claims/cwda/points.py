@@ -142,7 +142,7 @@ def completed_within_the_hyperplane(key: Key[Array, ""]) -> Values:
     """The same where v₀ and the given vectors are in W."""
     rng = generator(key)
     w = rng.normal(size=(5, 6))
-    return int(np.linalg.matrix_rank(rng.normal(size=(6, 5)) @ w)) - 6
+    return float(np.linalg.matrix_rank(rng.normal(size=(6, 5)) @ w)) - 6
 
 
 LEMMA_6 = claim(

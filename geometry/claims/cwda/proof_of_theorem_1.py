@@ -188,7 +188,7 @@ FIGURE_9 = claim(
     "Ratio variances of the layers of trained ResNets follow 1/n",
     results=(
         Result(
-            "n Var(l1/l2) from 0.068 to 1.12, median 0.290, in 19 layers of one ResNet-20; 0.071 "
+            "n Var(l1/l2) from 0.068 to 1.12, median 0.188, in 19 layers of one ResNet-20; 0.071 "
             "for Gaussian filters",
             "“the estimation O(1/n) is appropriate”",
             RESNET20,

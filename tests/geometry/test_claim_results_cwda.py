@@ -1,0 +1,126 @@
+"""What claims of the pruning paper say of our networks is what docs/results has."""
+
+import json
+import statistics
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geometry.claims import PAPERS
+
+ROOT = Path(__file__).parents[2]
+RESULTS = {claim.name: claim.results for claim in PAPERS["cwda"] if claim.results}
+
+
+@cache
+def resnet20():
+    return json.loads((ROOT / "docs/results/resnet20/results.json").read_text(encoding="utf-8"))
+
+
+def mean(values, digits=3):
+    """Mean and its standard error."""
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return f"{statistics.mean(values):.{digits}f} ± {error:.{digits}f}"
+
+
+def of_layers(measure, pair, filters=None):
+    layers = [layer for layer in resnet20()["layers"] if filters in (None, layer["filters"])]
+    return [layer[measure][pair] for layer in layers]
+
+
+def failing(test):
+    return sum(test in layer["fails"] for layer in resnet20()["layers"])
+
+
+def ratio_variances():
+    """dims × Var(l1/l2) of each layer, both scaled to mean 1."""
+    for layer in resnet20()["layers"]:
+        l1, l2 = (np.array(layer["scores"][name]) for name in ("l1", "l2"))
+        yield layer["dims"] * np.var(l1 / l1.mean() / (l2 / l2.mean()), ddof=1)
+
+
+def numbers_of_table_1():
+    shared = [
+        len(set(layer["first"]["l1"]) & set(layer["first"]["l2"])) for layer in resnet20()["layers"]
+    ]
+    return [mean(shared, 1), f"{len(shared)} layers"]
+
+
+def numbers_of_figure_1():
+    return [mean(of_layers("spearman", pair)) for pair in ("l1-l2", "l2-gm", "l2-fermat")]
+
+
+def numbers_of_figure_2():
+    return [mean(of_layers("overlap", pair)) for pair in ("l1-l2", "l2-gm")]
+
+
+def numbers_of_figure_3():
+    distances = [layer["ks"] for layer in resnet20()["layers"]]
+    spread = f"{min(distances):.3f} to {max(distances):.3f}, median"
+    return [f"{failing('normal')} of 19", f"{spread} {statistics.median(distances):.3f}"]
+
+
+def numbers_of_figure_4():
+    pairs = ("l1-l2", "l1-gm", "l2-gm")
+    counts = [sum(rho > 0.9 for rho in of_layers("spearman", pair)) for pair in pairs]
+    return [f"in {counts[0]} of 19", f"{counts[1]} for l1 and GM", f"{counts[2]} for l2 and GM"]
+
+
+def numbers_of_figure_5():
+    return [
+        mean(of_layers("spearman", pair, filters))
+        for pair in ("l2-gm", "l1-l2")
+        for filters in (16, 32, 64)
+    ]
+
+
+def numbers_of_figure_8():
+    others = [other["p_value"] < 0.05 for other in resnet20()["others"]]
+    return [f"{sum(others)} of {len(others)}", f"{failing('normal')} of 19 convolutions"]
+
+
+def numbers_of_figure_9():
+    variances = list(ratio_variances())
+    return [f"{min(variances):.3f} to {max(variances):.2f}, median {np.median(variances):.3f}"]
+
+
+NUMBERS = {
+    "Table 1": numbers_of_table_1,
+    "Figure 1": numbers_of_figure_1,
+    "Figure 2": numbers_of_figure_2,
+    "Equation 2, CWDA": lambda: [
+        f"{failing(test)} of 19" for test in ("normal", "homogeneity", "uncorrelated", "spherical")
+    ],
+    "Figure 3, Table 3": numbers_of_figure_3,
+    "Figure 4": numbers_of_figure_4,
+    "Figure 5": numbers_of_figure_5,
+    "Figure 6": lambda: [f"{failing(test)} of 19" for test in ("uncorrelated", "spherical")],
+    "Section 4.3, Figure 8": numbers_of_figure_8,
+    "CWDA Plus": lambda: [f"{failing('symmetry')} of 19"],
+    "Figure 9": numbers_of_figure_9,
+}
+
+
+def test_every_claim_with_results_is_in_the_table():
+    assert set(RESULTS) == {*NUMBERS, "Table 4"}
+    for results in RESULTS.values():
+        assert all((ROOT / result.page).exists() for result in results)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_the_resnet_are_those_of_its_page(name):
+    (result,) = RESULTS[name]
+    assert result.page == "docs/results/resnet20/index.html"
+    for number in NUMBERS[name]():
+        assert number in result.ours
+
+
+@pytest.mark.parametrize("result", RESULTS["Table 4"], ids=lambda result: result.page)
+def test_spreads_of_the_criteria_are_those_of_the_page(result):
+    page = json.loads((ROOT / result.page).with_name("results.json").read_text(encoding="utf-8"))
+    for stage, words in (("fine-tuned", "points fine-tuned"), ("pruned", "pruned")):
+        points = [100 * spread for spread in page["accuracy"]["spread"][stage]["values"]]
+        assert f"{mean(points, 1)} {words}" in result.ours
+    assert f"{page['settings']['seeds']} ResNet-8" in result.ours

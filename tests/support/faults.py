@@ -1,0 +1,70 @@
+"""Plausible faults: each makes a wrong function of a right one."""
+
+import jax.numpy as jnp
+
+from pruning.weight_tests import TestResult
+from tests.support.mutations import result
+
+
+def shifted(**changes):
+    """Makes a function of which one result, by name, is multiplied by a factor."""
+    return result(
+        lambda value: value._replace(**{k: f * getattr(value, k) for k, f in changes.items()})
+    )
+
+
+def exchanged(right):
+    """Returns the two results in the other order."""
+    return lambda *args, **options: type(right(*args, **options))(*right(*args, **options)[::-1])
+
+
+def other_tail(right):
+    def wrong(*args, **options):
+        statistic, p_value = right(*args, **options)
+        return TestResult(statistic, 1 - p_value)
+
+    return wrong
+
+
+def never(right):
+    def wrong(*args, **options):
+        statistic, p_value = right(*args, **options)
+        return TestResult(statistic, jnp.ones_like(p_value))
+
+    return wrong
+
+
+def at_other(argument, change):
+    """Calls the function with its argument of this place changed."""
+
+    def make(right):
+        def wrong(*args, **options):
+            args = list(args)
+            args[argument] = change(args[argument])
+            return right(*args, **options)
+
+        return wrong
+
+    return make
+
+
+def option(**changes):
+    """Calls the function with options changed."""
+
+    def make(right):
+        def wrong(*args, **options):
+            given = {k: f(options[k]) for k, f in changes.items() if options.get(k) is not None}
+            return right(*args, **(options | given))
+
+        return wrong
+
+    return make
+
+
+def squared(right):
+    """Variance for standard deviation."""
+    return lambda *args, **options: jnp.square(right(*args, **options))
+
+
+def constant(value):
+    return lambda right: lambda *args, **options: jnp.asarray(value)
