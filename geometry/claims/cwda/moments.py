@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -58,17 +60,17 @@ PROPOSITION_1 = claim(
 )
 
 
-def _moment(density: Callable[[float], float], order: float) -> float:
+def _moment(density: Callable[[float], Any], order: float) -> float:
     """∫ x^order density(x) dx over x > 0, as a quadrature."""
-    return scipy.integrate.quad(lambda x: x**order * density(x), 0, 40)[0]
+    return scipy.integrate.quad(lambda x: float(x**order * density(x)), 0, 40)[0]
 
 
 def half_normal(key: Key[Array, ""]) -> Cases:
     """Moments of |x| minus SciPy's or a quadrature, and minus Amoroso's (0, √2 σ, 1/2, 2)."""
-    distribution = scipy.stats.halfnorm(scale=1.7)
+    density = partial(scipy.stats.halfnorm.pdf, scale=1.7)
     for order in (1, 2, 3, 5.5):
         moment = float(pruning.half_normal_moment(1.7, order))
-        yield moment / _moment(distribution.pdf, order) - 1
+        yield moment / _moment(density, order) - 1
         yield moment / float(pruning.amoroso_moment(0, 2**0.5 * 1.7, 0.5, 2.0, order)) - 1
 
 
@@ -90,7 +92,8 @@ def chi_distribution(key: Key[Array, ""]) -> Cases:
         yield float(pruning.gaussian.chi_variance(1.3, float(k))) / distribution.var() - 1
         for order in (2.5, -0.5):
             moment = float(pruning.chi_moment(1.3, float(k), order))
-            yield moment / _moment(distribution.pdf, order) - 1
+            density = partial(scipy.stats.chi.pdf, df=k, scale=1.3)
+            yield moment / _moment(density, order) - 1
             if order > 0:
                 amoroso = pruning.amoroso_moment(0, 2**0.5 * 1.3, k / 2, 2.0, order)
                 yield moment / float(amoroso) - 1

@@ -129,8 +129,14 @@ def delta_method_constants(key: Key[Array, ""]) -> Values:
 
 def far_from_normal(key: Key[Array, ""]) -> Values:
     """Variance of X/Y for X ~ N(3, 1) and Y ~ N(5, 1) given Y > 1, over that of Lemma 1."""
-    y = scipy.stats.truncnorm(-4, np.inf, loc=5)
-    first, second = (scipy.integrate.quad(lambda r, j=j: y.pdf(r) / r**j, 1, 20)[0] for j in (1, 2))
+
+    def inverse_moment(order: int) -> float:
+        def integrand(y: float) -> float:
+            return float(scipy.stats.truncnorm.pdf(y, -4, np.inf, loc=5)) / y**order
+
+        return scipy.integrate.quad(integrand, 1, 20)[0]
+
+    first, second = inverse_moment(1), inverse_moment(2)
     return ((9 + 1) * second - 9 * first**2) / ((3 / 5) ** 2 * (1 / 9 + 1 / 25))
 
 
