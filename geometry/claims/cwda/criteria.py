@@ -65,9 +65,10 @@ def medians(key: Key[Array, ""]) -> Values:
 
 
 def scores_of_table_2(key: Key[Array, ""]) -> Values:
-    """Scores minus double loops in NumPy, the Fermat point that of a symmetric set, 0."""
-    half = generator(key).standard_t(3, (10, 6))
-    v = np.concatenate([half, -half])
+    """Scores minus loops in NumPy of opposite filters of different lengths: F = 0, not so G."""
+    rng = generator(key)
+    half = rng.standard_t(3, (10, 6))
+    v = np.concatenate([half, -half * rng.uniform(0.2, 3, (10, 1))])
     expected = {
         "l1": [sum(abs(x) for x in row) for row in v],
         "l2": [math.dist(row, np.zeros(6)) for row in v],

@@ -155,5 +155,6 @@ LEMMA_6 = claim(
         "The condition that not all aᵢ belong to P is needed only where v₀ is in W.",
     ),
     why="If no point of P were independent of the vectors, P would lie in their span (54), whose "
-    "dimension is too small (55, 56) or which is P itself.",
+    "dimension is too small (55, 56) or which is P itself. The last line of the induction is for "
+    "n − k = l + 1.",
 )

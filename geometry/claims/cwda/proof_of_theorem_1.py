@@ -196,7 +196,7 @@ FIGURE_9 = claim(
         Result(
             "n Var(l1/l2) from 0.068 to 1.12, median 0.188, in 19 layers of one ResNet-20; 0.071 "
             "for Gaussian filters",
-            "“the estimation O(1/n) is appropriate”",
+            "“the estimation O(1/n) … is appropriate”",
             RESNET20,
         ),
     ),

@@ -124,7 +124,8 @@ SECTION_4_1_3 = claim(
         "than dimensions.",
     ),
     why="An entry off the diagonal has variance c⁴/d. The N² of them together spread the "
-    "eigenvalues over the interval of Marchenko and Pastur.",
+    "eigenvalues over the interval of Marchenko and Pastur. The constant of Section 4.2's Cov = "
+    "c·(vᵢᵀvⱼ) is 1/d, and its second “Theorem 5 (1)” means (2).",
 )
 
 FIGURE_6 = claim(
