@@ -97,7 +97,12 @@ TEST_1 = claim(
     ),
     Sampled.overread("size 5 % with mean and scale estimated", 0.05, KS, "rejects_estimated"),
     Sampled.corrected(
-        "it is below 0.1 % then: found some 0.01 %", 1e-3, KS, "rejects_estimated", side="≤"
+        "it is below 0.1 % then: found some 0.01 %",
+        1e-3,
+        KS,
+        "rejects_estimated",
+        side="≤",
+        against=0.05,
     ),
     Sampled.corrected(
         "fresh samples make p uniform: E p = 21/40, B = 19", 21 / 40, EXACT_KS, "p_value"

@@ -65,7 +65,7 @@ def std_tests(key: Key[Array, ""]) -> Statistics:
     }
 
 
-STDS = Draws(std_tests, 80_000, batch_size=4000)
+STDS = Draws(std_tests, 120_000, batch_size=4000)
 
 
 def chi_square_power() -> float:
