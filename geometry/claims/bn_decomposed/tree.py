@@ -1,4 +1,4 @@
-"""Section II: recentering in linear networks, and the tree of recentering and ReLU."""
+"""Section III: the tree of recentering and ReLU, up to Theorem 10 and its proof."""
 
 import math
 
@@ -15,21 +15,6 @@ from jaxnorm import recenter
 claim = claims_of("Batch Normalization Decomposed")
 
 CASES = 200
-
-
-def recentering_once(key: Key[Array, ""]) -> Values:
-    """Recentering after each of two linear layers minus recentering before both."""
-    rng = generator(key)
-    x, a, b = (rng.normal(size=shape) for shape in ((CASES, 6, 5), (5, 7), (7, 4)))
-    once, twice = recenter(jnp.asarray(x), axis=1), recenter(jnp.asarray(x @ a), axis=1)
-    return np.asarray(recenter(jnp.asarray(np.asarray(twice) @ b), axis=1)) - once @ (a @ b)
-
-
-LINEAR_NETWORKS = claim(
-    "Section II",
-    "In a linear network recentering acts once: RC(W₂ RC(W₁X)) = W₂W₁ RC(X)",
-    Computed("the two sides agree", recentering_once),
-)
 
 
 def positive(x: Array) -> Array:

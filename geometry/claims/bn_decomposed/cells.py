@@ -1,0 +1,162 @@
+"""Section I: cells of weights, and Lemma 2, by which one more neuron raises the rank."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+import geometry
+from geometry.claims._draws import generator, normal
+from geometry.claims._types import Computed, Draws, Sampled, Statistics, Values, claims_of
+
+claim = claims_of("Batch Normalization Decomposed")
+
+POINTS = 5  # on the circle
+CASES = 200
+THREE = ((1.0, 0.0), (0.6, 0.8), (-0.3, 0.9))  # samples whose thinnest cell is that of the last two
+TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))  # which give the first two samples rank 2
+
+
+def circle(n: int) -> Float[Array, "n 2"]:
+    """`n` equally spaced points."""
+    turn = 2 * math.pi * np.arange(n) / n
+    return jnp.asarray(np.stack([np.cos(turn), np.sin(turn)], 1))
+
+
+def volumes_of_cells(key: Key[Array, ""]) -> Values:
+    """Sum of the volumes − 1, and differences of those of opposite cells, of random batches."""
+    x = jnp.asarray(generator(key).normal(size=(CASES, 6, 2)))
+    volumes = np.asarray(jax.jit(jax.vmap(geometry.cell_volumes_2d))(x))
+    return [volumes.sum(1) - 1, volumes[:, :6] - volumes[:, 6:]]
+
+
+def gaussian_rows(key: Key[Array, ""]) -> Statistics:
+    """Where a Gaussian w falls: in a cell of the circle, in the thinnest of three, or as needed.
+
+    As needed is where it gives three samples rank 3, beside two rows of rank 2.
+    """
+    w = normal(key, 2000, 2)
+    points, three = circle(POINTS).astype(jnp.float32), jnp.asarray(THREE, jnp.float32)
+    signs = jnp.sign(w @ points.T)
+    first = jnp.all(signs == jnp.sign(points[:1] @ points.T), axis=1)
+    thinnest = jnp.all(jnp.sign(w @ three.T) == jnp.array([[1.0, 1.0, -1.0]]), axis=1)
+    y = jax.nn.relu(jnp.asarray(TWO_ROWS, jnp.float32) @ three.T)
+    relation = jnp.cross(y[0], y[1])
+    fits = jnp.abs(jax.nn.relu(w @ three.T) @ relation) > 1e-6 * jnp.linalg.norm(w, axis=1)
+    events = {"inside": first, "thinnest": thinnest, "fits": fits}
+    return {name: event.astype(jnp.float32) for name, event in events.items()}
+
+
+GAUSSIAN_ROWS = Draws(gaussian_rows, 200_000, batch_size=20_000, draws_per_key=2000)
+
+
+def gamma_of_three() -> float:
+    """γ of the three samples."""
+    return float(geometry.gamma_2d(jnp.asarray(THREE)))
+
+
+DEFINITION_1 = claim(
+    "Definition 1, Equation 5",
+    "Cells of w with equal signs of all w·xᵢ have volumes that add to 1, opposite ones equal",
+    Computed("Σ vol = 1, vol(−C) = vol(C)", volumes_of_cells),
+    Sampled("P(w in the thinnest cell) = γ(X)", gamma_of_three, GAUSSIAN_ROWS, "thinnest"),
+)
+
+
+def gamma_of_the_circle(key: Key[Array, ""]) -> Values:
+    """2n γ of n points on the circle."""
+    gamma = jax.jit(geometry.gamma_2d)
+    return [float(gamma(circle(n))) * 2 * n for n in (5, 9)]
+
+
+GAMMA_OF_THE_CIRCLE = claim(
+    "Definition 1, example",
+    "γ(X) of n = 5 equally spaced points on the circle",
+    Sampled.rejected("P(w in a cell) = 1/n", 1 / POINTS, GAUSSIAN_ROWS, "inside"),
+    Sampled.corrected("P(w in a cell) = 1/(2n)", 1 / (2 * POINTS), GAUSSIAN_ROWS, "inside"),
+    Computed.corrected("2n γ = 1 exactly, n = 5 and 9", gamma_of_the_circle, predicted=1.0),
+    printed="Section I, example after Definition 1, n odd: 'It is clear that |{vol(Γ) : vol(Γ) > "
+    "0}| = n and γ(X) = 1/n'",
+    corrected="2n cells, γ = 1/(2n)",
+    why="The n lines orthogonal to the points are different, since n is odd, and n lines through 0 "
+    "bound 2n sectors.",
+)
+
+
+def probability_over_gamma(key: Key[Array, ""]) -> Values:
+    """1 minus the probability that one more neuron gives full rank, in units of γ."""
+    rng = generator(key)
+    x, rows = rng.normal(size=(CASES * 5, 4, 2)), rng.normal(size=(CASES * 5, 3, 2))
+    y = np.maximum(np.einsum("ind,ird->inr", x, rows), 0)
+    fits = (np.linalg.matrix_rank(y[:, :3]) == 3) & (np.linalg.cond(y[:, :3]) < 1e4)
+    x, rows = (jnp.asarray(part[fits][:CASES]) for part in (x, rows))
+    gamma = jax.jit(jax.vmap(geometry.gamma_2d))(x)
+    probability = jax.jit(jax.vmap(geometry.ranks.full_rank_probability))(x, rows)
+    return 1 - np.asarray(probability / gamma)
+
+
+def least_probability(key: Key[Array, ""]) -> Values:
+    """P/γ of two samples at a right angle, of which the one neuron sees only the first."""
+    x, rows = jnp.eye(2), jnp.array([[1.0, -1.0]])
+    probability = jax.jit(geometry.ranks.full_rank_probability)(x, rows)
+    return probability / jax.jit(geometry.gamma_2d)(x)
+
+
+def probability_of_three() -> float:
+    """That one more row gives the three samples rank 3."""
+    x, rows = jnp.asarray(THREE), jnp.asarray(TWO_ROWS)
+    return float(geometry.ranks.full_rank_probability(x, rows))
+
+
+LEMMA_2 = claim(
+    "Lemma 2, Equation 6",
+    "One more Gaussian row raises the rank with probability P of at least γ",
+    Computed("P ≥ γ (random cases have 4 γ and more)", probability_over_gamma, "inequality"),
+    Sampled("P of three samples and two rows", probability_of_three, GAUSSIAN_ROWS, "fits"),
+    Computed.corrected("P ≥ 2γ", probability_over_gamma, "inequality", -1.0),
+    Computed.corrected("P = 2γ, attained at a right angle", least_probability, predicted=2.0),
+    covers="Equations 13, 14a, 14b, 14c, 15a, 15b, 16 and 17",
+    corrected="with probability at least 2γ, which is attained",
+    why="The rank stays if Σ aⱼ xⱼ over the active j is orthogonal to w, almost surely only if it "
+    "is 0. Two cells that differ in one sample with aᵢ ≠ 0 have sums that differ by aᵢ xᵢ: one of "
+    "them is not 0, and neither is that of one of the two opposite cells.",
+)
+
+
+def _flips(rng: np.random.Generator, power: int) -> np.ndarray:
+    """Which of w xⱼ change sign by w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, beside i of least |w xᵢ|/‖xᵢ‖ᵖ⁻¹."""
+    x, w = rng.normal(size=(10 * CASES, 4, 3)), rng.normal(size=(10 * CASES, 1, 3))
+    norms = np.linalg.norm(x, axis=2)
+    product = (x * w).sum(2)
+    i = np.argmin(np.abs(product) / norms ** (power - 1), axis=1)
+    cases = np.arange(len(x))
+    step = (product / norms**power)[cases, i]
+    moved = w[:, 0] - (1 + 1e-9) * step[:, None] * x[cases, i]
+    flipped = (x * moved[:, None]).sum(2) * product < 0
+    return np.all(flipped == np.eye(4, dtype=bool)[i], axis=1)
+
+
+def printed_flips(key: Key[Array, ""]) -> Values:
+    """Whether the printed step fails to change the sign of xᵢ and of no other sample."""
+    return ~_flips(generator(key), 1)
+
+
+def corrected_flips(key: Key[Array, ""]) -> Values:
+    """The same of the step with ‖xᵢ‖², and i of least |w xᵢ|/‖xᵢ‖."""
+    return ~_flips(generator(key), 2)
+
+
+EQUATIONS_18_TO_20 = claim(
+    "Equations 18 to 20",
+    "A neuron that differs from another in the sign of one sample only",
+    Computed.rejected("the printed step changes one sign", printed_flips),
+    Computed.corrected("the corrected step does", corrected_flips),
+    printed="Appendix B: i = arg min |w xᵢ| over aᵢ ≠ 0, and (w − (1 + ε)(w xᵢ/‖xᵢ‖) xᵢᵀ) xᵢ < 0 "
+    "(Eq. 19), with > 0 for all j ≠ i (Eq. 20, which has xᵢ for xⱼ), for small ε > 0",
+    corrected="i of least |w xᵢ|/‖xᵢ‖ and w − (1 + ε)(w xᵢ/‖xᵢ‖²) xᵢᵀ; w xⱼ keep their signs",
+    why="The nearest of the planes orthogonal to the samples is at the distance |w xᵢ|/‖xᵢ‖, and "
+    "the step to it is divided by ‖xᵢ‖ twice. With Gaussian samples the printed step fails in a "
+    "third to a half of all cases. The lemma stands, by the argument above.",
+)
