@@ -6,13 +6,27 @@ float64: differences that should be 0, or excesses over a bound.
 
 from geometry.claims._types import claims_in
 from geometry.claims.bn_decomposed import (
+    cells,
     figures,
     invariance,
     kernel,
     parts,
     ranks,
+    three_clusters,
     tree,
     tree_angles,
+    two_clusters,
 )
 
-CLAIMS = claims_in(parts, ranks, tree, tree_angles, kernel, invariance, figures)
+CLAIMS = claims_in(
+    parts,
+    cells,
+    ranks,
+    tree,
+    tree_angles,
+    two_clusters,
+    three_clusters,
+    kernel,
+    invariance,
+    figures,
+)

@@ -1,0 +1,274 @@
+"""Appendix E: rows of three clusters in Theorem 11, Equations 61 to 94."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import geometry
+from geometry.claims._draws import generator
+from geometry.claims._types import Cases, Computed, Remark, Values, claims_of
+from geometry.claims.bn_decomposed.tree import negative, positive
+from geometry.claims.bn_decomposed.two_clusters import unbalanced_rows
+
+claim = claims_of("Batch Normalization Decomposed")
+
+POINTS = 7
+
+
+def _geometric_sum(n: int, layers: int) -> float:
+    """The braces of Eq. 61: Σⱼ aʲ bᵀ⁻¹⁻ʲ from j = 1 to T − 1."""
+    a, b = ((n - 1) / n) ** 2, (2 / n) ** 2 + ((n - 2) / n) ** 2
+    return math.fsum(a**j * b ** (layers - 1 - j) for j in range(1, layers))
+
+
+def _bound_of_the_sum(n: int, layers: int) -> float:
+    """Eq. 62 without the factors that it shares with Eq. 61."""
+    return (n**2 - 2 * n + 1) / (2 * n - 7) * ((n - 1) / n) ** (2 * (layers - 1))
+
+
+def sum_of_three_points(key: Key[Array, ""]) -> Values:
+    """Eq. 61 minus Eq. 62 for n = 3."""
+    return [_geometric_sum(3, t) - _bound_of_the_sum(3, t) for t in (2, 5, 50)]
+
+
+def sums_of_more_points(key: Key[Array, ""]) -> Values:
+    """The same for n = 4 to 29."""
+    return [
+        _geometric_sum(n, t) - _bound_of_the_sum(n, t) for n in range(4, 30) for t in (2, 5, 50)
+    ]
+
+
+def sums_of_many_layers(key: Key[Array, ""]) -> Values:
+    """Eq. 61 over Eq. 62, minus 1, after 1,000 layers."""
+    return [_geometric_sum(n, 1000) / _bound_of_the_sum(n, 1000) - 1 for n in range(4, 30)]
+
+
+EQUATIONS_61_AND_62 = claim(
+    "Equations 61 and 62",
+    "The geometric sum of three-cluster rows is at most (n − 1)²/(2n − 7) ((n − 1)/n)²⁽ᵀ⁻¹⁾",
+    Computed.rejected("n = 3; T = 2, 5 and 50", sum_of_three_points, "inequality"),
+    Computed.corrected("n = 4 to 29", sums_of_more_points, "inequality"),
+    Computed.corrected("attained by many layers", sums_of_many_layers, tolerance=1e-9),
+    printed="Appendix E, Eqs. 61 and 62, for every number n of samples",
+    corrected="for n ≥ 4; with three samples no row has clusters of 2 and n − 2 to neglect",
+    why="The sum is a(aᵀ⁻¹ − bᵀ⁻¹)/(a − b) with a = ((n − 1)/n)² and b = (4 + (n − 2)²)/n². For "
+    "n = 3 it is a < b, and 2n − 7 is negative.",
+)
+
+
+def sums_by_layer(key: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Gram matrix of the children of rows of compositions A to D, times n², and A to D.
+
+    A: (1, n − 1), B: (n − 1, 1), C: (2, n − 2), D: (n − 2, 2); sums of squared heights.
+    """
+    c = generator(key).uniform(0.2, 2, (4, 5))
+    i = np.arange(POINTS)
+    groups = (i >= 1, i < POINTS - 1, i >= 2, i < POINTS - 2)
+    rows = np.concatenate(
+        [height[:, None] * group for height, group in zip(c, groups, strict=True)]
+    )
+    y = np.asarray(geometry.tree.step(jnp.asarray(rows.T)))
+    return POINTS**2 * y @ y.T, np.square(c).sum(1)
+
+
+def norms_of_three_clusters(key: Key[Array, ""]) -> Values:
+    """Squared norms of x₄, x₁ and xₙ over Eqs. 63 to 65, and products over Eqs. 81 and 82, − 1."""
+    g, (a, b, c, d) = sums_by_layer(key)
+    n = POINTS
+    expected = {
+        (3, 3): a + b + 4 * c + 4 * d,
+        (0, 0): (n - 1) ** 2 * a + b + (n - 2) ** 2 * c + 4 * d,
+        (n - 1, n - 1): a + (n - 1) ** 2 * b + 4 * c + (n - 2) ** 2 * d,
+        (3, 0): b + 4 * d,
+        (3, n - 1): a + 4 * c,
+    }
+    return [g[pair] / value - 1 for pair, value in expected.items()]
+
+
+def _sums(key: Array) -> np.ndarray:
+    """A to D of many orders of magnitude, 0 among them, with B + D ≤ A + C."""
+    sums = np.exp(generator(key).normal(0, 4, (2000, 4))) * (generator(key).random((2000, 4)) > 0.2)
+    sums[0] = (0, 0, 1, 0)
+    a, b, c, d = sums.T
+    swap = b + d > a + c
+    sums[swap] = sums[swap][:, [1, 0, 3, 2]]
+    return sums[sums.sum(1) > 0].T
+
+
+def _equation_66(sums: np.ndarray, n: int) -> np.ndarray:
+    a, b, c, d = sums
+    return (a + b + 4 * c + 4 * d) / ((n - 1) ** 2 * a + b + (n - 2) ** 2 * c + 4 * d)
+
+
+def _equation_67(sums: np.ndarray, n: int) -> np.ndarray:
+    a, b, c, d = sums
+    return 4 * (a + b + c + d) / ((n - 2) ** 2 * (a + c) + b + d)
+
+
+def bounds_of_ratios(key: Key[Array, ""]) -> Cases:
+    """Relative excess of Eq. 66 over Eq. 67, and of that over 8/(n − 2)², n = 4 to 29."""
+    sums = _sums(key)
+    for n in range(4, 30):
+        bound = _equation_67(sums, n)
+        yield [_equation_66(sums, n) / bound - 1, bound / (8 / (n - 2) ** 2) - 1]
+
+
+def attained_ratios(key: Key[Array, ""]) -> Values:
+    """Eq. 67 over Eq. 66 at C alone, and Eq. 72 over Eq. 66 at C = D for 1,000 samples, minus 1."""
+    only_c, c_and_d = np.array([0.0, 0, 1, 0]), np.array([0.0, 0, 1, 1])
+    return [
+        _equation_67(only_c, 9) / _equation_66(only_c, 9) - 1,
+        8 / 998**2 / _equation_66(c_and_d, 1000) - 1,
+    ]
+
+
+EQUATIONS_63_TO_73 = claim(
+    "Equations 63 to 73",
+    "Norms by the sums A, B, C and D of rows of four compositions: a ratio of at most √8/(n − 2)",
+    Computed("Eqs. 63 to 65, 81 and 82, n = 7", norms_of_three_clusters, tolerance=1e-12),
+    Computed("Eq. 66 ≤ Eq. 67, and that ≤ Eq. 72", bounds_of_ratios, "inequality"),
+    Computed("Eq. 67 attained by C, Eq. 72 by C = D and n → ∞", attained_ratios, tolerance=1e-5),
+    remark=Remark(
+        "loose",
+        "C and D vanish in the limit, and with them the factor 2 between √8/(n − 2) and the sharp "
+        "√2/(n − 1) of the rows A and B.",
+    ),
+)
+
+
+def norms_of_the_second(key: Key[Array, ""]) -> Values:
+    """Squared norms and products of x₁, x₂ and xₙ over Eqs. 74 to 76, 89 and 90, minus 1.
+
+    A + C and B + D are the sums of rows of composition (1, n − 1) and (n − 1, 1).
+    """
+    rows, ac, bd = unbalanced_rows(key)
+    y = np.asarray(geometry.tree.step(jnp.asarray(rows.T)))
+    g, m = POINTS**2 * y @ y.T, (POINTS - 1) ** 2
+    found = [g[0, 0], g[1, 1], g[-1, -1], g[1, 0], g[1, -1]]
+    return np.array(found) / [m * ac + bd, ac + bd, ac + m * bd, bd, ac] - 1
+
+
+def bounds_of_the_second(key: Key[Array, ""]) -> Cases:
+    """How far Eq. 77 exceeds Eq. 79, and Eq. 91 exceeds Eq. 93, of q = (B + D)/(A + C) ≤ 1."""
+    q = np.linspace(0.01, 1, 100)
+    for n in range(3, 30):
+        m = (n - 1) ** 2
+        yield (1 + q) / (m + q) - 2 / m
+        yield 1 / np.sqrt((1 + m / q) * (1 + 1 / q)) - 1 / (math.sqrt(2) * (n - 1))
+
+
+EQUATIONS_74_TO_80 = claim(
+    "Equations 74 to 80",
+    "Norms of x₁, x₂ and xₙ: a ratio of at most √2/(n − 1)",
+    Computed("Eqs. 74 to 76, 89 and 90, n = 7", norms_of_the_second, tolerance=1e-12),
+    Computed("Eqs. 79, 80, 93, 94 (equal at q = 1, n → ∞)", bounds_of_the_second, "inequality"),
+    why="Rows that separate 1 and 2 from the others decay faster. 'Denote by D(T) the cumulative "
+    "exponent for all (1, 1, n − 2) rows' is about (n − 2, 1, 1).",
+)
+
+
+def _equation_84(sums: np.ndarray, n: int) -> np.ndarray:
+    a, b, c, d = sums
+    inner, first = a + b + 4 * c + 4 * d, (n - 1) ** 2 * a + b + (n - 2) ** 2 * c + 4 * d
+    return (b + 4 * d) / np.sqrt(inner * first)
+
+
+def _equation_85(sums: np.ndarray, n: int) -> np.ndarray:
+    q = (sums[0] + sums[2]) / (sums[1] + sums[3])
+    return 4 / np.sqrt((q + 1) * ((n - 2) ** 2 * q + 1))
+
+
+def bounds_of_cosines(key: Key[Array, ""]) -> Cases:
+    """Relative excess of Eq. 84 over Eq. 85, and of the bound of Eq. 87 over Eq. 85's angle."""
+    sums = _sums(key)
+    sums = sums[:, sums[1] + sums[3] > 0]
+    for n in range(5, 30):
+        cosine = _equation_85(sums, n)
+        bound = math.pi / 2 - math.sqrt(2) * math.pi / (n - 2)
+        yield [_equation_84(sums, n) / cosine - 1, bound - np.arccos(np.minimum(cosine, 1))]
+
+
+def attained_cosines(key: Key[Array, ""]) -> Values:
+    """Eq. 84 over half of Eq. 85 at C = D and 10,000 samples, minus 1."""
+    c_and_d = np.array([0.0, 0, 1, 1])
+    return _equation_84(c_and_d, 10_000) / (_equation_85(c_and_d, 10_000) / 2) - 1
+
+
+EQUATIONS_81_TO_94 = claim(
+    "Equations 81 to 91, 93 and 94",
+    "Inner products by A, B, C and D: a cosine of at most 2√2/(n − 2)",
+    Computed("Eq. 84 ≤ Eq. 85, Eq. 87 ≤ arccos of it", bounds_of_cosines, "inequality"),
+    Computed("Eq. 84 = half of Eq. 85 at C = D, n → ∞", attained_cosines, tolerance=1e-6),
+    remark=Remark(
+        "loose",
+        "Eq. 85 is twice what rows of the worst composition make; these vanish in the limit, and "
+        "the sharp bound is Eq. 93, 1/(√2(n − 1)), of all inner samples.",
+    ),
+    why="The products of Eqs. 81, 82, 89 and 90 are checked beside the norms of Eqs. 63 and 74.",
+)
+
+
+def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
+    """Products of x₂ and xₙ over ‖x₂‖‖x₁‖ and over ‖x₂‖‖xₙ‖, and the right side of Eq. 92."""
+    rows, ac, bd = unbalanced_rows(key)
+    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # so that B + D is larger
+    ac, bd = ac, 4 * bd
+    y = np.asarray(geometry.tree.step(jnp.asarray(rows.T)))
+    norms = np.linalg.norm(y, axis=1)
+    expected = 1 / math.sqrt((1 + (POINTS - 1) ** 2 * bd / ac) * (1 + bd / ac))
+    return y[1] @ y[-1] / (norms[1] * norms[[0, -1]]), expected
+
+
+def printed_cosine(key: Key[Array, ""]) -> Values:
+    """Eq. 92 as printed, over ‖x₂‖‖x₁‖: left over right side, minus 1."""
+    left, right = _cosine_with_the_last(key)
+    return left[0] / right - 1
+
+
+def corrected_cosine(key: Key[Array, ""]) -> Values:
+    """The same over ‖x₂‖‖xₙ‖."""
+    left, right = _cosine_with_the_last(key)
+    return left[1] / right - 1
+
+
+EQUATION_92 = claim(
+    "Equation 92",
+    "The cosine of x₂ and xₙ by (B + D)/(A + C)",
+    Computed.rejected("⟨x₂, xₙ⟩/(‖x₂‖‖x₁‖)", printed_cosine),
+    Computed.corrected("⟨x₂, xₙ⟩/(‖x₂‖‖xₙ‖)", corrected_cosine, tolerance=1e-12),
+    printed="Appendix E: ⟨x₂, xₙ⟩/(‖x₂‖‖x₁‖) ≃ 1/(√(1 + (n − 1)²q) √(1 + q)), q = (B + D)/(A + C)",
+    corrected="‖xₙ‖ for ‖x₁‖ below the line, as in Eq. 94",
+    why="The right side is symmetric to Eq. 91, whose left side has the norm of its own end.",
+)
+
+
+def _clusters_of_children(row: list[float]) -> list[int]:
+    pair = positive(jnp.asarray(row)), negative(jnp.asarray(row))
+    return sorted(len(np.unique(np.asarray(child))) for child in pair)
+
+
+def children_at_a_tie(key: Key[Array, ""]) -> Values:
+    """Clusters of the children of (0, 1, 2) minus 2 and 3: the middle is the mean."""
+    return np.array(_clusters_of_children([0.0, 1.0, 2.0])) - (2, 3)
+
+
+def children_without_ties(key: Key[Array, ""]) -> Cases:
+    """The same of random rows of three values."""
+    for row in np.sort(generator(key).normal(size=(30, 3)), axis=1):
+        sizes = generator(key).integers(1, 5, 3)
+        yield np.array(_clusters_of_children(np.repeat(row, sizes).tolist())) - (2, 3)
+
+
+FIGURE_8 = claim(
+    "Figure 8",
+    "A three-cluster row has one child of three clusters and one of two",
+    Computed.rejected("children of (0, 1, 2)", children_at_a_tie),
+    Computed.corrected("where the middle is not the mean", children_without_ties),
+    printed="Figure 8: 'at every step, a three-cluster neuron always generates one three-cluster "
+    "neuron and one two-cluster neuron'",
+    corrected="unless the middle cluster is at the mean: both children then have two clusters",
+    why="(0, 1, 2) has the children (0, 0, 1) and (1, 0, 0). Ties are lost by both children, which "
+    "does no harm to Theorem 11.",
+)
