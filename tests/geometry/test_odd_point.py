@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from geometry import gram, invariant_representation, is_odd, odd_point, tree_gram
+from geometry import gram, invariant_representation, is_odd, odd_point, odd_points, tree_gram
 
 
 @pytest.mark.parametrize("n", [2, 3, 17])
@@ -59,6 +59,19 @@ def test_one_odd_point_is_told_from_two_and_from_none(key):
     assert not is_odd(gram(jax.random.normal(key, (7, 30))))
     tree = jax.jit(tree_gram, static_argnums=1)(jnp.linspace(-1, 1, 7), 1000)
     assert not is_odd(tree.gram)  # both ends
+
+
+@pytest.mark.parametrize("n", [7, 8, 9, 10, 11, 100])
+def test_the_odd_state_is_odd_and_symmetric_batches_are_not(n):
+    state = odd_points.odd_state(n)
+    cosines = np.full((n, n), np.cos(state.spread))
+    cosines[0], cosines[:, 0] = np.cos(state.angle), np.cos(state.angle)
+    np.fill_diagonal(cosines, 1)
+    norms = np.array([state.norm_ratio] + [1.0] * (n - 1))
+    assert is_odd(jnp.asarray(np.outer(norms, norms) * cosines))
+    symmetric = np.full((n, n), np.cos(odd_points.recentred_angle(n)))
+    np.fill_diagonal(symmetric, 1)
+    assert not is_odd(jnp.asarray(np.outer(norms, norms) * symmetric))
 
 
 def test_a_zero_vector_has_no_angle():

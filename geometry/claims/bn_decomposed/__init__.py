@@ -10,8 +10,10 @@ from geometry.claims.bn_decomposed import (
     figures,
     invariance,
     kernel,
+    odd_points,
     parts,
     ranks,
+    stability,
     three_clusters,
     tree,
     tree_angles,
@@ -28,5 +30,7 @@ CLAIMS = claims_in(
     three_clusters,
     kernel,
     invariance,
+    stability,
+    odd_points,
     figures,
 )

@@ -1,8 +1,7 @@
-"""Figures 2, 3, 5 and 6, and the discussion."""
+"""Figures 2, 5 and 6, and the discussion."""
 
 import math
 from collections.abc import Callable
-from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,16 @@ from jaxtyping import Array, Key
 
 import geometry
 from geometry.claims._draws import generator, normal
-from geometry.claims._types import Computed, Remark, Values, claims_of
+from geometry.claims._types import (
+    Computed,
+    Draws,
+    Remark,
+    Result,
+    Sampled,
+    Statistics,
+    Values,
+    claims_of,
+)
 from jaxnorm import rescale_rms, standardize
 
 claim = claims_of("Batch Normalization Decomposed")
@@ -19,121 +27,156 @@ claim = claims_of("Batch Normalization Decomposed")
 FIGURE_2 = claim(
     "Figure 2",
     "Accuracy and rank of networks with batch norm, with He's start and without",
-    reason="trains networks: docs/results/geometry has it, by scripts/reproduce_geometry.py",
-)
-
-
-def spread_of_the_odd_state(key: Key[Array, ""]) -> Values:
-    """Angle inside the cluster of 49 points, in degrees."""
-    return math.degrees(geometry.odd_points.odd_state(50).spread)
-
-
-def spread_over_its_limit(key: Key[Array, ""]) -> Values:
-    """Angle inside the cluster over 3π/n: tends to 1."""
-    return [geometry.odd_points.odd_state(n).spread * n / (3 * math.pi) for n in (300, 1000)]
-
-
-FIGURE_3 = claim(
-    "Figure 3",
-    "One point turns odd, the others collapse into one",
-    Computed.rejected("angle in the cluster of 49 = 0", spread_of_the_odd_state, tolerance=1.0),
-    Computed.corrected(
-        "angle in the cluster = 3π/n for many points",
-        spread_over_its_limit,
-        predicted=1.0,
-        tolerance=0.03,
+    reason="needs networks of up to 33 layers trained on Fashion-MNIST; ours had 1,000 of 35,100 "
+    "steps, 5 of 17 depths and 2 of 3 runs",
+    results=(
+        Result(
+            "33 hidden layers, 2 runs: accuracy .814 ± .001 from rank 85 and 94 of 128 with He's "
+            "start (effective rank 1.1), .795 ± .004 from rank 128 with batch norm, .107 ± .005 "
+            "from rank 1 with PyTorch's start",
+            "'a NN may reach high training accuracy from low-rank representations at "
+            "initialization'; no number in the text",
+            "docs/results/geometry/index.html",
+        ),
     ),
-    printed="the cluster is a point",
-    corrected="it keeps a spread that tends to 3π/n, in radians",
 )
 
 
-def angle_of_figure_5(key: Key[Array, ""]) -> Values:
-    """With both parts of batch norm, degrees at infinite width, 100 samples."""
+def _degrees(cosine: Array) -> float:
+    return math.degrees(math.acos(float(cosine)))
+
+
+def _standardized_angle(n: int) -> float:
+    """Degrees between `n` samples after five layers of both parts of batch norm."""
     step = jax.jit(geometry.mean_field.standardize_step)
-    g = jnp.asarray(np.eye(100))
+    g = jnp.asarray(np.eye(n))
     for _ in range(5):
         g = step(g)
-    return [math.degrees(math.acos(float(g[0, 1] / g[0, 0])))]
+    return _degrees(g[0, 1] / g[0, 0])
+
+
+def angles_with_recentering(key: Key[Array, ""]) -> Values:
+    """At infinite width, for 9 and for 100 samples and for many."""
+    return [_standardized_angle(n) for n in (9, 100)] + [_many_samples()]
+
+
+def _many_samples() -> float:
+    return math.degrees(geometry.odd_points.recentred_angle(math.inf))
+
+
+def angle_of_100(key: Key[Array, ""]) -> Values:
+    """With both parts of batch norm, degrees at infinite width."""
+    return _standardized_angle(100)
+
+
+def recentered_angles(key: Key[Array, ""]) -> Values:
+    """The same of 9 and of 100 samples, and of many, minus 75.03, 71.74 and 71.44."""
+    return np.subtract(angles_with_recentering(key), (75.03, 71.74, 71.44))
 
 
 FIGURE_5_RECENTRED = claim(
     "Figure 5, with recentering",
-    "Angles after 30 layers are 75 degrees",
-    Computed.rejected(
-        "75 degrees within 2, n = 100", angle_of_figure_5, predicted=75.0, tolerance=2.0
+    "Angles after 30 layers are approximately 75 degrees",
+    Computed(
+        "75° within 5 %, n = 9, 100 and ∞", angles_with_recentering, predicted=75.0, tolerance=3.75
     ),
-    Computed.corrected(
-        "71.74 degrees, n = 100", angle_of_figure_5, predicted=71.74, tolerance=0.01
+    Computed.corrected("75.03°, 71.74°, 71.44°, n = 9, 100, ∞", recentered_angles, tolerance=0.01),
+    Computed.overread("75° within 1°, n = 100", angle_of_100, predicted=75.0, tolerance=1.0),
+    corrected="arccos κ(−1/(n − 1)): 71.44° for many samples",
+    remark=Remark(
+        "over-reading",
+        "'Approximately 75°' is exact for nine samples only. Of 20 and more it is 73° and less.",
     ),
-    printed="75°",
-    corrected="arccos κ(−1/(n − 1)): 71.44° for many samples, 75° for nine",
+    why="Recentered samples of one norm and one angle have the cosine −1/(n − 1), of which ReLU "
+    "makes κ(−1/(n − 1)); this is stable.",
 )
 
 
 def angle_without_recentering(key: Key[Array, ""]) -> Values:
-    """With rescaling about zero alone: the fixed point, in degrees."""
+    """With rescaling about zero alone: the fixed point, in degrees, for many samples."""
     step = jax.jit(geometry.mean_field.rms_cosine_step)
     cosine = jnp.asarray(0.3)
     for _ in range(40):
         cosine = step(cosine)
-    return [math.degrees(math.acos(float(cosine))), math.degrees(geometry.mean_field.rms_angle())]
+    return [_degrees(cosine), math.degrees(geometry.mean_field.rms_angle())]
+
+
+def angle_by_standard_deviation(key: Key[Array, ""]) -> Values:
+    """With rescaling by σ of Eq. 2 and no recentering, degrees after 30 layers, 50 samples."""
+    step = jax.jit(geometry.mean_field.rescale_step)
+    g = jnp.asarray(np.eye(50))
+    for _ in range(30):
+        g = step(g)
+    return _degrees(g[0, 1] / g[0, 0])
 
 
 FIGURE_5_NOT_RECENTRED = claim(
     "Figure 5, without recentering",
-    "Angles after 30 layers are 60 degrees",
-    Computed.rejected(
-        "60 degrees within 1", angle_without_recentering, predicted=60.0, tolerance=1.0
-    ),
+    "Angles after 30 layers are approximately 60 degrees",
+    Computed("60 within 5 %, about zero", angle_without_recentering, predicted=60.0, tolerance=3.0),
     Computed.corrected(
         "58.753 degrees about zero", angle_without_recentering, predicted=58.753, tolerance=1e-3
     ),
-    printed="60°",
-    corrected="58.75° for rescaling about zero; about the mean angles collapse",
+    Computed.overread(
+        "60 within 5 %, with σ of Eq. 2", angle_by_standard_deviation, predicted=60.0, tolerance=3.0
+    ),
+    corrected="58.75° for rescaling by the root mean square",
+    remark=Remark(
+        "over-reading",
+        "Rescaling without recentering is by the root mean square. By σ of Eq. 2, the standard "
+        "deviation about the mean, angles collapse: to 12° in 30 layers of 100 samples, 13.6° of "
+        "many, as with ReLU alone.",
+    ),
 )
 
 
-def answering_neurons(key: Key[Array, ""]) -> Values:
-    """Share of neurons that answer 90 % of inputs with recentering, and its excess over without."""
-    shares = [_always(_network_of_figure_6(part)) for part in (standardize, rescale_rms)]
-    return [shares[0], shares[0] - shares[1] + 0.005]
+def activities(key: Key[Array, ""]) -> Statistics:
+    """Of 50 inputs after 30 layers of width 200: how much the neurons answer, with RC and without.
+
+    An answer is negligible up to a tenth of the neuron's largest.
+    """
+    recentered, rescaled = (_activities(key, part) for part in (standardize, rescale_rms))
+
+    def answered(y: Array) -> Array:
+        return (y > 0.1 * y.max(0, keepdims=True)).mean(0)
+
+    return {
+        "negligible": 1 - answered(recentered).mean(),
+        "broad": (answered(recentered) > 0.9).mean(),
+        "broad_without": (answered(rescaled) > 0.9).mean(),
+        "zeros": (recentered == 0).mean(),
+    }
 
 
-def zeros_of_neurons(key: Key[Array, ""]) -> Values:
-    """Share of activities that are 0."""
-    return float((_network_of_figure_6(standardize) == 0).mean())
-
-
-def _always(y: np.ndarray) -> float:
-    """Share of neurons above a tenth of their maximum for 90 % of inputs."""
-    return float(((y > 0.1 * y.max(0)).mean(0) > 0.9).mean())
-
-
-@cache
-def _network_of_figure_6(normalization: Callable[[Array], Array]) -> np.ndarray:
-    inputs, weights = jax.random.split(jax.random.key(6))
-    run = partial(
-        geometry.random_network,
+def _activities(key: Array, normalization: Callable[[Array], Array]) -> Array:
+    inputs, weights = jax.random.split(key)
+    return geometry.random_network(
+        weights,
+        normal(inputs, 50, 50),
         depth=30,
-        width=400,
+        width=200,
         normalization=normalization,
         homogeneous=False,
         layers=(30,),
-    )
-    return np.asarray(jax.jit(run)(weights, normal(inputs, 50, 50)).x)
+    ).x
 
+
+ACTIVITIES = Draws(activities, 30, batch_size=10)
 
 FIGURE_6 = claim(
     "Figure 6",
-    "Recentering makes neurons answer few inputs",
-    Computed("no neuron answers 90 % of inputs, some do without", answering_neurons, "inequality"),
-    Computed.corrected(
-        "half the activities are 0", zeros_of_neurons, predicted=0.5, tolerance=0.02
-    ),
-    printed="negligible for most inputs",
+    "Recentering makes the answers of most neurons negligible for most inputs",
+    Sampled("negligible share with RC ≥ ½ (0.6)", 0.5, ACTIVITIES, "negligible", side="≥"),
+    Sampled("neurons that answer 90 % with RC ≤ ½ %", 0.005, ACTIVITIES, "broad", side="≤"),
+    Sampled("without RC ≥ 1 % (4 %)", 0.01, ACTIVITIES, "broad_without", side="≥", against=0.0),
+    Sampled.corrected("half the activities are 0", 0.5, ACTIVITIES, "zeros"),
+    Sampled.overread("negligible for 90 % of inputs", 0.9, ACTIVITIES, "negligible", side="≥"),
     corrected="half of the activities are 0, the others half-Gaussian",
-    remark=Remark("loose", "loose"),
+    remark=Remark(
+        "over-reading",
+        "'Most inputs' are three in five, not nearly all: a neuron is active for half of them. "
+        "Without rescaling, deep in the network, it answers one in n: the odd point.",
+    ),
 )
 
 
@@ -145,9 +188,21 @@ def one_neuron_a_point(key: Key[Array, ""]) -> Values:
     return jax.nn.relu(x @ w + b[None]) - jnp.eye(12)
 
 
+def no_neuron_inside(key: Key[Array, ""]) -> Values:
+    """Whether the mean of other points is no vertex of the hull of all."""
+    x = generator(key).normal(size=(8, 3))
+    x[0] = x[1:].mean(0)
+    return ~geometry.networks.hull_vertices(jnp.asarray(x))[:1]
+
+
 ONE_NEURON_A_POINT = claim(
     "Discussion, one neuron per data point",
     "Neurons can be chosen so that each fires for one data point only",
     Computed("ReLU(xW + b) = I", one_neuron_a_point),
-    remark=Remark("hypothesis", "feasible for vertices of the hull"),
+    Computed.overread("of any points", no_neuron_inside),
+    remark=Remark(
+        "hypothesis",
+        "A sample has a neuron of its own exactly if it is a vertex of the convex hull of the "
+        "batch, as all of equal norm are.",
+    ),
 )

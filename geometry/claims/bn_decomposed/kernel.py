@@ -1,7 +1,5 @@
 """Equations 8, 95 to 98 and 111: the arc-cosine kernel, and what follows of it."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,6 @@ from jaxtyping import Array, Key
 import geometry
 from geometry.claims._draws import generator, normal
 from geometry.claims._types import (
-    Cases,
     Computed,
     Draws,
     Remark,
@@ -54,14 +51,20 @@ EQUATION_8 = claim(
     Sampled(
         "= the arc-cosine kernel", lambda: kernel_of_the_batch(True), KERNEL, "recentred_product"
     ),
-    corrected="‖x̃ᵢ‖‖x̃ⱼ‖(sin θ + (π − θ) cos θ)/(2π)",
-    remark=Remark("over-reading", "holds, tractable"),
+    remark=Remark(
+        "over-reading",
+        "It 'appears to be intractable', the paper says, from layer to layer. It is ‖x̃ᵢ‖‖x̃ⱼ‖(sin θ "
+        "+ (π − θ) cos θ)/(2π), a map of Gram matrices that can be iterated: layers of infinite "
+        "width are n × n numbers.",
+    ),
+    why="Recentering is linear in the batch, so that Eq. 111 applies to the recentred samples.",
 )
 
 EQUATIONS_95_TO_98 = claim(
     "Equations 95 to 98",
     "E‖ReLU(Wx)‖² = (dσ²/2)‖x‖²",
     Sampled("over ‖x‖² at σ² = 2/d", 1.0, KERNEL, "squared_norm"),
+    why="ReLU keeps half of the second moment of a symmetric variable.",
 )
 
 EQUATION_111 = claim(
@@ -97,47 +100,7 @@ INEQUALITY = claim(
     "K(x, y) > x·y at σ² = 2/d for x ≠ y",
     Computed.rejected("K(x, 3.7x) > x·3.7x, by 10⁻⁶ of it", kernel_of_parallel, "inequality"),
     Computed.corrected("K ≥ x·y", kernel_above_product, "inequality"),
-    printed="K > x·y",
-    corrected="K ≥ x·y, with equality for positively parallel vectors",
-)
-
-
-def symmetric_batch(key: Key[Array, ""]) -> Cases:
-    """Angle after one and after two layers of an orthonormal batch, minus the predicted one."""
-    step = jax.jit(geometry.mean_field_step)
-    for n in (3, 9):
-        g = step(jnp.asarray(np.eye(n)))
-        for h in (g, step(g)):
-            yield math.acos(float(h[0, 1] / h[0, 0])) - geometry.odd_points.recentred_angle(n)
-
-
-SYMMETRIC_BATCHES = claim(
-    "Symmetric batches (ours)",
-    "Samples of one norm and one angle reach the angle arccos κ(−1/(n − 1))",
-    Computed("after one layer and after two", symmetric_batch),
-)
-
-
-def odd_is_longest(key: Key[Array, ""]) -> Values:
-    """Whether the odd point at infinite width is not the sample of largest centred norm."""
-    x = jnp.asarray(generator(key).normal(size=(20, 10, 10)))
-
-    def misses(x: Array) -> Array:
-        def layer(g: Array, _: None) -> tuple[Array, None]:
-            g = geometry.mean_field_step(g)
-            return g / jnp.trace(g), None
-
-        g, _ = jax.lax.scan(layer, geometry.gram(x), length=2000)
-        longest = jnp.argmax(jnp.linalg.norm(x - x.mean(0, keepdims=True), axis=1))
-        return geometry.is_odd(g) & (geometry.odd_point(g).index != longest)
-
-    return jax.jit(jax.vmap(misses))(x)
-
-
-REMARK_ON_THE_ODD_POINT = claim(
-    "Remark on the odd point",
-    "The odd point is the sample of the largest norm",
-    Computed("of 20 Gaussian batches of 10, those that turn odd", odd_is_longest),
-    corrected="of the largest centred norm; at finite width the weights often choose",
-    remark=Remark("over-reading", "holds at infinite width"),
+    printed="Appendix F, after Eq. 111: 'K(x, y) > x·y for σ² = 2/d and x ≠ y'",
+    corrected="K ≥ x·y, with equality for positively parallel vectors, and where one is 0",
+    why="K − x·y = ‖x‖‖y‖(sin θ − θ cos θ)/π, which is positive for θ in (0, π] and 0 at θ = 0.",
 )

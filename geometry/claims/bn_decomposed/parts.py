@@ -67,7 +67,7 @@ def _rescaled_cosines(key: Array, width: int) -> Array:
     return jnp.abs(cosines[:, *np.triu_indices(5, 1)]).mean(1)
 
 
-COSINES = Draws(rescaled_cosines, 120, batch_size=40)
+COSINES = Draws(rescaled_cosines, 80, batch_size=40)
 
 FIGURE_1 = claim(
     "Figure 1",

@@ -1,0 +1,234 @@
+"""Theorem 14: one layer near the invariant representation, and whether that is stable."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import geometry
+from geometry.claims._draws import generator
+from geometry.claims._types import Cases, Computed, Remark, Sampled, Values, claims_of
+from geometry.claims.bn_decomposed.invariance import CASES, LAYER, SPREAD, WIDTH, invariant_batch
+from jaxnorm import recenter
+
+claim = claims_of("Batch Normalization Decomposed")
+
+
+def _radius(n: int) -> float:
+    return float(jax.jit(geometry.odd_points.next_layer)(invariant_batch(n)).radius)
+
+
+def radius_of_invariant(key: Key[Array, ""]) -> Values:
+    """n/(n − 1) minus R of an invariant representation: Theorem 14 asks for less than 0."""
+    return [n / (n - 1) - _radius(n) for n in (2, 3, 20)]
+
+
+def forced_radius(key: Key[Array, ""]) -> Values:
+    """R² of an invariant representation over (n² − 2n + 2)/(n − 1)², minus 1."""
+    return [_radius(n) ** 2 * (n - 1) ** 2 / (n**2 - 2 * n + 2) - 1 for n in (2, 3, 20)]
+
+
+HYPOTHESES_OF_THEOREM_14 = claim(
+    "Theorem 14, hypotheses",
+    "An invariant representation with R > n/(n − 1)",
+    Computed.rejected("n/(n − 1) − R ≤ 0, n = 2, 3 and 20", radius_of_invariant, "inequality"),
+    Computed.corrected("R² = (n² − 2n + 2)/(n − 1)²", forced_radius),
+    printed="Theorem 14: 'Let X⁽ᵗ⁾ be an invariant representation such that ‖x₁ − ν‖ = R > "
+    "n/(n − 1), and ‖xᵢ − ν‖ < 1/n² for all 2 ≤ i ≤ n'",
+    corrected="items 1 to 3 hold of any batch with x₁ ≠ ν, item 4 of any with R > n/(n − 1)",
+    why="Definition 12 forces R = √(n² − 2n + 2)/(n − 1), which is smaller: no batch satisfies the "
+    "hypotheses. The bound 1/n² is used nowhere.",
+)
+
+
+def expected_norm() -> float:
+    """E‖x₁′‖ where E‖x₁′‖² = 1."""
+    return geometry.mean_field.expected_norm_factor(WIDTH)
+
+
+def norm_of_a_wider_layer() -> float:
+    """The same of one more neuron."""
+    return geometry.mean_field.expected_norm_factor(WIDTH + 1)
+
+
+THEOREM_14_1 = claim(
+    "Theorem 14, item 1",
+    "E‖x₁′‖ after one layer of width d = 5",
+    Sampled.rejected("E‖x₁′‖ = 1", 1.0, LAYER, "norm"),
+    Sampled.corrected(
+        "E‖x₁′‖ = 1 − 5/(8d) + …", expected_norm, LAYER, "norm", against=norm_of_a_wider_layer
+    ),
+    printed="Theorem 14, item 1: 'E[‖x₁⁽ᵗ⁺¹⁾‖] = 1'",
+    corrected="E‖x₁′‖² = 1, and E‖x₁′‖ = 1 − 5/(8d) + O(d⁻²), known exactly",
+    why="A norm with a spread has a smaller mean than its root mean square. It is a chi variable "
+    "whose degrees of freedom are binomial: the neurons at which x₁ is active.",
+)
+
+THEOREM_14_2 = claim(
+    "Theorem 14, item 2",
+    "(n − 1) E‖ν̂‖ after one layer of width d = 5",
+    Sampled.rejected("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm"),
+    Sampled.corrected(
+        "(n − 1) E‖ν̂‖ = 1 − 5/(8d) + …",
+        expected_norm,
+        LAYER,
+        "cluster_norm",
+        against=norm_of_a_wider_layer,
+    ),
+    printed="Theorem 14, item 2: 'E[‖ν̂‖] = 1/(n − 1)'",
+    corrected="E‖ν̂‖² = 1/(n − 1)²",
+    why="As item 1: the proof computes squared norms.",
+)
+
+
+def _images(key: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x₁′, ν̂ and the mean of x₂′ to xₙ′ of random batches and weights."""
+    rng = generator(key)
+    x = np.asarray(recenter(jnp.asarray(rng.normal(size=(CASES, 6, 4))), axis=1))
+    w = rng.normal(size=(4, 30))
+    y = np.maximum(x @ w, 0)
+    return y[:, 0], np.maximum(x[:, 1:].mean(1) @ w, 0), y[:, 1:].mean(1)
+
+
+def inner_product_after_a_layer(key: Key[Array, ""]) -> Values:
+    """x₁′ · ν̂."""
+    odd, image_of_centre, _ = _images(key)
+    return (odd * image_of_centre).sum(1)
+
+
+def inner_product_with_the_centre(key: Key[Array, ""]) -> Values:
+    """x₁′ · ν′, ν′ the centre of the next layer's cluster."""
+    odd, _, centre = _images(key)
+    return (odd * centre).sum(1)
+
+
+def expected_inner_product(key: Key[Array, ""]) -> Values:
+    """The expectation of x₁′ · ν̂, and of the squared norms minus 1 and 1/(n − 1)²."""
+    x = jnp.asarray(generator(key).normal(size=(CASES, 6, 4)))
+    g = jax.jit(jax.vmap(geometry.odd_points.next_layer))(x).gram
+    return [g[:, 0, -1], g[:, 0, 0] - 1, g[:, -1, -1] - 1 / 25]
+
+
+THEOREM_14_3 = claim(
+    "Theorem 14, item 3",
+    "x₁′ · ν̂ = 0 for all weights",
+    Computed("x₁′ · ν̂", inner_product_after_a_layer, tolerance=1e-12),
+    Computed("expected: 0, and items 1 and 2 squared", expected_inner_product, tolerance=1e-12),
+    Computed.overread("x₁′ · ν′, of the centre of the next layer", inner_product_with_the_centre),
+    remark=Remark(
+        "over-reading",
+        "ν̂ is the image of the centre, not the centre ν′ of the images, to which x₁′ is not "
+        "orthogonal: the theorem cannot be applied again to the next layer.",
+    ),
+    why="x̃₁ = −(n − 1)ν̃, so that no neuron is active at both.",
+)
+
+
+def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """`x` with the first sample at a distance from the mean of the others, anywhere."""
+    direction = rng.normal(size=(len(x), x.shape[2]))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    x = x.copy()
+    x[:, 0] = x[:, 1:].mean(1) + radius * direction
+    return x
+
+
+def _growth_of_distances(x: np.ndarray) -> np.ndarray:
+    """E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² of the cluster and its centre."""
+    extended = np.concatenate([x, x[:, 1:].mean(1, keepdims=True)], 1)
+    square = np.square(extended[:, :, None] - extended[:, None]).sum(-1)
+    g = np.asarray(jax.jit(jax.vmap(geometry.odd_points.next_layer))(jnp.asarray(x)).gram)
+    norms = np.diagonal(g, axis1=1, axis2=2)
+    after = norms[:, :, None] + norms[:, None] - 2 * g
+    i, j = np.triu_indices(x.shape[1], 1)
+    return (after[:, 1:, 1:] / np.where(square > 0, square, 1)[:, 1:, 1:])[:, i, j]
+
+
+def growing_distances(key: Key[Array, ""]) -> Cases:
+    """Growth of squared distances minus α, R from n/(n − 1) to three times it."""
+    rng = generator(key)
+    for factor in (1.0, 1.5, 3.0):
+        x = _cluster_at(factor * 6 / 5, rng.normal(size=(CASES, 6, 3)) / 36, rng)
+        yield _growth_of_distances(x) - factor**-2
+
+
+def growth_of_parallel(key: Key[Array, ""]) -> Values:
+    """Growth of squared distances minus 1, of a cluster on the ray from x₁ on, R = n/(n − 1).
+
+    Once centred its samples are parallel, and the kernel is their inner product.
+    """
+    x = np.zeros((CASES, 6, 3))
+    x[:, 1:, 0] = generator(key).uniform(-0.05, 0.05, (CASES, 5))
+    x[:, 0, 0] = x[:, 1:, 0].mean(1) - 6 / 5
+    return _growth_of_distances(x) - 1
+
+
+def distance_after_a_layer() -> float:
+    """E‖x₂′ − x₃′‖² of the spread cluster."""
+    g = geometry.odd_points.next_layer(jnp.asarray(SPREAD)).gram
+    return float(g[1, 1] + g[2, 2] - 2 * g[1, 2])
+
+
+THEOREM_14_4 = claim(
+    "Theorem 14, item 4, Equations 112 to 117",
+    "E‖xᵢ′ − xⱼ′‖² < ‖xᵢ − xⱼ‖² in the cluster, R > n/(n − 1)",
+    Computed("growth ≤ α = n²/((n − 1)²R²)", growing_distances, "inequality", tolerance=1e-12),
+    Computed("= α, attained by parallel samples", growth_of_parallel, tolerance=1e-6),
+    Sampled("E‖x₂′ − x₃′‖² of a spread cluster", distance_after_a_layer, LAYER, "distance"),
+    remark=Remark(
+        "hypothesis",
+        "The last < of the proof needs α < 1 and xᵢ ≠ xⱼ, where the theorem asks for xᵢ′ ≠ xⱼ′; "
+        "the one before is ≤, an equality for positively parallel centred samples.",
+    ),
+    why="E‖xᵢ′ − xⱼ′‖² = α(‖xᵢ − xⱼ‖² − 2(K(x̃ᵢ, x̃ⱼ) − x̃ᵢ·x̃ⱼ)), with K ≥ x̃ᵢ·x̃ⱼ. Eqs. 114 to 116 "
+    "leave out an expectation before the second norm.",
+)
+
+
+def _relative_spread(g: np.ndarray) -> float:
+    """Mean squared distance of the cluster from its centre, over that of the odd sample."""
+    n = len(g)
+    weights = np.full(n, 1 / (n - 1))
+    weights[0] = 0
+    centre = weights @ g @ weights
+    square = np.diag(g) - 2 * g @ weights + centre
+    return float(square[1:].mean() / square[0])
+
+
+def _growths_of_spread(key: Array) -> list[tuple[int, float]]:
+    """Growth of the relative squared spread of a tiny cluster in one layer, for several n."""
+    step, growths = jax.jit(geometry.mean_field_step), []
+    for n in (4, 20):
+        x = np.array(invariant_batch(n))
+        x[1:] += 1e-4 * generator(key).normal(size=(n - 1, 3)) / n
+        g = x @ x.T
+        spreads = [_relative_spread(np.asarray(h)) for h in (g, step(jnp.asarray(g)))]
+        growths.append((n, spreads[1] / spreads[0]))
+    return growths
+
+
+def growing_spread(key: Key[Array, ""]) -> Values:
+    """The growth minus 1."""
+    return [growth - 1 for _, growth in _growths_of_spread(key)]
+
+
+def growth_of_a_cluster(key: Key[Array, ""]) -> Values:
+    """The growth over what is predicted."""
+    return [growth / geometry.odd_points.cluster_growth(n) for n, growth in _growths_of_spread(key)]
+
+
+STABILITY = claim(
+    "Stability, before Theorem 14",
+    "A layer brings a batch near an invariant representation closer to one",
+    Computed.rejected("the spread over R does not grow", growing_spread, "inequality"),
+    Computed.corrected(
+        "its square grows by n²/(n² − 2n + 2)", growth_of_a_cluster, predicted=1.0, tolerance=5e-3
+    ),
+    printed="Section III, before Theorem 14: 'when starting from a representation somewhat similar "
+    "to an invariant representation, the next layer brings us closer to an invariant "
+    "representation in expectation'; the Abstract has 'a stability result'",
+    corrected="the collapsed cluster is unstable; the stable state has a cluster of spread 3π/n",
+    why="Item 4 contracts the cluster because it rescales R to about 1. Relative to R the layer "
+    "changes distances in the cluster by K − x̃ᵢ·x̃ⱼ only, of third order in their angle, but "
+    "shrinks R² by (n² − 2n + 2)/n².",
+)
