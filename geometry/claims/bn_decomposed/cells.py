@@ -45,7 +45,7 @@ def gaussian_rows(key: Key[Array, ""]) -> Statistics:
     points, three = circle(POINTS).astype(jnp.float32), jnp.asarray(THREE, jnp.float32)
     signs = jnp.sign(w @ points.T)
     first = jnp.all(signs == jnp.sign(points[:1] @ points.T), axis=1)
-    thinnest = jnp.all(jnp.sign(w @ three.T) == jnp.array([[-1.0, 1.0, 1.0]]), axis=1)
+    thinnest = jnp.all(jnp.sign(w @ three.T) == jnp.array([[-1.0, 1.0, 1.0]], jnp.float32), axis=1)
     y = jax.nn.relu(jnp.asarray(TWO_ROWS, jnp.float32) @ three.T)
     relation = jnp.cross(y[0], y[1])
     fits = jnp.abs(jax.nn.relu(w @ three.T) @ relation) > 1e-6 * jnp.linalg.norm(w, axis=1)

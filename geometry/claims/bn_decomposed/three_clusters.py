@@ -117,7 +117,7 @@ def bounds_of_ratios(key: Key[Array, ""]) -> Cases:
 
 def attained_ratios(key: Key[Array, ""]) -> Values:
     """Eq. 67 over Eq. 66 at C alone, and Eq. 72 over Eq. 66 at C = D for 1,000 samples, minus 1."""
-    only_c, c_and_d = np.array([0.0, 0, 1, 0]), np.array([0.0, 0, 1, 1])
+    only_c, c_and_d = np.array([[0.0], [0], [1], [0]]), np.array([[0.0], [0], [1], [1]])
     return [
         _equation_67(only_c, 9) / _equation_66(only_c, 9) - 1,
         8 / 998**2 / _equation_66(c_and_d, 1000) - 1,
@@ -192,7 +192,7 @@ def bounds_of_cosines(key: Key[Array, ""]) -> Cases:
 
 def attained_cosines(key: Key[Array, ""]) -> Values:
     """Eq. 84 over half of Eq. 85 at C = D and 10,000 samples, minus 1."""
-    c_and_d = np.array([0.0, 0, 1, 1])
+    c_and_d = np.array([[0.0], [0], [1], [1]])
     return _equation_84(c_and_d, 10_000) / (_equation_85(c_and_d, 10_000) / 2) - 1
 
 
