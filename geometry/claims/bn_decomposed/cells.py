@@ -137,8 +137,8 @@ def _flips(rng: np.random.Generator, power: int) -> np.ndarray:
     i = np.argmin(np.abs(product) / norms ** (power - 1), axis=1)
     cases = np.arange(len(x))
     step = (product / norms**power)[cases, i]
-    moved = w[:, 0] - (1 + 1e-9) * step[:, None] * x[cases, i]
-    flipped = (x * moved[:, None]).sum(2) * product < 0
+    turned = w[:, 0] - (1 + 1e-9) * step[:, None] * x[cases, i]
+    flipped = (x * turned[:, None]).sum(2) * product < 0
     return np.all(flipped == np.eye(4, dtype=bool)[i], axis=1)
 
 

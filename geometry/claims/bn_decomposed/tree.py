@@ -114,13 +114,13 @@ def _unclustered_steps(rng: np.random.Generator) -> Cases:
         middle = 1 + np.cumsum(rng.uniform(0, 1e-6, 3))
         row = np.concatenate([np.zeros(low), middle, np.full(high, 1 + rng.uniform(0.1, 3))])
         path = [(row, 0)]
-        while (step := _kept(row)) != 0 and len(path) < 30:
+        while (step := _lossless_step(row)) != 0 and len(path) < 30:
             row = np.maximum(step * (row - row.mean()), 0)
             path.append((row, step))
         yield path
 
 
-def _kept(row: np.ndarray) -> int:
+def _lossless_step(row: np.ndarray) -> int:
     """1 or −1 if the positive or the negative child has as many clusters, else 0."""
     values = np.unique(row)
     if row.mean() < values[1] - 1e-9:
