@@ -19,12 +19,12 @@ CASES = 200
 
 def positive(x: Array) -> Array:
     """ReLU(x − μ), the positive child of neurons, Equation 9."""
-    return jax.nn.relu(x - x.mean(0))
+    return jax.nn.relu(x - x.mean(0, keepdims=True))
 
 
 def negative(x: Array) -> Array:
     """ReLU(μ − x), the negative child of neurons, Equation 10."""
-    return jax.nn.relu(x.mean(0) - x)
+    return jax.nn.relu(x.mean(0, keepdims=True) - x)
 
 
 def children(key: Key[Array, ""]) -> Values:

@@ -135,8 +135,9 @@ def printed_end_bounds(n: int) -> EndBounds:
 
 def _better_ends(tree: DeepTrees) -> tuple[np.ndarray, np.ndarray]:
     """Largest norm ratio of inner samples to the better end, and their least angle with it."""
-    ratios = np.asarray(tree.norms)[:, 1:-1, None] / tree.norms[:, None, [0, -1]]
-    angles = np.arccos(tree.cosines[:, 1:-1][:, :, [0, -1]])
+    norms = np.asarray(tree.norms)
+    ratios = norms[:, 1:-1, None] / norms[:, None, [0, -1]]
+    angles = np.arccos(np.asarray(tree.cosines)[:, 1:-1][:, :, [0, -1]])
     return ratios.max(1).min(1), angles.min(1).max(1)
 
 
