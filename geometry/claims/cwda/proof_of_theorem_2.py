@@ -43,7 +43,7 @@ def slope_of_distance(key: Key[Array, ""]) -> Cases:
     for x in (0.3, 1.0, 4.0):
         ends = -np.square([x - step, x + step]) / (2 * std**2)
         low, high = _laguerre(0.5, k / 2 - 1, ends)
-        slope = x / std**2 * _laguerre(-0.5, k / 2, np.array(-(x**2) / (2 * std**2)))
+        slope = x / std**2 * _laguerre(-0.5, k / 2, np.array([-(x**2) / (2 * std**2)]))
         yield (high - low) / (2 * step) / slope - 1
 
 
