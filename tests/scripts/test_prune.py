@@ -182,6 +182,7 @@ def test_any_network_that_was_trained_is_pruned(tmp_path, monkeypatch):
 
 
 def test_a_unitized_run_is_refused_before_anything_is_trained(tmp_path):
-    run_folder.prepare(tmp_path, Recipe(normalization="unitized"), vmapped_seeds=1)
+    recipe = Recipe(normalization="unitized")
+    run_folder.prepare(tmp_path, recipe, random_images(), vmapped_seeds=1)
     with pytest.raises(InputError, match="unitized layers, whose norms are taken over all"):
         prune.main(Options(tmp_path, out=tmp_path))
