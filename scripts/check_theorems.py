@@ -1,7 +1,9 @@
 """Says of every numbered object of three papers whether it holds, with a number.
 
     python scripts/check_theorems.py                    # everything, in a few minutes on 2 cores
-    python scripts/check_theorems.py --paper cwda --claim "Theorem 1" --precision 0.5
+    python scripts/check_theorems.py --claim "Theorem 1"             # of all three papers
+    python scripts/check_theorems.py --paper cwda --claim "equation 30" --precision 0.5
+    python scripts/check_theorems.py --list             # all claims and what is recorded of them
 
 The page is OUT/index.html, every number is in OUT/results.json beside it. The status is 1 if any
 outcome differs from what is recorded. Measurements are saved in OUT/measured.json: an
@@ -10,25 +12,28 @@ again (OUT/compiled).
 """
 
 import contextlib
-import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
-from rich.console import Console
+import tyro
+from rich.console import Console, Group
 from rich.table import Table
+from rich.text import Text
 
 from experiments import cli
 from experiments.cli import InputError
 from experiments.measures import claims as claim_measures
-from experiments.pages import theorem_plots
+from experiments.pages import errata as errata_page
+from experiments.pages import mathematics, theorem_plots
 from experiments.pages import theorems as theorem_page
-from experiments.pages.page import write
+from experiments.pages.page import plain, write
+from experiments.pages.theorem_words import FORMS, found
 from geometry import claims
-from geometry.claims import Verdict
+from geometry.claims import Claim
 
 
 def main(
@@ -38,8 +43,17 @@ def main(
     seed: int = 0,
     devices: int | None = None,
     out: Path = Path("out/theorems"),
+    errata: Path | None = None,
+    list_only: Annotated[bool, tyro.conf.arg(name="list")] = False,
 ) -> None:
-    """Check the claims of three papers and write OUT/index.html.
+    """Check what three papers claim, and write a page that shows it.
+
+    Examples:
+      --claim "Theorem 1"                  that theorem of all three papers
+      --paper cwda --claim "equation 30"   one equation of one paper
+      --claim "odd point"                  claims with these words in their name
+      --precision 2                        everything, with a quarter of the draws
+      --paper cwda --list                  the names of all claims of a paper
 
     Args:
       paper: unitization, cwda or bn-decomposed; by default all three.
@@ -49,8 +63,14 @@ def main(
       devices: Number of devices over which draws are spread, made of the CPU where there is no
         other; by default all.
       out: Folder for the page and its numbers.
+      errata: File for the errata of the papers, such as docs/errata.md; by default none.
+      list_only: Name the claims with what is recorded of them, and check nothing.
     """
     selected = claim_measures.select(paper, claim)
+    console = Console(width=max(80, Console().width), highlight=False)
+    if list_only:
+        console.print(listing(selected))
+        return
     if not 0 < precision <= 2:
         raise InputError(f"--precision must lie in (0, 2]; got {precision}")
     claim_devices = first_devices(devices)
@@ -59,23 +79,25 @@ def main(
     start = time.perf_counter()
     path = out / "measured.json"
     measured = claim_measures.measure(selected, precision, seed, claim_devices, path)
-    verdicts = claims.decide(selected, measured)
-    Console(width=max(120, Console().width)).print(table(verdicts))
+    checked = [claim_measures.result(verdict) for verdict in claims.decide(selected, measured)]
+    console.print(*map(report, plain(checked)))
     results = cli.provenance(__file__) | {
         "seed": seed,
         "precision": precision,
         "level": claims.LEVEL,
         "devices": len(claim_devices),
-        "claims": [claim_measures.result(verdict) for verdict in verdicts],
+        "claims": checked,
         "curves": theorem_plots.curves() if paper is None and claim is None else {},
     }
     results |= {"seconds": time.perf_counter() - start}
-    with claim_measures.writing(out, "the table above and measured.json have what was measured"):
+    with claim_measures.writing(out, "the lines above and measured.json have what was measured"):
         write(results, theorem_page.render(results, out), out)
+        if errata:
+            errata.write_text(errata_page.markdown(plain(checked)), encoding="utf-8")
     print(f"Open {out / 'index.html'}")
-    unexpected = [verdict.claim for verdict in verdicts if not verdict.as_recorded]
+    unexpected = [result for result in checked if not result["as_recorded"]]
     if unexpected:
-        names = "; ".join(f"{claim.paper}, {claim.name}" for claim in unexpected)
+        names = "; ".join(f"{result['paper']}, {result['name']}" for result in unexpected)
         print(f"not as recorded: {names}", file=sys.stderr)
         sys.exit(1)
 
@@ -92,35 +114,31 @@ def first_devices(number: int | None) -> Sequence[Any]:
     return devices[:number]
 
 
-def table(verdicts: Iterable[Verdict]) -> Table:
-    """A row for each check of each claim."""
-    rows = Table(title="What three papers claim, and what holds")
-    for column in ("claim", "printed", "corrected", "check"):
+def listing(selected: Iterable[Claim]) -> Table:
+    """A row for each claim, with what is recorded of it."""
+    rows = Table(title="What three papers claim")
+    for column in ("paper", "claim", "recorded"):
         rows.add_column(column, overflow="fold")
-    for column in ("estimate", "prediction", "z", "draws"):
-        rows.add_column(column, justify="right", no_wrap=True)
-    outcome = {True: "holds", False: "fails", None: "–"}
-    for verdict in verdicts:
-        first = [
-            f"{verdict.claim.paper}: {verdict.claim.name}",
-            outcome[verdict.printed_holds],
-            outcome[verdict.corrected_holds],
-        ]
-        if not verdict.findings:
-            rows.add_row(*first, verdict.claim.reason)
-        for finding in verdict.findings:
-            mark = "" if finding.as_recorded else "  [red]not as recorded[/red]"
-            error = f" ± {finding.stderr:.1g}" if finding.stderr else ""
-            rows.add_row(
-                *first,
-                f"{finding.check.what}{mark}",
-                f"{finding.estimate:.5g}{error}",
-                f"{finding.predicted:.5g}",
-                "" if math.isnan(finding.z) else f"{finding.z:.1f}",
-                f"{finding.draws:,}",
-            )
-            first = ["", "", ""]
+    names = {id(claim): key for key, members in claims.PAPERS.items() for claim in members}
+    for claim in selected:
+        rows.add_row(names.get(id(claim), claim.paper), claim.name, claim.standing)
     return rows
+
+
+def report(claim: dict) -> Group:
+    """A claim, its outcome, and a line for each check."""
+    checks = Table.grid(padding=(0, 2))
+    checks.add_column(no_wrap=True)
+    for check in claim["checks"]:
+        mark = "✓" if check["as_recorded"] else "✗ not as recorded"
+        form = "" if check["form"] == "printed" else f" ({FORMS[check['form']]})"
+        checks.add_row(
+            f"  {mark}", Text(f"{mathematics.plain(check['what'])}{form}: {found(check)}")
+        )
+    if not claim["checks"]:
+        checks.add_row("  –", Text(mathematics.plain(claim["reason"])))
+    title = f"{claim['paper']}, {claim['name']}: {claim['verdict']}"
+    return Group(Text(title, "bold"), Text(f"  {mathematics.plain(claim['statement'])}"), checks)
 
 
 if __name__ == "__main__":

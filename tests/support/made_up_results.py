@@ -140,6 +140,7 @@ def made_up_histogram(rng, layer, weights) -> Histogram:
 def made_up_claims():
     def claim(paper, name, printed, right, verdict, holds):
         check = {"estimate": right * 1.001, "stderr": right * 2e-3, "draws": 20_000}
+        check |= {"side": "=", "relation": "moment", "z": 0.5}
         return {
             "paper": paper,
             "name": name,
@@ -153,7 +154,10 @@ def made_up_claims():
             "printed_holds": holds == "printed",
             "corrected_holds": holds != "neither",
             "as_recorded": holds != "neither",
-            "checks": [check | {"prediction": printed}, check | {"prediction": right}],
+            "checks": [
+                check | {"form": "rejected", "prediction": printed},
+                check | {"form": "corrected", "prediction": right},
+            ],
         }
 
     return [

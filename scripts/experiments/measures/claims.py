@@ -131,6 +131,7 @@ def result(verdict: Verdict) -> dict[str, Any]:
         "printed": claim.printed,
         "corrected": claim.corrected,
         "standing": claim.standing,
+        "covers": claim.covers,
         "objects": claims.objects(claim),
         "remark": claim.remark and claim.remark._asdict(),
         "why": claim.why,
@@ -154,5 +155,15 @@ def _check_result(finding: claims.Finding) -> dict[str, Any]:
         "source": f"{check.function.__module__}.{check.function.__name__}",
         "prediction": prediction,
         "as_recorded": finding.as_recorded,
+        **_bounds(check, prediction),
         **measured,
     }
+
+
+def _bounds(check: claims.Check, prediction: float) -> dict[str, Any]:
+    """How a check compares; `side` and `against` are None of computed values."""
+    if isinstance(check, claims.Computed):
+        computed = {"relation": check.relation, "tolerance": check.tolerance}
+        return computed | {"side": None, "against": None}
+    against = 1.1 * prediction if check.against is None else claims.number(check.against)
+    return {"relation": "moment", "side": check.side, "against": against}

@@ -19,23 +19,21 @@ def claims(results: Report) -> str:
     papers = {claim["paper"] for claim in claims}
     return (
         paragraphs(
-            f"{len(claims)} claims of {len(papers)} papers that are wrong or far off as printed, "
-            "against random draws. scripts/check_theorems.py checks every numbered object of the "
-            "three and gives each a card."
+            f"{len(claims)} claims of {len(papers)} papers, chosen because they are wrong or far "
+            "off as printed and a few random draws show it. scripts/check_theorems.py checks every "
+            "numbered object of the three and gives each a card."
         )
-        + theorem_page.summary(claims)
         + theorem_page.overview(claims)
         + paragraphs(claims_sentence(claims))
     )
 
 
 def claims_sentence(claims: Sequence[dict]) -> str:
-    """How many claims agree with the draws."""
-    printed = sum(claim["printed_holds"] is True for claim in claims)
-    corrected = sum(claim["corrected_holds"] is True for claim in claims)
+    """How many claims came out as recorded."""
+    recorded = sum(claim["as_recorded"] for claim in claims)
     return (
-        f"Of {len(claims)} claims, {printed} agree with the draws as printed and {corrected} as "
-        "we correct them."
+        f"{recorded} of these {len(claims)} came out as recorded: where the printed form is wrong "
+        "the draws reject it, and they do not reject the corrected one."
     )
 
 

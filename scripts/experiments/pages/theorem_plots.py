@@ -1,8 +1,14 @@
-"""Figures of the page of theorems: curves that say more than one number, and their data."""
+"""Small figures of what holds beside what is printed: their numbers, and how they are drawn.
 
-import itertools
+Numbers are kept in results.json: the values of the horizontal axis first, then those of each line
+by its label. A figure is a line of `FIGURES`.
+"""
+
+import json
+import math
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,146 +17,178 @@ from matplotlib.axes import Axes
 
 import geometry
 import pruning
-from experiments.pages.plots import MUTED, SERIES, Series, draw, log_scale, points
+from experiments.pages.papers import ROOT
+from experiments.pages.plots import MUTED, SERIES, SMALL, Series, draw, log_scale, points, swatch
 from geometry.claims import distance_bounds
+from jaxnorm import unitize, unitize_bounded
 
-EXACT = Series("l1/l2, exact", SERIES[0], "o")
-INVERSE = Series("l2/l1, exact", SERIES[1], "s")
-PRINTED = Series("as printed", SERIES[2], "^")
-LIMIT = Series("corrected limit", MUTED, "")
-# Pairs of the paper's criteria, whose rank correlation has a theory.
-PAIRS = tuple(itertools.combinations(("l1", "l2", "fermat", "gm"), 2))
-PAIR_SERIES = {
-    pair: Series(f"{pair[0]} and {pair[1]}", colour, marker)
-    for pair, colour, marker in zip(PAIRS, SERIES, ("o", "s", "^", "*", "D", "o"), strict=True)
-}
-ENDS = Series("inner sample and the nearer end", SERIES[0], "o")
-INNER = Series("two inner samples", SERIES[1], "s")
-BOUND = Series("Theorem 1 as printed", SERIES[2], "^")
-SHARP = Series("√(S + S′ + D²)", SERIES[0], "o")
-
+Numbers = dict[str, list[float]]
+PRINTED = "as printed"
 SIZES = (4, 9, 16, 36, 64, 144, 256, 576, 1024, 2304)
-FILTERS = (8, 16, 32, 64, 128, 256, 512)
-DEPTHS = (1, 3, 10, 30, 100)
-
-Plot = tuple[str, str, tuple[Series, ...]]
-"""Panel, caption and legend."""
+SCALES = np.geomspace(1, 300, 9)
 
 
-def curves() -> dict[str, Any]:
-    """The numbers of all figures, by the function of the check that they belong to."""
-    x = jnp.asarray(np.sort(np.random.default_rng(0).normal(size=6)), jnp.float32)
-    angles = [np.asarray(_tree_angles(x, depth)).tolist() for depth in DEPTHS]
+class Figure(NamedTuple):
+    """A figure.
+
+    Attributes:
+      numbers: Gives them; the horizontal axis first.
+      title: Quantity and unit of the vertical axis.
+      xlabel: The same of the horizontal one.
+      logarithmic: Its axes, of "xy", that are.
+      joined: Whether points are joined by lines.
+    """
+
+    numbers: Callable[[], Numbers]
+    title: str
+    xlabel: str
+    logarithmic: str = ""
+    joined: bool = True
+
+
+def curves() -> dict[str, Numbers]:
+    """The numbers of all figures, by name."""
+    with jax.enable_x64(True):
+        return {name: figure.numbers() for name, figure in FIGURES.items()}
+
+
+def plot(name: str, numbers: Numbers) -> str:
+    """A figure with its legend, as HTML."""
+    figure = FIGURES[name]
+    (_, x), *lines = numbers.items()
+    series = [_series(i, label) for i, (label, _) in enumerate(lines)]
+
+    def paint(axes: Axes) -> None:
+        for (_, values), line in zip(lines, series, strict=True):
+            style: dict[str, Any] = {"ls": "--" if line.label == PRINTED else "-"}
+            points(axes, x, values, line, **(style if figure.joined else {"ls": ""}))
+        if "x" in figure.logarithmic:
+            axes.set_xscale("log")
+        if "y" in figure.logarithmic:
+            log_scale(axes)
+
+    panel = draw(paint, name=name, title=figure.title, xlabel=figure.xlabel, size=SMALL)
+    return f'<div class="legend">{"".join(map(swatch, series))}</div>{panel}'
+
+
+def _series(i: int, label: str) -> Series:
+    if label == PRINTED:
+        return Series(label, MUTED, "")
+    return Series(label, SERIES[i], "os^D"[i])
+
+
+def _bounds() -> Numbers:
     distance, printed, sharp = distance_bounds()
     return {
-        "theorem_1_bound": {
-            "n": SIZES,
-            "variances": [pruning.l1_l2_ratio_variance(n) for n in SIZES],
-        },
-        "limit_of_spearman": {
-            "filters": FILTERS,
-            "spearman": [
-                [float(pruning.expected_spearman(n, 576.0, pair)) for n in FILTERS]
-                for pair in PAIRS
-            ],
-        },
-        "merged_interior": {"depths": DEPTHS, "degrees": angles},
-        "moment_bounds_sharp": {
-            "distance": distance.tolist(),
-            "printed": printed.tolist(),
-            "sharp": sharp.tolist(),
-        },
+        "W": distance.tolist(),
+        "Theorem 1": (printed / distance).tolist(),
+        "√(S + S′ + D²)": (sharp / distance).tolist(),
     }
 
 
-@partial(jax.jit, static_argnames="depth")
-def _tree_angles(x: jax.Array, depth: int) -> jax.Array:
-    """Degrees of an inner sample with the better end, and of two inner ones."""
-    g = geometry.tree_gram(x, depth).gram
-    norms = jnp.sqrt(jnp.diagonal(g))
-    degrees = jnp.degrees(jnp.arccos(jnp.clip(g / norms[:, None] / norms[None], -1, 1)))
-    return jnp.stack([jnp.maximum(degrees[2, 0], degrees[2, -1]), degrees[2, 3]])
+def _unbounded() -> Numbers:
+    lengths = jnp.asarray(SCALES)[:, None]
+    return {
+        "R": SCALES.tolist(),
+        "Equation 10": (2 * unitize(lengths, 0.5, eps=0.0))[:, 0].tolist(),
+        "Equation 9": (2 * unitize_bounded(lengths, jnp.asarray(0.5)))[:, 0].tolist(),
+        PRINTED: [4.0] * len(SCALES),
+    }
 
 
-def plot(function: str, numbers: dict[str, Any]) -> Plot:
-    """The figure of the check that `function` draws or computes."""
-    return PLOTS[function](numbers)
+def _skewness() -> Numbers:
+    path = ROOT / "docs" / "results" / "shift" / "results.json"
+    runs = json.loads(path.read_text(encoding="utf-8"))["findings"]["steadiness"]["skewness"]
+    values = {name: runs["drops"][name]["values"] for name in ("batch_norm", "unitized")}
+    return {
+        "run": list(range(1, len(values["unitized"]) + 1)),
+        "unitized": values["unitized"],
+        "batch norm": values["batch_norm"],
+    }
 
 
-def _variances(numbers: dict[str, Any]) -> Plot:
-    n, variances = np.array(numbers["n"]), np.array(numbers["variances"])
-
-    def paint(axes: Axes) -> None:
-        for column, series in enumerate((EXACT, INVERSE)):
-            points(axes, n, n * variances[:, column], series)
-        points(axes, n, np.full(len(n), (np.pi - 1) / 2), PRINTED)
-        axes.axhline((np.pi - 3) / 2, color=MUTED, ls="--", lw=1)
-        axes.set_xscale("log")
-        log_scale(axes)
-
-    panel = draw(
-        paint, name="ratio-variance", title="n × variance of the ratio", xlabel="dimension n"
-    )
-    caption = (
-        "The proof's (π − 1)/2 is the value of independent norms; the norms of one filter have "
-        "(π − 3)/2, fifteen times less."
-    )
-    return panel, caption, (EXACT, INVERSE, PRINTED, LIMIT)
+def _ratio_variances() -> Numbers:
+    variances = [pruning.l1_l2_ratio_variance(n) for n in SIZES]
+    return {
+        "n": list(SIZES),
+        "l1/l2": [n * both.direct for n, both in zip(SIZES, variances, strict=True)],
+        "l2/l1": [n * both.inverse for n, both in zip(SIZES, variances, strict=True)],
+        PRINTED: [(math.pi - 1) / 2] * len(SIZES),
+    }
 
 
-def _spearman(numbers: dict[str, Any]) -> Plot:
-    def paint(axes: Axes) -> None:
-        for values, series in zip(numbers["spearman"], PAIR_SERIES.values(), strict=True):
-            points(axes, numbers["filters"], values, series)
-        axes.axhline(0.930078, color=MUTED, ls="--", lw=1)
-        axes.set_xscale("log")
-
-    panel = draw(
-        paint, name="spearman", title="expected Spearman's ρ", xlabel="filters of 576 dimensions"
-    )
-    caption = (
-        "Gaussian filters: pairs with Fermat or GM agree more the more filters there are; l1 and "
-        "l2 do not pass 0.9301, however many the filters and the dimensions."
-    )
-    return panel, caption, tuple(PAIR_SERIES.values())
+def _spearman() -> Numbers:
+    dims = [float(n) for n in SIZES]
+    return {
+        "n": dims,
+        "l1 and l2": [float(pruning.expected_spearman(512, n, ("l1", "l2"))) for n in dims],
+        PRINTED: [1.0] * len(dims),
+    }
 
 
-def _tree(numbers: dict[str, Any]) -> Plot:
-    degrees = np.array(numbers["degrees"])
-
-    def paint(axes: Axes) -> None:
-        for column, series in enumerate((ENDS, INNER)):
-            points(axes, numbers["depths"], degrees[:, column], series)
-        axes.axhline(90, color=MUTED, ls="--", lw=1)
-        axes.set_xscale("log")
-
-    panel = draw(paint, name="tree-angles", title="angle, degrees", xlabel="layer of the tree")
-    caption = "Six Gaussian points: inner samples merge, and come near a right angle with one end."
-    return panel, caption, (ENDS, INNER)
+def _shared_point() -> Numbers:
+    counts = (2, 5, 10, 20, 50, 100, 200)
+    limit = partial(pruning.gaussian.norm_sum_ratio_variance_limit, dims=100)
+    return {
+        "n": list(counts),
+        "(1 + 3/n)/(8k)": [limit(n, shared=True).direct for n in counts],
+        PRINTED: [limit(n).direct for n in counts],
+    }
 
 
-def _bounds(numbers: dict[str, Any]) -> Plot:
-    distance = np.array(numbers["distance"])
-
-    def paint(axes: Axes) -> None:
-        for name, series in (("printed", BOUND), ("sharp", SHARP)):
-            points(axes, distance, numbers[name], series, ls="")
-        ends = [distance.min(), distance.max()]
-        axes.plot(ends, ends, color=MUTED, ls="--", lw=1)
-        axes.set_xscale("log")
-        log_scale(axes)
-
-    panel = draw(paint, name="distance-bounds", title="bound", xlabel="exact distance W")
-    caption = (
-        "Heavy-tailed pairs of discrete distributions: no bound lies below the dashed line, and "
-        "the printed one has no unit: it is far off at both ends."
-    )
-    return panel, caption, (BOUND, SHARP)
+def _margins() -> Numbers:
+    stds = np.array([0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1])
+    return {
+        "σ": stds.tolist(),
+        "margin 0.05 σ": [0.05] * len(stds),
+        PRINTED: (0.05 * stds).tolist(),
+    }
 
 
-PLOTS = {
-    "theorem_1_bound": _variances,
-    "limit_of_spearman": _spearman,
-    "merged_interior": _tree,
-    "moment_bounds_sharp": _bounds,
+def _spreads() -> Numbers:
+    counts = (10, 20, 50, 100, 200, 500)
+    spreads = [math.degrees(geometry.odd_points.odd_state(n).spread) for n in counts]
+    return {
+        "n": list(counts),
+        "odd state": spreads,
+        "3π/n": [540 / n for n in counts],
+        PRINTED: [0.0] * len(counts),
+    }
+
+
+def _angles() -> Numbers:
+    counts = (4, 5, 7, 9, 13, 20, 50, 100, 300)
+
+    def angle(n: int) -> float:
+        cosine = -1 / (n - 1)
+        gram = jnp.asarray([[1, cosine], [cosine, 1]])
+        return math.degrees(math.acos(float(geometry.mean_field.arccosine_kernel(gram)[0, 1])))
+
+    return {
+        "n": list(counts),
+        "infinite width": [angle(n) for n in counts],
+        PRINTED: [75.0] * len(counts),
+    }
+
+
+def _ends() -> Numbers:
+    counts = list(range(5, 31))
+    return {
+        "n": [float(n) for n in counts],
+        "attained": [math.degrees(math.acos((2 * (n - 1) ** 2 + 2) ** -0.5)) for n in counts],
+        PRINTED: [90 - math.sqrt(2) * 180 / (n - 2) for n in counts],
+    }
+
+
+FIGURES = {
+    "bounds": Figure(_bounds, "bound over W", "exact distance W", "xy", joined=False),
+    "unbounded": Figure(_unbounded, "distance W of the outputs", "length R of both inputs", "xy"),
+    "skewness": Figure(_skewness, "change of skewness an epoch", "run of 60 epochs"),
+    "ratio-variance": Figure(_ratio_variances, "n × variance of the ratio", "dimension n", "xy"),
+    "spearman": Figure(_spearman, "expected Spearman's ρ", "dimension n, 512 filters", "x"),
+    "shared-point": Figure(_shared_point, "variance, k = 100", "number n of vectors", "xy"),
+    "margins": Figure(_margins, "margin, in σ", "standard deviation σ of the weights", "xy"),
+    "spread": Figure(_spreads, "angle in the cluster, degrees", "points n", "x"),
+    "angles": Figure(_angles, "angle, degrees", "samples n", "x"),
+    "ends": Figure(_ends, "least angle with an end, degrees", "samples n"),
 }

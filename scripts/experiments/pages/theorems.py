@@ -1,200 +1,191 @@
-"""The page of theorems: a card for every numbered object of three papers."""
+"""The page of theorems: three papers, what was found, and a card for every numbered object."""
 
-import os
 import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 
-import geometry
-from experiments.pages import page, theorem_plots
-from experiments.pages.page import cards, figure, made, paragraphs, table
+from experiments.pages import mathematics, page, theorem_plots
+from experiments.pages.page import made, paragraphs, table
+from experiments.pages.papers import papers
+from experiments.pages.theorem_cards import GROUPS, TEXT, UNEXPECTED, anchor, card, groups
+from experiments.pages.theorem_findings import HIGHLIGHTS, Highlight
+from experiments.pages.theorem_words import STANDINGS, found
 
-SIGNS = {True: "✓", False: "✗", None: "–"}
-WORDS = {True: "holds", False: "fails", None: "not checked"}
+HEADING = "What three papers claim, and what holds"
 
 
 def render(results: dict, out: Path) -> str:
     """The whole page, for the folder `out`. `results` is what check_theorems.py writes."""
     results = {key: page.plain(part) for key, part in results.items()}
-    papers: dict[str, str] = {}
-    for claim in results["claims"]:
-        card = _card(claim, results["curves"], out)
-        papers[claim["paper"]] = papers.get(claim["paper"], "") + card
+    claims = results["claims"]
+    shown = _highlights(claims, results["curves"])
+    sections = [
+        ("findings", "Findings", _findings(shown, results["curves"])) if shown else None,
+        ("entries", "Entries", _entries(claims, shown, out)),
+        ("numbers", "By number", _by_number(claims)),
+        ("settings", "How it was made", paragraphs(_chance(results)) + _settings(results)),
+    ]
     return page.render(
-        title="What three papers claim, and what holds",
+        title=HEADING,
         kicker=f"jaxnorm · theorems · {results['date'].replace('T', ' ')}",
-        heading="What three papers claim, and what holds",
-        summary=summary(results["claims"]) + paragraphs(_chance(results)),
-        sections=[
-            ("overview", "Every numbered object", overview(results["claims"], linked=True)),
-            *((anchor(paper), paper, body) for paper, body in papers.items()),
-            ("settings", "How it was made", _settings(results)),
-        ],
+        heading=HEADING,
+        summary=_papers() + _standings(claims),
+        sections=list(filter(None, sections)),
     )
 
 
-def summary(claims: list[dict]) -> str:
-    """The first numbers: how many claims hold as printed and as corrected."""
-    printed = [claim for claim in claims if claim["printed_holds"] is not None]
-    corrected = [claim for claim in claims if claim["corrected_holds"] is not None]
-    checks = [check for claim in claims for check in claim["checks"]]
-    sampled = [check for check in checks if check["stderr"]]
-    unchecked = sum(not claim["checks"] for claim in claims)
-    return cards(
+def overview(claims: list[dict]) -> str:
+    """A table of claims with their statement, what their checks found, and the outcome."""
+    head = ["Claim", "Printed form", "Corrected form", "Outcome"]
+    rows = [
         [
-            (
-                "Claims",
-                f"{len(claims)}",
-                f"{unchecked} not computed",
-            ),
-            (
-                "As printed",
-                f"{sum(claim['printed_holds'] for claim in printed)} of {len(printed)} hold",
-                "claims with a check of the printed form",
-            ),
-            (
-                "As corrected",
-                f"{sum(claim['corrected_holds'] for claim in corrected)} of {len(corrected)} hold",
-                "claims that we correct or sharpen",
-            ),
-            ("Checks", f"{len(checks)}", f"{len(sampled)} of them sampled"),
-            (
-                "Outcomes",
-                f"{sum(not claim['as_recorded'] for claim in claims)} surprises",
-                "that differ from what is recorded",
-            ),
+            f"{claim['name']}\n{mathematics.plain(claim['statement'])} ({claim['paper']})",
+            _found(claim, "printed", "rejected"),
+            _found(claim, "corrected"),
+            claim["verdict"],
         ]
-    )
-
-
-def overview(claims: list[dict], *, linked: bool = False) -> str:
-    """A line for each claim, which leads to its card if there is one."""
-    lines = "".join(
-        f'<tr class="{standing(claim)}">'
-        f'<th scope="row">{_name(claim, linked)}\n{escape(claim["paper"])}</th>'
-        f'<td data-label="Recorded">{escape(claim["standing"])}</td>'
-        f'<td data-label="Printed form">{_word(claim["printed_holds"])}</td>'
-        f'<td data-label="Corrected form">{_corrected(claim)}</td></tr>'
         for claim in claims
+    ]
+    kinds = [anchor(claim["standing"]) if claim["as_recorded"] else UNEXPECTED for claim in claims]
+    return table(head, rows, "Claims", kind="claims", row_kinds=kinds)
+
+
+def _found(claim: dict, *forms: str) -> str:
+    """What the first check of one of the forms found, a dash without one."""
+    checks = (check for check in claim["checks"] if check["form"] in forms)
+    return next((found(check) for check in checks), "–")
+
+
+def _papers() -> str:
+    items = (
+        f'<li><a href="{paper.url}"><cite>{escape(paper.title)}</cite></a><br>'
+        f"{escape(', '.join(paper.authors))}, {paper.year}: {escape(paper.subject)}</li>"
+        for paper in papers()
     )
-    heads = "".join(
-        f'<th scope="col">{title}</th>'
-        for title in ("Claim", "Recorded", "Printed form", "Corrected form")
+    return f'<ul class="papers">{"".join(items)}</ul>'
+
+
+def _standings(claims: list[dict]) -> str:
+    """What the standings mean, and how many of all claims have each."""
+    counts = Counter(claim["standing"] for claim in claims)
+    items = "".join(
+        f'<div><dt><span class="badge {anchor(name)}">{escape(name)}</span> {counts[name]} of '
+        f"{len(claims)}</dt><dd>{escape(meaning)}</dd></div>"
+        for name, (_, meaning) in STANDINGS.items()
     )
+    return f'<dl class="standings">{items}</dl>{_surprises(claims)}'
+
+
+def _surprises(claims: list[dict]) -> str:
+    """A warning, if a check did not have the outcome that is recorded."""
+    unexpected = [claim for claim in claims if not claim["as_recorded"]]
+    links = ", ".join(
+        f'<a href="#{anchor(claim["paper"], claim["name"])}">{escape(claim["name"])}</a>'
+        for claim in unexpected
+    )
+    return f'<p class="fails">Not as recorded: {links}</p>' if unexpected else ""
+
+
+def _highlights(claims: list[dict], curves: dict) -> list[Highlight]:
+    """The findings whose claims and figures there are."""
+    names = {(claim["paper"], claim["name"]) for claim in claims}
+    return [
+        highlight
+        for highlight in HIGHLIGHTS
+        if (highlight.paper, highlight.claim) in names and highlight.figure in curves
+    ]
+
+
+def _findings(shown: list[Highlight], curves: dict) -> str:
+    items = (
+        f'<li id="finding-{highlight.figure}"><figure>'
+        f"{theorem_plots.plot(highlight.figure, curves[highlight.figure])}"
+        f'<figcaption><a href="#{anchor(highlight.paper, highlight.claim)}">'
+        f"{escape(highlight.claim)}</a> <small>{escape(highlight.paper)}</small><br>"
+        f"{mathematics.html(highlight.sentence)}</figcaption></figure></li>"
+        for highlight in shown
+    )
+    return f'<ol class="findings" tabindex="0">{"".join(items)}</ol>'
+
+
+def _entries(claims: list[dict], shown: list[Highlight], out: Path) -> str:
+    """The filter and all cards; the style sheet hides those that are not chosen."""
+    figures = {(item.paper, item.claim): f"finding-{item.figure}" for item in shown}
+    body = "".join(
+        card(claim, out, figures.get((claim["paper"], claim["name"]), "")) for claim in claims
+    )
+    shorts = dict.fromkeys(claim["paper"] for claim in claims)
+    kinds = Counter(group for claim in claims for group in groups(claim))
+    states = Counter(anchor(claim["standing"]) for claim in claims)
+    names = {anchor(name): label for name, (label, _) in STANDINGS.items() if states[anchor(name)]}
+    facets = {
+        "paper": {anchor(short): short for short in shorts},
+        "kind": {group: group for group in (*GROUPS, TEXT) if kinds[group]},
+        "standing": names,
+    }
+    rules = "".join(
+        f"section:has(#{facet}-{value}:checked) .claim:not([data-{facet}~={value}])"
+        "{display:none}\n"
+        for facet, values in facets.items()
+        for value in values
+    )
+    fields = "".join(_field(facet, values) for facet, values in facets.items())
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="All claims">'
-        f'<table class="claims"><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
+        f'<style>\n{rules}</style><form class="filter">{fields}'
+        '<button type="reset">Show all</button></form>'
+        f'<div class="entries">{body}<p class="shown"></p></div>'
     )
 
 
-def _word(holds: bool | None) -> str:
-    return f"{SIGNS[holds]} {WORDS[holds]}"
+def _field(facet: str, values: Mapping[str, str]) -> str:
+    choices = "".join(
+        f'<label><input type="radio" name="{facet}" id="{facet}-{value}"'
+        f"{' checked' if value == 'all' else ''}>{escape(label)}</label>"
+        for value, label in {"all": "all", **values}.items()
+    )
+    return f"<fieldset><legend>{facet.capitalize()}</legend>{choices}</fieldset>"
 
 
-def _corrected(claim: dict) -> str:
-    """A dash where there is no corrected form, or none that can be computed."""
-    return "–" if claim["corrected_holds"] is None else _word(claim["corrected_holds"])
+def _by_number(claims: list[dict]) -> str:
+    """Every numbered object of each paper, with a link to the card that it is in."""
+    return "".join(
+        f"<h3>{escape(short)}</h3><dl class='numbers'>"
+        + _numbers(claim for claim in claims if claim["paper"] == short)
+        + "</dl>"
+        for short in dict.fromkeys(claim["paper"] for claim in claims)
+    )
 
 
-def standing(claim: dict) -> str:
-    """The kind of a row of the table of claims."""
-    if not claim["as_recorded"]:
-        return "neither"
-    return "corrected" if claim["printed_holds"] is False else "printed"
+def _numbers(claims: Iterable[dict]) -> str:
+    homes: dict[str, dict[str, str]] = {}
+    for claim in claims:
+        for name in claim["objects"]:
+            kind, _, number = name.partition(" ")
+            homes.setdefault(kind, {}).setdefault(number, anchor(claim["paper"], claim["name"]))
+    return "".join(
+        f"<dt>{kind}</dt><dd>"
+        + " ".join(f'<a href="#{cards[n]}">{n}</a>' for n in sorted(cards, key=_in_order))
+        + "</dd>"
+        for kind, cards in sorted(homes.items())
+    )
 
 
-def anchor(*parts: str) -> str:
-    """Identifier of a paper, or of a claim by its paper and name."""
-    text = " ".join(parts)
-    return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")
-
-
-def number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.5g}".replace("-", "−")
-
-
-def _name(claim: dict, linked: bool) -> str:
-    name = escape(claim["name"])
-    return f'<a href="#{anchor(claim["paper"], claim["name"])}">{name}</a>' if linked else name
+def _in_order(number: str) -> tuple[list[int], str]:
+    """The order of numbers such as 7, 7a and 3.1."""
+    return [int(digits) for digits in re.findall(r"\d+", number)], number
 
 
 def _chance(results: dict) -> str:
     checks = [check for claim in results["claims"] for check in claim["checks"]]
-    sampled = [check for check in checks if check["stderr"]]
-    powers = [
-        check["power"]
-        for check in sampled
-        if check["kind"].startswith("Monte-Carlo") and check["prediction"]
-    ]
-    smallest = f"{min(powers):.4f}" if powers else "–"
+    sampled = sum(check["side"] is not None for check in checks)
     return (
-        f"{len(sampled)} checks are sampled and decided together: by Holm's correction the chance "
-        f"that any true statement is rejected is at most {100 * results['level']:g} %. A mean or "
-        f"variance that is 10 % off is noticed with probability {smallest} at least. All others "
-        "are computed, on random and on adversarial cases."
+        f"Of {len(checks)} checks {sampled} are sampled and decided together: by Holm's correction "
+        f"the chance that any true statement is rejected is at most {100 * results['level']:g} %. "
+        "All others are computed, on random and on adversarial cases. A distance in standard "
+        "errors is that of the estimate from the prediction."
     )
-
-
-def _card(claim: dict, curves: dict, out: Path) -> str:
-    forms = [
-        f"<p><b>{title}:</b> {escape(text)}</p>"
-        for title, text in (("Printed", claim["printed"]), ("Corrected", claim["corrected"]))
-        if text
-    ]
-    verdict = claim["verdict"][0].upper() + claim["verdict"][1:]
-    return (
-        f'<article id="{anchor(claim["paper"], claim["name"])}"><h3>{escape(claim["name"])}</h3>'
-        f"<p>{escape(claim['statement'])}</p>{''.join(forms)}"
-        f"<p><b>{escape(verdict)}.</b> Recorded: {escape(claim['standing'])}.</p>"
-        f"{_checks(claim)}{_links(claim, out)}{_curves(claim, curves)}</article>"
-    )
-
-
-def _checks(claim: dict) -> str:
-    """A table of the checks, if there are any."""
-    checks = claim["checks"]
-    if not checks:
-        return ""
-    rows = [
-        [
-            f"{check['what']}\n{check['kind']}, {_form(check)}",
-            number(check["estimate"]) + (f" ± {check['stderr']:.1g}" if check["stderr"] else ""),
-            number(check["prediction"]),
-            "–" if check["z"] is None else f"{check['z']:.1f}".replace("-", "−"),
-            f"{check['draws']:,}",
-            _word(check["holds"]) + ("" if check["as_recorded"] else ": not as recorded"),
-        ]
-        for check in checks
-    ]
-    head = ["Check", "Estimate or worst case", "Prediction", "z", "Draws or cases", "Outcome"]
-    kinds = [
-        "neither" if not check["as_recorded"] else "printed" if check["holds"] else "corrected"
-        for check in checks
-    ]
-    return table(head, rows, claim["name"], kind="claims", row_kinds=kinds)
-
-
-def _curves(claim: dict, curves: dict) -> str:
-    """The figures that belong to the functions that check the claim."""
-    functions = dict.fromkeys(check["source"].rsplit(".", 1)[1] for check in claim["checks"])
-    plots = [theorem_plots.plot(name, curves[name]) for name in functions if name in curves]
-    return "".join(figure([panel], caption, legend) for panel, caption, legend in plots)
-
-
-def _form(check: dict) -> str:
-    return "printed form" if check["form"] != "corrected" else "corrected form"
-
-
-def _links(claim: dict, out: Path) -> str:
-    """Where what checks the claim is defined, as paths from the page."""
-    root = Path(geometry.__file__).parent.parent
-    links = []
-    for name in dict.fromkeys(check["source"] for check in claim["checks"]):
-        module, function = name.rsplit(".", 1)
-        path = root / (module.replace(".", "/") + ".py")
-        href = os.path.relpath(path, out.absolute()).replace(os.sep, "/")
-        links.append(f'<a href="{escape(href)}"><code>{escape(function)}</code></a>')
-    return f"<p>Checked by {', '.join(links)}.</p>" if links else ""
 
 
 def _settings(results: dict) -> str:

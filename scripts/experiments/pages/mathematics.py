@@ -1,0 +1,156 @@
+"""Formulas in texts: LaTeX between dollar signs, as MathML for a page and as Unicode elsewhere.
+
+`latex2mathml` reads the LaTeX for both, so that a page and a terminal cannot differ. Texts without
+dollar signs are what they are.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from latex2mathml.converter import convert
+
+_FORMULA = re.compile(r"\$([^$]+)\$")
+_OPERATORS = frozenset("=≠≤≥<>≲≳≈∼∝≡→↦∈∉⊂⊆∪∩+−±×·∘")
+_ACCENTS = {"^": "\u0302", "~": "\u0303", "\u00af": "\u0304", "\u2015": "\u0304", "˙": "\u0307"}
+_CHILDREN = {"mfrac": 2, "msup": 2, "msub": 2, "msubsup": 3, "mroot": 2, "munderover": 3}
+_SUPERSCRIPTS = str.maketrans("0123456789+−()nij′", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱʲ′")
+_SUBSCRIPTS = str.maketrans("0123456789+−()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ")
+
+
+def html(text: str) -> str:
+    """`text` as HTML: escaped, and its formulas as MathML.
+
+    Raises:
+      ValueError: A formula is not LaTeX that can be converted.
+    """
+    return _converted(text, escape, _mathml)
+
+
+def plain(text: str) -> str:
+    """`text` with its formulas in Unicode, on one line.
+
+    Example:
+      >>> print(plain(r"at most $\\frac{\\pi - 3}{2n}$, and $\\sqrt{S + S'}$"))
+      at most (π − 3)/2n, and √(S + S′)
+    """
+    return _converted(text, str, lambda latex: _text(_tree(latex)).strip())
+
+
+def _converted(text: str, outside: Callable[[str], str], inside: Callable[[str], str]) -> str:
+    pieces = _FORMULA.split(text)
+    if "$" in "".join(pieces[::2]):
+        raise ValueError(f"dollar signs come in pairs; got {text}")
+    return "".join(inside(piece) if i % 2 else outside(piece) for i, piece in enumerate(pieces))
+
+
+def _mathml(latex: str) -> str:
+    tree = _tree(latex)
+    for node in tree.iter():
+        node.tag = "mo" if node.text == "′" else _kind(node)
+    return ElementTree.tostring(tree, encoding="unicode")
+
+
+def _tree(latex: str) -> Element:
+    """The MathML of a formula."""
+    try:
+        tree = ElementTree.fromstring(convert(latex))
+    except Exception as error:  # each mistake has an exception of its own
+        raise ValueError(f"not a formula: ${latex}$") from error
+    incomplete = any(len(node) < _CHILDREN.get(_kind(node), 0) for node in tree.iter())
+    if incomplete or "\\" in "".join(tree.itertext()):
+        raise ValueError(f"not a formula: ${latex}$")
+    return tree
+
+
+def _kind(node: Element) -> str:
+    return node.tag.rpartition("}")[2]
+
+
+def _text(node: Element) -> str:
+    """A node of MathML in Unicode."""
+    parts = list(node)
+    match _kind(node):
+        case "mfrac" if node.get("linethickness") == "0":
+            return " over ".join(map(_text, parts))
+        case "mfrac":
+            return f"{_grouped(parts[0])}/{_grouped(parts[1])}"
+        case "msqrt":
+            return "√" + _grouped(*parts)
+        case "mroot":
+            return _script(parts[1], _SUPERSCRIPTS, "^") + "√" + _grouped(parts[0])
+        case "msup":
+            return _grouped(parts[0], base=True) + _script(parts[1], _SUPERSCRIPTS, "^")
+        case "msub" | "munder":
+            return _text(parts[0]) + _script(parts[1], _SUBSCRIPTS, "_")
+        case "msubsup" | "munderover":
+            below = _text(parts[0]) + _script(parts[1], _SUBSCRIPTS, "_")
+            return below + _script(parts[2], _SUPERSCRIPTS, "^")
+        case "mover":
+            above = _text(parts[1]).strip()
+            return _text(parts[0]) + _ACCENTS.get(above, f"^({above})")
+        case "mtable":
+            return "; ".join(", ".join(_text(cell).strip() for cell in row) for row in parts)
+        case "mspace":
+            return " "
+        case "mo" | "mi" | "mn" | "mtext":
+            return (node.text or "").replace("\N{NO-BREAK SPACE}", " ")
+        case _:
+            return _row(parts)
+
+
+def _row(parts: Sequence[Element]) -> str:
+    """Nodes one after the other: spaces around operators, products of fractions in parentheses."""
+    line = ""
+    for i, part in enumerate(parts):
+        text, named = _text(part), i > 0 and _is_name(_text(parts[i - 1])) and _is_word(part)
+        token = text.replace("-", "−") if _kind(part) == "mo" else text
+        if _kind(part) == "mfrac" and (_is_factor(parts[i - 1 : i]) or _is_factor(parts[i + 1 :])):
+            token = f"({text})"
+        first = not line.strip() or line.rstrip()[-1] in _OPERATORS | set("([{,/")
+        if token in _OPERATORS and not (first and token in "+−±"):
+            line = f"{line.rstrip()} {token} "
+        elif token == ",":
+            line += ", "
+        elif line and line[-1] not in " ([{|/" and (_is_name(token) or named):
+            line += f" {token}"
+        else:
+            line += token
+    return line
+
+
+def _is_word(part: Element) -> bool:
+    """Whether it begins with a letter or a number."""
+    return _text(part)[:1].isalnum()
+
+
+def _is_name(token: str) -> bool:
+    """Whether it is a function such as log, or max over something."""
+    return len(token) > 1 and token[0].isalpha() and token[1].isalpha() and token[1] < "ʰ"
+
+
+def _is_factor(neighbours: Sequence[Element]) -> bool:
+    """Whether a fraction is multiplied by what stands beside it."""
+    beside = _text(neighbours[0]).strip()[:1] if neighbours else ""
+    return bool(beside) and beside not in _OPERATORS | set(",;-()[]{}|‖")
+
+
+def _grouped(*parts: Element, base: bool = False) -> str:
+    """In parentheses, where it is more than a letter or a number."""
+    text = _row(parts).strip()
+    single = re.fullmatch(r"[\d.]+|\w[\u0300-\u036f]?[₀-₉ₐ-ₜᵢⱼ⁰-⁹²³]*|\d*\w", text)
+    enclosed = re.fullmatch(r"[(‖|][^()‖|]*[)‖|]", text)
+    return text if single or enclosed or (base and text in ")]‖|") else f"({text})"
+
+
+def _script(node: Element, letters: Mapping[int, int], mark: str) -> str:
+    """A sub- or superscript in small letters where Unicode has them all."""
+    text = _text(node).replace("-", "−").strip()
+    compact = text.replace(" ", "")
+    if all(ord(letter) in letters or letter == "′" for letter in compact):
+        return compact.translate(letters)
+    if compact in "∘∗*⊤+" or len(compact) == 1:
+        return {"∘": "°", "⊤": "ᵀ"}.get(compact, mark + compact)
+    return f"{mark}({text})"

@@ -1,0 +1,57 @@
+"""The three papers whose claims are checked, as references.bib has them."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import geometry
+
+ROOT = Path(geometry.__file__).parent.parent
+KEYS = {
+    "Unitization": "huang_yu_unitization",
+    "CWDA": "huang_cwda",
+    "Batch Normalization Decomposed": "batch_norm_decomposed",
+}
+SUBJECTS = {
+    "Unitization": "layers whose outputs cannot move far in training",
+    "CWDA": "why criteria of channel pruning rank filters alike",
+    "Batch Normalization Decomposed": "what recentering and rescaling do to random networks",
+}
+
+
+class Paper(NamedTuple):
+    """A paper as a reader would look it up.
+
+    Attributes:
+      short: The title that claims have.
+      title: In full.
+      authors: Given names first.
+      year: Of the first version.
+      arxiv: Its identifier.
+      subject: In one line.
+    """
+
+    short: str
+    title: str
+    authors: tuple[str, ...]
+    year: str
+    arxiv: str
+    subject: str
+
+    @property
+    def url(self) -> str:
+        return f"https://arxiv.org/abs/{self.arxiv}"
+
+
+def papers() -> list[Paper]:
+    """The three, in the order of `KEYS`."""
+    text = (ROOT / "references.bib").read_text(encoding="utf-8")
+    return [_paper(short, key, text) for short, key in KEYS.items()]
+
+
+def _paper(short: str, key: str, text: str) -> Paper:
+    body = text.partition(f"{{{key},\n")[2].partition("\n}")[0]
+    fields = dict(re.findall(r"^ +(\w+) += \{(.*)\},$", body, re.MULTILINE))
+    names = (name.partition(", ") for name in fields["author"].split(" and "))
+    authors = tuple(f"{given} {family}" for family, _, given in names)
+    return Paper(short, fields["title"], authors, fields["year"], fields["eprint"], SUBJECTS[short])

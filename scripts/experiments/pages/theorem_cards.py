@@ -1,0 +1,154 @@
+"""The folded card of a claim: what is printed, what holds, why, and what every check found."""
+
+import os
+import re
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+
+from experiments.pages import mathematics
+from experiments.pages.papers import ROOT
+from experiments.pages.theorem_words import FORMS, MUST_FAIL, found, outcome, power
+
+GROUPS = {
+    "theorems": ("Theorem", "Lemma", "Proposition", "Corollary", "Fact"),
+    "equations": ("Equation",),
+    "definitions": ("Definition", "Assumption"),
+    "algorithms": ("Algorithm",),
+    "figures": ("Figure",),
+    "tables": ("Table",),
+}
+TEXT = "text"
+UNEXPECTED = "not-as-recorded"
+
+
+def card(claim: dict, out: Path, finding: str = "") -> str:
+    """A card, which a link to its anchor opens.
+
+    Args:
+      claim: As it stands in results.json.
+      out: Folder of the page, from which links are relative.
+      finding: Anchor of the finding about it, if there is one.
+    """
+    name = anchor(claim["paper"], claim["name"])
+    body = (
+        _texts(claim)
+        + _results(claim, out)
+        + _checks(claim)
+        + _sources(claim, out)
+        + (f'<p><a href="#{finding}">Its figure, among the findings</a></p>' if finding else "")
+        + '<p><a href="#entries">All entries</a></p>'
+    )
+    state = anchor(claim["standing"])
+    if not claim["as_recorded"]:
+        state += f" {UNEXPECTED}"
+    return (
+        f'<details class="claim" data-paper="{anchor(claim["paper"])}" '
+        f'data-kind="{" ".join(groups(claim))}" data-standing="{state}"><summary>'
+        f"<h3>{escape(claim['name'])}</h3> {badge(claim)}"
+        f'<span class="statement">{mathematics.html(claim["statement"])}</span></summary>'
+        f'<div class="body" id="{name}">{body}</div></details>'
+    )
+
+
+def anchor(*parts: str) -> str:
+    """Identifier of a paper, or of a claim by its paper and name."""
+    text = " ".join(parts)
+    return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")
+
+
+def badge(claim: dict) -> str:
+    """The standing of a claim, as a coloured word."""
+    if not claim["as_recorded"]:
+        return f'<span class="badge {UNEXPECTED}">not as recorded</span>'
+    return f'<span class="badge {anchor(claim["standing"])}">{escape(claim["standing"])}</span>'
+
+
+def groups(claim: dict) -> list[str]:
+    """The groups of `GROUPS` that its numbered objects are in; `TEXT` without any."""
+    kinds = {name.partition(" ")[0] for name in claim["objects"]}
+    return [group for group, members in GROUPS.items() if kinds & set(members)] or [TEXT]
+
+
+def relative(path: Path, out: Path) -> str:
+    """The address of a file from the folder of the page."""
+    return os.path.relpath(path, out.absolute()).replace(os.sep, "/")
+
+
+def _texts(claim: dict) -> str:
+    """What is printed, what holds, why and what to keep in mind; each if there is something."""
+    remark = claim["remark"]
+    texts = {
+        "Paper": claim["paper"] + (f"; with {claim['covers']}" if claim["covers"] else ""),
+        "Printed": claim["printed"],
+        "What holds": claim["corrected"],
+        "Why": claim["why"],
+        f"Remark: {remark['kind']}" if remark else "": remark["text"] if remark else "",
+        "Not tested": claim["reason"],
+        "Outcome": "" if claim["as_recorded"] else claim["verdict"],
+    }
+    lines = (
+        f"<dt>{escape(title)}</dt><dd>{mathematics.html(text)}</dd>"
+        for title, text in texts.items()
+        if text
+    )
+    return f"<dl>{''.join(lines)}</dl>"
+
+
+def _results(claim: dict, out: Path) -> str:
+    """What trained networks gave beside what the paper prints."""
+    items = (
+        f"<li><b>Ours:</b> {mathematics.html(result['ours'])} "
+        f'(<a href="{escape(relative(ROOT / result["page"], out))}">page</a>). '
+        f"<b>The paper:</b> {mathematics.html(result['printed'])}</li>"
+        for result in claim["results"]
+    )
+    return _section("Of trained networks", items)
+
+
+def _checks(claim: dict) -> str:
+    """What is computed or drawn, and what it gave."""
+    items = (
+        f"<li><p>{mathematics.html(check['what'])}: {escape(found(check) + power(check))}.</p>"
+        f'<p class="outcome {_colour(check)}">{escape(outcome(check))} · '
+        f"{escape(FORMS[check['form']])}</p></li>"
+        for check in claim["checks"]
+    )
+    return _section("Checks", items)
+
+
+def _section(title: str, items: Iterable[str]) -> str:
+    body = "".join(items)
+    return f"<h4>{title}</h4><ul>{body}</ul>" if body else ""
+
+
+def _colour(check: dict) -> str:
+    if not check["as_recorded"]:
+        return "fails"
+    return "differs" if check["form"] in MUST_FAIL else "holds"
+
+
+def _sources(claim: dict, out: Path) -> str:
+    """The functions that check it, and the tests that run them."""
+    sources = dict.fromkeys(check["source"] for check in claim["checks"])
+    if not sources:
+        return ""
+    links = []
+    for source in sources:
+        module, function = source.rsplit(".", 1)
+        path = ROOT / f"{module.replace('.', '/')}.py"
+        links.append(_link(path, out, f"<code>{escape(function)}</code>"))
+    tests = [_link(path, out, path.name) for path in _tests(next(iter(sources)))]
+    return f"<p>Functions: {', '.join(links)}. Tests: {', '.join(tests)}.</p>"
+
+
+def _tests(source: str) -> list[Path]:
+    """The test of all claims, and that of wrong functions which those of a paper must notice."""
+    paper = source.split(".")[2]
+    folder = ROOT / "tests" / "geometry"
+    candidates = (folder / "test_claims.py", folder / f"test_claims_notice_{paper}.py")
+    return [path for path in candidates if path.exists()]
+
+
+def _link(path: Path, out: Path, label: str) -> str:
+    return f'<a href="{escape(relative(path, out))}">{label}</a>'

@@ -1,0 +1,90 @@
+"""What a check found, and what its form and the standing of its claim mean, in words.
+
+Checks are as they stand in results.json.
+"""
+
+from experiments.pages.sentences import measured, number
+
+STANDINGS = {
+    "holds as printed": ("as printed", "Every check of the printed form passed."),
+    "holds, with a remark": (
+        "with a remark",
+        "It is true; the remark says what it lacks, or must not be taken for.",
+    ),
+    "wrong as printed, holds corrected": (
+        "wrong as printed",
+        "The quoted form fails a check, the corrected one passes.",
+    ),
+    "not tested here": (
+        "not tested",
+        "The entry says why, and what our trained networks gave, if any.",
+    ),
+}
+"""A short name and the meaning of each standing."""
+FORMS = {
+    "printed": "printed form",
+    "rejected": "printed form, which must fail",
+    "corrected": "corrected form",
+    "overread": "not printed: an over-reading, which must fail",
+}
+MUST_FAIL = ("rejected", "overread")
+ROUNDING = 1e-8  # of float64, after some thousand operations
+
+
+def outcome(check: dict) -> str:
+    """Whether the statement of a check holds, and whether that was expected."""
+    if not check["as_recorded"]:
+        return "holds, which is not as recorded" if check["holds"] else "fails: not as recorded"
+    return "holds" if check["holds"] else "fails, as recorded"
+
+
+def found(check: dict) -> str:
+    """What a check found beside what was predicted."""
+    return _sampled(check) if check["side"] else _computed(check)
+
+
+def _sampled(check: dict) -> str:
+    relation = {"=": "", "≤": "at most ", "≥": "at least "}[check["side"]]
+    words = (
+        f"{measured(check['estimate'], check['stderr'])} in {check['draws']:,} draws; predicted "
+        f"{relation}{number(check['prediction'])}"
+    )
+    z = check["z"]
+    if z is not None:
+        words += f", {abs(z):,.{0 if abs(z) >= 10 else 1}f} standard errors away"
+    return words
+
+
+def power(check: dict) -> str:
+    """The chance that a wrong number would have been noticed; empty where that means nothing."""
+    chance = check["power"]
+    if chance is None:
+        return ""
+    words = "above 0.9999" if chance > 0.9999 else f"{chance:.2g}"
+    return f" (chance to notice {number(check['against'])} instead: {words})"
+
+
+def _computed(check: dict) -> str:
+    value, predicted = check["estimate"], check["prediction"]
+    cases = "one case" if check["draws"] == 1 else f"{check['draws']:,} cases"
+    if value is None:
+        return f"no number in {cases}"
+    excess = value - predicted
+    exact = abs(excess) <= ROUNDING * max(1, abs(predicted))
+    goal = "0" if predicted == 0 else number(predicted)
+    worst = "in the one case" if check["draws"] == 1 else f"in the worst of {cases}"
+    if check["relation"] == "inequality":
+        if exact:
+            return f"at most {goal} in {cases}, and attained there to rounding"
+        if excess < 0:
+            return f"at most {number(value)} in {cases}, where {goal} is allowed"
+        return f"{number(value)} {worst}, where at most {goal} is allowed"
+    if exact:
+        return f"equal to {goal}, to rounding, in {cases}"
+    return f"{number(value)} {worst}, where {goal} is expected within " + _tolerance(
+        check["tolerance"]
+    )
+
+
+def _tolerance(tolerance: float) -> str:
+    return "rounding" if tolerance <= ROUNDING else number(tolerance)
