@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -15,8 +16,7 @@ import pytest
 import check_theorems
 from experiments.cli import InputError
 from experiments.measures import claims as claim_measures
-from experiments.pages import theorem_plots
-from experiments.pages import theorems as theorem_page
+from experiments.pages.theorem_cards import anchor
 from geometry import claims
 
 SCRIPT = Path(check_theorems.__file__)
@@ -43,10 +43,11 @@ def test_a_run_writes_a_page_and_the_same_numbers_again(few, tmp_path, capsys):
     check_theorems.main(precision=2.0, out=tmp_path / "a")
     printed = capsys.readouterr().out
     assert GAMMA in printed
+    assert few[0].statement in printed
     assert "not as recorded" not in printed
     page = (tmp_path / "a" / "index.html").read_text()
     for claim in few:
-        assert f'id="{theorem_page.anchor(claim.paper, claim.name)}"' in page
+        assert f'id="{anchor(claim.paper, claim.name)}"' in page
         assert claim.name in page
     assert "bn_decomposed/ranks.py" in page
     assert str(tmp_path) not in page
@@ -128,14 +129,31 @@ def test_claims_are_selected_by_name_and_paper():
     assert claim_measures.select(None, None) == claims.ALL
 
 
-def test_every_claim_has_an_anchor_and_every_figure_a_claim():
-    anchors = {theorem_page.anchor(claim.paper, claim.name) for claim in claims.ALL}
-    assert len(anchors) == len(claims.ALL)
-    functions = [
-        {part.function.__name__ for part in claim.checks} & theorem_plots.PLOTS.keys()
-        for claim in claims.ALL
+def test_a_number_means_the_object_of_all_papers(capsys):
+    check_theorems.main(claim="Theorem 1", list_only=True)
+    listed = capsys.readouterr().out
+    assert [claim.name for claim in claim_measures.select(None, "Theorem 1")] == [
+        claim.name for claim in claims.ALL if "Theorem 1" in claims.objects(claim)
     ]
-    assert sorted(name for names in functions for name in names) == sorted(theorem_plots.PLOTS)
+    assert "Theorem 11" not in listed
+    assert "unitization" in listed
+    assert "cwda" in listed
+
+
+def test_list_names_every_claim_with_its_standing_and_checks_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(claim_measures, "measure", None)
+    monkeypatch.setenv("COLUMNS", "300")
+    check_theorems.main(list_only=True)
+    lines = capsys.readouterr().out
+    for claim in claims.ALL:
+        assert re.search(rf"{re.escape(claim.name)} .*{re.escape(claim.standing)}", lines)
+
+
+def test_errata_are_written_where_they_are_asked_for(few, tmp_path):
+    check_theorems.main(precision=2.0, out=tmp_path / "out", errata=tmp_path / "errata.md")
+    text = (tmp_path / "errata.md").read_text()
+    assert GAMMA in text
+    assert "draws; predicted" in text
 
 
 PROCESS = """

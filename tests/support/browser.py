@@ -32,6 +32,7 @@ const drawn = mark => {{
 }};
 onload = () => {{
   const view = document.querySelector("iframe").contentWindow, page = view.document;
+  page.querySelector("{choose}")?.click();
   const figures = [...page.querySelectorAll("svg[role=img]")].map(svg => {{
     const box = svg.getBoundingClientRect();
     const text = view.getComputedStyle(svg.querySelector("text"));
@@ -51,24 +52,45 @@ onload = () => {{
     content: page.documentElement.scrollWidth,
     dark: view.matchMedia("(prefers-color-scheme: dark)").matches,
     paper: view.getComputedStyle(page.body).backgroundColor,
+    cards: [...page.querySelectorAll("details[class]")].filter(drawn).map(card => ({{
+      top: card.getBoundingClientRect().top + view.scrollY,
+      scrolled: card.getBoundingClientRect().top,
+      id: card.querySelector("[id]").id,
+      open: card.open,
+    }})),
   }});
 }};
 </script>"""
 
 
-def open_page(page: Path, width: int, height: int, *, dark: bool = False, scratch: Path) -> dict:
+def open_page(
+    page: Path,
+    width: int,
+    height: int,
+    *,
+    dark: bool = False,
+    fragment: str = "",
+    choose: str = "no-such-element",
+    scratch: Path,
+) -> dict:
     """What Chromium shows of the file `page` in a window of `width` by `height` pixels.
 
     The page is not touched: a frame in `scratch`, an empty folder, looks at it. The result has
     `figures` (each with its box, its number of visible marks, the height and colour of its text),
+    `cards` (the folded ones that are shown, with their top, their id and whether they are open),
     `width` of the window and of the `content`, `dark`, the colour of the `paper`, and the lines
-    that the `console` logged. Skips the test where there is no browser.
+    that the `console` logged. The address ends in `fragment`, and what the selector `choose` finds
+    is clicked. Skips the test where there is no browser.
     """
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
         pytest.skip(f"no browser here: none of {', '.join(NAMES)} is installed")
     frame = scratch / "frame.html"
-    frame.write_text(FRAME.format(url=page.resolve().as_uri(), width=width, height=height))
+    frame.write_text(
+        FRAME.format(
+            url=page.resolve().as_uri() + fragment, width=width, height=height, choose=choose
+        )
+    )
     theme = ["--force-dark-mode"] if dark else []
     window = [f"--user-data-dir={scratch / 'profile'}", "--window-size=1400,1000", "--dump-dom"]
     ran = subprocess.run(

@@ -4,9 +4,12 @@ import copy
 
 import numpy as np
 
+from experiments.measures import claims as claim_measures
 from experiments.measures.analysis import Histogram
 from experiments.measures.networks import OverSeeds
 from experiments.measures.report import Report
+from experiments.pages import page, theorem_plots
+from geometry import claims
 
 EPOCHS, LAYERS = 24, 19
 DROPS = [9, 15, 20]
@@ -43,6 +46,34 @@ def made_up(seeds=3) -> Report:
         claims=made_up_claims(),
         odd_point=made_up_odd_point(rng),
     )
+
+
+def made_up_theorems():
+    """Results of a check of every claim that never was; the figures are what they are."""
+    return page.plain(
+        {
+            "command": "python scripts/check_theorems.py",
+            "date": "2025-11-21 05:10",
+            "environment": {"python": "3.11.2", "device": "CPU"},
+            "claims": [claim_measures.result(made_up_verdict(claim)) for claim in claims.ALL],
+            "curves": theorem_plots.curves(),
+        }
+        | {"seed": 0, "precision": 1.0, "devices": 1, "seconds": 80.0, "level": claims.LEVEL}
+    )
+
+
+def made_up_verdict(claim):
+    return claims.Verdict(
+        claim, tuple(map(made_up_finding, claim.checks)), None, None, True, claim.standing
+    )
+
+
+def made_up_finding(part):
+    sampled = isinstance(part, claims.Sampled)
+    z, power = (0.5, 0.99996) if sampled else (np.nan, np.nan)
+    must_fail = part.form in ("rejected", "overread")
+    stderr = 0.002 if sampled else 0.0
+    return claims.Finding(part, 1.001, stderr, 1.0, z, z, 20_000, not must_fail, power)
 
 
 def over_seeds(values) -> OverSeeds:

@@ -61,7 +61,8 @@ def badge(claim: dict) -> str:
     """The standing of a claim, as a coloured word."""
     if not claim["as_recorded"]:
         return f'<span class="badge {UNEXPECTED}">not as recorded</span>'
-    return f'<span class="badge {anchor(claim["standing"])}">{escape(claim["standing"])}</span>'
+    words = claim["standing"].removesuffix(", holds corrected")
+    return f'<span class="badge {anchor(claim["standing"])}">{escape(words)}</span>'
 
 
 def groups(claim: dict) -> list[str]:

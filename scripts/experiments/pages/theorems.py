@@ -159,17 +159,28 @@ def _by_number(claims: list[dict]) -> str:
 
 
 def _numbers(claims: Iterable[dict]) -> str:
-    homes: dict[str, dict[str, str]] = {}
+    homes: dict[str, dict[str, list[dict]]] = {}
     for claim in claims:
         for name in claim["objects"]:
             kind, _, number = name.partition(" ")
-            homes.setdefault(kind, {}).setdefault(number, anchor(claim["paper"], claim["name"]))
+            homes.setdefault(kind, {}).setdefault(number, []).append(claim)
     return "".join(
         f"<dt>{kind}</dt><dd>"
-        + " ".join(f'<a href="#{cards[n]}">{n}</a>' for n in sorted(cards, key=_in_order))
+        + " ".join(_number(number, numbers[number]) for number in sorted(numbers, key=_in_order))
         + "</dd>"
-        for kind, cards in sorted(homes.items())
+        for kind, numbers in sorted(homes.items())
     )
+
+
+def _number(number: str, claims: list[dict]) -> str:
+    """A number that links to its card; raised ones after it link to the others that it has."""
+    first, *others = (
+        f'<a href="#{anchor(claim["paper"], claim["name"])}" title="{escape(claim["name"])}">'
+        f"{number if i == 1 else i}</a>"
+        for i, claim in enumerate(claims, 1)
+    )
+    raised = f" <sup>{' '.join(others)}</sup>" if others else ""
+    return f"<span>{first}{raised}</span>"
 
 
 def _in_order(number: str) -> tuple[list[int], str]:

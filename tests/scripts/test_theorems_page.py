@@ -1,0 +1,206 @@
+"""The page of theorems: what it says, where its links lead, and what a browser shows of it."""
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from experiments.pages import errata, theorem_plots, theorem_words
+from experiments.pages import theorems as theorem_page
+from experiments.pages.papers import ROOT, papers
+from experiments.pages.theorem_cards import anchor
+from experiments.pages.theorem_findings import HIGHLIGHTS
+from geometry import claims
+from tests.support.browser import open_page
+from tests.support.made_up_results import made_up_theorems
+
+COMMITTED = ROOT / "docs" / "results" / "theorems"
+TEXTS = ("statement", "printed", "corrected", "why", "reason", "standing", "covers")
+
+
+@pytest.fixture(scope="module")
+def results():
+    return made_up_theorems()
+
+
+@pytest.fixture(scope="module")
+def page(results, tmp_path_factory):
+    path = tmp_path_factory.mktemp("theorems") / "index.html"
+    path.write_text(theorem_page.render(results, path.parent), encoding="utf-8")
+    return path
+
+
+def broken_links(page: Path) -> list[str]:
+    """Links of a page that lead nowhere; those to other sites are not followed."""
+    text = page.read_text(encoding="utf-8")
+    ids = set(re.findall(r'\bid="([^"]*)"', text))
+    hrefs = {unescape(href) for href in re.findall(r'href="([^"]*)"', text)}
+    local = {href for href in hrefs if not href.startswith(("https://arxiv.org/abs/", "data:"))}
+    return [
+        href
+        for href in sorted(local)
+        if (href[0] == "#" and href[1:] not in ids)
+        or (href[0] != "#" and not (page.parent / href.partition("#")[0]).exists())
+    ]
+
+
+def test_every_link_leads_somewhere(page, results):
+    (page.parent / "results.json").touch()  # written beside every page
+    assert broken_links(page) == []
+    text = page.read_text(encoding="utf-8")
+    for claim in results["claims"]:
+        assert f'href="#{anchor(claim["paper"], claim["name"])}"' in text or not claim["objects"]
+        for check in claim["checks"]:
+            assert f"<code>{check['source'].rsplit('.', 1)[1]}</code></a>" in text
+
+
+def test_every_link_of_the_committed_page_leads_somewhere():
+    assert broken_links(COMMITTED / "index.html") == []
+
+
+def test_every_claim_has_an_anchor_of_its_own(page):
+    ids = re.findall(r'\bid="([^"]*)"', page.read_text(encoding="utf-8"))
+    assert len(ids) == len(set(ids))
+    assert {anchor(claim.paper, claim.name) for claim in claims.ALL} <= set(ids)
+
+
+def test_ten_findings_name_claims_that_there_are_and_figures(page):
+    names = {(claim.paper, claim.name) for claim in claims.ALL}
+    missing = [item for item in HIGHLIGHTS if (item.paper, item.claim) not in names]
+    assert missing == []
+    assert [item.figure for item in HIGHLIGHTS] == list(theorem_plots.FIGURES)
+    assert len(HIGHLIGHTS) == 10
+    assert page.read_text(encoding="utf-8").count('<li id="finding-') == 10
+
+
+def test_the_papers_are_named_with_authors_and_links(page):
+    text = unescape(page.read_text(encoding="utf-8"))
+    for paper in papers():
+        assert paper.title in text
+        assert ", ".join(paper.authors) in text
+        assert f'href="{paper.url}"' in text
+
+
+def test_counts_are_of_all_claims(page, results):
+    text = page.read_text(encoding="utf-8")
+    for standing in theorem_words.STANDINGS:
+        count = sum(claim["standing"] == standing for claim in results["claims"])
+        assert f"{count} of {len(results['claims'])}" in text
+
+
+def test_what_is_not_as_recorded_is_named_first(results, tmp_path):
+    changed = results | {"claims": [dict(claim) for claim in results["claims"]]}
+    changed["claims"][3]["as_recorded"] = False
+    text = theorem_page.render(changed, tmp_path)
+    assert text.index("Not as recorded: ") < text.index('id="findings"')
+    assert "Not as recorded: " not in theorem_page.render(results, tmp_path)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 900)], ids=["phone", "desktop"])
+def test_a_browser_shows_figures_and_folded_cards(page, tmp_path, width, height, dark):
+    seen = open_page(page, width, height, dark=dark, scratch=tmp_path)
+    assert seen["console"] == []
+    assert (seen["width"], seen["dark"]) == (width, dark)
+    assert seen["content"] <= width  # nothing runs over the side
+    assert len(seen["figures"]) == 10
+    for figure in seen["figures"]:
+        assert figure["height"] > 100, figure
+        assert figure["text"] >= 9.5, figure  # a person can read it
+    assert len(seen["cards"]) == len(claims.ALL)
+    assert not any(card["open"] for card in seen["cards"])
+    if width == 390:
+        assert seen["cards"][0]["top"] < 1500
+
+
+def test_a_link_to_a_folded_card_opens_it(page, tmp_path):
+    name = anchor("Batch Normalization Decomposed", "Figure 3")
+    seen = open_page(page, 390, 844, fragment=f"#{name}", scratch=tmp_path)
+    opened = [card for card in seen["cards"] if card["open"]]
+    assert [card["id"] for card in opened] == [name]
+    assert -100 < opened[0]["scrolled"] < 844  # and it is in view
+
+
+@pytest.mark.parametrize(
+    ("chosen", "wanted"),
+    [
+        ("#paper-cwda", lambda claim: claim["paper"] == "CWDA"),
+        ("#kind-figures", lambda claim: "Figure" in " ".join(claim["objects"])),
+        ("#standing-not-tested-here", lambda claim: not claim["checks"]),
+    ],
+)
+def test_the_filter_shows_what_is_chosen(page, results, tmp_path, chosen, wanted):
+    seen = open_page(page, 1280, 900, choose=chosen, scratch=tmp_path)
+    expected = [
+        anchor(claim["paper"], claim["name"]) for claim in results["claims"] if wanted(claim)
+    ]
+    assert [card["id"] for card in seen["cards"]] == expected
+    assert 0 < len(expected) < len(claims.ALL)
+
+
+def test_a_link_to_a_card_that_the_filter_hides_shows_it(page, tmp_path):
+    name = anchor("Batch Normalization Decomposed", "Figure 3")
+    seen = open_page(page, 1280, 900, fragment=f"#{name}", choose="#paper-cwda", scratch=tmp_path)
+    assert name in [card["id"] for card in seen["cards"]]
+
+
+def check_of(**fields):
+    base = {"side": None, "relation": "identity", "tolerance": 1e-9, "prediction": 0.0}
+    base |= {"estimate": 0.0, "stderr": 0.0, "draws": 200, "z": None, "power": None}
+    return base | {"against": None} | fields
+
+
+SAMPLED = {"side": "=", "stderr": 0.002, "estimate": 0.501, "prediction": 0.5, "z": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        (check_of(estimate=2.2e-16), "equal to 0, to rounding, in 200 cases"),
+        (check_of(estimate=3.0, draws=1), "3 in the one case, where 0 is expected within rounding"),
+        (
+            check_of(relation="inequality", estimate=-0.85),
+            "at most −0.85 in 200 cases, where 0 is allowed",
+        ),
+        (
+            check_of(relation="inequality", estimate=1e-15),
+            "at most 0 in 200 cases, and attained there to rounding",
+        ),
+        (
+            check_of(**SAMPLED, power=0.99999, against=0.55),
+            "0.5010 ± 0.0020 in 200 draws; predicted 0.5, 0.5 standard errors away (chance to "
+            "notice 0.55 instead: above 0.9999)",
+        ),
+        (
+            check_of(**SAMPLED | {"side": "≤"}),
+            "0.5010 ± 0.0020 in 200 draws; predicted at most 0.5, 0.5 standard errors away",
+        ),
+    ],
+)
+def test_what_a_check_found_is_said_in_words(check, words):
+    found = theorem_words.found(check) + theorem_words.power(check)
+    assert found.replace("\N{NO-BREAK SPACE}", " ") == words
+
+
+def test_errata_quote_what_is_wrong_and_list_remarks(results):
+    text = errata.markdown(results["claims"])
+    for claim in results["claims"]:
+        wrong = claim["standing"] == "wrong as printed, holds corrected"
+        assert (f"### {claim['name']}\n" in text) >= wrong
+        assert (f"- **{claim['name']}** (" in text) >= bool(claim["remark"])
+    assert "$" not in text
+
+
+def test_the_committed_errata_are_of_the_claims_as_they_are(results):
+    committed = json.loads((COMMITTED / "results.json").read_text(encoding="utf-8"))["claims"]
+
+    def texts(claim):
+        return {key: claim[key] for key in TEXTS} | {"remark": claim["remark"]}
+
+    again = (
+        "run: python scripts/check_theorems.py --out docs/results/theorems --errata docs/errata.md"
+    )
+    assert list(map(texts, committed)) == list(map(texts, results["claims"])), again
+    assert (ROOT / "docs" / "errata.md").read_text(encoding="utf-8") == errata.markdown(committed)
