@@ -8,7 +8,7 @@ class Highlight(NamedTuple):
 
     Attributes:
       paper: Short title, as claims have it.
-      claim: Name of the claim.
+      claim: Name of the claim, to a comma at least.
       sentence: What was found; formulas are LaTeX between dollar signs.
       figure: Of `theorem_plots.FIGURES`.
     """
@@ -17,6 +17,10 @@ class Highlight(NamedTuple):
     claim: str
     sentence: str
     figure: str
+
+    def is_about(self, paper: str, name: str) -> bool:
+        """Whether it is a finding about the claim of this name."""
+        return paper == self.paper and f"{name},".startswith(f"{self.claim},")
 
 
 UNITIZATION, CWDA, PARTS = "Unitization", "CWDA", "Batch Normalization Decomposed"
@@ -30,9 +34,9 @@ HIGHLIGHTS = (
     ),
     Highlight(
         UNITIZATION,
-        "Equation 10, claimed to obey Theorem 3.2",
-        r"The layer that is trained, Equation 10, does not obey Theorem 3.2: inputs $\pm R$ leave "
-        r"it $2(\alpha + (1 - \alpha)R)$ apart, not at most $2/\alpha$. Equation 9 obeys it.",
+        "Equation 10",
+        r"Equation 10, which is trained, is not covered by Theorem 3.2: inputs $\pm R$ leave it "
+        r"$2(\alpha + (1 - \alpha)R)$ apart, which no $2/\alpha$ bounds. Equation 9 obeys it.",
         "unbounded",
     ),
     Highlight(
@@ -44,23 +48,23 @@ HIGHLIGHTS = (
     ),
     Highlight(
         CWDA,
-        "Theorem 1, Equations 3 and 25",
-        r"The variance of $\ell_1/\ell_2$ is below $1/n$, as the theorem says. Its proof gives "
-        r"$(\pi - 1)/2n$, that of independent norms; one filter has $(\pi - 3)/2n$, 15 times less.",
+        "Theorem 1",
+        r"The variance of $\ell_1/\ell_2$ is below $1/n$, as the theorem says, and far below: the "
+        r"proof ends with $(\pi - 1)/2n$, but it is less than $(\pi - 3)/2n$, 15 times smaller.",
         "ratio-variance",
     ),
     Highlight(
         CWDA,
         "Conclusion from Theorem 1",
-        r"It does not follow that $\ell_1$ and $\ell_2$ come to rank filters alike: as the "
-        r"dimension grows, Spearman's ρ of Gaussian filters falls to 0.9301 and not to 1.",
+        r"It does not follow that $\ell_1$ and $\ell_2$ come to rank filters the same: as the "
+        r"dimension grows, Spearman's ρ of Gaussian filters falls to 0.93 and does not tend to 1.",
         "spearman",
     ),
     Highlight(
         CWDA,
         "Equation 8",
-        r"Theorem 3 is for independent vectors. Differences from a shared point are not: their "
-        r"ratio has variance $(1 + 3/n)/8k$, which more vectors do not bring to 0.",
+        r"Theorem 3 is for independent vectors. Differences from a shared point are not: the "
+        r"variance is $(1 + 3/n)/8k$ instead of $1/2nk$, and more vectors do not bring it to 0.",
         "shared-point",
     ),
     Highlight(
@@ -80,13 +84,13 @@ HIGHLIGHTS = (
     Highlight(
         PARTS,
         "Figure 5, with recentering",
-        "The angle after many layers is not 75° for every batch: at infinite width it depends on "
-        "the number of samples, 75° for nine of them and 71.44° for many.",
+        "About 75°, as printed, is exact for nine samples. At infinite width the angle depends on "
+        "the number of samples, and is 71.44° for many.",
         "angles",
     ),
     Highlight(
         PARTS,
-        "Theorem 11, item 4, Equation 12",
+        "Theorem 11, item 4",
         "Holds, and much more is true: for six samples in the recentering tree the bound on the "
         "angle of the inner ones with one of the ends is 26°, and 82° is attained.",
         "ends",

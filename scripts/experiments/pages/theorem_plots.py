@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,6 @@ from geometry.claims import distance_bounds
 from jaxnorm import unitize, unitize_bounded
 
 Numbers = dict[str, list[float]]
-PRINTED = "as printed"
 SIZES = (4, 9, 16, 36, 64, 144, 256, 576, 1024, 2304)
 SCALES = np.geomspace(1, 300, 9)
 
@@ -37,6 +36,7 @@ class Figure(NamedTuple):
       xlabel: The same of the horizontal one.
       logarithmic: Its axes, of "xy", that are.
       joined: Whether points are joined by lines.
+      reference: The label of what is printed, a dashed line.
     """
 
     numbers: Callable[[], Numbers]
@@ -44,6 +44,7 @@ class Figure(NamedTuple):
     xlabel: str
     logarithmic: str = ""
     joined: bool = True
+    reference: str = ""
 
 
 def curves() -> dict[str, Numbers]:
@@ -56,12 +57,17 @@ def plot(name: str, numbers: Numbers) -> str:
     """A figure with its legend, as HTML."""
     figure = FIGURES[name]
     (_, x), *lines = numbers.items()
-    series = [_series(i, label) for i, (label, _) in enumerate(lines)]
+    series = [
+        Series(label, MUTED, "")
+        if label == figure.reference
+        else Series(label, SERIES[i], "os^"[i])
+        for i, (label, _) in enumerate(lines)
+    ]
 
     def paint(axes: Axes) -> None:
         for (_, values), line in zip(lines, series, strict=True):
-            style: dict[str, Any] = {"ls": "--" if line.label == PRINTED else "-"}
-            points(axes, x, values, line, **(style if figure.joined else {"ls": ""}))
+            dashed = "--" if line.label == figure.reference else "-"
+            points(axes, x, values, line, ls=dashed if figure.joined else "")
         if "x" in figure.logarithmic:
             axes.set_xscale("log")
         if "y" in figure.logarithmic:
@@ -69,12 +75,6 @@ def plot(name: str, numbers: Numbers) -> str:
 
     panel = draw(paint, name=name, title=figure.title, xlabel=figure.xlabel, size=SMALL)
     return f'<div class="legend">{"".join(map(swatch, series))}</div>{panel}'
-
-
-def _series(i: int, label: str) -> Series:
-    if label == PRINTED:
-        return Series(label, MUTED, "")
-    return Series(label, SERIES[i], "os^D"[i])
 
 
 def _bounds() -> Numbers:
@@ -92,7 +92,7 @@ def _unbounded() -> Numbers:
         "R": SCALES.tolist(),
         "Equation 10": (2 * unitize(lengths, 0.5, eps=0.0))[:, 0].tolist(),
         "Equation 9": (2 * unitize_bounded(lengths, jnp.asarray(0.5)))[:, 0].tolist(),
-        PRINTED: [4.0] * len(SCALES),
+        "2/α": [4.0] * len(SCALES),
     }
 
 
@@ -113,7 +113,7 @@ def _ratio_variances() -> Numbers:
         "n": list(SIZES),
         "l1/l2": [n * both.direct for n, both in zip(SIZES, variances, strict=True)],
         "l2/l1": [n * both.inverse for n, both in zip(SIZES, variances, strict=True)],
-        PRINTED: [(math.pi - 1) / 2] * len(SIZES),
+        "the proof’s": [(math.pi - 1) / 2] * len(SIZES),
     }
 
 
@@ -122,7 +122,7 @@ def _spearman() -> Numbers:
     return {
         "n": dims,
         "l1 and l2": [float(pruning.expected_spearman(512, n, ("l1", "l2"))) for n in dims],
-        PRINTED: [1.0] * len(dims),
+        "full agreement": [1.0] * len(dims),
     }
 
 
@@ -132,7 +132,7 @@ def _shared_point() -> Numbers:
     return {
         "n": list(counts),
         "(1 + 3/n)/(8k)": [limit(n, shared=True).direct for n in counts],
-        PRINTED: [limit(n).direct for n in counts],
+        "1/(2nk)": [limit(n).direct for n in counts],
     }
 
 
@@ -141,7 +141,7 @@ def _margins() -> Numbers:
     return {
         "σ": stds.tolist(),
         "margin 0.05 σ": [0.05] * len(stds),
-        PRINTED: (0.05 * stds).tolist(),
+        "as printed": (0.05 * stds).tolist(),
     }
 
 
@@ -152,7 +152,7 @@ def _spreads() -> Numbers:
         "n": list(counts),
         "odd state": spreads,
         "3π/n": [540 / n for n in counts],
-        PRINTED: [0.0] * len(counts),
+        "as printed": [0.0] * len(counts),
     }
 
 
@@ -167,7 +167,7 @@ def _angles() -> Numbers:
     return {
         "n": list(counts),
         "infinite width": [angle(n) for n in counts],
-        PRINTED: [75.0] * len(counts),
+        "about 75°": [75.0] * len(counts),
     }
 
 
@@ -176,19 +176,47 @@ def _ends() -> Numbers:
     return {
         "n": [float(n) for n in counts],
         "attained": [math.degrees(math.acos((2 * (n - 1) ** 2 + 2) ** -0.5)) for n in counts],
-        PRINTED: [90 - math.sqrt(2) * 180 / (n - 2) for n in counts],
+        "printed bound": [90 - math.sqrt(2) * 180 / (n - 2) for n in counts],
     }
 
 
 FIGURES = {
     "bounds": Figure(_bounds, "bound over W", "exact distance W", "xy", joined=False),
-    "unbounded": Figure(_unbounded, "distance W of the outputs", "length R of both inputs", "xy"),
+    "unbounded": Figure(
+        _unbounded, "distance W of the outputs", "length R of both inputs", "xy", reference="2/α"
+    ),
     "skewness": Figure(_skewness, "change of skewness an epoch", "run of 60 epochs"),
-    "ratio-variance": Figure(_ratio_variances, "n × variance of the ratio", "dimension n", "xy"),
-    "spearman": Figure(_spearman, "expected Spearman's ρ", "dimension n, 512 filters", "x"),
-    "shared-point": Figure(_shared_point, "variance, k = 100", "number n of vectors", "xy"),
-    "margins": Figure(_margins, "margin, in σ", "standard deviation σ of the weights", "xy"),
-    "spread": Figure(_spreads, "angle in the cluster, degrees", "points n", "x"),
-    "angles": Figure(_angles, "angle, degrees", "samples n", "x"),
-    "ends": Figure(_ends, "least angle with an end, degrees", "samples n"),
+    "ratio-variance": Figure(
+        _ratio_variances, "n × variance of the ratio", "dimension n", "xy", reference="the proof’s"
+    ),
+    "spearman": Figure(
+        _spearman,
+        "expected Spearman's ρ",
+        "dimension n, 512 filters",
+        "x",
+        reference="full agreement",
+    ),
+    "shared-point": Figure(
+        _shared_point, "variance, k = 100", "number n of vectors", "xy", reference="1/(2nk)"
+    ),
+    "margins": Figure(
+        _margins,
+        "margin, in σ",
+        "standard deviation σ of the weights",
+        "xy",
+        reference="as printed",
+    ),
+    "spread": Figure(
+        _spreads, "angle in the cluster, degrees", "points n", "x", reference="as printed"
+    ),
+    "angles": Figure(
+        _angles,
+        "angle, degrees",
+        "samples n",
+        "x",
+        reference="about 75°",
+    ),
+    "ends": Figure(
+        _ends, "least angle with an end, degrees", "samples n", reference="printed bound"
+    ),
 }

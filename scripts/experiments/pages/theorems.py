@@ -88,33 +88,33 @@ def _surprises(claims: list[dict]) -> str:
     return f'<p class="fails">Not as recorded: {links}</p>' if unexpected else ""
 
 
-def _highlights(claims: list[dict], curves: dict) -> list[Highlight]:
-    """The findings whose claims and figures there are."""
-    names = {(claim["paper"], claim["name"]) for claim in claims}
-    return [
-        highlight
-        for highlight in HIGHLIGHTS
-        if (highlight.paper, highlight.claim) in names and highlight.figure in curves
-    ]
+def _highlights(claims: list[dict], curves: dict) -> dict[str, Highlight]:
+    """The findings whose claims and figures there are, by the anchors of the claims."""
+    return {
+        anchor(claim["paper"], claim["name"]): item
+        for item in HIGHLIGHTS
+        for claim in claims
+        if item.is_about(claim["paper"], claim["name"]) and item.figure in curves
+    }
 
 
-def _findings(shown: list[Highlight], curves: dict) -> str:
+def _findings(shown: Mapping[str, Highlight], curves: dict) -> str:
     items = (
-        f'<li id="finding-{highlight.figure}"><figure>'
-        f"{theorem_plots.plot(highlight.figure, curves[highlight.figure])}"
-        f'<figcaption><a href="#{anchor(highlight.paper, highlight.claim)}">'
-        f"{escape(highlight.claim)}</a> <small>{escape(highlight.paper)}</small><br>"
-        f"{mathematics.html(highlight.sentence)}</figcaption></figure></li>"
-        for highlight in shown
+        f'<li id="finding-{item.figure}"><figure>'
+        f"{theorem_plots.plot(item.figure, curves[item.figure])}"
+        f'<figcaption><a href="#{home}">{escape(item.claim)}</a> '
+        f"<small>{escape(item.paper)}</small><br>{mathematics.html(item.sentence)}"
+        "</figcaption></figure></li>"
+        for home, item in shown.items()
     )
     return f'<ol class="findings" tabindex="0">{"".join(items)}</ol>'
 
 
-def _entries(claims: list[dict], shown: list[Highlight], out: Path) -> str:
+def _entries(claims: list[dict], shown: Mapping[str, Highlight], out: Path) -> str:
     """The filter and all cards; the style sheet hides those that are not chosen."""
-    figures = {(item.paper, item.claim): f"finding-{item.figure}" for item in shown}
+    figures = {home: f"finding-{item.figure}" for home, item in shown.items()}
     body = "".join(
-        card(claim, out, figures.get((claim["paper"], claim["name"]), "")) for claim in claims
+        card(claim, out, figures.get(anchor(claim["paper"], claim["name"]), "")) for claim in claims
     )
     shorts = dict.fromkeys(claim["paper"] for claim in claims)
     kinds = Counter(group for claim in claims for group in groups(claim))
