@@ -61,8 +61,8 @@ def badge(claim: dict) -> str:
     """The standing of a claim, as a coloured word."""
     if not claim["as_recorded"]:
         return f'<span class="badge {UNEXPECTED}">not as recorded</span>'
-    words = claim["standing"].removesuffix(", holds corrected")
-    return f'<span class="badge {anchor(claim["standing"])}">{escape(words)}</span>'
+    label = claim["standing"].removesuffix(", holds corrected")
+    return f'<span class="badge {anchor(claim["standing"])}">{escape(label)}</span>'
 
 
 def groups(claim: dict) -> list[str]:

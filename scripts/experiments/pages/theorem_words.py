@@ -45,14 +45,14 @@ def found(check: dict) -> str:
 
 def _sampled(check: dict) -> str:
     relation = {"=": "", "≤": "at most ", "≥": "at least "}[check["side"]]
-    words = (
+    text = (
         f"{measured(check['estimate'], check['stderr'])} in {check['draws']:,} draws; predicted "
         f"{relation}{number(check['prediction'])}"
     )
     z = check["z"]
     if z is not None:
-        words += f", {abs(z):,.{0 if abs(z) >= 10 else 1}f} standard errors away"
-    return words
+        text += f", {abs(z):,.{0 if abs(z) >= 10 else 1}f} standard errors away"
+    return text
 
 
 def power(check: dict) -> str:
@@ -60,8 +60,8 @@ def power(check: dict) -> str:
     chance = check["power"]
     if chance is None:
         return ""
-    words = "above 0.9999" if chance > 0.9999 else f"{chance:.2g}"
-    return f" (chance to notice {number(check['against'])} instead: {words})"
+    text = "above 0.9999" if chance > 0.9999 else f"{chance:.{4 if chance > 0.99 else 2}g}"
+    return f" (chance to notice {number(check['against'])} instead: {text})"
 
 
 def _computed(check: dict) -> str:
