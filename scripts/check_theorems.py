@@ -119,14 +119,14 @@ def listing(selected: Iterable[Claim]) -> Table:
     rows = Table(title="What three papers claim")
     for column in ("paper", "claim", "recorded"):
         rows.add_column(column, overflow="fold")
-    names = {id(claim): key for key, members in claims.PAPERS.items() for claim in members}
+    keys = {members[0].paper: key for key, members in claims.PAPERS.items()}
     for claim in selected:
-        rows.add_row(names.get(id(claim), claim.paper), claim.name, claim.standing)
+        rows.add_row(keys[claim.paper], claim.name, claim.standing)
     return rows
 
 
 def report(claim: dict) -> Group:
-    """A claim, its outcome, and a line for each check."""
+    """A claim, its outcome, and a line for each check and each result of trained networks."""
     checks = Table.grid(padding=(0, 2))
     checks.add_column(no_wrap=True)
     for check in claim["checks"]:
@@ -137,6 +137,9 @@ def report(claim: dict) -> Group:
         )
     if not claim["checks"]:
         checks.add_row("  –", Text(mathematics.plain(claim["reason"])))
+    for result in claim["results"]:
+        both = f"ours: {result['ours']}; the paper: {result['printed']} ({result['page']})"
+        checks.add_row("  –", Text(mathematics.plain(both)))
     title = f"{claim['paper']}, {claim['name']}: {claim['verdict']}"
     return Group(Text(title, "bold"), Text(f"  {mathematics.plain(claim['statement'])}"), checks)
 
