@@ -37,7 +37,7 @@ def _paper(paper: Paper, claims: list[dict]) -> str:
         return ""
     lines = [
         f"## {paper.title}\n",
-        f"{', '.join(paper.authors)} ({paper.year}), [arXiv:{paper.arxiv}]({paper.url})\n",
+        f"{', '.join(paper.authors)}: [arXiv:{paper.arxiv}]({paper.url}), {paper.year}\n",
         *(line for claim in wrong for line in _erratum(claim)),
     ]
     if remarks:
