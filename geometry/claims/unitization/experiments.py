@@ -132,11 +132,11 @@ def critic_in_proportion(key: Key[Array, ""]) -> Values:
     return _critic(key, 8e9) / (1e9 * _critic(key, 8.0))
 
 
-def _critic(key: Key[Array, ""], apart: float) -> float:
+def _critic(key: Key[Array, ""], apart: float) -> Array:
     """Algorithm 3's value of two samples that differ by a shift."""
     y = normal(key, 128, 2)
     x = y + jnp.asarray(apart / 2**0.5, y.dtype)
-    return float(_compiled(shift.emd_critic)(jax.random.fold_in(key, 1), x, y, x, y))
+    return _compiled(shift.emd_critic)(jax.random.fold_in(key, 1), x, y, x, y)
 
 
 @cache
