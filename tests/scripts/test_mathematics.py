@@ -21,6 +21,8 @@ from geometry import claims
         (r"\operatorname{Var}(a), \log n", "Var(a), log n"),
         (r"\bar x, 90^\circ, X^\top", "x̄, 90°, Xᵀ"),
         (r"\sqrt[3]{x}", "³√x"),
+        (r"\sqrt{2d} = \sqrt{12} d_1", "√(2d) = √12d₁"),
+        (r"s \leftarrow s/n", "s ← s/n"),
         (r"\max_i x_i < \infty", "maxᵢ xᵢ < ∞"),
     ],
 )

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 from latex2mathml.converter import convert
 
 _FORMULA = re.compile(r"\$([^$]+)\$")
-_OPERATORS = frozenset("=≠≤≥<>≲≳≈∼∝≡→↦∈∉⊂⊆∪∩+−±×·∘")
+_OPERATORS = frozenset("=≠≤≥<>≲≳≈∼∝≡→←↦∈∉⊂⊆∪∩+−±×·∘")
 _ACCENTS = {"^": "\u0302", "~": "\u0303", "\u00af": "\u0304", "\u2015": "\u0304", "˙": "\u0307"}
 _CHILDREN = {"mfrac": 2, "msup": 2, "msub": 2, "msubsup": 3, "mroot": 2, "munderover": 3}
 _SUPERSCRIPTS = str.maketrans("0123456789+−()nij′", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱʲ′")
@@ -78,9 +78,9 @@ def _text(node: Element) -> str:
         case "mfrac":
             return f"{_grouped(parts[0])}/{_grouped(parts[1])}"
         case "msqrt":
-            return "√" + _grouped(*parts)
+            return "√" + _grouped(*parts, root=True)
         case "mroot":
-            return _script(parts[1], _SUPERSCRIPTS, "^") + "√" + _grouped(parts[0])
+            return _script(parts[1], _SUPERSCRIPTS, "^") + "√" + _grouped(parts[0], root=True)
         case "msup":
             return _grouped(parts[0], base=True) + _script(parts[1], _SUPERSCRIPTS, "^")
         case "msub" | "munder":
@@ -137,10 +137,11 @@ def _is_factor(neighbours: Sequence[Element]) -> bool:
     return bool(beside) and beside not in _OPERATORS | set(",;-()[]{}|‖")
 
 
-def _grouped(*parts: Element, base: bool = False) -> str:
-    """In parentheses, where it is more than a letter or a number."""
+def _grouped(*parts: Element, base: bool = False, root: bool = False) -> str:
+    """In parentheses, where it is more than a letter or a number; 2n is, under a root."""
     text = _row(parts).strip()
-    single = re.fullmatch(r"[\d.]+|\w[\u0300-\u036f]?[₀-₉ₐ-ₜᵢⱼ⁰-⁹²³]*|\d*\w", text)
+    single = re.fullmatch(r"[\d.]+|\w[\u0300-\u036f]?[₀-₉ₐ-ₜᵢⱼ⁰-⁹²³]*", text)
+    single = single or (not root and re.fullmatch(r"\d+\w", text))
     enclosed = re.fullmatch(r"[(‖|][^()‖|]*[)‖|]", text)
     return text if single or enclosed or (base and text in ")]‖|") else f"({text})"
 
