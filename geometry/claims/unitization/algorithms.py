@@ -57,7 +57,8 @@ def starts_as_batch_norm(key: Key[Array, ""]) -> Values:
 
 ALGORITHM_1 = claim(
     "Algorithm 1",
-    "Batch norm, then [p alpha + 1 − alpha] with p = 1/√(‖x̂‖² + eps), then the affine map",
+    r"Batch norm, then $[p\,\alpha + 1 - \alpha]$ with $p = 1/\sqrt{\|\hat{x}\|^2 + \varepsilon}$, "
+    "then the affine map",
     Computed("line by line", algorithm_1, tolerance=1e-12),
     Computed("at alpha = 0, where it starts, it is batch norm", starts_as_batch_norm),
 )
@@ -126,7 +127,8 @@ def _unitized_images(key: Key[Array, ""], alpha: float) -> Array:
 
 ALGORITHM_2 = claim(
     "Algorithm 2",
-    "For images s = Σ x̂²/(nHW) over all pixels of all channels of an image, n = HW by default",
+    r"For images $s = \sum \hat{x}^2/(nHW)$ over all pixels of all channels of an image, "
+    "$n = HW$ by default",
     Computed("line by line", algorithm_2, tolerance=1e-12),
     Sampled.overread(
         "W ≤ 2 at alpha = 1 of images N(1, I) and N(−1, I)",
@@ -145,16 +147,16 @@ ALGORITHM_2 = claim(
     Computed.corrected(
         "W of an image and its negative is 2HW, at alpha = 0 2√(C HW)", opposite_images
     ),
-    printed="Algorithm 2, line 9: s ← s/(nHW), with n set to HW by default",
-    corrected="at alpha = 1: W ≤ 2HW, attained",
+    printed=r"Algorithm 2, line 9: $s \leftarrow s/(nHW)$, with $n$ set to $HW$ by default",
+    corrected=r"at $\alpha = 1$: $W \le 2HW$, attained",
     remark=Remark(
         "over-reading",
-        "Theorem 3.1's W ≤ 2 is of vectors that are divided by their norm. Line 9 divides by the "
-        "norm over HW, so that at alpha = 1 every image has the norm HW, and W is bounded by 2HW; "
-        "batch norm's own largest distance is 2√(C HW), which is smaller where HW > C. n = C would "
-        "leave the scale alone.",
+        r"Theorem 3.1's $W \le 2$ is of vectors that are divided by their norm. Line 9 divides by "
+        r"the norm over $HW$, so that at $\alpha = 1$ every image has the norm $HW$, and $W$ is "
+        r"bounded by $2HW$; batch norm's own largest distance is $2\sqrt{C\,HW}$, which is smaller "
+        "where $HW > C$. $n = C$ would leave the scale alone.",
     ),
-    why="Σ x̂² = HW n s, hence ‖px̂‖ = √(n HW).",
+    why=r"$\sum \hat{x}^2 = HW\,n\,s$, hence $\|p\,\hat{x}\| = \sqrt{n\,HW}$.",
 )
 
 
@@ -222,7 +224,8 @@ RUNNING_STATISTICS = claim(
     "Section 3.5, running statistics",
     "Inference uses averages of batch means and of corrected variances, as Ioffe and Szegedy do",
     Computed("n/(n − 1) makes the average variance unbiased", averages_of_batches, tolerance=1e-12),
-    printed="Section 3.5: “The moments μ and σ² in inference is computed in the same way [6]”",
+    printed=r"Section 3.5: “The moments $\mu$ and $\sigma^2$ in inference is computed in the same "
+    "way [6]”",
     remark=Remark(
         "hypothesis",
         "The weights of the average are not given; ours are exponential, those of Flax.",

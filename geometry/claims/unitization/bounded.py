@@ -64,17 +64,17 @@ def increases(key: Key[Array, ""]) -> Values:
 
 EQUATION_8 = claim(
     "Equation 8",
-    "g(x) = x/(alpha‖x‖ + 1 − alpha), a unit vector at 0 for alpha = 1",
+    r"$g(x) = x/(\alpha\|x\| + 1 - \alpha)$, a unit vector at 0 for $\alpha = 1$",
     Computed("as printed", equation_8, tolerance=1e-12),
     Computed("W(g(X), g(Y)) ≤ W/(1 − alpha)", stretch, "inequality"),
     Computed("attained next to 0", stretch_attained, tolerance=2e-6),
     Computed.overread("it does not increase W", increases, "inequality", tolerance=0.01),
     remark=Remark(
         "over-reading",
-        "A definition; it bounds W, as the abstract says, and need not reduce it: W may grow up to "
-        "1/(1 − alpha) times.",
+        "A definition; it bounds $W$, as the abstract says, and need not reduce it: $W$ may grow "
+        r"up to $1/(1 - \alpha)$ times.",
     ),
-    why="1/(1 − alpha) is its Lipschitz constant, that of the Jacobian at 0.",
+    why=r"$1/(1 - \alpha)$ is its Lipschitz constant, that of the Jacobian at 0.",
 )
 
 
@@ -125,22 +125,24 @@ def _different_alphas(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 THEOREM_32 = claim(
     "Theorem 3.2",
-    "Eq. 8: W ≤ 2/alpha, and E‖X‖ + E‖Y‖ at alpha = 0",
+    r"Eq. 8: $W \le 2/\alpha$, and $E\|X\| + E\|Y\|$ at $\alpha = 0$",
     Computed("four alphas", theorem_32, "inequality"),
     Computed("attained by points at ±10⁹ e₃", theorem_32_attained, tolerance=1e-7),
     Computed.corrected("W ≤ E h(‖X‖) + E h(‖Y‖)", theorem_32_sharp, "inequality"),
     Computed.corrected("attained by all opposite points", theorem_32_sharp_attained),
     Computed.corrected("different alphas: 1/alpha + 1/alpha′", different_alphas, "inequality"),
     Computed.corrected("attained too", different_alphas_attained, tolerance=1e-7),
-    printed="Theorem 3.2, with one alpha of [0, 1] for both distributions",
-    corrected="E h(‖X‖) + E h(‖Y‖), h(r) = r/(alpha r + 1 − alpha), for every alpha",
+    printed=r"Theorem 3.2, with one $\alpha$ of $[0, 1]$ for both distributions",
+    corrected=r"$E\,h(\|X\|) + E\,h(\|Y\|)$, "
+    r"$h(r) = r/(\alpha r + 1 - \alpha)$, for every $\alpha$",
     remark=Remark(
         "hypothesis",
-        "Both iterations have the same alpha, which training changes: with two the bound is "
-        "1/alpha + 1/alpha′. It is of the transformation, and not of what γ and β make of it.",
+        r"Both iterations have the same $\alpha$, which training changes: with two the bound is "
+        r"$1/\alpha + 1/\alpha'$. It is of the transformation, and not of what $\gamma$ and "
+        r"$\beta$ make of it.",
     ),
-    why="The norm of g(x) is h(‖x‖), which rises to 1/alpha. E h is below both cases of the "
-    "theorem and continuous in alpha, where 2/alpha jumps at 0.",
+    why=r"The norm of $g(x)$ is $h(\|x\|)$, which rises to $1/\alpha$. $E\,h$ is below "
+    r"both cases of the theorem and continuous in $\alpha$, where $2/\alpha$ jumps at 0.",
 )
 
 
@@ -173,14 +175,14 @@ def poles(key: Key[Array, ""]) -> Cases:
 
 EQUATION_9 = claim(
     "Equation 9",
-    "gᵢ(x) = xᵢ/(1 + alphaᵢ(‖x‖ − 1)), 0 at 0",
+    r"$g_i(x) = x_i/(1 + \alpha_i(\|x\| - 1))$, 0 at 0",
     Computed("as printed, by the inverse of the matrix", equation_9, tolerance=1e-12),
     Computed("in [0, 1] the divisor is at least min(1, ‖x‖)", divisors, "inequality"),
     Computed("outside it is 0 at ‖x‖ = 1 − 1/alphaᵢ", poles, tolerance=1e-12),
     remark=Remark(
         "hypothesis",
-        "It needs alpha in [0, 1]: beyond, it has a pole, and the sign of a feature changes there. "
-        "At 0 it is 0 where Eqs. 6 and 8 are a unit vector for alpha = 1.",
+        r"It needs $\alpha$ in $[0, 1]$: beyond, it has a pole, and the sign of a feature changes "
+        r"there. At 0 it is 0 where Eqs. 6 and 8 are a unit vector for $\alpha = 1$.",
     ),
 )
 
@@ -227,21 +229,23 @@ def steps_of_the_proof(key: Key[Array, ""]) -> Cases:
 
 THEOREM_33 = claim(
     "Theorem 3.3",
-    "Eq. 9: W ≤ 2/min alpha, and E‖X‖ + E‖Y‖ + 2 at min alpha = 0",
+    r"Eq. 9: $W \le 2/\min\alpha$, and $E\|X\| + E\|Y\| + 2$ at "
+    r"$\min\alpha = 0$",
     Computed("three vectors alpha", theorem_33, "inequality"),
     Computed("attained by points at ±10⁹ e₁", theorem_33_attained, tolerance=1e-7),
     Computed("the +2 is needed: attained next to 0", two_is_needed, tolerance=1e-7),
     Computed("steps of the proof", steps_of_the_proof, "inequality", tolerance=1e-12),
     Computed.corrected("W ≤ E r/m(r) of both", theorem_33_sharp, "inequality"),
     Computed.corrected("attained by opposite points", theorem_33_sharp_attained),
-    printed="Theorem 3.3, for alpha in [0, 1]ᵈ",
-    corrected="E r/m(r) of ‖X‖ and of ‖Y‖, m(r) = min over j of alphaⱼ r + 1 − alphaⱼ",
+    printed=r"Theorem 3.3, for $\alpha$ in $[0, 1]^d$",
+    corrected=r"$E\,r/m(r)$ of $\|X\|$ and of $\|Y\|$, "
+    r"$m(r) = \min_j (\alpha_j r + 1 - \alpha_j)$",
     remark=Remark(
         "loose",
-        "E max(‖X‖, 1) + E max(‖Y‖, 1) is enough at min alpha = 0. From its second line on the "
-        "proof has min over j of alphaⱼ ‖x‖ + (1 − alphaⱼ), which is to be read as the minimum of "
-        "the sum.",
+        r"$E\max(\|X\|, 1) + E\max(\|Y\|, 1)$ is enough at $\min\alpha = 0$. "
+        r"From its second line on the proof has $\min_j \alpha_j\|x\| + (1 - \alpha_j)$, which is "
+        "to be read as the minimum of the sum.",
     ),
-    why="The least divisor m(r) is that of the least alpha for r ≥ 1 and of the largest below, so "
-    "that ‖g(x)‖ ≤ r/m(r) ≤ min(1/min alpha, max(r, 1)).",
+    why=r"The least divisor $m(r)$ is that of the least $\alpha$ for $r \ge 1$ and of the largest "
+    r"below, so that $\|g(x)\| \le r/m(r) \le \min(1/\min\alpha, \max(r, 1))$.",
 )

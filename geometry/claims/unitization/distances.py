@@ -14,7 +14,8 @@ claim = claims_of("Unitization")
 
 EQUATION_1 = claim(
     "Equation 1",
-    "Local objective of the layers above l: E h(x, y; Θ) over the outputs of l",
+    r"Local objective of the layers above $l$: $E\,h(x, y;\,\Theta)$ over the outputs "
+    "of $l$",
     reason="a definition, from which nothing is computed",
 )
 
@@ -51,17 +52,18 @@ def _simple_bounds(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 EQUATIONS_2_AND_3 = claim(
     "Equations 2 and 3",
-    "W = inf E‖X − Y‖ over couplings = sup E f(X) − E f(Y) over 1-Lipschitz f",
+    r"$W = \inf\,E\|X - Y\|$ over couplings "
+    r"$= \sup\,E\,f(X) - E\,f(Y)$ over 1-Lipschitz $f$",
     Computed("assignment, linear programme, its dual, one dimension", exact_distances),
     Computed("‖μ − μ′‖ ≤ W ≤ mean displacement", simple_bounds, "inequality"),
     Computed("both are attained by a shift", simple_bounds_of_a_shift),
     remark=Remark(
         "hypothesis",
         "Finite first moments are needed, which the paper does not say; finitely many samples "
-        "have them. W is in the unit of the outputs, so that no constant bounds it without a "
+        "have them. $W$ is in the unit of the outputs, so that no constant bounds it without a "
         "scale.",
     ),
-    why="Kantorovich and Rubinstein. One coupling pairs the samples as they come, and f may be "
+    why="Kantorovich and Rubinstein. One coupling pairs the samples as they come, and $f$ may be "
     "linear along the difference of the means: two bounds that cost nothing.",
 )
 
@@ -78,7 +80,7 @@ def facts(key: Key[Array, ""]) -> Cases:
 
 FACTS_1_AND_2 = claim(
     "Facts 1 and 2",
-    "The supremum is the same with an absolute value, and with f(0) = 0",
+    "The supremum is the same with an absolute value, and with $f(0) = 0$",
     Computed("dual with the other sign, and pinned", facts, tolerance=1e-8),
-    why="With f also −f and f − f(0) have the Lipschitz constant of f.",
+    why="With $f$ also $-f$ and $f - f(0)$ have the Lipschitz constant of $f$.",
 )

@@ -88,7 +88,8 @@ def moments_of_a_sample(key: Key[Array, ""]) -> Values:
 
 HIGHER_MOMENTS = claim(
     "Section 4.1, control of high-order moments",
-    "Equation 10 controls the kurtosis: directions of R⁸ of the lengths 1 and 3, kurtosis 3.94",
+    r"Equation 10 controls the kurtosis: directions of $\mathbb{R}^8$ of the lengths 1 and 3, "
+    "kurtosis 3.94",
     Sampled("3d/(d + 2) = 2.4 at alpha = 1", kurtosis_of_lengths(1.0), LENGTHS, "unit"),
     Sampled("E x₁² = 1/d at alpha = 1", 1 / DIMS, LENGTHS, "square"),
     Sampled("3.26 at alpha = 1/2", kurtosis_of_lengths(0.5), LENGTHS, "half"),
@@ -102,13 +103,15 @@ HIGHER_MOMENTS = claim(
     ),
     Computed("moments as SciPy has them", moments_of_a_sample),
     printed="Section 4.1: “The proposed unitization controls the high-order moments”",
-    corrected="kurtosis 3d/(d + 2) E l⁴/(E l²)², l = alpha + (1 − alpha)‖x‖",
+    corrected=r"kurtosis $3d/(d + 2)\,E\,l^4/(E\,l^2)^2$, "
+    r"$l = \alpha + (1 - \alpha)\|x\|$",
     remark=Remark(
         "hypothesis",
-        "It needs alpha in [0, 1]. Training leaves that interval, and alpha < 0 makes the kurtosis "
-        "larger than that of the inputs.",
+        r"It needs $\alpha$ in $[0, 1]$. Training leaves that interval, and $\alpha < 0$ makes the "
+        "kurtosis larger than that of the inputs.",
     ),
-    why="A direction of R^d has E u₁² = 1/d and E u₁⁴ = 3/(d(d + 2)), whatever its length.",
+    why=r"A direction of $\mathbb{R}^d$ has $E\,u_1^2 = 1/d$ and "
+    r"$E\,u_1^4 = 3/(d(d + 2))$, whatever its length.",
 )
 
 
@@ -153,7 +156,7 @@ def steeper_functions(key: Key[Array, ""]) -> Cases:
 
 ALGORITHM_3 = claim(
     "Algorithm 3",
-    "A critic with clipped weights, K-Lipschitz for some K, estimates K W",
+    r"A critic with clipped weights, $K$-Lipschitz for some $K$, estimates $K\,W$",
     Computed("the supremum over K-Lipschitz functions is K W", steeper_functions, tolerance=1e-8),
     Computed.corrected("the value is above 0 for W = 8", critic_separates, predicted=1.0),
     Computed.corrected("it is below 1 whatever W", critic_is_bounded, "inequality", predicted=1.0),
@@ -163,9 +166,9 @@ ALGORITHM_3 = claim(
     Computed.overread(
         "it is in proportion to W, within 1/2", critic_in_proportion, predicted=1.0, tolerance=0.5
     ),
-    printed="Appendix B.1: “w is required to satisfy ‖f_w‖_L ≤ K for some K > 0, and then the EM "
-    "distance is K·W”",
-    corrected="0 < d < 1 whatever W",
+    printed=r"Appendix B.1: “$w$ is required to satisfy $\|f_w\|_L \le K$ for some $K > 0$, and "
+    r"then the EM distance is $K \cdot W$”",
+    corrected="$0 < d < 1$ whatever $W$",
     results=(
         Result(
             "d is between 4·10⁻⁸ and 1.6·10⁻⁶ of W on 16 pairs of known distances, 4 to 10 times "
@@ -176,9 +179,9 @@ ALGORITHM_3 = claim(
     ),
     remark=Remark(
         "over-reading",
-        "The supremum over all K-Lipschitz functions is K W. The critics are a part of them, their "
-        "K is unknown and not reached, and the sigmoid keeps the value below 1: it is no estimate "
-        "of W, nor in proportion to it.",
+        r"The supremum over all $K$-Lipschitz functions is $K\,W$. The critics are a part of them, "
+        "their $K$ is unknown and not reached, and the sigmoid keeps the value below 1: it is no "
+        "estimate of $W$, nor in proportion to it.",
     ),
     why="The paper's critic ends in a sigmoid, so that the difference of two means is below 1, "
     "however far the samples lie apart. Checked with 20 of the 1,500 steps.",

@@ -130,7 +130,8 @@ def harmonic_and_arithmetic(key: Key[Array, ""]) -> Values:
 
 EQUATION_10 = claim(
     "Equation 10",
-    "g(x) = [alpha/√(‖x‖² + eps) + 1 − alpha] x, the practical transformation",
+    r"$g(x) = [\alpha/\sqrt{\|x\|^2 + \varepsilon} + 1 - \alpha]\,x$, "
+    "the practical transformation",
     Computed("as printed", equation_10, tolerance=1e-12),
     Sampled.overread("W ≤ 2/alpha of N(0, I) and N(0, 9I)", 2 / ALPHA, RADIAL, "cost", side="≤"),
     Sampled.corrected(
@@ -154,16 +155,17 @@ EQUATION_10 = claim(
         tolerance=1e-12,
     ),
     printed="Section 3.5, Equation 10",
-    corrected="W ≤ 2 + (1 − min alpha)(E(‖X‖ − 1)₊ + E(‖Y‖ − 1)₊), attained: no bound by alpha",
+    corrected=r"$W \le 2 + (1 - \min\alpha)(E(\|X\| - 1)_+ + E(\|Y\| - 1)_+)$, "
+    r"attained: no bound by $\alpha$",
     remark=Remark(
         "over-reading",
         "Theorems 3.1 to 3.3 are of Equations 6, 8 and 9, and Equation 10 is what is trained. The "
         "abstract (“The upper bound for the proposed unitization is noise-free and only dominated "
-        "by the parameter”) and Section 5 suggest that they cover it. They do not: for alpha < 1 "
-        "its W has no bound, after batch norm with the best of moments too.",
+        r"by the parameter”) and Section 5 suggest that they cover it. They do not: for "
+        r"$\alpha < 1$ its $W$ has no bound, after batch norm with the best of moments too.",
     ),
-    why="alpha/r + 1 − alpha is the arithmetic mean of 1/r and 1 where Equation 9 has the harmonic "
-    "one: outputs have the norm alpha + (1 − alpha)r, not one below 1/alpha.",
+    why=r"$\alpha/r + 1 - \alpha$ is the arithmetic mean of $1/r$ and $1$ where Equation 9 has the "
+    r"harmonic one: outputs have the norm $\alpha + (1 - \alpha)r$, not one below $1/\alpha$.",
 )
 
 
@@ -201,20 +203,22 @@ def _trained(key: Key[Array, ""], c: float) -> Array:
 
 RANGE_OF_ALPHA = claim(
     "Section 3.5, range of alpha",
-    "Equation 10 avoids a constrained optimization of alpha",
+    r"Equation 10 avoids a constrained optimization of $\alpha$",
     Computed("finite, with its gradients, for every alpha", finite_for_every_alpha),
     Computed.corrected("descent finds alpha wherever it lies", alphas_that_fit, tolerance=1e-6),
     Computed.overread("alpha remains in [0, 1]", trained_alphas),
-    printed="Section 3.5: alpha is trained with the weights; Equation 10 avoids the constraint "
-    "alpha in [0, 1]ᵈ of Equation 9",
+    printed=r"Section 3.5: $\alpha$ is trained with the weights; Equation 10 avoids the constraint "
+    r"$\alpha$ in $[0, 1]^d$ of Equation 9",
     remark=Remark(
         "over-reading",
-        "Nothing keeps alpha in [0, 1], where alone it lies between x and x/‖x‖: a layer whose "
-        "outputs should be larger than its inputs gets alpha < 0, and the larger ‖x‖ the larger "
-        "its factor. Here that is shown of a fit; docs/results has no alphas of trained networks.",
+        r"Nothing keeps $\alpha$ in $[0, 1]$, where alone it lies between $x$ and $x/\|x\|$: a "
+        r"layer whose outputs should be larger than its inputs gets $\alpha < 0$, and the larger "
+        r"$\|x\|$ the larger its factor. Here that is shown of a fit; docs/results has no alphas "
+        "of trained networks.",
     ),
-    why="The factor 1 + alpha(1/‖x‖ − 1) fits any c at alpha = (c − 1)/(1/‖x‖ − 1): −2/3 for "
-    "c = 1.5 and ‖x‖ = 4, and 1.2 for c = 0.1.",
+    why=r"The factor $1 + \alpha(1/\|x\| - 1)$ fits any $c$ at "
+    r"$\alpha = (c - 1)/(1/\|x\| - 1)$: $-2/3$ for $c = 1.5$ and $\|x\| = 4$, and 1.2 for "
+    "$c = 0.1$.",
 )
 
 
@@ -251,10 +255,10 @@ LOST_INFORMATION = claim(
     ),
     Computed.corrected("for alpha < 1 nothing is lost: r is recovered", recovered_norms),
     printed="Section 3.4, after Theorem 3.3",
-    corrected="Equations 8 and 10 are injective for alpha < 1, and collapse rays only at 1",
+    corrected=r"Equations 8 and 10 are injective for $\alpha < 1$, and collapse rays only at 1",
     remark=Remark(
         "over-reading",
-        "What is lost to an affine map is not lost: for alpha < 1 each output has one input. Only "
-        "at alpha = 1 do rays collapse.",
+        r"What is lost to an affine map is not lost: for $\alpha < 1$ each output has one input. "
+        r"Only at $\alpha = 1$ do rays collapse.",
     ),
 )

@@ -78,7 +78,8 @@ def growth_with_order(key: Key[Array, ""]) -> Values:
 
 THEOREM_2 = claim(
     "Theorem 2, f of p and C",
-    "W ≥ |E f(X) − E f(Y)| with f = Σ clip(xᵢ, ±C)ᵖ/(p C^(p−1) √d)",
+    r"$W \ge |E\,f(X) - E\,f(Y)|$ with "
+    r"$f = \sum \mathrm{clip}(x_i, \pm C)^p/(p\,C^{p-1}\sqrt{d})$",
     Computed("f is the printed sum", literal_power, tolerance=1e-12),
     Computed("f is 1-Lipschitz", lipschitz_constant, "inequality", tolerance=1e-6),
     Computed("p = 2 to 5, heavy-tailed pairs and the corner", theorem_2, "inequality"),
@@ -89,12 +90,13 @@ THEOREM_2 = claim(
     Computed.overread("a higher order gives a larger bound", growth_with_order, "inequality"),
     remark=Remark(
         "over-reading",
-        "It does not follow that high moments have great impact: of outputs within ±C the bound is "
-        "at most √d C/p, which falls with p. A small bound says nothing about W. The supremum is "
-        "printed with f(y) under the mean of x, for f(x).",
+        r"It does not follow that high moments have great impact: of outputs within $\pm C$ the "
+        r"bound is at most $\sqrt{d}\,C/p$, which falls with $p$. A small bound says nothing about "
+        "$W$. The supremum is printed with $f(y)$ under the mean of $x$, for $f(x)$.",
     ),
-    why="Each |clip(vᵢ)ᵖ − clip(wᵢ)ᵖ| is at most p C^(p−1) |vᵢ − wᵢ|, and the sum of these at most "
-    "√d ‖v − w‖. Both are equalities from the corner along the diagonal.",
+    why=r"Each $|\mathrm{clip}(v_i)^p - \mathrm{clip}(w_i)^p|$ is at most "
+    r"$p\,C^{p-1}\,|v_i - w_i|$, and the sum of these at most $\sqrt{d}\,\|v - w\|$. "
+    "Both are equalities from the corner along the diagonal.",
 )
 
 
@@ -145,19 +147,19 @@ def largest_normalized(key: Key[Array, ""]) -> Cases:
 
 EQUATION_5 = claim(
     "Equation 5",
-    "W ≥ |Σ(e² + v − e′² − v′)|/(2C₀√d) of supports in [−C₀, C₀]ᵈ",
+    r"$W \ge |\sum(e^2 + v - e'^2 - v')|/(2C_0\sqrt{d})$ of supports in $[-C_0, C_0]^d$",
     Computed("Theorem 2 at p = 2 with C₀ the largest entry", equation_5),
     Computed("at most W, with C₀ the largest entry", equation_5_below, "inequality"),
     Computed("attained at the corner", equation_5_attained, tolerance=3 * STEP),
     Computed("C₀ = √(m − 1) is attained by a batch of m", largest_normalized),
     Computed.overread("with C₀ = 1 below the support", equation_5_outside, "inequality"),
-    printed="Section 3.2, Equation 5, for supports that are subsets of [−C₀, C₀]ᵈ",
+    printed="Section 3.2, Equation 5, for supports that are subsets of $[-C_0, C_0]^d$",
     remark=Remark(
         "hypothesis",
-        "The paper assumes supports in [−C₀, C₀]ᵈ, and without that the bound is false. Outputs "
-        "that are normalized by their own batch of m reach √(m − 1).",
+        "The paper assumes supports in $[-C_0, C_0]^d$, and without that the bound is false. "
+        r"Outputs that are normalized by their own batch of $m$ reach $\sqrt{m - 1}$.",
     ),
-    why="Theorem 2 at p = 2 and C = C₀, with E xᵢ² = eᵢ² + 1 + vᵢ.",
+    why=r"Theorem 2 at $p = 2$ and $C = C_0$, with $E\,x_i^2 = e_i^2 + 1 + v_i$.",
 )
 
 
@@ -206,7 +208,8 @@ def _uniforms(d: int, c: float, points: int = 8) -> tuple[np.ndarray, np.ndarray
 
 UNBOUNDED_EXAMPLE = claim(
     "Unbounded example",
-    "W of uniform distributions on [C′/2, C′]ᵈ and [0, C′/4]ᵈ exceeds (2⁻ᵖ − 4⁻ᵖ)√d C′/p",
+    r"$W$ of uniform distributions on $[C'/2, C']^d$ and $[0, C'/4]^d$ exceeds "
+    r"$(2^{-p} - 4^{-p})\sqrt{d}\,C'/p$",
     Computed("p = 2 to 7, d = 1 to 3: below Theorem 2, below W", unbounded_example, "inequality"),
     Computed("Theorem 2 with exact moments, d = 1", bound_of_the_example, tolerance=1e-6),
     Computed.corrected("W = 5C′/8 for d = 1", distance_of_the_example, predicted=0.625),
@@ -216,12 +219,12 @@ UNBOUNDED_EXAMPLE = claim(
         "inequality",
     ),
     printed="Appendix A.2, after Theorem 2",
-    corrected="0.625 √d C′ ≤ W ≤ 0.6292 √d C′",
+    corrected=r"$0.625\,\sqrt{d}\,C' \le W \le 0.6292\,\sqrt{d}\,C'$",
     remark=Remark(
         "loose",
-        "At p = 2, its best, the bound is 0.094 √d C′, below a sixth of W. That W has no bound is "
-        "W(cX, cY) = c W(X, Y).",
+        r"At $p = 2$, its best, the bound is $0.094\,\sqrt{d}\,C'$, below a sixth of $W$. That $W$ "
+        r"has no bound is $W(cX, cY) = c\,W(X, Y)$.",
     ),
-    why="The means are 5√d C′/8 apart, and no coupling moves less. X = C′/2 + 2Y is a coupling, "
-    "whose root mean square displacement is √(19d/48) C′.",
+    why=r"The means are $5\sqrt{d}\,C'/8$ apart, and no coupling moves less. $X = C'/2 + 2Y$ is a "
+    r"coupling, whose root mean square displacement is $\sqrt{19d/48}\,C'$.",
 )

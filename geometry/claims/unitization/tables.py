@@ -89,7 +89,7 @@ DEPTH = claim(
     printed="Section 4.2, of Table 1: “But there is less improvement in the accuracy of the deeper "
     "network”",
     corrected="0.42, 0.13 and 0.28 points: less than of ResNet-20, and not falling with depth",
-    why="Table 1 has 94.62 − 94.34 for ResNet-164 and 94.12 − 93.99 for ResNet-110.",
+    why="Table 1 has $94.62 - 94.34$ for ResNet-164 and $94.12 - 93.99$ for ResNet-110.",
 )
 
 TABLE_3 = claim(

@@ -31,7 +31,7 @@ def unit_vectors(key: Key[Array, ""]) -> Values:
 
 EQUATION_6 = claim(
     "Equation 6",
-    "g(x) = x/‖x‖, a fixed unit vector at 0",
+    r"$g(x) = x/\|x\|$, a fixed unit vector at 0",
     Computed("as printed, scale free, finite gradient at 0", unit_vectors, tolerance=1e-12),
 )
 
@@ -45,7 +45,7 @@ def transported_distances(key: Key[Array, ""]) -> Values:
 
 EQUATION_7 = claim(
     "Equation 7",
-    "W of transformed outputs is that of the transformed points",
+    "$W$ of transformed outputs is that of the transformed points",
     Computed("by the dual", transported_distances, tolerance=1e-8),
 )
 
@@ -94,19 +94,20 @@ def unit_vectors_apart(key: Key[Array, ""]) -> Values:
 
 THEOREM_31 = claim(
     "Theorem 3.1",
-    "W(g(X), g(Y)) ≤ 2 for Eq. 6",
+    r"$W(g(X), g(Y)) \le 2$ for Eq. 6",
     Computed("any distributions", theorem_31, "inequality"),
     Computed("attained by opposite points", theorem_31_attained),
     Computed.corrected("W ≤ √(2 − 2⟨E g(X), E g(Y)⟩)", theorem_31_sharp, "inequality"),
     Computed.corrected("the same is attained", theorem_31_sharp_attained, tolerance=1e-8),
     Computed.overread("unitizing does not increase W", unit_vectors_apart, "inequality"),
-    corrected="√(2 − 2⟨E g(X), E g(Y)⟩), never above 2",
+    corrected=r"$\sqrt{2 - 2\langle E\,g(X), E\,g(Y)\rangle}$, never above 2",
     remark=Remark(
         "over-reading",
-        "It bounds W and need not reduce it: two points 0.002 apart may become 2 apart. In units "
-        "of the size of an output, 1, the bound of centered data is √2, as batch norm's is. The "
-        "appendix restates it with x drawn from p_U, for p.",
+        "It bounds $W$ and need not reduce it: two points 0.002 apart may become 2 apart. In units "
+        r"of the size of an output, 1, the bound of centered data is $\sqrt{2}$, as batch norm's "
+        "is. The appendix restates it with $x$ drawn from $p_U$, for $p$.",
     ),
-    why="f(g(x)) lies in [−1, 1] if f(0) = 0. Samples that are drawn independently are "
-    "√(2 − 2⟨E g(X), E g(Y)⟩) apart in the root mean square.",
+    why="$f(g(x))$ lies in $[-1, 1]$ if $f(0) = 0$. Samples that are drawn independently are "
+    r"$\sqrt{2 - 2\langle E\,g(X), E\,g(Y)\rangle}$ apart in the root mean "
+    "square.",
 )

@@ -65,7 +65,7 @@ def theorem_1_units(key: Key[Array, ""]) -> Values:
 
 THEOREM_1 = claim(
     "Theorem 1",
-    "W ≤ S + S′ + D + 2, of the sums of the variances and the distance of the means",
+    r"$W \le S + S' + D + 2$, of the sums of the variances and the distance of the means",
     Computed("heavy-tailed and opposite points", theorem_1, "inequality"),
     Computed.corrected("W ≤ √(S + S′ + D²) ≤ S + S′ + D + 1/4", moment_bounds_sharp, "inequality"),
     Computed.corrected("√(S + S′ + D²) is attained", theorem_1_sharp_attained),
@@ -74,16 +74,19 @@ THEOREM_1 = claim(
         theorem_1_constant_attained,
     ),
     Computed.overread("the bound is in the unit of W", theorem_1_units, tolerance=0.1),
-    printed="Theorem 1, for finite means: W ≤ Σσ² + Σσ′² + ‖μ − μ′‖ + 2",
-    corrected="W ≤ √(S + S′ + D²), attained; in the printed form 1/4 is enough in place of 2",
+    printed=r"Theorem 1, for finite means: "
+    r"$W \le \sum \sigma^2 + \sum \sigma'^2 + \|\mu - \mu'\| + 2$",
+    corrected=r"$W \le \sqrt{S + S' + D^2}$, attained; in the printed form $1/4$ is enough in "
+    "place of 2",
     remark=Remark(
         "unit",
         "It adds squared lengths to lengths: for outputs 100 times as large the bound grows by "
-        "nearly 10,000. √(S + S′ + D²) is never larger and is in the unit of W.",
+        r"nearly 10,000. $\sqrt{S + S' + D^2}$ is never larger and is in the unit of $W$.",
     ),
-    why="Samples that are drawn independently are √(S + S′ + D²) apart in the root mean square, "
-    "hence W is at most that. The proof has E‖X − μ‖ ≤ 1 + E‖X − μ‖², where the root is at hand. "
-    "√(T + D²) − T − D is largest at T = 1/4 and D = 0.",
+    why=r"Samples that are drawn independently are $\sqrt{S + S' + D^2}$ apart in the root mean "
+    r"square, hence $W$ is at most that. The proof has "
+    r"$E\|X - \mu\| \le 1 + E\|X - \mu\|^2$, where the root is at hand. "
+    r"$\sqrt{T + D^2} - T - D$ is largest at $T = 1/4$ and $D = 0$.",
 )
 
 
@@ -131,20 +134,21 @@ def worst_normalized(key: Key[Array, ""]) -> Cases:
 
 EQUATION_4 = claim(
     "Equation 4",
-    "W ≤ Σv + Σv′ + 2d + ‖e − e′‖ + 2 of outputs of a batch norm with means e, variances 1 + v",
+    r"$W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$ of outputs of a batch norm with means $e$, "
+    "variances $1 + v$",
     Computed("outputs normalized by other batches", equation_4, "inequality"),
     Computed("the value is Theorem 1's", equation_4_of_moments),
     Computed.corrected("without noise √(2d) is attained, and is the most", worst_normalized),
-    printed="Section 3.1, Equation 4: W ≤ Σv + Σv′ + 2d + ‖e − e′‖ + 2",
-    corrected="without noise at most √(2d), attained for even d",
+    printed=r"Section 3.1, Equation 4: $W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$",
+    corrected=r"without noise at most $\sqrt{2d}$, attained for even $d$",
     remark=Remark(
         "loose",
-        "Without noise the bound is 2d + 2, and W at most √(2d): the same in units of √d, the size "
-        "of an output, for every d. That batch norm controls low dimensions only is the looseness "
-        "of the bound.",
+        r"Without noise the bound is $2d + 2$, and $W$ at most $\sqrt{2d}$: the same in units of "
+        r"$\sqrt{d}$, the size of an output, for every $d$. That batch norm controls low "
+        "dimensions only is the looseness of the bound.",
     ),
-    why="Theorem 1 with S = d + Σv. The worst case is ±(1, …, 1) against ±(1, −1, 1, …), whose "
-    "points are all √(2d) apart.",
+    why=r"Theorem 1 with $S = d + \sum v$. The worst case is $\pm(1, \dots, 1)$ against "
+    r"$\pm(1, -1, 1, \dots)$, whose points are all $\sqrt{2d}$ apart.",
 )
 
 
@@ -163,5 +167,5 @@ BOUNDING = claim(
     Computed(
         "W of samples of scale 0.001 grows", batch_norm_enlarges, "inequality", tolerance=1e-9
     ),
-    why="Whatever the scale of the samples was, afterwards it is 1, and W scales with it.",
+    why="Whatever the scale of the samples was, afterwards it is 1, and $W$ scales with it.",
 )
