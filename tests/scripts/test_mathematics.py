@@ -24,6 +24,7 @@ from geometry import claims
         (r"\sqrt{2d} = \sqrt{12} d_1", "√(2d) = √12d₁"),
         (r"s \leftarrow s/n", "s ← s/n"),
         (r"\max_i x_i < \infty", "maxᵢ xᵢ < ∞"),
+        (r"\partial^2 f \ll \text{CV}^2 \cong L_p^{(\alpha)}", "∂²f ≪ CV² ≅ Lₚ^(α)"),
     ],
 )
 def test_a_formula_in_unicode(latex, unicode):

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 from latex2mathml.converter import convert
 
 _FORMULA = re.compile(r"\$([^$]+)\$")
-_OPERATORS = frozenset("=≠≤≥<>≲≳≈∼∝≡→←↦∈∉⊂⊆∪∩+−±×·∘")
+_OPERATORS = frozenset("=≠≤≥<>≪≫≲≳≈≅∼∝≡→←↦∈∉⊂⊆∪∩+−±×·∘")
 _ACCENTS = {"^": "\u0302", "~": "\u0303", "\u00af": "\u0304", "\u2015": "\u0304", "˙": "\u0307"}
 _CHILDREN = {"mfrac": 2, "msup": 2, "msub": 2, "msubsup": 3, "mroot": 2, "munderover": 3}
 _SUPERSCRIPTS = str.maketrans("0123456789+−()nij′", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱʲ′")
@@ -143,7 +143,7 @@ def _grouped(*parts: Element, base: bool = False, root: bool = False) -> str:
     single = re.fullmatch(r"[\d.]+|\w[\u0300-\u036f]?[₀-₉ₐ-ₜᵢⱼ⁰-⁹²³]*", text)
     single = single or (not root and re.fullmatch(r"\d+\w", text))
     enclosed = re.fullmatch(r"[(‖|][^()‖|]*[)‖|]", text)
-    return text if single or enclosed or (base and text in ")]‖|") else f"({text})"
+    return text if single or enclosed or (base and not len(parts[0])) else f"({text})"
 
 
 def _script(node: Element, letters: Mapping[int, int], mark: str) -> str:
@@ -154,4 +154,4 @@ def _script(node: Element, letters: Mapping[int, int], mark: str) -> str:
         return compact.translate(letters)
     if compact in "∘∗*⊤+" or len(compact) == 1:
         return {"∘": "°", "⊤": "ᵀ"}.get(compact, mark + compact)
-    return f"{mark}({text})"
+    return mark + (text if re.fullmatch(r"\([^()]*\)", text) else f"({text})")
