@@ -79,7 +79,7 @@ def better_than_trained(key: Key[Array, ""]) -> Values:
 
 TABLE_4 = claim(
     "Table 4",
-    "Accuracies by l1, l2 and GM are alike, pruned and fine-tuned",
+    r"Accuracies by $\ell_1$, $\ell_2$ and GM are alike, pruned and fine-tuned",
     Computed(
         "fine-tuned: Friedman's test of the printed accuracies has p ≥ 0.05 (0.126)",
         difference_once_tuned,
@@ -98,8 +98,9 @@ TABLE_4 = claim(
     corrected="once fine-tuned (0.35 points at most), before it up to 8.32",
     remark=Remark(
         "over-reading",
-        "Before fine-tuning the criteria differ by up to 8.32 points, and systematically: p = "
-        "0.029. One row has another trained network, ResNet56 on CIFAR10 (2): 93.2, not 92.97.",
+        "Before fine-tuning the criteria differ by up to 8.32 points, and systematically: "
+        "$p = 0.029$. One row has another trained network, ResNet56 on CIFAR10 (2): 93.2, not "
+        "92.97.",
     ),
     why="Counted in the printed table. Friedman's test compares the criteria within each of 18 "
     "trained networks; three experiments of one network are not independent of it.",
@@ -127,7 +128,7 @@ TABLE_4 = claim(
 
 FIGURE_4 = claim(
     "Figure 4",
-    "Sp exceeds 0.9 in most layers of trained networks",
+    r"$\mathrm{Sp}$ exceeds 0.9 in most layers of trained networks",
     results=(
         Result(
             "above 0.9 in 18 of 19 layers for l1 and l2, 16 for l1 and GM, 19 for l2 and GM, of "
@@ -136,7 +137,7 @@ FIGURE_4 = claim(
             RESNET20,
         ),
     ),
-    why="Gaussian filters give 0.92 to 0.93 for l1 and l2, and the lower values of narrow layers "
-    "follow from the number of filters (Section 4.1 (2)).",
+    why=r"Gaussian filters give 0.92 to 0.93 for $\ell_1$ and $\ell_2$, and the lower values of "
+    "narrow layers follow from the number of filters (Section 4.1 (2)).",
     reason="Measured on trained networks that are not at hand; one trained ResNet-20 is.",
 )

@@ -26,7 +26,7 @@ claim = claims_of("CWDA")
 
 EQUATION_2 = claim(
     "Equation 2, CWDA",
-    "The filters of a trained layer are independent draws of N(0, c²I)",
+    "The filters of a trained layer are independent draws of $N(0, c^2I)$",
     results=(
         Result(
             "19 of 19 layers of one ResNet-20 reject a Gaussian, one standard deviation, no "
@@ -88,7 +88,7 @@ def lilliefors_of_a_line(key: Key[Array, ""]) -> Values:
 
 TEST_1 = claim(
     "Section 2.1, test (1)",
-    "Kolmogorov-Smirnov's test of all weights against N(0, c²), at 5 %",
+    "Kolmogorov-Smirnov's test of all weights against $N(0, c^2)$, at 5 %",
     Sampled("size with known mean and scale", ks_size, KS, "rejects_known"),
     Computed(
         "distance of uniform and truncated normal starts, and of constants 1",
@@ -111,15 +111,15 @@ TEST_1 = claim(
         "Var p = (1 − 1/400)/12", (1 - 1 / 400) / 12, EXACT_KS, "p_value", moment="variance"
     ),
     Computed.corrected("600 equally spaced weights have the smallest p", lilliefors_of_a_line),
-    corrected="p-values by fresh samples put through the same estimation",
+    corrected="$p$-values by fresh samples put through the same estimation",
     remark=Remark(
         "hypothesis",
-        "Mean and c must be known. If both are estimated from the weights, as in the test of "
-        "Lilliefors that the paper cites, Kolmogorov's p-values say nothing.",
+        "Mean and $c$ must be known. If both are estimated from the weights, as in the test of "
+        "Lilliefors that the paper cites, Kolmogorov's $p$-values say nothing.",
     ),
-    why="Fitting mean and scale brings the distribution nearer to the Gaussian, so that a test of "
-    "nominal size 5 % hardly ever rejects. The distance of fresh Gaussian samples, fitted in the "
-    "same way, has the same distribution, which makes the p-value exact.",
+    why="Fitting mean and scale brings the distribution nearer to the Gaussian, so that a test "
+    "of nominal size 5 % hardly ever rejects. The distance of fresh Gaussian samples, fitted "
+    "in the same way, has the same distribution, which makes the $p$-value exact.",
 )
 
 FIGURE_3 = claim(

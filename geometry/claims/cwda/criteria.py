@@ -39,7 +39,7 @@ SECTION_1 = claim(
     "In each layer the same share of the filters is pruned, those of the smallest scores",
     Computed("⌊pN⌋ filters are pruned, the smallest by NumPy's sort", pruned_filters),
     Computed("scores of permuted filters, and but for l1 of rotated ones", invariances),
-    why="A protocol. The paper rounds pN nowhere; here it is rounded down.",
+    why="A protocol. The paper rounds $pN$ nowhere; here it is rounded down.",
 )
 
 
@@ -88,7 +88,7 @@ def gap_away_from_the_median(key: Key[Array, ""]) -> Values:
 
 TABLE_2 = claim(
     "Table 2 and its footnote",
-    "Fermat: F = argmin Σ‖x − vⱼ‖; GM: Σₖ‖vₖ − vⱼ‖",
+    r"Fermat: $F = \operatorname{argmin}\,\sum\|x - v_j\|$; GM: $\sum_k\|v_k - v_j\|$",
     Computed("known Fermat points, and the optimality gap", medians, tolerance=1e-6),
     Computed("scores by loops over filters", scores_of_table_2, tolerance=1e-9),
     Computed(

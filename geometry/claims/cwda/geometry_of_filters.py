@@ -47,7 +47,7 @@ def norms_alike_rate(key: Key[Array, ""]) -> Values:
 
 THEOREM_5_1 = claim(
     "Theorem 5, item 1",
-    "‖vᵢ‖ ≈ ‖vⱼ‖ → √2 c Γ((k + 1)/2)/Γ(k/2)",
+    r"$\|v_i\| \approx \|v_j\| \to \sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$",
     Sampled("E‖v‖, d = 9", lambda: expected().norm_mean, THREE_FILTERS, "norm"),
     Sampled("Var‖v‖ = 2h", lambda: expected().norm_variance, THREE_FILTERS, "norm", "variance"),
     Computed("CV‖v‖ falls like d^(−1/2)", norms_alike_rate, "limit", -0.5, 0.05),
@@ -80,14 +80,14 @@ THEOREM_5_1 = claim(
         "scaled_norm",
         "variance",
     ),
-    corrected="ratios tend to 1 like 1/√d; differences keep the variance c²",
+    corrected=r"ratios tend to 1 like $1/\sqrt d$; differences keep the variance $c^2$",
     remark=Remark(
         "over-reading",
-        "Only ratios tend to 1: the difference of two norms keeps the variance c². For symmetric "
-        "filters with scales of their own, which CWDA Plus admits, not even ratios do.",
+        "Only ratios tend to 1: the difference of two norms keeps the variance $c^2$. For "
+        "symmetric filters with scales of their own, which CWDA Plus admits, not even ratios do.",
     ),
-    why="Var‖v‖ = 2c²h(d) grows to c²/2 while E‖v‖ grows like c√d. The “limit” "
-    "√2 c Γ((k + 1)/2)/Γ(k/2) itself diverges.",
+    why=r"$\operatorname{Var}\|v\| = 2c^2h(d)$ grows to $c^2/2$ while $E\|v\|$ grows like "
+    r"$c\sqrt d$. The “limit” $\sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$ itself diverges.",
 )
 
 
@@ -119,7 +119,7 @@ def right_angles_of_many(key: Key[Array, ""]) -> Values:
 
 THEOREM_5_2 = claim(
     "Theorem 5, item 2",
-    "The angle of two filters tends to π/2",
+    r"The angle of two filters tends to $\pi/2$",
     Sampled("E angle = π/2", math.pi / 2, THREE_FILTERS, "angle"),
     Sampled(
         "Var angle = ψ′(d/2)/2",
@@ -140,10 +140,10 @@ THEOREM_5_2 = claim(
     corrected="not for more filters than dimensions all at once",
     remark=Remark(
         "over-reading",
-        "Each pair for itself, i ≠ j. More filters than dimensions are never all orthogonal: some "
-        "|cos| is at least √((N − d)/(d(N − 1))).",
+        r"Each pair for itself, $i \ne j$. More filters than dimensions are never all orthogonal: "
+        r"some $|\cos|$ is at least $\sqrt{(N - d)/(d(N - 1))}$.",
     ),
-    why="(1 + cos)/2 is Beta((d − 1)/2, (d − 1)/2), of variance 1/(4d).",
+    why=r"$(1 + \cos)/2$ is $\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, of variance $1/(4d)$.",
 )
 
 
@@ -158,7 +158,7 @@ DISTANCES = Draws(difference_of_distances, 40_000, batch_size=10_000, draws_per_
 
 THEOREM_5_3 = claim(
     "Theorem 5, item 3, Figure 7",
-    "‖vᵢ − vⱼ‖ ≈ ‖vᵢ − vₜ‖",
+    r"$\|v_i - v_j\| \approx \|v_i - v_t\|$",
     Sampled("E‖vᵢ − vⱼ‖ = 2R", lambda: expected().distance_mean, THREE_FILTERS, "distance"),
     Sampled(
         "Var = 4h", lambda: expected().distance_variance, THREE_FILTERS, "distance", "variance"
@@ -185,14 +185,14 @@ THEOREM_5_3 = claim(
         THREE_FILTERS,
         "squared_distance_covariance",
     ),
-    corrected="ratios tend to 1; differences keep the variance 3c²/2",
+    corrected="ratios tend to 1; differences keep the variance $3c^2/2$",
     remark=Remark(
         "over-reading",
-        "Only ratios tend to 1, for different i, j and t: the difference of two distances keeps "
-        "the variance 3c²/2, and the triangle of Figure 7 is equilateral in proportion.",
+        "Only ratios tend to 1, for different $i$, $j$ and $t$: the difference of two distances "
+        "keeps the variance $3c^2/2$, and the triangle of Figure 7 is equilateral in proportion.",
     ),
-    why="Squared distances have mean 2c²d and variance 8c⁴d, and correlation 1/4 if they share a "
-    "filter.",
+    why="Squared distances have mean $2c^2d$ and variance $8c^4d$, and correlation $1/4$ if they "
+    "share a filter.",
 )
 
 
@@ -236,14 +236,14 @@ SECTION_4_2 = claim(
         LAYERS,
         "squared_cv_repr",
     ),
-    corrected="l1, l2, Fermat and GM by the dimension, RePr by the number of filters",
+    corrected=r"$\ell_1$, $\ell_2$, Fermat and GM by the dimension, RePr by the number of filters",
     remark=Remark(
         "over-reading",
         "RePr's scores become equal for many filters, not for many dimensions. Nearly equal scores "
         "still rank alike: under CWDA the common ranking is that of small deviations.",
     ),
-    why="Norms have CV² = O(1/d); a sum over the other N − 1 filters of |cos|, whose CV² is π/2 − "
-    "1 in any dimension, has one of O(1/N).",
+    why=r"Norms have $\text{CV}^2 = O(1/d)$; a sum over the other $N - 1$ filters of $|\cos|$, "
+    r"whose $\text{CV}^2$ is $\pi/2 - 1$ in any dimension, has one of $O(1/N)$.",
 )
 
 
@@ -258,9 +258,9 @@ SECTION_4_3 = claim(
             RESNET20,
         ),
     ),
-    why="At the start gains are 1, which lie Φ(1) = 0.841 from a Gaussian, and fully connected "
-    "weights are as Gaussian as convolutions: the statement is about training, not about kinds of "
-    "parameters.",
+    why=r"At the start gains are 1, which lie $\Phi(1) = 0.841$ from a Gaussian, and fully "
+    "connected weights are as Gaussian as convolutions: the statement is about training, not "
+    "about kinds of parameters.",
     reason="Measured on VGG16-BN, which is not at hand; one trained ResNet-20 is.",
 )
 

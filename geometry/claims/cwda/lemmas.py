@@ -42,7 +42,7 @@ LEMMA_3 = Draws(lemma_3, 400_000, batch_size=20_000, draws_per_key=500)
 
 EQUATION_31 = claim(
     "Lemma 3, Equation 31",
-    "E B = 2c²k and Var B = c² + 4c⁴k, k = 20",
+    r"$E\,B = 2c^2k$ and $\operatorname{Var} B = c^2 + 4c^4k$, $k = 20$",
     Sampled.rejected(
         "c² + 4c⁴k at c = 0.05", C**2 + 4 * C**4 * K, LEMMA_3, "b_at_small_c", "variance"
     ),
@@ -57,11 +57,12 @@ EQUATION_31 = claim(
     Sampled.corrected(
         "E B = 2c²(k − 2h)", lambda: 2 * chi_mean(K) ** 2, LEMMA_3, "b", against=2.0 * K
     ),
-    printed="Lemma 3, Equation 31: “when k is large enough, that E(2‖X‖‖Y‖) = 2c²k, "
-    "Var(2‖X‖‖Y‖) = c² + 4c⁴k”",
-    corrected="2c²k − c² + … and 4c⁴k − 2c⁴ + O(c⁴/k)",
-    why="E‖X‖ = √2 c R with 2R² = k − 2h, so that E B = 2c²(k − 2h), 39.01 at k = 20, and Var B = "
-    "4c⁴(k² − (k − 2h)²). A variance of B has the unit c⁴: the c² was (Var‖X‖)² = c⁴/4.",
+    printed=r"Lemma 3, Equation 31: “when $k$ is large enough, that $E(2\|X\|\|Y\|) = 2c^2k$, "
+    r"$\operatorname{Var}(2\|X\|\|Y\|) = c^2 + 4c^4k$”",
+    corrected=r"$2c^2k - c^2 + \dots$ and $4c^4k - 2c^4 + O(c^4/k)$",
+    why=r"$E\|X\| = \sqrt2\,c\,R$ with $2R^2 = k - 2h$, so that $E\,B = 2c^2(k - 2h)$, 39.01 at "
+    r"$k = 20$, and $\operatorname{Var} B = 4c^4(k^2 - (k - 2h)^2)$. A variance of $B$ has "
+    r"the unit $c^4$: the $c^2$ was $(\operatorname{Var}\|X\|)^2 = c^4/4$.",
 )
 
 
@@ -74,13 +75,15 @@ NUMERATOR_IN_5 = Draws(lemma_3_in_5, 800_000, batch_size=50_000, draws_per_key=1
 
 EQUATION_32 = claim(
     "Lemma 3, Equation 32",
-    "Var (‖x‖² − ‖y‖²)², k = 5",
+    r"$\operatorname{Var}\,(\|x\|^2 - \|y\|^2)^2$, $k = 5$",
     Sampled.rejected("16c⁸(2k² + 3k)", 16.0 * 65, NUMERATOR_IN_5, "a", "variance"),
     Sampled.corrected("16c⁸(2k² + 6k)", 16.0 * 80, NUMERATOR_IN_5, "a", "variance"),
     Sampled("E A = 4c⁴k", 4.0 * K, LEMMA_3, "a"),
-    printed="Lemma 3, Equation 32: “Var((‖X‖² − ‖Y‖²)²) = 16c⁸(2k² + 3k)”",
-    corrected="16c⁸(2k² + 6k), exact",
-    why="The fourth cumulant of ‖X‖² − ‖Y‖² is 96c⁸k, of which the printed value has half.",
+    printed="Lemma 3, Equation 32: "
+    r"“$\operatorname{Var}((\|X\|^2 - \|Y\|^2)^2) = 16c^8(2k^2 + 3k)$”",
+    corrected="$16c^8(2k^2 + 6k)$, exact",
+    why=r"The fourth cumulant of $\|X\|^2 - \|Y\|^2$ is $96c^8k$, of which the printed value has "
+    "half.",
 )
 
 
@@ -104,7 +107,7 @@ def covariance_of_a_and_b() -> float:
 
 EQUATIONS_29_AND_33 = claim(
     "Lemma 3, Equations 29 and 33",
-    "E A/B at k = 20, and by EA, EB and Var B",
+    r"$E\,A/B$ at $k = 20$, and by $EA$, $EB$ and $\operatorname{Var} B$",
     Sampled.rejected(
         "2c² + (4c²k + 1)/(2k²) at c = 0.05",
         2 * C**2 + (4 * C**2 * K + 1) / (2 * K**2),
@@ -126,11 +129,13 @@ EQUATIONS_29_AND_33 = claim(
         within=1 / K**2,
         against=lambda: _second_order_mean(0.0),
     ),
-    printed="Lemma 3, Equation 29: “≈ 2c² + (4c²k + 1)/(2k²)” for large k; Equation 33: “E(A/B) ≈ "
-    "EA/EB + Var(B)·EA/(EB)³”",
-    corrected="4c²R²/(k − 1) = 2c² + c²/k + …, exact; with − Cov(A, B)/(EB)²",
-    why="E‖x‖³E‖y‖⁻¹ − (E‖x‖)² gives the mean exactly. Equation 33 lacks the mixed term of "
-    "Equation 21: Cov(A, B)/(EB)² is 2c²/k, as large as the term that is there.",
+    printed=r"Lemma 3, Equation 29: “$\approx 2c^2 + (4c^2k + 1)/(2k^2)$” for large $k$; Equation "
+    r"33: “$E(A/B) \approx EA/EB + \operatorname{Var}(B) \cdot EA/(EB)^3$”",
+    corrected=r"$4c^2R^2/(k - 1) = 2c^2 + c^2/k + \dots$, exact; with "
+    r"$-\operatorname{Cov}(A, B)/(EB)^2$",
+    why=r"$E\|x\|^3E\|y\|^{-1} - (E\|x\|)^2$ gives the mean exactly. Equation 33 lacks the mixed "
+    r"term of Equation 21: $\operatorname{Cov}(A, B)/(EB)^2$ is $2c^2/k$, as large as the "
+    "term that is there.",
 )
 
 
@@ -144,7 +149,7 @@ RATIO_IN_12 = Draws(lemma_3_in_12, 1_200_000, batch_size=20_000, draws_per_key=1
 
 EQUATION_30 = claim(
     "Lemma 3, Equation 30",
-    "Var A/B at c = 1, k = 12",
+    r"$\operatorname{Var} A/B$ at $c = 1$, $k = 12$",
     Sampled.rejected(
         "≲ 8c⁴ + (16c⁴k + c²)/k²",
         8 + (16 * 12 + 1) / 12**2,
@@ -162,8 +167,10 @@ EQUATION_30 = claim(
     ),
     Sampled.corrected("E(A/B)² = 12c⁴k/(k − 2)", 12 * K / (K - 2), LEMMA_3, "squared_ratio"),
     covers="Figure 10",
-    printed="Lemma 3, Equation 30: “Var(A/B) ≲ 8c⁴ + (16c⁴k + c²)/k²” for large k",
-    corrected="8c⁴ + 20c⁴/k + …, exact",
-    why="E(A/B)² = 12c⁴k/(k − 2). At c = 1 the variance exceeds the bound in every dimension, 9.12 "
-    "against 8.80 at k = 20; the c² has another unit than c⁴. Figure 10 has no numbers.",
+    printed="Lemma 3, Equation 30: "
+    r"“$\operatorname{Var}(A/B) \lesssim 8c^4 + (16c^4k + c^2)/k^2$” for large $k$",
+    corrected=r"$8c^4 + 20c^4/k + \dots$, exact",
+    why="$E(A/B)^2 = 12c^4k/(k - 2)$. At $c = 1$ the variance exceeds the bound in every "
+    "dimension, 9.12 against 8.80 at $k = 20$; the $c^2$ has another unit than $c^4$. Figure "
+    "10 has no numbers.",
 )

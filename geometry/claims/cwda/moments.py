@@ -46,7 +46,7 @@ def amoroso_infinite(key: Key[Array, ""]) -> Values:
 
 PROPOSITION_1 = claim(
     "Proposition 1, Equations 11 to 13",
-    "Moments of the Amoroso distribution: θʲ Γ(α + j/β)/Γ(α)",
+    r"Moments of the Amoroso distribution: $\theta^j\,\Gamma(\alpha + j/\beta)/\Gamma(\alpha)$",
     Computed("quadrature", amoroso),
     Computed.rejected(
         "the second moment is not negative, θ = α = 1.5, β = −1",
@@ -54,9 +54,11 @@ PROPOSITION_1 = claim(
         "inequality",
     ),
     Computed.corrected("it is infinite", amoroso_infinite),
-    printed="Proposition 1: Equation 13 is the variance “for x, a, θ, α, β ∈ R, α > 0”",
-    corrected="for α + j/β > 0",
-    why="At α = 1.5, β = −1 the second moment is infinite, and Equation 13 gives −18.",
+    printed="Proposition 1: Equation 13 is the variance “for "
+    r"$x, a, \theta, \alpha, \beta \in \mathbb{R}$, $\alpha > 0$”",
+    corrected=r"for $\alpha + j/\beta > 0$",
+    why=r"At $\alpha = 1.5$, $\beta = -1$ the second moment is infinite, and Equation 13 gives "
+    "$-18$.",
 )
 
 
@@ -76,7 +78,7 @@ def half_normal(key: Key[Array, ""]) -> Cases:
 
 PROPOSITION_2 = claim(
     "Proposition 2, Equations 14 and 15",
-    "|x| of N(0, σ²): mean σ√(2/π), variance σ²(1 − 2/π)",
+    r"$|x|$ of $N(0, \sigma^2)$: mean $\sigma\sqrt{2/\pi}$, variance $\sigma^2(1 - 2/\pi)$",
     Computed("moments by quadrature, and those of Amoroso's distribution", half_normal),
     Sampled("mean", (2 / math.pi) ** 0.5, THREE_FILTERS, "first_size"),
     Sampled("variance", 1 - 2 / math.pi, THREE_FILTERS, "first_size", "variance"),
@@ -107,9 +109,10 @@ def chi_defects(key: Key[Array, ""]) -> Values:
 
 PROPOSITION_3 = claim(
     "Proposition 3, Equations 16 and 17",
-    "E‖v‖ʲ of N(0, σ²I) is 2^(j/2) σʲ Γ((k + j)/2)/Γ(k/2)",
+    r"$E\|v\|^j$ of $N(0, \sigma^2I)$ is $2^{j/2}\,\sigma^j\,\Gamma((k + j)/2)/\Gamma(k/2)$",
     Computed("moments and variance of SciPy's χ distribution", chi_distribution, tolerance=1e-8),
     Computed("h(k) grows and is below 1/4", chi_defects, "inequality", tolerance=1e-12),
-    why="Var‖v‖ = 2σ²h(k) with h(k) = k/2 − (Γ((k + 1)/2)/Γ(k/2))² = 1/4 − 1/(16k) − …: below "
-    "σ²/2 in every dimension, which is its limit (Lemma 2).",
+    why=r"$\operatorname{Var}\|v\| = 2\sigma^2h(k)$ with "
+    r"$h(k) = k/2 - (\Gamma((k + 1)/2)/\Gamma(k/2))^2 = 1/4 - 1/(16k) - \dots$: below "
+    r"$\sigma^2/2$ in every dimension, which is its limit (Lemma 2).",
 )

@@ -22,8 +22,9 @@ PROPOSITION_8 = claim(
     "Proposition 8, Equation 42",
     "A Gaussian matrix has full rank with probability 1",
     Computed("entries, and differences from a row", ranks_of_gaussian_matrices),
-    why="Matrices of lower rank are the zeros of polynomials. Theorem 4 needs the rank of the vᵢ − "
-    "v₀, whose entries are dependent but have a density too. The sentence says Equation 8 for 42.",
+    why="Matrices of lower rank are the zeros of polynomials. Theorem 4 needs the rank of the "
+    "$v_i - v_0$, whose entries are dependent but have a density too. The sentence says "
+    "Equation 8 for 42.",
 )
 
 
@@ -61,17 +62,19 @@ def barycentric_of_many(key: Key[Array, ""]) -> Cases:
 
 LEMMA_4 = claim(
     "Lemma 4, Equation 43",
-    "Every x is Σλᵢvᵢ with Σλᵢ = 1 if rank(vᵢ − v₀) = n, k ≤ n",
+    r"Every $x$ is $\sum\lambda_iv_i$ with $\sum\lambda_i = 1$ if "
+    r"$\operatorname{rank}(v_i - v_0) = n$, $k \le n$",
     Computed("residual for k = n", barycentric_of_a_simplex, tolerance=1e-11),
     Computed.overread("for k < n: residual of 4 points in R⁷", barycentric_of_few, tolerance=0.1),
     Computed.corrected("residual for k ≥ n", barycentric_of_many, tolerance=1e-11),
-    corrected="k ≥ n, as Theorem 4 needs it",
+    corrected=r"$k \ge n$, as Theorem 4 needs it",
     remark=Remark(
         "hypothesis",
-        "k ≤ n and rank n leave k = n alone; it holds for k ≥ n as well, where the vᵢ − v₀ span "
-        "the space without being a basis, and λ is not unique.",
+        r"$k \le n$ and rank $n$ leave $k = n$ alone; it holds for $k \ge n$ as well, where the "
+        r"$v_i - v_0$ span the space without being a basis, and $\lambda$ is not unique.",
     ),
-    why="The vᵢ − v₀ span the space, x − v₀ = Σtᵢ(vᵢ − v₀), and λ₀ = 1 − Σtᵢ.",
+    why=r"The $v_i - v_0$ span the space, $x - v_0 = \sum t_i(v_i - v_0)$, and "
+    r"$\lambda_0 = 1 - \sum t_i$.",
 )
 
 
@@ -98,16 +101,16 @@ def distance_of_any_coordinates(key: Key[Array, ""]) -> Values:
 
 LEMMA_5 = claim(
     "Lemma 5, Equations 44 to 52",
-    "‖a − b‖² = (λ − μ)ᵀD(λ − μ), Dᵢⱼ = −‖vᵢ − vⱼ‖²/2",
+    r"$\|a - b\|^2 = (\lambda - \mu)^\top D(\lambda - \mu)$, $D_{ij} = -\|v_i - v_j\|^2/2$",
     Computed("each step, and the result", distance_steps, tolerance=1e-10),
     Computed.overread("for any coordinates", distance_of_any_coordinates, tolerance=0.1),
     remark=Remark(
         "hypothesis",
-        "The coordinates of a and of b must have the same sum, which barycentric ones have; they "
-        "need not be unique.",
+        "The coordinates of $a$ and of $b$ must have the same sum, which barycentric ones have; "
+        "they need not be unique.",
     ),
-    why="D is RᵀR minus terms that are constant along rows or columns, and Σ(λᵢ − μᵢ) = 0 makes "
-    "these vanish.",
+    why=r"$D$ is $R^\top R$ minus terms that are constant along rows or columns, and "
+    r"$\sum(\lambda_i - \mu_i) = 0$ makes these vanish.",
 )
 
 
@@ -123,7 +126,7 @@ def spans(key: Key[Array, ""]) -> Values:
 
 DEFINITION_1 = claim(
     "Definition 1, Equation 53",
-    "The ultra dimension of v₀ + W is dim W, or one more",
+    r"The ultra dimension of $v_0 + W$ is $\dim W$, or one more",
     Computed("r and r + 1 in R⁶", spans),
 )
 
@@ -152,9 +155,9 @@ LEMMA_6 = claim(
     Computed.overread("also if v₀ and all vectors are in W", completed_within_the_hyperplane),
     remark=Remark(
         "hypothesis",
-        "The condition that not all aᵢ belong to P is needed only where v₀ is in W.",
+        "The condition that not all $a_i$ belong to $P$ is needed only where $v_0$ is in $W$.",
     ),
-    why="If no point of P were independent of the vectors, P would lie in their span (54), whose "
-    "dimension is too small (55, 56) or which is P itself. The last line of the induction is for "
-    "n − k = l + 1.",
+    why="If no point of $P$ were independent of the vectors, $P$ would lie in their span (54), "
+    "whose dimension is too small (55, 56) or which is $P$ itself. The last line of the "
+    "induction is for $n - k = l + 1$.",
 )

@@ -37,14 +37,14 @@ def stirling_constant(key: Key[Array, ""]) -> Values:
 
 PROPOSITION_4 = claim(
     "Proposition 4, Equation 18",
-    "Γ(x + 1) ~ √(2πx)(x/e)ˣ",
+    r"$\Gamma(x + 1) \thicksim \sqrt{2\pi x}\,(x/e)^x$",
     Computed("relative error ~ 1/x", stirling, "limit", -1.0, 0.05),
     Computed("it is 1/(12x)", stirling_constant, predicted=1.0, tolerance=5e-3),
 )
 
 PROPOSITION_5 = claim(
     "Proposition 5, Equation 19 (FKG)",
-    "E f g ≥ E f E g for increasing f and g on Rⁿ",
+    r"$E\,f\,g \ge E\,f\,E\,g$ for increasing $f$ and $g$ on $\mathbb{R}^n$",
     Sampled.rejected(
         "E x₁x₂ ≥ 0 at X = (z, −z)", 0.0, THREE_FILTERS, "product_of_opposites", side="≥"
     ),
@@ -56,10 +56,11 @@ PROPOSITION_5 = claim(
         "l1_l2_covariance",
         side="≥",
     ),
-    printed="Proposition 5: “If f and g are increasing functions on Rⁿ, we have E(f)E(g) ≤ E(fg)”",
-    corrected="independent coordinates, here |x₁|, …, |xₙ|",
-    why="X = (z, −z) with f = x₁ and g = x₂ has E f g = −1. The norms are not increasing in the "
-    "weights either, but in their sizes, which are independent.",
+    printed=r"Proposition 5: “If $f$ and $g$ are increasing functions on $\mathbb{R}^n$, we have "
+    r"$E(f)E(g) \le E(fg)$”",
+    corrected=r"independent coordinates, here $|x_1|, \dots, |x_n|$",
+    why=r"$X = (z, -z)$ with $f = x_1$ and $g = x_2$ has $E\,f\,g = -1$. The norms are not "
+    "increasing in the weights either, but in their sizes, which are independent.",
 )
 
 
@@ -90,20 +91,21 @@ def mixed_remainder(key: Key[Array, ""]) -> Values:
 
 EQUATION_20 = claim(
     "Proposition 6, Equation 20",
-    "f(X, Y) to first order about the means",
+    "$f(X, Y)$ to first order about the means",
     Computed("remainder of x/y ~ t²", first_order_remainder, "limit", 2.0, 0.05),
 )
 
 EQUATION_21 = claim(
     "Proposition 6, Equation 21",
-    "f(X, Y) to second order about the means",
+    "$f(X, Y)$ to second order about the means",
     Computed.rejected("remainder of x/y ~ t³", printed_remainder, "limit", 3.0, 0.05),
     Computed.corrected("with the mixed term", mixed_remainder, "limit", 3.0, 0.05),
-    printed="Equation 21: f = f(EX, EY) + Σ(X − EX)∂f/∂X + ½Σ(X − EX)ᵀ∂²f/∂X²(X − EX) + "
-    "Remainder₂, sums over X and Y, “according to Taylor theorem”",
-    corrected="with (X − EX)(Y − EY) ∂²f/∂X∂Y",
-    why="Without the mixed term the remainder of x/y is of second order itself. Equation 33 lacks "
-    "the covariance for this reason.",
+    printed=r"Equation 21: $f = f(EX, EY) + \sum(X - EX)\,\partial f/\partial X + \frac12\sum(X - "
+    r"EX)^\top\,\partial^2f/\partial X^2\,(X - EX) + \text{Remainder}_2$, sums over $X$ "
+    "and $Y$, “according to Taylor theorem”",
+    corrected=r"with $(X - EX)(Y - EY)\,\partial^2f/\partial X\partial Y$",
+    why="Without the mixed term the remainder of $x/y$ is of second order itself. Equation 33 "
+    "lacks the covariance for this reason.",
 )
 
 
@@ -142,7 +144,8 @@ def far_from_normal(key: Key[Array, ""]) -> Values:
 
 LEMMA_1 = claim(
     "Lemma 1, Equation 22",
-    "Var(X/Y) ≈ (EX/EY)²(CVₓ² + CVᵧ² − 2Cov/(EX EY))",
+    r"$\operatorname{Var}(X/Y) \approx (EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 - "
+    r"2\operatorname{Cov}/(EX\,EY))$",
     Computed("relative errors ~ 1/n for l1/l2 and l2/l1", delta_method_rate, "limit", -1.0, 0.1),
     Computed("n times them, by the next terms", delta_method_constants, tolerance=5e-3),
     Computed.overread(
@@ -153,11 +156,11 @@ LEMMA_1 = claim(
     ),
     remark=Remark(
         "hypothesis",
-        "X and Y must be close to their means in proportion, and Y never near 0: the variance of "
-        "N(3, 1)/N(5, 1) is infinite.",
+        "$X$ and $Y$ must be close to their means in proportion, and $Y$ never near 0: the "
+        "variance of $N(3, 1)/N(5, 1)$ is infinite.",
     ),
-    why="The square of the expansion to first order, whose remainder is of the size of the squared "
-    "coefficients of variation. These are O(1/n) for norms.",
+    why="The square of the expansion to first order, whose remainder is of the size of the "
+    "squared coefficients of variation. These are $O(1/n)$ for norms.",
 )
 
 
@@ -182,16 +185,16 @@ def gamma_ratio_constants(key: Key[Array, ""]) -> Values:
 
 LEMMA_2 = claim(
     "Lemma 2, Equations 23 and 24",
-    "R(x)²/x → 1/2 and x/2 − R(x)² → 1/4",
+    r"$R(x)^2/x \to 1/2$ and $x/2 - R(x)^2 \to 1/4$",
     Computed("both errors ~ 1/x", gamma_ratios, "limit", -1.0, 0.05),
     Computed("−1/(4x) and −1/(16x)", gamma_ratio_constants, predicted=1.0, tolerance=1e-3),
-    why="The proof puts Stirling's formula, right to 1/(12x) of the whole, into a difference; it "
-    "survives since these errors of both terms cancel.",
+    why="The proof puts Stirling's formula, right to $1/(12x)$ of the whole, into a difference; "
+    "it survives since these errors of both terms cancel.",
 )
 
 FIGURE_9 = claim(
     "Figure 9",
-    "Ratio variances of the layers of trained ResNets follow 1/n",
+    "Ratio variances of the layers of trained ResNets follow $1/n$",
     results=(
         Result(
             "n Var(l1/l2) from 0.068 to 1.12, median 0.188, in 19 layers of one ResNet-20; 0.071 "
@@ -200,7 +203,7 @@ FIGURE_9 = claim(
             RESNET20,
         ),
     ),
-    why="Any O(1/n) passes for 1/n here, and a filter's own scale leaves its ratio unchanged: the "
-    "figure cannot show what Figure 1 shows of the scales.",
+    why="Any $O(1/n)$ passes for $1/n$ here, and a filter's own scale leaves its ratio "
+    "unchanged: the figure cannot show what Figure 1 shows of the scales.",
     reason="Measured on trained networks that are not at hand; one trained ResNet-20 is.",
 )

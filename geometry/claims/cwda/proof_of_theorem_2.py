@@ -49,12 +49,13 @@ def slope_of_distance(key: Key[Array, ""]) -> Cases:
 
 PROPOSITION_7 = claim(
     "Proposition 7, Equations 26 to 28",
-    "∂ⁿL_p^{(α)} = (−1)ⁿL_{p−n}^{(α+n)}, L_{−1/2}^{(α)} > 0, and the slope of T(x)",
+    r"$\partial^nL_p^{(\alpha)} = (-1)^nL_{p-n}^{(\alpha+n)}$, $L_{-1/2}^{(\alpha)} > 0$, and the "
+    "slope of $T(x)$",
     Computed("derivatives by differences, n = 1 and 2", laguerre_derivatives, tolerance=1e-5),
     Computed("L_{−1/2} > 0 for α > 0, x from −50 to 50", laguerre_positive, "inequality"),
     Computed("the slope of T by differences", slope_of_distance, tolerance=1e-6),
-    why="At x = −y ≤ 0, L_{−1/2}^{(α)} is a sum of positive terms, Poisson probabilities of mean y "
-    "times ratios of Γ, and at x > 0 its power series is.",
+    why=r"At $x = -y \le 0$, $L_{-1/2}^{(\alpha)}$ is a sum of positive terms, Poisson "
+    r"probabilities of mean $y$ times ratios of $\Gamma$, and at $x > 0$ its power series is.",
 )
 
 
@@ -72,7 +73,7 @@ def laguerre_distance(key: Key[Array, ""]) -> Values:
 
 THEOREM_2_PROOF = claim(
     "Proof of Theorem 2, the sum of distances",
-    "E Σ‖F − vᵢ‖ = n σ²√(π/2) L_{1/2}^{(k/2−1)}(−‖F‖²/2σ²)",
+    r"$E\,\sum\|F - v_i\| = n\,\sigma^2\sqrt{\pi/2}\,L_{1/2}^{(k/2-1)}(-\|F\|^2/2\sigma^2)$",
     Sampled.rejected(
         "σ² √(π/2) L at ‖F‖ = 2, σ = 1.7, d = 9",
         lambda: 1.7 * expected_distance(),
@@ -81,8 +82,10 @@ THEOREM_2_PROOF = claim(
     ),
     Sampled.corrected("σ √(π/2) L", expected_distance, THREE_FILTERS, "distance_to_point"),
     Computed.corrected("σ √(π/2) L, the Laguerre function", laguerre_distance, tolerance=1e-10),
-    printed="Appendix C, before Equation 28: “E Σ‖F − vᵢ‖₂ = n·σ²√(π/2)·L(−‖F‖²/2σ²)”",
-    corrected="n σ √(π/2) L",
-    why="A distance has the unit of σ. At F = 0 the mean is √2 σ Γ((k + 1)/2)/Γ(k/2), 4.96 at σ = "
-    "1.7 and k = 9, not 8.43. The argument of the proof needs only the slope's sign.",
+    printed="Appendix C, before Equation 28: "
+    r"“$E\,\sum\|F - v_i\|_2 = n \cdot \sigma^2\sqrt{\pi/2} \cdot L(-\|F\|^2/2\sigma^2)$”",
+    corrected=r"$n\,\sigma\sqrt{\pi/2}\,L$",
+    why=r"A distance has the unit of $\sigma$. At $F = 0$ the mean is "
+    r"$\sqrt2\,\sigma\,\Gamma((k + 1)/2)/\Gamma(k/2)$, 4.96 at $\sigma = 1.7$ and $k = 9$, "
+    "not 8.43. The argument of the proof needs only the slope's sign.",
 )

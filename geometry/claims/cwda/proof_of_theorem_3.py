@@ -24,7 +24,7 @@ claim = claims_of("CWDA")
 
 EQUATION_34 = claim(
     "Equation 34",
-    "2‖X‖‖Y‖ ≫ (‖X‖² − ‖Y‖²)² for large k and small c",
+    r"$2\|X\|\|Y\| \gg (\|X\|^2 - \|Y\|^2)^2$ for large $k$ and small $c$",
     Sampled(
         "at c = 0.05, k = 20 the ratio is 2c² + c²/k + … = 0.0051",
         lambda: C**2 * mean_ratio(K),
@@ -40,13 +40,15 @@ EQUATION_34 = claim(
         LEMMA_3,
         "squared_gap_over_b",
     ),
-    corrected="(x − y)² ≪ 2xy, like 1/(2k), at every c",
+    corrected=r"$(x - y)^2 \ll 2xy$, like $1/(2k)$, at every $c$",
     remark=Remark(
         "unit",
-        "The left side has the unit c² and the right side c⁴: the ratio is 2c² in every dimension, "
-        "and small if c is in the unit chosen. What the proof needs is (‖X‖ − ‖Y‖)² ≪ 2‖X‖‖Y‖.",
+        "The left side has the unit $c^2$ and the right side $c^4$: the ratio is $2c^2$ in every "
+        "dimension, and small if $c$ is in the unit chosen. What the proof needs is "
+        r"$(\|X\| - \|Y\|)^2 \ll 2\|X\|\|Y\|$.",
     ),
-    why="E (x − y)²/(2xy) = 1/(2k) + … for norms x and y of any c: k large alone suffices.",
+    why=r"$E\,(x - y)^2/(2xy) = 1/(2k) + \dots$ for norms $x$ and $y$ of any $c$: $k$ large alone "
+    "suffices.",
 )
 
 
@@ -85,16 +87,17 @@ def squared_sum(key: Key[Array, ""]) -> Cases:
 
 LAGRANGE_IDENTITY = claim(
     "Lagrange's identity in the proof of Theorem 3",
-    "nΣa² = (Σa)² + Σ(a² − b²)²",
+    r"$n\sum a^2 = (\sum a)^2 + \sum(a^2 - b^2)^2$",
     Computed.rejected("as printed", lagrange_printed, tolerance=1e-6),
     Computed.corrected("nΣa² = (Σa)² + Σ(a − b)²", lagrange, tolerance=1e-12),
     Computed.rejected("(Σa)² = Σa² + Σab, the second line", squared_sum_printed, tolerance=1e-6),
     Computed.corrected("(Σa)² = Σa² + 2Σab", squared_sum, tolerance=1e-12),
-    printed="Appendix D, before Equation 37: “(Σ‖aᵢ‖²)(Σ1) = (Σ‖aᵢ‖)² + Σ(‖aᵢ‖² − ‖aⱼ‖²)² = Σ‖aᵢ‖² "
-    "+ Σ‖aᵢ‖‖aⱼ‖ + 2Σ(‖aᵢ‖² − ‖aⱼ‖²)²”, sums over i < j",
-    corrected="(‖aᵢ‖ − ‖aⱼ‖)², and the 2 before the products",
-    why="The terms have the units c² and c⁴. Lagrange's identity for the sequences a and 1 has the "
-    "squared differences of the norms themselves.",
+    printed=r"Appendix D, before Equation 37: “$(\sum\|a_i\|^2)(\sum 1) = (\sum\|a_i\|)^2 + "
+    r"\sum(\|a_i\|^2 - \|a_j\|^2)^2 = \sum\|a_i\|^2 + \sum\|a_i\|\|a_j\| + "
+    r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$”, sums over $i < j$",
+    corrected=r"$(\|a_i\| - \|a_j\|)^2$, and the 2 before the products",
+    why="The terms have the units $c^2$ and $c^4$. Lagrange's identity for the sequences $a$ and "
+    "1 has the squared differences of the norms themselves.",
 )
 
 CHAIN_VECTORS, CHAIN_DIMS = 50, 10
@@ -147,7 +150,8 @@ def to_one_half(key: Key[Array, ""]) -> Values:
 
 EQUATIONS_35_AND_36 = claim(
     "Equations 35 and 36",
-    "Var(F₁/F₂) = c²k Var(Σr/Σr²) and Var(F₂/F₁) = Var(Σr²/Σr)/(c²k)",
+    r"$\operatorname{Var}(F_1/F_2) = c^2k\,\operatorname{Var}(\sum r/\sum r^2)$ and "
+    r"$\operatorname{Var}(F_2/F_1) = \operatorname{Var}(\sum r^2/\sum r)/(c^2k)$",
     Sampled.overread(
         "the first as an equality at k = 10", _f1_over_f2, CHAIN, "s1_over_s2", "variance"
     ),
@@ -166,18 +170,20 @@ EQUATIONS_35_AND_36 = claim(
         "s2_over_s1",
         "variance",
     ),
-    corrected="with q = E r²/(E r)² = 1 + 1/(2k) + … beside c²k",
+    corrected=r"with $q = E\,r^2/(E\,r)^2 = 1 + 1/(2k) + \dots$ beside $c^2k$",
     remark=Remark(
         "hypothesis",
-        "To leading order in k: E r = √2 c R is c√k but for a share 1/(4k), so that the factors "
-        "are off by 1/(2k), 5 % at k = 10.",
+        r"To leading order in $k$: $E\,r = \sqrt2\,c\,R$ is $c\sqrt k$ but for a share $1/(4k)$, "
+        "so that the factors are off by $1/(2k)$, 5 % at $k = 10$.",
     ),
-    why="F₁/F₂ is Σr/Σr² times E Σr²/E Σr, which is c²k/(√2 c R) and not c√k.",
+    why=r"$F_1/F_2$ is $\sum r/\sum r^2$ times $E\,\sum r^2/E\,\sum r$, which is "
+    r"$c^2k/(\sqrt2\,c\,R)$ and not $c\sqrt k$.",
 )
 
 EQUATIONS_37_TO_41 = claim(
     "Equations 37 to 41",
-    "Σr/Σr², n/Σr, Σr²/Σr and Σr/n have the relative variance 1/(2nk)",
+    r"$\sum r/\sum r^2$, $n/\sum r$, $\sum r^2/\sum r$ and $\sum r/n$ have the relative variance "
+    "$1/(2nk)$",
     Sampled(
         "Var(n/Σr) (Er)² = (q − 1)/n to first order in 1/n",
         lambda: first_order() * _q(),
@@ -201,12 +207,13 @@ EQUATIONS_37_TO_41 = claim(
     ),
     Computed("2k(q − 1) → 1 like 1/k", to_one_half, "limit", -1.0, 0.05),
     covers="Figure 11",
-    corrected="(q − 1)/n, at every k; 2k(q − 1) = 1 + 1/(4k) + …",
+    corrected=r"$(q - 1)/n$, at every $k$; $2k(q - 1) = 1 + 1/(4k) + \dots$",
     remark=Remark(
         "hypothesis",
-        "All four are (q − 1)/n to first order in 1/n, whatever k and c. Figure 11 has c = 0.01; "
-        "every c gives the same.",
+        "All four are $(q - 1)/n$ to first order in $1/n$, whatever $k$ and $c$. Figure 11 has "
+        "$c = 0.01$; every $c$ gives the same.",
     ),
-    why="Σr/n has variance Var(r)/n. For the others the delta method gives the same, as "
-    "Cov(r, r²)/(E r E r²) = 1/k and Var(r²)/(E r²)² = 2/k cancel.",
+    why=r"$\sum r/n$ has variance $\operatorname{Var}(r)/n$. For the others the delta method "
+    r"gives the same, as $\operatorname{Cov}(r, r^2)/(E\,r\,E\,r^2) = 1/k$ and "
+    r"$\operatorname{Var}(r^2)/(E\,r^2)^2 = 2/k$ cancel.",
 )

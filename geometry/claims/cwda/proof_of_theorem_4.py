@@ -32,15 +32,16 @@ def leibniz(key: Key[Array, ""]) -> Cases:
 
 THEOREM_4 = claim(
     "Theorem 4, Equation 7",
-    "Σ‖P − vᵢ‖² = Σ‖G − vᵢ‖² + (k + 1)‖P − G‖² under conditions on rank",
+    r"$\sum\|P - v_i\|^2 = \sum\|G - v_i\|^2 + (k + 1)\|P - G\|^2$ under conditions on rank",
     Computed("flat, equal, single and heavy-tailed points too", leibniz, tolerance=1e-13),
-    corrected="for any points and any P",
+    corrected="for any points and any $P$",
     remark=Remark(
         "hypothesis",
-        "It holds for all points and all P. Conditions (1) to (3) are not needed, and the "
-        "covariance of (3) is c·I in the appendix, c²·I in the main text.",
+        "It holds for all points and all $P$. Conditions (1) to (3) are not needed, and the "
+        r"covariance of (3) is $c \cdot I$ in the appendix, $c^2 \cdot I$ in the main text.",
     ),
-    why="‖P − vᵢ‖² = ‖P − G‖² + 2(P − G)·(G − vᵢ) + ‖G − vᵢ‖², and Σ(G − vᵢ) = 0.",
+    why=r"$\|P - v_i\|^2 = \|P - G\|^2 + 2(P - G) \cdot (G - v_i) + \|G - v_i\|^2$, and "
+    r"$\sum(G - v_i) = 0$.",
 )
 
 
@@ -65,10 +66,10 @@ def first_case(key: Key[Array, ""]) -> Cases:
 
 EQUATIONS_57_TO_66 = claim(
     "Proof of Theorem 4, Equations 57 to 66",
-    "The first case: k ≥ n, by generalized barycentric coordinates",
+    r"The first case: $k \ge n$, by generalized barycentric coordinates",
     Computed("each line", first_case, tolerance=1e-10),
-    why="Each line follows from Lemma 5 with the coordinates γ of P, αᵢ = 1 and unit vectors, if "
-    "Lemma 4 is read with k ≥ n.",
+    why=r"Each line follows from Lemma 5 with the coordinates $\gamma$ of $P$, $\alpha_i = 1$ and "
+    r"unit vectors, if Lemma 4 is read with $k \ge n$.",
 )
 
 
@@ -100,12 +101,13 @@ def second_case(key: Key[Array, ""]) -> Cases:
 
 EQUATIONS_67_TO_81 = claim(
     "Proof of Theorem 4, Equations 67 to 81",
-    "The second case: k < n, with points mirrored at G added",
+    "The second case: $k < n$, with points mirrored at $G$ added",
     Computed("each line, k = 3 and n = 7", second_case, tolerance=1e-10),
     remark=Remark(
         "hypothesis",
-        "P and G must differ, or there is no W₁; at P = G the theorem is trivial.",
+        "$P$ and $G$ must differ, or there is no $W_1$; at $P = G$ the theorem is trivial.",
     ),
-    why="Points p of the hyperplane through G across P − G, and their mirror images 2G − p, keep "
-    "the centroid and have (69), so that the first case applies to all and they cancel.",
+    why="Points $p$ of the hyperplane through $G$ across $P - G$, and their mirror images "
+    "$2G - p$, keep the centroid and have (69), so that the first case applies to all and "
+    "they cancel.",
 )

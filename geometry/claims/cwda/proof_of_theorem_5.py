@@ -33,22 +33,23 @@ def chebyshev_attained(key: Key[Array, ""]) -> Cases:
 
 EQUATIONS_82_TO_84 = claim(
     "Equations 82 to 84",
-    "P(|r − √2 c R| ≤ c√(M/2)) ≥ 1 − 1/M",
+    r"$P(|r - \sqrt2\,c\,R| \le c\sqrt{M/2}) \ge 1 - 1/M$",
     Computed(
         "exactly, k = 1 to 100: the tails are at most 0.3 of 1/M", concentrated_norms, "inequality"
     ),
     Computed("Chebyshev's inequality is attained by three values", chebyshev_attained),
     remark=Remark(
         "hypothesis",
-        "It holds for every k, as Var r < c²/2. The “≈” of Equation 84 is relative: the width "
-        "c√(M/2) does not shrink, only beside c√k.",
+        r"It holds for every $k$, as $\operatorname{Var} r < c^2/2$. The “$\approx$” of Equation "
+        r"84 is relative: the width $c\sqrt{M/2}$ does not shrink, only beside $c\sqrt k$.",
     ),
-    why="Chebyshev's inequality with Var r = 2c²h(k) < c²/2.",
+    why=r"Chebyshev's inequality with $\operatorname{Var} r = 2c^2h(k) < c^2/2$.",
 )
 
 EQUATIONS_85_TO_88 = claim(
     "Equations 85 to 88",
-    "E(vᵢₚvⱼₚ) = 0, Var(vᵢₚvⱼₚ) = 1, so that ⟨vᵢ, vⱼ⟩/√k is N(0, 1)",
+    r"$E(v_{ip}v_{jp}) = 0$, $\operatorname{Var}(v_{ip}v_{jp}) = 1$, so that "
+    r"$\langle v_i, v_j\rangle/\sqrt k$ is $N(0, 1)$",
     Sampled.rejected(
         "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7", 1.0, THREE_FILTERS, "inner_product", "variance"
     ),
@@ -60,10 +61,12 @@ EQUATIONS_85_TO_88 = claim(
         "cosine",
         "variance",
     ),
-    printed="Appendix F, for v ∼ N(0, c²·I_k): Equation 86, “Var(vᵢₚvⱼₚ) = … = 1”, and Equation 87",
-    corrected="c⁴; divided by the norms 1/k, exactly",
-    why="Var(vᵢₚ)Var(vⱼₚ) = c⁴. Dividing by both norms removes it, so that Equation 88 is right: "
-    "cosines have variance 1/k for every k and c.",
+    printed=r"Appendix F, for $v \thicksim N(0, c^2 \cdot I_k)$: Equation 86, "
+    r"“$\operatorname{Var}(v_{ip}v_{jp}) = \dots = 1$”, and Equation 87",
+    corrected="$c^4$; divided by the norms $1/k$, exactly",
+    why=r"$\operatorname{Var}(v_{ip})\operatorname{Var}(v_{jp}) = c^4$. Dividing by both norms "
+    "removes it, so that Equation 88 is right: cosines have variance $1/k$ for every $k$ and "
+    "$c$.",
 )
 
 APPENDICES_G_AND_H = claim(

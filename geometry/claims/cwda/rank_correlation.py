@@ -52,7 +52,7 @@ def correlation_of_norms(key: Key[Array, ""]) -> Values:
 
 CONCLUSION_FROM_THEOREM_1 = claim(
     "Conclusion from Theorem 1",
-    "l1 and l2 rank filters nearly alike",
+    r"$\ell_1$ and $\ell_2$ rank filters nearly alike",
     layer_spearman("E Sp, 64 filters of 144 dimensions", "l1", "l2"),
     Sampled(
         "E Sp = 6(asin ρ + (N − 2) asin(ρ/2))/(π(N + 1)), 128 filters of 576",
@@ -89,13 +89,15 @@ CONCLUSION_FROM_THEOREM_1 = claim(
         "Cov(l1, l2)/(E l1 E l2) = CV₂²", lambda: norm_cv2(DIMS), THREE_FILTERS, "l1_l2_covariance"
     ),
     Computed.corrected("Corr(l1, l2) = CV₂/CV₁", correlation_of_norms, tolerance=1e-12),
-    corrected="Sp → 0.9301, from above",
+    corrected=r"$\mathrm{Sp} \to 0.9301$, from above",
     remark=Remark(
         "over-reading",
-        "The rankings do not become the same as the dimension grows: Sp of many filters falls to "
-        "0.930. Figure 1's 0.98 and 0.99 are more than Gaussian filters of one scale have.",
+        r"The rankings do not become the same as the dimension grows: $\mathrm{Sp}$ of many "
+        "filters falls to 0.930. Figure 1's 0.98 and 0.99 are more than Gaussian filters of one "
+        "scale have.",
     ),
-    why="Corr(l1, l2) = CV₂/CV₁ is 1 in one dimension and falls to 1/√(π − 2) = 0.936, since the "
-    "ratio of the norms varies as much as the norms do, like 1/n. Ranks of a normal pair of this "
-    "correlation have Sp = (6/π) asin(ρ/2).",
+    why=r"$\operatorname{Corr}(\ell_1, \ell_2) = \text{CV}_2/\text{CV}_1$ is 1 in one dimension "
+    r"and falls to $1/\sqrt{\pi - 2} = 0.936$, since the ratio of the norms varies as much as "
+    "the norms do, like $1/n$. Ranks of a normal pair of this correlation have "
+    r"$\mathrm{Sp} = (6/\pi)\arcsin(\rho/2)$.",
 )

@@ -96,7 +96,7 @@ def overlap_of_eight(key: Key[Array, ""]) -> Values:
 
 TABLE_1 = claim(
     "Table 1",
-    "l1, l2, GM and Fermat prune almost the same eight filters first",
+    r"$\ell_1$, $\ell_2$, GM and Fermat prune almost the same eight filters first",
     Computed(
         "unrelated rankings share as many with a chance below 10⁻⁶",
         table_1_by_chance,
@@ -111,14 +111,14 @@ TABLE_1 = claim(
         predicted=0.68,
         tolerance=5e-3,
     ),
-    corrected="l1 and l2 share 5 of 8 in ResNet18, as Gaussian filters would",
+    corrected=r"$\ell_1$ and $\ell_2$ share 5 of 8 in ResNet18, as Gaussian filters would",
     remark=Remark(
         "over-reading",
-        "The sets are the same in VGG16. In ResNet18 l1 and l2 share 5 of the 8, of which Gaussian "
-        "filters share 5.5 on average.",
+        r"The sets are the same in VGG16. In ResNet18 $\ell_1$ and $\ell_2$ share 5 of the 8, of "
+        "which Gaussian filters share 5.5 on average.",
     ),
-    why="Counted in the printed lists. For a normal pair of correlation 1/√(π − 2), that of l1 and "
-    "l2 in many dimensions, the lowest 8 of 256 overlap by 0.68.",
+    why=r"Counted in the printed lists. For a normal pair of correlation $1/\sqrt{\pi - 2}$, that "
+    r"of $\ell_1$ and $\ell_2$ in many dimensions, the lowest 8 of 256 overlap by 0.68.",
     results=(
         Result(
             "l1 and l2 share 7.3 ± 0.2 of the first 8, mean over 19 layers of one ResNet-20",
@@ -130,10 +130,12 @@ TABLE_1 = claim(
 
 FIGURE_1 = claim(
     "Figure 1",
-    "Sp of l1, GM and Fermat with l2: 0.99 each in ResNet18, 0.98, 0.98 and 1.00 in VGG16",
-    why="Gaussian filters have E Sp(l1, l2) = 0.928 in the layer of ResNet18 and 0.927 in that of "
-    "VGG16 (Conclusion from Theorem 1), so that this figure itself speaks against one scale c: "
-    "filters' own scales that spread by 4 to 5 % give the printed values.",
+    r"$\mathrm{Sp}$ of $\ell_1$, GM and Fermat with $\ell_2$: 0.99 each in ResNet18, 0.98, 0.98 "
+    "and 1.00 in VGG16",
+    why=r"Gaussian filters have $E\,\operatorname{Sp}(\ell_1, \ell_2) = 0.928$ in the layer of "
+    "ResNet18 and 0.927 in that of VGG16 (Conclusion from Theorem 1), so that this figure "
+    "itself speaks against one scale $c$: filters' own scales that spread by 4 to 5 % give "
+    "the printed values.",
     results=(
         Result(
             "l1 and l2 0.964 ± 0.013, l2 and GM 0.981 ± 0.003, l2 and Fermat 0.986 ± 0.002, means "
@@ -180,7 +182,7 @@ def overlap_at_one_half(key: Key[Array, ""]) -> Values:
 
 EQUATION_1 = claim(
     "Equation 1",
-    "Overlap OD = #(C₁ ∩ C₂)/#C₂",
+    r"Overlap $\mathrm{OD} = \#(C_1 \cap C_2)/\#C_2$",
     Sampled(
         "E OD of unrelated rankings = m/N",
         lambda: pruning.ranking.chance_overlap(64, ratio=0.5)[0],
@@ -200,14 +202,14 @@ EQUATION_1 = claim(
     Computed("OD of a normal pair at ½ is ½ + asin(ρ)/π", overlap_at_one_half),
     remark=Remark(
         "over-reading",
-        "Unrelated rankings overlap by p and any two by 2 − 1/p: an overlap is to be read beside "
-        "p, not beside 0.",
+        "Unrelated rankings overlap by $p$ and any two by $2 - 1/p$: an overlap is to be read "
+        "beside $p$, not beside 0.",
     ),
 )
 
 FIGURE_2 = claim(
     "Figure 2",
-    "The overlap at p = 0.5 is high throughout VGG16",
+    "The overlap at $p = 0.5$ is high throughout VGG16",
     results=(
         Result(
             "l1 and l2 0.924 ± 0.019, l2 and GM 0.946 ± 0.012, means over 19 layers of one "

@@ -92,7 +92,8 @@ def attained_log_ratios(key: Key[Array, ""]) -> Cases:
 
 APPROXIMATELY_MONOTONIC = claim(
     "Section 3.2, approximately monotonic",
-    "Small variances of X̂/Ŷ and Ŷ/X̂ make Sp(X, Y) ≈ 1",
+    r"Small variances of $\hat X/\hat Y$ and $\hat Y/\hat X$ make "
+    r"$\operatorname{Sp}(X, Y) \approx 1$",
     Sampled.rejected(
         "Sp = 1 of norms of independent filters", 1.0, LAYERS, "spearman_of_unrelated"
     ),
@@ -118,12 +119,13 @@ APPROXIMATELY_MONOTONIC = claim(
     Computed.corrected(
         "attained where log X − log Y is uncorrelated with log X", attained_log_ratios
     ),
-    printed="Section 3.2: “if both Var(X̂/Ŷ) and Var(Ŷ/X̂) are small enough, then we have the Sp "
-    "between X and Y is close to 1”",
-    corrected="Var(log X/Y) ≪ Var(log Y)",
-    why="Norms X and Y of two independent sets of filters have ratios of variance O(1/d) and "
-    "unrelated ranks, since each norm itself varies by O(1/d). What must be small is the variance "
-    "of the ratio beside that of the criterion.",
+    printed=r"Section 3.2: “if both $\operatorname{Var}(\hat X/\hat Y)$ and "
+    r"$\operatorname{Var}(\hat Y/\hat X)$ are small enough, then we have the "
+    r"$\mathrm{Sp}$ between $X$ and $Y$ is close to 1”",
+    corrected=r"$\operatorname{Var}(\log X/Y) \ll \operatorname{Var}(\log Y)$",
+    why="Norms $X$ and $Y$ of two independent sets of filters have ratios of variance $O(1/d)$ "
+    "and unrelated ranks, since each norm itself varies by $O(1/d)$. What must be small is "
+    "the variance of the ratio beside that of the criterion.",
 )
 
 THEOREM_1_DIMS = (2, 3, 9, 64, 256, 576, 2304)
@@ -157,7 +159,8 @@ def theorem_1_limits(key: Key[Array, ""]) -> Values:
 
 THEOREM_1 = claim(
     "Theorem 1, Equations 3 and 25",
-    "Var(l1/l2) and Var(l2/l1) of a Gaussian filter in n dimensions, scaled to mean 1, ≲ 1/n",
+    r"$\operatorname{Var}(\ell_1/\ell_2)$ and $\operatorname{Var}(\ell_2/\ell_1)$ of a Gaussian "
+    r"filter in $n$ dimensions, scaled to mean 1, $\lesssim 1/n$",
     Computed("n Var ≤ 1, n = 2..2304: 0.07 at most", theorem_1_bound, "inequality"),
     Sampled.overread(
         "Var(l1/l2) is (π − 1)/(2n), the last line of the proof, n = 9",
@@ -187,20 +190,24 @@ THEOREM_1 = claim(
     Computed.corrected(
         "to second order in 1/n, within 0.3/n³", theorem_1_limits, "inequality", predicted=0.3
     ),
-    corrected="(1 + CV₁²)/(1 + CV₂²) − 1 < (π − 3)/(2n), fifteen times smaller",
+    corrected=r"$(1 + \text{CV}_1^2)/(1 + \text{CV}_2^2) - 1 < (\pi - 3)/(2n)$, fifteen times "
+    "smaller",
     remark=Remark(
         "loose",
-        "The variance is 0.07/n. The (π − 1)/(2n) of the proof is what independent l1 and l2 have, "
-        "and above 1/n: as a bound it says nothing of ranks.",
+        r"The variance is $0.07/n$. The $(\pi - 1)/(2n)$ of the proof is what independent "
+        r"$\ell_1$ and $\ell_2$ have, and above $1/n$: as a bound it says nothing of ranks.",
     ),
-    why="The direction of a Gaussian filter is independent of its length, so that E(l1/l2)ʲ = "
-    "E l1ʲ/E l2ʲ and Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1 with CV₁² = (π/2 − 1)/n and CV₂² ≈ "
-    "1/(2n). Equation 25 drops the covariance, which takes all but a fifteenth away.",
+    why="The direction of a Gaussian filter is independent of its length, so that "
+    r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and "
+    r"$\operatorname{Var}(\ell_1/\ell_2) = (1 + \text{CV}_1^2)/(1 + \text{CV}_2^2) - 1$ with "
+    r"$\text{CV}_1^2 = (\pi/2 - 1)/n$ and $\text{CV}_2^2 \approx 1/(2n)$. Equation 25 drops "
+    "the covariance, which takes all but a fifteenth away.",
 )
 
 THEOREM_1_PROOF = claim(
     "Proof of Theorem 1, first display",
-    "Var(l̂2/l̂1) = (E l1/E l2)² Var(l̂2/l̂1)",
+    r"$\operatorname{Var}(\hat\ell_2/\hat\ell_1) = "
+    r"(E\,\ell_1/E\,\ell_2)^2\,\operatorname{Var}(\hat\ell_2/\hat\ell_1)$",
     Sampled.rejected(
         "(E l1/E l2)² Var(l̂2/l̂1), n = 9",
         lambda: (l1_mean() / chi_mean(RATIO_DIMS)) ** 2 * exact().inverse,
@@ -215,9 +222,9 @@ THEOREM_1_PROOF = claim(
         "l2_over_l1_unscaled",
         "variance",
     ),
-    printed="Appendix B, before Equation 25: “Var(ℓ̂2(X)/ℓ̂1(X)) = (E(ℓ1(X))/E(ℓ2(X)))² "
-    "Var(ℓ̂2(X)/ℓ̂1(X))”",
+    printed=r"Appendix B, before Equation 25: “$\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X)) = "
+    r"(E(\ell_1(X))/E(\ell_2(X)))^2\,\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X))$”",
     corrected="without hats on the right",
-    why="A misprint: both sides have the same variance, and the factor is nearly 2n/π. The next "
-    "line of the proof has the right one.",
+    why=r"A misprint: both sides have the same variance, and the factor is nearly $2n/\pi$. The "
+    "next line of the proof has the right one.",
 )

@@ -45,7 +45,7 @@ def likeness_of_norms(key: Key[Array, ""]) -> Values:
 
 SECTION_4_1_2 = claim(
     "Section 4.1 (2)",
-    "Sp rises with the number of filters",
+    r"$\mathrm{Sp}$ rises with the number of filters",
     layer_spearman("E Sp(l2, GM) = 0.9786 of 64 filters", "l2", "gm"),
     Sampled(
         "E Sp(l2, GM) = 0.9898 of 128",
@@ -57,19 +57,19 @@ SECTION_4_1_2 = claim(
     ),
     Computed("1 − Sp(l2, GM) falls like 1/N", likeness_by_filters, "limit", -1.0, 0.05),
     Computed.overread("Sp(l1, l2) → 1", likeness_of_norms, predicted=1.0, tolerance=0.01),
-    corrected="like 1/N with Fermat and GM; hardly for l1 and l2",
+    corrected=r"like $1/N$ with Fermat and GM; hardly for $\ell_1$ and $\ell_2$",
     remark=Remark(
         "over-reading",
-        "Of Gaussian filters this is so for pairs with Fermat or GM. Sp of l1 and l2 hardly rises, "
-        "from 0.923 to 0.930: a rise there has another cause.",
+        r"Of Gaussian filters this is so for pairs with Fermat or GM. $\mathrm{Sp}$ of $\ell_1$ "
+        r"and $\ell_2$ hardly rises, from 0.923 to 0.930: a rise there has another cause.",
     ),
-    why="Fermat and GM measure from a center that is √(d/N) c away from 0, which shares l2's "
-    "variance with noise of 2/N of it.",
+    why=r"Fermat and GM measure from a center that is $\sqrt{d/N}\,c$ away from 0, which shares "
+    r"$\ell_2$'s variance with noise of $2/N$ of it.",
 )
 
 FIGURE_5 = claim(
     "Figure 5",
-    "Sp rises as the second layer of VGG16 widens from 64 to 256 filters",
+    r"$\mathrm{Sp}$ rises as the second layer of VGG16 widens from 64 to 256 filters",
     results=(
         Result(
             "l2 and GM 0.982 ± 0.006, 0.979 ± 0.004 and 0.981 ± 0.008, l1 and l2 0.971 ± 0.009, "
@@ -103,7 +103,7 @@ def largest_eigenvalue() -> float:
 
 SECTION_4_1_3 = claim(
     "Section 4.1 (3)",
-    "The covariance of Gaussian filters is nearly c²I",
+    "The covariance of Gaussian filters is nearly $c^2I$",
     Computed("Cov = Gram/d − mᵢmⱼ", covariance_of_filters, tolerance=1e-12),
     Sampled(
         "E r² of two filters = 1/(d − 1)", 1 / (DIMS - 1), THREE_FILTERS, "squared_correlation"
@@ -117,20 +117,21 @@ SECTION_4_1_3 = claim(
         "largest_eigenvalue",
         within=0.02,
     ),
-    corrected="off the diagonal c²/√d; eigenvalues fill c²(1 ± √(N/d))²",
+    corrected=r"off the diagonal $c^2/\sqrt d$; eigenvalues fill $c^2(1 \pm \sqrt{N/d})^2$",
     remark=Remark(
         "over-reading",
-        "Entry by entry, like 1/√d. As a matrix it is near c²I only if there are far fewer filters "
-        "than dimensions.",
+        r"Entry by entry, like $1/\sqrt d$. As a matrix it is near $c^2I$ only if there are far "
+        "fewer filters than dimensions.",
     ),
-    why="An entry off the diagonal has variance c⁴/d. The N² of them together spread the "
-    "eigenvalues over the interval of Marchenko and Pastur. The constant of Section 4.2's Cov = "
-    "c·(vᵢᵀvⱼ) is 1/d, and its second “Theorem 5 (1)” means (2).",
+    why="An entry off the diagonal has variance $c^4/d$. The $N^2$ of them together spread the "
+    "eigenvalues over the interval of Marchenko and Pastur. The constant of Section 4.2's "
+    r"$\mathrm{Cov} = c \cdot (v_i^\top v_j)$ is $1/d$, and its second “Theorem 5 (1)” means "
+    "(2).",
 )
 
 FIGURE_6 = claim(
     "Figure 6",
-    "Covariances of the first 64 filters of trained layers, nearer to c²I in deeper layers",
+    "Covariances of the first 64 filters of trained layers, nearer to $c^2I$ in deeper layers",
     results=(
         Result(
             "19 of 19 layers of one ResNet-20 reject uncorrelated filters and a covariance c²I",

@@ -84,7 +84,7 @@ T_SIZE, T_POWER = 0.2008, 0.9106
 
 TEST_2 = claim(
     "Section 2.1, test (2)",
-    "Student's t test that the filters' standard deviations are alike, at 5 %",
+    "Student's $t$ test that the filters' standard deviations are alike, at 5 %",
     Sampled.rejected("size 5 % at the margin", 0.05, STDS, "t_at_margin"),
     Sampled.corrected("the t test's size is 0.20", T_SIZE, STDS, "t_at_margin", within=1e-3),
     Sampled.corrected(
@@ -125,13 +125,14 @@ TEST_2 = claim(
         "std",
         moment="variance",
     ),
-    printed="Section 2.1 (2): “We use Student's t test to check if the variance of these σⱼ is "
-    "small enough”, here of (σⱼ/mean − 1)² against the square of the margin, 16 filters of 144 "
-    "weights",
-    corrected="χ² test of the spread: the t test's size is 0.20",
-    why="The squares (σⱼ/mean − 1)² are skewed: a small mean of them comes with a small standard "
-    "deviation, so that t is too often far below 0. (n − 1)s²/(margin · mean)² of the σⱼ "
-    "themselves is nearly χ² at the margin.",
+    printed="Section 2.1 (2): “We use Student's $t$ test to check if the variance of these "
+    r"$\sigma_j$ is small enough”, here of $(\sigma_j/\text{mean} - 1)^2$ against the "
+    "square of the margin, 16 filters of 144 weights",
+    corrected=r"$\chi^2$ test of the spread: the $t$ test's size is 0.20",
+    why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ are skewed: a small mean of them comes with "
+    "a small standard deviation, so that $t$ is too often far below 0. "
+    r"$(n - 1)s^2/(\text{margin} \cdot \text{mean})^2$ of the $\sigma_j$ themselves is nearly "
+    r"$\chi^2$ at the margin.",
 )
 
 
@@ -189,16 +190,17 @@ def mean_test_power() -> float:
 
 TEST_3 = claim(
     "Section 2.1, test (3)",
-    "Student's t tests of µ ≤ ε·S and µ ≥ −ε·S",
+    r"Student's $t$ tests of $\mu \le \varepsilon \cdot S$ and $\mu \ge -\varepsilon \cdot S$",
     Computed.rejected(
         "p with S the variance does not change with the unit", units_of_the_literal_test
     ),
     Computed.corrected("nor with S the standard deviation", units_of_the_test),
     Sampled.corrected("power of the two t tests at μ = 0", mean_test_power, MEANS, "rejects"),
-    printed="Section 2.1 (3): “check if µ ≤ ε·S and µ ≥ −ε·S, where ε is a small constant and S is "
+    printed=r"Section 2.1 (3): “check if $\mu \le \varepsilon \cdot S$ and "
+    r"$\mu \ge -\varepsilon \cdot S$, where $\varepsilon$ is a small constant and $S$ is "
     "sample variance”",
-    corrected="S the standard deviation, two one-sided tests",
-    why="µ has the unit of a weight and the variance that of its square, so that the verdict "
-    "depends on the unit of the weights. Not rejecting |µ| ≤ ε·S supports nothing either: the "
-    "hypothesis to reject is |µ| ≥ ε·S.",
+    corrected="$S$ the standard deviation, two one-sided tests",
+    why=r"$\mu$ has the unit of a weight and the variance that of its square, so that the verdict "
+    r"depends on the unit of the weights. Not rejecting $|\mu| \le \varepsilon \cdot S$ "
+    r"supports nothing either: the hypothesis to reject is $|\mu| \ge \varepsilon \cdot S$.",
 )

@@ -66,14 +66,16 @@ THEOREM_2 = claim(
         "E‖G‖² = d/N", LAYER_DIMS / LAYER_FILTERS, LAYERS, "squared_norm_of_centroid"
     ),
     layer_spearman("E Sp(l2, Fermat) = 0.978", "l2", "fermat", form="corrected"),
-    corrected="of a layer of N filters, F and G have variance c²/N in every coordinate",
+    corrected="of a layer of $N$ filters, $F$ and $G$ have variance $c^2/N$ in every coordinate",
     remark=Remark(
         "hypothesis",
-        "It holds of expectations. The Fermat point and the centroid of the N filters of a layer "
-        "are both some c√(d/N) from 0, a share 1/√N of a filter's length whatever the dimension.",
+        "It holds of expectations. The Fermat point and the centroid of the $N$ filters of a "
+        r"layer are both some $c\sqrt{d/N}$ from 0, a share $1/\sqrt N$ of a filter's length "
+        "whatever the dimension.",
     ),
-    why="E‖F − v‖ is convex in F and the same at −F, so that 0 is its minimum: any distribution "
-    "with v and −v alike will do, and both σ (main text) and σ² (appendix) in the covariance.",
+    why=r"$E\|F - v\|$ is convex in $F$ and the same at $-F$, so that 0 is its minimum: any "
+    r"distribution with $v$ and $-v$ alike will do, and both $\sigma$ (main text) and "
+    r"$\sigma^2$ (appendix) in the covariance.",
 )
 
 SUM_VECTORS, SUM_DIMS = 10, 9
@@ -111,7 +113,8 @@ def theorem_3_in_many_dimensions(key: Key[Array, ""]) -> Values:
 
 THEOREM_3 = claim(
     "Theorem 3, Equation 6",
-    "Var(F₁/F₂) ≈ Var(F₂/F₁) ≈ 1/(2nk) for large k and small c",
+    r"$\operatorname{Var}(F_1/F_2) \approx \operatorname{Var}(F_2/F_1) \approx 1/(2nk)$ for large "
+    "$k$ and small $c$",
     Computed("2nk Var → 1 like 1/k", theorem_3_rate, "limit", -1.0, 0.1),
     Computed(
         "2nk Var = 1 but for 1/k, n = 64, k = 576", theorem_3_in_many_dimensions, tolerance=1e-3
@@ -132,13 +135,16 @@ THEOREM_3 = claim(
         "variance",
         against=lambda: exact().direct,
     ),
-    corrected="exact for every n and k; c is irrelevant",
+    corrected="exact for every $n$ and $k$; $c$ is irrelevant",
     remark=Remark(
         "hypothesis",
-        "That c is small is not needed: F₁/F₂ does not depend on it, and k large alone suffices.",
+        "That $c$ is small is not needed: $F_1/F_2$ does not depend on it, and $k$ large alone "
+        "suffices.",
     ),
-    why="Σr/√Σr² is independent of Σr², as the direction of a Gaussian vector is of its length. "
-    "Hence Var(F₁/F₂) = k(n − 1 + q)/(nk − 2) − (nk/(nk − 1))², q = E r²/(E r)².",
+    why=r"$\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, as the direction of a Gaussian "
+    "vector is of its length. Hence "
+    r"$\operatorname{Var}(F_1/F_2) = k(n - 1 + q)/(nk - 2) - (nk/(nk - 1))^2$, "
+    r"$q = E\,r^2/(E\,r)^2$.",
 )
 
 SHARED_VECTORS, SHARED_DIMS = 20, 100
@@ -164,7 +170,7 @@ def limit(*, shared: bool = False) -> float:
 
 EQUATION_8 = claim(
     "Equation 8",
-    "Theorem 3 for aᵢ = P − vᵢ makes Σ‖aᵢ‖ and Σ‖aᵢ‖² alike",
+    r"Theorem 3 for $a_i = P - v_i$ makes $\sum\|a_i\|$ and $\sum\|a_i\|^2$ alike",
     Sampled.rejected(
         "Var(F₁/F₂) = 1/(2nk), n = 20, k = 100", limit, SHARED, "f1_over_f2", "variance"
     ),
@@ -176,13 +182,13 @@ EQUATION_8 = claim(
         "variance",
         within=lambda: 2 * limit(shared=True) / SHARED_DIMS,
     ),
-    printed="Section 3.2 (3): “aᵢ = P − vᵢ ∼ N(0, 2c²·I) if P ≠ vᵢ. According to the analysis in "
-    "Section 3.2 (1) and Theorem 3, we have” Equation 8; Theorem 3 is for “n random variables aᵢ” "
-    "that “follow N(0, c²·I_k)”",
-    corrected="(1 + 3/n)/(8k): the aᵢ share P, and it does not vanish with n",
-    why="All aᵢ contain P, with covariance c²I between any two, while the proof of Theorem 3 takes "
-    "them as independent. "
-    "Both sums rise and fall with P, by which the variance tends to 1/(8k) for many filters.",
+    printed=r"Section 3.2 (3): “$a_i = P - v_i \thicksim N(0, 2c^2 \cdot I)$ if $P \ne v_i$. "
+    "According to the analysis in Section 3.2 (1) and Theorem 3, we have” Equation 8; "
+    r"Theorem 3 is for “$n$ random variables $a_i$” that “follow $N(0, c^2 \cdot I_k)$”",
+    corrected="$(1 + 3/n)/(8k)$: the $a_i$ share $P$, and it does not vanish with $n$",
+    why="All $a_i$ contain $P$, with covariance $c^2I$ between any two, while the proof of "
+    "Theorem 3 takes them as independent. Both sums rise and fall with $P$, by which the "
+    "variance tends to $1/(8k)$ for many filters.",
 )
 
 
@@ -222,7 +228,7 @@ def lost_likeness(key: Key[Array, ""]) -> Cases:
 
 EQUATIONS_9_AND_10 = claim(
     "Equations 9 and 10, transitivity",
-    "l1 ≅ l2 ≅ Fermat ≅ GM by transitivity",
+    r"$\ell_1 \cong \ell_2 \cong \text{Fermat} \cong \text{GM}$ by transitivity",
     Computed("r₁₃ ≥ r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²))", transitivity, "inequality"),
     Computed("attained by x + n, x, x − n", attained_transitivity, tolerance=1e-12),
     Computed.overread("r₁₃ ≥ r₁₂ and r₂₃ within 0.1", lost_likeness, "inequality", tolerance=0.1),
@@ -233,10 +239,10 @@ EQUATIONS_9_AND_10 = claim(
     corrected="0.93 and 0.93 alone guarantee 0.73; of Gaussian filters all six values are known",
     remark=Remark(
         "over-reading",
-        "Likeness weakens from one step to the next: Sp of 0.93 and 0.93 guarantees 0.73. The "
-        "(k + 1) of Equations 9 and 10 is the number N of filters.",
+        r"Likeness weakens from one step to the next: $\mathrm{Sp}$ of 0.93 and 0.93 guarantees "
+        "0.73. The $(k + 1)$ of Equations 9 and 10 is the number $N$ of filters.",
     ),
-    why="Spearman's ρ is a correlation of ranks, and correlations are cosines: angles add at most. "
-    "Subtracting the constant Σ‖G − vᵢ‖² keeps the ranks but not the ratio's variance, by which "
-    "Section 3.2 defines ≅.",
+    why=r"Spearman's $\rho$ is a correlation of ranks, and correlations are cosines: angles add "
+    r"at most. Subtracting the constant $\sum\|G - v_i\|^2$ keeps the ranks but not the "
+    r"ratio's variance, by which Section 3.2 defines $\cong$.",
 )
