@@ -25,6 +25,10 @@ from geometry import claims
         (r"s \leftarrow s/n", "s ← s/n"),
         (r"\max_i x_i < \infty", "maxᵢ xᵢ < ∞"),
         (r"\partial^2 f \ll \text{CV}^2 \cong L_p^{(\alpha)}", "∂²f ≪ CV² ≅ Lₚ^(α)"),
+        (r"1/\sqrt{2\pi} \simeq \frac{2n}{5}", "1/√(2π) ≃ 2n/5"),
+        (r"\{a + b\}^{2} \|\log a\|", "{a + b}²‖log a‖"),
+        (r"X^{(t+1)} \coloneqq d^{-t}", "X⁽ᵗ⁺¹⁾ ≔ d⁻ᵗ"),
+        (r"P(y = 0 \mid x)", "P(y = 0 ∣ x)"),
     ],
 )
 def test_a_formula_in_unicode(latex, unicode):

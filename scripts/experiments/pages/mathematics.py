@@ -13,10 +13,10 @@ from xml.etree.ElementTree import Element
 from latex2mathml.converter import convert
 
 _FORMULA = re.compile(r"\$([^$]+)\$")
-_OPERATORS = frozenset("=≠≤≥<>≪≫≲≳≈≅∼∝≡→←↦∈∉⊂⊆∪∩+−±×·∘")
+_OPERATORS = frozenset("=≔≠≤≥<>≪≫≲≳≈≅≃∼∝≡→←↦∈∉⊂⊆∪∩∣+−±×·∘")
 _ACCENTS = {"^": "\u0302", "~": "\u0303", "\u00af": "\u0304", "\u2015": "\u0304", "˙": "\u0307"}
 _CHILDREN = {"mfrac": 2, "msup": 2, "msub": 2, "msubsup": 3, "mroot": 2, "munderover": 3}
-_SUPERSCRIPTS = str.maketrans("0123456789+−()nij′", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱʲ′")
+_SUPERSCRIPTS = str.maketrans("0123456789+−()dijnt′", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ᵈⁱʲⁿᵗ′")
 _SUBSCRIPTS = str.maketrans("0123456789+−()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ")
 
 
@@ -76,11 +76,11 @@ def _text(node: Element) -> str:
         case "mfrac" if node.get("linethickness") == "0":
             return " over ".join(map(_text, parts))
         case "mfrac":
-            return f"{_grouped(parts[0])}/{_grouped(parts[1])}"
+            return "/".join(_grouped(part, product=True) for part in parts)
         case "msqrt":
-            return "√" + _grouped(*parts, root=True)
+            return "√" + _grouped(*parts)
         case "mroot":
-            return _script(parts[1], _SUPERSCRIPTS, "^") + "√" + _grouped(parts[0], root=True)
+            return _script(parts[1], _SUPERSCRIPTS, "^") + "√" + _grouped(parts[0])
         case "msup":
             return _grouped(parts[0], base=True) + _script(parts[1], _SUPERSCRIPTS, "^")
         case "msub" | "munder":
@@ -114,7 +114,7 @@ def _row(parts: Sequence[Element]) -> str:
             line = f"{line.rstrip()} {token} "
         elif token == ",":
             line += ", "
-        elif line and line[-1] not in " ([{|/" and (_is_name(token) or named):
+        elif line and line[-1] not in " ([{|‖/" and (_is_name(token) or named):
             line += f" {token}"
         else:
             line += token
@@ -137,11 +137,11 @@ def _is_factor(neighbours: Sequence[Element]) -> bool:
     return bool(beside) and beside not in _OPERATORS | set(",;-()[]{}|‖")
 
 
-def _grouped(*parts: Element, base: bool = False, root: bool = False) -> str:
-    """In parentheses, where it is more than a letter or a number; 2n is, under a root."""
+def _grouped(*parts: Element, base: bool = False, product: bool = False) -> str:
+    """In parentheses, where it is more than a letter or a number, or a `product` such as 2n."""
     text = _row(parts).strip()
     single = re.fullmatch(r"[\d.]+|\w[\u0300-\u036f]?[₀-₉ₐ-ₜᵢⱼ⁰-⁹²³]*", text)
-    single = single or (not root and re.fullmatch(r"\d+\w", text))
+    single = single or (product and re.fullmatch(r"\d*\w", text))
     enclosed = re.fullmatch(r"[(‖|][^()‖|]*[)‖|]", text)
     return text if single or enclosed or (base and not len(parts[0])) else f"({text})"
 
