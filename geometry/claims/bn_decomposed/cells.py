@@ -63,7 +63,8 @@ def gamma_of_three() -> float:
 
 DEFINITION_1 = claim(
     "Definition 1, Equation 5",
-    "Cells of w with equal signs of all w·xᵢ have volumes that add to 1, opposite ones equal",
+    r"Cells of $w$ with equal signs of all $w \cdot x_i$ have volumes that add to 1, opposite ones "
+    "equal",
     Computed("Σ vol = 1, vol(−C) = vol(C)", volumes_of_cells),
     Sampled("P(w in the thinnest cell) = γ(X)", gamma_of_three, GAUSSIAN_ROWS, "thinnest"),
 )
@@ -77,15 +78,16 @@ def gamma_of_the_circle(key: Key[Array, ""]) -> Values:
 
 GAMMA_OF_THE_CIRCLE = claim(
     "Definition 1, example",
-    "γ(X) of n = 5 equally spaced points on the circle",
+    r"$\gamma(X)$ of $n = 5$ equally spaced points on the circle",
     Sampled.rejected("P(w in a cell) = 1/n", 1 / POINTS, GAUSSIAN_ROWS, "inside"),
     Sampled.corrected("P(w in a cell) = 1/(2n)", 1 / (2 * POINTS), GAUSSIAN_ROWS, "inside"),
     Computed.corrected("2n γ = 1 exactly, n = 5 and 9", gamma_of_the_circle, predicted=1.0),
-    printed="Section I, example after Definition 1, n odd: 'It is clear that |{vol(Γ) : vol(Γ) > "
-    "0}| = n and γ(X) = 1/n'",
-    corrected="2n cells, γ = 1/(2n)",
-    why="The n lines orthogonal to the points are different, since n is odd, and n lines through 0 "
-    "bound 2n sectors.",
+    printed="Section I, example after Definition 1, $n$ odd: 'It is clear that "
+    r"$|\{\operatorname{vol}(\Gamma) : \operatorname{vol}(\Gamma) > 0\}| = n$ and "
+    r"$\gamma(X) = 1/n$'",
+    corrected=r"$2n$ cells, $\gamma = 1/(2n)$",
+    why="The $n$ lines orthogonal to the points are different, since $n$ is odd, and $n$ lines "
+    "through 0 bound $2n$ sectors.",
 )
 
 
@@ -116,16 +118,16 @@ def probability_of_three() -> float:
 
 LEMMA_2 = claim(
     "Lemma 2, Equation 6",
-    "One more Gaussian row raises the rank with probability P of at least γ",
+    r"One more Gaussian row raises the rank with probability $P$ of at least $\gamma$",
     Computed("P ≥ γ (random cases have 4 γ and more)", probability_over_gamma, "inequality"),
     Sampled("P of three samples and two rows", probability_of_three, GAUSSIAN_ROWS, "fits"),
     Computed.corrected("P ≥ 2γ", probability_over_gamma, "inequality", -1.0),
     Computed.corrected("P = 2γ, attained at a right angle", least_probability, predicted=2.0),
     covers="Equations 13, 14a, 14b, 14c, 15a, 15b, 16 and 17",
-    corrected="with probability at least 2γ, which is attained",
-    why="The rank stays if Σ aⱼ xⱼ over the active j is orthogonal to w, almost surely only if it "
-    "is 0. Two cells that differ in one sample with aᵢ ≠ 0 have sums that differ by aᵢ xᵢ: one of "
-    "them is not 0, and neither is that of one of the two opposite cells.",
+    corrected=r"with probability at least $2\gamma$, which is attained",
+    why=r"The rank stays if $\sum a_j x_j$ over the active $j$ is orthogonal to $w$, almost surely "
+    r"only if it is 0. Two cells that differ in one sample with $a_i \ne 0$ have sums that differ "
+    "by $a_i x_i$: one of them is not 0, and neither is that of one of the two opposite cells.",
 )
 
 
@@ -157,10 +159,13 @@ EQUATIONS_18_TO_20 = claim(
     "A neuron that differs from another in the sign of one sample only",
     Computed.rejected("the printed step changes one sign", printed_flips),
     Computed.corrected("the corrected step does", corrected_flips),
-    printed="Appendix B: i = arg min |w xᵢ| over aᵢ ≠ 0, and (w − (1 + ε)(w xᵢ/‖xᵢ‖) xᵢᵀ) xᵢ < 0 "
-    "(Eq. 19), with > 0 for all j ≠ i (Eq. 20, which has xᵢ for xⱼ), for small ε > 0",
-    corrected="i of least |w xᵢ|/‖xᵢ‖ and w − (1 + ε)(w xᵢ/‖xᵢ‖²) xᵢᵀ; w xⱼ keep their signs",
-    why="The nearest of the planes orthogonal to the samples is at the distance |w xᵢ|/‖xᵢ‖, and "
-    "the step to it is divided by ‖xᵢ‖ twice. With Gaussian samples the printed step fails in a "
-    "third to a half of all cases. The lemma stands, by the argument above.",
+    printed=r"Appendix B: $i = \operatorname{arg\,min}\,|w x_i|$ over $a_i \ne 0$, and "
+    r"$(w - (1 + \varepsilon)(w x_i/\|x_i\|)\,x_i^\top)\,x_i < 0$ (Eq. 19), with $> 0$ for all "
+    r"$j \ne i$ (Eq. 20, which has $x_i$ for $x_j$), for small $\varepsilon > 0$",
+    corrected=r"$i$ of least $|w x_i|/\|x_i\|$ and "
+    r"$w - (1 + \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$; $w x_j$ keep their signs",
+    why="The nearest of the planes orthogonal to the samples is at the distance "
+    r"$|w x_i|/\|x_i\|$, and the step to it is divided by $\|x_i\|$ twice. With Gaussian samples "
+    "the printed step fails in a third to a half of all cases. The lemma stands, by the argument "
+    "above.",
 )

@@ -82,13 +82,13 @@ FIGURE_5_RECENTRED = claim(
     ),
     Computed.corrected("75.03°, 71.74°, 71.44°, n = 9, 100, ∞", recentered_angles, tolerance=0.01),
     Computed.overread("75° within 1°, n = 100", angle_of_100, predicted=75.0, tolerance=1.0),
-    corrected="arccos κ(−1/(n − 1)): 71.44° for many samples",
+    corrected=r"$\arccos \kappa(-1/(n - 1))$: 71.44° for many samples",
     remark=Remark(
         "over-reading",
         "'Approximately 75°' is exact for nine samples only. Of 20 and more it is 73° and less.",
     ),
-    why="Recentered samples of one norm and one angle have the cosine −1/(n − 1), of which ReLU "
-    "makes κ(−1/(n − 1)); this is stable.",
+    why="Recentered samples of one norm and one angle have the cosine $-1/(n - 1)$, of which ReLU "
+    r"makes $\kappa(-1/(n - 1))$; this is stable.",
 )
 
 
@@ -123,9 +123,9 @@ FIGURE_5_NOT_RECENTRED = claim(
     corrected="58.75° for rescaling by the root mean square",
     remark=Remark(
         "over-reading",
-        "Rescaling without recentering is by the root mean square. By σ of Eq. 2, the standard "
-        "deviation about the mean, angles collapse: to 12° in 30 layers of 100 samples, 13.6° of "
-        "many, as with ReLU alone.",
+        r"Rescaling without recentering is by the root mean square. By $\sigma$ of Eq. 2, the "
+        "standard deviation about the mean, angles collapse: to 12° in 30 layers of 100 samples, "
+        "13.6° of many, as with ReLU alone.",
     ),
 )
 
@@ -175,7 +175,7 @@ FIGURE_6 = claim(
     remark=Remark(
         "over-reading",
         "'Most inputs' are three in five, not nearly all: a neuron is active for half of them. "
-        "Without rescaling, deep in the network, it answers one in n: the odd point.",
+        "Without rescaling, deep in the network, it answers one in $n$: the odd point.",
     ),
 )
 

@@ -46,7 +46,7 @@ def opposite_ends(key: Key[Array, ""]) -> Values:
 
 EQUATIONS_99_TO_104 = claim(
     "Equations 99 to 104",
-    "Once centred, x₁ and the centre of the others are opposite, with norms n − 1 to 1",
+    "Once centred, $x_1$ and the centre of the others are opposite, with norms $n - 1$ to 1",
     Computed("x̃₁, ν̃ and their norms, n = 2, 3 and 12", centred_geometry, tolerance=1e-12),
     Computed("x̃₁ + (n − 1)ν̃ = 0 of any batch", opposite_ends, tolerance=1e-12),
 )
@@ -67,7 +67,7 @@ def unrecognized(key: Key[Array, ""]) -> Cases:
 
 DEFINITION_12 = claim(
     "Definition 12",
-    "Invariant representation: ‖x₁‖ = 1, others equal, orthogonal, n − 1 times shorter",
+    r"Invariant representation: $\|x_1\| = 1$, others equal, orthogonal, $n - 1$ times shorter",
     Computed("is recognized, others are not", unrecognized),
 )
 
@@ -112,17 +112,19 @@ def expected_gram(key: Key[Array, ""]) -> Values:
 
 THEOREM_13 = claim(
     "Theorem 13, Equations 105 to 110",
-    "E[X′] of an invariant representation is one again",
+    r"$\operatorname{E}[X']$ of an invariant representation is one again",
     Sampled.rejected("√d E x₁ⱼ′ = 1, as ‖E x₁′‖ = 1 asks", 1.0, LAYER, "entry"),
     Sampled.corrected("√d E x₁ⱼ′ = 1/√π", expected_entry, LAYER, "entry"),
     Sampled.corrected("E‖x₁′‖² = 1", 1.0, LAYER, "squared_norm"),
     Sampled.corrected("(n − 1)² E‖ν′‖² = 1", 1.0, LAYER, "squared_cluster_norm"),
     Computed.corrected("E X′X′ᵀ = XXᵀ by the kernel", expected_gram),
-    printed="Theorem 13: 'Then, E[X⁽ᵗ⁺¹⁾] is also an invariant representation under RC+ReLU', of W "
-    "with variance 2α/d, α = n²/(n² − 2n + 2)",
-    corrected="E[X′X′ᵀ] is the Gram matrix of one; the entrywise mean has rank one",
-    why="E ReLU(wx̃) is ‖x̃‖/√(2π) for every neuron, so that all columns of E[X′] are parallel. Eqs. "
-    "105 to 110 are about squared norms, for which the statement holds.",
+    printed=r"Theorem 13: 'Then, $\operatorname{E}[X^{(t+1)}]$ is also an invariant representation "
+    r"under RC+ReLU', of $W$ with variance $2\alpha/d$, $\alpha = n^2/(n^2 - 2n + 2)$",
+    corrected=r"$\operatorname{E}[X' {X'}^\top]$ is the Gram matrix of one; the entrywise mean has "
+    "rank one",
+    why=r"$\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is $\|\tilde x\|/\sqrt{2\pi}$ for "
+    r"every neuron, so that all columns of $\operatorname{E}[X']$ are parallel. Eqs. 105 to 110 "
+    "are about squared norms, for which the statement holds.",
 )
 
 

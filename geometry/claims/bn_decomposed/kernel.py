@@ -47,29 +47,32 @@ def kernel_of_the_batch(recentred: bool) -> float:
 
 EQUATION_8 = claim(
     "Equation 8",
-    "E ReLU(w x̃ᵢ) ReLU(w x̃ⱼ), called intractable",
+    r"$\operatorname{E} \operatorname{ReLU}(w \tilde x_i) \operatorname{ReLU}(w \tilde x_j)$, "
+    "called intractable",
     Sampled(
         "= the arc-cosine kernel", lambda: kernel_of_the_batch(True), KERNEL, "recentred_product"
     ),
     remark=Remark(
         "over-reading",
-        "It 'appears to be intractable', the paper says, from layer to layer. It is ‖x̃ᵢ‖‖x̃ⱼ‖(sin θ "
-        "+ (π − θ) cos θ)/(2π), a map of Gram matrices that can be iterated: layers of infinite "
-        "width are n × n numbers.",
+        "It 'appears to be intractable', the paper says, from layer to layer. It is "
+        r"$\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) \cos\theta)/(2\pi)$, a map "
+        r"of Gram matrices that can be iterated: layers of infinite width are $n \times n$ "
+        "numbers.",
     ),
     why="Recentering is linear in the batch, so that Eq. 111 applies to the recentred samples.",
 )
 
 EQUATIONS_95_TO_98 = claim(
     "Equations 95 to 98",
-    "E‖ReLU(Wx)‖² = (dσ²/2)‖x‖²",
+    r"$\operatorname{E}\|\operatorname{ReLU}(Wx)\|^2 = (d\sigma^2/2)\|x\|^2$",
     Sampled("over ‖x‖² at σ² = 2/d", 1.0, KERNEL, "squared_norm"),
     why="ReLU keeps half of the second moment of a symmetric variable.",
 )
 
 EQUATION_111 = claim(
     "Equation 111",
-    "K(x, y) = E ReLU(wx) ReLU(wy) = ‖x‖‖y‖(√(1 − ρ²) + (π − arccos ρ)ρ)/(2π)",
+    r"$K(x, y) = \operatorname{E} \operatorname{ReLU}(wx) \operatorname{ReLU}(wy) = "
+    r"\|x\|\|y\|(\sqrt{1 - \rho^2} + (\pi - \arccos\rho)\rho)/(2\pi)$",
     Sampled("of two samples", lambda: kernel_of_the_batch(False), KERNEL, "product"),
 )
 
@@ -97,10 +100,13 @@ def _kernel_excess(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 INEQUALITY = claim(
     "Inequality after Equation 111",
-    "K(x, y) > x·y at σ² = 2/d for x ≠ y",
+    r"$K(x, y) > x \cdot y$ at $\sigma^2 = 2/d$ for $x \ne y$",
     Computed.rejected("K(x, 3.7x) > x·3.7x, by 10⁻⁶ of it", kernel_of_parallel, "inequality"),
     Computed.corrected("K ≥ x·y", kernel_above_product, "inequality"),
-    printed="Appendix F, after Eq. 111: 'K(x, y) > x·y for σ² = 2/d and x ≠ y'",
-    corrected="K ≥ x·y, with equality for positively parallel vectors, and where one is 0",
-    why="K − x·y = ‖x‖‖y‖(sin θ − θ cos θ)/π, which is positive for θ in (0, π] and 0 at θ = 0.",
+    printed=r"Appendix F, after Eq. 111: '$K(x, y) > x \cdot y$ for $\sigma^2 = 2/d$ and "
+    r"$x \ne y$'",
+    corrected=r"$K \ge x \cdot y$, with equality for positively parallel vectors, and where one is "
+    "0",
+    why=r"$K - x \cdot y = \|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$, which is positive for "
+    r"$\theta$ in $(0, \pi]$ and 0 at $\theta = 0$.",
 )

@@ -34,7 +34,7 @@ def symmetric_batch(key: Key[Array, ""]) -> Cases:
 
 SYMMETRIC_BATCHES = claim(
     "Symmetric batches (ours)",
-    "Samples of one norm and one angle reach the angle arccos κ(−1/(n − 1))",
+    r"Samples of one norm and one angle reach the angle $\arccos \kappa(-1/(n - 1))$",
     Computed("after one layer and after two", symmetric_batch),
 )
 
@@ -104,7 +104,7 @@ REMARK_ON_THE_ODD_POINT = claim(
         "At finite width the weights choose, unless the outlier is clear: at width 50 the longest "
         "of ten Gaussian samples ends longest in a quarter of all networks, by chance in a tenth.",
     ),
-    why="At infinite width norms decide alone. A norm ratio above 1 + 1.15/n grows from layer to "
+    why="At infinite width norms decide alone. A norm ratio above $1 + 1.15/n$ grows from layer to "
     "layer, one below returns to 1.",
 )
 
@@ -148,7 +148,9 @@ FIGURE_3 = claim(
     printed="Introduction: 'after enough layers, all the data points in the batch collapse to one "
     "point, except for a single odd data point that escapes far away from the cluster in an "
     "orthogonal direction'",
-    corrected="from seven points on; the cluster keeps a spread that tends to 3π/n, in radians",
-    why="An angle θ in the cluster changes by a factor α(1 − 2θ/(3π)) in its square, relative to "
-    "the odd point, with α = n²/(n² − 2n + 2): it stays where this is 1.",
+    corrected=r"from seven points on; the cluster keeps a spread that tends to $3\pi/n$, in "
+    "radians",
+    why=r"An angle $\theta$ in the cluster changes by a factor $\alpha(1 - 2\theta/(3\pi))$ in its "
+    r"square, relative to the odd point, with $\alpha = n^2/(n^2 - 2n + 2)$: it stays where this "
+    "is 1.",
 )

@@ -87,11 +87,11 @@ FIGURE_1 = claim(
     remark=Remark(
         "hypothesis",
         "'A full-rank batch becomes orthonormal asymptotically as the depth of the network grows' "
-        "(Introduction) needs a width that grows too: at width d, cosines of the size 1/√d remain "
-        "at any depth.",
+        "(Introduction) needs a width that grows too: at width $d$, cosines of the size "
+        r"$1/\sqrt{d}$ remain at any depth.",
     ),
-    why="Weights of width d turn every cosine by a random amount of the size 1/√d in each layer, "
-    "which no depth removes.",
+    why=r"Weights of width $d$ turn every cosine by a random amount of the size $1/\sqrt{d}$ in "
+    "each layer, which no depth removes.",
 )
 
 
@@ -128,12 +128,13 @@ def rank_of_generic_products(key: Key[Array, ""]) -> Values:
 
 RANK_OF_A_PRODUCT = claim(
     "Section I, rank of a product",
-    "rank(AB) ≤ max(rank A, rank B)",
+    r"$\operatorname{rank}(AB) \le \max(\operatorname{rank} A, \operatorname{rank} B)$",
     Computed("rank(AB) ≤ min(rank A, rank B)", rank_of_products, "inequality"),
     Computed.corrected(
         "rank(AB) = min(rank A, rank B) of Gaussian matrices", rank_of_generic_products
     ),
-    corrected="rank(AB) ≤ min(rank A, rank B), attained by Gaussian matrices",
+    corrected=r"$\operatorname{rank}(AB) \le \min(\operatorname{rank} A, \operatorname{rank} B)$, "
+    "attained by Gaussian matrices",
     remark=Remark(
         "loose",
         "True, but the argument that rank cannot grow through linear layers needs the minimum: a "
@@ -152,6 +153,7 @@ def recentering_once(key: Key[Array, ""]) -> Values:
 
 LINEAR_NETWORKS = claim(
     "Section II",
-    "In a linear network recentering acts once: RC(W₂ RC(W₁X)) = W₂W₁ RC(X)",
+    "In a linear network recentering acts once: "
+    r"$\operatorname{RC}(W_2 \operatorname{RC}(W_1 X)) = W_2 W_1 \operatorname{RC}(X)$",
     Computed("the two sides agree", recentering_once),
 )

@@ -68,7 +68,7 @@ def thinning_cells(key: Key[Array, ""]) -> Values:
 
 THEOREM_3_1 = claim(
     "Theorem 3, item 1",
-    "The mean number y of rows until full rank is at most n/γ",
+    r"The mean number $y$ of rows until full rank is at most $n/\gamma$",
     Sampled("E y of one point = n/γ = 2, attained", bound_of_one, ROWS, "single"),
     Sampled("E y of 2 points at right angles = 28/9, bound 8", 28 / 9, ROWS, "orthogonal"),
     Sampled("E y of 5 on the circle ≤ n/γ = 50 (5.4)", 2.0 * POINTS**2, ROWS, "circle", side="≤"),
@@ -77,26 +77,29 @@ THEOREM_3_1 = claim(
         "E y of 5 on the circle ≤ n/(2γ) = 25 (5.4)", bound_of_the_circle, ROWS, "circle", side="≤"
     ),
     covers="Equations 21 to 27",
-    corrected="E y ≤ n/(2γ) for n ≥ 2, by the 2γ of Lemma 2",
+    corrected=r"$\operatorname{E}[y] \le n/(2\gamma)$ for $n \ge 2$, by the $2\gamma$ of Lemma 2",
     remark=Remark(
         "loose",
         "Equality for one sample only. Five points on the circle need 5.4 rows against a bound of "
-        "50, eight Gaussian samples in three dimensions 8.6 against 2·10⁹.",
+        r"50, eight Gaussian samples in three dimensions 8.6 against $2 \cdot 10^9$.",
     ),
-    why="Each further row succeeds with conditional probability γ at least, so that a step takes "
-    "1/γ rows on average at most. Eq. 27 has γ(X⁽ᵗ⁺¹⁾) for γ(X⁽ᵗ⁾), which changes nothing.",
+    why=r"Each further row succeeds with conditional probability $\gamma$ at least, so that a step "
+    r"takes $1/\gamma$ rows on average at most. Eq. 27 has $\gamma(X^{(t+1)})$ for "
+    r"$\gamma(X^{(t)})$, which changes nothing.",
 )
 
 INDEPENDENT_STEPS = claim(
     "Theorem 3, independence of the steps",
-    "The numbers y₁, …, yₙ of rows from one rank to the next are independent",
+    r"The numbers $y_1, \ldots, y_n$ of rows from one rank to the next are independent",
     Sampled.rejected("Cov(y₁, y₂) = 0 of 2 points at right angles", 0.0, ROWS, "covariance"),
     Sampled.corrected("Cov(y₁, y₂) = −20/27", -20 / 27, ROWS, "covariance"),
-    printed="Appendix B, before Eq. 28a: 'note first that y₁, y₂, …, yₙ are independent'",
-    corrected="given the past, each row succeeds with probability at least γ, which is enough",
+    printed=r"Appendix B, before Eq. 28a: 'note first that $y_1, y_2, \ldots, y_n$ are "
+    "independent'",
+    corrected=r"given the past, each row succeeds with probability at least $\gamma$, which is "
+    "enough",
     why="The longer the first sample waits for an active row, the likelier the second has one "
-    "already: P(y₂ = 0 | y₁ = k) = 1 − 2¹⁻ᵏ for two points at right angles, and E(y₂ | y₂ > 0) = "
-    "5/3.",
+    r"already: $\operatorname{P}(y_2 = 0 \mid y_1 = k) = 1 - 2^{1-k}$ for two points at right "
+    r"angles, and $\operatorname{E}(y_2 \mid y_2 > 0) = 5/3$.",
 )
 
 
@@ -137,18 +140,19 @@ def tail_of_one() -> float:
 
 THEOREM_3_2 = claim(
     "Theorem 3, item 2, Equations 7a and 7b",
-    "P(rank n) of ⌊αn/γ⌋ rows is at least 1 − exp(−n[(α/γ) log(1/α) + …])",
+    r"$\operatorname{P}(\text{rank } n)$ of $\lfloor \alpha n/\gamma \rfloor$ rows is at least "
+    r"$1 - \exp(-n[(\alpha/\gamma) \log(1/\alpha) + \ldots])$",
     Computed("7b ≤ 7a ≤ P(Bin(⌊αn/γ⌋, γ) ≥ n)", rank_tails, "inequality", tolerance=1e-12),
     Computed("7a is Chernoff's bound, 7b its limit", rank_tails_by_entropy, tolerance=1e-6),
     Sampled("P(Bin(3, γ) ≥ 1) of one point, attained", tail_of_one, ROWS, "within_three"),
     covers="Equations 28a, 28b, 28c and 28d",
     remark=Remark(
         "hypothesis",
-        "α > 1 is enough where the paper asks for α > 2, and d = αn/γ must be rounded to a whole "
-        "number of rows, down being allowed.",
+        r"$\alpha > 1$ is enough where the paper asks for $\alpha > 2$, and $d = \alpha n/\gamma$ "
+        "must be rounded to a whole number of rows, down being allowed.",
     ),
-    why="y is stochastically below a sum of n geometric variables, so that the rank is n with at "
-    "least the probability of n successes in d trials.",
+    why="$y$ is stochastically below a sum of $n$ geometric variables, so that the rank is $n$ "
+    "with at least the probability of $n$ successes in $d$ trials.",
 )
 
 
@@ -186,14 +190,15 @@ def reachable_rank(key: Key[Array, ""]) -> Values:
 
 COROLLARY_4 = claim(
     "Corollary 4",
-    "With batch norm before the ReLU, full rank is reached if no two columns of X align",
+    "With batch norm before the ReLU, full rank is reached if no two columns of $X$ align",
     Computed.rejected("rank n after 400 rows", missing_rank, "inequality"),
     Computed.corrected("reached iff said to be", reachable_rank),
     Sampled.corrected("E y = 3 for two points, opposite once centred", 3.0, ROWS, "opposite"),
-    printed="Corollary 4: 'Theorem 3 holds for y := min{d : rank(ReLU(BN(W⁽ᵈ⁾X))) = n}' with γ of "
-    "X − mean; Theorem 3 assumes 'that no two columns of X are collinear'",
-    corrected="no two columns of X − mean may be collinear. Full rank is reached exactly if none "
-    "is zero, no two are parallel, and directions of opposite pairs are independent",
-    why="The columns (0, 1), (1, 1) and (2, 1) are not collinear, but once centred the middle one "
-    "is 0, and no ReLU raises the rank above 2.",
+    printed=r"Corollary 4: 'Theorem 3 holds for $y \coloneqq \min\{d : "
+    r"\operatorname{rank}(\operatorname{ReLU}(\operatorname{BN}(W^{(d)} X))) = n\}$' with $\gamma$ "
+    r"of $X - \text{mean}$; Theorem 3 assumes 'that no two columns of $X$ are collinear'",
+    corrected=r"no two columns of $X - \text{mean}$ may be collinear. Full rank is reached exactly "
+    "if none is zero, no two are parallel, and directions of opposite pairs are independent",
+    why="The columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear, but once centred the "
+    "middle one is 0, and no ReLU raises the rank above 2.",
 )

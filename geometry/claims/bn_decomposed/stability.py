@@ -30,14 +30,15 @@ def forced_radius(key: Key[Array, ""]) -> Values:
 
 HYPOTHESES_OF_THEOREM_14 = claim(
     "Theorem 14, hypotheses",
-    "An invariant representation with R > n/(n − 1)",
+    "An invariant representation with $R > n/(n - 1)$",
     Computed.rejected("n/(n − 1) − R ≤ 0, n = 2, 3 and 20", radius_of_invariant, "inequality"),
     Computed.corrected("R² = (n² − 2n + 2)/(n − 1)²", forced_radius),
-    printed="Theorem 14: 'Let X⁽ᵗ⁾ be an invariant representation such that ‖x₁ − ν‖ = R > "
-    "n/(n − 1), and ‖xᵢ − ν‖ < 1/n² for all 2 ≤ i ≤ n'",
-    corrected="items 1 to 3 hold of any batch with x₁ ≠ ν, item 4 of any with R > n/(n − 1)",
-    why="Definition 12 forces R = √(n² − 2n + 2)/(n − 1), which is smaller: no batch satisfies the "
-    "hypotheses. The bound 1/n² is used nowhere.",
+    printed="Theorem 14: 'Let $X^{(t)}$ be an invariant representation such that "
+    r"$\|x_1 - \nu\| = R > n/(n - 1)$, and $\|x_i - \nu\| < 1/n^2$ for all $2 \le i \le n$'",
+    corrected=r"items 1 to 3 hold of any batch with $x_1 \ne \nu$, item 4 of any with "
+    "$R > n/(n - 1)$",
+    why=r"Definition 12 forces $R = \sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller: no batch "
+    "satisfies the hypotheses. The bound $1/n^2$ is used nowhere.",
 )
 
 
@@ -53,20 +54,21 @@ def norm_of_a_wider_layer() -> float:
 
 THEOREM_14_1 = claim(
     "Theorem 14, item 1",
-    "E‖x₁′‖ after one layer of width d = 5",
+    r"$\operatorname{E}\|x_1'\|$ after one layer of width $d = 5$",
     Sampled.rejected("E‖x₁′‖ = 1", 1.0, LAYER, "norm"),
     Sampled.corrected(
         "E‖x₁′‖ = 1 − 5/(8d) + …", expected_norm, LAYER, "norm", against=norm_of_a_wider_layer
     ),
-    printed="Theorem 14, item 1: 'E[‖x₁⁽ᵗ⁺¹⁾‖] = 1'",
-    corrected="E‖x₁′‖² = 1, and E‖x₁′‖ = 1 − 5/(8d) + O(d⁻²), known exactly",
+    printed=r"Theorem 14, item 1: '$\operatorname{E}[\|x_1^{(t+1)}\|] = 1$'",
+    corrected=r"$\operatorname{E}\|x_1'\|^2 = 1$, and "
+    r"$\operatorname{E}\|x_1'\| = 1 - 5/(8d) + O(d^{-2})$, known exactly",
     why="A norm with a spread has a smaller mean than its root mean square. It is a chi variable "
-    "whose degrees of freedom are binomial: the neurons at which x₁ is active.",
+    "whose degrees of freedom are binomial: the neurons at which $x_1$ is active.",
 )
 
 THEOREM_14_2 = claim(
     "Theorem 14, item 2",
-    "(n − 1) E‖ν̂‖ after one layer of width d = 5",
+    r"$(n - 1) \operatorname{E}\|\hat\nu\|$ after one layer of width $d = 5$",
     Sampled.rejected("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm"),
     Sampled.corrected(
         "(n − 1) E‖ν̂‖ = 1 − 5/(8d) + …",
@@ -75,8 +77,8 @@ THEOREM_14_2 = claim(
         "cluster_norm",
         against=norm_of_a_wider_layer,
     ),
-    printed="Theorem 14, item 2: 'E[‖ν̂‖] = 1/(n − 1)'",
-    corrected="E‖ν̂‖² = 1/(n − 1)²",
+    printed=r"Theorem 14, item 2: '$\operatorname{E}[\|\hat\nu\|] = 1/(n - 1)$'",
+    corrected=r"$\operatorname{E}\|\hat\nu\|^2 = 1/(n - 1)^2$",
     why="As item 1: the proof computes squared norms.",
 )
 
@@ -111,16 +113,16 @@ def expected_inner_product(key: Key[Array, ""]) -> Values:
 
 THEOREM_14_3 = claim(
     "Theorem 14, item 3",
-    "x₁′ · ν̂ = 0 for all weights",
+    r"$x_1' \cdot \hat\nu = 0$ for all weights",
     Computed("x₁′ · ν̂", inner_product_after_a_layer, tolerance=1e-12),
     Computed("expected: 0, and items 1 and 2 squared", expected_inner_product, tolerance=1e-12),
     Computed.overread("x₁′ · ν′, of the centre of the next layer", inner_product_with_the_centre),
     remark=Remark(
         "over-reading",
-        "ν̂ is the image of the centre, not the centre ν′ of the images, to which x₁′ is not "
-        "orthogonal: the theorem cannot be applied again to the next layer.",
+        r"$\hat\nu$ is the image of the centre, not the centre $\nu'$ of the images, to which "
+        "$x_1'$ is not orthogonal: the theorem cannot be applied again to the next layer.",
     ),
-    why="x̃₁ = −(n − 1)ν̃, so that no neuron is active at both.",
+    why=r"$\tilde x_1 = -(n - 1)\tilde\nu$, so that no neuron is active at both.",
 )
 
 
@@ -171,17 +173,20 @@ def distance_after_a_layer() -> float:
 
 THEOREM_14_4 = claim(
     "Theorem 14, item 4, Equations 112 to 117",
-    "E‖xᵢ′ − xⱼ′‖² < ‖xᵢ − xⱼ‖² in the cluster, R > n/(n − 1)",
+    r"$\operatorname{E}\|x_i' - x_j'\|^2 < \|x_i - x_j\|^2$ in the cluster, $R > n/(n - 1)$",
     Computed("growth ≤ α = n²/((n − 1)²R²)", growing_distances, "inequality", tolerance=1e-12),
     Computed("= α, attained by parallel samples", growth_of_parallel, tolerance=1e-6),
     Sampled("E‖x₂′ − x₃′‖² of a spread cluster", distance_after_a_layer, LAYER, "distance"),
     remark=Remark(
         "hypothesis",
-        "The last < of the proof needs α < 1 and xᵢ ≠ xⱼ, where the theorem asks for xᵢ′ ≠ xⱼ′; "
-        "the one before is ≤, an equality for positively parallel centred samples.",
+        r"The last $<$ of the proof needs $\alpha < 1$ and $x_i \ne x_j$, where the theorem asks "
+        r"for $x_i' \ne x_j'$; the one before is $\le$, an equality for positively parallel "
+        "centred samples.",
     ),
-    why="E‖xᵢ′ − xⱼ′‖² = α(‖xᵢ − xⱼ‖² − 2(K(x̃ᵢ, x̃ⱼ) − x̃ᵢ·x̃ⱼ)), with K ≥ x̃ᵢ·x̃ⱼ. Eqs. 114 to 116 "
-    "leave out an expectation before the second norm.",
+    why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 "
+    r"- 2(K(\tilde x_i, \tilde x_j) - \tilde x_i \cdot \tilde x_j))$, with "
+    r"$K \ge \tilde x_i \cdot \tilde x_j$. Eqs. 114 to 116 leave out an expectation "
+    "before the second norm.",
 )
 
 
@@ -227,8 +232,9 @@ STABILITY = claim(
     printed="Section III, before Theorem 14: 'when starting from a representation somewhat similar "
     "to an invariant representation, the next layer brings us closer to an invariant "
     "representation in expectation'; the Abstract has 'a stability result'",
-    corrected="the collapsed cluster is unstable; the stable state has a cluster of spread 3π/n",
-    why="Item 4 contracts the cluster because it rescales R to about 1. Relative to R the layer "
-    "changes distances in the cluster by K − x̃ᵢ·x̃ⱼ only, of third order in their angle, but "
-    "shrinks R² by (n² − 2n + 2)/n².",
+    corrected="the collapsed cluster is unstable; the stable state has a cluster of spread "
+    r"$3\pi/n$",
+    why="Item 4 contracts the cluster because it rescales $R$ to about 1. Relative to $R$ the "
+    r"layer changes distances in the cluster by $K - \tilde x_i \cdot \tilde x_j$ only, of third "
+    "order in their angle, but shrinks $R^2$ by $(n^2 - 2n + 2)/n^2$.",
 )

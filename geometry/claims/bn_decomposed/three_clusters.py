@@ -47,14 +47,15 @@ def sums_of_many_layers(key: Key[Array, ""]) -> Values:
 
 EQUATIONS_61_AND_62 = claim(
     "Equations 61 and 62",
-    "The geometric sum of three-cluster rows is at most (n − 1)²/(2n − 7) ((n − 1)/n)²⁽ᵀ⁻¹⁾",
+    "The geometric sum of three-cluster rows is at most "
+    r"$(n - 1)^2/(2n - 7) \cdot ((n - 1)/n)^{2(T-1)}$",
     Computed.rejected("n = 3; T = 2, 5 and 50", sum_of_three_points, "inequality"),
     Computed.corrected("n = 4 to 29", sums_of_more_points, "inequality"),
     Computed.corrected("attained by many layers", sums_of_many_layers, tolerance=1e-9),
-    printed="Appendix E, Eqs. 61 and 62, for every number n of samples",
-    corrected="for n ≥ 4; with three samples no row has clusters of 2 and n − 2 to neglect",
-    why="The sum is a(aᵀ⁻¹ − bᵀ⁻¹)/(a − b) with a = ((n − 1)/n)² and b = (4 + (n − 2)²)/n². For "
-    "n = 3 it is a < b, and 2n − 7 is negative.",
+    printed="Appendix E, Eqs. 61 and 62, for every number $n$ of samples",
+    corrected=r"for $n \ge 4$; with three samples no row has clusters of 2 and $n - 2$ to neglect",
+    why="The sum is $a(a^{T-1} - b^{T-1})/(a - b)$ with $a = ((n - 1)/n)^2$ and "
+    "$b = (4 + (n - 2)^2)/n^2$. For $n = 3$ it is $a < b$, and $2n - 7$ is negative.",
 )
 
 
@@ -126,14 +127,15 @@ def attained_ratios(key: Key[Array, ""]) -> Values:
 
 EQUATIONS_63_TO_73 = claim(
     "Equations 63 to 73",
-    "Norms by the sums A, B, C and D of rows of four compositions: a ratio of at most √8/(n − 2)",
+    "Norms by the sums $A$, $B$, $C$ and $D$ of rows of four compositions: a ratio of at most "
+    r"$\sqrt{8}/(n - 2)$",
     Computed("Eqs. 63 to 65, 81 and 82, n = 7", norms_of_three_clusters, tolerance=1e-12),
     Computed("Eq. 66 ≤ Eq. 67, and that ≤ Eq. 72", bounds_of_ratios, "inequality"),
     Computed("Eq. 67 attained by C, Eq. 72 by C = D and n → ∞", attained_ratios, tolerance=1e-5),
     remark=Remark(
         "loose",
-        "C and D vanish in the limit, and with them the factor 2 between √8/(n − 2) and the sharp "
-        "√2/(n − 1) of the rows A and B.",
+        r"$C$ and $D$ vanish in the limit, and with them the factor 2 between $\sqrt{8}/(n - 2)$ "
+        r"and the sharp $\sqrt{2}/(n - 1)$ of the rows $A$ and $B$.",
     ),
 )
 
@@ -161,11 +163,11 @@ def bounds_of_the_second(key: Key[Array, ""]) -> Cases:
 
 EQUATIONS_74_TO_80 = claim(
     "Equations 74 to 80",
-    "Norms of x₁, x₂ and xₙ: a ratio of at most √2/(n − 1)",
+    r"Norms of $x_1$, $x_2$ and $x_n$: a ratio of at most $\sqrt{2}/(n - 1)$",
     Computed("Eqs. 74 to 76, 89 and 90, n = 7", norms_of_the_second, tolerance=1e-12),
     Computed("Eqs. 79, 80, 93, 94 (equal at q = 1, n → ∞)", bounds_of_the_second, "inequality"),
-    why="Rows that separate 1 and 2 from the others decay faster. 'Denote by D(T) the cumulative "
-    "exponent for all (1, 1, n − 2) rows' is about (n − 2, 1, 1).",
+    why="Rows that separate 1 and 2 from the others decay faster. 'Denote by $D(T)$ the cumulative "
+    "exponent for all $(1, 1, n - 2)$ rows' is about $(n - 2, 1, 1)$.",
 )
 
 
@@ -198,13 +200,13 @@ def attained_cosines(key: Key[Array, ""]) -> Values:
 
 EQUATIONS_81_TO_94 = claim(
     "Equations 81 to 91, 93 and 94",
-    "Inner products by A, B, C and D: a cosine of at most 2√2/(n − 2)",
+    r"Inner products by $A$, $B$, $C$ and $D$: a cosine of at most $2\sqrt{2}/(n - 2)$",
     Computed("Eq. 84 ≤ Eq. 85, Eq. 87 ≤ arccos of it", bounds_of_cosines, "inequality"),
     Computed("Eq. 84 = half of Eq. 85 at C = D, n → ∞", attained_cosines, tolerance=1e-6),
     remark=Remark(
         "loose",
         "Eq. 85 is twice what rows of the worst composition make; these vanish in the limit, and "
-        "the sharp bound is Eq. 93, 1/(√2(n − 1)), of all inner samples.",
+        r"the sharp bound is Eq. 93, $1/(\sqrt{2}(n - 1))$, of all inner samples.",
     ),
     why="The products of Eqs. 81, 82, 89 and 90 are checked beside the norms of Eqs. 63 and 74.",
 )
@@ -235,11 +237,12 @@ def corrected_cosine(key: Key[Array, ""]) -> Values:
 
 EQUATION_92 = claim(
     "Equation 92",
-    "The cosine of x₂ and xₙ by (B + D)/(A + C)",
+    "The cosine of $x_2$ and $x_n$ by $(B + D)/(A + C)$",
     Computed.rejected("⟨x₂, xₙ⟩/(‖x₂‖‖x₁‖)", printed_cosine),
     Computed.corrected("⟨x₂, xₙ⟩/(‖x₂‖‖xₙ‖)", corrected_cosine, tolerance=1e-12),
-    printed="Appendix E: ⟨x₂, xₙ⟩/(‖x₂‖‖x₁‖) ≃ 1/(√(1 + (n − 1)²q) √(1 + q)), q = (B + D)/(A + C)",
-    corrected="‖xₙ‖ for ‖x₁‖ below the line, as in Eq. 94",
+    printed=r"Appendix E: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
+    r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$, $q = (B + D)/(A + C)$",
+    corrected=r"$\|x_n\|$ for $\|x_1\|$ below the line, as in Eq. 94",
     why="The right side is symmetric to Eq. 91, whose left side has the norm of its own end.",
 )
 
@@ -269,6 +272,6 @@ FIGURE_8 = claim(
     printed="Figure 8: 'at every step, a three-cluster neuron always generates one three-cluster "
     "neuron and one two-cluster neuron'",
     corrected="unless the middle cluster is at the mean: both children then have two clusters",
-    why="(0, 1, 2) has the children (0, 0, 1) and (1, 0, 0). Ties are lost by both children, which "
-    "does no harm to Theorem 11.",
+    why="$(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$. Ties are lost by both children, "
+    "which does no harm to Theorem 11.",
 )

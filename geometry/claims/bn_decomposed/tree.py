@@ -41,7 +41,7 @@ def children(key: Key[Array, ""]) -> Values:
 
 DEFINITION_5 = claim(
     "Definition 5, Equations 9 and 10, Figure 4",
-    "Each row has children ReLU(x − μ) and ReLU(μ − x)",
+    r"Each row has children $\operatorname{ReLU}(x - \mu)$ and $\operatorname{ReLU}(\mu - x)$",
     Computed("children of 2x + 3, of −x, disjoint supports, and their order", children),
 )
 
@@ -98,8 +98,8 @@ THEOREM_10 = claim(
         "depths 6, 9, 19, 29 of (0, 1, 1 + 10⁻ᵏ, 5), k = 2, 4, 8, 12", last_unstable_depths
     ),
     corrected="an explicit depth, by the range over the least inner gap (at least 1.5 times what "
-    "was seen); none by n alone",
-    why="While the number of clusters stays only the two outer gaps shrink, each by (n − 3)/n or "
+    "was seen); none by $n$ alone",
+    why="While the number of clusters stays only the two outer gaps shrink, each by $(n - 3)/n$ or "
     "more when it does, and not below a multiple of the least inner gap.",
 )
 
@@ -163,17 +163,18 @@ def falling_means(key: Key[Array, ""]) -> Cases:
 
 EQUATIONS_29_TO_35 = claim(
     "Theorem 10, Equations 29 to 33 of its proof",
-    "While no clusters merge, c₃ − c₂ stays and the mean falls to 0: a contradiction",
+    "While no clusters merge, $c_3 - c_2$ stays and the mean falls to 0: a contradiction",
     Computed.rejected("c₃ − c₂ stays, negative steps too", moved_gap, tolerance=1e-3),
     Computed.corrected("the least middle gap stays", least_middle_gap, tolerance=1e-3),
     Computed.corrected("Eq. 33: mean (1 − nₜ/n) μ after a positive step", mean_after_a_step),
     Computed.corrected("Eq. 35: mean below (1 − 2/n) μ", falling_means, "inequality"),
     covers="Equations 34a, 34b, 34c, 35a, 35b, 35c, 35d, 35e and 35f",
-    printed="Appendix C: Δₜ := c₃(x⁽ᵗ⁾) − c₂(x⁽ᵗ⁾) (Eq. 30) and Δ at t₁ = Δ at t₂ for all t₁, t₂ "
-    "(Eq. 31), on which 'equation (32) still holds' rests where there are negative steps",
+    printed=r"Appendix C: $\Delta_t \coloneqq c_3(x^{(t)}) - c_2(x^{(t)})$ (Eq. 30) and "
+    r"$\Delta_{t_1} = \Delta_{t_2}$ for all $t_1, t_2$ (Eq. 31), on which 'equation (32) still "
+    "holds' rests where there are negative steps",
     corrected="any gap between neither the first two nor the last two clusters stays",
-    why="A negative step reverses the order: of five clusters or more it makes c₃ − c₂ of another "
-    "pair. Four clusters or more have a middle gap, and the contradiction follows from it.",
+    why="A negative step reverses the order: of five clusters or more it makes $c_3 - c_2$ of "
+    "another pair. Four clusters or more have a middle gap, and the contradiction follows from it.",
 )
 
 
@@ -188,7 +189,7 @@ def conserved_clusters(key: Key[Array, ""]) -> Cases:
 
 STRUCTURE_OF_THE_TREE = claim(
     "Structure theorem (ours)",
-    "Σ over rows of (clusters − 2) = n − 2 in every layer",
+    r"$\sum_{\text{rows}} (\text{clusters} - 2) = n - 2$ in every layer",
     Computed("the sum minus n − 2", conserved_clusters),
 )
 
@@ -219,6 +220,6 @@ def fast_tree(key: Key[Array, ""]) -> Values:
 
 GRAM_OF_THE_TREE = claim(
     "Gram matrix of the tree (ours)",
-    "The Gram matrix of 2ᵗ rows follows from O(n²) numbers",
+    "The Gram matrix of $2^t$ rows follows from $O(n^2)$ numbers",
     Computed("fast minus brute force, t = 10", fast_tree, tolerance=1e-12),
 )

@@ -26,7 +26,7 @@ def angles_from_products(key: Key[Array, ""]) -> Values:
 
 EQUATION_11 = claim(
     "Equation 11",
-    "angle(x, y) = arccos(x·y/‖x‖‖y‖)",
+    r"$\operatorname{angle}(x, y) = \arccos(x \cdot y/\|x\|\|y\|)$",
     Computed("cosines agree", angles_from_products, tolerance=1e-12),
 )
 
@@ -180,19 +180,21 @@ def printed_constants(key: Key[Array, ""]) -> Cases:
 
 THEOREM_11_3 = claim(
     "Theorem 11, item 3",
-    "lim ‖xᵢ‖/‖x₁‖ or lim ‖xᵢ‖/‖xₙ‖ ≤ 3/(n − 2) for inner i",
+    r"$\lim\,\|x_i\|/\|x_1\|$ or $\lim\,\|x_i\|/\|x_n\| \le 3/(n - 2)$ for inner $i$",
     Computed("ratio ≤ bound (found: at most half of it)", printed_ratio, "inequality"),
     Computed("constants of items 3 and 4: Eqs. 72 and 85", printed_constants, tolerance=1e-5),
     Computed.corrected("sharp constants of items 3 and 4", sharp_ends, "inequality"),
     Computed.corrected("attained by symmetric samples", symmetric_ends),
-    corrected="≤ √(2/((n − 1)² + 1)), attained by samples that are symmetric about their mean",
+    corrected=r"$\le \sqrt{2/((n - 1)^2 + 1)}$, attained by samples that are symmetric about their "
+    "mean",
     remark=Remark(
         "loose",
-        "By a factor above 2, which comes of rows that vanish in the limit. For n = 3, 4 and 5 the "
-        "bound is 1 or more and says nothing. Often both ends are longer than the cluster.",
+        "By a factor above 2, which comes of rows that vanish in the limit. For $n = 3$, 4 and 5 "
+        "the bound is 1 or more and says nothing. Often both ends are longer than the cluster.",
     ),
-    why="In the limit only rows that separate one end from all others count. The ratios are √((1 + "
-    "r)/(m + r)) and √((1 + r)/(1 + mr)), m = (n − 1)²: the smaller one is largest at r = 1.",
+    why="In the limit only rows that separate one end from all others count. The ratios are "
+    r"$\sqrt{(1 + r)/(m + r)}$ and $\sqrt{(1 + r)/(1 + mr)}$, $m = (n - 1)^2$: the smaller one is "
+    "largest at $r = 1$.",
 )
 
 
@@ -214,16 +216,18 @@ def limits_of_the_tree(key: Key[Array, ""]) -> Values:
 
 THEOREM_11_4 = claim(
     "Theorem 11, item 4, Equation 12",
-    "One of the limit angles of inner samples with the ends is at least π/2 − √2π/(n − 2)",
+    "One of the limit angles of inner samples with the ends is at least "
+    r"$\pi/2 - \sqrt{2}\,\pi/(n - 2)$",
     Computed("bound ≤ angle (found: above by 20° and more)", printed_angle, "inequality"),
     Computed.corrected("limits by r = lim ‖xₙ − xₙ₋₁‖²/‖x₂ − x₁‖²", limits_of_the_tree),
-    corrected="exact: cos = r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + mr)), m = (n − 1)²",
+    corrected=r"exact: $\cos = r/\sqrt{(1 + r)(m + r)}$ and $1/\sqrt{(1 + r)(1 + mr)}$, "
+    "$m = (n - 1)^2$",
     remark=Remark(
         "loose",
-        "Below 0 for n = 3 and 4, and 26° for six samples, whose angle is 82° or more.",
+        "Below 0 for $n = 3$ and 4, and 26° for six samples, whose angle is 82° or more.",
     ),
-    why="The angle is at least arccos(1/√(2(m + 1))), attained by samples that are symmetric about "
-    "their mean, where r = 1.",
+    why=r"The angle is at least $\arccos(1/\sqrt{2(m + 1)})$, attained by samples that are "
+    "symmetric about their mean, where $r = 1$.",
 )
 
 

@@ -51,7 +51,7 @@ def _descendants(rows: np.ndarray) -> np.ndarray:
 
 EQUATIONS_36_TO_38 = claim(
     "Equations 36 to 38, Figure 7",
-    "Children of a two-cluster row of height c have the height (new zero group/n) c",
+    r"Children of a two-cluster row of height $c$ have the height $(\text{new zero group}/n)\,c$",
     Computed("heights of both children", two_clusters, tolerance=1e-12),
     Computed("heights of all after 6 layers, Eq. 38", heights_after_steps, tolerance=1e-12),
 )
@@ -75,7 +75,8 @@ def sums_of_descendants(key: Key[Array, ""]) -> Cases:
 
 EQUATIONS_39_AND_40 = claim(
     "Equations 39 and 40",
-    "Σc² over T layers of descendants is c²((n − m)/n)²{((n − m)/n)² + (m/n)²}^(T−1)",
+    r"$\sum c^2$ over $T$ layers of descendants is "
+    r"$c^2 ((n - m)/n)^2 \{((n - m)/n)^2 + (m/n)^2\}^{T-1}$",
     Computed("n = 7, T = 6, every composition", sums_of_descendants, tolerance=1e-12),
 )
 
@@ -101,13 +102,14 @@ def rows_of_inner_samples(key: Key[Array, ""]) -> Values:
 
 EQUATIONS_41_TO_43 = claim(
     "Equations 41 to 43",
-    "Rows of clusters of 1 and n − 1 samples have any two inner samples in one cluster",
+    "Rows of clusters of 1 and $n - 1$ samples have any two inner samples in one cluster",
     Computed.rejected("so have they samples 2 and n", rows_with_an_end),
     Computed.corrected("of inner samples, layer 9, n = 6", rows_of_inner_samples),
-    printed="Appendix D, after Eq. 42: 'so that L⁽ᵗ⁾ᵢⱼ = L⁽ᵗ⁾ for every i, j ∈ {2, …, n}'",
-    corrected="for every i, j ∈ {2, …, n − 1}, as in the sentence before Eq. 42",
-    why="A row that separates sample n from the others has 2 and n in different clusters. Before "
-    "it, 'all elements in {2, …, n − 2}' may be read as {2, …, n − 1}.",
+    printed="Appendix D, after Eq. 42: 'so that $L_{ij}^{(t)} = L^{(t)}$ for every "
+    r"$i, j \in \{2, \ldots, n\}$'",
+    corrected=r"for every $i, j \in \{2, \ldots, n - 1\}$, as in the sentence before Eq. 42",
+    why="A row that separates sample $n$ from the others has 2 and $n$ in different clusters. "
+    r"Before it, 'all elements in $\{2, \ldots, n - 2\}$' may be read as $\{2, \ldots, n - 1\}$.",
 )
 
 
@@ -169,12 +171,12 @@ def tight_bounds(key: Key[Array, ""]) -> Values:
 
 EQUATIONS_44_TO_60 = claim(
     "Equations 44 to 55 and 57 to 60",
-    "Norms, inner products and angles that rows of 1 and n − 1 samples make",
+    "Norms, inner products and angles that rows of 1 and $n - 1$ samples make",
     Computed("Eqs. 45 to 47, 53 and 54", norms_and_products, tolerance=1e-12),
     Computed("Eqs. 49, 50, 57 and 58", ratios_and_cosines, tolerance=1e-12),
     Computed("bounds of Eqs. 51, 52, 59 and 60", bounds_of_two_clusters, "inequality"),
     Computed("attained for q = 1 and many samples", tight_bounds, tolerance=2e-6),
-    why="Each row is multiplied as in Eq. 38. From Eq. 46 on, a composition (1, n − 1) has the "
+    why="Each row is multiplied as in Eq. 38. From Eq. 46 on, a composition $(1, n - 1)$ has the "
     "sample of lower index first, where Eq. 36 has the zeros first.",
 )
 
@@ -200,10 +202,11 @@ def cosine_without_a_root(key: Key[Array, ""]) -> Values:
 
 EQUATION_56 = claim(
     "Equation 56",
-    "The angle of an inner sample and x₁ by S₁ and S₂, sums of squared heights",
+    "The angle of an inner sample and $x_1$ by $S_1$ and $S_2$, sums of squared heights",
     Computed.rejected("arccos √S₂/√((S₁ + S₂)((n − 1)²S₁ + S₂))", cosine_with_a_root),
     Computed.corrected("arccos S₂/√((S₁ + S₂)((n − 1)²S₁ + S₂))", cosine_without_a_root),
-    printed="Appendix D: arccos of √ΣL₂ c²/(√(ΣL₁ c² + ΣL₂ c²) √((n − 1)² ΣL₁ c² + ΣL₂ c²))",
-    corrected="ΣL₂ c² above the line, without the root, as Eqs. 53 and 57 have it",
+    printed=r"Appendix D: $\arccos$ of $\sqrt{\sum_{L_2} c^2}/"
+    r"(\sqrt{\sum_{L_1} c^2 + \sum_{L_2} c^2}\,\sqrt{(n - 1)^2 \sum_{L_1} c^2 + \sum_{L_2} c^2})$",
+    corrected=r"$\sum_{L_2} c^2$ above the line, without the root, as Eqs. 53 and 57 have it",
     why="As printed, the cosine would depend on the unit of the heights.",
 )
