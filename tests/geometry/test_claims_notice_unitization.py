@@ -77,9 +77,12 @@ def mean_for_least(bound):
 
 def without_two(bound):
     """At min alpha = 0."""
-    return lambda alpha, *args: (
-        bound(alpha, *args) - 2 * ((jnp.min(jnp.asarray(alpha)) == 0) & (jnp.ndim(alpha) > 0))
-    )
+
+    def wrong(alpha, *args):
+        at_zero = (jnp.min(jnp.asarray(alpha)) == 0) & (jnp.ndim(alpha) > 0)
+        return bound(alpha, *args) - jnp.where(at_zero, 2.0, 0.0)
+
+    return wrong
 
 
 def one_at_zero(bound):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-from jaxtyping import Array, ArrayLike, Key
+from jaxtyping import Array, Key
 
 from geometry.claims._draws import generator
 
@@ -70,9 +70,9 @@ def bounds_of(bound: Callable, *arguments: np.ndarray) -> np.ndarray:
     return np.asarray(_vectorized(bound)(*map(jnp.asarray, arguments)))
 
 
-def bounds_at(bound: Callable, alpha: ArrayLike, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def bounds_at(bound: Callable, alpha: Array, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """`bound` of an alpha and every pair."""
-    return np.asarray(_vectorized_at(bound)(*map(jnp.asarray, (alpha, x, y))))
+    return np.asarray(_vectorized_at(bound)(alpha, jnp.asarray(x), jnp.asarray(y)))
 
 
 @cache

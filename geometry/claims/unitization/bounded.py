@@ -38,7 +38,7 @@ def equation_8(key: Key[Array, ""]) -> Cases:
     for a in (*SCALARS, 1.0):
         g = bounded(a)
         yield np.asarray(g(jnp.asarray(x))) - x / (a * np.linalg.norm(x, axis=1)[:, None] + 1 - a)
-        yield jnp.linalg.norm(g(jnp.zeros(4))) - (a == 1)
+        yield jnp.linalg.norm(g(jnp.zeros(4))) - float(a == 1)
 
 
 def stretch(key: Key[Array, ""]) -> Cases:
@@ -83,7 +83,7 @@ def _ratios(bound: Callable, alphas: Sequence, x: np.ndarray, y: np.ndarray) -> 
     return [
         excess(
             distances_of_outputs(x, y, bounded(alpha)),
-            bounds_at(bound, alpha, x, y),
+            bounds_at(bound, jnp.asarray(alpha), x, y),
         )
         for alpha in alphas
     ]
