@@ -65,7 +65,7 @@ def outputs_of_two_lengths(key: Key[Array, ""]) -> Statistics:
     return powers | {"square": first["unit"] ** 2}
 
 
-LENGTHS = Draws(outputs_of_two_lengths, 100_000, batch_size=10_000, draws_per_key=500)
+LENGTHS = Draws(outputs_of_two_lengths, 1_000_000, batch_size=20_000, draws_per_key=500)
 
 
 def _mean_power(alpha: float, power: int) -> float:
