@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from pruning import ranking
 from pruning.weight_tests import TestResult
 from tests.support.mutations import result
 
@@ -68,3 +69,23 @@ def squared(right):
 
 def constant(value):
     return lambda right: lambda *args, **options: jnp.asarray(value)
+
+
+def kendall(right):
+    return ranking.kendall
+
+
+def pearson(right):
+    return lambda a, b: jnp.corrcoef(jnp.stack([a, b]))[0, 1]
+
+
+def centroid(right):
+    return lambda v: v.mean(0)
+
+
+def middle_by_coordinate(right):
+    return lambda v: jnp.median(v, axis=0)
+
+
+def largest(right):
+    return lambda scores, *, ratio: right(-scores, ratio=ratio)

@@ -1,5 +1,7 @@
 """Section 2 of the pruning paper: the assumption (CWDA), and how it is tested."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -73,17 +75,18 @@ def distances_to_a_gaussian(key: Key[Array, ""]) -> Cases:
     """Of many quantiles of starts, and of constants 1, minus the largest gap of the two CDFs."""
     p = (np.arange(20_000) + 0.5) / 20_000
     x = np.linspace(-4, 4, 2_000_001)
+    distance = jax.jit(pruning.weight_tests.ks_distance)
     for start in (scipy.stats.uniform(-(3**0.5), 12**0.5), scipy.stats.truncnorm(-2, 2)):
         scale = start.std()
         gap = np.abs(start.cdf(x * scale) - scipy.stats.norm.cdf(x)).max()
-        distance = pruning.weight_tests.ks_distance(jnp.asarray(start.ppf(p) / scale))
-        yield float(distance) - float(gap)
-    yield float(pruning.weight_tests.ks_distance(jnp.ones(512))) - scipy.stats.norm.cdf(1)
+        yield float(distance(jnp.asarray(start.ppf(p) / scale))) - float(gap)
+    yield float(distance(jnp.ones(20_000))) - scipy.stats.norm.cdf(1)
 
 
 def lilliefors_of_a_line(key: Key[Array, ""]) -> Values:
     """p-value for 600 equally spaced weights minus 1/20, the smallest of 19 samples."""
-    return float(pruning.lilliefors(key, jnp.linspace(-1, 1, 600), samples=19)[1]) - 1 / 20
+    test = jax.jit(partial(pruning.lilliefors, samples=19))
+    return float(test(key, jnp.linspace(-1, 1, 600)).p_value) - 1 / 20
 
 
 TEST_1 = claim(

@@ -169,8 +169,9 @@ def overlap_of_opposites(key: Key[Array, ""]) -> Cases:
     """Overlap of opposite rankings minus max(0, 2 − 1/p), and of equal ones minus 1."""
     scores = jnp.asarray(generator(key).normal(size=20))
     for ratio in (0.3, 0.5, 0.8):
-        yield float(pruning.overlap(scores, -scores, ratio=ratio)) - max(0, 2 - 1 / ratio)
-        yield float(pruning.overlap(scores, 2 * scores, ratio=ratio)) - 1
+        overlap = jax.jit(functools.partial(pruning.overlap, ratio=ratio))
+        yield float(overlap(scores, -scores)) - max(0, 2 - 1 / ratio)
+        yield float(overlap(scores, 2 * scores)) - 1
 
 
 def overlap_at_one_half(key: Key[Array, ""]) -> Values:
