@@ -16,17 +16,18 @@ import pytest
 import check_theorems
 from experiments.cli import InputError
 from experiments.measures import claims as claim_measures
+from experiments.pages import mathematics
 from experiments.pages.theorem_cards import anchor
 from geometry import claims
 
 SCRIPT = Path(check_theorems.__file__)
-GAMMA, BATCHES_OF_TWO = "Definition 1, example", "Appendix C, Table 4"
+GAMMA, FACTS = "Definition 1, example", "Facts 1 and 2"
 
 
 @pytest.fixture
 def few(monkeypatch):
     """Two claims in place of all: one computed, one sampled."""
-    chosen = tuple(claim for claim in claims.ALL if claim.name in (GAMMA, BATCHES_OF_TWO))
+    chosen = tuple(claim for claim in claims.ALL if claim.name in (GAMMA, FACTS))
     assert len(chosen) == 2
     monkeypatch.setattr(claims, "ALL", chosen)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
@@ -43,13 +44,13 @@ def test_a_run_writes_a_page_and_the_same_numbers_again(few, tmp_path, capsys):
     check_theorems.main(precision=2.0, out=tmp_path / "a")
     printed = capsys.readouterr().out
     assert GAMMA in printed
-    assert few[0].statement in printed
+    assert mathematics.plain(few[0].statement) in printed
     assert "not as recorded" not in printed
     page = (tmp_path / "a" / "index.html").read_text()
     for claim in few:
         assert f'id="{anchor(claim.paper, claim.name)}"' in page
         assert claim.name in page
-    assert "bn_decomposed/ranks.py" in page
+    assert "bn_decomposed/cells.py" in page
     assert str(tmp_path) not in page
     results = results_in(tmp_path / "a")
     assert [claim["as_recorded"] for claim in results["claims"]] == [True, True]
@@ -106,7 +107,7 @@ def full_disk(*_, **__):
 
 @pytest.mark.parametrize("broken", ["write_text", "page"])
 def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch, broken, capsys):
-    check_theorems.main(precision=2.0, claim=BATCHES_OF_TWO, out=tmp_path)
+    check_theorems.main(precision=2.0, claim=FACTS, out=tmp_path)
     before = (tmp_path / "results.json").read_bytes()
     if broken == "page":
         monkeypatch.setattr(check_theorems, "write", full_disk)
@@ -116,7 +117,7 @@ def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch,
         check_theorems.main(precision=2.0, out=tmp_path)
     assert (tmp_path / "results.json").read_bytes() == before
     measured = json.loads((tmp_path / "measured.json").read_text())["measured"]
-    assert "micro_batches" in measured
+    assert "facts" in measured
     if broken == "page":
         assert "in_the_first_cell" in measured
         assert GAMMA in capsys.readouterr().out

@@ -37,9 +37,9 @@ def test_a_formula_in_unicode(latex, unicode):
 
 def test_text_is_escaped_outside_formulas_alone():
     html = mathematics.html(r"a < b & $a < \frac{1}{2}$")
-    assert html.startswith("a &lt; b &amp; <math ")
+    assert html.startswith('a &lt; b &amp; <span class="formula"><math ')
     assert "<mfrac><mn>" in html.replace("<mrow>", "")
-    assert html.endswith("</math>")
+    assert html.endswith("</math></span>")
     assert "xmlns" not in html
     assert mathematics.plain("W ≤ √(S + S′), alpha_i") == "W ≤ √(S + S′), alpha_i"
 

@@ -50,7 +50,8 @@ def _mathml(latex: str) -> str:
     tree = _tree(latex)
     for node in tree.iter():
         node.tag = "mo" if node.text == "′" else _kind(node)
-    return ElementTree.tostring(tree, encoding="unicode")
+    # A formula does not break: one that is wider than the page scrolls by itself.
+    return f'<span class="formula">{ElementTree.tostring(tree, encoding="unicode")}</span>'
 
 
 def _tree(latex: str) -> Element:
