@@ -119,7 +119,7 @@ def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch,
     measured = json.loads((tmp_path / "measured.json").read_text())["measured"]
     assert "facts" in measured
     if broken == "page":
-        assert "in_the_first_cell" in measured
+        assert "gaussian_rows" in measured
         assert GAMMA in capsys.readouterr().out
 
 
@@ -201,7 +201,14 @@ def test_two_processes_find_what_one_does():
 def test_the_engine_finds_the_same_over_devices_in_float64(key):
     part = next(claim for claim in claims.ALL if claim.name == GAMMA)
     one, many = (
-        claims.measure([part], key, precision=2.0, devices=jax.devices()[:n])["in_the_first_cell"]
+        claims.measure([part], key, precision=2.0, devices=jax.devices()[:n])["gaussian_rows"]
         for n in (1, 8)
     )
     np.testing.assert_allclose(jax.tree.leaves(one.mean), jax.tree.leaves(many.mean), rtol=2e-6)
+
+
+def test_the_draws_of_the_quick_claims_exist_and_each_serves_one():
+    read = {
+        part.function.__name__ for claim in claim_measures.quick_claims() for part in claim.checks
+    }
+    assert read == claim_measures.QUICK_DRAWS
