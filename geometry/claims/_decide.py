@@ -186,7 +186,7 @@ def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> f
     wrong = 1.1 * predicted if part.against is None else number(part.against)
     if part.form in MUST_FAIL or wrong == predicted:
         return math.nan
-    visible = max(abs(wrong - predicted) - number(part.within), 0)
+    visible = max(abs(wrong - predicted) - number(part.within), 0.0)
     return float(scipy.stats.norm.cdf(_distance(visible, stderr) - critical))
 
 

@@ -26,7 +26,7 @@ def amoroso(key: Key[Array, ""]) -> Cases:
         density = beta / math.gamma(alpha) * z ** (alpha * beta - 1) * math.exp(-(z**beta))
         return (a + theta * z) ** order * density
 
-    for parameters in ((0, 1.5, 1.5, 2.0), (0.7, -2.0, 1.2, 1.3), (-1.0, 0.5, 4.5, 2.0)):
+    for parameters in ((0.0, 1.5, 1.5, 2.0), (0.7, -2.0, 1.2, 1.3), (-1.0, 0.5, 4.5, 2.0)):
         for order in (0, 1, 2):
             integral = scipy.integrate.quad(integrand, 0, 60, args=(order, *parameters))[0]
             yield float(pruning.amoroso_moment(*parameters, order)) - integral
@@ -62,7 +62,7 @@ PROPOSITION_1 = claim(
 )
 
 
-def _moment(density: Callable[[float], Any], order: float) -> float:
+def _moment(density: Callable[[float], Any], order: int | float) -> float:
     """∫ x^order density(x) dx over x > 0, as a quadrature."""
     return scipy.integrate.quad(lambda x: float(x**order * density(x)), 0, 40)[0]
 
