@@ -211,4 +211,4 @@ def test_the_draws_of_the_quick_claims_exist_and_each_serves_one():
     read = {
         part.function.__name__ for claim in claim_measures.quick_claims() for part in claim.checks
     }
-    assert read == claim_measures.QUICK_DRAWS
+    assert read == claim_measures.QUICK

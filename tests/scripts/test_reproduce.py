@@ -66,10 +66,12 @@ def test_results_hold_every_value(smallest):
         assert set(results["pruning"][name]["masked"]) == {"l1", "l2", "fermat", "gm"}
     assert layers == 9  # stem, 6 in blocks, 2 shortcuts
     assert len({claim["paper"] for claim in results["claims"]}) == 3
-    assert len(results["claims"]) > 12
-    for claim in results["claims"]:
-        for check in claim["checks"]:
-            assert abs(check["estimate"]) > check["stderr"] > 0
+    assert all(claim["as_recorded"] for claim in results["claims"])
+    checks = [check for claim in results["claims"] for check in claim["checks"]]
+    sampled = [check for check in checks if check["kind"].startswith("Monte-Carlo")]
+    assert len(sampled) >= 10
+    for check in sampled:
+        assert abs(check["estimate"]) > check["stderr"] > 0
 
 
 def test_both_normalizations_start_as_the_same_network(smallest):
