@@ -1,14 +1,15 @@
 """Tests run in float64 with every implicit cast, rank promotion and warning an error."""
 
 import os
-import shutil
-import tempfile
 
-# What one worker or subprocess of a run has compiled, the others need not compile again.
+from tests.support import kept_programs
+
+# What one worker or subprocess of a run has compiled, the others need not compile again, nor the
+# next run.
 CACHE = "JAX_COMPILATION_CACHE_DIR"
-OWN_CACHE = None if CACHE in os.environ else tempfile.mkdtemp(prefix="jaxnorm-tests-")
+OWN_CACHE = None if CACHE in os.environ else kept_programs.begin()
 if OWN_CACHE:
-    os.environ[CACHE] = OWN_CACHE
+    os.environ[CACHE] = str(OWN_CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # most of the time is compilation
@@ -32,9 +33,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 def pytest_unconfigure(config):
-    # Workers of a run find its folder in the environment: the process that made it removes it.
+    # Workers of a run find its folder in the environment: the process that made it ends it.
     if OWN_CACHE:
-        shutil.rmtree(OWN_CACHE, ignore_errors=True)
+        kept_programs.end(OWN_CACHE)
 
 
 @pytest.fixture

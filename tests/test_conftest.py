@@ -1,22 +1,25 @@
-"""The tests remove the cache that they made, and no other."""
+"""Programs that the tests compile are kept for the next run, and no other's are touched."""
 
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
+from tests.support import kept_programs
+
 ROOT = Path(__file__).parents[1]
+WHOLE = zlib.compress(b"program")
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
-def test_only_a_cache_of_our_own_is_removed(is_ours, tmp_path):
-    cache, temporary = tmp_path / "cache", tmp_path / "tmp"
+def test_a_users_own_cache_stays_as_it_is(is_ours, tmp_path):
+    cache = tmp_path / "cache"
     cache.mkdir()
-    temporary.mkdir()
     (cache / "program").write_text("compiled")
-    environment = os.environ | {"TMPDIR": str(temporary)}
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     if not is_ours:
         environment["JAX_COMPILATION_CACHE_DIR"] = str(cache)
@@ -27,5 +30,36 @@ def test_only_a_cache_of_our_own_is_removed(is_ours, tmp_path):
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    assert (cache / "program").exists()
-    assert not list(temporary.glob("jaxnorm-tests-*"))
+    assert [path.name for path in tmp_path.rglob("*")] == ["cache", "program"]
+
+
+def test_the_next_run_has_what_the_last_one_compiled(tmp_path):
+    first = kept_programs.begin(tmp_path)
+    (first / "a").write_bytes(WHOLE)
+    (first / "cut").write_bytes(WHOLE[:-1])
+    kept_programs.end(first)
+    second, at_once = kept_programs.begin(tmp_path), kept_programs.begin(tmp_path)
+    assert [path.name for path in second.iterdir()] == ["a"]
+    (second / "b").write_bytes(WHOLE)
+    kept_programs.end(second)
+    kept_programs.end(at_once)
+    third = kept_programs.begin(tmp_path)
+    assert {path.name: path.read_bytes() for path in third.iterdir()} == {"a": WHOLE, "b": WHOLE}
+
+
+def test_what_a_killed_run_left_is_removed_after_a_day(tmp_path):
+    left = [kept_programs.begin(tmp_path) for _ in range(2)]
+    os.utime(left[0], (0, 0))
+    kept_programs.end(kept_programs.begin(tmp_path))
+    assert [path.exists() for path in left] == [False, True]
+
+
+def test_of_too_many_programs_the_newest_are_kept(tmp_path):
+    run = kept_programs.begin(tmp_path)
+    for age in range(4):
+        (run / f"{age}").write_bytes(WHOLE)
+        os.utime(run / f"{age}", (0, 1000 - age))
+    kept_programs.end(run)
+    kept_programs.end(kept_programs.begin(tmp_path), most_bytes=2 * len(WHOLE))
+    left = kept_programs.begin(tmp_path)
+    assert {path.name for path in left.iterdir()} == {"0", "1"}

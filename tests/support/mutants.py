@@ -10,6 +10,7 @@ of what the module defines, until one fails. The status is 0 whatever is noticed
 
 import argparse
 import ast
+import atexit
 import copy
 import importlib
 import json
@@ -209,7 +210,7 @@ def _run(folder: Path, tests: list[Path]) -> None:
 def preload() -> None:
     """Import what is slow to import and not under test, set up as the tests have it."""
     sys.path.insert(0, str(ROOT))
-    importlib.import_module("conftest")
+    atexit.register(importlib.import_module("conftest").pytest_unconfigure, None)
     del sys.modules["conftest"]  # a child imports that of its copy
     for name in ("flax.nnx", "optax", "scipy.stats"):
         importlib.import_module(name)

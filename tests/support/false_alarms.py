@@ -1,0 +1,89 @@
+"""How often claims that hold are rejected by chance, over many keys.
+
+    python tests/support/false_alarms.py --keys 200 --precision 2     # about 4 seconds a key
+
+A key is one whole run of the drawn checks, decided together; at most one run in 500 may reject
+something that holds (`geometry.claims.LEVEL`). An error of a prediction that is too small for one
+run to show moves a check's z-scores at every key: their mean, in standard errors over the keys, is
+decided by Holm's correction over all checks. The last line is one JSON object.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+from rich.progress import track
+from scipy import stats
+
+from geometry import claims
+from geometry.claims import LEVEL, Claim, Finding, Sampled
+from geometry.claims._types import MUST_FAIL
+
+
+def drawn(of: Iterable[Claim]) -> list[Claim]:
+    """The claims with their drawn checks alone."""
+    trimmed = (
+        replace(claim, checks=tuple(part for part in claim.checks if isinstance(part, Sampled)))
+        for claim in of
+    )
+    return [claim for claim in trimmed if claim.checks]
+
+
+def false_alarms(seeds: Iterable[int], precision: float) -> dict[str, Any]:
+    """The runs, by seed, in which something that holds was rejected, and the mean z-scores."""
+    of = drawn(claims.ALL)
+    alarms: dict[int, list[str]] = {}
+    z_scores: dict[str, list[float]] = {}
+    for seed in seeds:
+        found = _true_statements(claims.check_all(of, jax.random.key(seed), precision=precision))
+        rejected = [name for name, finding in found.items() if not finding.holds]
+        if rejected:
+            alarms[seed] = rejected
+        for name, finding in found.items():
+            # A slack makes every score small, and a one-sided check may be far on its good side.
+            if finding.check.side == "=" and not claims.number(finding.check.within):
+                z_scores.setdefault(name, []).append(finding.z)
+    return {"alarms": alarms, "off": _off(z_scores), "equalities": len(z_scores)}
+
+
+def _true_statements(verdicts: Iterable[claims.Verdict]) -> dict[str, Finding]:
+    return {
+        f"{verdict.claim.name}: {finding.check.what}": finding
+        for verdict in verdicts
+        for finding in verdict.findings
+        if finding.check.form not in MUST_FAIL
+    }
+
+
+def _off(z_scores: dict[str, list[float]]) -> dict[str, float]:
+    """Checks whose mean score over the keys is no chance, with it in standard errors."""
+    means = {
+        name: math.fsum(z) / math.sqrt(len(z))
+        for name, z in z_scores.items()
+        if np.isfinite(z).all()
+    }
+    critical = stats.norm.isf(LEVEL / 2 / max(len(means), 1))
+    return {name: mean for name, mean in means.items() if abs(mean) > critical}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keys", type=int, default=200, help="at least 1")
+    parser.add_argument("--precision", type=float, default=2.0, help="factor on standard errors")
+    parser.add_argument("--seed", type=int, default=1000, help="of the first key")
+    options = parser.parse_args()
+    began = time.perf_counter()
+    seeds = range(options.seed, options.seed + options.keys)
+    found = false_alarms(track(seeds, "drawing"), options.precision)
+    seconds = round(time.perf_counter() - began)
+    print(json.dumps(vars(options) | found | {"seconds": seconds}))
+
+
+if __name__ == "__main__":
+    main()
