@@ -13,6 +13,11 @@ from jaxnorm.shift import Tracker
 
 
 @pytest.fixture(scope="module", autouse=True)
+def small_mlp():
+    """Not small: layers of the paper's network are looked at by name."""
+
+
+@pytest.fixture(scope="module", autouse=True)
 def users_jax():
     """JAX as users have it."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):

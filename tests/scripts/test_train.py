@@ -131,7 +131,7 @@ def test_each_device_computes_its_part_of_a_batch(images):
     assert "all-reduce" not in program_text(SMALL, 1)
     text = program_text(replace(SMALL, accumulate=2, augment=True), 8)
     assert "all-reduce" in text
-    assert "f32[1,100]" in text  # 16 images, 2 parts, 8 devices; outputs of a hidden layer
+    assert "f32[1,24]" in text  # 16 images, 2 parts, 8 devices; outputs of the first layer
 
 
 def test_a_scan_of_steps_has_the_losses_of_single_steps(one, images, monkeypatch):
