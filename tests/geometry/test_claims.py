@@ -31,6 +31,7 @@ from geometry.claims import (
 from geometry.claims._types import MUST_FAIL
 from geometry.claims.unitization.algorithms import mean_cosine
 from jaxnorm import unitize
+from tests.support.false_alarms import false_alarms
 
 SCRIPT = str(Path(__file__).parents[2] / "scripts" / "check_theorems.py")
 SAMPLED = {
@@ -299,7 +300,6 @@ def test_what_must_fail_fails_by_far(measured):
                 assert abs(found.z) > 8, (verdict.claim.name, found)
 
 
-# What a prediction that is off by 10 % leaves unnoticed, and why that is no fault of the check.
 # Why a prediction that is 10 % off may stay unnoticed.
 SLACK = "one-sided, with the slack that its text states"
 LOOSE = "a bound that is loose where it is drawn; another check has it where it is attained"
@@ -409,19 +409,9 @@ def optimized():
 @pytest.mark.usefixtures("optimized")
 def test_of_200_runs_at_most_one_has_a_false_alarm():
     """200 keys, at twice the standard errors: a quarter of the draws of a run each."""
-    drawn = [
-        replace(claim, checks=tuple(p for p in claim.checks if isinstance(p, Sampled)))
-        for claim in ALL
-    ]
-    alarms = 0
-    for seed in range(200):
-        verdicts = claims.check_all(drawn, jax.random.key(1000 + seed), precision=2.0)
-        alarms += any(
-            found.check.form not in MUST_FAIL and not found.holds
-            for verdict in verdicts
-            for found in verdict.findings
-        )
-    assert alarms <= 1
+    found = false_alarms(range(1000, 1200), precision=2.0)
+    assert len(found["alarms"]) <= 1, found
+    assert not found["off"], found
 
 
 @pytest.mark.slow

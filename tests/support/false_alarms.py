@@ -22,7 +22,7 @@ from rich.progress import track
 from scipy import stats
 
 from geometry import claims
-from geometry.claims import LEVEL, Claim, Finding, Sampled
+from geometry.claims import LEVEL, Check, Claim, Finding, Sampled
 from geometry.claims._types import MUST_FAIL
 
 
@@ -46,8 +46,7 @@ def false_alarms(seeds: Iterable[int], precision: float) -> dict[str, Any]:
         if rejected:
             alarms[seed] = rejected
         for name, finding in found.items():
-            # A slack makes every score small, and a one-sided check may be far on its good side.
-            if finding.check.side == "=" and not claims.number(finding.check.within):
+            if _is_exact(finding.check):
                 z_scores.setdefault(name, []).append(finding.z)
     return {"alarms": alarms, "off": _off(z_scores), "equalities": len(z_scores)}
 
@@ -59,6 +58,11 @@ def _true_statements(verdicts: Iterable[claims.Verdict]) -> dict[str, Finding]:
         for finding in verdict.findings
         if finding.check.form not in MUST_FAIL
     }
+
+
+def _is_exact(part: Check) -> bool:
+    """A slack makes every score small, and a one-sided check may be far on its good side."""
+    return isinstance(part, Sampled) and part.side == "=" and not claims.number(part.within)
 
 
 def _off(z_scores: dict[str, list[float]]) -> dict[str, float]:
@@ -73,7 +77,7 @@ def _off(z_scores: dict[str, list[float]]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--keys", type=int, default=200, help="at least 1")
     parser.add_argument("--precision", type=float, default=2.0, help="factor on standard errors")
     parser.add_argument("--seed", type=int, default=1000, help="of the first key")
