@@ -24,7 +24,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from experiments import cli
+from experiments import cli, files
 from experiments.cli import InputError
 from experiments.measures import claims as claim_measures
 from experiments.pages import errata as errata_page
@@ -93,7 +93,7 @@ def main(
     with claim_measures.writing(out, "the lines above and measured.json have what was measured"):
         write(results, theorem_page.render(results, out), out)
         if errata:
-            errata.write_text(errata_page.markdown(plain(checked)), encoding="utf-8")
+            files.write(errata, errata_page.markdown(plain(checked)))
     print(f"Open {out / 'index.html'}")
     unexpected = [result for result in checked if not result["as_recorded"]]
     if unexpected:

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from experiments import cli
+from experiments import cli, files
 from experiments.measures import shift_estimators
 
 
@@ -43,7 +43,7 @@ def main(seeds: int = 5, steps: int = 1500, out: Path = Path("out/shift_estimato
         "pairs": results,
     }
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(written, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    files.write(out, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
 
 def show(results: list[dict], seeds: int) -> None:
