@@ -34,7 +34,7 @@ import tyro
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 COMMANDS = {
-    "train": "digits-mlp --epochs 8",
+    "train": "digits-mlp --epochs 4",
     "prune": "--epochs 2 --seeds 1 --images 128 --batch-sizes 1 --fine-tune 1",
     "covariate_shift": "--epochs 2 --seeds 1 --exact 20",
     "reproduce": "--epochs 2 --seeds 1 --depth 8",
@@ -158,31 +158,30 @@ class Chains:
     def run(self) -> None:
         """Kill a run up to ten times, let it end and compare."""
         out = self.options.folder / f"chain-{self.chains}"
-        for _ in range(min(10, self.options.kills - self.kills)):
-            if not self.kill(out):
-                break
-        last = status_of(start(self.options.command, out))
+        kills = min(10, self.options.kills - self.kills)
+        last = next(filter(None, (self.kill(out) for _ in range(kills))), None)
+        status = status_of(last or start(self.options.command, out))
         self.chains += 1
-        if last == 0 and end_of(out) == self.expected:
+        if status == 0 and end_of(out) == self.expected:
             self.equal += 1
             shutil.rmtree(out)
         else:
-            self.unexpected.append([str(out), "end", last])
+            self.unexpected.append([str(out), "end", status])
         print(
             f"{self.kills} kills, {self.equal} of {self.chains} chains end with the same numbers",
             flush=True,
         )
 
-    def kill(self, out: Path) -> bool:
-        """Start a run and kill it, unless it ends before."""
+    def kill(self, out: Path) -> BaseProcess | None:
+        """Start a run and kill it; the run, where it has ended before."""
         before = unfinished(out)
         number, is_saving = self.rng.choice(SIGNALS), self.rng.random() < 0.25
         process = start(self.options.command, out)
-        process.join(self.rng.uniform(0.05, 1.0) * self.duration)
+        process.join(self.rng.uniform(0.1, 1.0) * self.duration)
         while is_saving and process.is_alive() and unfinished(out) <= before:
             time.sleep(0.002)
         if not process.is_alive():
-            return False
+            return process
         assert process.pid is not None
         os.kill(process.pid, number)
         status = status_of(process)
@@ -191,7 +190,7 @@ class Chains:
         self.statuses[f"{number.name} {status}"] += 1
         if status not in STATUSES[number]:
             self.unexpected.append([str(out), number.name, status])
-        return True
+        return None
 
     def result(self) -> dict[str, Any]:
         """What is said at the end."""
