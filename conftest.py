@@ -32,6 +32,10 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--kills", default="5", help="signals to each command that resumes (slow)")
+
+
 def pytest_unconfigure(config):
     # Workers of a run find its folder in the environment: the process that made it ends it.
     if OWN_CACHE:

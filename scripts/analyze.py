@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import tyro
@@ -21,6 +22,7 @@ from experiments import cli
 from experiments.cli import InputError
 from experiments.measures import analysis
 from experiments.measures.analysis import Analysis
+from experiments.options import Share, at_least, checked
 from experiments.pages import analysis as analysis_page
 from experiments.pages import page
 from experiments.pages.series import pair_label
@@ -34,24 +36,22 @@ class Options:
     Attributes:
       path: File or checkpoint folder of weights.
       layers: Only layers whose name begins with one of these.
-      ratio: The fraction of filters whose choice is compared, in (0, 1].
+      ratio: The fraction of filters whose choice is compared.
       out: Folder for the page and its results.
-      gaussian_layers: Gaussian layers drawn for each shape, for the bands; at least 20.
+      gaussian_layers: Gaussian layers drawn for each shape, for the bands.
     """
 
     path: tyro.conf.Positional[Path]
     layers: tuple[str, ...] = ()
-    ratio: float = 0.5
+    ratio: Share = 0.5
     out: Path = Path("out/analysis")
-    gaussian_layers: int = 200
+    gaussian_layers: Annotated[int, at_least(20)] = 200
 
 
+@checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Analyze the convolutions of a network and write OUT/index.html and OUT/results.json."""
     start = time.perf_counter()
-    if not 0 < options.ratio <= 1:
-        raise InputError(f"--ratio must lie in (0, 1]; got {options.ratio}")
-    cli.at_least(20, gaussian_layers=options.gaussian_layers)
     parameters = load(options)
     measured = analysis.measure(
         parameters, ratio=options.ratio, gaussian_layers=options.gaussian_layers

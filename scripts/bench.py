@@ -11,6 +11,7 @@ Flax's compiled program takes for results and temporaries.
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from rich.progress import Progress
 from experiments import cli
 from experiments.benchmarks import distances, geometry, layers, pruning, training
 from experiments.benchmarks.timing import Pair, timed
+from experiments.options import at_least, checked
 
 HEAD = ("what", "ours, ms", "peer, ms", "ratio", "quartiles", "copy", "memory")
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -31,20 +33,20 @@ class Options:
     """What is timed.
 
     Attributes:
-      runs: Timed runs of each side, after warming up; at least 3.
+      runs: Timed runs of each side, after warming up.
       dtype: In which layers and networks compute, float32 or bfloat16; parameters and statistics
         are float32.
       only: Time the groups of one subject: layers, distances, pruning, geometry or training.
     """
 
-    runs: int = 30
+    runs: Annotated[int, at_least(3)] = 30
     dtype: str = "float32"
     only: str | None = None
 
 
+@checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Time our functions beside their peers and print a table of each group."""
-    cli.at_least(3, runs=options.runs)
     groups = chosen(options)
     settings = f"{options.dtype}, {options.runs} runs a side"
     with Progress(console=Console(stderr=True)) as progress:

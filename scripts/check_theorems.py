@@ -24,9 +24,10 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from experiments import cli
+from experiments import cli, files
 from experiments.cli import InputError
 from experiments.measures import claims as claim_measures
+from experiments.options import Natural, Positive, checked, number
 from experiments.pages import errata as errata_page
 from experiments.pages import mathematics, theorem_plots
 from experiments.pages import theorems as theorem_page
@@ -35,13 +36,16 @@ from experiments.pages.theorem_words import FORMS, found
 from geometry import claims
 from geometry.claims import Claim
 
+Precision = Annotated[float, number(float, "in (0, 2]", lambda x: 0 < x <= 2)]
 
+
+@checked
 def main(
     paper: str | None = None,
     claim: str | None = None,
-    precision: float = 1.0,
-    seed: int = 0,
-    devices: int | None = None,
+    precision: Precision = 1.0,
+    seed: Natural = 0,
+    devices: Positive | None = None,
     out: Path = Path("out/theorems"),
     errata: Path | None = None,
     list_only: Annotated[bool, tyro.conf.arg(name="list")] = False,
@@ -58,7 +62,7 @@ def main(
     Args:
       paper: unitization, cwda or bn-decomposed; by default all three.
       claim: An object of a paper, such as "Theorem 1", or part of a claim's name.
-      precision: Factor on all standard errors, in (0, 2]: 0.5 takes four times the draws.
+      precision: Factor on all standard errors: 0.5 takes four times the draws.
       seed: Of all draws.
       devices: Number of devices over which draws are spread, made of the CPU where there is no
         other; by default all.
@@ -71,8 +75,6 @@ def main(
     if list_only:
         console.print(listing(selected))
         return
-    if not 0 < precision <= 2:
-        raise InputError(f"--precision must lie in (0, 2]; got {precision}")
     claim_devices = first_devices(devices)
     cli.check_writable(out)
     cli.compiled_in(out / "compiled")
@@ -93,7 +95,7 @@ def main(
     with claim_measures.writing(out, "the lines above and measured.json have what was measured"):
         write(results, theorem_page.render(results, out), out)
         if errata:
-            errata.write_text(errata_page.markdown(plain(checked)), encoding="utf-8")
+            files.write(errata, errata_page.markdown(plain(checked)))
     print(f"Open {out / 'index.html'}")
     unexpected = [result for result in checked if not result["as_recorded"]]
     if unexpected:
@@ -102,16 +104,15 @@ def main(
         sys.exit(1)
 
 
-def first_devices(number: int | None) -> Sequence[Any]:
-    """The first `number` devices: on a CPU they are made, if nothing has run yet."""
-    if number is not None:
-        cli.at_least(1, devices=number)
+def first_devices(count: int | None) -> Sequence[Any]:
+    """The first `count` devices: on a CPU they are made, if nothing has run yet."""
+    if count is not None:
         with contextlib.suppress(RuntimeError):  # they exist already
-            jax.config.update("jax_num_cpu_devices", number)
+            jax.config.update("jax_num_cpu_devices", count)
     devices = jax.devices()
-    if number is not None and number > len(devices):
-        raise InputError(f"--devices must be at most {len(devices)}, those there are; got {number}")
-    return devices[:number]
+    if count is not None and count > len(devices):
+        raise InputError(f"--devices must be at most {len(devices)}, those there are; got {count}")
+    return devices[:count]
 
 
 def listing(selected: Iterable[Claim]) -> Table:

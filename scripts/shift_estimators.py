@@ -16,20 +16,22 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from experiments import cli
+from experiments import cli, files
 from experiments.measures import shift_estimators
+from experiments.options import AtLeastTwo, Positive, checked
 
 
-def main(seeds: int = 5, steps: int = 1500, out: Path = Path("out/shift_estimators.json")) -> None:
+@checked
+def main(
+    seeds: AtLeastTwo = 5, steps: Positive = 1500, out: Path = Path("out/shift_estimators.json")
+) -> None:
     """Measure bias and spread of the critic, its certified successor, slices and exact distance.
 
     Args:
-      seeds: Independent samples and initializations, at least 2.
-      steps: Training steps of both critics, at least 1; the paper's are 1,500.
+      seeds: Independent samples and initializations.
+      steps: Training steps of both critics; the paper's are 1,500.
       out: File for the results.
     """
-    cli.at_least(1, steps=steps)
-    cli.at_least(2, seeds=seeds)
     cases = list(shift_estimators.cases())
     with Progress(console=Console(stderr=True)) as progress:
         results = [
@@ -43,7 +45,7 @@ def main(seeds: int = 5, steps: int = 1500, out: Path = Path("out/shift_estimato
         "pairs": results,
     }
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(written, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    files.write(out, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
 
 def show(results: list[dict], seeds: int) -> None:

@@ -110,14 +110,6 @@ def run(main: Callable[..., None], **ending_options: str) -> None:
         tyro.cli(main)
 
 
-def at_least(minimum: int, **options: int) -> None:
-    """Refuse options below `minimum`."""
-    for name, value in options.items():
-        if value < minimum:
-            option = name.replace("_", "-")
-            raise InputError(f"--{option} must be at least {minimum}; got {value}")
-
-
 def check_writable(folder: Path) -> None:
     """Refuse a folder that cannot be made or written, before anything is computed."""
     nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())

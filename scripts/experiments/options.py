@@ -15,7 +15,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def _number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
+def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
     """A finite number for which `holds`, with `limits` that follow "must be" or "must lie"."""
     return Spec(
         nargs=1,
@@ -26,14 +26,20 @@ def _number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
     )
 
 
-Natural = Annotated[int, _number(int, "at least 0", lambda x: x >= 0)]
-Positive = Annotated[int, _number(int, "at least 1", lambda x: x >= 1)]
-AtLeastTwo = Annotated[int, _number(int, "at least 2", lambda x: x >= 2)]
-NonNegative = Annotated[float, _number(float, "at least 0", lambda x: x >= 0)]
-Above = Annotated[float, _number(float, "above 0", lambda x: x > 0)]
-Fraction = Annotated[float, _number(float, "in (0, 1)", lambda x: 0 < x < 1)]
-BelowOne = Annotated[float, _number(float, "in [0, 1)", lambda x: 0 <= x < 1)]
-Unit = Annotated[float, _number(float, "in [0, 1]", lambda x: 0 <= x <= 1)]
+def at_least(minimum: int) -> Spec:
+    """A whole number from a minimum on."""
+    return number(int, f"at least {minimum}", lambda x: x >= minimum)
+
+
+Natural = Annotated[int, at_least(0)]
+Positive = Annotated[int, at_least(1)]
+AtLeastTwo = Annotated[int, at_least(2)]
+NonNegative = Annotated[float, number(float, "at least 0", lambda x: x >= 0)]
+Above = Annotated[float, number(float, "above 0", lambda x: x > 0)]
+Fraction = Annotated[float, number(float, "in (0, 1)", lambda x: 0 < x < 1)]
+BelowOne = Annotated[float, number(float, "in [0, 1)", lambda x: 0 <= x < 1)]
+Share = Annotated[float, number(float, "in (0, 1]", lambda x: 0 < x <= 1)]
+Unit = Annotated[float, number(float, "in [0, 1]", lambda x: 0 <= x <= 1)]
 
 
 def check(options: Any) -> None:
@@ -62,7 +68,7 @@ def checked(main: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
 def _check_value(name: str, hint: Any, value: Any) -> None:
     if dataclasses.is_dataclass(value):
         check(value)
-    for spec in _specs(hint):
+    for spec in ranges(hint):
         for number in value if isinstance(value, tuple) else (value,):
             if number is not None and not spec.is_instance(number):
                 limits = spec.metavar.partition(" ")[2]
@@ -71,10 +77,10 @@ def _check_value(name: str, hint: Any, value: Any) -> None:
                 raise InputError(f"--{option} must {verb} {limits}; got {number}")
 
 
-def _specs(hint: Any) -> Iterator[Spec]:
+def ranges(hint: Any) -> Iterator[Spec]:
     """The ranges in a type, such as that of the elements of a tuple."""
     for part in get_args(hint):
         if isinstance(part, Spec):
             yield part
         else:
-            yield from _specs(part)
+            yield from ranges(part)

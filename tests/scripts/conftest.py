@@ -1,10 +1,12 @@
-"""What the tests of commands share."""
+"""What tests of training share: JAX as users have it, and a tiny run."""
 
 from functools import partial
 
+import jax
 import pytest
 
 from jaxnorm import models
+from tests.support.small_runs import SMALL, compiled, random_images, with_steps_per_call
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -13,3 +15,21 @@ def small_mlp():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "MLP", partial(models.MLP, widths=(24, 16, 8)))
         yield
+
+
+@pytest.fixture(scope="module")
+def users_jax():
+    """JAX as users have it: Optax mixes dtypes, and scripts run in float32."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def images():
+    return random_images()
+
+
+@pytest.fixture(scope="module")
+def one(images, users_jax):
+    """The trainer of one seed."""
+    return with_steps_per_call(compiled(SMALL, images), 1)

@@ -105,14 +105,14 @@ def full_disk(*_, **__):
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("broken", ["write_text", "page"])
+@pytest.mark.parametrize("broken", ["file", "page"])
 def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch, broken, capsys):
     check_theorems.main(precision=2.0, claim=FACTS, out=tmp_path)
     before = (tmp_path / "results.json").read_bytes()
     if broken == "page":
         monkeypatch.setattr(check_theorems, "write", full_disk)
     else:
-        monkeypatch.setattr(Path, "write_text", full_disk)
+        monkeypatch.setattr("experiments.files.write", full_disk)
     with pytest.raises(InputError, match="must take the results; No space left on device: "):
         check_theorems.main(precision=2.0, out=tmp_path)
     assert (tmp_path / "results.json").read_bytes() == before

@@ -23,11 +23,7 @@ from experiments.training.recipes import PRESETS, Recipe, replace
 SMALL = replace(PRESETS["digits-mlp"][1], batch_size=16)
 
 
-@pytest.fixture(autouse=True)
-def users_jax():
-    """Optax mixes dtypes, and scripts run in float32."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
+pytestmark = pytest.mark.usefixtures("users_jax")
 
 
 @pytest.fixture(scope="module")

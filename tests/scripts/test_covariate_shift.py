@@ -2,7 +2,6 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
 
@@ -11,17 +10,12 @@ from experiments.cli import InputError
 from experiments.pages import shift as shift_page
 from jaxnorm.shift import Tracker
 
+pytestmark = pytest.mark.usefixtures("users_jax")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def small_mlp():
     """Not small: layers of the paper's network are looked at by name."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def users_jax():
-    """JAX as users have it."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -268,8 +268,8 @@ def test_when_one_process_dies_the_other_says_so_and_ends(killed, tmp_path):
 
 def test_a_full_disk_at_any_write_is_named_and_costs_nothing(tmp_path):
     """Every seventh write; all of them by the command of full_disk.py."""
-    library = tmp_path / "faults.so"
-    source = Path(full_disk.__file__).with_name("faults.c")
+    library = tmp_path / "full_disk.so"
+    source = Path(full_disk.__file__).with_name("full_disk.c")
     if not shutil.which("cc"):
         pytest.skip("needs a C compiler")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
@@ -293,9 +293,17 @@ def test_a_full_disk_at_any_write_is_named_and_costs_nothing(tmp_path):
         assert "Traceback" not in moment["said"]
 
 
-def test_thirty_kills_change_nothing(tmp_path, capfd):
-    random_kills.main(random_kills.Options(tmp_path, kills=30, epochs=30))
-    result = json.loads(capfd.readouterr().out.splitlines()[-1])
-    assert result["kills"] == 30
+@pytest.mark.parametrize("command", random_kills.COMMANDS)
+def test_kills_at_random_moments_change_nothing(command, tmp_path, pytestconfig):
+    kills = pytestconfig.getoption("kills")
+    found = subprocess.run(
+        [sys.executable, random_kills.__file__, tmp_path, "--command", command, "--kills", kills],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result = json.loads(found.stdout.splitlines()[-1])
+    assert result["kills"] == int(kills)
     assert result["equal"] == result["chains"]
     assert not result["unexpected"]

@@ -2,16 +2,18 @@
 
 import contextlib
 import dataclasses
+import importlib
 import io
 import math
 import re
-from typing import Any
+import types
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import tyro
 
 import covariate_shift
-import prune
 import reproduce
 import reproduce_geometry
 import train
@@ -21,28 +23,76 @@ from experiments.training import recipes
 from experiments.training.recipes import PRESETS, Recipe
 
 NUMBER = re.compile(r"--([a-z-]+) [^\n]*?\b(INT|FLOAT)\b(?! (at least|above|in [(\[]) ?\d)")
+COMMANDS = sorted(path.stem for path in Path(train.__file__).parent.glob("*.py"))
+REQUIRED = {"analyze": ["weights.npz"]}
+OUTSIDE = (-1, 0, 2, 2.5, -math.inf, math.nan, math.inf)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        train.Arguments,
-        prune.main,
-        covariate_shift.main,
-        reproduce.main,
-        reproduce_geometry.main,
-    ],
-)
+def entry(command):
+    module = importlib.import_module(command)
+    return module.Arguments if command == "train" else module.main
+
+
+def default(command) -> dict[str, Any]:
+    return {"default": train.Arguments(Recipe())} if command == "train" else {}
+
+
+def numbers(hint, path=()):
+    """Each number in a type: the names that lead to it, and its type."""
+    inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if inner in (int, float):
+        yield path, hint
+    elif isinstance(inner, types.FunctionType) or dataclasses.is_dataclass(inner):
+        for name, part in get_type_hints(inner, include_extras=True).items():
+            yield from numbers(part, (*path, name))
+    elif get_origin(inner) is not Literal:
+        for part in get_args(inner):
+            yield from numbers(part, path)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_number_of_every_command_has_a_range(command):
+    found = dict(numbers(entry(command)))
+    assert found or command == "bench_compiled"
+    assert [path for path, hint in found.items() if not any(options.ranges(hint))] == []
+
+
+def test_a_number_without_a_range_is_found():
+    def main(a: int, b: tuple[float, ...] | None, c: options.Natural, d: bool, e: str): ...
+
+    assert dict(numbers(main)) == {("a",): int, ("b",): float, ("c",): options.Natural}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_the_range_of_every_number(command):
     said = io.StringIO()
-    arguments: dict[str, Any] = (
-        {"default": train.Arguments(Recipe())} if command is train.Arguments else {}
-    )
-    with contextlib.redirect_stdout(said), pytest.raises(SystemExit):
-        tyro.cli(command, args=["--help"], **arguments)
-    assert "INT at least" in said.getvalue()
+    with contextlib.redirect_stdout(said), pytest.raises(SystemExit) as end:
+        tyro.cli(entry(command), args=["--help"], **default(command))
+    assert end.value.code == 0
+    assert re.search("(INT|FLOAT) (at least|in)", said.getvalue()) or command == "bench_compiled"
     assert not NUMBER.findall(said.getvalue())
     assert NUMBER.findall("│ --steps INT   number")
+
+
+def run(command, *args):
+    """A command with these arguments, up to what would take time."""
+    arguments = tyro.cli(
+        entry(command), args=[*args, *REQUIRED.get(command, ())], **default(command)
+    )
+    train.check(arguments.recipe, arguments.run)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_number_out_of_its_range_is_refused(command):
+    found = list(numbers(entry(command)))
+    for path, hint in found:
+        option, (limits,) = path[-1].replace("_", "-"), options.ranges(hint)
+        values = [x for x in OUTSIDE if get_args(hint)[0] is float or isinstance(x, int)]
+        outside = [value for value in values if not limits.is_instance(value)]
+        assert outside
+        for value in outside:
+            with pytest.raises(InputError, match=f"--{option} must (be|lie) .*; got "):
+                run(command, f"--{option}", *[f"{value}"] * found.count((path, hint)))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1, 2])

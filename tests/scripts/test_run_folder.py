@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,40 +19,18 @@ from tests.support.small_runs import (
     SMALL,
     View,
     compiled,
-    random_images,
     train_one,
-    with_steps_per_call,
     without_times,
 )
 
-
-@pytest.fixture(autouse=True)
-def users_jax():
-    """Optax mixes dtypes, and scripts run in float32."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
-@pytest.fixture(scope="module")
-def images():
-    return random_images()
-
-
-@pytest.fixture(scope="module")
-def one(images):
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        return with_steps_per_call(compiled(SMALL, images), 1)
+pytestmark = pytest.mark.usefixtures("users_jax")
 
 
 @pytest.fixture(scope="module")
 def half(one, tmp_path_factory):
     """The folder of an interrupted run with two checkpoints, and the lines of a whole run."""
     folder = tmp_path_factory.mktemp("half")
-    with (
-        jax.enable_x64(False),
-        jax.numpy_dtype_promotion("standard"),
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
         with pytest.raises(cli.StoppedError):
             train_one(one, folder / "half", View(interrupt_after=10))

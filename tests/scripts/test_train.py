@@ -35,29 +35,12 @@ from tests.support.small_runs import (
     bits,
     compiled,
     first_state,
-    random_images,
     train_one,
     with_steps_per_call,
     without_times,
 )
 
-
-@pytest.fixture(autouse=True)
-def users_jax():
-    """Optax mixes dtypes, and scripts run in float32."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
-@pytest.fixture(scope="module")
-def images():
-    return random_images()
-
-
-@pytest.fixture(scope="module")
-def one(images):
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        return with_steps_per_call(compiled(SMALL, images), 1)
+pytestmark = pytest.mark.usefixtures("users_jax")
 
 
 def restored(one, folder):

@@ -1,6 +1,6 @@
-"""A disk that is full from each write of a run on; run with `faults.c` preloaded.
+"""A disk that is full from each write of a run on; run with `full_disk.c` preloaded.
 
-    LD_PRELOAD=faults.so python full_disk.py FOLDER [EVERY]
+    LD_PRELOAD=full_disk.so python full_disk.py FOLDER [EVERY]
 
 Prints a line of JSON per moment: the status and the words of the run, and whether the same command
 ends with the bits of an undisturbed run once there is room again.

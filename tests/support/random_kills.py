@@ -1,41 +1,53 @@
-"""Kill `scripts/train.py` at random moments, resume it, and compare the bits of the end.
+"""Kill a command at random moments, resume it, and compare its end with that of a whole run.
 
-    python tests/support/random_kills.py FOLDER --kills 300     # about a minute for 5 kills
+    python tests/support/random_kills.py FOLDER --kills 300                  # train.py
+    python tests/support/random_kills.py FOLDER --command prune --kills 30
 
-A chain is killed up to ten times by SIGKILL, SIGTERM or SIGINT, saves five times a second, and then
-ends; its metrics and the checksums of its last state must be those of a run that nobody killed.
-The last line is one JSON object.
+A chain is killed up to ten times by SIGKILL, SIGTERM or SIGINT, every fourth time while a file or a
+checkpoint is being written, and then ends: all numbers of its results and metrics but times, and
+the checksums of its last states, must be those of a run that nobody killed. Networks are tiny, and
+saved five times a second.
+
+Each run is a process of its own. It is forked from one that has imported the commands and has not
+computed anything, because imports would take most of the time. Prints a line for each chain, and
+one JSON object at the end; `--results` adds it to a file.
 """
 
+import importlib
 import json
+import multiprocessing
 import os
 import random
+import runpy
 import shutil
 import signal
-import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any, Literal
 
 import tyro
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-SAVES = "from experiments.training import loop; loop.BETWEEN_CHECKPOINTS = 0.2; import runpy, sys; "
-RUN = "del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
-COMMAND = [
-    *(sys.executable, "-c", SAVES + RUN),
-    *(str(SCRIPTS / "train.py"), "digits-mlp", "--out"),
-]
+COMMANDS = {
+    "train": "digits-mlp --epochs 4",
+    "prune": "--epochs 2 --seeds 1 --images 128 --batch-sizes 1 --fine-tune 1",
+    "covariate_shift": "--epochs 2 --seeds 1 --exact 20",
+    "reproduce": "--epochs 2 --seeds 1 --depth 8",
+    "check_theorems": "--paper cwda --precision 2",
+}
+TIMES = {"command", "date", "seconds", "images_per_second", "tracker_seconds", "timings"}
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-# By signal: handled, before the loop handles it, or too late.
+# By signal: handled, not handled, or too late.
 STATUSES = {
     signal.SIGKILL: {-signal.SIGKILL, 0},
     signal.SIGTERM: {143, -signal.SIGTERM, 0},
-    signal.SIGINT: {130, -signal.SIGINT, 0},
+    signal.SIGINT: {130, 0},
 }
-TIMES = ("seconds", "images_per_second")
 
 
 @dataclass(frozen=True)
@@ -44,82 +56,174 @@ class Options:
 
     Attributes:
       folder: For the runs.
+      command: Name of the command.
       kills: Signals in all.
-      epochs: Of each run.
       seed: Of the moments.
       minutes: No chain begins later.
+      results: File of JSON to which the result is added.
     """
 
     folder: tyro.conf.Positional[Path]
+    command: Literal["train", "prune", "covariate_shift", "reproduce", "check_theorems"] = "train"
     kills: int = 300
-    epochs: int = 100
     seed: int = 0
     minutes: float = 240.0
+    results: Path | None = None
 
 
-def start(out: Path, epochs: int) -> subprocess.Popen:
-    """The command, in the background; what it says is added to a file."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SCRIPTS), *sys.path])}
-    command = [*COMMAND, str(out), "--epochs", str(epochs)]
-    with out.with_suffix(".log").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+def import_commands(cache: Path) -> None:
+    """Import what a run needs, let it save often, and keep compiled programs in a folder."""
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache.absolute())
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
+    sys.path.insert(0, str(SCRIPTS))
+    for name in (*COMMANDS, "sklearn.datasets"):
+        importlib.import_module(name)
+    for name in ("loop", "paired_runs"):
+        module = importlib.import_module(f"experiments.training.{name}")
+        vars(module)["BETWEEN_CHECKPOINTS"] = 0.2
 
 
-def end_of(out: Path) -> tuple[list, list]:
-    """The metrics without times, and the checksums of the last state."""
-    lines = [json.loads(line) for line in (out / "seed-0" / "metrics.jsonl").open()]
-    metrics = [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
-    newest = max(int(p.name) for p in (out / "checkpoints-0").iterdir() if p.name.isdigit())
-    checksums = out / "checkpoints-0" / str(newest) / "checksums" / "metadata"
-    return metrics, [newest, json.loads(checksums.read_text())["mixed"]]
+def start(command: str, out: Path) -> BaseProcess:
+    """The command in a process of its own; what it says is added to a file beside its folder."""
+    arguments = [str(SCRIPTS / f"{command}.py"), *COMMANDS[command].split(), "--out", str(out)]
+    process = multiprocessing.get_context("fork").Process(
+        target=run, args=(arguments, out.with_suffix(".log"))
+    )
+    process.start()
+    return process
+
+
+def run(arguments: list[str], log: Path) -> None:
+    """Run a command in this process."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    sys.argv = arguments
+    runpy.run_path(arguments[0], run_name="__main__")
+
+
+def status_of(process: BaseProcess) -> int:
+    """The exit status of a process, for which it waits."""
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def end_of(out: Path) -> dict[str, Any]:
+    """All numbers of the results and metrics of a run, and checksums of its last checkpoints."""
+    found: dict[str, Any] = {}
+    for path in [*out.rglob("results.json"), *out.rglob("metrics.jsonl")]:
+        lines = [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines()
+        found[str(path.relative_to(out))] = [without_times(json.loads(line)) for line in lines]
+    for path in sorted(out.rglob("checksums/metadata"), key=lambda p: int(p.parts[-3])):
+        run = str(path.parents[2].relative_to(out))
+        found[run] = [path.parts[-3], json.loads(path.read_text())["mixed"]]
+    return found
+
+
+def without_times(value: Any) -> Any:
+    """What the speed of the machine does not change."""
+    if isinstance(value, dict):
+        return {key: without_times(item) for key, item in value.items() if key not in TIMES}
+    return [without_times(item) for item in value] if isinstance(value, list) else value
+
+
+def unfinished(out: Path) -> set[Path]:
+    """Files and checkpoints that are being written, or that a kill has left so."""
+    try:
+        return {*out.rglob("*.orbax-checkpoint-tmp"), *out.rglob(".*.part")}
+    except FileNotFoundError:  # renamed meanwhile
+        return unfinished(out)
+
+
+class Chains:
+    """Runs that are killed and resumed, and what came of them."""
+
+    def __init__(self, options: Options):
+        self.options, self.rng = options, random.Random(options.seed)
+        self.kills, self.while_saving, self.chains, self.equal = 0, 0, 0, 0
+        self.statuses: Counter[str] = Counter()
+        self.unexpected: list[list[Any]] = []
+        whole = options.folder / "whole"
+        for _ in range(2):  # the first compiles
+            shutil.rmtree(whole, ignore_errors=True)
+            began = time.monotonic()
+            assert status_of(start(options.command, whole)) == 0
+            self.duration = time.monotonic() - began
+        self.expected = end_of(whole)
+        assert self.expected
+
+    def run(self) -> None:
+        """Kill a run up to ten times, let it end and compare."""
+        out = self.options.folder / f"chain-{self.chains}"
+        kills = min(10, self.options.kills - self.kills)
+        last = next(filter(None, (self.kill(out) for _ in range(kills))), None)
+        status = status_of(last or start(self.options.command, out))
+        self.chains += 1
+        if status == 0 and end_of(out) == self.expected:
+            self.equal += 1
+            shutil.rmtree(out)
+        else:
+            self.unexpected.append([str(out), "end", status])
+        print(
+            f"{self.kills} kills, {self.equal} of {self.chains} chains end with the same numbers",
+            flush=True,
+        )
+
+    def kill(self, out: Path) -> BaseProcess | None:
+        """Start a run and kill it; the run, where it has ended before."""
+        before = unfinished(out)
+        number, is_saving = self.rng.choice(SIGNALS), self.rng.random() < 0.25
+        process = start(self.options.command, out)
+        process.join(self.rng.uniform(0.1, 1.0) * self.duration)
+        while is_saving and process.is_alive() and unfinished(out) <= before:
+            time.sleep(0.002)
+        if not process.is_alive():
+            return process
+        assert process.pid is not None
+        os.kill(process.pid, number)
+        status = status_of(process)
+        self.kills += 1
+        self.while_saving += not unfinished(out) <= before
+        self.statuses[f"{number.name} {status}"] += 1
+        if status not in STATUSES[number]:
+            self.unexpected.append([str(out), number.name, status])
+        return None
+
+    def result(self) -> dict[str, Any]:
+        """What is said at the end."""
+        return {
+            "arguments": COMMANDS[self.options.command],
+            "seed": self.options.seed,
+            "kills": self.kills,
+            "left a file or a checkpoint half written": self.while_saving,
+            "chains": self.chains,
+            "equal": self.equal,
+            "statuses": dict(sorted(self.statuses.items())),
+            "unexpected": self.unexpected,
+            "seconds of a whole run": self.duration,
+        }
 
 
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Kill and compare, until there were enough kills or it is late."""
-    rng, began = random.Random(options.seed), time.monotonic()
+    began = time.monotonic()
     options.folder.mkdir(parents=True, exist_ok=True)
-    whole, duration = options.folder / "whole", 0.0
-    for _ in range(2):  # the first compiles
-        shutil.rmtree(whole, ignore_errors=True)
-        first = time.monotonic()
-        assert start(whole, options.epochs).wait() == 0
-        duration = time.monotonic() - first
-    expected = end_of(whole)
-    statuses: Counter[str] = Counter()
-    chains, equal, kills, unexpected = 0, 0, 0, []
-    while kills < options.kills and time.monotonic() - began < 60 * options.minutes:
-        out = options.folder / f"chain-{chains}"
-        for _ in range(min(10, options.kills - kills)):
-            process, number = start(out, options.epochs), rng.choice(SIGNALS)
-            try:
-                process.wait(rng.uniform(0.2, 1.0) * duration)
-                break  # it has ended before
-            except subprocess.TimeoutExpired:
-                process.send_signal(number)
-            status = process.wait()
-            kills += 1
-            statuses[f"{number.name} {status}"] += 1
-            if status not in STATUSES[number]:
-                unexpected.append([str(out), number.name, status])
-        last = start(out, options.epochs).wait()
-        chains += 1
-        is_equal = last == 0 and end_of(out) == expected
-        equal += is_equal
-        if is_equal:
-            shutil.rmtree(out)
-        print(f"{kills} kills, {equal} of {chains} chains end with the same bits", flush=True)
-    print(
-        json.dumps(
-            {
-                "kills": kills,
-                "chains": chains,
-                "equal": equal,
-                "statuses": dict(sorted(statuses.items())),
-                "unexpected": unexpected,
-                "minutes": (time.monotonic() - began) / 60,
-            }
-        )
-    )
+    import_commands(options.folder / "compiled")
+    chains = Chains(options)
+    while chains.kills < options.kills and time.monotonic() - began < 60 * options.minutes:
+        chains.run()
+    cli, files = (importlib.import_module(f"experiments.{name}") for name in ("cli", "files"))
+    result = cli.provenance(__file__) | chains.result()
+    result |= {"minutes": (time.monotonic() - began) / 60}
+    result["command"] = result["command"].replace("scripts", "tests/support", 1)
+    if options.results is not None:
+        known = files.read_json(options.results, dict) or {}
+        text = json.dumps(known | {options.command: result}, indent=1) + "\n"
+        files.write(options.results, text)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

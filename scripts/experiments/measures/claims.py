@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 import jaxnorm
-from experiments import cli
+from experiments import cli, files
 from experiments.cli import InputError
 from experiments.progress import progress_bar
 from experiments.provenance import digest
@@ -85,29 +85,23 @@ def _fingerprint(precision: float, seed: int) -> str:
     """Of all that decides the numbers: code, versions, machine, seed and precision."""
     root = Path(jaxnorm.__file__).parent.parent
     packages = (root / package for package in ("jaxnorm", "pruning", "geometry"))
-    files = (path for package in packages for path in sorted(package.rglob("*.py")))
-    return digest([precision, seed, cli.versions(), platform.machine()], files)
+    code = (path for package in packages for path in sorted(package.rglob("*.py")))
+    return digest([precision, seed, cli.versions(), platform.machine()], code)
 
 
 def _read(path: Path, fingerprint: str) -> dict[str, Measurement]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if content.get("fingerprint") != fingerprint:
+    content = files.read_json(path, dict)
+    if content is None or content.get("fingerprint") != fingerprint:
         return {}
     return {name: Measurement(**fields) for name, fields in content["measured"].items()}
 
 
 def _save(measured: dict[str, Measurement], fingerprint: str, path: Path) -> None:
-    """Write what is measured; the earlier file remains whole until the new one is."""
     fields = {name: measurement._asdict() for name, measurement in measured.items()}
     text = json.dumps({"fingerprint": fingerprint, "measured": fields})
-    unfinished = path.with_suffix(".part")
     with writing(path.parent, f"{path.name} has what was measured before"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
+        files.write(path, text)
 
 
 @contextmanager
