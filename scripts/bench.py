@@ -5,13 +5,15 @@
 Every pair is compiled and warmed up first; the two are then timed in turn, and the ratio is that of
 the medians, with the quartiles of the ratios of neighbours. Below 1, ours is faster. Layers are
 also set beside a plain copy of their input, the floor that memory sets, and beside the memory that
-Flax's compiled program takes for results and temporaries.
+Flax's compiled program takes for results and temporaries. `--out` keeps the numbers.
 """
 
+import json
 import statistics
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +21,9 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from experiments import cli
+from experiments import cli, files
 from experiments.benchmarks import distances, geometry, layers, pruning, training
-from experiments.benchmarks.timing import Pair, timed
+from experiments.benchmarks.timing import Pair, Timing, timed
 from experiments.options import at_least, checked
 
 HEAD = ("what", "ours, ms", "peer, ms", "ratio", "quartiles", "copy", "memory")
@@ -37,11 +39,13 @@ class Options:
       dtype: In which layers and networks compute, float32 or bfloat16; parameters and statistics
         are float32.
       only: Time the groups of one subject: layers, distances, pruning, geometry or training.
+      out: A JSON file for the numbers, such as docs/results/bench/layers.json; by default none.
     """
 
     runs: Annotated[int, at_least(3)] = 30
     dtype: str = "float32"
     only: str | None = None
+    out: Path | None = None
 
 
 @checked
@@ -49,18 +53,26 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Time our functions beside their peers and print a table of each group."""
     groups = chosen(options)
     settings = f"{options.dtype}, {options.runs} runs a side"
+    found: dict[str, list[dict[str, Any]]] = {}
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("timing", total=len(groups))
         for title, group in groups.items():
             progress.update(task, description=title)
-            rows = timed_rows(group(), options.runs)
+            pairs = group()
+            timings = [timed(pair, options.runs) for pair in pairs]
+            found[title] = [timing._asdict() for timing in timings]
             device = f"{jax.devices()[0].device_kind}, jax {jax.__version__}"
             progress.advance(task)
             title = f"{title}; {device}, {settings}"
+            rows = [*map(cells, timings), *means(pairs, timings)]
             cli.show_table(title, HEAD, rows, min_width=120, left=HEAD[:1])
+    if options.out is not None:
+        chosen_options = asdict(options) | {"out": str(options.out)}
+        result = cli.provenance(__file__) | {"options": chosen_options, "groups": found}
+        files.write(options.out, json.dumps(result, indent=1) + "\n")
 
 
-def chosen(options: Options) -> dict[str, Callable[[], Iterable[Pair]]]:
+def chosen(options: Options) -> dict[str, Callable[[], Sequence[Pair]]]:
     """The groups of pairs that are timed, by title."""
     if options.dtype not in DTYPES:
         raise cli.InputError(f"--dtype must be one of {', '.join(DTYPES)}; got {options.dtype}")
@@ -77,19 +89,31 @@ def chosen(options: Options) -> dict[str, Callable[[], Iterable[Pair]]]:
     return {title: group for name in names for title, group in subjects[name].items()}
 
 
-def timed_rows(pairs: Iterable[Pair], runs: int) -> list[list[str]]:
-    """A row for each pair, and the geometric mean of the pairs of one function."""
-    rows: list[list[str]] = []
+def cells(timing: Timing) -> list[str]:
+    """A pair's row of the table."""
+    low, high = timing.quartiles
+    return [
+        timing.name,
+        f"{timing.ours_ms:.2f}",
+        f"{timing.peer_ms:.2f}",
+        f"{timing.ratio:.2f}",
+        f"{low:.2f} to {high:.2f}",
+        "" if timing.copies is None else f"{timing.copies:.1f}",
+        "" if timing.memory is None else f"{timing.memory:.2f}",
+    ]
+
+
+def means(pairs: Sequence[Pair], timings: Sequence[Timing]) -> list[list[str]]:
+    """Rows of geometric means over the sizes of one thing."""
     ratios: dict[str, list[float]] = {}
-    for pair in pairs:
-        ratio, cells = timed(pair, runs)
-        ratios.setdefault(pair.name.split()[0], []).append(ratio)
-        rows.append([pair.name, *cells])
-    for name, values in ratios.items():
-        if len(values) > 1:
-            mean = statistics.geometric_mean(values)
-            rows.append([f"{name}, geometric mean", "", "", f"{mean:.2f}"])
-    return rows
+    for pair, timing in zip(pairs, timings, strict=True):
+        if pair.like is not None:
+            ratios.setdefault(pair.like, []).append(timing.ratio)
+    return [
+        [f"{name}, geometric mean", "", "", f"{statistics.geometric_mean(values):.2f}"]
+        for name, values in ratios.items()
+        if len(values) > 1
+    ]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The bench compares what it says, alternately and after warming up."""
 
+import json
 import re
 
 import jax
@@ -73,12 +74,36 @@ def kept(leaves, shape):
     return [leaf for leaf in leaves if leaf.shape in (shape, ())]
 
 
-def test_a_row_holds_ratio_quartiles_copy_and_memory():
-    pair = timing.Pair("x", lambda: 0, lambda: 0, lambda: 0, 0.5)
-    ratio, cells = timing.timed(pair, 5)
-    assert ratio > 0
-    assert re.fullmatch(r"\d+\.\d\d to \d+\.\d\d", cells[3])
-    assert cells[-1] == "0.50"
+def test_a_row_holds_medians_ratio_quartiles_copy_and_memory(monkeypatch):
+    seconds = {"ours": [1, 2, 9], "peer": [4, 4, 3], "copy": [1, 1, 2]}
+    monkeypatch.setattr(
+        timing, "alternately", lambda a, b, runs: tuple(np.array(seconds[f()]) for f in (a, b))
+    )
+    pair = timing.Pair("x", lambda: "ours", lambda: "peer", lambda: "copy", 0.5)
+    found = timing.timed(pair, 3)
+    assert found == timing.Timing("x", 2000, 4000, 0.5, (0.375, 1.75), 2.0, 0.5)
+    assert bench.cells(found) == ["x", "2000.00", "4000.00", "0.50", "0.38 to 1.75", "2.0", "0.50"]
+
+
+def test_only_sizes_of_one_thing_have_a_mean():
+    names = [("layer (1,)", "layer"), ("layer (2,)", "layer"), ("a loop / PyTorch", None)]
+    pairs = [timing.Pair(name, int, int, like=like) for name, like in names]
+    timings = [
+        timing.Timing(pair.name, 1, 1, ratio, (1, 1))
+        for pair, ratio in zip(pairs, (1, 4, 9), strict=True)
+    ]
+    assert bench.means(pairs, timings) == [["layer, geometric mean", "", "", "2.00"]]
+
+
+def test_the_numbers_are_kept_with_what_made_them(monkeypatch, tmp_path):
+    pair = timing.Pair("x / y", lambda: 0, lambda: 0)
+    monkeypatch.setattr(bench, "chosen", lambda options: {"title": lambda: [pair]})
+    bench.main(bench.Options(runs=3, out=tmp_path / "bench.json"))
+    kept = json.loads((tmp_path / "bench.json").read_text())
+    ((row,),) = kept["groups"].values()
+    assert row["name"] == "x / y"
+    assert row["ours_ms"] > 0
+    assert {"command", "date", "environment", "options"} < kept.keys()
 
 
 def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
@@ -98,7 +123,7 @@ def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
     assert found
     np.testing.assert_allclose(float(found[1]), 0.25, atol=0.01)
     assert pair.ours().shape == pair.peer().shape == (32, 10)
-    assert timing.timed(pair, 3)[0] < 1 / 2.5
+    assert timing.timed(pair, 3).ratio < 1 / 2.5
 
 
 def test_options_out_of_range_are_refused():

@@ -101,7 +101,14 @@ def pairs(
     peer = program(partial(nnx.BatchNorm, dtype=dtype))
     measured = {name: program(partial(norm, dtype=dtype)) for name, norm in LAYERS.items()}
     return [
-        Pair(f"{name} {label} / flax", ours.run, peer.run, copy, ours.memory / max(peer.memory, 1))
+        Pair(
+            f"{name} {label} / flax",
+            ours.run,
+            peer.run,
+            copy,
+            ours.memory / max(peer.memory, 1),
+            like=name,
+        )
         for name, ours in measured.items()
     ]
 

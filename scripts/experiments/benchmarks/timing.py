@@ -10,33 +10,51 @@ import numpy as np
 
 
 class Pair(NamedTuple):
-    """Two ways to the same end, and what a copy of the data would take."""
+    """Two ways to the same end, and what a copy of the data would take.
+
+    Attributes:
+      name: What is timed, and its peer after a slash.
+      ours: A call of ours.
+      peer: A call of the peer's.
+      copy: A call that copies the data.
+      memory: Temporary bytes of ours over the peer's.
+      runs: At most, where one call takes seconds.
+      like: Pairs of one name are the same at other sizes: their ratios have a mean.
+    """
 
     name: str
     ours: Callable[[], Any]
     peer: Callable[[], Any]
     copy: Callable[[], Any] | None = None
-    memory: float | None = None  # temporary, ours over the peer's
-    runs: int | None = None  # at most, where one call takes seconds
+    memory: float | None = None
+    runs: int | None = None
+    like: str | None = None
 
 
-def timed(pair: Pair, runs: int) -> tuple[float, list[str]]:
-    """Ratio of the medians, and the cells of the table's row."""
+class Timing(NamedTuple):
+    """A pair's medians, their ratio, and the quartiles of the ratios of neighbours."""
+
+    name: str
+    ours_ms: float
+    peer_ms: float
+    ratio: float
+    quartiles: tuple[float, float]
+    copies: float | None = None
+    memory: float | None = None
+
+
+def timed(pair: Pair, runs: int) -> Timing:
+    """A pair's times, each side called `runs` times, or as often as the pair allows."""
     runs = runs if pair.runs is None else min(runs, pair.runs)
     a, b = alternately(pair.ours, pair.peer, runs)
     low, high = np.quantile(a / b, (0.25, 0.75))
-    ratio = float(np.median(a) / np.median(b))
-    cells = [
-        f"{1e3 * np.median(a):.2f}",
-        f"{1e3 * np.median(b):.2f}",
-        f"{ratio:.2f}",
-        f"{low:.2f} to {high:.2f}",
-    ]
-    copied = ""
+    ours, peer = float(np.median(a)), float(np.median(b))
+    copies = None
     if pair.copy is not None:
-        a, floor = alternately(pair.ours, pair.copy, runs)
-        copied = f"{np.median(a) / np.median(floor):.1f}"
-    return ratio, [*cells, copied, "" if pair.memory is None else f"{pair.memory:.2f}"]
+        of_ours, of_copy = alternately(pair.ours, pair.copy, runs)
+        copies = float(np.median(of_ours) / np.median(of_copy))
+    quartiles = float(low), float(high)
+    return Timing(pair.name, 1e3 * ours, 1e3 * peer, ours / peer, quartiles, copies, pair.memory)
 
 
 def alternately(
