@@ -160,7 +160,7 @@ def _sampled_findings(
     p_values = np.array([finding.p_value for finding in alone])
     adjusted = np.asarray(holm(jnp.asarray(p_values))) if alone else p_values
     return [
-        finding._replace(p_value=float(p), holds=not p < LEVEL)
+        finding._replace(p_value=float(p), holds=bool(p >= LEVEL))
         for finding, p in zip(alone, adjusted, strict=True)
     ]
 
@@ -177,7 +177,7 @@ def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -
     p = {"=": 2 * tail.sf(abs(z)), "≤": tail.sf(z), "≥": tail.cdf(z)}[part.side]
     power = _power(part, predicted, stderr, critical)
     return Finding(
-        part, estimate, stderr, predicted, z, float(p), measurement.samples, not p < LEVEL, power
+        part, estimate, stderr, predicted, z, float(p), measurement.samples, bool(p >= LEVEL), power
     )
 
 

@@ -1,5 +1,6 @@
 """What a measurement gives, what a check finds in it, and what the checks of a claim say."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -52,7 +53,9 @@ class Finding(NamedTuple):
 
     @property
     def as_recorded(self) -> bool:
-        return self.holds != (self.check.form in MUST_FAIL)
+        """Whether it has the outcome that its form demands; what is not a number has none."""
+        known = not math.isnan(self.estimate + self.stderr)
+        return known and self.holds != (self.check.form in MUST_FAIL)
 
 
 class Verdict(NamedTuple):

@@ -195,6 +195,24 @@ def test_the_worst_case_decides(relation, values, holds, key):
     assert found.draws == len(values)
 
 
+@pytest.mark.parametrize("form", ["printed", "corrected", "rejected", "overread"])
+def test_what_is_not_a_number_is_never_as_recorded(form, key):
+    """And takes nothing from the checks that it is decided with."""
+
+    def with_nan(key):
+        return uniform(key) | {"nothing": jnp.nan}
+
+    draws = Draws(with_nan, 2000)
+    unknown = [
+        Sampled("x", 0.5, draws, "nothing", form=form),
+        Sampled("x", 0.5, draws, "nothing", side="≤", form=form),
+        Computed("x", lambda key: [0.0, math.nan], form=form),
+    ]
+    *findings, mean = claims.check(claim_of(*unknown, Sampled("u", 0.5, draws, "u")), key).findings
+    assert not any(found.holds or found.as_recorded for found in findings)
+    assert mean.as_recorded
+
+
 def test_cases_are_arrays_of_any_shapes_or_yielded(key):
     def yielded(key):
         yield np.zeros((2, 3))
