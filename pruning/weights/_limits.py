@@ -17,7 +17,7 @@ class WeightsError(ValueError):
 
 def default_max_bytes(path: Path) -> int:
     """Bytes that the arrays of a file may fill: the rest of 64 MiB is for names and parsers."""
-    return 48 * 2**20 + 4 * path.stat().st_size
+    return 32 * 2**20 + 4 * path.stat().st_size
 
 
 def max_arrays(size: int) -> int:
@@ -60,6 +60,10 @@ def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
         raise WeightsError(f"{name} must be stored or deflated; it is neither")
     check_bytes(name, info.file_size, limit)
     content = io.BytesIO()
+    if info.file_size:  # allocated once: growing would take twice as much for a while
+        content.seek(info.file_size - 1)
+        content.write(b"\0")
+        content.seek(0)
     with archive.open(name) as file:
         shutil.copyfileobj(file, content, 2**20)
     content.seek(0)

@@ -56,7 +56,7 @@ def load(
       source: A file, a checkpoint directory (of several steps: the newest), a module or a state.
       dense: Also matrices, (cin, cout).
       vectors: Also biases and the parameters of normalizations, by their full name.
-      max_bytes: What the arrays of a file may fill, by default 48 MiB and four times the file.
+      max_bytes: What the arrays of a file may fill, by default 32 MiB and four times the file.
         Compressed files of mostly zeros may need more; so much memory is then taken, too.
 
     Raises:
