@@ -14,8 +14,8 @@ from pruning.weights._limits import WeightsError
 
 CONSTANTS = (
     *("NEWTRUE", "NEWFALSE", "NONE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
-    *("BINUNICODE", "SHORT_BINUNICODE", "BINSTRING", "SHORT_BINSTRING"),
-    *("BINBYTES", "SHORT_BINBYTES"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINSTRING", "SHORT_BINSTRING"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
 )
 
 
@@ -138,6 +138,8 @@ OPERATIONS: dict[str, Callable[[Interpreter, Any], Any]] = {
     "EMPTY_TUPLE": lambda p, _: p.stack.append(()),
     "EMPTY_LIST": lambda p, _: p.stack.append([]),
     "EMPTY_DICT": lambda p, _: p.stack.append({}),
+    "EMPTY_SET": lambda p, _: p.stack.append(Unknown("set")),
+    "ADDITEMS": lambda p, _: p.append(p.since_mark()),
     "TUPLE": lambda p, _: p.stack.append(tuple(p.since_mark())),
     "TUPLE1": lambda p, _: p.make_tuple(1),
     "TUPLE2": lambda p, _: p.make_tuple(2),

@@ -4,6 +4,7 @@ import io
 import json
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,13 +33,21 @@ def array(shape: bytes, dtype: bytes = b"\xa7float32", content: bytes = bytes(36
     return extension(b"\x93" + shape + dtype + b"\xc6" + struct.pack(">I", len(content)) + content)
 
 
-def msgpack_files() -> Iterator[tuple[str, bytes]]:
+def nested_maps() -> bytes:
+    """15^5 empty maps, five lists deep."""
+    value = b"\x80"
+    for _ in range(5):
+        value = b"\x9f" + 15 * value
+    return value
+
+
+def msgpack_files(n: int = 2 * 10**7) -> Iterator[tuple[str, bytes]]:
+    """With bodies of about `n` bytes."""
     weights = b"\x81\xa1w"
-    n = 2 * 10**7
     bodies = {
         "nils": b"\xdd" + struct.pack(">I", n) + b"\xc0" * n,
         "empty-maps": b"\xdd" + struct.pack(">I", n // 4) + b"\x80" * (n // 4),
-        "nested-empty-maps": b"\x9f" * 5 + b"\x80" * 16**5,
+        "nested-empty-maps": nested_maps(),
         "integers": b"\xdf" + struct.pack(">I", n // 2) + b"\x01" * n,
         "claimed-list": b"\xdd\xff\xff\xff\xff",
         "claimed-map": b"\xdf\xff\xff\xff\xff",
@@ -168,10 +177,14 @@ def keras_files() -> Iterator[tuple[str, bytes]]:
         ("long-names", long_names),
         ("empty", empty),
     ):
-        content = hdf5({"w/kernel:0": WEIGHT.T}, fill)
+        content = with_weights(fill)
         yield f"{name}.h5", content
         if len(content) < 3 * 10**6:
             yield f"{name}.keras", keras(content, zipfile.ZIP_DEFLATED)
+
+
+def with_weights(fill) -> bytes:
+    return hdf5({"w/kernel:0": WEIGHT.T}, fill)
 
 
 def nested(file):
@@ -212,12 +225,10 @@ def tiny_chunks(file):
 
 
 def compressed(file):
-    """One chunk of 36 bytes, of which the stream unpacks to a gigabyte."""
-    import zlib
-
+    """One chunk of 36 bytes, of which the stream unpacks to 256 MiB."""
     dataset = file.create_dataset("a", (3, 3, 1), "f4", chunks=(3, 3, 1), compression="gzip")
-    packer = zlib.compressobj(9)
-    stream = b"".join(packer.compress(bytes(2**20)) for _ in range(2**10)) + packer.flush()
+    packer = zlib.compressobj(1)
+    stream = b"".join(packer.compress(bytes(2**20)) for _ in range(2**8)) + packer.flush()
     dataset.id.write_direct_chunk((0, 0, 0), stream)
 
 
@@ -255,7 +266,7 @@ def virtual(file):
 def compounds(file):
     """Many datasets of one type with a thousand fields."""
     file["type"] = np.dtype([(f"f{i}", "f4") for i in range(1000)])
-    for i in range(1500):
+    for i in range(200):
         h5py.h5d.create(file.id, b"%d" % i, file["type"].id, h5py.h5s.create(h5py.h5s.NULL))
 
 
