@@ -22,7 +22,7 @@ def default_max_bytes(path: Path) -> int:
 
 def max_arrays(size: int) -> int:
     """Arrays that a file of `size` bytes may hold."""
-    return 3000 + size // 2**15
+    return 3000 + size // 2**16
 
 
 def max_steps(size: int) -> int:

@@ -159,7 +159,7 @@ def _arrays(tree: Any, content: Callable[[_Storage], bytes | memoryview], file: 
     if unknown:
         listed = ", ".join(f"{name} ({kind})" for name, kind in [*unknown.items()][:5])
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        message = f"{file}: what is no tensor was left out: {listed[:400]}{more}"
+        message = f"{file}: what cannot be read was left out: {listed[:400]}{more}"
         warnings.warn(" ".join(message.split()), stacklevel=7)
     content = cache(content)
     return {
