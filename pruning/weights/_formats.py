@@ -1,4 +1,4 @@
-"""Readers of safetensors, npz, Flax msgpack, Orbax directories and Keras files: path to tree."""
+"""Readers of safetensors, npz, Flax msgpack and Orbax directories: path to tree."""
 
 import io
 import logging
@@ -9,18 +9,33 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-import flax.serialization
 import ml_dtypes
 import numpy as np
 import safetensors as library
 
-from pruning.weights._limits import WeightsError, allowed, entry
+from pruning.weights._limits import (
+    PiecewiseReader,
+    WeightsError,
+    check_bytes,
+    entry,
+    max_arrays,
+    max_names,
+    max_steps,
+    n_elements,
+)
+from pruning.weights._msgpack import Parser
 
 DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
-def safetensors(path: Path) -> Mapping:
+def safetensors(path: Path, max_bytes: int) -> Mapping:
     """The format checks itself: lengths, offsets, the size of the header."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = int.from_bytes(file.read(8), "little")
+    if header > max_names(size):
+        raise WeightsError(f"its header must have at most {max_names(size)} bytes; it has {header}")
+    check_bytes(path.name, size, max_bytes)
     arrays = {}
     for name, tensor in library.deserialize(path.read_bytes()):
         if tensor["dtype"] in DTYPES:
@@ -29,14 +44,16 @@ def safetensors(path: Path) -> Mapping:
     return dict(sorted(arrays.items(), key=lambda item: natural(item[0])))
 
 
-def npz(path: Path) -> Mapping:
+def npz(path: Path, max_bytes: int) -> Mapping:
     """Arrays in the order in which they were saved; no pickled objects."""
-    limit = allowed(path)
-    arrays = {}
-    with ZipFile(path) as archive:
-        for name in archive.namelist():
-            data = io.BytesIO(entry(archive, name, limit))
-            limit -= data.getbuffer().nbytes
+    arrays, limit = {}, max_arrays(path.stat().st_size)
+    with PiecewiseReader(path) as file, ZipFile(file) as archive:
+        names = archive.namelist()
+        if len(names) > limit:
+            raise WeightsError(f"it must hold at most {limit} arrays; it has {len(names)}")
+        for name in names:
+            data = entry(archive, name, max_bytes)
+            max_bytes -= data.getbuffer().nbytes
             arrays[name.removesuffix(".npy")] = _npy(data, name)
     return arrays
 
@@ -49,7 +66,7 @@ def _npy(data: io.BytesIO, name: str) -> np.ndarray:
         read = np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(data)
     rest = data.getbuffer()[data.tell() :]
-    size = int(np.prod([int(n) for n in shape], dtype=object))
+    size = n_elements(shape)
     if dtype.hasobject or min(shape, default=0) < 0 or size * dtype.itemsize != len(rest):
         raise WeightsError(
             f"{name} must hold the {size} elements that its header claims; it has {len(rest)} "
@@ -59,10 +76,15 @@ def _npy(data: io.BytesIO, name: str) -> np.ndarray:
     return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
 
 
-def msgpack(path: Path) -> Mapping:
-    tree = flax.serialization.msgpack_restore(path.read_bytes())
+def msgpack(path: Path, max_bytes: int) -> Mapping:
+    size = path.stat().st_size
+    check_bytes(path.name, size, max_bytes)
+    parser = Parser(path.read_bytes(), steps=max_steps(size), max_text=8 * max_names(size))
+    tree = parser.value()
     if not isinstance(tree, Mapping):
         raise WeightsError(f"it must be a mapping of weights; it holds a {type(tree).__name__}")
+    if parser.at != len(parser.data):
+        raise WeightsError(f"it must end after its mapping; {len(parser.data)} bytes are there")
     return tree
 
 
@@ -98,50 +120,6 @@ def _natural_tree(tree: Any) -> Any:
     return tree
 
 
-def keras(path: Path) -> Mapping:
-    with ZipFile(path) as archive:
-        return _h5(io.BytesIO(entry(archive, "model.weights.h5", allowed(path))), allowed(path))
-
-
-def keras_h5(path: Path) -> Mapping:
-    return _h5(path, allowed(path))
-
-
-def _h5(file: Path | io.BytesIO, limit: int) -> Mapping:
-    try:
-        import h5py
-    except ImportError as error:
-        raise ImportError("reading Keras files needs h5py: pip install 'jaxnorm[keras]'") from error
-    arrays: dict[str, np.ndarray] = {}
-    left = limit
-
-    def visit(name: str, item: Any) -> None:
-        nonlocal left
-        if not isinstance(item, h5py.Dataset) or item.dtype.kind != "f" or "optimizer" in name:
-            return
-        size = int(np.prod([int(n) for n in item.shape], dtype=object)) * item.dtype.itemsize
-        left -= size
-        if left < 0 or item.external or item.is_virtual:
-            raise WeightsError(
-                f"{name} must lie in the file and be no larger; it claims {size} bytes"
-            )
-        # Old files repeat the layer: conv/conv/kernel:0.
-        parts = name.removesuffix(":0").split("/")
-        parts = [p for i, p in enumerate(parts) if i == 0 or p != parts[i - 1]]
-        arrays[".".join(p for p in parts if p not in ("model_weights", "layers"))] = item[()]
-
-    h5: Any
-    with h5py.File(file, "r") as h5:
-        h5.visititems(visit)  # follows no links
-        group = h5.get("model_weights", h5)
-        names = [
-            n.decode() if isinstance(n, bytes) else n for n in group.attrs.get("layer_names", [])
-        ]
-    position = {name: i for i, name in enumerate(names)}
-    first = {name: position.get(name.split(".")[0], len(position)) for name in arrays}
-    return dict(sorted(arrays.items(), key=lambda item: (first[item[0]], natural(item[0]))))
-
-
-def natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> str:
     """A key by which `layer10` follows `layer2`."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return re.sub(r"\d+", lambda digits: digits[0].zfill(9), name)

@@ -1,22 +1,84 @@
-"""What a file may claim, and the error for files that claim more."""
+"""What a file may claim, and the error for files that claim more.
 
+Together these bounds keep the memory for a file below 64 MiB and four times its size, and the time
+below a second and what reading its bytes takes, whatever it holds.
+"""
+
+import io
+import math
+import shutil
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 
 class WeightsError(ValueError):
     """A file does not hold weights that can be read; the sentence says why."""
 
 
-def allowed(path: Path) -> int:
-    """Bytes that the content of a file may fill: well compressed weights, but no bomb."""
-    return 2**24 + 100 * path.stat().st_size
+def default_max_bytes(path: Path) -> int:
+    """Bytes that the arrays of a file may fill: the rest of 64 MiB is for names and parsers."""
+    return 32 * 2**20 + 4 * path.stat().st_size
 
 
-def entry(archive: ZipFile, name: str, limit: int) -> bytes:
+def max_arrays(size: int) -> int:
+    """Arrays that a file of `size` bytes may hold."""
+    return 3000 + size // 2**16
+
+
+def max_steps(size: int) -> int:
+    """Parts that a parser may meet in a file of `size` bytes; an array takes about 35."""
+    return 48 * max_arrays(size)
+
+
+def max_names(size: int) -> int:
+    """Bytes that the names and shapes of all arrays may fill in a file of `size` bytes."""
+    return 2**20 + size // 2**7
+
+
+class PiecewiseReader(io.BufferedReader):
+    """A file that no claim of a length makes anyone read whole."""
+
+    def __init__(self, path: Path):
+        super().__init__(io.FileIO(path))
+        self.limit = max_names(path.stat().st_size)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > self.limit:
+            raise WeightsError(
+                f"a name or a directory must have at most {self.limit} bytes; one claims {size}"
+            )
+        return super().read(size)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        return super().readline(self.limit)
+
+
+def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
     """One entry of a zip archive, at most `limit` bytes."""
-    size = archive.getinfo(name).file_size
-    if size > limit:
-        raise WeightsError(f"{name} must unpack to at most {limit} bytes; it claims {size}")
+    info = archive.getinfo(name)
+    if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+        raise WeightsError(f"{name} must be stored or deflated; it is neither")
+    check_bytes(name, info.file_size, limit)
+    content = io.BytesIO()
+    if info.file_size:  # allocated once: growing would take twice as much for a while
+        content.seek(info.file_size - 1)
+        content.write(b"\0")
+        content.seek(0)
     with archive.open(name) as file:
-        return file.read(limit + 1)[: limit + 1]
+        shutil.copyfileobj(file, content, 2**20)
+    content.seek(0)
+    return content
+
+
+def check_bytes(name: str, size: int, limit: int) -> None:
+    """Whether an array or entry fits what other arrays have left of `max_bytes`."""
+    if size > limit:
+        raise WeightsError(
+            f"{name[:100]} must fit the {max(limit, 0)} bytes that are left of max_bytes and be no "
+            f"larger; it claims {size}"
+        )
+
+
+def n_elements(shape: tuple[int, ...] | list[int]) -> int:
+    """Exact, however large the sizes that a file claims."""
+    return math.prod(int(n) for n in shape)

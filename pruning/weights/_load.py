@@ -1,6 +1,5 @@
 """`load`: from a path or a live state to kernels by layer."""
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,23 +9,21 @@ import numpy as np
 from flax import nnx
 
 from jaxnorm._numerics import check_on_host
-from pruning.weights import _formats, _pytorch
-from pruning.weights._limits import WeightsError
+from pruning.weights import _formats, _keras, _layout, _pytorch
+from pruning.weights._limits import WeightsError, default_max_bytes
+from pruning.weights._tree import leaves, unwrapped
 
-READERS: dict[str, Callable[[Path], Mapping]] = {
+READERS: dict[str, Callable[[Path, int], Mapping]] = {
     ".safetensors": _formats.safetensors,
     ".npz": _formats.npz,
     ".msgpack": _formats.msgpack,
-    ".h5": _formats.keras_h5,
-    ".hdf5": _formats.keras_h5,
-    ".keras": _formats.keras,
+    ".h5": _keras.h5,
+    ".hdf5": _keras.h5,
+    ".keras": _keras.keras,
     ".pt": _pytorch.read,
     ".pth": _pytorch.read,
     ".th": _pytorch.read,
 }
-WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
-SUFFIX = re.compile(r"\.?(weight|kernel|value|vars\.0)$")  # of the name of a layer
-STATISTICS = ("running_mean", "running_var", "mean", "var", "moving_mean", "moving_variance")
 
 
 def load(
@@ -34,20 +31,33 @@ def load(
     *,
     dense: bool = False,
     vectors: bool = False,
+    max_bytes: int | None = None,
 ) -> dict[str, np.ndarray]:
     """Kernels of the convolutions by layer, `(*window, cin, cout)`, in the network's order.
 
     On the host. Reads safetensors, npz, Flax msgpack, PyTorch's .pt, .pth and .th in both its
     formats, Keras's .h5 and .keras (these need h5py), directories of Orbax checkpoints, and live
     states of NNX and Linen. PyTorch, Flax and Keras keep the order of the layers; elsewhere it is
-    that of the names, with numbers in them counted. Arrays whose name ends in `weight` are
-    PyTorch's and are transposed; others are as Flax and Keras keep them. A name is that of the
-    layer, joined by dots.
+    that of the names, with numbers in them counted. A name is that of the layer, joined by dots.
+
+    Arrays whose name ends in `weight` are PyTorch's, (cout, cin, *window), and are transposed; so
+    are the parts into which weight norm, spectral norm and recurrent layers divide a weight
+    (`weight_g`, `original1`, `weight_ih_l0`), which keep their full name. Others are as Flax and
+    Keras keep them, and so are PyTorch's embeddings and the Conv1D layers of GPT-2, told by their
+    names (`word_embeddings`, `wte`, `c_attn`). Neither name nor shape tells an embedding of another
+    name, which gives (features, entries), or a transposed convolution, which gives
+    `(*window, cout, cin)`.
+
+    No file runs code. Whatever it holds, reading it takes at most 64 MiB and four times its size in
+    memory, and a second more than reading its bytes; or it is refused. What a pickle holds besides
+    tensors and plain data is left out with a warning. Orbax reads its directories by itself.
 
     Args:
       source: A file, a checkpoint directory (of several steps: the newest), a module or a state.
       dense: Also matrices, (cin, cout).
       vectors: Also biases and the parameters of normalizations, by their full name.
+      max_bytes: What the arrays of a file may fill, by default 32 MiB and four times the file.
+        Compressed files of mostly zeros may need more; so much memory is then taken, too.
 
     Raises:
       WeightsError: If there is no such file, it cannot be read, or holds none of what was asked.
@@ -57,17 +67,14 @@ def load(
       >>> {name: k.shape for name, k in load({"params": {"Conv_0": {"kernel": kernel}}}).items()}
       {'Conv_0': (3, 3, 1, 8)}
     """
-    arrays = _flat(_read(source))
+    arrays = _flat(_read(source, max_bytes))
+    transposed, statistics = _layout.transposed(arrays), _layout.statistics(arrays)
     chosen = {}
     for name, array in arrays.items():
-        *_, last = name.split(".")
-        wanted = array.ndim >= 3 or (dense and array.ndim == 2)
-        if wanted and array.size:
-            pytorch = last == "weight"
-            layer = SUFFIX.sub("", name.removesuffix(":0")) or name
+        if array.size and (array.ndim >= 3 or (dense and array.ndim == 2)):
             order = (*range(2, array.ndim), 1, 0)  # (out, in, *window) as (*window, in, out)
-            chosen[layer] = np.ascontiguousarray(array.transpose(order)) if pytorch else array
-        elif vectors and array.ndim == 1 and array.size and last not in STATISTICS:
+            chosen[_layout.layer(name)] = array.transpose(order) if name in transposed else array
+        elif vectors and array.ndim == 1 and array.size and name not in statistics:
             chosen[name] = array
     if not chosen:
         kinds = ["convolutions", *["dense layers"] * dense, *["vectors"] * vectors]
@@ -78,31 +85,33 @@ def load(
     return chosen
 
 
-def _read(source: str | Path | Mapping | nnx.Module) -> Mapping:
+def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> Mapping:
     match source:
         case nnx.Module():
-            return _read(nnx.state(source, nnx.Param))
+            return _read(nnx.state(source, nnx.Param), max_bytes)
         case nnx.State():
             return {".".join(map(str, path)): leaf[...] for path, leaf in nnx.to_flat_state(source)}
         case Mapping():
             return source
     path = Path(source)
     if path.is_dir():
-        return _guarded(_formats.orbax, path)
+        return _guarded(lambda path, _: _formats.orbax(path), path, 0)
     if not path.is_file():
         raise WeightsError(f"there must be a file or directory of weights at {path}; there is none")
     if (reader := READERS.get(path.suffix.lower())) is None:
         raise WeightsError(
             f"the name must end in one of {', '.join(READERS)}, or be a directory; got {path.name}"
         )
-    return _guarded(reader, path)
+    limit = default_max_bytes(path) if max_bytes is None else max_bytes
+    return _guarded(reader, path, limit)
 
 
-def _guarded(reader: Callable[[Path], Mapping], path: Path) -> Mapping:
+def _guarded(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) -> Mapping:
     try:
-        return reader(path)
+        return reader(path, max_bytes)
     except WeightsError as error:
-        raise WeightsError(f"{path.name} cannot be read: {error}") from None
+        message = " ".join(str(error).split())[:400]
+        raise WeightsError(f"{path.name} cannot be read: {message}") from None
     except ImportError:
         raise
     except Exception as error:  # parsers of six libraries raise many kinds
@@ -115,21 +124,10 @@ def _guarded(reader: Callable[[Path], Mapping], path: Path) -> Mapping:
 
 def _flat(tree: Mapping) -> dict[str, np.ndarray]:
     """Floating arrays of a tree of mappings and lists by their path, without wrappers."""
-    while inner := [key for key in WRAPPERS if isinstance(tree.get(key), Mapping)]:
-        tree = tree[inner[0]]
     arrays: dict[str, np.ndarray] = {}
-    visits, rest = 0, [((), tree)]
-    while rest:
-        path, node = rest.pop()
-        visits += 1
-        if visits > 10**6 or len(path) > 64:
-            raise WeightsError("the weights must be a tree of at most a million nodes, 64 deep")
-        match node:
-            case Mapping():
-                rest += [((*path, str(key)), child) for key, child in reversed(list(node.items()))]
-            case list() | tuple():
-                rest += [((*path, str(i)), child) for i, child in reversed(list(enumerate(node)))]
-            case np.ndarray() | jax.Array() if jnp.issubdtype(node.dtype, jnp.floating):
-                check_on_host("weights.load", node, instead="load first, and pass the kernels in")
-                arrays[".".join(path).removeprefix("module.")] = np.asarray(node)
+    for name, leaf in leaves(unwrapped(tree)):
+        match leaf:
+            case np.ndarray() | jax.Array() if jnp.issubdtype(leaf.dtype, jnp.floating):
+                check_on_host("weights.load", leaf, instead="load first, and pass the kernels in")
+                arrays[name.removeprefix("module.").removesuffix(":0")] = np.asarray(leaf)
     return arrays

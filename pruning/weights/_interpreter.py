@@ -1,0 +1,156 @@
+"""Pickles by an interpreter that calls only what it is given, and builds no class.
+
+Whatever else a pickle names becomes an `Unknown`; calling one gives it again. Every opcode is
+counted, so that a pickle takes time and memory in proportion to what the caller allows.
+"""
+
+import io
+import pickletools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pruning.weights._limits import WeightsError
+
+CONSTANTS = (
+    *("NEWTRUE", "NEWFALSE", "NONE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINSTRING", "SHORT_BINSTRING"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something that is no part of a tensor, by the name that the pickle gives."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What a pickle may call."""
+
+    call: Callable[..., Any]
+
+
+class Interpreter:
+    """Reads pickles with at most `steps` opcodes and `max_bytes` bytes together."""
+
+    def __init__(
+        self,
+        names: Mapping[str, Any],
+        persistent: Callable[[Any], Any],
+        *,
+        steps: int,
+        max_bytes: int,
+    ):
+        self.names, self.persistent = names, persistent
+        self.steps, self.max_bytes = steps, max_bytes
+
+    def load(self, file: io.BytesIO | io.BufferedReader) -> Any:
+        """The next pickle of the file."""
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+        start = at = file.tell()
+        for opcode, argument, at in pickletools.genops(file):
+            self.steps -= 1
+            if self.steps < 0 or (at or 0) - start > self.max_bytes:
+                raise WeightsError("a pickle of tensors must be shorter for a file of this size")
+            if opcode.name in CONSTANTS:
+                self.stack.append(argument)
+            elif opcode.name in OPERATIONS:
+                OPERATIONS[opcode.name](self, argument)
+            else:
+                raise WeightsError(f"a pickle of tensors must do without {opcode.name} (byte {at})")
+        self.max_bytes -= (at or 0) - start
+        return self.stack.pop()
+
+    def since_mark(self) -> list[Any]:
+        start = self.marks.pop()
+        items = self.stack[start:]
+        del self.stack[start:]
+        return items
+
+    def make_tuple(self, n: int) -> None:
+        items = [self.stack.pop() for _ in range(n)]
+        self.stack.append(tuple(reversed(items)))
+
+    def append(self, items: list[Any]) -> None:
+        match self.stack[-1]:
+            case list() as target:
+                target += items
+            case Unknown():
+                pass
+            case target:
+                raise WeightsError(f"items must go to a list, not to a {type(target).__name__}")
+
+    def set_items(self, items: list[Any]) -> None:
+        match self.stack[-1]:
+            case dict() as target:
+                target.update(dictionary(zip(items[::2], items[1::2], strict=True)))
+            case Unknown():
+                pass
+            case target:
+                raise WeightsError(f"keys must go to a dictionary, not a {type(target).__name__}")
+
+    def find(self, module: Any, name: Any) -> None:
+        full = f"{module}.{name}" if type(module) is type(name) is str else "?"
+        self.stack.append(self.names.get(full, Unknown(full[:100])))
+
+    def call(self) -> None:
+        function, arguments = self.stack[-2:]
+        del self.stack[-2:]
+        if type(arguments) is not tuple:
+            raise WeightsError("a pickle of tensors must call with a tuple")
+        match function:
+            case Unknown():
+                self.stack.append(function)
+            case Function(call):
+                self.steps -= sum(len(a) for a in arguments if type(a) is list)  # are copied
+                self.stack.append(call(*arguments))
+            case _:
+                raise WeightsError(f"a pickle must not call a {type(function).__name__}")
+
+
+def dictionary(items: Any = ()) -> dict[str | int, Any]:
+    """Of pairs; keys are never compared or hashed before they are known to be simple."""
+    result = {}
+    for key, value in items:
+        if type(key) not in (str, int):
+            raise WeightsError(f"a key must be a string or an integer, not a {type(key).__name__}")
+        result[key] = value
+    return result
+
+
+OPERATIONS: dict[str, Callable[[Interpreter, Any], Any]] = {
+    "PROTO": lambda p, _: None,
+    "FRAME": lambda p, _: None,
+    "STOP": lambda p, _: None,
+    "MARK": lambda p, _: p.marks.append(len(p.stack)),
+    "POP": lambda p, _: p.stack.pop(),
+    "GLOBAL": lambda p, name: p.find(*name.split(" ", 1)),
+    "STACK_GLOBAL": lambda p, _: p.find(*reversed([p.stack.pop(), p.stack.pop()])),
+    "REDUCE": lambda p, _: p.call(),
+    "NEWOBJ": lambda p, _: p.call(),
+    "BUILD": lambda p, _: p.stack.pop(),
+    "BINPERSID": lambda p, _: p.stack.append(p.persistent(p.stack.pop())),
+    "EMPTY_TUPLE": lambda p, _: p.stack.append(()),
+    "EMPTY_LIST": lambda p, _: p.stack.append([]),
+    "EMPTY_DICT": lambda p, _: p.stack.append({}),
+    "EMPTY_SET": lambda p, _: p.stack.append(Unknown("set")),
+    "ADDITEMS": lambda p, _: p.append(p.since_mark()),
+    "TUPLE": lambda p, _: p.stack.append(tuple(p.since_mark())),
+    "TUPLE1": lambda p, _: p.make_tuple(1),
+    "TUPLE2": lambda p, _: p.make_tuple(2),
+    "TUPLE3": lambda p, _: p.make_tuple(3),
+    "APPEND": lambda p, _: p.append([p.stack.pop()]),
+    "APPENDS": lambda p, _: p.append(p.since_mark()),
+    "SETITEM": lambda p, _: p.set_items([*reversed([p.stack.pop(), p.stack.pop()])]),
+    "SETITEMS": lambda p, _: p.set_items(p.since_mark()),
+    "BINPUT": lambda p, index: p.memo.update({index: p.stack[-1]}),
+    "LONG_BINPUT": lambda p, index: p.memo.update({index: p.stack[-1]}),
+    "MEMOIZE": lambda p, _: p.memo.update({len(p.memo): p.stack[-1]}),
+    "BINGET": lambda p, index: p.stack.append(p.memo[index]),
+    "LONG_BINGET": lambda p, index: p.stack.append(p.memo[index]),
+}

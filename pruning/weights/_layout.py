@@ -1,0 +1,64 @@
+"""Which arrays are kernels and in which order their axes lie, told by names and shapes."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+OWN_NAME = re.compile(r"(^|\.)(weight|kernel|value|vars\.0)$")  # of a kernel within its layer
+# Weights and their parts under weight norm, spectral norm, and in attention and recurrent layers.
+PYTORCH = re.compile(
+    r"(^|\.)(\w+_)?weight(_[gv]|_orig|_[ih][hr]_l\d+(_reverse)?)?$"
+    r"|parametrizations\.\w+\.original[01]?$"
+)
+EMBEDDING = re.compile(r"(embeddings?|embed_tokens|embed_positions|wte|wpe)\.weight$")
+CONV1D = re.compile(r"(^|\.)(c_attn|c_fc|c_proj|q_attn)\.weight$")
+WIDENING = re.compile(r"(^|\.)(c_attn|c_fc)\.weight$")
+STATISTICS = ("running_mean", "running_var", "mean", "var", "moving_mean", "moving_variance")
+NUMBERED = re.compile(r"(.*)\.vars\.\d+")
+
+
+def layer(name: str) -> str:
+    """The layer's name, for its kernel; other arrays keep their full name."""
+    return OWN_NAME.sub("", name) or name
+
+
+def transposed(arrays: Mapping[str, np.ndarray]) -> set[str]:
+    """Names of the arrays that lie as PyTorch keeps them, (cout, cin, *window)."""
+    # GPT-2's Conv1D keeps (cin, cout), other networks keep Linear layers under the same names.
+    conv1d = any(
+        WIDENING.search(name) and array.ndim == 2 and array.shape[0] < array.shape[1]
+        for name, array in arrays.items()
+    )
+    return {
+        name
+        for name, array in arrays.items()
+        if PYTORCH.search(name)
+        and not (array.ndim == 2 and EMBEDDING.search(name))
+        and not (conv1d and CONV1D.search(name))
+    }
+
+
+def statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
+    """Names of running means and variances."""
+    named = {name for name in arrays if name.split(".")[-1] in STATISTICS}
+    return named | _numbered_statistics(arrays)
+
+
+def _numbered_statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
+    """Of Keras's batch norms: the last two of three or four vectors, numbered, of one length."""
+    layers: dict[str, list[str]] = {}
+    for name in arrays:
+        if match := NUMBERED.fullmatch(name):
+            layers.setdefault(match[1], []).append(name)
+    return {
+        name
+        for names in layers.values()
+        if len(names) >= 3 and _vectors_of_one_length(arrays[name] for name in names)
+        for name in names[-2:]
+    }
+
+
+def _vectors_of_one_length(arrays: Iterable[np.ndarray]) -> bool:
+    shapes = {array.shape for array in arrays}
+    return len(shapes) == 1 and len(shapes.pop()) == 1

@@ -1,0 +1,46 @@
+"""Trees of mappings and lists, as checkpoints nest them, by the names of their leaves."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pruning.weights._limits import WeightsError
+
+WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
+MAX_DEPTH = 64
+MAX_NAMES = 2**22  # characters of all names, with 32 for each node
+
+
+def unwrapped(tree: Mapping) -> Mapping:
+    """The weights without what surrounds them in a checkpoint."""
+    for _ in range(MAX_DEPTH):
+        inner = [key for key in WRAPPERS if isinstance(tree.get(key), Mapping)]
+        if not inner:
+            break
+        tree = tree[inner[0]]
+    return tree
+
+
+def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Name, joined by dots, and value of each leaf; shared parts are found again and again."""
+    left = MAX_NAMES
+
+    def visit(name: str, node: Any, depth: int) -> Iterator[tuple[str, Any]]:
+        nonlocal left
+        left -= 32 + len(name)
+        if left < 0 or depth > MAX_DEPTH:
+            raise WeightsError(
+                f"the weights must be a tree {MAX_DEPTH} deep with names of at most {MAX_NAMES} "
+                "characters together"
+            )
+        match node:
+            case Mapping():
+                children = node.items()
+            case list() | tuple():
+                children = enumerate(node)
+            case _:
+                yield name, node
+                return
+        for key, child in children:
+            yield from visit(f"{name}.{key}" if depth else str(key), child, depth + 1)
+
+    return visit("", tree, 0)

@@ -1,0 +1,149 @@
+"""Files that were damaged or made to do harm: refused in a sentence, or read, within bounds."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pruning.weights import WeightsError, load
+from tests.support import crafted_files, crafted_pickles
+from tests.support.mutated_files import keras, mutated, originals
+from tests.support.torch_files import in_a_row, zipped
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("unchecked")  # the time is that of users
+
+
+def written(folder, name, content):
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def refused(path):
+    """The sentence, after less than a second of processor time."""
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(WeightsError) as caught:
+            load(path, dense=True, vectors=True)
+    assert time.process_time() - start < 1
+    said = str(caught.value)
+    assert "must" in said
+    assert "\n" not in said
+    return said
+
+
+@pytest.mark.parametrize("name", crafted_pickles.small())
+def test_small_pickles_neither_hang_nor_fill_memory(name, tmp_path):
+    content = crafted_pickles.small()[name]
+    assert len(content) < 2000
+    refused(written(tmp_path, "a.pt", zipped(content)))
+    refused(written(tmp_path, "a.pth", in_a_row(content)))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nils", "fewer parts"),
+        ("empty-maps", "fewer parts"),
+        ("nested-empty-maps", "fewer parts"),
+        ("deep-maps", "at most 64 deep"),
+        ("negative", "natural numbers"),
+        ("both-negative", "natural numbers"),
+        ("fields", "0 arrays are there"),
+        ("list-key", "a string or an integer"),
+    ],
+)
+def test_msgpack_is_counted_before_it_is_built(name, said, tmp_path):
+    content = dict(crafted_files.msgpack_files(n=10**6))[f"{name}.msgpack"]
+    assert said in refused(written(tmp_path, "a.msgpack", content))
+
+
+@pytest.mark.parametrize(
+    ("fill", "said"),
+    [
+        (crafted_files.nested, "at most 64 deep"),
+        (crafted_files.many_datasets, "at most 3055 arrays"),
+        (crafted_files.compressed, "stored uncompressed"),
+        (crafted_files.layer_names, "layer_names must fit"),
+        (crafted_files.tiny_chunks, "fewer chunks"),
+        (crafted_files.virtual, "must lie in the file"),
+        (crafted_files.external_data, "must lie in the file"),
+    ],
+)
+def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
+    content = crafted_files.with_weights(fill)
+    assert said in refused(written(tmp_path, "a.h5", content))
+    assert said.split()[-1] in refused(written(tmp_path, "a.keras", keras(content)))
+
+
+@pytest.mark.parametrize("suffix", ["npz", "pt", "keras"])
+@pytest.mark.parametrize(("entries", "name"), [(400_000, b"a"), (30, b"a" * 60_000)])
+def test_directories_of_archives_are_bounded(entries, name, suffix, tmp_path):
+    content = crafted_files.directory(entries, name)
+    said = refused(written(tmp_path, f"a.{suffix}", content))
+    assert "a directory must have at most" in said
+
+
+def test_entries_of_archives_are_counted(tmp_path):
+    small = crafted_files.npy((1, 1, 1), bytes(4))
+    content = crafted_files.zip_of({f"{i}.npy": small for i in range(4000)})
+    assert "at most 30" in refused(written(tmp_path, "a.npz", content))
+
+
+def test_headers_of_safetensors_are_bounded(tmp_path):
+    content = (2 * 10**6).to_bytes(8, "little") + b'{"w":[' + b"0," * 10**6
+    assert "its header must have" in refused(written(tmp_path, "a.safetensors", content))
+
+
+def test_archives_that_unpack_to_much_are_read_if_the_caller_says_so(tmp_path):
+    zeros = np.zeros((2**20, 3, 4), np.float32)
+    np.savez_compressed(tmp_path / "zeros.npz", w=zeros)
+    assert "left of max_bytes" in refused(tmp_path / "zeros.npz")
+    assert load(tmp_path / "zeros.npz", max_bytes=2**26)["w"].shape == zeros.shape
+
+
+def test_damaged_files_give_no_other_exception(tmp_path):
+    loaded, said = 0, []
+    for name, content in mutated(240, seed=1):
+        path = written(tmp_path, name, content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                loaded += bool(load(path, dense=True, vectors=True))
+            except WeightsError as error:
+                said.append(str(error))
+    assert loaded > 10
+    assert len(said) > 100
+    assert all("must" in sentence for sentence in said)
+
+
+def test_originals_of_the_damaged_files_are_read(tmp_path):
+    for name, content in originals().items():
+        found = load(written(tmp_path, name, content), vectors=True)
+        assert [array.shape for array in found.values()] in (
+            [(3, 3, 2, 5), (5,)],
+            [(5,), (3, 3, 2, 5)],
+        ), name
+
+
+@pytest.mark.slow
+def test_two_thousand_damaged_and_a_hundred_crafted_files_stay_within_a_second_and_64_mebibytes():
+    command = [sys.executable, "tests/support/bounded_loads.py", "--mutated", "2000"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stdout + done.stderr
+    measured = json.loads(done.stdout.splitlines()[-1])
+    assert measured["files"] - measured["crafted"] == 2000
+    assert measured["crafted"] >= 100
+    assert measured["faults"] == []
+    assert measured["loaded"] > 100

@@ -1,0 +1,150 @@
+"""Loads hostile files of weights in processes of little memory and time, and measures each.
+
+    python tests/support/bounded_loads.py --mutated 2000 --seed 0
+
+A file may take a second of processor time, 64 MiB and four times its size; it is loaded, or refused
+with one sentence. Prints a line for each file that is not, then one JSON object; exits with 1 if
+there is one. Python, JAX and h5py are loaded once: each file has a fork of the same process.
+"""
+
+import argparse
+import ctypes
+import gc
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+from pruning.weights import WeightsError, load
+from tests.support.crafted_files import crafted
+from tests.support.mutated_files import mutated, originals
+
+SECONDS, MEMORY, TIMES = 1.0, 64 * 2**20, 4
+
+
+class Outcome(NamedTuple):
+    name: str
+    size: int
+    seconds: float
+    memory: int
+    said: str  # nothing if the file was loaded
+
+    def fault(self) -> str:
+        """Which bound the file broke; nothing if none."""
+        if self.seconds > SECONDS:
+            return "too slow"
+        if self.memory > MEMORY + TIMES * self.size or "MemoryError" in self.said:
+            return "too large"
+        sentence = "must" in self.said and "\n" not in self.said and len(self.said) < 600
+        return "" if not self.said or sentence else "no sentence"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mutated", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="part of the names of the files to load")
+    parser.add_argument("--all", action="store_true", help="print a line for every file")
+    options = parser.parse_args()
+    outcomes = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in originals().items():  # what is imported once is no file's
+            load(written(folder, name, content), dense=True)
+        gc.collect()
+        gc.freeze()  # forks are faster
+        for files in (crafted(), mutated(options.mutated, options.seed)):
+            for name, content in files:
+                if options.only in name:
+                    path = written(folder, name, content)
+                    size = len(content)
+                    del content
+                    outcomes.append(measured(path, size))
+                    path.unlink()
+                    report(outcomes[-1], options.all)
+    print(json.dumps(summary(outcomes)))
+    return any(outcome.fault() for outcome in outcomes)
+
+
+def written(folder: str, name: str, content: bytes) -> Path:
+    path = Path(folder) / name
+    path.write_bytes(content)
+    return path
+
+
+def measured(path: Path, size: int) -> Outcome:
+    """One file in a process of its own, which the kernel ends after five seconds."""
+    ctypes.CDLL(None).malloc_trim(0)  # memory that was freed is used again, unseen
+    receiver, sender = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that JAX has threads: none is used
+        child = os.fork()
+    if not child:
+        os.write(sender, json.dumps(attempted(path, size)).encode())
+        os._exit(0)
+    os.close(sender)
+    with open(receiver, "rb") as pipe:
+        found = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if not found:
+        killed = f"killed by signal {os.waitstatus_to_exitcode(status)}"
+        return Outcome(path.name, size, 99.0, 0, killed)
+    return Outcome(path.name, size, *json.loads(found))
+
+
+def attempted(path: Path, size: int) -> tuple[float, int, str]:
+    """Seconds, bytes and message of one attempt, where much more than the bound cannot be had."""
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
+    space = memory("VmSize") + 2 * (MEMORY + TIMES * size)
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is held
+    before, start, said = memory("VmRSS"), time.process_time(), ""
+    try:
+        weights = load(path, dense=True, vectors=True)
+        assert all(array.size for array in weights.values())
+    except WeightsError as error:
+        said = str(error)
+    except BaseException as error:
+        said = f"{type(error).__name__}\n{error}"
+    return time.process_time() - start, memory("VmHWM") - before, said
+
+
+def memory(field: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def report(outcome: Outcome, every: bool) -> None:
+    if every or outcome.fault():
+        print(
+            f"{outcome.fault() or 'ok':12}{outcome.name:45}{outcome.size / 1e6:9.3f} MB"
+            f"{outcome.seconds:8.3f} s{outcome.memory / 2**20:8.1f} MiB  {outcome.said[:150]!r}",
+            flush=True,
+        )
+
+
+def summary(outcomes: list[Outcome]) -> dict:
+    slowest = max(outcomes, key=lambda o: o.seconds)
+    largest = max(outcomes, key=lambda o: o.memory - TIMES * o.size)
+    return {
+        "files": len(outcomes),
+        "crafted": sum(not o.name[0].isdigit() for o in outcomes),
+        "loaded": sum(not o.said for o in outcomes),
+        "faults": [f"{o.name}: {o.fault()}" for o in outcomes if o.fault()],
+        "slowest": {"file": slowest.name, "seconds": round(slowest.seconds, 3)},
+        "largest": {
+            "file": largest.name,
+            "MiB beyond 4 times the file": round(
+                (largest.memory - TIMES * largest.size) / 2**20, 1
+            ),
+        },
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""Pickles that would hang a reader or fill its memory, most of them of less than a kilobyte."""
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from tests.support.torch_files import (
+    WEIGHT,
+    Call,
+    Name,
+    Storage,
+    in_a_row,
+    pickled,
+    tensor,
+    zipped,
+)
+
+START, STOP = b"\x80\x02", b"."
+N = 40  # doublings: 2^40 leaves
+
+
+def text(content: bytes) -> bytes:
+    return b"X" + struct.pack("<I", len(content)) + content
+
+
+def doubled(leaf=b")", pair=b"h%ch%c\x86q%c0") -> bytes:
+    """A value of 2^40 leaves in the memo at `N`, of which each level is twice the one below."""
+    build = leaf + b"q\x000"
+    for i in range(N):
+        build += pair % (i, i, i + 1)
+    return build
+
+
+TUPLES = doubled()
+LISTS = doubled(b"]", b"](h%ch%ceq%c0")
+DICTS = doubled(b"}", b"}(K\x00h%cK\x01h%cuq%c0")
+ORDERED = b"ccollections\nOrderedDict\n"
+BOMB = b"h" + bytes([N])
+PID = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\n%sX\x03\x00\x00\x00cpuK\x5at"
+REBUILD = (
+    b"ctorch._utils\n_rebuild_tensor_v2\n"
+    b"(%sK\x00(K\x05K\x02K\x03K\x03t(K\x12K\x09K\x03K\x01t\x89}tR"
+)
+GOOD = REBUILD % (PID % text(b"0") + b"Q")
+
+
+def small() -> dict[str, bytes]:
+    """Pickles below a kilobyte by what they do."""
+    bodies = {
+        "key": TUPLES + b"}" + BOMB + b"K\x01s",
+        "ordered-key": TUPLES + ORDERED + b")R" + BOMB + b"K\x01s",
+        "ordered-pair": TUPLES + ORDERED + b"](](" + BOMB + b"K\x01ee\x85R",
+        "storage-key": TUPLES + b"}" + text(b"w") + REBUILD % (PID % BOMB + b"Q") + b"s",
+        "storage-kind": TUPLES + b"}" + text(b"w") + REBUILD % (BOMB + b"Q") + b"s",
+        "called-type": TUPLES + b"ctorch\nFloatStorage\n" + BOMB + b"\x85R",
+        "called-half": LISTS + b"ctorch\nHalfStorage\n" + BOMB + b"\x85R",
+        "size": TUPLES + b"}" + text(b"w") + b"ctorch\nSize\n" + BOMB + b"\x85Rs",
+        "shape": TUPLES
+        + b"}"
+        + text(b"w")
+        + b"ctorch._utils\n_rebuild_tensor_v2\n("
+        + PID % text(b"0")
+        + b"QK\x00"
+        + BOMB * 2
+        + b"\x89}tRs",
+        "parameter": TUPLES
+        + b"}"
+        + text(b"w")
+        + b"ctorch._utils\n_rebuild_parameter\n"
+        + BOMB
+        + b"R",
+        "leaf-tuples": TUPLES + b"}" + text(b"w") + BOMB + b"s",
+        "leaf-lists": LISTS + b"}" + text(b"w") + BOMB + b"s",
+        "leaf-dicts": DICTS + b"}" + text(b"w") + BOMB + b"s",
+        "state-dicts": DICTS + b"}" + text(b"state_dict") + BOMB + b"s",
+        "built": TUPLES + ORDERED + b")R" + BOMB + b"b",
+        "unknown-called": TUPLES + b"}" + text(b"w") + b"cos\nsystem\n" + BOMB + b"Rs",
+        "unknown-pid": TUPLES + BOMB + b"Q",
+        "float-key": b"}G" + bytes(8) + b"K\x01s",
+        "wraps-itself": b"}q\x00" + text(b"model") + b"h\x00s",
+        "list-of-itself": b"}" + text(b"w") + b"]q\x00h\x00as",
+        "no-mark": b"t" * 3,
+        "empty-stack": b"000",
+        "no-memo": b"h\x09",
+        "huge-memo": b"}r\xff\xff\xff\xff",
+        "huge-text": b"X\xff\xff\xff\xff",
+        "huge-frame": b"\x95" + b"\xff" * 8,
+    }
+    return {name: START + body + STOP for name, body in bodies.items()}
+
+
+def large() -> Iterator[tuple[str, bytes]]:
+    """Pickles of many steps or of long texts."""
+    n = 2 * 10**6
+    parts = {
+        "empty-dicts": b"](" + b"}" * n + b"e",
+        "empty-lists": b"](" + b"]" * n + b"e",
+        "nils": b"](" + b"N" * n + b"e",
+        "floats": b"](" + (b"G" + bytes(8)) * (n // 2) + b"e",
+        "marks": b"(" * n,
+        "nested-lists": b"]" * n + b"a" * (n - 1),
+        "nested-tuples": b")" + b"\x85" * n,
+        "memo": b"}" + b"".join(b"r" + struct.pack("<I", i) for i in range(n // 4)),
+        "long-integers": b"](" + (b"\x8a\xff" + b"\x7f" * 255) * 30_000 + b"e",
+        "astral-text": b"}" + text("\U0001f600".encode() + b"a" * 2 * 10**7) + b"K\x01s",
+        "astral-texts": b"](" + text("\U0001f600".encode() + b"a" * 10**5) * 200 + b"e",
+        "no-newline": b"c" + b"a" * 2 * 10**7,
+        "wide-shared": b"](" + b"N" * 10**5 + b"eq\x000](" + b"h\x00" * 40_000 + b"e",
+        "wide-shape": b"(" + b"K\x01" * 50_000 + b"tq\x000]("
+        b"ctorch._utils\n_rebuild_tensor_v2\nq\x010"
+        + PID % text(b"0")
+        + b"Qq\x020"
+        + b"h\x01(h\x02K\x00h\x00h\x00tR" * 9000
+        + b"e",
+        "wide-pairs": ORDERED + b"q\x010](" + b"]K\x01aK\x01a" * 20_000 + b"eq\x000]("
+        b"" + b"h\x01h\x00\x85R" * 30_000 + b"e",
+        "wide-size": b"ctorch\nSize\nq\x010]("
+        + b"K\x01" * 50_000
+        + b"eq\x000]("
+        + b"h\x01h\x00\x85R" * 30_000
+        + b"e",
+        "many-tensors": b"](" + GOOD * 20_000 + b"e",
+        "many-unknown": b"}("
+        + b"".join(text(b"%d" % i) + b"cx\ny\n" for i in range(40_000))
+        + b"u",
+    }
+    for name, body in parts.items():
+        yield name, START + body + STOP
+
+
+def crafted() -> Iterator[tuple[str, bytes]]:
+    for name, content in small().items():
+        yield f"{name}.pt", zipped(content)
+        yield f"{name}.pth", in_a_row(content)
+    for i, (name, content) in enumerate(large()):
+        yield (f"{name}.pt", zipped(content)) if i % 2 else (f"{name}.pth", in_a_row(content))
+    yield "astral-text.pt", zipped(dict(large())["astral-text"])
+    yield "no-newline.pth", in_a_row(dict(large())["no-newline"])
+    keys = [0x1950A86A20F9469CFC6C, 1001, {}, {"w": tensor(WEIGHT, "0", old=True)}]
+    yield "keys.pth", b"".join(map(pickled, keys)) + START + TUPLES + b"](" + BOMB + b"e."
+    yield from storages()
+
+
+def storages() -> Iterator[tuple[str, bytes]]:
+    """Storages and tensors that together claim far more than the file has."""
+    shared = np.zeros(2**18, np.float32)
+    rebuild = Name("torch._utils", "_rebuild_tensor_v2")
+
+    def view(shape, strides, key="0"):
+        return Call(rebuild, Storage(key, shared, False), 0, shape, strides, False, {})
+
+    content = shared.tobytes()
+    tree = {f"w{i}.weight": view((512, 512), (1, 512)) for i in range(300)}
+    yield "shared-storage.pt", one_storage(tree, content)
+    tree = {f"w{i}.weight": view((2**9, 2**9, 1), (1, 1, 1)) for i in range(300)}
+    yield "diagonal.pt", one_storage(tree, content)
+    yield "expanded.pt", one_storage({"w": view((2**40, 2**40, 3), (0, 0, 1))}, content)
+    yield "no-elements.pt", one_storage({"w": view((2**40, 0, 3), (1, 1, 1))}, content)
+    names = [f"s{i:03}" for i in range(400)]
+    tree = {f"w{key}": view((1, 1, 1), (1, 1, 1), key) for key in names}
+    yield "overlapping.pt", overlapping(pickled(tree), content, names)
+
+
+def one_storage(tree, content: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a/data.pkl", pickled(tree))
+        archive.writestr("a/data/0", content)
+    return file.getvalue()
+
+
+def overlapping(pickle: bytes, content: bytes, names: list[str]) -> bytes:
+    """Each entry begins in the one before it, so that all have the same megabyte."""
+    headers = [local_header(f"a/data/{name}") for name in names]
+    region = b"".join(headers) + content
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a/data.pkl", pickle)
+        for i, name in enumerate(names):
+            info = zipfile.ZipInfo(f"a/data/{name}")
+            info.header_offset = archive.start_dir + i * len(headers[0])
+            info.file_size = info.compress_size = len(content)
+            begin = (i + 1) * len(headers[0])
+            info.CRC = zlib.crc32(region[begin : begin + len(content)])
+            archive.filelist.append(info)
+        file.seek(archive.start_dir)
+        file.write(region)
+        archive.start_dir = file.tell()
+    return file.getvalue()
+
+
+def local_header(name: str) -> bytes:
+    return (
+        struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 0, 0, 0, 0, 0, 0, len(name), 0) + name.encode()
+    )
