@@ -16,13 +16,12 @@ from typing import Annotated
 import jax
 import jax.numpy as jnp
 import tyro
-from rich.console import Console
-from rich.progress import Progress
 
 from experiments import cli
 from experiments.benchmarks import distances, geometry, layers, pruning, training
 from experiments.benchmarks.timing import Pair, timed
 from experiments.options import at_least, checked
+from experiments.progress import progress_bar
 
 HEAD = ("what", "ours, ms", "peer, ms", "ratio", "quartiles", "copy", "memory")
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -49,7 +48,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Time our functions beside their peers and print a table of each group."""
     groups = chosen(options)
     settings = f"{options.dtype}, {options.runs} runs a side"
-    with Progress(console=Console(stderr=True)) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("timing", total=len(groups))
         for title, group in groups.items():
             progress.update(task, description=title)

@@ -61,7 +61,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             check_plugin(name)
         except ValueError as error:
             raise cli.InputError(str(error)) from error
-    print(*compiled_tables.LIMITS, "n: the bytes of a layer's input.", sep="\n")
+    cli.say(*compiled_tables.LIMITS, "n: the bytes of a layer's input.")
     out = OUT if options == Options() else options.out
     jax.config.update("jax_platforms", "cpu")
     origin = cli.provenance(__file__) if out else {}
@@ -74,7 +74,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             "targets": rows,
         }
         page.write(results, compiled_page.render(results), out)
-        print(f"Written: {out}/index.html")
+        cli.say(f"Written: {out}/index.html")
 
 
 def in_own_process(target: str, *choice: Any) -> dict[str, list[dict]]:
@@ -91,11 +91,11 @@ def measured(
     rows: dict[str, list[dict]] = {}
     for name in tables:
         table = compiled_tables.TABLES[name]
-        print(f"\n{target}: {table.title}", " | ".join(table.columns), sep="\n")
+        cli.say("", f"{target}: {table.title}", " | ".join(table.columns))
         rows[name] = []
         for row in compiled_tables.rows(target, name, shapes, dtypes):
             rows[name].append(row)
-            print(" | ".join(table.cells(row)), flush=True)
+            cli.say(" | ".join(table.cells(row)))
     return rows
 
 

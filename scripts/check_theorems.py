@@ -12,7 +12,6 @@ again (OUT/compiled).
 """
 
 import contextlib
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Annotated, Any
 
 import jax
 import tyro
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -71,7 +70,7 @@ def main(
       list_only: Name the claims with what is recorded of them, and check nothing.
     """
     selected = claim_measures.select(paper, claim)
-    console = Console(width=max(80, Console().width), highlight=False)
+    console = cli.console(min_width=80)
     if list_only:
         console.print(listing(selected))
         return
@@ -96,12 +95,11 @@ def main(
         write(results, theorem_page.render(results, out), out)
         if errata:
             files.write(errata, errata_page.markdown(plain(checked)))
-    print(f"Open {out / 'index.html'}")
+    cli.say(f"Open {out / 'index.html'}")
     unexpected = [result for result in checked if not result["as_recorded"]]
     if unexpected:
         names = "; ".join(f"{result['paper']}, {result['name']}" for result in unexpected)
-        print(f"not as recorded: {names}", file=sys.stderr)
-        sys.exit(1)
+        cli.stop(1, f"not as recorded: {names}")
 
 
 def first_devices(count: int | None) -> Sequence[Any]:

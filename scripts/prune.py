@@ -87,7 +87,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         results: Results = page.plain({**measured, **cli.provenance(__file__)})
         page.write(results, prune_page.render(results), options.out)
     summarize(results)
-    print(f"Open {(options.out / 'index.html').resolve()}")
+    cli.say(f"Open {(options.out / 'index.html').resolve()}")
 
 
 def chosen(options: Options) -> tuple[Recipe, int, int | None]:

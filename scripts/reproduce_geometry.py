@@ -65,7 +65,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     }
     results |= {"seconds": time.perf_counter() - start}
     write(results, geometry_page.render(results), out)
-    print(f"Open {out / 'index.html'}")
+    cli.say(f"Open {out / 'index.html'}")
 
 
 if __name__ == "__main__":

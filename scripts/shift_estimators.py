@@ -13,12 +13,10 @@ which is too small by orders of magnitude, the part of the distance that it is.
 import json
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress
-
 from experiments import cli, files
 from experiments.measures import shift_estimators
 from experiments.options import AtLeastTwo, Positive, checked
+from experiments.progress import progress_bar
 
 
 @checked
@@ -33,7 +31,7 @@ def main(
       out: File for the results.
     """
     cases = list(shift_estimators.cases())
-    with Progress(console=Console(stderr=True)) as progress:
+    with progress_bar() as progress:
         results = [
             shift_estimators.measure(case, seeds, steps)
             for case in progress.track(cases, description="measuring")
