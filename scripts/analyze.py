@@ -8,6 +8,11 @@ checkpoints; no file can run code. A table of all layers is printed; OUT/index.h
 pictures of the pruning paper, OUT/results.json every value.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -8,6 +8,11 @@ also set beside a plain copy of their input, the floor that memory sets, and bes
 Flax's compiled program takes for results and temporaries.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -12,6 +12,11 @@ shows it, OUT/results.json holds every number. OUT/runs holds finished networks,
 which an interrupted run resumes. Nothing is downloaded.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import time
 from pathlib import Path
 

@@ -12,6 +12,11 @@ the small networks, which `pruning.channels.load_pruned` reads. An interrupted r
 last checkpoint.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import dataclasses
 import json
 from dataclasses import dataclass, field

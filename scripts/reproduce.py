@@ -8,6 +8,11 @@ networks reach about 98 % of the test images. An interrupted run resumes from it
 when it is started again, and ends with the same results. Nothing is downloaded.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -9,6 +9,11 @@ OUT/results.json; two points that are not odd should keep an angle of 10.4 degre
 width. Nothing is downloaded.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import math
 import time
 from dataclasses import dataclass

@@ -10,6 +10,11 @@ mean ± standard deviation over seeds of estimate minus distance, over the dista
 which is too small by orders of magnitude, the part of the distance that it is.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import json
 from pathlib import Path
 

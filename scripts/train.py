@@ -11,6 +11,11 @@ the end results.json and a page with curves. A run that is interrupted, however 
 when it is started again and ends with the same numbers. Nothing is downloaded.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import os
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field

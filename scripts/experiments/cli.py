@@ -18,6 +18,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from experiments import signals
 from experiments.texts import printable
 
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
@@ -66,7 +67,8 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
     """
     try:
         try:
-            yield
+            with signals.ctrl_c_ends(f"interrupted; {again}"):
+                yield
         finally:
             sys.stdout.flush()  # what a reader that has gone does not take is noticed here
     except InputError as error:

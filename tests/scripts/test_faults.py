@@ -20,8 +20,8 @@ import jax
 import pytest
 
 import train
-from experiments import files
-from experiments.training import loop, signals
+from experiments import files, signals
+from experiments.training import loop
 from tests.support import full_disk, random_kills
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,10 @@ import jax
 from jax.sharding import Mesh
 from rich.progress import Progress, TaskID
 
+from experiments import signals
 from experiments.cli import InputError
 from experiments.progress import print_above, progress_bar
-from experiments.training import loop, signals
+from experiments.training import loop
 from experiments.training.processes import is_main_process
 from experiments.training.recipes import Evaluation, Recipe
 from experiments.training.trainer import Seeds, Trainer, platform
