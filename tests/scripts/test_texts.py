@@ -3,6 +3,7 @@
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ SHOWN = "[bold]x[/red]:smile: a\\x1b]0;owned\\x07 b\\u202egnp\\u2028 <script>c</
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f\u2028\u202e]")
 
 
-def hostile(value, attack=HOSTILE):
+def hostile(value: Any, attack: str = HOSTILE) -> Any:
     """All texts of results with an attack behind them, but those that choose what is shown."""
     if isinstance(value, str):
         return value + attack
