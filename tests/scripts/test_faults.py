@@ -260,6 +260,7 @@ def test_when_one_process_dies_the_other_says_so_and_ends(killed, tmp_path):
         time.sleep(0.2)
     pair[killed].kill()
     began = time.monotonic()
+    pair[killed].communicate()
     said = pair[1 - killed].communicate(timeout=100)[1]
     assert time.monotonic() - began < 60
     assert pair[1 - killed].returncode == 2
