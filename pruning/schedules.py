@@ -7,22 +7,26 @@ in `target`.
 from collections.abc import Callable
 
 from jaxnorm._numerics import check_on_host
+from pruning._arguments import at_least, real
 
 Curve = Callable[[int | float, float], float]
 
 
 def linear(target: int | float, t: float) -> float:
     """target · t: the same number of channels at each step."""
+    real(target=target, t=t)
     return target * t
 
 
 def cubic(target: int | float, t: float) -> float:
     """target · (1 − (1 − t)³): most at first, Zhu and Gupta (2017) from no sparsity."""
+    real(target=target, t=t)
     return target * (1 - (1 - t) ** 3)
 
 
 def geometric(target: int | float, t: float) -> float:
     """1 − (1 − target)ᵗ: the same fraction of what is left at each step."""
+    real(target=target, t=t)
     return 1 - (1 - target) ** t
 
 
@@ -42,6 +46,5 @@ def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> t
     check_on_host("iterative", target, steps, instead=instead)
     if not 0 < target < 1:
         raise ValueError(f"target must lie in (0, 1); got {target}")
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1; got {steps}")
+    at_least(1, steps=steps)
     return (*(curve(target, step / steps) for step in range(1, steps)), float(target))

@@ -8,6 +8,11 @@ checkpoints; no file can run code. A table of all layers is printed; OUT/index.h
 pictures of the pruning paper, OUT/results.json every value.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +21,6 @@ from typing import Annotated
 
 import numpy as np
 import tyro
-from rich.console import Console
 
 from experiments import cli
 from experiments.cli import InputError
@@ -26,6 +30,7 @@ from experiments.options import Share, at_least, checked
 from experiments.pages import analysis as analysis_page
 from experiments.pages import page
 from experiments.pages.series import pair_label
+from experiments.texts import printable
 from pruning import weights
 
 
@@ -60,7 +65,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         {
             **measured,
             **cli.provenance(__file__),
-            "file": cli.printable(options.path.name),
+            "file": printable(options.path.name),
             "settings": {
                 "ratio": options.ratio,
                 "gaussian layers": options.gaussian_layers,
@@ -71,7 +76,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     )
     page.write(results, analysis_page.render(results), options.out)
     summarize(results)
-    print(f"Open {(options.out / 'index.html').resolve()}")
+    cli.say(f"Open {(options.out / 'index.html').resolve()}")
 
 
 def load(options: Options) -> Mapping[str, np.ndarray]:
@@ -87,7 +92,7 @@ def load(options: Options) -> Mapping[str, np.ndarray]:
         raise InputError(
             f"--layers must begin the names of convolutions; {options.path.name} has none such"
         )
-    return {cli.printable(name): w for name, w in chosen.items()}
+    return {printable(name): w for name, w in chosen.items()}
 
 
 def summarize(results: Analysis) -> None:
@@ -97,12 +102,10 @@ def summarize(results: Analysis) -> None:
     head = [name for name in columns if name != "dead"]
     rows = zip(*(columns[name] for name in head), strict=True)
     cli.show_table(title, head, rows, min_width=140, left=("layer", "fails"))
-    console = Console(width=max(Console().width, 140))
-    console.print(analysis_page.LEGEND, markup=False)
-    for name, why in results["left_out"].items():
-        console.print(f"{name} {why}", markup=False)
+    cli.say(analysis_page.LEGEND)
+    cli.say(*(f"{name} {why}" for name, why in results["left_out"].items()))
     for pair, (count, total) in analysis.above(results).items():
-        print(f"Spearman of {pair_label(pair)} above 0.9 in {count} of {total} layers")
+        cli.say(f"Spearman of {pair_label(pair)} above 0.9 in {count} of {total} layers")
 
 
 if __name__ == "__main__":

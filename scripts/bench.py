@@ -8,6 +8,11 @@ also set beside a plain copy of their input, the floor that memory sets, and bes
 Flax's compiled program takes for results and temporaries. `--out` keeps the numbers.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import json
 import statistics
 from collections.abc import Callable, Sequence
@@ -18,13 +23,12 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import tyro
-from rich.console import Console
-from rich.progress import Progress
 
 from experiments import cli, files
 from experiments.benchmarks import distances, geometry, layers, pruning, training
 from experiments.benchmarks.timing import Pair, Timing, timed
 from experiments.options import at_least, checked
+from experiments.progress import progress_bar
 
 HEAD = ("what", "ours, ms", "peer, ms", "ratio", "quartiles", "copy", "memory")
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -54,7 +58,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     groups = chosen(options)
     settings = f"{options.dtype}, {options.runs} runs a side"
     found: dict[str, list[dict[str, Any]]] = {}
-    with Progress(console=Console(stderr=True)) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("timing", total=len(groups))
         for title, group in groups.items():
             progress.update(task, description=title)

@@ -11,21 +11,22 @@ interrupted run resumes from there and ends with the same numbers. A second run 
 again (OUT/compiled).
 """
 
-import contextlib
-import sys
-import time
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
 
-import jax
+    signals.before_imports()
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
 import tyro
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from experiments import cli, files
-from experiments.cli import InputError
 from experiments.measures import claims as claim_measures
 from experiments.options import Natural, Positive, checked, number
 from experiments.pages import errata as errata_page
@@ -71,11 +72,11 @@ def main(
       list_only: Name the claims with what is recorded of them, and check nothing.
     """
     selected = claim_measures.select(paper, claim)
-    console = Console(width=max(80, Console().width), highlight=False)
+    console = cli.console(min_width=80)
     if list_only:
         console.print(listing(selected))
         return
-    claim_devices = first_devices(devices)
+    claim_devices = claim_measures.first_devices(devices)
     cli.check_writable(out)
     cli.compiled_in(out / "compiled")
     start = time.perf_counter()
@@ -96,23 +97,11 @@ def main(
         write(results, theorem_page.render(results, out), out)
         if errata:
             files.write(errata, errata_page.markdown(plain(checked)))
-    print(f"Open {out / 'index.html'}")
+    cli.say(f"Open {out / 'index.html'}")
     unexpected = [result for result in checked if not result["as_recorded"]]
     if unexpected:
         names = "; ".join(f"{result['paper']}, {result['name']}" for result in unexpected)
-        print(f"not as recorded: {names}", file=sys.stderr)
-        sys.exit(1)
-
-
-def first_devices(count: int | None) -> Sequence[Any]:
-    """The first `count` devices: on a CPU they are made, if nothing has run yet."""
-    if count is not None:
-        with contextlib.suppress(RuntimeError):  # they exist already
-            jax.config.update("jax_num_cpu_devices", count)
-    devices = jax.devices()
-    if count is not None and count > len(devices):
-        raise InputError(f"--devices must be at most {len(devices)}, those there are; got {count}")
-    return devices[:count]
+        cli.stop(1, f"not as recorded: {names}")
 
 
 def listing(selected: Iterable[Claim]) -> Table:

@@ -12,11 +12,13 @@ shows it, OUT/results.json holds every number. OUT/runs holds finished networks,
 which an interrupted run resumes. Nothing is downloaded.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import time
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import Progress
 
 from experiments import cli, files, provenance
 from experiments.data import datasets
@@ -25,6 +27,7 @@ from experiments.measures.shift import PROBE, SCHEDULES
 from experiments.options import AtLeastTwo, Positive, checked
 from experiments.pages import page
 from experiments.pages import shift as shift_page
+from experiments.progress import progress_bar
 from experiments.training import run_folder
 from experiments.training.paired_runs import NORMALIZATIONS
 from experiments.training.step import learning_rate
@@ -54,7 +57,7 @@ def main(
     start = time.perf_counter()
     images = datasets.load(dataset, data_dir)
     recipe = shift.dense_recipe(dataset, epochs, batch_size)
-    with files.in_use(out), Progress(console=Console(stderr=True)) as progress:
+    with files.in_use(out), progress_bar() as progress:
         run_folder.same_data(out, images)
         total = len(NORMALIZATIONS) * len(SCHEDULES) * seeds * epochs
         task = progress.add_task("training", total=total)
@@ -76,9 +79,8 @@ def main(
     }
     results["findings"] = shift_page.findings(results)
     page.write(results, shift_page.render(results), out)
-    for sentence in shift_page.sentences(results):
-        print(sentence)
-    print(f"Open {(out / 'index.html').resolve()}")
+    cli.say(*shift_page.sentences(results))
+    cli.say(f"Open {(out / 'index.html').resolve()}")
 
 
 if __name__ == "__main__":

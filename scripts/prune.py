@@ -12,6 +12,11 @@ the small networks, which `pruning.channels.load_pruned` reads. An interrupted r
 last checkpoint.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import dataclasses
 import json
 from dataclasses import dataclass, field
@@ -87,7 +92,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         results: Results = page.plain({**measured, **cli.provenance(__file__)})
         page.write(results, prune_page.render(results), options.out)
     summarize(results)
-    print(f"Open {(options.out / 'index.html').resolve()}")
+    cli.say(f"Open {(options.out / 'index.html').resolve()}")
 
 
 def chosen(options: Options) -> tuple[Recipe, int, int | None]:

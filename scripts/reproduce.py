@@ -8,6 +8,11 @@ networks reach about 98 % of the test images. An interrupted run resumes from it
 when it is started again, and ends with the same results. Nothing is downloaded.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,7 +64,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         )
         reproduce_page.write(results, folder)
     summarize(results)
-    print(f"Open {(folder / 'index.html').resolve()}")
+    cli.say(f"Open {(folder / 'index.html').resolve()}")
 
 
 def summarize(results: Report) -> None:
@@ -67,9 +72,9 @@ def summarize(results: Report) -> None:
     for name in ("batch_norm", "unitized"):
         accuracy = results["training"][name]["accuracy"]
         error = "one seed" if accuracy["stderr"] is None else f"± {100 * accuracy['stderr']:.2f}"
-        print(f"{name.replace('_', ' ')}: test accuracy {100 * accuracy['mean']:.2f} % ({error})")
+        cli.say(f"{name.replace('_', ' ')}: test accuracy {100 * accuracy['mean']:.2f} % ({error})")
     for claim in results["claims"]:
-        print(f"{claim['name']}: {claim['verdict']}")
+        cli.say(f"{claim['name']}: {claim['verdict']}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,11 @@ OUT/results.json; two points that are not odd should keep an angle of 10.4 degre
 width. Nothing is downloaded.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import math
 import time
 from dataclasses import dataclass
@@ -65,7 +70,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     }
     results |= {"seconds": time.perf_counter() - start}
     write(results, geometry_page.render(results), out)
-    print(f"Open {out / 'index.html'}")
+    cli.say(f"Open {out / 'index.html'}")
 
 
 if __name__ == "__main__":

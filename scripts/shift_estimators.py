@@ -10,15 +10,18 @@ mean ± standard deviation over seeds of estimate minus distance, over the dista
 which is too small by orders of magnitude, the part of the distance that it is.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import json
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import Progress
 
 from experiments import cli, files
 from experiments.measures import shift_estimators
 from experiments.options import AtLeastTwo, Positive, checked
+from experiments.progress import progress_bar
 
 
 @checked
@@ -33,7 +36,7 @@ def main(
       out: File for the results.
     """
     cases = list(shift_estimators.cases())
-    with Progress(console=Console(stderr=True)) as progress:
+    with progress_bar() as progress:
         results = [
             shift_estimators.measure(case, seeds, steps)
             for case in progress.track(cases, description="measuring")

@@ -11,6 +11,11 @@ the end results.json and a page with curves. A run that is interrupted, however 
 when it is started again and ends with the same numbers. Nothing is downloaded.
 """
 
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
 import os
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
@@ -96,9 +101,8 @@ def main(recipe: Recipe, options: Options) -> None:
     with folder as check_folder, processes.together():
         run_folder.prepare(options.out, recipe, data, vmapped_seeds=len(groups[0]))
         if is_main:
-            print(run.first_line(trainer, mesh, groups))
-            print(", ".join(f"{name} {value}" for name, value in asdict(recipe).items()))
-            print(data.note, end="\n" if data.note else "")
+            settings = ", ".join(f"{name} {value}" for name, value in asdict(recipe).items())
+            cli.say(run.first_line(trainer, mesh, groups), settings, *filter(None, [data.note]))
         results = run.train_groups(
             trainer, groups, options.out, evaluations=options.evaluations, profile=options.profile
         )
@@ -109,7 +113,7 @@ def main(recipe: Recipe, options: Options) -> None:
             results["mesh"] = {"shape": dict(mesh.shape), "device": device}
             page.write(results, train_page.render(results), options.out)
             show(results)
-            print(f"Open {options.out / 'index.html'}")
+            cli.say(f"Open {options.out / 'index.html'}")
 
 
 def check(recipe: Recipe, options: Options) -> None:
@@ -123,7 +127,7 @@ def check(recipe: Recipe, options: Options) -> None:
 def show(results: dict) -> None:
     """Print one row for each seed, and their median and mean."""
     cli.show_table(*train_page.seed_table(results))
-    print(train_page.accuracy_sentence(results))
+    cli.say(train_page.accuracy_sentence(results))
 
 
 @dataclass(frozen=True)

@@ -12,24 +12,20 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
-from unicodedata import category
 
 import jax
 import tyro
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
+
+from experiments import signals
+from experiments.texts import printable
 
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
 
 class InputError(Exception):
     """The input is invalid; the message says what must hold and what came."""
-
-
-# Of Unicode: control and format characters, such as those that turn text round, lone surrogates,
-# separators of lines.
-CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 class StoppedError(Exception):
@@ -71,7 +67,8 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
     """
     try:
         try:
-            yield
+            with signals.ctrl_c_ends(f"interrupted; {again}"):
+                yield
         finally:
             sys.stdout.flush()  # what a reader that has gone does not take is noticed here
     except InputError as error:
@@ -97,13 +94,6 @@ def stop(status: int, line: str) -> NoReturn:
     sys.exit(status)
 
 
-def printable(text: str) -> str:
-    """A name from a file, for a terminal or a page: what would control either is escaped."""
-    return "".join(
-        c.encode("unicode_escape").decode() if category(c) in CONTROLS else c for c in text
-    )
-
-
 def run(main: Callable[..., None], **ending_options: str) -> None:
     """Call `main` with the arguments of the command line, within `ending`."""
     with ending(**ending_options):
@@ -127,16 +117,25 @@ def show_table(
     min_width: int = 100,
     left: Sequence[str] = (),
 ) -> None:
-    """Print a table, right-justified but for the columns `left`, however narrow the console.
-
-    Texts are printed as they are: names from files hold no markup.
-    """
-    table = Table(title=Text(title))
+    """Print a table, right-justified but for the columns `left`, however narrow the console."""
+    table = Table(title=printable(title))
     for column in head:
-        table.add_column(column, justify="left" if column in left else "right")
+        table.add_column(printable(column), justify="left" if column in left else "right")
     for row in rows:
-        table.add_row(*map(Text, row))
-    Console(width=max(Console().width, min_width)).print(table)
+        table.add_row(*map(printable, row))
+    console(min_width).print(table)
+
+
+def console(min_width: int = 1) -> Console:
+    """A console that takes every text as it is: names hold no markup."""
+    width = max(Console().width, min_width)
+    return Console(width=width, markup=False, emoji=False, highlight=False)
+
+
+def say(*lines: str) -> None:
+    """Print lines, in one piece each."""
+    for line in lines:
+        print(printable(line), flush=True)
 
 
 def compiled_in(cache: Path) -> None:

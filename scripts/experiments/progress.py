@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from experiments.cli import printable
+from experiments.texts import printable
 
 
 class Stages:
@@ -45,16 +45,23 @@ class Stages:
 
 def print_above(progress: Progress, line: str) -> None:
     """Print a line above a bar, as it is and in one piece."""
-    progress.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+    progress.console.print(printable(line), soft_wrap=True)
 
 
-def progress_bar() -> Progress:
-    """A bar with the time that has passed and the time that remains."""
+def progress_bar(*fields: str, disable: bool = False) -> Progress:
+    """A bar with the time that has passed and that remains; `fields` of its tasks are shown."""
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
+        text("{task.description}"),
+        BarColumn(12 if fields else 40),
+        *(text(f"{{task.fields[{name}]}}") for name in fields),
         TimeElapsedColumn(),
-        TextColumn("still"),
+        text("still"),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=Console(stderr=True))
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    return Progress(*columns, console=console, disable=disable)
+
+
+def text(template: str) -> TextColumn:
+    """A column of text as it is, without markup."""
+    return TextColumn(template, markup=False)

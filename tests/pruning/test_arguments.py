@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pruning
-from pruning import criteria, gaussian, ranking, weight_tests
+from pruning import criteria, gaussian, ranking, schedules, weight_tests
 
 OF_FILTERS = {
     "l1_norm": pruning.l1_norm,
@@ -220,6 +220,17 @@ def test_nan_is_never_the_best(key):
         (lambda: pruning.chi_moment(10**400, 2, 1), "std must fit a float"),
         (lambda: gaussian.chi_variance(1.0, -1), "dims must be at least 0"),
         (lambda: ranking.chance_overlap(10**400, ratio=0.5), "num_filters must fit a float"),
+        (lambda: schedules.iterative(0.5, steps=10**400), "steps must fit a float"),
+        (lambda: schedules.iterative(10**400, steps=2), r"target must lie in \(0, 1\)"),
+        (lambda: schedules.cubic(10**400, 0.5), "target must fit a float"),
+        (lambda: schedules.geometric(0.5, 10**400), "t must fit a float"),
+        (lambda: schedules.linear(10**400, 0.5), "target must fit a float"),
+        (
+            lambda: ranking.gaussian_similarity(
+                jax.random.key(0), num_filters=10**400, dims=9, ratio=0.5
+            ),
+            "num_filters must fit a float",
+        ),
         (
             lambda: ranking.gaussian_similarity(
                 jax.random.key(0), num_filters=8, dims=9, ratio=0.5, samples=-1

@@ -156,3 +156,17 @@ def test_help_that_is_not_read_to_its_end_ends_without_a_word():
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 141
+
+
+def test_digits_that_another_process_prepares_meanwhile_are_taken(tmp_path, monkeypatch):
+    class Late:
+        def __init__(self, **_): ...
+
+        def download_and_prepare(self):
+            info = tmp_path / "digits" / "1.0.0" / "dataset_info.json"
+            info.parent.mkdir(parents=True)
+            info.touch()
+            raise FileExistsError(info.parent)
+
+    monkeypatch.setattr(datasets, "Digits", Late)
+    assert datasets._version("digits", tmp_path) == tmp_path / "digits" / "1.0.0"

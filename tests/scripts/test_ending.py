@@ -1,12 +1,17 @@
 """Commands end with one line and a status."""
 
 import errno
+import gc
+import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from experiments import cli
-from experiments.training import signals
+import train
+from experiments import cli, signals
 
 
 @pytest.mark.parametrize(
@@ -58,11 +63,76 @@ def test_signals_are_remembered_and_handlers_put_back():
     assert before == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
 
-def test_a_second_ctrl_c_ends_at_once(capsys, monkeypatch):
+def test_a_second_ctrl_c_ends_at_once(capfd, monkeypatch):
     ended = []
     monkeypatch.setattr(signals.os, "_exit", ended.append)
     with signals.caught():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
     assert ended == [130]
-    assert capsys.readouterr().err.count("\n") == 1
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    """The statuses with which the process would have ended."""
+    statuses = []
+    monkeypatch.setattr(signals.os, "_exit", statuses.append)
+    return statuses
+
+
+def test_ctrl_c_in_a_command_is_one_line(ended, capfd):
+    before = signal.getsignal(signal.SIGINT)
+    with cli.ending("start again to resume"):
+        signal.raise_signal(signal.SIGINT)
+    assert (ended, capfd.readouterr().err) == ([130], "interrupted; start again to resume\n")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_in_a_callback_is_not_lost(ended, capfd):
+    """What a callback of the garbage collection raises is printed, and the run would go on."""
+
+    def interrupt(phase, _):
+        if phase == "start":
+            signal.raise_signal(signal.SIGINT)
+
+    with cli.ending():
+        gc.callbacks.append(interrupt)
+        gc.collect()
+        gc.callbacks.remove(interrupt)
+    assert ended == [130]
+    assert capfd.readouterr().err == "interrupted; start again from the beginning\n"
+
+
+COMMANDS = sorted(Path(train.__file__).parent.glob("*.py"))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
+def test_ctrl_c_while_a_command_imports_is_one_line(command, tmp_path):
+    interrupt = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)"
+    for name in ("jax", "numpy", "geometry"):
+        (tmp_path / f"{name}.py").write_text(interrupt)
+    found = subprocess.run(
+        [sys.executable, command],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "interrupted\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
+def test_help_that_nobody_reads_ends_without_a_word(command):
+    reader, writer = os.pipe()
+    os.close(reader)
+    found = subprocess.run(
+        [sys.executable, command, "--help"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (141, b"")

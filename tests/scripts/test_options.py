@@ -7,6 +7,7 @@ import io
 import math
 import re
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -37,7 +38,7 @@ def default(command) -> dict[str, Any]:
     return {"default": train.Arguments(Recipe())} if command == "train" else {}
 
 
-def numbers(hint, path=()):
+def numbers(hint, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Each number in a type: the names that lead to it, and its type."""
     inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if inner in (int, float):

@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments import cli, files
 from experiments.cli import InputError
-from experiments.training import checkpoints, loop, run_folder
+from experiments.training import checkpoints, loop, processes, run_folder
 from experiments.training.recipes import replace
 from tests.support.small_runs import (
     SMALL,
@@ -263,3 +264,20 @@ def test_json_that_is_none_is_one_sentence(content, sentence, tmp_path):
     with pytest.raises(InputError, match=sentence):
         files.read_json(tmp_path / "some.json", dict)
     assert files.read_json(tmp_path / "none.json", dict) is None
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_a_collective_that_fails_in_a_save_is_one_sentence(several, tmp_path, monkeypatch):
+    def save(*_, **__):
+        raise ValueError("Gloo AllGather failed: [external/gloo/pair.cc:538] Read error: closed\nx")
+
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: several)
+    ended = "all processes must run to the end, and another one seems to have ended"
+    failed = f"the checkpoint {tmp_path} must be written" + r"; ValueError"
+    with checkpoints.Checkpoints(tmp_path) as saved:
+        monkeypatch.setattr(saved.manager, "save", save)
+        with (
+            pytest.raises(InputError, match=f"^{ended if several else failed}.* failed: .*closed$"),
+            processes.together(),
+        ):
+            saved.save(1, [jnp.zeros(2)])

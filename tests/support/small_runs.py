@@ -6,8 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments import signals
 from experiments.data.datasets import Images
-from experiments.training import loop, signals, trainer
+from experiments.training import loop, trainer
 from experiments.training.recipes import PRESETS, replace
 
 SMALL = replace(PRESETS["digits-mlp"][1], epochs=3, batch_size=16)

@@ -13,6 +13,7 @@ from scipy.spatial.distance import cdist
 
 import jaxnorm
 from experiments.benchmarks.timing import Pair
+from experiments.cli import say
 
 FEATURES = (4096, 512)
 JOINT, LARGE = (1024, 3072), (4096, 3072)
@@ -41,7 +42,7 @@ def features() -> list[Pair]:
     label = str(FEATURES).replace(" ", "")
     pairs = [Pair(f"emd_1d {label} / scipy", lambda: ours(x, y), scipys, runs=5)]
     if (otts := ott_quantiles()) is None:
-        print(WITHOUT_OTT, file=sys.stderr)
+        say(WITHOUT_OTT)
         return pairs
     otts_gradient = jax.jit(jax.grad(lambda x, y: otts(x, y).sum()))
     return [
@@ -80,7 +81,7 @@ def joint() -> list[Pair]:
         return float(cost[linear_sum_assignment(cost)].mean())
 
     seconds, gigabytes = full_size()
-    print(f"emd {LARGE}, once: {seconds:.1f} s, {gigabytes:.2f} GB", file=sys.stderr)
+    say(f"emd {LARGE}, once: {seconds:.1f} s, {gigabytes:.2f} GB")
     label = f"emd {str(JOINT).replace(' ', '')} / scipy"
     return [Pair(label, lambda: jaxnorm.shift.emd(x, y), scipys, runs=5)]
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from experiments.cli import say
+
 
 class Pair(NamedTuple):
     """Two ways to the same end, and what a copy of the data would take.
@@ -74,7 +76,7 @@ def torch_on_all_cores(peer: str) -> Any | None:
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
-        print(f"{peer} is left out: pip install 'jaxnorm[bench]' for torch")
+        say(f"{peer} is left out: pip install 'jaxnorm[bench]' for torch")
         return None
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     return torch

@@ -180,7 +180,8 @@ def _prepare_digits(folder: Path) -> None:
         with contextlib.redirect_stdout(io.StringIO()):  # it announces a download
             Digits(data_dir=folder, file_format="array_record").download_and_prepare()
     except OSError as error:
-        raise InputError(f"the data folder must be writable; {folder}: {error}") from error
+        if _newest_version(folder / "digits") is None:  # no other process prepared them meanwhile
+            raise InputError(f"the data folder must be writable; {folder}: {error}") from error
 
 
 def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, list[Sequence]]:

@@ -1,5 +1,6 @@
 """Claims of three papers as commands check them: chosen, measured, and as they are written down."""
 
+import contextlib
 import json
 import platform
 from collections.abc import Iterator, Sequence
@@ -54,6 +55,17 @@ def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
             f"--claim must be a number or a part of a name, such as {examples}; got {pattern}"
         )
     return selected
+
+
+def first_devices(count: int | None) -> Sequence[Any]:
+    """The first `count` devices: on a CPU they are made, if nothing has run yet."""
+    if count is not None:
+        with contextlib.suppress(RuntimeError):  # they exist already
+            jax.config.update("jax_num_cpu_devices", count)
+    devices = jax.devices()
+    if count is not None and count > len(devices):
+        raise InputError(f"--devices must be at most {len(devices)}, those there are; got {count}")
+    return devices[:count]
 
 
 def measure(

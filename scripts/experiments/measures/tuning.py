@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from experiments import signals
 from experiments.data.datasets import Images
 from experiments.progress import Stages
-from experiments.training import loop, recipes, signals
+from experiments.training import loop, recipes
 from experiments.training.recipes import Recipe, replace
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of

@@ -6,11 +6,12 @@ dollar signs are what they are.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from latex2mathml.converter import convert
+
+from experiments import texts
 
 _FORMULA = re.compile(r"\$([^$]+)\$")
 _OPERATORS = frozenset("=≔≠≤≥<>≪≫≲≳≈≅≃∼∝≡→←↦∈∉⊂⊆∪∩∣+−±×·∘")
@@ -26,7 +27,7 @@ def html(text: str) -> str:
     Raises:
       ValueError: A formula is not LaTeX that can be converted.
     """
-    return _converted(text, escape, _mathml)
+    return _converted(text, texts.html, _mathml)
 
 
 def plain(text: str) -> str:

@@ -8,7 +8,6 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from itertools import zip_longest
 from pathlib import Path
 from string import Template
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from experiments.pages.plots import Series, swatch
+from experiments.texts import html
 
 
 def render(
@@ -39,13 +39,13 @@ def render(
     here = Path(__file__).parent
     return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
         style=(here / "page.css").read_text(encoding="utf-8"),
-        title=escape(title),
-        kicker=escape(kicker),
-        heading=escape(heading),
+        title=html(title),
+        kicker=html(kicker),
+        heading=html(heading),
         summary=summary,
-        contents="".join(f'<a href="#{key}">{escape(name)}</a>' for key, name, _ in sections),
+        contents="".join(f'<a href="#{key}">{html(name)}</a>' for key, name, _ in sections),
         sections="".join(
-            f'<section id="{key}"><h2>{escape(name)}</h2>{body}</section>'
+            f'<section id="{key}"><h2>{html(name)}</h2>{body}</section>'
             for key, name, body in sections
         ),
     )
@@ -86,7 +86,7 @@ def plain(value: object) -> Any:
 def cards(items: Iterable[tuple[str, str, str]]) -> str:
     """The main results at the top of a page: name, value and note of each."""
     body = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd>{escape(note)}</dd></div>"
+        f"<div><dt>{html(name)}</dt><dd>{html(value)}</dd><dd>{html(note)}</dd></div>"
         for name, value, note in items
     )
     return f'<dl class="cards">{body}</dl>'
@@ -94,7 +94,7 @@ def cards(items: Iterable[tuple[str, str, str]]) -> str:
 
 def paragraphs(*sentences: str) -> str:
     """A paragraph of HTML for each sentence."""
-    return "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    return "".join(f"<p>{html(sentence)}</p>" for sentence in sentences)
 
 
 def figure(
@@ -104,7 +104,7 @@ def figure(
     keys = "".join(swatch(series) for series in legend)
     return (
         f'<figure><div class="legend">{keys}</div><div class="panels {columns}">{"".join(panels)}'
-        f"</div><figcaption>{escape(caption)}</figcaption></figure>"
+        f"</div><figcaption>{html(caption)}</figcaption></figure>"
     )
 
 
@@ -119,19 +119,19 @@ def table(
     """A table that scrolls by itself where it is wider than the page; first cells name rows."""
     lines = []
     for cells, row_kind in zip_longest(rows, row_kinds, fillvalue=""):
-        first, *others = (escape(cell) for cell in cells)
+        first, *others = (html(cell) for cell in cells)
         name, newline, rest = first.partition("\n")
         first = f"<b>{name}</b>{newline}{rest}" if newline else first
-        labels = (escape(title) for title in head[1:])
+        labels = (html(title) for title in head[1:])
         tds = "".join(
             f'<td data-label="{title}">{cell}</td>'
             for title, cell in zip(labels, others, strict=True)
         )
         lines.append(f'<tr class="{row_kind}"><th scope="row">{first}</th>{tds}</tr>')
-    titles = "".join(f'<th scope="col">{escape(title)}</th>' for title in head)
+    titles = "".join(f'<th scope="col">{html(title)}</th>' for title in head)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
-        f'<table class="{kind}"><caption><span>{escape(caption)}</span></caption>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{html(caption)}">'
+        f'<table class="{kind}"><caption><span>{html(caption)}</span></caption>'
         f"<thead><tr>{titles}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
 
@@ -147,13 +147,13 @@ def settings(
 
 def details(title: str, body: str) -> str:
     """HTML that opens when its title is clicked."""
-    return f"<details><summary>{escape(title)}</summary>{body}</details>"
+    return f"<details><summary>{html(title)}</summary>{body}</details>"
 
 
 def made(command: str, *tables: str) -> str:
     """How a page was made: its command, where its results are, and tables that fit a phone."""
     return (
-        f"<p>Command: <code>{escape(command)}</code></p>"
+        f"<p>Command: <code>{html(command)}</code></p>"
         '<p>Every number of this page: <a href="results.json">results.json</a></p>'
         f'<div class="tables">{"".join(tables)}</div>'
     )

@@ -8,7 +8,6 @@ a panel of 4.2 inches fills 330 pixels with text of 11 pixels.
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,8 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from experiments.texts import html, printable
 
 INK, MUTED, GRID, PAPER = "#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04"
 SERIES = ("#0a0b11", "#0a0b12", "#0a0b13", "#0a0b14", "#0a0b15", "#0a0b16")
@@ -85,7 +86,7 @@ def draw(
     with rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
-        axes.set_title(title)
+        axes.set_title(printable(title), parse_math=False)
         axes.set_xlabel(xlabel)
         paint(axes)
         text = io.StringIO()
@@ -186,7 +187,7 @@ def swatch(series: Series) -> str:
     return (
         f'<span class="key"><svg class="swatch" viewBox="0 0 28 12" aria-hidden="true" '
         f'style="stroke: {colour}; fill: {face}; stroke-width: 1.8"><path d="M1 6h26"{dash}/>'
-        f"{mark}</svg>{escape(series.label)}</span>"
+        f"{mark}</svg>{html(series.label)}</span>"
     )
 
 
@@ -202,6 +203,6 @@ def _inline(svg: str, *, name: str, label: str) -> str:
         svg = svg.replace(placeholder, colour)
     box = re.search(r'viewBox="[^"]*"', svg)
     assert box is not None  # matplotlib always writes one
-    head = f'<svg role="img" aria-label="{escape(label)}" {box[0]}><title>{escape(label)}</title>'
+    head = f'<svg role="img" aria-label="{html(label)}" {box[0]}><title>{html(label)}</title>'
     body = svg[svg.index(">") + 1 :]
     return head + re.sub(r"\s*\n\s*", " ", body).strip()

@@ -3,12 +3,12 @@
 import os
 import re
 from collections.abc import Iterable
-from html import escape
 from pathlib import Path
 
 from experiments.pages import mathematics
 from experiments.pages.papers import ROOT
 from experiments.pages.theorem_words import FORMS, MUST_FAIL, found, outcome, power
+from experiments.texts import html
 
 GROUPS = {
     "theorems": ("Theorem", "Lemma", "Proposition", "Corollary", "Fact"),
@@ -45,7 +45,7 @@ def card(claim: dict, out: Path, finding: str = "") -> str:
     return (
         f'<details class="claim" data-paper="{anchor(claim["paper"])}" '
         f'data-kind="{" ".join(groups(claim))}" data-standing="{state}"><summary>'
-        f"<h3>{escape(claim['name'])}</h3> {badge(claim)}"
+        f"<h3>{html(claim['name'])}</h3> {badge(claim)}"
         f'<span class="statement">{mathematics.html(claim["statement"])}</span></summary>'
         f'<div class="body" id="{name}">{body}</div></details>'
     )
@@ -62,7 +62,7 @@ def badge(claim: dict) -> str:
     if not claim["as_recorded"]:
         return f'<span class="badge {UNEXPECTED}">not as recorded</span>'
     label = claim["standing"].removesuffix(", holds corrected")
-    return f'<span class="badge {anchor(claim["standing"])}">{escape(label)}</span>'
+    return f'<span class="badge {anchor(claim["standing"])}">{html(label)}</span>'
 
 
 def groups(claim: dict) -> list[str]:
@@ -89,7 +89,7 @@ def _texts(claim: dict) -> str:
         "Outcome": "" if claim["as_recorded"] else claim["verdict"],
     }
     lines = (
-        f"<dt>{escape(title)}</dt><dd>{mathematics.html(text)}</dd>"
+        f"<dt>{html(title)}</dt><dd>{mathematics.html(text)}</dd>"
         for title, text in texts.items()
         if text
     )
@@ -100,7 +100,7 @@ def _results(claim: dict, out: Path) -> str:
     """What trained networks gave beside what the paper prints."""
     items = (
         f"<li><b>Ours:</b> {mathematics.html(result['ours'])} "
-        f'(<a href="{escape(relative(ROOT / result["page"], out))}">page</a>). '
+        f'(<a href="{html(relative(ROOT / result["page"], out))}">page</a>). '
         f"<b>The paper:</b> {mathematics.html(result['printed'])}</li>"
         for result in claim["results"]
     )
@@ -110,9 +110,9 @@ def _results(claim: dict, out: Path) -> str:
 def _checks(claim: dict) -> str:
     """What is computed or drawn, and what it gave."""
     items = (
-        f"<li><p>{mathematics.html(check['what'])}: {escape(found(check) + power(check))}.</p>"
-        f'<p class="outcome {_colour(check)}">{escape(outcome(check))} · '
-        f"{escape(FORMS[check['form']])}</p></li>"
+        f"<li><p>{mathematics.html(check['what'])}: {html(found(check) + power(check))}.</p>"
+        f'<p class="outcome {_colour(check)}">{html(outcome(check))} · '
+        f"{html(FORMS[check['form']])}</p></li>"
         for check in claim["checks"]
     )
     return _section("Checks", items)
@@ -138,7 +138,7 @@ def _sources(claim: dict, out: Path) -> str:
     for source in sources:
         module, function = source.rsplit(".", 1)
         path = ROOT / f"{module.replace('.', '/')}.py"
-        links.append(_link(path, out, f"<code>{escape(function)}</code>"))
+        links.append(_link(path, out, f"<code>{html(function)}</code>"))
     tests = [_link(path, out, path.name) for path in _tests(next(iter(sources)))]
     return f"<p>Functions: {', '.join(links)}. Tests: {', '.join(tests)}.</p>"
 
@@ -152,4 +152,4 @@ def _tests(source: str) -> list[Path]:
 
 
 def _link(path: Path, out: Path, label: str) -> str:
-    return f'<a href="{escape(relative(path, out))}">{label}</a>'
+    return f'<a href="{html(relative(path, out))}">{label}</a>'

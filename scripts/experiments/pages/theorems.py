@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from html import escape
 from pathlib import Path
 
 from experiments.pages import mathematics, page, theorem_plots
@@ -12,6 +11,7 @@ from experiments.pages.papers import papers
 from experiments.pages.theorem_cards import GROUPS, TEXT, UNEXPECTED, anchor, card, groups
 from experiments.pages.theorem_findings import HIGHLIGHTS, Highlight
 from experiments.pages.theorem_words import STANDINGS, found
+from experiments.texts import html
 
 HEADING = "What three papers claim, and what holds"
 
@@ -60,8 +60,8 @@ def _found(claim: dict, *forms: str) -> str:
 
 def _papers() -> str:
     items = (
-        f'<li><a href="{paper.url}"><cite>{escape(paper.title)}</cite></a><br>'
-        f"{escape(', '.join(paper.authors))}, {paper.year}: {escape(paper.subject)}</li>"
+        f'<li><a href="{paper.url}"><cite>{html(paper.title)}</cite></a><br>'
+        f"{html(', '.join(paper.authors))}, {paper.year}: {html(paper.subject)}</li>"
         for paper in papers()
     )
     return f'<ul class="papers">{"".join(items)}</ul>'
@@ -71,8 +71,8 @@ def _standings(claims: list[dict]) -> str:
     """What the standings mean, and how many of all claims have each."""
     counts = Counter(claim["standing"] for claim in claims)
     items = "".join(
-        f'<div><dt><span class="badge {anchor(name)}">{escape(name)}</span> {counts[name]} of '
-        f"{len(claims)}</dt><dd>{escape(meaning)}</dd></div>"
+        f'<div><dt><span class="badge {anchor(name)}">{html(name)}</span> {counts[name]} of '
+        f"{len(claims)}</dt><dd>{html(meaning)}</dd></div>"
         for name, (_, meaning) in STANDINGS.items()
     )
     return f'<dl class="standings">{items}</dl>{_surprises(claims)}'
@@ -82,7 +82,7 @@ def _surprises(claims: list[dict]) -> str:
     """A warning, if a check did not have the outcome that is recorded."""
     unexpected = [claim for claim in claims if not claim["as_recorded"]]
     links = ", ".join(
-        f'<a href="#{anchor(claim["paper"], claim["name"])}">{escape(claim["name"])}</a>'
+        f'<a href="#{anchor(claim["paper"], claim["name"])}">{html(claim["name"])}</a>'
         for claim in unexpected
     )
     return f'<p class="fails">Not as recorded: {links}</p>' if unexpected else ""
@@ -102,8 +102,8 @@ def _findings(shown: Mapping[str, Highlight], curves: dict) -> str:
     items = (
         f'<li id="finding-{item.figure}"><figure>'
         f"{theorem_plots.plot(item.figure, curves[item.figure])}"
-        f'<figcaption><a href="#{home}">{escape(item.claim)}</a> '
-        f"<small>{escape(item.paper)}</small><br>{mathematics.html(item.sentence)}"
+        f'<figcaption><a href="#{home}">{html(item.claim)}</a> '
+        f"<small>{html(item.paper)}</small><br>{mathematics.html(item.sentence)}"
         "</figcaption></figure></li>"
         for home, item in shown.items()
     )
@@ -142,7 +142,7 @@ def _entries(claims: list[dict], shown: Mapping[str, Highlight], out: Path) -> s
 def _field(facet: str, values: Mapping[str, str]) -> str:
     choices = "".join(
         f'<label><input type="radio" name="{facet}" id="{facet}-{value}"'
-        f"{' checked' if value == 'all' else ''}>{escape(label)}</label>"
+        f"{' checked' if value == 'all' else ''}>{html(label)}</label>"
         for value, label in {"all": "all", **values}.items()
     )
     return f"<fieldset><legend>{facet.capitalize()}</legend>{choices}</fieldset>"
@@ -151,7 +151,7 @@ def _field(facet: str, values: Mapping[str, str]) -> str:
 def _by_number(claims: list[dict]) -> str:
     """Every numbered object of each paper, with a link to the card that it is in."""
     return "".join(
-        f"<h3>{escape(short)}</h3><dl class='numbers'>"
+        f"<h3>{html(short)}</h3><dl class='numbers'>"
         + _numbers(claim for claim in claims if claim["paper"] == short)
         + "</dl>"
         for short in dict.fromkeys(claim["paper"] for claim in claims)
@@ -175,8 +175,8 @@ def _numbers(claims: Iterable[dict]) -> str:
 def _number(number: str, claims: list[dict]) -> str:
     """A number that links to its card; raised ones after it link to the others that it has."""
     first, *others = (
-        f'<a href="#{anchor(claim["paper"], claim["name"])}" title="{escape(claim["name"])}">'
-        f"{number if i == 1 else i}</a>"
+        f'<a href="#{anchor(claim["paper"], claim["name"])}" title="{html(claim["name"])}">'
+        f"{html(number) if i == 1 else i}</a>"
         for i, claim in enumerate(claims, 1)
     )
     raised = f" <sup>{' '.join(others)}</sup>" if others else ""

@@ -22,6 +22,7 @@ from jaxtyping import Array, UInt32
 
 from experiments import files
 from experiments.cli import InputError
+from experiments.training import processes
 from experiments.training.processes import is_main_process
 
 Tree = TypeVar("Tree")
@@ -162,7 +163,10 @@ class Checkpoints:
     def _explained(self, verb: str, step: str = "") -> Iterator[None]:
         """One sentence for the many exceptions of Orbax and TensorStore."""
         try:
-            yield
+            with processes.together():
+                yield
+        except InputError:
+            raise
         except Exception as error:
             reason = str(error).strip().splitlines() or [""]
             raise InputError(

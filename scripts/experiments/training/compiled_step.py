@@ -106,10 +106,9 @@ def show(
         flops = operations(compiled) or operations(build(mesh_of(1)).lowered()) / mesh.size
         result |= measure(compiled, flops, mesh.size, CHIPS.get(chip))
     result["compile_seconds"] = time.perf_counter() - start
-    for line in lines(result):
-        print(line)
+    cli.say(*lines(result))
     settings = {"recipe": dataclasses.asdict(recipe), "layout": layout._asdict()}
-    print(json.dumps(result | settings | {"environment": environment()}))
+    cli.say(json.dumps(result | settings | {"environment": environment()}))
 
 
 def stand_in(name: str) -> Images | Records:

@@ -16,11 +16,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from experiments.cli import InputError, StoppedError
+from experiments.signals import Interruption
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.processes import any_process
 from experiments.training.recipes import Evaluation
 from experiments.training.run_folder import Lines, MetricsLog, lines_of
-from experiments.training.signals import Interruption
 from experiments.training.step import State, learning_rate
 from experiments.training.trainer import Seeds, Trainer
 

@@ -1,5 +1,9 @@
 """One run in several processes: how they start, and what they decide together."""
 
+import ctypes
+import os
+import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -8,6 +12,13 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from experiments.cli import InputError
+
+ENDED = "all processes must run to the end, and another one seems to have ended"
+# In what collectives, barriers and connections raise.
+BETWEEN_PROCESSES = re.compile(
+    "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
+)
+SOURCE = re.compile(r"\[external/[^\]]*\] ")  # where in XLA's code
 
 
 def check(coordinator: str | None, processes: int | None, process: int | None) -> None:
@@ -29,7 +40,8 @@ def init_distributed(
 ) -> None:
     """Connect to the other processes, before anything is computed; without coordinator, to none.
 
-    JAX ends all processes when one has not been heard of for `heartbeat` seconds.
+    JAX ends all processes when one has not been heard of for `heartbeat` seconds, or at once when
+    process 0 ends; a sentence and status 2 are then its last words.
 
     Raises:
       InputError: They cannot be reached.
@@ -46,6 +58,14 @@ def init_distributed(
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"--coordinator must lead to the other processes; {reason}") from error
+    ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
+
+
+# JAX aborts from a thread of its own, where Python's handlers would never run.
+@ctypes.CFUNCTYPE(None, ctypes.c_int)
+def _aborted(_: int) -> None:
+    os.write(2, f"error: {ENDED}; JAX says above what it noticed\n".encode())
+    os._exit(2)
 
 
 @contextmanager
@@ -57,13 +77,13 @@ def together() -> Iterator[None]:
     """
     try:
         yield
-    except (jax.errors.JaxRuntimeError, ValueError) as error:
-        if not jax.distributed.is_initialized():
+    except InputError:
+        raise
+    except Exception as error:
+        if not jax.distributed.is_initialized() or not BETWEEN_PROCESSES.search(str(error)):
             raise
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"all processes must run to the end, and another one seems to have ended; {reason}"
-        ) from error
+        reason = SOURCE.sub("", str(error)).strip().splitlines()[0]
+        raise InputError(f"{ENDED}; {reason}") from error
 
 
 def is_main_process() -> bool:

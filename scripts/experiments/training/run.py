@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import jax
 from jax.sharding import Mesh
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
 
+from experiments import signals
 from experiments.cli import InputError
-from experiments.progress import print_above
-from experiments.training import loop, signals
+from experiments.progress import print_above, progress_bar
+from experiments.training import loop
 from experiments.training.processes import is_main_process
 from experiments.training.recipes import Evaluation, Recipe
 from experiments.training.trainer import Seeds, Trainer, platform
@@ -88,14 +88,7 @@ def train_groups(
     profile: bool,
 ) -> dict[str, Any]:
     """Train all groups, with a progress bar and until SIGTERM, and return the results."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(12),
-        TextColumn("{task.fields[numbers]}"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
-    bar = Progress(*columns, console=Console(stderr=True), disable=not is_main_process())
+    bar = progress_bar("numbers", disable=not is_main_process())
     start, runs, evaluated = time.perf_counter(), [], []
     with bar as progress, signals.caught() as interrupted, closing(trainer):
         view = Bar(progress, len(groups) * trainer.total_steps)

@@ -1,0 +1,77 @@
+"""Signals that ask a command to end."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+SHOW_CURSOR = "\x1b[?25h\n"  # which a progress bar hides
+
+
+def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
+    """End the process with one line.
+
+    Nothing is raised: an exception could be lost in a callback, and a kill loses nothing either.
+    """
+    with contextlib.suppress(RuntimeError, OSError, ValueError):  # as while it is being written
+        sys.stdout.flush()
+    for child in multiprocessing.active_children():
+        child.terminate()
+    os.write(2, f"{SHOW_CURSOR if os.isatty(2) else ''}{line}\n".encode())
+    os._exit(128 + signum)
+
+
+def before_imports() -> None:
+    """Let Ctrl-C end the process with a line, for a command that has not begun."""
+    signal.signal(signal.SIGINT, _end_imports)
+
+
+def _end_imports(signum: int, _: object) -> None:
+    end_at_once("interrupted", signum)
+
+
+@contextmanager
+def ctrl_c_ends(line: str) -> Iterator[None]:
+    """Let Ctrl-C end the process with a line; later, where it is a command, without one."""
+    before = signal.signal(signal.SIGINT, lambda signum, _: end_at_once(line, signum))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is _end_imports else before)
+
+
+class Interruption:
+    """Whether SIGTERM or Ctrl-C has asked a training run to end.
+
+    A handler that raised could be lost in a callback, or tear a write: this one sets a flag that
+    the loop reads. A second Ctrl-C ends the process, which loses what a kill loses: nothing saved.
+    """
+
+    received: int | None = None
+
+    def is_set(self) -> bool:
+        """Whether a signal has come."""
+        return self.received is not None
+
+    def handle(self, signum: int, _: object) -> None:
+        """Remember a signal, or end at the second Ctrl-C."""
+        if self.received and signum == signal.SIGINT:
+            end_at_once("interrupted; start again to resume from the last checkpoint")
+        self.received = signum
+
+
+@contextmanager
+def caught() -> Iterator[Interruption]:
+    """Catch SIGTERM and Ctrl-C, so that a run saves its state before it ends."""
+    interrupted = Interruption()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, interrupted.handle) for number in signals]
+    try:
+        yield interrupted
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,111 @@
+"""Names from files control neither a terminal nor a page, whichever command shows them."""
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import train
+from experiments import cli, texts
+from experiments.pages import page
+from experiments.pages import prune as prune_page
+from experiments.pages import reproduce as reproduce_page
+from experiments.pages import theorems as theorem_page
+from experiments.pages import train as train_page
+from experiments.progress import print_above, progress_bar
+from tests.scripts.test_prune import results as prune_results
+from tests.support.made_up_results import made_up, made_up_theorems
+
+SCRIPTS = Path(train.__file__).parent
+HOSTILE = "[bold]x[/red]:smile: a\x1b]0;owned\x07 b\u202egnp\u2028 <script>c</script> $\\frac{"
+CHOICES = ("pairs", "paper", "standing", "form", "kind", "source", "relation", "page", "side")
+ATTACK = "\x1b]0;owned\x07 b\u202egnp\u2028 <script>"  # short, and no formula
+SHOWN = "[bold]x[/red]:smile: a\\x1b]0;owned\\x07 b\\u202egnp\\u2028 <script>c</script> $\\frac{"
+CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f\u2028\u202e]")
+
+
+def hostile(value: Any, attack: str = HOSTILE) -> Any:
+    """All texts of results with an attack behind them, but those that choose what is shown."""
+    if isinstance(value, str):
+        return value + attack
+    if isinstance(value, dict):
+        return {k: v if k in CHOICES else hostile(v, attack) for k, v in value.items()}
+    return [hostile(item, attack) for item in value] if isinstance(value, list) else value
+
+
+def train_results():
+    line = {"epoch": 1, "loss": 0.5, "accuracy": 0.9, "learning_rate": 0.1}
+    return {
+        "recipe": {"model": "mlp", "dataset": "digits", "normalization": "none"}
+        | {"drops": [], "epochs": 1, "test_scales": [1]},
+        "seeds": [[line | {"seconds": 1.0, "images_per_second": 9.0}]],
+        "accuracy": {"median": 0.9, "mean": 0.9, "stderr": None},
+        "evaluations": [{}],
+        "mesh": {"shape": {"data": 1}, "device": "cpu"},
+        "environment": {"device": "cpu"},
+        "vmapped seeds": 1,
+        "command": "python scripts/train.py",
+        "date": "2026-11-21",
+        "note": "A note.",
+        "seconds": 1.0,
+    }
+
+
+PAGES = {
+    "train": lambda: train_page.render(hostile(train_results())),
+    "prune": lambda: prune_page.render(hostile({**prune_results(), "ratios": [0.5]})),
+    "reproduce": lambda: reproduce_page.render(hostile(page.plain(made_up()), ATTACK)),
+    "theorems": lambda: theorem_page.render(hostile(made_up_theorems(), ATTACK), SCRIPTS),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_text_of_results_controls_a_page(name):
+    text = PAGES[name]()
+    assert not CONTROLS.search(text)
+    assert "<script" not in text
+    assert "\\x1b]0;owned\\x07 b\\u202egnp\\u2028 &lt;script&gt;" in text
+
+
+def test_no_text_controls_a_terminal(capsys):
+    cli.say(HOSTILE)
+    cli.show_table(HOSTILE, ["layer", HOSTILE], [[HOSTILE, HOSTILE]], min_width=300)
+    cli.console(min_width=300).print(HOSTILE.replace("\x1b", "").replace("\x07", ""))
+    with progress_bar("numbers") as progress:
+        progress.add_task("[bold]x[/red]:smile:", total=1, numbers="[/]")
+        print_above(progress, HOSTILE)
+    said = capsys.readouterr()
+    assert said.out.count(SHOWN) == 5
+    assert said.err.count("[bold]x[/red]:smile:") == 2
+    assert not CONTROLS.search(said.out.replace("\u2028", "").replace("\u202e", ""))
+
+
+def test_printable_texts_stay_as_they_are():
+    text = "layer1.0.conv/kernel · σ² ≤ 3 – 漢字"
+    assert texts.printable(text) == text
+    assert texts.html("a < b\n& c") == "a &lt; b\n&amp; c"
+
+
+# Where texts are escaped, and a tool that prints a table of our own names.
+HOMES = ("cli.py", "progress.py", "texts.py", "compiled_table.py")
+
+
+def uses(tree):
+    """What a module prints or escapes by itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
+            if name in ("Console", "Progress", "TextColumn") or ast.unparse(function) == "print":
+                yield f"{node.lineno}: {name}"
+        elif isinstance(node, ast.ImportFrom) and node.module == "html":
+            yield f"{node.lineno}: html"
+
+
+def test_only_their_homes_print_and_escape():
+    paths = [path for path in SCRIPTS.rglob("*.py") if path.name not in HOMES]
+    found = {path.name: [*uses(ast.parse(path.read_text()))] for path in paths}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    assert len(list(uses(ast.parse("print(1)\nfrom html import escape\nrich.Console()")))) == 3
