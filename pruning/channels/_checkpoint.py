@@ -15,6 +15,7 @@ from jaxnorm._numerics import check_on_host
 from pruning.channels._groups import ChannelGroup, Parameters, described
 from pruning.channels._removal import keep_masks
 
+UNFINISHED = ".orbax-checkpoint-tmp"  # ends the name of a step that was not saved to its end
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
 """By array and axis, the indices of the large network that were kept."""
 
@@ -115,7 +116,8 @@ def resumed(
     checkpoint_dir: Path, params: Any, groups: tuple[ChannelGroup, ...], ratios: Sequence[float]
 ) -> tuple[Pruned, int] | None:
     """What an earlier run of `prune` with these arguments saved, and the number of its steps."""
-    if not checkpoint_dir.is_dir() or not any(checkpoint_dir.iterdir()):
+    found = checkpoint_dir.iterdir() if checkpoint_dir.is_dir() else ()
+    if all(path.name.endswith(UNFINISHED) for path in found):
         return None
     metadata, leaves = _read(checkpoint_dir)
     if metadata["ratios"] != list(ratios):

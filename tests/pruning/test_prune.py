@@ -257,6 +257,14 @@ def test_an_interrupted_run_resumes(tmp_path):
         prune(apply, params, x, ratios=(0.5,), checkpoint_dir=tmp_path)
 
 
+def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path):
+    (tmp_path / "1.orbax-checkpoint-tmp" / "arrays").mkdir(parents=True)
+    run = partial(prune, *prunable.model("vgg"), ratios=(0.5,), checkpoint_dir=tmp_path)
+    pruned = run()
+    assert not (tmp_path / "1.orbax-checkpoint-tmp").exists()
+    same(jax.tree.leaves(run().params), jax.tree.leaves(pruned.params))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import jax
 import numpy as np
@@ -188,14 +186,3 @@ def test_a_unitized_run_is_refused_before_anything_is_trained(tmp_path):
     run_folder.prepare(tmp_path, recipe, random_images(), vmapped_seeds=1)
     with pytest.raises(InputError, match="unitized layers, whose norms are taken over all"):
         prune.main(Options(tmp_path, out=tmp_path))
-
-
-def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path, monkeypatch):
-    (tmp_path / "l1-0" / "1.orbax-checkpoint-tmp").mkdir(parents=True)
-    seen = []
-    monkeypatch.setattr(
-        pruning, "prune", lambda *_, checkpoint_dir, **__: seen.append(checkpoint_dir.exists())
-    )
-    network: Any = SimpleNamespace(apply=None, tree=None, images=random_images())
-    assert pruned.pruned_by(network, "l1", Plan(), tmp_path / "l1-0") == []
-    assert seen == [False]

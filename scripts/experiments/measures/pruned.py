@@ -5,7 +5,6 @@ All criteria start from the same trained network, as in Table 4 of the pruning p
 
 import dataclasses
 import json
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -160,8 +159,6 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
     """
     path = checkpoint_dir.with_suffix(".json")
     rows: list[Row] = files.read_json(path, list) or []
-    if checkpoint_dir.is_dir() and not any(p.name.isdigit() for p in checkpoint_dir.iterdir()):
-        shutil.rmtree(checkpoint_dir)  # of a run that was killed while it saved its first step
 
     def fine_tune(tree: Any, step: int) -> Any:
         recalibrated = network.recalibrated(tree)
