@@ -183,6 +183,7 @@ MUTATIONS = [
     Mutation(tree.step, "halved", HALF, (DEF_5, EQ_63)),
     Mutation(tree.neurons, "halved", HALF, (GRAM, EQ_36, EQ_39, EQ_44)),
     Mutation(tree.depth_bound, "halved", HALF, (THM_10,)),
+    Mutation(tree.depth_bound, "+10 %", MORE, (THM_10,)),
     Mutation(geometry.tree_gram, "a layer less", of_one_layer_less, (GRAM,)),
     Mutation(geometry.tree_gram, "halved", field("gram", lambda g: g / 2), (GRAM,)),
     Mutation(

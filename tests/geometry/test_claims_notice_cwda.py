@@ -207,6 +207,8 @@ MUTATIONS = [
     Mutation(pruning.l1_norm, "+10 %", OFF, (MOMENTS[0],)),
     Mutation(pruning.l2_norm, "squared", squared, ("Theorem 5, item 1",)),
     Mutation(pruning.l2_norm, "+10 %", OFF, ("Theorem 5, item 1",)),
+    Mutation(pruning.gm, "+10 %", OFF, ("Table 2 and its footnote",)),
+    Mutation(pruning.gm, "not a number", times(float("nan")), ("Section 4.1 (2)",)),
     # Tests of weights.
     Mutation(weight_tests.ks_distance, "+10 %", OFF, TESTS[:1]),
     Mutation(

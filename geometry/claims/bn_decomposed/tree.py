@@ -81,6 +81,14 @@ def last_unstable_depths(key: Key[Array, ""]) -> Values:
     return np.array(depths) - (6, 9, 19, 29)
 
 
+def explicit_depths(key: Key[Array, ""]) -> Values:
+    """The explicit depth of (0, 1, 1 + 2⁻ᵐ, 5), minus 3 + 2 log₄(5/2 · 2ᵐ)."""
+    binary = (6, 20, 40)
+    batches = [jnp.array([0.0, 1, 1 + 2.0**-m, 5]) for m in binary]
+    depths = [geometry.tree.depth_bound(x) for x in batches]
+    return [float(t) - 3 - m - math.log2(2.5) for t, m in zip(depths, binary, strict=True)]
+
+
 def _unstable(x: np.ndarray, depth: int) -> np.ndarray:
     """Rows of more than three clusters at `depth`: the others remain stable."""
     rows = x[None]
@@ -96,6 +104,11 @@ THEOREM_10 = claim(
     Computed("no row of 4 clusters beyond an explicit depth", unstable_rows, "inequality"),
     Computed.corrected(
         "depths 6, 9, 19, 29 of (0, 1, 1 + 10⁻ᵏ, 5), k = 2, 4, 8, 12", last_unstable_depths
+    ),
+    Computed.corrected(
+        "the explicit depth of (0, 1, 1 + 2⁻ᵐ, 5) is 3 + 2 log₄(5/2 · 2ᵐ)",
+        explicit_depths,
+        tolerance=1e-9,
     ),
     corrected="an explicit depth, by the range over the least inner gap (at least 1.5 times what "
     "was seen); none by $n$ alone",
