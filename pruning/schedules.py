@@ -9,6 +9,7 @@ from collections.abc import Callable
 from jaxnorm._numerics import check_on_host
 
 Curve = Callable[[int | float, float], float]
+"""`curve(target, t)`: the fraction that is removed after a share t of the steps."""
 
 
 def linear(target: int | float, t: float) -> float:
