@@ -1,6 +1,6 @@
 """Links of Markdown files that a forge resolves by itself, and Sphinx would make downloads of.
 
-Pages of results are static pages of the site, at the same place. `references.bib` is a page here.
+Results are static files of the site, at the same place. `references.bib` is a page here.
 """
 
 from docutils import nodes
@@ -9,7 +9,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 
-class StaticPages(SphinxTransform):
+class StaticFiles(SphinxTransform):
     default_priority = 5
 
     def apply(self) -> None:
@@ -17,10 +17,10 @@ class StaticPages(SphinxTransform):
             target = node["reftarget"]
             if target.endswith("references.bib"):
                 target = "bibliography.html"
-            if target.endswith(".html"):
+            if target.endswith((".html", ".json", ".jsonl")):
                 node.replace_self(nodes.reference("", "", *node.children, refuri=target))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_transform(StaticPages)
+    app.add_transform(StaticFiles)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

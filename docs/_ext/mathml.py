@@ -3,7 +3,6 @@
 from typing import Any
 
 from docutils.nodes import SkipNode
-from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 
 from experiments.pages import mathematics
@@ -15,7 +14,8 @@ def inline(translator: Any, node: Any) -> None:
 
 
 def block(translator: Any, node: Any) -> None:
-    translator.body.append(f'<div class="equation">{convert(node.astext(), display="block")}</div>')
+    formula = mathematics.html(f"${node.astext()}$").replace('"inline"', '"block"', 1)
+    translator.body.append(f'<div class="equation">{formula}</div>')
     raise SkipNode
 
 

@@ -65,7 +65,8 @@ def odd_point(results: Path) -> str:
     def paint(axes: Axes) -> None:
         axes.plot(*others.T, "o", color=SERIES[0], ms=4.5, alpha=0.6, mew=0)
         axes.plot(*batch[odd], "*", color=SERIES[1], ms=13, mew=0)
-        axes.text(*others.mean(0) + (0.4, -0.5), f"{len(others)} samples", color=SERIES[0])
+        x, y = others.mean(0)
+        axes.text(x + 0.4, y - 0.5, f"{len(others)} samples", color=SERIES[0])
         axes.text(*batch[odd] - (0.4, 0), "the odd point", ha="right", color=SERIES[1])
         axes.set_aspect("equal", adjustable="datalim")
         axes.margins(0.15)

@@ -14,6 +14,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
+from sphinx.util import inspect as sphinx_inspect
 from sphinx.util.docutils import SphinxDirective
 
 
@@ -50,7 +51,7 @@ def home(package: str, name: str) -> str:
     """Where a name at the top of `package` is documented: in its namespace, or at the top."""
     value = getattr(import_module(package), name)
     for namespace, module in namespaces(package).items():
-        if namespace != package and vars(module).get(name) is value:
+        if namespace != package and name in public_names(module) and vars(module)[name] is value:
             return namespace
     return package
 
@@ -93,7 +94,7 @@ class Namespace(SphinxDirective):
 def documented(module: ModuleType, name: str, origin: str) -> str:
     """The docstring of a name, for data the one below it."""
     value = getattr(module, name)
-    if inspect.isclass(value) or inspect.isfunction(value):
+    if inspect.isclass(value) or is_function(value):
         return inspect.getdoc(value) or ""
     found = ModuleAnalyzer.for_module(origin).find_attr_docs()
     return "\n".join(found.get(("", name), []))
@@ -103,10 +104,15 @@ def entry(module: ModuleType, name: str, origin: str) -> list[str]:
     full, value = f"{module.__name__}.{name}", getattr(module, name)
     if inspect.isclass(value):
         return ["", f".. autoclass:: {full}", "   :members:", "   :special-members: __call__"]
-    if inspect.isfunction(value):
+    if is_function(value):
         return ["", f".. autofunction:: {full}"]
     text = escaped(documented(module, name, origin)).splitlines()
-    return ["", f".. py:data:: {full}", "", *(f"   {line}" for line in text)]
+    head = ["", f".. py:data:: {name}", f"   :module: {module.__name__}", ""]
+    return [*head, *(f"   {line}" for line in text)]
+
+
+def is_function(value: Any) -> bool:
+    return inspect.isfunction(inspect.unwrap(value))
 
 
 def escaped(text: str) -> str:
@@ -119,6 +125,8 @@ def escaped(text: str) -> str:
 
 
 def escape(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    if "Call self as a function." in lines:  # Python's, where there is none
+        lines.clear()
     lines[:] = [x if re.match(r"\s*(>>>|\.\.\.)", x) else escaped(x) for x in lines]
 
 
@@ -126,8 +134,20 @@ def shorten(
     app: Sphinx, what: str, name: str, value: Any, options: Any, given: str | None, back: str | None
 ) -> tuple[str | None, str | None]:
     """Shapes as the code has them: Float[Array, 'n d']."""
+    if what == "class" and given and ("<" in given or given.startswith("(*args")):
+        given = module_signature(value)
     array = "jaxlib._jax.Array"
     return given and given.replace(array, "Array"), back and back.replace(array, "Array")
+
+
+def module_signature(module: type) -> str:
+    """Arguments of a Flax module, whose metaclass hides them; its docstring has their types."""
+    signature = sphinx_inspect.signature(module.__init__, bound_method=True)
+    text = sphinx_inspect.stringify_signature(
+        signature, show_annotation=False, show_return_annotation=False
+    )
+    text = re.sub(r", parent=<.*", ")", text)  # Linen's own
+    return re.sub(r"<(?:class|function) '?(?:\w+\.)*(\w+)'?>", r"\1", text)
 
 
 def skip(app: Sphinx, what: str, name: str, value: Any, skipped: bool, options: Any) -> bool | None:
