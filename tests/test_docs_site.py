@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.browser import open_page
 from tests.support.structure import PACKAGES, public_names
 from tests.support.web import CSS_URL, Page, is_local, target
 
@@ -21,7 +22,7 @@ SITE = "https://jaxnorm.github.io/jaxnorm/"
 FORGE = "https://github.com/jaxnorm/jaxnorm/blob/main/"
 RAW = "https://raw.githubusercontent.com/jaxnorm/jaxnorm/main/"
 MARKDOWN = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("results/*.md")]
-RESULTS = sorted(DOCS.glob("results/**/index.html"))
+RESULTS = sorted(DOCS.glob("results/*/**/index.html"))
 
 
 def namespaces(name):
@@ -71,7 +72,9 @@ def test_links_of_a_page_lead_to_files(page):
 
 def test_a_link_to_nothing_is_noticed():
     for link in ("nothing.md", SITE + "nothing.html", FORGE + "nothing.py"):
-        assert not file_of(link, DOCS / "index.md").exists()
+        file = file_of(link, DOCS / "index.md")
+        assert file is not None
+        assert not file.exists()
 
 
 def test_the_readme_is_read_without_the_repository():
@@ -136,6 +139,9 @@ def test_every_public_name_is_in_the_reference(site, pages):
     known = dict(inventory(site))
     for namespace in NAMESPACES:
         assert set(known) >= {f"{namespace}.{name}" for name in promised(namespace)}
+    summaries = re.findall(r"<td>(.*?)</td>", (site / "reference/pruning.html").read_text(), re.S)
+    assert len(summaries) > 60
+    assert all(re.sub(r"<[^>]+>", "", summary).strip() for summary in summaries)
     for address in known.values():
         file, anchor = target(site.resolve() / "index.html", address)
         assert anchor in pages[file].names
@@ -173,3 +179,18 @@ def test_formulas_are_mathml(site):
     assert "<math" in (site / "get_started.html").read_text()
     for page in site.glob("*.html"):
         assert "$$" not in page.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", ["index", "layers", "reference/pruning.channels", "results/README"]
+)
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_page_fits_a_phone_and_follows_the_theme(site, page, dark, tmp_path):
+    shown = open_page(site / f"{page}.html", 390, 844, dark=dark, scratch=tmp_path)
+    assert shown["content"] <= shown["width"]
+    assert shown["dark"] is dark
+    red, green, blue = map(int, re.findall(r"\d+", shown["paper"])[:3])
+    assert (red + green + blue < 300) is dark
+    assert not shown["console"]
+    assert len(shown["figures"]) == (3 if page == "index" else 0)

@@ -96,6 +96,9 @@ def documented(module: ModuleType, name: str, origin: str) -> str:
     value = getattr(module, name)
     if inspect.isclass(value) or is_function(value):
         return inspect.getdoc(value) or ""
+    further = public_names(import_module(origin)).get(name, origin)
+    if further != origin:
+        return documented(module, name, further)
     found = ModuleAnalyzer.for_module(origin).find_attr_docs()
     return "\n".join(found.get(("", name), []))
 
@@ -152,8 +155,8 @@ def module_signature(module: type) -> str:
 
 def skip(app: Sphinx, what: str, name: str, value: Any, skipped: bool, options: Any) -> bool | None:
     """Fields, which the docstring of the class has already."""
-    own = getattr(value, "__module__", None) or "jaxnorm"
-    return True if own.split(".")[0] not in PACKAGES else None
+    source = getattr(value, "__module__", None) or type(value).__module__
+    return None if source.split(".")[0] in (*PACKAGES, "builtins") else True
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
