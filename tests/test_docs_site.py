@@ -175,6 +175,14 @@ def test_every_page_of_results_is_in_the_site_with_a_way_back(site, pages):
 
 
 @pytest.mark.slow
+def test_names_in_a_guide_link_to_the_reference(pages, site):
+    links = pages[(site / "layers.html").resolve()].links
+    assert "reference/jaxnorm.nnx.html#jaxnorm.nnx.UnitizedBatchNorm" in links
+    links = pages[(site / "index.html").resolve()].links
+    assert "reference/pruning.channels.html#pruning.channels.prune" in links
+
+
+@pytest.mark.slow
 def test_formulas_are_mathml(site):
     assert "<math" in (site / "get_started.html").read_text()
     for page in site.glob("*.html"):

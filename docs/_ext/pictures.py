@@ -28,8 +28,8 @@ def shift(results: Path) -> str:
             mean = exact.mean((0, 2))
             line(axes, np.arange(len(mean)) + 1, mean, series)
             above = 1.9 if schedule == "constant" else 0.55
-            label = {"ha": "right", "va": "center", "color": series.colour}
-            axes.text(len(mean), above * mean[-1], series.label, **label)
+            x, y = len(mean), above * mean[-1]
+            axes.text(x, y, series.label, ha="right", va="center", color=series.colour)
         axes.set_ylim(bottom=0.2)
         log_scale(axes)
 
@@ -64,10 +64,11 @@ def odd_point(results: Path) -> str:
 
     def paint(axes: Axes) -> None:
         axes.plot(*others.T, "o", color=SERIES[0], ms=4.5, alpha=0.6, mew=0)
-        axes.plot(*batch[odd], "*", color=SERIES[1], ms=13, mew=0)
         x, y = others.mean(0)
         axes.text(x + 0.4, y - 0.5, f"{len(others)} samples", color=SERIES[0])
-        axes.text(*batch[odd] - (0.4, 0), "the odd point", ha="right", color=SERIES[1])
+        x, y = batch[odd]
+        axes.plot([x], [y], "*", color=SERIES[1], ms=13, mew=0)
+        axes.text(x - 0.4, y, "the odd point", ha="right", va="center", color=SERIES[1])
         axes.set_aspect("equal", adjustable="datalim")
         axes.margins(0.15)
 

@@ -17,6 +17,8 @@ from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import inspect as sphinx_inspect
 from sphinx.util.docutils import SphinxDirective
 
+PACKAGES = ("jaxnorm", "pruning", "geometry")
+
 
 def public_names(module: ModuleType) -> dict[str, str]:
     """What the file of `module` imports under its own name, or defines; and where each is from."""
@@ -54,9 +56,6 @@ def home(package: str, name: str) -> str:
         if namespace != package and name in public_names(module) and vars(module)[name] is value:
             return namespace
     return package
-
-
-PACKAGES = ("jaxnorm", "pruning", "geometry")
 
 
 class Namespace(SphinxDirective):
@@ -110,8 +109,9 @@ def entry(module: ModuleType, name: str, origin: str) -> list[str]:
     if is_function(value):
         return ["", f".. autofunction:: {full}"]
     text = escaped(documented(module, name, origin)).splitlines()
-    head = ["", f".. py:data:: {name}", f"   :module: {module.__name__}", ""]
-    return [*head, *(f"   {line}" for line in text)]
+    head = ["", f".. py:data:: {name}", f"   :module: {module.__name__}"]
+    head += [f"   :value: {value!r}"] if isinstance(value, float) else []
+    return [*head, "", *(f"   {line}" for line in text)]
 
 
 def is_function(value: Any) -> bool:
