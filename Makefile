@@ -5,11 +5,12 @@ PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.versi
 # dependencies change, and never otherwise.
 INSTALLED := .venv/installed-$(PYTHON_VERSION)
 RUN := .venv/bin/python
+DOCUMENTERS := .venv-docs/installed-$(PYTHON_VERSION)
 # Apart from .venv: with the TPU's and the GPU's plugins, JAX looks for both devices at every start.
 COMPILERS := .venv-compiled/installed-$(PYTHON_VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-slow mutants lint bench bench-compiled clean
+.PHONY: help reproduce test test-slow mutants lint docs bench bench-compiled clean
 
 help:  ## List the targets
 	@echo "make reproduce       train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
@@ -17,13 +18,15 @@ help:  ## List the targets
 	@echo "make test-slow       the tests that take minutes"
 	@echo "make mutants         which planted mistakes the tests notice (ARGS=\"--package pruning --count 50\")"
 	@echo "make lint            formatting, lint, types and structure"
+	@echo "make docs            the documentation as a site, out/site/index.html (.venv-docs)"
 	@echo "make bench           speed against Flax and SciPy"
 	@echo "make bench-compiled  memory traffic in programs compiled for TPU v5e and H100, no device needed (.venv-compiled)"
-	@echo "make clean           remove .venv, .venv-compiled, out and caches"
+	@echo "make clean           remove .venv, .venv-compiled, .venv-docs, out and caches"
 
 $(INSTALLED): EXTRAS := scripts,tests
 $(COMPILERS): EXTRAS := scripts,compiled
-$(INSTALLED) $(COMPILERS): pyproject.toml constraints.txt
+$(DOCUMENTERS): EXTRAS := docs
+$(INSTALLED) $(COMPILERS) $(DOCUMENTERS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or later is needed; $(PYTHON) is $(PYTHON_VERSION)"; exit 2; }
 	@echo "Setting up $(@D) with Python $(PYTHON_VERSION) (once; about a minute)"
@@ -56,6 +59,12 @@ lint: $(INSTALLED)
 	@.venv/bin/basedpyright
 	@$(RUN) tests/support/structure.py
 
+docs: $(DOCUMENTERS)
+	@echo "Building the site"
+	@.venv-docs/bin/python -m sphinx --builder html --fail-on-warning --keep-going --quiet \
+	  -d out/doctrees $(ARGS) docs out/site
+	@echo "Open out/site/index.html"
+
 bench: $(INSTALLED)
 	@echo "Timing against Flax and SciPy"
 	@$(RUN) scripts/bench.py $(ARGS)
@@ -65,5 +74,5 @@ bench-compiled: $(COMPILERS)
 	@.venv-compiled/bin/python scripts/bench_compiled.py $(ARGS)
 
 clean:
-	rm -rf .venv .venv-compiled out dist .pytest_cache .hypothesis .ruff_cache
+	rm -rf .venv .venv-compiled .venv-docs out dist .pytest_cache .hypothesis .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

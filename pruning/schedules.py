@@ -10,6 +10,7 @@ from jaxnorm._numerics import check_on_host
 from pruning._arguments import at_least, real
 
 Curve = Callable[[int | float, float], float]
+"""`curve(target, t)`: the fraction that is removed after a share t of the steps."""
 
 
 def linear(target: int | float, t: float) -> float:

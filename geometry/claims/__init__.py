@@ -45,4 +45,6 @@ PAPERS: dict[str, tuple[Claim, ...]] = {
     "cwda": _CWDA,
     "bn-decomposed": _BN_DECOMPOSED,
 }
+"""The claims of each paper, in its order."""
 ALL: tuple[Claim, ...] = tuple(claim for claims in PAPERS.values() for claim in claims)
+"""The claims of all three papers."""

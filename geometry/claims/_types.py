@@ -22,6 +22,7 @@ Standing = Literal[
     "wrong as printed, holds corrected",
     "not tested here",
 ]
+"""What a verdict says of a statement as printed."""
 MUST_FAIL = frozenset({"rejected", "overread"})
 Number = float | Callable[[], Any]
 Values = float | Sequence[Any] | np.ndarray | Array
@@ -153,6 +154,7 @@ class Computed(_OfOneForm):
 
 
 Check = Sampled | Computed
+"""Either kind of check."""
 
 
 class Remark(NamedTuple):

@@ -127,6 +127,7 @@ def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cou
 
 
 CRITERIA = {"l1": l1_norm, "l2": l2_norm, "fermat": fermat, "gm": gm}
+"""The four criteria of Table 2 by name, each a function of filters."""
 
 
 @auto_sharded

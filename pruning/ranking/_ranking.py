@@ -20,6 +20,7 @@ from pruning.criteria import CRITERIA
 from pruning.criteria import scores as scores_by_name
 
 PAIRS = tuple(itertools.combinations(CRITERIA, 2))
+"""The six pairs of criteria, by name."""
 
 
 class Similarity(NamedTuple):

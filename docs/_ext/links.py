@@ -1,0 +1,44 @@
+"""Links that Markdown pages have on a forge, and more that only a site can have.
+
+Results are static files of the site, at the same place, of which Sphinx would make downloads.
+`references.bib` is a page here. A public name in backticks links to its place in the reference.
+"""
+
+import re
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
+
+PUBLIC_NAME = re.compile(r"((?:jaxnorm|pruning|geometry)(?:\.\w+)+)(?:\(.*\))?")
+
+
+class StaticFiles(SphinxTransform):
+    default_priority = 5
+
+    def apply(self) -> None:
+        for node in list(self.document.findall(addnodes.download_reference)):
+            target = node["reftarget"]
+            if target.endswith("references.bib"):
+                target = "bibliography.html"
+            if target.endswith((".html", ".json", ".jsonl")):
+                node.replace_self(nodes.reference("", "", *node.children, refuri=target))
+
+
+class PublicNames(SphinxTransform):
+    default_priority = 6
+
+    def apply(self) -> None:
+        for node in list(self.document.findall(nodes.literal)):
+            name = PUBLIC_NAME.fullmatch(node.astext())
+            if name and isinstance(node.parent, nodes.paragraph | nodes.entry):
+                options = {"refdomain": "py", "reftype": "obj", "reftarget": name[1]}
+                link = addnodes.pending_xref("", node.deepcopy(), refwarn=False, **options)
+                node.replace_self(link)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_transform(StaticFiles)
+    app.add_transform(PublicNames)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,50 @@
+"""What an HTML page links to, loads and names."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+LOADED_LINKS = {"stylesheet", "icon", "preload", "modulepreload", "preconnect", "dns-prefetch"}
+CSS_URL = re.compile(r"(?:url\(|@import)\s*[\"']?([^\"')\s;]+)")
+
+
+class Page(HTMLParser):
+    """`links` are followed by a click, `loads` come with the page, `names` are its anchors."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.names: set[str] = {"", "top"}
+        self._style = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.names |= {values[name] for name in ("id", "name") if name in values}
+        self._style = tag == "style"
+        self.loads += CSS_URL.findall(values.get("style", ""))
+        self.loads += [part.split()[0] for part in values.get("srcset", "").split(",") if part]
+        if "src" in values:
+            self.loads.append(values["src"])
+        if "href" in values:
+            loaded = tag == "link" and LOADED_LINKS & set(values.get("rel", "").split())
+            loaded = loaded or tag in ("use", "image")
+            (self.loads if loaded else self.links).append(values["href"])
+
+    def handle_data(self, data: str) -> None:
+        if self._style:
+            self.loads += CSS_URL.findall(data)
+
+
+def is_local(address: str) -> bool:
+    """Whether nothing but the files of the site is needed for it."""
+    parts = urlsplit(address)
+    return parts.scheme in ("", "data") and not parts.netloc
+
+
+def target(page: Path, address: str) -> tuple[Path, str]:
+    """File and anchor that a local address means on `page`."""
+    parts = urlsplit(address)
+    return (page.parent / unquote(parts.path)).resolve() if parts.path else page, parts.fragment

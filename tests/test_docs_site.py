@@ -1,0 +1,204 @@
+"""The documentation: every public name has its place, and every link leads somewhere."""
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+import typing
+import zlib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support.browser import open_page
+from tests.support.structure import PACKAGES, public_names
+from tests.support.web import CSS_URL, Page, is_local, target
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+SITE = "https://jaxnorm.github.io/jaxnorm/"
+FORGE = "https://github.com/jaxnorm/jaxnorm/blob/main/"
+RAW = "https://raw.githubusercontent.com/jaxnorm/jaxnorm/main/"
+MARKDOWN = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("results/*.md")]
+RESULTS = sorted(DOCS.glob("results/*/**/index.html"))
+
+
+def namespaces(name):
+    """Modules that are named at the top of a package, and so on; claims by section are data."""
+    module = importlib.import_module(name)
+    yield name, module
+    for value in public_names(module).values() if name != "geometry.claims" else ():
+        if inspect.ismodule(value) and value.__name__.startswith(name + "."):
+            yield from namespaces(value.__name__)
+
+
+LAZY = ("geometry.claims",)  # imported when first used, and so not in dir()
+NAMESPACES = dict(found for package in (*PACKAGES, *LAZY) for found in namespaces(package))
+
+
+def promised(namespace):
+    """Public names of a namespace; a single file also imports what it does not promise."""
+    module = NAMESPACES[namespace]
+    for name, value in public_names(module).items():
+        own = getattr(value, "__module__", namespace) == namespace or hasattr(module, "__path__")
+        if own and not inspect.ismodule(value) and name not in vars(typing):
+            yield name
+
+
+def file_of(link, page):
+    """The file of the repository that a link of a Markdown page needs; None for other sites."""
+    if link.startswith(SITE):
+        path = link.removeprefix(SITE).partition("#")[0] or "index.html"
+        sources = [DOCS / path, *((DOCS / path).with_suffix(s) for s in (".md", ".rst"))]
+        return next((source for source in sources if source.is_file()), sources[0])
+    for prefix in (FORGE, RAW):
+        if link.startswith(prefix):
+            return ROOT / link.removeprefix(prefix)
+    return page.parent / link.partition("#")[0] if is_local(link) else None
+
+
+def links_of(page):
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.S)
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_a_page_lead_to_files(page):
+    missing = [k for k in links_of(page) if (file := file_of(k, page)) and not file.exists()]
+    assert not missing
+
+
+def test_a_link_to_nothing_is_noticed():
+    for link in ("nothing.md", SITE + "nothing.html", FORGE + "nothing.py"):
+        file = file_of(link, DOCS / "index.md")
+        assert file is not None
+        assert not file.exists()
+
+
+def test_the_readme_is_read_without_the_repository():
+    links = links_of(ROOT / "README.md")
+    assert len(links) >= 15
+    assert all(link.startswith("https://") for link in links)
+
+
+def test_every_namespace_has_a_page_of_the_reference():
+    pages = {page.stem for page in DOCS.glob("reference/*.rst")} - {"index"}
+    assert pages == set(NAMESPACES)
+    for page in pages:
+        assert f".. namespace:: {page}\n" in (DOCS / f"reference/{page}.rst").read_text()
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.parent.name)
+def test_a_page_of_results_is_listed_with_its_command(page):
+    rows = (DOCS / "results/README.md").read_text().splitlines()
+    (row,) = [row for row in rows if f"({page.relative_to(DOCS / 'results')})" in row]
+    assert re.search(r"\| `(?:scripts/\w+\.py|make) ?[^`]*` \|$", row)
+
+
+def sphinx():
+    """The interpreter of `make docs`, or this one where it has the generator."""
+    own = ROOT / ".venv-docs/bin/python"
+    if own.exists():
+        return str(own)
+    if find_spec("furo") and find_spec("myst_parser"):
+        return sys.executable
+    pytest.skip("Sphinx is not installed: `make docs` installs it")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sphinx(), "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet"]
+    command += ["-b", "html", "-d", str(folder / "doctrees"), str(DOCS), str(folder / "html")]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder / "html"
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    found = {path.resolve(): Page(path.read_text()) for path in site.rglob("*.html")}
+    assert len(found) > 50
+    return found
+
+
+def inventory(site):
+    """Names of Python objects, and the anchors where they are documented."""
+    head, _, body = (site / "objects.inv").read_bytes().partition(b"zlib.\n")
+    assert head.startswith(b"# Sphinx inventory version 2")
+    for line in zlib.decompress(body).decode().splitlines():
+        name, domain, _, address, _ = line.split(" ", 4)
+        if domain.startswith("py:"):
+            yield name, address.replace("$", name)
+
+
+@pytest.mark.slow
+def test_every_public_name_is_in_the_reference(site, pages):
+    known = dict(inventory(site))
+    for namespace in NAMESPACES:
+        assert set(known) >= {f"{namespace}.{name}" for name in promised(namespace)}
+    summaries = re.findall(r"<td>(.*?)</td>", (site / "reference/pruning.html").read_text(), re.S)
+    assert len(summaries) > 60
+    assert all(re.sub(r"<[^>]+>", "", summary).strip() for summary in summaries)
+    for address in known.values():
+        file, anchor = target(site.resolve() / "index.html", address)
+        assert anchor in pages[file].names
+
+
+@pytest.mark.slow
+def test_pages_load_nothing_from_the_network(site, pages):
+    for path, page in pages.items():
+        assert not [load for load in page.loads if not is_local(load)], path
+        files = [target(path, load)[0] for load in page.loads if not load.startswith("data:")]
+        assert all(file.is_file() for file in files), path
+    for sheet in site.rglob("*.css"):
+        assert not [url for url in CSS_URL.findall(sheet.read_text()) if not is_local(url)], sheet
+
+
+@pytest.mark.slow
+def test_links_within_the_site_lead_to_places(pages):
+    for path, page in pages.items():
+        for link in filter(is_local, page.links):
+            file, anchor = target(path, link)
+            assert file.is_file(), f"{path}: {link}"
+            assert anchor in pages[file].names if file in pages else not anchor, f"{path}: {link}"
+
+
+@pytest.mark.slow
+def test_every_page_of_results_is_in_the_site_with_a_way_back(site, pages):
+    for page in RESULTS:
+        copied = (site / page.relative_to(DOCS)).resolve()
+        back = [target(copied, link)[0] for link in pages[copied].links if is_local(link)]
+        assert (site / "results/README.html").resolve() in back
+
+
+@pytest.mark.slow
+def test_names_in_a_guide_link_to_the_reference(pages, site):
+    links = pages[(site / "layers.html").resolve()].links
+    assert "reference/jaxnorm.nnx.html#jaxnorm.nnx.UnitizedBatchNorm" in links
+    links = pages[(site / "index.html").resolve()].links
+    assert "reference/pruning.channels.html#pruning.channels.prune" in links
+
+
+@pytest.mark.slow
+def test_formulas_are_mathml(site):
+    assert "<math" in (site / "get_started.html").read_text()
+    for page in site.glob("*.html"):
+        assert "$$" not in page.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", ["index", "layers", "reference/pruning.channels", "results/README"]
+)
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_page_fits_a_phone_and_follows_the_theme(site, page, dark, tmp_path):
+    shown = open_page(site / f"{page}.html", 390, 844, dark=dark, scratch=tmp_path)
+    assert shown["content"] <= shown["width"]
+    assert shown["dark"] is dark
+    red, green, blue = map(int, re.findall(r"\d+", shown["paper"])[:3])
+    assert (red + green + blue < 300) is dark
+    assert not shown["console"]
+    assert len(shown["figures"]) == (3 if page == "index" else 0)
