@@ -85,7 +85,7 @@ def scores_of_table_2(key: Key[Array, ""]) -> Values:
         "gm": pruning.gm(filters),
     }
     found = (all_four, one_by_one)
-    return [np.asarray(of[name]) - expected[name] for of in found for name in expected]
+    return [np.asarray(scores[name]) - expected[name] for scores in found for name in expected]
 
 
 def gap_away_from_the_median(key: Key[Array, ""]) -> Values:
