@@ -1,4 +1,4 @@
-"""Kinds of block that compute with a width: with fewer channels their program is another."""
+"""Kinds of block that compute with a width: with fewer channels their program may be another."""
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,15 @@ def loop_over_width(p, x):
     return lax.fori_loop(0, h.shape[-1], lambda _, h: h * 0.9, h)
 
 
+def tangent_kernel(p, x):
+    return tanh(x @ p["w"]) @ p["u"] / p["u"].shape[0] ** 0.5
+
+
+def three(p, x):
+    """A product whose order is chosen by the widths."""
+    return jnp.einsum("...c,cm,mn->...n", x, p["w"], p["u"])
+
+
 def dense_by_groups(p, x):
     """Groups of two channels, as many as there are."""
     grouped = x.reshape(*x.shape[:-1], -1, 2)
@@ -53,7 +62,10 @@ def dense_by_groups(p, x):
 ARITHMETIC: Kinds = {
     "equalized": ("w:cn", lambda p, x: tanh(x @ (p["w"] * p["w"].shape[0] ** -0.5))),
     "equalized by outputs": ("w:cn", lambda p, x: tanh(x @ p["w"] * p["w"].shape[1] ** -0.5)),
-    "tangent kernel": ("w:cm u:mn", lambda p, x: tanh(x @ p["w"]) @ p["u"] / p["u"].shape[0] ** 0.5),
+    "tangent kernel": (
+        "w:cm u:mn",
+        tangent_kernel,
+    ),
     "divided by a width": ("w:cn", lambda p, x: x @ p["w"] / x.shape[-1]),
     "mean by division": ("", lambda p, x: x - x.sum(-1, keepdims=True) / x.shape[-1]),
     "gain by width": ("w:cn", gain_by_width),
@@ -72,9 +84,14 @@ ARITHMETIC: Kinds = {
     "logarithm of a width": ("w:cn", lambda p, x: tanh(x @ p["w"]) + np.log(x.shape[-1])),
     "noise": (
         "w:cn",
-        lambda p, x: tanh(x @ p["w"]) + jax.random.normal(jax.random.key(0), (p["w"].shape[1],))[
-            (None,) * (x.ndim - 1)
-        ],
+        lambda p, x: (
+            tanh(x @ p["w"])
+            + jax.random.normal(jax.random.key(0), (p["w"].shape[1],))[(None,) * (x.ndim - 1)]
+        ),
     ),
     "scalar by size": ("w:cn", lambda p, x: x @ p["w"] / jnp.sqrt(float(p["w"].size))),
+    "einsum of three": (
+        "w:cm u:mn",
+        three,
+    ),
 }

@@ -19,6 +19,20 @@ def halves(x):
     return x[..., :c], x[..., c:]
 
 
+def gated(parts):
+    a, b = parts
+    return a * sigmoid(b)
+
+
+def gated_sum(parts):
+    a, b, c = parts
+    return sigmoid(a) * tanh(b) + relu(c)
+
+
+def outer(p, x):
+    return jnp.einsum("...i,...j->...ij", x, x @ p["w"]).reshape(*x.shape[:-1], -1)
+
+
 def joined(*parts):
     return jnp.concatenate(parts, -1)
 
@@ -31,7 +45,7 @@ def running(p, x):
 
 def experts(p, x):
     shares = jax.nn.softmax(x @ p["g"], -1)
-    return jnp.einsum("...l,lcn,...c->...n", shares, p["w"], x)
+    return jnp.einsum("...l,...ln->...n", shares, jnp.einsum("...c,lcn->...ln", x, p["w"]))
 
 
 def shuffled(x):
@@ -82,7 +96,6 @@ DENSE: Kinds = {
     "largest of two": ("w:cn u:cn", lambda p, x: jnp.maximum(x @ p["w"], x @ p["u"])),
     "bilinear": ("w:cn u:cn", lambda p, x: (x @ p["w"]) * (x @ p["u"])),
     "chosen": ("w:cn u:cn z:cn", lambda p, x: jnp.where(x @ p["w"] > 0, x @ p["u"], x @ p["z"])),
-    "einsum of three": ("w:cm u:mn", lambda p, x: jnp.einsum("...c,cm,mn->...n", x, p["w"], p["u"])),
     "dense layer": ("w:cn", lambda p, x: joined(x, tanh(x @ p["w"]))),
     "experts": ("w:lcn g:cl", experts),
     "vmap": ("w:lcn", lambda p, x: jax.vmap(lambda w: tanh(x @ w))(p["w"]).sum(0)),
@@ -124,10 +137,19 @@ GATES: Kinds = {
     "rms norm": ("s:c", lambda p, x: x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-3)),
     "unit vector": ("", lambda p, x: x * lax.rsqrt(jnp.square(x).sum(-1, keepdims=True) + 1e-3)),
     "batch norm": ("s:c", lambda p, x: normalized(x, tuple(range(x.ndim - 1))) * last(p["s"], x)),
-    "glu by split": ("w:cN", lambda p, x: (lambda a, b: a * sigmoid(b))(*jnp.split(x @ p["w"], 2, -1))),
-    "glu by slices": ("w:cN b:N", lambda p, x: (lambda a, b: a * sigmoid(b))(*halves(x @ p["w"] + last(p["b"], x)))),
-    "glu of channels": ("", lambda p, x: (lambda a, b: a * sigmoid(b))(*jnp.split(x, 2, -1))),
-    "gates of three": ("w:cT", lambda p, x: (lambda a, b, c: sigmoid(a) * tanh(b) + relu(c))(*jnp.split(x @ p["w"], 3, -1))),
+    "glu by split": (
+        "w:cN",
+        lambda p, x: gated(jnp.split(x @ p["w"], 2, -1)),
+    ),
+    "glu by slices": (
+        "w:cN b:N",
+        lambda p, x: gated(halves(x @ p["w"] + last(p["b"], x))),
+    ),
+    "glu of channels": ("", lambda p, x: gated(jnp.split(x, 2, -1))),
+    "gates of three": (
+        "w:cT",
+        lambda p, x: gated_sum(jnp.split(x @ p["w"], 3, -1)),
+    ),
     "gate by a product": ("w:cn u:cn", lambda p, x: (x @ p["w"]) * sigmoid(x @ p["u"])),
     "mean gate": ("", lambda p, x: x * sigmoid(x.mean(-1, keepdims=True))),
     "nearest": ("w:rc", nearest),
@@ -156,9 +178,12 @@ MOVES: Kinds = {
         lambda p, x: shuffled(DENSE["grouped"][1](p, x)),
     ),
     "even and odd": ("", lambda p, x: x[..., ::2] * x[..., 1::2]),
-    "sum of halves": ("", lambda p, x: (lambda a, b: a + tanh(b))(*halves(x))),
+    "sum of halves": ("", lambda p, x: halves(x)[0] + tanh(halves(x)[1])),
     "swapped halves": ("", lambda p, x: x + joined(*halves(x)[::-1])),
-    "outer product": ("w:cr", lambda p, x: jnp.einsum("...i,...j->...ij", x, x @ p["w"]).reshape(*x.shape[:-1], -1)),
+    "outer product": (
+        "w:cr",
+        outer,
+    ),
     "running sum": ("", lambda p, x: jnp.cumsum(x, -1) / 4),
     "sorted": ("", lambda p, x: jnp.sort(x, -1)),
     "largest": ("", lambda p, x: lax.top_k(x, x.shape[-1])[0]),

@@ -21,11 +21,11 @@ def attended(p, x):
 
 EMBEDDINGS: Kinds = {"embedding": ("w:em", lambda p, x: p["w"][x])}
 INTO: dict[str, Kinds] = {
-    "tokens": {"rows": ("", lambda p, x: x.reshape(len(x), -1, x.shape[-1]))},
+    "tokens": {"all positions": ("", lambda p, x: x.reshape(len(x), -1, x.shape[-1]))},
     "vectors": {
-        "mean": ("", lambda p, x: x.mean(middle(x))),
-        "largest": ("", lambda p, x: x.max(middle(x))),
-        "last": ("", lambda p, x: x.reshape(len(x), -1, x.shape[-1])[:, -1]),
+        "mean of positions": ("", lambda p, x: x.mean(middle(x))),
+        "largest of positions": ("", lambda p, x: x.max(middle(x))),
+        "last position": ("", lambda p, x: x.reshape(len(x), -1, x.shape[-1])[:, -1]),
         "flattened": ("", lambda p, x: x.reshape(len(x), -1)),
         "attended": ("w:c", attended),
     },

@@ -121,8 +121,8 @@ def u_net(p, x):
 
 
 def resized(p, x):
-    b, h, w, c = x.shape
-    return jax.image.resize(relu(convolve(x, p["w"])), (b, h + 2, w, p["w"].shape[-1]), "linear")
+    x = relu(convolve(x, p["w"]))
+    return jax.image.resize(x, (len(x), x.shape[1] + 2, *x.shape[2:]), "linear")
 
 
 def spatial_attention(p, x):
@@ -151,16 +151,16 @@ IMAGES: Kinds = {
     ),
     "strided": ("w:kkcn", lambda p, x: relu(convolve(x, p["w"], 2))),
     "dilated": ("w:kkcn", dilated),
-    "transposed": (
+    "transposed convolution": (
         "w:kkcn",
         lambda p, x: relu(lax.conv_transpose(x, p["w"], (2, 2), "SAME")),
     ),
-    "transposed kernel": (
+    "transposed convolution, other kernel": (
         "w:kknc",
         lambda p, x: relu(lax.conv_transpose(x, p["w"], (2, 2), "SAME", transpose_kernel=True)),
     ),
     "channels first": ("w:nckk b:n", channels_first),
-    "rows": ("w:kcn", rows),
+    "convolution of rows": ("w:kcn", rows),
     "depthwise": ("w:kk1c u:cn", depthwise),
     "depthwise, twice as many": ("w:kk1C u:Cn", depthwise),
     "by groups": ("w:kkiN", by_groups),
@@ -172,13 +172,15 @@ IMAGES: Kinds = {
     "resized": ("w:kkcn", resized),
     "squeeze and excitation": ("w:cm b:m u:mc", squeezed),
     "spatial attention": ("w:kkr1", spatial_attention),
-    "residual": (
+    "residual of convolutions": (
         "w:kkcm u:kkmc",
         lambda p, x: relu(x + convolve(relu(convolve(x, p["w"])), p["u"])),
     ),
     "projected residual": (
         "w:kkcm u:kkmn p:cn",
-        lambda p, x: relu((x @ p["p"])[:, ::2, ::2] + convolve(relu(convolve(x, p["w"], 2)), p["u"])),
+        lambda p, x: relu(
+            (x @ p["p"])[:, ::2, ::2] + convolve(relu(convolve(x, p["w"], 2)), p["u"])
+        ),
     ),
     "shortcut beside zeros": (
         "w:kkcZ",
@@ -201,15 +203,15 @@ IMAGES: Kinds = {
         lambda p, x: depth_to_space(tanh(space_to_depth(even(x)))),
     ),
     "pixel shuffle": ("w:kkcF", lambda p, x: pixel_shuffle(tanh(convolve(x, p["w"])))),
-    "modulated": ("w:kkcn a:cc", modulated),
-    "modulated outside": ("w:kkcn a:cc", modulated_outside),
-    "standardized": ("w:kkcn", standardized),
-    "equalized": (
+    "modulated kernel": ("w:kkcn a:cc", modulated),
+    "modulated kernel, outside": ("w:kkcn a:cc", modulated_outside),
+    "standardized kernel": ("w:kkcn", standardized),
+    "equalized kernel": (
         "w:kkcn",
         lambda p, x: relu(convolve(x, p["w"]) * (9 * x.shape[-1]) ** -0.5),
     ),
     "coordinates": ("w:kkzn b:n", coordinates),
-    "low rank": (
+    "low rank kernel": (
         "w:kkcr u:rn",
         lambda p, x: relu(convolve(x, jnp.einsum("hwcr,rn->hwcn", p["w"], p["u"]))),
     ),

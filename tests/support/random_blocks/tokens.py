@@ -47,9 +47,7 @@ def attention_with_biases(p, x):
 
 def folded_heads(p, x):
     """Heads by a reshape of one axis, as in Equinox and PyTorch."""
-    q, k, v = (
-        (x @ p[name]).reshape(*x.shape[:2], 2, -1) for name in ("q", "k", "v")
-    )
+    q, k, v = ((x @ p[name]).reshape(*x.shape[:2], 2, -1) for name in ("q", "k", "v"))
     seen = jnp.einsum("bhqk,bkhd->bqhd", shares(q, k, 0.5), v)
     return x + seen.reshape(*x.shape[:2], -1) @ p["o"]
 
@@ -151,7 +149,7 @@ def positions(p, x):
 
 def mixed(p, x):
     """Tokens mixed, then channels."""
-    x = x + jnp.einsum("btc,tm,mu->buc", tanh(x), p["w"], p["u"])
+    x = x + jnp.einsum("bmc,mu->buc", tanh(jnp.einsum("btc,tm->bmc", x, p["w"])), p["u"])
     return x + relu(x @ p["a"]) @ p["z"]
 
 
@@ -261,7 +259,7 @@ TOKENS: Kinds = {
     "tiled class token": ("b:c", tiled_token),
     "positions": ("w:tc", positions),
     "mixer": ("w:tm u:mt a:cn z:nc", mixed),
-    "convolution": ("w:kcn", convolution),
+    "convolution of tokens": ("w:kcn", convolution),
     "rnn": (RECURRENT, rnn),
     "rnn, learned start": (RECURRENT + " a:n", learned_start),
     "both ways": (RECURRENT + " z:cn", both_ways),
@@ -279,4 +277,3 @@ TOKENS: Kinds = {
 }
 
 BY_DEPTH: Kinds = {"attention by depth": (ATTENTION, attention_by_depth)}
-

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tests.support.random_blocks import Kinds, last
+from tests.support.random_blocks import Kinds
 
 tanh = jnp.tanh
 
@@ -71,7 +71,10 @@ WEIGHTS: Kinds = {
     "transposed": ("w:nc", lambda p, x: tanh(x @ p["w"].T)),
     "reversed": ("w:cn", lambda p, x: tanh(x @ p["w"][:, ::-1])),
     "standardized": ("w:cn", lambda p, x: tanh(x @ standardized(p["w"]))),
-    "standardized, gain": ("w:cn g:n", lambda p, x: tanh(x @ (standardized(p["w"]) * p["g"][None]))),
+    "standardized, gain": (
+        "w:cn g:n",
+        lambda p, x: tanh(x @ (standardized(p["w"]) * p["g"][None])),
+    ),
     "weight norm": ("w:cn g:n", lambda p, x: tanh(x @ (directions(p["w"], 0) * p["g"][None]))),
     "weight norm with eps": ("w:cn", lambda p, x: tanh(x @ directions(p["w"], 0, 1e-5))),
     "weight norm of inputs": ("w:cn", lambda p, x: tanh(x @ directions(p["w"], 1))),
@@ -104,7 +107,7 @@ WEIGHTS: Kinds = {
         "w:cn g:s",
         lambda p, x: tanh(x @ lax.pad(p["w"], jnp.asarray(p["g"]), ((0, 0, 0), (0, 2, 0)))),
     ),
-    "cond": ("w:cn g:s", lambda p, x: tanh(x @ either(p, x))),
+    "cond of weights": ("w:cn g:s", lambda p, x: tanh(x @ either(p, x))),
     "cond of two": (
         "w:cn u:cn",
         lambda p, x: tanh(x @ lax.cond(x.mean() > 0, lambda: p["w"], lambda: p["u"])),
@@ -130,7 +133,10 @@ WEIGHTS: Kinds = {
         "w:cn s:c b:n",
         lambda p, x: tanh(x @ (p["w"] * p["s"][:, None] + p["b"][None])),
     ),
-    "outer product": ("a:c b:n", lambda p, x: tanh(x @ (p["a"][:, None] * p["b"][None]))),
+    "outer product of vectors": (
+        "a:c b:n",
+        lambda p, x: tanh(x @ (p["a"][:, None] * p["b"][None])),
+    ),
     "difference": ("w:cn u:cn", lambda p, x: tanh(x @ (p["w"] - p["u"]))),
     "divided": ("w:cn v:cn", lambda p, x: tanh(x @ (p["w"] / p["v"]))),
     "modulated": ("w:cn a:cc", modulated),
