@@ -122,14 +122,13 @@ def _outcome(network: RandomNetwork, seed: int) -> Outcome:
     keep = _drawn_keep(groups, seed)
     masked = evaluated(apply, mask_channels(params, groups, keep), x)
     small = remove_channels(params, groups, keep)
+    error = difference(evaluated(resized(apply, groups, keep), small, x), masked)
     try:
         check_program(apply, small, groups, keep, x)
     except ValueError as refusal:
-        reason = not CHANGING.isdisjoint(kinds)
-        found = evaluated(resized(apply, groups, keep), small, x)
-        kind = "resized" if reason else "refused without reason"
-        return Outcome(kind, difference(found, masked), str(refusal))
-    error = difference(evaluated(apply, small, x), masked)
+        kind = "refused without reason" if CHANGING.isdisjoint(kinds) else "resized"
+        return Outcome(kind, error, str(refusal))
+    error = max(error, difference(evaluated(apply, small, x), masked))
     effect = difference(evaluated(apply, params, x), masked)
     return Outcome("equal" if effect > 1e-6 else "without effect", error)
 
@@ -181,8 +180,9 @@ def _table(outcomes: list[Outcome]) -> Table:
 
 
 def _sentence(said: str) -> str:
-    """What a refusal says, without its numbers and lines of the model."""
-    return re.sub(r" at \S+\.py:\S+ \(\S+\)|[-.\d]*\d\S*", "…", said)
+    """What changes, of a refusal, without numbers and lines of the model."""
+    changes = said.partition("; else")[0].removeprefix("apply must compute the same with ")
+    return re.sub(r" at \S+\.py:\S+ \(\S+\)|[-.\d]*\d\S*", "…", changes)
 
 
 if __name__ == "__main__":
