@@ -26,7 +26,9 @@ def _run(program: ClosedJaxpr | Jaxpr, arguments: Any, constants: Any = ()) -> I
     env |= dict(zip(program.invars, arguments, strict=True))
 
     def read(variable: Any) -> Any:
-        return np.asarray(variable.val) if isinstance(variable, Literal) else env[variable]
+        if isinstance(variable, Literal):
+            return np.asarray(variable.val, variable.aval.dtype)
+        return env[variable]
 
     for eqn in program.eqns:
         results = _step(eqn, [read(v) for v in eqn.invars])
