@@ -47,7 +47,7 @@ class AttendedBothWays(nn.Module):
     dtype: Any
 
     @nn.compact
-    def __call__(self, x):
+    def __call__(self, inputs):
         cells = [nn.OptimizedLSTMCell(WIDTH, param_dtype=self.dtype) for _ in range(2)]
         x: Any = nn.Bidirectional(nn.RNN(cells[0]), nn.RNN(cells[1]))(inputs)
         scores = nn.Dense(1)(jnp.tanh(nn.Dense(WIDTH)(x)))
