@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pruning.channels._channel_ids import FREE, ChannelIds
@@ -80,7 +81,7 @@ def differences(
     ids, same = {}, {}  # of variables of the large program: its ids, the one of the small
     for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):
         ids[a], same[a] = value, b
-    if not all(map(np.array_equal, large.consts, small.consts)):
+    if not all(map(_same_constant, large.consts, small.consts)):
         yield "constants that it holds change"
         return
     for a, b, x in zip(large.jaxpr.constvars, small.jaxpr.constvars, large.consts, strict=True):
@@ -88,12 +89,12 @@ def differences(
     for a, b in zip_longest(large.jaxpr.eqns, small.jaxpr.eqns):
         one, other = (e.primitive.name if e else "nothing" for e in (a, b))
         if one != other:
-            yield f"{other} takes the place of {one} at {line_of([*calls, a or b])}"
+            yield f"{other} takes the place of {one}{_at([*calls, a or b])}"
             return
         values = [ids_of_constant(v.val) if is_literal(v) else ids[v] for v in a.invars]
         results = equation_ids(sizes.sets, a, values)
         if reason := _difference(sizes, a, b, values, results, same):
-            yield f"{reason} of {a.primitive.name} at {line_of([*calls, a])}"
+            yield f"{reason} of {a.primitive.name}{_at([*calls, a])}"
         inner = zip(subprograms(a), subprograms(b), inner_ids(sizes.sets, a, values), strict=True)
         for inside, other, of_inner in inner:
             yield from differences(sizes, inside, other, of_inner)
@@ -126,7 +127,7 @@ def _difference(
     expected = sizes.params(a, values, results)
     for name in expected.keys() - SHAPES:
         x, y = expected[name], b.params[name]
-        if _plain(x) and _plain(y) and x != y:
+        if _plain(x) and _plain(y) and not _equal(x, y):
             return f"{x} becomes {y}, {name}"
     return ""
 
@@ -139,6 +140,26 @@ def _summed(eqn: Any, k: int) -> Sequence[int]:
         return eqn.params["axes"]
     entered = eqn.primitive.name in RULES or subprograms(eqn)
     return () if entered else range(eqn.invars[k].aval.ndim)
+
+
+def _at(equations: Sequence[Any]) -> str:
+    line = line_of(equations)
+    return f" at {line}" if line else ""
+
+
+def _same_constant(x: Any, y: Any) -> bool:
+    if x is y:
+        return True
+    if jnp.issubdtype(jax.typeof(x).dtype, jax.dtypes.prng_key):
+        x, y = jax.random.key_data(x), jax.random.key_data(y)
+    nan = jnp.issubdtype(jax.typeof(x).dtype, jnp.inexact)
+    return np.array_equal(x, y, equal_nan=nan)
+
+
+def _equal(x: Any, y: Any) -> bool:
+    """Whether numbers or names are the same, NaN the same as NaN."""
+    pairs = list(zip_longest(jax.tree.leaves(x), jax.tree.leaves(y)))
+    return all(a == b or {str(a), str(b)} == {"nan"} for a, b in pairs)
 
 
 def _plain(x: Any) -> bool:

@@ -169,6 +169,22 @@ def test_networks_that_take_their_widths_pass(name):
         check_program(apply, remove_channels(params, groups, keep), groups, keep, x)
 
 
+def test_a_network_may_hold_keys_and_not_a_number():
+    """NaN is what `take` gives for rows that there are not, as in `flax.linen.Embed`."""
+    key, nothing = jax.random.key(0), np.full((1, 3), np.nan)
+
+    def apply(p, i):
+        h = jax.nn.relu(jnp.take(p["e"], i, axis=0) @ p["w0"])
+        noise = jax.random.normal(key, (1, 3))
+        return jnp.where(noise > 9, nothing, h @ p["o"] + noise)
+
+    params, rows = MLP | {"e": RNG.normal(size=(7, 4))}, np.arange(2)
+    groups = coupled_channels(apply, params, rows)
+    assert [group.size for group in groups] == [4, 8]
+    keep = drawn(groups)
+    check_program(apply, remove_channels(params, groups, keep), groups, keep, rows)
+
+
 def test_a_network_may_close_over_traced_numbers():
     groups = coupled_channels(lambda p, x: hidden(p, x) @ p["o"], MLP, X)
     keep = [np.arange(8) < 3]
