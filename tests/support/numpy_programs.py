@@ -15,8 +15,9 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def evaluated(function: Callable[..., Any], *arguments: Any) -> Any:
     """`function(*arguments)`; primitives that are not in the table are run by JAX."""
     program, result = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    leaves = map(np.asarray, jax.tree.leaves(arguments))
-    return jax.tree.unflatten(jax.tree.structure(result), list(_run(program, leaves)))
+    with np.errstate(all="ignore"):
+        outputs = list(_run(program, map(np.asarray, jax.tree.leaves(arguments))))
+    return jax.tree.unflatten(jax.tree.structure(result), outputs)
 
 
 def _run(program: ClosedJaxpr | Jaxpr, arguments: Any, constants: Any = ()) -> Iterator[Any]:

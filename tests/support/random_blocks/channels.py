@@ -169,7 +169,7 @@ MOVES: Kinds = {
     "repeat": ("", lambda p, x: jnp.repeat(x, 2, -1)),
     "concatenate": ("w:cn", lambda p, x: joined(x, x @ p["w"], -x)),
     "beside zeros": ("", lambda p, x: jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(1, 1)])),
-    "beside ones": ("", lambda p, x: joined(x, jnp.ones_like(x[..., :2]))),
+    "beside ones": ("", lambda p, x: joined(x, jnp.ones((*x.shape[:-1], 2), x.dtype))),
     "reverse": ("w:cc", lambda p, x: x[..., ::-1] + tanh(x @ p["w"])),
     "roll": ("", lambda p, x: x + jnp.roll(x, 1, -1)),
     "shuffle": ("", lambda p, x: shuffled(x)),

@@ -273,7 +273,6 @@ TOKENS: Kinds = {
     "associative scan": ("w:cn a:n", associative),
     "rolled tokens": ("w:cn", lambda p, x: jnp.roll(x, 1, 1) @ p["w"]),
     "running sum of tokens": ("", lambda p, x: jnp.cumsum(x, 1) / 4),
+    "attention by depth": (ATTENTION, attention_by_depth),
     "last token": ("w:cn", lambda p, x: x + x[:, -1:]),
 }
-
-BY_DEPTH: Kinds = {"attention by depth": (ATTENTION, attention_by_depth)}
