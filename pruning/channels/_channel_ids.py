@@ -48,11 +48,14 @@ class Pinned(NamedTuple):
     ids: Vector
 
 
-class Zeroed(NamedTuple):
-    """Ids over which an equation sums, and the parameters that must be zero there."""
+class Requirement(NamedTuple):
+    """Ids at which a value must be zero, or must not be, and the parameters that make it so.
 
-    parameters: frozenset[int]
+    It is of `equations`, the last of them; `given` as in `ChannelIds`.
+    """
+
     ids: Vector
+    parameters: Zero
     given: bool
     equations: tuple[Any, ...]
 
@@ -66,8 +69,8 @@ class UnionFind:
         self.shuffles: set[int] = set()  # which equations fold an axis only to turn it
         self.pinned: list[Pinned] = []
         self.incoming: list[Vector] = []  # ids of weights that a sum runs over
-        self.zeroed: list[Zeroed] = []
-        self.singular: list[Vector] = []  # ids of what must not be zero, such as divisors
+        self.zeroed: list[Requirement] = []  # what sums over channels need
+        self.singular: list[Requirement] = []  # what must not be zero, such as divisors
 
     def new(self, count: int) -> Vector:
         """`count` ids, each a set of its own."""
@@ -138,20 +141,21 @@ class UnionFind:
         zeros = (self.zero_at(value, axes) for value in values)
         return next((zero for zero in zeros if zero is not None), None)
 
-    def sum_over(self, value: ChannelIds, ids: Vector) -> None:
-        """Note that a sum runs over `ids`, where `value` is zero."""
-        self.zeroed.append(Zeroed(value.zero or frozenset(), ids, value.given, self.equations))
+    def required(self, value: ChannelIds, ids: Vector) -> Requirement:
+        """Of `value` and the equation at work."""
+        return Requirement(ids, value.zero, value.given, self.equations)
 
     def merge(self, axes: Sequence[Vector]) -> Vector:
-        """The ids of `axes` flattened into one, which may be removed from as the first of them."""
+        """The ids of `axes` flattened into one, which vary along one of these, as in `split`."""
         size = int(np.prod([axis.size for axis in axes]))
         removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
         if not removable:
             return free(size) if all(map(is_free, axes)) else fixed(size)
-        first, *others = removable
-        for k in others:
-            self.pin(axes[k])
-        return np.broadcast_to(along(axes[first], first, len(axes)), [a.size for a in axes]).ravel()
+        left = removable[-2:][0]
+        for k in removable:
+            if k != left:
+                self.pin(axes[k])
+        return np.broadcast_to(along(axes[left], left, len(axes)), [a.size for a in axes]).ravel()
 
     def split(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
         """The ids of `axis` folded into `sizes`, united so that they vary along one of these only.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.extend.source_info_util import summarize
 
-from pruning.channels._channel_ids import FIXED, ChannelIds, UnionFind, fixed
+from pruning.channels._channel_ids import FIXED, ChannelIds, Requirement, UnionFind, fixed
 from pruning.channels._groups import ChannelGroup, FixedChannels, Parameters, Position, described
 from pruning.channels._programs import evaluate, traced
 
@@ -170,24 +170,33 @@ def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Pin the channels of activations that must be zero in one place and must not in another."""
-    singular = np.concatenate([*sets.singular, fixed(0)])
-    for zeroed in sets.zeroed:
-        if not zeroed.given:
-            both = np.isin(sets.find(zeroed.ids), sets.find(singular))
-            sets.pin(zeroed.ids[both], zeroed.equations)
+    """Pin the channels of what must be zero in one place and must not in another."""
+
+    def pin(required: Requirement, roots: set[int]) -> None:
+        among = np.isin(sets.find(required.ids), list(roots))
+        sets.pin(required.ids[among], required.equations)
+
+    zeroed, singular = _zeroed(sets), _singular(sets)
+    for divisor in sets.singular:
+        needed = [zeroed.get(i, set()) for i in divisor.parameters or ()]
+        if needed and (both := set.intersection(*needed)):
+            pin(divisor, both)
+    for factor in sets.zeroed:
+        if not factor.given:
+            pin(factor, singular)
 
 
 def _singular(sets: UnionFind) -> set[int]:
     """The sets of ids of what must not be zero."""
-    return set(sets.find(np.concatenate([*sets.singular, fixed(0)])).tolist())
+    ids = [divisor.ids for divisor in sets.singular]
+    return set(sets.find(np.concatenate([*ids, fixed(0)])).tolist())
 
 
 def _zeroed(sets: UnionFind) -> dict[int, set[int]]:
     """For each parameter, the sets of ids at which sums over channels need it to be zero."""
     zeroed: dict[int, set[int]] = {}
-    for zero in sets.zeroed:
-        roots = sets.find(zero.ids).tolist()
-        for i in zero.parameters:
+    for factor in sets.zeroed:
+        roots = sets.find(factor.ids).tolist()
+        for i in factor.parameters or ():
             zeroed.setdefault(i, set()).update(roots)
     return zeroed

@@ -82,7 +82,7 @@ def elementwise_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     if name in SINGULAR or (name == "integer_pow" and eqn.params["y"] < 0):
         value = values[SINGULAR.get(name, 0)]
         if not _nonzero(value):
-            sets.singular += value.axes
+            sets.singular += [sets.required(value, axis) for axis in value.axes]
     positive = name in ("add", "max") and any((v.number or 0) > 0 for v in values)
     still = name in NONZERO.split() and all(map(_nonzero, values))
     number = values[0].number if name == "convert_element_type" else None
@@ -123,7 +123,7 @@ def reduction_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
         axes = tuple(axis for k, axis in enumerate(value.axes) if k not in reduced)
         for k in reduced:
             if eqn.primitive.name in SUMS and _is_weight(sets, value, axes):
-                sets.sum_over(value, value.axes[k])
+                sets.zeroed.append(sets.required(value, value.axes[k]))
             else:
                 sets.pin(value.axes[k])
         results.append(ChannelIds(axes, _zero_still(eqn, value)))
@@ -214,8 +214,7 @@ def contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds,
         sets.pin(a[1])
         sets.pin(b[1])
     weights = [(value, axis) for value, axis in zero if value.given]
-    for value, axis in weights or zero[:1]:
-        sets.sum_over(value, axis)
+    sets.zeroed += [sets.required(value, axis) for value, axis in weights or zero[:1]]
     sets.incoming += [axis for _, axis in weights]
     sets.union(a[1], b[1])
 

@@ -125,8 +125,13 @@ def slice_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
     for axis, start, limit, stride in zip(value.axes, starts, limits, strides, strict=True):
         if stride > 1 and sets.removable(axis):
             axis = _in_blocks(sets, axis, start, limit, stride)
-        axes.append(axis[start:limit:stride])
+        axes.append(_part(sets, axis, axis[start:limit:stride]))
     return [value._replace(axes=tuple(axes))]
+
+
+def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
+    """`part` of an axis, pinned if it is one channel: without it nothing would be left of it."""
+    return sets.pin(part) if part.size == 1 < whole.size else part
 
 
 def _in_blocks(sets: UnionFind, axis: Vector, start: int, limit: int, stride: int) -> Vector:
@@ -150,7 +155,8 @@ def dynamic_slice_rule(
 
 def split_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
     axis, sizes = eqn.params["axis"], eqn.params["sizes"]
-    parts = np.split(value.axes[axis], np.cumsum(sizes)[:-1])
+    whole = value.axes[axis]
+    parts = [_part(sets, whole, part) for part in np.split(whole, np.cumsum(sizes)[:-1])]
     before, after = value.axes[:axis], value.axes[axis + 1 :]
     return [value._replace(axes=(*before, part, *after)) for part in parts]
 

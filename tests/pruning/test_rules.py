@@ -326,7 +326,7 @@ KEPT: dict[str, tuple[Case, str]] = {
         whole(lambda h: jnp.einsum("btc,bsc->bts", jnp.exp(h), jnp.cos(h)), sizes=(), out=6),
         "dot_general",
     ),
-    "zero and a divisor": (whole(conflicting, sizes=(), out=6), "dot_general"),
+    "zero and a divisor": (whole(conflicting, sizes=(), out=6), "div"),
     "inputs of standardized weights": (
         Case(lambda p, h: jnp.exp(h) @ standardized(p["w"]), (6,), {"w": (N, 6)}, out=6),
         "reduce_sum",
@@ -336,6 +336,29 @@ KEPT: dict[str, tuple[Case, str]] = {
             lambda h: lax.while_loop(lambda y: jnp.exp(y).sum() < 999, lambda y: y + 1, h), sizes=()
         ),
         "reduce_sum",
+    ),
+    "a part of one channel": (
+        whole(lambda h: jnp.exp(h[..., :1]) * h[..., 1:], sizes=(N - 1,), out=N - 1),
+        "slice",
+    ),
+    "a divisor without eps": (
+        Case(
+            lambda p, h: h @ (p["w"] / jnp.sqrt(jnp.square(p["w"]).sum(1, keepdims=True))),
+            (6,),
+            {"w": (N, 6)},
+            out=6,
+        ),
+        "sqrt",
+    ),
+    "threes before heads": (
+        Case(
+            lambda p, h: attend(
+                *jnp.moveaxis((h @ p["w"].reshape(N, -1)).reshape(5, 6, 3, 2, 4), 2, 0)
+            ).reshape(5, 6, -1),
+            (N, 2),
+            {"w": (N, 3, 2, 4)},
+        ),
+        "reshape",
     ),
     "one of two axes": (
         Case(
