@@ -4,6 +4,7 @@ A shape may decide what is computed: a projection that is skipped where shapes a
 that was read off a width. Then the smaller network is another one, though it runs.
 """
 
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -57,7 +58,7 @@ def check_program(
     except Exception as error:
         raise ValueError(
             f"apply must take its widths from params; with fewer channels it raises "
-            f"{type(error).__name__}: {error}; else {CURE}"
+            f"{type(error).__name__}: {error}{_raised_at(error)}; else {CURE}"
         ) from error
     tree = large_tree(params, groups)
     large, _ = traced(apply, tree, inputs)
@@ -140,6 +141,13 @@ def _summed(eqn: Any, k: int) -> Sequence[int]:
         return eqn.params["axes"]
     entered = eqn.primitive.name in RULES or subprograms(eqn)
     return () if entered else range(eqn.invars[k].aval.ndim)
+
+
+def _raised_at(error: Exception) -> str:
+    """The last line of the model before the error was raised, in whatever library."""
+    _, *frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if "site-packages" not in frame.filename]
+    return f" at {lines[-1].filename}:{lines[-1].lineno} ({lines[-1].name})" if lines else ""
 
 
 def _at(equations: Sequence[Any]) -> str:

@@ -141,6 +141,29 @@ def test_a_linen_network_runs_resized():
     assert_resized_is_masked(net.apply, net.init(jax.random.key(0), x), x)
 
 
+def test_what_cannot_run_small_is_trained_resized():
+    """A step down the gradient after each removal, by a function of the widths."""
+    apply, _ = CHANGING["gain"]
+
+    def tuned(params, step, pruned):
+        run = resized(apply, pruned.groups, pruned.keep)
+        gradient = jax.grad(lambda p: jnp.square(run(p, X)).sum())(params)
+        return jax.tree.map(lambda p, g: p - 0.01 * g, params, gradient)
+
+    def moved(params, pruned):
+        assert pruned.params is params
+        return params | {"c": params["c"] + 1}
+
+    options: dict = {"ratios": [0.5, 0.75], "fold": False, "resize": True}
+    still, trained = (
+        prune(apply, MLP, X, **options, **functions)
+        for functions in ({}, {"fine_tune": tuned, "recalibrate": moved})
+    )
+    size = lambda p: jnp.square(resized(apply, p.groups, p.keep)(p.params, X)).sum()  # noqa: E731
+    assert size(trained) < size(still)
+    np.testing.assert_allclose(trained.params["c"], MLP["c"] + 2)
+
+
 def attention(p, x):
     """Two heads of depth 4; biases are folded into heads by written widths, as Flax does."""
 
