@@ -38,8 +38,8 @@ from tests.support.random_blocks.tokens import TOKENS
 from tests.support.random_blocks.weights import WEIGHTS
 
 ANY = DENSE | GATES | MOVES | WEIGHTS | ARITHMETIC
-STAGES = {"images": ANY | IMAGES, "tokens": ANY | TOKENS, "vectors": ANY}
-ALL = {kind for kinds in STAGES.values() for kind in kinds}
+STAGES = {"images": [ANY, IMAGES], "tokens": [ANY, TOKENS], "vectors": [ANY]}
+ALL = {*ANY, *IMAGES, *TOKENS}
 COUNTING = """
     attention by depth, attention with biases, folded heads, fused, fused heads, group norm,
     grouped, shuffle after groups, signed scale
@@ -104,7 +104,7 @@ def _random_kinds(rng: np.random.Generator, stages: list[str]) -> Iterator[tuple
         if stage != stages[0]:
             yield drawn(INTO[stage])
         for _ in range(rng.integers(1, 4)):
-            yield drawn(STAGES[stage])
+            yield drawn(STAGES[stage][rng.integers(len(STAGES[stage]))])
     yield drawn(HEADS)
 
 
