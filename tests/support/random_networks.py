@@ -41,7 +41,7 @@ ANY = DENSE | GATES | MOVES | WEIGHTS | ARITHMETIC
 STAGES = {"images": [ANY, IMAGES], "tokens": [ANY, TOKENS], "vectors": [ANY]}
 ALL = {*ANY, *IMAGES, *TOKENS}
 COUNTING = """
-    attention by depth, attention with biases, folded heads, fused, fused heads, group norm,
+    attention by depth, attention with biases, equalized kernel, folded heads, fused, fused heads, group norm,
     grouped, shuffle after groups, signed scale
 """
 CHANGING = {*ARITHMETIC, *COUNTING.strip().replace("\n    ", " ").split(", ")}
