@@ -99,12 +99,16 @@ def _long_folds(program: Jaxpr) -> set[int]:
         return names == ["reshape"] or (names == ["transpose"] and shuffled(found[0]))
 
     def convolved(eqn: Any) -> bool:
-        return any(
-            reader.primitive.name == "conv_general_dilated"
-            or (_same_shape(eqn, reader) and convolved(reader))
-            for variable in eqn.outvars
-            for reader in readers.get(variable, [])
-        )
+        seen, left = set(), [eqn]
+        while left:
+            made = left.pop()
+            for reader in (r for v in made.outvars for r in readers.get(v, [])):
+                if reader.primitive.name == "conv_general_dilated":
+                    return True
+                if _same_shape(made, reader) and id(reader) not in seen:
+                    seen.add(id(reader))
+                    left.append(reader)
+        return False
 
     folds = [eqn for eqn in program.eqns if eqn.primitive.name == "reshape"]
     return {id(eqn) for eqn in folds if shuffled(eqn) or convolved(eqn)}
