@@ -66,7 +66,7 @@ class UnionFind:
     def __init__(self):
         self.parents = np.arange(2)
         self.equations: tuple[Any, ...] = ()  # those at work, each inside the one before
-        self.shuffles: set[int] = set()  # which equations fold an axis only to turn it
+        self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
         self.pinned: list[Pinned] = []
         self.incoming: list[Vector] = []  # ids of weights that a sum runs over
         self.zeroed: list[Requirement] = []  # what sums over channels need
@@ -161,7 +161,7 @@ class UnionFind:
         """The ids of `axis` folded into `sizes`, united so that they vary along one of these only.
 
         Of those that they vary along that is the last but one, as heads are of heads and widths,
-        or the longest where the equation is part of a shuffle.
+        or the longest where they are folded into maps, or are shuffled.
         """
         if is_free(axis):
             return [free(n) for n in sizes]
@@ -170,7 +170,7 @@ class UnionFind:
             return rest
         grid = self.find(axis).reshape(sizes)
         varying = [k for k in range(len(sizes)) if (grid != grid.take([0], k)).any()]
-        if not varying or id(self.equations[-1]) in self.shuffles:
+        if not varying or id(self.equations[-1]) in self.long_folds:
             varying = [max(varying or range(len(sizes)), key=lambda k: sizes[k])]
         k = varying[-2:][0]
         line, *others = np.moveaxis(grid, k, 0).reshape(sizes[k], -1).T

@@ -4,7 +4,6 @@ A shape may decide what is computed: a projection that is skipped where shapes a
 that was read off a width. Then the smaller network is another one, though it runs.
 """
 
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -14,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from pruning.channels._channel_ids import FREE, ChannelIds
-from pruning.channels._coupling import line_of, united
+from pruning.channels._coupling import united
 from pruning.channels._groups import ChannelGroup, described
+from pruning.channels._lines import at, line_of, line_of_error
 from pruning.channels._programs import (
     closed_jaxpr,
     equation_ids,
@@ -58,7 +58,7 @@ def check_program(
     except Exception as error:
         raise ValueError(
             f"apply must take its widths from params; with fewer channels it raises "
-            f"{type(error).__name__}: {error}{_raised_at(error)}; else {CURE}"
+            f"{type(error).__name__}: {error}{at(line_of_error(error))}; else {CURE}"
         ) from error
     tree = large_tree(params, groups)
     large, _ = traced(apply, tree, inputs)
@@ -90,12 +90,12 @@ def differences(
     for a, b in zip_longest(large.jaxpr.eqns, small.jaxpr.eqns):
         one, other = (e.primitive.name if e else "nothing" for e in (a, b))
         if one != other:
-            yield f"{other} takes the place of {one}{_at([*calls, a or b])}"
+            yield f"{other} takes the place of {one}{at(line_of([*calls, a or b]))}"
             return
         values = [ids_of_constant(v.val) if is_literal(v) else ids[v] for v in a.invars]
         results = equation_ids(sizes.sets, a, values)
         if reason := _difference(sizes, a, b, values, results, same):
-            yield f"{reason} of {a.primitive.name}{_at([*calls, a])}"
+            yield f"{reason} of {a.primitive.name}{at(line_of([*calls, a]))}"
         inner = zip(subprograms(a), subprograms(b), inner_ids(sizes.sets, a, values), strict=True)
         for inside, other, of_inner in inner:
             yield from differences(sizes, inside, other, of_inner)
@@ -136,23 +136,11 @@ def _difference(
 def _summed(eqn: Any, k: int) -> Sequence[int]:
     """The axes of operand `k` on whose size the result depends, also where nothing varies."""
     if eqn.primitive.name == "dot_general":
-        return eqn.params["dimension_numbers"][0][k]
+        return tuple(map(int, eqn.params["dimension_numbers"][0][k]))
     if eqn.primitive.name in REDUCTIONS.split():
-        return eqn.params["axes"]
+        return tuple(map(int, eqn.params["axes"]))
     entered = eqn.primitive.name in RULES or subprograms(eqn)
     return () if entered else range(eqn.invars[k].aval.ndim)
-
-
-def _raised_at(error: Exception) -> str:
-    """The last line of the model before the error was raised, in whatever library."""
-    _, *frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame for frame in frames if "site-packages" not in frame.filename]
-    return f" at {lines[-1].filename}:{lines[-1].lineno} ({lines[-1].name})" if lines else ""
-
-
-def _at(equations: Sequence[Any]) -> str:
-    line = line_of(equations)
-    return f" at {line}" if line else ""
 
 
 def _same_constant(x: Any, y: Any) -> bool:

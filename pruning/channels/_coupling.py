@@ -6,14 +6,14 @@ left computes what the model computes with these positions set to zero. Channels
 outputs are never removed, nor those for which this cannot be shown: `fixed_channels` says why.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.extend.source_info_util import summarize
 
 from pruning.channels._channel_ids import FIXED, ChannelIds, Requirement, UnionFind, fixed
 from pruning.channels._groups import ChannelGroup, FixedChannels, Parameters, Position, described
+from pruning.channels._lines import line_of
 from pruning.channels._programs import evaluate, traced
 
 Axis = tuple[int, int]
@@ -47,9 +47,11 @@ def coupled_channels(
     Elementwise operations couple the channels of their operands. A convolution or a dense layer
     couples the inputs of its kernel with the channels of its operand, and its result has the
     channels of the kernel's outputs; of grouped convolutions one channel of each group is removed,
-    of depthwise ones a channel with its outputs. Flattened maps, concatenation, padding, scans over
-    layers and parameters that are used twice are followed. Never cut are the channels of inputs and
-    outputs, those added to zeros of a padded shortcut, and all that `fixed_channels` names.
+    of depthwise ones a channel with its outputs, and of outputs that are split one channel of every
+    part that is combined with the others. Of an axis that is folded into heads or groups, whole
+    ones are removed. Flattened maps, concatenation, padding, loops and their states, and parameters
+    that are used twice are followed. Never cut are the channels of inputs and outputs, those added
+    to zeros of a padded shortcut, and all that `fixed_channels` names.
 
     Only shapes count: small images are faster, and `jax.ShapeDtypeStruct` does for any array.
 
@@ -89,7 +91,7 @@ def fixed_channels(
       >>> params = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}
       >>> (report,) = fixed_channels(normalized, params, np.ones((1, 2)))
       >>> print(report.primitive, report.paths, report.line)
-      reduce_max ('a',) <doctest pruning.channels._coupling.fixed_channels[1]>:2:11 (normalized)
+      reduce_max ('a',) <doctest pruning.channels._coupling.fixed_channels[1]>:2 (normalized)
     """
     program, _ = traced(apply, params, inputs)
     channels = united(program, described(params))
@@ -100,12 +102,6 @@ def fixed_channels(
         *_, equation = pinned.equations
         reports.append(FixedChannels(equation.primitive.name, paths, line_of(pinned.equations)))
     return tuple(dict.fromkeys(reports))
-
-
-def line_of(equations: Sequence[Any]) -> str:
-    """The line of the model that makes the last of these equations, or what it is inside of."""
-    lines = (summarize(eqn.source_info) for eqn in reversed(equations))
-    return next(filter(None, lines), "")
 
 
 def united(program: Any, parameters: Parameters) -> TracedChannels:

@@ -11,7 +11,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from jaxnorm._numerics import is_traced
 from pruning.channels._channel_ids import ChannelIds, UnionFind, fixed, is_free
-from pruning.channels._rules import RULES
+from pruning.channels._rules import ELEMENTWISE, RULES
 from pruning.channels._shape_rules import unknown
 
 T = TypeVar("T")
@@ -81,28 +81,44 @@ def _is_program(value: Any) -> bool:
 
 def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
     """The ids of the results of `program`; calls, branches and loops are entered."""
-    sets.shuffles |= _shuffles(closed_jaxpr(program).jaxpr)
+    sets.long_folds |= _long_folds(closed_jaxpr(program).jaxpr)
     return interpret(program, values, ids_of_constant, partial(equation_ids, sets))
 
 
-def _shuffles(program: Jaxpr) -> set[int]:
-    """Which equations fold an axis that is transposed and unfolded again, and nothing else."""
+def _long_folds(program: Jaxpr) -> set[int]:
+    """Which equations fold an axis into maps that a convolution reads, or only to shuffle it."""
     readers: dict[Any, list[Any]] = {}
     for eqn in program.eqns:
         for variable in eqn.invars:
             if not is_literal(variable):
                 readers.setdefault(variable, []).append(eqn)
 
-    def shuffles(eqn: Any) -> bool:
+    def shuffled(eqn: Any) -> bool:
         found = readers.get(eqn.outvars[0], [])
-        match [reader.primitive.name for reader in found]:
-            case ["reshape"]:
-                return True
-            case ["transpose"]:
-                return shuffles(found[0])
+        names = [reader.primitive.name for reader in found]
+        return names == ["reshape"] or (names == ["transpose"] and shuffled(found[0]))
+
+    def convolved(eqn: Any) -> bool:
+        seen, left = set(), [eqn]
+        while left:
+            made = left.pop()
+            for reader in (r for v in made.outvars for r in readers.get(v, [])):
+                if reader.primitive.name == "conv_general_dilated":
+                    return True
+                if _same_shape(made, reader) and id(reader) not in seen:
+                    seen.add(id(reader))
+                    left.append(reader)
         return False
 
-    return {id(e) for e in program.eqns if e.primitive.name == "reshape" and shuffles(e)}
+    folds = [eqn for eqn in program.eqns if eqn.primitive.name == "reshape"]
+    return {id(eqn) for eqn in folds if shuffled(eqn) or convolved(eqn)}
+
+
+def _same_shape(eqn: Any, reader: Any) -> bool:
+    """Whether a reader of what an equation gives is elementwise, or calls what may be."""
+    name = reader.primitive.name
+    same = reader.outvars[0].aval.shape == eqn.outvars[0].aval.shape
+    return same and (name in ELEMENTWISE.split() or called(reader) is not None)
 
 
 def ids_of_constant(array: Any) -> ChannelIds:

@@ -14,6 +14,7 @@ from pruning.channels._comparison import check_program
 from pruning.channels._coupling import coupled_channels, fixed_channels
 from pruning.channels._folding import fold_constants
 from pruning.channels._groups import ChannelGroup, FixedChannels
+from pruning.channels._lines import at
 from pruning.channels._removal import producers, remaining_groups, remove_channels
 from pruning.channels._resizing import resized
 
@@ -111,7 +112,7 @@ def prune(
 def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
     """What stands in the way, one line of the model each."""
     primitives = dict.fromkeys((report.primitive, report.line) for report in reports)
-    return [f"{primitive} needs all of them at {line}" for primitive, line in primitives]
+    return [f"{primitive} needs all of them{at(line)}" for primitive, line in primitives]
 
 
 def _check_ratios(ratios: Sequence[float]) -> None:

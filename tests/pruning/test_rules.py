@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from pruning import coupled_channels, mask_channels, remove_channels
+from pruning import coupled_channels, mask_channels, prune, remove_channels
 from pruning.channels import check_program, fixed_channels, resized
 
-RNG = np.random.default_rng(0)
 N = 8  # channels of the layer `a`
 
 
@@ -38,12 +37,13 @@ class Case(NamedTuple):
 
 def network(case: Case) -> tuple[Callable[..., jax.Array], dict[str, np.ndarray], np.ndarray]:
     shapes = {"a": (4, N), "b": (case.out, 3), **case.shapes}
-    params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
+    rng = np.random.default_rng(0)
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
 
     def apply(p, x):
         return case.middle(p, jnp.asarray(x @ p["a"])) @ p["b"]
 
-    return apply, params, RNG.normal(size=(5, 6, 4))
+    return apply, params, rng.normal(size=(5, 6, 4))
 
 
 def kept(groups, seed, *, together):
@@ -175,7 +175,7 @@ def modulated(p, h):
     style = jax.nn.sigmoid(h[:, 0] @ p["s"])
     w = p["w"][None] * style[:, :, None]
     w = w * lax.rsqrt(jnp.square(w).sum(1, keepdims=True) + 1e-8)
-    return jnp.exp(jnp.einsum("btc,bcd->btd", jnp.exp(h), w))
+    return jnp.cos(jnp.einsum("btc,bcd->btd", jnp.cos(h), w))
 
 
 def attend(q, k, v, scale=0.5):
@@ -222,6 +222,14 @@ def heads_of_kernels(p, h, scaled=False):
 
 
 KERNELS = dict.fromkeys("qkv", (N, 2, 4)) | {"o": (2, 4, 5), "q0": (2, 4), "k0": (2, 4)}
+
+
+def maps(p, h):
+    """A dense layer whose outputs are the pixels of a map, as in a generator of images."""
+    y = jnp.exp((h[:, 0] @ p["w"]).reshape(5, 2, 2, -1))
+    numbers = ("NHWC", "HWIO", "NHWC")
+    y = lax.conv_general_dilated(y, p["k"], (1, 1), "SAME", dimension_numbers=numbers)
+    return jnp.exp(y).reshape(5, 4, -1)
 
 
 def embedded(p, h):
@@ -298,6 +306,7 @@ CUT: dict[str, Case] = {
     "a scale of the width": Case(
         partial(heads_of_kernels, scaled=True), (N, 5, 2, 4, 4), KERNELS, out=5, plain=False
     ),
+    "a layer of maps": Case(maps, (N, 3, 6), {"w": (N, 12), "k": (3, 3, 3, 6)}, out=6),
     "embedding": Case(embedded, (6,), {"e": (N, 6)}, out=6),
     "shuffle": whole(partial(shuffled, groups=2), sizes=(4,)),
 }
@@ -309,6 +318,18 @@ def test_what_is_cut_is_exact(name):
     groups = coupled_channels(apply, params, x)
     assert tuple(sorted(group.size for group in groups)) == tuple(sorted(CUT[name].sizes))
     assert_exact(apply, params, x, plain=CUT[name].plain)
+
+
+@pytest.mark.parametrize("name", ["parts", "gates of an LSTM", "shuffle", "modulated", "heads"])
+def test_what_is_cut_is_pruned_in_two_steps(name):
+    apply, params, x = network(CUT[name])
+    pruned = prune(apply, params, x, ratios=(0.5, 0.75), fold=False, resize=True)
+    expected = apply(mask_channels(params, pruned.groups, pruned.keep), x)
+    run = resized(apply, pruned.groups, pruned.keep)
+    np.testing.assert_allclose(run(pruned.params, x), expected, rtol=1e-12, atol=1e-12)
+    folded = prune(apply, params, x, ratios=(0.5, 0.75), resize=True)
+    run = resized(apply, folded.groups, folded.keep)
+    assert np.isfinite(run(folded.params, x)).all()
 
 
 def conflicting(h):
