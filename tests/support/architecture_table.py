@@ -105,10 +105,12 @@ def _channels(model: Architecture) -> tuple[int, int]:
 
 
 def _stays(model: Architecture) -> str:
-    """Primitives and lines by which channels are fixed, and why."""
-    reports = fixed_channels(model.apply, model.params, *model.inputs)
-    found = {f"{WHY[r.primitive]}: `{r.primitive}` at {_place(r.line)}": None for r in reports}
-    return "; ".join(found)
+    """Why channels are fixed, by which primitive, and where."""
+    places: dict[str, dict[str, None]] = {}
+    for report in fixed_channels(model.apply, model.params, *model.inputs):
+        reason = f"{WHY[report.primitive]}: `{report.primitive}` at "
+        places.setdefault(reason, {})[_place(report.line)] = None
+    return "; ".join(reason + ", ".join(found) for reason, found in places.items())
 
 
 def _place(line: str) -> str:
