@@ -42,7 +42,7 @@ STAGES = {"images": [ANY, IMAGES], "tokens": [ANY, TOKENS], "vectors": [ANY]}
 ALL = {*ANY, *IMAGES, *TOKENS}
 COUNTING = """
     attention by depth, attention with biases, equalized kernel, folded heads, fused, fused heads,
-    group norm, grouped, shuffle after groups, signed scale
+    group norm, grouped, shuffle, shuffle after groups, shuffle net, signed scale
 """
 CHANGING = {*ARITHMETIC, *COUNTING.strip().replace("\n    ", " ").split(", ")}
 """Whose program may be another at other widths: it computes with one, or writes down how many."""
