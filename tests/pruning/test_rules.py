@@ -336,6 +336,10 @@ def conflicting(h):
     return jnp.einsum("btc,bsc->bts", h, h) + jnp.einsum("btc,bsc->bts", jnp.exp(1 / h), h)
 
 
+def self_product(h):
+    return jnp.einsum("btc,bsc->bts", h, h)
+
+
 KEPT: dict[str, tuple[Case, str]] = {
     "part of a stride": (whole(lambda h: h[..., 1:7:2], sizes=(), out=3), "slice"),
     "one channel": (whole(lambda h: jnp.exp(h).at[..., 0].set(0.0), sizes=()), "scatter"),
@@ -380,6 +384,28 @@ KEPT: dict[str, tuple[Case, str]] = {
             {"w": (N, 3, 2, 4)},
         ),
         "reshape",
+    ),
+    "filled rows": (
+        whole(
+            lambda h: self_product(h.at[:, jnp.arange(4, 8)].get(mode="fill", fill_value=7.0)),
+            sizes=(),
+            out=4,
+        ),
+        "dot_general",
+    ),
+    "applied in place": (
+        whole(lambda h: self_product(h.at[:, 0].apply(jnp.cos)), sizes=(), out=6),
+        "dot_general",
+    ),
+    "maxima of nothing": (
+        whole(
+            lambda h: self_product(
+                lax.reduce_window(h, -9.0, lax.max, (1, 2, 1), (1, 1, 1), [(0, 0), (2, 0), (0, 0)])
+            ),
+            sizes=(),
+            out=7,
+        ),
+        "dot_general",
     ),
     "one of two axes": (
         Case(
