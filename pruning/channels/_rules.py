@@ -158,7 +158,8 @@ def reduce_window_rule(eqn: Any, sets: UnionFind, value: ChannelIds, *start: Cha
     ]
     axes = sets.pin_others(value, lambda k: single[k])
     axes = [a if one else fixed(n) for a, one, n in zip(axes, single, shape, strict=True)]
-    return [ChannelIds(tuple(axes), _zero_still(eqn, value))]
+    padded = eqn.primitive.name != "reduce_window_sum" and np.any(params["padding"])
+    return [ChannelIds(tuple(axes), None if padded else _zero_still(eqn, value))]
 
 
 def dot_general_rule(eqn: Any, sets: UnionFind, a: ChannelIds, b: ChannelIds) -> Results:

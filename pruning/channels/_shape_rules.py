@@ -181,7 +181,8 @@ def scatter_rule(
     axes = [sets.union(a, new.axes[whole[k]]) if k in whole else a for k, a in enumerate(axes)]
     written = [new.axes[whole[k]] if k in whole else axis for k, axis in enumerate(axes)]
     zero = sets.all_zero((value, new._replace(axes=tuple(written))), axes)
-    return [ChannelIds(tuple(axes), zero)]
+    applied = eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is not None
+    return [ChannelIds(tuple(axes), None if applied else zero)]
 
 
 def gather_rule(eqn: Any, sets: UnionFind, value: ChannelIds, indices: ChannelIds) -> Results:
@@ -195,7 +196,9 @@ def gather_rule(eqn: Any, sets: UnionFind, value: ChannelIds, indices: ChannelId
     for k, position in zip(remaining, numbers.offset_dims, strict=True):
         if whole[k]:
             result[position] = axes[k]
-    return [ChannelIds(tuple(result), value.zero)]
+    missing = eqn.params["fill_value"]  # what rows that there are not are filled with
+    zero = value.zero if missing is None or not missing or np.isnan(missing) else None
+    return [ChannelIds(tuple(result), zero)]
 
 
 def windows(eqn: Any) -> dict[int, int]:

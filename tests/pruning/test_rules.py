@@ -336,6 +336,17 @@ def conflicting(h):
     return jnp.einsum("btc,bsc->bts", h, h) + jnp.einsum("btc,bsc->bts", jnp.exp(1 / h), h)
 
 
+def self_product(h):
+    return jnp.einsum("btc,bsc->bts", h, h)
+
+
+def maxima_of_nothing(h):
+    """The first of each sequence is that of two places beside it, −9."""
+    pads = [(0, 0), (2, 0), (0, 0)]
+    h = lax.reduce_window(h, -jnp.inf, lax.max, (1, 2, 1), (1, 1, 1), pads)
+    return self_product(jnp.maximum(h, -9.0))
+
+
 KEPT: dict[str, tuple[Case, str]] = {
     "part of a stride": (whole(lambda h: h[..., 1:7:2], sizes=(), out=3), "slice"),
     "one channel": (whole(lambda h: jnp.exp(h).at[..., 0].set(0.0), sizes=()), "scatter"),
@@ -381,6 +392,19 @@ KEPT: dict[str, tuple[Case, str]] = {
         ),
         "reshape",
     ),
+    "filled rows": (
+        whole(
+            lambda h: self_product(h.at[:, jnp.arange(4, 8)].get(mode="fill", fill_value=7.0)),
+            sizes=(),
+            out=4,
+        ),
+        "dot_general",
+    ),
+    "applied in place": (
+        whole(lambda h: self_product(h.at[:, 0].apply(jnp.cos)), sizes=(), out=6),
+        "dot_general",
+    ),
+    "maxima of nothing": (whole(maxima_of_nothing, sizes=(), out=7), "dot_general"),
     "one of two axes": (
         Case(
             lambda p, h: jnp.einsum("btc,chd->bthd", h, p["w"]).reshape(5, 6, -1),
