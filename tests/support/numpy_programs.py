@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from pruning.channels._programs import scan_parts
+
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -46,7 +48,7 @@ def _step(eqn: Any, values: list[Any]) -> Any:
     name, params = eqn.primitive.name, eqn.params
     inner = next((params[k] for k in ("jaxpr", "call_jaxpr") if k in params), None)
     if name == "scan":
-        return _scan(params, values)
+        return _scan(eqn, values)
     if name == "while":
         return _while(params, values)
     if name == "cond":
@@ -62,9 +64,9 @@ def _step(eqn: Any, values: list[Any]) -> Any:
     return results if eqn.primitive.multiple_results else [results]
 
 
-def _scan(params: dict[str, Any], values: list[Any]) -> list[Any]:
-    body, carried = params["jaxpr"], params["num_carry"]
-    constants, rest = values[: params["num_consts"]], values[params["num_consts"] :]
+def _scan(eqn: Any, values: list[Any]) -> list[Any]:
+    params, (count, carried) = eqn.params, scan_parts(eqn)
+    body, constants, rest = params["jaxpr"], values[:count], values[count:]
     carry, stacked, outputs = rest[:carried], rest[carried:], []
     steps = range(params["length"])
     for i in reversed(steps) if params["reverse"] else steps:
