@@ -67,6 +67,7 @@ class UnionFind:
         self.parents = np.arange(2)
         self.equations: tuple[Any, ...] = ()  # those at work, each inside the one before
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
+        self.settled = False  # once a program was read: what was not pinned then never is
         self.pinned: list[Pinned] = []
         self.incoming: list[Vector] = []  # ids of weights that a sum runs over
         self.zeroed: list[Requirement] = []  # what sums over channels need
@@ -101,6 +102,8 @@ class UnionFind:
 
     def pin(self, ids: Vector, equations: tuple[Any, ...] = ()) -> Vector:
         """Make `ids` part of `FIXED`, on account of equations, by default those at work."""
+        if self.settled:
+            return ids
         touched = np.unique(self.find(ids))
         touched = touched[touched > FIXED]
         if touched.size:

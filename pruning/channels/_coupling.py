@@ -125,6 +125,7 @@ def united(program: Any, parameters: Parameters) -> TracedChannels:
         for vector in value.axes:
             sets.union(vector, fixed(vector.size))
     _pin_ambiguous(sets)
+    sets.settled = True
     return TracedChannels(sets, parameters, values, starts, axes)
 
 

@@ -17,7 +17,7 @@ the large network: `_sizes` adapts it to the channels that are left, and `_compa
     transpose, squeeze, rev      move, drop or reverse axes with their ids
     broadcast_in_dim             new axes are free
     concatenate, pad, tile       put ids end to end; pin what is added beside channels
-    stack                        unites the ids of all operands; pins the new axis
+    stack, unstack               unite the ids of all operands; pin the axis that is new, or goes
     slice, split                 take ids; of every nth, those of n neighbours are united
     dynamic_slice                keeps axes that are taken whole; pins the others
     dynamic_update_slice         unites axes that are replaced whole; pins the others
@@ -245,4 +245,5 @@ RULES: dict[str, Rule] = {
     "stack": shapes.stack_rule,
     "tile": shapes.tile_rule,
     "transpose": shapes.transpose_rule,
+    "unstack": shapes.unstack_rule,
 }

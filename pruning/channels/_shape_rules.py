@@ -82,6 +82,13 @@ def stack_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     ]
 
 
+def unstack_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    stacked = eqn.params["axis"]
+    sets.pin(value.axes[stacked])
+    axes = tuple(axis for k, axis in enumerate(value.axes) if k != stacked)
+    return [value._replace(axes=axes) for _ in eqn.outvars]
+
+
 def iota_rule(eqn: Any, sets: UnionFind, *sizes: ChannelIds) -> Results:
     shape, axis = shape_of(eqn.outvars[0]), eqn.params["dimension"]
     return [ChannelIds(tuple(fixed(n) if k == axis else free(n) for k, n in enumerate(shape)))]

@@ -178,6 +178,14 @@ def modulated(p, h):
     return jnp.cos(jnp.einsum("btc,bcd->btd", jnp.cos(h), w))
 
 
+def modulated_towards_fixed(p, h):
+    """A kernel that is summed over its inputs while its outputs are still to be pinned."""
+    w = p["w"][None] * jax.nn.sigmoid(h[:, 0] @ p["s"])[:, :, None]
+    w = w * lax.rsqrt(jnp.square(w).sum(1, keepdims=True) + 1e-8)
+    w = w.swapaxes(0, 1).reshape(len(p["w"]), -1).reshape(len(p["w"]), 5, -1)
+    return jax.nn.softmax(jnp.einsum("btc,cbd->btd", jnp.cos(h), w))
+
+
 def attend(q, k, v, scale=0.5):
     shares = jax.nn.softmax(scale * jnp.einsum("bthd,bshd->bhts", q, k))
     return jnp.einsum("bhts,bshd->bthd", shares, v)
@@ -294,6 +302,7 @@ CUT: dict[str, Case] = {
         plain=False,
     ),
     "modulated": Case(modulated, (N, 6), {"s": (N, N), "w": (N, 6)}, out=6),
+    "modulated, then fixed": Case(modulated_towards_fixed, (N,), {"s": (N, N), "w": (N, 6)}, out=6),
     "heads": Case(heads_by_reshape, (N, 2), dict.fromkeys("qkv", (N, 8))),
     "heads, their number": Case(
         partial(heads_by_reshape, sizes=(2, -1)), (N, 2), dict.fromkeys("qkv", (N, 8)), plain=False
