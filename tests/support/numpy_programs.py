@@ -30,7 +30,7 @@ def _run(program: ClosedJaxpr | Jaxpr, arguments: Any, constants: Any = ()) -> I
 
     def read(variable: Any) -> Any:
         if isinstance(variable, Literal):
-            return np.asarray(variable.val, variable.aval.dtype)
+            return np.asarray(variable.val, variable.aval.dtype)  # pyright: ignore[reportAttributeAccessIssue]
         return env[variable]
 
     for eqn in program.eqns:
