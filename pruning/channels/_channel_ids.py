@@ -6,15 +6,17 @@ that cannot be removed; an axis made by broadcasting is `FREE`, and takes the id
 combined with.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 FREE, FIXED = 0, 1
 
 Vector = np.ndarray
+Zero = frozenset[int] | None
+"""Parameters, by number, that make an array zero; None where it need not be."""
 
 
 class ChannelIds(NamedTuple):
@@ -22,22 +24,40 @@ class ChannelIds(NamedTuple):
 
     Attributes:
       axes: A vector an axis.
-      weight: Parameters, by number: elements are zero wherever these are zero at an id.
+      zero: Parameters, by number: elements are zero at every id that may be removed, on any axis,
+        if these are. None where elements need not be.
       number: The value, of a number of the program.
       nonzero: Whether it is not zero where parameters are.
+      given: Whether it is made of parameters and constants alone, as a weight is.
     """
 
     axes: tuple[Vector, ...]
-    weight: frozenset[int] = frozenset()
+    zero: Zero = None
     number: float | None = None
     nonzero: bool = False
+    given: bool = False
 
 
 class Pinned(NamedTuple):
-    """Ids that a primitive pinned: its name, and every id of the sets it touched."""
+    """Every id of the sets that an equation pinned, the last of these, each inside the one before.
 
-    primitive: str
+    Those before it are calls, branches and loops.
+    """
+
+    equations: tuple[Any, ...]
     ids: Vector
+
+
+class Requirement(NamedTuple):
+    """Ids at which a value must be zero, or must not be, and the parameters that make it so.
+
+    It is of `equations`, the last of them; `given` as in `ChannelIds`.
+    """
+
+    ids: Vector
+    parameters: Zero
+    given: bool
+    equations: tuple[Any, ...]
 
 
 class UnionFind:
@@ -45,10 +65,13 @@ class UnionFind:
 
     def __init__(self):
         self.parents = np.arange(2)
+        self.equations: tuple[Any, ...] = ()  # those at work, each inside the one before
+        self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
+        self.settled = False  # once a program was read: what was not pinned then never is
         self.pinned: list[Pinned] = []
         self.incoming: list[Vector] = []  # ids of weights that a sum runs over
-        self.zeroed: list[tuple[frozenset[int], Vector]] = []  # the parameters that make them zero
-        self.singular: list[Vector] = []  # ids of what must not be zero, such as divisors
+        self.zeroed: list[Requirement] = []  # what sums over channels need
+        self.singular: list[Requirement] = []  # what must not be zero, such as divisors
 
     def new(self, count: int) -> Vector:
         """`count` ids, each a set of its own."""
@@ -77,13 +100,15 @@ class UnionFind:
             self.parents[high] = low
         return np.where(first == FREE, b, a)
 
-    def pin(self, ids: Vector, primitive: str) -> Vector:
-        """Make `ids` part of `FIXED`, on account of `primitive`."""
+    def pin(self, ids: Vector, equations: tuple[Any, ...] = ()) -> Vector:
+        """Make `ids` part of `FIXED`, on account of equations, by default those at work."""
+        if self.settled:
+            return ids
         touched = np.unique(self.find(ids))
         touched = touched[touched > FIXED]
         if touched.size:
             members = np.flatnonzero(np.isin(self.find(np.arange(self.parents.size)), touched))
-            self.pinned.append(Pinned(primitive, members))
+            self.pinned.append(Pinned(equations or self.equations, members))
             self.parents[touched] = FIXED
         return fixed(ids.size)
 
@@ -96,51 +121,76 @@ class UnionFind:
 
         return tuple(united(k, n) for k, n in enumerate(shape))
 
-    def covers(self, value: ChannelIds, axes: Sequence[Vector]) -> bool:
-        """Whether `value`, as part of an array of these axes, is zero where parameters of ids are.
+    def zero_at(self, value: ChannelIds, axes: Sequence[Vector]) -> Zero:
+        """The parameters that make `value` zero at ids of `axes`, as part of an array of these.
 
-        It is not where it is free, or stretched, along an axis that may be removed from.
+        None where it need not be: where it is free, or stretched, along one that may be removed
+        from. Where nothing may be removed, none are needed.
         """
-        if not value.weight or len(value.axes) != len(axes):
-            return False
+        if value.number == 0 or not any(map(self.removable, axes)):
+            return frozenset()
+        if value.zero is None or len(value.axes) != len(axes):
+            return None
         pairs = zip(axes, value.axes, strict=True)
-        return not any(v.size < a.size or is_free(v) for a, v in pairs if self.removable(a))
+        stretched = any(v.size < a.size or is_free(v) for a, v in pairs if self.removable(a))
+        return None if stretched else value.zero
 
-    def merge(self, axes: Sequence[Vector], primitive: str) -> Vector:
-        """The ids of `axes` flattened into one, of which at most one may be removed from."""
-        removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
+    def all_zero(self, values: Sequence[ChannelIds], axes: Sequence[Vector]) -> Zero:
+        """The parameters that make all of `values` zero at ids of `axes`."""
+        return together([self.zero_at(value, axes) for value in values])
+
+    def any_zero(self, values: Sequence[ChannelIds], axes: Sequence[Vector]) -> Zero:
+        """The parameters that make one of `values` zero at ids of `axes`: a product of them all."""
+        zeros = (self.zero_at(value, axes) for value in values)
+        return next((zero for zero in zeros if zero is not None), None)
+
+    def required(self, value: ChannelIds, ids: Vector) -> Requirement:
+        """Of `value` and the equation at work."""
+        return Requirement(ids, value.zero, value.given, self.equations)
+
+    def merge(self, axes: Sequence[Vector]) -> Vector:
+        """The ids of `axes` flattened into one, which vary along one of these, as in `split`."""
         size = int(np.prod([axis.size for axis in axes]))
-        if len(removable) > 1:
-            for k in removable:
-                self.pin(axes[k], primitive)
-            return fixed(size)
+        removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
         if not removable:
             return free(size) if all(map(is_free, axes)) else fixed(size)
-        (k,) = removable
-        return np.broadcast_to(_along(axes[k], k, len(axes)), [a.size for a in axes]).ravel()
+        left = removable[-2:][0]
+        for k in removable:
+            if k != left:
+                self.pin(axes[k])
+        return np.broadcast_to(along(axes[left], left, len(axes)), [a.size for a in axes]).ravel()
 
-    def split(self, axis: Vector, sizes: Sequence[int], primitive: str) -> list[Vector]:
-        """The ids of `axis` folded into `sizes`; they must vary along one of these only."""
+    def split(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
+        """The ids of `axis` folded into `sizes`, united so that they vary along one of these only.
+
+        Of those that they vary along that is the last but one, as heads are of heads and widths,
+        or the longest where they are folded into maps, or are shuffled.
+        """
         if is_free(axis):
             return [free(n) for n in sizes]
-        grid = self.find(axis).reshape(sizes)
         rest = [fixed(n) if n > 1 else free(n) for n in sizes]
         if not self.removable(axis):
             return rest
-        for k, size in enumerate(sizes):
-            line = np.moveaxis(grid, k, 0).reshape(size, -1)[:, 0]
-            if size > 1 and (grid == _along(line, k, len(sizes))).all():
-                return [*rest[:k], line, *rest[k + 1 :]]
-        self.pin(axis, primitive)
-        return rest
+        grid = self.find(axis).reshape(sizes)
+        varying = [k for k in range(len(sizes)) if (grid != grid.take([0], k)).any()]
+        if not varying or id(self.equations[-1]) in self.long_folds:
+            varying = [max(varying or range(len(sizes)), key=lambda k: sizes[k])]
+        k = varying[-2:][0]
+        line, *others = np.moveaxis(grid, k, 0).reshape(sizes[k], -1).T
+        for other in others:
+            if not np.array_equal(line, other):
+                self.union(line, other)
+        return [*rest[:k], self.find(line), *rest[k + 1 :]]
 
-    def pin_others(
-        self, value: ChannelIds, untouched: Callable[[int], bool], primitive: str
-    ) -> list[Vector]:
+    def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
         """The axes of `value`, all pinned but the `untouched` ones."""
-        return [
-            axis if untouched(k) else self.pin(axis, primitive) for k, axis in enumerate(value.axes)
-        ]
+        return [axis if untouched(k) else self.pin(axis) for k, axis in enumerate(value.axes)]
+
+
+def together(zeros: Iterable[Zero]) -> Zero:
+    """The parameters of all, None if one is."""
+    sets = list(zeros)
+    return None if None in sets else frozenset().union(*filter(None, sets))
 
 
 def free(count: int) -> Vector:
@@ -155,6 +205,6 @@ def is_free(axis: Vector) -> bool:
     return bool((axis == FREE).all())
 
 
-def _along(vector: Vector, axis: int, ndim: int) -> np.ndarray:
+def along(vector: Vector, axis: int, ndim: int) -> np.ndarray:
     """`vector` on `axis` of `ndim`, all others of size 1."""
     return vector.reshape([-1 if k == axis else 1 for k in range(ndim)])

@@ -9,25 +9,25 @@ from itertools import zip_longest
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.extend.source_info_util import summarize
 
-from pruning.channels._channel_ids import FREE, ChannelIds, fixed
+from pruning.channels._channel_ids import FREE, ChannelIds
 from pruning.channels._coupling import united
 from pruning.channels._groups import ChannelGroup, described
+from pruning.channels._lines import at, line_of, line_of_error
 from pruning.channels._programs import (
-    called,
     closed_jaxpr,
     equation_ids,
     ids_of_constant,
+    inner_ids,
     is_literal,
-    scan_ids,
     subprograms,
     traced,
 )
 from pruning.channels._removal import Keep, keep_masks
-from pruning.channels._resizing import Resizing, adapted, large_tree, removed_ids
 from pruning.channels._rules import REDUCTIONS, RULES
+from pruning.channels._sizes import Sizes, large_tree
 
 SHAPES = {"shape", "new_sizes", "slice_sizes", "limit_indices"}  # known by those of the results
 CURE = "run it by pruning.channels.resized, which prune does with resize=True"
@@ -58,28 +58,31 @@ def check_program(
     except Exception as error:
         raise ValueError(
             f"apply must take its widths from params; with fewer channels it raises "
-            f"{type(error).__name__}: {error}; else {CURE}"
+            f"{type(error).__name__}: {error}{at(line_of_error(error))}; else {CURE}"
         ) from error
     tree = large_tree(params, groups)
     large, _ = traced(apply, tree, inputs)
     channels = united(large, described(tree))
     masks = keep_masks(groups, list(map(np.asarray, keep)))
-    resizing = Resizing(channels.sets, removed_ids(channels, masks))
-    for difference in differences(resizing, large, small, channels.arguments):
+    for difference in differences(Sizes(channels, masks), large, small, channels.arguments):
         raise ValueError(
             f"apply must compute the same with fewer channels; {difference}; else {CURE}"
         )
 
 
 def differences(
-    resizing: Resizing, large: Any, small: Any, arguments: Sequence[ChannelIds]
+    sizes: Sizes,
+    large: Any,
+    small: Any,
+    arguments: Sequence[ChannelIds],
+    calls: Sequence[Any] = (),
 ) -> Iterator[str]:
-    """What `small` does otherwise than `large`, in the order of their equations."""
+    """What `small` does otherwise than `large`, both inside of `calls`, equation by equation."""
     large, small = closed_jaxpr(large), closed_jaxpr(small)
     ids, same = {}, {}  # of variables of the large program: its ids, the one of the small
     for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):
         ids[a], same[a] = value, b
-    if not all(map(np.array_equal, large.consts, small.consts)):
+    if not all(map(_same_constant, large.consts, small.consts)):
         yield "constants that it holds change"
         return
     for a, b, x in zip(large.jaxpr.constvars, small.jaxpr.constvars, large.consts, strict=True):
@@ -87,21 +90,21 @@ def differences(
     for a, b in zip_longest(large.jaxpr.eqns, small.jaxpr.eqns):
         one, other = (e.primitive.name if e else "nothing" for e in (a, b))
         if one != other:
-            place = summarize((a or b).source_info)
-            yield f"{other} takes the place of {one} at {place}"
+            yield f"{other} takes the place of {one}{at(line_of([*calls, a or b]))}"
             return
         values = [ids_of_constant(v.val) if is_literal(v) else ids[v] for v in a.invars]
-        results = equation_ids(resizing.sets, a, values)
-        if reason := _difference(resizing, a, b, values, results, same):
-            yield f"{reason} of {a.primitive.name} at {summarize(a.source_info)}"
-        for inner, other, of_inner in _inner(resizing, a, b, values):
-            yield from differences(resizing, inner, other, of_inner)
+        results = equation_ids(sizes.sets, a, values)
+        if reason := _difference(sizes, a, b, values, results, same):
+            yield f"{reason} of {a.primitive.name}{at(line_of([*calls, a]))}"
+        inner = zip(subprograms(a), subprograms(b), inner_ids(sizes.sets, a, values), strict=True)
+        for inside, other, of_inner in inner:
+            yield from differences(sizes, inside, other, of_inner)
         ids |= zip(a.outvars, results, strict=True)
         same |= zip(a.outvars, b.outvars, strict=True)
 
 
 def _difference(
-    resizing: Resizing,
+    sizes: Sizes,
     a: Any,
     b: Any,
     values: Sequence[ChannelIds],
@@ -115,18 +118,17 @@ def _difference(
         elif is_literal(u) or same[u] is not v:
             return "another array becomes an operand"
     for v, value in zip(b.outvars, results, strict=True):
-        sizes = zip(v.aval.shape, resizing.shape(value), value.axes, strict=True)
-        if any(n != m and (axis != FREE).any() for n, m, axis in sizes):
-            return f"{resizing.shape(value)} becomes {v.aval.shape}, the shape"
+        triples = zip(v.aval.shape, sizes.shape(value), value.axes, strict=True)
+        if any(n != m and (axis != FREE).any() for n, m, axis in triples):
+            return f"{sizes.shape(value)} becomes {v.aval.shape}, the shape"
     for k, (v, value) in enumerate(zip(b.invars, values, strict=True)):
-        before, after = resizing.shape(value), v.aval.shape
+        before, after = sizes.shape(value), v.aval.shape
         if any(before[axis] != after[axis] for axis in _summed(a, k)):
             return f"{before} becomes {after}, the shape of an operand"
-    smaller = [jax.ShapeDtypeStruct(resizing.shape(v), np.float32) for v in values]
-    expected = adapted(a, smaller, list(map(resizing.shape, results))) if values else a.params
+    expected = sizes.params(a, values, results)
     for name in expected.keys() - SHAPES:
         x, y = expected[name], b.params[name]
-        if _plain(x) and _plain(y) and x != y:
+        if _plain(x) and _plain(y) and not _equal(x, y):
             return f"{x} becomes {y}, {name}"
     return ""
 
@@ -134,29 +136,28 @@ def _difference(
 def _summed(eqn: Any, k: int) -> Sequence[int]:
     """The axes of operand `k` on whose size the result depends, also where nothing varies."""
     if eqn.primitive.name == "dot_general":
-        return eqn.params["dimension_numbers"][0][k]
+        return tuple(map(int, eqn.params["dimension_numbers"][0][k]))
     if eqn.primitive.name in REDUCTIONS.split():
-        return eqn.params["axes"]
+        return tuple(map(int, eqn.params["axes"]))
     entered = eqn.primitive.name in RULES or subprograms(eqn)
     return () if entered else range(eqn.invars[k].aval.ndim)
+
+
+def _same_constant(x: Any, y: Any) -> bool:
+    if x is y:
+        return True
+    if jnp.issubdtype(jax.typeof(x).dtype, jax.dtypes.prng_key):
+        x, y = jax.random.key_data(x), jax.random.key_data(y)
+    nan = jnp.issubdtype(jax.typeof(x).dtype, jnp.inexact)
+    return np.array_equal(x, y, equal_nan=nan)
+
+
+def _equal(x: Any, y: Any) -> bool:
+    """Whether numbers or names are the same, NaN the same as NaN."""
+    pairs = list(zip_longest(jax.tree.leaves(x), jax.tree.leaves(y)))
+    return all(a == b or {str(a), str(b)} == {"nan"} for a, b in pairs)
 
 
 def _plain(x: Any) -> bool:
     """Whether `x` is a number, a name or a tuple of such."""
     return all(isinstance(leaf, int | float | str | np.number) for leaf in jax.tree.leaves(x))
-
-
-def _inner(
-    resizing: Resizing, a: Any, b: Any, values: Sequence[ChannelIds]
-) -> Iterator[tuple[Any, Any, Sequence[ChannelIds]]]:
-    """The programs inside two equations, and the ids of their arguments."""
-    for inner, other in zip(subprograms(a), subprograms(b), strict=True):
-        if called(a) is not None:
-            yield inner, other, values
-        elif a.primitive.name == "cond":
-            yield inner, other, values[1:]
-        elif a.primitive.name == "scan":
-            yield inner, other, scan_ids(resizing.sets, a, values)[0]
-        else:
-            shapes = (v.aval.shape for v in closed_jaxpr(inner).jaxpr.invars)
-            yield inner, other, [ChannelIds(tuple(map(fixed, shape))) for shape in shapes]

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pruning.channels._channel_ids import FIXED, ChannelIds, UnionFind, fixed
+from pruning.channels._channel_ids import FIXED, ChannelIds, Requirement, UnionFind, fixed
 from pruning.channels._groups import ChannelGroup, FixedChannels, Parameters, Position, described
+from pruning.channels._lines import line_of
 from pruning.channels._programs import evaluate, traced
 
 Axis = tuple[int, int]
@@ -22,7 +23,7 @@ Axis = tuple[int, int]
 class TracedChannels(NamedTuple):
     """The united ids of a model, and those of the arguments of its program.
 
-    `starts`: the first id of each of the `axes` that have ids.
+    `starts`: the first id of each of the `axes` that have ids, and the first of no parameter.
     """
 
     sets: UnionFind
@@ -33,7 +34,8 @@ class TracedChannels(NamedTuple):
 
     def axes_of(self, ids: np.ndarray) -> list[Axis]:
         """The axes of the parameters that the ids belong to."""
-        numbers = np.searchsorted(self.starts, ids[ids > FIXED], side="right") - 1
+        of_parameters = ids[(ids > FIXED) & (ids < self.starts[-1])]
+        numbers = np.searchsorted(self.starts, of_parameters, side="right") - 1
         return [self.axes[k] for k in np.unique(numbers)]
 
 
@@ -45,9 +47,11 @@ def coupled_channels(
     Elementwise operations couple the channels of their operands. A convolution or a dense layer
     couples the inputs of its kernel with the channels of its operand, and its result has the
     channels of the kernel's outputs; of grouped convolutions one channel of each group is removed,
-    of depthwise ones a channel with its outputs. Flattened maps, concatenation, padding, scans over
-    layers and parameters that are used twice are followed. Never cut are the channels of inputs and
-    outputs, those added to zeros of a padded shortcut, and all that `fixed_channels` names.
+    of depthwise ones a channel with its outputs, and of outputs that are split one channel of every
+    part that is combined with the others. Of an axis that is folded into heads or groups, whole
+    ones are removed. Flattened maps, concatenation, padding, loops and their states, and parameters
+    that are used twice are followed. Never cut are the channels of inputs and outputs, those added
+    to zeros of a padded shortcut, and all that `fixed_channels` names.
 
     Only shapes count: small images are faster, and `jax.ShapeDtypeStruct` does for any array.
 
@@ -77,17 +81,17 @@ def fixed_channels(
 ) -> tuple[FixedChannels, ...]:
     """The channels that could not be cut, by the primitive that would have cut them wrongly.
 
-    Primitives that are not known; sums over channels such as a norm over them; products of
-    activations, as in attention; slices and splits of an axis of channels, whose bounds are
-    written in the program. Arguments and errors are those of `coupled_channels`.
+    Primitives that are not known, and sums over channels such as a norm or a softmax over them.
+    `line` is that of the model. Arguments and errors are those of `coupled_channels`.
 
     Example:
       >>> import jax
       >>> def normalized(params, x):
       ...     return jax.nn.softmax(x @ params["a"]) @ params["b"]
       >>> params = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}
-      >>> print(*fixed_channels(normalized, params, np.ones((1, 2))))
-      FixedChannels(primitive='reduce_max', paths=('a',))
+      >>> (report,) = fixed_channels(normalized, params, np.ones((1, 2)))
+      >>> print(report.primitive, report.paths, report.line)
+      reduce_max ('a',) <doctest pruning.channels._coupling.fixed_channels[1]>:2 (normalized)
     """
     program, _ = traced(apply, params, inputs)
     channels = united(program, described(params))
@@ -95,7 +99,8 @@ def fixed_channels(
     for pinned in channels.sets.pinned:
         arrays = sorted({i for i, _ in channels.axes_of(pinned.ids)})
         paths = tuple(channels.parameters.paths[i] for i in arrays)
-        reports.append(FixedChannels(pinned.primitive, paths))
+        *_, equation = pinned.equations
+        reports.append(FixedChannels(equation.primitive.name, paths, line_of(pinned.equations)))
     return tuple(dict.fromkeys(reports))
 
 
@@ -112,10 +117,15 @@ def united(program: Any, parameters: Parameters) -> TracedChannels:
             if channels:
                 starts.append(int(vectors[-1][0]))
                 axes.append((i, k))
-        values.append(ChannelIds(tuple(vectors), frozenset({i} if i < count and vectors else ())))
+        given = i < count
+        zero = frozenset({i}) if given and vectors else None
+        values.append(ChannelIds(tuple(vectors), zero, given=given))
+    starts.append(sets.parents.size)
     for value in evaluate(program, sets, values):
         for vector in value.axes:
             sets.union(vector, fixed(vector.size))
+    _pin_ambiguous(sets)
+    sets.settled = True
     return TracedChannels(sets, parameters, values, starts, axes)
 
 
@@ -124,7 +134,7 @@ def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     sets, parameters, _, starts, axes = traced_channels
     incoming = set(traced_channels.axes_of(np.concatenate([*sets.incoming, fixed(0)])))
     channels: dict[int, dict[Axis, list[int]]] = {}
-    roots = np.split(sets.find(np.arange(sets.parents.size)), starts)[1:]
+    roots = np.split(sets.find(np.arange(sets.parents.size)), starts)[1:-1]
     for axis, of_axis in zip(axes, roots, strict=True):
         for index, root in enumerate(of_axis.tolist()):
             if root != FIXED:
@@ -156,16 +166,34 @@ def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     )
 
 
+def _pin_ambiguous(sets: UnionFind) -> None:
+    """Pin the channels of what must be zero in one place and must not in another."""
+
+    def pin(required: Requirement, roots: set[int]) -> None:
+        among = np.isin(sets.find(required.ids), list(roots))
+        sets.pin(required.ids[among], required.equations)
+
+    zeroed, singular = _zeroed(sets), _singular(sets)
+    for divisor in sets.singular:
+        needed = [zeroed.get(i, set()) for i in divisor.parameters or ()]
+        if needed and (both := set.intersection(*needed)):
+            pin(divisor, both)
+    for factor in sets.zeroed:
+        if not factor.given:
+            pin(factor, singular)
+
+
 def _singular(sets: UnionFind) -> set[int]:
     """The sets of ids of what must not be zero."""
-    return set(sets.find(np.concatenate([*sets.singular, fixed(0)])).tolist())
+    ids = [divisor.ids for divisor in sets.singular]
+    return set(sets.find(np.concatenate([*ids, fixed(0)])).tolist())
 
 
 def _zeroed(sets: UnionFind) -> dict[int, set[int]]:
     """For each parameter, the sets of ids at which sums over channels need it to be zero."""
     zeroed: dict[int, set[int]] = {}
-    for parameters, ids in sets.zeroed:
-        roots = sets.find(ids).tolist()
-        for i in parameters:
+    for factor in sets.zeroed:
+        roots = sets.find(factor.ids).tolist()
+        for i in factor.parameters or ():
             zeroed.setdefault(i, set()).update(roots)
     return zeroed

@@ -41,10 +41,17 @@ class ChannelGroup(NamedTuple):
 
 
 class FixedChannels(NamedTuple):
-    """Channels that cannot be removed, by one primitive; the arrays, by path, that hold them."""
+    """Channels that cannot be removed.
+
+    Attributes:
+      primitive: What would cut them wrongly.
+      paths: The arrays that hold them.
+      line: Where the model calls the primitive.
+    """
 
     primitive: str
     paths: tuple[str, ...]
+    line: str
 
 
 def described(params: Any) -> Parameters:

@@ -11,10 +11,12 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from jaxnorm._numerics import is_traced
 from pruning.channels._channel_ids import ChannelIds, UnionFind, fixed, is_free
-from pruning.channels._rules import RULES
+from pruning.channels._rules import ELEMENTWISE, RULES
 from pruning.channels._shape_rules import unknown
 
 T = TypeVar("T")
+Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
+"""Of the arguments of every program inside an equation, and of its results."""
 CALLS = "jit pjit closed_call core_call custom_jvp_call custom_vjp_call checkpoint remat2"
 
 
@@ -79,61 +81,159 @@ def _is_program(value: Any) -> bool:
 
 def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
     """The ids of the results of `program`; calls, branches and loops are entered."""
+    sets.long_folds |= _long_folds(closed_jaxpr(program).jaxpr)
     return interpret(program, values, ids_of_constant, partial(equation_ids, sets))
+
+
+def _long_folds(program: Jaxpr) -> set[int]:
+    """Which equations fold an axis into maps that a convolution reads, or only to shuffle it."""
+    readers: dict[Any, list[Any]] = {}
+    for eqn in program.eqns:
+        for variable in eqn.invars:
+            if not is_literal(variable):
+                readers.setdefault(variable, []).append(eqn)
+
+    def shuffled(eqn: Any) -> bool:
+        found = readers.get(eqn.outvars[0], [])
+        names = [reader.primitive.name for reader in found]
+        return names == ["reshape"] or (names == ["transpose"] and shuffled(found[0]))
+
+    def convolved(eqn: Any) -> bool:
+        seen, left = set(), [eqn]
+        while left:
+            made = left.pop()
+            for reader in (r for v in made.outvars for r in readers.get(v, [])):
+                if reader.primitive.name == "conv_general_dilated":
+                    return True
+                if _same_shape(made, reader) and id(reader) not in seen:
+                    seen.add(id(reader))
+                    left.append(reader)
+        return False
+
+    folds = [eqn for eqn in program.eqns if eqn.primitive.name == "reshape"]
+    return {id(eqn) for eqn in folds if shuffled(eqn) or convolved(eqn)}
+
+
+def _same_shape(eqn: Any, reader: Any) -> bool:
+    """Whether a reader of what an equation gives is elementwise, or calls what may be."""
+    name = reader.primitive.name
+    same = reader.outvars[0].aval.shape == eqn.outvars[0].aval.shape
+    return same and (name in ELEMENTWISE.split() or called(reader) is not None)
 
 
 def ids_of_constant(array: Any) -> ChannelIds:
     axes = tuple(fixed(n) for n in np.shape(array))  # of a size that cannot change
     dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
     if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
-        return ChannelIds(axes, number=float(array))
-    return ChannelIds(axes)
+        return ChannelIds(axes, number=float(array), given=True)
+    return ChannelIds(axes, given=True)
 
 
 def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> list[ChannelIds]:
     """The ids of the results of an equation."""
-    name = eqn.primitive.name
+    outer, sets.equations = sets.equations, (*sets.equations, eqn)
     if (inner := called(eqn)) is not None:
-        return evaluate(inner, sets, operands)
-    if name == "cond":
-        return _branches(eqn, sets, operands)
-    if name == "scan":
-        return scan_ids(sets, eqn, operands)[1]
-    return RULES.get(name, unknown)(eqn, sets, *operands)
+        results = evaluate(inner, sets, operands)
+    elif (rule := BLOCKS.get(eqn.primitive.name)) is not None:
+        results = rule(sets, eqn, operands)[1]
+    else:
+        given = all(v.given for v in operands)
+        values = RULES.get(eqn.primitive.name, unknown)(eqn, sets, *operands)
+        results = [value._replace(given=given) for value in values]
+    sets.equations = outer
+    return results
 
 
-def _branches(eqn: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
-    """Every branch must give results of the same channels."""
-    _, *operands = values
-    results = [evaluate(branch, sets, operands) for branch in eqn.params["branches"]]
-    return [_either(sets, alternatives) for alternatives in zip(*results, strict=True)]
-
-
-def scan_ids(
+def inner_ids(
     sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]
-) -> tuple[list[ChannelIds], list[ChannelIds]]:
-    """The ids of the arguments of the body, and of the results.
+) -> Sequence[Sequence[ChannelIds]]:
+    """The ids of the arguments of each of the programs inside an equation."""
+    inner = subprograms(eqn)
+    if called(eqn) is not None:
+        return [values] * len(inner)
+    if (rule := BLOCKS.get(eqn.primitive.name)) is not None:
+        return rule(sets, eqn, values)[0]
+    shapes = [[v.aval.shape for v in closed_jaxpr(program).jaxpr.invars] for program in inner]
+    return [[ChannelIds(tuple(map(fixed, shape))) for shape in of_inner] for of_inner in shapes]
 
-    The body is the same at every step: repeated until the ids of its carry are those before.
-    """
-    body = eqn.params["jaxpr"]
+
+def cond_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+    """Of a branching: every branch must give results of the same channels."""
+    index, *operands = values
+    branches = eqn.params["branches"]
+    results = [evaluate(branch, sets, operands) for branch in branches]
+    either = (_either(sets, alternatives) for alternatives in zip(*results, strict=True))
+    either = [value._replace(given=value.given and index.given) for value in either]
+    return [operands] * len(branches), either
+
+
+def scan_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+    """Of a scan: its body is the same at every step."""
     constants, carried = scan_parts(eqn)
     whole = constants + carried
-    before, carry = list(values[:constants]), list(values[constants:whole])
-    stacked = []
+    before, stacked = list(values[:constants]), []
     for value in values[whole:]:
         steps, *axes = value.axes
         sets.union(steps, fixed(steps.size))  # a number of layers, not of channels
-        stacked.append(ChannelIds(tuple(axes), value.weight))
-    while True:
-        results = evaluate(body, sets, [*before, *carry, *stacked])
-        after = [_either(sets, pair) for pair in zip(carry, results[:carried], strict=True)]
-        if all(map(_settled, carry, after)):
-            break
-        carry = after
+        stacked.append(value._replace(axes=tuple(axes)))
+
+    def body(carry: list[ChannelIds]) -> list[ChannelIds]:
+        return evaluate(eqn.params["jaxpr"], sets, [*before, *carry, *stacked])
+
+    carry, results = _settled(sets, values[constants:whole], body)
     length = fixed(eqn.params["length"])
-    outer = [ChannelIds((length, *value.axes), value.weight) for value in results[carried:]]
-    return [*before, *after, *stacked], [*after, *outer]
+    outer = [v._replace(axes=(length, *v.axes)) for v in results[carried:]]
+    return [[*before, *carry, *stacked]], [*carry, *outer]
+
+
+def while_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+    """Of a loop: of its body, and then of its condition."""
+    condition, constants, start = while_parts(eqn, values)
+
+    def body(carry: list[ChannelIds]) -> list[ChannelIds]:
+        return evaluate(eqn.params["body_jaxpr"], sets, [*constants, *carry])
+
+    carry, _ = _settled(sets, start, body)
+    evaluate(eqn.params["cond_jaxpr"], sets, [*condition, *carry])
+    given = all(v.given for v in values)
+    results = [v._replace(given=given) for v in carry]
+    return [[*constants, *carry], [*condition, *carry]], results
+
+
+def while_parts(eqn: Any, values: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
+    """The constants of the condition, those of the body, and the carry."""
+    first = eqn.params["cond_nconsts"]
+    second = first + eqn.params["body_nconsts"]
+    return list(values[:first]), list(values[first:second]), list(values[second:])
+
+
+def _settled(
+    sets: UnionFind,
+    start: Sequence[ChannelIds],
+    body: Callable[[list[ChannelIds]], list[ChannelIds]],
+) -> tuple[list[ChannelIds], list[ChannelIds]]:
+    """The ids of the carry at every step of a loop, and of what its body returns.
+
+    The body is the same at every step: repeated until what is known of the carry no longer changes.
+    """
+
+    def known(values: list[ChannelIds]) -> list[Any]:
+        """All but ids, of which only ever more are united."""
+        return [v._replace(axes=tuple(map(is_free, v.axes))) for v in values]
+
+    carry = [_named(sets, value) for value in start]
+    while True:
+        results = body(carry)
+        after = [_either(sets, pair) for pair in zip(carry, results, strict=False)]
+        if known(carry) == known(after):
+            return after, results
+        carry = after
+
+
+def _named(sets: UnionFind, value: ChannelIds) -> ChannelIds:
+    """`value` with ids of its own along axes that are free, such as those of a state of zeros."""
+    axes = tuple(sets.new(a.size) if a.size > 1 and is_free(a) else a for a in value.axes)
+    return value._replace(axes=axes, zero=sets.zero_at(value, axes), number=None)
 
 
 def scan_parts(eqn: Any) -> tuple[int, int]:
@@ -147,15 +247,16 @@ def _same_rank(outer: Any, inner: Any) -> bool:
     return outer.aval.ndim == inner.aval.ndim
 
 
+BLOCKS: dict[str, Callable[[UnionFind, Any, Sequence[ChannelIds]], Ids]] = {
+    "cond": cond_ids,
+    "scan": scan_ids,
+    "while": while_ids,
+}
+
+
 def _either(sets: UnionFind, values: Sequence[ChannelIds]) -> ChannelIds:
     """The ids of one array that may be any of `values`."""
     axes = sets.union_all(values, [axis.size for axis in values[0].axes])
-    covered = all(sets.covers(v, axes) for v in values)
-    return ChannelIds(
-        axes, frozenset().union(*(v.weight for v in values)) if covered else frozenset()
-    )
-
-
-def _settled(a: ChannelIds, b: ChannelIds) -> bool:
-    """Whether the same axes are free: of ids themselves, only ever more are united."""
-    return list(map(is_free, a.axes)) == list(map(is_free, b.axes)) and a.weight == b.weight
+    zero = sets.all_zero(values, axes)
+    nonzero, given = all(v.nonzero for v in values), all(v.given for v in values)
+    return ChannelIds(axes, zero, nonzero=nonzero, given=given)

@@ -11,11 +11,14 @@ from jaxnorm._numerics import check_on_host
 from pruning.channels._checkpoint import Pruned, resumed, save_pruned
 from pruning.channels._choice import Scores, Select, channel_scores, excluding, select_layerwise
 from pruning.channels._comparison import check_program
-from pruning.channels._coupling import coupled_channels
+from pruning.channels._coupling import coupled_channels, fixed_channels
 from pruning.channels._folding import fold_constants
-from pruning.channels._groups import ChannelGroup
+from pruning.channels._groups import ChannelGroup, FixedChannels
+from pruning.channels._lines import at
 from pruning.channels._removal import producers, remaining_groups, remove_channels
 from pruning.channels._resizing import resized
+
+NOTHING = "apply must have channels that can be removed and are not excluded"
 
 
 def prune(
@@ -28,8 +31,8 @@ def prune(
     exclude: Sequence[str] = (),
     fold: bool = True,
     resize: bool = False,
-    recalibrate: Callable[[Any], Any] = lambda params: params,
-    fine_tune: Callable[[Any, int], Any] = lambda params, step: params,
+    recalibrate: Callable[..., Any] = lambda params, *_: params,
+    fine_tune: Callable[..., Any] = lambda params, *_: params,
     checkpoint_dir: Path | str | None = None,
 ) -> Pruned:
     """A smaller network: at each step scored, cut, recalibrated and fine-tuned.
@@ -55,6 +58,8 @@ def prune(
       recalibrate: Maps the smaller tree to one with fresh running statistics, after each removal:
         with `jaxnorm.nnx.recalibrate`, say.
       fine_tune: Trains the smaller tree after each removal; called with it and the step from 0.
+        With `resize` both are also called with a `Pruned`, whose `groups` and `keep` are those for
+        `resized(train, groups, keep)`.
       checkpoint_dir: Holds a checkpoint of the latest step, from which an interrupted run resumes;
         `load_pruned` reads the last.
 
@@ -78,7 +83,7 @@ def prune(
     _check_ratios(ratios)
     groups = excluding(coupled_channels(apply, params, *inputs), exclude)
     if not groups:
-        raise ValueError("apply must have channels that can be removed; see fixed_channels")
+        raise ValueError("; ".join([NOTHING, *_reasons(fixed_channels(apply, params, *inputs))]))
     pruned, done = Pruned(params, groups, tuple(np.ones(g.size, bool) for g in groups)), 0
     if checkpoint_dir is not None:
         pruned, done = resumed(Path(checkpoint_dir), params, groups, ratios) or (pruned, done)
@@ -96,11 +101,18 @@ def prune(
         params = remove_channels(params, current, current_keep)
         if not resize:
             check_program(apply, params, groups, both, *inputs)
-        params = fine_tune(recalibrate(params), step)
+        so_far = [Pruned(params, groups, both)] if resize else []
+        params = fine_tune(recalibrate(params, *so_far), step, *so_far)
         pruned = Pruned(params, groups, both)
         if checkpoint_dir is not None:
             save_pruned(checkpoint_dir, pruned, step=step + 1, ratios=ratios)
     return pruned
+
+
+def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
+    """What stands in the way, one line of the model each."""
+    primitives = dict.fromkeys((report.primitive, report.line) for report in reports)
+    return [f"{primitive} needs all of them{at(line)}" for primitive, line in primitives]
 
 
 def _check_ratios(ratios: Sequence[float]) -> None:

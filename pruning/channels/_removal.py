@@ -4,8 +4,8 @@ Trees are cut by the names of their arrays, so that the state of an optimizer, s
 momentum, is cut by the same call. Channels that are kept have their order and their values.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
@@ -19,6 +19,7 @@ from pruning.channels._groups import ChannelGroup, Parameters, Position, describ
 Keep = Sequence[Bool[Array | np.ndarray, " _"]]
 """For each group, which of its channels are kept."""
 
+Shape = tuple[int, ...]
 KeepMasks = dict[tuple[str, int], Any]
 """By array and axis, which indices are kept: a mask."""
 
@@ -26,15 +27,19 @@ KeepMasks = dict[tuple[str, int], Any]
 def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
     """`params` without the channels that are not kept: every array cut on every coupled axis.
 
-    With the smaller tree the model computes what it computes with `mask_channels`, to rounding.
-    Functions and modules that take their widths from the arrays run as they are; after
-    `jaxnorm.nnx.fit_widths` so do all of `flax.nnx`; those of `flax.linen` are built with the
-    `widths` of the result. `keep` decides shapes and is read on the host; `params` may be traced.
+    With the smaller tree the model computes what it computes with `mask_channels`, to rounding, if
+    its program is the same at the smaller widths. That is not looked at here: `check_program` does,
+    and `resized` runs any model. Functions and modules that take their widths from the arrays run
+    as they are; most of `flax.nnx` do after `jaxnorm.nnx.fit_widths`; those of `flax.linen` are
+    built with the `widths` of the result. `keep` decides shapes and is read on the host; `params`
+    may be traced.
 
     Args:
       params: The tree that the groups were read from, or any that holds arrays of the same names
-        and shapes, such as an optimizer's state. An array of another tree is cut as the parameter
-        whose path ends as its own does, but for the first name at most. Scalars are left alone.
+        and shapes, such as an optimizer's state, those that Adafactor and SM3 factor included. An
+        array of another tree is cut as the parameter whose path ends as its own does, but for the
+        first name at most. Scalars are left alone. Adafactor needs a new state where the longest
+        axis of a kernel is another one afterwards, or too short for it to factor.
       groups: All or some of `coupled_channels`.
       keep: For each group, a boolean vector of its channels: those to keep, at least one.
 
@@ -193,40 +198,73 @@ def _along_channels(
     if not groups:
         return tree
     leaves, structure = jax.tree.flatten(tree)
-    owners = _owners(described(tree), groups[0].parameters)
-    for i, path in owners.items():
-        for axis in range(leaves[i].ndim):
-            if (path, axis) in masks:
-                leaves[i] = change(leaves[i], axis, masks[path, axis])
+    for i, owner in _owners(described(tree), groups[0].parameters).items():
+        for axis, of_parameter in enumerate(owner.axes):
+            if (key := (owner.path, of_parameter)) in masks:
+                leaves[i] = change(leaves[i], axis, masks[key])
     return jax.tree.unflatten(structure, leaves)
 
 
-def _owners(tree: Parameters, parameters: Parameters) -> dict[int, str]:
-    """The parameter as which each array of a tree is cut, by the number of the array."""
+class Owner(NamedTuple):
+    """The parameter as which an array is cut, and which of its axes the array has, in order."""
+
+    path: str
+    axes: tuple[int, ...]
+
+
+def _owners(tree: Parameters, parameters: Parameters) -> dict[int, Owner]:
+    """The owner of each array of a tree, by the number of the array."""
     shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
     by_end: dict[str, list[str]] = {}
     for path in parameters.paths:
         by_end.setdefault(path.partition("/")[2] or path, []).append(path)
     by_end |= {path: [path] for path in parameters.paths}
-    owners = {}
-    for i, (path, shape) in enumerate(zip(*tree, strict=True)):
-        if shape:
-            owners[i] = owner = _owner(path, by_end)
-            if shapes[owner] != shape:
-                raise ValueError(
-                    f"params must have the shapes that the groups were read from; {path} must have "
-                    f"shape {shapes[owner]}, got {shape}"
-                )
-    return owners
+    pairs = enumerate(zip(*tree, strict=True))
+    return {i: _owner(path, shape, shapes, by_end) for i, (path, shape) in pairs if shape}
 
 
-def _owner(path: str, by_end: dict[str, list[str]]) -> str:
-    """The parameter whose path is the longest end of `path`, but for the first name at most."""
-    ends = (path.split("/", k)[-1] for k in range(path.count("/") + 1))
-    candidates = next((by_end[end] for end in ends if end in by_end), [])
-    if len(candidates) == 1:
-        return candidates[0]
+def _owner(
+    path: str, shape: Shape, shapes: Mapping[str, Shape], by_end: Mapping[str, list[str]]
+) -> Owner:
+    end, candidates = _longest_end(path, by_end)
+    before, _, last = path.rpartition("/")
+    inner, factors = _longest_end(before, by_end)
+    if len(factors) == 1 and last.isdigit() and inner.count("/") >= end.count("/"):  # of SM3
+        (owner,), axis = factors, int(last)
+        if shape == shapes[owner][axis : axis + 1]:
+            return Owner(owner, (axis,))
+    if len(candidates) != 1:
+        raise ValueError(
+            f"params must hold arrays that the groups were read from; {path} belongs to "
+            f"{' and '.join(candidates) or 'none of them'}"
+        )
+    (owner,) = candidates
+    for axes in _axes(path.split("/"), shapes[owner]):
+        if shape == tuple(shapes[owner][k] for k in axes) or (shape == (1,) and not axes):
+            return Owner(owner, axes)
     raise ValueError(
-        f"params must hold arrays that the groups were read from; {path} belongs to "
-        f"{' and '.join(candidates) or 'none of them'}"
+        f"params must have the shapes that the groups were read from; {path} must have shape "
+        f"{shapes[owner]}, got {shape}"
     )
+
+
+def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
+    """Axes that an array of these names may have: in Adafactor's state all but the longest, all
+    but the second longest, or none, a number that is not used.
+    """
+    whole = tuple(range(len(shape)))
+    yield whole
+    ascending = sorted(whole, key=lambda k: (shape[k], k))
+    for name, dropped in (("v_row", ascending[-1:]), ("v_col", ascending[-2:-1])):
+        if name in names:
+            yield tuple(k for k in whole if k not in dropped)
+    if {"v", "v_row", "v_col"} & {*names}:
+        yield ()
+
+
+def _longest_end(path: str, by_end: Mapping[str, list[str]]) -> tuple[str, list[str]]:
+    """The longest end of `path` that is of a parameter, but for its first name at most, and which
+    parameters these are.
+    """
+    ends = (path.split("/", k)[-1] for k in range(path.count("/") + 1))
+    return next(((end, by_end[end]) for end in ends if end in by_end), ("", []))

@@ -15,8 +15,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from jaxnorm._numerics import check_on_host
-from pruning.channels._channel_ids import ChannelIds, UnionFind
-from pruning.channels._coupling import TracedChannels, united
+from pruning.channels._channel_ids import ChannelIds
+from pruning.channels._coupling import united
 from pruning.channels._groups import ChannelGroup, described
 from pruning.channels._programs import (
     called,
@@ -26,12 +26,11 @@ from pruning.channels._programs import (
     scan_ids,
     scan_parts,
     traced,
+    while_ids,
+    while_parts,
 )
-from pruning.channels._removal import Keep, KeepMasks, check_keep, keep_masks
-from pruning.channels._rules import ELEMENTWISE
-
-Shape = tuple[int, ...]
-SAME_SHAPE = {*ELEMENTWISE.split(), "concatenate", "dynamic_update_slice", "sort"}
+from pruning.channels._removal import Keep, check_keep, keep_masks
+from pruning.channels._sizes import Sizes, first, fitted, large_tree
 
 
 class Sized(NamedTuple):
@@ -76,7 +75,7 @@ def resized(
         tree = large_tree(params, groups)
         program, result = traced(apply, tree, inputs)
         channels = united(program, described(tree))
-        resizing = Resizing(channels.sets, removed_ids(channels, masks))
+        resizing = Resizing(Sizes(channels, masks))
         arrays = jax.tree.leaves((params, inputs))
         outputs = resizing.run(program, list(map(Sized, arrays, channels.arguments)))
         return jax.tree.unflatten(jax.tree.structure(result), [y.array for y in outputs])
@@ -84,37 +83,15 @@ def resized(
     return small_apply
 
 
-def large_tree(params: Any, groups: Sequence[ChannelGroup]) -> Any:
-    """The shapes of the tree that the groups were read from, in the structure of `params`."""
-    leaves, structure = jax.tree.flatten(params)
-    shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
-    pairs = zip(shapes, leaves, strict=True)
-    large = [jax.ShapeDtypeStruct(n, leaf.dtype) if n else leaf for n, leaf in pairs]
-    return jax.tree.unflatten(structure, large)
-
-
-def removed_ids(channels: TracedChannels, masks: KeepMasks) -> np.ndarray:
-    """Whether each id is of a channel that was removed."""
-    sets, paths = channels.sets, channels.parameters.paths
-    removed = np.zeros(sets.parents.size, bool)
-    for (path, axis), mask in masks.items():
-        removed[sets.find(channels.arguments[paths.index(path)].axes[axis][~mask])] = True
-    return removed[sets.find(np.arange(removed.size))]
-
-
 class Resizing:
-    """Evaluates a program on arrays without the `removed` ids."""
+    """Evaluates a program on smaller arrays."""
 
-    def __init__(self, sets: UnionFind, removed: np.ndarray):
-        self.sets, self.removed = sets, removed
+    def __init__(self, sizes: Sizes):
+        self.sizes, self.sets = sizes, sizes.sets
 
     def run(self, program: Any, values: Sequence[Sized]) -> list[Sized]:
         """The results of `program`."""
         return interpret(program, values, lambda x: Sized(x, ids_of_constant(x)), self.step)
-
-    def shape(self, ids: ChannelIds) -> Shape:
-        """The shape of an array of these ids."""
-        return tuple(int(axis.size - self.removed[axis].sum()) for axis in ids.axes)
 
     def step(self, eqn: Any, values: Sequence[Sized]) -> Sequence[Sized]:
         """The results of an equation."""
@@ -125,13 +102,15 @@ class Resizing:
             return self.call(eqn, inner, values)
         elif eqn.primitive.name == "scan":
             return self.scan(eqn, values)
+        elif eqn.primitive.name == "while":
+            return self.loop(eqn, values)
         else:
             ids = self.ids(eqn, values)
             if eqn.primitive.name == "cond":
                 results = self.branch(eqn, values, ids)
             else:
-                shapes = [self.shape(i) for i in ids]
-                results = bound(eqn, fitted(eqn, arrays, shapes[0]), adapted(eqn, arrays, shapes))
+                params = self.sizes.params(eqn, [v.ids for v in values], ids)
+                results = bound(eqn, fitted(eqn, arrays, self.sizes.shape(ids[0])), params)
         return list(map(Sized, results, ids))
 
     def ids(self, eqn: Any, values: Sequence[Sized]) -> list[ChannelIds]:
@@ -174,17 +153,17 @@ class Resizing:
         def taken(program: Any, *arrays: Any) -> list[Any]:
             pairs = zip(arrays, operands, strict=True)
             results = self.run(program, [Sized(a, v.ids) for a, v in pairs])
-            return [first(r.array, self.shape(i)) for r, i in zip(results, ids, strict=True)]
+            return [first(r.array, self.sizes.shape(i)) for r, i in zip(results, ids, strict=True)]
 
         branches = [partial(taken, program) for program in eqn.params["branches"]]
         return jax.lax.switch(index.array, branches, *(v.array for v in operands))
 
     def scan(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
-        inner, results = scan_ids(self.sets, eqn, [v.ids for v in values])
+        (inner,), results = scan_ids(self.sets, eqn, [v.ids for v in values])
         count, carried = scan_parts(eqn)
         arrays = [v.array for v in values]
         constants, stacked = arrays[:count], arrays[count + carried :]
-        shapes = list(map(self.shape, results[:carried]))
+        shapes = list(map(self.sizes.shape, results[:carried]))
 
         def body(carry: list[Any], layer: list[Any]) -> tuple[list[Any], list[Any]]:
             operands = list(map(Sized, [*constants, *carry, *layer], inner))
@@ -196,59 +175,25 @@ class Resizing:
         end, layers = jax.lax.scan(body, start, stacked, **options)
         return list(map(Sized, [*end, *layers], results))
 
+    def loop(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
+        (of_body, of_condition), results = while_ids(self.sets, eqn, [v.ids for v in values])
+        condition, constants, start = while_parts(eqn, [v.array for v in values])
+        shapes = list(map(self.sizes.shape, results))
+
+        def body(carry: list[Any]) -> list[Any]:
+            operands = list(map(Sized, [*constants, *carry], of_body))
+            outputs = self.run(eqn.params["body_jaxpr"], operands)
+            return [first(v.array, shape) for v, shape in zip(outputs, shapes, strict=True)]
+
+        def goes_on(carry: list[Any]) -> Any:
+            operands = list(map(Sized, [*condition, *carry], of_condition))
+            return self.run(eqn.params["cond_jaxpr"], operands)[0].array
+
+        end = jax.lax.while_loop(goes_on, body, list(map(first, start, shapes)))
+        return list(map(Sized, end, results))
+
 
 def bound(eqn: Any, arrays: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     """The results of a primitive."""
     results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))
     return list(results) if eqn.primitive.multiple_results else [results]
-
-
-def first(array: Any, shape: Shape) -> Any:
-    """As many indices of each axis as `shape` has: the rest of a constant that was broadcast."""
-    return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
-
-
-def fitted(eqn: Any, arrays: Sequence[Any], shape: Shape) -> list[Any]:
-    """The operands, of which an axis that was broadcast may be longer than the one beside it."""
-    if eqn.primitive.name == "dot_general":
-        a, b = (list(np.shape(x)) for x in arrays)
-        _, batch = eqn.params["dimension_numbers"]
-        for i, j in zip(*batch, strict=True):
-            a[i] = b[j] = min(a[i], b[j])
-        return [first(x, tuple(n)) for x, n in zip(arrays, (a, b), strict=True)]
-    if eqn.primitive.name not in SAME_SHAPE:
-        return list(arrays)
-    large = eqn.outvars[0].aval.shape
-
-    def target(x: Any, old: Shape) -> Shape:
-        sizes = zip(np.shape(x), old, shape, large, strict=True)
-        return tuple(new if before == after else n for n, before, new, after in sizes)
-
-    pairs = zip(arrays, (v.aval.shape for v in eqn.invars), strict=True)
-    return [first(x, target(x, old)) if len(old) == len(large) else x for x, old in pairs]
-
-
-def adapted(eqn: Any, arrays: Sequence[Any], shapes: Sequence[Shape]) -> dict[str, Any]:
-    """The parameters of a primitive, with the shapes of smaller operands and results."""
-    params, old, new = dict(eqn.params), eqn.invars[0].aval.shape, np.shape(arrays[0])
-    match eqn.primitive.name:
-        case "broadcast_in_dim":
-            params["shape"] = shapes[0]
-        case "reshape":
-            params["new_sizes"] = shapes[0]
-        case "dynamic_slice":
-            params["slice_sizes"] = shapes[0]
-        case "slice":
-            params["limit_indices"] = _whole(params["limit_indices"], old, new)
-        case "gather":
-            params["slice_sizes"] = _whole(params["slice_sizes"], old, new)
-        case "conv_general_dilated":
-            features = params["dimension_numbers"].lhs_spec[1]
-            if params["feature_group_count"] == old[features]:  # depthwise
-                params["feature_group_count"] = new[features]
-    return params
-
-
-def _whole(sizes: Sequence[int], old: Shape, new: Shape) -> Shape:
-    """The new size of axes that are taken whole."""
-    return tuple(n if size == o else size for size, o, n in zip(sizes, old, new, strict=True))

@@ -82,7 +82,7 @@ def test_positions_are_all_there_is_of_a_layer_in_a_loop():
 @pytest.mark.parametrize("name", prunable.UNCUT)
 def test_channels_that_cannot_be_cut_are_named(name):
     mix, primitive = prunable.UNCUT[name]
-    blocks = (prunable.conv_norm, prunable.uncut(mix), prunable.conv_norm, prunable.mean_head)
+    blocks = (prunable.conv_norm, prunable.mixing(mix), prunable.conv_norm, prunable.mean_head)
     network = prunable.network(0, blocks)
     (group,) = coupled_channels(*network)
     assert not any(p.path.startswith("0/") for p in group.positions)
@@ -90,6 +90,7 @@ def test_channels_that_cannot_be_cut_are_named(name):
     assert [report.primitive for report in reports] == [primitive] * bool(primitive)
     for report in reports:
         assert {"0/w", "0/n/scale"} <= set(report.paths)
+        assert ".py:" in report.line
 
 
 @pytest.mark.parametrize(

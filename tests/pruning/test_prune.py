@@ -302,13 +302,26 @@ def test_ratios_outside_their_range_are_refused(ratio):
         iterative(0.5, steps=0)
 
 
+def test_a_model_with_nothing_to_cut_names_what_stands_in_the_way():
+    def apply(params, x):
+        return jax.nn.softmax(x @ params["a"]) @ params["b"]
+
+    params = {"a": np.ones((2, 6)), "b": np.ones((6, 3))}
+    said = r"apply must have channels .*; reduce_max needs all of them at .*test_prune\.py:\d+"
+    with pytest.raises(ValueError, match=said):
+        prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
+
+
 def test_a_model_that_writes_its_widths_down_is_refused():
     def apply(params, x):
         h = jax.nn.relu(x @ params["a"])
         return h.reshape(len(h), 6) @ params["b"]
 
     params = {"a": np.ones((2, 6)), "b": np.ones((6, 3))}
-    with pytest.raises(ValueError, match="apply must take its widths from params; with fewer"):
+    said = (
+        r"apply must take its widths from params; with fewer .* at .*test_prune\.py:\d+ \(apply\)"
+    )
+    with pytest.raises(ValueError, match=said):
         prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
 
 

@@ -345,6 +345,36 @@ def test_the_state_of_an_optimizer_is_cut_alike():
     jax.tree.map(lambda m, p: compare(m, p), momentum, smaller)
 
 
+FACTORED = {  # optimizers, and the factors of one array
+    "adafactor": (
+        optax.adafactor(0.1, min_dim_size_to_factor=2, momentum=0.9),
+        lambda state: [optax.tree.get(state, name)["b"] for name in ("v_row", "v_col")],
+    ),
+    "sm3": (optax.sm3(0.1), lambda state: optax.tree.get(state, "mu")["b"]),
+}
+
+
+@pytest.mark.parametrize("name", FACTORED)
+def test_factored_states_are_cut_alike(name):
+    optimizer, factors = FACTORED[name]
+    sizes = {"a": (4, 8), "b": (8, 8), "c": (8, 3), "bias": (1, 8), "scale": (8,)}
+    rng = np.random.default_rng(0)
+    params = {name: jnp.asarray(rng.normal(size=shape), "float32") for name, shape in sizes.items()}
+
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["a"] + p["bias"]) * p["scale"][None]
+        return jax.nn.relu(h @ p["b"]) @ p["c"]
+
+    groups = coupled_channels(apply, params, np.ones((1, 4), "float32"))
+    keep = [np.arange(8) < 6, np.arange(8) % 4 > 0]  # of the inputs of `b`, and of its outputs
+    _, state = optimizer.update(params, optimizer.init(params), params)
+    smaller, params = (remove_channels(tree, groups, keep) for tree in (state, params))
+    assert shapes(smaller) == shapes(optimizer.init(params))
+    for small, large, mask in zip(factors(smaller), factors(state), keep, strict=True):
+        np.testing.assert_array_equal(small, large[mask])
+    assert shapes(optimizer.update(params, smaller, params)[0]) == shapes(params)
+
+
 def test_the_state_of_a_module_s_optimizer_is_cut_alike():
     model = models.MLP(inputs=4, widths=(6,), classes=2, rngs=nnx.Rngs(0))
     state = nnx.state(model)

@@ -124,8 +124,8 @@ def test_written_widths_run_resized():
 
     with pytest.raises(ValueError, match=r"with fewer channels it raises .*channels.resized"):
         prune(flat, MLP, X, ratios=[0.5])
-    assert_resized_is_masked(flat, MLP, X)
-    assert coupled_channels(written, MLP, X) == ()
+    for apply in (written, flat):
+        assert_resized_is_masked(apply, MLP, X)
 
 
 def test_a_linen_network_runs_resized():
@@ -139,6 +139,29 @@ def test_a_linen_network_runs_resized():
     x = RNG.normal(size=(2, 4, 4, 2))
     net = Net()
     assert_resized_is_masked(net.apply, net.init(jax.random.key(0), x), x)
+
+
+def test_what_cannot_run_small_is_trained_resized():
+    """A step down the gradient after each removal, by a function of the widths."""
+    apply, _ = CHANGING["gain"]
+
+    def tuned(params, step, pruned):
+        run = resized(apply, pruned.groups, pruned.keep)
+        gradient = jax.grad(lambda p: jnp.square(run(p, X)).sum())(params)
+        return jax.tree.map(lambda p, g: p - 0.01 * g, params, gradient)
+
+    def moved(params, pruned):
+        assert pruned.params is params
+        return params | {"c": params["c"] + 1}
+
+    options: dict = {"ratios": [0.5, 0.75], "fold": False, "resize": True}
+    still, trained = (
+        prune(apply, MLP, X, **options, **functions)
+        for functions in ({}, {"fine_tune": tuned, "recalibrate": moved})
+    )
+    size = lambda p: jnp.square(resized(apply, p.groups, p.keep)(p.params, X)).sum()  # noqa: E731
+    assert size(trained) < size(still)
+    np.testing.assert_allclose(trained.params["c"], MLP["c"] + 2)
 
 
 def attention(p, x):
@@ -167,6 +190,22 @@ def test_networks_that_take_their_widths_pass(name):
     groups = coupled_channels(apply, params, x)
     for keep in (drawn(groups), [np.arange(group.size) == 0 for group in groups]):
         check_program(apply, remove_channels(params, groups, keep), groups, keep, x)
+
+
+def test_a_network_may_hold_keys_and_not_a_number():
+    """NaN is what `take` gives for rows that there are not, as in `flax.linen.Embed`."""
+    key, nothing = jax.random.key(0), np.full((1, 3), np.nan)
+
+    def apply(p, i):
+        h = jax.nn.relu(jnp.take(p["e"], i, axis=0) @ p["w0"])
+        noise = jax.random.normal(key, (1, 3))
+        return jnp.where(noise > 9, nothing, h @ p["o"] + noise)
+
+    params, rows = MLP | {"e": RNG.normal(size=(7, 4))}, np.arange(2)
+    groups = coupled_channels(apply, params, rows)
+    assert [group.size for group in groups] == [4, 8]
+    keep = drawn(groups)
+    check_program(apply, remove_channels(params, groups, keep), groups, keep, rows)
 
 
 def test_a_network_may_close_over_traced_numbers():

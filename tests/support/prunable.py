@@ -311,8 +311,8 @@ def mean_head(rng, shape):
     return params, lambda p, x: x.mean((1, 2)) @ p["w"] + p["b"][None], shape
 
 
-def uncut(mix: Callable[[jax.Array], jax.Array]) -> Block:
-    """A block after which the channels that came in can no longer be told apart or counted."""
+def mixing(mix: Callable[[jax.Array], jax.Array]) -> Block:
+    """A block without parameters."""
     return lambda rng, shape: ({}, lambda p, x: mix(x), shape)
 
 
@@ -327,7 +327,7 @@ def shuffle(x):
 
 def attention(x):
     tokens = x.reshape(len(x), -1, x.shape[-1])
-    weights = jax.nn.softmax(jnp.einsum("bic,bjc->bij", tokens, tokens) / tokens.shape[-1])
+    weights = jax.nn.softmax(jnp.einsum("bic,bjc->bij", tokens, tokens) / 8)
     return jnp.einsum("bij,bjc->bic", weights, tokens).reshape(x.shape)
 
 
@@ -336,12 +336,10 @@ def halves(x):
     return x * jnp.concatenate([jax.nn.sigmoid(x[..., c:]), x[..., :c]], -1)
 
 
+# After these the channels that came in can no longer be told apart or counted.
 UNCUT: dict[str, tuple[Callable[[jax.Array], jax.Array], str]] = {
     "softmax": (lambda x: jax.nn.softmax(x, -1), "reduce_max"),
     "layer norm": (layer_norm, "reduce_sum"),
-    "shuffle": (shuffle, "reshape"),
-    "attention": (attention, "dot_general"),
-    "halves": (halves, "slice"),
     "running sum": (lambda x: jnp.cumsum(x, -1), "cumsum"),
     "spectrum": (lambda x: jnp.fft.fft(x, axis=-1).real, "fft"),
     "largest": (lambda x: lax.top_k(x, x.shape[-1])[0], "top_k"),
@@ -371,6 +369,9 @@ MODELS: dict[str, tuple[Sequence[Block], Sequence[int]]] = {
     "u-net": ((conv_norm, u_net, mean_head), (6, 6)),
     "scan": ((conv_norm, scanned, mean_head), (6, 4)),
     "shared": ((conv_norm, shared, mean_head), (6, 6)),
+    "shuffle": ((conv_norm, mixing(shuffle), conv_norm, mean_head), (3, 6)),
+    "halves": ((conv_norm, mixing(halves), conv_norm, mean_head), (3, 6)),
+    "attention": ((conv_norm, mixing(attention), conv_norm, mean_head), (6, 6)),
 }
 
 
@@ -396,6 +397,7 @@ BLOCKS: Sequence[Block] = (
     u_net,
     scanned,
     shared,
+    *map(mixing, (shuffle, halves, attention)),
 )
 
 
@@ -411,6 +413,6 @@ def random_network(seed: int) -> Network:
     blocks = [pool[i] for i in rng.integers(len(pool), size=rng.integers(1, 4))]
     if rng.random() < 0.3:
         mixes = list(UNCUT.values())
-        blocks.insert(rng.integers(len(blocks) + 1), uncut(mixes[rng.integers(len(mixes))][0]))
+        blocks.insert(rng.integers(len(blocks) + 1), mixing(mixes[rng.integers(len(mixes))][0]))
     head = (flat_head, mean_head)[rng.integers(2)]
     return network(seed, [conv_norm, *blocks, head])

@@ -1,0 +1,62 @@
+"""Published architectures, written anew: removed is masked, in both precisions."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from pruning import coupled_channels
+from tests.support.architecture_table import HEADER, PAGE, cut, rows
+from tests.support.architectures import ARCHITECTURES
+
+# Whose channels all pass a norm over them, alone or beside what they are multiplied with.
+UNCUT = {"gMLP", "Progressive GAN, generator", "layer norm"}
+QUICK = ("GPT", "GRU (flax.nnx)", "U-Net (flax.nnx)", "PReLU")
+
+
+@pytest.fixture(autouse=True)
+def promotion():
+    """As users have it: modules of others mix precisions."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def compiled(function, *arguments):
+    return jax.jit(function)(*arguments)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_removed_is_masked(name):
+    assert cut(ARCHITECTURES[name](np.float64), 0.5).error <= 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [0.3, 0.5])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_removed_is_masked_in_float64(name, ratio):
+    model = ARCHITECTURES[name](np.float64)
+    found = cut(model, ratio)
+    assert found.error <= 1e-12
+    assert {leaf.dtype for leaf in jax.tree.leaves(found.params)} == {np.dtype(np.float64)}
+    groups = coupled_channels(model.apply, model.params, *model.inputs)
+    assert bool(groups) == (name not in UNCUT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [0.3, 0.5])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_removed_is_masked_in_float32_compiled(name, ratio):
+    assert cut(ARCHITECTURES[name](np.float32), ratio, compiled).error <= 1e-5
+
+
+@pytest.mark.slow
+def test_the_page_has_the_table():
+    """Lines of other versions of Flax, and rounding, are not compared."""
+
+    def plain(row):
+        architecture, channels, parameters, _, how, stays, torch_pruning = row.split(" | ")
+        return architecture, channels, parameters, how, re.sub(r":\d+", "", stays), torch_pruning
+
+    table = PAGE.read_text(encoding="utf-8").split(HEADER)[1].split("\n\n")[0].splitlines()
+    assert list(map(plain, table)) == list(map(plain, rows()))

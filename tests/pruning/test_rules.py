@@ -1,0 +1,437 @@
+"""Every rule of a primitive: what it cuts is exact to rounding, and what it keeps is named."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from pruning import coupled_channels, mask_channels, prune, remove_channels
+from pruning.channels import check_program, fixed_channels, resized
+
+N = 8  # channels of the layer `a`
+
+
+class Case(NamedTuple):
+    """A network of dense layers, and the sizes of its groups.
+
+    Attributes:
+      middle: Of parameters and x a, which `b` and `c` come after.
+      sizes: Of the groups, in order of the parameters.
+      shapes: Of further parameters.
+      out: How many channels go into `b`.
+      plain: Whether the network takes all its sizes from its arrays.
+    """
+
+    middle: Callable[[dict, jax.Array], jax.Array]
+    sizes: Sequence[int] = (N,)
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    out: int = N
+    plain: bool = True
+
+
+def network(case: Case) -> tuple[Callable[..., jax.Array], dict[str, np.ndarray], np.ndarray]:
+    shapes = {"a": (4, N), "b": (case.out, 3), **case.shapes}
+    rng = np.random.default_rng(0)
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+
+    def apply(p, x):
+        return case.middle(p, jnp.asarray(x @ p["a"])) @ p["b"]
+
+    return apply, params, rng.normal(size=(5, 6, 4))
+
+
+def kept(groups, seed, *, together):
+    """At random; where sizes are equal the same number of channels, if `together`."""
+    rng = np.random.default_rng(seed)
+    masks = []
+    for group in groups:
+        count = max(group.size // 2, 1) if together else rng.integers(1, group.size + 1)
+        masks.append(rng.permutation(group.size) < count)
+    return masks
+
+
+def assert_exact(apply, params, x, *, plain):
+    """Removed is masked, and the program of the small network is compared with the large one's."""
+    groups = coupled_channels(apply, params, x)
+    for seed in range(2):
+        keep = kept(groups, seed, together=plain)
+        small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+        expected = apply(masked, x)
+        near = partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
+        near(jax.jit(resized(apply, groups, keep))(small, x), expected)
+        if plain:
+            check_program(apply, small, groups, keep, x)
+            near(apply(small, x), expected)
+
+
+def whole(f: Callable[[jax.Array], jax.Array], **options: Any) -> Case:
+    return Case(lambda p, h: f(h), **options)
+
+
+def glu(h):
+    one, two = jnp.split(h, 2, axis=-1)
+    return jax.nn.sigmoid(one) * two
+
+
+def sliced(h):
+    half = h.shape[-1] // 2
+    return jnp.exp(h[..., :half]) * h[..., half:]
+
+
+def alternating(h):
+    return jnp.exp(h[..., ::2]) * h[..., 1::2]
+
+
+def chunks(h):
+    """Three parts, of which two are multiplied."""
+    one, two, three = jnp.split(h, [2, 4], -1)
+    return jnp.concatenate([one * two, three], -1)
+
+
+def shuffled(h, groups):
+    return h.reshape(*h.shape[:-1], groups, -1).swapaxes(-1, -2).reshape(h.shape)
+
+
+def looped(h):
+    """Doubled while it is small."""
+
+    def small(carry):
+        step, y = carry
+        return (step < 5) & (jnp.abs(y[:, 0, :0]).sum() < 9)
+
+    return lax.while_loop(small, lambda carry: (carry[0] + 1, 2 * carry[1]), (0, h))[1]
+
+
+def over_time(step, start, x):
+    """The last state; time is the second axis of `x`."""
+    return lax.scan(lambda carry, now: (step(carry, now), None), start, x.swapaxes(0, 1))[0]
+
+
+def while_over_time(step, start, x):
+    x = x.swapaxes(0, 1)
+    return lax.fori_loop(0, len(x), lambda i, carry: step(carry, x[i]), start)
+
+
+def gates(count, width=4):
+    shapes = {"x": N, "h": width, "n": 1}
+    return {name: (n, count * width) for name, n in shapes.items()}
+
+
+def recurrent(p, x, width=None):
+    start = jnp.zeros((len(x), width or p["h"].shape[0]))
+    return over_time(lambda h, x: jax.nn.sigmoid(x + h @ p["h"]), start, x)
+
+
+def gated(p, x):
+    """The gates of a GRU, all of one kernel."""
+
+    def step(h, x):
+        r, z, n = jnp.split(x @ p["x"] + p["n"], 3, -1)
+        s, y, m = jnp.split(h @ p["h"], 3, -1)
+        z = jax.nn.sigmoid(z + y)
+        return (1 - z) * jnp.tanh(n + jax.nn.sigmoid(r + s) * m) + z * h
+
+    return over_time(step, jnp.zeros((len(x), p["h"].shape[0])), x)
+
+
+def long_short(p, x, loop=over_time):
+    """The gates of an LSTM by slices of one kernel."""
+
+    def step(carry, x):
+        c, h = carry
+        gates = x @ p["x"] + h @ p["h"] + p["n"]
+        n = gates.shape[-1] // 4
+        i, f, g, o = (gates[:, k * n : (k + 1) * n] for k in range(4))
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        return c, jax.nn.sigmoid(o) * jnp.tanh(c)
+
+    zeros = jnp.zeros((len(x), p["h"].shape[0]))
+    return loop(step, (zeros, zeros), x)[1]
+
+
+def averaged(h):
+    mean = jax.vmap(lambda y: lax.pmean(jnp.exp(y), "i") + lax.psum(y, "i"), axis_name="i")
+    return mean(h)
+
+
+def standardized(w):
+    w = w - w.mean(0, keepdims=True)
+    return w * lax.rsqrt(jnp.square(w).mean(0, keepdims=True) + 1e-3)
+
+
+def standardized_at_once(w):
+    mean, square = w.mean(0, keepdims=True), jnp.square(w).mean(0, keepdims=True)
+    return (w - mean) * lax.rsqrt(square - jnp.square(mean) + 1e-3)
+
+
+def modulated(p, h):
+    """A kernel for each sample, scaled to unit norm, as in StyleGAN2."""
+    style = jax.nn.sigmoid(h[:, 0] @ p["s"])
+    w = p["w"][None] * style[:, :, None]
+    w = w * lax.rsqrt(jnp.square(w).sum(1, keepdims=True) + 1e-8)
+    return jnp.cos(jnp.einsum("btc,bcd->btd", jnp.cos(h), w))
+
+
+def modulated_towards_fixed(p, h):
+    """A kernel that is summed over its inputs while its outputs are still to be pinned."""
+    w = p["w"][None] * jax.nn.sigmoid(h[:, 0] @ p["s"])[:, :, None]
+    w = w * lax.rsqrt(jnp.square(w).sum(1, keepdims=True) + 1e-8)
+    w = w.swapaxes(0, 1).reshape(len(p["w"]), -1).reshape(len(p["w"]), 5, -1)
+    return jax.nn.softmax(jnp.einsum("btc,cbd->btd", jnp.cos(h), w))
+
+
+def attend(q, k, v, scale=0.5):
+    shares = jax.nn.softmax(scale * jnp.einsum("bthd,bshd->bhts", q, k))
+    return jnp.einsum("bhts,bshd->bthd", shares, v)
+
+
+def heads_by_reshape(p, h, sizes=(-1, 4)):
+    """Two heads of width 4."""
+    q, k, v = ((h @ p[name]).reshape(5, 6, *sizes) for name in "qkv")
+    return attend(q, k, v).reshape(5, 6, -1)
+
+
+def fused(p, h):
+    q, k, v = jnp.moveaxis((h @ p["qkv"]).reshape(5, 6, 3, 2, 4), 2, 0)
+    return attend(q, k, v).reshape(5, 6, -1)
+
+
+def split_in_three(p, h):
+    q, k, v = (y.reshape(5, 6, -1, 4) for y in jnp.split(h @ p["qkv"], 3, -1))
+    return attend(q, k, v).reshape(5, 6, -1)
+
+
+def grouped_queries(p, h):
+    """Two heads of keys, each for two of queries."""
+    q, k, v = ((h @ p[name]).reshape(5, 6, -1, 2) for name in "qkv")
+    return attend(q, jnp.repeat(k, 2, 2), jnp.repeat(v, 2, 2)).reshape(5, 6, -1)
+
+
+def groups_of_queries(p, h):
+    """The same in one product."""
+    k, v = ((h @ p[name]).reshape(5, 6, -1, 2) for name in "kv")
+    q = (h @ p["q"]).reshape(5, 6, -1, 2).reshape(5, 6, k.shape[2], -1, 2)
+    shares = jax.nn.softmax(jnp.einsum("btgrd,bsgd->bgrts", q, k))
+    return jnp.einsum("bgrts,bsgd->btgrd", shares, v).reshape(5, 6, -1)
+
+
+def heads_of_kernels(p, h, scaled=False):
+    """As in Flax: kernels with an axis for heads, biases for all but the values."""
+    q, k = (jnp.einsum("btc,chd->bthd", h, p[name]) + p[f"{name}0"][None, None] for name in "qk")
+    v = jnp.einsum("btc,chd->bthd", h, p["v"])
+    y = attend(q, k, v, q.shape[-1] ** -0.5 if scaled else 0.5)
+    return jnp.exp(jnp.einsum("bthd,hdc->btc", y, p["o"]))
+
+
+KERNELS = dict.fromkeys("qkv", (N, 2, 4)) | {"o": (2, 4, 5), "q0": (2, 4), "k0": (2, 4)}
+
+
+def maps(p, h):
+    """A dense layer whose outputs are the pixels of a map, as in a generator of images."""
+    y = jnp.exp((h[:, 0] @ p["w"]).reshape(5, 2, 2, -1))
+    numbers = ("NHWC", "HWIO", "NHWC")
+    y = lax.conv_general_dilated(y, p["k"], (1, 1), "SAME", dimension_numbers=numbers)
+    return jnp.exp(y).reshape(5, 4, -1)
+
+
+def embedded(p, h):
+    """Rows of a table, by the index of the largest input, which stay."""
+    return jnp.exp(p["e"][jnp.argmax(h, -1)])
+
+
+CUT: dict[str, Case] = {
+    "stack": whole(lambda h: jnp.stack([h, jnp.exp(h)], 1).sum(1)),
+    "tile": whole(lambda h: jnp.tile(h, (1, 1, 2)), out=2 * N),
+    "tile, another axis": whole(lambda h: jnp.tile(jnp.exp(h), (1, 3, 1))),
+    "pmean and psum": whole(averaged),
+    "while": whole(looped),
+    "stop gradient of a weight": Case(
+        lambda p, h: jnp.exp(h) @ lax.stop_gradient(p["w"]), (3, N), {"w": (N, 3)}, 3
+    ),
+    "real and imaginary": whole(
+        lambda h: (lax.complex(h, 2 * h) ** 2).real + lax.complex(h, h).imag
+    ),
+    "set": whole(lambda h: jnp.exp(h).at[:, 0].set(0.0)),
+    "set to channels": whole(lambda h: jnp.zeros_like(h).at[:, 1].set(jnp.exp(h[:, 2]))),
+    "add": whole(lambda h: h.at[:, 1].add(h[:, 2])),
+    "class token": Case(
+        lambda p, h: jnp.concatenate([jnp.tile(p["t"], (5, 1, 1)), h], 1), shapes={"t": (1, 1, N)}
+    ),
+    "split": whole(glu, sizes=(N // 2,), out=N // 2),
+    "slice": whole(sliced, sizes=(N // 2,), out=N // 2),
+    "every other": whole(alternating, sizes=(N // 2,), out=N // 2),
+    "parts": whole(chunks, sizes=(2, 4), out=6, plain=False),
+    "roll": whole(lambda h: h + jnp.roll(jnp.exp(h), h.shape[-1] // 2, -1), sizes=(4,)),
+    "roll alone": whole(lambda h: jnp.roll(jnp.exp(h), 3, -1), plain=False),
+    "simple recurrent": Case(recurrent, shapes={"h": (N, N)}),
+    "written width": Case(partial(recurrent, width=N), shapes={"h": (N, N)}, plain=False),
+    "gates of a GRU": Case(gated, (N, 4), gates(3), out=4),
+    "gates of an LSTM": Case(long_short, (N, 4), gates(4), out=4),
+    "while, over time": Case(
+        partial(long_short, loop=while_over_time), (N, 4), gates(4), out=4, plain=False
+    ),
+    "merged LoRA": Case(
+        lambda p, h: jnp.exp(jnp.exp(h) @ (p["w"] + p["r"] @ p["s"])),
+        (N, 6, 2),
+        {"w": (N, 6), "r": (N, 2), "s": (2, 6)},
+        out=6,
+    ),
+    "low rank": Case(
+        lambda p, h: jnp.exp(h) @ (p["r"] @ p["s"]), (N, 2, 6), {"r": (N, 2), "s": (2, 6)}, out=6
+    ),
+    "relu of a weight": Case(
+        lambda p, h: jnp.exp(h) @ jax.nn.relu(p["w"]), (N, 6), {"w": (N, 6)}, out=6
+    ),
+    "signs": Case(
+        lambda p, h: jnp.exp(h) @ (p["w"] * jnp.sign(p["w"])), (N, 6), {"w": (N, 6)}, out=6
+    ),
+    "standardized weights": Case(
+        lambda p, h: jnp.exp(h @ standardized(p["w"])), (6,), {"w": (N, 6)}, out=6
+    ),
+    "standardized weights, the square of their mean": Case(
+        lambda p, h: jnp.exp(jax.nn.relu(h) @ standardized_at_once(p["w"])),
+        (N, 6),
+        {"w": (N, 6)},
+        out=6,
+        plain=False,
+    ),
+    "modulated": Case(modulated, (N, 6), {"s": (N, N), "w": (N, 6)}, out=6),
+    "modulated, then fixed": Case(modulated_towards_fixed, (N,), {"s": (N, N), "w": (N, 6)}, out=6),
+    "heads": Case(heads_by_reshape, (N, 2), dict.fromkeys("qkv", (N, 8))),
+    "heads, their number": Case(
+        partial(heads_by_reshape, sizes=(2, -1)), (N, 2), dict.fromkeys("qkv", (N, 8)), plain=False
+    ),
+    "heads of one kernel": Case(fused, (N, 2), {"qkv": (N, 24)}, plain=False),
+    "heads of thirds": Case(split_in_three, (N, 2), {"qkv": (N, 24)}),
+    "grouped queries": Case(grouped_queries, (N, 2), {"q": (N, 8), "k": (N, 4), "v": (N, 4)}),
+    "groups of queries": Case(groups_of_queries, (N, 2), {"q": (N, 8), "k": (N, 4), "v": (N, 4)}),
+    "kernels with heads": Case(heads_of_kernels, (N, 5, 2, 4, 4), KERNELS, out=5),
+    "a scale of the width": Case(
+        partial(heads_of_kernels, scaled=True), (N, 5, 2, 4, 4), KERNELS, out=5, plain=False
+    ),
+    "a layer of maps": Case(maps, (N, 3, 6), {"w": (N, 12), "k": (3, 3, 3, 6)}, out=6),
+    "embedding": Case(embedded, (6,), {"e": (N, 6)}, out=6),
+    "shuffle": whole(partial(shuffled, groups=2), sizes=(4,)),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_what_is_cut_is_exact(name):
+    apply, params, x = network(CUT[name])
+    groups = coupled_channels(apply, params, x)
+    assert tuple(sorted(group.size for group in groups)) == tuple(sorted(CUT[name].sizes))
+    assert_exact(apply, params, x, plain=CUT[name].plain)
+
+
+@pytest.mark.parametrize("name", ["parts", "gates of an LSTM", "shuffle", "modulated", "heads"])
+def test_what_is_cut_is_pruned_in_two_steps(name):
+    apply, params, x = network(CUT[name])
+    pruned = prune(apply, params, x, ratios=(0.5, 0.75), fold=False, resize=True)
+    expected = apply(mask_channels(params, pruned.groups, pruned.keep), x)
+    run = resized(apply, pruned.groups, pruned.keep)
+    np.testing.assert_allclose(run(pruned.params, x), expected, rtol=1e-12, atol=1e-12)
+    folded = prune(apply, params, x, ratios=(0.5, 0.75), resize=True)
+    run = resized(apply, folded.groups, folded.keep)
+    assert np.isfinite(run(folded.params, x)).all()
+
+
+def conflicting(h):
+    return jnp.einsum("btc,bsc->bts", h, h) + jnp.einsum("btc,bsc->bts", jnp.exp(1 / h), h)
+
+
+def self_product(h):
+    return jnp.einsum("btc,bsc->bts", h, h)
+
+
+def maxima_of_nothing(h):
+    """The first of each sequence is that of two places beside it, −9."""
+    pads = [(0, 0), (2, 0), (0, 0)]
+    h = lax.reduce_window(h, -jnp.inf, lax.max, (1, 2, 1), (1, 1, 1), pads)
+    return self_product(jnp.maximum(h, -9.0))
+
+
+KEPT: dict[str, tuple[Case, str]] = {
+    "part of a stride": (whole(lambda h: h[..., 1:7:2], sizes=(), out=3), "slice"),
+    "one channel": (whole(lambda h: jnp.exp(h).at[..., 0].set(0.0), sizes=()), "scatter"),
+    "norm": (
+        whole(lambda h: h * lax.rsqrt(jnp.square(h).sum(-1, keepdims=True)), sizes=()),
+        "reduce_sum",
+    ),
+    "products of what is not zero": (
+        whole(lambda h: jnp.einsum("btc,bsc->bts", jnp.exp(h), jnp.cos(h)), sizes=(), out=6),
+        "dot_general",
+    ),
+    "zero and a divisor": (whole(conflicting, sizes=(), out=6), "div"),
+    "inputs of standardized weights": (
+        Case(lambda p, h: jnp.exp(h) @ standardized(p["w"]), (6,), {"w": (N, 6)}, out=6),
+        "reduce_sum",
+    ),
+    "as long as a sum": (
+        whole(
+            lambda h: lax.while_loop(lambda y: jnp.exp(y).sum() < 999, lambda y: y + 1, h), sizes=()
+        ),
+        "reduce_sum",
+    ),
+    "a part of one channel": (
+        whole(lambda h: jnp.exp(h[..., :1]) * h[..., 1:], sizes=(N - 1,), out=N - 1),
+        "slice",
+    ),
+    "a divisor without eps": (
+        Case(
+            lambda p, h: h @ (p["w"] / jnp.sqrt(jnp.square(p["w"]).sum(1, keepdims=True))),
+            (6,),
+            {"w": (N, 6)},
+            out=6,
+        ),
+        "sqrt",
+    ),
+    "threes before heads": (
+        Case(
+            lambda p, h: attend(
+                *jnp.moveaxis((h @ p["w"].reshape(N, -1)).reshape(5, 6, 3, 2, 4), 2, 0)
+            ).reshape(5, 6, -1),
+            (N, 2),
+            {"w": (N, 3, 2, 4)},
+        ),
+        "reshape",
+    ),
+    "filled rows": (
+        whole(
+            lambda h: self_product(h.at[:, jnp.arange(4, 8)].get(mode="fill", fill_value=7.0)),
+            sizes=(),
+            out=4,
+        ),
+        "dot_general",
+    ),
+    "applied in place": (
+        whole(lambda h: self_product(h.at[:, 0].apply(jnp.cos)), sizes=(), out=6),
+        "dot_general",
+    ),
+    "maxima of nothing": (whole(maxima_of_nothing, sizes=(), out=7), "dot_general"),
+    "one of two axes": (
+        Case(
+            lambda p, h: jnp.einsum("btc,chd->bthd", h, p["w"]).reshape(5, 6, -1),
+            (N, 2),
+            {"w": (N, 2, 4)},
+        ),
+        "reshape",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_a_rule_keeps_is_named(name):
+    case, primitive = KEPT[name]
+    apply, params, x = network(case)
+    groups = coupled_channels(apply, params, x)
+    assert tuple(sorted(group.size for group in groups)) == tuple(sorted(case.sizes))
+    reports = fixed_channels(apply, params, x)
+    assert primitive in [report.primitive for report in reports]
+    assert all("test_rules.py:" in report.line for report in reports)
+    assert_exact(apply, params, x, plain=False)

@@ -1,0 +1,139 @@
+"""The table of architectures in docs/pruning.md: what can be cut, what stays, and how exactly.
+
+    python tests/support/architecture_table.py [--write]
+
+Prints the rows, or puts them into the page.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import jax
+import numpy as np
+
+from pruning import coupled_channels, mask_channels, remove_channels
+from pruning.channels import check_program, fixed_channels, resized
+from tests.support.architectures import ARCHITECTURES, Architecture
+from tests.support.architectures.torch_pruning import TORCH_PRUNING
+from tests.support.numpy_programs import evaluated
+from tests.support.random_networks import difference
+
+PAGE = Path(__file__).parents[2] / "docs/pruning.md"
+HEADER = (
+    "| architecture | channels that can be cut | parameters at 50 % | error | runs | what stays "
+    "| Torch-Pruning |\n| --- | --- | --- | --- | --- | --- | --- |\n"
+)
+WHY = {
+    "argmin": "a position among channels",
+    "conv_general_dilated": "channels that are also positions",
+    "gather": "words that are looked up",
+    "reduce_max": "a maximum over channels",
+    "reduce_sum": "a sum over channels",
+}
+
+
+class Cut(NamedTuple):
+    """A cut of an architecture: its error, and whether it needs `resized`."""
+
+    error: float
+    resizes: bool
+    params: Any
+
+
+def cut(
+    model: Architecture, ratio: float, run: Callable[..., Any] = evaluated, seed: int = 0
+) -> Cut:
+    """The share `ratio` of every group removed at random, beside the same masked."""
+    apply, params, inputs, _ = model
+    groups = coupled_channels(apply, params, *inputs)
+    keep = _drawn_keep([group.size for group in groups], ratio, seed)
+    small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+    try:
+        check_program(apply, small, groups, keep, *inputs)
+        function, resizes = apply, False
+    except ValueError:
+        function, resizes = resized(apply, groups, keep), True
+    error = difference(run(function, small, *inputs), run(apply, masked, *inputs))
+    return Cut(error, resizes, small)
+
+
+def _drawn_keep(sizes: Sequence[int], ratio: float, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.permutation(n) >= min(n - 1, round(ratio * n)) for n in sizes]
+
+
+def rows() -> list[str]:
+    with jax.numpy_dtype_promotion("standard"):
+        return [_row(name) for name in ARCHITECTURES]
+
+
+def _row(name: str) -> str:
+    model = ARCHITECTURES[name](np.float64)
+    cuts = [cut(model, ratio) for ratio in (0.3, 0.5)]
+    channels, total = _channels(model)
+    parameters = f"{_size(model.params):,} → {_size(cuts[1].params):,}"
+    error = f"{max(found.error for found in cuts):.0e}".replace("0e+00", "0")
+    how = "resized" if any(found.resizes for found in cuts) else "as it is"
+    cells = [name, f"{channels} of {total}", parameters, error, how, _stays(model)]
+    return f"| {' | '.join([*cells, TORCH_PRUNING.get(name, '')])} |"
+
+
+def _size(tree: Any) -> int:
+    return sum(np.size(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def _channels(model: Architecture) -> tuple[int, int]:
+    """Outputs of kernels and other arrays of two axes or more: that can be cut, and all."""
+    groups = coupled_channels(model.apply, model.params, *model.inputs)
+    leaves = [np.shape(leaf) for leaf in jax.tree.leaves(model.params)]
+    total = sum(shape[model.outputs] for shape in leaves if len(shape) > 1)
+    found: set[tuple[str, int]] = set()
+    for group in groups:
+        shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
+        for p in group.positions:
+            shape = shapes[p.path]
+            if len(shape) > 1 and p.axis == model.outputs % len(shape):
+                found |= {(p.path, int(index)) for index in p.indices.ravel()}
+    return len(found), total
+
+
+def _stays(model: Architecture) -> str:
+    """Why channels are fixed, by which primitive, and where."""
+    places: dict[str, dict[str, None]] = {}
+    for report in fixed_channels(model.apply, model.params, *model.inputs):
+        reason = f"{WHY[report.primitive]}: `{report.primitive}` at "
+        places.setdefault(reason, {})[_place(report.line)] = None
+    return "; ".join(reason + ", ".join(found) for reason, found in places.items())
+
+
+def _place(line: str) -> str:
+    """Of `/path/to/flax/linen/linear.py:84:4 (Embed.__call__)`, its end."""
+    path, number = re.match(r"(.*?):(\d+)", line).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    parts = Path(path).parts
+    start = parts.index("site-packages") + 1 if "site-packages" in parts else -1
+    return f"{'/'.join(parts[start:])}:{number}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="into docs/pruning.md")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    table = "\n".join(rows()) + "\n"
+    if not options.write:
+        print(table)
+        return
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(HEADER)
+    after = rest.split("\n\n", 1)[1] if "\n\n" in rest else ""
+    PAGE.write_text(f"{before}{HEADER}{table}\n{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

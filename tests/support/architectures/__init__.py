@@ -1,0 +1,11 @@
+"""Published architectures of small widths and few blocks, written anew from their papers."""
+
+from tests.support.architectures._common import Architecture as Architecture
+from tests.support.architectures._common import Make
+from tests.support.architectures.convolutions import CONVOLUTIONS
+from tests.support.architectures.generative import GENERATIVE
+from tests.support.architectures.layers import LAYERS
+from tests.support.architectures.recurrent import RECURRENT
+from tests.support.architectures.transformers import TRANSFORMERS
+
+ARCHITECTURES: dict[str, Make] = CONVOLUTIONS | TRANSFORMERS | RECURRENT | GENERATIVE | LAYERS

@@ -1,0 +1,56 @@
+"""Kinds of block for random networks: what a user's model may do between its channels.
+
+A kind is `(arrays, apply)`: the shapes of its parameters by letters, such as `"w:cn b:n"`, and a
+function `apply(p, x)` of images, tokens or vectors whose last axis has the channels. Letters are
+
+    c        channels that come in; i half as many, C twice as many, z and Z one and two more
+    n, m     widths drawn for the block; N and M twice as many, T and F three and four times m
+    h, d     heads and their depth; H twice as many heads, D all of them together
+    k, l, r  window, layers (experts, parts), rank
+    t, f     positions along the second axis; all values of an example
+    e, o     words, classes
+    1, s     one; a scalar
+
+Arrays whose name begins with v are positive.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+Params = Mapping[str, Any]
+Apply = Callable[[Any, Any], Any]
+Kind = tuple[str, Apply]
+Kinds = dict[str, Kind]
+WIDTHS, WORDS, CLASSES = (4, 6), 8, 3
+
+
+def drawn_sizes(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, int]:
+    """The sizes that the letters stand for, behind an array of this shape."""
+    c, (n, m), d = shape[-1], rng.choice(WIDTHS, 2).tolist(), int(rng.choice((2, 4)))
+    of_channels = {"c": c, "i": c // 2, "C": 2 * c, "z": c + 1, "Z": c + 2}
+    of_widths = {"n": n, "m": m, "N": 2 * n, "M": 2 * m, "T": 3 * m, "F": 4 * m}
+    of_heads = {"h": 2, "d": d, "H": 4, "D": 2 * d}
+    of_axes = {"t": shape[1], "f": int(np.prod(shape[1:])), "e": WORDS, "o": CLASSES}
+    return of_channels | of_widths | of_heads | of_axes | {"k": 3, "l": 2, "r": 2, "1": 1}
+
+
+def drawn_arrays(rng: np.random.Generator, arrays: str, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Arrays of the size that kernels have at the start; scalars, now and then, of Python."""
+    params: dict[str, Any] = {}
+    for name, _, letters in (item.partition(":") for item in arrays.split()):
+        shape = tuple(sizes[letter] for letter in letters if letter != "s")
+        if not shape or name.startswith("v"):
+            params[name] = rng.uniform(0.5, 1.5, shape)
+        else:
+            params[name] = rng.normal(size=shape) * np.prod(shape[:-1] or (4,)) ** -0.5
+        if not shape and rng.random() < 0.5:
+            params[name] = float(params[name])
+    return params
+
+
+def last(v: Any, x: Any) -> jax.Array:
+    """`v` with the leading axes of `x`, all of size 1."""
+    return jax.lax.expand_dims(v, range(np.ndim(x) - np.ndim(v)))

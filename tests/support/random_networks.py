@@ -1,0 +1,194 @@
+"""Random networks of many kinds of block, cut at random: removed is masked, or it is refused.
+
+    python tests/support/random_networks.py --count 10000 --seed 0
+
+Prints how many were equal, had nothing to cut or were refused, by sentence, and what was wrong.
+"""
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from pruning import coupled_channels, mask_channels, remove_channels
+from pruning.channels import check_program, resized
+from tests.support.numpy_programs import evaluated
+from tests.support.random_blocks import Kind, Kinds, drawn_arrays, drawn_sizes
+from tests.support.random_blocks.arithmetic import ARITHMETIC
+from tests.support.random_blocks.channels import DENSE, GATES, MOVES
+from tests.support.random_blocks.ends import EMBEDDINGS, HEADS, INTO
+from tests.support.random_blocks.images import IMAGES
+from tests.support.random_blocks.tokens import TOKENS
+from tests.support.random_blocks.weights import WEIGHTS
+
+ANY = DENSE | GATES | MOVES | WEIGHTS | ARITHMETIC
+STAGES = {"images": [ANY, IMAGES], "tokens": [ANY, TOKENS], "vectors": [ANY]}
+ALL = {*ANY, *IMAGES, *TOKENS}
+COUNTING = """
+    attention by depth, attention with biases, equalized kernel, folded heads, fused, fused heads,
+    group norm, grouped, shuffle, shuffle after groups, shuffle net, signed scale
+"""
+CHANGING = {*ARITHMETIC, *COUNTING.strip().replace("\n    ", " ").split(", ")}
+"""Whose program may be another at other widths: it computes with one, or writes down how many."""
+WRONG = ("crash", "unclear", "refused without reason", "wrong")
+REMOVED, TOLERANCE = 0.4, 1e-12
+
+
+class RandomNetwork(NamedTuple):
+    """`apply(params, x)`, and the kinds of its blocks."""
+
+    apply: Callable[..., Any]
+    params: dict[str, Any]
+    x: np.ndarray
+    kinds: tuple[str, ...]
+
+
+class Outcome(NamedTuple):
+    """What became of a network, its error beside the masked one, and what was said."""
+
+    kind: str
+    error: float = 0.0
+    said: str = ""
+
+
+def random_network(seed: int) -> RandomNetwork:
+    """One to three blocks each of images, tokens and vectors, or of the last of these; a head."""
+    rng = np.random.default_rng(seed)
+    stages = list(STAGES)[rng.integers(len(STAGES)) :]
+    inputs = {
+        "images": rng.normal(size=(2, 4, 4, 2)),
+        "tokens": rng.integers(8, size=(2, 5)),
+        "vectors": rng.normal(size=(2, 4)),
+    }
+    x = inputs[stages[0]]
+    y, params, functions, kinds = jax.eval_shape(jnp.asarray, x), {}, {}, []
+    for number, (kind, (arrays, function)) in enumerate(_random_kinds(rng, stages)):
+        if y.shape[-1] % 2 and kind in ALL:  # many blocks halve their channels
+            kind, (arrays, function) = "dense", DENSE["dense"]
+        name = f"{number} {kind}"
+        params[name] = drawn_arrays(rng, arrays, drawn_sizes(rng, y.shape))
+        y, functions[name] = jax.eval_shape(function, params[name], y), function
+        kinds.append(kind)
+
+    def apply(params: dict[str, Any], x: Any) -> Any:
+        for name, function in functions.items():
+            x = function(params[name], x)
+        return x
+
+    return RandomNetwork(apply, params, x, tuple(kinds))
+
+
+def _random_kinds(rng: np.random.Generator, stages: list[str]) -> Iterator[tuple[str, Kind]]:
+    def drawn(kinds: Kinds) -> tuple[str, Kind]:
+        return list(kinds.items())[rng.integers(len(kinds))]
+
+    if stages[0] == "tokens":
+        yield drawn(EMBEDDINGS)
+    for stage in stages:
+        if stage != stages[0]:
+            yield drawn(INTO[stage])
+        for _ in range(rng.integers(1, 4)):
+            yield drawn(STAGES[stage][rng.integers(len(STAGES[stage]))])
+    yield drawn(HEADS)
+
+
+def outcome(network: RandomNetwork, seed: int) -> Outcome:
+    """What a cut of 40 % of the channels, drawn at random, does to the network."""
+    try:
+        found = _outcome(network, seed)
+    except Exception as failure:
+        return Outcome("crash", np.inf, f"{type(failure).__name__}: {failure}")
+    if found.error > TOLERANCE:
+        return found._replace(kind="wrong")
+    return found._replace(kind="unclear") if "\n" in found.said else found
+
+
+def _outcome(network: RandomNetwork, seed: int) -> Outcome:
+    apply, params, x, kinds = network
+    groups = coupled_channels(apply, params, x)
+    if not groups:
+        return Outcome("nothing to cut")
+    keep = _drawn_keep(groups, seed)
+    masked = evaluated(apply, mask_channels(params, groups, keep), x)
+    small = remove_channels(params, groups, keep)
+    error = difference(evaluated(resized(apply, groups, keep), small, x), masked)
+    try:
+        check_program(apply, small, groups, keep, x)
+    except ValueError as refusal:
+        kind = "refused without reason" if CHANGING.isdisjoint(kinds) else "resized"
+        return Outcome(kind, error, str(refusal))
+    error = max(error, difference(evaluated(apply, small, x), masked))
+    effect = difference(evaluated(apply, params, x), masked)
+    return Outcome("equal" if effect > 1e-6 else "without effect", error)
+
+
+def _drawn_keep(groups: Any, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    keep = [rng.random(group.size) >= REMOVED for group in groups]
+    for vector in keep:
+        vector[rng.integers(vector.size)] = True
+    return keep
+
+
+def difference(found: Any, expected: Any) -> float:
+    """The largest error, relative to the largest value of an array."""
+
+    def of_array(a: Any, b: Any) -> float:
+        error = np.abs(np.asarray(a) - np.asarray(b)).max() / max(1e-3, np.abs(b).max())
+        return float(error) if np.isfinite(error) else np.inf
+
+    return max(jax.tree.leaves(jax.tree.map(of_array, found, expected)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=200, help="how many (default 200)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first (default 0)")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    start, outcomes, kinds = time.time(), [], Counter()
+    seeds = range(options.seed, options.seed + options.count)
+    for seed in track(seeds, "cutting", console=Console(stderr=True)):
+        network = random_network(seed)
+        outcomes.append(outcome(network, seed))
+        kinds.update(network.kinds)
+        if outcomes[-1].kind in WRONG:
+            print(f"seed {seed}: {', '.join(network.kinds)}: {outcomes[-1]}", flush=True)
+    Console().print(_table(outcomes))
+    print(f"{len(kinds)} kinds of block; {time.time() - start:.0f} s")
+    sys.exit(any(found.kind in WRONG for found in outcomes))
+
+
+def _table(outcomes: list[Outcome]) -> Table:
+    table = Table("outcome", "sentence", "networks", "worst error", title="Random networks")
+    counts = Counter((found.kind, _sentence(found.said)) for found in outcomes)
+    for (kind, said), count in sorted(counts.items(), key=lambda row: (row[0][0], -row[1])):
+        errors = [x.error for x in outcomes if (x.kind, _sentence(x.said)) == (kind, said)]
+        table.add_row(kind, said, f"{count}", f"{max(errors):.1e}")
+    return table
+
+
+def _sentence(said: str) -> str:
+    """What changes, of a refusal, without numbers and lines of the model."""
+    changes = said.partition("; else")[0].removeprefix("apply must compute the same with ")
+    return re.sub(r" at \S+\.py:\S+ \(\S+\)|[-.\d]*\d\S*", "…", changes)
+
+
+if __name__ == "__main__":
+    main()
