@@ -200,7 +200,7 @@ def test_what_is_not_a_number_is_never_as_recorded(form, key):
     """And takes nothing from the checks that it is decided with."""
 
     def with_nan(key):
-        return uniform(key) | {"nothing": jnp.nan}
+        return uniform(key) | {"nothing": jnp.array(jnp.nan)}
 
     draws = Draws(with_nan, 2000)
     unknown = [
