@@ -11,6 +11,11 @@ from experiments.cli import InputError
 from experiments.measures import shift_estimators as measures
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_mlp():
+    """Not small: a layer of the paper's network is looked at by name."""
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_every_estimate_is_compared_with_the_distance(tmp_path, monkeypatch, capsys):

@@ -79,7 +79,7 @@ def windows(x, size):
 
 
 def swin(module, x):
-    """Liu et al. (2021): attention in windows, shifted, without masks."""
+    """Liu et al. (2021a): attention in windows, shifted, without masks."""
     x = nn.Conv(WIDTH, (2, 2), (2, 2))(x)
     b, h, w, c = x.shape
     for shift in (0, 1):
@@ -101,7 +101,7 @@ def mixer(module, x):
 
 
 def gated_mlp(module, x):
-    """gMLP, Liu et al. (2021): half of the channels gates the other over tokens."""
+    """gMLP, Liu et al. (2021b): half of the channels gates the other over tokens."""
     x = embedded(module, x)
     for _ in range(2):
         u, v = jnp.split(nn.gelu(nn.Dense(24)(nn.LayerNorm()(x))), 2, -1)
