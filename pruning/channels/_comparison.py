@@ -71,13 +71,9 @@ def check_program(
 
 
 def differences(
-    sizes: Sizes,
-    large: Any,
-    small: Any,
-    arguments: Sequence[ChannelIds],
-    calls: Sequence[Any] = (),
+    sizes: Sizes, large: Any, small: Any, arguments: Sequence[ChannelIds]
 ) -> Iterator[str]:
-    """What `small` does otherwise than `large`, both inside of `calls`, equation by equation."""
+    """What `small` does otherwise than `large`, equation by equation."""
     large, small = closed_jaxpr(large), closed_jaxpr(small)
     ids, same = {}, {}  # of variables of the large program: its ids, the one of the small
     for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):
@@ -90,12 +86,12 @@ def differences(
     for a, b in zip_longest(large.jaxpr.eqns, small.jaxpr.eqns):
         one, other = (e.primitive.name if e else "nothing" for e in (a, b))
         if one != other:
-            yield f"{other} takes the place of {one}{at(line_of([*calls, a or b]))}"
+            yield f"{other} takes the place of {one}{at(line_of([a or b]))}"
             return
         values = [ids_of_constant(v.val) if is_literal(v) else ids[v] for v in a.invars]
         results = equation_ids(sizes.sets, a, values)
         if reason := _difference(sizes, a, b, values, results, same):
-            yield f"{reason} of {a.primitive.name}{at(line_of([*calls, a]))}"
+            yield f"{reason} of {a.primitive.name}{at(line_of([a]))}"
         inner = zip(subprograms(a), subprograms(b), inner_ids(sizes.sets, a, values), strict=True)
         for inside, other, of_inner in inner:
             yield from differences(sizes, inside, other, of_inner)
