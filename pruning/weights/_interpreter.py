@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pruning.weights._limits import WeightsError
+from pruning.weights._limits import WeightsError, check_key
 
 CONSTANTS = (
     *("NEWTRUE", "NEWFALSE", "NONE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
@@ -114,11 +114,10 @@ class Interpreter:
 
 
 def dictionary(items: Any = ()) -> dict[str | int, Any]:
-    """Of pairs; keys are never compared or hashed before they are known to be simple."""
+    """Of pairs, whose keys are simple."""
     result = {}
     for key, value in items:
-        if type(key) not in (str, int):
-            raise WeightsError(f"a key must be a string or an integer, not a {type(key).__name__}")
+        check_key(key)
         result[key] = value
     return result
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from pruning.weights._formats import natural
 from pruning.weights._limits import (
+    MAX_DEPTH,
     PiecewiseReader,
     WeightsError,
     check_bytes,
@@ -20,7 +21,6 @@ from pruning.weights._limits import (
     n_elements,
 )
 
-MAX_DEPTH = 64
 HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)  # where strings lie; with its size
 
 

@@ -8,7 +8,10 @@ import io
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
+
+MAX_DEPTH = 64  # of trees
 
 
 class WeightsError(ValueError):
@@ -77,6 +80,12 @@ def check_bytes(name: str, size: int, limit: int) -> None:
             f"{name[:100]} must fit the {max(limit, 0)} bytes that are left of max_bytes and be no "
             f"larger; it claims {size}"
         )
+
+
+def check_key(key: Any) -> None:
+    """Whether a key of a mapping is simple: it is not compared or hashed before."""
+    if type(key) not in (str, int):
+        raise WeightsError(f"a key must be a string or an integer, not a {type(key).__name__}")
 
 
 def n_elements(shape: tuple[int, ...] | list[int]) -> int:

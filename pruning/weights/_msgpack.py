@@ -1,4 +1,4 @@
-"""Flax's msgpack by a parser that counts before it builds, and copies no array."""
+"""Flax's msgpack by a parser that counts before it builds."""
 
 import re
 import struct
@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from pruning.weights._limits import WeightsError, n_elements
+from pruning.weights._limits import MAX_DEPTH, WeightsError, check_key, n_elements
 
 # First byte: what follows. Lengths and elements by their struct format, constants as they are.
 NUMBERS = {0xCA + i: code for i, code in enumerate("fdBHIQbhiq")}
@@ -21,7 +21,6 @@ LENGTHS = {
 }
 FIXED_EXTENSIONS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 ARRAY, SCALAR = 1, 3  # of Flax's extensions; the other one is a complex number
-MAX_DEPTH = 64
 
 
 class Parser:
@@ -73,8 +72,7 @@ class Parser:
 
     def item(self, depth: int) -> tuple[str | int, Any]:
         key = self.value(depth)
-        if type(key) not in (str, int):
-            raise WeightsError(f"a key must be a string or an integer, not a {type(key).__name__}")
+        check_key(key)
         return key, self.value(depth)
 
     def array(self, data: memoryview, depth: int) -> np.ndarray | None:

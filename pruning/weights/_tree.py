@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pruning.weights._limits import WeightsError
+from pruning.weights._limits import MAX_DEPTH, WeightsError
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
-MAX_DEPTH = 64
 MAX_NAMES = 2**22  # characters of all names, with 32 for each node
 
 
