@@ -1,6 +1,7 @@
 """Names from files control neither a terminal nor a page, whichever command shows them."""
 
 import ast
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,13 @@ import pytest
 
 import train
 from experiments import cli, texts
+from experiments.benchmarks import compiled_page
+from experiments.pages import analysis as analysis_page
+from experiments.pages import geometry as geometry_page
 from experiments.pages import page
 from experiments.pages import prune as prune_page
 from experiments.pages import reproduce as reproduce_page
+from experiments.pages import shift as shift_page
 from experiments.pages import theorems as theorem_page
 from experiments.pages import train as train_page
 from experiments.progress import print_above, progress_bar
@@ -20,7 +25,18 @@ from tests.support.made_up_results import made_up, made_up_theorems
 
 SCRIPTS = Path(train.__file__).parent
 HOSTILE = "[bold]x[/red]:smile: a\x1b]0;owned\x07 b\u202egnp\u2028 <script>c</script> $\\frac{"
-CHOICES = ("pairs", "paper", "standing", "form", "kind", "source", "relation", "page", "side")
+CHOICES = (
+    "pairs",
+    "paper",
+    "standing",
+    "form",
+    "kind",
+    "source",
+    "relation",
+    "page",
+    "side",
+    "fails",
+)
 ATTACK = "\x1b]0;owned\x07 b\u202egnp\u2028 <script>"  # short, and no formula
 SHOWN = "[bold]x[/red]:smile: a\\x1b]0;owned\\x07 b\\u202egnp\\u2028 <script>c</script> $\\frac{"
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f\u2028\u202e]")
@@ -53,7 +69,16 @@ def train_results():
     }
 
 
+def committed(name):
+    """Results that a command has written."""
+    return json.loads((SCRIPTS.parent / "docs/results" / name / "results.json").read_text())
+
+
 PAGES = {
+    "analyze": lambda: analysis_page.render(hostile(committed("resnet20"), ATTACK)),
+    "compiled": lambda: compiled_page.render(hostile(committed("compiled"), ATTACK)),
+    "geometry": lambda: geometry_page.render(hostile(committed("geometry"), ATTACK)),
+    "shift": lambda: shift_page.render(hostile(committed("shift"), ATTACK)),
     "train": lambda: train_page.render(hostile(train_results())),
     "prune": lambda: prune_page.render(hostile({**prune_results(), "ratios": [0.5]})),
     "reproduce": lambda: reproduce_page.render(hostile(page.plain(made_up()), ATTACK)),
