@@ -15,7 +15,8 @@ import pruning
 import train
 from experiments.cli import InputError
 from experiments.measures import pruned
-from experiments.measures.pruned import STAGES, Plan, Results
+from experiments.measures.plan import Plan
+from experiments.measures.pruned import STAGES, Results
 from experiments.pages import prune as prune_page
 from experiments.training import run_folder
 from experiments.training.recipes import PRESETS, Recipe
