@@ -3,11 +3,10 @@
     python scripts/check_theorems.py                    # everything, in a few minutes on 2 cores
     python scripts/check_theorems.py --claim "Theorem 1"             # of all three papers
     python scripts/check_theorems.py --paper cwda --claim "equation 30" --precision 0.5
-    python scripts/check_theorems.py --list             # all claims and what is recorded of them
 
 The page is OUT/index.html, every number is in OUT/results.json beside it. The status is 1 if any
-outcome differs from what is recorded. Measurements are saved in OUT/measured.json: an
-interrupted run resumes from there and ends with the same numbers. Programs are in OUT/compiled.
+outcome differs from what is recorded. Measurements are saved in OUT/measured.json: an interrupted
+run resumes from there and ends with the same numbers. OUT/compiled keeps programs.
 """
 
 if __name__ == "__main__":  # for the seconds of the imports
@@ -94,7 +93,7 @@ def main(
     results |= {"seconds": time.perf_counter() - start}
     write(results, out, errata)
     cli.say(f"Open {out / 'index.html'}")
-    unexpected = [f"{each['paper']}, {each['name']}" for each in checked if not each["as_recorded"]]
+    unexpected = [f"{c['paper']}, {c['name']}" for c in checked if not c["as_recorded"]]
     if unexpected:
         cli.stop(1, f"not as recorded: {'; '.join(unexpected)}")
 
