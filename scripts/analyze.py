@@ -110,7 +110,7 @@ def summarize(results: "Analysis") -> None:
     head = [name for name in columns if name != "dead"]
     rows = zip(*(columns[name] for name in head), strict=True)
     cli.show_table(title, head, rows, min_width=140, left=("layer", "fails"))
-    cli.say(analysis_page.LEGEND)
+    cli.say(analysis_page.LEGEND, *analysis_page.conclusion(results))
     cli.say(*(f"{name} {why}" for name, why in results["left_out"].items()))
     for pair, (count, total) in analysis.above(results).items():
         cli.say(f"Spearman of {pair_label(pair)} above 0.9 in {count} of {total} layers")

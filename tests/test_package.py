@@ -116,11 +116,11 @@ def test_the_wheel_alone_runs_the_readme_in_15_seconds(distributions, tmp_path):
     """Of one core: other tests may take the rest of the machine."""
     python = installed(distributions[0], tmp_path / "fresh")
     where = "import geometry, jaxnorm, pruning; print(geometry.__file__)"
-    assert str(tmp_path / "fresh") in run(python, "-c", where, cwd=tmp_path)
+    assert str(tmp_path / "fresh") in run(python, "-I", "-c", where, cwd=tmp_path)
     cold = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     snippet = next(text for language, text in README if language == "python")
     start = cpu_seconds()
-    assert "Gaussian filters predict" in run(python, "-c", snippet, cwd=tmp_path, env=cold)
+    assert "Gaussian filters predict" in run(python, "-I", "-c", snippet, cwd=tmp_path, env=cold)
     assert cpu_seconds() - start < 15
 
 
