@@ -4,6 +4,7 @@ PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.versi
 # One stamp an interpreter: the environment is made anew when the interpreter, the pins or the
 # dependencies change, and never otherwise.
 INSTALLED := .venv/installed-$(PYTHON_VERSION)
+PEERS := .venv/peers-$(PYTHON_VERSION)
 RUN := .venv/bin/python
 DOCUMENTERS := .venv-docs/installed-$(PYTHON_VERSION)
 # Apart from .venv: with the TPU's and the GPU's plugins, JAX looks for both devices at every start.
@@ -36,6 +37,12 @@ $(INSTALLED) $(COMPILERS) $(DOCUMENTERS): pyproject.toml constraints.txt
 	  $(@D)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
+# Heavy, so only what compares with them waits for them.
+$(PEERS): $(INSTALLED)
+	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+	  .venv/bin/python -m pip install --quiet --editable '.[bench]'
+	@touch $@
+
 reproduce: $(INSTALLED)
 	@echo "Reproducing the papers' main results on the digits data set"
 	@$(RUN) scripts/reproduce.py $(ARGS)
@@ -44,7 +51,7 @@ test: $(INSTALLED)
 	@echo "Running the tests"
 	@$(RUN) -m pytest -n auto --dist worksteal $(ARGS)
 
-test-slow: $(INSTALLED)
+test-slow: $(PEERS)
 	@echo "Running the slow tests"
 	@$(RUN) -m pytest -m slow $(ARGS)
 
@@ -65,7 +72,7 @@ docs: $(DOCUMENTERS)
 	  -d out/doctrees $(ARGS) docs out/site
 	@echo "Open out/site/index.html"
 
-bench: $(INSTALLED)
+bench: $(PEERS)
 	@echo "Timing against Flax and SciPy"
 	@$(RUN) scripts/bench.py $(ARGS)
 

@@ -17,6 +17,8 @@ the caller. The most used ones are here, and all of a topic in its namespace:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from jaxnorm import __version__ as __version__  # isort: split
+
 from geometry import cells as cells
 from geometry import filters as filters
 from geometry import mean_field as mean_field

@@ -10,6 +10,8 @@ import importlib
 import types
 import typing
 
+from jaxnorm._version import __version__ as __version__  # isort: split
+
 from jaxnorm._batch_norm import batch_norm as batch_norm
 from jaxnorm._decompose import recenter as recenter
 from jaxnorm._decompose import rescale as rescale
@@ -34,9 +36,6 @@ if typing.TYPE_CHECKING:
     from jaxnorm import models as models
     from jaxnorm import nnx as nnx
     from jaxnorm import shift as shift
-
-__version__ = "0.1.0"
-
 
 if not typing.TYPE_CHECKING:  # type checkers would take any name for one of this module
 

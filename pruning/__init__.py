@@ -11,6 +11,8 @@ At the top are the names that most users need. Each lives in one of the namespac
 it: `criteria`, `ranking`, `gaussian`, `weight_tests`, `channels`, `schedules` and `weights`.
 """
 
+from jaxnorm import __version__ as __version__  # isort: split
+
 from pruning import channels as channels
 from pruning import criteria as criteria
 from pruning import gaussian as gaussian

@@ -17,21 +17,19 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import tyro
 
 from experiments import cli
 from experiments.cli import InputError
-from experiments.measures import analysis
-from experiments.measures.analysis import Analysis
 from experiments.options import Share, at_least, checked
-from experiments.pages import analysis as analysis_page
-from experiments.pages import page
-from experiments.pages.series import pair_label
 from experiments.texts import printable
-from pruning import weights
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from experiments.measures.analysis import Analysis
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,10 @@ class Options:
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Analyze the convolutions of a network and write OUT/index.html and OUT/results.json."""
+    from experiments.measures import analysis
+    from experiments.pages import analysis as analysis_page
+    from experiments.pages import page
+
     start = time.perf_counter()
     parameters = load(options)
     measured = analysis.measure(
@@ -79,8 +81,10 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     cli.say(f"Open {(options.out / 'index.html').resolve()}")
 
 
-def load(options: Options) -> Mapping[str, np.ndarray]:
+def load(options: Options) -> Mapping[str, "np.ndarray"]:
     """Parameters of the chosen layers, with one convolution at least."""
+    from pruning import weights
+
     try:
         parameters = weights.load(options.path, dense=True, vectors=True)
     except weights.WeightsError as error:
@@ -95,14 +99,18 @@ def load(options: Options) -> Mapping[str, np.ndarray]:
     return {printable(name): w for name, w in chosen.items()}
 
 
-def summarize(results: Analysis) -> None:
+def summarize(results: "Analysis") -> None:
     """The table of all layers."""
+    from experiments.measures import analysis
+    from experiments.pages import analysis as analysis_page
+    from experiments.pages.series import pair_label
+
     title = f"{results['file']}: {len(results['layers'])} convolutions"
     columns = analysis_page.layer_columns(results["layers"])
     head = [name for name in columns if name != "dead"]
     rows = zip(*(columns[name] for name in head), strict=True)
     cli.show_table(title, head, rows, min_width=140, left=("layer", "fails"))
-    cli.say(analysis_page.LEGEND)
+    cli.say(analysis_page.LEGEND, *analysis_page.conclusion(results))
     cli.say(*(f"{name} {why}" for name, why in results["left_out"].items()))
     for pair, (count, total) in analysis.above(results).items():
         cli.say(f"Spearman of {pair_label(pair)} above 0.9 in {count} of {total} layers")

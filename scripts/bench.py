@@ -18,20 +18,19 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import jax
-import jax.numpy as jnp
 import tyro
 
 from experiments import cli, files
-from experiments.benchmarks import distances, geometry, layers, pruning, training
-from experiments.benchmarks.timing import Pair, Timing, timed
 from experiments.options import at_least, checked
 from experiments.progress import progress_bar
 
+if TYPE_CHECKING:
+    from experiments.benchmarks.timing import Pair, Timing
+
 HEAD = ("what", "ours, ms", "peer, ms", "ratio", "quartiles", "copy", "memory")
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,10 @@ class Options:
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Time our functions beside their peers and print a table of each group."""
+    import jax
+
+    from experiments.benchmarks.timing import timed
+
     groups = chosen(options)
     settings = f"{options.dtype}, {options.runs} runs a side"
     found: dict[str, list[dict[str, Any]]] = {}
@@ -76,12 +79,16 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         files.write(options.out, json.dumps(result, indent=1) + "\n")
 
 
-def chosen(options: Options) -> dict[str, Callable[[], Sequence[Pair]]]:
+def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
     """The groups of pairs that are timed, by title."""
+    import jax.numpy as jnp
+
+    from experiments.benchmarks import distances, geometry, layers, pruning, training
+
     if options.dtype not in DTYPES:
         raise cli.InputError(f"--dtype must be one of {', '.join(DTYPES)}; got {options.dtype}")
     subjects = {
-        "layers": layers.groups(DTYPES[options.dtype]),
+        "layers": layers.groups(getattr(jnp, options.dtype)),
         "distances": distances.groups(),
         "pruning": pruning.groups(),
         "geometry": geometry.groups(),
@@ -93,7 +100,7 @@ def chosen(options: Options) -> dict[str, Callable[[], Sequence[Pair]]]:
     return {title: group for name in names for title, group in subjects[name].items()}
 
 
-def cells(timing: Timing) -> list[str]:
+def cells(timing: "Timing") -> list[str]:
     """A pair's row of the table."""
     low, high = timing.quartiles
     return [
@@ -107,7 +114,7 @@ def cells(timing: Timing) -> list[str]:
     ]
 
 
-def means(pairs: Sequence[Pair], timings: Sequence[Timing]) -> list[list[str]]:
+def means(pairs: Sequence["Pair"], timings: Sequence["Timing"]) -> list[list[str]]:
     """Rows of geometric means over the sizes of one thing."""
     ratios: dict[str, list[float]] = {}
     for pair, timing in zip(pairs, timings, strict=True):

@@ -23,13 +23,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import tyro
 
 from experiments import cli
-from experiments.benchmarks import compiled_layers, compiled_page, compiled_tables
-from experiments.benchmarks.compile_only import check_plugin
-from experiments.pages import page
 
 OUT = Path("docs/results/compiled")
 PLUGINS = {"v5e": "libtpu", "h100": "jax-cuda12-plugin"}
@@ -57,6 +53,12 @@ class Options:
 
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Compile, print a line per program, and write a page."""
+    import jax
+
+    from experiments.benchmarks import compiled_layers, compiled_page, compiled_tables
+    from experiments.benchmarks.compile_only import check_plugin
+    from experiments.pages import page
+
     start = time.perf_counter()
     targets = [options.target] if options.target else list(compiled_tables.TARGETS)
     tables = [options.only] if options.only else list(compiled_tables.TABLES)
@@ -95,6 +97,8 @@ def measured(
     target: str, tables: Sequence[str], shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]
 ) -> dict[str, list[dict]]:
     """Rows of each table; prints each as it is compiled."""
+    from experiments.benchmarks import compiled_tables
+
     rows: dict[str, list[dict]] = {}
     for name in tables:
         table = compiled_tables.TABLES[name]

@@ -3,12 +3,10 @@
     python scripts/check_theorems.py                    # everything, in a few minutes on 2 cores
     python scripts/check_theorems.py --claim "Theorem 1"             # of all three papers
     python scripts/check_theorems.py --paper cwda --claim "equation 30" --precision 0.5
-    python scripts/check_theorems.py --list             # all claims and what is recorded of them
 
 The page is OUT/index.html, every number is in OUT/results.json beside it. The status is 1 if any
-outcome differs from what is recorded. Measurements are saved in OUT/measured.json: an
-interrupted run resumes from there and ends with the same numbers. A second run compiles nothing
-again (OUT/compiled).
+outcome differs from what is recorded. Measurements are saved in OUT/measured.json: an interrupted
+run resumes from there and ends with the same numbers. OUT/compiled keeps programs.
 """
 
 if __name__ == "__main__":  # for the seconds of the imports
@@ -19,23 +17,18 @@ if __name__ == "__main__":  # for the seconds of the imports
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from experiments import cli, files
-from experiments.measures import claims as claim_measures
+from experiments import cli
 from experiments.options import Natural, Positive, checked, number
-from experiments.pages import errata as errata_page
-from experiments.pages import mathematics, theorem_plots
-from experiments.pages import theorems as theorem_page
-from experiments.pages.page import plain, write
-from experiments.pages.theorem_words import FORMS, found
-from geometry import claims
-from geometry.claims import Claim
+
+if TYPE_CHECKING:
+    from geometry.claims import Claim
 
 Precision = Annotated[float, number(float, "in (0, 2]", lambda x: 0 < x <= 2)]
 
@@ -71,6 +64,11 @@ def main(
       errata: File for the errata of the papers, such as docs/errata.md; by default none.
       list_only: Name the claims with what is recorded of them, and check nothing.
     """
+    from experiments.measures import claims as claim_measures
+    from experiments.pages import theorem_plots
+    from experiments.pages.page import plain
+    from geometry import claims
+
     selected = claim_measures.select(paper, claim)
     console = cli.console(min_width=80)
     if list_only:
@@ -80,8 +78,8 @@ def main(
     cli.check_writable(out)
     cli.compiled_in(out / "compiled")
     start = time.perf_counter()
-    path = out / "measured.json"
-    measured = claim_measures.measure(selected, precision, seed, claim_devices, path)
+    options = (precision, seed, claim_devices, out / "measured.json")
+    measured = claim_measures.measure(selected, *options)
     checked = [claim_measures.result(verdict) for verdict in claims.decide(selected, measured)]
     console.print(*map(report, plain(checked)))
     results = cli.provenance(__file__) | {
@@ -93,19 +91,30 @@ def main(
         "curves": theorem_plots.curves() if paper is None and claim is None else {},
     }
     results |= {"seconds": time.perf_counter() - start}
-    with claim_measures.writing(out, "the lines above and measured.json have what was measured"):
-        write(results, theorem_page.render(results, out), out)
-        if errata:
-            files.write(errata, errata_page.markdown(plain(checked)))
+    write(results, out, errata)
     cli.say(f"Open {out / 'index.html'}")
-    unexpected = [result for result in checked if not result["as_recorded"]]
+    unexpected = [f"{c['paper']}, {c['name']}" for c in checked if not c["as_recorded"]]
     if unexpected:
-        names = "; ".join(f"{result['paper']}, {result['name']}" for result in unexpected)
-        cli.stop(1, f"not as recorded: {names}")
+        cli.stop(1, f"not as recorded: {'; '.join(unexpected)}")
 
 
-def listing(selected: Iterable[Claim]) -> Table:
+def write(results: dict, out: Path, errata: Path | None) -> None:
+    """Write the page, its numbers and, where it has a file, the errata."""
+    from experiments import files
+    from experiments.measures.claims import writing
+    from experiments.pages import errata as errata_page
+    from experiments.pages import page, theorems
+
+    with writing(out, "the lines above and measured.json have what was measured"):
+        page.write(results, theorems.render(results, out), out)
+        if errata:
+            files.write(errata, errata_page.markdown(page.plain(results["claims"])))
+
+
+def listing(selected: Iterable["Claim"]) -> Table:
     """A row for each claim, with what is recorded of it."""
+    from geometry import claims
+
     rows = Table(title="What three papers claim")
     for column in ("paper", "claim", "recorded"):
         rows.add_column(column, overflow="fold")
@@ -117,6 +126,9 @@ def listing(selected: Iterable[Claim]) -> Table:
 
 def report(claim: dict) -> Group:
     """A claim, its outcome, and a line for each check and each result of trained networks."""
+    from experiments.pages import mathematics
+    from experiments.pages.theorem_words import FORMS, found
+
     checks = Table.grid(padding=(0, 2))
     checks.add_column(no_wrap=True)
     for check in claim["checks"]:

@@ -20,17 +20,9 @@ if __name__ == "__main__":  # for the seconds of the imports
 import time
 from pathlib import Path
 
-from experiments import cli, files, provenance
-from experiments.data import datasets
-from experiments.measures import shift
-from experiments.measures.shift import PROBE, SCHEDULES
+from experiments import cli, files
 from experiments.options import AtLeastTwo, Positive, checked
-from experiments.pages import page
-from experiments.pages import shift as shift_page
 from experiments.progress import progress_bar
-from experiments.training import run_folder
-from experiments.training.paired_runs import NORMALIZATIONS
-from experiments.training.step import learning_rate
 
 
 @checked
@@ -54,12 +46,21 @@ def main(
       exact: Test images for which exact joint distances are computed.
       out: Folder for the page, its results and finished networks.
     """
+    from experiments import provenance
+    from experiments.data import datasets
+    from experiments.measures import shift
+    from experiments.pages import page
+    from experiments.pages import shift as shift_page
+    from experiments.training import run_folder
+    from experiments.training.paired_runs import NORMALIZATIONS
+    from experiments.training.step import learning_rate
+
     start = time.perf_counter()
     images = datasets.load(dataset, data_dir)
     recipe = shift.dense_recipe(dataset, epochs, batch_size)
     with files.in_use(out), progress_bar() as progress:
         run_folder.same_data(out, images)
-        total = len(NORMALIZATIONS) * len(SCHEDULES) * seeds * epochs
+        total = len(NORMALIZATIONS) * len(shift.SCHEDULES) * seeds * epochs
         task = progress.add_task("training", total=total)
 
         def update(description: str, epochs: int) -> None:
@@ -68,11 +69,11 @@ def main(
         runs = shift.train_all(recipe, images, seeds, exact, out, update)
     rates = {
         schedule: [learning_rate(shift.scheduled(recipe, schedule), e) for e in range(epochs)]
-        for schedule in SCHEDULES
+        for schedule in shift.SCHEDULES
     }
     results = cli.provenance(__file__) | {
         "settings": provenance.settings(recipe) | {"seeds": seeds, "exact": exact},
-        "data": provenance.described(images, PROBE),
+        "data": provenance.described(images, shift.PROBE),
         "seconds": time.perf_counter() - start,
         "learning_rate": rates,
         "runs": runs,

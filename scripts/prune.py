@@ -21,22 +21,19 @@ import dataclasses
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from experiments import cli, files
 from experiments.cli import InputError
-from experiments.data import datasets
-from experiments.measures import pruned
-from experiments.measures.networks import residual_recipe
-from experiments.measures.pruned import Plan, Results
+from experiments.measures.plan import Plan
 from experiments.options import AtLeastTwo, Positive, checked
-from experiments.pages import page
-from experiments.pages import prune as prune_page
 from experiments.progress import Stages, progress_bar
-from experiments.training import run_folder
-from experiments.training.recipes import Recipe
+from experiments.training.recipes import Recipe, residual_recipe
+
+if TYPE_CHECKING:
+    from experiments.measures.pruned import Results
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,12 @@ class Options:
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Prune trained networks by each criterion and write OUT/index.html and OUT/results.json."""
+    from experiments.data import datasets
+    from experiments.measures import pruned
+    from experiments.pages import page
+    from experiments.pages import prune as prune_page
+    from experiments.training import run_folder
+
     recipe, seeds, count = chosen(options)
     images = datasets.load(recipe.dataset, options.data_dir)
     images = images._replace(x_train=images.x_train[:count], y_train=images.y_train[:count])
@@ -126,8 +129,10 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
     return Recipe(**fields), len(list(run.glob("seed-*"))), settings["images"]
 
 
-def summarize(results: Results) -> None:
+def summarize(results: "Results") -> None:
     """Print the tables of accuracies and of costs."""
+    from experiments.pages import prune as prune_page
+
     for title, head, rows in prune_page.tables(results):
         cli.show_table(title, head, rows, left=head[:1])
 

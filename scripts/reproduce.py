@@ -15,16 +15,17 @@ if __name__ == "__main__":  # for the seconds of the imports
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
 from experiments import cli, files
-from experiments.measures import report
-from experiments.measures.networks import residual_recipe
-from experiments.measures.report import Report
 from experiments.options import AtLeastTwo, Positive, checked
-from experiments.pages import reproduce as reproduce_page
 from experiments.progress import Stages, progress_bar
+from experiments.training.recipes import residual_recipe
+
+if TYPE_CHECKING:
+    from experiments.measures.report import Report
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ class Options:
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Reproduce the papers' main results and write OUT/report/index.html."""
+    from experiments.measures import report
+    from experiments.pages import reproduce as reproduce_page
+
     recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
     folder = options.out / "report"
     for path in (folder, options.out / "runs"):
@@ -67,7 +71,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     cli.say(f"Open {(folder / 'index.html').resolve()}")
 
 
-def summarize(results: Report) -> None:
+def summarize(results: "Report") -> None:
     """Print the accuracies and the verdicts on the claims."""
     for name in ("batch_norm", "unitized"):
         accuracy = results["training"][name]["accuracy"]

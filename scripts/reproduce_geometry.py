@@ -21,13 +21,8 @@ from pathlib import Path
 
 import tyro
 
-import geometry
 from experiments import cli
-from experiments.data import datasets
-from experiments.measures import depth, geometry_figures
 from experiments.options import Natural, checked
-from experiments.pages import geometry as geometry_page
-from experiments.pages.page import write
 
 
 @dataclass(frozen=True)
@@ -50,6 +45,12 @@ class Options:
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Compute all figures and write OUT/index.html."""
+    import geometry
+    from experiments.data import datasets
+    from experiments.measures import depth, geometry_figures
+    from experiments.pages import geometry as geometry_page
+    from experiments.pages.page import write
+
     data_dir, seed, out = options.data_dir, options.seed, options.out
     cli.check_writable(out)
     start = time.perf_counter()

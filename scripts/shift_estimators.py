@@ -19,7 +19,6 @@ import json
 from pathlib import Path
 
 from experiments import cli, files
-from experiments.measures import shift_estimators
 from experiments.options import AtLeastTwo, Positive, checked
 from experiments.progress import progress_bar
 
@@ -35,6 +34,8 @@ def main(
       steps: Training steps of both critics; the paper's are 1,500.
       out: File for the results.
     """
+    from experiments.measures import shift_estimators
+
     cases = list(shift_estimators.cases())
     with progress_bar() as progress:
         results = [

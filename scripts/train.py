@@ -23,19 +23,12 @@ from pathlib import Path
 from typing import Literal
 
 import tyro
-from jax.sharding import AxisType
 
 from experiments import cli, files
-from experiments.data import datasets
 from experiments.options import Natural, Positive
 from experiments.options import check as check_ranges
-from experiments.pages import page
-from experiments.pages import train as train_page
-from experiments.training import compiled_step, processes, recipes, run, run_folder
+from experiments.training import recipes
 from experiments.training.recipes import PRESETS, Evaluation, Recipe
-from experiments.training.trainer import Layout, Trainer, mesh_of
-
-AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 
 
 @dataclass(frozen=True)
@@ -82,11 +75,19 @@ class Options:
 
 def main(recipe: Recipe, options: Options) -> None:
     """Train a recipe for every seed, write OUT and print the accuracies."""
+    from jax.sharding import AxisType
+
+    from experiments.data import datasets
+    from experiments.pages import page
+    from experiments.pages import train as train_page
+    from experiments.training import compiled_step, processes, run, run_folder
+    from experiments.training.trainer import Layout, Trainer, mesh_of
+
     check(recipe, options)
     groups = run.seed_groups(recipe, options.seeds, options.vmap_seeds)
     workers = len(os.sched_getaffinity(0)) if options.workers is None else options.workers
     layout = Layout(options.shard_state, options.remat, len(groups[0]) > 1, workers)
-    placement = {"devices": options.devices, "axis_type": AXIS_TYPES[options.axis_type]}
+    placement = {"devices": options.devices, "axis_type": AxisType[options.axis_type.capitalize()]}
     if options.compile_for is not None:
         compiled_step.show(recipe, options.compile_for, layout, **placement)
         return
@@ -118,6 +119,8 @@ def main(recipe: Recipe, options: Options) -> None:
 
 def check(recipe: Recipe, options: Options) -> None:
     """Refuse a recipe and options that are out of range, naming them."""
+    from experiments.training import processes, run
+
     recipes.check(recipe)
     check_ranges(options)
     processes.check(options.coordinator, options.processes, options.process)
@@ -126,6 +129,8 @@ def check(recipe: Recipe, options: Options) -> None:
 
 def show(results: dict) -> None:
     """Print one row for each seed, and their median and mean."""
+    from experiments.pages import train as train_page
+
     cli.show_table(*train_page.seed_table(results))
     cli.say(train_page.accuracy_sentence(results))
 

@@ -8,7 +8,6 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import matmul
@@ -85,12 +84,14 @@ def expected_overlap(
       >>> print(f"{expected_overlap(256, 2304, ('l1', 'l2'), ratio=8 / 256):.2f}")
       0.68
     """
+    from scipy.special import ndtri  # half a second to import
+
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
     noise = _noise(num_filters, dims, pair)
     if ratio == 1:
         return jnp.ones_like(jnp.asarray(1.0 * noise))
-    z = float(scipy.special.ndtri(ratio))
+    z = float(ndtri(ratio))
     # Φ₂ = Φ(z)² + 1/2π ∫ exp(−z²/(1 + sin θ)) dθ up to asin ρ, Plackett's identity.
     whole = jnp.asarray(jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0))))
     nodes, weights = np.polynomial.legendre.leggauss(40)

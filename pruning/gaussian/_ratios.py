@@ -9,7 +9,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.special
 
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import at_least
@@ -118,23 +117,25 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt for j = 1, 2 with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ; e^(−t) is
     subtracted under the integral. Both integrals are sums over nodes that crowd at the ends.
     """
+    from scipy.special import expit, logsumexp  # half a second to import
+
     u, width = np.linspace(-3.5, 3.5, 449, retstep=True)
     t = np.exp(np.pi / 2 * np.sinh(u))
     weights = width * np.pi / 2 * np.cosh(u) * t
     mean = math.sqrt(dims - 2 * float(chi_defect(dims)))
     low, high = max(0.0, mean - 12), mean + 12
-    share = scipy.special.expit(np.pi * np.sinh(u))
+    share = expit(np.pi * np.sinh(u))
     r = low + (high - low) * share
     # By logarithms: at a short r the density of many dimensions is below what float64 holds.
     log_density = (dims - 1) * np.log(r / mean) - (r - mean) * (r + mean) / 2
-    log_density += np.log(np.cosh(u) * share * scipy.special.expit(-np.pi * np.sinh(u)))
-    log_density -= scipy.special.logsumexp(log_density)
+    log_density += np.log(np.cosh(u) * share * expit(-np.pi * np.sinh(u)))
+    log_density -= logsumexp(log_density)
     away = np.outer(t / (n * mean), r - mean)
     # E e^(−a) − 1 for a of mean 0 as a sum of positive terms, unless it overflows.
     small = np.abs(away).max(1) < 30
     a = np.where(small[:, None], away, 0.0)
     near = np.log1p((np.expm1(-a) + a) @ np.exp(log_density))
-    far = np.asarray(scipy.special.logsumexp(log_density - away, axis=1))
+    far = np.asarray(logsumexp(log_density - away, axis=1))
     gain = n * np.where(small, near, far)
     excess = np.where(
         gain < 1,

@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-import jax
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -88,7 +87,8 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
 def stop(status: int, line: str) -> NoReturn:
     """End the command with a line on the standard error."""
     print(printable(line), file=sys.stderr, flush=True)
-    if jax.distributed.is_initialized():
+    jax = sys.modules.get("jax")
+    if jax and jax.distributed.is_initialized():
         sys.stdout.flush()
         os._exit(status)  # an ordinary exit would wait for processes that may have ended
     sys.exit(status)
@@ -140,6 +140,8 @@ def say(*lines: str) -> None:
 
 def compiled_in(cache: Path) -> None:
     """Cache compiled programs there, unless the environment names another folder."""
+    import jax
+
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(cache.absolute()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -158,6 +160,8 @@ def provenance(script: str) -> dict[str, Any]:
 
 def environment() -> dict[str, Any]:
     """Versions, device and commit of this run."""
+    import jax
+
     device = jax.devices()[0]
     return versions() | {
         "python": platform.python_version(),

@@ -16,7 +16,7 @@ import pytest
 import check_theorems
 from experiments.cli import InputError
 from experiments.measures import claims as claim_measures
-from experiments.pages import mathematics
+from experiments.pages import mathematics, theorem_plots
 from experiments.pages.theorem_cards import anchor
 from geometry import claims
 
@@ -31,7 +31,7 @@ def few(monkeypatch):
     assert len(chosen) == 2
     monkeypatch.setattr(claims, "ALL", chosen)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
-    monkeypatch.setattr(check_theorems.theorem_plots, "curves", dict)
+    monkeypatch.setattr(theorem_plots, "curves", dict)
     return chosen
 
 
@@ -110,7 +110,7 @@ def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch,
     check_theorems.main(precision=2.0, claim=FACTS, out=tmp_path)
     before = (tmp_path / "results.json").read_bytes()
     if broken == "page":
-        monkeypatch.setattr(check_theorems, "write", full_disk)
+        monkeypatch.setattr("experiments.pages.page.write", full_disk)
     else:
         monkeypatch.setattr("experiments.files.write", full_disk)
     with pytest.raises(InputError, match="must take the results; No space left on device: "):

@@ -105,25 +105,51 @@ def test_ctrl_c_in_a_callback_is_not_lost(ended, capfd):
 
 
 COMMANDS = sorted(Path(train.__file__).parent.glob("*.py"))
+REQUIRED = {"analyze": ["weights.npz"], "train": ["digits-mlp"]}
+commands = pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
-def test_ctrl_c_while_a_command_imports_is_one_line(command, tmp_path):
-    interrupt = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)"
-    for name in ("jax", "numpy", "geometry"):
-        (tmp_path / f"{name}.py").write_text(interrupt)
-    found = subprocess.run(
-        [sys.executable, command],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+def run_with_modules(folder, text, names, command, *arguments):
+    """A command for which the modules `names` are files of this text."""
+    for name in names:
+        (folder / f"{name}.py").write_text(text)
+    return subprocess.run(
+        [sys.executable, command, *arguments],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (found.returncode, found.stdout, found.stderr) == (130, "", "interrupted\n")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
+@commands
+@pytest.mark.parametrize("names", [["tyro"], ["jax", "numpy", "geometry"]], ids=" ".join)
+def test_ctrl_c_while_a_command_imports_is_one_line(command, names, tmp_path):
+    interrupt = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)"
+    arguments = REQUIRED.get(command.stem, ())
+    found = run_with_modules(tmp_path, interrupt, names, command, *arguments)
+    assert (found.returncode, found.stdout) == (130, "")
+    assert found.stderr.startswith("interrupted")
+    assert found.stderr.count("\n") == 1
+
+
+HEAVY = ("jax", "flax", "numpy", "scipy", "matplotlib", "jaxnorm", "pruning", "geometry")
+
+
+@commands
+def test_options_are_read_before_anything_heavy_is_imported(command, tmp_path):
+    """`--help` and a wrong option take the time of Python and of tyro."""
+    refuse = "raise AssertionError(__name__)"
+    required = REQUIRED.get(command.stem, ())
+    shown = run_with_modules(tmp_path, refuse, HEAVY, command, *required, "--help")
+    assert shown.returncode == 0, shown.stderr
+    assert "options" in shown.stdout
+    wrong = run_with_modules(tmp_path, refuse, HEAVY, command, *required, "--pears", "3")
+    assert wrong.returncode == 2
+    assert "--pears" in wrong.stderr
+
+
+@commands
 def test_help_that_nobody_reads_ends_without_a_word(command):
     reader, writer = os.pipe()
     os.close(reader)

@@ -8,7 +8,8 @@ from flax import nnx
 
 from experiments.data import datasets
 from experiments.measures import networks
-from experiments.training import paired_runs, recipes
+from experiments.training import paired_runs
+from experiments.training.networks import graphs
 from experiments.training.recipes import Recipe
 
 
@@ -19,7 +20,7 @@ def network():
     images = datasets.Images("noise", "", 10, x, y, x[:40], y[:40])
     recipe = Recipe(model="preact8", epochs=1)
     program = paired_runs.program(recipe, images)
-    _, inference = recipes.graphs(recipe, images)
+    _, inference = graphs(recipe, images)
 
     def logits(state):
         return nnx.merge(inference, state.params, state.statistics)(jnp.asarray(x[:40]))

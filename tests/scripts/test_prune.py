@@ -15,7 +15,8 @@ import pruning
 import train
 from experiments.cli import InputError
 from experiments.measures import pruned
-from experiments.measures.pruned import STAGES, Plan, Results
+from experiments.measures.plan import Plan
+from experiments.measures.pruned import STAGES, Results
 from experiments.pages import prune as prune_page
 from experiments.training import run_folder
 from experiments.training.recipes import PRESETS, Recipe
@@ -79,9 +80,9 @@ def test_tables_show_accuracies_and_what_was_gained():
     assert rows[0][:3] == ["l1", "91.00\xa0±\xa00.58", "51.00\xa0±\xa00.58"]
     assert rows[4][:3] == ["spread, points", "0", f"{100 * np.ptp(VALUES, axis=1).mean():.2f}"]
     by_name = {row[0]: row[1:] for row in costs}
-    assert by_name["multiply-accumulates"] == ["800", "200", "4.00"]
-    assert by_name["ms, batch 1"] == ["1", "0.5", "2.00"]
-    assert by_name["of the ideal, batch 1"][-1] == "50%"
+    assert by_name["multiply-accumulates"] == ["800", "200", "0.25"]
+    assert by_name["ms, batch 1"] == ["1", "0.5", "0.50"]
+    assert by_name["images a second, batch 1"][-1] == "2.00"
 
 
 def test_the_page_shows_both_tables_and_its_text_is_no_html():
@@ -94,7 +95,10 @@ def test_the_page_shows_both_tables_and_its_text_is_no_html():
     assert "multiply-accumulates" in page
     assert "&lt;scikit-learn&gt;" in page
     assert "--x &lt;y&gt;" in page
-    assert len(re.findall("<svg role", page)) == len(STAGES)
+    # By stage, minus the criteria's mean, costs; and after each step.
+    assert len(re.findall("<svg role", page)) == 3 + len(STAGES)
+    assert "minus the criteria&#x27;s mean, points" in page
+    assert "pruned / trained; horizontal: %" in page
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ import train
 from experiments.cli import InputError, StoppedError
 from experiments.data import datasets, loaders
 from experiments.data.datasets import Images
-from experiments.training import checkpoints, loop, recipes, run, run_folder, trainer
+from experiments.training import checkpoints, loop, networks, recipes, run, run_folder, trainer
 from experiments.training.recipes import PRESETS, Recipe, replace
 from experiments.training.step import learning_rate, make_optimizer
 from tests.support import made_imagenet
@@ -127,7 +127,7 @@ def test_a_scan_of_steps_has_the_losses_of_single_steps(one, images, monkeypatch
 
 def test_every_test_image_counts_once(one, images):
     state = first_state(one, one.steps)
-    model = recipes.network(SMALL, classes=2, shape=(4, 4, 1), key=jax.random.key(0))
+    model = networks.network(SMALL, classes=2, shape=(4, 4, 1), key=jax.random.key(0))
     nnx.update(model, state.params, state.statistics)
     model.eval()
     right = np.asarray(model(jnp.asarray(images.x_test))).argmax(-1) == images.y_test
@@ -291,7 +291,7 @@ def test_presets_are_networks_of_their_images(name):
     classes = {"cifar100": 100, "imagenet2012": 1000}.get(recipe.dataset, 10)
 
     def logits(x):
-        model = recipes.network(
+        model = networks.network(
             recipe, classes=classes, shape=shape, streamed=streamed, key=jax.random.key(0)
         )
         return model(x)

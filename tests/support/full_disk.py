@@ -19,7 +19,7 @@ from pathlib import Path
 import train
 from experiments import cli
 from experiments.data import datasets
-from experiments.training import loop, run_folder
+from experiments.training import loop, run_folder, trainer
 from experiments.training.recipes import PRESETS, replace
 from experiments.training.trainer import Trainer, mesh_of
 
@@ -39,13 +39,13 @@ def run(out: Path) -> tuple[int, str]:
     return 0, said.getvalue()
 
 
-CACHED = ((train, "Trainer"), (Trainer, "lowered"), (datasets, "load"))  # by `compile_once`
+CACHED = ((trainer, "Trainer"), (Trainer, "lowered"), (datasets, "load"))  # by `compile_once`
 
 
 def compile_once() -> None:
     """Let all runs have the data and the programs of the first."""
-    trainer = functools.cache(lambda: Trainer(RECIPE, datasets.load("digits"), mesh_of(1)))
-    train.Trainer, Trainer.lowered = lambda *_: trainer(), functools.cache(Trainer.lowered)
+    one = functools.cache(lambda: Trainer(RECIPE, datasets.load("digits"), mesh_of(1)))
+    trainer.Trainer, Trainer.lowered = lambda *_: one(), functools.cache(Trainer.lowered)
     datasets.load = functools.cache(datasets.load)
 
 

@@ -14,10 +14,9 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 import pruning
-from experiments.cli import InputError
 from experiments.measures.analysis import PAIRS, Histogram, histogram, theory
 from experiments.training.paired_runs import NORMALIZATIONS, History, Program
-from experiments.training.recipes import Recipe, drops
+from experiments.training.recipes import Recipe
 from experiments.training.step import State, learning_rate
 
 RATIOS = (0.1, 0.3, 0.5)
@@ -32,23 +31,6 @@ class OverSeeds(TypedDict):
     mean: float | None
     stderr: float | None
     values: list[Any]
-
-
-def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> Recipe:
-    """A small residual network, its learning rate divided at 30, 60 and 80 % of the epochs.
-
-    Raises:
-      InputError: No such network has the depth.
-    """
-    if depth < 8 or depth % 6 != 2:
-        raise InputError(f"--depth must be 6k + 2 with k at least 1; got {depth}")
-    return Recipe(
-        dataset=dataset,
-        model=f"preact{depth}",
-        epochs=epochs,
-        batch_size=batch_size,
-        drops=drops(epochs),
-    )
 
 
 def mean(values: Iterable[float | None]) -> OverSeeds:

@@ -7,10 +7,9 @@ import dataclasses
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import scipy.stats
@@ -20,8 +19,8 @@ from experiments import cli, files, provenance
 from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.measures.networks import OverSeeds, mean
+from experiments.measures.plan import Plan
 from experiments.measures.tuning import Network, trained_networks
-from experiments.options import Fraction, Positive
 from experiments.progress import Stages
 from experiments.training.recipes import Recipe
 
@@ -37,38 +36,6 @@ SCOPES = {
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 Row = dict[str, float]  # accuracy by stage, after one step
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How networks are pruned.
-
-    Attributes:
-      ratio: The fraction of the channels that is removed.
-      steps: Number of steps in which they are removed.
-      curve: How the ratio rises over the steps.
-      scope: Whether each layer loses the ratio, or the network as a whole.
-      fine_tune: Passes over the training images after each step.
-      min_channels: The least number of channels that each layer keeps.
-      round_to: The number of kept channels is rounded up to a multiple of this.
-      exclude: Layers that keep their filters, such as stem or blocks/0.
-      fold: Whether constants of removed channels move into the next biases.
-    """
-
-    ratio: Fraction = 0.5
-    steps: Positive = 1
-    curve: Literal["linear", "cubic", "geometric"] = "geometric"
-    scope: Literal["layerwise", "globally"] = "layerwise"
-    fine_tune: Positive = 3
-    min_channels: Positive = 1
-    round_to: Positive = 1
-    exclude: tuple[str, ...] = ()
-    fold: bool = True
-
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        """The fraction of the channels that is removed after each step."""
-        return pruning.schedules.iterative(self.ratio, steps=self.steps, curve=CURVES[self.curve])
 
 
 # With keys that are no identifiers.
@@ -99,6 +66,11 @@ class Results(TypedDict):
     cost: dict[str, dict[str, Any]]  # "trained" and "pruned": `pruning.channels.Cost`
     checkpoint: int  # bytes of the small network
     seconds: float
+
+
+def ratios(plan: Plan) -> tuple[float, ...]:
+    """The fraction of the channels that is removed after each step."""
+    return pruning.schedules.iterative(plan.ratio, steps=plan.steps, curve=CURVES[plan.curve])
 
 
 def units(recipe: Recipe, seeds: int, plan: Plan) -> int:
@@ -143,7 +115,7 @@ def measure(
     return dict(
         settings=settings,
         options=dataclasses.asdict(plan),
-        ratios=plan.ratios,
+        ratios=ratios(plan),
         data=provenance.described(images, len(images.x_test)),
         accuracy=accuracies([network.accuracy(network.tree) for network in networks], rows),
         **costs(networks[0], folder / "l2-0", batch_sizes),
@@ -174,7 +146,7 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
             network.apply,
             network.tree,
             network.images.x_test[:8],
-            ratios=plan.ratios,
+            ratios=ratios(plan),
             score=partial(pruning.channels.channel_scores, criterion=pruning.CRITERIA[criterion]),
             select=partial(
                 SCOPES[plan.scope], min_channels=plan.min_channels, round_to=plan.round_to

@@ -23,8 +23,9 @@ from experiments import files, provenance
 from experiments.data.datasets import Images
 from experiments.pages.page import plain
 from experiments.training import loop
+from experiments.training.networks import graphs
 from experiments.training.paired_runs import NORMALIZATIONS
-from experiments.training.recipes import Recipe, drops, graphs, replace
+from experiments.training.recipes import Recipe, drops, replace
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.shift import Tracker, stream_moments

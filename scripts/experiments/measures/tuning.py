@@ -16,6 +16,7 @@ from experiments import signals
 from experiments.data.datasets import Images
 from experiments.progress import Stages
 from experiments.training import loop, recipes
+from experiments.training.networks import graphs
 from experiments.training.recipes import Recipe, replace
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
@@ -67,7 +68,7 @@ class Programs(NamedTuple):
             learning_rate=recipe.learning_rate / 5,
             drops=recipes.drops(fine_tune),
         )
-        training, inference = recipes.graphs(recipe, images)
+        training, inference = graphs(recipe, images)
 
         @jax.jit
         def logits(tree: Any, x: Any) -> Any:

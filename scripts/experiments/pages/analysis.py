@@ -1,12 +1,16 @@
 """The page of an analysis: the pruning paper's pictures of one trained network."""
 
+from collections.abc import Iterator
+
 from experiments.measures import analysis
 from experiments.measures.analysis import Analysis
 from experiments.pages import analysis_figures as figures
 from experiments.pages import page
 from experiments.pages.page import cards, details, made, paragraphs, table
+from experiments.pages.papers import reference
 from experiments.pages.series import CRITERIA, pair_label
 
+ALIKE = 0.8  # the share of layers from which on criteria are said to agree
 SHORT_LABELS = {"fermat": "F", "gm": "GM"}
 SHORT = {
     pair: "·".join(SHORT_LABELS.get(name, name) for name in pair.split("-"))
@@ -22,9 +26,9 @@ MARKS = {
     "mean": "M",
 }
 LEGEND = (
-    "Columns: Spearman's ρ of pairs of criteria, the least overlap, the distance to the Gaussian "
-    "and its 95 % bound, the spread of filters' σ over that of Gaussian filters, filters that are "
-    "zero but for 10⁻⁶ of the longest. Fails at 5 %, "
+    "Columns: Spearman's ρ of pairs of criteria (F: Fermat), the least overlap of pairs, the "
+    "distance to the Gaussian (KS) and its 95 % bound, the spread of filters' σ over that of "
+    "Gaussian filters, dead filters, zero but for 10⁻⁶ of the longest. Fails at 5 %, "
     "Holm's correction over layers: N normal, S symmetric, H one σ, U uncorrelated, C covariance "
     "c² I, R ranks of l1 and l2 as of Gaussian filters; M: the mean is not shown to be within "
     f"{analysis.MEAN_MARGIN} σ of 0 (one test a layer)"
@@ -63,7 +67,37 @@ def _summary(results: Analysis) -> str:
             ),
         ]
     ignored = [f"Left out: {name} {why}." for name, why in results["left_out"].items()]
-    return cards(items) + paragraphs(*ignored)
+    found = paragraphs(*conclusion(results))
+    return found + cards(items) + paragraphs(*ignored) + reference("CWDA")
+
+
+def conclusion(results: Analysis) -> Iterator[str]:
+    """What to make of the numbers, in sentences."""
+    layers = results["layers"]
+    if not layers:
+        return
+    counts = analysis.above(results)
+    pair = min(counts, key=lambda p: counts[p][0])
+    count, total = counts[pair]
+    if count >= ALIKE * total:
+        yield (
+            "The criteria would remove nearly the same filters, so that the choice among them "
+            f"matters little here: every pair has ρ above 0.9 in {count} of {total} layers or more."
+        )
+    else:
+        yield (
+            "The criteria would not remove the same filters, so that the choice among them "
+            f"matters here: {pair_label(pair)} have ρ above 0.9 in only {count} of {total} layers."
+        )
+    rejected = sum("normal" in layer["fails"] for layer in layers)
+    largest = max(layer["ks"] for layer in layers)
+    if rejected:
+        yield (
+            f"The weights are not Gaussian in {rejected} of {len(layers)} layers (5 %, Holm's "
+            f"correction); their distance to it is at most {largest:.3f} of a possible 1."
+        )
+    else:
+        yield "No layer's weights can be told from Gaussian ones by the Kolmogorov-Smirnov test."
 
 
 def layer_columns(layers: list[dict]) -> dict[str, list[str]]:
@@ -79,7 +113,7 @@ def layer_columns(layers: list[dict]) -> dict[str, list[str]]:
         **similarity,
         "overlap": [f"{min(layer['overlap'].values()):.2f}" for layer in layers],
         "KS": [f"{layer['ks']:.3f}" for layer in layers],
-        "below": [f"{layer['ks_bound']:.3f}" for layer in layers],
+        "KS bound": [f"{layer['ks_bound']:.3f}" for layer in layers],
         "σ spread": [f"{x['std_spread'] * (2 * x['dims']) ** 0.5:.1f}" for x in layers],
         "dead": [f"{layer['dead']}" for layer in layers],
         "fails": [" ".join(MARKS[test] for test in layer["fails"]) or "–" for layer in layers],
@@ -92,16 +126,17 @@ def _layers(results: Analysis) -> str:
     sizes = ["layer", "filters", "dims"]
     tables = {
         "Spearman's ρ, and the least overlap": [*sizes, *SHORT.values(), "overlap"],
-        "Gaussian or not": [*sizes, "KS", "below", "σ spread", "dead", "fails"],
+        "Gaussian or not": [*sizes, "KS", "KS bound", "σ spread", "dead", "fails"],
     }
     failing = [
         f"{sum(test in x['fails'] for x in layers)} of {len(layers)} reject that {hypothesis}"
         for test, hypothesis in analysis.TESTS.items()
     ]
-    return "".join(
+    text = paragraphs("At 5 %, by Holm's correction: " + "; ".join(failing) + ".", LEGEND + ".")
+    return text + "".join(
         table(head, list(zip(*(columns[name] for name in head), strict=True)), caption)
         for caption, head in tables.items()
-    ) + paragraphs(LEGEND + ".", "At 5 %, by Holm's correction: " + "; ".join(failing) + ".")
+    )
 
 
 def _first(results: Analysis) -> str:
@@ -124,11 +159,11 @@ def _settings(results: Analysis) -> str:
 
 
 SECTIONS = (
-    ("layers", "Layer by layer", _layers),
-    ("first", "The first to be pruned", _first),
-    ("scores", "Score against score", figures.scores),
     ("similarity", "How alike the criteria are", figures.similarity),
     ("histograms", "Distribution of the weights", figures.histograms),
+    ("scores", "Score against score", figures.scores),
+    ("first", "The first to be pruned", _first),
+    ("layers", "Layer by layer", _layers),
     ("covariances", "Covariance of the filters", figures.covariances),
     ("others", "Other parameters", figures.others),
     ("settings", "How it was made", _settings),

@@ -8,6 +8,7 @@ from experiments.pages import geometry_plots as figures
 from experiments.pages import page
 from experiments.pages.geometry_plots import FIRST_LAYERS, ODD, OTHERS, PARTS, SAME, STARTS
 from experiments.pages.page import details, figure, made, paragraphs, table
+from experiments.pages.papers import reference
 
 # Computed without this code: medians of six networks (Figure 3), median angles (Figure 5),
 # shares (Figure 6).
@@ -41,9 +42,10 @@ def render(results: dict) -> str:
         kicker=f"jaxnorm · geometry · {results['date'].replace('T', ' ')}",
         heading=title,
         summary=paragraphs(
-            "Each figure of the paper (Nachum, Bondaschi, Gastpar, Khina) computed anew; every "
-            "measured value stands beside a reference that was computed without this code."
-        ),
+            "Each figure of the paper computed anew; every measured value stands beside a "
+            "reference that was computed without this code."
+        )
+        + reference("Batch Normalization Decomposed"),
         sections=[(key, title, section(results)) for key, title, section in SECTIONS],
     )
 
@@ -106,7 +108,12 @@ def odd_point(results: dict) -> str:
             "keep a spread that the paper's picture of one point does not have: "
             f"{results['odd_state_spread']:.1f} degrees at infinite width."
         )
-        + figure(figures.figure_3(measured), "One of the networks.", (ODD, OTHERS, SAME))
+        + figure(
+            figures.figure_3(measured),
+            f"One of the {measured['networks']} networks of the table: its last batch, and the "
+            "angles of its pairs of points.",
+            (ODD, OTHERS, SAME),
+        )
         + table(
             ["", *(f"layer {layer}" for layer in measured["layers"])],
             rows,
@@ -151,7 +158,7 @@ def angles(results: dict) -> str:
             "three",
         )
         + table(
-            [*head, "100, ∞", "∞, ∞ (reference)"],
+            [*head, "100, ∞ (exact)", "∞, ∞ (reference)"],
             rows,
             "Median angle after layer 30, degrees (reference); infinite width: our exact maps",
         )
@@ -193,7 +200,10 @@ def clusters(results: dict) -> str:
         "One step of the tree from a neuron of two values leaves two neurons of two values; from "
         "one of three values it leaves one of three and one of two. Exact; ties with the mean are "
         "the only exception."
-    ) + figure(figures.figures_7_and_8(results["figures_7_and_8"]), "Five points.")
+    ) + figure(
+        figures.figures_7_and_8(results["figures_7_and_8"]),
+        "The values of a neuron and of its two children at five points.",
+    )
 
 
 def per_point(results: dict) -> str:

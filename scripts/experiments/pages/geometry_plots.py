@@ -50,12 +50,14 @@ def figure_3(results: dict) -> list[str]:
     pairs = np.array(results["odd_pair"])
 
     def projection(axes: Axes) -> None:
-        _both_ways(axes)
+        axes.grid(color=GRID)
+        axes.set_aspect("equal", adjustable="datalim")
         axes.plot(*np.delete(batch, odd, 0).T, "o", color=SERIES[0], ms=4.5, alpha=0.6, mew=0)
         axes.plot(*batch[odd], "*", color=SERIES[1], ms=13, mec=PAPER, mew=0.8)
 
     def angles(axes: Axes) -> None:
-        _both_ways(axes)
+        axes.grid(color=GRID)
+        axes.set(xlim=(0, 95), ylim=(0, 95))
         before, after = np.array(results["before"]), np.array(results["after"])
         axes.plot([0, 95], [0, 95], color=MUTED, dashes=(4, 2), lw=1.1)
         axes.plot(before[~pairs], after[~pairs], "o", color=SERIES[0], ms=3, alpha=0.4, mew=0)
@@ -101,12 +103,12 @@ def figure_5(results: dict) -> list[str]:
 
     def paint(axes: Axes, name: str) -> None:
         part = results["parts"][name]
-        _both_ways(axes)
+        axes.grid(color=GRID)
         low, high = min(part["before"]), max(part["before"])
         axes.plot([low, high], [low, high], color=MUTED, dashes=(4, 2), lw=1.1)
         axes.plot(part["before"], part["after"], "o", color=SERIES[0], ms=2.6, alpha=0.35, mew=0)
 
-    xlabel = f"angle after layer {results['layer'] - 1}; up: after {results['layer']}"
+    xlabel = f"degrees after layer {results['layer'] - 1}; up: after {results['layer']}"
     return panels(paint, PARTS, name="figure-5", xlabel=xlabel, size=SMALL)
 
 
@@ -160,8 +162,3 @@ def _over_runs(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series, **st
     plots.points(axes, x, runs.mean(0), series, **style)
     axes.fill_between(x, runs.min(0), runs.max(0), color=series.colour, alpha=0.15)
     plots.whole_numbers(axes)
-
-
-def _both_ways(axes: Axes) -> None:
-    axes.grid(color=GRID)
-    axes.set_aspect("equal", adjustable="datalim")

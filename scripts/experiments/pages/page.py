@@ -18,6 +18,9 @@ import numpy as np
 from experiments.pages.plots import Series, swatch
 from experiments.texts import html
 
+# Settings of a recipe that decide only about images that are streamed, and about group norm.
+STREAMED, GROUPED = {"crop", "scales", "test_scales"}, {"norm_groups", "norm_channels"}
+
 
 def render(
     *,
@@ -141,8 +144,21 @@ def settings(
     caption: str = "Settings",
     head: tuple[str, str] = ("Setting", "Value"),
 ) -> str:
-    """A table of two columns: names, and values of any type."""
-    return table(head, [[name, f"{value}"] for name, value in entries.items()], caption)
+    """A table of two columns: names, and values of any type; without what decided nothing."""
+    unused = set() if entries.get("dataset") == "imagenet2012" else STREAMED
+    unused = unused if entries.get("normalization") == "group_norm" else unused | GROUPED
+    rows = [
+        [name.replace("_", " "), _said(value)]
+        for name, value in entries.items()
+        if name not in unused
+    ]
+    return table(head, rows, caption, kind="settings")
+
+
+def _said(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_said, value)) or "none"
+    return {"True": "yes", "False": "no", "None": "none"}.get(f"{value}", f"{value}")
 
 
 def details(title: str, body: str) -> str:

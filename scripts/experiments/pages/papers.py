@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import geometry
+from experiments.texts import html
 
 ROOT = Path(geometry.__file__).parent.parent
 KEYS = {
@@ -47,6 +48,21 @@ def papers() -> list[Paper]:
     """The three, in the order of `KEYS`."""
     text = (ROOT / "references.bib").read_text(encoding="utf-8")
     return [_paper(short, key, text) for short, key in KEYS.items()]
+
+
+def reference(*shorts: str) -> str:
+    """A paragraph of HTML that names papers, with links."""
+    cited = [
+        f'<a href="{paper.url}">{html(paper.title)}</a> ({_short(paper.authors)}, {paper.year})'
+        for paper in papers()
+        if paper.short in shorts
+    ]
+    return f"<p>The paper{'s' * (len(cited) > 1)}: {'; '.join(cited)}.</p>"
+
+
+def _short(authors: tuple[str, ...]) -> str:
+    families = [name.rpartition(" ")[2] for name in authors]
+    return " and ".join(families) if len(families) < 3 else f"{families[0]} et al."
 
 
 def _paper(short: str, key: str, text: str) -> Paper:

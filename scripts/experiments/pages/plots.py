@@ -126,11 +126,12 @@ def whole_numbers(axes: Axes) -> None:
 
 
 def log_scale(axes: Axes) -> None:
-    """A logarithmic vertical axis with plain numbers at one or three ticks a decade."""
+    """A logarithmic vertical axis with plain numbers: a few, or at one or three ticks a decade."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     steps = (1,) if high > 100 * low else (1, 2, 5)
-    axes.yaxis.set_major_locator(LogLocator(subs=steps, numticks=12))
+    ticks = MaxNLocator(4) if high < 8 * low else LogLocator(subs=steps, numticks=12)
+    axes.yaxis.set_major_locator(ticks)
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 

@@ -8,8 +8,9 @@ from matplotlib.axes import Axes
 from experiments.measures.pruned import Accuracy, Results
 from experiments.pages import page
 from experiments.pages.page import cards, figure, made, paragraphs, table
-from experiments.pages.plots import panels
-from experiments.pages.sentences import duration, number, percent
+from experiments.pages.papers import reference
+from experiments.pages.plots import MUTED, SERIES, draw, mark, panels
+from experiments.pages.sentences import duration, percent
 from experiments.pages.series import CRITERIA
 
 Rows = list[list[str]]
@@ -30,9 +31,9 @@ def render(results: Results) -> str:
     """The whole page."""
     name = results["data"]["name"]
     return page.render(
-        title=f"Pruning on {name}",
+        title=f"Pruned networks on {name}",
         kicker=f"jaxnorm · {name} · {results['date'].replace('T', ' ')}",
-        heading="What is lost, what is recovered, and what is gained?",
+        heading=f"Pruned networks on {name}: what is lost, recovered and gained?",
         summary=_summary(results),
         sections=[(key, title, section(results)) for key, title, section in SECTIONS],
     )
@@ -57,7 +58,8 @@ def accuracy_table(results: Results) -> tuple[str, Sequence[str], Rows]:
     ]
     spread = [_points(accuracy["spread"][stage]["mean"], 2) for stage in stages]
     rows.append(["spread, points", "0", *spread])
-    rows.append(["Friedman's p", "–", *(number(accuracy["friedman"][s]["p"], 2) for s in stages)])
+    p_values = (accuracy["friedman"][stage]["p"] for stage in stages)
+    rows.append(["Friedman's p", "–", *("–" if p is None else f"{p:.2f}" for p in p_values)])
     seeds = results["settings"]["seeds"]
     networks = "1 network" if seeds == 1 else f"{seeds} networks, ± standard error"
     title = f"Test accuracy on {results['data']['name']} in %, {networks} (Table 4)"
@@ -65,42 +67,51 @@ def accuracy_table(results: Results) -> tuple[str, Sequence[str], Rows]:
 
 
 def cost_table(results: Results) -> tuple[str, Sequence[str], Rows]:
-    """Costs before and after, and their ratio."""
+    """Costs before and after, and what part of them is left."""
+    rows = [
+        [name, f"{a:{form}}", f"{b:{form}}", f"{b / a:.2f}"] for name, form, a, b in _costs(results)
+    ]
+    title = "Costs of the first network before and after pruning by l2"
+    return title, ["", "trained", "pruned", "pruned / trained"], rows
+
+
+def _costs(results: Results) -> list[tuple[str, str, float, float]]:
+    """Name, format, value before and value after of each cost."""
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
     pairs = [(name, form, before[key], after[key]) for key, (name, form) in COSTS.items()]
     for size, large in before["timings"].items():
         small = after["timings"][size]
         for key, (name, form) in TIMINGS.items():
             pairs.append((f"{name}, batch {size}", form, large[key], small[key]))
-    rows = [[name, f"{a:{form}}", f"{b:{form}}", f"{a / b:.2f}"] for name, form, a, b in pairs]
-    ideal = before["macs"] / after["macs"]
-    for size in before["timings"]:
-        a, b = (cost["timings"][size]["milliseconds"] for cost in (before, after))
-        rows.append([f"of the ideal, batch {size}", "", "", f"{a / b / ideal:.0%}"])
-    return "One network of l2 before and after", ["", "trained", "pruned", "ratio"], rows
+    return pairs
 
 
 def _summary(results: Results) -> str:
     accuracy, options = results["accuracy"], results["options"]
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
     size = max(before["timings"], key=int, default=None)
+    among = "from criterion to criterion"
     items = [
         ("Trained", f"{_points(accuracy['trained']['mean'], 1)} %", "test accuracy"),
         *(
-            (stage, f"{_points(low, 1)} to {_points(high, 1)} %", "from criterion to criterion")
+            (
+                stage.capitalize(),
+                f"{_points(low, 1)} to {_points(high, 1)} %",
+                among,
+            )
             for stage in accuracy["spread"]
             for low, high in [_range(accuracy, stage)]
         ),
         (
             "Multiply-accumulates",
             f"{before['macs'] / after['macs']:.1f} times fewer",
-            f"{options['ratio']:.0%} of the channels removed, {options['scope']}",
+            f"{100 * options['ratio']:.3g} % of the channels removed, {options['scope']}",
         ),
     ]
     if size is not None:
         a, b = (cost["timings"][size]["milliseconds"] for cost in (before, after))
-        items.append(("Speed", f"{a / b:.2f} times", f"measured at batch {size}"))
-    return cards(items) + paragraphs(results["data"]["note"])
+        items.append(("Time of a batch", f"{b / a:.2f} of before", f"measured, {size} images"))
+    return cards(items) + paragraphs(results["data"]["note"]) + reference("CWDA")
 
 
 def _range(accuracy: Accuracy, stage: str) -> tuple[float | None, float | None]:
@@ -122,7 +133,44 @@ def _accuracy(results: Results) -> str:
         "weight changed. The spread is the largest minus the smallest criterion, mean over "
         "networks."
     )
-    return table(head, rows, title) + paragraphs(explanation) + _steps(results)
+    captions = (
+        "Accuracy by stage and criterion of the last step, and the same minus the mean of the "
+        "criteria, network by network, where the curves overlap. Bars are one standard error over "
+        "networks."
+    )
+    panels = figure(_stage_panels(results["accuracy"]), captions, CRITERIA.values())
+    return panels + table(head, rows, title) + paragraphs(explanation) + _steps(results)
+
+
+def _stage_panels(accuracy: Accuracy) -> list[str]:
+    """Accuracy by stage, and its difference from the mean over criteria."""
+    stages = list(accuracy["spread"])
+    by_criterion = [accuracy["by criterion"][criterion] for criterion in CRITERIA]
+    values = [[by_stage[stage]["values"] for stage in stages] for by_stage in by_criterion]
+    networks = 100 * np.moveaxis(np.array(values), -1, 0)  # by criterion and stage
+
+    def paint(axes: Axes, values: np.ndarray) -> None:
+        for i, series in enumerate(CRITERIA.values()):
+            runs = values[:, i]
+            x = np.arange(len(stages)) + 0.06 * (i - (len(CRITERIA) - 1) / 2)
+            bars = runs.std(0, ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else None
+            axes.errorbar(x, runs.mean(0), bars, color=series.colour, lw=1.2, **mark(series))
+        axes.set_xticks(range(len(stages)), stages)
+
+    def accuracies(axes: Axes) -> None:
+        paint(axes, networks)
+
+    def compare(axes: Axes) -> None:
+        axes.axhline(0, color=MUTED, lw=1)
+        paint(axes, networks - networks.mean(1, keepdims=True))
+
+    options = {"xlabel": "stage"}
+    return [
+        draw(
+            lambda axes: paint(axes, networks), name="stages", title="test accuracy, %", **options
+        ),
+        draw(compare, name="differences", title="minus the criteria's mean, points", **options),
+    ]
 
 
 def _steps(results: Results) -> str:
@@ -134,11 +182,11 @@ def _steps(results: Results) -> str:
     def paint(axes: Axes, stage: str) -> None:
         for criterion, series in CRITERIA.items():
             values = np.mean([[row[stage] for row in run[criterion]] for run in runs], 0)
-            axes.plot(ratios, 100 * values, color=series.colour, marker=series.marker)
+            axes.plot(100 * np.array(ratios), 100 * values, color=series.colour, **mark(series))
 
-    titles = {stage: f"{stage}, %" for stage in results["accuracy"]["spread"]}
+    titles = {stage: f"{stage}: test accuracy, %" for stage in results["accuracy"]["spread"]}
     return figure(
-        panels(paint, titles, name="steps", xlabel="channels removed"),
+        panels(paint, titles, name="steps", xlabel="channels removed, %"),
         "Test accuracy after each step, mean over networks.",
         CRITERIA.values(),
     )
@@ -146,20 +194,44 @@ def _steps(results: Results) -> str:
 
 def _cost(results: Results) -> str:
     title, head, rows = cost_table(results)
+    cores = results["environment"]["cores"]
     explanation = (
-        f"Measured on {results['environment']['device']} with "
-        f"{results['environment']['cores']} cores, compilation left out. The ideal is the ratio of "
-        "multiply-accumulates. Running statistics count among the parameters. The checkpoint of "
-        f"the small network, widths and kept channels included, takes {results['checkpoint']:,} "
-        "bytes."
+        f"Measured on {results['environment']['device']} with {cores} core{'s' * (cores > 1)}, "
+        "compilation left out. Of every row but images a second, less is better. Running "
+        "statistics count among the parameters. The checkpoint of the small network, widths and "
+        f"kept channels included, takes {results['checkpoint']:,} bytes."
     )
-    return table(head, rows, title) + paragraphs(explanation)
+    caption = (
+        "What is left of each cost. Time would follow multiply-accumulates, orange, if nothing "
+        "else cost any."
+    )
+    panel = figure([_cost_panel(results)], caption, columns="one")
+    return panel + table(head, rows, title) + paragraphs(explanation)
+
+
+def _cost_panel(results: Results) -> str:
+    shown = [row for row in _costs(results) if "images a second" not in row[0]]
+    names, shares = [row[0] for row in shown], [100 * row[3] / row[2] for row in shown]
+
+    def paint(axes: Axes) -> None:
+        colours = [SERIES["multiply" in name] for name in names]
+        places = range(len(names))
+        axes.barh(places, shares, color=colours, height=0.6, alpha=0.75)
+        axes.axvline(100, color=MUTED, dashes=(4, 2), lw=1.2)
+        axes.set_yticks(places, names)
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+
+    xlabel = "%; dashed: the trained network"
+    size = (4.6, 0.7 + 0.28 * len(names))
+    return draw(paint, name="costs", title="pruned / trained", xlabel=xlabel, size=size)
 
 
 def _widths(results: Results) -> str:
     widths = results["widths"]
     rows = [[name, f"{n}", f"{widths['pruned'][name]}"] for name, n in widths["trained"].items()]
-    return table(["layer", "trained", "pruned"], rows, "Outputs of each layer, first network of l2")
+    caption = "Channels of each layer of the first network, before and after pruning by l2"
+    return table(["layer", "trained", "pruned"], rows, caption)
 
 
 def _settings(results: Results) -> str:

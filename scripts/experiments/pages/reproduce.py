@@ -14,6 +14,7 @@ from experiments.pages import reproduce_claims as claims
 from experiments.pages import reproduce_criteria as criteria
 from experiments.pages import reproduce_training as training
 from experiments.pages.page import cards, made, paragraphs, plain
+from experiments.pages.papers import KEYS, reference
 from experiments.pages.sentences import likeness, percent
 from experiments.pages.series import NORMALIZATIONS, pair_label
 
@@ -61,7 +62,7 @@ def _summary(results: Report) -> str:
         ),
         ("Time", sentences.duration(results["seconds"]["total"]), results["environment"]["device"]),
     ]
-    return cards(items) + paragraphs(*_about(results))
+    return cards(items) + paragraphs(*_about(results)) + reference(*KEYS)
 
 
 def _about(results: Report) -> Iterable[str]:
@@ -86,14 +87,10 @@ def _settings(results: Report) -> str:
     times = {stage: sentences.duration(value) for stage, value in results["seconds"].items()}
     return made(
         results["command"],
-        page.settings(_spaced(results["settings"])),
-        page.settings(_spaced(results["environment"]), "Device and versions", ("Part", "Version")),
+        page.settings(results["settings"]),
+        page.settings(results["environment"], "Device and versions", ("Part", "Version")),
         page.settings(times, "Time of each stage", ("Stage", "Time")),
     )
-
-
-def _spaced(mapping: dict) -> dict:
-    return {key.replace("_", " "): value for key, value in mapping.items()}
 
 
 SECTIONS = (

@@ -9,10 +9,12 @@ from matplotlib.axes import Axes
 from experiments.measures.networks import OverSeeds, mean
 from experiments.pages import page, plots
 from experiments.pages.page import cards, figure, paragraphs, table
-from experiments.pages.plots import MUTED, SMALL, curve, line, mark_drops, panels
+from experiments.pages.papers import reference
+from experiments.pages.plots import MUTED, SERIES, SMALL, Series, curve, line, mark_drops, panels
 from experiments.pages.sentences import duration, judged, measured, percent
-from experiments.pages.series import MOMENTS, NORMALIZATIONS
+from experiments.pages.series import MARKERS, MOMENTS, NORMALIZATIONS
 
+UNITS = [Series(f"unit {i + 1}", SERIES[i % 6], MARKERS[i % 5], filled=i < 5) for i in range(8)]
 NEAR = 3  # epochs before and after a drop over which the distance is averaged
 
 
@@ -101,14 +103,14 @@ def render(results: dict) -> str:
     results = {key: page.plain(part) for key, part in results.items()}
     data = results["data"]
     return page.render(
-        title=f"Internal covariate shift on {data['name']}",
+        title=f"Moments and covariate shift through training on {data['name']}",
         kicker=f"jaxnorm · {data['name']} · {results['date'].replace('T', ' ')}",
-        heading="Moments and shift through training",
+        heading=f"Moments and covariate shift through training on {data['name']}",
         summary=_summary(results),
         sections=[
             ("moments", "Moments of eight units (Figure 2)", _moments(results)),
             ("shift", "Shift and accuracy (Figure 3)", _shift(results)),
-            ("run", "The run", _run(results)),
+            ("run", "How it was made", _run(results)),
         ],
     )
 
@@ -130,7 +132,7 @@ def _summary(results: dict) -> str:
         for name, by in findings["steadiness"].items()
     ]
     items.append(("Time", duration(results["seconds"]), results["environment"]["device"]))
-    return cards(items) + paragraphs(_note(results))
+    return cards(items) + paragraphs(_note(results)) + reference("Unitization")
 
 
 def _note(results: dict) -> str:
@@ -153,11 +155,13 @@ def _signed(result: dict) -> str:
 
 
 def _moments(results: dict) -> str:
-    text = " ".join(list(sentences(results))[:2])
-    return figure(_moment_panels(results), text, NORMALIZATIONS.values(), "two") + paragraphs(
-        "One line for each unit of the last normalization, first seed; the learning rate drops at "
-        "the dotted lines."
+    text = (
+        "One line for each of the eight units of the last normalization, first seed alone. Mean in "
+        "the unit of the outputs, variance in its square; skewness and kurtosis have none. The "
+        "learning rate drops at the dotted lines."
     )
+    said = paragraphs(*list(sentences(results))[:2])
+    return said + figure(_moment_panels(results), text, UNITS, "two")
 
 
 def _moment_panels(results: dict) -> list[str]:
@@ -165,14 +169,14 @@ def _moment_panels(results: dict) -> list[str]:
         name, norm = shown
         run = results["runs"][norm]["drops"][0]
         values = np.array([line["moments"][name] for line in run], float)
-        axes.plot(np.arange(len(run)) + 1, values, color=NORMALIZATIONS[norm].colour, lw=0.9)
+        for unit, series in zip(values.T, UNITS, strict=False):
+            line(axes, np.arange(len(run)) + 1, unit, series)
         both = [
             [line["moments"][name] for line in runs["drops"][0]]
             for runs in results["runs"].values()
         ]
         low, high = np.nanquantile(np.array(both, float), (0, 1))
         axes.set_ylim(low - 0.05 * (high - low + 1e-9), high + 0.05 * (high - low + 1e-9))
-        plots.whole_numbers(axes)
         _mark(axes, results)
 
     titles = {
@@ -199,20 +203,26 @@ def _shift(results: dict) -> str:
         )
         + figure(
             _shift_panels(results),
-            "Mean over two layers and all seeds.",
+            "Mean over two layers and all seeds" + _band(results),
             NORMALIZATIONS.values(),
             "two",
         )
         + table(head, rows, f"Distance, {NEAR} epochs after over {NEAR} epochs before")
         + figure(
             _bound_panels(results),
-            "The distance between its bounds: mean displacement of an output above, distance of "
-            "the means below. Dashed: the distance of two halves of the same outputs, which is "
-            "what no shift at all looks like between unpaired samples of that size.",
+            "The exact distance, line, and its bounds, the edges of the band: mean displacement "
+            "of an output above, distance of the means below; means over two layers and all seeds. "
+            "Dashed: the distance of two halves of the same outputs, which is what no shift at all "
+            "looks like between unpaired samples of that size.",
             NORMALIZATIONS.values(),
             "two",
         )
     )
+
+
+def _band(results: dict) -> str:
+    seeds = results["settings"]["seeds"]
+    return f"; the band is one standard error over {seeds} seeds." if seeds > 1 else "."
 
 
 def _shift_panels(results: dict) -> list[str]:
@@ -231,10 +241,10 @@ def _shift_panels(results: dict) -> list[str]:
             plots.log_scale(axes)
 
     titles = {
-        ("drops", "distance"): "exact distance, rate with drops",
-        ("drops", "accuracy"): "test accuracy, %, rate with drops",
-        ("constant", "distance"): "exact distance, constant rate",
-        ("constant", "accuracy"): "test accuracy, %, constant rate",
+        ("drops", "distance"): "distance, outputs' unit; rate with drops",
+        ("drops", "accuracy"): "test accuracy, %; rate with drops",
+        ("constant", "distance"): "distance, outputs' unit; constant rate",
+        ("constant", "accuracy"): "test accuracy, %; constant rate",
     }
     return panels(paint, titles, name="shift", xlabel="epoch", size=SMALL)
 
@@ -250,7 +260,9 @@ def _bound_panels(results: dict) -> list[str]:
         plots.log_scale(axes)
         _mark(axes, results)
 
-    titles = {norm: f"within bounds, {series.label}" for norm, series in NORMALIZATIONS.items()}
+    titles = {
+        norm: f"distance, outputs' unit; {series.label}" for norm, series in NORMALIZATIONS.items()
+    }
     return panels(paint, titles, name="bounds", xlabel="epoch", size=SMALL)
 
 
@@ -261,5 +273,5 @@ def _mark(axes: Axes, results: dict) -> None:
 
 def _run(results: dict) -> str:
     entries = {**results["settings"], **results["environment"]}
-    entries |= {"command": results["command"], "time": duration(results["seconds"])}
-    return page.settings(entries, "Settings, versions and command", ("what", "value"))
+    entries["time"] = duration(results["seconds"])
+    return page.made(results["command"], page.settings(entries))

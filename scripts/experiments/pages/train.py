@@ -1,5 +1,6 @@
 """The page of a training run: curves of its seeds, its last accuracies, and what decided them."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ from experiments.pages import page, plots
 from experiments.pages.page import cards, figure, made, paragraphs, table
 from experiments.pages.plots import SERIES, SMALL, Series, curve, draw, mark_drops
 from experiments.pages.sentences import duration, number, percent
+from experiments.pages.series import NORMALIZATIONS
 
 RUN = Series("mean of the seeds", SERIES[0], "o")
 # Names in results and on the page.
@@ -28,10 +30,17 @@ def render(results: dict) -> str:
     return page.render(
         title=title,
         kicker=f"jaxnorm · {title} · {results['date'].replace('T', ' ')}",
-        heading=f"Trained with {recipe['normalization'].replace('_', ' ')}",
+        heading=f"{title}, trained with {_normalization(recipe)}",
         summary=_summary(results),
         sections=[(key, name, body) for key, (name, body) in sections.items()],
     )
+
+
+def _normalization(recipe: dict) -> str:
+    name = recipe["normalization"]
+    if name == "none":
+        return "no normalization"
+    return NORMALIZATIONS[name].label if name in NORMALIZATIONS else name.replace("_", " ")
 
 
 def accuracy_sentence(results: dict) -> str:
@@ -69,10 +78,11 @@ def _summary(results: dict) -> str:
     speed = np.mean([run[-1]["images_per_second"] for run in runs])
     items = [
         ("Test accuracy", f"{percent(accuracy).replace(' (one seed)', '')} %", networks),
-        ("Median", f"{100 * accuracy['median']:.2f} %", "of the seeds' last epochs"),
         ("Speed", f"{speed:,.0f} images/s", "of the training steps alone"),
         ("Time", duration(results["seconds"]), f"{recipe['epochs']} epochs, since the last start"),
     ]
+    if len(runs) > 1:
+        items.insert(1, ("Median", f"{100 * accuracy['median']:.2f} %", "of the last epochs"))
     return cards(items) + paragraphs(*filter(None, [results["note"]]))
 
 
@@ -102,7 +112,7 @@ def _curves(results: dict) -> str:
         ),
     ]
     caption = [
-        "One value an epoch; the loss is the mean over its steps.",
+        "One value an epoch; the loss is the mean over its steps, accuracy is of all test images.",
         "Dotted: the learning rate falls." if len(drops) else "",
         "The band is one standard error about the mean." if len(runs) > 1 else "",
     ]
@@ -126,7 +136,8 @@ def _accuracy(results: dict) -> str:
 def _settings(results: dict) -> str:
     mesh = results["mesh"]
     entries = {**results["recipe"], **results["environment"]}
-    entries["devices"] = f"{mesh['shape']} of {mesh['device']}"
-    entries["seeds"] = f"{len(results['seeds'])}, {results['vmapped seeds']} vmapped"
+    devices, seeds = math.prod(mesh["shape"].values()), len(results["seeds"])
+    entries["devices"] = f"{devices} × {mesh['device']}"
+    entries["seeds"] = f"{seeds}, {results['vmapped seeds']} as one program" if seeds > 1 else "1"
     entries["learning rate at the end"] = number(results["seeds"][0][-1]["learning_rate"])
     return made(results["command"], page.settings(entries))

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 import jaxnorm
 from experiments.data.datasets import Images
-from experiments.training import evaluation, loop, recipes
+from experiments.training import evaluation, loop, networks
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.recipes import Recipe
 from experiments.training.step import State
@@ -55,7 +55,7 @@ def program(recipe: Recipe, images: Images) -> Program:
     """Compiled functions to train and measure the network of a recipe."""
     mesh = mesh_of(1)
     trainer = Trainer(recipe, images, mesh)
-    training, inference = recipes.graphs(recipe, images)
+    training, inference = networks.graphs(recipe, images)
     probe = images._replace(x_test=images.x_test[:PROBE], y_test=images.y_test[:PROBE])
     x = jnp.asarray(probe.x_test)
 

@@ -1,19 +1,13 @@
-"""Recipes for training, with the papers' experiments as presets, and their networks."""
+"""Recipes for training, with the papers' experiments as presets.
 
-import math
-from collections.abc import Callable, Mapping
+Command lines are made of them, so that this imports no JAX.
+"""
+
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
-import jax
-from flax import nnx
-from jaxtyping import Array
-
-import jaxnorm
 from experiments import options
 from experiments.cli import InputError
-from experiments.data.datasets import Images
 from experiments.options import (
     Above,
     AtLeastTwo,
@@ -23,7 +17,6 @@ from experiments.options import (
     Positive,
     Unit,
 )
-from jaxnorm import models
 
 Normalization = Literal["batch_norm", "unitized", "group_norm", "none"]
 Precision = Literal["float32", "bfloat16"]
@@ -159,6 +152,23 @@ def drops(epochs: int) -> tuple[int, ...]:
     return tuple(-(-epochs * tenths // 10) + 1 for tenths in (3, 6, 8))
 
 
+def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> Recipe:
+    """A small residual network, its learning rate divided at 30, 60 and 80 % of the epochs.
+
+    Raises:
+      InputError: No such network has the depth.
+    """
+    if depth < 8 or depth % 6 != 2:
+        raise InputError(f"--depth must be 6k + 2 with k at least 1; got {depth}")
+    return Recipe(
+        dataset=dataset,
+        model=f"preact{depth}",
+        epochs=epochs,
+        batch_size=batch_size,
+        drops=drops(epochs),
+    )
+
+
 def check(recipe: Recipe) -> None:
     """Refuse a recipe that cannot be trained, naming the option.
 
@@ -181,85 +191,3 @@ def check(recipe: Recipe) -> None:
             f"--batch-size must be a multiple of --accumulate times --statistics-groups; got "
             f"{recipe.batch_size} and {parts}"
         )
-
-
-def network(
-    recipe: Recipe,
-    *,
-    classes: int,
-    shape: tuple[int, int, int],
-    streamed: bool = False,
-    statistics: Mapping[str, Any] | None = None,
-    key: Array,
-) -> nnx.Module:
-    """The untrained network of a recipe.
-
-    Args:
-      recipe: Names the model and its normalization.
-      classes: Number of outputs.
-      shape: Height, width and channels of the images.
-      streamed: Whether to build the networks for ImageNet.
-      statistics: Options of batch norm and unitized layers on one of several devices.
-      key: Key of the initial weights.
-
-    Raises:
-      InputError: The model is unknown, or has no such depth.
-    """
-    arguments = {"classes": classes, "norm": _norm(recipe, statistics or {}), "rngs": nnx.Rngs(key)}
-    family = recipe.model.rstrip("0123456789")
-    depth = int(recipe.model[len(family) :] or 0)
-    small = {
-        "mlp": partial(models.MLP, inputs=math.prod(shape)),
-        "preact": partial(models.PreActResNet, depth, bottleneck=depth == 164, channels=shape[-1]),
-        "resnet": partial(models.CifarResNet, depth, channels=shape[-1]),
-        "vgg": partial(models.VGG, depth, hidden=()),
-    }
-    large = {
-        "preact": partial(models.ResNet, depth, pre_activation=True),
-        "resnet": partial(models.ResNet, depth),
-        # The dense layers of the paper need the 7×7 map of a 224×224 image.
-        "vgg": partial(models.VGG, depth, hidden=(4096, 4096) if shape[0] == 224 else ()),
-    }
-    build: dict[str, Callable[..., nnx.Module]] = large if streamed else small
-    if family not in build or (family == "mlp") != (depth == 0):
-        known = ", ".join(name if name == "mlp" else f"{name}N" for name in build)
-        raise InputError(f"--model must be one of {known}; got {recipe.model}")
-    try:
-        return build[family](**arguments)
-    except ValueError as error:
-        raise InputError(f"--model {recipe.model}: {error}") from error
-
-
-def graphs(recipe: Recipe, images: Images) -> tuple[nnx.GraphDef, nnx.GraphDef]:
-    """The graphs of a recipe's network, in training and in inference."""
-    shape = images.x_train.shape[1:]
-    build = partial(network, recipe, classes=images.classes, shape=shape, key=jax.random.key(0))
-    model = nnx.eval_shape(build)
-    return nnx.graphdef(model), inference_graph(model)
-
-
-def inference_graph(model: nnx.Module) -> nnx.GraphDef:
-    """The graph of a network that normalizes by its running statistics."""
-    return nnx.graphdef(nnx.view(model, raise_if_not_found=False, use_running_average=True))
-
-
-def _norm(recipe: Recipe, statistics: Mapping[str, Any]) -> models.Norm:
-    arguments = {"momentum": recipe.running_momentum, "groups": recipe.statistics_groups}
-    arguments |= statistics
-    if recipe.normalization == "batch_norm":
-        return partial(jaxnorm.nnx.BatchNorm, **arguments)
-    if recipe.normalization == "unitized":
-        return partial(jaxnorm.nnx.UnitizedBatchNorm, **arguments)
-    if recipe.normalization == "none":
-        return lambda num_features, *, rngs: lambda x: x
-
-    def group_norm(num_features: int, *, rngs: nnx.Rngs) -> nnx.GroupNorm:
-        groups = recipe.norm_groups or num_features // recipe.norm_channels
-        if groups < 1 or num_features % groups:
-            raise InputError(
-                f"--norm-groups and --norm-channels must divide every layer; a layer has "
-                f"{num_features} channels, {groups} groups"
-            )
-        return nnx.GroupNorm(num_features, num_groups=groups, epsilon=1e-5, rngs=rngs)
-
-    return group_norm

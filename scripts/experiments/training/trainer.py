@@ -22,7 +22,7 @@ from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
 from experiments.data.loaders import InMemoryLoader, Loader, StreamingLoader
-from experiments.training import evaluation, recipes
+from experiments.training import evaluation, networks, recipes
 from experiments.training.recipes import Recipe
 from experiments.training.step import State, make_optimizer, rematerialized, train_step
 
@@ -85,7 +85,7 @@ class Trainer:
                 f"--epochs must give fewer than 2^31 steps; got {recipe.epochs} of {self.steps}"
             )
         build = partial(
-            recipes.network,
+            networks.network,
             classes=self._loader.classes,
             shape=self._loader.shape,
             streamed=isinstance(data, Records),

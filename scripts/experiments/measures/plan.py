@@ -1,0 +1,33 @@
+"""How networks are pruned, as options of a command line; this imports no JAX."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from experiments.options import Fraction, Positive
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How networks are pruned.
+
+    Attributes:
+      ratio: The fraction of the channels that is removed.
+      steps: Number of steps in which they are removed.
+      curve: How the ratio rises over the steps.
+      scope: Whether each layer loses the ratio, or the network as a whole.
+      fine_tune: Passes over the training images after each step.
+      min_channels: The least number of channels that each layer keeps.
+      round_to: The number of kept channels is rounded up to a multiple of this.
+      exclude: Layers that keep their filters, such as stem or blocks/0.
+      fold: Whether constants of removed channels move into the next biases.
+    """
+
+    ratio: Fraction = 0.5
+    steps: Positive = 1
+    curve: Literal["linear", "cubic", "geometric"] = "geometric"
+    scope: Literal["layerwise", "globally"] = "layerwise"
+    fine_tune: Positive = 3
+    min_channels: Positive = 1
+    round_to: Positive = 1
+    exclude: tuple[str, ...] = ()
+    fold: bool = True

@@ -1,0 +1,98 @@
+"""The networks of recipes."""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+from flax import nnx
+from jaxtyping import Array
+
+import jaxnorm
+from experiments.cli import InputError
+from experiments.data.datasets import Images
+from experiments.training.recipes import Recipe
+from jaxnorm import models
+
+
+def network(
+    recipe: Recipe,
+    *,
+    classes: int,
+    shape: tuple[int, int, int],
+    streamed: bool = False,
+    statistics: Mapping[str, Any] | None = None,
+    key: Array,
+) -> nnx.Module:
+    """The untrained network of a recipe.
+
+    Args:
+      recipe: Names the model and its normalization.
+      classes: Number of outputs.
+      shape: Height, width and channels of the images.
+      streamed: Whether to build the networks for ImageNet.
+      statistics: Options of batch norm and unitized layers on one of several devices.
+      key: Key of the initial weights.
+
+    Raises:
+      InputError: The model is unknown, or has no such depth.
+    """
+    arguments = {"classes": classes, "norm": _norm(recipe, statistics or {}), "rngs": nnx.Rngs(key)}
+    family = recipe.model.rstrip("0123456789")
+    depth = int(recipe.model[len(family) :] or 0)
+    small = {
+        "mlp": partial(models.MLP, inputs=math.prod(shape)),
+        "preact": partial(models.PreActResNet, depth, bottleneck=depth == 164, channels=shape[-1]),
+        "resnet": partial(models.CifarResNet, depth, channels=shape[-1]),
+        "vgg": partial(models.VGG, depth, hidden=()),
+    }
+    large = {
+        "preact": partial(models.ResNet, depth, pre_activation=True),
+        "resnet": partial(models.ResNet, depth),
+        # The dense layers of the paper need the 7×7 map of a 224×224 image.
+        "vgg": partial(models.VGG, depth, hidden=(4096, 4096) if shape[0] == 224 else ()),
+    }
+    build: dict[str, Callable[..., nnx.Module]] = large if streamed else small
+    if family not in build or (family == "mlp") != (depth == 0):
+        known = ", ".join(name if name == "mlp" else f"{name}N" for name in build)
+        raise InputError(f"--model must be one of {known}; got {recipe.model}")
+    try:
+        return build[family](**arguments)
+    except ValueError as error:
+        raise InputError(f"--model {recipe.model}: {error}") from error
+
+
+def graphs(recipe: Recipe, images: Images) -> tuple[nnx.GraphDef, nnx.GraphDef]:
+    """The graphs of a recipe's network, in training and in inference."""
+    shape = images.x_train.shape[1:]
+    build = partial(network, recipe, classes=images.classes, shape=shape, key=jax.random.key(0))
+    model = nnx.eval_shape(build)
+    return nnx.graphdef(model), inference_graph(model)
+
+
+def inference_graph(model: nnx.Module) -> nnx.GraphDef:
+    """The graph of a network that normalizes by its running statistics."""
+    return nnx.graphdef(nnx.view(model, raise_if_not_found=False, use_running_average=True))
+
+
+def _norm(recipe: Recipe, statistics: Mapping[str, Any]) -> models.Norm:
+    arguments = {"momentum": recipe.running_momentum, "groups": recipe.statistics_groups}
+    arguments |= statistics
+    if recipe.normalization == "batch_norm":
+        return partial(jaxnorm.nnx.BatchNorm, **arguments)
+    if recipe.normalization == "unitized":
+        return partial(jaxnorm.nnx.UnitizedBatchNorm, **arguments)
+    if recipe.normalization == "none":
+        return lambda num_features, *, rngs: lambda x: x
+
+    def group_norm(num_features: int, *, rngs: nnx.Rngs) -> nnx.GroupNorm:
+        groups = recipe.norm_groups or num_features // recipe.norm_channels
+        if groups < 1 or num_features % groups:
+            raise InputError(
+                f"--norm-groups and --norm-channels must divide every layer; a layer has "
+                f"{num_features} channels, {groups} groups"
+            )
+        return nnx.GroupNorm(num_features, num_groups=groups, epsilon=1e-5, rngs=rngs)
+
+    return group_norm
