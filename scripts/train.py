@@ -32,6 +32,7 @@ from experiments.options import check as check_ranges
 from experiments.pages import page
 from experiments.pages import train as train_page
 from experiments.training import compiled_step, processes, recipes, run, run_folder
+from experiments.training.optimizers import check_optimizer
 from experiments.training.recipes import PRESETS, Evaluation, Recipe
 from experiments.training.trainer import Layout, Trainer, mesh_of
 
@@ -119,6 +120,7 @@ def main(recipe: Recipe, options: Options) -> None:
 def check(recipe: Recipe, options: Options) -> None:
     """Refuse a recipe and options that are out of range, naming them."""
     recipes.check(recipe)
+    check_optimizer(recipe)
     check_ranges(options)
     processes.check(options.coordinator, options.processes, options.process)
     run.check_evaluations(recipe, options.evaluations)

@@ -18,10 +18,11 @@ from jaxtyping import Array, Bool, Float
 from experiments.cli import InputError, StoppedError
 from experiments.signals import Interruption
 from experiments.training.checkpoints import Checkpoints
+from experiments.training.optimizers import learning_rate
 from experiments.training.processes import any_process
 from experiments.training.recipes import Evaluation
 from experiments.training.run_folder import Lines, MetricsLog, lines_of
-from experiments.training.step import State, learning_rate
+from experiments.training.step import State
 from experiments.training.trainer import Seeds, Trainer
 
 PROFILED_STEPS = 10
@@ -256,7 +257,7 @@ def log_epoch(trainer: Trainer, logs: list[MetricsLog], clock: Clock, chunk: Chu
                 "epoch": chunk.epoch + 1,
                 "loss": float(loss),
                 **fractions,
-                "learning_rate": learning_rate(trainer.recipe, chunk.epoch),
+                "learning_rate": learning_rate(trainer.recipe, trainer.steps, chunk.step - 1),
                 "seconds": time.monotonic() - clock.start,
                 "images_per_second": clock.speed,
             }
