@@ -26,7 +26,9 @@ import tyro
 from jax.sharding import AxisType
 
 from experiments import cli, files
-from experiments.data import datasets
+from experiments.data import datasets, stand_ins
+from experiments.data.datasets import Images
+from experiments.data.imagenet import Records
 from experiments.options import Natural, Positive
 from experiments.options import check as check_ranges
 from experiments.pages import page
@@ -45,6 +47,7 @@ class Options:
 
     Attributes:
       data_dir: Folder with the data set in tensorflow-datasets' format; digits need none.
+      fake_data: Train on 20 batches of noise of the data set's shape, to try the speed.
       seeds: Number of networks, trained from seeds 0, 1, …
       vmap_seeds: Train all seeds as one program; auto: where that is faster, for the mlp.
       devices: Number of devices of the mesh; by default all.
@@ -64,6 +67,7 @@ class Options:
     """
 
     data_dir: Path | None = None
+    fake_data: bool = False
     seeds: Positive = 1
     vmap_seeds: Literal["auto", "yes", "no"] = "auto"
     devices: Positive | None = None
@@ -94,7 +98,7 @@ def main(recipe: Recipe, options: Options) -> None:
     several = options.coordinator, options.processes, options.process
     processes.init_distributed(*several, options.heartbeat)
     cli.compiled_in(datasets.cache_folder() / "compiled")
-    data = datasets.load_or_stream(recipe.dataset, options.data_dir)
+    data = load(recipe, options)
     mesh = mesh_of(**placement)
     trainer = Trainer(recipe, data, mesh, layout)
     is_main = processes.is_main_process()
@@ -115,6 +119,13 @@ def main(recipe: Recipe, options: Options) -> None:
             page.write(results, train_page.render(results), options.out)
             show(results)
             cli.say(f"Open {options.out / 'index.html'}")
+
+
+def load(recipe: Recipe, options: Options) -> Images | Records:
+    """The data set of a recipe, or noise of its shape."""
+    if options.fake_data:
+        return stand_ins.noise(recipe.dataset, recipe.batch_size)
+    return datasets.load_or_stream(recipe.dataset, options.data_dir)
 
 
 def check(recipe: Recipe, options: Options) -> None:

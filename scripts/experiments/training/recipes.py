@@ -131,6 +131,7 @@ _LARGE = replace(
 _COMPARED = replace(
     _LARGE,
     model="resnet50",
+    optimizer="sgd",
     batch_size=1024,
     learning_rate=0.4,
     schedule="cosine",
