@@ -127,7 +127,7 @@ _IMAGENET = replace(
 _LARGE = replace(
     _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(31, 61), drop_factor=10.0
 )
-# The recipe by which ResNet-50s are compared: Goyal et al. (2017) and He et al. (2019).
+# The recipe by which ResNet-50s are compared: Goyal et al. (2017), with a cosine and smoothing.
 _COMPARED = replace(
     _LARGE,
     model="resnet50",
