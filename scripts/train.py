@@ -27,18 +27,15 @@ from jax.sharding import AxisType
 
 from experiments import cli, files
 from experiments.data import datasets, stand_ins
-from experiments.data.datasets import Images
-from experiments.data.imagenet import Records
 from experiments.options import Natural, Positive
 from experiments.options import check as check_ranges
 from experiments.pages import page
 from experiments.pages import train as train_page
 from experiments.training import compiled_step, processes, recipes, run, run_folder
+from experiments.training.loop import Extras
 from experiments.training.optimizers import check_optimizer
 from experiments.training.recipes import PRESETS, Evaluation, Recipe
 from experiments.training.trainer import Layout, Trainer, mesh_of
-
-AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 
 
 @dataclass(frozen=True)
@@ -62,6 +59,8 @@ class Options:
       axis_type: Who propagates shardings on the mesh, XLA (auto) or JAX, in types (explicit).
       compile_for: Compile a step for v5e:16x16, another TPU topology or h100, none of which need
         be attached, and print its memory, traffic and bounds; nothing is run or written.
+      evaluate_only: Evaluate the newest checkpoints of OUT, print the accuracies and train nothing.
+      log_every: Also log the loss every so many steps, in seed-0/steps.jsonl.
       profile: Write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
       out: Folder of the run.
     """
@@ -81,6 +80,8 @@ class Options:
     heartbeat: Positive = 30
     axis_type: Literal["auto", "explicit"] = "auto"
     compile_for: str | None = None
+    evaluate_only: bool = False
+    log_every: Positive | None = None
     profile: bool = False
     out: Path = Path("out/train")
 
@@ -91,14 +92,15 @@ def main(recipe: Recipe, options: Options) -> None:
     groups = run.seed_groups(recipe, options.seeds, options.vmap_seeds)
     workers = len(os.sched_getaffinity(0)) if options.workers is None else options.workers
     layout = Layout(options.shard_state, options.remat, len(groups[0]) > 1, workers)
-    placement = {"devices": options.devices, "axis_type": AXIS_TYPES[options.axis_type]}
+    placement = {"devices": options.devices, "axis_type": AxisType[options.axis_type.title()]}
     if options.compile_for is not None:
         compiled_step.show(recipe, options.compile_for, layout, **placement)
         return
+    extras = Extras(options.evaluations, options.profile, options.log_every)
     several = options.coordinator, options.processes, options.process
     processes.init_distributed(*several, options.heartbeat)
     cli.compiled_in(datasets.cache_folder() / "compiled")
-    data = load(recipe, options)
+    data = stand_ins.load(recipe, options.data_dir, fake=options.fake_data)
     mesh = mesh_of(**placement)
     trainer = Trainer(recipe, data, mesh, layout)
     is_main = processes.is_main_process()
@@ -108,24 +110,20 @@ def main(recipe: Recipe, options: Options) -> None:
         if is_main:
             settings = ", ".join(f"{name} {value}" for name, value in asdict(recipe).items())
             cli.say(run.first_line(trainer, mesh, groups), settings, *filter(None, [data.note]))
-        results = run.train_groups(
-            trainer, groups, options.out, evaluations=options.evaluations, profile=options.profile
-        )
+        if options.evaluate_only:
+            rows = run.evaluate_groups(trainer, groups, options.out, extras.evaluations)
+            cli.show_table("newest checkpoints, test images", *rows)
+            return
+        results = run.train_groups(trainer, groups, options.out, extras)
         check_folder()
         if is_main:
             device = mesh.devices.flat[0].device_kind
             results = cli.provenance(__file__) | results | {"note": data.note}
             results["mesh"] = {"shape": dict(mesh.shape), "device": device}
             page.write(results, train_page.render(results), options.out)
-            show(results)
+            cli.show_table(*train_page.seed_table(results))
+            cli.say(train_page.accuracy_sentence(results))
             cli.say(f"Open {options.out / 'index.html'}")
-
-
-def load(recipe: Recipe, options: Options) -> Images | Records:
-    """The data set of a recipe, or noise of its shape."""
-    if options.fake_data:
-        return stand_ins.noise(recipe.dataset, recipe.batch_size)
-    return datasets.load_or_stream(recipe.dataset, options.data_dir)
 
 
 def check(recipe: Recipe, options: Options) -> None:
@@ -135,12 +133,6 @@ def check(recipe: Recipe, options: Options) -> None:
     check_ranges(options)
     processes.check(options.coordinator, options.processes, options.process)
     run.check_evaluations(recipe, options.evaluations)
-
-
-def show(results: dict) -> None:
-    """Print one row for each seed, and their median and mean."""
-    cli.show_table(*train_page.seed_table(results))
-    cli.say(train_page.accuracy_sentence(results))
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,17 @@
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from experiments.cli import InputError
+from experiments.data import datasets
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
+from experiments.training.recipes import Recipe
 
 STEPS = 20  # of an epoch of noise
 JPEG_SHAPE = (375, 500, 3)  # the most frequent one of ImageNet
@@ -34,20 +37,20 @@ DATA_SETS = {
 }
 
 
-class EqualRecords(Sequence):
+class EqualRecords(Sequence[dict[str, Any]]):
     """Records of one JPEG file, with labels from 0 on, again and again."""
 
     def __init__(self, count: int, classes: int):
-        self.count, self.classes = count, classes
+        self.size, self.classes = count, classes
         noise = np.random.default_rng(0).integers(0, 256, JPEG_SHAPE, np.uint8)
         file = io.BytesIO()
         Image.fromarray(noise).save(file, "JPEG", quality=75)
         self.image = file.getvalue()
 
     def __len__(self) -> int:
-        return self.count
+        return self.size
 
-    def __getitem__(self, index: Any) -> dict[str, Any]:
+    def __getitem__(self, index: Any) -> Any:
         return {"image": self.image, "label": index % self.classes}
 
 
@@ -63,6 +66,13 @@ def shapes_of(name: str) -> Images | Records:
     x = np.broadcast_to(np.float32(0), (count, *shape))
     y = np.broadcast_to(np.int32(0), count)
     return Images(name, "", classes, x, y, x[:1], y[:1])
+
+
+def load(recipe: Recipe, data_dir: Path | None, *, fake: bool) -> Images | Records:
+    """The data set of a recipe, or noise of its shape."""
+    if fake:
+        return noise(recipe.dataset, recipe.batch_size)
+    return datasets.load_or_stream(recipe.dataset, data_dir)
 
 
 def noise(name: str, batch_size: int) -> Images | Records:
