@@ -52,8 +52,8 @@ def main(
     from experiments.pages import page
     from experiments.pages import shift as shift_page
     from experiments.training import run_folder
+    from experiments.training.optimizers import learning_rate
     from experiments.training.paired_runs import NORMALIZATIONS
-    from experiments.training.step import learning_rate
 
     start = time.perf_counter()
     images = datasets.load(dataset, data_dir)
@@ -68,7 +68,7 @@ def main(
 
         runs = shift.train_all(recipe, images, seeds, exact, out, update)
     rates = {
-        schedule: [learning_rate(shift.scheduled(recipe, schedule), e) for e in range(epochs)]
+        schedule: [learning_rate(shift.scheduled(recipe, schedule), 1, e) for e in range(epochs)]
         for schedule in shift.SCHEDULES
     }
     results = cli.provenance(__file__) | {

@@ -17,11 +17,9 @@ if __name__ == "__main__":  # for the seconds of the imports
 
     signals.before_imports()
 
-import dataclasses
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -110,14 +108,9 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
     Raises:
       InputError: It is no such run, trained several seeds in one program, or has unitized layers.
     """
-    try:
-        settings = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
-        fields: dict[str, Any] = {f.name: settings[f.name] for f in dataclasses.fields(Recipe)}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"the run must be a folder that scripts/train.py made, with its recipe.json; got {run} "
-            f"({type(error).__name__})"
-        ) from error
+    from experiments.training.trained import read_recipe
+
+    recipe, settings = read_recipe(run)
     if settings["vmapped_seeds"] != 1:
         raise InputError(f"the seeds of a run must be trained with --vmap-seeds no; got {run}")
     if settings["normalization"] == "unitized":
@@ -125,8 +118,7 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
             "the run must be of a network whose channels can be removed, as with batch norm; "
             f"{run} has unitized layers, whose norms are taken over all channels"
         )
-    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-    return Recipe(**fields), len(list(run.glob("seed-*"))), settings["images"]
+    return recipe, len(list(run.glob("seed-*"))), settings["images"]
 
 
 def summarize(results: "Results") -> None:

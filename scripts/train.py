@@ -37,6 +37,7 @@ class Options:
 
     Attributes:
       data_dir: Folder with the data set in tensorflow-datasets' format; digits need none.
+      fake_data: Train on 20 batches of noise of the data set's shape, to try the speed.
       seeds: Number of networks, trained from seeds 0, 1, …
       vmap_seeds: Train all seeds as one program; auto: where that is faster, for the mlp.
       devices: Number of devices of the mesh; by default all.
@@ -51,11 +52,14 @@ class Options:
       axis_type: Who propagates shardings on the mesh, XLA (auto) or JAX, in types (explicit).
       compile_for: Compile a step for v5e:16x16, another TPU topology or h100, none of which need
         be attached, and print its memory, traffic and bounds; nothing is run or written.
+      evaluate_only: Evaluate the newest checkpoints of OUT, print the accuracies and train nothing.
+      log_every: Also log the loss every so many steps, in seed-0/steps.jsonl.
       profile: Write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
       out: Folder of the run.
     """
 
     data_dir: Path | None = None
+    fake_data: bool = False
     seeds: Positive = 1
     vmap_seeds: Literal["auto", "yes", "no"] = "auto"
     devices: Positive | None = None
@@ -69,6 +73,8 @@ class Options:
     heartbeat: Positive = 30
     axis_type: Literal["auto", "explicit"] = "auto"
     compile_for: str | None = None
+    evaluate_only: bool = False
+    log_every: Positive | None = None
     profile: bool = False
     out: Path = Path("out/train")
 
@@ -77,10 +83,10 @@ def main(recipe: Recipe, options: Options) -> None:
     """Train a recipe for every seed, write OUT and print the accuracies."""
     from jax.sharding import AxisType
 
-    from experiments.data import datasets
-    from experiments.pages import page
+    from experiments.data import datasets, stand_ins
     from experiments.pages import train as train_page
     from experiments.training import compiled_step, processes, run, run_folder
+    from experiments.training.loop import Extras
     from experiments.training.trainer import Layout, Trainer, mesh_of
 
     check(recipe, options)
@@ -91,10 +97,11 @@ def main(recipe: Recipe, options: Options) -> None:
     if options.compile_for is not None:
         compiled_step.show(recipe, options.compile_for, layout, **placement)
         return
+    extras = Extras(options.evaluations, options.profile, options.log_every)
     several = options.coordinator, options.processes, options.process
     processes.init_distributed(*several, options.heartbeat)
     cli.compiled_in(datasets.cache_folder() / "compiled")
-    data = datasets.load_or_stream(recipe.dataset, options.data_dir)
+    data = stand_ins.load(recipe, options.data_dir, fake=options.fake_data)
     mesh = mesh_of(**placement)
     trainer = Trainer(recipe, data, mesh, layout)
     is_main = processes.is_main_process()
@@ -104,35 +111,28 @@ def main(recipe: Recipe, options: Options) -> None:
         if is_main:
             settings = ", ".join(f"{name} {value}" for name, value in asdict(recipe).items())
             cli.say(run.first_line(trainer, mesh, groups), settings, *filter(None, [data.note]))
-        results = run.train_groups(
-            trainer, groups, options.out, evaluations=options.evaluations, profile=options.profile
-        )
+        if options.evaluate_only:
+            run.show_evaluations(trainer, groups, options.out, extras.evaluations)
+            return
+        results = run.train_groups(trainer, groups, options.out, extras)
         check_folder()
         if is_main:
             device = mesh.devices.flat[0].device_kind
             results = cli.provenance(__file__) | results | {"note": data.note}
             results["mesh"] = {"shape": dict(mesh.shape), "device": device}
-            page.write(results, train_page.render(results), options.out)
-            show(results)
-            cli.say(f"Open {options.out / 'index.html'}")
+            train_page.report(results, options.out)
 
 
 def check(recipe: Recipe, options: Options) -> None:
     """Refuse a recipe and options that are out of range, naming them."""
     from experiments.training import processes, run
+    from experiments.training.optimizers import check_optimizer
 
     recipes.check(recipe)
+    check_optimizer(recipe)
     check_ranges(options)
     processes.check(options.coordinator, options.processes, options.process)
     run.check_evaluations(recipe, options.evaluations)
-
-
-def show(results: dict) -> None:
-    """Print one row for each seed, and their median and mean."""
-    from experiments.pages import train as train_page
-
-    cli.show_table(*train_page.seed_table(results))
-    cli.say(train_page.accuracy_sentence(results))
 
 
 @dataclass(frozen=True)

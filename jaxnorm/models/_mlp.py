@@ -60,7 +60,7 @@ class MLP(nnx.Module):
 
     def last_normalized(self, x: Float[Array, "n *sample"]) -> Float[Array, "n width"]:
         """Output of the last normalization, before ReLU; samples of any shape are flattened."""
-        x = x.reshape(len(x), -1)
+        x = x.reshape(x.shape[0], -1)  # may be a symbol, in `jax.export`
         *hidden, (layer, norm) = zip(self.layers, self.norms, strict=True)
         for dense, normalize in hidden:
             x = nnx.relu(normalize(dense(x)))

@@ -16,6 +16,7 @@ from jax.sharding import AxisType
 import train
 from experiments.benchmarks import compile_only
 from experiments.cli import InputError
+from experiments.data import stand_ins
 from experiments.data.datasets import Images
 from experiments.training import compiled_step, trainer
 from experiments.training.recipes import PRESETS, Recipe, replace
@@ -143,18 +144,18 @@ def test_numbers_are_shown_with_the_prefix_of_their_unit(number, text):
     assert compiled_step.scaled(number) == text
 
 
-@pytest.mark.parametrize("name", compiled_step.DATA_SETS)
+@pytest.mark.parametrize("name", stand_ins.DATA_SETS)
 def test_data_sets_are_described_without_being_there(name):
     presets = [recipe for _, recipe in PRESETS.values() if recipe.dataset == name]
     recipe = replace(presets[0], model="vgg11") if presets else Recipe(dataset=name)
-    made = compiled_step.stand_in(name)
+    made = stand_ins.shapes_of(name)
     count = len(made.x_train) if isinstance(made, Images) else len(made.train)
     assert count >= recipe.batch_size
     assert made.classes in (10, 100, 1000)
 
 
 def test_every_preset_has_a_data_set_to_compile_for():
-    assert {recipe.dataset for _, recipe in PRESETS.values()} <= compiled_step.DATA_SETS.keys()
+    assert {recipe.dataset for _, recipe in PRESETS.values()} <= stand_ins.DATA_SETS.keys()
 
 
 def test_a_plugin_that_is_missing_is_named(monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 
 from experiments import cli, files
 from experiments.cli import InputError
-from experiments.training import checkpoints, loop, processes, run_folder
+from experiments.training import checkpoints, finite, loop, processes, run_folder
 from experiments.training.recipes import replace
 from tests.support.small_runs import (
     SMALL,
@@ -173,7 +173,7 @@ def test_after_a_checkpoint_a_divergence_asks_for_another_folder(run):
         checkpoints.Checkpoints(run / "checkpoints-0") as saved,
         pytest.raises(InputError, match="is of step 10; lower --learning-rate, with another --out"),
     ):
-        loop.check_finite("loss", np.array([np.nan]), 11, saved)
+        finite.check_finite("loss", np.array([np.nan]), 11, saved)
 
 
 def test_a_folder_that_is_replaced_ends_the_run(one, run):

@@ -26,8 +26,8 @@ from experiments.cli import InputError, StoppedError
 from experiments.data import datasets, loaders
 from experiments.data.datasets import Images
 from experiments.training import checkpoints, loop, networks, recipes, run, run_folder, trainer
+from experiments.training.optimizers import learning_rate, make_optimizer
 from experiments.training.recipes import PRESETS, Recipe, replace
-from experiments.training.step import learning_rate, make_optimizer
 from tests.support import made_imagenet
 from tests.support.small_runs import (
     SMALL,
@@ -189,7 +189,7 @@ def test_augmented_images_are_crops_of_padded_ones(key):
 
 def test_rates_drop_at_the_start_of_the_epochs_named():
     recipe = PRESETS["cifar10-resnet20"][1]
-    at = {e: learning_rate(recipe, e) for e in (0, 59, 60, 119, 120, 159, 160, 199)}
+    at = {e: learning_rate(recipe, 1, e) for e in (0, 59, 60, 119, 120, 159, 160, 199)}
     expected = [0.05, 0.05, 0.01, 0.01, 0.002, 0.002, 0.0004, 0.0004]
     np.testing.assert_allclose(list(at.values()), expected, rtol=1e-12)
 

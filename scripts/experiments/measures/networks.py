@@ -15,9 +15,10 @@ from jaxtyping import Array, Bool, Float
 
 import pruning
 from experiments.measures.analysis import PAIRS, Histogram, histogram, theory
+from experiments.training.optimizers import learning_rate
 from experiments.training.paired_runs import NORMALIZATIONS, History, Program
 from experiments.training.recipes import Recipe
-from experiments.training.step import State, learning_rate
+from experiments.training.step import State
 
 RATIOS = (0.1, 0.3, 0.5)
 OVERLAP = 0.5
@@ -60,7 +61,7 @@ def training(
         "max": float(alpha.max()),
         "outside": float(np.mean((alpha < 0) | (alpha > 1))),
     }
-    rates = [learning_rate(recipe, epoch) for epoch in range(recipe.epochs)]
+    rates = [learning_rate(recipe, 1, epoch) for epoch in range(recipe.epochs)]
     return results | {
         "difference": mean(final["unitized"] - final["batch_norm"]),
         "learning_rate": rates,

@@ -164,12 +164,11 @@ def _stage_panels(accuracy: Accuracy) -> list[str]:
         axes.axhline(0, color=MUTED, lw=1)
         paint(axes, networks - networks.mean(1, keepdims=True))
 
-    options = {"xlabel": "stage"}
     return [
+        draw(accuracies, name="stages", title="test accuracy, %", xlabel="stage"),
         draw(
-            lambda axes: paint(axes, networks), name="stages", title="test accuracy, %", **options
+            compare, name="differences", title="minus the criteria's mean, points", xlabel="stage"
         ),
-        draw(compare, name="differences", title="minus the criteria's mean, points", **options),
     ]
 
 

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 
+from experiments import cli
 from experiments.pages import page, plots
 from experiments.pages.page import cards, figure, made, paragraphs, table
 from experiments.pages.plots import SERIES, SMALL, Series, curve, draw, mark_drops
@@ -34,6 +36,13 @@ def render(results: dict) -> str:
         summary=_summary(results),
         sections=[(key, name, body) for key, (name, body) in sections.items()],
     )
+
+
+def report(results: dict, out: Path) -> None:
+    """Write the page to `out`, and print the accuracies of the seeds and where the page is."""
+    page.write(results, render(results), out)
+    cli.show_table(*seed_table(results))
+    cli.say(accuracy_sentence(results), f"Open {out / 'index.html'}")
 
 
 def _normalization(recipe: dict) -> str:

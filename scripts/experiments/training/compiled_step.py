@@ -17,7 +17,6 @@ from importlib.metadata import distributions, version
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from jax.sharding import AxisType
 
 from experiments import cli
@@ -25,8 +24,7 @@ from experiments.benchmarks.compile_only import compile_only_devices
 from experiments.benchmarks.compiled_text import BYTES, arrays, parse
 from experiments.benchmarks.compiled_traffic import COLLECTIVES, results, summary
 from experiments.cli import InputError
-from experiments.data.datasets import Images
-from experiments.data.imagenet import Records
+from experiments.data import stand_ins
 from experiments.training.recipes import Recipe
 from experiments.training.trainer import Layout, Trainer, mesh_of
 
@@ -50,24 +48,6 @@ CHIPS = {
 }
 
 
-class DataSet(NamedTuple):
-    """The sizes of a data set, which are all that compiling needs."""
-
-    images: int  # for training
-    shape: tuple[int, int, int]
-    classes: int
-
-
-DATA_SETS = {
-    "digits": DataSet(1437, (8, 8, 1), 10),
-    "mnist": DataSet(60_000, (28, 28, 1), 10),
-    "fashion_mnist": DataSet(60_000, (28, 28, 1), 10),
-    "cifar10": DataSet(50_000, (32, 32, 3), 10),
-    "cifar100": DataSet(50_000, (32, 32, 3), 100),
-    "imagenet2012": DataSet(1_281_167, (0, 0, 3), 1000),  # crops have the shape of a recipe
-}
-
-
 def show(
     recipe: Recipe,
     topology: str,
@@ -87,7 +67,7 @@ def show(
     except ValueError as error:
         raise InputError(f"--compile-for: {error}") from error
     mesh = mesh_of(devices, available=available, axis_type=axis_type)
-    build = partial(Trainer, recipe, stand_in(recipe.dataset), layout=layout)
+    build = partial(Trainer, recipe, stand_ins.shapes_of(recipe.dataset), layout=layout)
     program, chip = build(mesh), available[0].device_kind
     result: dict[str, Any] = {
         "topology": topology,
@@ -109,18 +89,6 @@ def show(
     cli.say(*lines(result))
     settings = {"recipe": dataclasses.asdict(recipe), "layout": layout._asdict()}
     cli.say(json.dumps(result | settings | {"environment": environment()}))
-
-
-def stand_in(name: str) -> Images | Records:
-    """A data set of the right shapes, without images."""
-    if name not in DATA_SETS:
-        raise InputError(f"--dataset must be one of {', '.join(DATA_SETS)}; got {name}")
-    count, shape, classes = DATA_SETS[name]
-    if name == "imagenet2012":
-        return Records(name, "", classes, range(count), range(1))
-    x = np.broadcast_to(np.float32(0), (count, *shape))
-    y = np.broadcast_to(np.int32(0), count)
-    return Images(name, "", classes, x, y, x[:1], y[:1])
 
 
 def hbm_needed(error: Exception) -> float:

@@ -4,24 +4,26 @@ import itertools
 import signal
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Float
 
-from experiments.cli import InputError, StoppedError
+from experiments.cli import StoppedError
 from experiments.signals import Interruption
 from experiments.training.checkpoints import Checkpoints
+from experiments.training.finite import check_finite
+from experiments.training.optimizers import learning_rate
 from experiments.training.processes import any_process
 from experiments.training.recipes import Evaluation
 from experiments.training.run_folder import Lines, MetricsLog, lines_of
-from experiments.training.step import State, learning_rate
+from experiments.training.step import State
+from experiments.training.step_log import StepLog
 from experiments.training.trainer import Seeds, Trainer
 
 PROFILED_STEPS = 10
@@ -56,6 +58,22 @@ class Trained(NamedTuple):
     state: State
     lines: list[Lines]
     evaluations: dict[str, dict[str, float]]
+
+
+class Extras(NamedTuple):
+    """What a run does beside training, which changes none of its results.
+
+    Attributes:
+      evaluations: Views of test images by which the last state is evaluated.
+      profile: Whether to write a trace of ten steps.
+      log_every: After how many steps a line is added to steps.jsonl, if any.
+      hooks: Called with every chunk, for loggers of other kinds.
+    """
+
+    evaluations: tuple[Evaluation, ...] = ()
+    profile: bool = False
+    log_every: int | None = None
+    hooks: tuple[Callable[[Chunk], None], ...] = ()
 
 
 class View(Protocol):
@@ -111,9 +129,7 @@ def train(
     out: Path,
     view: View,
     interrupted: Interruption,
-    *,
-    evaluations: tuple[Evaluation, ...] = (),
-    profile: bool = False,
+    extras: Extras | None = None,
 ) -> Trained:
     """Train the networks of a group of seeds, from their newest checkpoint if they have one.
 
@@ -123,37 +139,42 @@ def train(
       out: Folder of the run, for checkpoints, metrics and the trace.
       view: Shows the progress.
       interrupted: Set by the caller to make the run save its state and end.
-      evaluations: Views of test images by which the last state is evaluated.
-      profile: Whether to write a trace of ten steps.
+      extras: What the run does besides, by default nothing.
 
     Raises:
       StoppedError: The run was asked to end, and its state is saved.
       InputError: The loss or the network is no longer finite, or a file cannot be read or written.
     """
+    extras = extras or Extras()
     with Checkpoints(out / f"checkpoints-{name_of(seeds)}") as checkpoints, ExitStack() as files:
         state, notes = checkpoints.restore(trainer.init_state(seeds), view.log)
         lines = lines_of(notes, len(seeds))
+        folders = [out / f"seed-{seed}" for seed in seeds]
         logs = [
-            files.enter_context(MetricsLog(out / f"seed-{seed}", before, view.log))
-            for seed, before in zip(seeds, lines, strict=True)
+            files.enter_context(MetricsLog(folder, before, view.log))
+            for folder, before in zip(folders, lines, strict=True)
         ]
         # The first chunk compiles, and the second one may be traced.
-        clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + profile)
-        hooks = [
-            *([Profiling(trainer, out / "profile", view)] if profile else []),
+        clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + extras.profile)
+        after_chunk: list[Callable[[Chunk], None]] = [
+            *([Profiling(trainer, out / "profile", view)] if extras.profile else []),
             lambda chunk: check_finite("loss", chunk.losses, chunk.step, checkpoints),
             clock,
             partial(show_progress, trainer, seeds, view, logs, clock),
             partial(log_epoch, trainer, logs, clock),
+            *([logged_steps(trainer, folders, state)] if extras.log_every else []),
+            *extras.hooks,
             Checkpointing(trainer, checkpoints, lines, interrupted),
         ]
-        profiled = [PROFILED_STEPS] * 2 if profile else []
-        sizes = itertools.chain(profiled, itertools.repeat(trainer.steps_per_call))
+        profiled = [PROFILED_STEPS] * 2 if extras.profile else []
+        sizes = itertools.chain(
+            profiled, itertools.repeat(extras.log_every or trainer.steps_per_call)
+        )
         for chunk in chunks(trainer, state, seeds, sizes):
-            for hook in hooks:
+            for hook in after_chunk:
                 hook(chunk)
             state = chunk.state
-        return Trained(state, lines, trainer.evaluate_views(state, evaluations))
+        return Trained(state, lines, trainer.evaluate_views(state, extras.evaluations))
 
 
 class Profiling:
@@ -256,30 +277,14 @@ def log_epoch(trainer: Trainer, logs: list[MetricsLog], clock: Clock, chunk: Chu
                 "epoch": chunk.epoch + 1,
                 "loss": float(loss),
                 **fractions,
-                "learning_rate": learning_rate(trainer.recipe, chunk.epoch),
+                "learning_rate": learning_rate(trainer.recipe, trainer.steps, chunk.step - 1),
                 "seconds": time.monotonic() - clock.start,
                 "images_per_second": clock.speed,
             }
         )
 
 
-def check_finite(part: str, values: Any, step: int, checkpoints: Checkpoints) -> None:
-    """End a run that diverges.
-
-    Raises:
-      InputError: The part, losses or network, has an element that is not finite.
-    """
-    if is_finite(values):
-        return
-    last = checkpoints.newest()
-    saved, advice = "no checkpoint is kept", "lower --learning-rate"
-    if last:
-        saved = f"the last good checkpoint is of step {last}"
-        advice += ", with another --out"
-    raise InputError(f"the {part} must stay finite; by step {step} it is not: {saved}; {advice}")
-
-
-@jax.jit
-def is_finite(values: Any) -> Bool[Array, ""]:
-    """Whether every element of a tree is finite."""
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(values)]).all()
+def logged_steps(trainer: Trainer, folders: list[Path], state: State) -> Callable[[Chunk], None]:
+    """Adds a line to steps.jsonl after each chunk."""
+    log = StepLog(trainer, folders, state)
+    return lambda chunk: log.add(chunk.state, chunk.step)

@@ -19,6 +19,7 @@ from experiments.options import (
 )
 
 Normalization = Literal["batch_norm", "unitized", "group_norm", "none"]
+Schedule = Literal["drops", "cosine"]
 Precision = Literal["float32", "bfloat16"]
 Evaluation = Literal["center", "crops", "whole"]
 
@@ -33,11 +34,17 @@ class Recipe:
       normalization: Normalization of every layer; all networks start from the same weights.
       epochs: Passes over the training images.
       batch_size: Images per step, over all devices.
-      learning_rate: Learning rate of the first epochs.
+      learning_rate: Learning rate after warm-up, before it falls.
+      schedule: How the rate falls: by `drops`, or to 0 along a cosine.
+      warmup: Epochs in which the rate first rises from 0, step by step.
       drops: Epochs, counted from 1, at whose start the rate is divided by `drop_factor`.
       drop_factor: Divisor of the rate at each drop.
-      momentum: Momentum of Nesterov's method; 0 is plain gradient descent.
-      weight_decay: Adds weight_decay · w to the gradient of kernels w, and of nothing else.
+      optimizer: nesterov, as in the unitization paper's code, or an optimizer of Optax by its name
+        there, such as sgd, adamw or lion.
+      momentum: Of nesterov and of those of Optax that take it; 0 is plain gradient descent.
+      weight_decay: Of kernels w, and of nothing else: as the optimizer's own option, where it has
+        one, else weight_decay · w is added to the gradient.
+      label_smoothing: Share of the target that is spread evenly over all classes.
       augment: Pad by 4, crop at random, flip at random.
       precision: Precision of the computation; parameters, statistics and loss are float32.
       running_momentum: Momentum of the running statistics at each step.
@@ -56,10 +63,14 @@ class Recipe:
     epochs: Positive = 15
     batch_size: AtLeastTwo = 64
     learning_rate: NonNegative = 0.05
+    schedule: Schedule = "drops"
+    warmup: Natural = 0
     drops: tuple[Positive, ...] = (5, 10, 13)
     drop_factor: Above = 5.0
+    optimizer: str = "nesterov"
     momentum: BelowOne = 0.9
     weight_decay: NonNegative = 5e-4
+    label_smoothing: BelowOne = 0.0
     augment: bool = False
     precision: Precision = "float32"
     running_momentum: Unit = 0.9
@@ -109,6 +120,17 @@ _IMAGENET = replace(
 _LARGE = replace(
     _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(31, 61), drop_factor=10.0
 )
+# The recipe by which ResNet-50s are compared: Goyal et al. (2017), with a cosine and smoothing.
+_COMPARED = replace(
+    _LARGE,
+    model="resnet50",
+    optimizer="sgd",
+    batch_size=1024,
+    learning_rate=0.4,
+    schedule="cosine",
+    warmup=5,
+    label_smoothing=0.1,
+)
 
 PRESETS: dict[str, tuple[str, Recipe]] = {
     "digits-preact8": ("a residual network on the embedded digits: a minute on a CPU", _DIGITS),
@@ -136,6 +158,7 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
         for count in (1, 2, 4, 8, 16)
     },
     "imagenet-resnet101": ("Table 3", _IMAGENET),
+    "imagenet-resnet50": ("to compare: warm-up, cosine, label smoothing, 90 epochs", _COMPARED),
     "imagenet-resnet34": ("to prune: ResNet-34", replace(_LARGE, model="resnet34")),
     "imagenet-vgg16": (
         "to prune: VGG-16 with batch norm",
@@ -176,6 +199,14 @@ def check(recipe: Recipe) -> None:
       InputError: A field is out of its range.
     """
     options.check(recipe)
+    if recipe.warmup >= recipe.epochs:
+        raise InputError(
+            f"--warmup must be shorter than the run's {recipe.epochs} epochs; got {recipe.warmup}"
+        )
+    if recipe.schedule == "drops" and min(recipe.drops, default=recipe.epochs) <= recipe.warmup:
+        raise InputError(
+            f"--drops must come after the {recipe.warmup} epochs of --warmup; got {recipe.drops}"
+        )
     if not 1 <= recipe.crop <= recipe.scales[0] <= recipe.scales[1]:
         raise InputError(
             f"--crop must be positive and no longer than --scales, which rise; got {recipe.crop} "

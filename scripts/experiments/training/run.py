@@ -11,10 +11,12 @@ import jax
 from jax.sharding import Mesh
 from rich.progress import Progress, TaskID
 
-from experiments import signals
+from experiments import cli, signals
 from experiments.cli import InputError
 from experiments.progress import print_above, progress_bar
 from experiments.training import loop
+from experiments.training.checkpoints import Checkpoints
+from experiments.training.loop import Extras
 from experiments.training.processes import is_main_process
 from experiments.training.recipes import Evaluation, Recipe
 from experiments.training.trainer import Seeds, Trainer, platform
@@ -83,9 +85,7 @@ def train_groups(
     trainer: Trainer,
     groups: list[Seeds],
     out: Path,
-    *,
-    evaluations: tuple[Evaluation, ...],
-    profile: bool,
+    extras: Extras,
 ) -> dict[str, Any]:
     """Train all groups, with a progress bar and until SIGTERM, and return the results."""
     bar = progress_bar("numbers", disable=not is_main_process())
@@ -93,9 +93,7 @@ def train_groups(
     with bar as progress, signals.caught() as interrupted, closing(trainer):
         view = Bar(progress, len(groups) * trainer.total_steps)
         for seeds in groups:
-            trained = loop.train(
-                trainer, seeds, out, view, interrupted, evaluations=evaluations, profile=profile
-            )
+            trained = loop.train(trainer, seeds, out, view, interrupted, extras)
             runs += trained.lines
             evaluated.append(trained.evaluations)
     return {
@@ -106,6 +104,33 @@ def train_groups(
         "accuracy": summary([run[-1]["accuracy"] for run in runs]),
         "evaluations": evaluated,
     }
+
+
+def show_evaluations(
+    trainer: Trainer, groups: list[Seeds], out: Path, evaluations: tuple[Evaluation, ...]
+) -> None:
+    """Print the accuracies of every seed's newest checkpoint; nothing is trained.
+
+    Raises:
+      InputError: A group has no checkpoint.
+    """
+    found = []
+    for seeds in groups:
+        folder = out / f"checkpoints-{loop.name_of(seeds)}"
+        state = None
+        if folder.is_dir():
+            with Checkpoints(folder) as checkpoints:
+                state, notes = checkpoints.restore(trainer.init_state(seeds), cli.say)
+                state = state if notes is not None else None
+        if state is None:
+            raise InputError(f"--evaluate-only needs a checkpoint; {folder} has none")
+        for seed, fractions in zip(seeds, trainer.evaluate(state), strict=True):
+            views = trainer.evaluate_views(state, evaluations)
+            row = {"seed": seed, "step": loop.steps_done(state), **fractions, **views}
+            found.append(row)
+    trainer.close()
+    rows = [[str(value) for value in row.values()] for row in found]
+    cli.show_table("newest checkpoints, test images", list(found[0]), rows)
 
 
 def summary(values: list[float]) -> dict[str, float | None]:

@@ -69,25 +69,14 @@ def train_step(
     return step
 
 
-def learning_rate(recipe: Recipe, epoch: int) -> float:
-    """The rate of an epoch, counted from 0."""
-    drops = sum(epoch + 1 >= drop for drop in recipe.drops)
-    return recipe.learning_rate / recipe.drop_factor**drops
-
-
-def make_optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
-    """Nesterov's method with the rate inside the velocity, as in the unitization paper's code."""
-    rates = optax.piecewise_constant_schedule(
-        -recipe.learning_rate,
-        {(drop - 1) * steps: 1 / recipe.drop_factor for drop in sorted(set(recipe.drops))},
-    )
-    return optax.chain(
-        optax.add_decayed_weights(
-            recipe.weight_decay, mask=partial(jax.tree.map, lambda p: p.ndim > 1)
-        ),
-        optax.scale_by_schedule(rates),
-        optax.trace(recipe.momentum, nesterov=recipe.momentum > 0),
-    )
+def cross_entropy(
+    logits: Float[Array, "n classes"], y: Int[Array, " n"], smoothing: float
+) -> Float[Array, " n"]:
+    """The cross-entropy with labels of which a share is spread evenly over all classes."""
+    if smoothing == 0:
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y)
+    targets = optax.smooth_labels(jax.nn.one_hot(y, logits.shape[-1]), smoothing)
+    return optax.softmax_cross_entropy(logits, targets)
 
 
 def cast(tree: Any, recipe: Recipe) -> Any:
@@ -118,8 +107,9 @@ def _gradient(recipe: Recipe, loader: Loader, graph: nnx.GraphDef, mesh: Mesh) -
     ) -> tuple[Array, Any]:
         model: Any = nnx.merge(graph, cast(params, recipe), statistics, copy=True)
         logits = model(cast(x, recipe)).astype(jnp.float32)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-        return losses.mean(), nnx.state(model, nnx.BatchStat)
+        return cross_entropy(logits, y, recipe.label_smoothing).mean(), nnx.state(
+            model, nnx.BatchStat
+        )
 
     @partial(
         jax.shard_map,

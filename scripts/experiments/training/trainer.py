@@ -23,8 +23,9 @@ from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
 from experiments.data.loaders import InMemoryLoader, Loader, StreamingLoader
 from experiments.training import evaluation, networks, recipes
+from experiments.training.optimizers import make_optimizer
 from experiments.training.recipes import Recipe
-from experiments.training.step import State, make_optimizer, rematerialized, train_step
+from experiments.training.step import State, rematerialized, train_step
 
 STEPS_IN_SCAN, STEPS_IN_LOOP = 100, 10
 MIN_SHARDED_SIZE = 2**12  # elements

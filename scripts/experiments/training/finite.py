@@ -1,0 +1,32 @@
+"""Ends a run that diverges before anything of it is saved."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from experiments.cli import InputError
+from experiments.training.checkpoints import Checkpoints
+
+
+def check_finite(part: str, values: Any, step: int, checkpoints: Checkpoints) -> None:
+    """End a run that diverges.
+
+    Raises:
+      InputError: The part, losses or network, has an element that is not finite.
+    """
+    if is_finite(values):
+        return
+    last = checkpoints.newest()
+    saved, advice = "no checkpoint is kept", "lower --learning-rate"
+    if last:
+        saved = f"the last good checkpoint is of step {last}"
+        advice += ", with another --out"
+    raise InputError(f"the {part} must stay finite; by step {step} it is not: {saved}; {advice}")
+
+
+@jax.jit
+def is_finite(values: Any) -> Bool[Array, ""]:
+    """Whether every element of a tree is finite."""
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(values)]).all()

@@ -1,0 +1,86 @@
+"""Optimizers and learning rates of recipes: the papers' own, and those of Optax by name."""
+
+import inspect
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from experiments.cli import InputError
+from experiments.training.recipes import Recipe
+
+
+def known_optimizers() -> list[str]:
+    """Names of the optimizers of Optax that need a learning rate by step and nothing else."""
+    found = []
+    for name, make in inspect.getmembers(optax, inspect.isfunction):
+        required = [
+            (p.name, p.annotation)
+            for p in inspect.signature(make).parameters.values()
+            if p.default is p.empty
+        ]
+        if required == [("learning_rate", optax.ScalarOrSchedule)]:
+            found.append(name)
+    return found
+
+
+def check_optimizer(recipe: Recipe) -> None:
+    """Refuse an optimizer that is unknown.
+
+    Raises:
+      InputError: Optax has none of the name that needs a learning rate and nothing else.
+    """
+    known = known_optimizers()
+    if recipe.optimizer not in ("nesterov", *known):
+        names = ", ".join(known)
+        raise InputError(
+            f"--optimizer must be nesterov or one of Optax's {names}; got {recipe.optimizer}"
+        )
+
+
+def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
+    """The learning rate by step.
+
+    Args:
+      recipe: Has the schedule.
+      steps: Steps of an epoch.
+    """
+    warmup = recipe.warmup * steps
+    if recipe.schedule == "cosine":
+        falling = optax.cosine_decay_schedule(recipe.learning_rate, recipe.epochs * steps - warmup)
+    else:
+        drops = {(drop - 1) * steps - warmup: 1 / recipe.drop_factor for drop in recipe.drops}
+        falling = optax.piecewise_constant_schedule(
+            recipe.learning_rate, dict(sorted(drops.items()))
+        )
+    if not warmup:
+        return falling
+    rising = optax.linear_schedule(0.0, recipe.learning_rate, warmup)
+    return optax.join_schedules([rising, falling], [warmup])
+
+
+def learning_rate(recipe: Recipe, steps: int, step: int) -> float:
+    """The rate of a step, counted from 0, to six digits; `steps` are those of an epoch."""
+    return float(f"{np.asarray(make_schedule(recipe, steps)(step)).item():.6g}")
+
+
+def make_optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
+    """The optimizer of a recipe whose epochs have `steps` steps.
+
+    `nesterov` has the rate inside the velocity, as in the unitization paper's code.
+    """
+    schedule = make_schedule(recipe, steps)
+    kernels = partial(jax.tree.map, lambda p: p.ndim > 1)
+    decay = optax.add_decayed_weights(recipe.weight_decay, mask=kernels)
+    if recipe.optimizer == "nesterov":
+        velocity = optax.trace(recipe.momentum, nesterov=recipe.momentum > 0)
+        return optax.chain(decay, optax.scale_by_learning_rate(schedule), velocity)
+    make = getattr(optax, recipe.optimizer)
+    taken = inspect.signature(make).parameters
+    arguments: dict[str, Any] = {"momentum": recipe.momentum} if "momentum" in taken else {}
+    mask = next((name for name in ("mask", "weight_decay_mask") if name in taken), None)
+    if mask is None or "weight_decay" not in taken:
+        return optax.chain(decay, make(schedule, **arguments))
+    return make(schedule, **arguments, weight_decay=recipe.weight_decay, **{mask: kernels})

@@ -1,0 +1,47 @@
+"""The loss every few steps, beside the metrics of every epoch."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from experiments import files
+from experiments.training.optimizers import learning_rate
+from experiments.training.processes import is_main_process
+from experiments.training.run_folder import read_lines
+from experiments.training.step import State
+from experiments.training.trainer import Trainer
+
+
+class StepLog:
+    """Adds a line for each chunk to the steps.jsonl of every seed."""
+
+    def __init__(self, trainer: Trainer, folders: list[Path], state: State):
+        """Open the logs; lines after the step of `state`, which is resumed, are dropped.
+
+        Args:
+          trainer: Knows the steps of an epoch.
+          folders: Of the seeds.
+          state: From which training goes on.
+        """
+        self.trainer, self.paths = trainer, [folder / "steps.jsonl" for folder in folders]
+        self.step = int(np.ravel(state.step)[0])
+        self.totals = np.ravel(state.loss)
+        for path in self.paths if is_main_process() else ():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            complete = [line for line in read_lines(path) if line["step"] <= self.step]
+            files.write(path, "".join(json.dumps(line) + "\n" for line in complete))
+
+    def add(self, state: State, step: int) -> None:
+        """Log the mean loss of the steps since the line before, which are of one epoch."""
+        steps = self.trainer.steps
+        totals = np.ravel(state.loss)
+        losses = totals - (0 if self.step % steps == 0 else self.totals)
+        losses, self.totals = losses / (step - self.step), totals
+        self.step = step
+        rate = learning_rate(self.trainer.recipe, steps, step - 1)
+        line = {"step": step, "epoch": (step - 1) // steps + 1, "learning_rate": rate}
+        for path, loss in zip(self.paths, losses.tolist(), strict=True):
+            if is_main_process():
+                with files.named(path), path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line | {"loss": loss}) + "\n")

@@ -1,0 +1,57 @@
+"""Noise in the shape of a data set, to try the speed of a preset."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import train
+from experiments.cli import InputError
+from experiments.data import stand_ins
+from experiments.data.datasets import Images
+from experiments.data.imagenet import decode
+from experiments.training.recipes import PRESETS
+from tests.support.small_runs import SMALL
+
+pytestmark = pytest.mark.usefixtures("users_jax")
+
+
+@pytest.mark.parametrize("name", stand_ins.DATA_SETS)
+def test_noise_has_the_shape_and_the_classes_of_its_data_set(name):
+    made = stand_ins.noise(name, 6)
+    assert made.note == stand_ins.NOTE
+    if isinstance(made, Images):
+        assert made.x_train.shape[1:] == stand_ins.DATA_SETS[name].shape
+        assert (len(made.x_train), len(made.y_train), len(made.x_test)) == (120, 120, 6)
+        assert abs(made.x_train.mean()) < 0.1
+        assert abs(made.x_train.std() - 1) < 0.1
+        assert {0, made.classes - 1} <= {*made.y_train} or made.classes > 10
+    else:
+        assert (len(made.train), len(made.test)) == (120, 6)
+        assert np.asarray(decode(made.train[7])).shape == stand_ins.JPEG_SHAPE
+        assert [made.train[i]["label"] for i in (0, 7, 119)] == [0, 7, 119]
+
+
+def test_an_unknown_data_set_has_no_noise():
+    with pytest.raises(InputError, match=r"--dataset must be one of digits, .*; got svhn"):
+        stand_ins.noise("svhn", 4)
+
+
+def test_a_run_on_noise_needs_no_data_and_says_so(tmp_path, capsys):
+    options = train.Options(fake_data=True, out=tmp_path)
+    recipe = replace(SMALL, dataset="mnist", model="mlp", epochs=1)
+    train.main(recipe, options)
+    assert stand_ins.NOTE in capsys.readouterr().out
+    assert stand_ins.NOTE.split(":")[0] in (tmp_path / "index.html").read_text()
+    with pytest.raises(InputError, match="data folder must exist"):
+        train.main(recipe, replace(options, fake_data=False, data_dir=tmp_path / "none"))
+
+
+@pytest.mark.slow
+def test_the_preset_of_imagenet_runs_on_noise(tmp_path):
+    _, recipe = PRESETS["imagenet-resnet50"]
+    recipe = replace(recipe, batch_size=2, crop=32, scales=(32, 40), test_scales=(32,))
+    recipe = replace(recipe, model="resnet18", epochs=1, warmup=0)
+    options = train.Options(fake_data=True, workers=0, devices=1, out=tmp_path)
+    train.main(recipe, options)
+    assert (tmp_path / "results.json").exists()

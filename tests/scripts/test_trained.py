@@ -1,0 +1,118 @@
+"""What is done with a run beside training it: loading, exporting, evaluating and logging."""
+
+import json
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import train
+from experiments.cli import InputError
+from experiments.data import datasets
+from experiments.training import loop
+from experiments.training.loop import Extras
+from experiments.training.run_folder import read_lines
+from experiments.training.trained import load_network
+from tests.support.small_runs import SMALL, View, compiled, random_images, with_steps_per_call
+
+pytestmark = pytest.mark.usefixtures("users_jax")
+RECIPE = replace(SMALL, epochs=1, batch_size=128)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, users_jax):
+    """A run of two seeds in one program on the digits."""
+    out = tmp_path_factory.mktemp("run")
+    train.main(RECIPE, train.Options(seeds=2, devices=1, out=out))
+    return out
+
+
+def test_a_run_is_loaded_without_its_data_and_classifies_as_it_did(run, monkeypatch):
+    images = datasets.load("digits")
+    monkeypatch.setattr(datasets, "load", lambda *_: pytest.fail("data were read"))
+    accuracies = [
+        line["accuracy"]
+        for seed in (0, 1)
+        for line in read_lines(run / f"seed-{seed}" / "metrics.jsonl")
+    ]
+    for seed, expected in enumerate(accuracies):
+        model = load_network(run, seed)
+        right = np.argmax(model(jnp.asarray(images.x_test)), 1) == images.y_test
+        assert right.mean() == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_loaded_network_is_exported_for_any_batch(run):
+    model = load_network(run)
+    shape = jax.export.symbolic_shape("n, 8, 8, 1")
+    images = jax.ShapeDtypeStruct(shape, np.float32)
+    exported = jax.export.export(jax.jit(model))(images)
+    x = jax.random.normal(jax.random.key(0), (5, 8, 8, 1))
+    np.testing.assert_allclose(exported.call(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_no_run_is_refused(run, tmp_path):
+    with pytest.raises(InputError, match=r"must be a folder that scripts/train\.py made"):
+        load_network(tmp_path)
+    with pytest.raises(InputError, match=r"must have a checkpoint of seed 2; .* has none"):
+        load_network(run, 2)
+
+
+def test_evaluating_alone_prints_the_accuracies_and_trains_nothing(run, capsys, tmp_path):
+    before = sorted(path for path in run.rglob("*") if path.is_file())
+    options = train.Options(seeds=2, devices=1, out=run, evaluate_only=True)
+    train.main(RECIPE, options)
+    said = capsys.readouterr().out
+    for seed in (0, 1):
+        (line,) = read_lines(run / f"seed-{seed}" / "metrics.jsonl")
+        assert str(line["accuracy"])[:6] in said
+    assert sorted(path for path in run.rglob("*") if path.is_file()) == before
+    with pytest.raises(InputError, match=r"--evaluate-only needs a checkpoint; .* has none"):
+        train.main(RECIPE, replace(options, out=tmp_path))
+
+
+def logged(one, out, view=None):
+    view = view or View()
+    seen = []
+    extras = Extras(log_every=2, hooks=(lambda chunk: seen.append(chunk.step),))
+    loop.train(one, (0,), out, view, view.interrupted, extras)
+    return read_lines(out / "seed-0" / "steps.jsonl"), seen
+
+
+def test_steps_are_logged_with_their_own_losses(tmp_path):
+    one = with_steps_per_call(compiled(SMALL, random_images()), 1)
+    lines, seen = logged(one, tmp_path)
+    epochs = read_lines(tmp_path / "seed-0" / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [2, 4, 6, 8, 10, 12] == seen
+    assert [line["epoch"] for line in lines] == [1, 1, 2, 2, 3, 3]
+    assert {line["learning_rate"] for line in lines} == {SMALL.learning_rate}
+    for epoch, (first, second) in zip(
+        epochs, zip(lines[::2], lines[1::2], strict=True), strict=True
+    ):
+        assert (first["loss"] + second["loss"]) / 2 == pytest.approx(epoch["loss"], rel=1e-5)
+        assert first["loss"] != second["loss"]
+
+
+def test_a_resumed_log_is_that_of_a_whole_run(tmp_path):
+    one = with_steps_per_call(compiled(SMALL, random_images()), 1)
+    whole, _ = logged(one, tmp_path / "whole")
+    view = View(interrupt_after=6)
+    with pytest.raises(loop.StoppedError):
+        logged(one, tmp_path / "cut", view)
+    path = tmp_path / "cut" / "seed-0" / "steps.jsonl"
+    later = {"step": 99, "epoch": 9, "learning_rate": 0.0, "loss": 0.0}
+    path.write_text(path.read_text() + json.dumps(later) + "\n")
+    assert logged(one, tmp_path / "cut")[0] == whole
+
+
+def test_a_hook_sees_every_state(tmp_path):
+    one = with_steps_per_call(compiled(SMALL, random_images()), 2)
+    norms, view = [], View()
+
+    def hook(chunk):
+        norms.append(float(sum((leaf**2).sum() for leaf in jax.tree.leaves(chunk.state.params))))
+
+    loop.train(one, (0,), tmp_path, view, view.interrupted, Extras(hooks=(hook,)))
+    assert len(norms) == 6
+    assert len({*norms}) == 6
