@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.pages import errata, theorem_plots, theorem_words
+from experiments.pages import errata, figures, theorem_plots, theorem_words
 from experiments.pages import theorems as theorem_page
 from experiments.pages.papers import ROOT, papers
 from experiments.pages.theorem_cards import anchor
@@ -207,3 +207,14 @@ def test_the_committed_errata_are_of_the_claims_as_they_are(results):
     )
     assert list(map(texts, committed)) == list(map(texts, results["claims"])), again
     assert (ROOT / "docs" / "errata.md").read_text(encoding="utf-8") == errata.markdown(committed)
+
+
+def test_the_committed_list_has_every_figure_and_table_with_what_was_found():
+    committed = json.loads((COMMITTED / "results.json").read_text(encoding="utf-8"))["claims"]
+    text = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
+    assert text == figures.markdown(committed)
+    for section, count in zip(text.split("\n## ")[1:], (7, 15, 8), strict=True):
+        heads = [line.split("|")[1].strip() for line in section.splitlines() if line[:1] == "|"]
+        assert len({head for head in heads if head.startswith(("Figure", "Table"))}) == count
+    assert "Table 3 | Accuracies of a ResNet-101 on ImageNet" in text
+    assert re.search(r"Figure 4 .* above 0.9 in 18 of 19 layers .*\[resnet20\]", text)

@@ -46,23 +46,23 @@ def _paper(paper: Paper, claims: list[dict]) -> str:
 
 
 def _erratum(claim: dict) -> Iterator[str]:
-    yield f"### {_escaped(claim['name'])}\n"
-    yield f"> {_escaped(claim['printed'] or claim['statement'])}\n"
-    yield f"**Correct:** {_escaped(claim['corrected'])}\n"
+    yield f"### {escaped(claim['name'])}\n"
+    yield f"> {escaped(claim['printed'] or claim['statement'])}\n"
+    yield f"**Correct:** {escaped(claim['corrected'])}\n"
     if claim["why"]:
-        yield f"**Why:** {_escaped(claim['why'])}\n"
+        yield f"**Why:** {escaped(claim['why'])}\n"
     for form, title in FORMS.items():
         for check in claim["checks"]:
             if check["form"] == form:
-                yield f"- {title}: {_escaped(check['what'])}. Found {_escaped(found(check))}."
+                yield f"- {title}: {escaped(check['what'])}. Found {escaped(found(check))}."
     yield ""
 
 
 def _remark(claim: dict) -> str:
     remark = claim["remark"]
-    return f"- **{_escaped(claim['name'])}** ({remark['kind']}): {_escaped(remark['text'])}"
+    return f"- **{escaped(claim['name'])}** ({remark['kind']}): {escaped(remark['text'])}"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Text whose characters Markdown leaves alone; formulas in Unicode."""
     return re.sub(r"([\\`*_<>#|\[\]~])", r"\\\1", plain(text))
