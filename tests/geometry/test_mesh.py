@@ -171,7 +171,9 @@ def with_gradient(name):
 
 @cache
 def alone(name):
-    return with_gradient(name)(jnp.asarray(FUNCTIONS[name][1]))
+    found, gradient = with_gradient(name)(jnp.asarray(FUNCTIONS[name][1]))
+    assert gradient is None or np.isfinite(gradient).all()
+    return found, gradient
 
 
 def sharded(name, mesh, spec):
@@ -200,10 +202,24 @@ def test_a_plain_mesh_is_explicit():
 @each_mesh
 @each_place
 def test_a_sharded_argument_changes_neither_result_nor_gradient(name, spec, mesh):
-    x = sharded(name, mesh, spec)
-    assert_close(with_gradient(name)(x), alone(name))
-    if mesh is MESHES["explicit"]:  # eagerly too: every operation decides for itself there
-        assert_close(FUNCTIONS[name][0](x), alone(name)[0])
+    assert_close(with_gradient(name)(sharded(name, mesh, spec)), alone(name))
+
+
+# Operation by operation, each compiled for the devices: samples of those that decide by shape.
+EAGER = {"angles", "filter_geometry", "rescale_step", "full_rank_probability", "sampled_cells"}
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        pytest.param(*place.values, id=place.id, marks=[] if fast else [pytest.mark.slow])
+        for place in PLACES
+        for fast in [place.values[0] in EAGER and not place.marks]
+    ],
+)
+def test_a_sharded_argument_changes_no_result_outside_jit(name, spec):
+    found = FUNCTIONS[name][0](sharded(name, MESHES["explicit"], spec))
+    assert_close(found, alone(name)[0])
 
 
 @pytest.mark.parametrize("name", ["gram", "arccosine_kernel", "orthogonality_gap", "neurons"])

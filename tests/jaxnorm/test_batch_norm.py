@@ -282,6 +282,16 @@ def test_a_vector_at_a_pole_of_eq_9_has_finite_outputs_and_gradients(shape):
         assert np.isfinite(found).all()
 
 
+@jitted
+def output_and_gradients(x, alpha, scale, bias, upstream, *, factor):
+    def loss(*args):
+        y, _ = unitized_batch_norm(*args, factor=factor)
+        return jnp.sum(y * upstream), y
+
+    gradients, y = jax.grad(loss, (0, 1, 2, 3), has_aux=True)(x, alpha, scale, bias)
+    return y, *gradients
+
+
 @pytest.mark.parametrize(
     ("shape", "factor", "mean", "tolerance"),
     [
@@ -301,19 +311,10 @@ def test_float32_outputs_and_gradients_against_float64(shape, factor, mean, tole
     alpha = alpha if factor is interpolated else np.clip(alpha, 0, 1)
     values = tuple(value.astype(np.float32) for value in (x, alpha, *affine))
     upstream = np.random.default_rng(1).normal(size=shape)
-
-    @jax.jit
-    def both(x, alpha, scale, bias):
-        def loss(*args):
-            y, _ = unitized_batch_norm(*args, factor=factor)
-            return jnp.sum(y * upstream.astype(x.dtype)), y
-
-        (_, y), gradients = jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True)(
-            x, alpha, scale, bias
-        )
-        return y, *gradients
-
-    narrow, wide = both(*arrays(*values, dtype="float32")), both(*arrays(*values))
+    narrow, wide = (
+        output_and_gradients(*arrays(*values, upstream, dtype=dtype), factor=factor)
+        for dtype in ("float32", "float64")
+    )
     for found, expected in zip(narrow, wide, strict=True):
         assert found.dtype == np.float32
         error = np.linalg.norm(np.asarray(found, np.float64) - expected)
