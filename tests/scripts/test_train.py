@@ -411,7 +411,7 @@ def test_evaluations_that_cannot_be_are_refused(one):
 
 
 def with_blocks(images, remat):
-    recipe = Recipe(model="preact8", batch_size=16, normalization="unitized")
+    recipe = Recipe(batch_size=16, normalization="unitized")
     return compiled(recipe, images, remat=remat)
 
 
