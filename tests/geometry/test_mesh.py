@@ -208,7 +208,7 @@ def test_a_sharded_argument_changes_neither_result_nor_gradient(name, spec, mesh
 
 
 # Operation by operation, each compiled for the devices: samples of those that decide by shape.
-EAGER = {"angles", "filter_geometry", "rescale_step", "full_rank_probability", "sampled_cells"}
+EAGER = {"angles", "filter_geometry", "rescale_step"}
 
 
 @pytest.mark.parametrize(
