@@ -190,11 +190,17 @@ def calls(table):
     }
 
 
-def each(table):
+def each(table, fast=None):
     """Every call with the first axis of its arrays spread and, where there are more, the last."""
+    table = calls(table)
     params = [
-        pytest.param(name, axis, id=f"{name}-{where}", marks=[pytest.mark.slow] if axis else [])
-        for name, (_, args) in calls(table).items()
+        pytest.param(
+            name,
+            axis,
+            id=f"{name}-{where}",
+            marks=[pytest.mark.slow] if axis or name not in (fast or table) else [],
+        )
+        for name, (_, args) in table.items()
         for axis, where in ((0, "samples"), (-1, "features"))
         if axis == 0 or any(x.ndim > 1 for x in args)
     ]
@@ -210,8 +216,9 @@ def whole(args):
 
 @cache
 def on_one_device(name):
-    function, args = CALLS[name]
-    return function(*whole(args))
+    found, gradient = with_gradient(name)(whole(CALLS[name][1]))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    return found, gradient
 
 
 def spread(args, mesh, axis):
@@ -225,7 +232,6 @@ def assert_same(found, expected):
     jax.tree.map(close, found, expected)
 
 
-@cache
 def gradient(name):
     """Of a sum of all results with different weights."""
 
@@ -233,12 +239,17 @@ def gradient(name):
         leaves = jax.tree.leaves(CALLS[name][0](*args))
         return sum((i + 1) * jnp.sum(jnp.sin(1.0 * x)) for i, x in enumerate(leaves))
 
-    return jax.jit(jax.grad(total))
+    return jax.grad(total)
 
 
 @cache
-def gradient_on_one_device(name):
-    return gradient(name)(whole(CALLS[name][1]))
+def with_gradient(name):
+    """The call, compiled with its gradient where it has one; on the host as it is."""
+    function = CALLS[name][0]
+    if name in calls(ON_THE_HOST):
+        return lambda args: (function(*args), None)
+    derivative = gradient(name) if name in calls(DIFFERENTIABLE) else lambda _: None
+    return jax.jit(lambda args: (function(*args), derivative(args)))
 
 
 def test_the_tables_hold_every_public_function():
@@ -255,30 +266,29 @@ def test_the_tables_hold_every_public_function():
 
 @each(COMPILED)
 @on_each_mesh
-def test_what_is_spread_gives_the_same_under_jit(name, axis, mesh):
-    function, args = CALLS[name]
-    assert_same(jax.jit(function)(*spread(args, mesh, axis)), on_one_device(name))
+def test_what_is_spread_has_the_same_result_and_gradient_under_jit(name, axis, mesh):
+    assert_same(with_gradient(name)(spread(CALLS[name][1], mesh, axis)), on_one_device(name))
 
 
 @each(ON_THE_HOST)
 def test_what_is_spread_gives_the_same_on_the_host(name, axis):
-    function, args = CALLS[name]
-    assert_same(function(*spread(args, MESHES["explicit"], axis)), on_one_device(name))
+    found = with_gradient(name)(spread(CALLS[name][1], MESHES["explicit"], axis))
+    assert_same(found, on_one_device(name))
 
 
 @pytest.mark.slow
 @each(COMPILED)
 def test_what_is_spread_gives_the_same_outside_jit(name, axis):
     function, args = CALLS[name]
-    assert_same(function(*spread(args, MESHES["explicit"], axis)), on_one_device(name))
+    assert_same(function(*spread(args, MESHES["explicit"], axis)), on_one_device(name)[0])
 
 
-@each(DIFFERENTIABLE)
-def test_what_is_spread_has_the_same_gradient(name, axis):
+@each(DIFFERENTIABLE, fast={"emd_1d-2", "moment_lower_bound", "fermat", "ks_normal"})
+def test_the_mesh_may_be_the_context_too(name, axis):
     mesh = MESHES["explicit"]
     with jax.set_mesh(mesh):
-        found = gradient(name)(spread(CALLS[name][1], mesh, axis))
-    assert_same(found, gradient_on_one_device(name))
+        found = with_gradient(name)(spread(CALLS[name][1], mesh, axis))
+    assert_same(found, on_one_device(name))
 
 
 @pytest.mark.parametrize(

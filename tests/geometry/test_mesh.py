@@ -155,23 +155,27 @@ PLACES = [
 each_place = pytest.mark.parametrize(("name", "spec"), PLACES)
 
 
-def total(name, x):
-    leaves = jax.tree.leaves(FUNCTIONS[name][0](x))
-    return sum(jnp.sum(jnp.sin(leaf)) for leaf in leaves if jnp.issubdtype(leaf.dtype, float))
-
-
 def with_gradient(name):
     """The function, compiled with its gradient where it has one; on the host as it is."""
     function = FUNCTIONS[name][0]
     if name in ON_HOST:
         return lambda x: (function(x), None)
-    gradient = (lambda _: None) if name in NOT_DIFFERENTIABLE else jax.grad(partial(total, name))
-    return jax.jit(lambda x: (function(x), gradient(x)))
+    if name in NOT_DIFFERENTIABLE:
+        return jax.jit(lambda x: (function(x), None))
+
+    def total(x):
+        result = function(x)
+        numbers = [y for y in jax.tree.leaves(result) if jnp.issubdtype(y.dtype, float)]
+        return sum(jnp.sum(jnp.sin(y)) for y in numbers), result
+
+    return jax.jit(lambda x: jax.grad(total, has_aux=True)(x)[::-1])
 
 
 @cache
 def alone(name):
-    return with_gradient(name)(jnp.asarray(FUNCTIONS[name][1]))
+    found, gradient = with_gradient(name)(jnp.asarray(FUNCTIONS[name][1]))
+    assert gradient is None or np.isfinite(gradient).all()
+    return found, gradient
 
 
 def sharded(name, mesh, spec):
@@ -200,10 +204,24 @@ def test_a_plain_mesh_is_explicit():
 @each_mesh
 @each_place
 def test_a_sharded_argument_changes_neither_result_nor_gradient(name, spec, mesh):
-    x = sharded(name, mesh, spec)
-    assert_close(with_gradient(name)(x), alone(name))
-    if mesh is MESHES["explicit"]:  # eagerly too: every operation decides for itself there
-        assert_close(FUNCTIONS[name][0](x), alone(name)[0])
+    assert_close(with_gradient(name)(sharded(name, mesh, spec)), alone(name))
+
+
+# Operation by operation, each compiled for the devices: samples of those that decide by shape.
+EAGER = {"angles", "filter_geometry", "rescale_step"}
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        pytest.param(*place.values, id=place.id, marks=[] if fast else [pytest.mark.slow])
+        for place in PLACES
+        for fast in [place.values[0] in EAGER and not place.marks]
+    ],
+)
+def test_a_sharded_argument_changes_no_result_outside_jit(name, spec):
+    found = FUNCTIONS[name][0](sharded(name, MESHES["explicit"], spec))
+    assert_close(found, alone(name)[0])
 
 
 @pytest.mark.parametrize("name", ["gram", "arccosine_kernel", "orthogonality_gap", "neurons"])

@@ -1,3 +1,5 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -144,6 +146,7 @@ def test_angles_ranks_odd_point_and_histograms_at_chosen_layers(key):
 def test_rescaled_batches_keep_their_own_scale(key):
     x = jax.random.normal(key, (5, 3))
 
+    @partial(jax.jit, static_argnums=(1, 2))
     def run(x, nonlinearity, normalization):
         options = {"nonlinearity": nonlinearity, "normalization": normalization}
         return random_network(
@@ -152,7 +155,7 @@ def test_rescaled_batches_keep_their_own_scale(key):
 
     net = run(x, identity, standardize)
     assert (net.log_scale == 0).all()
-    np.testing.assert_allclose(jnp.square(net.statistics).mean(1), 1, rtol=1e-12)
+    np.testing.assert_allclose(np.square(net.statistics).mean(1), 1, rtol=1e-12)
     small, large = (run(c * x, jnp.tanh, recenter).x for c in (1e-3, 1.0))
     assert abs(large).max() < 1
     assert not np.allclose(1e3 * small, large, rtol=1e-2)  # tanh is not homogeneous
@@ -184,8 +187,8 @@ def test_networks_are_spread_over_devices(key):
     keys = jax.random.split(jax.random.key(1), 16)
     nets = jax.jit(jax.vmap(run), in_shardings=spread, out_shardings=spread)(keys)
     assert len(nets.x.sharding.device_set) == 8
-    for got, expected in zip(jax.tree.leaves(nets), jax.tree.leaves(run(keys[9])), strict=True):
-        np.testing.assert_allclose(got[9], expected, atol=1e-12)
+    for got, expected in zip(*map(jax.tree.leaves, (nets, jax.jit(run)(keys[9]))), strict=True):
+        np.testing.assert_allclose(np.asarray(got)[9], expected, atol=1e-12)
 
 
 def test_scales_beyond_floating_point_are_logarithms(key):

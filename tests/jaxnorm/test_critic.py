@@ -10,12 +10,13 @@ from flax import linen
 
 from jaxnorm.shift import _critic as critics
 from jaxnorm.shift import emd, emd_critic, emd_lower_bound, mean_lower_bound
+from tests.support.jitted import jitted
 
 CRITICS = [
     pytest.param(partial(emd_critic, steps=3, batch_size=4), marks=pytest.mark.slow),
     partial(emd_lower_bound, steps=3, batch_size=4),
 ]
-bound = partial(emd_lower_bound, steps=200, batch_size=64)
+bound = partial(jitted(emd_lower_bound), steps=200, batch_size=64)
 short = partial(emd_critic, steps=3, batch_size=4)
 
 
@@ -39,15 +40,16 @@ class Network(linen.Module):
 @pytest.mark.parametrize("shape", [(2, 8, 8, 3), (2, 7, 5, 2), (3, 1, 1, 4)])
 def test_the_critic_is_the_network_of_the_appendix(shape, key):
     x = jax.random.normal(key, shape)
-    params = critics._init_convolutional(key, shape, x.dtype)
+    params = jax.jit(critics._init_convolutional, static_argnums=(1, 2))(key, shape, x.dtype)
     names = [f"Conv_{i}" for i in range(4)] + ["Dense_0"]
     in_flax = {}
     for name, (kernel, b) in zip(names, params, strict=True):
         like = kernel if name == "Dense_0" else kernel.reshape(3, 3, -1, kernel.shape[1])
         in_flax[name] = {"kernel": like, "bias": b + 0.1}
     params = [(kernel, b + 0.1) for kernel, b in params]
-    expected = Network().apply({"params": in_flax}, x)
-    np.testing.assert_allclose(critics._convolutional(params, x), expected, rtol=1e-10)
+    expected = jax.jit(Network().apply)({"params": in_flax}, x)
+    found = jax.jit(critics._convolutional)(params, x)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 def test_every_parameter_of_the_critic_stays_clipped(monkeypatch, key):
@@ -69,7 +71,8 @@ def test_every_parameter_of_the_critic_stays_clipped(monkeypatch, key):
 def test_the_critic_is_no_estimate_of_the_distance(key):
     # Ten times as far, and nowhere near ten times the value, which is itself near zero.
     near, far = (samples(key, jnp.array([length, 0.0])) for length in (1.0, 10.0))
-    values = [abs(float(emd_critic(key, *s, steps=50, batch_size=32))) for s in (near, far)]
+    critic = partial(jitted(emd_critic), steps=50, batch_size=32)
+    values = [abs(float(critic(key, *s))) for s in (near, far)]
     assert values[0] < 1e-2 < 0.8 < emd(*near[2:])
     assert values[1] < 1e-1 < 9 < emd(*far[2:])
 
@@ -84,7 +87,7 @@ def test_the_certified_critic_comes_close_in_two_dimensions(length, key):
 def test_the_certified_critic_sees_a_change_of_scale(key):
     # No mean moves: a linear critic sees nothing. Exactly, 1 times E‖x‖ = √(π/2).
     x, y, u, v = samples(key, jnp.zeros(2), n=1000)
-    found = emd_lower_bound(key, x, 2 * y, u, 2 * v, steps=400)
+    found = bound(key, x, 2 * y, u, 2 * v, steps=400)
     assert mean_lower_bound(u.mean(0), 2 * v.mean(0)) < 0.2
     assert 0.9 * (np.pi / 2) ** 0.5 < found <= emd(u, 2 * v)
 
@@ -100,7 +103,7 @@ def test_the_test_samples_do_not_choose_the_critic(key):
     # Were the best of the critics on the test samples taken, these draws of one distribution would
     # have a bound above 0 almost always; chosen on others, half of its differences are negative.
     draws = jax.random.normal(key, (60, 4, 6, 2))
-    bounds = jax.vmap(lambda k, d: emd_lower_bound(k, *d, steps=3, batch_size=4))(
+    bounds = jax.jit(jax.vmap(lambda k, d: emd_lower_bound(k, *d, steps=3, batch_size=4)))(
         jax.random.split(key, 60), draws
     )
     assert 15 <= (bounds == 0).sum() <= 45
@@ -129,7 +132,8 @@ def test_layers_may_be_vmapped(critic, key):
     keys = jax.random.split(key, 3)
     found = jax.jit(jax.vmap(critic))(keys, *x)
     for i in range(3):
-        np.testing.assert_allclose(found[i], critic(keys[i], *x[:, i]), rtol=1e-9, atol=1e-15)
+        alone = jitted(critic)(keys[i], *x[:, i])
+        np.testing.assert_allclose(found[i], alone, rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -1,6 +1,6 @@
 """The layers on meshes as `jax.make_mesh` makes them: on Explicit and on Auto axes."""
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import flax.linen
@@ -62,28 +62,51 @@ def batch(shape):
     return jnp.asarray(rng.gamma(2.0, size=shape) + 5), jnp.asarray(rng.random(shape[:-1]) < 0.7)
 
 
+@cache
+def with_gradient(name):
+    def loss(x, keep):
+        results = FUNCTIONS[name](x, keep)
+        return sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(results)), results
+
+    return jax.jit(jax.grad(loss, has_aux=True))
+
+
 def assert_close(found, expected, tolerance=1e-9):
     close = partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance)
     jax.tree.map(close, found, expected)
 
 
+PLACES = {
+    "vectors": ("default", None, (8, 4)),
+    "images over channels too": ("default", "model", (8, 3, 2, 4)),
+    "images on Auto axes": ("auto", None, (8, 3, 2, 4)),
+}
+# In seconds: Explicit axes over batch and channels, which are the strictest, and everywhere the
+# layers with masks and groups. The rest is slow.
+EVERYWHERE = {"unitized_batch_norm", "batch_norm, masked", "batch_norm, groups"}
+
+
 @pytest.mark.parametrize(
-    ("mesh", "channels", "shape"),
-    [("default", None, (8, 4)), ("default", "model", (8, 3, 2, 4)), ("auto", None, (8, 3, 2, 4))],
-    ids=["vectors", "images over channels too", "images on Auto axes"],
+    ("place", "name"),
+    [
+        pytest.param(
+            place,
+            name,
+            id=f"{name}-{place}",
+            marks=[]
+            if name in EVERYWHERE or place == "images over channels too"
+            else [pytest.mark.slow],
+        )
+        for place in PLACES
+        for name in FUNCTIONS
+    ],
 )
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_functions_and_gradients_of_a_sharded_batch(mesh, channels, shape, function):
+def test_functions_and_gradients_of_a_sharded_batch(place, name):
+    axes, channels, shape = PLACES[place]
     x, keep = batch(shape)
-    mesh = MESHES[mesh]
+    mesh = MESHES[axes]
     args = spread(mesh, x, channels), jax.device_put(keep, NamedSharding(mesh, P("data")))
-
-    def loss(x, keep):
-        results = function(x, keep)
-        return sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(results)), results
-
-    both = jax.jit(jax.grad(loss, has_aux=True))
-    assert_close(both(*args), both(x, keep))
+    assert_close(with_gradient(name)(*args), with_gradient(name)(x, keep))
 
 
 def test_functions_of_a_sharded_batch_run_without_jit():
@@ -100,10 +123,17 @@ def test_any_number_of_groups_of_a_sharded_batch(mesh, groups):
     assert_close(layer(spread(mesh, x)), layer(x))
 
 
-@pytest.mark.parametrize(
+each_mesh_of_a_module = pytest.mark.parametrize(
     ("mesh", "channels"),
-    [(MESHES["default"], None), (MESHES["default"], "model"), (MESHES["auto"], "model")],
+    [
+        pytest.param(MESHES["default"], None, marks=pytest.mark.slow),
+        (MESHES["default"], "model"),
+        pytest.param(MESHES["auto"], "model", marks=pytest.mark.slow),
+    ],
 )
+
+
+@each_mesh_of_a_module
 @pytest.mark.parametrize("name", layer_classes(jaxnorm.nnx))
 def test_nnx_modules_train_on_a_sharded_batch(mesh, channels, name):
     x = jnp.asarray(batch((8, 3, 3, 4))[0], "float32")
@@ -120,10 +150,7 @@ def test_nnx_modules_train_on_a_sharded_batch(mesh, channels, name):
         assert_close(sharded(spread(mesh, x, channels)), alone(x), 1e-5)
 
 
-@pytest.mark.parametrize(
-    ("mesh", "channels"),
-    [(MESHES["default"], None), (MESHES["default"], "model"), (MESHES["auto"], "model")],
-)
+@each_mesh_of_a_module
 @pytest.mark.parametrize("name", layer_classes(jaxnorm.linen))
 def test_linen_modules_train_on_a_sharded_batch(mesh, channels, name):
     x = jnp.asarray(batch((8, 3, 3, 4))[0], "float32")

@@ -11,6 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxnorm
+from tests.support.jitted import jitted
 from tests.support.layers import layer_classes
 
 MESH = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -41,7 +42,7 @@ def assert_close(found, expected):
 @each_layer
 def test_shard_map_and_sharded_jit_equal_one_device(layer):
     x = images()
-    expected = layer(x)
+    expected = jax.jit(layer)(x)
     spread = jax.shard_map(
         lambda x: layer(x, axis_name="data"),
         mesh=MESH,
@@ -59,7 +60,7 @@ def test_a_grid_of_devices_is_one_batch(layer):
     spread = jax.shard_map(
         lambda x: layer(x, axis_name=axes), mesh=GRID, in_specs=P(axes), out_specs=(P(axes), P())
     )
-    assert_close(jax.jit(spread)(x), layer(x))
+    assert_close(jax.jit(spread)(x), jax.jit(layer)(x))
 
 
 @each_layer
@@ -75,7 +76,7 @@ def test_gradients_cross_devices(layer):
 
     assert_close(
         jax.jit(jax.grad(spread))(x, jnp.asarray(upstream)),
-        jax.grad(loss)(x, jnp.asarray(upstream)),
+        jax.jit(jax.grad(loss))(x, jnp.asarray(upstream)),
     )
 
 
@@ -92,9 +93,8 @@ def test_gradients_of_replicated_parameters_are_summed_over_devices(per_pixel):
     def spread(parameters, x, upstream):
         return jax.lax.psum(loss(parameters, x, upstream, axis_name="data"), "data")
 
-    assert_close(
-        jax.jit(jax.grad(spread))(parameters, x, upstream), jax.grad(loss)(parameters, x, upstream)
-    )
+    found, expected = (jax.jit(jax.grad(f))(parameters, x, upstream) for f in (spread, loss))
+    assert_close(found, expected)
 
 
 def test_uneven_masked_shards_are_one_batch():
@@ -102,7 +102,7 @@ def test_uneven_masked_shards_are_one_batch():
     keep = np.zeros((16, 3), bool)
     for shard, valid in enumerate((6, 1, 0, 3, 5, 0, 2, 4)):  # two shards hold nothing
         keep[2 * shard : 2 * shard + 2].reshape(-1)[:valid] = True
-    dirty = jnp.where(keep[..., None], x, jnp.nan)
+    dirty = jnp.asarray(np.where(keep[..., None], x, np.nan))
     spread = jax.shard_map(
         lambda x, keep: jaxnorm.batch_statistics(x, where=keep, axis_name="data"),
         mesh=MESH,
@@ -110,7 +110,7 @@ def test_uneven_masked_shards_are_one_batch():
         out_specs=P(),
     )
     found = jax.jit(spread)(dirty, jnp.asarray(keep))
-    assert_close(found, jaxnorm.batch_statistics(x[keep]))
+    assert_close(found, jitted(jaxnorm.batch_statistics)(x[keep]))
 
 
 @pytest.mark.parametrize("width", [2, 256])  # vectors, narrow and wide
@@ -145,7 +145,7 @@ def test_groups_on_every_device_are_those_of_the_whole_batch(layer):
             lambda x: layer(x, groups=2), mesh=MESH, in_specs=P("data"), out_specs=P("data")
         )
     )(x)
-    assert_close((y, statistics), layer(x, groups=16))
+    assert_close((y, statistics), jitted(layer)(x, groups=16))
 
 
 def test_groups_of_devices_are_batches_of_their_own():
@@ -159,7 +159,7 @@ def test_groups_of_devices_are_batches_of_their_own():
         out_specs=P("data"),
         check_vma=False,
     )
-    expected = jnp.concatenate([jaxnorm.batch_norm(half)[0] for half in (x[:8], x[8:])])
+    expected = np.concatenate([jitted(jaxnorm.batch_norm)(half)[0] for half in (x[:8], x[8:])])
     assert_close(jax.jit(spread)(x), expected)
 
 

@@ -84,8 +84,12 @@ def test_our_own_models_can_be_unitized_and_an_optimizer_made_afterwards_trains_
     replace_batch_norm(model, UnitizedBatchNorm)
     optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
     x = batch(shape=(8, 3))
-    gradient = nnx.grad(lambda model: jnp.sum(model(x) ** 2))(model)
-    optimizer.update(model, gradient)
+
+    @nnx.jit
+    def step(model, optimizer):
+        optimizer.update(model, nnx.grad(lambda model: jnp.sum(model(x) ** 2))(model))
+
+    step(model, optimizer)
     (norm,) = (m for _, m in nnx.iter_modules(model) if isinstance(m, UnitizedBatchNorm))
     assert jnp.abs(norm.alpha[...]).max() > 0
 

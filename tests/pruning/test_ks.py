@@ -11,6 +11,7 @@ from jax.test_util import check_grads
 
 from pruning import anderson_darling, ks_equivalence, ks_normal, lilliefors
 from pruning.weight_tests import ks_bound, ks_distance
+from tests.support.jitted import jitted
 
 
 @pytest.mark.parametrize("n", [1, 300])
@@ -73,7 +74,7 @@ def test_the_statistic_has_no_unit_and_no_order(key):
 
 def test_bfloat16_weights_are_tested_in_float32(key):
     x = jax.random.normal(key, (300,)).astype(jnp.bfloat16)
-    statistic, p_value = ks_normal(x, scale=1.0)
+    statistic, p_value = jitted(ks_normal)(x, scale=1.0)
     assert statistic.dtype == p_value.dtype == jnp.float32
     expected = scipy.stats.kstest(np.asarray(x, float), "norm", method="asymp")
     np.testing.assert_allclose(statistic, expected.statistic, rtol=1e-5)
@@ -95,7 +96,7 @@ def test_ks_can_be_differentiated_batched_and_compiled(key):
     scale = jnp.array([0.5, 1.0, 2.0])
     found = jax.jit(jax.vmap(lambda x, scale: ks_normal(x, scale=scale)))(x, scale)
     expected = [ks_normal(row, scale=float(s)) for row, s in zip(x, scale, strict=True)]
-    np.testing.assert_allclose(jnp.stack(found), np.array(expected).T, rtol=1e-12)
+    np.testing.assert_allclose(np.stack(found), np.array(expected).T, rtol=1e-12)
 
 
 def large_samples():
@@ -115,14 +116,16 @@ def large_samples():
 def test_counting_finds_scipys_distance_to_1e_7(name):
     x = large_samples()[name].astype(np.float32)
     expected = scipy.stats.kstest(x.astype(float), "norm", method="asymp").statistic
-    assert abs(float(ks_distance(jnp.asarray(x), scale=1.0)) - expected) < 1e-7
+    assert abs(float(jitted(ks_distance)(jnp.asarray(x), scale=1.0)) - expected) < 1e-7
 
 
 def test_counted_distances_can_be_batched_and_differentiated(key):
     layers = 1.1 * jax.random.normal(key, (2, 2**15), jnp.float32)
     found = jax.jit(jax.vmap(ks_distance))(layers)
-    np.testing.assert_allclose(found, [ks_distance(x.astype(float)) for x in layers], atol=1e-7)
+    expected = [jitted(ks_distance)(x.astype(float)) for x in layers]
+    np.testing.assert_allclose(found, expected, atol=1e-7)
 
+    @jax.jit
     def slope(x):
         return jax.grad(lambda scale: ks_distance(x, scale=scale))(jnp.ones((), x.dtype))
 
@@ -131,19 +134,21 @@ def test_counted_distances_can_be_batched_and_differentiated(key):
 
 def test_the_bound_and_the_equivalence_test_are_each_others_inverse(key):
     x = jax.random.normal(key, (150_000,))
-    bound = ks_bound(x, scale=1.0)
-    statistic, p_value = ks_equivalence(x, margin=float(bound), scale=1.0)
+    equivalence = jitted(ks_equivalence)
+    bound = jitted(ks_bound)(x, scale=1.0)
+    statistic, p_value = equivalence(x, margin=bound, scale=1.0)
     np.testing.assert_allclose(p_value, 0.05, rtol=1e-9)
-    assert statistic == ks_distance(x, scale=1.0)
-    assert ks_equivalence(x, margin=0.01)[1] < 0.05  # about 74,000 weights can show that
-    assert ks_equivalence(x[:20_000], margin=0.01)[1] > 0.05
-    assert ks_equivalence(x, margin=float(statistic) / 2, scale=1.0)[1] == 1
+    assert statistic == jitted(ks_distance)(x, scale=1.0)
+    # About 74,000 weights can show that.
+    assert equivalence(x, margin=0.01)[1] < 0.05
+    assert equivalence(x[:20_000], margin=0.01)[1] > 0.05
+    assert equivalence(x, margin=statistic / 2, scale=1.0)[1] == 1
 
 
 @pytest.mark.parametrize("test", [lilliefors, partial(lilliefors, mean_known=True)])
 def test_p_values_of_lilliefors_are_uniform_for_normal_weights(test, key):
     x = np.random.default_rng(1).normal(0, 2, (100, 100)).astype(np.float32)
-    p_values = jax.vmap(lambda x: test(key, x, samples=199)[1])(jnp.asarray(x))
+    p_values = jax.jit(jax.vmap(lambda x: test(key, x, samples=199)[1]))(x)
     assert scipy.stats.kstest(p_values, "uniform").pvalue > 0.01
 
 
@@ -170,7 +175,7 @@ def test_anderson_and_darlings_statistic_is_scipys_sum_and_its_p_values_uniform(
     z = np.sort(x[0]) / np.sqrt(np.mean(x[0] ** 2))
     i = np.arange(1, 61)
     logs = scipy.stats.norm.logcdf(z) + scipy.stats.norm.logsf(z[::-1])
-    statistic, p_value = jax.vmap(lambda x: anderson_darling(key, x, samples=199))(jnp.asarray(x))
+    statistic, p_value = jax.jit(jax.vmap(lambda x: anderson_darling(key, x, samples=199)))(x)
     np.testing.assert_allclose(statistic[0], -60 - np.sum((2 * i - 1) * logs) / 60, rtol=1e-10)
     assert scipy.stats.kstest(p_value, "uniform").pvalue > 0.01
     heavy = jnp.asarray(np.random.default_rng(3).standard_t(2, 300))
@@ -191,6 +196,7 @@ def test_off_cpus_weights_are_sorted_once_and_nothing_is_scattered():
 def test_anderson_and_darlings_statistic_of_a_million_float32_weights(batched, key):
     x = jax.random.normal(key, (2, 2**20), jnp.float32)
 
+    @jax.jit
     def statistic(x):
         return anderson_darling(key, x, samples=1)[0]
 
@@ -205,7 +211,11 @@ def test_anderson_and_darlings_statistic_of_a_million_float32_weights(batched, k
 @pytest.mark.parametrize("test", [lilliefors, anderson_darling])
 def test_normal_samples_may_be_drawn_in_any_batches(test, key, monkeypatch):
     x = jax.random.normal(key, (60,))
-    together = test(key, x, samples=99)
+
+    def p_value():
+        return jax.jit(lambda key, x: test(key, x, samples=99)[1])(key, x)
+
+    together = p_value()
     for entries in (1, 600):
         monkeypatch.setattr("pruning.weight_tests._ks.BATCH", entries)
-        assert test(key, x, samples=99)[1] == together[1]
+        assert p_value() == together

@@ -82,7 +82,7 @@ def test_a_ratio_that_selects_nothing_or_too_much_is_refused(ratio):
 @pytest.mark.parametrize("count", [1, 16, 30])
 def test_overlap_is_symmetric_and_has_a_least_value(count, key):
     a, b = jax.random.normal(key, (2, 200, 30))
-    share = jax.vmap(lambda a, b: overlap(a, b, ratio=count / 30))
+    share = jax.jit(jax.vmap(lambda a, b: overlap(a, b, ratio=count / 30)))
     np.testing.assert_array_equal(share(a, b), share(b, a))
     np.testing.assert_array_equal(share(a, a), 1)
     assert max(0, 2 - 30 / count) - 1e-12 <= share(a, b).min() <= share(a, b).max() <= 1
@@ -92,7 +92,7 @@ def test_overlap_is_symmetric_and_has_a_least_value(count, key):
 def test_overlap_of_independent_rankings_is_hypergeometric(key):
     n, layers = 64, 20_000
     a, b = jax.random.uniform(key, (2, layers, n))
-    found = np.asarray(jax.vmap(lambda a, b: overlap(a, b, ratio=0.5))(a, b))
+    found = np.asarray(jax.jit(jax.vmap(lambda a, b: overlap(a, b, ratio=0.5)))(a, b))
     distribution = scipy.stats.hypergeom(n, n // 2, n // 2)
     variance = distribution.var() / (n // 2) ** 2
     assert abs(found.mean() - 0.5) < 4 * (variance / layers) ** 0.5
@@ -139,4 +139,4 @@ def test_comparisons_can_be_batched_compiled_and_have_gradient_zero(compare, key
     a, b = jax.random.normal(key, (2, 3, 20))
     expected = jnp.stack([compare(*pair) for pair in zip(a, b, strict=True)])
     np.testing.assert_allclose(jax.jit(jax.vmap(compare))(a, b), expected, rtol=1e-14)
-    np.testing.assert_array_equal(jax.grad(compare)(a[0], b[0]), 0)
+    np.testing.assert_array_equal(jax.jit(jax.grad(compare))(a[0], b[0]), 0)

@@ -57,13 +57,13 @@ def assert_random_network_is_cut_rightly(seed):
     np.testing.assert_allclose(removed, masked, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(16))
 def test_removed_is_masked_in_random_networks(seed):
     assert_random_network_is_cut_rightly(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(24, 200))
+@pytest.mark.parametrize("seed", range(16, 200))
 def test_removed_is_masked_in_many_random_networks(seed):
     assert_random_network_is_cut_rightly(seed)
 
@@ -124,7 +124,7 @@ def assert_equal_where_cut(apply, params, x):
     groups = coupled_channels(apply, params, x)
     keep = drawn(groups)
     removed, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
-    np.testing.assert_allclose(apply(removed, x), apply(masked, x), rtol=1e-12)
+    np.testing.assert_allclose(*(jax.jit(apply)(tree, x) for tree in (removed, masked)), rtol=1e-12)
 
 
 def weight_norm(v):
@@ -154,7 +154,7 @@ def test_masked_is_finite_where_the_model_divides(name):
     groups = coupled_channels(apply, params, x)
     keep = drawn(groups)
     masked = mask_channels(params, groups, keep)
-    gradient = jax.grad(lambda p: apply(p, x).sum())(masked)
+    gradient = jax.jit(jax.grad(lambda p: apply(p, x).sum()))(masked)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     assert not masked["b"][~keep[0]].any()
     folded = fold_constants(apply, params, groups, keep, x)
@@ -455,7 +455,7 @@ def test_constants_pass_residual_sums_until_a_norm_takes_them():
                 continue
             one = group._replace(positions=(position,))
             quiet = mask_channels(quiet, [one], [vector])
-    np.testing.assert_allclose(apply(folded, x), apply(quiet, x), atol=1e-9)
+    np.testing.assert_allclose(*(jax.jit(apply)(tree, x) for tree in (folded, quiet)), atol=1e-9)
 
 
 def test_folding_nears_the_network_with_constants_where_edges_are_padded():
@@ -468,10 +468,11 @@ def test_folding_nears_the_network_with_constants_where_edges_are_padded():
         params, [groups[0]._replace(positions=groups[0].positions[1:2])], keep[:1]
     )
     assert groups[0].positions[1].path == "0/w"
-    target = apply(quiet, x)
+    run = jax.jit(apply)
+    target = run(quiet, x)
     folded = fold_constants(apply, params, groups, keep, x)
-    error = abs(apply(remove_channels(folded, groups, keep), x) - target).max()
-    dropped = abs(apply(remove_channels(params, groups, keep), x) - target).max()
+    error = abs(run(remove_channels(folded, groups, keep), x) - target).max()
+    dropped = abs(run(remove_channels(params, groups, keep), x) - target).max()
     assert error < 0.5 * dropped
 
 

@@ -57,6 +57,13 @@ def page(results):
     return reproduce_page.render(results)
 
 
+@pytest.fixture
+def pruning_alone(monkeypatch):
+    """The page without the sections that know nothing of pruning: figures take a second each."""
+    sections = [s for s in reproduce_page.SECTIONS if s[0] in ("criteria", "filters")]
+    monkeypatch.setattr(reproduce_page, "SECTIONS", sections)
+
+
 def test_the_page_is_well_formed_and_its_ids_are_unique(page):
     outline = Outline(page)
     assert len(outline.ids) == len(set(outline.ids))
@@ -151,6 +158,7 @@ def test_one_epoch_is_enough(results):
     assert "there is nothing to compare" in page
 
 
+@pytest.mark.usefixtures("pruning_alone")
 def test_a_fifth_criterion_has_no_exact_theory_and_its_own_series(results):
     other = copy.deepcopy(results)
     pruning = other["pruning"]
@@ -168,6 +176,7 @@ def test_a_fifth_criterion_has_no_exact_theory_and_its_own_series(results):
     assert len({(one.colour, one.marker) for one in series}) == 5
 
 
+@pytest.mark.usefixtures("pruning_alone")
 def test_a_layer_without_a_ranking_is_a_gap(results):
     flawed = copy.deepcopy(results)
     for runs in flawed["pruning"]["batch_norm"]["spearman"].values():

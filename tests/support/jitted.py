@@ -1,0 +1,36 @@
+"""One compiled program in place of one for every operation, which is what takes the time."""
+
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+import jax
+
+TRACED = object()
+
+
+def jitted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` under `jit`, where `tests/test_contract.py` finds it the same.
+
+    Arrays are traced; Python numbers, names and functions are as they are.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        leaves, tree = jax.tree.flatten((args, options))
+        fixed = tuple(TRACED if hasattr(x, "shape") else (type(x), x) for x in leaves)
+        return _program(function, tree, fixed)([x for x in leaves if hasattr(x, "shape")])
+
+    return call
+
+
+@cache
+def _program(function: Callable[..., Any], tree: Any, fixed: tuple[Any, ...]) -> Any:
+    @jax.jit
+    def program(arrays: list[jax.Array]) -> Any:
+        given = iter(arrays)
+        leaves = [next(given) if x is TRACED else x[1] for x in fixed]
+        args, options = jax.tree.unflatten(tree, leaves)
+        return function(*args, **options)
+
+    return program
