@@ -3,6 +3,7 @@
 import json
 import re
 
+import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -103,7 +104,8 @@ def test_the_numbers_are_kept_with_what_made_them(monkeypatch, tmp_path):
     ((row,),) = kept["groups"].values()
     assert row["name"] == "x / y"
     assert row["ours_ms"] > 0
-    assert {"command", "date", "environment", "options"} < kept.keys()
+    assert {"command", "date", "environment", "peers", "load", "options"} < kept.keys()
+    assert kept["peers"]["flax"] == flax.__version__
 
 
 def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
