@@ -2,7 +2,7 @@
 
 import os
 
-from tests.support import kept_programs
+from tests.support import kept_programs, slow_parts
 
 # What one worker or subprocess of a run has compiled, the others need not compile again, nor the
 # next run.
@@ -34,6 +34,12 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 def pytest_addoption(parser):
     parser.addoption("--kills", default="5", help="signals to each command that resumes (slow)")
+    parser.addoption("--part", choices=slow_parts.NAMES, help="of the slow tests")
+
+
+def pytest_collection_modifyitems(config, items):
+    if part := config.getoption("part"):
+        items[:] = [item for item in items if slow_parts.is_in(part, item.nodeid)]
 
 
 def pytest_unconfigure(config):
