@@ -38,8 +38,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    if part := config.getoption("part"):
-        items[:] = [item for item in items if slow_parts.is_in(part, item.nodeid)]
+    items[:] = slow_parts.selected(items, config.getoption("part"))
 
 
 def pytest_unconfigure(config):

@@ -3,13 +3,11 @@
 import ast
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 
-import conftest
-from tests.support.slow_parts import CI, NAMES, PARTS, is_in
+from tests.support.slow_parts import CI, NAMES, PARTS, is_in, selected
 
 ROOT = Path(__file__).parents[1]
 
@@ -50,10 +48,8 @@ class Item(NamedTuple):
 
 @pytest.mark.parametrize("part", [None, *NAMES])
 def test_a_part_is_what_is_collected(part):
-    """As conftest.py selects: all of a part and nothing else, and all without a part."""
+    """All of a part and nothing else, and all without a part."""
     items = [Item(test) for test in [*functions(), *CI]]
-    options = SimpleNamespace(getoption=lambda name: part)
-    conftest.pytest_collection_modifyitems(options, items)
-    found = {item.nodeid for item in items}
+    found = {item.nodeid for item in selected(items, part)}
     assert found == {test for test in [*functions(), *CI] if part is None or is_in(part, test)}
     assert found

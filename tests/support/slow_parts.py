@@ -6,6 +6,8 @@ A part is named by the beginnings of its tests' names; what no part names is in 
 part "ci" is what `.ci/run` runs: some of the others, always the same.
 """
 
+from typing import Any
+
 PARTS: tuple[tuple[str, ...], ...] = (
     ("tests/geometry/test_claims.py::test_of_200_runs",),
     ("tests/geometry/test_claims.py", "tests/scripts/test_check_theorems.py"),
@@ -36,3 +38,8 @@ def part_of(test: str) -> int:
     """The number of the one part that has a slow test."""
     named = (number for number, names in enumerate(PARTS, 1) if test.startswith(names))
     return next(named, len(PARTS))
+
+
+def selected(items: list[Any], part: str | None) -> list[Any]:
+    """The collected tests of a part, or all of them."""
+    return [item for item in items if part is None or is_in(part, item.nodeid)]
