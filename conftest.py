@@ -12,7 +12,7 @@ if OWN_CACHE:
     os.environ[CACHE] = str(OWN_CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # most of the time is compilation
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # most of the time is compiling
 
 import jax  # noqa: E402, it reads the environment
 import jaxtyping  # noqa: E402

@@ -607,7 +607,10 @@ def test_a_sample_at_the_mean_has_no_negative_square(key):
     values = np.asarray(jax.random.uniform(key, (500, 1, 1, 1), jnp.float32, 0.1, 1))
     x = jnp.asarray(values * np.arange(3, dtype=np.float32)[:, None, None] * np.ones((7, 1), "f"))
 
+    def factor(alpha, square):  # one that is a user's own, and NaN below 0
+        return alpha * jax.lax.rsqrt(square)
+
     def normalized(x):
-        return unitized_batch_norm(x, jnp.full(1, 0.5, jnp.float32), eps=1e-10)[0]
+        return unitized_batch_norm(x, jnp.ones(1, jnp.float32), eps=1e-10, factor=factor)[0]
 
     assert jnp.isfinite(jax.jit(jax.vmap(normalized))(x)).all()
