@@ -303,3 +303,12 @@ def test_a_tensor_ends_with_its_storage(last):
             _pytorch._array(tensor, data)
     else:
         np.testing.assert_array_equal(_pytorch._array(tensor, data), [[3, 5], [4, 6], [5, 7]])
+
+
+def test_storages_of_one_name_and_many_sizes_are_all_counted(tmp_path):
+    """Each is read anew, so that a small file could fill the memory."""
+    many = {f"l{i}.weight": tensor(np.zeros((1, 1, i), np.float32), "3") for i in range(1, 101)}
+    path = written(tmp_path, "views.pt", zipped(many, **{"data/3": bytes(10**5)}))
+    assert len(load(path, max_bytes=10**8)) == 100
+    with pytest.raises(WeightsError, match="left of max_bytes"):
+        load(path, max_bytes=10**6)
