@@ -1,6 +1,7 @@
 """What a step of training does to weights, images and the loss that is logged."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,7 @@ def test_kernels_decay_and_scales_biases_and_alphas_do_not():
     optimizer = make_optimizer(recipe, 2)
     params = {"kernel": jnp.full((3, 2), 2.0), "scale": jnp.ones(2), "alpha": jnp.ones(2)}
     still = jax.tree.map(jnp.zeros_like, params)
-    updates, _ = optimizer.update(still, optimizer.init(params), params)
+    updates: Any = optimizer.update(still, optimizer.init(params), params)[0]
     np.testing.assert_allclose(np.asarray(updates["kernel"]), -0.1 * 0.5 * 2, rtol=1e-6)
     assert not np.asarray(updates["scale"]).any()
     assert not np.asarray(updates["alpha"]).any()
