@@ -76,7 +76,8 @@ def results() -> list[Result]:
 
 def command(result: Result, inputs: dict[str, str], scratch: Path) -> list[str]:
     """The command of a result, which writes into `scratch`."""
-    words: list[str] = [inputs.get(word, word) for word in result.content["command"].split()]
+    text: str = result.content["command"]
+    words = [inputs.get(word, word) for word in text.split()]
     out = str(scratch)
     if "--out" in words:
         at = words.index("--out")
