@@ -11,13 +11,14 @@ DOCUMENTERS := .venv-docs/installed-$(PYTHON_VERSION)
 COMPILERS := .venv-compiled/installed-$(PYTHON_VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-slow mutants lint docs bench bench-compiled clean
+.PHONY: help reproduce test test-slow mutants results lint docs bench bench-compiled clean
 
 help:  ## List the targets
 	@echo "make reproduce       train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
 	@echo "make test            all tests that take seconds"
-	@echo "make test-slow       the tests that take minutes"
+	@echo "make test-slow       the tests that take minutes, or one of their parts (PART=2, see tests/support/slow_parts.py)"
 	@echo "make mutants         which planted mistakes the tests notice (ARGS=\"--package pruning --count 50\")"
+	@echo "make results         what of docs/results differs when made anew (ARGS=\"all\")"
 	@echo "make lint            formatting, lint, types and structure"
 	@echo "make docs            the documentation as a site, out/site/index.html (.venv-docs)"
 	@echo "make bench           speed against Flax and SciPy"
@@ -53,11 +54,15 @@ test: $(INSTALLED)
 
 test-slow: $(PEERS)
 	@echo "Running the slow tests"
-	@$(RUN) -m pytest -m slow $(ARGS)
+	@$(RUN) -m pytest -m slow -n auto --dist worksteal $(addprefix --part=,$(PART)) $(ARGS)
 
 mutants: $(INSTALLED)
 	@echo "Planting mistakes"
 	@$(RUN) tests/support/mutants.py $(ARGS)
+
+results: $(INSTALLED)
+	@echo "Regenerating results"
+	@$(RUN) tests/support/results.py $(ARGS)
 
 lint: $(INSTALLED)
 	@echo "Checking formatting, lint, types and structure"

@@ -2,7 +2,7 @@
 
 import os
 
-from tests.support import kept_programs
+from tests.support import kept_programs, slow_parts
 
 # What one worker or subprocess of a run has compiled, the others need not compile again, nor the
 # next run.
@@ -12,7 +12,7 @@ if OWN_CACHE:
     os.environ[CACHE] = str(OWN_CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # most of the time is compilation
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # most of the time is compiling
 
 import jax  # noqa: E402, it reads the environment
 import jaxtyping  # noqa: E402
@@ -34,6 +34,11 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 def pytest_addoption(parser):
     parser.addoption("--kills", default="5", help="signals to each command that resumes (slow)")
+    parser.addoption("--part", choices=slow_parts.NAMES, help="of the slow tests")
+
+
+def pytest_collection_modifyitems(config, items):
+    items[:] = slow_parts.selected(items, config.getoption("part"))
 
 
 def pytest_unconfigure(config):

@@ -5,7 +5,8 @@
 Every pair is compiled and warmed up first; the two are then timed in turn, and the ratio is that of
 the medians, with the quartiles of the ratios of neighbours. Below 1, ours is faster. Layers are
 also set beside a plain copy of their input, the floor that memory sets, and beside the memory that
-Flax's compiled program takes for results and temporaries. `--out` keeps the numbers.
+Flax's compiled program takes for results and temporaries. `--out` keeps the numbers, with the
+load of the machine before them.
 """
 
 if __name__ == "__main__":  # for the seconds of the imports
@@ -14,9 +15,11 @@ if __name__ == "__main__":  # for the seconds of the imports
     signals.before_imports()
 
 import json
+import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,6 +62,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     from experiments.benchmarks.timing import timed
 
     groups = chosen(options)
+    provenance = cli.provenance(__file__) | {"peers": peers(), "load": os.getloadavg()[0]}
     settings = f"{options.dtype}, {options.runs} runs a side"
     found: dict[str, list[dict[str, Any]]] = {}
     with progress_bar() as progress:
@@ -75,7 +79,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             cli.show_table(title, HEAD, rows, min_width=120, left=HEAD[:1])
     if options.out is not None:
         chosen_options = asdict(options) | {"out": str(options.out)}
-        result = cli.provenance(__file__) | {"options": chosen_options, "groups": found}
+        result = provenance | {"options": chosen_options, "groups": found}
         files.write(options.out, json.dumps(result, indent=1) + "\n")
 
 
@@ -98,6 +102,12 @@ def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
         raise cli.InputError(f"--only must be one of {', '.join(subjects)}; got {options.only}")
     names = subjects if options.only is None else [options.only]
     return {title: group for name in names for title, group in subjects[name].items()}
+
+
+def peers() -> dict[str, str]:
+    """Versions of the peers that are installed."""
+    names = {d.name: d.version for d in distributions()}
+    return {name: names[name] for name in ("flax", "scipy", "torch", "ott-jax") if name in names}
 
 
 def cells(timing: "Timing") -> list[str]:

@@ -61,8 +61,8 @@ def main(
       devices: Number of devices over which draws are spread, made of the CPU where there is no
         other; by default all.
       out: Folder for the page and its numbers.
-      errata: File for the errata of the papers, such as docs/errata.md, beside which figures.md
-        gets their figures and tables; by default none.
+      errata: File for the errata of the papers, such as docs/errata.md; their figures and tables
+        come beside it, in figures.md. By default none.
       list_only: Name the claims with what is recorded of them, and check nothing.
     """
     from experiments.measures import claims as claim_measures
@@ -103,15 +103,12 @@ def write(results: dict, out: Path, errata: Path | None) -> None:
     """Write the page, its numbers and, where they have a file, errata and figures."""
     from experiments import files
     from experiments.measures.claims import writing
-    from experiments.pages import errata as errata_page
     from experiments.pages import figures, page, theorems
 
     with writing(out, "the lines above and measured.json have what was measured"):
         page.write(results, theorems.render(results, out), out)
-        if errata:
-            plain = page.plain(results["claims"])
-            files.write(errata, errata_page.markdown(plain))
-            files.write(errata.with_name("figures.md"), figures.markdown(plain))
+        for path, text in figures.documents(results["claims"], errata).items():
+            files.write(path, text)
 
 
 def listing(selected: Iterable["Claim"]) -> Table:

@@ -46,6 +46,15 @@ def test_a_batch_by_hand():
     np.testing.assert_allclose(np.degrees(odd.spread), 45)
 
 
+@pytest.mark.parametrize(("ratio", "expected"), [(2.9, False), (3.1, True)])
+def test_an_odd_point_of_seven_is_three_times_as_long_at_least(ratio, expected):
+    """(n − 1)/2, not n/2 = 3.5."""
+    x = invariant_representation(7, 2)
+    x = x.at[0].multiply(ratio / 6)
+    np.testing.assert_allclose(odd_point(gram(x)).norm_ratio, ratio)
+    assert is_odd(gram(x)) == expected
+
+
 def test_scale_does_not_matter_and_order_only_moves_the_index(key):
     g = gram(jax.random.normal(key, (9, 4)))
     order = np.random.default_rng(0).permutation(9)

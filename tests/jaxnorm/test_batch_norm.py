@@ -619,3 +619,17 @@ def test_a_batch_without_samples_gives_no_nan(shape):
 def test_pixels_must_be_positive(pixels):
     with pytest.raises(ValueError, match=f"pixels must be positive; got {pixels}"):
         unitized_batch_norm(jnp.ones((2, 2)), jnp.ones(2), pixels=pixels)
+
+
+def test_a_sample_at_the_mean_has_no_negative_square(key):
+    """Images 0, v and 2 v: of the middle one Σ h² − 2 m Σ h + P m² rounds below 0."""
+    values = np.asarray(jax.random.uniform(key, (500, 1, 1, 1), jnp.float32, 0.1, 1))
+    x = jnp.asarray(values * np.arange(3, dtype=np.float32)[:, None, None] * np.ones((7, 1), "f"))
+
+    def factor(alpha, square):  # one that is a user's own, and NaN below 0
+        return alpha * jax.lax.rsqrt(square)
+
+    def normalized(x):
+        return unitized_batch_norm(x, jnp.ones(1, jnp.float32), eps=1e-10, factor=factor)[0]
+
+    assert jnp.isfinite(jax.jit(jax.vmap(normalized))(x)).all()

@@ -1,5 +1,7 @@
 """Costs are the published ones, and what was measured is of the right size."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ from flax import nnx
 
 import pruning
 from jaxnorm import models
+from pruning.channels import _cost
 from tests.support import prunable
 
 
@@ -47,7 +50,8 @@ def test_every_product_is_counted_by_hand():
             feature_group_count=2,
         )  # fmt: skip
         h = jax.lax.scan(layer, h.mean((1, 2)), params["w"])[0]
-        return jax.lax.cond(h.sum() > 0, lambda h: h @ params["v"], lambda h: h[:, :2], h)
+        fewer = params["v"][:3]
+        return jax.lax.cond(h.sum() > 0, lambda h: h @ params["v"], lambda h: h[:, :3] @ fewer, h)
 
     params = {"k": np.ones((3, 3, 2, 6)), "w": np.ones((5, 6, 6)), "v": np.ones((6, 2))}
     found = pruning.cost(jax.jit(apply), params, np.ones((3, 4, 4, 4)))
@@ -73,6 +77,23 @@ def test_calls_are_timed_at_every_batch_size():
         np.testing.assert_allclose(rate, 1e3 * size / milliseconds)
         assert milliseconds > 0
         assert memory >= weights + size * x[0].nbytes
+
+
+def test_a_timing_is_the_median_of_the_calls(monkeypatch):
+    lengths = iter(range(1, 100))
+    now = [0.0, False]
+
+    def clock():
+        """Calls of 1, 4, 9, ... seconds, and no time between them."""
+        now[0] += next(lengths) ** 2 if now[1] else 0
+        now[1] = not now[1]
+        return now[0]
+
+    monkeypatch.setattr(time, "perf_counter", clock)
+    apply, params, x = prunable.model("mlp")
+    (timing,) = pruning.cost(apply, params, x, batch_sizes=(2,)).timings.values()
+    expected = np.median(np.arange(1, _cost.RUNS + 1) ** 2)
+    np.testing.assert_allclose(timing.milliseconds, 1e3 * expected)
 
 
 def test_an_empty_batch_and_an_apply_that_does_not_fit_are_refused():

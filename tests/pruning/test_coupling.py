@@ -197,7 +197,7 @@ def test_a_model_without_parameters_has_no_channels():
 
 
 @pytest.mark.slow
-def test_resnet_50_takes_less_than_three_seconds():
+def test_resnet_50_takes_less_than_six_seconds():
     """1.5 s on one core of the machine that this was written on, without type checks."""
     model = nnx.eval_shape(lambda: models.ResNet(50, classes=1000, rngs=nnx.Rngs(0)))
     graph, state = nnx.split(nnx.view(model, use_running_average=True))

@@ -165,6 +165,15 @@ def test_float32_distances_survive_clusters_far_from_the_origin(key):
         np.testing.assert_allclose(gm(sample), gm(sample.astype(float)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("distance", 10.0 ** -np.arange(0, 6, 0.5))
+def test_near_filters_keep_their_digits_in_float32(distance, key):
+    """The docstring's 64 units of rounding, whatever the distance of filters from each other."""
+    far, near = jax.random.normal(key, (2, 8, 20))
+    filters = (far[:1] + distance * near).at[0].set(-far[1]).astype(jnp.float32)
+    expected = gm(filters.astype(float))
+    np.testing.assert_allclose(gm(filters), expected, rtol=64 * np.finfo(np.float32).eps)
+
+
 def test_only_l1_depends_on_the_axes(key):
     filters = jax.random.normal(key, (12, 4))
     rotation, _ = jnp.linalg.qr(jax.random.normal(key, (4, 4)))

@@ -219,3 +219,14 @@ def test_normal_samples_may_be_drawn_in_any_batches(test, key, monkeypatch):
     for entries in (1, 600):
         monkeypatch.setattr("pruning.weight_tests._ks.BATCH", entries)
         assert p_value() == together
+
+
+def test_the_distance_of_a_known_mean_is_larger_by_chance(key):
+    """√n D = 1.0 has p = 0.20 or so about a known mean, and 0.01 about an estimated one."""
+    x = scipy.stats.norm.ppf((np.arange(400) + 0.5) / 400)
+    x = jnp.asarray(np.where(np.abs(x) < 0.125, np.sign(x) * 0.125, x))
+    np.testing.assert_allclose(20 * ks_distance(x), 1.0, atol=0.05)
+    known, estimated = (lilliefors(key, x, mean_known=m, samples=499) for m in (True, False))
+    np.testing.assert_allclose(known.statistic, estimated.statistic, rtol=1e-6)
+    assert known.p_value > 0.1
+    assert estimated.p_value < 0.05

@@ -79,6 +79,7 @@ def test_min_channels_and_round_to_keep_more():
     assert select_layerwise(scores(range(16)), ratio=0.9, min_channels=3)[0].sum() == 3
     assert select_layerwise(scores(range(16)), ratio=0.6, round_to=4)[0].sum() == 8
     assert select_layerwise(scores(range(6)), ratio=0.5, round_to=8)[0].all()
+    assert select_layerwise(scores(range(16)), ratio=0.9, min_channels=5, round_to=4)[0].sum() == 8
     assert select_layerwise(scores(range(2)), ratio=0.5, min_channels=8)[0].all()
     assert np.flatnonzero(select_layerwise(scores(range(16)), ratio=0.6, round_to=4)[0]).min() == 8
 
@@ -157,6 +158,26 @@ def test_excluded_layers_keep_their_filters():
     assert pruned.params["0"]["w"].shape[-1] == 3
     assert pruned.params["2"]["w"].shape == (3, 3, 3, 6)
     assert pruned.params["3"]["w1"].shape == (24, 6)
+
+
+def test_a_layer_is_excluded_by_its_whole_name():
+    def apply(params, x):
+        return jax.nn.relu(jax.nn.relu(x @ params["1"]) @ params["10"]) @ params["2"]
+
+    params = {"1": np.ones((3, 4)), "10": np.ones((4, 6)), "2": np.ones((6, 2))}
+    small = prune(apply, params, np.ones((1, 3)), ratios=(0.5,), exclude=["1"]).params
+    assert {name: w.shape for name, w in small.items()} == {"1": (3, 4), "10": (4, 3), "2": (3, 2)}
+
+
+def test_channels_that_are_removed_stay_lowest_whatever_the_sign_of_scores():
+    apply, params, x = prunable.network(2, (partial(prunable.flat_head, hidden=24),))
+
+    def negative(params, groups):
+        return [score - 1000 for score in channel_scores(params, groups)]
+
+    options: Any = {"ratios": iterative(0.5, steps=3), "fold": False}
+    pruned = prune(apply, params, x, score=negative, **options)
+    same(pruned.params, prune(apply, params, x, **options).params)
 
 
 def test_batch_norm_is_recalibrated_after_each_removal():
@@ -254,6 +275,7 @@ def test_an_interrupted_run_resumes(tmp_path):
     whole = prune(apply, params, x, ratios=iterative(0.6, steps=3), fine_tune=tuned)
     same(jax.tree.leaves(resumed.params), jax.tree.leaves(whole.params))
     assert resumed.kept_indices() == whole.kept_indices()
+    assert [path.name for path in tmp_path.iterdir()] == ["3"]
     with pytest.raises(ValueError, match="checkpoint_dir must hold a run of the ratios"):
         prune(apply, params, x, ratios=(0.5,), checkpoint_dir=tmp_path)
 

@@ -16,7 +16,7 @@ import pytest
 import safetensors.numpy
 from flax import nnx
 
-from pruning.weights import WeightsError, load
+from pruning.weights import WeightsError, _pytorch, load
 from tests.support.torch_files import (
     BIAS,
     MATRIX,
@@ -208,6 +208,7 @@ def lies():
             "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 3, 3, 3)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': __import__('os')}",
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)}",  # of nine
             "{" * 500,
         ]
     ):
@@ -290,3 +291,24 @@ def test_what_is_no_file_of_weights_is_refused(name, said, tmp_path):
 def test_a_file_without_convolutions_says_what_it_holds():
     with pytest.raises(WeightsError, match="must hold convolutions; 1 arrays are there"):
         load({"fc": {"kernel": MATRIX}})
+
+
+@pytest.mark.parametrize("last", [7, 8])
+def test_a_tensor_ends_with_its_storage(last):
+    storage = _pytorch._Storage("0", np.dtype(np.float32), 8)
+    tensor = _pytorch._Tensor(storage, last - 4, (3, 2), (1, 2))
+    data = np.arange(8, dtype=np.float32).tobytes()
+    if last == 8:
+        with pytest.raises(WeightsError, match=r"must fit its storage of 8 elements"):
+            _pytorch._array(tensor, data)
+    else:
+        np.testing.assert_array_equal(_pytorch._array(tensor, data), [[3, 5], [4, 6], [5, 7]])
+
+
+def test_storages_of_one_name_and_many_sizes_are_all_counted(tmp_path):
+    """Each is read anew, so that a small file could fill the memory."""
+    many = {f"l{i}.weight": tensor(np.zeros((1, 1, i), np.float32), "3") for i in range(1, 101)}
+    path = written(tmp_path, "views.pt", zipped(many, **{"data/3": bytes(10**5)}))
+    assert len(load(path, max_bytes=10**8)) == 100
+    with pytest.raises(WeightsError, match="left of max_bytes"):
+        load(path, max_bytes=10**6)

@@ -3,14 +3,18 @@
 import json
 import re
 
+import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bench
-from experiments.benchmarks import geometry, layers, pruning, timing
+from experiments.benchmarks import distances, geometry, layers, pruning, timing, training
 from experiments.cli import InputError
+from experiments.training.recipes import replace
+from tests.support import bench_tables
+from tests.support.bench_tables import DOCS
 
 
 def test_the_two_sides_are_called_in_turn_and_warmed_up():
@@ -103,7 +107,8 @@ def test_the_numbers_are_kept_with_what_made_them(monkeypatch, tmp_path):
     ((row,),) = kept["groups"].values()
     assert row["name"] == "x / y"
     assert row["ours_ms"] > 0
-    assert {"command", "date", "environment", "options"} < kept.keys()
+    assert {"command", "date", "environment", "peers", "load", "options"} < kept.keys()
+    assert kept["peers"]["flax"] == flax.__version__
 
 
 def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
@@ -113,6 +118,27 @@ def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
     (pair,) = pruning.distance()
     np.testing.assert_allclose(pair.ours(), pair.peer().statistic, atol=1e-7)
+
+
+def test_our_distances_are_those_of_their_peers(monkeypatch):
+    for name, shape in (("FEATURES", (9, 3)), ("JOINT", (6, 4)), ("LARGE", (8, 4))):
+        monkeypatch.setattr(distances, name, shape)
+    for pair in (*distances.features()[:2], *distances.joint()):
+        np.testing.assert_allclose(pair.ours(), pair.peer(), rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [training.steps, training.seeds])
+def test_training_is_timed_at_any_size(monkeypatch, group):
+    small = replace(training.RECIPE, batch_size=4)
+    for name, value in (("RECIPE", small), ("PLAIN", replace(small, augment=False)), ("STEPS", 1)):
+        monkeypatch.setattr(training, name, value)
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        pairs = group()
+        assert len(pairs) >= 2
+        for pair in pairs:
+            for leaf in jax.tree.leaves((pair.ours(), pair.peer())):
+                assert np.isfinite(np.asarray(leaf)).all()
 
 
 @pytest.mark.slow
@@ -146,3 +172,30 @@ def test_networks_and_trees_are_timed_at_any_size(monkeypatch):
         for pair in group():
             for leaf in jax.tree.leaves((pair.ours(), pair.peer())):
                 assert jnp.isfinite(leaf).all()
+
+
+PAGES = [page for page in DOCS.glob("*.md") if "<!-- bench:" in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_numbers_of_a_page_are_those_of_its_file(page):
+    text = page.read_text(encoding="utf-8")
+    assert bench_tables.rendered(text) == text
+    assert text.count("<!-- bench:") == text.count("<!-- end of bench -->")
+
+
+def test_a_changed_number_is_noticed():
+    text = (DOCS / "geometry.md").read_text(encoding="utf-8")
+    changed = re.sub(r"\| (\d\.\d\d) \(", "| 0.001 (", text, count=1)
+    assert changed != text
+    assert bench_tables.rendered(changed) == text
+
+
+def test_every_file_of_numbers_is_of_a_clean_commit_and_shown_whole():
+    shown = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for path in DOCS.glob("results/bench/*.json"):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        assert "dirty" not in found["environment"]["commit"]
+        assert f"--only {path.stem} --out docs/results/bench/{path.name}" in found["command"]
+        for title in found["groups"]:
+            assert f"**{title[0].upper()}{title[1:]}**" in shown

@@ -89,6 +89,21 @@ def test_training_crops_have_shorter_sides_of_all_scales():
     assert 110 < flips < 190
 
 
+def test_a_shorter_side_is_drawn_from_all_scales(monkeypatch):
+    drawn = set()
+    resize = imagenet.resize
+
+    def watched(image, shorter):
+        drawn.add(shorter)
+        return resize(image, shorter)
+
+    monkeypatch.setattr(imagenet, "resize", watched)
+    image, rng = Image.new("RGB", (40, 30)), np.random.default_rng(0)
+    for _ in range(200):
+        imagenet.scale_crop(image, rng, crop=24, scales=(24, 33))
+    assert drawn == set(range(24, 34))
+
+
 def read_batches(records, count, **options):
     defaults = {"batch_size": 8, "crop": CROP, "scales": SCALES, "seed": 0, "start": 0, "stop": 99}
     defaults |= {"shard": imagenet.Shard(), "workers": 0}

@@ -1,6 +1,6 @@
 """How often claims that hold are rejected by chance, over many keys.
 
-    python tests/support/false_alarms.py --keys 200 --precision 2     # about 4 seconds a key
+    python tests/support/false_alarms.py --keys 200 --precision 2 --processes 2
 
 A key is one whole run of the drawn checks, decided together; at most one run in 500 may reject
 something that holds (`geometry.claims.LEVEL`). An error of a prediction that is too small for one
@@ -11,10 +11,13 @@ decided by Holm's correction over all checks. The last line is one JSON object.
 import argparse
 import json
 import math
+import multiprocessing
 import time
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -35,20 +38,36 @@ def drawn(of: Iterable[Claim]) -> list[Claim]:
     return [claim for claim in trimmed if claim.checks]
 
 
-def false_alarms(seeds: Iterable[int], precision: float) -> dict[str, Any]:
+class Run(NamedTuple):
+    """The statements that hold and were rejected, and the z-scores of equalities."""
+
+    rejected: list[str]
+    z: dict[str, float]
+
+
+def run(seed: int, precision: float) -> Run:
+    """One run of the drawn checks."""
+    of, key = drawn(claims.ALL), jax.random.key(seed)
+    found = _true_statements(claims.check_all(of, key, precision=precision))
+    return Run(
+        [name for name, finding in found.items() if not finding.holds],
+        {name: finding.z for name, finding in found.items() if _is_exact(finding.check)},
+    )
+
+
+def false_alarms(seeds: Iterable[int], precision: float, processes: int) -> dict[str, Any]:
     """The runs, by seed, in which something that holds was rejected, and the mean z-scores."""
-    of = drawn(claims.ALL)
-    alarms: dict[int, list[str]] = {}
-    z_scores: dict[str, list[float]] = {}
-    for seed in seeds:
-        found = _true_statements(claims.check_all(of, jax.random.key(seed), precision=precision))
-        rejected = [name for name, finding in found.items() if not finding.holds]
-        if rejected:
-            alarms[seed] = rejected
-        for name, finding in found.items():
-            if _is_exact(finding.check):
-                z_scores.setdefault(name, []).append(finding.z)
-    return {"alarms": alarms, "off": _off(z_scores), "equalities": len(z_scores)}
+    seeds = list(seeds)
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        one = partial(run, precision=precision)
+        runs = list(track(pool.map(one, seeds), "drawing", total=len(seeds)))
+    alarms = {seed: found.rejected for seed, found in zip(seeds, runs, strict=True)}
+    z_scores = {name: [found.z[name] for found in runs] for name in runs[0].z}
+    return {
+        "alarms": {seed: rejected for seed, rejected in alarms.items() if rejected},
+        "off": _off(z_scores),
+        "equalities": len(z_scores),
+    }
 
 
 def _true_statements(verdicts: Iterable[claims.Verdict]) -> dict[str, Finding]:
@@ -81,10 +100,11 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=200, help="at least 1")
     parser.add_argument("--precision", type=float, default=2.0, help="factor on standard errors")
     parser.add_argument("--seed", type=int, default=1000, help="of the first key")
+    parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     began = time.perf_counter()
     seeds = range(options.seed, options.seed + options.keys)
-    found = false_alarms(track(seeds, "drawing"), options.precision)
+    found = false_alarms(seeds, options.precision, options.processes)
     seconds = round(time.perf_counter() - began)
     print(json.dumps(vars(options) | found | {"seconds": seconds}))
 

@@ -5,7 +5,9 @@ import os
 import re
 from pathlib import Path
 
+from experiments.pages import errata
 from experiments.pages.errata import escaped
+from experiments.pages.page import plain
 from experiments.pages.papers import ROOT, Paper, papers
 from experiments.pages.sentences import duration
 
@@ -20,6 +22,14 @@ explained, and what has no page of its own is checked, on
 
 This file is made by `python scripts/check_theorems.py --errata docs/errata.md`.
 """
+
+
+def documents(claims: list[dict], path: Path | None) -> dict[Path, str]:
+    """The errata, for `path`, and the figures and tables, for a file beside it; without it none."""
+    if path is None:
+        return {}
+    claims = plain(claims)
+    return {path: errata.markdown(claims), path.with_name("figures.md"): markdown(claims)}
 
 
 def markdown(claims: list[dict]) -> str:

@@ -1,0 +1,73 @@
+"""What a step of training does to weights, images and the loss that is logged."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.data import loaders
+from experiments.data.datasets import Images
+from experiments.training import loop
+from experiments.training.recipes import Recipe, replace
+from experiments.training.step import make_optimizer
+from tests.support.small_runs import SMALL, compiled, first_state, train_one
+
+pytestmark = pytest.mark.usefixtures("users_jax")
+STILL = replace(SMALL, learning_rate=1e-30, weight_decay=0.0)
+
+
+@pytest.fixture(scope="module")
+def one_image():
+    """A data set of two batches whose images are all the same one."""
+    x = np.random.default_rng(0).standard_normal((1, 6, 6, 1)).astype(np.float32)
+    x, y = np.repeat(x, 32, 0), np.zeros(32, np.int32)
+    return Images("made", "", 2, x, y, x[:8], y[:8])
+
+
+def test_kernels_decay_and_scales_biases_and_alphas_do_not():
+    recipe = Recipe(learning_rate=0.1, weight_decay=0.5, momentum=0.0, drops=())
+    optimizer = make_optimizer(recipe, 2)
+    params = {"kernel": jnp.full((3, 2), 2.0), "scale": jnp.ones(2), "alpha": jnp.ones(2)}
+    still = jax.tree.map(jnp.zeros_like, params)
+    updates: Any = optimizer.update(still, optimizer.init(params), params)[0]
+    np.testing.assert_allclose(np.asarray(updates["kernel"]), -0.1 * 0.5 * 2, rtol=1e-6)
+    assert not np.asarray(updates["scale"]).any()
+    assert not np.asarray(updates["alpha"]).any()
+
+
+def test_every_step_draws_other_crops_and_every_run_the_same(one_image):
+    """With one image and no learning, losses differ by crops and flips alone."""
+    program = compiled(replace(STILL, augment=True), one_image)
+    first, both = (float(first_state(program, n).loss) for n in (1, 2))
+    assert abs(both - 2 * first) > 1e-3
+    assert float(first_state(program, 2).loss) == both
+    assert float(first_state(program, 1, seeds=(1,)).loss) != first
+
+
+def test_the_loss_of_an_epoch_is_the_mean_of_its_steps(one_image, tmp_path):
+    """Of every epoch: the loss of one step, where nothing is learnt and all batches are alike."""
+    program = compiled(STILL, one_image)
+    expected = float(first_state(program, 1).loss)
+    assert expected > 0
+    lines = train_one(program, tmp_path / "run")
+    np.testing.assert_allclose([line["loss"] for line in lines], [expected] * 3, rtol=1e-5)
+
+
+def test_all_offsets_are_drawn_alike_often(key):
+    offsets, flips = loaders.draw_crops(key, 8100)
+    index = np.asarray(offsets) @ [9, 1]
+    counts = np.bincount(index, minlength=81)
+    assert len(counts) == 81
+    assert 50 < counts.min() <= counts.max() < 150  # five standard deviations about 100
+    assert abs(np.asarray(flips).mean() - 0.5) < 5 * 0.5 / 90
+
+
+def test_images_a_second_are_without_the_first_chunk_which_compiles():
+    clock = loop.Clock(images_per_step=16, skipped=1)
+    assert clock.speed == 0
+    for steps, seconds in ((10, 100.0), (10, 2.0), (5, 1.0)):
+        clock(SimpleNamespace(steps=steps, seconds=seconds))  # pyright: ignore[reportArgumentType]
+    assert clock.speed == 15 * 16 / 3

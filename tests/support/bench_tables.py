@@ -1,0 +1,90 @@
+"""Writes the tables of docs/results/bench into the pages of the documentation.
+
+    python scripts/bench.py --only layers --out docs/results/bench/layers.json
+    python tests/support/bench_tables.py
+
+A page has a line `<!-- bench: layers, inference -->`, the subject's file and the beginning of the
+titles of groups, or no title for all of them; the tables follow, up to `<!-- end of bench -->`.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"(<!-- bench: (\w+)(?:, ([^>]*))? -->\n).*?(?=<!-- end of bench -->)", re.S)
+LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
+
+
+def rendered(page: str) -> str:
+    """A page with the tables of the files that it names."""
+    return BLOCK.sub(lambda found: found[1] + "\n" + tables(found[2], found[3] or ""), page)
+
+
+def tables(subject: str, titles: str) -> str:
+    """How one file was made, and a table of each of its groups."""
+    found = json.loads((DOCS / f"results/bench/{subject}.json").read_text(encoding="utf-8"))
+    parts = [made(found, subject)]
+    for title, rows in found["groups"].items():
+        if title.startswith(titles):
+            by_layer = all(LAYER.fullmatch(row["name"]) for row in rows)
+            lines = layers(rows) if by_layer else pairs(rows)
+            parts.append(f"**{title[0].upper()}{title[1:]}**\n\n" + "\n".join(lines))
+    return "\n\n".join(parts) + "\n\n"
+
+
+def made(found: dict[str, Any], subject: str) -> str:
+    """What the numbers are and how they were made."""
+    machine, options = found["environment"], found["options"]
+    peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())
+    return (
+        f"Medians of {options['runs']} calls of each side, or fewer of long ones, taken in turn, "
+        "and the ratio of\nthe medians, ours over the peer's, with the quartiles of the ratios of "
+        f"neighbours: {options['dtype']},\n{machine['cores']} cores ({machine['device']}), "
+        f"load {found['load']:.1f} of other work at the start, JAX {machine['jax']}, {peers},\n"
+        f"{found['date'][:10]}, commit {machine['commit']}, `{found['command']}`\n"
+        f"([file](results/bench/{subject}.json))."
+    )
+
+
+def pairs(rows: list[dict[str, Any]]) -> Iterator[str]:
+    yield "| what | ours, ms | peer, ms | ratio |"
+    yield "| --- | ---: | ---: | ---: |"
+    for row in rows:
+        ours, peer = (_milliseconds(row[f"{side}_ms"]) for side in ("ours", "peer"))
+        yield f"| {row['name']} | {ours} | {peer} | {ratio(row)} |"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 10 else f"{value:.1f}"
+
+
+def layers(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """A row a shape, a column a layer; with the memory of programs over that of Flax's."""
+    table: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        layer, shape = LAYER.fullmatch(row["name"]).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        table.setdefault(shape, {})[layer] = row
+    names = list(next(iter(table.values())))
+    yield f"| input | {' | '.join(names)} | their memory |"
+    yield f"| --- |{' ---: |' * (len(names) + 1)}"
+    for shape, by_layer in table.items():
+        cells = [ratio(by_layer[name]) for name in names]
+        memory = ", ".join(f"{by_layer[name]['memory']:.2f}" for name in names)
+        yield f"| {shape} | {' | '.join(cells)} | {memory} |"
+
+
+def ratio(row: dict[str, Any]) -> str:
+    low, high = row["quartiles"]
+    return f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})"
+
+
+def main() -> None:
+    for page in DOCS.glob("*.md"):
+        page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Regenerates docs/results in a scratch folder and says which numbers differ.
+
+    make results                                             # lists the results and their minutes
+    make results ARGS="resnet20 --input resnet20.safetensors=PATH"
+    make results ARGS="all --input DIR=FOLDER"               # what takes less than an hour
+
+A result is a file with the command that made it, which is run as it is but for `--out`, for its
+inputs, named by `--input`, and for other seconds and versions. Numbers may differ by a relative
+tolerance, or, where a mean stands beside its standard error, by three standard errors of the
+difference. The status is 1 if anything differs by more.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "results"
+HOUR = 3600
+INPUTS = ("DIR", "tfds", "run", "resnet20.safetensors")  # in commands, of no fixed place
+# What no two runs share.
+TIMES = {"command", "date", "environment", "seconds", "minutes", "checkpoint", "timings"}
+TIMES |= {"images_per_second", "tracker_seconds", "milliseconds", "samples_per_second"}
+
+
+class Result(NamedTuple):
+    """A file of docs/results.
+
+    Attributes:
+      name: Of its folder, or of the file.
+      path: The file.
+      content: What it holds.
+    """
+
+    name: str
+    path: Path
+    content: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """That it took; NaN where it does not say."""
+        found = self.content.get("seconds", 60 * self.content.get("minutes", math.nan))
+        return max(found.values()) if isinstance(found, dict) else found
+
+    @property
+    def missing(self) -> list[str]:
+        """Inputs that its command has."""
+        return [word for word in self.content["command"].split() if word in INPUTS]
+
+
+class Difference(NamedTuple):
+    """A number, or text, that is another one now."""
+
+    place: str
+    recorded: Any
+    now: Any
+
+
+def results() -> list[Result]:
+    """All files that name their command."""
+    found = []
+    for path in sorted(FOLDER.rglob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        name = path.relative_to(FOLDER).with_suffix("").as_posix().removesuffix("/results")
+        if "command" in content:
+            found.append(Result(name, path, content))
+    return found
+
+
+def command(result: Result, inputs: dict[str, str], scratch: Path) -> list[str]:
+    """The command of a result, which writes into `scratch`."""
+    text: str = result.content["command"]
+    words = [inputs.get(word, word) for word in text.split()]
+    out = str(scratch)
+    if "--out" in words:
+        at = words.index("--out")
+        out = str(scratch / "results.json") if words[at + 1].endswith(".json") else out
+        del words[at : at + 2]
+    if "--errata" in words:
+        words[words.index("--errata") + 1] = str(scratch / "errata.md")
+    return [sys.executable, *words[1:], "--out", out]
+
+
+def differences(recorded: Any, now: Any, tolerance: float, place: str = "") -> Iterator[Difference]:
+    """What differs by more than the tolerance, in the order of the file."""
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        for name in [*recorded, *(name for name in now if name not in recorded)]:
+            if name not in TIMES and not (name == "mean" and _alike_means(recorded, now)):
+                inner = f"{place}/{name}"
+                yield from differences(recorded.get(name), now.get(name), tolerance, inner)
+    elif isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
+        for i, pair in enumerate(zip(recorded, now, strict=True)):
+            yield from differences(*pair, tolerance, f"{place}/{i}")
+    elif _is_number(recorded) and _is_number(now):
+        if not math.isclose(recorded, now, rel_tol=tolerance, abs_tol=1e-12):
+            yield Difference(place, recorded, now)
+    elif recorded != now:
+        yield Difference(place, recorded, now)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _alike_means(recorded: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether two means are three standard errors of their difference apart at most."""
+    numbers = [d.get(name) for d in (recorded, now) for name in ("mean", "stderr")]
+    found = [number for number in numbers if _is_number(number)]
+    if len(found) < 4:
+        return False
+    mean, error, other, other_error = found
+    return abs(mean - other) <= 3 * math.hypot(error, other_error)
+
+
+def count(content: Any) -> int:
+    """Of numbers and texts that are compared."""
+    if isinstance(content, dict):
+        return sum(count(value) for name, value in content.items() if name not in TIMES)
+    return sum(map(count, content)) if isinstance(content, list) else 1
+
+
+def regenerate(result: Result, inputs: dict[str, str], tolerance: float) -> bool:
+    """Run a result's command, print what differs, and whether nothing does."""
+    with tempfile.TemporaryDirectory(prefix="results-") as scratch:
+        words = command(result, inputs, Path(scratch))
+        print(f"{result.name}: {' '.join(words[1:])}", flush=True)
+        start = time.monotonic()
+        subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        (written,) = Path(scratch).rglob("results.json")
+        now = json.loads(written.read_text(encoding="utf-8"))
+    found = list(differences(result.content, now, tolerance))
+    minutes = (time.monotonic() - start) / 60
+    print(f"  {len(found)} of {count(result.content)} differ; {minutes:.1f} minutes")
+    for place, recorded, new in found[:10]:
+        print(f"  {place}: {recorded} became {new}")
+    return not found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", help='of results, or "all"')
+    parser.add_argument("--input", action="append", default=[], help="NAME=PATH, of a command's")
+    parser.add_argument("--tolerance", type=float, default=0.01, help="relative")
+    options = parser.parse_args()
+    inputs = dict(text.split("=", 1) for text in options.input)
+    every, same = results(), True
+    unknown = set(options.names) - {result.name for result in every} - {"all"}
+    if unknown:
+        parser.error(f"no result is named {', '.join(sorted(unknown))}")
+    for result in every:
+        missing = [name for name in result.missing if name not in inputs]
+        long = result.seconds > HOUR
+        wanted = result.name in options.names or ("all" in options.names and not long)
+        if wanted and not missing:
+            same &= regenerate(result, inputs, options.tolerance)
+        else:
+            needs = f"; needs --input {missing[0]}=PATH" if missing else ""
+            print(f"{result.name}: {result.seconds / 60:.0f} minutes{needs}")
+    return not same
+
+
+if __name__ == "__main__":
+    sys.exit(main())

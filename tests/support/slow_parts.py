@@ -1,0 +1,45 @@
+"""The slow tests in parts that each take at most 15 minutes on two cores.
+
+    make test-slow PART=2
+
+A part is named by the beginnings of its tests' names; what no part names is in the last one. The
+part "ci" is what `.ci/run` runs: some of the others, always the same.
+"""
+
+from typing import Any
+
+PARTS: tuple[tuple[str, ...], ...] = (
+    ("tests/geometry/test_claims.py::test_of_200_runs",),
+    ("tests/geometry/test_claims.py", "tests/scripts/test_check_theorems.py"),
+    ("tests/scripts/test_faults.py",),
+    ("tests/geometry/",),
+    ("tests/pruning/",),
+    ("tests/scripts/test_train.py", "tests/scripts/test_compile_only.py"),
+    ("tests/scripts/",),
+    (),
+)
+CI = (
+    "tests/geometry/test_claims.py::test_every_outcome_is_as_recorded",
+    "tests/scripts/test_check_theorems.py::test_two_processes_find_what_one_does",
+    "tests/scripts/test_train.py::test_two_processes_train_as_one_with_two_devices",
+    "tests/scripts/test_faults.py::test_when_one_process_dies_the_other_says_so_and_ends[0]",
+    "tests/scripts/test_faults.py::test_kills_at_random_moments_change_nothing[train]",
+    "tests/scripts/test_paired_runs.py::test_an_interrupted_run_ends_with_the_same_bits",
+)
+NAMES = ("ci", *(str(number) for number in range(1, len(PARTS) + 1)))
+
+
+def is_in(part: str, test: str) -> bool:
+    """Whether a part has a test, by its node id."""
+    return test.startswith(CI) if part == "ci" else str(part_of(test)) == part
+
+
+def part_of(test: str) -> int:
+    """The number of the one part that has a slow test."""
+    named = (number for number, names in enumerate(PARTS, 1) if test.startswith(names))
+    return next(named, len(PARTS))
+
+
+def selected(items: list[Any], part: str | None) -> list[Any]:
+    """The collected tests of a part, or all of them."""
+    return [item for item in items if part is None or is_in(part, item.nodeid)]

@@ -1,0 +1,60 @@
+"""`make results` says what differs, and the commands that it runs exist."""
+
+import pytest
+
+from tests.support import results
+from tests.support.results import ROOT, Difference, Result, command, count, differences
+
+EVERY = results.results()
+
+
+@pytest.mark.parametrize("result", EVERY, ids=lambda result: result.name)
+def test_a_result_names_a_command_of_the_repository(result, tmp_path):
+    inputs = dict.fromkeys(result.missing, "PATH")
+    _, script, *options = command(result, inputs, tmp_path)
+    assert (ROOT / script).is_file()
+    assert options.count("--out") == 1
+    assert str(tmp_path) in options[options.index("--out") + 1]
+    assert not set(options) & set(results.INPUTS)
+    assert count(result.content) >= 40
+
+
+def test_names_are_those_of_the_index():
+    index = (results.FOLDER / "README.md").read_text(encoding="utf-8")
+    index = index.replace("cifar10-resnet20-*/", "cifar10-resnet20-unitized/index.html")
+    names = {result.name for result in EVERY}
+    assert len(names) == len(EVERY)
+    assert all(name.split("/")[0] in index for name in names)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now", "found"),
+    [
+        ({"a": 1.0, "date": "x"}, {"a": 1.009, "date": "y"}, []),
+        ({"a": 1.0}, {"a": 1.02}, [Difference("/a", 1.0, 1.02)]),
+        ({"a": [1, "x"]}, {"a": [1, "y"]}, [Difference("/a/1", "x", "y")]),
+        ({"a": [1, 2]}, {"a": [1]}, [Difference("/a", [1, 2], [1])]),
+        ({"a": 1}, {"b": 1}, [Difference("/a", 1, None), Difference("/b", None, 1)]),
+        ({"a": True}, {"a": 1}, []),
+        ({"a": False}, {"a": True}, [Difference("/a", False, True)]),
+        ({"mean": 1.0, "stderr": 0.1}, {"mean": 1.4, "stderr": 0.1}, []),
+        (
+            {"mean": 1.0, "stderr": 0.1},
+            {"mean": 1.5, "stderr": 0.1},
+            [Difference("/mean", 1.0, 1.5)],
+        ),
+        ({"mean": 1.0, "stderr": None}, {"mean": 1.5}, [Difference("/mean", 1.0, 1.5)]),
+    ],
+)
+def test_numbers_differ_beyond_a_tolerance_or_three_standard_errors(recorded, now, found):
+    assert list(differences(recorded, now, 0.01)) == found
+
+
+def test_a_command_gets_its_inputs_and_writes_into_scratch(tmp_path):
+    text = "python scripts/check_theorems.py --data-dir DIR --out x --errata docs/errata.md"
+    made = command(Result("r", tmp_path, {"command": text}), {"DIR": "here"}, tmp_path)
+    errata = str(tmp_path / "errata.md")
+    expected = ["scripts/check_theorems.py", "--data-dir", "here", "--errata", errata]
+    assert made[1:] == [*expected, "--out", str(tmp_path)]
+    made = command(Result("r", tmp_path, {"command": "python s.py --out a/b.json"}), {}, tmp_path)
+    assert made[1:] == ["s.py", "--out", str(tmp_path / "results.json")]

@@ -1,0 +1,55 @@
+"""The parts of `make test-slow` have every slow test once, and `.ci/run` runs some of them."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.slow_parts import CI, NAMES, PARTS, is_in, selected
+
+ROOT = Path(__file__).parents[1]
+
+
+def functions() -> dict[str, str]:
+    """The text of every test function, by its node id."""
+    found = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        all_slow = "pytestmark = pytest.mark.slow" in text
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                marks = "".join(map(ast.unparse, node.decorator_list)) + "slow" * all_slow
+                found[f"{path.relative_to(ROOT).as_posix()}::{node.name}"] = marks
+    return found
+
+
+def test_every_test_is_in_one_part():
+    numbered = [name for name in NAMES if name != "ci"]
+    assert len(numbered) == len(PARTS)
+    times = Counter(test for test in functions() for part in numbered if is_in(part, test))
+    assert times == dict.fromkeys(functions(), 1)
+
+
+@pytest.mark.parametrize("name", [name for names in (*PARTS, CI) for name in names])
+def test_what_a_part_names_exists(name):
+    assert any(test.startswith(name.split("[")[0]) for test in functions())
+
+
+def test_ci_runs_slow_tests():
+    assert all("slow" in functions()[name.split("[")[0]] for name in CI)
+    assert "make test-slow PART=ci" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+
+class Item(NamedTuple):
+    nodeid: str
+
+
+@pytest.mark.parametrize("part", [None, *NAMES])
+def test_a_part_is_what_is_collected(part):
+    """All of a part and nothing else, and all without a part."""
+    items = [Item(test) for test in [*functions(), *CI]]
+    found = {item.nodeid for item in selected(items, part)}
+    assert found == {test for test in [*functions(), *CI] if part is None or is_in(part, test)}
+    assert found
