@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[2] / name) for name in ("", "scripts")]
@@ -23,7 +24,7 @@ from experiments.pages import analysis, geometry, page, prune, shift, theorems, 
 from experiments.texts import html
 
 FOLDER = Path(__file__).parents[2] / "docs" / "results"
-PAGES: dict[str, Callable[[dict], str]] = {
+PAGES: dict[str, Callable[[Any], str]] = {
     "theorems": partial(theorems.render, out=FOLDER / "theorems"),
     "shift": shift.render,
     "resnet20": analysis.render,
