@@ -93,13 +93,19 @@ def test_dependencies_are_what_the_packages_import():
     assert {re.split("[>=]", line)[0] for line in PROJECT["dependencies"]} == needed
 
 
+# Without these tests' settings of JAX, its cache of programs, and packages from elsewhere.
+ALONE = {
+    name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "PYTHONPATH"))
+}
+
+
 def installed(wheel, folder):
     """The Python of an environment that has only a wheel and what it asks for."""
     run(sys.executable, "-m", "venv", "--without-pip", str(folder))
     python = str(folder / "bin" / "python")
     pip = (sys.executable, "-m", "pip", "--python", python)
     install = (*pip, "install", "--quiet", "--constraint", str(ROOT / "constraints.txt"))
-    finished = subprocess.run([*install, str(wheel)], capture_output=True, text=True)
+    finished = subprocess.run([*install, str(wheel)], capture_output=True, text=True, env=ALONE)
     if finished.returncode and re.search("connection|resolve|network", finished.stderr, re.I):
         pytest.skip("the package index cannot be reached")
     assert finished.returncode == 0, finished.stderr
@@ -116,11 +122,10 @@ def test_the_wheel_alone_runs_the_readme_in_15_seconds(distributions, tmp_path):
     """Of one core: other tests may take the rest of the machine."""
     python = installed(distributions[0], tmp_path / "fresh")
     where = "import geometry, jaxnorm, pruning; print(geometry.__file__)"
-    assert str(tmp_path / "fresh") in run(python, "-I", "-c", where, cwd=tmp_path)
-    cold = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    assert str(tmp_path / "fresh") in run(python, "-c", where, cwd=tmp_path, env=ALONE)
     snippet = next(text for language, text in README if language == "python")
     start = cpu_seconds()
-    assert "Gaussian filters predict" in run(python, "-I", "-c", snippet, cwd=tmp_path, env=cold)
+    assert "Gaussian filters predict" in run(python, "-c", snippet, cwd=tmp_path, env=ALONE)
     assert cpu_seconds() - start < 15
 
 

@@ -13,6 +13,7 @@ from experiments.measures.report import Report
 from experiments.pages import page as page_of_results
 from experiments.pages import reproduce as reproduce_page
 from experiments.pages import reproduce_claims, reproduce_criteria, reproduce_training, sentences
+from experiments.pages.papers import papers
 from experiments.pages.series import MOMENTS, NORMALIZATIONS, criterion_series
 from tests.support.made_up_results import EPOCHS, made_up, over_seeds
 
@@ -74,15 +75,16 @@ def test_the_page_is_well_formed_and_its_ids_are_unique(page):
 
 def test_the_page_asks_nothing_of_anyone(page):
     outside = [link for link in Outline(page).links if not link.startswith("#")]
-    assert sorted(outside) == ["data:,", "results.json"]
-    assert "http" not in page
+    cited = [paper.url for paper in papers()]
+    assert sorted(outside) == sorted(["data:,", "results.json", *cited])
+    assert page.count("http") == len(cited)  # what a click follows, no more
     assert "@import" not in page
     assert "<script" not in page
 
 
 def test_every_figure_takes_its_colours_from_the_page(page):
     panels = re.findall(r'<svg role="img".*?</svg>', page, re.DOTALL)
-    assert len(panels) == 3 + 4 + 2 + 6 + 6 + 2 + 2 + 3 + 3
+    assert len(panels) == 3 + 4 + 2 + 6 + 6 + 4 + 4 + 3 + 3
     for panel in panels:
         assert set(re.findall(r"(?:fill|stroke): ([^;\"]+)", panel)) <= {
             "none",

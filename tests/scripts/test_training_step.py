@@ -11,8 +11,8 @@ import pytest
 from experiments.data import loaders
 from experiments.data.datasets import Images
 from experiments.training import loop
+from experiments.training.optimizers import make_optimizer
 from experiments.training.recipes import Recipe, replace
-from experiments.training.step import make_optimizer
 from tests.support.small_runs import SMALL, compiled, first_state, train_one
 
 pytestmark = pytest.mark.usefixtures("users_jax")

@@ -17,6 +17,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import pkgutil
 import random
 import runpy
 import shutil
@@ -79,7 +80,10 @@ def import_commands(cache: Path) -> None:
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
     sys.path.insert(0, str(SCRIPTS))
-    for name in (*COMMANDS, "sklearn.datasets"):
+    experiments = importlib.import_module("experiments")
+    modules = [found.name for found in pkgutil.walk_packages(experiments.__path__, "experiments.")]
+    needed = [name for name in modules if "benchmarks" not in name]  # commands wait with these
+    for name in (*COMMANDS, *needed, "sklearn.datasets"):
         importlib.import_module(name)
     for name in ("loop", "paired_runs"):
         module = importlib.import_module(f"experiments.training.{name}")

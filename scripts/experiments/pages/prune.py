@@ -157,18 +157,17 @@ def _stage_panels(accuracy: Accuracy) -> list[str]:
             axes.errorbar(x, runs.mean(0), bars, color=series.colour, lw=1.2, **mark(series))
         axes.set_xticks(range(len(stages)), stages)
 
-    def accuracies(axes: Axes) -> None:
-        paint(axes, networks)
-
     def compare(axes: Axes) -> None:
         axes.axhline(0, color=MUTED, lw=1)
         paint(axes, networks - networks.mean(1, keepdims=True))
 
+    paints = {
+        "test accuracy, %": lambda axes: paint(axes, networks),
+        "minus the criteria's mean, points": compare,
+    }
     return [
-        draw(accuracies, name="stages", title="test accuracy, %", xlabel="stage"),
-        draw(
-            compare, name="differences", title="minus the criteria's mean, points", xlabel="stage"
-        ),
+        draw(function, name=f"stages-{i}", title=title, xlabel="stage")
+        for i, (title, function) in enumerate(paints.items())
     ]
 
 

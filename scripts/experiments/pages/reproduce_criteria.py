@@ -174,26 +174,37 @@ def _masking(pruning: dict, kind: str, title: str) -> str:
     series = criterion_series(pruning["batch_norm"][kind])
     return figure(
         masking_plots(pruning, kind),
-        f"{title}, {sentence} (dashed: nothing masked).",
+        f"{title}, {sentence} (dashed: nothing masked). Below, the same minus the mean of the "
+        "criteria, seed by seed, where the curves overlap; bars are one standard error over seeds.",
         series.values(),
     ) + _masking_table(pruning, kind, title)
 
 
 def masking_plots(pruning: dict, kind: str) -> list[str]:
-    """Accuracy after masking under each normalization; `kind` is one of `MASKINGS`."""
+    """Accuracy after masking under each normalization, and how criteria differ in it.
 
-    def paint(axes: Axes, name: str) -> None:
+    `kind` is one of `MASKINGS`.
+    """
+
+    def paint(axes: Axes, shown: tuple[str, bool]) -> None:
+        name, is_difference = shown
         masked = pruning[name][kind]
-        axes.axhline(100 * pruning[name]["unmasked"]["mean"], color=MUTED, dashes=(4, 2), lw=1.3)
+        baseline = 0.0 if is_difference else 100 * pruning[name]["unmasked"]["mean"]
+        axes.axhline(baseline, color=MUTED, dashes=(4, 2), lw=1.3)
+        # Criteria, ratios, seeds.
+        values = 100 * floats([[m["values"] for m in by.values()] for by in masked.values()])
+        values -= values.mean(0) if is_difference else 0
         middle = (len(masked) - 1) / 2
-        for i, (criterion, series) in enumerate(criterion_series(masked).items()):
-            means = masked[criterion].values()
-            ratios = 100 * floats(list(masked[criterion])) + (i - middle) * 1.2
-            y, bars = (100 * floats([m[key] for m in means]) for key in ("mean", "stderr"))
-            axes.errorbar(ratios, y, bars, color=series.colour, lw=1.2, **plots.mark(series))
-        axes.set_xticks([100 * float(ratio) for ratio in next(iter(masked.values()))])
+        ratios = 100 * floats(list(masked["l1"]))
+        for i, series in enumerate(criterion_series(masked).values()):
+            runs = values[i].T
+            bars = runs.std(0, ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else None
+            style = {"color": series.colour, "lw": 1.2, **plots.mark(series)}
+            axes.errorbar(ratios + (i - middle) * 1.2, runs.mean(0), bars, **style)
+        axes.set_xticks(ratios)
 
-    titles = {name: f"{series.label}: test accuracy, %" for name, series in NORMALIZATIONS.items()}
+    titles = {(n, False): f"{s.label}: test accuracy, %" for n, s in NORMALIZATIONS.items()}
+    titles |= {(n, True): f"{s.label}: differences, points" for n, s in NORMALIZATIONS.items()}
     return panels(paint, titles, name=kind, xlabel="filters masked in every layer, %")
 
 

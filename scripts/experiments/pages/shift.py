@@ -131,7 +131,8 @@ def _summary(results: dict) -> str:
         )
         for name, by in findings["steadiness"].items()
     ]
-    items.append(("Time", duration(results["seconds"]), results["environment"]["device"]))
+    device = results["environment"]["device"]
+    items.append(("Time", duration(results["seconds"]), f"{device}, since the last start"))
     return cards(items) + paragraphs(_note(results)) + reference("Unitization")
 
 

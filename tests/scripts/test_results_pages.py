@@ -1,0 +1,50 @@
+"""The pages of docs/results: what their numbers give, linked to each other, at home on a phone."""
+
+import re
+
+import pytest
+
+from tests.support import results_pages
+from tests.support.browser import open_page
+from tests.support.web import Page
+
+COMMITTED = [results_pages.FOLDER / name / "index.html" for name in ("", *results_pages.PAGES)]
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return results_pages.drawn()
+
+
+def without_drawings(text):
+    """A page but for the insides of its figures, whose digits are matplotlib's."""
+    return re.sub(r"(<svg[^>]*>).*?</svg>", r"\1", text, flags=re.S)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.parent.name)
+def test_a_page_is_what_its_numbers_give(path, drawn):
+    assert without_drawings(path.read_text()) == without_drawings(drawn[path])
+
+
+def test_every_page_has_numbers_and_is_in_the_index():
+    named = {path.parent for path in COMMITTED[1:]}
+    assert named == {path.parent for path in results_pages.FOLDER.glob("*/**/index.html")}
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.parent.name)
+def test_pages_lead_to_each_other(path):
+    links = [link for link in Page(path.read_text()).links if link.endswith("index.html")]
+    targets = {(path.parent / link).resolve() for link in links if "://" not in link}
+    assert set(COMMITTED) - {path} <= targets
+    assert all(target.is_file() for target in targets)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.parent.name)
+@pytest.mark.slow
+def test_no_page_is_wider_than_a_phone(path, dark, tmp_path):
+    seen = open_page(path, 390, 800, dark=dark, scratch=tmp_path)
+    assert seen["console"] == []
+    assert seen["content"] <= 390
+    assert all(figure["text"] > 10.5 for figure in seen["figures"])
