@@ -49,6 +49,7 @@ class Options:
       devices: Number of devices of the mesh; by default all.
       shard_state: Shard parameters and optimizer state over the devices.
       remat: Recompute blocks in the backward pass: less memory, more time; not on a CPU.
+      microbatches: Parts of a step in turn, with its statistics: least memory, most time.
       evaluations: After the last epoch, for ImageNet: crops (42 at five scales), whole (images).
       workers: Processes that read and crop images of ImageNet; by default one for each core.
       coordinator: HOST:PORT of process 0 of several, or auto on TPU pods and under Slurm.
@@ -68,6 +69,7 @@ class Options:
     devices: Positive | None = None
     shard_state: bool = False
     remat: bool = False
+    microbatches: Positive = 1
     evaluations: tuple[Evaluation, ...] = ()
     workers: Natural | None = None
     coordinator: str | None = None
@@ -85,7 +87,9 @@ def main(recipe: Recipe, options: Options) -> None:
     check(recipe, options)
     groups = run.seed_groups(recipe, options.seeds, options.vmap_seeds)
     workers = len(os.sched_getaffinity(0)) if options.workers is None else options.workers
-    layout = Layout(options.shard_state, options.remat, len(groups[0]) > 1, workers)
+    layout = Layout(
+        options.shard_state, options.remat, len(groups[0]) > 1, workers, options.microbatches
+    )
     placement = {"devices": options.devices, "axis_type": AXIS_TYPES[options.axis_type]}
     if options.compile_for is not None:
         compiled_step.show(recipe, options.compile_for, layout, **placement)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from experiments.data.loaders import Loader, sharded
 from experiments.training.recipes import Recipe
+from jaxnorm.nnx import microbatched
 
 Step = Callable[["State", tuple[Array, ...], Int[Array, ""]], "State"]
 
@@ -34,6 +35,7 @@ def train_step(
     optimizer: optax.GradientTransformation,
     graph: nnx.GraphDef,
     mesh: Mesh,
+    microbatches: int = 1,
 ) -> Step:
     """A function of a state, the loader's arrays and a seed that returns the next state.
 
@@ -43,9 +45,10 @@ def train_step(
       optimizer: Its state is part of `State`.
       graph: The network in training, without its arrays.
       mesh: One axis, `data`, over which batches are sharded.
+      microbatches: Parts of a device's images, with the statistics of all of them.
     """
     steps = loader.count // recipe.batch_size
-    gradient_of = _gradient(recipe, loader, graph, mesh)
+    gradient_of = _gradient(recipe, loader, graph, mesh, microbatches)
 
     def step(state: State, arrays: tuple[Array, ...], seed: Int[Array, ""]) -> State:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
@@ -104,7 +107,17 @@ def rematerialized(model: nnx.Module) -> nnx.Module:
     return copy
 
 
-def _gradient(recipe: Recipe, loader: Loader, graph: nnx.GraphDef, mesh: Mesh) -> Callable:
+def cross_entropy(model: nnx.Module, batch: tuple[Array, Int[Array, " n"]]) -> Float[Array, ""]:
+    """The mean loss of a batch of images and labels, in float32."""
+    x, y = batch
+    logits: Any = model(x)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), y)
+    return losses.mean()
+
+
+def _gradient(
+    recipe: Recipe, loader: Loader, graph: nnx.GraphDef, mesh: Mesh, microbatches: int
+) -> Callable:
     """A function of parameters, statistics and a batch: loss, new statistics and gradient.
 
     Every device differentiates the mean loss of its own images. The parameters' cast to the
@@ -112,14 +125,14 @@ def _gradient(recipe: Recipe, loader: Loader, graph: nnx.GraphDef, mesh: Mesh) -
     over the devices.
     """
     axes = ("data",) if mesh.size > 1 else ()  # one device needs no collectives
+    loss_of = cross_entropy if microbatches == 1 else microbatched(cross_entropy, microbatches)
 
     def mean_loss(
         params: Any, statistics: Any, x: Float[Array, "n h w c"], y: Int[Array, " n"]
     ) -> tuple[Array, Any]:
         model: Any = nnx.merge(graph, cast(params, recipe), statistics, copy=True)
-        logits = model(cast(x, recipe)).astype(jnp.float32)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-        return losses.mean(), nnx.state(model, nnx.BatchStat)
+        loss = loss_of(model, (cast(x, recipe), y))
+        return loss, nnx.state(model, nnx.BatchStat)
 
     @partial(
         jax.shard_map,
