@@ -29,7 +29,7 @@ def test_the_shape_of_a_known_likelihood():
     """At β = 2 the scale is √2 σ, at β = 1 the mean absolute value: both by hand."""
     x = jax.random.normal(jax.random.key(0), (50_000,))
     fit = fit_generalized_gaussian(x)
-    assert abs(fit.shape - 2) < 4 * (16 / 50_000) ** 0.5
+    assert abs(fit.shape - 2) < 4 * (20 / 50_000) ** 0.5
     x = jax.random.laplace(jax.random.key(0), (50_000,))
     fit = fit_generalized_gaussian(x)
     assert abs(fit.shape - 1) < 4 * (3.5 / 50_000) ** 0.5
