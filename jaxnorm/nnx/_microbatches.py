@@ -82,6 +82,7 @@ class _Recorder(RunningNorm):
     """A batch norm that uses given statistics and keeps those of its own batch."""
 
     called = False
+    seen: nnx.Variable
 
     def _update(self, batch: BatchStatistics) -> None:
         if type(self).called:
@@ -110,7 +111,7 @@ def _one(
     return value, [norm.seen.get_value() for norm in norms]
 
 
-def _in_training(model: nnx.Module) -> list[RunningNorm]:
+def _in_training(model: nnx.Module) -> list[Any]:
     """The batch norms of `model`, ours and in training."""
     norms = batch_norms(model)
     for norm in norms:

@@ -1,7 +1,7 @@
 """Scores of channels from data: gradients (Taylor) and activations (Wanda) beside the weights."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -103,7 +103,7 @@ def wanda_scores(
                 f"the channels of {name(group)} must be read by a convolution or a product whose "
                 "kernel is an array of params; there is none outside of loops"
             )
-        return sum(_along(by_path[p.path], p.axis)[p.indices].sum(1) for p in readers)
+        return reduce(jnp.add, (_along(by_path[p.path], p.axis)[p.indices].sum(1) for p in readers))
 
     return [of_group(group) for group in groups]
 
@@ -140,7 +140,7 @@ def _input_products(
                 return interpret(inner, operands, Operand, step)
             reader = READERS.get(eqn.primitive.name)
             for kernel, other in (operands, operands[::-1]) if reader else ():
-                if kernel.leaf is not None and other.leaf is None:
+                if reader and kernel.leaf is not None and other.leaf is None:
                     norms = jnp.sqrt(reader(eqn, kernel is operands[0], jnp.square(other.array)))
                     product = jnp.abs(kernel.array) * norms
                     product = product.transpose(np.argsort(kernel.axes))

@@ -1,5 +1,7 @@
 """Statistics used and updated as two switches; statistics and affine parameters frozen apart."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,7 +92,7 @@ def test_statistics_are_frozen_by_a_filter_of_layers():
 def test_replaced_layers_keep_the_switch_and_recalibration_needs_none():
     model = nnx.Sequential(BatchNorm(3, update_running_average=False, rngs=nnx.Rngs(0)))
     jaxnorm.nnx.replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)
-    layer = model.layers[0]
+    layer: Any = model.layers[0]
     model(X)
     np.testing.assert_array_equal(layer.mean[...], 0)
     jaxnorm.nnx.recalibrate(model, [X])

@@ -10,6 +10,7 @@ from flax import nnx
 
 import pruning
 from pruning.channels import taylor_scores, wanda_scores
+from pruning.channels._removal import producers
 from tests.support import prunable
 
 
@@ -31,7 +32,7 @@ def test_taylor_is_the_squared_change_to_first_order(name):
         return jax.jvp(lambda p: loss(p, x), (params,), (tangent,))[1]
 
     for group, of_group in zip(groups, scores, strict=True):
-        makers = group._replace(positions=pruning.channels._removal.producers(group))
+        makers = group._replace(positions=producers(group))
         for j in (0, group.size - 1):
             ones = jax.tree.map(np.ones_like, params)
             mask = pruning.mask_channels(ones, [makers], [np.arange(group.size) != j])

@@ -16,7 +16,8 @@ def test_the_fit_is_scipys(shape, scale):
     found = fit_generalized_gaussian(jnp.asarray(x).reshape(3, 100))
 
     def loss(parameters):
-        return -scipy.stats.gennorm(parameters[0], scale=parameters[1] * scale).logpdf(x).mean()
+        exponent, unit = parameters
+        return -scipy.stats.gennorm.logpdf(x, exponent, scale=unit * scale).mean()
 
     start = (shape, 1.0)
     best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-8})
