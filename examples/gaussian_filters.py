@@ -16,7 +16,7 @@ WEIGHTS = None
 
 if WEIGHTS is None:
     keys = jax.random.split(jax.random.key(0), 4)
-    shape, sizes = (3, 3, 16, 32), jnp.linspace(0.5, 1.5, 32)
+    shape, sizes = (3, 3, 8, 16), jnp.linspace(0.5, 1.5, 16)
     made = {
         "gaussian.kernel": 0.1 * jax.random.normal(keys[0], shape),
         "laplace.kernel": 0.1 * jax.random.laplace(keys[1], shape),

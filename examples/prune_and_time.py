@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from jax import export
 
 import jaxnorm
 import pruning
@@ -109,18 +110,18 @@ for name, tree in (("trained", params), ("fine-tuned", small)):
 # ## Saved, exported, read back
 #
 # One safetensors file by the names of NNX; and StableHLO by `jax.export`, which needs neither
-# the model's class nor Flax.
+# the model's class nor Flax to be run, and `pip install flatbuffers` to be written.
 
 # %%
 pruning.weights.save("small.safetensors", small)
 restored = pruning.weights.restore("small.safetensors", params)
 print("restored:", bool(jnp.all(apply(restored, x[:4]) == apply(small, x[:4]))))
 
-exported = jax.export.export(jax.jit(partial(apply, small)))(
+exported = export.export(jax.jit(partial(apply, small)))(
     jax.ShapeDtypeStruct((4, 16, 16, 1), "float32")
 )
 data = exported.serialize()
-again = jax.export.deserialize(data).call(x[:4])
+again = export.deserialize(data).call(x[:4])
 print(f"exported: {len(data):,} bytes,", np.allclose(again, apply(small, x[:4]), atol=1e-5))
 
 # %% [markdown]
@@ -173,8 +174,8 @@ pruned = pruning.prune(blocks, arrays, features, ratios=[0.5], resize=True, fine
 run = jax.jit(partial(pruning.channels.resized(blocks, pruned.groups, pruned.keep), pruned.params))
 print("first weight:", arrays.first.weight.shape, "->", pruned.params.first.weight.shape)
 print(f"accuracy after fine-tuning: {np.mean(run(features).argmax(-1) == y):.1%}")
-data = jax.export.export(run)(jax.ShapeDtypeStruct((4, 16), "float32")).serialize()
+data = export.export(run)(jax.ShapeDtypeStruct((4, 16), "float32")).serialize()
 print(
     "exported and read back:",
-    np.allclose(jax.export.deserialize(data).call(features[:4]), run(features[:4]), atol=1e-5),
+    np.allclose(export.deserialize(data).call(features[:4]), run(features[:4]), atol=1e-5),
 )
