@@ -82,10 +82,10 @@ def recalibrated(params):
 
 
 def tuned(params, step):
-    return nnx.state(trained(nnx.merge(graph, params), 16))
+    return nnx.state(trained(nnx.merge(graph, params), 40))
 
 
-smaller = partial(pruning.prune, apply, params, x[:8], ratios=[0.75])
+smaller = partial(pruning.prune, apply, params, x[:8], ratios=[0.5])
 stages = {
     "trained": params,
     "pruned": smaller().params,
