@@ -35,20 +35,21 @@ print({name: kernel.shape for name, kernel in kernels.items()})
 # test rejects. The p-values are those of `ks_generalized_gaussian`, from samples that are
 # fitted likewise.
 
+
 # %%
+@jax.jit
+def tested(w):
+    """The fitted shape, and the tests of a Gaussian and of Laplace's distribution."""
+    key, shapes = jax.random.key(1), jnp.array([2.0, 1.0])
+    test = jax.vmap(lambda s: weight_tests.ks_generalized_gaussian(key, w, shape=s, samples=99))
+    return weight_tests.fit_generalized_gaussian(w).shape, test(shapes), weight_tests.ks_bound(w)
+
+
 print("layer      shape    D   below   p Gaussian   p Laplace")
 for name, kernel in kernels.items():
-    w = jnp.asarray(kernel)
-    shape = weight_tests.fit_generalized_gaussian(w).shape
-    gaussian, laplace = (
-        weight_tests.ks_generalized_gaussian(jax.random.key(1), w, shape=s, samples=99)
-        for s in (2, 1)
-    )
-    bound = weight_tests.ks_bound(w)
-    print(
-        f"{name:9s} {shape:6.2f} {gaussian.statistic:6.3f} {bound:6.3f} "
-        f"{gaussian.p_value:9.2f} {laplace.p_value:11.2f}"
-    )
+    shape, tests, bound = tested(kernel)
+    distance, (gaussian, laplace) = tests.statistic[0], tests.p_value
+    print(f"{name:9s} {shape:6.2f} {distance:6.3f} {bound:6.3f} {gaussian:9.2f} {laplace:11.2f}")
 
 # %% [markdown]
 # **Filters of one size?** The pruning paper's assumption is that all filters of a layer are

@@ -96,7 +96,8 @@ for name, tree in stages.items():
     print(f"{name:12s} accuracy {accuracy(tree):6.1%}")
 
 # %% [markdown]
-# Multiply-accumulates are counted, milliseconds measured, here for 32 images.
+# Multiply-accumulates are counted, milliseconds measured, here for 32 images on two cores of a
+# shared machine, where times scatter by several times: measure on yours.
 
 # %%
 small = stages["fine-tuned"]
