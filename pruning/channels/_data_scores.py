@@ -135,7 +135,7 @@ def _input_products(
     def run(params: Any, inputs: Sequence[Any]) -> dict[int, Array]:
         products: dict[int, Array] = {}
 
-        def step(eqn: Any, operands: list[Operand]) -> list[Operand]:
+        def step(eqn: Any, operands: Sequence[Any]) -> list[Any]:
             if (inner := called(eqn)) is not None:
                 return interpret(inner, operands, Operand, step)
             reader = READERS.get(eqn.primitive.name)
@@ -158,7 +158,7 @@ def _input_products(
     return run(params, tuple(inputs))
 
 
-def _evaluated(eqn: Any, operands: list[Operand]) -> list[Operand]:
+def _evaluated(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """The results; a kernel that is cast or transposed remains one."""
     results = eqn.primitive.bind(*(x.array for x in operands), **eqn.params)
     results = results if eqn.primitive.multiple_results else [results]
