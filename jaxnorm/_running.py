@@ -36,19 +36,23 @@ class Running(NamedTuple):
         return Running(update(self.mean, mean), update(self.var, var))
 
 
+def updates(use_running_average: bool, *choices: bool | None) -> bool:
+    """The first choice that was made; by default what is used in training is also updated."""
+    return next((choice for choice in choices if choice is not None), not use_running_average)
+
+
 def apply(
     normalize: Normalize,
     x: Array,
     running: Running,
     mask: Array | None,
     *,
-    inference: bool,
+    use: bool,
+    update: bool,
     axis: int,
     dtype: Any,
-    momentum: float,
-    correction: Correction,
-) -> tuple[Array, Running]:
-    """`x` normalized by its own statistics or by the running ones, which training updates."""
+) -> tuple[Array, BatchStatistics | None]:
+    """`x` normalized by its own statistics, or to `use` the running ones; its own, to `update`."""
     check_array(x, "x")
     if not -x.ndim <= axis < x.ndim or axis % x.ndim == 0:
         raise ValueError(
@@ -60,8 +64,9 @@ def apply(
     if mask is not None and mask.ndim == x.ndim:
         mask = jnp.moveaxis(mask, axis, -1)
     given = BatchStatistics(running.mean, running.var, jnp.ones((), running.mean.dtype))
-    y, batch = normalize(
-        jnp.moveaxis(x, axis, -1), statistics=given if inference else None, where=mask
-    )
+    last = jnp.moveaxis(x, axis, -1)
+    y, batch = normalize(last, statistics=given if use else None, where=mask)
     y = jnp.moveaxis(y, -1, axis).astype(x.dtype if dtype is None else dtype)
-    return y, running if inference else running.updated(batch, momentum, correction)
+    if use and update:
+        _, batch = normalize(last, statistics=None, where=mask)
+    return y, batch if update else None

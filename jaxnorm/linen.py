@@ -13,7 +13,7 @@ from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
-from jaxnorm._running import Normalize, Running, apply
+from jaxnorm._running import Normalize, Running, apply, updates
 from jaxnorm._statistics import AxisName, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
 
@@ -36,19 +36,27 @@ class _RunningNorm(linen.Module):
     correction: Correction | None = None
     running_correction: Correction = bessel
     groups: int = 1
+    update_running_average: bool | None = None
 
     def _parameter(self, name: str, init: Initializer, x: Array) -> Array:
         return self.param(name, init, (x.shape[self.axis],), self.param_dtype)
 
     def _apply(
-        self, normalize: Normalize, x: Array, use_running_average: bool | None, mask: Array | None
+        self,
+        normalize: Normalize,
+        x: Array,
+        use_running_average: bool | None,
+        update_running_average: bool | None,
+        mask: Array | None,
     ) -> Array:
-        inference = linen.merge_param(
+        use = linen.merge_param(
             "use_running_average", self.use_running_average, use_running_average
         )
+        update = updates(use, update_running_average, self.update_running_average)
         shape = (x.shape[self.axis],)
         mean = self.variable("batch_stats", "mean", jnp.zeros, shape, jnp.float32)
         var = self.variable("batch_stats", "var", jnp.ones, shape, jnp.float32)
+        running = Running(mean.value, var.value)
         scale = self._parameter("scale", self.scale_init, x) if self.use_scale else None
         bias = self._parameter("bias", self.bias_init, x) if self.use_bias else None
 
@@ -63,19 +71,18 @@ class _RunningNorm(linen.Module):
             axis_name=None if self.is_initializing() else self.axis_name,
             axis_index_groups=self.axis_index_groups,
         )
-        y, running = apply(
+        y, batch = apply(
             with_parameters,
             x,
-            Running(mean.value, var.value),
+            running,
             mask,
-            inference=inference,
+            use=use,
+            update=update,
             axis=self.axis,
             dtype=self.dtype,
-            momentum=self.momentum,
-            correction=self.running_correction,
         )
-        if not inference and not self.is_initializing():
-            mean.value, var.value = running
+        if batch is not None and not self.is_initializing():
+            mean.value, var.value = running.updated(batch, self.momentum, self.running_correction)
         return y
 
 
@@ -99,6 +106,9 @@ class BatchNorm(_RunningNorm):
       running_correction: Factor of the variance that enters the running variance.
       groups: Ghost batches in training, as in `batch_norm`; their average enters the running
         statistics.
+      update_running_average: Whether the running statistics are updated; None: where they are not
+        used. With True they may be used and updated, by the batch after it was normalized, and with
+        False neither.
       recentering: Whether the mean is subtracted.
       rescaling: Whether the standard deviation divides.
 
@@ -121,10 +131,11 @@ class BatchNorm(_RunningNorm):
         x: Float[Array, "n *shape"],
         use_running_average: bool | None = None,
         *,
+        update_running_average: bool | None = None,
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
         normalize = partial(batch_norm, recentering=self.recentering, rescaling=self.rescaling)
-        return self._apply(normalize, x, use_running_average, mask)
+        return self._apply(normalize, x, use_running_average, update_running_average, mask)
 
 
 class UnitizedBatchNorm(_RunningNorm):
@@ -147,6 +158,9 @@ class UnitizedBatchNorm(_RunningNorm):
       running_correction: Factor of the variance that enters the running variance.
       groups: Ghost batches in training, as in `batch_norm`; their average enters the running
         statistics.
+      update_running_average: Whether the running statistics are updated; None: where they are not
+        used. With True they may be used and updated, by the batch after it was normalized, and with
+        False neither.
       alpha_init: Initializer of alpha, one per channel: 0, batch norm, by default.
       pixels: Line 9's constant; by default the number of pixels of the input.
       per_pixel: The norm of each pixel, Figure 1(b), instead of each sample's.
@@ -170,6 +184,7 @@ class UnitizedBatchNorm(_RunningNorm):
         x: Float[Array, "n *shape"],
         use_running_average: bool | None = None,
         *,
+        update_running_average: bool | None = None,
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
         normalize = partial(
@@ -179,4 +194,4 @@ class UnitizedBatchNorm(_RunningNorm):
             per_pixel=self.per_pixel,
             factor=self.factor,
         )
-        return self._apply(normalize, x, use_running_average, mask)
+        return self._apply(normalize, x, use_running_average, update_running_average, mask)

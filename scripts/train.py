@@ -18,7 +18,7 @@ if __name__ == "__main__":  # for the seconds of the imports
 
 import os
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -43,6 +43,7 @@ class Options:
       devices: Number of devices of the mesh; by default all.
       shard_state: Shard parameters and optimizer state over the devices.
       remat: Recompute blocks in the backward pass: less memory, more time; not on a CPU.
+      microbatches: Parts of a step in turn, with its statistics: least memory, most time.
       evaluations: After the last epoch, for ImageNet: crops (42 at five scales), whole (images).
       workers: Processes that read and crop images of ImageNet; by default one for each core.
       coordinator: HOST:PORT of process 0 of several, or auto on TPU pods and under Slurm.
@@ -50,8 +51,7 @@ class Options:
       process: Number of this process, from 0; not with auto.
       heartbeat: Seconds after which a process that is not heard of ends all others.
       axis_type: Who propagates shardings on the mesh, XLA (auto) or JAX, in types (explicit).
-      compile_for: Compile a step for v5e:16x16, another TPU topology or h100, none of which need
-        be attached, and print its memory, traffic and bounds; nothing is run or written.
+      compile_for: Compile a step for v5e:16x16 or h100, not attached; print memory and traffic.
       evaluate_only: Evaluate the newest checkpoints of OUT, print the accuracies and train nothing.
       log_every: Also log the loss every so many steps, in seed-0/steps.jsonl.
       profile: Write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
@@ -65,6 +65,7 @@ class Options:
     devices: Positive | None = None
     shard_state: bool = False
     remat: bool = False
+    microbatches: Positive = 1
     evaluations: tuple[Evaluation, ...] = ()
     workers: Natural | None = None
     coordinator: str | None = None
@@ -92,7 +93,9 @@ def main(recipe: Recipe, options: Options) -> None:
     check(recipe, options)
     groups = run.seed_groups(recipe, options.seeds, options.vmap_seeds)
     workers = len(os.sched_getaffinity(0)) if options.workers is None else options.workers
-    layout = Layout(options.shard_state, options.remat, len(groups[0]) > 1, workers)
+    layout = Layout(
+        options.shard_state, options.remat, len(groups[0]) > 1, workers, options.microbatches
+    )
     placement = {"devices": options.devices, "axis_type": AxisType[options.axis_type.capitalize()]}
     if options.compile_for is not None:
         compiled_step.show(recipe, options.compile_for, layout, **placement)
@@ -108,18 +111,15 @@ def main(recipe: Recipe, options: Options) -> None:
     folder = files.in_use(options.out) if is_main else nullcontext(lambda: None)
     with folder as check_folder, processes.together():
         run_folder.prepare(options.out, recipe, data, vmapped_seeds=len(groups[0]))
-        if is_main:
-            settings = ", ".join(f"{name} {value}" for name, value in asdict(recipe).items())
-            cli.say(run.first_line(trainer, mesh, groups), settings, *filter(None, [data.note]))
+        run.introduce(trainer, mesh, groups, data.note)
         if options.evaluate_only:
             run.show_evaluations(trainer, groups, options.out, extras.evaluations)
             return
         results = run.train_groups(trainer, groups, options.out, extras)
         check_folder()
         if is_main:
-            device = mesh.devices.flat[0].device_kind
             results = cli.provenance(__file__) | results | {"note": data.note}
-            results["mesh"] = {"shape": dict(mesh.shape), "device": device}
+            results["mesh"] = {"shape": dict(mesh.shape), "device": trainer.device}
             train_page.report(results, options.out)
 
 

@@ -11,8 +11,8 @@ from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
-from jaxnorm._running import Normalize, Running, apply
-from jaxnorm._statistics import AxisName, Correction, bessel
+from jaxnorm._running import Normalize, Running, apply, updates
+from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
 
 Metadata = Mapping[str, Any] | None
@@ -39,6 +39,7 @@ class RunningNorm(nnx.Module):
     correction: Correction | None = None
     running_correction: Correction = bessel
     groups: int = 1
+    update_running_average: bool | None = None
     rngs: InitVar[nnx.Rngs]
     bias_metadata: InitVar[Metadata] = None
     scale_metadata: InitVar[Metadata] = None
@@ -64,18 +65,29 @@ class RunningNorm(nnx.Module):
         value = init(rngs.params(), (self.num_features,), self.param_dtype)
         return nnx.Param(value, **(metadata or {}))
 
-    def set_view(self, use_running_average: bool | None = None) -> None:
+    def set_view(
+        self,
+        use_running_average: bool | None = None,
+        update_running_average: bool | None = None,
+    ) -> None:
         """Choose inference or training; called by `nnx.view`."""
         if use_running_average is not None:
             self.use_running_average = use_running_average
+        if update_running_average is not None:
+            self.update_running_average = update_running_average
 
     def _apply(
-        self, normalize: Normalize, x: Array, use_running_average: bool | None, mask: Array | None
+        self,
+        normalize: Normalize,
+        x: Array,
+        use_running_average: bool | None,
+        update_running_average: bool | None,
+        mask: Array | None,
     ) -> Array:
-        inference = self.use_running_average if use_running_average is None else use_running_average
-        if inference is None:
+        use = self.use_running_average if use_running_average is None else use_running_average
+        if use is None:
             raise ValueError("use_running_average must be given at construction or call; got None")
-
+        update = updates(use, update_running_average, self.update_running_average)
         with_parameters = partial(
             normalize,
             scale=None if self.scale is None else self.scale[...],
@@ -86,22 +98,26 @@ class RunningNorm(nnx.Module):
             axis_name=self.axis_name,
             axis_index_groups=self.axis_index_groups,
         )
-        y, running = apply(
+        y, batch = apply(
             with_parameters,
             x,
             Running(self.mean[...], self.var[...]),
             mask,
-            inference=inference,
+            use=use,
+            update=update,
             axis=self.axis,
             dtype=self.dtype,
-            momentum=self.momentum,
-            correction=self.running_correction,
         )
-        if not inference:
-            # Not by [...], with which JAX before 0.12 walks all that was traced, at every layer.
-            self.mean.set_value(running.mean)
-            self.var.set_value(running.var)
+        if batch is not None:
+            self._update(batch)
         return y
+
+    def _update(self, batch: BatchStatistics) -> None:
+        running = Running(self.mean[...], self.var[...])
+        running = running.updated(batch, self.momentum, self.running_correction)
+        # Not by [...], with which JAX before 0.12 walks all that was traced, at every layer.
+        self.mean.set_value(running.mean)
+        self.var.set_value(running.var)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -134,6 +150,9 @@ class BatchNorm(RunningNorm):
       running_correction: Factor of the variance that enters the running variance.
       groups: Ghost batches in training, as in `batch_norm`; their average enters the running
         statistics.
+      update_running_average: Whether the running statistics are updated; None: where they are not
+        used. With True they may be used and updated, by the batch after it was normalized, and with
+        False neither.
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.
@@ -152,10 +171,11 @@ class BatchNorm(RunningNorm):
         x: Float[Array, "n *shape"],
         use_running_average: bool | None = None,
         *,
+        update_running_average: bool | None = None,
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
         normalize = partial(batch_norm, recentering=self.recentering, rescaling=self.rescaling)
-        return self._apply(normalize, x, use_running_average, mask)
+        return self._apply(normalize, x, use_running_average, update_running_average, mask)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -186,6 +206,9 @@ class UnitizedBatchNorm(RunningNorm):
       running_correction: Factor of the variance that enters the running variance.
       groups: Ghost batches in training, as in `batch_norm`; their average enters the running
         statistics.
+      update_running_average: Whether the running statistics are updated; None: where they are not
+        used. With True they may be used and updated, by the batch after it was normalized, and with
+        False neither.
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.
@@ -222,6 +245,7 @@ class UnitizedBatchNorm(RunningNorm):
         x: Float[Array, "n *shape"],
         use_running_average: bool | None = None,
         *,
+        update_running_average: bool | None = None,
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
         normalize = partial(
@@ -231,4 +255,4 @@ class UnitizedBatchNorm(RunningNorm):
             per_pixel=self.per_pixel,
             factor=self.factor,
         )
-        return self._apply(normalize, x, use_running_average, mask)
+        return self._apply(normalize, x, use_running_average, update_running_average, mask)

@@ -27,6 +27,7 @@ OPTIONS = {
     "correction",
     "running_correction",
     "groups",
+    "update_running_average",
 }
 PARTS = ("recentering", "rescaling")
 
@@ -36,6 +37,7 @@ OF_THE_BATCH: dict[str, Any] = {
     "momentum": 0.0,
     "running_correction": jnp.ones_like,
     "groups": 1,
+    "update_running_average": None,
 }
 
 

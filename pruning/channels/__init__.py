@@ -18,6 +18,8 @@ from pruning.channels._cost import Timing as Timing
 from pruning.channels._cost import cost as cost
 from pruning.channels._coupling import coupled_channels as coupled_channels
 from pruning.channels._coupling import fixed_channels as fixed_channels
+from pruning.channels._data_scores import taylor_scores as taylor_scores
+from pruning.channels._data_scores import wanda_scores as wanda_scores
 from pruning.channels._folding import fold_constants as fold_constants
 from pruning.channels._groups import ChannelGroup as ChannelGroup
 from pruning.channels._groups import FixedChannels as FixedChannels

@@ -3,6 +3,11 @@
 Tests return a statistic and its p-value. Weights of any shape do where only their values matter.
 """
 
+from pruning.weight_tests._generalized import GeneralizedGaussian as GeneralizedGaussian
+from pruning.weight_tests._generalized import (
+    fit_generalized_gaussian as fit_generalized_gaussian,
+)
+from pruning.weight_tests._generalized import ks_generalized_gaussian as ks_generalized_gaussian
 from pruning.weight_tests._ks import anderson_darling as anderson_darling
 from pruning.weight_tests._ks import ks_bound as ks_bound
 from pruning.weight_tests._ks import ks_distance as ks_distance

@@ -116,7 +116,7 @@ def lilliefors(
     def distance(x: Float[Array, " n"]) -> Float[Array, ""]:
         return ks_distance(x if mean_known else x - x.mean())
 
-    return _against_normal_samples(key, x, distance, samples)
+    return against_samples(key, x, distance, samples)
 
 
 @auto_sharded
@@ -139,20 +139,22 @@ def anderson_darling(
         lower, upper = (jax.scipy.stats.norm.logcdf(y) - jnp.log(p) for y in (z, -z[::-1]))
         return float(at_middle) - 2 * jnp.sum(p * (lower + upper))
 
-    return _against_normal_samples(key, x, statistic, samples)
+    return against_samples(key, x, statistic, samples)
 
 
-def _against_normal_samples(
+def against_samples(
     key: Key[Array, ""],
     x: Float[Array, "*shape"],
     statistic: Callable[[Float[Array, " n"]], Float[Array, ""]],
     samples: int,
+    sample: Callable[..., Float[Array, " n"]] = jax.random.normal,
 ) -> TestResult:
+    """The statistic of `x` in any unit, and its rank among those of `samples` of the same size."""
     h, _ = in_largest(floating(x, "x").ravel())
     of_x = statistic(h)
 
     def draw(key: Key[Array, ""]) -> Float[Array, ""]:
-        return statistic(jax.random.normal(key, h.shape, h.dtype))
+        return statistic(sample(key, shape=h.shape, dtype=h.dtype))
 
     at_once = max(1, BATCH // h.size)
     drawn = jax.lax.map(draw, jax.random.split(key, samples), batch_size=min(at_once, samples))

@@ -6,3 +6,5 @@ that is cut off, corrupt, or claims more than it can hold raises `WeightsError`,
 
 from pruning.weights._limits import WeightsError as WeightsError
 from pruning.weights._load import load as load
+from pruning.weights._save import restore as restore
+from pruning.weights._save import save as save

@@ -25,7 +25,17 @@ from pruning.weights._limits import (
 )
 from pruning.weights._msgpack import Parser
 
-DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "U32": np.uint32,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
 
 
 def safetensors(path: Path, max_bytes: int) -> Mapping:

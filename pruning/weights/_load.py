@@ -95,7 +95,7 @@ def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> M
             return source
     path = Path(source)
     if path.is_dir():
-        return _guarded(lambda path, _: _formats.orbax(path), path, 0)
+        return guarded(lambda path, _: _formats.orbax(path), path, 0)
     if not path.is_file():
         raise WeightsError(f"there must be a file or directory of weights at {path}; there is none")
     if (reader := READERS.get(path.suffix.lower())) is None:
@@ -103,10 +103,11 @@ def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> M
             f"the name must end in one of {', '.join(READERS)}, or be a directory; got {path.name}"
         )
     limit = default_max_bytes(path) if max_bytes is None else max_bytes
-    return _guarded(reader, path, limit)
+    return guarded(reader, path, limit)
 
 
-def _guarded(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) -> Mapping:
+def guarded(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) -> Mapping:
+    """What `reader` reads; whatever goes wrong is told in one sentence."""
     try:
         return reader(path, max_bytes)
     except WeightsError as error:

@@ -171,7 +171,7 @@ def test_near_filters_keep_their_digits_in_float32(distance, key):
     far, near = jax.random.normal(key, (2, 8, 20))
     filters = (far[:1] + distance * near).at[0].set(-far[1]).astype(jnp.float32)
     expected = gm(filters.astype(float))
-    np.testing.assert_allclose(gm(filters), expected, rtol=64 * np.finfo(np.float32).eps)
+    np.testing.assert_allclose(gm(filters), expected, rtol=64 * 2.0**-23)
 
 
 def test_only_l1_depends_on_the_axes(key):

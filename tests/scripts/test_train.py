@@ -161,6 +161,16 @@ def test_parts_of_a_batch_have_its_gradient(images):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_microbatches_on_devices_have_the_statistics_of_the_batch(images, accumulate):
+    recipe = replace(SMALL, momentum=0.5, accumulate=accumulate)
+    whole, parts = compiled(recipe, images), compiled(recipe, images, 2, microbatches=2)
+    states = [first_state(p, 3) for p in (whole, parts)]
+    leaves = (jax.tree.leaves((s.params, s.statistics)) for s in states)
+    for a, b in zip(*leaves, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_bfloat16_computes_and_float32_keeps(one, images):
     short = compiled(replace(SMALL, precision="bfloat16"), images)
     state = first_state(short, short.steps)
@@ -258,6 +268,10 @@ def test_what_cannot_be_built_is_refused(images):
         compiled(replace(SMALL, normalization="group_norm", norm_groups=7), images)
     with pytest.raises(InputError, match="must be at most the 70 training images; got 128"):
         compiled(replace(SMALL, batch_size=128), images)
+    with pytest.raises(InputError, match=r"times --accumulate times --microbatches, 3; got"):
+        compiled(SMALL, images, microbatches=3)
+    with pytest.raises(InputError, match=r"--microbatches above 1 needs --statistics-groups 1"):
+        compiled(replace(SMALL, statistics_groups=2), images, microbatches=2)
     with pytest.raises(InputError, match="--devices must be from 1 to 8; got 9"):
         trainer.mesh_of(9)
     with pytest.raises(InputError, match="must be a multiple of devices"):

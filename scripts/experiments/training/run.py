@@ -63,6 +63,14 @@ def seed_groups(
     return [tuple(range(seeds))] if together else [(seed,) for seed in range(seeds)]
 
 
+def introduce(trainer: Trainer, mesh: Mesh, groups: list[Seeds], note: str) -> None:
+    """Print devices, cost and settings of a run, and what is to be said of its data."""
+    if is_main_process():
+        recipe = dataclasses.asdict(trainer.recipe)
+        settings = ", ".join(f"{name} {value}" for name, value in recipe.items())
+        cli.say(first_line(trainer, mesh, groups), settings, *filter(None, [note]))
+
+
 def first_line(trainer: Trainer, mesh: Mesh, groups: list[Seeds]) -> str:
     """The devices of a run, and how much it computes."""
     recipe = trainer.recipe

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from experiments.data.loaders import Loader, sharded
 from experiments.training.recipes import Recipe
+from jaxnorm.nnx import microbatched
 
 Step = Callable[["State", tuple[Array, ...], Int[Array, ""]], "State"]
 
@@ -34,6 +35,7 @@ def train_step(
     optimizer: optax.GradientTransformation,
     graph: nnx.GraphDef,
     mesh: Mesh,
+    microbatches: int = 1,
 ) -> Step:
     """A function of a state, the loader's arrays and a seed that returns the next state.
 
@@ -43,9 +45,10 @@ def train_step(
       optimizer: Its state is part of `State`.
       graph: The network in training, without its arrays.
       mesh: One axis, `data`, over which batches are sharded.
+      microbatches: Parts of a device's images, with the statistics of all of them.
     """
     steps = loader.count // recipe.batch_size
-    gradient_of = _gradient(recipe, loader, graph, mesh)
+    gradient_of = _gradient(recipe, loader, graph, mesh, microbatches)
 
     def step(state: State, arrays: tuple[Array, ...], seed: Int[Array, ""]) -> State:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 1), state.step)
@@ -69,16 +72,6 @@ def train_step(
     return step
 
 
-def cross_entropy(
-    logits: Float[Array, "n classes"], y: Int[Array, " n"], smoothing: float
-) -> Float[Array, " n"]:
-    """The cross-entropy with labels of which a share is spread evenly over all classes."""
-    if smoothing == 0:
-        return optax.softmax_cross_entropy_with_integer_labels(logits, y)
-    targets = optax.smooth_labels(jax.nn.one_hot(y, logits.shape[-1]), smoothing)
-    return optax.softmax_cross_entropy(logits, targets)
-
-
 def cast(tree: Any, recipe: Recipe) -> Any:
     """`tree` in the precision of the computation; statistics are never cast."""
     return jax.tree.map(lambda a: a.astype(recipe.precision), tree)
@@ -93,7 +86,24 @@ def rematerialized(model: nnx.Module) -> nnx.Module:
     return copy
 
 
-def _gradient(recipe: Recipe, loader: Loader, graph: nnx.GraphDef, mesh: Mesh) -> Callable:
+def cross_entropy(
+    model: Callable[[Array], Array], batch: tuple[Array, Int[Array, " n"]], *, smoothing: float
+) -> Float[Array, ""]:
+    """The mean loss of a batch of images and labels, in float32.
+
+    A share `smoothing` of the target is spread evenly over all classes.
+    """
+    x, y = batch
+    logits = model(x).astype(jnp.float32)
+    if smoothing == 0:
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+    targets = optax.smooth_labels(jax.nn.one_hot(y, logits.shape[-1]), smoothing)
+    return optax.softmax_cross_entropy(logits, targets).mean()
+
+
+def _gradient(
+    recipe: Recipe, loader: Loader, graph: nnx.GraphDef, mesh: Mesh, microbatches: int
+) -> Callable:
     """A function of parameters, statistics and a batch: loss, new statistics and gradient.
 
     Every device differentiates the mean loss of its own images. The parameters' cast to the
@@ -101,15 +111,16 @@ def _gradient(recipe: Recipe, loader: Loader, graph: nnx.GraphDef, mesh: Mesh) -
     over the devices.
     """
     axes = ("data",) if mesh.size > 1 else ()  # one device needs no collectives
+    loss_of = partial(cross_entropy, smoothing=recipe.label_smoothing)
+    if microbatches > 1:
+        loss_of = microbatched(loss_of, microbatches)
 
     def mean_loss(
         params: Any, statistics: Any, x: Float[Array, "n h w c"], y: Int[Array, " n"]
     ) -> tuple[Array, Any]:
         model: Any = nnx.merge(graph, cast(params, recipe), statistics, copy=True)
-        logits = model(cast(x, recipe)).astype(jnp.float32)
-        return cross_entropy(logits, y, recipe.label_smoothing).mean(), nnx.state(
-            model, nnx.BatchStat
-        )
+        loss = loss_of(model, (cast(x, recipe), y))
+        return loss, nnx.state(model, nnx.BatchStat)
 
     @partial(
         jax.shard_map,

@@ -42,12 +42,14 @@ class Layout(NamedTuple):
       remat: Recompute the inside of each block in the backward pass.
       vmap_seeds: Train several seeds as one program.
       workers: Processes that read images, for data sets that are streamed.
+      microbatches: Parts of a device's images, with the statistics of all of them.
     """
 
     shard_state: bool = False
     remat: bool = False
     vmap_seeds: bool = False
     workers: int = 0
+    microbatches: int = 1
 
 
 class Trainer:
@@ -59,6 +61,7 @@ class Trainer:
       total_steps: Steps of all epochs.
       steps_per_call: Steps between two looks at the loss.
       parameters: Number of trained parameters of one network.
+      device: Kind of the devices.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Trainer:
         self._loader = _loader(recipe, data, mesh, layout)
         self.steps = self._loader.count // recipe.batch_size
         self.total_steps = recipe.epochs * self.steps
+        self.device = mesh.devices.flat[0].device_kind
         if self.total_steps >= MAX_STEPS:
             raise InputError(
                 f"--epochs must give fewer than 2^31 steps; got {recipe.epochs} of {self.steps}"
@@ -108,7 +112,7 @@ class Trainer:
     ) -> None:
         graph = nnx.graphdef(rematerialized(model) if layout.remat else model)
         optimizer = make_optimizer(self.recipe, self.steps)
-        step = train_step(self.recipe, self._loader, optimizer, graph, mesh)
+        step = train_step(self.recipe, self._loader, optimizer, graph, mesh, layout.microbatches)
         step = self._maybe_vmap(step, (0, self._loader.in_axes, 0))
         init = self._maybe_vmap(partial(_init_state, self.recipe, build, optimizer), 0)
         init = jax.jit(init)  # traced once, by the next line: deep networks take seconds
@@ -201,11 +205,16 @@ def platform(mesh: Mesh) -> str:
 
 
 def _loader(recipe: Recipe, data: Images | Records, mesh: Mesh, layout: Layout) -> Loader:
-    parts = mesh.size * recipe.accumulate
+    parts = mesh.size * recipe.accumulate * layout.microbatches
     if recipe.batch_size % parts:
         raise InputError(
-            f"--batch-size must be a multiple of devices times --accumulate, {parts}; got "
-            f"{recipe.batch_size}"
+            f"--batch-size must be a multiple of devices times --accumulate times --microbatches, "
+            f"{parts}; got {recipe.batch_size}"
+        )
+    if layout.microbatches > 1 and recipe.statistics_groups > 1:
+        raise InputError(
+            "--microbatches above 1 needs --statistics-groups 1, the whole batch's; got "
+            f"{recipe.statistics_groups}"
         )
     if isinstance(data, Images):
         loader = InMemoryLoader(data, recipe, mesh)

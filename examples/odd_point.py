@@ -1,0 +1,33 @@
+# %% [markdown]
+# # The odd point in twenty lines
+#
+# Random layers of batch norm's recentering and ReLU, one after the other, draw one sample of
+# a batch away from all others, which close up. At infinite width, and without randomness,
+# this is a tree of positive and negative parts, and `geometry.tree_gram` has the Gram matrix
+# of all 2^depth neurons exactly.
+
+# %%
+import jax
+import jax.numpy as jnp
+
+import geometry
+
+x = jax.random.normal(jax.random.key(0), (32,))  # one coordinate of 32 samples
+deep = jax.jit(geometry.tree_gram, static_argnums=1)
+
+for depth in (1, 10, 100, 1000):
+    odd = geometry.odd_point(deep(x, depth).gram)
+    print(f"depth {depth:4d}: sample {int(odd.index):2d} is {odd.norm_ratio:5.2f} times as long")
+
+# %% [markdown]
+# A finite random network has it, too: 32 samples of 32 features, 60 layers of 256 neurons.
+
+# %%
+inputs = jax.random.normal(jax.random.key(1), (32, 32))
+net = geometry.random_network(jax.random.key(2), inputs, depth=60, width=256, layers=(1, 10, 60))
+for layer, statistics in zip((1, 10, 60), net.statistics, strict=True):
+    odd = geometry.odd_point(statistics)
+    degrees = jnp.degrees(odd.spread)
+    print(
+        f"layer {layer:2d}: {odd.norm_ratio:5.2f} times as long, the others spread {degrees:4.1f}°"
+    )

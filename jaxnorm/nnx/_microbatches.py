@@ -1,0 +1,137 @@
+"""The loss of a whole batch in the memory of a part of it, with the statistics of the whole."""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from jaxnorm._statistics import BatchStatistics, merge_statistics
+from jaxnorm.nnx._layers import RunningNorm
+from jaxnorm.nnx._surgery import batch_norms
+
+Loss = Callable[[nnx.Module, Any], Float[Array, ""]]
+
+
+def microbatched(loss: Loss, microbatches: int) -> Loss:
+    """`loss` of a whole batch, computed a microbatch at a time, and equal to rounding.
+
+    Where gradients of microbatches are averaged, each is normalized by its own statistics. Here all
+    are normalized by the statistics of their union, merged as in Chan, Golub and LeVeque (1979),
+    and gradients flow through these, too. A layer's statistics depend on the layers before it: L
+    batch norms take L passes over the batch and one for the loss, two for a single layer, and the
+    gradient takes as many again. Where the whole batch fits under `nnx.remat`, that is faster. The
+    running statistics are updated once, as by the whole batch.
+
+    Args:
+      loss: The mean over the samples of a batch, a function of a model in training and the batch;
+        it calls every batch norm once. Its random numbers, such as those of dropout, are the same
+        for every microbatch.
+      microbatches: Number of parts, each of as many consecutive samples.
+
+    Returns:
+      A function of the model and the batch, to be called and differentiated like `loss`.
+
+    Raises:
+      ValueError: `microbatches` is less than 1 or, when called, does not divide the samples; a
+        batch norm is Flax's, has groups, or is not called once in training.
+
+    Example:
+      >>> from jaxnorm.nnx import BatchNorm
+      >>> layer = BatchNorm(1, rngs=nnx.Rngs(0))
+      >>> x = jnp.arange(8, dtype="float32")[:, None]
+      >>> loss = lambda layer, x: jnp.square(layer(x) - 1).mean()
+      >>> print(loss(layer, x).round(4), microbatched(loss, 4)(layer, x).round(4))
+      2.0 2.0
+    """
+    if microbatches < 1:
+        raise ValueError(f"microbatches must be at least 1; got {microbatches}")
+
+    def whole(model: nnx.Module, batch: Any) -> Float[Array, ""]:
+        norms = _in_training(model)
+        parts = jax.tree.map(lambda x: _split(x, microbatches), batch)
+        graph, state = nnx.split(model)
+        one = jax.checkpoint(lambda *arguments: _one(loss, graph, *arguments))
+
+        @jax.checkpoint
+        def merged(state: Any, given: list[BatchStatistics]) -> list[BatchStatistics]:
+            seen = jax.lax.map(lambda part: one(state, given, part)[1], parts)
+            return [_union(statistics) for statistics in seen]
+
+        unsettled = [
+            BatchStatistics(norm.mean[...], norm.var[...], jnp.ones((), norm.mean[...].dtype))
+            for norm in norms
+        ]
+        given = merged(state, unsettled)
+        # Every pass settles the layers whose predecessors are settled.
+        given, _ = jax.lax.scan(
+            lambda given, _: (merged(state, given), None), given, length=max(len(norms) - 1, 0)
+        )
+        losses = jax.lax.map(lambda part: one(state, given, part)[0], parts)
+        for norm, statistics in zip(norms, given, strict=True):
+            norm._update(statistics)
+        return losses.mean()
+
+    return whole
+
+
+class _Recorder(RunningNorm):
+    """A batch norm that uses given statistics and keeps those of its own batch."""
+
+    called = False
+    seen: nnx.Variable
+
+    def _update(self, batch: BatchStatistics) -> None:
+        if type(self).called:
+            raise ValueError("loss must call every batch norm once; it calls one again")
+        type(self).called = True
+        self.seen.set_value(batch)
+
+
+def _one(
+    loss: Loss, graph: Any, state: Any, given: list[BatchStatistics], part: Any
+) -> tuple[Array, list[BatchStatistics]]:
+    """The loss of a microbatch that is normalized by the statistics given, and its own."""
+    model = nnx.merge(graph, state, copy=True)
+    norms: list[Any] = batch_norms(model)
+    for norm, statistics in zip(norms, given, strict=True):
+        mean, var, count = statistics
+        kind = type(norm)
+        norm.__class__ = type(kind.__name__, (_Recorder, kind), {})
+        norm.set_attributes(use_running_average=True, update_running_average=True)
+        norm.seen = nnx.Intermediate(statistics)
+        norm.mean.set_value(mean)
+        norm.var.set_value(var if norm.correction is None else var * norm.correction(count))
+    value = loss(model, part)
+    if not all(norm.called for norm in norms):
+        raise ValueError("loss must call every batch norm once; there is one that it never calls")
+    return value, [norm.seen.get_value() for norm in norms]
+
+
+def _in_training(model: nnx.Module) -> list[Any]:
+    """The batch norms of `model`, ours and in training."""
+    norms = batch_norms(model)
+    for norm in norms:
+        if not isinstance(norm, RunningNorm):
+            raise ValueError("batch norms must be ours: call replace_batch_norm(model) before")
+        if norm.groups != 1 or norm.use_running_average:
+            raise ValueError(
+                "every batch norm must be in training and have groups=1; one has groups="
+                f"{norm.groups} and use_running_average={norm.use_running_average}"
+            )
+    return norms
+
+
+def _split(x: Array, microbatches: int) -> Array:
+    if x.shape[0] % microbatches:
+        raise ValueError(f"microbatches must divide the {len(x)} samples; got {microbatches}")
+    return x.reshape(microbatches, -1, *x.shape[1:])
+
+
+def _union(statistics: BatchStatistics) -> BatchStatistics:
+    """Statistics of all samples from those of the parts, along a leading axis."""
+    parts = [BatchStatistics(*part) for part in zip(*statistics, strict=True)]
+    return reduce(merge_statistics, parts)

@@ -1,0 +1,156 @@
+"""Tests against heavier and lighter tails than the Gaussian's: Laplace, and a fitted shape.
+
+The density of the generalized Gaussian distribution of mean 0 is proportional to
+exp(−(|x|/scale)^shape): Laplace's for shape 1, the Gaussian for shape 2 with scale √2 σ, nearly
+uniform for large shapes.
+"""
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from jaxnorm._numerics import auto_sharded
+from pruning._arguments import floating, in_largest, scalar
+from pruning.weight_tests._ks import against_samples
+from pruning.weight_tests._weight_tests import Scalar, TestResult
+
+SHAPES = (0.1, 16.0)  # between which a shape is fitted
+
+
+class GeneralizedGaussian(NamedTuple):
+    """Shape and scale of the density ∝ exp(−(|x|/scale)^shape)."""
+
+    shape: Float[Array, ""]
+    scale: Float[Array, ""]
+
+
+@auto_sharded
+def fit_generalized_gaussian(x: Float[Array, "*shape"]) -> GeneralizedGaussian:
+    """The generalized Gaussian distribution of mean 0 that is the likeliest for the entries of `x`.
+
+    The shape β solves β + ψ(1/β) + log(β m) = β m′/m with m = mean |x|^β, and lies in [0.1, 16];
+    the scale is (β m)^(1/β). Of n weights with shape 1 the standard error of β is about √(3.5/n),
+    with shape 2 about √(20/n). Zeros alone have neither: NaN.
+
+    Raises:
+      ValueError: `x` is empty.
+
+    Example:
+      >>> x = jax.random.laplace(jax.random.key(0), (64, 576), "float32")
+      >>> fit = fit_generalized_gaussian(x)
+      >>> print(f"{fit.shape:.2f} {fit.scale:.2f}")
+      1.00 1.01
+    """
+    h, unit = in_largest(floating(x, "x").ravel())
+    logs = _logs(h)
+    shape = _fitted_shape(logs)
+    return GeneralizedGaussian(shape, unit * _fitted_scale(logs, shape))
+
+
+@auto_sharded
+def ks_generalized_gaussian(
+    key: Key[Array, ""],
+    x: Float[Array, "*shape"],
+    *,
+    shape: Scalar | None = None,
+    samples: int = 999,
+) -> TestResult:
+    """Kolmogorov-Smirnov test of all entries of `x` against a generalized Gaussian of mean 0.
+
+    The statistic is the distance D to the distribution of this shape and the scale of greatest
+    likelihood. Fitting brings the two nearer to each other, so that Kolmogorov's p-value would be
+    too large: p is the rank (1 + #{D* ≥ D})/(1 + samples) among samples of the same size that are
+    fitted likewise. With a `shape` given it is exact, as D does not depend on the scale. Without,
+    the shape is fitted, too, and samples are drawn with the fitted one, a parametric bootstrap: of
+    1,000 sets of 200 weights tests of nominal size 10 and 5% rejected 9.8 to 11.1 and 4.9 to 6.0%,
+    for shapes of 0.7 to 3. As in every such test 10⁶ trained weights are always rejected: then
+    compare the distances of several shapes.
+
+    Args:
+      key: Of the samples.
+      x: Weights of any shape; they are sorted, and a layer takes as long as `samples` of its size.
+      shape: 1 for Laplace's distribution, 2 for the Gaussian; None: fitted.
+      samples: How many samples there are; p is at least 1/(1 + samples).
+
+    Raises:
+      ValueError: `x` is empty.
+
+    Example:
+      >>> x = jax.random.laplace(jax.random.key(0), (400,), "float32")
+      >>> for shape in (1, 2, None):
+      ...     result = ks_generalized_gaussian(jax.random.key(1), x, shape=shape, samples=99)
+      ...     print(f"{result.statistic:.3f} {result.p_value:.2f}")
+      0.037 0.52
+      0.070 0.05
+      0.037 0.50
+    """
+    h, _ = in_largest(floating(x, "x").ravel())
+    fitted = shape is None
+    drawn = _fitted_shape(_logs(h)) if fitted else scalar(shape, "shape", h.dtype)
+
+    def distance(x: Float[Array, " n"]) -> Float[Array, ""]:
+        logs = _logs(x)
+        own = _fitted_shape(logs) if fitted else drawn
+        return _distance(x, GeneralizedGaussian(own, _fitted_scale(logs, own)))
+
+    sample = partial(_sample, exponent=drawn)
+    return against_samples(key, x, distance, samples, sample)
+
+
+def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
+    """log |x|; a zero counts as the smallest positive number, and zeros alone give NaN."""
+    size = jnp.maximum(jnp.abs(x), jnp.finfo(x.dtype).tiny)
+    return jnp.where(jnp.any(x != 0), jnp.log(size), jnp.nan)
+
+
+def _fitted_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
+    """The root of the score in log β by bisection, and for its derivative a step of Newton's."""
+    constant = jax.lax.stop_gradient(logs)
+    low, high = (jnp.asarray(math.log(shape), logs.dtype) for shape in SHAPES)
+
+    def halve(_: Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = (ends[0] + ends[1]) / 2
+        above = _score(jnp.exp(middle), constant) > 0
+        return jnp.where(above, middle, ends[0]), jnp.where(above, ends[1], middle)
+
+    low, high = jax.lax.fori_loop(0, 2 * jnp.finfo(logs.dtype).nmant, halve, (low, high))
+    shape = jax.lax.stop_gradient(jnp.exp((low + high) / 2))
+    slope = jax.grad(_score)(shape, constant)
+    change = _score(shape, logs) - jax.lax.stop_gradient(_score(shape, constant))
+    return shape - change / slope
+
+
+def _score(shape: Float[Array, ""], logs: Float[Array, " n"]) -> Float[Array, ""]:
+    """β² times the derivative of the mean log-likelihood by β, at the best scale."""
+    weights = jax.nn.softmax(shape * logs)
+    slope = jnp.sum(weights * logs)  # of log m
+    log_mean = jax.nn.logsumexp(shape * logs) - math.log(logs.size)
+    return shape + jax.scipy.special.digamma(1 / shape) + jnp.log(shape) + log_mean - shape * slope
+
+
+def _fitted_scale(logs: Float[Array, " n"], shape: Float[Array, ""]) -> Float[Array, ""]:
+    log_mean = jax.nn.logsumexp(shape * logs) - math.log(logs.size)
+    return jnp.exp((jnp.log(shape) + log_mean) / shape)
+
+
+def _distance(x: Float[Array, " n"], fit: GeneralizedGaussian) -> Float[Array, ""]:
+    """sup |F − F₀| over the sorted entries."""
+    ranked, n = jnp.sort(x), x.size
+    tail = jax.scipy.special.gammaincc(1 / fit.shape, (jnp.abs(ranked) / fit.scale) ** fit.shape)
+    cdf = jnp.where(ranked > 0, 1 - tail / 2, tail / 2)
+    count = jnp.arange(n, dtype=x.dtype)
+    return jnp.maximum(((count + 1) / n - cdf).max(), (cdf - count / n).max())
+
+
+def _sample(
+    key: Key[Array, ""], *, shape: tuple[int, ...], dtype: jnp.dtype, exponent: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """Entries at scale 1, of which |x|^exponent follows a Gamma distribution of 1/exponent."""
+    sign_key, size_key = jax.random.split(key)
+    # In logarithms, as entries of small exponents are below the smallest number.
+    logs = jax.random.loggamma(size_key, 1 / exponent, shape, dtype) / exponent
+    return jax.random.rademacher(sign_key, shape, dtype) * jnp.exp(logs)

@@ -1,0 +1,112 @@
+"""`save` and `restore`: a network in a safetensors file, by the names of its framework."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors.numpy as library
+from flax import nnx
+
+from jaxnorm._numerics import check_on_host
+from pruning.weights import _formats
+from pruning.weights._limits import WeightsError, default_max_bytes
+from pruning.weights._load import guarded
+
+ARRAYS = (jax.Array, np.ndarray, np.generic)
+DTYPE_NAMES = {np.dtype(dtype).name for dtype in _formats.DTYPES.values()}
+
+
+def save(path: str | Path, source: Any) -> None:
+    """Write every array of `source` to a safetensors file, in its own layout and dtype.
+
+    On the host. An array's name is where the framework keeps it, joined by dots: NNX's
+    `blocks.0.conv.kernel`, running statistics included, Linen's `params.Dense_0.kernel`, Equinox's
+    `layers.0.weight`. `load` reads kernels from it, `restore` all of it, other libraries a plain
+    file. It takes the place of another one when it is complete.
+
+    Args:
+      path: Ends in .safetensors.
+      source: A module of NNX, of which parameters and running statistics are saved, or any tree of
+        arrays, such as `pruned.params`; what is no array is left out.
+
+    Raises:
+      WeightsError: `path` ends otherwise, there is no array, two have one name, or a dtype is none
+        of float64, float32, float16, bfloat16, int64, int32, uint32, uint8 and bool.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     file = Path(folder) / "net.safetensors"
+      ...     save(file, {"params": {"Dense_0": {"kernel": np.ones((2, 3)), "bias": np.ones(3)}}})
+      ...     print(sorted(library.load_file(file)))
+      ['params.Dense_0.bias', 'params.Dense_0.kernel']
+    """
+    path = _checked(path)
+    check_on_host("weights.save", source, instead="return the arrays and save them then")
+    named = [(name, leaf) for name, leaf in _named(source) if isinstance(leaf, ARRAYS)]
+    tensors = {name: np.ascontiguousarray(leaf) for name, leaf in named}
+    if not tensors or len(tensors) < len(named):
+        raise WeightsError(f"source must hold arrays of unlike names; got {[n for n, _ in named]}")
+    for name, array in tensors.items():
+        if array.dtype.name not in DTYPE_NAMES:
+            raise WeightsError(
+                f"{name} must have a dtype of {sorted(DTYPE_NAMES)}; got {array.dtype}"
+            )
+    unfinished = path.with_name(path.name + ".unfinished")
+    library.save_file(tensors, unfinished)
+    os.replace(unfinished, path)
+
+
+def restore(path: str | Path, like: Any) -> Any:
+    """What `save` wrote, in the structure of `like`: a tree whose arrays are those of the file.
+
+    Of a module: `nnx.update(model, restore(path, nnx.state(model)))`. Widths are those of the file,
+    so that a pruned network is restored into the large one's structure.
+
+    Args:
+      path: A safetensors file.
+      like: A tree of arrays or shapes, such as the `source` of `save`; a module's state.
+
+    Raises:
+      WeightsError: There is no such file, it cannot be read, or its names are not those of `like`.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     save(folder + "/net.safetensors", {"a": [np.arange(3)]})
+      ...     print(restore(folder + "/net.safetensors", {"a": [np.zeros(5)]}))
+      {'a': [array([0, 1, 2])]}
+    """
+    path = _checked(path)
+    if not path.is_file():
+        raise WeightsError(f"there must be a file of weights at {path}; there is none")
+    arrays = guarded(_formats.safetensors, path, default_max_bytes(path))
+    names = [
+        name for name, leaf in _named(like) if isinstance(leaf, (*ARRAYS, jax.ShapeDtypeStruct))
+    ]
+    if missing := sorted(set(names) ^ set(arrays)):
+        raise WeightsError(
+            f"the file and like must hold arrays of the same names; {missing[0]} and "
+            f"{len(missing) - 1} more are only in one"
+        )
+    leaves = [arrays.get(name, leaf) for name, leaf in _named(like)]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _checked(path: str | Path) -> Path:
+    if Path(path).suffix != ".safetensors":
+        raise WeightsError(f"path must end in .safetensors; got {Path(path).name}")
+    return Path(path)
+
+
+def _named(tree: Any) -> list[tuple[str, Any]]:
+    """The leaves of a tree by their names; a variable of NNX is its array."""
+    if isinstance(tree, nnx.Module):
+        tree = nnx.state(tree, nnx.Any(nnx.Param, nnx.BatchStat))
+    value = jax.tree_util.GetAttrKey("value")
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    paths = [path[:-1] if path[-1:] == (value,) else path for path, _ in leaves]
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path in paths]
+    return [(name, leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]

@@ -1,0 +1,100 @@
+"""Statistics used and updated as two switches; statistics and affine parameters frozen apart."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import jaxnorm
+from jaxnorm.models import MLP
+from jaxnorm.nnx import BatchNorm, norm_parameters
+from tests.support.layers import layer_classes
+
+X = jnp.asarray(np.random.default_rng(0).gamma(2.0, size=(16, 3)), "float32")
+MEAN, VAR = X.mean(0) / 100, 1 + (X.var(0, ddof=1) - 1) / 100  # after one update
+
+
+@pytest.mark.parametrize("name", layer_classes(jaxnorm.nnx))
+@pytest.mark.parametrize("use", [False, True])
+@pytest.mark.parametrize("update", [None, False, True])
+def test_statistics_are_used_and_updated_by_two_switches(name, use, update):
+    options = {"use_running_average": use, "update_running_average": update}
+    new = getattr(jaxnorm.nnx, name)(3, **options, rngs=nnx.Rngs(0))
+    old = getattr(jaxnorm.linen, name)(**options)
+    variables = old.init(jax.random.key(0), X)
+    plain = getattr(jaxnorm.nnx, name)(3, rngs=nnx.Rngs(0))
+    expected = plain(X, use_running_average=use)
+    y, updated = old.apply(variables, X, mutable="batch_stats")
+    np.testing.assert_array_equal(new(X), expected)
+    np.testing.assert_array_equal(y, expected)
+    is_updated = update if update is not None else not use
+    mean, var = (MEAN, VAR) if is_updated else (jnp.zeros(3), jnp.ones(3))
+    for found in (nnx.to_pure_dict(nnx.state(new, nnx.BatchStat)), updated["batch_stats"]):
+        np.testing.assert_allclose(found["mean"], mean, rtol=1e-5)
+        np.testing.assert_allclose(found["var"], var, rtol=1e-5)
+
+
+def test_a_call_and_a_view_switch_the_update():
+    layer = BatchNorm(3, rngs=nnx.Rngs(0))
+    layer(X, update_running_average=False)
+    nnx.view(layer, update_running_average=False)(X)
+    np.testing.assert_array_equal(layer.mean[...], 0)
+    layer.eval()
+    layer(X, update_running_average=True)
+    np.testing.assert_allclose(layer.mean[...], MEAN, rtol=1e-5)
+
+
+def test_without_an_update_a_layer_is_pure():
+    layer = BatchNorm(3, update_running_average=False, rngs=nnx.Rngs(0))
+    gradient = jax.jit(jax.grad(lambda x: jnp.square(layer(x)).sum()))  # would refuse to change it
+    assert gradient(X).shape == X.shape
+
+
+def network(norm):
+    return MLP(inputs=3, widths=(4, 4), classes=2, norm=norm, rngs=nnx.Rngs(0))
+
+
+def trained(model, wrt):
+    """Names of the arrays that a step of training changes."""
+    optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=wrt)
+    before = nnx.to_flat_state(nnx.state(model))
+    before = {path: np.array(leaf[...]) for path, leaf in before}
+    loss = lambda model: jnp.square(model(X) - 1).mean()  # noqa: E731
+    gradient = nnx.grad(loss, argnums=nnx.DiffState(0, wrt))(model)
+    optimizer.update(model, gradient)
+    after = nnx.to_flat_state(nnx.state(model))
+    return {path for path, leaf in after if not np.array_equal(leaf[...], before[path])}
+
+
+@pytest.mark.parametrize("norm", [BatchNorm, nnx.BatchNorm])
+def test_scale_and_bias_are_frozen_by_a_filter(norm):
+    model = network(norm)
+    changed = trained(model, nnx.All(nnx.Param, nnx.Not(norm_parameters(model))))
+    statistics = {("norms", i, name) for i in (0, 1) for name in ("mean", "var")}
+    assert {path for path in changed if path[0] == "norms"} == statistics
+    assert any(path[-1] == "kernel" for path in changed)
+
+
+def test_statistics_are_frozen_by_a_filter_of_layers():
+    model = network(BatchNorm)
+    model.train()
+    model.set_attributes(nnx.PathContains(0), use_running_average=True)
+    frozen = {("norms", 0, "mean"), ("norms", 0, "var")}
+    changed = trained(model, nnx.All(norm_parameters(model), nnx.PathContains("norms")))
+    assert {path[:2] for path in changed} == {("norms", 0), ("norms", 1)}
+    assert not changed & frozen
+
+
+def test_replaced_layers_keep_the_switch_and_recalibration_needs_none():
+    model = nnx.Sequential(BatchNorm(3, update_running_average=False, rngs=nnx.Rngs(0)))
+    jaxnorm.nnx.replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)
+    layer: Any = model.layers[0]
+    model(X)
+    np.testing.assert_array_equal(layer.mean[...], 0)
+    jaxnorm.nnx.recalibrate(model, [X])
+    np.testing.assert_allclose(layer.mean[...], X.mean(0), rtol=1e-5)
+    assert layer.update_running_average is False

@@ -1,0 +1,136 @@
+"""Accumulation over microbatches: the loss, gradients and statistics of the whole batch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import jaxnorm
+from jaxnorm.models import MLP, PreActResNet
+from jaxnorm.nnx import BatchNorm, UnitizedBatchNorm, microbatched
+
+
+def batch(shape, classes, seed=0):
+    rng = np.random.default_rng(seed)
+    return jnp.asarray(rng.normal(1, 2, shape), "float32"), jnp.asarray(
+        rng.integers(0, classes, shape[0])
+    )
+
+
+def cross_entropy(model, batch):
+    x, y = batch
+    return optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()
+
+
+def both(build, batch, microbatches):
+    """Loss, gradient and updated statistics of a whole batch, and by its microbatches."""
+    for loss in (cross_entropy, microbatched(cross_entropy, microbatches)):
+        model = build()
+        value, gradient = nnx.jit(nnx.value_and_grad(loss))(model, batch)
+        yield nnx.to_pure_dict(gradient), nnx.to_pure_dict(nnx.state(model)), value
+
+
+def dense(norm):
+    def build():
+        rngs = nnx.Rngs(0)
+        return MLP(inputs=5, widths=(7, 6, 4), classes=3, norm=norm, rngs=rngs)
+
+    return build
+
+
+def assert_equal(found, expected, tolerance):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance),
+        found,
+        expected,
+    )
+
+
+@pytest.mark.parametrize("norm", [BatchNorm, UnitizedBatchNorm])
+def test_microbatches_have_the_gradient_and_statistics_of_the_whole_batch(norm):
+    def wide(features, *, rngs):
+        layer = norm(features, correction=jaxnorm.bessel, momentum=0.7, rngs=rngs)
+        if norm is UnitizedBatchNorm:
+            layer.alpha[...] = jnp.linspace(0, 1, features, dtype="float32")
+        return layer
+
+    whole, parts = both(dense(wide), batch((12, 5), 3), 3)
+    assert_equal(parts, whole, 1e-5)  # parameters and running statistics are float32
+
+
+@pytest.mark.slow
+def test_microbatches_of_a_residual_network():
+    def build():
+        return PreActResNet(8, classes=3, channels=2, rngs=nnx.Rngs(0))
+
+    whole, parts = both(build, batch((6, 8, 8, 2), 3), 3)
+    assert_equal(parts, whole, 2e-5)
+
+
+def test_averaged_gradients_of_microbatches_are_others():
+    x, y = batch((12, 5), 3)
+    whole, (left, _, _), (right, _, _) = (
+        next(both(dense(BatchNorm), part, 1)) for part in ((x, y), (x[:6], y[:6]), (x[6:], y[6:]))
+    )
+    averaged = jax.tree.map(lambda a, b: (a + b) / 2, left, right)
+    differences = jax.tree.map(lambda a, b: abs(a - b).max(), averaged, whole[0])
+    assert max(jax.tree.leaves(differences)) > 0.01
+
+
+def test_a_mask_of_unequal_parts_counts_what_it_counts():
+    x = batch((8, 3), 3)[0]
+    mask = jnp.array([1, 1, 1, 1, 0, 0, 0, 1], bool)
+    loss = lambda layer, batch: jnp.square(layer(batch[0], mask=batch[1]) - 1).mean()  # noqa: E731
+    results = []
+    for function in (loss, microbatched(loss, 2)):
+        layer = BatchNorm(3, rngs=nnx.Rngs(0))
+        results.append((function(layer, (x, mask)), layer.mean[...], layer.var[...]))
+    assert_equal(results[1], results[0], 1e-6)
+
+
+def test_recomputed_blocks_are_counted_once():
+    class Block(nnx.Module):
+        def __init__(self, rngs):
+            self.linear, self.norm = nnx.Linear(5, 5, rngs=rngs), BatchNorm(5, rngs=rngs)
+
+        @nnx.remat
+        def __call__(self, x):
+            return nnx.relu(self.norm(self.linear(x)))
+
+    def build():
+        return nnx.Sequential(Block(nnx.Rngs(0)), Block(nnx.Rngs(1)))
+
+    whole, parts = both(build, batch((8, 5), 3), 4)
+    assert_equal(parts, whole, 1e-5)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_cannot_be_split_is_refused():
+    def loss(model, x):
+        return model(x).mean()
+
+    def layer(**options):
+        return BatchNorm(3, rngs=nnx.Rngs(0), **options)
+
+    twice = layer()
+    for model, microbatches, message in [
+        (layer(), 0, "must be at least 1; got 0"),
+        (layer(), 3, "must divide the 4 samples; got 3"),
+        (nnx.BatchNorm(3, rngs=nnx.Rngs(0)), 2, "must be ours"),
+        (layer(groups=2), 2, "must be in training and have groups=1"),
+        (layer(use_running_average=True), 2, "must be in training"),
+        (nnx.Sequential(twice, twice), 2, "it calls one again"),
+        (Unused(layer()), 2, "never calls"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            microbatched(loss, microbatches)(model, jnp.ones((4, 3), "float32"))
+
+
+class Unused(nnx.Module):
+    def __init__(self, norm):
+        self.norm = norm
+
+    def __call__(self, x):
+        return x

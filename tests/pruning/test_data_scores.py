@@ -1,0 +1,115 @@
+"""Scores from gradients and activations, beside loops over channels in NumPy."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import pruning
+from pruning.channels import taylor_scores, wanda_scores
+from pruning.channels._removal import producers
+from tests.support import prunable
+
+
+def squared(apply):
+    return lambda params, x: jnp.square(apply(params, x)).sum()
+
+
+@pytest.mark.parametrize("name", ["vgg", "resnet, identity", "resnext"])
+def test_taylor_is_the_squared_change_to_first_order(name):
+    apply, params, x = prunable.model(name)
+    groups = pruning.coupled_channels(apply, params, x)
+    loss = squared(apply)
+    scores = taylor_scores(params, groups, loss=loss, batches=[x, 2 * x])
+
+    @jax.jit
+    def change(params, group_mask, x):
+        """Along the way from the filters to zero: a derivative without the gradient."""
+        tangent = jax.tree.map(lambda w, m: w * (1 - m), params, group_mask)
+        return jax.jvp(lambda p: loss(p, x), (params,), (tangent,))[1]
+
+    for group, of_group in zip(groups, scores, strict=True):
+        makers = group._replace(positions=producers(group))
+        for j in (0, group.size - 1):
+            ones = jax.tree.map(np.ones_like, params)
+            mask = pruning.mask_channels(ones, [makers], [np.arange(group.size) != j])
+            expected = np.mean([change(params, mask, x) ** 2 for x in (x, 2 * x)])
+            np.testing.assert_allclose(of_group[j], expected, rtol=1e-8)
+
+
+def test_wanda_of_a_convolution_and_a_product():
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(3, 3, 2, 4)), "b": rng.normal(size=(3, 3, 4, 5))}
+    params["c"] = rng.normal(size=(3, 5))  # outputs first
+    x = rng.normal(size=(6, 8, 8, 2))
+
+    def maps(params, x):
+        convolve = partial(
+            jax.lax.conv_general_dilated,
+            padding="SAME",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+        first = jax.nn.relu(convolve(x, params["a"], (1, 1)))
+        return first, jax.nn.relu(convolve(first, params["b"], (2, 2))).mean((1, 2))
+
+    def apply(params, x):
+        return jnp.einsum("ij,nj->ni", params["c"], maps(params, x)[1])
+
+    groups = pruning.coupled_channels(apply, params, x)
+    found = wanda_scores(params, groups, apply=apply, inputs=[x])
+    first, second = map(np.asarray, maps(params, jnp.asarray(x)))
+    expected = [
+        np.abs(params["b"]).sum((0, 1, 3)) * np.sqrt(np.square(first).sum((0, 1, 2))),
+        np.abs(params["c"]).sum(0) * np.sqrt(np.square(second).sum(0)),
+    ]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+
+
+def test_wanda_of_grouped_convolutions_reads_the_maps_of_the_group():
+    apply, params, x = prunable.model("resnext")
+    groups = pruning.coupled_channels(apply, params, x)
+    inner = wanda_scores(params, groups, apply=apply, inputs=[x])
+    assert all(jnp.isfinite(scores).all() and (scores > 0).any() for scores in inner)
+
+
+def test_scores_of_a_flax_network_prune_it():
+    model = nnx.Sequential(
+        nnx.Linear(3, 8, rngs=nnx.Rngs(0)), nnx.relu, nnx.Linear(8, 2, rngs=nnx.Rngs(1))
+    )
+    graph, params = nnx.split(model)
+    x = jnp.ones((4, 3), "float32")
+
+    def apply(params, x):
+        return nnx.merge(graph, params)(x)
+
+    for score in (
+        partial(taylor_scores, loss=squared(apply), batches=[x]),
+        partial(wanda_scores, apply=apply, inputs=[x]),
+    ):
+        pruned = pruning.prune(apply, params, x, ratios=[0.5], score=score)
+        assert apply(pruned.params, x).shape == (4, 2)
+        groups = pruning.coupled_channels(apply, params, x)
+        (scores,) = score(params, groups)
+        assert scores[pruned.keep[0]].min() >= scores[~pruned.keep[0]].max()
+
+
+def test_what_cannot_be_scored_is_refused():
+    apply, params, x = prunable.model("vgg")
+    groups = pruning.coupled_channels(apply, params, x)
+    with pytest.raises(ValueError, match="at least one batch; got none"):
+        taylor_scores(params, groups, loss=squared(apply), batches=[])
+
+    def looped(params, x):
+        def body(x, w):
+            return x, jax.nn.relu(x) @ w
+
+        return jax.lax.scan(body, x @ params["a"], params["b"])[1]
+
+    params = {"a": np.ones((2, 4)), "b": np.ones((3, 4, 2))}
+    groups = pruning.coupled_channels(looped, params, np.ones((1, 2)))
+    with pytest.raises(ValueError, match="channels of a must be read by a convolution"):
+        wanda_scores(params, groups, apply=looped, inputs=[np.ones((1, 2))])

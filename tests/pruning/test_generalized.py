@@ -1,0 +1,89 @@
+"""Weights against Laplace's and generalized Gaussian distributions, beside SciPy's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from pruning.weight_tests import fit_generalized_gaussian, ks_generalized_gaussian
+
+
+@pytest.mark.parametrize("shape", [0.5, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("scale", [1e-3, 1.0])
+def test_the_fit_is_scipys(shape, scale):
+    x = scipy.stats.gennorm(shape, scale=scale).rvs(300, random_state=0)
+    found = fit_generalized_gaussian(jnp.asarray(x).reshape(3, 100))
+
+    def loss(parameters):
+        exponent, unit = parameters
+        return -scipy.stats.gennorm.logpdf(x, exponent, scale=unit * scale).mean()
+
+    start = (shape, 1.0)
+    best = scipy.optimize.minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-8})
+    np.testing.assert_allclose(found.shape, best.x[0], rtol=1e-4)
+    np.testing.assert_allclose(found.scale, best.x[1] * scale, rtol=1e-4)
+    assert loss((found.shape, found.scale / scale)) <= best.fun + 1e-12
+
+
+def test_the_shape_of_a_known_likelihood():
+    """At β = 2 the scale is √2 σ, at β = 1 the mean absolute value: both by hand."""
+    x = jax.random.normal(jax.random.key(0), (50_000,))
+    fit = fit_generalized_gaussian(x)
+    assert abs(fit.shape - 2) < 4 * (20 / 50_000) ** 0.5
+    x = jax.random.laplace(jax.random.key(0), (50_000,))
+    fit = fit_generalized_gaussian(x)
+    assert abs(fit.shape - 1) < 4 * (3.5 / 50_000) ** 0.5
+
+
+def test_ends_of_the_fit():
+    assert jnp.isnan(jnp.stack(fit_generalized_gaussian(jnp.zeros(5)))).all()
+    np.testing.assert_allclose(fit_generalized_gaussian(jnp.ones(5)).shape, 16, rtol=1e-6)
+    x = jnp.array([0.0, 0.0, 1.0, -2.0, 0.5])  # zeros are weights, too
+    assert 0.1 <= fit_generalized_gaussian(x).shape < 1
+    with pytest.raises(ValueError, match="at least one element"):
+        fit_generalized_gaussian(jnp.zeros(0))
+
+
+@pytest.mark.parametrize("shape", [0.7, 1.0, 2.0])
+def test_the_distance_is_scipys(shape):
+    x = np.random.default_rng(0).normal(size=200)
+    result = ks_generalized_gaussian(jax.random.key(0), jnp.asarray(x), shape=shape, samples=1)
+    scale = (shape * np.mean(abs(x) ** shape)) ** (1 / shape)
+    expected = scipy.stats.kstest(x, scipy.stats.gennorm(shape, scale=scale).cdf)
+    np.testing.assert_allclose(result.statistic, expected.statistic, rtol=1e-9)
+
+
+def test_unlike_tails_are_told_apart():
+    draws = {
+        1: jax.random.laplace(jax.random.key(0), (2000,)),
+        2: jax.random.normal(jax.random.key(0), (2000,)),
+    }
+    for shape, x in draws.items():
+        p = {
+            tested: ks_generalized_gaussian(jax.random.key(1), x, shape=tested, samples=99).p_value
+            for tested in (1, 2, None)
+        }
+        assert p[3 - shape] == 0.01
+        assert min(p[shape], p[None]) > 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [0.7, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("fitted", [False, True])
+def test_false_alarms_are_as_rare_as_stated(shape, fitted):
+    draws = 1000
+
+    def p_value(key):
+        x = jax.random.generalized_normal(key, shape, (200,), "float32")
+        tested = None if fitted else jnp.float32(shape)
+        key = jax.random.fold_in(key, 1)
+        return ks_generalized_gaussian(key, x, shape=tested, samples=99).p_value
+
+    keys = jax.random.split(jax.random.key(0), draws)
+    p = jax.jit(lambda keys: jax.lax.map(p_value, keys))(keys)
+    for nominal in (0.1, 0.05):
+        # 100 ranks: p is at most `nominal` in exactly that share of draws where it is exact.
+        found, stderr = float(jnp.mean(p <= nominal)), (nominal / draws) ** 0.5
+        print(shape, fitted, nominal, found)
+        assert abs(found - nominal) < 4 * stderr

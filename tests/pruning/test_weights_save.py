@@ -1,0 +1,74 @@
+"""Networks saved by the framework's names, and restored."""
+
+import equinox
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+from flax import linen, nnx
+
+from jaxnorm.models import MLP
+from pruning import weights
+
+
+def same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_an_nnx_network_is_restored_with_its_statistics(tmp_path):
+    model = MLP(inputs=4, widths=(3,), classes=2, rngs=nnx.Rngs(0))
+    model(jnp.ones((5, 4), "float32"))
+    weights.save(tmp_path / "net.safetensors", model)
+    names = set(safetensors.numpy.load_file(tmp_path / "net.safetensors"))
+    assert {"norms.0.scale", "norms.0.mean"} < names
+    assert {name.partition(".")[0] for name in names} == set(nnx.to_pure_dict(nnx.state(model)))
+    other = MLP(inputs=4, widths=(3,), classes=2, rngs=nnx.Rngs(1))
+    nnx.update(other, weights.restore(tmp_path / "net.safetensors", nnx.state(other)))
+    same(nnx.state(other), nnx.state(model))
+    kernels = weights.load(tmp_path / "net.safetensors", dense=True)
+    assert set(kernels) == set(weights.load(model, dense=True))
+
+
+def test_linen_and_equinox_keep_their_names_and_dtypes(tmp_path):
+    path = tmp_path / "net.safetensors"
+    variables = linen.Dense(3, param_dtype=jnp.bfloat16).init(
+        jax.random.key(0), jnp.ones((1, 2), jnp.bfloat16)
+    )
+    network = equinox.nn.MLP(2, 3, width_size=4, depth=1, key=jax.random.key(0))
+    for tree, name in ((variables, "params.kernel"), (network, "layers.0.weight")):
+        arrays = equinox.filter(tree, equinox.is_array)
+        weights.save(path, tree)
+        with safetensors.safe_open(path, "numpy") as file:
+            assert name in file.keys()  # noqa: SIM118, it is no mapping
+        like = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1,), a.dtype), arrays)
+        same(weights.restore(path, like), jax.tree.map(np.asarray, arrays))
+
+
+def test_a_file_is_replaced_when_the_new_one_is_complete(tmp_path):
+    path = tmp_path / "net.safetensors"
+    weights.save(path, {"a": np.ones(3), "n": np.int32(3)})
+    with pytest.raises(weights.WeightsError, match=r"b must have a dtype of .* got complex128"):
+        weights.save(path, {"b": np.ones(3, complex)})
+    assert weights.restore(path, {"a": np.zeros(1), "n": np.zeros(1)})["n"] == 3
+    assert [file.name for file in tmp_path.iterdir()] == ["net.safetensors"]
+
+
+def test_what_cannot_be_saved_or_restored_is_refused(tmp_path):
+    path = tmp_path / "net.safetensors"
+    for act, message in [
+        (lambda: weights.save(tmp_path / "net.npz", {"a": np.ones(1)}), "must end in .safetensors"),
+        (lambda: weights.save(path, {"a": "text"}), r"arrays of unlike names; got \[\]"),
+        (lambda: weights.save(path, {"a": {"b": np.ones(1)}, "a.b": np.ones(1)}), "unlike names"),
+        (lambda: weights.restore(path, {}), "there must be a file of weights at"),
+    ]:
+        with pytest.raises(weights.WeightsError, match=message):
+            act()
+    weights.save(path, {"a": np.ones(1)})
+    with pytest.raises(weights.WeightsError, match="same names; a and 1 more are only in one"):
+        weights.restore(path, {"b": np.ones(1)})
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(weights.WeightsError, match=r"must be a whole .safetensors of weights"):
+        weights.restore(path, {"a": np.ones(1)})
