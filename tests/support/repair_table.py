@@ -110,7 +110,8 @@ def trees(
 
 def network(weights: dict[str, np.ndarray]) -> tuple[Any, Any]:
     """The network of PyTorch's weights: its definition and its arrays."""
-    model = nnx.view(CifarResNet(20, classes=10, rngs=nnx.Rngs(0)), use_running_average=True)
+    whole = CifarResNet(20, classes=10, rngs=nnx.Rngs(0))
+    model: Any = nnx.view(whole, use_running_average=True)
     assign(model.stem, model.stem_norm, weights, "conv1", "bn1")
     for k, block in enumerate(model.blocks):
         name = f"layer{k // 3 + 1}.{k % 3}"

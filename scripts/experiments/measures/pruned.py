@@ -21,7 +21,7 @@ from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.measures.networks import OverSeeds, mean
 from experiments.measures.tuning import Network, trained_networks
-from experiments.options import Fraction, Positive
+from experiments.options import AtLeastTwo, Fraction, Positive
 from experiments.progress import Stages
 from experiments.training.recipes import Recipe
 
@@ -34,6 +34,12 @@ SCOPES = {
     "layerwise": pruning.channels.select_layerwise,
     "globally": pruning.channels.select_globally,
 }
+REPAIRS = {
+    "none": None,
+    "scale": pruning.channels.rescale,
+    "least_squares": pruning.channels.least_squares,
+}
+REPAIR_BATCH = 125  # images
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 Row = dict[str, float]  # accuracy by stage, after one step
@@ -53,6 +59,9 @@ class Plan:
       round_to: The number of kept channels is rounded up to a multiple of this.
       exclude: Layers that keep their filters, such as stem or blocks/0.
       fold: Whether constants of removed channels move into the next biases.
+      repair: How what follows removed channels is repaired on training images, before the stage
+        "pruned", in place of folding.
+      repair_images: The largest number of training images that repair it.
     """
 
     ratio: Fraction = 0.5
@@ -64,6 +73,8 @@ class Plan:
     round_to: Positive = 1
     exclude: tuple[str, ...] = ()
     fold: bool = True
+    repair: Literal["none", "scale", "least_squares"] = "none"
+    repair_images: AtLeastTwo = 1000
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -181,12 +192,22 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
             ),
             exclude=plan.exclude,
             fold=plan.fold,
+            repair=repair(plan, network.images.x_train),
             fine_tune=fine_tune,
             checkpoint_dir=checkpoint_dir,
         )
     except ValueError as error:
         raise InputError(str(error)) from error
     return rows
+
+
+def repair(plan: Plan, x: np.ndarray) -> Any:
+    """What `prune` repairs with, if it does: batches of one size of training images `x`."""
+    function = REPAIRS[plan.repair]
+    count = min(len(x), plan.repair_images)
+    size = min(REPAIR_BATCH, count // 2)
+    batches = [(x[i : i + size],) for i in range(0, count - size + 1, size)]
+    return None if function is None else partial(function, batches=batches)
 
 
 def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> Accuracy:
