@@ -6,12 +6,13 @@ Of a perceptron and of a small convolutional network with batch norm, for every 
 ratio: test accuracies after each repair, all with the same training images.
 """
 
+import itertools
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def init(key: jax.Array, name: str) -> Tree:
     tree, widths = {}, WIDTHS[name]
     window = () if name == "perceptron" else (3, 3)
     keys = jax.random.split(key, len(widths))
-    for i, (n, m) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for i, (n, m) in enumerate(itertools.pairwise(widths)):
         gain = (2 / (n * np.prod(window))) ** 0.5
         kernel = gain * jax.random.normal(keys[i], (*window, n, m))
         zeros, ones = jnp.zeros(m), jnp.ones(m)
@@ -77,7 +78,16 @@ def apply(tree: Tree, x: jax.Array) -> jax.Array:
 
 def trained(tree: Tree, x: np.ndarray, y: np.ndarray, epochs: int, rate: float) -> Tree:
     """Trained by Adam, with fresh statistics at the end."""
-    steps = epochs * (len(x) // BATCH)
+    rng = np.random.default_rng(0)
+    rows = [rng.permutation(len(x))[: len(x) // BATCH * BATCH] for _ in range(epochs)]
+    order = np.concatenate(rows).reshape(-1, BATCH)
+    tree = training(len(order), rate)(tree, jnp.asarray(x), jnp.asarray(y), jnp.asarray(order))
+    return recalibrated(tree, x)
+
+
+@cache
+def training(steps: int, rate: float) -> Callable[..., Tree]:
+    """The steps of Adam over rows of images, compiled."""
     optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
 
     def loss(tree: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -93,10 +103,7 @@ def trained(tree: Tree, x: np.ndarray, y: np.ndarray, epochs: int, rate: float) 
 
         return lax.scan(step, (tree, optimizer.init(tree)), order)[0][0]
 
-    rng = np.random.default_rng(0)
-    rows = [rng.permutation(len(x))[: len(x) // BATCH * BATCH] for _ in range(epochs)]
-    order = np.concatenate(rows).reshape(steps, BATCH)
-    return recalibrated(run(tree, jnp.asarray(x), jnp.asarray(y), jnp.asarray(order)), x)
+    return run
 
 
 @jax.jit
@@ -109,7 +116,6 @@ def repairs(tree: Tree, x: np.ndarray, y: np.ndarray, prune: Callable[..., Any])
     batches = [(part,) for part in np.split(x[: len(x) // 8 * 8], 8)]
     folded: Any = None
     makers: dict[str, Callable[[], Any]] = {
-        "none": lambda: prune(fold=False).params,
         "folded": lambda: prune().params,
         "recalibrated": lambda: recalibrated(folded, x),
         "scaled": lambda: prune(repair=partial(rescale, batches=batches)).params,
@@ -126,36 +132,33 @@ def repairs(tree: Tree, x: np.ndarray, y: np.ndarray, prune: Callable[..., Any])
 def main() -> None:
     images = datasets.load("digits")
     x, y = images.x_train, images.y_train
-
-    def accuracy(tree: Tree) -> float:
-        return float((apply(tree, images.x_test).argmax(1) == images.y_test).mean())
-
-    rows, whole = [], []
-    for name in WIDTHS:
-        for seed in range(SEEDS):
-            tree = trained(init(jax.random.key(seed), name), x, y, EPOCHS, 3e-3)
-            whole.append({"network": name, "seed": seed, "accuracy": accuracy(tree)})
-            print(whole[-1], flush=True)
-            for ratio in RATIOS:
-                for criterion, function in pruning.CRITERIA.items():
-                    score = partial(pruning.channels.channel_scores, criterion=function)
-                    prune = partial(pruning.prune, apply, tree, x[:2], ratios=[ratio], score=score)
-                    for repair, small, seconds in repairs(tree, x, y, prune):
-                        row = {"network": name, "seed": seed, "ratio": ratio}
-                        row |= {"criterion": criterion, "repair": repair, "seconds": seconds}
-                        rows.append(row | {"accuracy": accuracy(small)})
-                        print(*rows[-1].values(), flush=True)
-    results = {
+    results: dict[str, Any] = {
         "command": "python tests/support/repair_digits.py",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
         "data": images.note,
-        "settings": {"seeds": SEEDS, "ratios": RATIOS, "epochs": EPOCHS, "batch": BATCH},
-        "whole": whole,
-        "rows": rows,
+        "settings": {"epochs": EPOCHS, "batch": BATCH},
+        "whole": [],
+        "rows": [],
     }
+
+    def accuracy(tree: Tree) -> float:
+        return float((apply(tree, images.x_test).argmax(1) == images.y_test).mean())
+
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    for seed, name in itertools.product(range(SEEDS), WIDTHS):
+        tree = trained(init(jax.random.key(seed), name), x, y, EPOCHS, 3e-3)
+        network = {"network": name, "seed": seed}
+        results["whole"].append(network | {"accuracy": accuracy(tree)})
+        for ratio, criterion in itertools.product(RATIOS, pruning.CRITERIA):
+            function = pruning.CRITERIA[criterion]
+            score = partial(pruning.channels.channel_scores, criterion=function)
+            prune = partial(pruning.prune, apply, tree, x[:2], ratios=[ratio], score=score)
+            for repair, small, seconds in repairs(tree, x, y, prune):
+                row = network | {"ratio": ratio, "criterion": criterion, "repair": repair}
+                results["rows"].append(row | {"seconds": seconds, "accuracy": accuracy(small)})
+                print(*results["rows"][-1].values(), flush=True)
+        OUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
