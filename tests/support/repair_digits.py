@@ -143,7 +143,7 @@ def main() -> None:
     }
 
     def accuracy(tree: Tree) -> float:
-        return float((apply(tree, images.x_test).argmax(1) == images.y_test).mean())
+        return float((apply(tree, jnp.asarray(images.x_test)).argmax(1) == images.y_test).mean())
 
     OUT.parent.mkdir(parents=True, exist_ok=True)
     for seed, name in itertools.product(range(SEEDS), WIDTHS):

@@ -65,9 +65,9 @@ def main() -> None:
 
 CAPTION = (
     "Test accuracy, mean over criteria and standard error over networks; of ResNet-20, one "
-    "network, over test images. Friedman's test that the criteria l1, l2, Fermat and GM do not differ. The "
-    "margin, in points, within which all pairs of criteria are equivalent by two one-sided paired "
-    "t tests at 5 %, over networks or over test images."
+    "network, over test images. Friedman's test that the criteria do not differ. The margin, in "
+    "points, within which all pairs of criteria are equivalent by two one-sided paired t tests at "
+    "5 %, over networks or over test images."
 )
 
 

@@ -31,7 +31,7 @@ import pruning
 from experiments.cli import environment
 from jaxnorm.models import CifarResNet
 from jaxnorm.nnx import recalibrate
-from pruning.channels import least_squares, rescale
+from pruning.channels import least_squares
 
 OUT = Path(__file__).parents[2] / "docs/results/repair"
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -101,7 +101,6 @@ def trees(
     folded = timed("folded", pruned)
     again = timed("recalibrated", lambda: fresh(folded[1]))
     yield again
-    yield timed("scaled", lambda: pruned(repair=partial(rescale, batches=batches)))
     solved = timed("least squares", lambda: pruned(repair=partial(least_squares, batches=batches)))
     yield solved
     yield timed("least squares, recalibrated", lambda: fresh(solved[1]))
