@@ -39,17 +39,17 @@ Correct = np.ndarray  # by test image, whether its class is found
 
 
 def main() -> None:
-    options = _options()
-    graph, tree = network(load_file(options.weights))
-    train, test = images(options)
+    given = options()
+    graph, tree = network(load_file(given.weights))
+    train, test = images(given)
     apply = jax.jit(lambda state, x: nnx.merge(graph, state)(x))
-    batches = [(x,) for x in np.split(train[0], len(train[0]) // options.batch)]
+    batches = [(x,) for x in np.split(train[0], len(train[0]) // given.batch)]
     rows: list[dict[str, Any]] = []
     results = {
-        "command": f"python tests/support/repair_table.py {described(options)}",
+        "command": f"python tests/support/repair_table.py {described(given)}",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
-        "options": {k: v for k, v in vars(options).items() if k not in ("weights", "data_dir")},
+        "options": {k: v for k, v in vars(given).items() if k not in ("weights", "data_dir")},
         "data": "CIFAR-10, JPEG-recompressed: accuracies are below those on the original pixels.",
         "whole": [int(c) for c in correct(apply, tree, test)],
         "whole, recalibrated": [
@@ -59,8 +59,8 @@ def main() -> None:
     }
     print(f"whole {np.mean(results['whole']):.3f}", flush=True)
     print(f"recalibrated {np.mean(results['whole, recalibrated']):.3f}", flush=True)
-    for ratio in options.ratios:
-        for criterion in options.criteria:
+    for ratio in given.ratios:
+        for criterion in given.criteria:
             for name, tree_of, seconds in trees(
                 graph, apply, tree, train, batches, ratio, criterion
             ):
@@ -71,7 +71,7 @@ def main() -> None:
                     f"{ratio} {criterion:7}{name:28}{found.mean():.3f} {seconds:.0f} s", flush=True
                 )
             OUT.mkdir(parents=True, exist_ok=True)
-            (OUT / options.out).write_text(json.dumps(results) + "\n", encoding="utf-8")
+            (OUT / given.out).write_text(json.dumps(results) + "\n", encoding="utf-8")
 
 
 def trees(
@@ -128,12 +128,12 @@ def assign(conv: Any, norm: Any, weights: dict[str, np.ndarray], first: str, sec
         getattr(norm, ours)[...] = jnp.asarray(weights[f"{second}.{theirs}"])
 
 
-def images(options: argparse.Namespace) -> list[tuple[np.ndarray, np.ndarray]]:
+def images(given: argparse.Namespace) -> list[tuple[np.ndarray, np.ndarray]]:
     """Training and test images as the network takes them, and their labels."""
-    splits = tfds.data_source("cifar10", data_dir=options.data_dir, split=["train", "test"])
+    splits = tfds.data_source("cifar10", data_dir=given.data_dir, split=["train", "test"])
     parts = []
-    starts = (options.seed * options.images, 0)
-    for split, start, count in zip(splits, starts, (options.images, options.test), strict=True):
+    starts = (given.seed * given.images, 0)
+    for split, start, count in zip(splits, starts, (given.images, given.test), strict=True):
         examples = [split[i] for i in range(start, start + count)]
         x = np.stack([e["image"] for e in examples]).astype("float32") / 255
         x = (x - np.array(MEAN, "float32")) / np.array(DEVIATION, "float32")
@@ -170,14 +170,14 @@ def fine_tuned(graph: Any, tree: Any, train: tuple[np.ndarray, np.ndarray], batc
     return nnx.state(nnx.view(model, use_running_average=True))
 
 
-def described(options: argparse.Namespace) -> str:
-    words = [f"--weights {Path(options.weights).name} --data-dir tfds"]
-    words += [f"--{name} {getattr(options, name)}" for name in ("images", "test", "batch", "seed")]
-    words += [f"--ratios {' '.join(map(str, options.ratios))}"]
-    return " ".join([*words, f"--criteria {' '.join(options.criteria)}"])
+def described(given: argparse.Namespace) -> str:
+    words = [f"--weights {Path(given.weights).name} --data-dir tfds"]
+    words += [f"--{name} {getattr(given, name)}" for name in ("images", "test", "batch", "seed")]
+    words += [f"--ratios {' '.join(map(str, given.ratios))}"]
+    return " ".join([*words, f"--criteria {' '.join(given.criteria)}"])
 
 
-def _options() -> argparse.Namespace:
+def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--weights", required=True)
     parser.add_argument("--data-dir", required=True)
