@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
 from pruning.channels._folding import STRUCTURAL, Addend, addend_of
 from pruning.channels._kernels import Form, form_of
 from pruning.channels._programs import called, interpret
@@ -82,10 +84,11 @@ class Plan:
         read = {role.addend.leaf for role in roles if role.addend is not None}
         self.readers.update(read - {addend.leaf} if given and addend else read)
         number, kernel, use = len(self.found), None, None
-        if addend is not None and not given:
+        floating = all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in eqn.outvars)
+        if addend is not None and not given and floating:
             use = Shift(addend)
             self.sums |= {role.kernel: number for role in roles if role.kernel is not None}
-        elif (use := self.solve(eqn, roles)) is not None:
+        elif floating and (use := self.solve(eqn, roles)) is not None:
             kernel = number
         elif eqn.primitive.name in STRUCTURAL.split():
             kernel = roles[0].kernel

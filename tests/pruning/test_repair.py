@@ -235,6 +235,22 @@ def test_attention_is_repaired():
     assert errors[1] < 0.5 * errors[0]
 
 
+def routed(params, x):
+    h = jnp.tanh(x @ params["a"])
+    index = jnp.argmax(h @ params["b"], 1) + params["offset"]  # nothing to mend in integers
+    return h @ params["c"] + jax.nn.one_hot(index, 3)
+
+
+def test_what_is_no_floating_number_stays():
+    params = {"a": RNG.normal(size=(5, 6)), "b": RNG.normal(size=(6, 2)), "offset": np.array(1)}
+    params["c"] = RNG.normal(size=(6, 3))
+    groups = pruning.coupled_channels(routed, params, X)
+    keep = [np.arange(g.size) > 2 for g in groups]
+    repaired = least_squares(routed, params, groups, keep, halves(X))
+    assert repaired["offset"] == 1
+    assert not np.allclose(repaired["c"][3:], params["c"][3:])
+
+
 def twice(params, x):
     return jnp.tanh(jnp.tanh(x @ params["a"]) @ params["b"]) @ params["b"] @ params["c"]
 
