@@ -70,8 +70,8 @@ def main() -> None:
                 print(
                     f"{ratio} {criterion:7}{name:28}{found.mean():.3f} {seconds:.0f} s", flush=True
                 )
-            OUT.mkdir(parents=True, exist_ok=True)
-            (OUT / given.out).write_text(json.dumps(results) + "\n", encoding="utf-8")
+                OUT.mkdir(parents=True, exist_ok=True)
+                (OUT / given.out).write_text(json.dumps(results) + "\n", encoding="utf-8")
 
 
 def trees(
@@ -104,7 +104,7 @@ def trees(
     solved = timed("least squares", lambda: pruned(repair=partial(least_squares, batches=batches)))
     yield solved
     yield timed("least squares, recalibrated", lambda: fresh(solved[1]))
-    yield timed("fine-tuned, one epoch", lambda: fine_tuned(graph, again[1], train, 25))
+    yield timed("fine-tuned, one epoch", lambda: fresh(fine_tuned(graph, again[1], train, 25)))
 
 
 def network(weights: dict[str, np.ndarray]) -> tuple[Any, Any]:
@@ -155,7 +155,7 @@ def recalibrated(graph: Any, tree: Any, batches: list[tuple[np.ndarray]]) -> Any
 def fine_tuned(graph: Any, tree: Any, train: tuple[np.ndarray, np.ndarray], batch: int) -> Any:
     """One epoch of stochastic gradient descent with momentum over the same images."""
     model = nnx.view(nnx.merge(graph, tree, copy=True), use_running_average=False)
-    optimizer = nnx.Optimizer(model, optax.sgd(0.01, momentum=0.9), wrt=nnx.Param)
+    optimizer = nnx.Optimizer(model, optax.sgd(0.001, momentum=0.9), wrt=nnx.Param)
 
     def loss(model: nnx.Module, x: Any, y: Any) -> Any:
         return optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()
