@@ -2,8 +2,8 @@
 
     python tests/support/repair_page.py
 
-Reads digits.json and resnet20.json of `repair_digits.py` and `repair_table.py`, and prints their
-tables.
+Reads digits.json of `repair_digits.py` and resnet20*.json of `repair_table.py`, and prints their
+table.
 """
 
 import json
@@ -32,24 +32,24 @@ Table = dict[tuple[str, float, str], np.ndarray]
 
 
 def main() -> None:
-    runs = [json.loads((FOLDER / f"{name}.json").read_text()) for name in ("digits", "resnet20")]
-    tables = [of_networks(runs[0]), of_images(runs[1])]
-    seconds = [by_repair(runs[0]["rows"]), by_repair(runs[1]["rows"])]
+    digits = json.loads((FOLDER / "digits.json").read_text())
+    resnets = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("resnet20*.json"))]
+    tables = [of_networks(digits), *map(of_images, resnets)]
     rows = [
         row
-        for table, spent, pooled in zip(tables, seconds, (False, True), strict=True)
-        for row in lines(table, spent, pooled)
+        for table, run in zip(tables, [digits, *resnets], strict=True)
+        for row in lines(table, by_repair(run["rows"]))
     ]
     for row in rows:
         print("|", " | ".join(row), "|")
     whole = {
-        "digits": np.mean([network["accuracy"] for network in runs[0]["whole"]]),
-        "ResNet-20": np.mean(runs[1]["whole"]),
-        "ResNet-20, recalibrated": np.mean(runs[1]["whole, recalibrated"]),
+        "digits": np.mean([network["accuracy"] for network in digits["whole"]]),
+        "ResNet-20": np.mean(resnets[0]["whole"]),
+        "ResNet-20, recalibrated": np.mean(resnets[0]["whole, recalibrated"]),
     }
     text = page.render(
         title="Pruned networks repaired",
-        kicker=f"jaxnorm · {runs[0]['date'][:10]}",
+        kicker=f"jaxnorm · {digits['date'][:10]}",
         heading="How much accuracy comes without training?",
         summary=page.cards(
             (name, f"{100 * value:.1f} %", "nothing removed") for name, value in whole.items()
@@ -57,7 +57,7 @@ def main() -> None:
         sections=[
             ("figure", "Accuracy against what is removed", figures(tables)),
             ("table", "By repair", page.table(HEAD, rows, CAPTION)),
-            ("settings", "How it was made", "".join(map(made, runs))),
+            ("settings", "How it was made", "".join(map(made, [digits, *resnets]))),
         ],
     )
     (FOLDER / "index.html").write_text(text, encoding="utf-8")
@@ -67,7 +67,7 @@ CAPTION = (
     "Test accuracy, mean over criteria and standard error over networks; of ResNet-20, one "
     "network, over test images. Friedman's test that the criteria do not differ. The margin, in "
     "points, within which all pairs of criteria are equivalent by two one-sided paired t tests at "
-    "5 %, over networks or over test images."
+    "5 %, over networks or over test images. Seconds are medians, on two shared cores."
 )
 
 
@@ -89,26 +89,23 @@ def _blocks(rows: Iterable[tuple[tuple[str, float, str], str, list[float]]]) -> 
     found: dict[Any, dict[str, list[float]]] = {}
     for key, criterion, values in rows:
         found.setdefault(key, {}).setdefault(criterion, []).extend(values)
-    longest = max(len(by) for by in found.values())
-    return {
-        key: np.array(list(by.values()), float).T
-        for key, by in found.items()
-        if len(by) == longest  # all criteria
-    }
+    return {key: np.array(list(by.values()), float).T for key, by in found.items()}
 
 
-def lines(table: Table, seconds: dict[str, float], images: bool) -> list[list[str]]:
+def lines(table: Table, seconds: dict[str, float]) -> list[list[str]]:
     rows = []
     for (network, ratio, repair), values in sorted(table.items(), key=lambda item: item[0][:2]):
-        error = scipy.stats.sem(values.mean(1))
-        p = friedman(values)["p"]
+        blocks, criteria = values.shape
+        error = f" ± {100 * scipy.stats.sem(values.mean(1)):.1f}" if blocks > 1 else ""
+        p = friedman(values)["p"] if criteria > 2 else None
+        both = blocks > 1 and criteria > 1
         rows.append(
             [
                 f"{network}, {ratio:.0%}",
                 repair,
-                f"{100 * values.mean():.1f} ± {100 * error:.1f}",
+                f"{100 * values.mean():.1f}{error}",
                 "–" if p is None else f"{p:.2f}",
-                f"{100 * margin(values):.1f}",
+                f"{100 * margin(values):.1f}" if both else "–",
                 f"{seconds[repair]:.0f}",
             ]
         )
@@ -139,14 +136,13 @@ def figures(tables: list[Table]) -> str:
 
     def paint(axes: Axes, network: str) -> None:
         for repair, style in series.items():
-            points = sorted(
-                (r, v) for (n, r, m), v in together.items() if (n, m) == (network, repair)
-            )
-            x = [ratio for ratio, _ in points]
-            mean = np.array([100 * values.mean() for _, values in points])
-            error = np.array([100 * scipy.stats.sem(values.mean(1)) for _, values in points])
+            x = sorted(r for n, r, m in together if (n, m) == (network, repair))
+            points = [100 * together[network, ratio, repair].mean(1) for ratio in x]
+            mean = np.array([values.mean() for values in points])
             axes.plot(x, mean, color=style.colour, marker=style.marker)
-            axes.fill_between(x, mean - error, mean + error, color=style.colour, alpha=0.18, lw=0)
+            if all(len(values) > 1 for values in points):
+                error = np.array([scipy.stats.sem(values) for values in points])
+                axes.fill_between(x, mean - error, mean + error, color=style.colour, **BAND)
 
     titles = {name: f"{name}, %" for name in dict.fromkeys(name for name, _, _ in together)}
     return page.figure(
