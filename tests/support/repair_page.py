@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 
 from experiments.measures.pruned import friedman
 from experiments.pages import page
-from experiments.pages.plots import SERIES, Series, panels
+from experiments.pages.plots import BAND, SERIES, Series, panels
 
 FOLDER = Path(__file__).parents[2] / "docs/results/repair"
 HEAD = ("network, removed", "repair", "accuracy, %", "Friedman's p", "margin", "seconds")
