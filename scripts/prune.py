@@ -2,6 +2,7 @@
 
     python scripts/prune.py                     # digits, about 3 minutes on 2 cores
     python scripts/prune.py out/train --ratio 0.7 --steps 4 --curve cubic
+    python scripts/prune.py out/train --ratio 0.3 --repair least_squares
     python scripts/prune.py --dataset cifar10 --data-dir DIR --images 5000 --epochs 4
 
 All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is the

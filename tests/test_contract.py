@@ -154,6 +154,8 @@ OTHERS = {
     pruning.l1_l2_ratio_variance,
     pruning.gaussian.l1_l2_ratio_variance_limit,
     pruning.channels.select_layerwise,
+    pruning.channels.least_squares,
+    pruning.channels.rescale,
     pruning.lilliefors,
     pruning.schedules.linear,
     pruning.channels.load_pruned,

@@ -92,6 +92,16 @@ HOST = {
         (KEEP,),
         "of a traced keep, use mask_channels alone",
     ),
+    "least_squares": (
+        lambda x: pruning.channels.least_squares(mlp, PARAMS, GROUPS, [KEEP], [(x,), (x,)]),
+        (jnp.ones((1, 2)),),
+        "repair before compiling",
+    ),
+    "rescale": (
+        lambda x: pruning.channels.rescale(mlp, PARAMS, GROUPS, [KEEP], [(x,)]),
+        (jnp.ones((1, 2)),),
+        "repair before compiling",
+    ),
     "resized": (
         lambda keep: pruning.channels.resized(mlp, GROUPS, [keep])(PARAMS, jnp.ones((1, 2))),
         (KEEP,),

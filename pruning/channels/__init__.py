@@ -28,4 +28,6 @@ from pruning.channels._prune import prune as prune
 from pruning.channels._removal import mask_channels as mask_channels
 from pruning.channels._removal import remove_channels as remove_channels
 from pruning.channels._removal import widths as widths
+from pruning.channels._repair import least_squares as least_squares
+from pruning.channels._repair import rescale as rescale
 from pruning.channels._resizing import resized as resized

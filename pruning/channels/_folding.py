@@ -16,7 +16,14 @@ from jaxtyping import Array
 from jaxnorm._numerics import check_on_host
 from pruning.channels._groups import ChannelGroup, described
 from pruning.channels._programs import called, interpret, traced
-from pruning.channels._removal import Keep, KeepMasks, keep_masks, mask_channels, producers
+from pruning.channels._removal import (
+    Keep,
+    KeepMasks,
+    keep_masks,
+    mask_channels,
+    producers,
+    removed_elements,
+)
 
 STRUCTURAL = """
     broadcast_in_dim convert_element_type copy expand_dims neg optimization_barrier reshape squeeze
@@ -130,7 +137,7 @@ class Folding:
         zeroed = _results(eqn, [v.zeroed for v in values])
         same = all(v.zeroed is v.masked for v in values)
         masked = zeroed if same else _results(eqn, [v.masked for v in values])
-        given, addend = all(v.given for v in values), _addend(eqn, values)
+        given, addend = all(v.given for v in values), addend_of(eqn, values)
         if addend is not None and not given:
             return [self.absorbed(eqn.primitive.name, addend, zeroed[0], masked[0])]
         addends = [addend] + [None] * (len(zeroed) - 1)
@@ -157,12 +164,9 @@ class Folding:
 
     def removed(self, leaf: int) -> Array:
         """One where a parameter is of a removed channel, else zero."""
-        removed = jnp.zeros_like(self.leaves[leaf])
-        for axis in range(removed.ndim):
-            if (mask := self.masks.get((self.paths[leaf], axis))) is not None:
-                shape = [-1 if k == axis else 1 for k in range(removed.ndim)]
-                removed = jnp.where(mask.reshape(shape), removed, 1)
-        return removed
+        array = self.leaves[leaf]
+        removed = removed_elements(array, self.paths[leaf], self.masks)
+        return jnp.asarray(removed, jnp.asarray(array).dtype)
 
 
 def _results(eqn: Any, operands: Sequence[Any]) -> list[Any]:
@@ -170,7 +174,7 @@ def _results(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
-def _addend(eqn: Any, values: Sequence[Value]) -> Addend | None:
+def addend_of(eqn: Any, values: Sequence[Any]) -> Addend | None:
     """The parameter that the result is a sum of, the first where there are two."""
     name = eqn.primitive.name
     if name in STRUCTURAL.split() and values[0].addend is not None:

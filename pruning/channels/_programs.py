@@ -44,8 +44,13 @@ def interpret(
     constant: Callable[[Any], T],
     step: Callable[[Any, list[T]], Sequence[T]],
 ) -> list[T]:
-    """The results of `program`, by `constant(array)` and, of an equation, `step(eqn, operands)`."""
+    """The results of `program`, by `constant(array)` and, of an equation, `step(eqn, operands)`.
+
+    No value outlives its last reader.
+    """
     closed = closed_jaxpr(program)
+    readers = {v: eqn for eqn in closed.jaxpr.eqns for v in eqn.invars if not is_literal(v)}
+    readers |= dict.fromkeys(v for v in closed.jaxpr.outvars if not is_literal(v))
     env: dict[Any, T] = dict(zip(closed.jaxpr.constvars, map(constant, closed.consts), strict=True))
     env |= dict(zip(closed.jaxpr.invars, values, strict=True))
 
@@ -54,7 +59,10 @@ def interpret(
 
     for eqn in closed.jaxpr.eqns:
         results = step(eqn, [read(v) for v in eqn.invars])
-        env |= dict(zip(eqn.outvars, results, strict=True))
+        pairs = zip(eqn.outvars, results, strict=True)
+        env |= {variable: value for variable, value in pairs if variable in readers}
+        for variable in {v for v in eqn.invars if not is_literal(v) and readers[v] is eqn}:
+            del env[variable]
     return [read(v) for v in closed.jaxpr.outvars]
 
 

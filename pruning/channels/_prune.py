@@ -15,7 +15,7 @@ from pruning.channels._coupling import coupled_channels, fixed_channels
 from pruning.channels._folding import fold_constants
 from pruning.channels._groups import ChannelGroup, FixedChannels
 from pruning.channels._lines import at
-from pruning.channels._removal import producers, remaining_groups, remove_channels
+from pruning.channels._removal import Keep, producers, remaining_groups, remove_channels
 from pruning.channels._resizing import resized
 
 NOTHING = "apply must have channels that can be removed and are not excluded"
@@ -30,6 +30,7 @@ def prune(
     select: Select = select_layerwise,
     exclude: Sequence[str] = (),
     fold: bool = True,
+    repair: Callable[[Callable[..., Any], Any, Sequence[ChannelGroup], Keep], Any] | None = None,
     resize: bool = False,
     recalibrate: Callable[..., Any] = lambda params, *_: params,
     fine_tune: Callable[..., Any] = lambda params, *_: params,
@@ -53,6 +54,8 @@ def prune(
         `partial(select_globally, min_channels=8, round_to=8)`.
       exclude: Layers whose filters are all kept: whole parts of the paths of their arrays.
       fold: Whether the constants that removed channels leave behind move into the next biases.
+      repair: In place of folding, maps `(apply, params, groups, keep)` to a tree of the same shapes
+        whose channels are then removed: `partial(least_squares, batches=[(images,), ...])`.
       resize: Whether the smaller tree is run by `resized(apply, pruned.groups, pruned.keep)`: for
         an `apply` that does not take its widths from `params`, or computes something else there.
       recalibrate: Maps the smaller tree to one with fresh running statistics, after each removal:
@@ -95,8 +98,10 @@ def prune(
         selected = select(_scattered(scores, keep), ratio=ratio)
         current_keep = [new[old] for new, old in zip(selected, keep, strict=True)]
         both = tuple(old & new for old, new in zip(keep, selected, strict=True))
-        if fold:
-            run = resized(apply, groups, keep) if resize else apply
+        run = resized(apply, groups, keep) if resize else apply
+        if repair is not None:
+            params = repair(run, params, current, current_keep)
+        elif fold:
             params = fold_constants(run, params, current, current_keep, *inputs)
         params = remove_channels(params, current, current_keep)
         if not resize:

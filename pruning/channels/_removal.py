@@ -134,6 +134,16 @@ def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks
     return masks
 
 
+def removed_elements(leaf: Any, path: str, masks: KeepMasks) -> np.ndarray:
+    """Which elements of the array at `path` are of a removed channel."""
+    removed = np.zeros(np.shape(leaf), bool)
+    for axis in range(removed.ndim):
+        if (mask := masks.get((path, axis))) is not None:
+            shape = [-1 if k == axis else 1 for k in range(removed.ndim)]
+            removed |= ~np.asarray(mask).reshape(shape)
+    return removed
+
+
 def _library(*arrays: Any) -> Any:
     """NumPy for arrays of NumPy, `jax.numpy` where one is of JAX."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np

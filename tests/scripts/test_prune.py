@@ -108,6 +108,7 @@ def test_the_page_shows_both_tables_and_its_text_is_no_html():
         ({"plan": Plan(ratio=1.0)}, r"--ratio must lie in \(0, 1\); got 1"),
         ({"plan": Plan(steps=0)}, "--steps must be at least 1; got 0"),
         ({"plan": Plan(fine_tune=0)}, "--fine-tune must be at least 1; got 0"),
+        ({"plan": Plan(repair_images=1)}, "--repair-images must be at least 2; got 1"),
         ({"plan": Plan(round_to=0)}, "--round-to must be at least 1; got 0"),
         ({"images": 0}, "--images must be at least 1; got 0"),
         ({"batch_sizes": (0,)}, "--batch-sizes must be at least 1; got 0"),
@@ -118,6 +119,14 @@ def test_the_page_shows_both_tables_and_its_text_is_no_html():
 def test_options_out_of_range_are_refused(options, sentence, tmp_path):
     with pytest.raises(InputError, match=sentence):
         prune.main(Options(out=tmp_path, **options))
+
+
+def test_a_repair_sees_batches_of_one_size():
+    x = np.zeros((300, 2, 2, 1))
+    assert pruned.repair(Plan(), x) is None
+    for images, sizes in ((1000, [125, 125]), (60, [30, 30]), (3, [1, 1, 1])):
+        found = pruned.repair(Plan(repair="scale", repair_images=images), x)
+        assert [len(batch) for (batch,) in found.keywords["batches"]] == sizes
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
@@ -177,7 +186,8 @@ def test_any_network_that_was_trained_is_pruned(tmp_path, monkeypatch):
     _, recipe = PRESETS["cifar10-resnet56"]
     small = dataclasses.replace(recipe, dataset="digits", model="resnet8", epochs=1)
     train.main(small, train.Options(out=tmp_path / "run"))
-    prune.main(Options(tmp_path / "run", plan=Plan(fine_tune=1), batch_sizes=(), out=tmp_path))
+    plan = Plan(fine_tune=1, repair="least_squares", repair_images=200)
+    prune.main(Options(tmp_path / "run", plan=plan, batch_sizes=(), out=tmp_path))
     pruned_run = json.loads((tmp_path / "results.json").read_text())
     assert pruned_run["settings"]["model"] == "resnet8"
     assert pruned_run["cost"]["pruned"]["macs"] < 0.5 * pruned_run["cost"]["trained"]["macs"]

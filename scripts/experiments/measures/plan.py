@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from experiments.options import Fraction, Positive
+from experiments.options import AtLeastTwo, Fraction, Positive
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,9 @@ class Plan:
       round_to: The number of kept channels is rounded up to a multiple of this.
       exclude: Layers that keep their filters, such as stem or blocks/0.
       fold: Whether constants of removed channels move into the next biases.
+      repair: How what follows removed channels is repaired on training images, before the stage
+        "pruned", in place of folding.
+      repair_images: The largest number of training images that repair it.
     """
 
     ratio: Fraction = 0.5
@@ -31,3 +34,5 @@ class Plan:
     round_to: Positive = 1
     exclude: tuple[str, ...] = ()
     fold: bool = True
+    repair: Literal["none", "scale", "least_squares"] = "none"
+    repair_images: AtLeastTwo = 1000

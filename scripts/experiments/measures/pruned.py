@@ -33,6 +33,12 @@ SCOPES = {
     "layerwise": pruning.channels.select_layerwise,
     "globally": pruning.channels.select_globally,
 }
+REPAIRS = {
+    "none": None,
+    "scale": pruning.channels.rescale,
+    "least_squares": pruning.channels.least_squares,
+}
+REPAIR_BATCH = 125  # images
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 Row = dict[str, float]  # accuracy by stage, after one step
@@ -153,12 +159,22 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
             ),
             exclude=plan.exclude,
             fold=plan.fold,
+            repair=repair(plan, network.images.x_train),
             fine_tune=fine_tune,
             checkpoint_dir=checkpoint_dir,
         )
     except ValueError as error:
         raise InputError(str(error)) from error
     return rows
+
+
+def repair(plan: Plan, x: np.ndarray) -> Any:
+    """What `prune` repairs with, if it does: batches of one size of training images `x`."""
+    function = REPAIRS[plan.repair]
+    count = min(len(x), plan.repair_images)
+    size = min(REPAIR_BATCH, count // 2)
+    batches = [(x[i : i + size],) for i in range(0, count - size + 1, size)]
+    return None if function is None else partial(function, batches=batches)
 
 
 def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> Accuracy:

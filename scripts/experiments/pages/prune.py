@@ -133,6 +133,12 @@ def _accuracy(results: Results) -> str:
         "weight changed. The spread is the largest minus the smallest criterion, mean over "
         "networks."
     )
+    options = results["options"]
+    if (repair := options.get("repair", "none")) != "none":  # not in results of earlier versions
+        explanation += (
+            f" Pruned: repaired by {repair.replace('_', ' ')} on {options['repair_images']:,} "
+            "training images at most, without a gradient step, in place of folding."
+        )
     captions = (
         "Accuracy by stage and criterion of the last step, and the same minus the mean of the "
         "criteria, network by network, where the curves overlap. Bars are one standard error over "

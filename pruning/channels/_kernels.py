@@ -1,0 +1,118 @@
+"""A convolution or a product with a kernel as matrix products, one a group of channels.
+
+Rows of inputs times the matrix of the kernel are the outputs: of shapes (groups, rows, inputs),
+(groups, inputs, outputs) and (groups, rows, outputs). The matrix has the elements of the kernel in
+another order. Padding, strides, dilation and grouped convolutions are in the inputs.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+Axes = tuple[int, ...]
+
+
+class Product(NamedTuple):
+    """`dot_general`: the axes of a batch, those of rows or outputs, and the contracted ones."""
+
+    of_inputs: tuple[Axes, Axes, Axes]
+    of_kernel: tuple[Axes, Axes, Axes]
+    of_outputs: tuple[Axes, Axes, Axes]
+
+    def inputs(self, x: Array) -> Array:
+        batch, rows, contracted = self.of_inputs
+        return _matrices(x, batch, rows, contracted)
+
+    def matrix(self, kernel: Array) -> Array:
+        batch, outputs, contracted = self.of_kernel
+        return _matrices(kernel, batch, contracted, outputs)
+
+    def outputs(self, y: Array) -> Array:
+        return _matrices(y, *self.of_outputs)
+
+
+class Convolution(NamedTuple):
+    """`conv_general_dilated` with its parameters, and the size of its window."""
+
+    window: Axes
+    strides: Axes
+    padding: tuple[tuple[int, int], ...]
+    input_dilation: Axes
+    window_dilation: Axes
+    axes: tuple[Axes, Axes, Axes]
+    groups: int
+
+    def inputs(self, x: Array) -> Array:
+        """Every window of the inputs, a row each: the elements of a channel are neighbours."""
+        x = x.transpose(self.axes[0])
+        edges = zip(self.padding, self.input_dilation, strict=True)
+        config = [(0, 0, 0), (0, 0, 0), *((low, high, n - 1) for (low, high), n in edges)]
+        padded = lax.pad(x, jnp.zeros((), x.dtype), config)
+        reach = [(n - 1) * d for n, d in zip(self.window, self.window_dilation, strict=True)]
+        spans = [n - r for n, r in zip(padded.shape[2:], reach, strict=True)]
+
+        def shifted(offset: Axes) -> Array:
+            start = [i * d for i, d in zip(offset, self.window_dilation, strict=True)]
+            end = [i + n for i, n in zip(start, spans, strict=True)]
+            limits = (*x.shape[:2], *end)
+            return lax.slice(padded, (0, 0, *start), limits, (1, 1, *self.strides))
+
+        windows = jnp.stack([shifted(offset) for offset in np.ndindex(*self.window)])
+        windows = jnp.moveaxis(windows, 2, 0)  # channels, offsets, images, positions
+        flat = windows.reshape(self.groups, -1, math.prod(windows.shape[2:]))
+        return flat.swapaxes(1, 2)
+
+    def matrix(self, kernel: Array) -> Array:
+        kernel = kernel.transpose(self.axes[1])
+        outputs = kernel.shape[0] // self.groups
+        return kernel.reshape(self.groups, outputs, math.prod(kernel.shape[1:])).swapaxes(1, 2)
+
+    def outputs(self, y: Array) -> Array:
+        y = jnp.moveaxis(y.transpose(self.axes[2]), 1, 0)
+        outputs = y.shape[0] // self.groups
+        return y.reshape(self.groups, outputs, math.prod(y.shape[1:])).swapaxes(1, 2)
+
+
+Form = Product | Convolution
+
+
+def form_of(eqn: Any, side: int) -> Form | None:
+    """How an equation with a kernel as operand `side` is a matrix product, if it is one."""
+    if eqn.primitive.name == "dot_general":
+        return _product(eqn, side)
+    params = eqn.params
+    if eqn.primitive.name != "conv_general_dilated" or side != 1 or params["batch_group_count"] > 1:
+        return None
+    numbers = params["dimension_numbers"]
+    return Convolution(
+        tuple(eqn.invars[1].aval.shape[k] for k in numbers.rhs_spec[2:]),
+        tuple(params["window_strides"]),
+        tuple(map(tuple, params["padding"])),
+        tuple(params["lhs_dilation"]),
+        tuple(params["rhs_dilation"]),
+        (tuple(numbers.lhs_spec), tuple(numbers.rhs_spec), tuple(numbers.out_spec)),
+        params["feature_group_count"],
+    )
+
+
+def _product(eqn: Any, side: int) -> Product:
+    contracted, batch = eqn.params["dimension_numbers"]
+    free = [
+        tuple(k for k in range(v.aval.ndim) if k not in (*contracted[i], *batch[i]))
+        for i, v in enumerate(eqn.invars)
+    ]
+    axes = [(tuple(batch[i]), free[i], tuple(contracted[i])) for i in (0, 1)]
+    ends = np.cumsum([len(batch[0]), len(free[0]), len(free[1])]).tolist()
+    groups, first, second = (tuple(range(a, b)) for a, b in zip([0, *ends[:-1]], ends, strict=True))
+    of_outputs = (groups, first, second) if side == 1 else (groups, second, first)
+    return Product(axes[1 - side], axes[side], of_outputs)
+
+
+def _matrices(x: Array, *parts: Sequence[int]) -> Array:
+    sizes = [math.prod(x.shape[k] for k in part) for part in parts]
+    return x.transpose([k for part in parts for k in part]).reshape(sizes)

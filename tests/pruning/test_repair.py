@@ -1,0 +1,310 @@
+"""Kernels solved on data after channels were removed, against NumPy's least squares."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
+
+import pruning
+from pruning.channels import least_squares, mask_channels, remove_channels, rescale
+from tests.support import prunable
+
+RNG = np.random.default_rng(0)
+EXACT = partial(least_squares, ridge=(0.0,))
+
+
+def halves(x):
+    return [(x[: len(x) // 2],), (x[len(x) // 2 :],)]
+
+
+def convolve(x, w, **options):
+    options = {"window_strides": (1, 1), "padding": "SAME"} | options
+    return lax.conv_general_dilated(
+        x, w, dimension_numbers=options.pop("numbers", ("NHWC", "HWIO", "NHWC")), **options
+    )
+
+
+NCHW = ("NCHW", "OIHW", "NCHW")
+# Of four channels on three by three images: the shape of the kernel, and what is computed with it.
+PRODUCTS = {
+    "dense": ((36, 3), lambda h, w: h.reshape(len(h), -1) @ w),
+    "transposed": ((3, 36), lambda h, w: h.reshape(len(h), -1) @ w.T),
+    "kernel first": ((36, 3), lambda h, w: jnp.einsum("io,ni->on", w, h.reshape(len(h), -1)).T),
+    "pixelwise": ((4, 2, 3), lambda h, w: jnp.einsum("nhwi,iab->nhwab", h, w)),
+    "heads": ((2, 2, 3), lambda h, w: jnp.einsum("nhwab,abo->nhwo", h.reshape(-1, 3, 3, 2, 2), w)),
+    "convolution": ((3, 3, 4, 2), convolve),
+    "strided": ((3, 2, 4, 2), partial(convolve, window_strides=(2, 1), padding=[(1, 0), (2, 1)])),
+    "dilated": (
+        (2, 2, 4, 2),
+        partial(convolve, padding=[(1, 1), (0, 1)], rhs_dilation=(2, 1), lhs_dilation=(1, 2)),
+    ),
+    "cropped": ((2, 2, 4, 2), partial(convolve, padding=[(-1, 0), (0, 1)])),
+    "grouped": ((3, 3, 2, 4), partial(convolve, feature_group_count=2)),
+    "NCHW": ((2, 4, 3, 3), lambda h, w: convolve(h.transpose(0, 3, 1, 2), w, numbers=NCHW)),
+}
+
+
+def followed_by(name):
+    """A pointwise layer of four channels, and a kernel that reads them."""
+    shape, product = PRODUCTS[name]
+    params = {"a": RNG.normal(size=(3, 4)), "w": RNG.normal(size=shape)}
+
+    def apply(params, x):
+        return product(jnp.tanh(x @ params["a"]), params["w"])
+
+    return apply, params, RNG.normal(size=(48, 3, 3, 3))
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_kernel_is_that_of_least_squares(name):
+    apply, params, x = followed_by(name)
+    groups = pruning.coupled_channels(apply, params, x)
+    group = next(g for g in groups if g.positions[0].path == "a")
+    keep = [np.arange(group.size) % 2 == 1]
+    repaired = EXACT(apply, params, [group], keep, halves(x))
+    masked = mask_channels(params, [group], keep)
+
+    def outputs(flat):  # linear in the kernel
+        return apply(masked | {"w": flat.reshape(params["w"].shape)}, x).ravel()
+
+    design = np.asarray(jax.jacfwd(outputs)(jnp.zeros(params["w"].size)))
+    wanted = apply(params, x).ravel()
+    best = design @ np.linalg.lstsq(design, wanted)[0]
+    found = apply(mask_channels(repaired, [group], keep), x).ravel()
+    np.testing.assert_allclose(found, best, rtol=1e-7, atol=1e-7)
+
+
+def mlp(params, x):
+    h = jax.nn.relu(x @ params["a"] + params["b"][None])
+    return jax.nn.relu(h @ params["c"] + params["d"][None]) @ params["e"]
+
+
+def mlp_params(width=10, outputs=4):
+    shapes = {"a": (5, width), "b": (width,), "c": (width, 7), "d": (7,), "e": (7, outputs)}
+    return {name: RNG.normal(size=shape) for name, shape in shapes.items()}
+
+
+MLP, X = mlp_params(), RNG.normal(size=(400, 5)) + 1
+
+
+def first_layer(params, removed):
+    group = pruning.coupled_channels(mlp, params, X)[0]
+    return [group], [~np.isin(np.arange(group.size), removed)]
+
+
+def test_a_bias_takes_the_constant_of_the_least_squares():
+    groups, keep = first_layer(MLP, [0, 3, 4])
+    repaired = EXACT(mlp, MLP, groups, keep, halves(X))
+    h = np.maximum(X @ MLP["a"] + MLP["b"], 0)
+    design = np.column_stack([h[:, keep[0]], np.ones(len(X))])
+    solution = np.linalg.lstsq(design, h @ MLP["c"] + MLP["d"])[0]
+    np.testing.assert_allclose(repaired["c"][keep[0]], solution[:-1], rtol=1e-9)
+    np.testing.assert_allclose(repaired["d"], solution[-1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("repair", [least_squares, rescale])
+def test_what_loses_nothing_is_not_changed(repair):
+    groups = pruning.coupled_channels(mlp, MLP, X)
+    keep = [np.ones(group.size, bool) for group in groups]
+    repaired = repair(mlp, MLP, groups, keep, halves(X))
+    jax.tree.map(np.testing.assert_array_equal, repaired, MLP)
+
+
+def test_redundant_channels_are_removed_without_loss():
+    params = mlp_params()
+    params["a"][:, 3], params["b"][3] = params["a"][:, 1], params["b"][1]  # the same
+    params["a"][:, 4], params["b"][4] = 2 * params["a"][:, 2], 2 * params["b"][2]  # a multiple
+    groups, keep = first_layer(params, [3, 4])
+    small = remove_channels(least_squares(mlp, params, groups, keep, halves(X)), groups, keep)
+    np.testing.assert_allclose(mlp(small, X), mlp(params, X), rtol=1e-4, atol=1e-4)
+    exact = remove_channels(EXACT(mlp, params, groups, keep, halves(X)), groups, keep)
+    np.testing.assert_allclose(mlp(exact, X), mlp(params, X), rtol=1e-8, atol=1e-8)
+
+
+def test_a_running_mean_takes_the_constant_too():
+    blocks = (prunable.conv_norm, partial(prunable.conv_norm, width=5))
+    apply, params, _ = prunable.network(3, blocks)
+    x = RNG.normal(size=(64, 4, 4, 2))
+    group = pruning.coupled_channels(apply, params, x)[0]
+    keep = [np.arange(group.size) > 1]
+    repaired = least_squares(apply, params, [group], keep, halves(x))
+    masked = mask_channels(params, [group], keep)
+
+    def outputs(tree):
+        return prunable.convolve(jax.nn.relu(before(tree, x)), tree["1"]["w"]) - prunable.every(
+            tree["1"]["n"]["mean"]
+        )
+
+    def before(tree, x):
+        return prunable.normalize(tree["0"]["n"], prunable.convolve(x, tree["0"]["w"]))
+
+    whole, old = outputs(params), outputs(masked)
+    new = outputs(mask_channels(repaired, [group], keep))
+    np.testing.assert_allclose(np.mean(new - whole, (0, 1, 2)), 0, atol=1e-10)
+    assert np.square(new - whole).sum() < np.square(old - whole).sum() / 2
+
+
+@pytest.mark.parametrize("repair", [least_squares, rescale])
+@pytest.mark.parametrize("removed", [[0], [1, 5, 6], list(range(9))])
+def test_the_error_on_the_data_is_never_above_that_without_repair(repair, removed):
+    groups, keep = first_layer(MLP, removed)
+    masked = mask_channels(MLP, groups, keep)
+    repaired = mask_channels(repair(mlp, MLP, groups, keep, halves(X)), groups, keep)
+
+    def outputs(tree):
+        return jax.nn.relu(X @ tree["a"] + tree["b"][None]) @ tree["c"] + tree["d"][None]
+
+    errors = [np.square(outputs(tree) - outputs(MLP)).sum() for tree in (repaired, masked)]
+    assert errors[0] <= errors[1]
+
+
+def test_a_scale_and_a_shift_are_those_of_a_regression():
+    groups, keep = first_layer(MLP, [0, 3, 4])
+    repaired = rescale(mlp, MLP, groups, keep, halves(X))
+    h = np.maximum(X @ MLP["a"] + MLP["b"], 0)
+    x, y = h[:, keep[0]] @ MLP["c"][keep[0]], h @ MLP["c"] + MLP["d"]
+    for k in range(7):
+        slope, constant = np.polyfit(x[:, k], y[:, k], 1)
+        np.testing.assert_allclose(repaired["c"][keep[0], k], slope * MLP["c"][keep[0], k])
+        np.testing.assert_allclose(repaired["d"][k], constant)
+
+
+def test_a_large_ridge_keeps_the_kernel_and_bad_rows_choose_it():
+    groups, keep = first_layer(MLP, [0, 3])
+    repaired = least_squares(mlp, MLP, groups, keep, halves(X), ridge=(1e12,))
+    np.testing.assert_allclose(repaired["c"][keep[0]], MLP["c"][keep[0]], rtol=1e-9)
+    few = RNG.normal(size=(6, 5)) + 1  # fewer rows than inputs
+    chosen = least_squares(mlp, MLP, groups, keep, halves(few))
+    h = np.maximum(X @ MLP["a"] + MLP["b"], 0)
+    chosen["d"] = chosen["d"] - MLP["d"]
+    errors = [
+        np.square(h[:, keep[0]] @ tree["c"][keep[0]] + tree["d"][None] - h @ MLP["c"]).mean()
+        for tree in (chosen, MLP | {"d": np.zeros(7)})
+    ]
+    assert errors[0] < errors[1]
+
+
+def test_a_mean_far_from_zero_costs_no_digits():
+    params = {name: value.astype("float32") for name, value in MLP.items()}
+    x = (RNG.normal(size=(400, 5)) + 1e3).astype("float32")
+    params["b"] = (params["b"] - 1e3 * params["a"].sum(0) + 2).astype("float32")
+    params["d"] = (params["d"] + 1e3).astype("float32")
+    group = pruning.coupled_channels(mlp, params, x)[0]
+    keep = [np.arange(10) > 2]
+    repaired = EXACT(mlp, params, [group], keep, halves(x))
+    h = np.maximum(x @ params["a"] + params["b"], 0).astype("float64")
+    design = np.column_stack([h[:, keep[0]], np.ones(len(x))])
+    solution = np.linalg.lstsq(design, h @ params["c"].astype("float64"))[0]
+    np.testing.assert_allclose(repaired["c"][keep[0]], solution[:-1], rtol=2e-3, atol=2e-3)
+
+
+def test_sharded_batches_give_the_same():
+    groups, keep = first_layer(MLP, [0, 3, 4])
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    batches = [jax.device_put(batch, sharding) for batch in halves(X)]
+    found = least_squares(mlp, MLP, groups, keep, batches)
+    expected = least_squares(mlp, MLP, groups, keep, halves(X))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-8, atol=1e-10), found, expected)
+
+
+def attention(params, x):
+    h = jnp.tanh(x @ params["up"])
+    q, k, v = (jnp.einsum("ntd,dhe->nthe", h, params[name]) for name in "qkv")
+    weights = jax.nn.softmax(jnp.einsum("nqhe,nkhe->nhqk", q, k))
+    mixed = jnp.einsum("nhqk,nkhe->nqhe", weights, v)
+    return jnp.einsum("nqhe,hed->nqd", mixed, params["o"])
+
+
+def test_attention_is_repaired():
+    shapes = {"up": (4, 6), "q": (6, 2, 3), "k": (6, 2, 3), "v": (6, 2, 5), "o": (2, 5, 4)}
+    params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
+    x = RNG.normal(size=(64, 7, 4))
+    groups = pruning.coupled_channels(attention, params, x)
+    inside = [{"k", "q", "up", "v"}, {"o", "v"}]  # what attention reads, and the widths of values
+    groups = [g for g in groups if {p.path for p in g.positions} in inside]
+    assert len(groups) == 2
+    keep = [np.arange(g.size) > g.size // 4 for g in groups]
+    trees = [params, least_squares(attention, params, groups, keep, halves(x))]
+    whole = attention(params, x)
+    errors = [np.square(attention(mask_channels(t, groups, keep), x) - whole).sum() for t in trees]
+    assert errors[1] < 0.5 * errors[0]
+
+
+def routed(params, x):
+    h = jnp.tanh(x @ params["a"])
+    index = jnp.argmax(h @ params["b"], 1) + params["offset"]  # nothing to mend in integers
+    return h @ params["c"] + jax.nn.one_hot(index, 3)
+
+
+def test_what_is_no_floating_number_stays():
+    params = {"a": RNG.normal(size=(5, 6)), "b": RNG.normal(size=(6, 2)), "offset": np.array(1)}
+    params["c"] = RNG.normal(size=(6, 3))
+    groups = pruning.coupled_channels(routed, params, X)
+    keep = [np.arange(g.size) > 2 for g in groups]
+    repaired = least_squares(routed, params, groups, keep, halves(X))
+    assert repaired["offset"] == 1
+    assert not np.allclose(repaired["c"][3:], params["c"][3:])
+
+
+def twice(params, x):
+    return jnp.tanh(jnp.tanh(x @ params["a"]) @ params["b"]) @ params["b"] @ params["c"]
+
+
+def looped(params, x):
+    def body(h, w):
+        return jnp.tanh(h @ w), None
+
+    return lax.scan(body, x @ params["a"], params["s"])[0] @ params["c"]
+
+
+def normed(params, x):
+    w = params["b"] / jnp.sqrt(jnp.square(params["b"]).sum(0, keepdims=True) + 1)
+    return jnp.tanh(x @ params["a"]) @ w
+
+
+REFUSED = {"b of two products": twice, "s of a loop": looped, "b computed from others": normed}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_kernels_that_cannot_be_solved_are_named(name):
+    apply, path = REFUSED[name], name[0]
+    shapes = {"a": (5, 6), "b": (6, 6), "s": (3, 6, 6), "c": (6, 2)}
+    params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
+    groups = pruning.coupled_channels(apply, params, X)
+    keep = [np.arange(g.size) > 1 for g in groups]
+    with pytest.raises(ValueError, match=rf"read once, outside of loops, .* not so of .*{path}"):
+        least_squares(apply, params, groups, keep, halves(X))
+
+
+def test_prune_repairs_before_it_cuts():
+    repair = partial(least_squares, batches=halves(X))
+    repaired = pruning.prune(mlp, MLP, X[:2], ratios=[0.25, 0.5], repair=repair)
+    folded = pruning.prune(mlp, MLP, X[:2], ratios=[0.25, 0.5])
+    whole = mlp(MLP, X)
+    errors = [np.square(mlp(p.params, X) - whole).sum() for p in (repaired, folded)]
+    assert repaired.params["c"].shape == folded.params["c"].shape
+    assert errors[0] < errors[1] / 2
+
+
+NAN = np.where(np.arange(5) == 2, np.nan, X)
+BAD_BATCHES = {
+    "batches must hold one at least; got none": ([], {}),
+    "batches must hold two at least": ([(X,)], {}),
+    r"batches must have one shape; got \(\(3, 5\),\) and \(\(2, 5\),\)": ([(X[:3],), (X[:2],)], {}),
+    "second moments must be finite": (halves(NAN), {}),
+    "more rows or ridge must be larger; 2 rows .* 10 inputs of c": (halves(X[:4]), {"ridge": (0,)}),
+    "ridge must hold numbers that are not negative": (halves(X), {"ridge": (-1.0, 1.0)}),
+}
+
+
+@pytest.mark.parametrize("message", BAD_BATCHES)
+def test_bad_batches_are_refused(message):
+    batches, options = BAD_BATCHES[message]
+    groups, keep = first_layer(MLP, [0])
+    with pytest.raises(ValueError, match=message):
+        least_squares(mlp, MLP, groups, keep, batches, **options)

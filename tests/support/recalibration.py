@@ -1,0 +1,112 @@
+"""When not to recalibrate: a whole network on images unlike those that it was trained on.
+
+    python tests/support/recalibration.py --weights resnet20.safetensors --data-dir tfds
+
+A ResNet-20 that others trained on CIFAR-10's original pixels, with statistics of JPEG-recompressed
+training images: docs/results/repair/recalibration.json.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from safetensors.numpy import load_file
+
+from experiments.cli import environment
+from tests.support.repair_table import OUT, correct, images, network, options, recalibrated
+
+Mix = Callable[[int, Any, Any], None]
+
+
+def main() -> None:
+    given = options()
+    graph, tree = network(load_file(given.weights))
+    train, test = images(given)
+    apply = jax.jit(lambda state, x: nnx.merge(graph, state)(x))
+    parts = np.split(train[0], 4)
+    fresh = recalibrated(graph, tree, [(x,) for x in parts])
+    rng = np.random.default_rng(given.seed)
+    trees = {
+        "as trained": tree,
+        "recalibrated": fresh,
+        "recalibrated on crops and flips": recalibrated(
+            graph, tree, [(augmented(rng, x),) for x in parts]
+        ),
+        "means alone": mixed(graph, tree, fresh, means),
+        "variances alone": mixed(graph, tree, fresh, variances),
+        "stem alone": mixed(graph, tree, fresh, stem),
+        "halfway": mixed(graph, tree, fresh, halfway),
+    }
+    found = {name: correct(apply, t, test) for name, t in trees.items()}
+    before = found["as trained"].astype(float)
+    results = {
+        "command": "python tests/support/recalibration.py --weights resnet20.safetensors "
+        f"--data-dir tfds --images {given.images} --test {given.test}",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": environment(),
+        "data": "CIFAR-10, JPEG-recompressed; the network was trained on the original pixels.",
+        "accuracy": {name: float(c.mean()) for name, c in found.items()},
+        "standard error of the difference": {
+            name: float((c - before).std(ddof=1) / len(c) ** 0.5) for name, c in found.items()
+        },
+        "median ratio of deviations": [
+            float(np.median(np.sqrt(b.var[...] / a.var[...])))
+            for a, b in zip(*(norms(nnx.merge(graph, t)) for t in (tree, fresh)), strict=True)
+        ],
+    }
+    print(json.dumps(results, indent=1))
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "recalibration.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def augmented(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+    """Crops of images with four zeros on each side, half of them flipped, as in training."""
+    padded = np.pad(x, ((0, 0), (4, 4), (4, 4), (0, 0)))
+    starts = rng.integers(0, 9, (len(x), 2))
+    crops = np.stack([p[i : i + 32, j : j + 32] for p, (i, j) in zip(padded, starts, strict=True)])
+    flips = rng.random((len(x), 1, 1, 1)) < 0.5
+    return np.where(flips, crops[:, :, ::-1], crops)
+
+
+def norms(model: Any) -> list[Any]:
+    """The batch norms of a ResNet-20, in order."""
+    return [model.stem_norm, *(n for block in model.blocks for n in (block.norm1, block.norm2))]
+
+
+def mixed(graph: Any, tree: Any, fresh: Any, mix: Mix) -> Any:
+    """The network with what `mix` takes of the fresh statistics of each norm."""
+    model = nnx.merge(graph, jax.tree.map(jnp.copy, tree))
+    for i, (a, b) in enumerate(zip(norms(model), norms(nnx.merge(graph, fresh)), strict=True)):
+        mix(i, a, b)
+    return nnx.state(model)
+
+
+def means(i: int, a: Any, b: Any) -> None:
+    a.mean[...] = b.mean[...]
+
+
+def variances(i: int, a: Any, b: Any) -> None:
+    a.var[...] = b.var[...]
+
+
+def stem(i: int, a: Any, b: Any) -> None:
+    if i == 0:
+        a.mean[...], a.var[...] = b.mean[...], b.var[...]
+
+
+def halfway(i: int, a: Any, b: Any) -> None:
+    a.mean[...], a.var[...] = (a.mean[...] + b.mean[...]) / 2, (a.var[...] + b.var[...]) / 2
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Digits networks pruned and repaired without a gradient step: docs/results/repair/digits.json.
+
+    python tests/support/repair_digits.py [perceptron] [convolutional]
+
+Of a perceptron and of a small convolutional network with batch norm, for every seed, criterion and
+ratio: test accuracies after each repair, all with the same training images.
+"""
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+import pruning
+from experiments.cli import environment
+from experiments.data import datasets
+from pruning.channels import least_squares, rescale
+
+OUT = Path(__file__).parents[2] / "docs/results/repair/digits.json"
+SEEDS, RATIOS, EPOCHS, BATCH = 3, (0.3, 0.5), 20, 64
+WIDTHS = {"perceptron": (64, 128, 128), "convolutional": (1, 16, 32, 32)}
+Tree = dict[str, dict[str, jax.Array]]
+
+
+def init(key: jax.Array, name: str) -> Tree:
+    """Normalized layers and a head, with running statistics among the arrays."""
+    tree, widths = {}, WIDTHS[name]
+    window = () if name == "perceptron" else (3, 3)
+    keys = jax.random.split(key, len(widths))
+    for i, (n, m) in enumerate(itertools.pairwise(widths)):
+        gain = (2 / (n * np.prod(window))) ** 0.5
+        kernel = gain * jax.random.normal(keys[i], (*window, n, m))
+        zeros, ones = jnp.zeros(m), jnp.ones(m)
+        norm = {"scale": ones, "bias": zeros, "mean": zeros, "var": ones}
+        tree[f"layer{i}"] = {"kernel": kernel, **norm}
+    head = jax.random.normal(keys[-1], (widths[-1], 10)) * widths[-1] ** -0.5
+    return tree | {"head": {"kernel": head, "bias": jnp.zeros(10)}}
+
+
+def logits(tree: Tree, x: jax.Array, fresh: bool = False) -> tuple[jax.Array, Tree]:
+    """The outputs, and the tree with the statistics of this batch, which `fresh` normalizes by."""
+    tree = dict(tree)
+    for name in sorted(set(tree) - {"head"}):
+        layer = tree[name]
+        if layer["kernel"].ndim == 2:
+            x = x.reshape(len(x), -1) @ layer["kernel"]
+        else:
+            numbers = ("NHWC", "HWIO", "NHWC")
+            x = lax.conv_general_dilated(
+                x, layer["kernel"], (1, 1), "SAME", dimension_numbers=numbers
+            )
+        axes = tuple(range(x.ndim - 1))
+        tree[name] = layer | {"mean": x.mean(axes), "var": x.var(axes)}
+        used = tree[name] if fresh else layer
+        gain = layer["scale"] / jnp.sqrt(used["var"] + 1e-5)
+        x = jax.nn.relu((x - used["mean"]) * gain + layer["bias"])
+    x = x if x.ndim == 2 else x.mean((1, 2))
+    return x @ tree["head"]["kernel"] + tree["head"]["bias"], tree
+
+
+def apply(tree: Tree, x: jax.Array) -> jax.Array:
+    return logits(tree, x)[0]
+
+
+def trained(tree: Tree, x: np.ndarray, y: np.ndarray, epochs: int, rate: float) -> Tree:
+    """Trained by Adam, with fresh statistics at the end."""
+    rng = np.random.default_rng(0)
+    rows = [rng.permutation(len(x))[: len(x) // BATCH * BATCH] for _ in range(epochs)]
+    order = np.concatenate(rows).reshape(-1, BATCH)
+    tree = training(len(order), rate)(tree, jnp.asarray(x), jnp.asarray(y), order)
+    return recalibrated(tree, x)
+
+
+@cache
+def training(steps: int, rate: float) -> Callable[..., Tree]:
+    """The steps of Adam over rows of images, compiled."""
+    optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
+
+    def loss(tree: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
+        out = logits(tree, x, fresh=True)[0]
+        return optax.softmax_cross_entropy_with_integer_labels(out, y).mean()
+
+    @jax.jit
+    def step(carry: Any, x: jax.Array, y: jax.Array) -> Any:
+        tree, state = carry
+        updates, state = optimizer.update(jax.grad(loss)(tree, x, y), state)
+        return optax.apply_updates(tree, updates), state
+
+    def run(tree: Tree, x: jax.Array, y: jax.Array, order: np.ndarray) -> Tree:
+        carry = tree, optimizer.init(tree)
+        for rows in order:  # XLA's convolutions are slow inside a scan on a CPU
+            carry = step(carry, x[rows], y[rows])
+        return carry[0]
+
+    return run
+
+
+@jax.jit
+def recalibrated(tree: Tree, x: Any) -> Tree:
+    return logits(tree, x, fresh=True)[1]
+
+
+def repairs(tree: Tree, x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Iterator[Any]:
+    """Names, trees and seconds of every repair."""
+    batches = [(part,) for part in np.split(x[: len(x) // 8 * 8], 8)]
+    folded: Any = None
+    makers: dict[str, Callable[[], Any]] = {
+        "folded": lambda: prune().params,
+        "recalibrated": lambda: recalibrated(folded, x),
+        "scaled": lambda: prune(repair=partial(rescale, batches=batches)).params,
+        "least squares": lambda: prune(repair=partial(least_squares, batches=batches)).params,
+        "fine-tuned, one epoch": lambda: trained(recalibrated(folded, x), x, y, 1, 1e-3),
+    }
+    for name, make in makers.items():
+        start = time.perf_counter()
+        tree = jax.block_until_ready(make())
+        folded = tree if name == "folded" else folded
+        yield name, tree, time.perf_counter() - start
+
+
+def main() -> None:
+    images = datasets.load("digits")
+    x, y = images.x_train, images.y_train
+    results: dict[str, Any] = {
+        "command": " ".join(["python tests/support/repair_digits.py", *sys.argv[1:]]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": environment(),
+        "data": images.note,
+        "settings": {"epochs": EPOCHS, "batch": BATCH},
+        "whole": [],
+        "rows": [],
+    }
+
+    def accuracy(tree: Tree) -> float:
+        return float((apply(tree, jnp.asarray(images.x_test)).argmax(1) == images.y_test).mean())
+
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    for name, seed in itertools.product(sys.argv[1:] or WIDTHS, range(SEEDS)):
+        tree = trained(init(jax.random.key(seed), name), x, y, EPOCHS, 3e-3)
+        network = {"network": name, "seed": seed}
+        results["whole"].append(network | {"accuracy": accuracy(tree)})
+        for ratio, criterion in itertools.product(RATIOS, pruning.CRITERIA):
+            function = pruning.CRITERIA[criterion]
+            score = partial(pruning.channels.channel_scores, criterion=function)
+            prune = partial(pruning.prune, apply, tree, x[:2], ratios=[ratio], score=score)
+            for repair, small, seconds in repairs(tree, x, y, prune):
+                row = network | {"ratio": ratio, "criterion": criterion, "repair": repair}
+                results["rows"].append(row | {"seconds": seconds, "accuracy": accuracy(small)})
+                print(*results["rows"][-1].values(), flush=True)
+        OUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
