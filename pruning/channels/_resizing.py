@@ -15,11 +15,14 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from jaxnorm._numerics import check_on_host
-from pruning.channels._channel_ids import ChannelIds
+from pruning.channels._channel_ids import ChannelIds, is_free
 from pruning.channels._coupling import united
 from pruning.channels._groups import ChannelGroup, described
 from pruning.channels._programs import (
+    JITTED,
+    STRAIGHT,
     called,
+    entering,
     equation_ids,
     ids_of_constant,
     interpret,
@@ -30,14 +33,18 @@ from pruning.channels._programs import (
     while_parts,
 )
 from pruning.channels._removal import Keep, check_keep, keep_masks
-from pruning.channels._sizes import Sizes, first, fitted, large_tree
+from pruning.channels._sizes import Sizes, first, fitted, large_tree, operand_axes
 
 
 class Sized(NamedTuple):
-    """A smaller array, and the ids of the channels of the large one."""
+    """A smaller array, and the ids of the channels of the large one.
+
+    `fill(axis)` is what is removed along an axis, of size 1 there: of what is uniform but not zero.
+    """
 
     array: Any
     ids: ChannelIds
+    fill: Callable[[int], Any] | None = None
 
 
 def resized(
@@ -95,7 +102,8 @@ class Resizing:
 
     def step(self, eqn: Any, values: Sequence[Sized]) -> Sequence[Sized]:
         """The results of an equation."""
-        arrays = [v.array for v in values]
+        arrays, ids = [v.array for v in values], entering(eqn, [v.ids for v in values])
+        values = [v._replace(ids=i) for v, i in zip(values, ids, strict=True)]
         if all(np.shape(a) == v.aval.shape for a, v in zip(arrays, eqn.invars, strict=True)):
             ids, results = self.ids(eqn, values), bound(eqn, arrays, eqn.params)
         elif (inner := called(eqn)) is not None:
@@ -111,13 +119,44 @@ class Resizing:
             else:
                 params = self.sizes.params(eqn, [v.ids for v in values], ids)
                 results = bound(eqn, fitted(eqn, arrays, self.sizes.shape(ids[0])), params)
+            if eqn.primitive.name in STRAIGHT:
+                return [Sized(results[0], ids[0], lambda axis: self.removed(eqn, values, axis))]
+            if eqn.primitive.name == "reduce_sum":
+                results[0] = results[0] + self.removed_sum(eqn, values[0])
         return list(map(Sized, results, ids))
+
+    def removed(self, eqn: Any, values: Sequence[Sized], axis: int) -> Any:
+        """What an equation gives at each of the channels removed along an axis of its result."""
+
+        def one(value: Sized, k: int | None) -> Any:
+            array, ids, fill = value
+            if k is None:
+                return array
+            first_one = jax.lax.slice_in_dim(array, 0, 1, axis=k)
+            if ids.axes[k].size == 1 or is_free(ids.axes[k]):
+                return first_one
+            return fill(k) if ids.zero is None else jnp.zeros_like(first_one)
+
+        shape = list(self.sizes.shape(self.ids(eqn, values)[0]))
+        shape[axis] = 1
+        operands = list(map(one, values, operand_axes(eqn, axis)))
+        return bound(eqn, fitted(eqn, operands, tuple(shape)), eqn.params)[0]
+
+    def removed_sum(self, eqn: Any, value: Sized) -> Any:
+        """What removed channels add to a sum over channels, all of them the same."""
+        for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
+            count = value.ids.axes[axis].size - value.array.shape[axis]
+            if count:
+                return count * bound(eqn, [value.fill(axis)], eqn.params)[0]
+        return 0
 
     def ids(self, eqn: Any, values: Sequence[Sized]) -> list[ChannelIds]:
         return equation_ids(self.sets, eqn, [v.ids for v in values])
 
     def call(self, eqn: Any, inner: Any, values: Sequence[Sized]) -> list[Sized]:
         """A call, with its checkpoint or its derivative."""
+        if eqn.primitive.name in JITTED:
+            return self.run(inner, values)
         operands = [v.ids for v in values]
 
         def function(*arrays: Any) -> list[Any]:

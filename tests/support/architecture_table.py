@@ -48,11 +48,16 @@ class Cut(NamedTuple):
 
 
 def cut(
-    model: Architecture, ratio: float, run: Callable[..., Any] = evaluated, seed: int = 0
+    model: Architecture,
+    ratio: float,
+    run: Callable[..., Any] = evaluated,
+    seed: int = 0,
+    *,
+    resize: bool = False,
 ) -> Cut:
     """The share `ratio` of every group removed at random, beside the same masked."""
     apply, params, inputs, _ = model
-    groups = coupled_channels(apply, params, *inputs)
+    groups = coupled_channels(apply, params, *inputs, resize=resize)
     keep = _drawn_keep([group.size for group in groups], ratio, seed)
     small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
     try:
