@@ -45,12 +45,14 @@ class Pinned(NamedTuple):
     """Every id of the sets that an equation pinned, the last of these, each inside the one before.
 
     Those before it are calls, branches and loops. `normed`: it sums over activations, as a norm
-    does, and pins them only where it would divide by another width without some.
+    does, and pins them only where it would divide by another width without some; `new`: the ids of
+    sets that no such sum ran over before.
     """
 
     equations: tuple[Any, ...]
     ids: Vector
-    normed: bool = False
+    new: Vector
+    normed: bool
 
 
 class Requirement(NamedTuple):
@@ -74,6 +76,7 @@ class UnionFind:
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
         self.settled = False  # once a program was read: what was not pinned then never is
         self.pinned: list[Pinned] = []
+        self.normed = fixed(0)  # ids of activations that a sum runs over
         self.incoming: list[Vector] = []  # ids of weights that a sum runs over
         self.zeroed: list[Requirement] = []  # what sums over channels need
         self.singular: list[Requirement] = []  # what must not be zero, such as divisors
@@ -117,10 +120,14 @@ class UnionFind:
     def report(self, ids: Vector, equations: tuple[Any, ...] = (), *, normed: bool = False) -> None:
         """Note which sets of `ids` equations pin."""
         roots = self.find(ids)
-        if not self.settled and (roots > FIXED).any():
-            every = self.find(np.arange(self.parents.size))
-            members = np.flatnonzero(np.isin(every, roots[roots > FIXED]))
-            self.pinned.append(Pinned(equations or self.equations, members, normed))
+        if self.settled or not (roots > FIXED).any():
+            return
+        every = self.find(np.arange(self.parents.size))
+        members = np.flatnonzero(np.isin(every, roots[roots > FIXED]))
+        new = members[~np.isin(every[members], self.find(self.normed))]
+        self.pinned.append(Pinned(equations or self.equations, members, new, normed))
+        if normed:
+            self.normed = np.concatenate([self.normed, ids])
 
     def union_all(self, values: Sequence[ChannelIds], shape: Sequence[int]) -> tuple[Vector, ...]:
         """The axes of what combines `values` element by element; scalars and sides of 1 stretch."""
@@ -157,11 +164,11 @@ class UnionFind:
     def uniform(self, values: Sequence[ChannelIds]) -> Zero:
         """The parameters that make all of `values` the same at ids that may be removed."""
 
-        def of(value: ChannelIds) -> Zero:
+        def one(value: ChannelIds) -> Zero:
             varies = value.zero is None and any(map(self.removable, value.axes))
             return value.uniform if varies else value.zero or frozenset()
 
-        return together(map(of, values))
+        return together(map(one, values))
 
     def required(self, value: ChannelIds, ids: Vector) -> Requirement:
         """Of `value`, zero or else uniform, and the equation at work."""

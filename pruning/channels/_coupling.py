@@ -101,14 +101,11 @@ def fixed_channels(
     """
     program, _ = traced(apply, params, inputs)
     channels = united(program, described(params))
-    reports, normed = [], fixed(0)
-    for equations, ids, is_normed in channels.sets.pinned:
-        if is_normed and resize:
-            continue
-        new = np.setdiff1d(ids, normed)
-        normed = np.union1d(normed, ids) if is_normed else normed
-        if new.size:
-            arrays = sorted({i for i, _ in channels.axes_of(new)})
+    reports = []
+    for equations, every, new, normed in channels.sets.pinned:
+        ids = every if resize else new
+        if ids.size and not (resize and normed):
+            arrays = sorted({i for i, _ in channels.axes_of(ids)})
             paths = tuple(channels.parameters.paths[i] for i in arrays)
             reports.append(FixedChannels(equations[-1].primitive.name, paths, line_of(equations)))
     return tuple(dict.fromkeys(reports))
@@ -151,7 +148,7 @@ def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:
                 channels.setdefault(root, {}).setdefault(axis, []).append(index)
     alike: dict[tuple[bool, tuple[tuple[Axis, int, bool], ...]], list[dict[Axis, list[int]]]] = {}
     singular, zeroed = _singular(sets), _zeroed(sets)
-    normed = {root for p in sets.pinned if p.normed for root in sets.find(p.ids).tolist()}
+    normed = set(sets.find(sets.normed).tolist())
     for root, channel in channels.items():
         kind = tuple(
             ((i, k), len(indices), root not in singular or root in zeroed.get(i, ()))

@@ -37,14 +37,21 @@ from pruning.channels._sizes import Sizes, first, fitted, large_tree, operand_ax
 
 
 class Sized(NamedTuple):
-    """A smaller array, and the ids of the channels of the large one.
-
-    `fill(axis)` is what is removed along an axis, of size 1 there: of what is uniform but not zero.
-    """
+    """A smaller array, the ids of the channels of the large one, and `removed` if not zero."""
 
     array: Any
     ids: ChannelIds
     fill: Callable[[int], Any] | None = None
+
+    def removed(self, axis: int) -> Any:
+        """What is at each channel removed along an axis, of size 1, where they are uniform."""
+        first_one = jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
+        if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
+            return first_one
+        if self.ids.zero is not None:
+            return jnp.zeros_like(first_one)
+        assert self.fill is not None  # they are not uniform
+        return self.fill(axis)
 
 
 def resized(
@@ -119,27 +126,18 @@ class Resizing:
             else:
                 params = self.sizes.params(eqn, [v.ids for v in values], ids)
                 results = bound(eqn, fitted(eqn, arrays, self.sizes.shape(ids[0])), params)
-            if eqn.primitive.name in STRAIGHT:
-                return [Sized(results[0], ids[0], lambda axis: self.removed(eqn, values, axis))]
+            if eqn.primitive.name in STRAIGHT and ids[0].zero is None:
+                return [Sized(results[0], ids[0], partial(self.removed, eqn, values))]
             if eqn.primitive.name == "reduce_sum":
                 results[0] = results[0] + self.removed_sum(eqn, values[0])
         return list(map(Sized, results, ids))
 
     def removed(self, eqn: Any, values: Sequence[Sized], axis: int) -> Any:
         """What an equation gives at each of the channels removed along an axis of its result."""
-
-        def one(value: Sized, k: int | None) -> Any:
-            array, ids, fill = value
-            if k is None:
-                return array
-            first_one = jax.lax.slice_in_dim(array, 0, 1, axis=k)
-            if ids.axes[k].size == 1 or is_free(ids.axes[k]):
-                return first_one
-            return fill(k) if ids.zero is None else jnp.zeros_like(first_one)
-
+        axes = zip(values, operand_axes(eqn, axis), strict=True)
+        operands = [v.array if k is None else v.removed(k) for v, k in axes]
         shape = list(self.sizes.shape(self.ids(eqn, values)[0]))
         shape[axis] = 1
-        operands = list(map(one, values, operand_axes(eqn, axis)))
         return bound(eqn, fitted(eqn, operands, tuple(shape)), eqn.params)[0]
 
     def removed_sum(self, eqn: Any, value: Sized) -> Any:
@@ -147,7 +145,7 @@ class Resizing:
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]
             if count:
-                return count * bound(eqn, [value.fill(axis)], eqn.params)[0]
+                return count * bound(eqn, [value.removed(axis)], eqn.params)[0]
         return 0
 
     def ids(self, eqn: Any, values: Sequence[Sized]) -> list[ChannelIds]:

@@ -1,5 +1,6 @@
 """Residual streams: channels under a norm over them, removed where means stay of all of them."""
 
+import re
 from functools import partial
 
 import jax
@@ -7,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pruning import coupled_channels, mask_channels, remove_channels
+from pruning import coupled_channels, mask_channels, prune, remove_channels
 from pruning.channels import check_program, fixed_channels, resized
-from tests.support.architecture_table import cut
+from tests.support.architecture_table import PAGE, cut
 from tests.support.architectures.streams import STREAMS
 from tests.support.random_networks import WRONG, outcome, random_transformer
+from tests.support.stream_table import HEADER, rows
 
 QUICK = ("GPT, scan and remat (Equinox)", "LLaMA, halves turned (a function)")
 WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # no norm over channels left
@@ -50,6 +52,18 @@ def test_removed_is_masked_in_float64(name, ratio):
 @pytest.mark.parametrize("name", STREAMS)
 def test_removed_is_masked_in_float32_compiled(name):
     assert cut(STREAMS[name](np.float32), 0.5, compiled, resize=True).error <= 1e-5
+
+
+@pytest.mark.slow
+def test_the_page_has_the_table():
+    """Lines of other versions of Flax, and rounding, are not compared."""
+
+    def plain(row):
+        family, alone, whole, parameters, _, stays = row.split(" | ")
+        return family, alone, whole, parameters, re.sub(r":\d+", "", stays)
+
+    table = PAGE.read_text(encoding="utf-8").split(HEADER)[1].split("\n\n")[0].splitlines()
+    assert list(map(plain, table)) == list(map(plain, rows()))
 
 
 def assert_transformer_cut_rightly(seed):
@@ -112,6 +126,18 @@ def test_its_derivative_is_that_of_the_masked_network():
     whole = remove_channels(total(apply)(masked), groups, [KEEP])
     found = total(resized(apply, groups, [KEEP]))(small)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10), found, whole)
+
+
+def test_a_network_is_pruned_in_two_steps():
+    """The first folds no constant of what a norm makes depend on the inputs: there is none."""
+    apply = partial(network, layer_norm)
+    pruned = prune(apply, PARAMS, X, ratios=(0.25, 0.5), resize=True)
+    assert pruned.params["a"].shape == (4, 4)
+    masked = apply(mask_channels(PARAMS, pruned.groups, pruned.keep), X)
+    run = resized(apply, pruned.groups, pruned.keep)
+    np.testing.assert_allclose(run(pruned.params, X), masked, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"apply must have channels .*; reduce_sum needs all"):
+        prune(apply, PARAMS, X, ratios=[0.5])
 
 
 def test_a_written_width_is_not_enough_for_the_model_itself():

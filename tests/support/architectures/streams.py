@@ -101,7 +101,7 @@ class Block(eqx.Module):
 
     def __call__(self, x):
         h = jax.vmap(self.norms[0])(x)
-        x = x + self.attention(h, h, h, mask=np.tril(np.ones((TOKENS, TOKENS), bool)))
+        x = x + self.attention(h, h, h, mask=jnp.tril(jnp.ones((TOKENS, TOKENS), bool)))
         h = jax.vmap(self.up)(jax.vmap(self.norms[1])(x))
         return x + jax.vmap(self.down)(jax.nn.gelu(h))
 
