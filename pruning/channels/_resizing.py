@@ -45,11 +45,11 @@ class Sized(NamedTuple):
 
     def removed(self, axis: int) -> Any:
         """What is at each channel removed along an axis, of size 1, where they are uniform."""
-        first_one = jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
-            return first_one
-        if self.ids.zero is not None:
-            return jnp.zeros_like(first_one)
+            return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
+        if self.ids.zero is not None:  # of a part, all channels may be gone
+            shape = np.shape(self.array)
+            return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)
         assert self.fill is not None  # they are not uniform
         return self.fill(axis)
 
@@ -60,8 +60,9 @@ def resized(
     """`apply` for the smaller tree: a function of what `remove_channels` returns, and of inputs.
 
     It is right where `apply` itself is not, or cannot be called: for `flax.linen`, written widths,
-    depthwise convolutions, attention, and wherever a shape decides what is computed. `apply` is
-    traced at the old widths, without their arrays. It can be compiled, differentiated and batched;
+    depthwise convolutions, attention, norms over channels, and wherever a shape decides what is
+    computed. To a sum over channels those that are removed add what they would. `apply` is traced
+    at the old widths, without their arrays. It can be compiled, differentiated and batched;
     rules of differentiation by `jax.custom_vjp` give way to the derivative of what they compute.
 
     Args:
