@@ -29,6 +29,8 @@ class ChannelIds(NamedTuple):
       number: The value, of a number of the program.
       nonzero: Whether it is not zero where parameters are.
       given: Whether it is made of parameters and constants alone, as a weight is.
+      uniform: Parameters, by number: along every axis elements are the same at all ids that may be
+        removed, if these are zero there. None where they need not be.
     """
 
     axes: tuple[Vector, ...]
@@ -36,20 +38,25 @@ class ChannelIds(NamedTuple):
     number: float | None = None
     nonzero: bool = False
     given: bool = False
+    uniform: Zero = None
 
 
 class Pinned(NamedTuple):
     """Every id of the sets that an equation pinned, the last of these, each inside the one before.
 
-    Those before it are calls, branches and loops.
+    Those before it are calls, branches and loops. `normed`: it sums over activations, as a norm
+    does, and pins them only where it would divide by another width without some; `new`: the ids of
+    sets that no such sum ran over before.
     """
 
     equations: tuple[Any, ...]
     ids: Vector
+    new: Vector
+    normed: bool
 
 
 class Requirement(NamedTuple):
-    """Ids at which a value must be zero, or must not be, and the parameters that make it so.
+    """Ids at which a value must be zero or uniform, or must not, and the parameters for it.
 
     It is of `equations`, the last of them; `given` as in `ChannelIds`.
     """
@@ -69,6 +76,7 @@ class UnionFind:
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
         self.settled = False  # once a program was read: what was not pinned then never is
         self.pinned: list[Pinned] = []
+        self.normed = fixed(0)  # ids of activations that a sum runs over
         self.incoming: list[Vector] = []  # ids of weights that a sum runs over
         self.zeroed: list[Requirement] = []  # what sums over channels need
         self.singular: list[Requirement] = []  # what must not be zero, such as divisors
@@ -104,13 +112,22 @@ class UnionFind:
         """Make `ids` part of `FIXED`, on account of equations, by default those at work."""
         if self.settled:
             return ids
-        touched = np.unique(self.find(ids))
-        touched = touched[touched > FIXED]
-        if touched.size:
-            members = np.flatnonzero(np.isin(self.find(np.arange(self.parents.size)), touched))
-            self.pinned.append(Pinned(equations or self.equations, members))
-            self.parents[touched] = FIXED
+        self.report(ids, equations)
+        roots = self.find(ids)
+        self.parents[roots[roots > FIXED]] = FIXED
         return fixed(ids.size)
+
+    def report(self, ids: Vector, equations: tuple[Any, ...] = (), *, normed: bool = False) -> None:
+        """Note which sets of `ids` equations pin."""
+        roots = self.find(ids)
+        if self.settled or not (roots > FIXED).any():
+            return
+        every = self.find(np.arange(self.parents.size))
+        members = np.flatnonzero(np.isin(every, roots[roots > FIXED]))
+        new = members[~np.isin(every[members], self.find(self.normed))]
+        self.pinned.append(Pinned(equations or self.equations, members, new, normed))
+        if normed:
+            self.normed = np.concatenate([self.normed, ids])
 
     def union_all(self, values: Sequence[ChannelIds], shape: Sequence[int]) -> tuple[Vector, ...]:
         """The axes of what combines `values` element by element; scalars and sides of 1 stretch."""
@@ -144,9 +161,19 @@ class UnionFind:
         zeros = (self.zero_at(value, axes) for value in values)
         return next((zero for zero in zeros if zero is not None), None)
 
+    def uniform(self, values: Sequence[ChannelIds]) -> Zero:
+        """The parameters that make all of `values` the same at ids that may be removed."""
+
+        def one(value: ChannelIds) -> Zero:
+            varies = value.zero is None and any(map(self.removable, value.axes))
+            return value.uniform if varies else value.zero or frozenset()
+
+        return together(map(one, values))
+
     def required(self, value: ChannelIds, ids: Vector) -> Requirement:
-        """Of `value` and the equation at work."""
-        return Requirement(ids, value.zero, value.given, self.equations)
+        """Of `value`, zero or else uniform, and the equation at work."""
+        parameters = value.uniform if value.zero is None else value.zero
+        return Requirement(ids, parameters, value.given, self.equations)
 
     def merge(self, axes: Sequence[Vector]) -> Vector:
         """The ids of `axes` flattened into one, which vary along one of these, as in `split`."""

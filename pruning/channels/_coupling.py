@@ -40,7 +40,7 @@ class TracedChannels(NamedTuple):
 
 
 def coupled_channels(
-    apply: Callable[..., Any], params: Any, *inputs: Any
+    apply: Callable[..., Any], params: Any, *inputs: Any, resize: bool = False
 ) -> tuple[ChannelGroup, ...]:
     """The groups of channels of `params` that can be removed from `apply(params, *inputs)`.
 
@@ -59,6 +59,10 @@ def coupled_channels(
       apply: A function that JAX can trace; of a module, its evaluation, without dropout.
       params: Any tree of arrays, running statistics included.
       inputs: What else `apply` is called with.
+      resize: Whether the smaller tree is run by `resized`. Then channels under a norm over them,
+        such as the residual stream of a transformer, are removed too: means and variances remain
+        those of the whole width, with zeros at removed channels. The model itself would divide by
+        another width, so that these groups, marked `normed`, are left out by default.
 
     Raises:
       ValueError: `apply` cannot be traced at these arguments.
@@ -73,15 +77,17 @@ def coupled_channels(
       5 [('a', 1), ('b', 0)]
     """
     program, _ = traced(apply, params, inputs)
-    return _groups(united(program, described(params)))
+    groups = _groups(united(program, described(params)))
+    return tuple(group for group in groups if resize or not group.normed)
 
 
 def fixed_channels(
-    apply: Callable[..., Any], params: Any, *inputs: Any
+    apply: Callable[..., Any], params: Any, *inputs: Any, resize: bool = False
 ) -> tuple[FixedChannels, ...]:
     """The channels that could not be cut, by the primitive that would have cut them wrongly.
 
-    Primitives that are not known, and sums over channels such as a norm or a softmax over them.
+    Primitives that are not known, and sums over channels such as a norm or a softmax over them;
+    with `resize` as in `coupled_channels` a norm cuts none wrongly.
     `line` is that of the model. Arguments and errors are those of `coupled_channels`.
 
     Example:
@@ -96,11 +102,12 @@ def fixed_channels(
     program, _ = traced(apply, params, inputs)
     channels = united(program, described(params))
     reports = []
-    for pinned in channels.sets.pinned:
-        arrays = sorted({i for i, _ in channels.axes_of(pinned.ids)})
-        paths = tuple(channels.parameters.paths[i] for i in arrays)
-        *_, equation = pinned.equations
-        reports.append(FixedChannels(equation.primitive.name, paths, line_of(pinned.equations)))
+    for equations, every, new, normed in channels.sets.pinned:
+        ids = every if resize else new
+        if ids.size and not (resize and normed):
+            arrays = sorted({i for i, _ in channels.axes_of(ids)})
+            paths = tuple(channels.parameters.paths[i] for i in arrays)
+            reports.append(FixedChannels(equations[-1].primitive.name, paths, line_of(equations)))
     return tuple(dict.fromkeys(reports))
 
 
@@ -139,14 +146,15 @@ def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:
         for index, root in enumerate(of_axis.tolist()):
             if root != FIXED:
                 channels.setdefault(root, {}).setdefault(axis, []).append(index)
-    alike: dict[tuple[tuple[Axis, int, bool], ...], list[dict[Axis, list[int]]]] = {}
+    alike: dict[tuple[bool, tuple[tuple[Axis, int, bool], ...]], list[dict[Axis, list[int]]]] = {}
     singular, zeroed = _singular(sets), _zeroed(sets)
+    normed = set(sets.find(sets.normed).tolist())
     for root, channel in channels.items():
         kind = tuple(
             ((i, k), len(indices), root not in singular or root in zeroed.get(i, ()))
             for (i, k), indices in channel.items()
         )
-        alike.setdefault(kind, []).append(channel)
+        alike.setdefault((root in normed, kind), []).append(channel)
     return tuple(
         ChannelGroup(
             len(members),
@@ -161,8 +169,9 @@ def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:
                 for (i, k), _, masked in kind
             ),
             parameters,
+            is_normed,
         )
-        for kind, members in alike.items()
+        for (is_normed, kind), members in alike.items()
     )
 
 

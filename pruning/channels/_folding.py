@@ -67,7 +67,8 @@ def fold_constants(
     that is subtracted, so that relu(β) is left, β the bias added last. What this adds to the next
     sums moves into the first parameter that is added to them, a bias, or subtracted, a running
     mean; where none is, before a nonlinearity or inside a loop, it is dropped, as is that of groups
-    with a divisor or a logarithm, which has no value where filters are zero. A next kernel that
+    with a divisor or a logarithm, which has no value where filters are zero, or under a norm over
+    channels, which makes them depend on the inputs. A next kernel that
     is padded with zeros adds less of it along the edges: the mean over the image is folded there;
     elsewhere the folding is exact.
 
@@ -97,7 +98,7 @@ def fold_constants(
       [6.]
     """
     check_on_host("fold_constants", keep, instead="of a traced keep, use mask_channels alone")
-    regular = [all(p.masked for p in group.positions) for group in groups]
+    regular = [not g.normed and all(p.masked for p in g.positions) for g in groups]
     groups = list(compress(groups, regular))
     keep = list(compress(keep, regular))
     masked = mask_channels(params, groups, keep)

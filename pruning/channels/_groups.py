@@ -33,11 +33,15 @@ class Position(NamedTuple):
 
 
 class ChannelGroup(NamedTuple):
-    """`size` channels in the same arrays; each can be removed without the others."""
+    """`size` channels in the same arrays; each can be removed without the others.
+
+    `normed`: the model sums over them, as a norm does: without some, only `resized` runs it.
+    """
 
     size: int
     positions: tuple[Position, ...]
     parameters: Parameters
+    normed: bool = False
 
 
 class FixedChannels(NamedTuple):

@@ -17,7 +17,10 @@ from pruning.channels._shape_rules import unknown
 T = TypeVar("T")
 Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
 """Of the arguments of every program inside an equation, and of its results."""
-CALLS = "jit pjit closed_call core_call custom_jvp_call custom_vjp_call checkpoint remat2"
+JITTED = {"jit", "pjit", "closed_call", "core_call"}
+CALLS = {*JITTED, "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2"}
+STRAIGHT = {*JITTED, *ELEMENTWISE.split(), "dot_general", "transpose"}
+"""What keeps values uniform that are: see `ChannelIds`."""
 
 
 def traced(
@@ -72,7 +75,7 @@ def is_literal(variable: Any) -> bool:
 
 def called(eqn: Any) -> Any:
     """The program that an equation does nothing but call, if it is such a call."""
-    if eqn.primitive.name not in CALLS.split():
+    if eqn.primitive.name not in CALLS:
         return None
     return next(eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params)
 
@@ -140,6 +143,7 @@ def ids_of_constant(array: Any) -> ChannelIds:
 def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> list[ChannelIds]:
     """The ids of the results of an equation."""
     outer, sets.equations = sets.equations, (*sets.equations, eqn)
+    operands = entering(eqn, operands)
     if (inner := called(eqn)) is not None:
         results = evaluate(inner, sets, operands)
     elif (rule := BLOCKS.get(eqn.primitive.name)) is not None:
@@ -149,14 +153,24 @@ def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> l
         values = RULES.get(eqn.primitive.name, unknown)(eqn, sets, *operands)
         results = [value._replace(given=given) for value in values]
     sets.equations = outer
-    return results
+    return results if eqn.primitive.name in STRAIGHT else not_uniform(results)
+
+
+def entering(eqn: Any, operands: Sequence[ChannelIds]) -> Sequence[ChannelIds]:
+    """The operands as a program inside of the equation knows them: only `jit` is looked through."""
+    straight = eqn.primitive.name in STRAIGHT or not subprograms(eqn)
+    return operands if straight else not_uniform(operands)
+
+
+def not_uniform(values: Sequence[ChannelIds]) -> list[ChannelIds]:
+    return [value._replace(uniform=None) for value in values]
 
 
 def inner_ids(
     sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]
 ) -> Sequence[Sequence[ChannelIds]]:
     """The ids of the arguments of each of the programs inside an equation."""
-    inner = subprograms(eqn)
+    inner, values = subprograms(eqn), entering(eqn, values)
     if called(eqn) is not None:
         return [values] * len(inner)
     if (rule := BLOCKS.get(eqn.primitive.name)) is not None:

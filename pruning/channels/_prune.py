@@ -39,7 +39,8 @@ def prune(
     """A smaller network: at each step scored, cut, recalibrated and fine-tuned.
 
     On the host, as shapes change. The smaller network is scored anew at each step. Nothing of
-    `params` is changed in place.
+    `params` is changed in place. With `resize` channels under a norm over them, such as a
+    transformer's residual stream, are removed too.
 
     Args:
       apply: A function that JAX can trace and that takes its widths from `params`; of a module,
@@ -84,9 +85,10 @@ def prune(
     """
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
     _check_ratios(ratios)
-    groups = excluding(coupled_channels(apply, params, *inputs), exclude)
+    groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
     if not groups:
-        raise ValueError("; ".join([NOTHING, *_reasons(fixed_channels(apply, params, *inputs))]))
+        reports = fixed_channels(apply, params, *inputs, resize=resize)
+        raise ValueError("; ".join([NOTHING, *_reasons(reports)]))
     pruned, done = Pruned(params, groups, tuple(np.ones(g.size, bool) for g in groups)), 0
     if checkpoint_dir is not None:
         pruned, done = resumed(Path(checkpoint_dir), params, groups, ratios) or (pruned, done)

@@ -108,22 +108,22 @@ def remaining_groups(
     )
     smaller = parameters._replace(shapes=shapes)
     return tuple(
-        ChannelGroup(
-            int(vector.sum()),
-            tuple(
+        group._replace(
+            size=int(vector.sum()),
+            positions=tuple(
                 p._replace(indices=new_indices[p.path, p.axis][p.indices[vector]])
-                for p in positions
+                for p in group.positions
             ),
-            smaller,
+            parameters=smaller,
         )
-        for (_, positions, _), vector in zip(groups, keep, strict=True)
+        for group, vector in zip(groups, keep, strict=True)
     )
 
 
 def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks:
     """By array and axis, which indices are kept; of the axes that the groups have."""
     masks: KeepMasks = {}
-    for (size, positions, parameters), vector in zip(groups, keep, strict=True):
+    for (size, positions, parameters, _), vector in zip(groups, keep, strict=True):
         shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
         of_channel = _library(vector).append(vector, True)  # the last: of no channel of the group
         for p in positions:

@@ -15,11 +15,14 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from jaxnorm._numerics import check_on_host
-from pruning.channels._channel_ids import ChannelIds
+from pruning.channels._channel_ids import ChannelIds, is_free
 from pruning.channels._coupling import united
 from pruning.channels._groups import ChannelGroup, described
 from pruning.channels._programs import (
+    JITTED,
+    STRAIGHT,
     called,
+    entering,
     equation_ids,
     ids_of_constant,
     interpret,
@@ -30,14 +33,25 @@ from pruning.channels._programs import (
     while_parts,
 )
 from pruning.channels._removal import Keep, check_keep, keep_masks
-from pruning.channels._sizes import Sizes, first, fitted, large_tree
+from pruning.channels._sizes import Sizes, first, fitted, large_tree, operand_axes
 
 
 class Sized(NamedTuple):
-    """A smaller array, and the ids of the channels of the large one."""
+    """A smaller array, the ids of the channels of the large one, and `removed` if not zero."""
 
     array: Any
     ids: ChannelIds
+    fill: Callable[[int], Any] | None = None
+
+    def removed(self, axis: int) -> Any:
+        """What is at each channel removed along an axis, of size 1, where they are uniform."""
+        if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
+            return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
+        if self.ids.zero is not None:  # of a part, all channels may be gone
+            shape = np.shape(self.array)
+            return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)
+        assert self.fill is not None  # they are not uniform
+        return self.fill(axis)
 
 
 def resized(
@@ -46,8 +60,9 @@ def resized(
     """`apply` for the smaller tree: a function of what `remove_channels` returns, and of inputs.
 
     It is right where `apply` itself is not, or cannot be called: for `flax.linen`, written widths,
-    depthwise convolutions, attention, and wherever a shape decides what is computed. `apply` is
-    traced at the old widths, without their arrays. It can be compiled, differentiated and batched;
+    depthwise convolutions, attention, norms over channels, and wherever a shape decides what is
+    computed. To a sum over channels those that are removed add what they would. `apply` is traced
+    at the old widths, without their arrays. It can be compiled, differentiated and batched;
     rules of differentiation by `jax.custom_vjp` give way to the derivative of what they compute.
 
     Args:
@@ -95,7 +110,8 @@ class Resizing:
 
     def step(self, eqn: Any, values: Sequence[Sized]) -> Sequence[Sized]:
         """The results of an equation."""
-        arrays = [v.array for v in values]
+        arrays, ids = [v.array for v in values], entering(eqn, [v.ids for v in values])
+        values = [v._replace(ids=i) for v, i in zip(values, ids, strict=True)]
         if all(np.shape(a) == v.aval.shape for a, v in zip(arrays, eqn.invars, strict=True)):
             ids, results = self.ids(eqn, values), bound(eqn, arrays, eqn.params)
         elif (inner := called(eqn)) is not None:
@@ -111,13 +127,35 @@ class Resizing:
             else:
                 params = self.sizes.params(eqn, [v.ids for v in values], ids)
                 results = bound(eqn, fitted(eqn, arrays, self.sizes.shape(ids[0])), params)
+            if eqn.primitive.name in STRAIGHT and ids[0].zero is None:
+                return [Sized(results[0], ids[0], partial(self.removed, eqn, values))]
+            if eqn.primitive.name == "reduce_sum":
+                results[0] = results[0] + self.removed_sum(eqn, values[0])
         return list(map(Sized, results, ids))
+
+    def removed(self, eqn: Any, values: Sequence[Sized], axis: int) -> Any:
+        """What an equation gives at each of the channels removed along an axis of its result."""
+        axes = zip(values, operand_axes(eqn, axis), strict=True)
+        operands = [v.array if k is None else v.removed(k) for v, k in axes]
+        shape = list(self.sizes.shape(self.ids(eqn, values)[0]))
+        shape[axis] = 1
+        return bound(eqn, fitted(eqn, operands, tuple(shape)), eqn.params)[0]
+
+    def removed_sum(self, eqn: Any, value: Sized) -> Any:
+        """What removed channels add to a sum over channels, all of them the same."""
+        for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
+            count = value.ids.axes[axis].size - value.array.shape[axis]
+            if count:
+                return count * bound(eqn, [value.removed(axis)], eqn.params)[0]
+        return 0
 
     def ids(self, eqn: Any, values: Sequence[Sized]) -> list[ChannelIds]:
         return equation_ids(self.sets, eqn, [v.ids for v in values])
 
     def call(self, eqn: Any, inner: Any, values: Sequence[Sized]) -> list[Sized]:
         """A call, with its checkpoint or its derivative."""
+        if eqn.primitive.name in JITTED:
+            return self.run(inner, values)
         operands = [v.ids for v in values]
 
         def function(*arrays: Any) -> list[Any]:

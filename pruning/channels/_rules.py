@@ -7,7 +7,7 @@ the large network: `_sizes` adapts it to the channels that are left, and `_compa
     primitive                    what it does to an axis
     elementwise (add, mul, ...)  unites the ids of all operands, index by index
     reduce_*, psum, pmax, pmin   keeps the other axes; pins the axis that is reduced, but for sums
-                                 of weights that are zero where channels are removed
+                                 of what is zero, or the same, where channels are removed
     cumsum, sort, ...            keeps the other axes; pins the axis along which they run
     reduce_window*               keeps axes whose window is one index; pins the others
     dot_general                  unites contracted and batch axes; keeps all others; pins what is
@@ -87,7 +87,8 @@ def elementwise_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     still = name in NONZERO.split() and all(map(_nonzero, values))
     number = values[0].number if name == "convert_element_type" else None
     nonzero = positive or still or name in POSITIVE
-    return [ChannelIds(axes, _zero(eqn, sets, axes, values), number, nonzero)]
+    zero, uniform = _zero(eqn, sets, axes, values), sets.uniform(values)
+    return [ChannelIds(axes, zero, number, nonzero, uniform=uniform)]
 
 
 def _nonzero(value: ChannelIds) -> bool:
@@ -121,19 +122,30 @@ def reduction_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
         return unknown(eqn, sets, *values)  # over the devices of a mesh
     for value in values:
         axes = tuple(axis for k, axis in enumerate(value.axes) if k not in reduced)
-        for k in reduced:
-            if eqn.primitive.name in SUMS and _is_weight(sets, value, axes):
-                sets.zeroed.append(sets.required(value, value.axes[k]))
-            else:
-                sets.pin(value.axes[k])
+        for axis in (value.axes[k] for k in reduced):
+            if not _summable(eqn, sets, value):
+                sets.pin(axis)
+                continue
+            sets.zeroed.append(sets.required(value, axis))
+            if not _is_weight(sets, value, axes):
+                sets.report(axis, normed=True)
         results.append(ChannelIds(axes, _zero_still(eqn, value)))
     return results
 
 
-def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
-    """Whether a sum may run over channels of `value`: of weights, modulated ones among them.
+def _summable(eqn: Any, sets: UnionFind, value: ChannelIds) -> bool:
+    """Whether a sum runs over what is zero or, along one axis, the same at removed channels."""
+    if value.zero is not None:
+        return eqn.primitive.name in SUMS
+    summed = (value.axes[k] for k in eqn.params["axes"])
+    once = sum(map(sets.removable, summed)) == 1
+    return eqn.primitive.name == "reduce_sum" and value.uniform is not None and once
 
-    A sum over the channels of an activation is a norm, and may be another one without some.
+
+def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
+    """Whether a sum runs over channels of a weight, a modulated one maybe, that are zero.
+
+    A sum over the channels of an activation is a norm, and its divisor that of the whole width.
     """
     return value.zero is not None and (value.given or any(map(sets.removable, others)))
 
@@ -173,7 +185,7 @@ def dot_general_rule(eqn: Any, sets: UnionFind, a: ChannelIds, b: ChannelIds) ->
     zeros = [sets.zero_at(part, part.axes) for part in parts]
     zeros.append(sets.any_zero([_part(a, batch_a), _part(b, batch_b)], batch))
     axes = (*batch, *parts[0].axes, *parts[1].axes)
-    return [ChannelIds(axes, together(zeros))]
+    return [ChannelIds(axes, together(zeros), uniform=sets.uniform((a, b)))]
 
 
 def _part(value: ChannelIds, axes: Sequence[int]) -> ChannelIds:

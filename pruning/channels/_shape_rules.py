@@ -96,9 +96,8 @@ def iota_rule(eqn: Any, sets: UnionFind, *sizes: ChannelIds) -> Results:
 
 def concatenate_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
-    parts = [v.axes[axis] for v in values]
-    if not all(map(is_free, parts)):  # beside channels, constants have a size of their own
-        parts = [fixed(p.size) if is_free(p) else p for p in parts]
+    parts = (v.axes[axis] for v in values)  # beside others, constants have a size of their own
+    parts = [fixed(p.size) if is_free(p) else p for p in parts]
     axes = [
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])
         for k in range(len(values[0].axes))

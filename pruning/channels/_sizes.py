@@ -86,6 +86,22 @@ class Sizes:
         return {"start_indices": small, "limit_indices": limits}
 
 
+def operand_axes(eqn: Any, axis: int) -> list[int | None]:
+    """The axis of each operand that an axis of the result is, if it is one of that operand."""
+    if eqn.primitive.name == "transpose":
+        return [int(eqn.params["permutation"][axis])]
+    if eqn.primitive.name != "dot_general":
+        return [axis if v.aval.ndim else None for v in eqn.invars]
+    contracted, batch = eqn.params["dimension_numbers"]
+    a, b = (
+        [k for k in range(v.aval.ndim) if k not in (*summed, *shared)]
+        for v, summed, shared in zip(eqn.invars, contracted, batch, strict=True)
+    )
+    of_a, of_b = [*map(int, batch[0]), *a, *(None for _ in b)], [*map(int, batch[1])]
+    of_b += [*(None for _ in a), *b]
+    return [of_a[axis], of_b[axis]]
+
+
 def first(array: Any, shape: Shape) -> Any:
     """As many indices of each axis as `shape` has: the rest of a constant that was broadcast."""
     return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array

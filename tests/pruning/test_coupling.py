@@ -128,6 +128,16 @@ def test_inputs_outputs_and_unused_arrays_stay():
     assert coupled_channels(lambda p, x: x @ p["a"], params, np.ones((1, 2))) == ()
 
 
+def test_channels_beside_constants_side_by_side_stay():
+    def apply(params, x):
+        h = x @ params["a"]
+        half = (1, h.shape[1] // 2)
+        return h * jnp.concatenate([jnp.full(half, 2.0), jnp.full(half, 3.0)], 1) @ params["b"]
+
+    params = {"a": np.ones((2, 4)), "b": np.ones((4, 3))}
+    assert coupled_channels(apply, params, np.ones((1, 2))) == ()
+
+
 def test_shapes_are_enough():
     apply, params, x = prunable.model("vgg")
     shapes = jax.eval_shape(lambda: (params, x))

@@ -32,10 +32,12 @@ HEADER = (
 )
 WHY = {
     "argmin": "a position among channels",
+    "dynamic_update_slice": "tokens that are written to a cache",
     "conv_general_dilated": "channels that are also positions",
     "gather": "words that are looked up",
     "reduce_max": "a maximum over channels",
     "reduce_sum": "a sum over channels",
+    "top_k": "the largest of channels",
 }
 
 
@@ -48,11 +50,16 @@ class Cut(NamedTuple):
 
 
 def cut(
-    model: Architecture, ratio: float, run: Callable[..., Any] = evaluated, seed: int = 0
+    model: Architecture,
+    ratio: float,
+    run: Callable[..., Any] = evaluated,
+    seed: int = 0,
+    *,
+    resize: bool = False,
 ) -> Cut:
     """The share `ratio` of every group removed at random, beside the same masked."""
     apply, params, inputs, _ = model
-    groups = coupled_channels(apply, params, *inputs)
+    groups = coupled_channels(apply, params, *inputs, resize=resize)
     keep = _drawn_keep([group.size for group in groups], ratio, seed)
     small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
     try:
@@ -78,14 +85,14 @@ def _row(name: str) -> str:
     model = ARCHITECTURES[name](np.float64)
     cuts = [cut(model, ratio) for ratio in (0.3, 0.5)]
     channels, total = _channels(model)
-    parameters = f"{_size(model.params):,} → {_size(cuts[1].params):,}"
+    parameters = f"{size(model.params):,} → {size(cuts[1].params):,}"
     error = f"{max(found.error for found in cuts):.0e}".replace("0e+00", "0")
     how = "resized" if any(found.resizes for found in cuts) else "as it is"
-    cells = [name, f"{channels} of {total}", parameters, error, how, _stays(model)]
+    cells = [name, f"{channels} of {total}", parameters, error, how, stays(model)]
     return f"| {' | '.join([*cells, TORCH_PRUNING.get(name, '')])} |"
 
 
-def _size(tree: Any) -> int:
+def size(tree: Any) -> int:
     return sum(np.size(leaf) for leaf in jax.tree.leaves(tree))
 
 
@@ -104,10 +111,10 @@ def _channels(model: Architecture) -> tuple[int, int]:
     return len(found), total
 
 
-def _stays(model: Architecture) -> str:
+def stays(model: Architecture, *, resize: bool = False) -> str:
     """Why channels are fixed, by which primitive, and where."""
     places: dict[str, dict[str, None]] = {}
-    for report in fixed_channels(model.apply, model.params, *model.inputs):
+    for report in fixed_channels(model.apply, model.params, *model.inputs, resize=resize):
         reason = f"{WHY[report.primitive]}: `{report.primitive}` at "
         places.setdefault(reason, {})[_place(report.line)] = None
     return "; ".join(reason + ", ".join(found) for reason, found in places.items())
@@ -126,13 +133,18 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="into docs/pruning.md")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    table = "\n".join(rows()) + "\n"
-    if not options.write:
+    write_table(HEADER, rows(), to_page=options.write)
+
+
+def write_table(header: str, rows: Sequence[str], *, to_page: bool) -> None:
+    """Print the rows, or put them below their header in the page."""
+    table = "\n".join(rows) + "\n"
+    if not to_page:
         print(table)
         return
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(HEADER)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(header)
     after = rest.split("\n\n", 1)[1] if "\n\n" in rest else ""
-    PAGE.write_text(f"{before}{HEADER}{table}\n{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{header}{table}\n{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Random networks of many kinds of block, cut at random: removed is masked, or it is refused.
 
-    python tests/support/random_networks.py --count 10000 --seed 0
+    python tests/support/random_networks.py --count 10000 --seed 0 [--transformers]
 
 Prints how many were equal, had nothing to cut or were refused, by sentence, and what was wrong.
 """
@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from tests.support.random_blocks.arithmetic import ARITHMETIC
 from tests.support.random_blocks.channels import DENSE, GATES, MOVES
 from tests.support.random_blocks.ends import EMBEDDINGS, HEADS, INTO
 from tests.support.random_blocks.images import IMAGES
+from tests.support.random_blocks.streams import NORMS, STREAMS
 from tests.support.random_blocks.tokens import TOKENS
 from tests.support.random_blocks.weights import WEIGHTS
 
@@ -76,15 +77,28 @@ def random_network(seed: int) -> RandomNetwork:
         "tokens": rng.integers(8, size=(2, 5)),
         "vectors": rng.normal(size=(2, 4)),
     }
-    x = inputs[stages[0]]
+    return _network(rng, inputs[stages[0]], _random_kinds(rng, stages))
+
+
+def random_transformer(seed: int) -> RandomNetwork:
+    """An embedding, one to four blocks with norms over channels, a norm and a head."""
+    rng = np.random.default_rng(seed)
+    drawn = lambda kinds: list(kinds.items())[rng.integers(len(kinds))]  # noqa: E731
+    kinds = [drawn(EMBEDDINGS), *(drawn(STREAMS) for _ in range(rng.integers(1, 5)))]
+    return _network(rng, rng.integers(8, size=(2, 5)), [*kinds, drawn(NORMS), drawn(HEADS)])
+
+
+def _network(
+    rng: np.random.Generator, x: np.ndarray, blocks: Iterable[tuple[str, Kind]]
+) -> RandomNetwork:
     y, params, functions, kinds = jax.eval_shape(jnp.asarray, x), {}, {}, []
-    for number, (kind, (arrays, function)) in enumerate(_random_kinds(rng, stages)):
+    for number, (kind, (arrays, function)) in enumerate(blocks):
         if y.shape[-1] % 2 and kind in ALL:  # many blocks halve their channels
             kind, (arrays, function) = "dense", DENSE["dense"]
         name = f"{number} {kind}"
         params[name] = drawn_arrays(rng, arrays, drawn_sizes(rng, y.shape))
         y, functions[name] = jax.eval_shape(function, params[name], y), function
-        kinds.append(kind)
+        kinds += kind.split(" | ")
 
     def apply(params: dict[str, Any], x: Any) -> Any:
         for name, function in functions.items():
@@ -108,10 +122,13 @@ def _random_kinds(rng: np.random.Generator, stages: list[str]) -> Iterator[tuple
     yield drawn(HEADS)
 
 
-def outcome(network: RandomNetwork, seed: int) -> Outcome:
-    """What a cut of 40 % of the channels, drawn at random, does to the network."""
+def outcome(network: RandomNetwork, seed: int, *, resize: bool = False) -> Outcome:
+    """What a cut of 40 % of the channels, drawn at random, does to the network.
+
+    With `resize` channels under a norm over them are cut too.
+    """
     try:
-        found = _outcome(network, seed)
+        found = _outcome(network, seed, resize)
     except Exception as failure:
         return Outcome("crash", np.inf, f"{type(failure).__name__}: {failure}")
     if found.error > TOLERANCE:
@@ -119,9 +136,9 @@ def outcome(network: RandomNetwork, seed: int) -> Outcome:
     return found._replace(kind="unclear") if "\n" in found.said else found
 
 
-def _outcome(network: RandomNetwork, seed: int) -> Outcome:
+def _outcome(network: RandomNetwork, seed: int, resize: bool) -> Outcome:
     apply, params, x, kinds = network
-    groups = coupled_channels(apply, params, x)
+    groups = coupled_channels(apply, params, x, resize=resize)
     if not groups:
         return Outcome("nothing to cut")
     keep = _drawn_keep(groups, seed)
@@ -131,8 +148,8 @@ def _outcome(network: RandomNetwork, seed: int) -> Outcome:
     try:
         check_program(apply, small, groups, keep, x)
     except ValueError as refusal:
-        kind = "refused without reason" if CHANGING.isdisjoint(kinds) else "resized"
-        return Outcome(kind, error, str(refusal))
+        counts = any(group.normed for group in groups) or not CHANGING.isdisjoint(kinds)
+        return Outcome("resized" if counts else "refused without reason", error, str(refusal))
     error = max(error, difference(evaluated(apply, small, x), masked))
     effect = difference(evaluated(apply, params, x), masked)
     return Outcome("equal" if effect > 1e-6 else "without effect", error)
@@ -160,13 +177,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=200, help="how many (default 200)")
     parser.add_argument("--seed", type=int, default=0, help="of the first (default 0)")
+    parser.add_argument("--transformers", action="store_true", help="through norms over channels")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
+    draw = random_transformer if options.transformers else random_network
     start, outcomes, kinds = time.time(), [], Counter()
     seeds = range(options.seed, options.seed + options.count)
     for seed in track(seeds, "cutting", console=Console(stderr=True)):
-        network = random_network(seed)
-        outcomes.append(outcome(network, seed))
+        network = draw(seed)
+        outcomes.append(outcome(network, seed, resize=options.transformers))
         kinds.update(network.kinds)
         if outcomes[-1].kind in WRONG:
             print(f"seed {seed}: {', '.join(network.kinds)}: {outcomes[-1]}", flush=True)

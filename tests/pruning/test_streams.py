@@ -1,0 +1,216 @@
+"""Residual streams: channels under a norm over them, removed where means stay of all of them."""
+
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pruning import coupled_channels, mask_channels, prune, remove_channels
+from pruning.channels import check_program, fixed_channels, resized
+from tests.support.architecture_table import PAGE, cut
+from tests.support.architectures.streams import STREAMS
+from tests.support.random_networks import WRONG, outcome, random_transformer
+from tests.support.stream_table import HEADER, rows
+
+QUICK = ("GPT, scan and remat (Equinox)", "LLaMA, halves turned (a function)")
+WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # no norm over channels left
+
+
+@pytest.fixture(autouse=True)
+def promotion():
+    """As users have it: modules of others mix precisions."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def compiled(function, *arguments):
+    return jax.jit(function)(*arguments)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_removed_is_masked(name):
+    assert cut(STREAMS[name](np.float64), 0.5, resize=True).error <= 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [0.3, 0.5])
+@pytest.mark.parametrize("name", STREAMS)
+def test_removed_is_masked_in_float64(name, ratio):
+    model = STREAMS[name](np.float64)
+    assert cut(model, ratio, resize=True).error <= 1e-12
+    groups = coupled_channels(model.apply, model.params, *model.inputs, resize=True)
+    normed = [group.size for group in groups if group.normed]
+    assert (8 in normed) == (name not in WHOLE)
+    plain = coupled_channels(model.apply, model.params, *model.inputs)
+    assert not any(group.normed for group in plain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STREAMS)
+def test_removed_is_masked_in_float32_compiled(name):
+    assert cut(STREAMS[name](np.float32), 0.5, compiled, resize=True).error <= 1e-5
+
+
+@pytest.mark.slow
+def test_the_page_has_the_table():
+    """Lines of other versions of Flax, and rounding, are not compared."""
+
+    def plain(row):
+        family, alone, whole, parameters, _, stays = row.split(" | ")
+        return family, alone, whole, parameters, re.sub(r":\d+", "", stays)
+
+    table = PAGE.read_text(encoding="utf-8").split(HEADER)[1].split("\n\n")[0].splitlines()
+    assert list(map(plain, table)) == list(map(plain, rows()))
+
+
+def assert_transformer_cut_rightly(seed):
+    found = outcome(random_transformer(seed), seed, resize=True)
+    assert found.kind not in WRONG, found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_transformers_are_cut_rightly(seed):
+    assert_transformer_cut_rightly(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3, 103))
+def test_many_random_transformers_are_cut_rightly(seed):
+    assert_transformer_cut_rightly(seed)
+
+
+PARAMS = {
+    name: np.random.default_rng(i).normal(size=shape)
+    for i, (name, shape) in enumerate(
+        {"a": (4, 8), "scale": (8,), "bias": (8,), "b": (8, 3), "square": (8, 8)}.items()
+    )
+}
+X = np.random.default_rng(9).normal(size=(5, 4))
+KEEP = np.array([1, 0, 0, 1, 1, 0, 1, 0], bool)
+
+
+def layer_norm(h, d=8):
+    """Its width is written: the smaller network has the same numbers."""
+    centred = h - h.sum(-1, keepdims=True) / d
+    return centred * jax.lax.rsqrt(jnp.square(centred).sum(-1, keepdims=True) / d + 1e-3)
+
+
+def network(norm, p, x):
+    return norm(x @ p["a"]) @ p["b"]
+
+
+def test_a_layer_norm_is_the_one_of_the_whole_width():
+    """Against its formula: d channels, of which k are kept."""
+    apply = partial(network, layer_norm)
+    (group,) = coupled_channels(apply, PARAMS, X, resize=True)
+    assert group.normed
+    small = remove_channels(PARAMS, [group], [KEEP])
+    h, d, k = X @ small["a"], 8, 4
+    mean = h.sum(-1, keepdims=True) / d
+    var = np.square(h - mean).sum(-1, keepdims=True) / d + (d - k) * np.square(mean) / d
+    expected = (h - mean) / np.sqrt(var + 1e-3) @ small["b"]
+    run = jax.jit(resized(apply, [group], [KEEP]))
+    np.testing.assert_allclose(run(small, X), expected, rtol=1e-12)
+    masked = apply(mask_channels(PARAMS, [group], [KEEP]), X)
+    np.testing.assert_allclose(run(small, X), masked, rtol=1e-12)
+
+
+def test_its_derivative_is_that_of_the_masked_network():
+    apply = partial(network, layer_norm)
+    groups = coupled_channels(apply, PARAMS, X, resize=True)
+    small, masked = (f(PARAMS, groups, [KEEP]) for f in (remove_channels, mask_channels))
+    total = lambda f: jax.grad(lambda p: jnp.square(f(p, X)).sum())  # noqa: E731
+    whole = remove_channels(total(apply)(masked), groups, [KEEP])
+    found = total(resized(apply, groups, [KEEP]))(small)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10), found, whole)
+
+
+def test_a_network_is_pruned_in_two_steps():
+    """The first folds no constant of what a norm makes depend on the inputs: there is none."""
+    apply = partial(network, layer_norm)
+    pruned = prune(apply, PARAMS, X, ratios=(0.25, 0.5), resize=True)
+    assert pruned.params["a"].shape == (4, 4)
+    masked = apply(mask_channels(PARAMS, pruned.groups, pruned.keep), X)
+    run = resized(apply, pruned.groups, pruned.keep)
+    np.testing.assert_allclose(run(pruned.params, X), masked, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"apply must have channels .*; reduce_sum needs all"):
+        prune(apply, PARAMS, X, ratios=[0.5])
+
+
+def test_a_written_width_is_not_enough_for_the_model_itself():
+    """The smaller network has the same numbers, but sums without what is not zero."""
+    apply = partial(network, layer_norm)
+    groups = coupled_channels(apply, PARAMS, X, resize=True)
+    small = remove_channels(PARAMS, groups, [KEEP])
+    with pytest.raises(ValueError, match=r"channels that are not zero .* of reduce_sum at .*layer"):
+        check_program(apply, small, groups, [KEEP], X)
+    assert coupled_channels(apply, PARAMS, X) == ()
+    (report,) = fixed_channels(apply, PARAMS, X)
+    assert report.primitive == "reduce_sum"
+    assert "layer_norm" in report.line
+    assert fixed_channels(apply, PARAMS, X, resize=True) == ()
+
+
+def test_sums_of_what_is_zero_need_no_more():
+    def apply(p, x):
+        h = x @ p["a"]
+        return h * jax.lax.rsqrt(jnp.square(h).sum(-1, keepdims=True) + 1) @ p["b"]
+
+    groups = coupled_channels(apply, PARAMS, X, resize=True)
+    small = remove_channels(PARAMS, groups, [KEEP])
+    check_program(apply, small, groups, [KEEP], X)
+    masked = apply(mask_channels(PARAMS, groups, [KEEP]), X)
+    np.testing.assert_allclose(apply(small, X), masked, rtol=1e-12)
+
+
+def outer(h):
+    return h[:, :, None] * h[:, None]
+
+
+# Where removed channels are not the same, or the largest of all is needed.
+STAY = {
+    "softmax": (lambda h: jax.nn.softmax(h, -1), "reduce_max"),
+    "numbers of channels": (lambda h: layer_norm(h + np.arange(8.0)[None]), ""),
+    "sorted": (lambda h: layer_norm(jnp.sort(h, -1)), "sort"),
+    "running": (lambda h: layer_norm(jnp.cumsum(h, -1)), "cumsum"),
+    "two axes": (lambda h: h * jnp.cos(outer(h)).sum((1, 2))[:, None], "reduce_sum"),
+    "a product that is not zero": (
+        lambda h: h * jnp.einsum("ij,ij->i", jnp.cos(h), h + 1)[:, None],
+        "dot_general",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STAY)
+def test_what_must_stay_stays(name):
+    change, primitive = STAY[name]
+    apply = partial(network, change)
+    assert coupled_channels(apply, PARAMS, X, resize=True) == ()
+    reports = fixed_channels(apply, PARAMS, X, resize=True)
+    assert [primitive] * bool(primitive) == [report.primitive for report in reports][:1]
+
+
+# Exact where removed channels are not zero: ½, 1, a product of two axes, one of which is summed.
+NOT_ZERO = {
+    "a part that is gone": lambda h: (
+        layer_norm(h) / jax.nn.sigmoid(h[:, 1:3]).sum(-1, keepdims=True)
+    ),
+    "sigmoids": lambda h: h / jax.nn.sigmoid(h).sum(-1, keepdims=True),
+    "exponents": lambda h: layer_norm(jnp.exp(h)),
+    "one of two axes": lambda h: layer_norm(h * jnp.cos(outer(h)).sum(1)),
+    "a turned axis": lambda h: layer_norm(jnp.cos(h).T.T),
+    "several positions": lambda h: layer_norm(jnp.exp(X @ X.T @ jnp.tanh(h) + X[:, :1])),
+}
+
+
+@pytest.mark.parametrize("name", NOT_ZERO)
+def test_what_is_not_zero_is_counted(name):
+    apply = partial(network, NOT_ZERO[name])
+    groups = coupled_channels(apply, PARAMS, X, resize=True)
+    assert [group.size for group in groups] == [8]
+    small, masked = (f(PARAMS, groups, [KEEP]) for f in (remove_channels, mask_channels))
+    run = resized(apply, groups, [KEEP])
+    np.testing.assert_allclose(run(small, X), apply(masked, X), rtol=1e-12)

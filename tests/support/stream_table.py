@@ -1,0 +1,63 @@
+"""The table of residual streams in docs/pruning.md: what goes under norms over channels.
+
+    python tests/support/stream_table.py [--write]
+
+Prints the rows, or puts them into the page.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import jax
+import numpy as np
+
+from pruning import coupled_channels, mask_channels
+from tests.support.architecture_table import cut, size, stays, write_table
+from tests.support.architectures import Architecture
+from tests.support.architectures.streams import STREAMS
+
+HEADER = (
+    "| family | parameters in channels that can go | with the stream | parameters at 50 % | error "
+    "| what stays |\n| --- | --- | --- | --- | --- | --- |\n"
+)
+
+
+def rows() -> list[str]:
+    with jax.numpy_dtype_promotion("standard"):
+        return [_row(name) for name in STREAMS]
+
+
+def _row(name: str) -> str:
+    model = STREAMS[name](np.float64)
+    cuts = [cut(model, ratio, resize=True) for ratio in (0.3, 0.5)]
+    shares = [f"{_share(model, resize):.0%}".replace("%", " %") for resize in (False, True)]
+    parameters = f"{size(model.params):,} → {size(cuts[1].params):,}"
+    error = f"{max(found.error for found in cuts):.0e}".replace("0e+00", "0")
+    cells = [name, *shares, parameters, error, stays(model, resize=True)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _share(model: Architecture, resize: bool) -> float:
+    """Of the parameters, those of a channel that can be removed."""
+    apply, params, inputs, _ = model
+    groups = coupled_channels(apply, params, *inputs, resize=resize)
+    ones = jax.tree.map(lambda leaf: np.ones(np.shape(leaf)), params)
+    left: Any = mask_channels(ones, groups, [np.zeros(group.size, bool) for group in groups])
+    return 1 - sum(leaf.sum() for leaf in jax.tree.leaves(left)) / size(params)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="into docs/pruning.md")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    write_table(HEADER, rows(), to_page=options.write)
+
+
+if __name__ == "__main__":
+    main()
