@@ -98,6 +98,10 @@ DIFFERENTIABLE = {
     "ks_equivalence": [(partial(pruning.ks_equivalence, margin=0.9), (X,))],
     "lilliefors": [(with_key(pruning.lilliefors, samples=9), (X,))],
     "anderson_darling": [(with_key(pruning.anderson_darling, samples=9), (X,))],
+    "fit_generalized_gaussian": [(pruning.weight_tests.fit_generalized_gaussian, (X,))],
+    "ks_generalized_gaussian": [
+        (with_key(pruning.weight_tests.ks_generalized_gaussian, samples=9), (X,))
+    ],
     "filter_stds": [(pruning.weight_tests.filter_stds, (X,))],
     "std_homogeneity": [(pruning.std_homogeneity, (X,))],
     "std_equivalence": [(partial(pruning.std_equivalence, margin=0.5), (X,))],
@@ -172,6 +176,8 @@ OTHERS = {
     "save_pruned",
     "widths",
     "resized",
+    "taylor_scores",
+    "wanda_scores",
 }
 COMPILED = DIFFERENTIABLE | PIECEWISE_CONSTANT | TRAINED
 # In seconds: samples or filters over Explicit axes, under jit, and gradients. The rest is slow.

@@ -16,7 +16,7 @@ def test_a_result_names_a_command_of_the_repository(result, tmp_path):
     assert options.count("--out") == 1
     assert str(tmp_path) in options[options.index("--out") + 1]
     assert not set(options) & set(results.INPUTS)
-    assert count(result.content) >= 40
+    assert count(result.content) >= 30
 
 
 def test_names_are_those_of_the_index():

@@ -58,7 +58,7 @@ def _sums(form: Form, x: Array, y: Array) -> tuple[Array, ...]:
 
 
 def merged(parts: Iterable[Moments]) -> Moments:
-    """The moments of the union of several sets of rows, Chan et al. (1983)."""
+    """The moments of the union of several sets of rows, Chan et al. (1979)."""
     return reduce(_both, parts)
 
 

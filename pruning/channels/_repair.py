@@ -3,7 +3,7 @@
 Both networks are evaluated on the same inputs, the whole one and the one with removed channels at
 zero. Layer after layer, a kernel of the second is replaced by the one whose outputs, on what the
 repaired layers before it give, are nearest those of the first: a linear least-squares problem.
-Luo et al., ThiNet (2017); He et al. (2017).
+Luo et al. (2017), ThiNet; He et al. (2017).
 """
 
 from collections.abc import Callable, Sequence

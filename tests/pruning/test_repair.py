@@ -14,7 +14,14 @@ from pruning.channels import least_squares, mask_channels, remove_channels, resc
 from tests.support import prunable
 
 RNG = np.random.default_rng(0)
+START = RNG.bit_generator.state
 EXACT = partial(least_squares, ridge=(0.0,))
+
+
+@pytest.fixture(autouse=True)
+def same_draws():
+    """Whatever tests ran before."""
+    RNG.bit_generator.state = START
 
 
 def halves(x):

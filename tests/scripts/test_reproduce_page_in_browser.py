@@ -21,7 +21,7 @@ def test_a_browser_shows_every_figure(page, tmp_path, width, height, dark):
     assert seen["console"] == []
     assert (seen["width"], seen["dark"]) == (width, dark)
     assert seen["content"] <= width  # nothing runs over the side
-    assert len(seen["figures"]) == 31
+    assert len(seen["figures"]) == 35
     for figure in seen["figures"]:
         assert 0 <= figure["left"] < figure["right"] <= width, figure
         assert figure["height"] > 100, figure

@@ -1,20 +1,14 @@
 """The page of repaired networks, docs/results/repair/index.html, from the runs beside it.
 
-    python tests/support/repair_page.py
-
-Reads digits.json of `repair_digits.py` and resnet20*.json of `repair_table.py`, and prints their
-table.
+`results_pages.py` writes it, of digits.json of `repair_digits.py` and resnet20*.json of
+`repair_table.py`.
 """
 
 import json
-import sys
 from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
 
 import numpy as np
 import scipy.stats
@@ -31,8 +25,8 @@ Table = dict[tuple[str, float, str], np.ndarray]
 """Accuracies of blocks, the rows, by criterion: by network, ratio and repair."""
 
 
-def main() -> None:
-    digits = json.loads((FOLDER / "digits.json").read_text())
+def render(digits: dict[str, Any]) -> str:
+    """The page of the perceptrons on digits and of the residual networks beside them."""
     resnets = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("resnet20*.json"))]
     tables = [of_networks(digits), *map(of_images, resnets)]
     rows = [
@@ -40,14 +34,12 @@ def main() -> None:
         for table, run in zip(tables, [digits, *resnets], strict=True)
         for row in lines(table, by_repair(run["rows"]))
     ]
-    for row in rows:
-        print("|", " | ".join(row), "|")
     whole = {
         "digits": np.mean([network["accuracy"] for network in digits["whole"]]),
         "ResNet-20": np.mean(resnets[0]["whole"]),
         "ResNet-20, recalibrated": np.mean(resnets[0]["whole, recalibrated"]),
     }
-    text = page.render(
+    return page.render(
         title="Pruned networks repaired",
         kicker=f"jaxnorm · {digits['date'][:10]}",
         heading="How much accuracy comes without training?",
@@ -60,7 +52,6 @@ def main() -> None:
             ("settings", "How it was made", "".join(map(made, [digits, *resnets]))),
         ],
     )
-    (FOLDER / "index.html").write_text(text, encoding="utf-8")
 
 
 CAPTION = (
@@ -158,7 +149,3 @@ def made(run: dict[str, Any]) -> str:
     entries = {"command": run["command"], "date": run["date"], "data": run["data"]}
     entries |= run.get("options", {}) | run.get("settings", {}) | run["environment"]
     return page.settings(entries)
-
-
-if __name__ == "__main__":
-    main()

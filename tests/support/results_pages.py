@@ -22,6 +22,7 @@ from experiments import cli, files
 from experiments.benchmarks import compiled_page
 from experiments.pages import analysis, geometry, page, prune, shift, theorems, train
 from experiments.texts import html
+from tests.support import repair_page
 
 FOLDER = Path(__file__).parents[2] / "docs" / "results"
 PAGES: dict[str, Callable[[Any], str]] = {
@@ -35,13 +36,17 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "train/cifar10-resnet20-batch_norm": train.render,
     "train/cifar10-resnet20-unitized": train.render,
     "compiled": compiled_page.render,
+    "repair": repair_page.render,
 }
+NUMBERS = {"repair": "digits.json"}  # else results.json
 
 
 def drawn() -> dict[Path, str]:
     """The text of every page and of the index, by file."""
     results = {
-        name: json.loads((FOLDER / name / "results.json").read_text(encoding="utf-8"))
+        name: json.loads(
+            (FOLDER / name / NUMBERS.get(name, "results.json")).read_text(encoding="utf-8")
+        )
         for name in PAGES
     }
     texts = {name: render(results[name]) for name, render in PAGES.items()}

@@ -190,6 +190,8 @@ def filter_tests() -> list[Case]:
         case(pruning.ks_equivalence, w, margin=0.05),
         case(pruning.lilliefors, key, sample, samples=99),
         case(pruning.anderson_darling, key, sample, samples=99),
+        case(pruning.weight_tests.fit_generalized_gaussian, sample),
+        case(pruning.weight_tests.ks_generalized_gaussian, key, sample, samples=99),
         case(pruning.weight_tests.filter_stds, w),
         case(pruning.std_homogeneity, w),
         case(pruning.std_equivalence, w, margin=0.1),

@@ -57,5 +57,7 @@ HOST_ONLY: dict[str, tuple[Callable, ...]] = {
     "parameter trees, traced programs and files": (
         *functions(pruning.channels),
         pruning.weights.load,
+        pruning.weights.restore,
+        pruning.weights.save,
     ),
 }
