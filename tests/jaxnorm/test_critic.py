@@ -77,7 +77,10 @@ def test_the_critic_is_no_estimate_of_the_distance(key):
     assert values[1] < 1e-1 < 9 < emd(*far[2:])
 
 
-@pytest.mark.parametrize("length", [0.5, 2.0, 8.0])
+@pytest.mark.parametrize(
+    "length",
+    [pytest.param(0.5, marks=pytest.mark.slow), 2.0, pytest.param(8.0, marks=pytest.mark.slow)],
+)
 def test_the_certified_critic_comes_close_in_two_dimensions(length, key):
     x = samples(key, length * jnp.array([0.6, 0.8]))
     found, exact = bound(key, *x), emd(*x[2:])
@@ -92,6 +95,7 @@ def test_the_certified_critic_sees_a_change_of_scale(key):
     assert 0.9 * (np.pi / 2) ** 0.5 < found <= emd(u, 2 * v)
 
 
+@pytest.mark.slow
 def test_the_bound_scales_with_its_samples_and_ignores_where_they_lie(key):
     x = samples(key, jnp.array([1.0, 0.0, 0.0]), n=50)
     shifted = [1e3 * part + 7e3 for part in x]
@@ -99,6 +103,7 @@ def test_the_bound_scales_with_its_samples_and_ignores_where_they_lie(key):
     np.testing.assert_allclose(few(key, *shifted), 1e3 * few(key, *x), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_test_samples_do_not_choose_the_critic(key):
     # Were the best of the critics on the test samples taken, these draws of one distribution would
     # have a bound above 0 almost always; chosen on others, half of its differences are negative.
@@ -120,6 +125,7 @@ def test_the_paper_s_critic_is_trained_by_rmsprop(monkeypatch, key):
     np.testing.assert_allclose(update, -5e-5 / np.sqrt(0.1) * jnp.sign(gradient), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_samples_that_do_not_differ_have_the_bound_zero(key):
     x = jax.random.normal(key, (20, 3))
     assert bound(key, x, x, x, x) == 0

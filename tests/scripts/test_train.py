@@ -161,7 +161,7 @@ def test_parts_of_a_batch_have_its_gradient(images):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_microbatches_on_devices_have_the_statistics_of_the_batch(images, accumulate):
     recipe = replace(SMALL, momentum=0.5, accumulate=accumulate)
     whole, parts = compiled(recipe, images), compiled(recipe, images, 2, microbatches=2)
