@@ -66,7 +66,7 @@ def expected_distance() -> Array:
 
 def laguerre_distance(key: Key[Array, ""]) -> Values:
     """`expected_distance` over σ√(π/2) L, minus 1."""
-    y = np.array(-(2.0**2) / (2 * 1.7**2))
+    y = np.array([-(2.0**2) / (2 * 1.7**2)])
     printed = 1.7 * math.sqrt(math.pi / 2) * _laguerre(0.5, DIMS / 2 - 1, y)
     return float(expected_distance()) / printed - 1
 
