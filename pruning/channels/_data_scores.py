@@ -13,6 +13,7 @@ from pruning.channels._choice import channel_scores
 from pruning.channels._groups import ChannelGroup, described
 from pruning.channels._programs import called, interpret, traced
 from pruning.channels._removal import name
+from pruning.channels._resizing import bound
 
 
 def taylor_scores(
@@ -160,8 +161,7 @@ def _input_products(
 
 def _evaluated(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """The results; a kernel that is cast or transposed remains one."""
-    results = eqn.primitive.bind(*(x.array for x in operands), **eqn.params)
-    results = results if eqn.primitive.multiple_results else [results]
+    results = bound(eqn, [x.array for x in operands], eqn.params)
     first = operands[0] if operands else Operand(None)
     if first.leaf is not None and eqn.primitive.name in ("convert_element_type", "copy"):
         return [Operand(results[0], first.leaf, first.axes)]

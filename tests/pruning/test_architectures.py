@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pruning import coupled_channels
-from tests.support.architecture_table import HEADER, PAGE, cut, rows
+from tests.support.architecture_table import HEADER, PAGE, compiled, cut, rows
 from tests.support.architectures import ARCHITECTURES
 
 # Whose channels all pass a norm over them, alone or beside what they are multiplied with.
@@ -15,15 +15,7 @@ UNCUT = {"gMLP", "Progressive GAN, generator", "layer norm"}
 QUICK = ("GPT", "GRU (flax.nnx)", "U-Net (flax.nnx)", "PReLU")
 
 
-@pytest.fixture(autouse=True)
-def promotion():
-    """As users have it: modules of others mix precisions."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
-
-
-def compiled(function, *arguments):
-    return jax.jit(function)(*arguments)
+pytestmark = pytest.mark.usefixtures("promotion")
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -10,7 +10,7 @@ import pytest
 
 from pruning import coupled_channels, mask_channels, prune, remove_channels
 from pruning.channels import check_program, fixed_channels, resized
-from tests.support.architecture_table import PAGE, cut
+from tests.support.architecture_table import PAGE, compiled, cut
 from tests.support.architectures.streams import STREAMS
 from tests.support.random_networks import WRONG, outcome, random_transformer
 from tests.support.stream_table import HEADER, rows
@@ -19,15 +19,7 @@ QUICK = ("GPT, scan and remat (Equinox)", "LLaMA, halves turned (a function)")
 WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # no norm over channels left
 
 
-@pytest.fixture(autouse=True)
-def promotion():
-    """As users have it: modules of others mix precisions."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
-
-
-def compiled(function, *arguments):
-    return jax.jit(function)(*arguments)
+pytestmark = pytest.mark.usefixtures("promotion")
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -68,7 +68,7 @@ def test_evaluating_alone_prints_the_accuracies_and_trains_nothing(run, capsys, 
         (line,) = read_lines(run / f"seed-{seed}" / "metrics.jsonl")
         assert str(line["accuracy"])[:6] in said
     assert sorted(path for path in run.rglob("*") if path.is_file()) == before
-    with pytest.raises(InputError, match=r"--evaluate-only needs a checkpoint; .* has none"):
+    with pytest.raises(InputError, match=r"must have a checkpoint of seed 0-1; .* has none"):
         train.main(RECIPE, replace(options, out=tmp_path))
 
 

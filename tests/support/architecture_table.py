@@ -49,6 +49,11 @@ class Cut(NamedTuple):
     params: Any
 
 
+def compiled(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The results of a compiled program, where `cut` evaluates one in NumPy by default."""
+    return jax.jit(function)(*arguments)
+
+
 def cut(
     model: Architecture,
     ratio: float,
@@ -128,12 +133,13 @@ def _place(line: str) -> str:
     return f"{'/'.join(parts[start:])}:{number}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def command(doc: str | None, header: str, rows: Callable[[], Sequence[str]]) -> None:
+    """Prints a table, or writes it below its header in the page."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help="into docs/pruning.md")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    write_table(HEADER, rows(), to_page=options.write)
+    write_table(header, rows(), to_page=options.write)
 
 
 def write_table(header: str, rows: Sequence[str], *, to_page: bool) -> None:
@@ -148,4 +154,4 @@ def write_table(header: str, rows: Sequence[str], *, to_page: bool) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(__doc__, HEADER, rows)

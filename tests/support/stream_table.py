@@ -5,7 +5,6 @@
 Prints the rows, or puts them into the page.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import jax
 import numpy as np
 
 from pruning import coupled_channels, mask_channels
-from tests.support.architecture_table import cut, size, stays, write_table
+from tests.support.architecture_table import command, cut, size, stays
 from tests.support.architectures import Architecture
 from tests.support.architectures.streams import STREAMS
 
@@ -51,13 +50,5 @@ def _share(model: Architecture, resize: bool) -> float:
     return 1 - sum(leaf.sum() for leaf in jax.tree.leaves(left)) / size(params)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="into docs/pruning.md")
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    write_table(HEADER, rows(), to_page=options.write)
-
-
 if __name__ == "__main__":
-    main()
+    command(__doc__, HEADER, rows)

@@ -15,10 +15,10 @@ from experiments import cli, signals
 from experiments.cli import InputError
 from experiments.progress import print_above, progress_bar
 from experiments.training import loop
-from experiments.training.checkpoints import Checkpoints
 from experiments.training.loop import Extras
 from experiments.training.processes import is_main_process
 from experiments.training.recipes import Evaluation, Recipe
+from experiments.training.trained import newest_state
 from experiments.training.trainer import Seeds, Trainer, platform
 
 
@@ -124,14 +124,7 @@ def show_evaluations(
     """
     found = []
     for seeds in groups:
-        folder = out / f"checkpoints-{loop.name_of(seeds)}"
-        state = None
-        if folder.is_dir():
-            with Checkpoints(folder) as checkpoints:
-                state, notes = checkpoints.restore(trainer.init_state(seeds), cli.say)
-                state = state if notes is not None else None
-        if state is None:
-            raise InputError(f"--evaluate-only needs a checkpoint; {folder} has none")
+        state = newest_state(trainer, seeds, out)
         for seed, fractions in zip(seeds, trainer.evaluate(state), strict=True):
             views = trainer.evaluate_views(state, evaluations)
             row = {"seed": seed, "step": loop.steps_done(state), **fractions, **views}

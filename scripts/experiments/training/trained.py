@@ -18,7 +18,8 @@ from experiments.training import networks
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.loop import name_of
 from experiments.training.recipes import Recipe
-from experiments.training.trainer import Layout, Trainer, mesh_of
+from experiments.training.step import State
+from experiments.training.trainer import Layout, Seeds, Trainer, mesh_of
 
 
 def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
@@ -56,15 +57,11 @@ def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
     recipe, settings = read_recipe(run)
     count = settings["vmapped_seeds"]
     seeds = tuple(range(count)) if count > 1 else (seed,)
-    folder = run / f"checkpoints-{name_of(seeds)}"
-    if seed not in seeds or not folder.is_dir():
+    if seed not in seeds:
         raise InputError(f"the run must have a checkpoint of seed {seed}; {run} has none")
     data = _shapes_of(settings["data"])
     trainer = Trainer(recipe, data, mesh_of(1), Layout(vmap_seeds=count > 1))
-    with Checkpoints(folder) as checkpoints:
-        state, notes = checkpoints.restore(trainer.init_state(seeds), cli.say)
-    if notes is None:
-        raise InputError(f"the run must have a checkpoint of seed {seed}; {folder} has none")
+    state = newest_state(trainer, seeds, run)
     variables = state.params, state.statistics
     if count > 1:
         variables = jax.tree.map(lambda leaf: leaf[seed], variables)
@@ -73,6 +70,22 @@ def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
     build = partial(networks.network, recipe, classes=data.classes, shape=shape, streamed=streamed)
     model = nnx.eval_shape(partial(build, key=jax.random.key(0)))
     return nnx.merge(networks.inference_graph(model), *variables)
+
+
+def newest_state(trainer: Trainer, seeds: Seeds, run: Path) -> State:
+    """The state of a group of seeds as its newest checkpoint has it.
+
+    Raises:
+      InputError: The run has no checkpoint of the group.
+    """
+    name, state, notes = name_of(seeds), None, None
+    folder = run / f"checkpoints-{name}"
+    if folder.is_dir():
+        with Checkpoints(folder) as checkpoints:
+            state, notes = checkpoints.restore(trainer.init_state(seeds), cli.say)
+    if state is None or notes is None:
+        raise InputError(f"the run must have a checkpoint of seed {name}; {run} has none")
+    return state
 
 
 def _shapes_of(data: dict[str, Any]) -> Images | Records:
