@@ -160,6 +160,12 @@ def test_importing_jaxnorm_loads_nothing_slow_that_a_user_may_not_need(use):
     assert run(sys.executable, "-c", code, cwd=ROOT) == "[]\n"
 
 
+@pytest.mark.parametrize("package", ["pruning", "geometry"])
+def test_importing_a_package_loads_no_scipy(package):
+    code = f"import sys, {package}; print([m for m in sys.modules if m.startswith('scipy.')])"
+    assert run(sys.executable, "-c", code, cwd=ROOT) == "[]\n"
+
+
 def seconds(code):
     start = time.perf_counter()
     run(sys.executable, "-c", code, cwd=ROOT)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jaxtyping import Array
 
 from jaxnorm._numerics import auto_sharded, promote_to_float32
@@ -126,6 +125,8 @@ def _all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equat
 
 def _solved(kernel: np.ndarray, normal: Equations, ridge: int | float) -> np.ndarray:
     """The kernel at a ridge, by Cholesky's factors; inputs that never vary keep their row."""
+    import scipy.linalg  # loads slowly, and repairs alone need it
+
     solution = kernel.copy()
     for w, xx, xy in zip(solution, *normal, strict=True):
         square = np.diagonal(xx)

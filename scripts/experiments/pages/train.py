@@ -13,10 +13,9 @@ from experiments.pages.page import cards, figure, made, paragraphs, table
 from experiments.pages.plots import SERIES, SMALL, Series, curve, draw, mark_drops
 from experiments.pages.sentences import duration, number, percent
 from experiments.pages.series import NORMALIZATIONS
+from experiments.training.accuracies import percentages
 
 RUN = Series("mean of the seeds", SERIES[0], "o")
-# Names in results and on the page.
-FRACTIONS = {"accuracy": "top-1", "top_5": "top-5"}
 EVALUATIONS = {"crops": "mirrored corners and middles", "whole": "the whole image"}
 
 
@@ -63,21 +62,17 @@ def accuracy_sentence(results: dict) -> str:
 def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
     """Title, head and rows: the last epoch of every seed, and its other evaluations."""
     recipe, runs = results["recipe"], results["seeds"]
-    fractions = [name for name in FRACTIONS if name in runs[0][-1]]
-    others = list(results["evaluations"][0]) if recipe["dataset"] == "imagenet2012" else []
-    head = ["seed", "last loss", "images/s"]
-    head += [f"{FRACTIONS[name]}, %" for name in fractions]
-    head += [f"{name}: {FRACTIONS[key]}, %" for name in others for key in fractions]
     rows = []
-    for seed, run in enumerate(runs):
-        last = run[-1]
-        row = [str(seed), f"{last['loss']:.4f}", f"{last['images_per_second']:,.0f}"]
-        row += [f"{100 * last[name]:.2f}" for name in fractions]
-        for name in others:
-            row += [f"{100 * results['evaluations'][seed][name][key]:.2f}" for key in fractions]
-        rows.append(row)
+    for seed, (*_, last) in enumerate(runs):
+        views = results["evaluations"][seed] if recipe["dataset"] == "imagenet2012" else {}
+        row = {
+            "seed": str(seed),
+            "last loss": f"{last['loss']:.4f}",
+            "images/s": f"{last['images_per_second']:,.0f}",
+        }
+        rows.append(row | percentages(last, views))
     title = f"{recipe['model']}, {recipe['normalization']}, {recipe['dataset']}: test images"
-    return title, head, rows
+    return title, list(rows[0]), [list(row.values()) for row in rows]
 
 
 def _summary(results: dict) -> str:

@@ -15,6 +15,7 @@ from experiments import cli, signals
 from experiments.cli import InputError
 from experiments.progress import print_above, progress_bar
 from experiments.training import loop
+from experiments.training.accuracies import percentages
 from experiments.training.loop import Extras
 from experiments.training.processes import is_main_process
 from experiments.training.recipes import Evaluation, Recipe
@@ -122,16 +123,17 @@ def show_evaluations(
     Raises:
       InputError: A group has no checkpoint.
     """
-    found = []
-    for seeds in groups:
-        state = newest_state(trainer, seeds, out)
-        for seed, fractions in zip(seeds, trainer.evaluate(state), strict=True):
+    rows: list[dict[str, str]] = []
+    with closing(trainer):
+        for seeds in groups:
+            state = newest_state(trainer, seeds, out)
+            step = str(loop.steps_done(state))
             views = trainer.evaluate_views(state, evaluations)
-            row = {"seed": seed, "step": loop.steps_done(state), **fractions, **views}
-            found.append(row)
-    trainer.close()
-    rows = [[str(value) for value in row.values()] for row in found]
-    cli.show_table("newest checkpoints, test images", list(found[0]), rows)
+            for seed, fractions in zip(seeds, trainer.evaluate(state), strict=True):
+                rows.append({"seed": str(seed), "step": step} | percentages(fractions, views))
+    if is_main_process():
+        values = [list(row.values()) for row in rows]
+        cli.show_table("newest checkpoints, test images", list(rows[0]), values)
 
 
 def summary(values: list[float]) -> dict[str, float | None]:

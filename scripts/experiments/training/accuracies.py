@@ -1,0 +1,15 @@
+"""Accuracies as they are shown: in percent, under the names of the field."""
+
+from collections.abc import Mapping
+
+NAMES = {"accuracy": "top-1", "top_5": "top-5"}
+
+
+def percentages(
+    fractions: Mapping[str, float], views: Mapping[str, Mapping[str, float]]
+) -> dict[str, str]:
+    """Columns of a table and their values: of the plain evaluation, then of every view."""
+    shown = {f"{NAMES[key]}, %": fractions[key] for key in NAMES if key in fractions}
+    for view, seen in views.items():
+        shown |= {f"{view}: {NAMES[key]}, %": seen[key] for key in NAMES if key in seen}
+    return {name: f"{100 * fraction:.2f}" for name, fraction in shown.items()}
