@@ -7,7 +7,8 @@ false alarm below `LEVEL`. Everything is computed in float64 and drawn in float3
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -59,6 +60,7 @@ def measure(
     *,
     precision: float = 1.0,
     devices: Sequence[Any] | None = None,
+    threads: int = 1,
     measured_before: Mapping[str, Measurement] | None = None,
     on_done: Callable[[str, Measurement], None] = lambda name, measurement: None,
 ) -> dict[str, Measurement]:
@@ -69,22 +71,46 @@ def measure(
       key: Of the whole run.
       precision: Factor on the standard errors: ½ takes four times the draws.
       devices: Over which draws are spread; by default all, of all hosts.
+      threads: Functions that are measured at a time, with the same numbers: while one compiles
+        another draws. Threads do not see what the caller set by a context of JAX.
       measured_before: What an earlier call with this key and precision measured.
-      on_done: Called with every new measurement.
+      on_done: Called with every new measurement, in the thread of the caller.
 
     Raises:
-      ValueError: `precision` is not in (0, 2], beyond which a wrong number may stay unseen.
+      ValueError: `precision` is not in (0, 2], beyond which a wrong number may stay unseen, or
+        there are threads and several devices, whose programs could wait for each other.
     """
     if not 0 < precision <= 2:
         raise ValueError(f"precision must lie in (0, 2]; got {precision}")
+    count = len(jax.devices() if devices is None else devices)
+    if threads > 1 < count:
+        raise ValueError(f"threads must be 1 with several devices; got {threads} and {count}")
     measured = dict(measured_before or {})
-    with jax.enable_x64(True):
-        for name, source in sources(claims).items():
-            if name not in measured:
-                source_key = jax.random.fold_in(key, zlib.crc32(name.encode()))
-                measured[name] = _measured(source, source_key, precision, devices)
-                on_done(name, measured[name])
+    tasks = {
+        name: partial(_in_float64, name, source, key, precision, devices)
+        for name, source in sources(claims).items()
+        if name not in measured
+    }
+    for name, measurement in _completed(tasks, threads):
+        measured[name] = measurement
+        on_done(name, measurement)
     return measured
+
+
+def _completed(
+    tasks: Mapping[str, Callable[[], Measurement]], threads: int
+) -> Iterator[tuple[str, Measurement]]:
+    """What the tasks return, by their names, in the order of their ends."""
+    if threads == 1:
+        yield from ((name, task()) for name, task in tasks.items())
+        return
+    pool = ThreadPoolExecutor(threads)
+    try:
+        running = {pool.submit(task): name for name, task in tasks.items()}
+        for done in as_completed(running):
+            yield running[done], done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
@@ -109,6 +135,13 @@ def number(predicted: Number) -> float:
     """A prediction as a Python number, computed in float64."""
     with jax.enable_x64(True):
         return float(predicted() if callable(predicted) else predicted)
+
+
+def _in_float64(
+    name: str, source: Draws | Callable, key: Key[Array, ""], *options: Any
+) -> Measurement:
+    with jax.enable_x64(True):
+        return _measured(source, jax.random.fold_in(key, zlib.crc32(name.encode())), *options)
 
 
 def _measured(

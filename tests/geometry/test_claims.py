@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from dataclasses import FrozenInstanceError, replace
 from functools import cache
 from pathlib import Path
@@ -245,6 +246,44 @@ def test_all_checks_are_decided_together():
     assert not alone[0].as_recorded
     assert together[0].as_recorded
     np.testing.assert_allclose(together[0].findings[7].p_value, 100 * p, rtol=1e-3)
+
+
+def several(functions):
+    """A claim that reads functions which have no names of their own."""
+    for number, function in enumerate(functions):
+        function.__name__ = f"value_{number}"
+    return claim_of(*(Computed("x", function) for function in functions))
+
+
+def test_threads_measure_the_same_numbers_with_one_device(key):
+    drawn = several([lambda key, n=n: jax.random.normal(key, (n,)) for n in range(1, 5)])
+    both = (drawn, claim_of(Sampled("u", 0.5, UNIFORM, "u")))
+    one, seen = jax.devices()[:1], []
+    alone = claims.measure(both, key, devices=one)
+    together = claims.measure(
+        both, key, devices=one, threads=2, on_done=lambda name, _: seen.append(name)
+    )
+    assert together == alone
+    assert sorted(seen) == sorted(alone)
+    with pytest.raises(ValueError, match=r"threads must be 1 with several devices; got 2 and 8"):
+        claims.measure(both, key, threads=2)
+
+
+def test_an_error_in_one_thread_ends_the_measurement(key):
+    begun = []
+
+    def wrong(key):
+        raise ArithmeticError
+
+    def slow(key):
+        begun.append(key)
+        time.sleep(0.05)
+        return [0.0]
+
+    claim = several([wrong, *(lambda key: slow(key) for _ in range(100))])
+    with pytest.raises(ArithmeticError):
+        claims.measure((claim,), key, devices=jax.devices()[:1], threads=2)
+    assert len(begun) < 10
 
 
 @pytest.mark.parametrize("precision", [0.0, -1.0, 2.5, math.nan])

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -88,6 +89,7 @@ def measure(
             jax.random.key(seed),
             precision=precision,
             devices=devices,
+            threads=min(4, os.cpu_count() or 1) if len(devices) == 1 else 1,
             measured_before=dict(measured),
             on_done=save,
         )
