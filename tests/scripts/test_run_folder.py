@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -264,6 +265,21 @@ def test_json_that_is_none_is_one_sentence(content, sentence, tmp_path):
     with pytest.raises(InputError, match=sentence):
         files.read_json(tmp_path / "some.json", dict)
     assert files.read_json(tmp_path / "none.json", dict) is None
+
+
+def test_a_checkpoint_has_the_notes_of_its_step(tmp_path, monkeypatch):
+    """However late they are written, which is in the background."""
+    going_on = threading.Event()
+    dumps = json.dumps
+    monkeypatch.setattr(json, "dumps", lambda x: going_on.wait(60) and dumps(x))
+    lines = [{"epoch": 1}]
+    with checkpoints.Checkpoints(tmp_path) as saved:
+        saved.save(1, [jnp.zeros(2)], [lines])
+        lines.append({"epoch": 2})
+        going_on.set()
+        saved.manager.wait_until_finished()
+        _, notes = saved.restore([jnp.ones(2)], pytest.fail)
+    assert notes == [[{"epoch": 1}]]
 
 
 @pytest.mark.parametrize("several", [True, False])

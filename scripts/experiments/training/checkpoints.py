@@ -5,6 +5,7 @@ its files with their SHA-256, as `sha256sum --check` reads it. One that these pr
 renamed, and the one before it is used; nothing is ever deleted but what two newer ones replace.
 """
 
+import copy
 import hashlib
 import logging
 import sys
@@ -84,7 +85,9 @@ class Checkpoints:
             raise InputError(f"the folder of a run must remain until it ends; {self.dir} does not")
         if step in self.manager.all_steps():
             return
-        # Copies, because the next step donates the buffers, which on a CPU are those written.
+        # Copies, because the next step donates the buffers, which on a CPU are those written, and
+        # adds to the notes.
+        notes = copy.deepcopy(notes)
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
         sums = sums_of(leaves)
         with self._explained("written"):
