@@ -11,12 +11,13 @@ DOCUMENTERS := .venv-docs/installed-$(PYTHON_VERSION)
 COMPILERS := .venv-compiled/installed-$(PYTHON_VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-slow mutants results lint docs bench bench-compiled clean
+.PHONY: help reproduce test test-slow coverage mutants results lint docs bench bench-compiled clean
 
 help:  ## List the targets
 	@echo "make reproduce       train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
 	@echo "make test            all tests that take seconds"
 	@echo "make test-slow       the tests that take minutes, or one of their parts (PART=2, see tests/support/slow_parts.py)"
+	@echo "make coverage        which lines and branches the tests run, out/coverage/index.html"
 	@echo "make mutants         which planted mistakes the tests notice (ARGS=\"--package pruning --count 50\")"
 	@echo "make results         what of docs/results differs when made anew (ARGS=\"all\")"
 	@echo "make lint            formatting, lint, types and structure"
@@ -56,6 +57,13 @@ test: $(INSTALLED)
 test-slow: $(if $(filter ci,$(PART)),$(INSTALLED),$(PEERS))
 	@echo "Running the slow tests"
 	@$(RUN) -m pytest -m slow -n auto --dist worksteal $(addprefix --part=,$(PART)) $(ARGS)
+
+coverage: $(INSTALLED)
+	@echo "Running the tests, and recording which lines each of them runs"
+	@rm -rf out/coverage
+	@$(RUN) -m pytest -n auto --dist worksteal --cov --cov-context=test \
+	  --cov-report=term:skip-covered --cov-report=html:out/coverage $(ARGS)
+	@echo "Open out/coverage/index.html"
 
 mutants: $(INSTALLED)
 	@echo "Planting mistakes"

@@ -1,6 +1,8 @@
 """The mistakes that `make mutants` plants."""
 
-from tests.support.mutants import ROOT, files_of_tests, mutants_of
+from coverage import CoverageData
+
+from tests.support.mutants import ROOT, Mutant, files_of_tests, mutants_of, against
 
 MODULE = '''
 """A docstring with 1 < 2."""
@@ -34,3 +36,14 @@ def test_each_mutant_has_one_mistake_and_messages_and_annotations_have_none(tmp_
 def test_a_module_is_tested_by_its_doctests_and_by_what_names_it():
     module = ROOT / "jaxnorm" / "_decompose.py"
     assert files_of_tests(module)[:2] == [module, ROOT / "tests" / "jaxnorm" / "test_decompose.py"]
+
+
+def test_a_line_is_tested_by_what_runs_it_its_own_files_first():
+    recorded = CoverageData(no_disk=True)
+    for context in ("tests/a.py::test_x|run", "tests/jaxnorm/test_decompose.py::test_y|setup", ""):
+        recorded.set_context(context)
+        recorded.add_lines({"jaxnorm/_decompose.py": [9 if context else 3]})
+    module = ROOT / "jaxnorm" / "_decompose.py"
+    by_line = {line: against(Mutant(module, line, "sign", "", "", ""), recorded) for line in (3, 9)}
+    assert by_line[9] == ["tests/jaxnorm/test_decompose.py::test_y", "tests/a.py::test_x"]
+    assert by_line[3] == [str(path.relative_to(ROOT)) for path in files_of_tests(module)]

@@ -4,8 +4,9 @@
 
 A mutant is one change, chosen by a seed: a sign, a comparison, an axis, a constant, a dropped
 guard, exchanged arguments, a removed call. Each is planted in a copy of the code, in which a child
-of this process, that has JAX loaded, runs the doctests of the module and the tests that name most
-of what the module defines, until one fails. The status is 0 whatever is noticed.
+of this process, that has JAX loaded, runs tests until one fails: those that run the line, as `make
+coverage` has recorded it; where it has not, or where the line runs at import, the doctests of the
+module and the tests that name most of what the module defines. The status is 0 whatever is noticed.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coverage import CoverageData
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -35,6 +37,8 @@ from rich.table import Table
 ROOT = Path(__file__).parents[2]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
 MOST_FILES = 3  # of tests for one module
+MOST_TESTS = 60  # for one line
+RECORDED = ROOT / "out" / "coverage" / "data"
 UNNOTICED = ("survived", "untested")
 _COMPARISONS: dict[type[ast.cmpop], ast.cmpop] = {
     ast.Lt: ast.LtE(),
@@ -153,9 +157,19 @@ def files_of_tests(path: Path) -> list[Path]:
     return chosen if path.is_relative_to(FOLDERS["scripts"]) else [path, *chosen]
 
 
-def outcome(mutant: Mutant, limit: float) -> str:
+def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
+    """The tests that a mutant has to pass to survive, those of its own files first."""
+    own = [str(path.relative_to(ROOT)) for path in files_of_tests(mutant.path)]
+    if recorded is None:
+        return own
+    contexts = recorded.contexts_by_lineno(str(mutant.path.relative_to(ROOT)))
+    running = {context.rpartition("|")[0] for context in contexts.get(mutant.line, ())} - {""}
+    by_file = sorted(running, key=lambda test: (test.partition("::")[0] not in own, test))
+    return by_file[:MOST_TESTS] or own
+
+
+def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
     """What the tests say: "noticed", "too slow" (which is noticed, too), or one of `UNNOTICED`."""
-    tests = files_of_tests(mutant.path)
     if not tests:
         return "untested"
     with tempfile.TemporaryDirectory() as folder:
@@ -187,7 +201,7 @@ def copy_code(folder: Path) -> None:
             (folder / entry.name).symlink_to(entry)
 
 
-def _run(folder: Path, tests: list[Path]) -> None:
+def _run(folder: Path, tests: list[str]) -> None:
     """Run the tests in `folder`, and end this process with their status."""
     status = 1
     try:
@@ -200,9 +214,8 @@ def _run(folder: Path, tests: list[Path]) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([*own, os.environ.get("PYTHONPATH", "")])
         import pytest
 
-        names = [str(test.relative_to(ROOT)) for test in tests]
         quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is loaded already
-        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *quiet, *names]))
+        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *quiet, *tests]))
     finally:
         os._exit(status)
 
@@ -230,9 +243,11 @@ def main() -> None:
     every = [mutant for path in of_path for mutant in mutants_of(path)]
     chosen = random.Random(options.seed).sample(every, min(options.count, len(every)))
     preload()
+    recorded = CoverageData(str(RECORDED)) if RECORDED.exists() else None
     rows = []
     for mutant in track(chosen, "planting", console=Console(stderr=True)):
-        row = mutant._asdict() | {"outcome": outcome(mutant, options.limit)}
+        tests = against(mutant, recorded)
+        row = mutant._asdict() | {"outcome": outcome(mutant, tests, options.limit)}
         row["path"] = str(mutant.path.relative_to(ROOT))
         del row["source"]
         rows.append(row)
