@@ -2,7 +2,7 @@
 
 from coverage import CoverageData
 
-from tests.support.mutants import ROOT, Mutant, files_of_tests, mutants_of, against
+from tests.support.mutants import ROOT, Mutant, against, files_of_tests, mutants_of
 
 MODULE = '''
 """A docstring with 1 < 2."""
