@@ -2,7 +2,7 @@
 
 from coverage import CoverageData
 
-from tests.support.mutants import ROOT, Mutant, against, files_of_tests, mutants_of
+from tests.support.mutants import ROOT, Mutant, against, files_of_tests, mutants_of, record
 
 MODULE = '''
 """A docstring with 1 < 2."""
@@ -38,8 +38,8 @@ def test_a_module_is_tested_by_its_doctests_and_by_what_names_it():
     assert files_of_tests(module)[:2] == [module, ROOT / "tests" / "jaxnorm" / "test_decompose.py"]
 
 
-def test_a_line_is_tested_by_what_runs_it_its_own_files_first():
-    recorded = CoverageData(no_disk=True)
+def test_a_line_is_tested_by_what_runs_it_its_own_files_first(tmp_path):
+    recorded = CoverageData(str(tmp_path / "data"))
     for context in ("tests/a.py::test_x|run", "tests/jaxnorm/test_decompose.py::test_y|setup", ""):
         recorded.set_context(context)
         recorded.add_lines({"jaxnorm/_decompose.py": [9 if context else 3]})

@@ -157,6 +157,15 @@ def files_of_tests(path: Path) -> list[Path]:
     return chosen if path.is_relative_to(FOLDERS["scripts"]) else [path, *chosen]
 
 
+def record(path: Path) -> CoverageData | None:
+    """What `make coverage` has recorded, if it has."""
+    if not path.exists():
+        return None
+    recorded = CoverageData(str(path))
+    recorded.read()  # or the first question would erase it
+    return recorded
+
+
 def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
     """The tests that a mutant has to pass to survive, those of its own files first."""
     own = [str(path.relative_to(ROOT)) for path in files_of_tests(mutant.path)]
@@ -243,7 +252,7 @@ def main() -> None:
     every = [mutant for path in of_path for mutant in mutants_of(path)]
     chosen = random.Random(options.seed).sample(every, min(options.count, len(every)))
     preload()
-    recorded = CoverageData(str(RECORDED)) if RECORDED.exists() else None
+    recorded = record(RECORDED)
     rows = []
     for mutant in track(chosen, "planting", console=Console(stderr=True)):
         tests = against(mutant, recorded)
