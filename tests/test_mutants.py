@@ -43,7 +43,10 @@ def test_a_line_is_tested_by_what_runs_it_its_own_files_first(tmp_path):
     for context in ("tests/a.py::test_x|run", "tests/jaxnorm/test_decompose.py::test_y|setup", ""):
         recorded.set_context(context)
         recorded.add_lines({"jaxnorm/_decompose.py": [9 if context else 3]})
+    recorded.close()
     module = ROOT / "jaxnorm" / "_decompose.py"
-    by_line = {line: against(Mutant(module, line, "sign", "", "", ""), recorded) for line in (3, 9)}
+    mutants = [Mutant(module, line, "sign", "", "", "") for line in (3, 9)]
+    by_line = {mutant.line: against(mutant, record(tmp_path / "data")) for mutant in mutants}
+    assert record(tmp_path / "none") is None
     assert by_line[9] == ["tests/jaxnorm/test_decompose.py::test_y", "tests/a.py::test_x"]
     assert by_line[3] == [str(path.relative_to(ROOT)) for path in files_of_tests(module)]
