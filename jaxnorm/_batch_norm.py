@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import promote_to_float32
+from jaxnorm._numerics import check_range, promote_to_float32
 from jaxnorm._sharding import join_batch, split_batch
 from jaxnorm._statistics import (
     AxisName,
@@ -73,7 +73,7 @@ def batch_norm(
 
     Raises:
       TypeError: `x` is not of a floating dtype.
-      ValueError: A shape does not fit, or `groups` does not divide the batch.
+      ValueError: A shape does not fit, `eps` is negative, or `groups` does not divide the batch.
 
     Example:
       >>> y, statistics = batch_norm(jnp.array([[1.0], [3.0]]), eps=0.0)
@@ -81,6 +81,7 @@ def batch_norm(
       [-1.  1.] [2.]
     """
     check_features(x)
+    check_range(eps, "eps")
     if groups != 1 and statistics is None:
         normalize = partial(
             batch_norm,

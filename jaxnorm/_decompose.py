@@ -11,7 +11,7 @@ no sample.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import inverse_root, promote_to_float32
+from jaxnorm._numerics import check_range, inverse_root, promote_to_float32
 from jaxnorm._statistics import Axes, axis_tuple, center
 
 
@@ -37,6 +37,7 @@ def rescale(
       >>> print(rescale(jnp.array([1.0, 3.0])))
       [1. 3.]
     """
+    check_range(eps, "eps")
     h = promote_to_float32(x)
     return (h * inverse_root(_mean_square(center(h, axis), axis) + eps)).astype(x.dtype)
 
@@ -52,6 +53,7 @@ def rescale_rms(
       >>> print(rescale_rms(jnp.array([3.0, -3.0])))
       [ 1. -1.]
     """
+    check_range(eps, "eps")
     h = promote_to_float32(x)
     return (h * inverse_root(_mean_square(h, axis) + eps)).astype(x.dtype)
 
@@ -65,6 +67,7 @@ def standardize(
       >>> print(standardize(jnp.array([1.0, 5.0, 1.0, 5.0])))
       [-1.  1. -1.  1.]
     """
+    check_range(eps, "eps")
     h = center(promote_to_float32(x), axis)
     return (h * inverse_root(_mean_square(h, axis) + eps)).astype(x.dtype)
 

@@ -40,6 +40,12 @@ def check_array(x: Any, name: str) -> None:
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
 
 
+def check_range(x: Any, name: str, highest: float = math.inf) -> None:
+    """Raise `ValueError` for a Python number outside [0, highest]; arrays are not checked."""
+    if isinstance(x, int | float) and not 0 <= x <= highest:
+        raise ValueError(f"{name} must lie in [0, {highest}]; got {x}")
+
+
 def check_finite(x: Array, name: str) -> None:
     """Raise `ValueError` unless every element of `x` is finite; under `jit` nothing is checked."""
     if is_traced(x):

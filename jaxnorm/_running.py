@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_array
+from jaxnorm._numerics import check_array, check_range
 from jaxnorm._statistics import BatchStatistics, Correction
 
 Normalize = Callable[..., tuple[Array, BatchStatistics]]
@@ -21,6 +21,7 @@ class Running(NamedTuple):
 
     def updated(self, batch: BatchStatistics, momentum: float, correction: Correction) -> "Running":
         """After one more batch, or the groups of one; unchanged if it held no sample."""
+        check_range(momentum, "momentum", 1)
         count = jnp.atleast_1d(batch.count)
         share = count / jnp.maximum(count.sum(), 1)
         corrected = jnp.atleast_2d(batch.var) * correction(count)[:, None]

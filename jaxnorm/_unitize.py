@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import norm, promote_to_float32
+from jaxnorm._numerics import check_range, norm, promote_to_float32
 from jaxnorm._statistics import axis_tuple
 
 Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
@@ -85,6 +85,7 @@ def unitize(
       >>> print(unitize(jnp.array([3.0, 4.0]), 0.5, eps=0.0).round(3))
       [1.8 2.4]
     """
+    check_range(eps, "eps")
     h = promote_to_float32(x)
     axis_tuple(h, axis)
     a = _along(alpha, h, axis)

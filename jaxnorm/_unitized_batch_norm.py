@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import PerChannel, by_group, own_or_given, per_channel
-from jaxnorm._numerics import floating, inverse_root
+from jaxnorm._numerics import check_range, floating, inverse_root
 from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
@@ -122,8 +122,8 @@ def unitized_batch_norm(
 
     Raises:
       TypeError: `x` is not of a floating dtype.
-      ValueError: `pixels` is not positive, a shape does not fit, or `groups` does not divide the
-        batch.
+      ValueError: `pixels` is not positive, `eps` is negative, a shape does not fit, or `groups`
+        does not divide the batch.
 
     Example:
       >>> x = jnp.array([[3.0, 0.0], [0.0, 4.0], [-3.0, -4.0]])
@@ -134,6 +134,7 @@ def unitized_batch_norm(
     if pixels is not None and not pixels > 0:
         raise ValueError(f"pixels must be positive; got {pixels}")
     check_features(x)
+    check_range(eps, "eps")
     if groups != 1 and statistics is None:
         normalize = partial(
             unitized_batch_norm,

@@ -92,7 +92,7 @@ class BatchNorm(_RunningNorm):
     Args:
       use_running_average: Inference instead of training; given here or at call.
       axis: The feature axis, which is not the first.
-      momentum: Weight of the old running statistics.
+      momentum: Weight of the old running statistics, in [0, 1].
       epsilon: Added to the variance.
       dtype: The dtype of the result, by default the input's.
       param_dtype: The dtype of scale and bias.
@@ -144,7 +144,7 @@ class UnitizedBatchNorm(_RunningNorm):
     Args:
       use_running_average: Inference instead of training; given here or at call.
       axis: The feature axis, which is not the first.
-      momentum: Weight of the old running statistics.
+      momentum: Weight of the old running statistics, in [0, 1].
       epsilon: Added to the variance and to the squared norms.
       dtype: The dtype of the result, by default the input's.
       param_dtype: The dtype of alpha, scale and bias.

@@ -77,11 +77,17 @@ def measure(
       on_done: Called with every new measurement, in the thread of the caller.
 
     Raises:
+      TypeError: Something else than a claim, such as its name.
       ValueError: `precision` is not in (0, 2], beyond which a wrong number may stay unseen, or
         there are threads and several devices, whose programs could wait for each other.
     """
     if not 0 < precision <= 2:
         raise ValueError(f"precision must lie in (0, 2]; got {precision}")
+    claims = tuple(claims)
+    if strange := [claim for claim in claims if not isinstance(claim, Claim)]:
+        raise TypeError(
+            f"claims must be such as `about(ALL, 'Theorem 1')` gives; got {strange[0]!r}"
+        )
     count = len(jax.devices() if devices is None else devices)
     if threads > 1 < count:
         raise ValueError(f"threads must be 1 with several devices; got {threads} and {count}")

@@ -134,7 +134,7 @@ class BatchNorm(RunningNorm):
       use_running_average: Inference instead of training; `model.eval()` and `model.train()` set
         it, and a call may give it. None: the call must give it.
       axis: The feature axis, which is not the first.
-      momentum: Weight of the old running statistics.
+      momentum: Weight of the old running statistics, in [0, 1].
       epsilon: Added to the variance.
       dtype: The dtype of the result, by default the input's.
       param_dtype: The dtype of scale and bias.
@@ -187,7 +187,7 @@ class UnitizedBatchNorm(RunningNorm):
       use_running_average: Inference instead of training; `model.eval()` and `model.train()` set
         it, and a call may give it. None: the call must give it.
       axis: The feature axis, which is not the first.
-      momentum: Weight of the old running statistics.
+      momentum: Weight of the old running statistics, in [0, 1].
       epsilon: Added to the variance and to the squared norms.
       dtype: The dtype of the result, by default the input's.
       param_dtype: The dtype of alpha, scale and bias.

@@ -9,6 +9,7 @@ import time
 from dataclasses import FrozenInstanceError, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -290,6 +291,14 @@ def test_an_error_in_one_thread_ends_the_measurement(key):
 def test_a_precision_that_decides_nothing_is_refused(precision, key):
     with pytest.raises(ValueError, match=r"precision must lie in \(0, 2\]; got"):
         claims.check_all(ALL, key, precision=precision)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_name_in_place_of_a_claim_is_refused(key):
+    message = r"claims must be such as `about\(ALL, 'Theorem 1'\)` gives; got 'Theorem 1'"
+    name: Any = "Theorem 1"
+    with pytest.raises(TypeError, match=message):
+        claims.check(name, key)
 
 
 def test_eq_10_predicts_the_integral_over_the_radius():

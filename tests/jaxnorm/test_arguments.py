@@ -25,6 +25,11 @@ def conv_and_norm():
     return nnx.Sequential(conv, jaxnorm.nnx.BatchNorm(4, rngs=nnx.Rngs(0)))
 
 
+def updated(**options):
+    layer = jaxnorm.linen.BatchNorm(False, **options)
+    return layer.apply(layer.init(jax.random.key(0), X), X, mutable=["batch_stats"])
+
+
 WRONG_TYPES = {
     "x must be an array; got list": [
         lambda: jaxnorm.recenter(LIST),
@@ -107,6 +112,23 @@ WRONG_SHAPES = {
     ],
 }
 
+WRONG_NUMBERS = {
+    r"eps must lie in \[0, inf\]; got -1.0": [
+        lambda: jaxnorm.rescale(X, eps=-1.0),
+        lambda: jaxnorm.rescale_rms(X, eps=-1.0),
+        lambda: jaxnorm.standardize(X, eps=-1.0),
+        lambda: jaxnorm.batch_norm(X, eps=-1.0),
+        lambda: jaxnorm.unitize(X, 0.5, eps=-1.0),
+        lambda: jaxnorm.unitized_batch_norm(X, 0.5, eps=-1.0),
+        lambda: jaxnorm.nnx.BatchNorm(3, epsilon=-1.0, rngs=nnx.Rngs(0))(X),
+    ],
+    r"eps must lie in \[0, inf\]; got nan": [lambda: jaxnorm.standardize(X, eps=np.nan)],
+    r"momentum must lie in \[0, 1\]; got 2.0": [
+        lambda: jaxnorm.nnx.BatchNorm(3, momentum=2.0, rngs=nnx.Rngs(0))(X),
+        lambda: updated(momentum=2.0),
+    ],
+}
+
 
 def cases(table):
     return [(message, call) for message, calls in table.items() for call in calls]
@@ -120,8 +142,8 @@ def test_an_argument_of_the_wrong_type_is_named(message, call):
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(("message", "call"), cases(WRONG_SHAPES))
-def test_an_argument_of_the_wrong_shape_is_named(message, call):
+@pytest.mark.parametrize(("message", "call"), cases(WRONG_SHAPES | WRONG_NUMBERS))
+def test_an_argument_of_the_wrong_value_is_named(message, call):
     with pytest.raises(ValueError, match=f"^{message}"):
         call()
 
