@@ -39,7 +39,8 @@ def select_within(
     a sum over groups in which the next channels save no more than those before them, the scores
     that are lost exceed the least possible by those of the last step at most, Dantzig (1957). The
     layers between two groups make no such sum: there this is a heuristic. Scores are compared as in
-    `select_globally`.
+    `select_globally`; a sum of them does not see that a layer of one channel is a bottleneck, as
+    `min_channels` does.
 
     On the host. With `price`, which steps are chosen by, `cost` is called as often as the logarithm
     of their number, so that it may compile and measure.
