@@ -43,9 +43,9 @@ def cost_at(
     """What the network costs at other widths: a function of the channels left of each group.
 
     Counts are those of `cost` for the smaller network, without tracing it: of the branches of a
-    `cond`, those of the one that is dearest at the whole widths, and without what `resized` computes
-    for removed channels under a norm. With `batch_sizes` every call
-    compiles the smaller network, run by `resized`, and times it, as `cost` does.
+    `cond`, those of the one that is dearest at the whole widths, and not what `resized` computes
+    for removed channels under a norm. With `batch_sizes` every call compiles the smaller network,
+    run by `resized`, and times it, as `cost` does.
 
     Args:
       apply: As in `coupled_channels`.

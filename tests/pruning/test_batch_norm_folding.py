@@ -31,7 +31,9 @@ def test_a_folded_network_computes_the_same_on_other_batches(name):
     assert len(arrays) < len(jax.tree.leaves(params))
     larger = np.concatenate([x, 1 - 2 * x])
     expected = apply(params, larger)
-    np.testing.assert_allclose(run(arrays, larger), expected, atol=1e-12 * abs(expected).max())
+    np.testing.assert_allclose(
+        run(arrays, larger), expected, atol=1e-12 * float(abs(expected).max())
+    )
 
 
 @pytest.mark.usefixtures("promotion")

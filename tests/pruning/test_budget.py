@@ -67,7 +67,8 @@ def lost_and_least(seed, cost, size=16):
     assert cost([mask.sum() for mask in masks]) <= budget
     widths = np.array(list(itertools.product(range(1, size + 1), repeat=3))).T
     below = np.cumsum(np.pad(np.sort(scores), ((0, 0), (1, 0))), 1)[:, ::-1]  # by the width
-    least = sum(b[n] for b, n in zip(below, widths, strict=True))[cost(widths) <= budget].min()
+    every = np.sum([b[n] for b, n in zip(below, widths, strict=True)], 0)
+    least = every[cost(widths) <= budget].min()
     return sum(v[~m].sum() for v, m in zip(scores, masks, strict=True)), least, scores.max()
 
 
