@@ -26,6 +26,7 @@ from pruning.channels import coupled_channels as coupled_channels
 from pruning.channels import mask_channels as mask_channels
 from pruning.channels import prune as prune
 from pruning.channels import remove_channels as remove_channels
+from pruning.channels import widths_for as widths_for
 from pruning.criteria import CRITERIA as CRITERIA
 from pruning.criteria import fermat as fermat
 from pruning.criteria import filter_matrix as filter_matrix

@@ -44,7 +44,8 @@ class Options:
       runs: Timed runs of each side, after warming up.
       dtype: In which layers and networks compute, float32 or bfloat16; parameters and statistics
         are float32.
-      only: Time the groups of one subject: layers, distances, pruning, geometry or training.
+      only: Time the groups of one subject: layers, distances, pruning, halves, geometry or
+        training.
       out: A JSON file for the numbers, such as docs/results/bench/layers.json; by default none.
     """
 
@@ -87,7 +88,7 @@ def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
     """The groups of pairs that are timed, by title."""
     import jax.numpy as jnp
 
-    from experiments.benchmarks import distances, geometry, layers, pruning, training
+    from experiments.benchmarks import distances, geometry, halves, layers, pruning, training
 
     if options.dtype not in DTYPES:
         raise cli.InputError(f"--dtype must be one of {', '.join(DTYPES)}; got {options.dtype}")
@@ -95,6 +96,7 @@ def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
         "layers": layers.groups(getattr(jnp, options.dtype)),
         "distances": distances.groups(),
         "pruning": pruning.groups(),
+        "halves": halves.groups(),
         "geometry": geometry.groups(),
         "training": training.groups(),
     }

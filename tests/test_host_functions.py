@@ -117,6 +117,28 @@ HOST = {
         (PARAMS,),
         "leave batch_sizes empty",
     ),
+    "a timing of cost_at": (
+        lambda params: pruning.channels.cost_at(
+            mlp, params, GROUPS, jnp.ones((1, 2)), batch_sizes=(1,)
+        ),
+        (PARAMS,),
+        "leave batch_sizes empty",
+    ),
+    "select_within": (
+        lambda s: pruning.channels.select_within([s], budget=1, cost=lambda widths: widths[0]),
+        (SCORES,),
+        "use lowest, the mask of what is removed",
+    ),
+    "widths_for": (
+        lambda params: pruning.widths_for(mlp, params, GROUPS[0], jnp.ones((1, 2)), widths=[4]),
+        (PARAMS,),
+        "give arrays, or their shapes",
+    ),
+    "fold_batch_norms": (
+        lambda params: pruning.channels.fold_batch_norms(mlp, params, jnp.ones((1, 2))),
+        (PARAMS,),
+        "fold first, and compile what it returns",
+    ),
     "save_pruned": (saved, (PARAMS,), "return the arrays and save them then"),
     "weights.load": (
         lambda a: pruning.weights.load({"layer": {"kernel": a}}, dense=True),

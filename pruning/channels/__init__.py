@@ -4,6 +4,8 @@ A network is a function `apply(params, *inputs)` that JAX can trace. `coupled_ch
 its program which channels of which arrays must be removed together; `prune` does all the steps.
 """
 
+from pruning.channels._batch_norm_folding import fold_batch_norms as fold_batch_norms
+from pruning.channels._budget import select_within as select_within
 from pruning.channels._checkpoint import Loaded as Loaded
 from pruning.channels._checkpoint import Pruned as Pruned
 from pruning.channels._checkpoint import load_pruned as load_pruned
@@ -16,6 +18,7 @@ from pruning.channels._comparison import check_program as check_program
 from pruning.channels._cost import Cost as Cost
 from pruning.channels._cost import Timing as Timing
 from pruning.channels._cost import cost as cost
+from pruning.channels._cost_at import cost_at as cost_at
 from pruning.channels._coupling import coupled_channels as coupled_channels
 from pruning.channels._coupling import fixed_channels as fixed_channels
 from pruning.channels._data_scores import taylor_scores as taylor_scores
@@ -31,3 +34,9 @@ from pruning.channels._removal import widths as widths
 from pruning.channels._repair import least_squares as least_squares
 from pruning.channels._repair import rescale as rescale
 from pruning.channels._resizing import resized as resized
+from pruning.channels._widths_for import Executable as Executable
+from pruning.channels._widths_for import WidthCost as WidthCost
+from pruning.channels._widths_for import compiled_bytes as compiled_bytes
+from pruning.channels._widths_for import compiled_flops as compiled_flops
+from pruning.channels._widths_for import milliseconds as milliseconds
+from pruning.channels._widths_for import widths_for as widths_for

@@ -56,7 +56,7 @@ class Loaded(NamedTuple):
 
 
 def save_pruned(
-    checkpoint_dir: Path | str, pruned: Pruned, *, step: int = 1, ratios: Sequence[float] = ()
+    checkpoint_dir: Path | str, pruned: Pruned, *, step: int = 1, ratios: Sequence[int | float] = ()
 ) -> None:
     """Write a checkpoint to `checkpoint_dir`, in place of an earlier one, from the host.
 
@@ -64,7 +64,7 @@ def save_pruned(
       checkpoint_dir: Made where there is none.
       pruned: From `prune`, or of your own making.
       step: Steps of pruning that it has had; only the latest is kept.
-      ratios: The schedule, so that `prune` resumes with no other.
+      ratios: The schedule, or budgets, so that `prune` resumes with no other.
     """
     import orbax.checkpoint as ocp  # takes a second
 
@@ -113,7 +113,10 @@ def _loaded(metadata: dict[str, Any], leaves: list[Any], like: Any) -> Loaded:
 
 
 def resumed(
-    checkpoint_dir: Path, params: Any, groups: tuple[ChannelGroup, ...], ratios: Sequence[float]
+    checkpoint_dir: Path,
+    params: Any,
+    groups: tuple[ChannelGroup, ...],
+    ratios: Sequence[int | float],
 ) -> tuple[Pruned, int] | None:
     """What an earlier run of `prune` with these arguments saved, and the number of its steps."""
     found = checkpoint_dir.iterdir() if checkpoint_dir.is_dir() else ()
@@ -122,8 +125,8 @@ def resumed(
     metadata, leaves = _read(checkpoint_dir)
     if metadata["ratios"] != list(ratios):
         raise ValueError(
-            f"checkpoint_dir must hold a run of the ratios {list(ratios)}; {checkpoint_dir} holds "
-            f"one of {metadata['ratios']}"
+            f"checkpoint_dir must hold a run of the ratios or budgets {list(ratios)}; "
+            f"{checkpoint_dir} holds one of {metadata['ratios']}"
         )
     loaded = _loaded(metadata, leaves, params)
     keep = []

@@ -9,6 +9,7 @@ outputs are never removed, nor those for which this cannot be shown: `fixed_chan
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.export
 import numpy as np
 
 from pruning.channels._channel_ids import FIXED, ChannelIds, Requirement, UnionFind, fixed
@@ -117,6 +118,11 @@ def united(program: Any, parameters: Parameters) -> TracedChannels:
     count = len(parameters.shapes)
     used = {id(v) for eqn in program.jaxpr.eqns for v in eqn.invars}
     for i, variable in enumerate(program.jaxpr.invars):
+        if any(map(jax.export.is_symbolic_dim, variable.aval.shape)):
+            raise ValueError(
+                f"inputs must have known shapes; got {variable.aval.shape}: for a symbolic batch "
+                "apply jax.vmap to the function of one sample"
+            )
         vectors = []
         for k, n in enumerate(variable.aval.shape):
             channels = i < count and n > 1 and id(variable) in used

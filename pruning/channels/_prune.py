@@ -25,7 +25,8 @@ def prune(
     apply: Callable[..., Any],
     params: Any,
     *inputs: Any,
-    ratios: Sequence[float],
+    ratios: Sequence[float] = (),
+    budgets: Sequence[int | float] = (),
     score: Callable[[Any, Sequence[ChannelGroup]], Scores] = channel_scores,
     select: Select = select_layerwise,
     exclude: Sequence[str] = (),
@@ -49,6 +50,8 @@ def prune(
       inputs: What else `apply` is called with, such as a few images.
       ratios: The fraction of the channels that is removed after each step, rising, such as
         `[0.5]`, all in one step, or `iterative(0.5, steps=4)`.
+      budgets: In place of ratios, the cost that is left after each step, falling, for a `select`
+        that takes a budget: `partial(select_within, cost=cost, round_to=8)`.
       score: Scores the channels of each group, such as
         `partial(channel_scores, criterion=fermat, reduce=jnp.max)`.
       select: Selects the channels that are kept by their scores, such as
@@ -68,10 +71,10 @@ def prune(
         `load_pruned` reads the last.
 
     Raises:
-      ValueError: `ratios` do not rise within (0, 1); no channel can be removed, a name of
-        `exclude` matches none, a score is NaN; `apply` cannot be traced, or without
-        `resize` does not take its widths from `params` or computes something else there;
-        `checkpoint_dir` holds a run of other ratios or of another network.
+      ValueError: `ratios` do not rise within (0, 1), `budgets` do not fall above 0; no channel
+        can be removed, a name of `exclude` matches none, a score is NaN; `apply` cannot be traced,
+        or without `resize` does not take its widths from `params` or computes something else
+        there; `checkpoint_dir` holds a run of other ratios or of another network.
 
     Example:
       >>> import jax
@@ -84,20 +87,20 @@ def prune(
       (2, 2) (2, 3)
     """
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
-    _check_ratios(ratios)
+    option, targets = _targets(ratios, budgets)
     groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
     if not groups:
         reports = fixed_channels(apply, params, *inputs, resize=resize)
         raise ValueError("; ".join([NOTHING, *_reasons(reports)]))
     pruned, done = Pruned(params, groups, tuple(np.ones(g.size, bool) for g in groups)), 0
     if checkpoint_dir is not None:
-        pruned, done = resumed(Path(checkpoint_dir), params, groups, ratios) or (pruned, done)
-    for step, ratio in list(enumerate(ratios))[done:]:
+        pruned, done = resumed(Path(checkpoint_dir), params, groups, targets) or (pruned, done)
+    for step, target in list(enumerate(targets))[done:]:
         params, keep = pruned.params, pruned.keep
         current = remaining_groups(groups, keep)
         scores = score(params, current)
         _check_scores(scores, current)
-        selected = select(_scattered(scores, keep), ratio=ratio)
+        selected = select(_scattered(scores, keep), **{option: target})
         current_keep = [new[old] for new, old in zip(selected, keep, strict=True)]
         both = tuple(old & new for old, new in zip(keep, selected, strict=True))
         run = resized(apply, groups, keep) if resize else apply
@@ -112,7 +115,7 @@ def prune(
         params = fine_tune(recalibrate(params, *so_far), step, *so_far)
         pruned = Pruned(params, groups, both)
         if checkpoint_dir is not None:
-            save_pruned(checkpoint_dir, pruned, step=step + 1, ratios=ratios)
+            save_pruned(checkpoint_dir, pruned, step=step + 1, ratios=targets)
     return pruned
 
 
@@ -122,9 +125,19 @@ def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
     return [f"{primitive} needs all of them{at(line)}" for primitive, line in primitives]
 
 
-def _check_ratios(ratios: Sequence[float]) -> None:
-    if not ratios or list(ratios) != sorted(set(ratios)) or not 0 < ratios[0] <= ratios[-1] < 1:
-        raise ValueError(f"ratios must rise within (0, 1), one at least; got {list(ratios)}")
+def _targets(
+    ratios: Sequence[int | float], budgets: Sequence[int | float]
+) -> tuple[str, Sequence[int | float]]:
+    """What `select` is told after each step, and the name of its option."""
+    if not budgets:
+        if not ratios or list(ratios) != sorted(set(ratios)) or not 0 < ratios[0] <= ratios[-1] < 1:
+            raise ValueError(f"ratios must rise within (0, 1), one at least; got {list(ratios)}")
+        return "ratio", ratios
+    if ratios:
+        raise ValueError(f"ratios must be empty beside budgets; got {list(ratios)}")
+    if list(budgets) != sorted(set(budgets), reverse=True) or not budgets[-1] > 0:
+        raise ValueError(f"budgets must fall and be positive; got {list(budgets)}")
+    return "budget", budgets
 
 
 def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:

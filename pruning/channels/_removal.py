@@ -32,7 +32,7 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
     and `resized` runs any model. Functions and modules that take their widths from the arrays run
     as they are; most of `flax.nnx` do after `jaxnorm.nnx.fit_widths`; those of `flax.linen` are
     built with the `widths` of the result. `keep` decides shapes and is read on the host; `params`
-    may be traced.
+    may be traced, or be `jax.ShapeDtypeStruct`.
 
     Args:
       params: The tree that the groups were read from, or any that holds arrays of the same names
@@ -61,6 +61,8 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
 
     def cut(leaf: Any, axis: int, mask: np.ndarray) -> Any:
         indices, library = np.flatnonzero(mask), _library(leaf)
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf.update(shape=(*leaf.shape[:axis], indices.size, *leaf.shape[axis + 1 :]))
         if not isinstance(leaf, jax.core.Tracer):
             leaf = np.asarray(leaf)  # nothing to compile
         return library.asarray(leaf.take(indices, axis))

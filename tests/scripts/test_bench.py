@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import bench
-from experiments.benchmarks import distances, geometry, layers, pruning, timing, training
+from experiments.benchmarks import distances, geometry, halves, layers, pruning, timing, training
 from experiments.cli import InputError
 from experiments.training.recipes import replace
+from jaxnorm import models
 from tests.support import bench_tables
 from tests.support.bench_tables import DOCS
 
@@ -152,12 +153,33 @@ def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
     assert timing.timed(pair, 3).ratio < 1 / 2.5
 
 
+@pytest.mark.slow
+def test_half_the_work_is_timed_of_any_network(monkeypatch):
+    monkeypatch.setattr(
+        halves, "BUILD", {"small": lambda rngs: models.CifarResNet(8, classes=10, rngs=rngs)}
+    )
+    monkeypatch.setattr(halves, "SIDE", 8)
+    for name in ("ROUND_TO", "MIN_CHANNELS"):
+        monkeypatch.setattr(halves, name, 4)
+    with jax.numpy_dtype_promotion("standard"):
+        (group,) = halves.groups().values()
+        pairs = group()
+    assert len(pairs) == 6
+    for pair in pairs:
+        found = re.search(r"batch (\d+), ideal (0\.\d+)", pair.name)
+        assert found
+        assert pair.ours().shape == pair.peer().shape == (int(found[1]), 10)
+        assert np.isfinite(pair.ours()).all()
+        within = (0.35, 0.5) if "budget" in pair.name else (0.45, 0.65)  # ⌊0.29 · 16⌋ = 4 of 16
+        assert within[0] < float(found[2]) <= within[1]
+
+
 def test_options_out_of_range_are_refused():
     with pytest.raises(InputError, match="--runs must be at least 3; got 1"):
         bench.main(bench.Options(runs=1))
     with pytest.raises(InputError, match="--dtype must be one of float32, bfloat16; got int8"):
         bench.main(bench.Options(dtype="int8"))
-    subjects = "layers, distances, pruning, geometry, training"
+    subjects = "layers, distances, pruning, halves, geometry, training"
     with pytest.raises(InputError, match=f"--only must be one of {subjects}; got pears"):
         bench.main(bench.Options(only="pears"))
 

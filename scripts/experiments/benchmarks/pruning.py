@@ -12,6 +12,7 @@ import scipy.stats
 from flax import nnx
 
 import pruning
+from experiments.benchmarks.halves import evaluation
 from experiments.benchmarks.timing import Pair, torch_on_all_cores
 from jaxnorm import models
 
@@ -106,12 +107,7 @@ def distance() -> list[Pair]:
 
 def halved() -> list[Pair]:
     """VGG-16 with half the channels; the ideal is the ratio of the multiply-accumulates."""
-    model = models.VGG(16, classes=10, hidden=(), rngs=nnx.Rngs(0))
-    graph, state = nnx.split(nnx.view(model, use_running_average=True))
-
-    def apply(state: Any, x: Any) -> Any:
-        return nnx.merge(graph, state)(x)
-
+    apply, state = evaluation(models.VGG(16, classes=10, hidden=(), rngs=nnx.Rngs(0)))
     image = jnp.zeros((1, 32, 32, 3), jnp.float32)
     half = pruning.prune(apply, state, image, ratios=[0.5], fold=False).params
     ideal = pruning.cost(apply, half, image).macs / pruning.cost(apply, state, image).macs

@@ -1,0 +1,73 @@
+"""ResNet-50 and VGG-16 at half the multiply-accumulates beside the whole networks.
+
+The share of the ideal speed-up that is reached is the ideal in a name over the ratio beside it.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+import pruning
+from experiments.benchmarks.timing import Pair
+from jaxnorm import models
+
+BUILD: dict[str, Callable[[nnx.Rngs], nnx.Module]] = {
+    "ResNet-50": lambda rngs: models.ResNet(50, classes=1000, rngs=rngs),
+    "VGG-16": lambda rngs: models.VGG(16, classes=1000, rngs=rngs),
+}
+SIDE = 224
+BATCHES = (1, 32)
+RUNS = 10  # at most; a call takes seconds
+ROUND_TO = MIN_CHANNELS = 16
+UNIFORM = 0.29  # of the channels of every group: about half of the multiply-accumulates
+
+
+def groups() -> dict[str, Callable[[], list[Pair]]]:
+    return {f"half of {name} beside the whole": partial(pairs, name) for name in BUILD}
+
+
+def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
+    """A model in evaluation, as a function of its state and of images, and this state."""
+    graph, state = nnx.split(nnx.view(model, use_running_average=True))
+    return lambda state, x: nnx.merge(graph, state)(x), state
+
+
+def pairs(name: str) -> list[Pair]:
+    """By the same ratio of every group, and by a budget for all of them, rounded and not."""
+    apply, whole = evaluation(BUILD[name](nnx.Rngs(0)))
+    image = jnp.zeros((1, SIDE, SIDE, 3), jnp.float32)
+    macs = pruning.cost(apply, whole, image).macs
+    found = pruning.coupled_channels(apply, whole, image)
+    at = pruning.channels.cost_at(apply, whole, found, image)
+    within = partial(
+        pruning.channels.select_within,
+        cost=lambda widths: at(widths).macs,
+        min_channels=MIN_CHANNELS,
+    )
+    prune = partial(pruning.prune, apply, whole, image, score=relative_scores, fold=False)
+    small = {
+        "29 % of every group": prune(ratios=[UNIFORM]),
+        "a budget": prune(budgets=[macs / 2], select=within),
+        f"a budget, multiples of {ROUND_TO}": prune(
+            budgets=[macs / 2], select=partial(within, round_to=ROUND_TO)
+        ),
+    }
+    run, timed = jax.jit(apply), []
+    for batch in BATCHES:
+        x = jax.random.normal(jax.random.key(0), (batch, SIDE, SIDE, 3), jnp.float32)
+        for how, pruned in small.items():
+            half = pruned.params
+            ideal = pruning.cost(apply, half, image).macs / macs
+            label = f"{how}, batch {batch}, ideal {ideal:.3f}"
+            timed.append(Pair(label, partial(run, half, x), partial(run, whole, x), runs=RUNS))
+    return timed
+
+
+def relative_scores(params: Any, groups: Sequence[pruning.ChannelGroup]) -> list[jax.Array]:
+    """l2 norms over their mean in the group, as weights of no training tell no layers apart."""
+    scores = pruning.channels.channel_scores(params, groups)
+    return [vector / vector.mean() for vector in scores]

@@ -1,0 +1,153 @@
+"""Batch norm folded in any traced model computes what the model computes in evaluation."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import pruning
+from pruning.channels import fold_batch_norms
+from tests.support import prunable
+from tests.support.exported import FRAMEWORKS
+
+FAST = ("vgg",)
+WITHOUT = ("mlp",)  # batch norm
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow])
+        for name in prunable.MODELS
+        if name not in WITHOUT
+    ],
+)
+def test_a_folded_network_computes_the_same_on_other_batches(name):
+    apply, params, x = prunable.model(name)
+    run, arrays = fold_batch_norms(apply, params, x[:1])
+    assert len(arrays) < len(jax.tree.leaves(params))
+    larger = np.concatenate([x, 1 - 2 * x])
+    expected = apply(params, larger)
+    np.testing.assert_allclose(
+        run(arrays, larger), expected, atol=1e-12 * float(abs(expected).max())
+    )
+
+
+@pytest.mark.usefixtures("promotion")
+@pytest.mark.parametrize(
+    "framework",
+    [pytest.param(f, marks=[] if f == "Equinox" else [pytest.mark.slow]) for f in FRAMEWORKS],
+)
+def test_norms_of_every_framework_are_folded(framework):
+    apply, params, x = FRAMEWORKS[framework]()
+    run, arrays = fold_batch_norms(apply, params, x[:1])
+    assert sorted(array.ndim for array in arrays.values()) == [1, 1, 2, 4]  # two of bias or shift
+    np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-5, atol=1e-6)
+
+
+def product(p: dict, x: jax.Array) -> jax.Array:
+    return x @ p["w"]
+
+
+AFTER: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
+    "y p": lambda p, y: y * p["a"][None],
+    "p y": lambda p, y: p["a"][None] * y,
+    "y / p": lambda p, y: y / p["a"][None],
+    "y p - q": lambda p, y: y * p["a"][None] - p["b"][None],
+    "q - y p": lambda p, y: p["b"][None] - y * p["a"][None],
+    "-(y + q) p": lambda p, y: -(y + p["b"][None]) * p["a"][None],
+    "one number": lambda p, y: (y * p["a"][0] + 2) / 3,
+    "transposed": lambda p, y: (y.T * p["a"][:, None]).T + p["b"][None],
+    "reshaped": lambda p, y: (y.reshape(-1, 1, 4) - p["b"][None, None]) * p["a"][None, None],
+    "called": jax.jit(lambda p, y: jax.nn.relu(y * p["a"][None])),
+    "broadcast": lambda p, y: y * jnp.broadcast_to(p["a"], y.shape),
+    "variance": lambda p, y: y * lax.rsqrt(jnp.square(p["a"]) + 1e-3)[None] + p["b"][None],
+}
+
+
+def numbers():
+    rng = np.random.default_rng(0)
+    params = {"w": rng.normal(size=(3, 4)), "a": rng.normal(size=4), "b": rng.normal(size=4)}
+    return jax.tree.map(jnp.asarray, params), jnp.asarray(rng.normal(size=(5, 3)))
+
+
+@pytest.mark.parametrize("after", AFTER)
+def test_every_form_of_a_scale_and_a_shift_is_folded(after):
+    params, x = numbers()
+
+    def apply(p, x):
+        return jnp.tanh(AFTER[after](p, product(p, x)))
+
+    run, arrays = fold_batch_norms(apply, params, x)
+    assert set(arrays) == {"w", "w_shift"}
+    assert jax.make_jaxpr(run)(arrays, x).jaxpr.eqns[0].primitive.name == "dot_general"
+    np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-12)
+
+
+LEFT: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
+    "statistics of the batch": lambda p, x: product(p, x) / product(p, x).std(0, keepdims=True),
+    "a nonlinearity between": lambda p, x: jnp.tanh(product(p, x)) * p["a"][None],
+    "before its kernel": lambda p, x: (x * p["a"][None, :3]) @ p["w"],
+    "a bias alone": lambda p, x: product(p, x) + p["b"][None],
+    "a number of the program": lambda p, x: product(p, x) * 2,
+    "along another axis": lambda p, x: product(p, x[:4]) * p["a"][:, None],
+    "a divisor": lambda p, x: p["a"][None] / product(p, x),
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_what_cannot_be_folded_is_refused_where_it_is_all(left):
+    params, x = numbers()
+    with pytest.raises(ValueError, match=r"^apply must have a convolution or a product that"):
+        fold_batch_norms(LEFT[left], params, x)
+
+
+def test_what_is_read_elsewhere_too_is_left_and_the_rest_folded():
+    params, x = numbers()
+
+    def apply(p, x):
+        y = product(p, x)
+        h = (jnp.tanh(y * p["a"][None]) + y) @ p["w"].T
+        return h * p["b"][None, :3]
+
+    run, arrays = fold_batch_norms(apply, params, x)
+    assert set(arrays) == {"w", "a", "w_2", "w_2_shift"}  # w itself is still read
+    np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-12)
+
+
+def test_a_shift_in_float32_of_a_kernel_in_bfloat16():
+    params, x = numbers()
+    half = params | {"w": params["w"].astype("bfloat16")}
+
+    def apply(p, x):
+        y = (x.astype("bfloat16") @ p["w"]).astype("float32")
+        return (y - p["b"][None].astype("float32")) * p["a"][None].astype("float32")
+
+    run, arrays = fold_batch_norms(apply, half, x)
+    assert {array.dtype for array in arrays.values()} == {jnp.dtype("bfloat16")}
+    y = run(arrays, x)
+    assert y.dtype == "float32"
+    np.testing.assert_allclose(y, apply(half, x), atol=2**-7 * np.abs(apply(half, x)).max())
+
+
+def test_another_program_at_other_inputs_is_refused():
+    params, x = numbers()
+
+    def apply(p, x):
+        y = product(p, x)
+        return y * p["a"][None] if len(x) > 2 else jnp.tanh(y)
+
+    run, arrays = fold_batch_norms(apply, params, x)
+    with pytest.raises(ValueError, match=r"^apply must be the program that was folded"):
+        run(arrays, x[:1])
+
+
+def test_a_folded_network_is_pruned_as_any_other():
+    apply, params, x = prunable.model("vgg")
+    run, arrays = fold_batch_norms(apply, params, x)
+    sizes = [group.size for group in pruning.coupled_channels(apply, params, x)]
+    assert [group.size for group in pruning.coupled_channels(run, arrays, x)] == sizes
+    assert pruning.cost(run, arrays, x).macs == pruning.cost(apply, params, x).macs

@@ -1,0 +1,111 @@
+"""Which widths are worth having: by the compiler's counts and by times of calls in turn."""
+
+import time
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import pruning
+from pruning import widths_for
+from pruning.channels import Executable, compiled_bytes, compiled_flops, milliseconds
+from tests.support import prunable
+
+COSTS = {2: 5.0, 4: 4.0, 6: 4.0, 8: 7.0, 10: 8.0, 12: 10.0}
+
+
+def stepped(costs, **options):
+    """`widths_for` by a measure that gives these costs, by width."""
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(3, 12)), "b": rng.normal(size=(12, 2))}
+    apply, x = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"], np.ones((1, 3))
+
+    def measure(programs):
+        return [costs[program.arguments[0]["b"].shape[0]] for program in programs]
+
+    (group,) = pruning.coupled_channels(apply, params, x)
+    widths = list(costs)[::-1]
+    return widths_for(apply, params, group, x, widths=widths, measure=measure, **options)
+
+
+def test_a_width_is_worth_having_where_no_wider_one_is_as_cheap():
+    found = stepped(COSTS)
+    assert {f.width: f.cost for f in found} == COSTS
+    assert [f.width for f in found] == sorted(COSTS)
+    assert [f.width for f in found if f.worth] == [6, 8, 10, 12]
+
+
+@pytest.mark.parametrize(("margin", "worth"), [(0.2, [6, 8, 12]), (0.35, [6, 12])])
+def test_a_margin_leaves_out_what_saves_too_little(margin, worth):
+    costs = {width: COSTS[width] for width in (6, 8, 10, 12)}
+    assert [f.width for f in stepped(costs, margin=margin) if f.worth] == worth
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_the_compiler_counts_less_for_fewer_channels(abstract):
+    apply, params, x = prunable.model("mlp")
+    if abstract:
+        params, x = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (params, x))
+    (group,) = pruning.coupled_channels(apply, params, x)
+    found = widths_for(apply, params, group, x, widths=[2, 6], measure=compiled_flops)
+    macs = [2 * (32 * n + n * 3) for n in (2, 6)]  # two images, 32 pixels, three classes
+    assert [f.worth for f in found] == [True, True]
+    for (_, flops, _), expected in zip(found, macs, strict=True):
+        assert 2 * expected <= flops <= 2.5 * expected  # an addition with each product, biases
+    few, many = widths_for(apply, params, group, x, widths=[2, 6], measure=compiled_bytes)
+    assert many.cost - few.cost >= 8 * 4 * (32 + 1 + 3)  # the weights alone, in float64
+
+
+def test_programs_are_called_in_turn_after_one_call_each():
+    calls = []
+    programs = [
+        Executable(lambda pause, k=k: (calls.append(k), time.sleep(pause)), (pause,))
+        for k, pause in enumerate((0.002, 0.02))
+    ]
+    short, long = milliseconds(programs, runs=3)
+    assert calls == [0, 1] * 4
+    assert 2 <= short < 20 <= long
+
+
+def test_the_network_at_hand_is_measured():
+    apply, params, x = prunable.model("mlp")
+    (group,) = pruning.coupled_channels(apply, params, x)
+    measure = partial(milliseconds, runs=2)
+    found = widths_for(apply, params, group, x, widths=[1, 6, 6], measure=measure)
+    assert [f.width for f in found] == [1, 6]
+    assert all(f.cost > 0 for f in found)
+    assert found[-1].worth
+
+
+def test_a_compiler_that_does_not_count_is_refused():
+    class Silent:
+        def cost_analysis(self):
+            return {"utilization": 1.0}
+
+    with pytest.raises(ValueError, match="the compiler must count flops; it counts utilization"):
+        compiled_flops([Executable(Silent(), ())])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"widths": []}, "widths must hold one at least; got none"),
+        ({"widths": [0]}, r"widths must lie in 1..6 for .*; got 0"),
+        ({"widths": [7]}, r"widths must lie in 1..6 for .*; got 7"),
+        ({"widths": [6], "margin": 1.0}, r"margin must lie in \[0, 1\); got 1.0"),
+    ],
+)
+def test_widths_that_are_none_are_refused(options, message):
+    apply, params, x = prunable.model("mlp")
+    (group,) = pruning.coupled_channels(apply, params, x)
+    with pytest.raises(ValueError, match=message):
+        widths_for(apply, params, group, x, **options)
+
+
+def test_shapes_have_no_milliseconds():
+    apply, params, x = prunable.model("mlp")
+    (group,) = pruning.coupled_channels(apply, params, x)
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), params)
+    with pytest.raises(ValueError, match="milliseconds must be measured on arrays; got shapes"):
+        widths_for(apply, shapes, group, x, widths=[6])
