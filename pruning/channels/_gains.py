@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from pruning.channels._folding import Addend, addend_of
-from pruning.channels._programs import called, interpret
+from pruning.channels._programs import called, closed_jaxpr, interpret, is_literal
 from pruning.channels._repair_plan import Shift, Solve
 from pruning.channels._resizing import bound
 
@@ -72,7 +72,7 @@ def gains(
     Left out are those of outputs that are also read without it, and those where something else than
     one parameter is added before.
     """
-    followed = Gains(leaves, uses)
+    followed = Gains(leaves, uses, live(program, set(program.jaxpr.outvars)))
     parameters = [
         Gain(True, None, x, x, (), frozenset([i]), addend=Addend(i, lambda change: change))
         for i, x in enumerate(leaves)
@@ -85,8 +85,10 @@ def gains(
 class Gains:
     """Evaluates what is made of parameters, and follows the outputs of kernels."""
 
-    def __init__(self, leaves: Sequence[Any], uses: Sequence[Solve | Shift | None]):
-        self.leaves, self.uses = leaves, iter(uses)
+    def __init__(
+        self, leaves: Sequence[Any], uses: Sequence[Solve | Shift | None], equations: set[int]
+    ):
+        self.leaves, self.uses, self.live = leaves, iter(uses), equations
         self.latest: dict[int, Gain] = {}
         self.ended: set[int] = set()  # kernels whose outputs were read by something else
 
@@ -106,7 +108,7 @@ class Gains:
             self.latest[use.addend.leaf] = results[0] = Gain(False, use, ones, ones)
         elif len(outputs) == 1 and sum(value.given for value in values) == len(values) - 1:
             results[0] = self.followed(eqn, use is not None, values, outputs[0], addend)
-        for value in outputs:
+        for value in outputs if id(eqn) in self.live else ():
             self.read(value, results[0])
         return results
 
@@ -162,6 +164,20 @@ class Gains:
                 array=array, deviation=deviation, leaves=leaves, variances=variances
             )
         return after
+
+
+def live(program: Any, needed: set[Any]) -> set[int]:
+    """The equations, by `id`, that variables of a program are computed by; calls are entered."""
+    found, needed = set(), {v for v in needed if not is_literal(v)}
+    for eqn in reversed(closed_jaxpr(program).jaxpr.eqns):
+        if needed.isdisjoint(eqn.outvars):
+            continue
+        found.add(id(eqn))
+        if (inner := called(eqn)) is not None:
+            results = zip(closed_jaxpr(inner).jaxpr.outvars, eqn.outvars, strict=True)
+            found |= live(inner, {result for result, v in results if v in needed})
+        needed |= {v for v in eqn.invars if not is_literal(v)}
+    return found
 
 
 def together(values: Any) -> tuple[frozenset[int], frozenset[int]]:

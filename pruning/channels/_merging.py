@@ -83,7 +83,7 @@ def merge_channels(
     to inputs that are white, differences are then those of what goes into the nonlinearity.
     Running means are those of the merged filters, and these have the length with which their
     variance is the mean of the running ones, if inputs are white. Channels that are the same are
-    merged without loss. Running statistics taken on data afterwards are better, if there are data.
+    merged without loss.
 
     Args:
       apply: As in `coupled_channels`.
@@ -100,8 +100,9 @@ def merge_channels(
     Raises:
       ValueError: Something else than kernels sums over channels with removed ones: a norm over
         them, or a product of queries with keys; a kernel with removed inputs is read inside a loop
-        or more than once, or computed from others; a plan has another shape, or a row or a column
-        of zeros; otherwise as `remove_channels`, or `apply` cannot be traced at these arguments.
+        or more than once, or computed from others; a plan has another shape, negative numbers, or
+        a row or a column of zeros; otherwise as `remove_channels`, or `apply` cannot be traced at
+        these arguments.
       TypeError: As `remove_channels`.
 
     Example:
@@ -191,10 +192,11 @@ class Merging:
         for group, keep in cut:
             chosen = np.asarray(plan(self.features(group), keep), np.float64)
             shape = (group.size, int(keep.sum()))
-            if chosen.shape != shape or not (chosen.any(0).all() and chosen.any(1).all()):
+            sums = [*chosen.sum(0), *chosen.sum(-1)]
+            if chosen.shape != shape or not min(chosen.min(), 0) == 0 < min(sums):
                 raise ValueError(
-                    f"plan must give an array of shape {shape} without rows or columns of zeros "
-                    f"for {name(group)}; got shape {chosen.shape}"
+                    f"plan must give {shape[0]} rows of {shape[1]} numbers that are not negative, "
+                    f"with no row or column of zeros, for {name(group)}; got shape {chosen.shape}"
                 )
             self.merges.append(Merge(group, keep, chosen))
 
@@ -255,6 +257,8 @@ class Merging:
             merged = gain.use.matrix(self.merged(i, np.asarray(scaled)))
             leaves[i] = gain.use.kernel(np.asarray(merged) * factor, leaves[i])
             for addend in gain.before:
+                if not list(self.positions(addend.leaf)):
+                    continue  # one number for all channels
                 leaf = leaves[addend.leaf]
                 scaled = leaf * gain.of_parameter(addend, of_gain, leaf)
                 merged = self.merged(addend.leaf, np.asarray(scaled))

@@ -95,7 +95,9 @@ def test_the_same_is_merged_without_loss_in_random_networks(seed):
 
 
 def normalized(params, x):
-    h = x @ params["w"] - params["mean"][None]
+    h = x @ params["w"]
+    h.var(0)  # not used
+    h = h - params["mean"][None]
     gain = params["scale"] / jnp.sqrt(params["var"] + EPS)
     return jax.nn.relu(h * gain[None] + params["bias"][None]) @ params["u"]
 
@@ -134,6 +136,21 @@ def test_merged_statistics_are_those_of_the_merged_filters():
         np.testing.assert_allclose(small["mean"][k], growth * mean / gain)
         np.testing.assert_allclose(small["bias"][k], params["bias"][of_cluster].mean())
         np.testing.assert_allclose(small["u"][k], params["u"][of_cluster].sum(0))
+
+
+def shortcut(params, x):
+    return normalized(params, x) + (x @ params["w"]) @ params["v"]
+
+
+def test_outputs_that_are_read_with_and_without_a_norm_keep_their_means():
+    # Else the filters of a negative scale would change their sign in the shortcut alone.
+    params, x = normalized_params(), RNG.normal(size=(7, 5))
+    params |= {"scale": -np.abs(params["scale"]), "v": RNG.normal(size=(12, 3))}
+    params = {k: v[..., :1].repeat(12, -1) if k not in "uv" else v for k, v in params.items()}
+    group = pruning.coupled_channels(shortcut, params, x)
+    small = merged(shortcut, params, group, [np.arange(12) < 2], (x,))
+    np.testing.assert_allclose(small["w"], params["w"][:, :2])
+    np.testing.assert_allclose(shortcut(small, x), shortcut(params, x))
 
 
 def test_the_parametrization_of_a_norm_does_not_matter():
@@ -243,8 +260,11 @@ def test_bad_plans_and_masks_are_refused():
     groups = pruning.coupled_channels(mlp, params, x)
     keep = [np.array([True, False, True])]
     merge = partial(merge_channels, mlp, params, groups, inputs=(x,))
-    message = r"shape \(3, 2\) without rows or columns of zeros for a; got shape \(3, 2\)"
-    with pytest.raises(ValueError, match=message):
-        merge(keep, plan=lambda features, keep: np.eye(3)[:, :2])
+    message = r"3 rows of 2 numbers that are not negative, .* for a; got shape \(3, 2\)"
+    for bad in (np.eye(3)[:, :2], np.array([[2.0, -1.0], [1.0, 2.0], [1.0, 1.0]])):
+        with pytest.raises(ValueError, match=message):
+            merge(keep, plan=lambda features, keep, bad=bad: bad)
+    with pytest.raises(ValueError, match=r"got shape \(3, 3\)"):
+        merge(keep, plan=lambda features, keep: np.eye(3))
     with pytest.raises(ValueError, match="at least one channel of a; got none"):
         merge([np.zeros(3, bool)])
