@@ -25,9 +25,9 @@ from pruning.channels._greedy import reconstruction_scores as reconstruction_sco
 from pruning.channels._groups import ChannelGroup as ChannelGroup
 from pruning.channels._groups import FixedChannels as FixedChannels
 from pruning.channels._groups import Position as Position
-from pruning.channels._merging import clusters as clusters
+from pruning.channels._merge_plans import clusters as clusters
+from pruning.channels._merge_plans import transport as transport
 from pruning.channels._merging import merge_channels as merge_channels
-from pruning.channels._merging import transport as transport
 from pruning.channels._prune import prune as prune
 from pruning.channels._removal import mask_channels as mask_channels
 from pruning.channels._removal import remove_channels as remove_channels

@@ -14,57 +14,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array
 
 from jaxnorm._numerics import check_on_host
-from jaxnorm.shift import transport_plan
 from pruning.channels._channel_ids import FIXED
 from pruning.channels._coupling import TracedChannels, united
 from pruning.channels._gains import Gain, gains
 from pruning.channels._groups import ChannelGroup, Position, described
 from pruning.channels._lines import at, line_of
+from pruning.channels._merge_plans import Plans, clusters
 from pruning.channels._programs import traced
 from pruning.channels._removal import Keep, check_keep, check_some_left, name
 from pruning.channels._repair_plan import Plan, Shift, Solve, check_solved
-
-Features = Float[np.ndarray, "channels features"]
-Transport = Float[np.ndarray, "channels kept"]
-Plans = Callable[[Features, Bool[np.ndarray, " channels"]], Transport]
-
-
-def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
-    """A plan that merges the channels of each of as many clusters as `keep` keeps.
-
-    Ward's hierarchical clustering: of `keep` only the number counts.
-
-    Example:
-      >>> print(clusters(np.array([[0.0], [5.0], [0.1]]), np.array([False, True, True])))
-      [[1. 0.]
-       [0. 1.]
-       [1. 0.]]
-    """
-    from scipy.cluster.hierarchy import cut_tree, linkage  # loads slowly
-
-    count = int(keep.sum())
-    labels = cut_tree(linkage(features, "ward"), n_clusters=count)[:, 0]
-    return np.eye(count)[labels]
-
-
-def transport(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
-    """The plan of `jaxnorm.shift.transport_plan` from all channels to those that are kept.
-
-    All channels have the same mass and all kept ones too, so that as much is merged into each.
-
-    Example:
-      >>> features = np.array([[0.0], [5.0], [0.1], [4.0]])
-      >>> keep = np.array([False, True, True, False])
-      >>> print(transport(features, keep))
-      [[0.   0.25]
-       [0.25 0.  ]
-       [0.   0.25]
-       [0.25 0.  ]]
-    """
-    return transport_plan(jnp.asarray(features), jnp.asarray(features[keep]))
 
 
 def merge_channels(
