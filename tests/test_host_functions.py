@@ -34,6 +34,7 @@ def saved(params):
 # By what stands for the function in the message: a call, its traced argument, what to do instead.
 HOST = {
     "emd": (shift.emd, (X, X), "use emd_1d or emd_sliced"),
+    "transport_plan": (shift.transport_plan, (X, X), "outside jit, vmap and grad"),
     "layer_shift": (
         shift.layer_shift,
         (X, X),
@@ -101,6 +102,18 @@ HOST = {
         lambda x: pruning.channels.rescale(mlp, PARAMS, GROUPS, [KEEP], [(x,)]),
         (jnp.ones((1, 2)),),
         "repair before compiling",
+    ),
+    "merge_channels": (
+        lambda params: pruning.channels.merge_channels(
+            mlp, params, GROUPS, [KEEP], inputs=(jnp.ones((1, 2)),)
+        ),
+        (PARAMS,),
+        "merge before compiling",
+    ),
+    "reconstruction_scores": (
+        lambda x: pruning.channels.reconstruction_scores(PARAMS, GROUPS, apply=mlp, batches=[(x,)]),
+        (jnp.ones((1, 2)),),
+        "score before compiling",
     ),
     "resized": (
         lambda keep: pruning.channels.resized(mlp, GROUPS, [keep])(PARAMS, jnp.ones((1, 2))),

@@ -138,6 +138,7 @@ TRAINED = {
 }
 ON_THE_HOST = {
     "emd": [(shift.emd, (MAPS, MAPS + MAPS**2))],
+    "transport_plan": [(shift.transport_plan, (MAPS, MAPS + MAPS**2))],
     "layer_shift": [(layer_shift, (MAPS, MAPS + MAPS**2))],
     "stream_moments": [(lambda x: shift.stream_moments(lambda y: {"layer": y}, [x, x]), (X,))],
     "Tracker": [(tracker, (X,))],
@@ -149,6 +150,7 @@ ON_THE_HOST = {
 OTHERS = {
     "chance_overlap",
     "check_program",
+    "clusters",
     "cost",
     "coupled_channels",
     "cubic",
@@ -168,15 +170,18 @@ OTHERS = {
     "load_pruned",
     "mask_channels",
     "mean_projection",
+    "merge_channels",
     "norm_sum_ratio_variance",
     "norm_sum_ratio_variance_limit",
     "prune",
+    "reconstruction_scores",
     "remove_channels",
     "rescale",
     "save_pruned",
     "widths",
     "resized",
     "taylor_scores",
+    "transport",
     "wanda_scores",
 }
 COMPILED = DIFFERENTIABLE | PIECEWISE_CONSTANT | TRAINED

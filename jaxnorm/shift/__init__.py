@@ -13,6 +13,7 @@ from jaxnorm.shift._emd import emd as emd
 from jaxnorm.shift._emd import emd_sinkhorn as emd_sinkhorn
 from jaxnorm.shift._emd import emd_sliced as emd_sliced
 from jaxnorm.shift._emd import mean_projection as mean_projection
+from jaxnorm.shift._emd import transport_plan as transport_plan
 from jaxnorm.shift._emd_1d import emd_1d as emd_1d
 from jaxnorm.shift._lower_bound import emd_lower_bound as emd_lower_bound
 from jaxnorm.shift._moment_bounds import clipped_power as clipped_power

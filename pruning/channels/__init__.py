@@ -24,9 +24,13 @@ from pruning.channels._coupling import fixed_channels as fixed_channels
 from pruning.channels._data_scores import taylor_scores as taylor_scores
 from pruning.channels._data_scores import wanda_scores as wanda_scores
 from pruning.channels._folding import fold_constants as fold_constants
+from pruning.channels._greedy import reconstruction_scores as reconstruction_scores
 from pruning.channels._groups import ChannelGroup as ChannelGroup
 from pruning.channels._groups import FixedChannels as FixedChannels
 from pruning.channels._groups import Position as Position
+from pruning.channels._merge_plans import clusters as clusters
+from pruning.channels._merge_plans import transport as transport
+from pruning.channels._merging import merge_channels as merge_channels
 from pruning.channels._prune import prune as prune
 from pruning.channels._removal import mask_channels as mask_channels
 from pruning.channels._removal import remove_channels as remove_channels

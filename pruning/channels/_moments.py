@@ -92,7 +92,7 @@ def ridge_solution(
     λ is one of `ridge` times the mean of Σ x², the one whose W, solved on the first rows alone, has
     the smallest error on the held-out rows.
     """
-    normal = _all_equations(first, held, shifted)
+    normal = all_equations(first, held, shifted)
     if held is None or len(ridge) == 1:
         return _solved(kernel, normal, ridge[0])
     center = first if shifted else None
@@ -110,13 +110,14 @@ def ridge_solution(
 
 def scaled(kernel: np.ndarray, first: Moments, held: Moments | None, shifted: bool) -> np.ndarray:
     """The kernel times one number an output, that of the smallest Σ (a w·x − y)² over all rows."""
-    xx, xy = _all_equations(first, held, shifted)
+    xx, xy = all_equations(first, held, shifted)
     square = np.sum(kernel * (xx @ kernel), 1, keepdims=True)
     product = np.sum(kernel * xy, 1, keepdims=True)
     return kernel * np.where(square > 0, product / np.where(square > 0, square, 1), 1)
 
 
-def _all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equations:
+def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equations:
+    """The normal equations of all rows."""
     rows = first if held is None else merged((first, held))
     if not (np.isfinite(rows.xx).all() and np.isfinite(rows.xy).all()):
         raise ValueError("second moments must be finite; they have NaN or inf")

@@ -70,9 +70,7 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
     check_on_host("remove_channels", keep, instead="of a traced keep, use mask_channels")
     check_keep(groups, keep)
     vectors = [np.asarray(vector) for vector in keep]
-    for group, vector in zip(groups, vectors, strict=True):
-        if not vector.any():
-            raise ValueError(f"keep must hold at least one channel of {name(group)}; got none")
+    check_some_left(groups, vectors)
     return _along_channels(cut, params, groups, keep_masks(groups, vectors))
 
 
@@ -183,6 +181,13 @@ def check_keep(groups: Sequence[ChannelGroup], keep: Keep) -> None:
         dtype = getattr(vector, "dtype", type(vector).__name__)
         if dtype != np.bool_:
             raise TypeError(f"keep must hold arrays of booleans for {name(group)}; got {dtype}")
+
+
+def check_some_left(groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]) -> None:
+    """Raise unless a channel of each group is kept."""
+    for group, vector in zip(groups, keep, strict=True):
+        if not vector.any():
+            raise ValueError(f"keep must hold at least one channel of {name(group)}; got none")
 
 
 def name(group: ChannelGroup) -> str:

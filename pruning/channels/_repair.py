@@ -28,7 +28,7 @@ from pruning.channels._removal import (
     mask_channels,
     removed_elements,
 )
-from pruning.channels._repair_plan import Plan, Shift, Solve
+from pruning.channels._repair_plan import Plan, Shift, Solve, check_solved
 from pruning.channels._resizing import bound
 
 Batches = Sequence[Sequence[Any]]
@@ -125,7 +125,7 @@ def _repaired(
     solver: Solver,
 ) -> Any:
     check_on_host(name, (params, keep, batches), instead="repair before compiling")
-    _check_batches(batches)
+    check_batches(batches)
     params, batches = jax.tree.map(jnp.asarray, (params, list(map(tuple, batches))))
     masked = mask_channels(params, groups, keep)
     cut = [(g, v) for g, v in zip(groups, map(np.asarray, keep), strict=True) if not v.all()]
@@ -134,20 +134,15 @@ def _repaired(
     program, _ = traced(apply, params, batches[0])
     parameters = described(params)
     uses = Plan(program, parameters.shapes).uses()
-    solved = {parameters.paths[use.addend.leaf] for use in uses if isinstance(use, Solve)}
-    incoming = [p.path for group, _ in cut for p in group.positions if p.incoming]
-    if refused := [path for path in dict.fromkeys(incoming) if path not in solved]:
-        raise ValueError(
-            "kernels after removed channels must be read once, outside of loops, by a product "
-            f"with activations; that is not so of {', '.join(refused)}"
-        )
+    check_solved([group for group, _ in cut], uses)
     masks = keep_masks(*zip(*cut, strict=True))
     repair = Repair(params, masked, uses, masks, solver)
     repair.run(program, batches)
     return jax.tree.unflatten(jax.tree.structure(params), repair.leaves)
 
 
-def _check_batches(batches: Batches) -> None:
+def check_batches(batches: Batches) -> None:
+    """Raise unless there are batches, all of the same shapes."""
     if not len(batches):
         raise ValueError("batches must hold one at least; got none")
     shapes = list(dict.fromkeys(str(jax.tree.map(np.shape, tuple(batch))) for batch in batches))
@@ -215,16 +210,12 @@ class Repair:
             operands = (x, kernel) if use.side == 1 else (kernel, x)
             return bound(eqn, operands, eqn.params)[0]
 
-        def matrix(change: Array) -> Array:
-            return use.form.matrix(use.addend.spread(change))
-
         x, kernels, leaf = values[1 - use.side], values[use.side], use.addend.leaf
         inputs, kernel = x[self.count :], kernels[-1]
         whole = [outputs(a, kernels[0]) for a in x[: self.count]]
         old = np.asarray(use.form.matrix(kernel), np.float64)
         difference = self.solution(use, old, inputs, whole) - old
-        zero, transpose = jax.vjp(matrix, jnp.zeros_like(self.leaves[leaf]))
-        (change,) = transpose(jnp.asarray(difference, zero.dtype))  # only the order is another
+        change = use.kernel(difference, self.leaves[leaf])
         change = jnp.where(self.removed(leaf), 0, change)
         self.leaves[leaf] = self.leaves[leaf] + change
         kernel = kernel + use.addend.spread(change)

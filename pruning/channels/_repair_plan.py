@@ -9,9 +9,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
 
 from pruning.channels._folding import STRUCTURAL, Addend, addend_of
+from pruning.channels._groups import ChannelGroup
 from pruning.channels._kernels import Form, form_of
 from pruning.channels._programs import called, interpret
 
@@ -24,18 +28,41 @@ class Solve(NamedTuple):
       addend: The parameter that it is, but for the order of its elements, or a sum of.
       form: The matrix product.
       shifted: Whether a parameter is added to what it makes.
+      alone: Whether it is the parameter and no sum.
     """
 
     side: int
     addend: Addend
     form: Form
     shifted: bool
+    alone: bool
+
+    def matrix(self, kernel: Array) -> Array:
+        """The matrix of the parameter, or of a change of it."""
+        return self.form.matrix(self.addend.spread(kernel))
+
+    def kernel(self, matrix: Array | np.ndarray, like: Array) -> Array:
+        """What `matrix` is of as an array like the parameter: only the order is another."""
+        zero, transpose = jax.vjp(self.matrix, jnp.zeros_like(like))
+        return transpose(jnp.broadcast_to(jnp.asarray(matrix, zero.dtype), zero.shape))[0]
 
 
 class Shift(NamedTuple):
     """A parameter that is read once, by a sum with activations."""
 
     addend: Addend
+
+
+def check_solved(groups: Sequence[ChannelGroup], uses: Sequence[Solve | Shift | None]) -> None:
+    """Raise unless all kernels that read channels of the groups are read once, by a product."""
+    leaves = {use.addend.leaf for use in uses if isinstance(use, Solve)}
+    solved = {groups[0].parameters.paths[leaf] for leaf in leaves}
+    incoming = [p.path for group in groups for p in group.positions if p.incoming]
+    if refused := [path for path in dict.fromkeys(incoming) if path not in solved]:
+        raise ValueError(
+            "kernels after removed channels must be read once, outside of loops, by a product "
+            f"with activations; that is not so of {', '.join(refused)}"
+        )
 
 
 class Role(NamedTuple):
@@ -45,11 +72,13 @@ class Role(NamedTuple):
       given: Whether it is made of parameters and constants alone.
       addend: The parameter that it is a sum of, if there is one.
       kernel: The equation, by number, of the kernel that made it, if nothing was computed since.
+      alone: Whether it is that parameter, but for the order of its elements or their sign.
     """
 
     given: bool
     addend: Addend | None = None
     kernel: int | None = None
+    alone: bool = False
 
 
 class Plan:
@@ -62,7 +91,9 @@ class Plan:
         self.found = []
         self.readers: Counter[int] = Counter()  # of each parameter
         self.sums: dict[int, int] = {}  # by the equation of a kernel, that of the sum after it
-        parameters = [Role(True, Addend(i, lambda change: change)) for i in range(len(shapes))]
+        parameters = [
+            Role(True, Addend(i, lambda change: change), alone=True) for i in range(len(shapes))
+        ]
         inputs = [Role(False)] * (len(program.jaxpr.invars) - len(shapes))
         self.evaluate(program, parameters + inputs)
 
@@ -93,7 +124,8 @@ class Plan:
         elif eqn.primitive.name in STRUCTURAL.split():
             kernel = roles[0].kernel
         self.found.append(use)
-        first = Role(given, addend if given else None, kernel)
+        alone = eqn.primitive.name in STRUCTURAL.split() and roles[0].alone
+        first = Role(given, addend if given else None, kernel, alone)
         return [first, *[Role(given)] * (len(eqn.outvars) - 1)]
 
     def solve(self, eqn: Any, roles: Sequence[Role]) -> Solve | None:
@@ -106,5 +138,5 @@ class Plan:
             form = form_of(eqn, side)
             size = math.prod(self.shapes[role.addend.leaf])
             if form is not None and eqn.invars[side].aval.size == size:
-                return Solve(side, role.addend, form, False)
+                return Solve(side, role.addend, form, False, role.alone)
         return None

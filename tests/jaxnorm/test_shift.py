@@ -15,7 +15,14 @@ from jax.test_util import check_grads
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from jaxnorm.shift import emd, emd_1d, emd_sinkhorn, emd_sliced, mean_projection
+from jaxnorm.shift import (
+    emd,
+    emd_1d,
+    emd_sinkhorn,
+    emd_sliced,
+    mean_projection,
+    transport_plan,
+)
 from tests.support.jitted import jitted
 
 fast_emd_1d, fast_emd_sliced = jitted(emd_1d), jitted(emd_sliced)
@@ -167,8 +174,29 @@ def test_joint_distance_of_other_sizes_and_weights():
 
 
 def test_too_large_a_linear_program_names_the_cure():
-    with pytest.raises(ValueError, match=r"100,000 pairs; got 400 and 401: take equal numbers"):
-        emd(jnp.ones((400, 1)), jnp.ones((401, 1)))
+    with pytest.raises(ValueError, match=r"1,000,000 pairs; got 1,000 and 1,001: take equal"):
+        emd(jnp.ones((1000, 1)), jnp.ones((1001, 1)))
+
+
+@pytest.mark.parametrize("sizes", [(6, 6), (7, 4)])
+def test_a_plan_is_the_cheapest_and_its_sums_are_the_weights(sizes):
+    rng = np.random.default_rng(0)
+    x, y = (jnp.asarray(rng.normal(size=(n, 3))) for n in sizes)
+    p, q = (jnp.asarray(rng.uniform(size=n)) for n in sizes)
+    for weights in ({}, {"x_weights": p, "y_weights": q}):
+        plan = transport_plan(x, y, **weights)
+        masses = list(weights.values()) or [np.ones(n) for n in sizes]
+        for k in (0, 1):
+            np.testing.assert_allclose(plan.sum(1 - k), masses[k] / masses[k].sum())
+        expected = scipy.stats.wasserstein_distance_nd(x, y, *masses)
+        np.testing.assert_allclose(np.sum(plan * cdist(x, y)), expected)
+        np.testing.assert_allclose(emd(x, y, **weights), expected)
+
+
+@pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 0.0], [1.0, np.nan]])
+def test_weights_that_are_no_masses_are_refused(weights):
+    with pytest.raises(ValueError, match="weights must be finite, not negative and not all zero"):
+        emd(jnp.ones((2, 1)), jnp.ones((3, 1)), x_weights=jnp.array(weights))
 
 
 def test_points_that_nearly_meet_far_from_the_origin(key):

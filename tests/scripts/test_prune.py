@@ -127,6 +127,7 @@ def test_a_repair_sees_batches_of_one_size():
     for images, sizes in ((1000, [125, 125]), (60, [30, 30]), (3, [1, 1, 1])):
         found = pruned.repair(Plan(repair="scale", repair_images=images), x)
         assert [len(batch) for (batch,) in found.keywords["batches"]] == sizes
+    assert "batches" not in pruned.repair(Plan(repair="merge"), x).keywords
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):

@@ -3,7 +3,8 @@
     python tests/support/repair_digits.py [perceptron] [convolutional]
 
 Of a perceptron and of a small convolutional network with batch norm, for every seed, criterion and
-ratio: test accuracies after each repair, all with the same training images.
+ratio: test accuracies after each repair, all with the same training images. Merging sees none, and
+clusters and the greedy choice look at no criterion.
 """
 
 import itertools
@@ -28,7 +29,13 @@ from jax import lax
 import pruning
 from experiments.cli import environment
 from experiments.data import datasets
-from pruning.channels import least_squares, rescale
+from pruning.channels import (
+    least_squares,
+    merge_channels,
+    reconstruction_scores,
+    rescale,
+    transport,
+)
 
 OUT = Path(__file__).parents[2] / "docs/results/repair/digits.json"
 SEEDS, RATIOS, EPOCHS, BATCH = 3, (0.3, 0.5), 20, 64
@@ -114,21 +121,48 @@ def recalibrated(tree: Tree, x: Any) -> Tree:
     return logits(tree, x, fresh=True)[1]
 
 
-def repairs(tree: Tree, x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Iterator[Any]:
-    """Names, trees and seconds of every repair."""
-    batches = [(part,) for part in np.split(x[: len(x) // 8 * 8], 8)]
-    folded: Any = None
-    makers: dict[str, Callable[[], Any]] = {
-        "folded": lambda: prune().params,
-        "recalibrated": lambda: recalibrated(folded, x),
+Makers = dict[str, Callable[[], Any]]
+
+
+def parts(x: np.ndarray) -> list[tuple[np.ndarray]]:
+    return [(part,) for part in np.split(x[: len(x) // 8 * 8], 8)]
+
+
+def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
+    """Every repair of what a criterion chooses, by name."""
+    batches = parts(x)
+    transported = partial(merge_channels, inputs=(x[:2],), plan=transport)
+    folded = cache(lambda: prune().params)
+    return {
+        "folded": folded,
+        "recalibrated": lambda: recalibrated(folded(), x),
+        "merged, transport": lambda: prune(repair=transported).params,
         "scaled": lambda: prune(repair=partial(rescale, batches=batches)).params,
         "least squares": lambda: prune(repair=partial(least_squares, batches=batches)).params,
-        "fine-tuned, one epoch": lambda: trained(recalibrated(folded, x), x, y, 1, 1e-3),
+        "fine-tuned, one epoch": lambda: trained(recalibrated(folded(), x), x, y, 1, 1e-3),
     }
+
+
+def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
+    """What chooses channels by itself, by name."""
+    batches = parts(x)
+    greedy = partial(prune, score=partial(reconstruction_scores, apply=apply, batches=batches))
+    merged = cache(lambda: prune(repair=partial(merge_channels, inputs=(x[:2],))).params)
+    return {
+        "merged, clusters": merged,
+        "merged, clusters, recalibrated": lambda: recalibrated(merged(), x),
+        "greedy, recalibrated": lambda: recalibrated(greedy().params, x),
+        "greedy, least squares": lambda: (
+            greedy(repair=partial(least_squares, batches=batches)).params
+        ),
+    }
+
+
+def timed(makers: Makers) -> Iterator[tuple[str, Any, float]]:
+    """Names, trees and seconds."""
     for name, make in makers.items():
         start = time.perf_counter()
         tree = jax.block_until_ready(make())
-        folded = tree if name == "folded" else folded
         yield name, tree, time.perf_counter() - start
 
 
@@ -153,11 +187,15 @@ def main() -> None:
         tree = trained(init(jax.random.key(seed), name), x, y, EPOCHS, 3e-3)
         network = {"network": name, "seed": seed}
         results["whole"].append(network | {"accuracy": accuracy(tree)})
-        for ratio, criterion in itertools.product(RATIOS, pruning.CRITERIA):
-            function = pruning.CRITERIA[criterion]
-            score = partial(pruning.channels.channel_scores, criterion=function)
-            prune = partial(pruning.prune, apply, tree, x[:2], ratios=[ratio], score=score)
-            for repair, small, seconds in repairs(tree, x, y, prune):
+        for ratio, criterion in itertools.product(RATIOS, [*pruning.CRITERIA, "none"]):
+            prune = partial(pruning.prune, apply, tree, x[:2], ratios=[ratio])
+            if criterion in pruning.CRITERIA:
+                function = pruning.CRITERIA[criterion]
+                score = partial(pruning.channels.channel_scores, criterion=function)
+                makers = repairs(x, y, partial(prune, score=score))
+            else:
+                makers = choices(x, prune)
+            for repair, small, seconds in timed(makers):
                 row = network | {"ratio": ratio, "criterion": criterion, "repair": repair}
                 results["rows"].append(row | {"seconds": seconds, "accuracy": accuracy(small)})
                 print(*results["rows"][-1].values(), flush=True)

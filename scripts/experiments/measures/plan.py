@@ -21,7 +21,7 @@ class Plan:
       exclude: Layers that keep their filters, such as stem or blocks/0.
       fold: Whether constants of removed channels move into the next biases.
       repair: How what follows removed channels is repaired on training images, before the stage
-        "pruned", in place of folding.
+        "pruned", in place of folding; merge sees none.
       repair_images: The largest number of training images that repair it.
     """
 
@@ -34,5 +34,5 @@ class Plan:
     round_to: Positive = 1
     exclude: tuple[str, ...] = ()
     fold: bool = True
-    repair: Literal["none", "scale", "least_squares"] = "none"
+    repair: Literal["none", "scale", "least_squares", "merge"] = "none"
     repair_images: AtLeastTwo = 1000

@@ -170,6 +170,8 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
 
 def repair(plan: Plan, x: np.ndarray) -> Any:
     """What `prune` repairs with, if it does: batches of one size of training images `x`."""
+    if plan.repair == "merge":
+        return partial(pruning.channels.merge_channels, inputs=(x[:1],))
     function = REPAIRS[plan.repair]
     count = min(len(x), plan.repair_images)
     size = min(REPAIR_BATCH, count // 2)

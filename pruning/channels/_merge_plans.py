@@ -1,0 +1,48 @@
+"""Plans of which channels are merged, by features: how much of each is carried to each kept one."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from jaxnorm.shift import transport_plan
+
+Features = Float[np.ndarray, "channels features"]
+Transport = Float[np.ndarray, "channels kept"]
+Plans = Callable[[Features, Bool[np.ndarray, " channels"]], Transport]
+
+
+def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
+    """A plan that merges the channels of each of as many clusters as `keep` keeps.
+
+    Ward's hierarchical clustering: of `keep` only the number counts.
+
+    Example:
+      >>> print(clusters(np.array([[0.0], [5.0], [0.1]]), np.array([False, True, True])))
+      [[1. 0.]
+       [0. 1.]
+       [1. 0.]]
+    """
+    from scipy.cluster.hierarchy import cut_tree, linkage  # loads slowly
+
+    count = int(keep.sum())
+    labels = cut_tree(linkage(features, "ward"), n_clusters=count)[:, 0]
+    return np.eye(count)[labels]
+
+
+def transport(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
+    """The plan of `jaxnorm.shift.transport_plan` from all channels to those that are kept.
+
+    All channels have the same mass and all kept ones too, so that as much is merged into each.
+
+    Example:
+      >>> features = np.array([[0.0], [5.0], [0.1], [4.0]])
+      >>> keep = np.array([False, True, True, False])
+      >>> print(transport(features, keep))
+      [[0.   0.25]
+       [0.25 0.  ]
+       [0.   0.25]
+       [0.25 0.  ]]
+    """
+    return transport_plan(jnp.asarray(features), jnp.asarray(features[keep]))

@@ -1,0 +1,136 @@
+"""The greedy choice of channels, against least squares solved anew for every subset."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import pruning
+from pruning.channels import least_squares, reconstruction_scores
+
+RNG = np.random.default_rng(0)
+RIDGE = 1e-2
+
+
+def mlp(params, x):
+    return jax.nn.relu(x @ params["a"]) @ params["b"] + params["c"][None]
+
+
+def convolutional(params, x):
+    h = jnp.tanh(x @ params["a"])
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return lax.conv_general_dilated(h, params["b"], (1, 1), "SAME", dimension_numbers=numbers)
+
+
+def flattened(params, x):
+    return jnp.tanh(x @ params["a"]).reshape(len(x), -1) @ params["b"]
+
+
+# Shapes of the arrays and of the inputs, and which channel each row of the last kernel reads.
+NETWORKS = {
+    "a bias": (mlp, {"a": (5, 6), "b": (6, 4), "c": (4,)}, (60, 5), np.arange(6)),
+    "a convolution": (
+        convolutional,
+        {"a": (2, 4), "b": (3, 3, 4, 3)},
+        (4, 4, 4, 2),
+        np.tile(np.arange(4), 9),
+    ),
+    "maps flattened": (flattened, {"a": (2, 5), "b": (20, 3)}, (40, 2, 2, 2), np.arange(20) % 5),
+}
+
+
+def drawn(name):
+    apply, shapes, x, channels = NETWORKS[name]
+    params = {key: RNG.normal(size=shape) for key, shape in shapes.items()}
+    return apply, params, RNG.normal(size=x) + 0.5, channels
+
+
+def greedy(design, kernel, channels):
+    """Scores by solving for every candidate anew; the design of one output of the kernel."""
+    penalty = RIDGE * np.square(design).sum(0).mean()
+    whole = design @ kernel
+
+    def error(removed):
+        free = ~np.isin(channels, removed)
+        rows = np.vstack([design, penalty**0.5 * np.eye(len(kernel))])
+        wanted = np.vstack([whole, penalty**0.5 * kernel])
+        found = np.linalg.lstsq(rows[:, free], wanted)[0]
+        return np.square(rows[:, free] @ found - wanted).sum() / np.square(whole).sum()
+
+    scores, removed = {}, []
+    while len(removed) <= channels.max():
+        left = np.setdiff1d(channels, removed)
+        errors = [error([*removed, c]) for c in left]
+        removed.append(left[np.argmin(errors)])
+        scores[removed[-1]] = min(errors)
+    return [scores[c] for c in sorted(scores)]
+
+
+@pytest.mark.parametrize(
+    "name", ["a bias", "a convolution", pytest.param("maps flattened", marks=pytest.mark.slow)]
+)
+def test_scores_are_those_of_solving_for_every_candidate(name):
+    apply, params, x, channels = drawn(name)
+    groups = pruning.coupled_channels(apply, params, x)
+    halves = [(part,) for part in np.split(x, 2)]
+    (scores,) = reconstruction_scores(params, groups, apply=apply, batches=halves, ridge=RIDGE)
+    first = params["b"][..., :1]  # inputs of the kernel are the derivatives of one output
+    others = params | {"c": jnp.zeros(1)}
+    jacobian = jax.jacfwd(lambda b: apply(others | {"b": b}, x))(jnp.asarray(first))
+    design = np.asarray(jacobian).reshape(-1, first.size)
+    design = design - design.mean(0) if "c" in params else design
+    expected = greedy(design, params["b"].reshape(first.size, -1), channels)
+    np.testing.assert_allclose(scores, expected, rtol=1e-7)
+
+
+def test_channels_that_others_make_up_for_are_removed_first():
+    apply, params, x, _ = drawn("a bias")
+    params["a"][:, 4] = 2 * params["a"][:, 1]  # the largest of norms, and not needed
+    batches = [(part,) for part in np.split(x, 4)]
+    score = partial(reconstruction_scores, apply=apply, batches=batches)
+    (scores,) = score(params, pruning.coupled_channels(apply, params, x))
+    assert int(scores.argmin()) in (1, 4)
+    assert scores.min() < 1e-4 < np.sort(scores)[1]
+    repair = partial(least_squares, batches=batches)
+    small = pruning.prune(apply, params, x, ratios=[0.2], score=score, repair=repair).params
+    np.testing.assert_allclose(apply(small, x), apply(params, x), rtol=1e-3, atol=1e-3)
+
+
+def test_of_several_readers_each_counts_by_its_own_outputs():
+    def two(params, x):
+        h = jnp.tanh(x @ params["a"])
+        return h @ params["b"], h @ params["c"]
+
+    params = {key: RNG.normal(size=(6, 6)) for key in "abc"}
+    x, scores = RNG.normal(size=(50, 6)), []
+    for factor in (1.0, 1000.0):
+        tree = params | {"b": factor * params["b"]}
+        groups = pruning.coupled_channels(two, tree, x)
+        scores += reconstruction_scores(tree, groups, apply=two, batches=[(x,)])
+    np.testing.assert_allclose(*scores, rtol=1e-9)
+
+
+def queries_with_keys(params, x):
+    return jnp.einsum("id,jd->ij", x @ params["a"], x @ params["b"])
+
+
+BAD = {
+    "ridge must be positive; got 0": (mlp, {"ridge": 0}),
+    "batches must hold one at least": (mlp, {"batches": []}),
+    "channels of a must be read by": (queries_with_keys, {}),
+    "second moments must be finite": (mlp, {"batches": [(np.full((9, 5), np.nan),)]}),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_arguments_are_refused(message):
+    apply, options = BAD[message]
+    params = {"a": RNG.normal(size=(5, 6)), "b": RNG.normal(size=(6, 4)), "c": np.zeros(4)}
+    params |= {"b": RNG.normal(size=(5, 6))} if apply is queries_with_keys else {}
+    x = RNG.normal(size=(9, 5))
+    groups = pruning.coupled_channels(apply, params, x)
+    with pytest.raises(ValueError, match=message):
+        reconstruction_scores(params, groups, apply=apply, **({"batches": [(x,)]} | options))

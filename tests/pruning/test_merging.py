@@ -1,0 +1,270 @@
+"""Channels merged without data: what is the same is merged without loss, and statistics by hand."""
+
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pruning
+from pruning.channels import clusters, merge_channels, remove_channels, resized, transport
+from tests.support import prunable
+from tests.support.architectures import ARCHITECTURES
+from tests.support.numpy_programs import evaluated
+from tests.support.random_networks import difference, random_network
+
+RNG = np.random.default_rng(0)
+EPS = 1e-10
+
+
+def merged(apply, params, groups, keep, x, **options):
+    tree = merge_channels(apply, params, groups, keep, inputs=x, **options)
+    return remove_channels(tree, groups, keep)
+
+
+def halves(groups):
+    return [np.arange(group.size) >= group.size // 2 for group in groups]
+
+
+def doubled(params, groups):
+    """The first half of the channels of every group as the second, but for what reads them."""
+    leaves, paths = [np.array(leaf) for leaf in jax.tree.leaves(params)], groups[0].parameters.paths
+    for group in groups:
+        half = group.size // 2
+        for p in (p for p in group.positions if not p.incoming):
+            rows = np.moveaxis(leaves[paths.index(p.path)], p.axis, 0)
+            rows[p.indices[:half]] = rows[p.indices[half : 2 * half]]
+    return jax.tree.unflatten(jax.tree.structure(params), list(map(jnp.asarray, leaves)))
+
+
+def assert_the_same_is_merged_without_loss(apply, params, x, groups):
+    params, keep = doubled(params, groups), halves(groups)
+    small = merged(apply, params, groups, keep, x)
+    run = resized(apply, groups, keep)
+    assert difference(evaluated(run, small, *x), evaluated(apply, params, *x)) < 1e-11
+
+
+def assert_merged_or_refused(apply, params, *x):
+    """That the same is merged without loss, in the groups that are not refused; how many are."""
+    groups = [g for g in pruning.coupled_channels(apply, params, *x) if g.size > 1]
+    accepted = []
+    for group in groups:
+        try:
+            merge_channels(apply, params, [group], halves([group]), inputs=x)
+            accepted.append(group)
+        except ValueError as error:
+            if not re.search("must be (read once|summed by kernels)", str(error)):
+                raise
+    if accepted:
+        assert_the_same_is_merged_without_loss(apply, params, x, accepted)
+    return len(groups) - len(accepted)
+
+
+def test_the_same_is_merged_without_loss():
+    blocks = (prunable.conv_norm, prunable.separable, prunable.mean_head)
+    apply, params, x = prunable.network(0, blocks)
+    groups = pruning.coupled_channels(apply, params, x)
+    assert_the_same_is_merged_without_loss(apply, params, (x,), groups)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(prunable.MODELS))
+def test_the_same_is_merged_without_loss_in_every_model(name):
+    assert assert_merged_or_refused(*prunable.model(name)) == {
+        "scan": 2,
+        "shared": 1,
+        "attention": 1,
+    }.get(name, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("promotion")
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_same_is_merged_without_loss_in_architectures(name):
+    model = ARCHITECTURES[name](np.float64)
+    assert_merged_or_refused(model.apply, model.params, *model.inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_the_same_is_merged_without_loss_in_random_networks(seed):
+    network = random_network(seed)
+    assert_merged_or_refused(network.apply, network.params, network.x)
+
+
+def normalized(params, x):
+    h = x @ params["w"]
+    h.var(0)  # not used
+    h = h - params["mean"][None]
+    gain = params["scale"] / jnp.sqrt(params["var"] + EPS)
+    return jax.nn.relu(h * gain[None] + params["bias"][None]) @ params["u"]
+
+
+def normalized_params(n=12):
+    shapes = {"w": (5, n), "mean": (n,), "scale": (n,), "bias": (n,), "u": (n, 3)}
+    params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
+    return params | {"var": RNG.uniform(0.5, 2, n)}
+
+
+def test_merged_statistics_are_those_of_the_merged_filters():
+    # By loops: means about the running ones, and filters as long as the running variance asks.
+    params, x = normalized_params(), RNG.normal(size=(7, 5))
+    (group,) = pruning.coupled_channels(normalized, params, x)
+    keep = [np.arange(12) % 3 == 0]
+    labels = np.array([0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3])
+    plan = lambda features, keep: np.eye(4)[labels]  # noqa: E731
+    small = merged(normalized, params, [group], keep, (x,), plan=plan)
+    root = np.sqrt(params["var"] + EPS)
+    for k in range(4):
+        of_cluster = np.flatnonzero(labels == k)
+        scale = np.mean(np.abs(params["scale"][of_cluster]))
+        var = np.mean(params["var"][of_cluster])
+        unit, fused, mean = np.zeros(5), np.zeros(5), 0.0
+        for i in of_cluster:
+            gain = params["scale"][i] / root[i]
+            w = params["w"][:, i]
+            unit += gain * params["var"][i] ** 0.5 * w / np.linalg.norm(w) / len(of_cluster)
+            fused += gain * w / len(of_cluster)
+            mean += gain * params["mean"][i] / len(of_cluster)
+        gain = scale / np.sqrt(var + EPS)
+        growth = gain * var**0.5 / np.linalg.norm(unit)
+        np.testing.assert_allclose(small["scale"][k], scale)
+        np.testing.assert_allclose(small["var"][k], var)
+        np.testing.assert_allclose(small["w"][:, k], growth * fused / gain)
+        np.testing.assert_allclose(small["mean"][k], growth * mean / gain)
+        np.testing.assert_allclose(small["bias"][k], params["bias"][of_cluster].mean())
+        np.testing.assert_allclose(small["u"][k], params["u"][of_cluster].sum(0))
+
+
+def shortcut(params, x):
+    return normalized(params, x) + (x @ params["w"]) @ params["v"]
+
+
+def test_outputs_that_are_read_with_and_without_a_norm_keep_their_means():
+    # Else the filters of a negative scale would change their sign in the shortcut alone.
+    params, x = normalized_params(), RNG.normal(size=(7, 5))
+    params |= {"scale": -np.abs(params["scale"]), "v": RNG.normal(size=(12, 3))}
+    params = {k: v[..., :1].repeat(12, -1) if k not in "uv" else v for k, v in params.items()}
+    group = pruning.coupled_channels(shortcut, params, x)
+    small = merged(shortcut, params, group, [np.arange(12) < 2], (x,))
+    np.testing.assert_allclose(small["w"], params["w"][:, :2])
+    np.testing.assert_allclose(shortcut(small, x), shortcut(params, x))
+
+
+def test_the_parametrization_of_a_norm_does_not_matter():
+    params, x = normalized_params(), RNG.normal(size=(7, 5))
+    factors = np.where(np.arange(12) % 2, -3.0, 0.5)
+    flipped = params | {name: params[name] * factors for name in ("w", "mean")}
+    flipped["scale"] = params["scale"] * np.sign(factors)
+    flipped["var"] = (params["var"] + EPS) * factors**2 - EPS
+    np.testing.assert_allclose(normalized(flipped, x), normalized(params, x), rtol=1e-9)
+    group = pruning.coupled_channels(normalized, params, x)
+    keep = [np.arange(12) < 6]
+    trees = [merged(normalized, tree, group, keep, (x,)) for tree in (params, flipped)]
+    outputs = [normalized(tree, x) for tree in trees]
+    np.testing.assert_allclose(*outputs, rtol=1e-7)
+
+
+def mlp(params, x):
+    return jax.nn.relu(x @ params["a"] + params["b"][None]) @ params["c"]
+
+
+def mlp_params(n=8):
+    shapes = {"a": (5, n), "b": (n,), "c": (n, 3)}
+    return {name: RNG.normal(size=shape) for name, shape in shapes.items()}
+
+
+def test_a_plan_shares_a_channel_between_two():
+    params, x = mlp_params(3), RNG.normal(size=(7, 5))
+    group = pruning.coupled_channels(mlp, params, x)
+    keep = [np.array([True, False, True])]
+    plan = lambda features, keep: np.array([[2.0, 0.0], [1.0, 1.0], [0.0, 1.0]])  # noqa: E731
+    small = merged(mlp, params, group, keep, (x,), plan=plan)
+    a, c = params["a"], params["c"]
+    np.testing.assert_allclose(small["a"][:, 0], (2 * a[:, 0] + a[:, 1]) / 3)
+    np.testing.assert_allclose(small["a"][:, 1], (a[:, 1] + a[:, 2]) / 2)
+    np.testing.assert_allclose(small["c"], [c[0] + c[1] / 2, c[1] / 2 + c[2]])
+
+
+def test_near_channels_are_found_and_transport_balances_them():
+    centers = RNG.normal(size=(3, 4)) * 10
+    features = centers[[0, 1, 2, 0, 0, 1, 2]] + 0.1 * RNG.normal(size=(7, 4))
+    keep = np.arange(7) < 3
+    together = clusters(features, keep)
+    np.testing.assert_array_equal(
+        together @ together.T, np.equal.outer(*2 * [[0, 1, 2, 0, 0, 1, 2]])
+    )
+    plan = transport(features, keep)
+    np.testing.assert_allclose(plan.sum(0), 1 / 3)
+    np.testing.assert_allclose(plan.sum(1), 1 / 7)
+    assert (plan[[1, 2, 5, 6]].argmax(1) == [1, 2, 1, 2]).all()  # of 0 there are too many
+
+
+def test_prune_merges_and_criteria_choose_how_many():
+    params, x = mlp_params(), RNG.normal(size=(7, 5))
+    small = pruning.prune(
+        mlp, params, x, ratios=[0.5], repair=partial(merge_channels, inputs=(x,))
+    ).params
+    assert small["a"].shape == (5, 4)
+    assert np.isfinite(mlp(small, x)).all()
+
+
+def test_what_loses_nothing_is_not_changed():
+    params, x = mlp_params(), RNG.normal(size=(7, 5))
+    groups = pruning.coupled_channels(mlp, params, x)
+    tree = merge_channels(mlp, params, groups, [np.ones(8, bool)], inputs=(x,))
+    jax.tree.map(np.testing.assert_array_equal, tree, params)
+
+
+def queries_with_keys(params, x):
+    q, k = x @ params["q"], x @ params["k"]
+    return jax.nn.softmax(jnp.einsum("nid,njd->nij", q, k))
+
+
+def difference_of_kernels(params, x):
+    return jnp.tanh(x @ params["a"]) @ (params["b"] - params["c"])
+
+
+def normed(params, x):
+    h = jnp.tanh(x @ params["a"])
+    return h * jax.lax.rsqrt(jnp.square(h).mean(-1, keepdims=True) + 1) @ params["b"]
+
+
+NOT_MERGED = {
+    "summed by kernels alone; those of k are by dot_general at .*queries_with_keys": (
+        queries_with_keys,
+        {"q": (4, 6), "k": (4, 6)},
+    ),
+    "summed by kernels alone; those of a are by reduce_sum": (normed, {"a": (4, 6), "b": (6, 2)}),
+    "read once, outside of loops, .* not so of b": (
+        difference_of_kernels,
+        {"a": (4, 6), "b": (6, 2), "c": (6, 2)},
+    ),
+}
+
+
+@pytest.mark.parametrize("message", NOT_MERGED)
+def test_what_merging_would_change_is_refused_by_name(message):
+    apply, shapes = NOT_MERGED[message]
+    params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
+    x = RNG.normal(size=(2, 3, 4))
+    groups = pruning.coupled_channels(apply, params, x, resize=True)
+    with pytest.raises(ValueError, match=message):
+        merge_channels(apply, params, groups, halves(groups), inputs=(x,))
+
+
+def test_bad_plans_and_masks_are_refused():
+    params, x = mlp_params(3), RNG.normal(size=(7, 5))
+    groups = pruning.coupled_channels(mlp, params, x)
+    keep = [np.array([True, False, True])]
+    merge = partial(merge_channels, mlp, params, groups, inputs=(x,))
+    message = r"3 rows of 2 numbers that are not negative, .* for a; got shape \(3, 2\)"
+    for bad in (np.eye(3)[:, :2], np.array([[2.0, -1.0], [1.0, 2.0], [1.0, 1.0]])):
+        with pytest.raises(ValueError, match=message):
+            merge(keep, plan=lambda features, keep, bad=bad: bad)
+    with pytest.raises(ValueError, match=r"got shape \(3, 3\)"):
+        merge(keep, plan=lambda features, keep: np.eye(3))
+    with pytest.raises(ValueError, match="at least one channel of a; got none"):
+        merge([np.zeros(3, bool)])
