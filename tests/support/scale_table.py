@@ -2,7 +2,7 @@
 
     python tests/support/scale_table.py                    # minutes on 2 cores
 
-Of `digits-preact8`, batch norm and unitized: the losses of the first steps and the running
+Of `digits-mlp`, batch norm and unitized: the losses of the first steps and the running
 statistics after them, beside those of one device, and images a second, of devices that share the
 cores of one machine. Writes docs/results/scale.json and prints the table of docs/scale.md.
 """
@@ -32,7 +32,7 @@ from experiments.training.recipes import PRESETS, replace
 from experiments.training.trainer import Trainer, mesh_of
 
 OUT = Path(__file__).parents[2] / "docs/results/scale.json"
-STEPS, TIMED, REPEATS = 4, 4, 3
+STEPS, TIMED, REPEATS = 4, 10, 5
 NORMALIZATIONS = ("batch_norm", "unitized")
 
 
@@ -96,7 +96,7 @@ def worker(normalization: Any, path: Path, address: str, count: int, process: in
     """Train as one of `count` processes, and save what is found."""
     if count > 1:
         processes.init_distributed(address, count, process, 60)
-    recipe = replace(PRESETS["digits-preact8"][1], normalization=normalization)
+    recipe = replace(PRESETS["digits-mlp"][1], normalization=normalization)
     trainer = Trainer(recipe, datasets.load("digits"), mesh_of())
     state, batches = trainer.init_state((0,)), trainer.batches((0,), 0, 0)
     losses = [0.0]
