@@ -1,6 +1,6 @@
 """The same steps on 1, 2, 4 and 8 virtual devices of a CPU, and on two processes of one device.
 
-    python tests/support/scale_table.py                    # minutes on 2 cores
+    python tests/support/scale_table.py --out docs/results/scale.json     # minutes on 2 cores
 
 Of `digits-preact8` with batch norm: the losses of the first steps and the running statistics after
 them, beside those of one device; and images a second, of devices that share the cores of one
@@ -60,7 +60,7 @@ def main(out: Path = OUT) -> None:
                 row(normalization, case, found[0], f) for case, f in zip(CASES, found, strict=True)
             ]
     results = {
-        "command": "python tests/support/scale_table.py",
+        "command": "python tests/support/scale_table.py --out docs/results/scale.json",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": cli.environment(),
         "load": os.getloadavg()[0],
@@ -121,6 +121,7 @@ def row(normalization: str, case: Case, one: dict, found: dict) -> dict[str, Any
         "normalization": normalization,
         "devices": case.devices * case.processes,
         "processes": case.processes,
+        "losses": found["losses"].tolist(),
         "loss": float(np.max(np.abs(found["losses"] / one["losses"] - 1))),
         "statistics": float(
             np.linalg.norm(found["statistics"] - one["statistics"])
