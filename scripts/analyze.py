@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from experiments import cli
+from experiments import cli, storage
 from experiments.cli import InputError
-from experiments.options import Share, at_least, checked
+from experiments.options import Location, Share, at_least, checked
 from experiments.texts import printable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Options:
     path: tyro.conf.Positional[Path]
     layers: tuple[str, ...] = ()
     ratio: Share = 0.5
-    out: Path = Path("out/analysis")
+    out: Location = Path("out/analysis")
     gaussian_layers: Annotated[int, at_least(20)] = 200
 
 
@@ -78,7 +78,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     )
     page.write(results, analysis_page.render(results), options.out)
     summarize(results)
-    cli.say(f"Open {(options.out / 'index.html').resolve()}")
+    cli.say(f"Open {storage.absolute(options.out / 'index.html')}")
 
 
 def load(options: Options) -> Mapping[str, "np.ndarray"]:

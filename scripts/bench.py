@@ -20,13 +20,12 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import distributions
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from experiments import cli, files
-from experiments.options import at_least, checked
+from experiments.options import LocalPath, at_least, checked
 from experiments.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Options:
     runs: Annotated[int, at_least(3)] = 30
     dtype: str = "float32"
     only: str | None = None
-    out: Path | None = None
+    out: LocalPath | None = None
 
 
 @checked

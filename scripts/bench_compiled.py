@@ -26,6 +26,7 @@ from typing import Any, Literal
 import tyro
 
 from experiments import cli
+from experiments.options import LocalPath
 
 OUT = Path("docs/results/compiled")
 PLUGINS = {"v5e": "libtpu", "h100": "jax-cuda12-plugin"}
@@ -48,7 +49,7 @@ class Options:
     only: Literal["layers", "bottleneck", "collectives", "functions"] | None = None
     shapes: tuple[str, ...] = ()
     dtype: Literal["bfloat16", "float32"] | None = None
-    out: Path | None = None
+    out: LocalPath | None = None
 
 
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:

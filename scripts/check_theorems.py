@@ -24,8 +24,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from experiments import cli
-from experiments.options import Natural, Positive, checked, number
+from experiments import cli, files
+from experiments.options import LocalPath, Natural, Positive, checked, number
 
 if TYPE_CHECKING:
     from geometry.claims import Claim
@@ -40,8 +40,8 @@ def main(
     precision: Precision = 1.0,
     seed: Natural = 0,
     devices: Positive | None = None,
-    out: Path = Path("out/theorems"),
-    errata: Path | None = None,
+    out: LocalPath = Path("out/theorems"),
+    errata: LocalPath | None = None,
     list_only: Annotated[bool, tyro.conf.arg(name="list")] = False,
 ) -> None:
     """Check what three papers claim, and write a page that shows it.
@@ -76,7 +76,7 @@ def main(
         console.print(listing(selected))
         return
     claim_devices = claim_measures.first_devices(devices)
-    cli.check_writable(out)
+    files.check_writable(out)
     cli.compiled_in(out / "compiled")
     start = time.perf_counter()
     options = (precision, seed, claim_devices, out / "measured.json")
@@ -101,7 +101,6 @@ def main(
 
 def write(results: dict, out: Path, errata: Path | None) -> None:
     """Write the page, its numbers and, where they have a file, errata and figures."""
-    from experiments import files
     from experiments.measures.claims import writing
     from experiments.pages import figures, page, theorems
 

@@ -20,20 +20,20 @@ if __name__ == "__main__":  # for the seconds of the imports
 import time
 from pathlib import Path
 
-from experiments import cli, files
-from experiments.options import AtLeastTwo, Positive, checked
+from experiments import cli, files, storage
+from experiments.options import AtLeastTwo, Location, Positive, checked
 from experiments.progress import progress_bar
 
 
 @checked
 def main(
     dataset: str = "digits",
-    data_dir: Path | None = None,
+    data_dir: Location | None = None,
     epochs: AtLeastTwo = 40,
     seeds: Positive = 3,
     batch_size: AtLeastTwo = 128,
     exact: AtLeastTwo = 400,
-    out: Path = Path("out/shift"),
+    out: Location = Path("out/shift"),
 ) -> None:
     """Follow moments and shift of a network's layers through training.
 
@@ -81,7 +81,7 @@ def main(
     results["findings"] = shift_page.findings(results)
     page.write(results, shift_page.render(results), out)
     cli.say(*shift_page.sentences(results))
-    cli.say(f"Open {(out / 'index.html').resolve()}")
+    cli.say(f"Open {storage.absolute(out / 'index.html')}")
 
 
 if __name__ == "__main__":

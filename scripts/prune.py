@@ -27,7 +27,7 @@ import tyro
 from experiments import cli, files
 from experiments.cli import InputError
 from experiments.measures.plan import Plan
-from experiments.options import AtLeastTwo, Positive, checked
+from experiments.options import AtLeastTwo, LocalPath, Location, Positive, checked
 from experiments.progress import Stages, progress_bar
 from experiments.training.recipes import Recipe, residual_recipe
 
@@ -53,9 +53,9 @@ class Options:
       out: Folder for the page, its results and the small networks.
     """
 
-    run: tyro.conf.Positional[Path | None] = None
+    run: tyro.conf.Positional[LocalPath | None] = None
     dataset: str = "digits"
-    data_dir: Path | None = None
+    data_dir: Location | None = None
     epochs: Positive = 15
     seeds: Positive = 3
     depth: Positive = 8
@@ -63,7 +63,7 @@ class Options:
     images: Positive | None = None
     plan: Plan = field(default_factory=Plan)
     batch_sizes: tuple[Positive, ...] = (1, 32)
-    out: Path = Path("out/prune")
+    out: LocalPath = Path("out/prune")
 
 
 @checked

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from experiments import cli, files
-from experiments.options import AtLeastTwo, Positive, checked
+from experiments import cli, files, storage
+from experiments.options import AtLeastTwo, Location, Positive, checked
 from experiments.progress import Stages, progress_bar
 from experiments.training.recipes import residual_recipe
 
@@ -43,12 +43,12 @@ class Options:
     """
 
     dataset: str = "digits"
-    data_dir: Path | None = None
+    data_dir: Location | None = None
     epochs: Positive = 15
     seeds: Positive = 3
     batch_size: AtLeastTwo = 64
     depth: Positive = 20
-    out: Path = Path("out")
+    out: Location = Path("out")
 
 
 @checked
@@ -60,7 +60,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
     folder = options.out / "report"
     for path in (folder, options.out / "runs"):
-        cli.check_writable(path)
+        files.check_writable(path)
     with files.in_use(options.out), progress_bar() as progress:
         stages = Stages(progress, report.units(options.epochs, options.seeds))
         results = report.measure(
@@ -68,7 +68,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         )
         reproduce_page.write(results, folder)
     summarize(results)
-    cli.say(f"Open {(folder / 'index.html').resolve()}")
+    cli.say(f"Open {storage.absolute(folder / 'index.html')}")
 
 
 def summarize(results: "Report") -> None:

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import tyro
 
-from experiments import cli
-from experiments.options import Natural, checked
+from experiments import cli, files
+from experiments.options import Location, Natural, checked
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Options:
       out: Folder for the page and its results.
     """
 
-    data_dir: Path | None = None
+    data_dir: Location | None = None
     full: bool = False
     seed: Natural = 0
-    out: Path = Path("out/geometry")
+    out: Location = Path("out/geometry")
 
 
 @checked
@@ -52,7 +52,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     from experiments.pages.page import write
 
     data_dir, seed, out = options.data_dir, options.seed, options.out
-    cli.check_writable(out)
+    files.check_writable(out)
     start = time.perf_counter()
     images = datasets.load("digits" if data_dir is None else "fashion_mnist", data_dir)
     recipe = depth.FULL if options.full else depth.SHORT

@@ -18,14 +18,16 @@ if __name__ == "__main__":  # for the seconds of the imports
 import json
 from pathlib import Path
 
-from experiments import cli, files
-from experiments.options import AtLeastTwo, Positive, checked
+from experiments import cli, files, storage
+from experiments.options import AtLeastTwo, Location, Positive, checked
 from experiments.progress import progress_bar
 
 
 @checked
 def main(
-    seeds: AtLeastTwo = 5, steps: Positive = 1500, out: Path = Path("out/shift_estimators.json")
+    seeds: AtLeastTwo = 5,
+    steps: Positive = 1500,
+    out: Location = Path("out/shift_estimators.json"),
 ) -> None:
     """Measure bias and spread of the critic, its certified successor, slices and exact distance.
 
@@ -48,7 +50,7 @@ def main(
         "settings": {"seeds": seeds, "steps": steps, **samples},
         "pairs": results,
     }
-    out.parent.mkdir(parents=True, exist_ok=True)
+    storage.make_folder(out.parent)
     files.write(out, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
 

@@ -25,7 +25,7 @@ from typing import Literal
 import tyro
 
 from experiments import cli, files
-from experiments.options import Natural, Positive
+from experiments.options import Location, Natural, Positive
 from experiments.options import check as check_ranges
 from experiments.training import recipes
 from experiments.training.recipes import PRESETS, Evaluation, Recipe
@@ -36,7 +36,7 @@ class Options:
     """How a recipe is run; nothing here changes its results beyond rounding.
 
     Attributes:
-      data_dir: Folder with the data set in tensorflow-datasets' format; digits need none.
+      data_dir: Folder, or gs:// or s3://, of tensorflow-datasets' format; digits need none.
       fake_data: Train on 20 batches of noise of the data set's shape, to try the speed.
       seeds: Number of networks, trained from seeds 0, 1, …
       vmap_seeds: Train all seeds as one program; auto: where that is faster, for the mlp.
@@ -55,10 +55,10 @@ class Options:
       evaluate_only: Evaluate the newest checkpoints of OUT, print the accuracies and train nothing.
       log_every: Also log the loss every so many steps, in seed-0/steps.jsonl.
       profile: Write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
-      out: Folder of the run.
+      out: Folder of the run, here or in a bucket (gs://BUCKET/RUN).
     """
 
-    data_dir: Path | None = None
+    data_dir: Location | None = None
     fake_data: bool = False
     seeds: Positive = 1
     vmap_seeds: Literal["auto", "yes", "no"] = "auto"
@@ -77,7 +77,7 @@ class Options:
     evaluate_only: bool = False
     log_every: Positive | None = None
     profile: bool = False
-    out: Path = Path("out/train")
+    out: Location = Path("out/train")
 
 
 def main(recipe: Recipe, options: Options) -> None:

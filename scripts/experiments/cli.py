@@ -100,15 +100,6 @@ def run(main: Callable[..., None], **ending_options: str) -> None:
         tyro.cli(main)
 
 
-def check_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be made or written, before anything is computed."""
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise InputError(f"the output path must be a folder; {nearest} is a file")
-    if not os.access(nearest, os.W_OK):
-        raise InputError(f"the output folder must be writable; {nearest} is not")
-
-
 def show_table(
     title: str,
     head: Sequence[str],

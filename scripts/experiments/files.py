@@ -1,19 +1,22 @@
 """Files that are written whole or not at all, JSON that is checked, folders of one run at a time.
 
 What a run has written survives a kill, a full disk and a power failure at any moment: a file is
-written beside its place, synchronized with the disk, and renamed.
+written beside its place, synchronized with the disk, and renamed. In a bucket it is one object,
+which is replaced whole.
 """
 
 import errno
 import fcntl
 import json
 import os
+import secrets
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from experiments import storage
 from experiments.cli import InputError, sentence
 
 Kind = TypeVar("Kind", dict, list)
@@ -23,7 +26,15 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of some network fil
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file, in a folder that exists: readers see the old one or the new one, whole."""
+    """Write a file, in a folder that exists: readers see the old one or the new one, whole.
+
+    Raises:
+      InputError: It is in a bucket that cannot be written.
+    """
+    if storage.is_remote(path):
+        with storage.reachable(path):
+            path.write_bytes(text.encode())
+        return
     temporary = path.with_name(f".{path.name}.part")
     temporary.unlink(missing_ok=True)
     try:
@@ -36,6 +47,19 @@ def write(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def append(path: Path, text: str) -> None:
+    """Add text to a file, in a folder that exists; an object of a bucket is written anew.
+
+    Raises:
+      InputError: It is in a bucket that cannot be written.
+    """
+    if storage.is_remote(path):
+        write(path, (read_bytes(path) or b"").decode() + text)
+        return
+    with named(path), path.open("a", encoding="utf-8") as file:
+        file.write(text)
 
 
 @contextmanager
@@ -57,16 +81,30 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def read_bytes(path: Path) -> bytes | None:
+    """What a file holds, None where there is no file.
+
+    Raises:
+      InputError: It is in a bucket that cannot be read.
+    """
+    with storage.reachable(path):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+
 def read_json(path: Path, kind: type[Kind]) -> Kind | None:
     """What a file of JSON holds, None where there is no file.
 
     Raises:
       InputError: It cannot be read, or is not JSON of this kind.
     """
-    try:
-        value: Any = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    content = read_bytes(path)
+    if content is None:
         return None
+    try:
+        value: Any = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} must be JSON in UTF-8; {error}") from error
     if not isinstance(value, kind):
@@ -75,15 +113,35 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
     return value
 
 
-@contextmanager
-def in_use(folder: Path) -> Iterator[Callable[[], None]]:
+def in_use(folder: Path) -> AbstractContextManager[Callable[[], None]]:
     """Keep a folder, which is made, to this process; the value checks that it is still there.
 
-    The kernel frees a folder when its process ends, however it ends.
+    The kernel frees a folder when its process ends, however it ends. A folder of a bucket cannot be
+    locked: there the check notices, afterwards, that another process has begun to use it.
 
     Raises:
-      InputError: Another process uses the folder, or it is gone when the check is called.
+      InputError: Another process uses the folder, or it cannot be written; when the check is
+        called, it is gone, or another process has used that of a bucket.
     """
+    owner = f"process {os.getpid()} on {socket.gethostname()}"
+    return _signed(folder, owner) if storage.is_remote(folder) else _locked(folder, owner)
+
+
+@contextmanager
+def _signed(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
+    path, owner = folder / LOCK, f"{owner}, {secrets.token_hex(4)}"
+    write(path, owner)
+
+    def check() -> None:
+        other = (read_bytes(path) or b"nobody").decode()
+        if other != owner:
+            raise InputError(f"--out must be of one run at a time; {other} signed {path} last")
+
+    yield check
+
+
+@contextmanager
+def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
     path = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,13 +155,13 @@ def in_use(folder: Path) -> Iterator[Callable[[], None]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             file.seek(0)
-            owner = file.readline().strip() or "another process"
-            raise InputError(f"--out must not be in use; {owner} uses {folder}") from error
+            other = file.readline().strip() or "another process"
+            raise InputError(f"--out must not be in use; {other} uses {folder}") from error
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.write(f"{owner}\n")
         file.flush()
         inode = os.fstat(file.fileno()).st_ino
 
@@ -112,3 +170,14 @@ def in_use(folder: Path) -> Iterator[Callable[[], None]]:
                 raise InputError(f"--out must remain while it is in use; {folder} was removed")
 
         yield check
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be made or written, before anything is computed."""
+    if storage.is_remote(folder):
+        return  # `in_use` writes to it
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise InputError(f"the output path must be a folder; {nearest} is a file")
+    if not os.access(nearest, os.W_OK):
+        raise InputError(f"the output folder must be writable; {nearest} is not")

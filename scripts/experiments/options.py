@@ -1,14 +1,19 @@
-"""Ranges of numeric options, declared with their types: `--help` shows them, `check` holds them."""
+"""Ranges of numeric options, declared with their types: `--help` shows them, `check` holds them.
+
+Options that are paths say in their types whether they may be of a bucket.
+"""
 
 import dataclasses
 import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path, PurePath
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from tyro.constructors import PrimitiveConstructorSpec as Spec
 
+from experiments import storage
 from experiments.cli import InputError
 
 Arguments = ParamSpec("Arguments")
@@ -40,6 +45,20 @@ Fraction = Annotated[float, number(float, "in (0, 1)", lambda x: 0 < x < 1)]
 BelowOne = Annotated[float, number(float, "in [0, 1)", lambda x: 0 <= x < 1)]
 Share = Annotated[float, number(float, "in (0, 1]", lambda x: 0 < x <= 1)]
 Unit = Annotated[float, number(float, "in [0, 1]", lambda x: 0 <= x <= 1)]
+
+
+def _path(metavar: str, of_text: Callable[[str], Path]) -> Spec:
+    return Spec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda texts: of_text(texts[0]),
+        is_instance=lambda x: isinstance(x, PurePath),
+        str_from_instance=lambda x: [str(x)],
+    )
+
+
+Location = Annotated[Path, _path("PATH|gs://…", storage.location)]
+LocalPath = Annotated[Path, _path("PATH", storage.local)]
 
 
 def check(options: Any) -> None:

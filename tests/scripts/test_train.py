@@ -251,6 +251,10 @@ def test_a_folder_of_another_recipe_is_refused_by_the_field_that_differs(images,
     [
         ({"epochs": 0}, "--epochs must be at least 1; got 0"),
         ({"weight_decay": math.nan}, "--weight-decay must be at least 0; got nan"),
+        (
+            {"drops": (2, 4)},
+            r"--drops must lie within the run's 3 epochs, or be none; got \(2, 4\)",
+        ),
         ({"batch_size": 30, "accumulate": 4}, "must be a multiple"),
     ],
 )
@@ -467,7 +471,14 @@ def command_line(out, *options):
 @pytest.mark.parametrize("shard_state", [False, True])
 def test_two_processes_train_as_one_with_two_devices(shard_state, tmp_path):
     environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "false", "XLA_FLAGS": ""}
-    options = ("--epochs", "2", "--seeds", "2", *(["--shard-state"] if shard_state else []))
+    options = (
+        "--epochs",
+        "2",
+        "--drops",
+        "--seeds",
+        "2",
+        *(["--shard-state"] if shard_state else []),
+    )
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]

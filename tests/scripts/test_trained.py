@@ -1,7 +1,10 @@
 """What is done with a run beside training it: loading, exporting, evaluating and logging."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +54,34 @@ def test_a_loaded_network_is_exported_for_any_batch(run):
     exported = jax.export.export(jax.jit(model))(images)
     x = jax.random.normal(jax.random.key(0), (5, 8, 8, 1))
     np.testing.assert_allclose(exported.call(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+def blocks(page):
+    text = (Path(train.__file__).parents[1] / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"```py\n(.*?)```", text, re.S)
+
+
+def test_the_page_on_training_loads_and_exports_a_run(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "train").symlink_to(run)
+    names = {"jax": jax, "jnp": jnp, "images": jnp.ones((3, 8, 8, 1))}
+    exec("\n".join(blocks("training.md")), names)
+    assert names["logits"].shape == (3, 10)
+    assert names["exported"].in_avals[0].shape[1:] == (8, 8, 1)
+
+
+def test_the_hook_of_the_page_on_clusters_writes_what_a_logger_shows(tmp_path):
+    written, names = [], {}
+    exec("\n".join(blocks("clusters.md")), names)
+    writer = SimpleNamespace(add_scalar=lambda *values: written.append(values))
+    one, view = with_steps_per_call(compiled(SMALL, random_images()), 2), View()
+    extras = Extras(hooks=(names["to_writer"](writer),))
+    (lines,) = loop.train(one, (0,), tmp_path, view, view.interrupted, extras).lines
+    losses = [value[1:] for value in written if value[0] == "loss so far"]
+    assert [step for _, step in losses] == [2, 4, 6, 8, 10, 12]
+    assert [loss for loss, _ in losses[1::2]] == [line["loss"] for line in lines]
+    assert all(value > 0 for name, value, _ in written if name == "seconds a step")
 
 
 def test_what_is_no_run_is_refused(run, tmp_path):

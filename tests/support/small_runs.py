@@ -11,7 +11,7 @@ from experiments.data.datasets import Images
 from experiments.training import loop, trainer
 from experiments.training.recipes import PRESETS, replace
 
-SMALL = replace(PRESETS["digits-mlp"][1], epochs=3, batch_size=16)
+SMALL = replace(PRESETS["digits-mlp"][1], epochs=3, drops=(), batch_size=16)
 
 
 def random_images():

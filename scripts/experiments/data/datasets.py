@@ -16,6 +16,7 @@ from array_record.python.array_record_module import ArrayRecordReader
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
+from experiments import storage
 from experiments.cli import InputError
 from experiments.data.imagenet import Records
 
@@ -76,14 +77,17 @@ def load(name: str, data_dir: Path | None = None) -> Images:
     Args:
       name: One of `NAMES`.
       data_dir: Folder in tensorflow-datasets' format; by default a cache folder, where the
-        digits are prepared at the first call.
+        digits are prepared at the first call, and to which files are copied from a bucket.
 
     Raises:
       InputError: The name is unknown, or the folder does not hold the data set.
     """
     if name not in NAMES:
         raise InputError(f"the data set must be one of {', '.join(NAMES)}; got {name!r}")
-    return _read(name, _version(name, data_dir))
+    version = _version(name, data_dir)
+    if storage.is_remote(version):  # one request for each file, not for each image
+        version = storage.copied(version, cache_folder())
+    return _read(name, version)
 
 
 def records(name: str, data_dir: Path | None = None) -> Records:
@@ -99,6 +103,10 @@ def records(name: str, data_dir: Path | None = None) -> Records:
     if name not in STREAMED:
         raise InputError(f"the data set must be one of {', '.join(STREAMED)}; got {name!r}")
     version = _version(name, data_dir)
+    if str(version).startswith("s3://"):
+        raise InputError(
+            f"{name} must be in a folder or at gs://, where array_record reads it; mount {version}"
+        )
     classes, (train, test) = _open(version, ("train", "validation"), encoded=True)
     return Records(name, "", classes, train, test, version.name)
 
@@ -137,13 +145,14 @@ def identity(data: Images | Records) -> dict[str, Any]:
 
 
 def _version(name: str, data_dir: Path | None) -> Path:
-    """The folder of the newest version of a data set."""
-    if data_dir is not None and not data_dir.is_dir():
-        found = "is a file" if data_dir.exists() else "does not"
-        raise InputError(f"the data folder must exist; {data_dir} {found}")
+    """The folder of the newest version of a data set, as `data_dir` has it."""
     folder = data_dir or cache_folder()
-    version = _newest_version(folder / name)
-    if version is None and name == "digits":
+    with storage.reachable(folder):
+        if data_dir is not None and not data_dir.is_dir():
+            found = "is a file" if data_dir.exists() else "does not"
+            raise InputError(f"the data folder must exist; {data_dir} {found}")
+        version = _newest_version(folder / name)
+    if version is None and name == "digits" and not storage.is_remote(folder):
         _prepare_digits(folder)
         version = _newest_version(folder / name)
     if version is None:

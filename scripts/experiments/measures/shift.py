@@ -19,7 +19,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 import jaxnorm
-from experiments import files, provenance
+from experiments import files, provenance, storage
 from experiments.data.datasets import Images
 from experiments.pages.page import plain
 from experiments.training import loop
@@ -104,7 +104,7 @@ def read_or_train(
     for line in measured():
         lines.append(plain(line))
         update(1)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    storage.make_folder(path.parent)
     files.write(path, json.dumps(lines))
     return lines
 

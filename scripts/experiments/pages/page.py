@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import files, storage
 from experiments.pages.plots import Series, swatch
 from experiments.texts import html
 
@@ -60,6 +61,10 @@ def write(results: Mapping[str, object], page: str, folder: Path) -> None:
         "results.json": json.dumps(plain(results), indent=1, allow_nan=False) + "\n",
         "index.html": page,
     }
+    if storage.is_remote(folder):
+        for name, text in texts.items():
+            files.write(folder / name, text)
+        return
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as unfinished:
         for name, text in texts.items():

@@ -3,6 +3,8 @@
 The newest two are retained. A checkpoint holds arrays with a checksum of each, notes, and a list of
 its files with their SHA-256, as `sha256sum --check` reads it. One that these prove damaged is
 renamed, and the one before it is used; nothing is ever deleted but what two newer ones replace.
+In a bucket of Google Cloud Storage there is no such list, and a checkpoint is whole when Orbax's
+last object, `commit_success.txt`, is there.
 """
 
 import copy
@@ -21,7 +23,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jaxtyping import Array, UInt32
 
-from experiments import files
+from experiments import files, storage
 from experiments.cli import InputError
 from experiments.training import processes
 from experiments.training.processes import is_main_process
@@ -44,16 +46,22 @@ class Checkpoints:
         for name in NOISE:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         sys.unraisablehook = _without_closed_loops
-        self.dir = checkpoint_dir.resolve()
+        self.dir = storage.absolute(checkpoint_dir)
+        self.remote = storage.is_remote(checkpoint_dir)
+        if str(self.dir).startswith("s3://"):
+            raise InputError(
+                "checkpoints must be in a folder or at gs://, where Orbax writes them; got "
+                f"{self.dir}"
+            )
         options = ocp.CheckpointManagerOptions(
             max_to_keep=2,
             cleanup_tmp_directories=True,
             async_options=ocp.AsyncOptions(post_finalization_callback=self._list_files),
         )
         with self._explained("written"):
-            self.dir.mkdir(parents=True, exist_ok=True)
+            storage.make_folder(self.dir)
             self.manager = ocp.CheckpointManager(self.dir, options=options)
-            self.inode = self.dir.stat().st_ino
+            self.inode = self._inode()
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -65,6 +73,10 @@ class Checkpoints:
         except InputError:
             if kind is None:  # else what is raised already is the first fault
                 raise
+
+    def _inode(self) -> int | None:
+        """Tells a folder from another one of its name; None in a bucket, or where it is removed."""
+        return None if self.remote or not self.dir.is_dir() else self.dir.stat().st_ino
 
     def newest(self) -> int | None:
         """The newest step that has a checkpoint."""
@@ -81,7 +93,7 @@ class Checkpoints:
         Raises:
           InputError: The folder cannot be written, or is no longer there.
         """
-        if not self.dir.is_dir() or self.dir.stat().st_ino != self.inode:
+        if self._inode() != self.inode:
             raise InputError(f"the folder of a run must remain until it ends; {self.dir} does not")
         if step in self.manager.all_steps():
             return
@@ -178,8 +190,11 @@ class Checkpoints:
             ) from error
 
     def _list_files(self) -> None:
-        """List the files of a checkpoint that is all written, before Orbax renames its folder."""
-        if is_main_process():
+        """List the files of a checkpoint that is all written, before Orbax renames its folder.
+
+        In a bucket they would have to be read again; there objects have checksums of their own.
+        """
+        if is_main_process() and not self.remote:
             for folder in self.dir.glob("*.orbax-checkpoint-tmp"):
                 list_files(folder)
 
@@ -209,10 +224,10 @@ def check_files(folder: Path) -> None:
     Raises:
       DamagedError: A file has another content or is not there, or the list itself is damaged.
     """
-    try:
-        lines = (folder / LIST).read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
+    content = files.read_bytes(folder / LIST)
+    if content is None:
         return
+    lines = content.decode(errors="replace").splitlines()
     if not lines:
         raise DamagedError(f"{folder / LIST} is empty")
     for digest, _, name in (line.partition("  ") for line in lines):

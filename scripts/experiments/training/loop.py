@@ -3,6 +3,7 @@
 import itertools
 import signal
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from jaxtyping import Float
 
 from experiments.cli import StoppedError
 from experiments.signals import Interruption
+from experiments.storage import is_remote
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.finite import check_finite
 from experiments.training.optimizers import learning_rate
@@ -157,7 +159,7 @@ def train(
         # The first chunk compiles, and the second one may be traced.
         clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + extras.profile)
         after_chunk: list[Callable[[Chunk], None]] = [
-            *([Profiling(trainer, out / "profile", view)] if extras.profile else []),
+            *([Profiling(trainer, trace_folder(out), view)] if extras.profile else []),
             lambda chunk: check_finite("loss", chunk.losses, chunk.step, checkpoints),
             clock,
             partial(show_progress, trainer, seeds, view, logs, clock),
@@ -195,6 +197,11 @@ class Profiling:
                 f"a trace of {chunk.steps} steps is in {self.folder}: open its .json.gz in "
                 "ui.perfetto.dev"
             )
+
+
+def trace_folder(out: Path) -> Path:
+    """Where a run's trace is written: beside its metrics, or for a bucket a new folder here."""
+    return Path(tempfile.mkdtemp(prefix="profile-")) if is_remote(out) else out / "profile"
 
 
 class Clock:

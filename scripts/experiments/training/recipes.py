@@ -37,7 +37,7 @@ class Recipe:
       learning_rate: Learning rate after warm-up, before it falls.
       schedule: How the rate falls: by `drops`, or to 0 along a cosine.
       warmup: Epochs in which the rate first rises from 0, step by step.
-      drops: Epochs, counted from 1, at whose start the rate is divided by `drop_factor`.
+      drops: Epochs, from 1 to the last, at whose start `drop_factor` divides the rate; may be none.
       drop_factor: Divisor of the rate at each drop.
       optimizer: nesterov, as in the unitization paper's code, or an optimizer of Optax by its name
         there, such as sgd, adamw or lion.
@@ -206,6 +206,11 @@ def check(recipe: Recipe) -> None:
     if recipe.schedule == "drops" and min(recipe.drops, default=recipe.epochs) <= recipe.warmup:
         raise InputError(
             f"--drops must come after the {recipe.warmup} epochs of --warmup; got {recipe.drops}"
+        )
+    if recipe.schedule == "drops" and max(recipe.drops, default=0) > recipe.epochs:
+        raise InputError(
+            f"--drops must lie within the run's {recipe.epochs} epochs, or be none; got "
+            f"{recipe.drops}"
         )
     if not 1 <= recipe.crop <= recipe.scales[0] <= recipe.scales[1]:
         raise InputError(

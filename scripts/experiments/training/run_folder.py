@@ -2,19 +2,15 @@
 
 import dataclasses
 import json
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto import event_pb2
-from tensorboardX.summary import scalar
-
-from experiments import files
+from experiments import files, storage
 from experiments.cli import InputError
 from experiments.data.datasets import Images, identity
 from experiments.data.imagenet import Records
+from experiments.training.events import EventLog
 from experiments.training.processes import is_main_process
 from experiments.training.recipes import Recipe
 
@@ -91,10 +87,6 @@ def same_data(out: Path, data: Images | Records) -> None:
         files.write(path, json.dumps(known | {data.name: current}, indent=1) + "\n")
 
 
-# Made by protoc without types.
-Event, SessionLog = (vars(event_pb2)[name] for name in ("Event", "SessionLog"))
-
-
 class MetricsLog:
     """The metrics of a seed's epochs, in a file and for TensorBoard; the main process writes."""
 
@@ -107,42 +99,28 @@ class MetricsLog:
           log: Called with a line if the file lacks any of these.
         """
         self.path, self.lines = folder / "metrics.jsonl", lines
-        self._events: EventsWriter | None = None
+        self._events: EventLog | None = None
         if not is_main_process():
             return
-        self._path_of_events = folder / "events"
-        self._path_of_events.mkdir(parents=True, exist_ok=True)
+        storage.make_folder(folder)
         if lines and read_lines(self.path)[: len(lines)] != lines:
             log(f"{self.path} was incomplete: it is written again from the checkpoint")
             self._write()
-        # What an interrupted run wrote after its checkpoint is purged. Names of files differ by
-        # seconds: without the suffix, a run resumed within one would overwrite its own file.
-        first = len(lines) + 1
-        with files.named(self._path_of_events):
-            prefix = str(self._path_of_events / "events")
-            self._events = EventsWriter(prefix, filename_suffix=f".from-epoch-{first}")
-            start = SessionLog(status=SessionLog.START)
-            self._events.write_event(Event(step=first, session_log=start))
+        self._events = EventLog(folder / "events", len(lines) + 1)
 
     def __enter__(self) -> "MetricsLog":
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._events:
-            with files.named(self._path_of_events):
-                self._events.close()
+            self._events.close()
 
     def add(self, line: dict[str, Any]) -> None:
         """Append the metrics of an epoch."""
         self.lines.append(line)
         if self._events:
             self._write()
-            with files.named(self._path_of_events):
-                for name in line.keys() - {"epoch"}:
-                    shown, now = scalar(name, line[name]), time.time()
-                    event = Event(step=line["epoch"], wall_time=now, summary=shown)
-                    self._events.write_event(event)
-                self._events.flush()
+            self._events.add(line["epoch"], {k: v for k, v in line.items() if k != "epoch"})
 
     def _write(self) -> None:
         files.write(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
@@ -151,7 +129,7 @@ class MetricsLog:
 def read_lines(path: Path) -> Lines:
     """The complete lines of a file that need not exist, up to one that is damaged."""
     lines = []
-    for text in path.read_bytes().splitlines() if path.exists() else ():
+    for text in (files.read_bytes(path) or b"").splitlines():
         try:
             lines.append(json.loads(text))
         except ValueError:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments import files
+from experiments import files, storage
 from experiments.training.optimizers import learning_rate
 from experiments.training.processes import is_main_process
 from experiments.training.run_folder import read_lines
@@ -28,7 +28,7 @@ class StepLog:
         self.step = int(np.ravel(state.step)[0])
         self.totals = np.ravel(state.loss)
         for path in self.paths if is_main_process() else ():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            storage.make_folder(path.parent)
             complete = [line for line in read_lines(path) if line["step"] <= self.step]
             files.write(path, "".join(json.dumps(line) + "\n" for line in complete))
 
@@ -43,5 +43,4 @@ class StepLog:
         line = {"step": step, "epoch": (step - 1) // steps + 1, "learning_rate": rate}
         for path, loss in zip(self.paths, losses.tolist(), strict=True):
             if is_main_process():
-                with files.named(path), path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line | {"loss": loss}) + "\n")
+                files.append(path, json.dumps(line | {"loss": loss}) + "\n")

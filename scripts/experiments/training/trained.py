@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from experiments import cli
+from experiments import cli, files, storage
 from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
@@ -29,7 +29,7 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
       InputError: It is no run of scripts/train.py.
     """
     try:
-        settings = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
+        settings = json.loads(files.read_bytes(run / "recipe.json") or b"")
         fields: dict[str, Any] = {f.name: settings[f.name] for f in dataclasses.fields(Recipe)}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
@@ -47,13 +47,13 @@ def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
     returns logits `(n, classes)`.
 
     Args:
-      run: The folder `--out` of scripts/train.py.
+      run: The folder `--out` of scripts/train.py, here or in a bucket.
       seed: Which of its networks.
 
     Raises:
       InputError: It is no such run, or has no checkpoint of the seed.
     """
-    run = Path(run)
+    run = storage.location(str(run))
     recipe, settings = read_recipe(run)
     count = settings["vmapped_seeds"]
     seeds = tuple(range(count)) if count > 1 else (seed,)

@@ -1,0 +1,79 @@
+"""The metrics of a seed for TensorBoard, in a folder of this machine or of a bucket."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto import event_pb2
+from tensorboardX.record_writer import register_writer_factory
+from tensorboardX.summary import scalar
+
+from experiments import files, storage
+
+# Made by protoc without types.
+Event, SessionLog = (vars(event_pb2)[name] for name in ("Event", "SessionLog"))
+
+
+class EventLog:
+    """A file of events that begins with an epoch."""
+
+    def __init__(self, folder: Path, first: int):
+        """Open the file; what an interrupted run wrote after its checkpoint is purged.
+
+        Args:
+          folder: Of the files of all starts.
+          first: The first epoch.
+        """
+        self.folder = folder
+        storage.make_folder(folder)
+        # Names of files differ by seconds: without the suffix, a run resumed within one would
+        # overwrite its own file.
+        with files.named(folder):
+            prefix = str(folder / "events")
+            self._writer = EventsWriter(prefix, filename_suffix=f".from-epoch-{first}")
+            start = SessionLog(status=SessionLog.START)
+            self._writer.write_event(Event(step=first, session_log=start))
+
+    def add(self, epoch: int, values: Mapping[str, float]) -> None:
+        """Write the values of an epoch."""
+        with files.named(self.folder):
+            for name, value in values.items():
+                event = Event(step=epoch, wall_time=time.time(), summary=scalar(name, value))
+                self._writer.write_event(event)
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is left."""
+        with files.named(self.folder):
+            self._writer.close()
+
+
+class ObjectWriter:
+    """A file of events in a bucket, where nothing can be appended: it is written anew.
+
+    tensorboardX's own writers need one more client for each kind of bucket.
+    """
+
+    def __init__(self, path: str):
+        self.path, self.content = storage.location(path), bytearray()
+
+    def write(self, content: bytes) -> None:
+        """Add to what the next `flush` writes."""
+        self.content += content
+
+    def flush(self) -> None:
+        """Write the object.
+
+        Raises:
+          InputError: The bucket cannot be written.
+        """
+        with storage.reachable(self.path):
+            self.path.write_bytes(bytes(self.content))
+
+    close = flush
+
+
+for _scheme in storage.SCHEMES:
+    register_writer_factory(_scheme, SimpleNamespace(open=ObjectWriter))

@@ -1,0 +1,156 @@
+"""The same steps on 1, 2, 4 and 8 virtual devices of a CPU, and on two processes of one device.
+
+    python tests/support/scale_table.py --out docs/results/scale.json     # minutes on 2 cores
+
+Of `digits-preact8` with batch norm: the losses of the first steps and the running statistics after
+them, beside those of one device; and images a second, of devices that share the cores of one
+machine. Writes docs/results/scale.json and prints the table of docs/scale.md.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
+
+import jax
+import numpy as np
+import tyro
+
+from experiments import cli, files
+from experiments.data import datasets
+from experiments.training import processes
+from experiments.training.recipes import PRESETS, replace
+from experiments.training.trainer import Trainer, mesh_of
+
+OUT = Path(__file__).parents[2] / "docs/results/scale.json"
+STEPS, TIMED, REPEATS = 4, 4, 3
+NORMALIZATIONS = ("batch_norm",)
+
+
+class Case(NamedTuple):
+    """How many devices a process has, and how many processes there are."""
+
+    devices: int
+    processes: int = 1
+
+
+CASES = (Case(1), Case(2), Case(4), Case(8), Case(1, 2))
+
+
+def main(out: Path = OUT) -> None:
+    """Measure all cases, each in processes of its own.
+
+    Args:
+      out: File for the numbers.
+    """
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for normalization in NORMALIZATIONS:
+            found = [measured(case, normalization, Path(scratch)) for case in CASES]
+            rows += [
+                row(normalization, case, found[0], f) for case, f in zip(CASES, found, strict=True)
+            ]
+    results = {
+        "command": "python tests/support/scale_table.py --out docs/results/scale.json",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": cli.environment(),
+        "load": os.getloadavg()[0],
+        "steps": STEPS,
+        "rows": rows,
+    }
+    files.write(out, json.dumps(results, indent=1) + "\n")
+    print(*table(rows), sep="\n")
+
+
+def measured(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarray]:
+    """What the first process of a case has found."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    path = scratch / f"{normalization}-{case.devices}-{case.processes}.npz"
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(case.devices),
+        "XLA_FLAGS": "",
+    }
+    command = [sys.executable, __file__, "worker", normalization, str(path), address]
+    started = [
+        subprocess.Popen([*command, str(case.processes), str(i)], env=environment)
+        for i in range(case.processes)
+    ]
+    assert [process.wait() for process in started] == [0] * case.processes
+    with np.load(path) as found:
+        return dict(found)
+
+
+def worker(normalization: Any, path: Path, address: str, count: int, process: int) -> None:
+    """Train as one of `count` processes, and save what is found."""
+    if count > 1:
+        processes.init_distributed(address, count, process, 60)
+    recipe = replace(PRESETS["digits-preact8"][1], normalization=normalization)
+    trainer = Trainer(recipe, datasets.load("digits"), mesh_of())
+    state, batches = trainer.init_state((0,)), trainer.batches((0,), 0, 0)
+    losses = [0.0]
+    for _ in range(STEPS):
+        state = trainer.advance(state, batches, (0,), 1)
+        losses.append(float(np.asarray(state.loss)))
+    statistics = [np.ravel(leaf) for leaf in jax.tree.leaves(state.statistics)]
+    speeds = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        state = trainer.advance(state, batches, (0,), TIMED)
+        jax.block_until_ready(state.loss)
+        speeds.append(recipe.batch_size * (TIMED) / (time.perf_counter() - start))
+    if processes.is_main_process():
+        arrays = {"losses": np.diff(losses), "statistics": np.concatenate(statistics)}
+        np.savez(path, **arrays, speed=np.median(speeds))
+
+
+def row(normalization: str, case: Case, one: dict, found: dict) -> dict[str, Any]:
+    """The largest relative differences from one device."""
+    return {
+        "normalization": normalization,
+        "devices": case.devices * case.processes,
+        "processes": case.processes,
+        "losses": found["losses"].tolist(),
+        "loss": float(np.max(np.abs(found["losses"] / one["losses"] - 1))),
+        "statistics": float(
+            np.linalg.norm(found["statistics"] - one["statistics"])
+            / np.linalg.norm(one["statistics"])
+        ),
+        "images_per_second": float(found["speed"]),
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """The rows in Markdown."""
+    lines = [
+        "| layer | devices | processes | losses differ by | statistics differ by |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for r in rows:
+        cells = (
+            r["normalization"].replace("_", " "),
+            r["devices"],
+            r["processes"],
+            *(f"{r[name]:.1e}" if r[name] else "–" for name in ("loss", "statistics")),
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["worker"]:
+        name, path, address, count, process = sys.argv[2:]
+        worker(name, Path(path), address, int(count), int(process))
+    else:
+        tyro.cli(main)
