@@ -41,8 +41,8 @@ def check_array(x: Any, name: str) -> None:
 
 
 def check_range(x: Any, name: str, highest: float = math.inf) -> None:
-    """Raise `ValueError` for a Python number outside [0, highest]; arrays are not checked."""
-    if isinstance(x, int | float) and not 0 <= x <= highest:
+    """Raise `ValueError` for a number outside [0, highest]; under `jit` nothing is checked."""
+    if not is_traced(x) and not 0 <= x <= highest:
         raise ValueError(f"{name} must lie in [0, {highest}]; got {x}")
 
 

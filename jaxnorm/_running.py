@@ -21,7 +21,7 @@ class Running(NamedTuple):
 
     def updated(self, batch: BatchStatistics, momentum: float, correction: Correction) -> "Running":
         """After one more batch, or the groups of one; unchanged if it held no sample."""
-        check_range(momentum, "momentum", 1)
+        check_range(momentum, "momentum", 1.0)
         count = jnp.atleast_1d(batch.count)
         share = count / jnp.maximum(count.sum(), 1)
         corrected = jnp.atleast_2d(batch.var) * correction(count)[:, None]

@@ -26,7 +26,7 @@ class Gain(NamedTuple):
 
     Attributes:
       given: Whether it is made of parameters and constants alone.
-      use: The kernel, of its outputs.
+      use: The `Solve` of the kernel, of its outputs, else None.
       array: The value, or what outputs were multiplied by, in their shape.
       deviation: The same with every running variance under a root at one, so that it is the gain
         times the running standard deviation.
@@ -37,7 +37,7 @@ class Gain(NamedTuple):
     """
 
     given: bool = False
-    use: Solve | None = None
+    use: Any = None
     array: Any = None
     deviation: Any = None
     before: tuple[Addend, ...] = ()

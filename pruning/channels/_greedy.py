@@ -88,7 +88,7 @@ def _scores(group: ChannelGroup, blocks: Sequence["Block"]) -> np.ndarray:
         )
     scores, left, error = np.zeros(group.size), np.ones(group.size, bool), 0.0
     for _ in range(group.size):
-        growth = sum(block.growth() for block in blocks)
+        growth = np.sum([block.growth() for block in blocks], 0)
         channel = int(np.where(left, growth, np.inf).argmin())
         error += growth[channel]
         scores[channel], left[channel] = error, False

@@ -123,7 +123,7 @@ WRONG_NUMBERS = {
         lambda: jaxnorm.nnx.BatchNorm(3, epsilon=-1.0, rngs=nnx.Rngs(0))(X),
     ],
     r"eps must lie in \[0, inf\]; got nan": [lambda: jaxnorm.standardize(X, eps=np.nan)],
-    r"momentum must lie in \[0, 1\]; got 2.0": [
+    r"momentum must lie in \[0, 1.0\]; got 2.0": [
         lambda: jaxnorm.nnx.BatchNorm(3, momentum=2.0, rngs=nnx.Rngs(0))(X),
         lambda: updated(momentum=2.0),
     ],
