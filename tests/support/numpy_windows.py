@@ -9,8 +9,8 @@ import numpy as np
 def dynamic_slice(params: dict[str, Any], x: Any, *starts: Any) -> Any:
     """The window of `x` at clipped starts."""
     sizes = params["slice_sizes"]
-    starts = np.clip(np.array(starts, int), 0, np.subtract(x.shape, sizes))
-    return x[tuple(slice(k, k + size) for k, size in zip(starts, sizes, strict=True))]
+    corner = np.clip(np.array(starts, int), 0, np.subtract(x.shape, sizes))
+    return x[tuple(slice(k, k + size) for k, size in zip(corner, sizes, strict=True))]
 
 
 def gather(params: dict[str, Any], x: Any, indices: Any) -> Any:
@@ -22,7 +22,7 @@ def gather(params: dict[str, Any], x: Any, indices: Any) -> Any:
         return None
     single = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     slices = np.stack([np.squeeze(x[window], single) for window in windows])
-    slices = slices.reshape(*indices.shape[:-1], *slices.shape[1:])
+    slices = slices.reshape((*indices.shape[:-1], *slices.shape[1:]))
     return np.moveaxis(slices, range(indices.ndim - 1, slices.ndim), numbers.offset_dims)
 
 
@@ -34,7 +34,7 @@ def scatter(combine: Callable[..., Any]) -> Callable[..., Any]:
         batch = numbers.operand_batching_dims, numbers.scatter_indices_batching_dims
         single = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
         updates = np.moveaxis(updates, numbers.update_window_dims, range(first, updates.ndim))
-        updates = updates.reshape(-1, *updates.shape[first:])
+        updates = updates.reshape((-1, *updates.shape[first:]))
         updates = np.expand_dims(updates, [k + 1 for k in single])
         to = numbers.scatter_dims_to_operand_dims
         windows = _windows(x.shape, updates.shape[1:], indices, to, batch)
