@@ -84,7 +84,7 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     volumes are NaN.
 
     Example:
-      >>> print(cell_volumes_3d(jnp.eye(3)).round(3))
+      >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))
       [0.125 0.125 0.125 0.125 0.125 0.125 0.125 0.125]
     """
     h = replicated(as_samples(x, columns=3))
@@ -117,7 +117,7 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
     """γ(x), the smallest volume of a cell of n samples in space in general position; else NaN.
 
     Example:
-      >>> print(gamma_3d(jnp.eye(3)).round(3))
+      >>> print(jax.jit(gamma_3d)(jnp.eye(3)).round(3))
       0.125
     """
     volumes = cell_volumes_3d(x)
@@ -137,7 +137,8 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
       ValueError: `samples` is below 1.
 
     Example:
-      >>> cells = sampled_cells(jax.random.key(0), jnp.eye(3), samples=10_000)
+      >>> sampled = jax.jit(sampled_cells, static_argnames="samples")
+      >>> cells = sampled(jax.random.key(0), jnp.eye(3), samples=10_000)
       >>> print(cells.seen, cells.gamma.round(2))
       4 0.12
     """

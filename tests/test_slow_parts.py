@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from tests.support.slow_parts import CI, NAMES, PARTS, is_in, selected
 ROOT = Path(__file__).parents[1]
 
 
+@cache
 def functions() -> dict[str, str]:
     """The text of every test function, by its node id."""
     found = {}

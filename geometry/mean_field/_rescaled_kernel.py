@@ -37,7 +37,7 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     A Gram matrix of zeros gives NaN.
 
     Example:
-      >>> print(rescale_rms_step(jnp.eye(2)).round(3))
+      >>> print(jax.jit(rescale_rms_step)(jnp.eye(2)).round(3))
       [[1.    0.318]
        [0.318 1.   ]]
     """
@@ -51,7 +51,7 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     `recentred_angle(n)` after one layer and remains there. Equal samples give NaN.
 
     Example:
-      >>> print(standardize_step(2 * jnp.eye(3))[0].round(3))
+      >>> print(jax.jit(standardize_step)(2 * jnp.eye(3))[0].round(3))
       [1.    0.109 0.109]
     """
     g = recenter(recenter(_unit_trace(gram), axis=0), axis=1)
@@ -68,7 +68,7 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       ValueError: There are fewer than 4 samples.
 
     Example:
-      >>> print(rescale_step(jnp.eye(100))[0, 1].round(2))
+      >>> print(jax.jit(rescale_step)(jnp.eye(100))[0, 1].round(2))
       0.32
     """
     g = _unit_trace(gram, min_samples=4)
@@ -117,9 +117,9 @@ def rms_angle() -> float:
       58.75
     """
     with jax.ensure_compile_time_eval():  # a constant within a traced function
-        cosine = jnp.zeros(())
+        step, cosine = jax.jit(rms_cosine_step), jnp.zeros(())
         for _ in range(60):
-            cosine = rms_cosine_step(cosine)
+            cosine = step(cosine)
         return math.acos(float(cosine))
 
 

@@ -77,7 +77,8 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
       ValueError: There are fewer than 3 samples, or `depth` is below 1.
 
     Example:
-      >>> print(limit_ratio(jnp.array([-1.0, 0.0, 1.0])).round(3))
+      >>> import jax
+      >>> print(jax.jit(limit_ratio)(jnp.array([-1.0, 0.0, 1.0])).round(3))
       1.0
     """
     h = replicated(as_vector(x))

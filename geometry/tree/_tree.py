@@ -56,8 +56,8 @@ def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float
       ValueError: `depth` is negative, or `x` no vector or matrix, or outside `jit` not finite.
 
     Example:
-      >>> neurons(jnp.array([0.0, 1.0, 5.0]), depth=10).shape
-      (3, 1024)
+      >>> neurons(jnp.array([0.0, 1.0, 5.0]), depth=3).shape
+      (3, 8)
     """
     _check_depth(depth)
     x = _columns(x).astype(x.dtype)
@@ -87,7 +87,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
       ValueError: `depth` is negative, or `x` no vector or matrix, or outside `jit` not finite.
 
     Example:
-      >>> tree = tree_gram(jnp.array([0.0, 1.0, 5.0]), 10_000)
+      >>> tree = jax.jit(tree_gram, static_argnums=1)(jnp.array([0.0, 1.0, 5.0]), 10_000)
       >>> norms = jnp.sqrt(jnp.diagonal(tree.gram))
       >>> print((norms / norms[2]).round(4))  # the third is longest, and orthogonal to the first
       [0.6325 0.5292 1.    ]

@@ -30,7 +30,7 @@ class MLP(nnx.Module):
       >>> import jax.numpy as jnp
       >>> images = jnp.zeros((2, 28, 28, 1), "float32")
       >>> def last(x):
-      ...     return MLP(classes=10, rngs=nnx.Rngs(0)).last_normalized(x)
+      ...     return MLP(widths=(100, 8), classes=10, rngs=nnx.Rngs(0)).last_normalized(x)
       >>> print(nnx.eval_shape(last, images).shape)
       (2, 8)
     """

@@ -56,7 +56,8 @@ def emd_lower_bound(
     Example:
       >>> from jaxnorm.shift import emd
       >>> x, test = jax.random.normal(jax.random.key(0), (2, 200, 3))
-      >>> bound = emd_lower_bound(jax.random.key(1), x, 2 * x, test, 2 * test, steps=100)
+      >>> bounded = jax.jit(emd_lower_bound, static_argnames="steps")
+      >>> bound = bounded(jax.random.key(1), x, 2 * x, test, 2 * test, steps=100)
       >>> print(1.3 < bound < emd(test, 2 * test))
       True
     """

@@ -139,7 +139,15 @@ GRAM_FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("function", GRAM_FUNCTIONS, ids=lambda f: f.__name__)
+# All steps that rescale check their matrix in one place.
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(f, marks=[pytest.mark.slow] if f.__name__.startswith("rescale") else [])
+        for f in GRAM_FUNCTIONS
+    ],
+    ids=lambda f: f.__name__,
+)
 def test_functions_of_a_gram_matrix_say_so_and_refuse_a_square_batch(function):
     assert "Gram matrix" in function.__doc__.partition("\n\n")[0]
     batch = jnp.asarray(np.random.default_rng(0).normal(size=(5, 5)))

@@ -275,7 +275,13 @@ def test_what_is_noticed_is_far_more_than_what_is_not():
 
 
 @pytest.mark.parametrize(
-    "mutation", [m for m in MUTATIONS if m.right is shift.mean_lower_bound], ids=str
+    "mutation",
+    [
+        pytest.param(m, marks=[] if m.fault == "halved" else [pytest.mark.slow])
+        for m in MUTATIONS
+        if m.right is shift.mean_lower_bound
+    ],
+    ids=str,
 )
 def test_the_right_function_is_back_afterwards(mutation, monkeypatch, key):
     assert unnoticed(monkeypatch, mutation, PAPERS["unitization"], key) == []

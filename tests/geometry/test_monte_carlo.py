@@ -146,7 +146,10 @@ def test_quantiles_of_both_signs_in_float32(key):
     )
 
 
-@pytest.mark.parametrize("estimate", [monte_carlo_moments, monte_carlo_covariance])
+@pytest.mark.parametrize(
+    "estimate",
+    [monte_carlo_moments, pytest.param(monte_carlo_covariance, marks=pytest.mark.slow)],
+)
 def test_neither_devices_nor_batches_change_a_result(estimate, key):
     one = estimate(skewed_pair, key, 500, devices=jax.devices()[:1])
     for devices, batch_size in ((8, None), (8, 7), (3, 50)):

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from geometry import gram, invariant_representation, is_odd, odd_point, odd_points, tree_gram
+import geometry
+from geometry import invariant_representation, odd_points, tree_gram
+from tests.support.jitted import jitted
+
+gram, is_odd, odd_point = map(jitted, (geometry.gram, geometry.is_odd, geometry.odd_point))
 
 
 @pytest.mark.parametrize("n", [2, 3, 17])
@@ -70,7 +74,9 @@ def test_one_odd_point_is_told_from_two_and_from_none(key):
     assert not is_odd(tree.gram)  # both ends
 
 
-@pytest.mark.parametrize("n", [7, 8, 9, 10, 11, 100])
+@pytest.mark.parametrize(
+    "n", [7, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 9, 11)), 10, 100]
+)
 def test_the_odd_state_is_odd_and_symmetric_batches_are_not(n):
     state = odd_points.odd_state(n)
     cosines = np.full((n, n), np.cos(state.spread))

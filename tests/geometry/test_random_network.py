@@ -40,7 +40,7 @@ def test_a_layer_has_the_kernel_as_its_mean_gram_matrix(normalization, expected,
         return jnp.exp(2 * net.log_scale[0]) * net.statistics[0]
 
     mean, stderr, _ = monte_carlo(draw, jax.random.key(1), 20_000)
-    assert (abs(mean - expected(gram(x))) < 5 * stderr).all()
+    assert (abs(mean - jax.jit(expected)(gram(x))) < 5 * stderr).all()
 
 
 def test_what_is_kept_times_its_scale_is_the_batch(key):
@@ -83,7 +83,7 @@ def test_a_deep_network_has_an_odd_point(key):
     run = jax.jit(lambda k, x: random_network(k, x, depth=200, width=200))
     net = run(jax.random.key(1), x)
     assert net.x.dtype == net.log_scale.dtype == jnp.float32
-    odd = odd_point(net.statistics[-1])
+    odd = jax.jit(odd_point)(net.statistics[-1])
     assert odd.index == 3
     assert odd.norm_ratio >= (n - 1) / 2
     assert np.degrees(odd.angle) >= 80

@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from geometry import cell_volumes_2d, gamma_2d, monte_carlo, rank_tail_bound
-from geometry.ranks import (
-    full_rank_probability,
-    full_rank_reachable,
-    mean_rows_bound,
-    rank_tail,
-    rows_needed,
-)
+import geometry
+from geometry import monte_carlo, rank_tail_bound
+from geometry.ranks import full_rank_reachable, mean_rows_bound, rank_tail
 from jaxnorm import recenter
+from tests.support.jitted import jitted
 
 reachable = jax.jit(full_rank_reachable)
+cell_volumes_2d, gamma_2d, full_rank_probability, rows_needed = map(
+    jitted,
+    (
+        *(geometry.cell_volumes_2d, geometry.gamma_2d),
+        *(geometry.ranks.full_rank_probability, geometry.ranks.rows_needed),
+    ),
+)
 
 
 def circle(n):
@@ -24,9 +27,14 @@ def circle(n):
     return jnp.asarray(np.stack([np.cos(turn), np.sin(turn)], 1))
 
 
+@partial(jax.jit, static_argnames="samples")
+def estimate(key, x, samples):
+    return monte_carlo(lambda key: rows_needed(key, x, max_rows=400)[0], key, samples)
+
+
 def mean_rows(key, x, samples=2000):
-    estimate = monte_carlo(lambda key: rows_needed(key, x, max_rows=400)[0], key, samples)
-    return float(estimate.mean), float(estimate.stderr)
+    found = estimate(key, x, samples)
+    return float(found.mean), float(found.stderr)
 
 
 @pytest.mark.parametrize("theta", [np.pi / 2, 1.0])
@@ -39,7 +47,9 @@ def test_mean_rows_of_two_samples_are_exact(theta, key):
         np.testing.assert_allclose(exact, 28 / 9)
 
 
-@pytest.mark.parametrize(("n", "reference"), [(3, 3.68), (5, 5.42), (9, 9.50)])
+@pytest.mark.parametrize(
+    ("n", "reference"), [(3, 3.68), pytest.param(5, 5.42, marks=pytest.mark.slow), (9, 9.50)]
+)
 def test_theorem_3_equally_spaced_points(n, reference, key):
     x = circle(n)
     mean, stderr = mean_rows(key, x)
@@ -63,7 +73,7 @@ def test_rows_needed_is_the_first_number_of_full_rank(key):
     assert np.linalg.matrix_rank(np.maximum(np.asarray(x) @ w[:-1].T, 0)) == 5
 
 
-@pytest.mark.parametrize("n", [6, 8])
+@pytest.mark.parametrize("n", [pytest.param(6, marks=pytest.mark.slow), 8])
 def test_rows_of_nearly_parallel_samples_in_float32_count_as_in_float64(n, key):
     x = jnp.ones((n, n), "float32") + 1e-4 * jax.random.normal(jax.random.key(0), (n, n), "float32")
     unit = np.asarray(x, float) / np.linalg.norm(np.asarray(x, float), axis=1, keepdims=True)

@@ -62,7 +62,7 @@ def test_one_below_stable_below_effective_below_rank(seed):
     assert effective <= rank == 4
 
 
-@pytest.mark.parametrize("f", [geometry.effective_rank, geometry.stable_rank])
+@pytest.mark.parametrize("f", [effective_rank, stable_rank])
 def test_scales_and_rotations_do_not_matter_and_zeros_have_rank_0(f, key):
     x = jax.random.normal(key, (5, 3))
     rotation, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))

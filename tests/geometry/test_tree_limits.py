@@ -57,7 +57,7 @@ def test_the_two_outer_gaps_do_not_enter_the_depth_bound():
     np.testing.assert_allclose(depth_bound(jnp.array([0.0, 0.1, 1.1, 2.1, 2.3])), expected)
 
 
-@pytest.mark.parametrize("n", [4, pytest.param(9, marks=pytest.mark.slow), 32])
+@pytest.mark.parametrize("n", [*(pytest.param(n, marks=pytest.mark.slow) for n in (4, 9)), 32])
 def test_the_limits_are_those_of_a_deep_tree(n):
     x = np.random.default_rng(n).normal(size=n)
     g = fast_gram(jnp.sort(jnp.asarray(x)), 3000).gram

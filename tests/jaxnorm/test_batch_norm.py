@@ -175,7 +175,9 @@ def test_tiling_an_image_changes_nothing_at_fixed_pixels():
 
 
 @pytest.mark.parametrize("layer", ["batch", "unitized"])
-@pytest.mark.parametrize("shape", [(6, 5), (3, 4, 5, 2)])
+@pytest.mark.parametrize(  # all derivatives of vectors are compared with the formula's below
+    "shape", [pytest.param((6, 5), marks=pytest.mark.slow), (3, 4, 5, 2)]
+)
 @pytest.mark.parametrize("inference", [False, True])
 def test_gradients(layer, shape, inference):
     x, alpha, scale, bias = arrays(*case(shape))
@@ -196,8 +198,11 @@ def test_gradients(layer, shape, inference):
 @pytest.mark.parametrize(
     ("case_of", "factor"),
     [
-        *((case_of, f) for case_of in ("masked", "inference") for f in (interpolated, bounded)),
-        ("training", bounded),
+        pytest.param("masked", interpolated, marks=pytest.mark.slow),
+        ("masked", bounded),
+        ("inference", interpolated),
+        pytest.param("inference", bounded, marks=pytest.mark.slow),
+        pytest.param("training", bounded, marks=pytest.mark.slow),
         ("training", lambda alpha, square: bounded(jnp.abs(alpha), square)),  # of one's own
     ],
 )

@@ -64,7 +64,7 @@ def trained(model, wrt):
     before = nnx.to_flat_state(nnx.state(model))
     before = {path: np.array(leaf[...]) for path, leaf in before}
     loss = lambda model: jnp.square(model(X) - 1).mean()  # noqa: E731
-    gradient = nnx.grad(loss, argnums=nnx.DiffState(0, wrt))(model)
+    gradient = nnx.jit(nnx.grad(loss, argnums=nnx.DiffState(0, wrt)))(model)
     optimizer.update(model, gradient)
     after = nnx.to_flat_state(nnx.state(model))
     return {path for path, leaf in after if not np.array_equal(leaf[...], before[path])}

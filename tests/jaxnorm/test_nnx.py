@@ -196,7 +196,7 @@ def test_state_is_unchanged_under_vmap_also_the_second_time(name):
         return layer(3, rngs=nnx.Rngs(key))
 
     stacked = make(jax.random.split(jax.random.key(0), 2))
-    call = nnx.vmap(lambda layer, x: layer(x))
+    call = nnx.jit(nnx.vmap(lambda layer, x: layer(x)))
     alone = [layer(3, rngs=nnx.Rngs(0)) for _ in range(2)]
     for _ in range(2):
         y = call(stacked, x)

@@ -128,7 +128,9 @@ def test_two_mapped_axes_are_one_batch():
 
 def test_gradients_of_statistics(key):
     x = jax.random.normal(key, (5, 3))
-    check_grads(jax.jit(lambda x: batch_statistics(x)[:2]), (x,), order=2, modes=["fwd", "rev"])
+    statistics = jax.jit(lambda x: batch_statistics(x)[:2])
+    check_grads(statistics, (x,), order=2, modes=["rev"])
+    check_grads(statistics, (x,), order=1, modes=["fwd"])
     keep = jnp.array([True, False, True, True, False])
     check_grads(jax.jit(lambda x: batch_statistics(x, where=keep)[:2]), (x,), order=1)
 

@@ -58,7 +58,8 @@ def test_recomputed_statistics_of_linen_are_counted_once():
         y, updated = applied(model, {"params": params, "batch_stats": statistics}, X)
         return jnp.square(y).sum(), updated
 
-    _, updated = jax.grad(loss, has_aux=True)(variables["params"], variables["batch_stats"])
+    gradient = jax.jit(jax.grad(loss, has_aux=True))
+    _, updated = gradient(variables["params"], variables["batch_stats"])
     np.testing.assert_allclose(updated["BatchNorm_0"]["mean"], 0.1 * X.mean(0), rtol=1e-5)
 
 
@@ -71,7 +72,7 @@ def test_a_nested_vmap_shares_statistics_over_the_axes_that_are_named(shared):
     variables = layer.init(jax.random.key(0), jnp.asarray(x[0, 0]))
 
     inner = jax.vmap(lambda x: applied(layer, variables, x), axis_name="inner")
-    y, updated = jax.vmap(inner, axis_name="outer")(jnp.asarray(x))
+    y, updated = jax.jit(jax.vmap(inner, axis_name="outer"))(jnp.asarray(x))
     batch = (*axes, 2)
     mean, var = x.mean(batch, keepdims=True), x.var(batch, keepdims=True)
     np.testing.assert_allclose(y, (x - mean) / np.sqrt(var + 1e-5), rtol=1e-4, atol=1e-5)
@@ -89,7 +90,7 @@ def test_an_ensemble_has_statistics_for_each_member():
         in_axes=None,
     )()
     variables = ensemble.init(jax.random.key(0), X)
-    y, updated = applied(ensemble, variables, X)
+    y, updated = jax.jit(lambda variables: applied(ensemble, variables, X))(variables)
     mean = updated["BatchNorm_0"]["mean"]
     np.testing.assert_allclose(mean, np.tile(0.1 * X.mean(0), (4, 1)), rtol=1e-5)
     x = np.asarray(X)
@@ -112,8 +113,8 @@ def test_gradients_of_single_examples_sum_to_that_of_the_batch():
     def loss(params, x):
         return jnp.square(nnx.merge(graph, params, statistics)(x)).sum()
 
-    single = jax.vmap(jax.grad(loss), (None, 0))(params, X[:, None])
-    whole = jax.grad(loss)(params, X)
+    single = jax.jit(jax.vmap(jax.grad(loss), (None, 0)))(params, X[:, None])
+    whole = jax.jit(jax.grad(loss))(params, X)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a.sum(0), b, rtol=1e-4), single, whole)
 
 

@@ -7,9 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from pruning.channels._programs import scan_parts
+from tests.support.numpy_windows import dynamic_slice, gather, scatter
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -56,8 +58,8 @@ def _step(eqn: Any, values: list[Any]) -> Any:
         return _run(params["branches"][index], values[1:])
     if inner is not None:
         return _run(inner, values)
-    if name in SEVERAL:
-        return SEVERAL[name](params, *values)
+    if name in SEVERAL and (results := SEVERAL[name](params, *values)) is not None:
+        return results
     if name in TABLE and (result := TABLE[name](params, *values)) is not None:
         return [result]
     results = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(params))
@@ -164,6 +166,27 @@ def _div(params: dict[str, Any], a: Any, b: Any) -> Any:
     return a / b if a.dtype.kind in "fc" else None
 
 
+def _sort(params: dict[str, Any], *values: Any) -> Any:
+    if params["num_keys"] != 1:
+        return None
+    order = np.argsort(values[0], params["dimension"], kind="stable")
+    return [np.take_along_axis(x, order, params["dimension"]) for x in values]
+
+
+def _accumulated(function: np.ufunc) -> Callable[..., Any]:
+    def accumulated(params: dict[str, Any], x: Any) -> Any:
+        axis, ahead = params["axis"], slice(None, None, -1 if params["reverse"] else 1)
+        order = (*[slice(None)] * axis, ahead)
+        return function.accumulate(x[order], axis)[order]
+
+    return accumulated
+
+
+def _bitcast(params: dict[str, Any], x: Any) -> Any:
+    same = np.dtype(params["new_dtype"]).itemsize == x.dtype.itemsize
+    return x.view(params["new_dtype"]) if same else None
+
+
 def _select(params: dict[str, Any], which: Any, *cases: Any) -> Any:
     return np.where(which, cases[1], cases[0]) if len(cases) == 2 else None
 
@@ -184,9 +207,16 @@ _UFUNCS = {"max": np.maximum, "min": np.minimum, "mul": np.multiply, "neg": np.n
 _UFUNCS |= {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
 _UFUNCS |= {"eq": np.equal, "ne": np.not_equal, "sub": np.subtract, "pow": np.power}
 _UFUNCS |= {"add_any": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "rem": np.fmod}
-_UFUNCS |= {"not": np.invert, "xor": np.bitwise_xor}
+_UFUNCS |= {"not": np.invert, "xor": np.bitwise_xor, "is_finite": np.isfinite}
+_UFUNCS |= {"acos": np.arccos, "atan2": np.arctan2, "shift_right_arithmetic": np.right_shift}
+_UFUNCS |= {"digamma": scipy.special.digamma}
+_UFUNCS |= {name: getattr(scipy.special, name) for name in ("erf", "erfc")}
 _SAME = "add tanh square exp abs sqrt cos sin log sign floor log1p expm1 real cbrt"
-SEVERAL: dict[str, Callable[..., Any]] = {"split": _split}
+SEVERAL: dict[str, Callable[..., Any]] = {
+    "optimization_barrier": lambda params, *xs: list(xs),
+    "sort": _sort,
+    "split": _split,
+}
 TABLE: dict[str, Callable[..., Any]] = {
     **{name: _elementwise(function) for name, function in _UFUNCS.items()},
     **{name: _elementwise(getattr(np, name)) for name in _SAME.split()},
@@ -199,14 +229,19 @@ TABLE: dict[str, Callable[..., Any]] = {
     "reduce_or": _reduction(np.any),
     "argmax": _argument(np.argmax),
     "argmin": _argument(np.argmin),
+    "bitcast_convert_type": _bitcast,
     "broadcast_in_dim": _broadcast,
     "clamp": lambda params, low, x, high: np.clip(x, low, high),
     "concatenate": lambda params, *xs: np.concatenate(xs, params["dimension"]),
     "conv_general_dilated": _conv,
     "convert_element_type": lambda params, x: x.astype(params["new_dtype"]),
-    "cumsum": lambda params, x: None if params["reverse"] else np.cumsum(x, params["axis"]),
+    "cummax": _accumulated(np.maximum),
+    "cummin": _accumulated(np.minimum),
+    "cumsum": _accumulated(np.add),
     "div": _div,
     "dot_general": _dot_general,
+    "dynamic_slice": dynamic_slice,
+    "gather": gather,
     "integer_pow": lambda params, x: x ** float(params["y"]),
     "iota": _iota,
     "logistic": lambda params, x: 1 / (1 + np.exp(-x)),
@@ -214,6 +249,8 @@ TABLE: dict[str, Callable[..., Any]] = {
     "reshape": lambda params, x: x.reshape(params["new_sizes"]),
     "rev": lambda params, x: np.flip(x, params["dimensions"]),
     "round": lambda params, x: np.round(x),
+    "scatter": scatter(lambda old, new: new),
+    "scatter-add": scatter(np.add),
     "rsqrt": lambda params, x: 1 / np.sqrt(x),
     "select_n": _select,
     "slice": _slice,
