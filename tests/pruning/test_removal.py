@@ -260,7 +260,7 @@ def test_a_module_of_depthwise_convolutions_runs_smaller():
 
 
 def test_a_smaller_module_trains():
-    model = models.MLP(inputs=4, widths=(6,), classes=2, rngs=nnx.Rngs(0))
+    model = nnx.jit(lambda: models.MLP(inputs=4, widths=(6,), classes=2, rngs=nnx.Rngs(0)))()
     graph, state = nnx.split(model)
     apply, _ = of_nnx(model)
     groups = coupled_channels(apply, state, image(3, 4))
@@ -282,14 +282,14 @@ class Small(linen.Module):
 
 def test_a_linen_module_is_built_again_with_the_widths():
     x = image(2, 4, 4, 3)
-    variables = randomized(Small(8).init(jax.random.key(0), x))
+    variables = randomized(jax.eval_shape(Small(8).init, jax.random.key(0), x))
     groups = coupled_channels(Small(8).apply, variables, x)
     keep = drawn(groups)
     small = remove_channels(variables, groups, keep)
     found = widths(small)
     assert found == {"params/conv": keep[0].sum(), "params/head": 2}
-    masked: Any = Small(8).apply(mask_channels(variables, groups, keep), x)
-    removed: Any = Small(found["params/conv"]).apply(small, x)
+    masked = jax.jit(Small(8).apply)(mask_channels(variables, groups, keep), x)
+    removed = jax.jit(Small(found["params/conv"]).apply)(small, x)
     np.testing.assert_allclose(removed, masked, atol=1e-5)
     assert small["batch_stats"]["norm"]["mean"].shape == (keep[0].sum(),)
 
@@ -299,7 +299,7 @@ def test_a_linen_module_is_pruned_where_apply_builds_it():
         return Small(widths(variables)["params/conv"]).apply(variables, x)
 
     x = image(2, 4, 4, 3)
-    variables = randomized(Small(8).init(jax.random.key(0), x))
+    variables = randomized(jax.eval_shape(Small(8).init, jax.random.key(0), x))
     small = prune(apply, variables, x, ratios=(0.5,), fold=False).params
     assert widths(small) == {"params/conv": 4, "params/head": 2}
     with pytest.raises(ValueError, match="apply must take its widths from params"):
