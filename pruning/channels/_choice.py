@@ -61,7 +61,9 @@ def channel_scores(
 
     return [
         reduce(
-            jnp.concatenate([scores(p.path, p.axis)[p.indices] for p in producers(group)], 1),
+            jnp.concatenate(
+                [jnp.take(scores(p.path, p.axis), p.indices, 0) for p in producers(group)], 1
+            ),
             axis=1,
         )
         for group in groups

@@ -101,18 +101,25 @@ def fold_constants(
     regular = [not g.normed and all(p.masked for p in g.positions) for g in groups]
     groups = list(compress(groups, regular))
     keep = list(compress(keep, regular))
-    masked = mask_channels(params, groups, keep)
     kernels = [group._replace(positions=producers(group)) for group in groups]
-    zeroed = mask_channels(params, kernels, keep)
-    inputs = tuple(jax.tree.map(_array, inputs))
-    leaves, structure = jax.tree.flatten(params)
-    pairs = zip(jax.tree.leaves(zeroed), jax.tree.leaves(masked), strict=True)
-    values = [Value(a, b, True, Addend(i, lambda change: change)) for i, (a, b) in enumerate(pairs)]
-    values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
     masks = keep_masks(groups, list(map(np.asarray, keep)))
-    folding = Folding(described(params).paths, leaves, masks)
-    folding.evaluate(traced(apply, params, inputs)[0], values)
-    for i, change in folding.changes.items():
+    inputs = tuple(jax.tree.map(_array, inputs))
+
+    @jax.jit
+    def changes(params: Any, inputs: tuple[Any, ...]) -> dict[int, Array]:
+        trees = (mask_channels(params, some, keep) for some in (kernels, groups))
+        pairs = zip(*map(jax.tree.leaves, trees), strict=True)
+        values = [
+            Value(zeroed, masked, True, Addend(i, lambda change: change))
+            for i, (zeroed, masked) in enumerate(pairs)
+        ]
+        values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
+        folding = Folding(described(params).paths, jax.tree.leaves(params), masks)
+        folding.evaluate(traced(apply, params, inputs)[0], values)
+        return folding.changes
+
+    leaves, structure = jax.tree.flatten(params)
+    for i, change in changes(params, inputs).items():
         leaves[i] = leaves[i] + change
     return jax.tree.unflatten(structure, leaves)
 

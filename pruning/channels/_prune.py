@@ -142,7 +142,7 @@ def _targets(
 
 def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
     for vector, group in zip(scores, groups, strict=True):
-        if bad := int(jnp.isnan(vector).sum()):
+        if bad := int(np.isnan(np.asarray(vector)).sum()):
             raise ValueError(
                 f"score must give no NaN; it gives {bad} for the {group.size} channels of "
                 f"{', '.join(p.path for p in producers(group))}"
@@ -151,7 +151,9 @@ def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
 
 def _scattered(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:
     """The scores of all channels, −∞ for those that are removed already."""
-    return [
-        jnp.full(mask.shape, -jnp.inf, vector.dtype).at[np.flatnonzero(mask)].set(vector)
-        for vector, mask in zip(scores, keep, strict=True)
-    ]
+    all_scores = []
+    for vector, mask in zip(scores, keep, strict=True):
+        scattered = np.full(mask.shape, -np.inf, vector.dtype)
+        scattered[mask] = np.asarray(vector)
+        all_scores.append(jnp.asarray(scattered))
+    return all_scores

@@ -41,7 +41,7 @@ def fit_generalized_gaussian(x: Float[Array, "*shape"]) -> GeneralizedGaussian:
 
     Example:
       >>> x = jax.random.laplace(jax.random.key(0), (64, 576), "float32")
-      >>> fit = fit_generalized_gaussian(x)
+      >>> fit = jax.jit(fit_generalized_gaussian)(x)
       >>> print(f"{fit.shape:.2f} {fit.scale:.2f}")
       1.00 1.01
     """
@@ -81,8 +81,9 @@ def ks_generalized_gaussian(
 
     Example:
       >>> x = jax.random.laplace(jax.random.key(0), (400,), "float32")
-      >>> for shape in (1, 2, None):
-      ...     result = ks_generalized_gaussian(jax.random.key(1), x, shape=shape, samples=99)
+      >>> test = jax.jit(partial(ks_generalized_gaussian, samples=99))
+      >>> for shape in (1.0, 2.0, None):
+      ...     result = test(jax.random.key(1), x, shape=shape)
       ...     print(f"{result.statistic:.3f} {result.p_value:.2f}")
       0.037 0.52
       0.070 0.05

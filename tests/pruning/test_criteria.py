@@ -27,6 +27,7 @@ geometric_median, optimality_gap, repr_score, scores = map(
     ),
 )
 jacobian = jax.jit(jax.jacobian(geometric_median))
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def slope(x, filters):
@@ -37,7 +38,7 @@ def slope(x, filters):
     return max(np.linalg.norm(units.sum(0)) - np.sum(lengths == 0), 0)
 
 
-@pytest.mark.parametrize("shape", [(12, 4), (100, 9)])
+@pytest.mark.parametrize("shape", [(12, 4), slow((100, 9))])
 def test_the_gradient_vanishes_at_the_median(shape, key):
     filters = jax.random.normal(key, shape)
     assert slope(geometric_median(filters), filters) < 1e-12
@@ -236,7 +237,7 @@ def test_layers_can_be_batched(criterion, key):
     np.testing.assert_allclose(jax.jit(jax.vmap(criterion))(layers), expected, atol=1e-13)
 
 
-@pytest.mark.parametrize("shape", [(16, 27), (64, 27), (64, 144)])
+@pytest.mark.parametrize("shape", [(16, 27), slow((64, 27)), (64, 144)])
 def test_float64_fermat_scores_are_those_of_a_loop_of_weiszfeld(shape):
     filters = np.random.default_rng(0).standard_t(4, shape)
     x = filters.mean(0)

@@ -77,10 +77,11 @@ def test_wanda_of_grouped_convolutions_reads_the_maps_of_the_group():
 
 
 def test_scores_of_a_flax_network_prune_it():
-    model = nnx.Sequential(
-        nnx.Linear(3, 8, rngs=nnx.Rngs(0)), nnx.relu, nnx.Linear(8, 2, rngs=nnx.Rngs(1))
-    )
-    graph, params = nnx.split(model)
+    def build():
+        rngs = nnx.Rngs(0)
+        return nnx.Sequential(nnx.Linear(3, 8, rngs=rngs), nnx.relu, nnx.Linear(8, 2, rngs=rngs))
+
+    graph, params = nnx.split(nnx.jit(build)())
     x = jnp.ones((4, 3), "float32")
 
     def apply(params, x):

@@ -181,11 +181,12 @@ def test_channels_that_are_removed_stay_lowest_whatever_the_sign_of_scores():
 
 
 def test_batch_norm_is_recalibrated_after_each_removal():
-    model = models.MLP(inputs=4, widths=(8, 8), classes=2, rngs=nnx.Rngs(0))
+    model = nnx.jit(lambda: models.MLP(inputs=4, widths=(8, 8), classes=2, rngs=nnx.Rngs(0)))()
     graph, state = nnx.split(model)
     evaluation = nnx.graphdef(nnx.view(model, use_running_average=True))
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(64, 4)), "float32")
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(64, 4)).astype("float32"))
 
+    @jax.jit
     def fresh(state):
         small = nnx.merge(graph, state)
         recalibrate(small, [x])

@@ -57,13 +57,13 @@ def assert_random_network_is_cut_rightly(seed):
     np.testing.assert_allclose(removed, masked, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(6))
 def test_removed_is_masked_in_random_networks(seed):
     assert_random_network_is_cut_rightly(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(16, 200))
+@pytest.mark.parametrize("seed", range(6, 200))
 def test_removed_is_masked_in_many_random_networks(seed):
     assert_random_network_is_cut_rightly(seed)
 
@@ -204,7 +204,7 @@ def randomized(state, seed=0):
         scale = np.prod(leaf.shape[:-1]) ** -0.5
         values = rng.normal(size=leaf.shape) * scale
         values = 0.5 + abs(values) if "var" in jax.tree_util.keystr(path) else values
-        return jnp.asarray(values, leaf.dtype)
+        return jnp.asarray(np.asarray(values).astype(leaf.dtype))
 
     return jax.tree_util.tree_map_with_path(draw, state)
 
@@ -215,7 +215,7 @@ def of_nnx(model):
 
 
 def image(*shape):
-    return jnp.asarray(np.random.default_rng(0).normal(size=shape), "float32")
+    return jnp.asarray(np.random.default_rng(0).normal(size=shape).astype("float32"))
 
 
 LARGE: dict[str, Any] = {
@@ -230,7 +230,8 @@ LARGE: dict[str, Any] = {
 
 
 def test_our_resnet_for_small_images_runs_smaller():
-    apply, state = of_nnx(models.CifarResNet(8, classes=3, rngs=nnx.Rngs(0)))
+    model = nnx.eval_shape(lambda: models.CifarResNet(8, classes=3, rngs=nnx.Rngs(0)))
+    apply, state = of_nnx(model)
     assert_removed_is_masked(apply, state, image(2, 8, 8, 3), atol=1e-5)
 
 
@@ -242,22 +243,24 @@ def test_our_large_networks_run_smaller(name):
 
 
 def test_a_module_of_depthwise_convolutions_runs_smaller():
-    rngs = nnx.Rngs(0)
-    model = nnx.Sequential(
-        nnx.Conv(3, 8, (1, 1), rngs=rngs),
-        nnx.Conv(8, 8, (3, 3), feature_group_count=8, rngs=rngs),
-        nnx.relu,
-        nnx.Conv(8, 6, (1, 1), rngs=rngs),
-        nnx.BatchNorm(6, rngs=rngs),
-        nnx.relu,
-        lambda x: x.mean((1, 2)),
-        nnx.Linear(6, 3, rngs=rngs),
-    )
+    def build(rngs):
+        return nnx.Sequential(
+            nnx.Conv(3, 8, (1, 1), rngs=rngs),
+            nnx.Conv(8, 8, (3, 3), feature_group_count=8, rngs=rngs),
+            nnx.relu,
+            nnx.Conv(8, 6, (1, 1), rngs=rngs),
+            nnx.BatchNorm(6, rngs=rngs),
+            nnx.relu,
+            lambda x: x.mean((1, 2)),
+            nnx.Linear(6, 3, rngs=rngs),
+        )
+
+    model = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
     assert_removed_is_masked(*of_nnx(model), image(2, 4, 4, 3), atol=1e-5)
 
 
 def test_a_smaller_module_trains():
-    model = models.MLP(inputs=4, widths=(6,), classes=2, rngs=nnx.Rngs(0))
+    model = nnx.jit(lambda: models.MLP(inputs=4, widths=(6,), classes=2, rngs=nnx.Rngs(0)))()
     graph, state = nnx.split(model)
     apply, _ = of_nnx(model)
     groups = coupled_channels(apply, state, image(3, 4))
@@ -279,14 +282,14 @@ class Small(linen.Module):
 
 def test_a_linen_module_is_built_again_with_the_widths():
     x = image(2, 4, 4, 3)
-    variables = randomized(Small(8).init(jax.random.key(0), x))
+    variables = randomized(jax.eval_shape(Small(8).init, jax.random.key(0), x))
     groups = coupled_channels(Small(8).apply, variables, x)
     keep = drawn(groups)
     small = remove_channels(variables, groups, keep)
     found = widths(small)
     assert found == {"params/conv": keep[0].sum(), "params/head": 2}
-    masked: Any = Small(8).apply(mask_channels(variables, groups, keep), x)
-    removed: Any = Small(found["params/conv"]).apply(small, x)
+    masked = jax.jit(Small(8).apply)(mask_channels(variables, groups, keep), x)
+    removed = jax.jit(Small(found["params/conv"]).apply)(small, x)
     np.testing.assert_allclose(removed, masked, atol=1e-5)
     assert small["batch_stats"]["norm"]["mean"].shape == (keep[0].sum(),)
 
@@ -296,7 +299,7 @@ def test_a_linen_module_is_pruned_where_apply_builds_it():
         return Small(widths(variables)["params/conv"]).apply(variables, x)
 
     x = image(2, 4, 4, 3)
-    variables = randomized(Small(8).init(jax.random.key(0), x))
+    variables = randomized(jax.eval_shape(Small(8).init, jax.random.key(0), x))
     small = prune(apply, variables, x, ratios=(0.5,), fold=False).params
     assert widths(small) == {"params/conv": 4, "params/head": 2}
     with pytest.raises(ValueError, match="apply must take its widths from params"):
@@ -367,12 +370,13 @@ def test_factored_states_are_cut_alike(name):
 
     groups = coupled_channels(apply, params, np.ones((1, 4), "float32"))
     keep = [np.arange(8) < 6, np.arange(8) % 4 > 0]  # of the inputs of `b`, and of its outputs
-    _, state = optimizer.update(params, optimizer.init(params), params)
+    update = jax.jit(optimizer.update)
+    _, state = update(params, jax.jit(optimizer.init)(params), params)
     smaller, params = (remove_channels(tree, groups, keep) for tree in (state, params))
-    assert shapes(smaller) == shapes(optimizer.init(params))
+    assert shapes(smaller) == shapes(jax.eval_shape(optimizer.init, params))
     for small, large, mask in zip(factors(smaller), factors(state), keep, strict=True):
         np.testing.assert_array_equal(small, large[mask])
-    assert shapes(optimizer.update(params, smaller, params)[0]) == shapes(params)
+    assert shapes(jax.eval_shape(update, params, smaller, params)[0]) == shapes(params)
 
 
 def test_the_state_of_a_module_s_optimizer_is_cut_alike():

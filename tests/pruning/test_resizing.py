@@ -47,7 +47,16 @@ def assert_resized_is_masked(apply, params, *inputs, rtol=1e-10):
     jax.tree.map(near, gradient, remove_channels(whole, groups, keep))
 
 
-@pytest.mark.parametrize("name", ["resnet, projection", "mobilenet", "resnext", "u-net", "scan"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("resnext", "u-net", "scan"),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("resnet, projection", "mobilenet")
+        ),
+    ],
+)
 def test_a_resized_network_is_the_masked_one(name):
     assert_resized_is_masked(*prunable.model(name))
 
@@ -115,8 +124,8 @@ def test_a_projection_that_would_be_skipped_is_named():
     with pytest.raises(ValueError, match=r"add takes the place of dot_general at .*\(skipped\)"):
         prune(skipped, PARAMS, X, **options)
     pruned = prune(skipped, PARAMS, X, resize=True, **options)
-    expected = skipped(mask_channels(PARAMS, pruned.groups, pruned.keep), X)
-    run = resized(skipped, pruned.groups, pruned.keep)
+    expected = jax.jit(skipped)(mask_channels(PARAMS, pruned.groups, pruned.keep), X)
+    run = jax.jit(resized(skipped, pruned.groups, pruned.keep))
     np.testing.assert_allclose(run(pruned.params, X), expected, rtol=1e-12)
 
 
@@ -153,7 +162,7 @@ def test_what_cannot_run_small_is_trained_resized():
 
     def tuned(params, step, pruned):
         run = resized(apply, pruned.groups, pruned.keep)
-        gradient = jax.grad(lambda p: jnp.square(run(p, X)).sum())(params)
+        gradient = jax.jit(jax.grad(lambda p: jnp.square(run(p, X)).sum()))(params)
         return jax.tree.map(lambda p, g: p - 0.01 * g, params, gradient)
 
     def moved(params, pruned):
@@ -190,12 +199,27 @@ def test_attention_runs_resized():
     assert_resized_is_masked(attention, params, RNG.normal(size=(5, 6)))
 
 
-@pytest.mark.parametrize("name", prunable.MODELS)
-def test_networks_that_take_their_widths_pass(name):
+def first_alone(groups):
+    return [np.arange(group.size) == 0 for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        *((name, drawn) for name in prunable.MODELS),
+        *(
+            (name, first_alone)
+            if name in ("bottleneck", "shuffle", "attention")
+            else pytest.param(name, first_alone, marks=pytest.mark.slow)
+            for name in prunable.MODELS
+        ),
+    ],
+)
+def test_networks_that_take_their_widths_pass(name, kept):
     apply, params, x = prunable.model(name)
     groups = coupled_channels(apply, params, x)
-    for keep in (drawn(groups), [np.arange(group.size) == 0 for group in groups]):
-        check_program(apply, remove_channels(params, groups, keep), groups, keep, x)
+    keep = kept(groups)
+    check_program(apply, remove_channels(params, groups, keep), groups, keep, x)
 
 
 def test_a_network_may_hold_keys_and_not_a_number():

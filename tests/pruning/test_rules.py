@@ -59,15 +59,16 @@ def kept(groups, seed, *, together):
 def assert_exact(apply, params, x, *, plain):
     """Removed is masked, and the program of the small network is compared with the large one's."""
     groups = coupled_channels(apply, params, x)
+    run = jax.jit(apply)
     for seed in range(2):
         keep = kept(groups, seed, together=plain)
         small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
-        expected = apply(masked, x)
+        expected = run(masked, x)
         near = partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
         near(jax.jit(resized(apply, groups, keep))(small, x), expected)
         if plain:
             check_program(apply, small, groups, keep, x)
-            near(apply(small, x), expected)
+            near(run(small, x), expected)
 
 
 def whole(f: Callable[[jax.Array], jax.Array], **options: Any) -> Case:
@@ -321,7 +322,13 @@ CUT: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("name", CUT)
+# Made of loops, splits and reshapes that other cases have.
+REPEATED = ("gates of a GRU", "while, over time", "heads, their number", "heads of thirds")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in REPEATED else n for n in CUT]
+)
 def test_what_is_cut_is_exact(name):
     apply, params, x = network(CUT[name])
     groups = coupled_channels(apply, params, x)
@@ -329,15 +336,21 @@ def test_what_is_cut_is_exact(name):
     assert_exact(apply, params, x, plain=CUT[name].plain)
 
 
-@pytest.mark.parametrize("name", ["parts", "gates of an LSTM", "shuffle", "modulated", "heads"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("parts", "gates of an LSTM", "shuffle"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("modulated", "heads")),
+    ],
+)
 def test_what_is_cut_is_pruned_in_two_steps(name):
     apply, params, x = network(CUT[name])
     pruned = prune(apply, params, x, ratios=(0.5, 0.75), fold=False, resize=True)
-    expected = apply(mask_channels(params, pruned.groups, pruned.keep), x)
-    run = resized(apply, pruned.groups, pruned.keep)
+    expected = jax.jit(apply)(mask_channels(params, pruned.groups, pruned.keep), x)
+    run = jax.jit(resized(apply, pruned.groups, pruned.keep))
     np.testing.assert_allclose(run(pruned.params, x), expected, rtol=1e-12, atol=1e-12)
     folded = prune(apply, params, x, ratios=(0.5, 0.75), resize=True)
-    run = resized(apply, folded.groups, folded.keep)
+    run = jax.jit(resized(apply, folded.groups, folded.keep))
     assert np.isfinite(run(folded.params, x)).all()
 
 

@@ -63,13 +63,13 @@ def assert_transformer_cut_rightly(seed):
     assert found.kind not in WRONG, found
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_transformers_are_cut_rightly(seed):
     assert_transformer_cut_rightly(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3, 103))
+@pytest.mark.parametrize("seed", range(2, 103))
 def test_many_random_transformers_are_cut_rightly(seed):
     assert_transformer_cut_rightly(seed)
 
@@ -114,7 +114,7 @@ def test_its_derivative_is_that_of_the_masked_network():
     apply = partial(network, layer_norm)
     groups = coupled_channels(apply, PARAMS, X, resize=True)
     small, masked = (f(PARAMS, groups, [KEEP]) for f in (remove_channels, mask_channels))
-    total = lambda f: jax.grad(lambda p: jnp.square(f(p, X)).sum())  # noqa: E731
+    total = lambda f: jax.jit(jax.grad(lambda p: jnp.square(f(p, X)).sum()))  # noqa: E731
     whole = remove_channels(total(apply)(masked), groups, [KEEP])
     found = total(resized(apply, groups, [KEEP]))(small)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10), found, whole)
@@ -125,8 +125,8 @@ def test_a_network_is_pruned_in_two_steps():
     apply = partial(network, layer_norm)
     pruned = prune(apply, PARAMS, X, ratios=(0.25, 0.5), resize=True)
     assert pruned.params["a"].shape == (4, 4)
-    masked = apply(mask_channels(PARAMS, pruned.groups, pruned.keep), X)
-    run = resized(apply, pruned.groups, pruned.keep)
+    masked = jax.jit(apply)(mask_channels(PARAMS, pruned.groups, pruned.keep), X)
+    run = jax.jit(resized(apply, pruned.groups, pruned.keep))
     np.testing.assert_allclose(run(pruned.params, X), masked, rtol=1e-12)
     with pytest.raises(ValueError, match=r"apply must have channels .*; reduce_sum needs all"):
         prune(apply, PARAMS, X, ratios=[0.5])

@@ -1,10 +1,13 @@
 """What tests of training share: JAX as users have it, and a tiny run."""
 
-from functools import partial
+from functools import cache, partial
 
 import jax
 import pytest
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
+from experiments.pages import plots
 from jaxnorm import models
 from tests.support.small_runs import SMALL, compiled, random_images, with_steps_per_call
 
@@ -16,9 +19,29 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="module", autouse=True)
 def small_mlp():
-    """The recipes' mlp has three hidden layers in place of eleven: they are a third of the time."""
+    """The recipes' mlp has two hidden layers in place of eleven: they are a third of the time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "MLP", partial(models.MLP, widths=(24, 16, 8)))
+        patch.setattr(models, "MLP", partial(models.MLP, widths=(24, 8)))
+        yield
+
+
+class UnfittedFigure(Figure):
+    """A figure drawn once, with matplotlib's own margins."""
+
+    def __init__(self, *, figsize, layout):
+        assert layout == "constrained"
+        super().__init__(figsize=figsize)
+
+    def savefig(self, file, *, format, metadata):
+        assert format == "svg"
+        FigureCanvasSVG(self).print_svg(file, metadata=metadata)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unfitted_figures():
+    """Figures have no fitted margins, half of their time; tests with a browser have them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "Figure", UnfittedFigure)
         yield
 
 
@@ -34,7 +57,12 @@ def images():
     return random_images()
 
 
+@cache
+def trainer_of_one():
+    return with_steps_per_call(compiled(SMALL, random_images()), 1)
+
+
 @pytest.fixture(scope="module")
-def one(images, users_jax):
-    """The trainer of one seed."""
-    return with_steps_per_call(compiled(SMALL, images), 1)
+def one(users_jax):
+    """The trainer of one seed, the same in all modules: it is compiled once."""
+    return trainer_of_one()

@@ -45,7 +45,10 @@ def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape, dtype
             np.testing.assert_allclose(*in_float32(a, b), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-4), (jnp.bfloat16, 0.1)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(jnp.float32, 1e-4), pytest.param(jnp.bfloat16, 0.1, marks=pytest.mark.slow)],
+)
 def test_both_sides_of_a_network_compute_the_same(monkeypatch, dtype, tolerance):
     monkeypatch.setattr(layers, "VECTORS", (16, 4))
     monkeypatch.setattr(layers, "DEPTH", 2)

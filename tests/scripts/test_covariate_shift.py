@@ -18,10 +18,10 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 @pytest.fixture(scope="module", autouse=True)
 def small_mlp():
-    """Four hidden layers in place of eleven, of which the second and the last are followed."""
+    """Three hidden layers in place of eleven, of which the second and the last are followed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "MLP", partial(models.MLP, widths=(24, 16, 16, 8)))
-        patch.setattr(measures, "LAYERS", ("norms.1", "norms.3"))
+        patch.setattr(models, "MLP", partial(models.MLP, widths=(24, 16, 8)))
+        patch.setattr(measures, "LAYERS", ("norms.1", "norms.2"))
         yield
 
 

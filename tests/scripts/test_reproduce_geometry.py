@@ -16,6 +16,11 @@ from experiments.pages import page
 from tests.support.browser import open_page
 
 
+@pytest.fixture(scope="module")
+def unfitted_figures():
+    """A browser sees figures with margins that fit."""
+
+
 @pytest.fixture
 def small(monkeypatch):
     """Sizes at which everything takes seconds."""

@@ -8,14 +8,26 @@ from tests.support.made_up_results import made_up
 
 
 @pytest.fixture(scope="module")
+def unfitted_figures():
+    """A browser sees figures with margins that fit."""
+
+
+@pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     reproduce_page.write(made_up(), folder)
     return folder / "index.html"
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(("width", "height"), [(360, 740), (1280, 900)], ids=["phone", "desktop"])
+@pytest.mark.parametrize(
+    ("width", "height", "dark"),
+    [
+        pytest.param(360, 740, False, id="phone-light"),
+        pytest.param(360, 740, True, id="phone-dark", marks=pytest.mark.slow),
+        pytest.param(1280, 900, False, id="desktop-light", marks=pytest.mark.slow),
+        pytest.param(1280, 900, True, id="desktop-dark"),
+    ],
+)
 def test_a_browser_shows_every_figure(page, tmp_path, width, height, dark):
     seen = open_page(page, width, height, dark=dark, scratch=tmp_path)
     assert seen["console"] == []

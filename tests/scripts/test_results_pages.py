@@ -12,6 +12,11 @@ COMMITTED = [results_pages.FOLDER / name / "index.html" for name in ("", *result
 
 
 @pytest.fixture(scope="module")
+def unfitted_figures():
+    """A browser sees figures with margins that fit."""
+
+
+@pytest.fixture(scope="module")
 def drawn():
     return results_pages.drawn()
 

@@ -73,7 +73,7 @@ def test_a_checkpoint_that_only_cannot_be_read_is_not_touched(one, run, monkeypa
 
 def test_a_checkpoint_of_another_network_is_not_touched(images, run):
     before = steps(run)
-    other = compiled(replace(SMALL, model="preact8"), images)
+    other = compiled(replace(SMALL, normalization="unitized"), images)
     with pytest.raises(InputError, match="checkpoints-0/10 must be read"):
         train_one(other, run)
     assert steps(run) == before

@@ -38,7 +38,7 @@ def test_an_unknown_data_set_has_no_noise():
 
 
 def test_a_run_on_noise_needs_no_data_and_says_so(tmp_path, capsys):
-    options = train.Options(fake_data=True, out=tmp_path)
+    options = train.Options(fake_data=True, devices=1, out=tmp_path)
     recipe = replace(SMALL, dataset="mnist", model="mlp", epochs=1)
     train.main(recipe, options)
     assert stand_ins.NOTE in capsys.readouterr().out

@@ -127,10 +127,12 @@ def test_a_scan_of_steps_has_the_losses_of_single_steps(one, images, monkeypatch
 
 def test_every_test_image_counts_once(one, images):
     state = first_state(one, one.steps)
-    model = networks.network(SMALL, classes=2, shape=(4, 4, 1), key=jax.random.key(0))
+    key = jax.random.key(0)
+    model = nnx.eval_shape(lambda: networks.network(SMALL, classes=2, shape=(4, 4, 1), key=key))
     nnx.update(model, state.params, state.statistics)
     model.eval()
-    right = np.asarray(model(jnp.asarray(images.x_test))).argmax(-1) == images.y_test
+    logits = nnx.jit(lambda model, x: model(x))(model, images.x_test)
+    right = np.argmax(logits, -1) == images.y_test
     assert one.evaluate(state) == [{"accuracy": right.mean()}]
 
 
@@ -288,10 +290,11 @@ def test_a_network_too_deep_for_its_images_is_refused(images):
         compiled(replace(SMALL, model="vgg11"), images)
 
 
+SHALLOW = ("mlp", "preact8", "preact20", "vgg16")  # and of data sets that differ in more than name
 DEEP = [
     name
     for name, (_, recipe) in PRESETS.items()
-    if recipe.model in ("preact110", "preact164", "resnet56", "preact101", "resnet34")
+    if recipe.model not in SHALLOW or recipe.dataset == "cifar100"
 ]
 
 
@@ -428,15 +431,15 @@ def test_evaluations_that_cannot_be_are_refused(one):
         one.evaluate_views(one.init_state((0,)), ("crops",))
 
 
-def with_blocks(images, remat):
-    recipe = Recipe(batch_size=16, normalization="unitized")
+def with_blocks(images, remat, normalization="unitized"):
+    recipe = Recipe(batch_size=16, normalization=normalization)
     return compiled(recipe, images, remat=remat)
 
 
 def test_blocks_are_rematerialized_where_asked(images):
     """XLA's CPU back end undoes it, so that only the request can be seen here."""
     barriers = [
-        with_blocks(images, remat).lowered().as_text().count("optimization_barrier")
+        with_blocks(images, remat, "none").lowered().as_text().count("optimization_barrier")
         for remat in (False, True)
     ]
     assert barriers[1] >= barriers[0] + 3

@@ -75,9 +75,10 @@ def train_all(
       update: Called with a description and the number of epochs since the last call.
     """
     runs: dict[str, dict[str, list]] = {name: {} for name in NORMALIZATIONS}
+    layers_by = {n: layers_of(replace(recipe, normalization=n), images) for n in NORMALIZATIONS}
     for normalization, schedule in itertools.product(NORMALIZATIONS, SCHEDULES):
         own = scheduled(replace(recipe, normalization=normalization), schedule)
-        trainer, layers = Trainer(own, images, mesh_of(1)), layers_of(own, images)
+        trainer, layers = Trainer(own, images, mesh_of(1)), layers_by[normalization]
         runs[normalization][schedule] = []
         for seed in range(seeds):
             name = f"{normalization.replace('_', ' ')}, {schedule}, seed {seed + 1} of {seeds}"

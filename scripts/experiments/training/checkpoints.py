@@ -256,13 +256,14 @@ def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
     The sum of MurmurHash3's finalizer, which is a bijection, over the elements: it differs for
     certain where one element does, and but for one in 2³² cases where more do.
     """
+    return [_checksum(leaf) for leaf in leaves]
 
-    def checksum(leaf: Array) -> UInt32[Array, ""]:
-        bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
-        positions = jnp.arange(bits.size, dtype=jnp.uint32).reshape(bits.shape)
-        h = bits + positions * jnp.uint32(0x9E3779B9)
-        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
-            h = (h ^ (h >> shift)) * jnp.uint32(factor)
-        return jnp.sum(h, dtype=jnp.uint32)
 
-    return [checksum(leaf) for leaf in leaves]
+@jax.jit  # traced once for a shape
+def _checksum(leaf: Array) -> UInt32[Array, ""]:
+    bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
+    positions = jnp.arange(bits.size, dtype=jnp.uint32).reshape(bits.shape)
+    h = bits + positions * jnp.uint32(0x9E3779B9)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        h = (h ^ (h >> shift)) * jnp.uint32(factor)
+    return jnp.sum(h, dtype=jnp.uint32)
