@@ -1,7 +1,5 @@
 """The odd point of a random network and of the recentering tree, as a part of `results.json`."""
 
-import math
-from functools import partial
 from typing import Any
 
 import jax
@@ -25,13 +23,12 @@ def odd_point(seed: int) -> dict[str, Any]:
 
 
 def _network(key: Array, x: Float[Array, "n k"]) -> dict[str, Any]:
-    batch = jax.jit(partial(geometry.random_network, depth=DEPTH, width=WIDTH))(key, x)
-    grams = np.asarray(batch.statistics)
-    last = jax.jit(geometry.odd_point)(grams[-1])
-    norms = np.sqrt(np.diagonal(grams, axis1=1, axis2=2))
-    odd = norms[:, int(last.index)]
+    batch = geometry.random_network(key, x, depth=DEPTH, width=WIDTH)
+    last = jax.jit(geometry.odd_point)(batch.statistics[-1])
+    norms = jnp.sqrt(jnp.diagonal(batch.statistics, axis1=1, axis2=2))
+    odd = norms[:, last.index]
     others = (norms.sum(1) - odd) / (POINTS - 1)
-    angle, spread = (math.degrees(float(a)) for a in (last.angle, last.spread))
+    angle, spread = (float(jnp.degrees(a)) for a in (last.angle, last.spread))
     return {
         "points": POINTS,
         "width": WIDTH,
@@ -53,9 +50,9 @@ def _principal_plane(x: np.ndarray) -> np.ndarray:
 
 def _tree(x: Float[Array, " n"]) -> dict[str, Any]:
     x = jnp.sort(x)
-    gram = np.asarray(jax.jit(geometry.tree_gram, static_argnums=1)(x, DEPTH).gram)
+    gram = jax.jit(geometry.tree_gram, static_argnums=1)(x, DEPTH).gram
     odd = jax.jit(geometry.odd_point)(gram)
-    norms = np.sqrt(np.diagonal(gram))
+    norms = jnp.sqrt(jnp.diagonal(gram))
     cosine = gram[0, -1] / (norms[0] * norms[-1])
     return {
         "points": len(x),
@@ -64,5 +61,5 @@ def _tree(x: Float[Array, " n"]) -> dict[str, Any]:
         "inputs": x.tolist(),
         "index": int(odd.index),
         "norm_ratio": float(odd.norm_ratio),
-        "angle_ends_degrees": float(np.degrees(np.arccos(np.clip(cosine, -1, 1)))),
+        "angle_ends_degrees": float(jnp.degrees(jnp.arccos(jnp.clip(cosine, -1, 1)))),
     }
