@@ -1,5 +1,6 @@
 """Tests run in float64 with every implicit cast, rank promotion and warning an error."""
 
+import gc
 import os
 
 from tests.support import kept_programs, slow_parts
@@ -13,6 +14,8 @@ if OWN_CACHE:
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # most of the time is compiling
+
+gc.set_threshold(200_000, 20, 100)  # tracing makes many small objects: a fifteenth of the time
 
 import jax  # noqa: E402, it reads the environment
 import jaxtyping  # noqa: E402

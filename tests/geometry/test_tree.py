@@ -1,4 +1,5 @@
 from fractions import Fraction
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,7 @@ def true_values(tree: TreeGram):
     return scale * np.asarray(tree.gram), scale * np.asarray(tree.squared_distances)
 
 
-def assert_equals_brute_force(x, depth, tolerance=1e-13, gram=fast_gram):
+def assert_equals_brute_force(x, depth, tolerance=1e-13, gram: Any = fast_gram):
     found = true_values(gram(jnp.asarray(x), depth))
     for got, expected in zip(found, brute_force(x, depth), strict=True):
         np.testing.assert_allclose(

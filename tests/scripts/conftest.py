@@ -32,9 +32,9 @@ class UnfittedFigure(Figure):
         assert layout == "constrained"
         super().__init__(figsize=figsize)
 
-    def savefig(self, file, *, format, metadata):
-        assert format == "svg"
-        FigureCanvasSVG(self).print_svg(file, metadata=metadata)
+    def savefig(self, fname, *, transparent=None, **options):
+        assert options.pop("format") == "svg"
+        FigureCanvasSVG(self).print_svg(fname, **options)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -27,7 +27,7 @@ from experiments.data import datasets, loaders
 from experiments.data.datasets import Images
 from experiments.training import checkpoints, loop, networks, recipes, run, run_folder, trainer
 from experiments.training.optimizers import learning_rate, make_optimizer
-from experiments.training.recipes import PRESETS, Recipe, replace
+from experiments.training.recipes import PRESETS, Normalization, Recipe, replace
 from tests.support import made_imagenet
 from tests.support.small_runs import (
     SMALL,
@@ -431,7 +431,7 @@ def test_evaluations_that_cannot_be_are_refused(one):
         one.evaluate_views(one.init_state((0,)), ("crops",))
 
 
-def with_blocks(images, remat, normalization="unitized"):
+def with_blocks(images, remat, normalization: Normalization = "unitized"):
     recipe = Recipe(batch_size=16, normalization=normalization)
     return compiled(recipe, images, remat=remat)
 
