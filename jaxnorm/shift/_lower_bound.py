@@ -78,9 +78,7 @@ def emd_lower_bound(
             key,
             Pairs(x, y),
             project=lambda params: params,
-            optimizer=optax.adam(
-                lambda step: LEARNING_RATE * (1 - jnp.asarray(step, center.dtype) / steps)
-            ),
+            optimizer=optax.adam(optax.linear_schedule(LEARNING_RATE, 0, steps)),
             steps=steps,
             batch_size=batch_size,
         )
