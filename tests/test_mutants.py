@@ -10,11 +10,12 @@ MODULE = '''
 def f(x: int, *, axis: int = 0) -> int:
     if x < 0:
         raise ValueError(f"x must be 0 or more; got {x - 1}")
+    y = zip(x, strict=True)
     return g(x, -x + 2).sum(axis=0)
 '''
 
 
-def test_each_mutant_has_one_mistake_and_messages_and_annotations_have_none(tmp_path):
+def test_each_mutant_has_one_mistake_and_messages_annotations_and_strict_have_none(tmp_path):
     path = tmp_path / "module.py"
     path.write_text(MODULE)
     found = {(mutant.kind, mutant.before, mutant.after) for mutant in mutants_of(path)}
