@@ -116,6 +116,29 @@ def test_networks_for_imagenet_have_the_parameters_of_torchvisions(build, count)
     assert parameters(partial(build, classes=1000)) == count
 
 
+@pytest.mark.parametrize(
+    ("build", "image"),
+    [
+        (partial(models.PreActResNet, 8), (32, 32, 3)),
+        (partial(models.PreActResNet, 11, bottleneck=True), (32, 32, 3)),
+        (partial(models.CifarResNet, 8), (32, 32, 3)),
+        (partial(models.ResNet, 18), (32, 32, 3)),
+        (partial(models.ResNet, 50), (32, 32, 3)),
+        (partial(models.ResNet, 50, pre_activation=True), (32, 32, 3)),
+        (partial(models.VGG, 11), (224, 224, 3)),
+        (partial(models.MLP, inputs=12, widths=(5, 4)), (2, 2, 3)),
+    ],
+)
+def test_every_parameter_is_read(build, image):
+    graph, state = nnx.split(nnx.view(shapes(partial(build, classes=3)), use_running_average=True))
+    x = jax.ShapeDtypeStruct((2, *image), jnp.float32)
+    program = jax.make_jaxpr(lambda state, x: nnx.merge(graph, state)(x))(state, x).jaxpr
+    read = {id(v) for eqn in program.eqns for v in eqn.invars}
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(state)]
+    variables = program.invars[: len(paths)]
+    assert [p for p, v in zip(paths, variables, strict=True) if id(v) not in read] == []
+
+
 def test_pre_activation_normalizes_inputs_and_neither_shortcuts_nor_outputs():
     build = partial(models.ResNet, 50, classes=1000, pre_activation=True)
     # Two parameters a channel. Each block normalizes its input in place of its output: the input
