@@ -97,6 +97,13 @@ def test_the_certified_critic_sees_a_change_of_scale(key):
     assert 0.9 * (np.pi / 2) ** 0.5 < found <= emd(u, 2 * v)
 
 
+def test_the_certified_critic_tells_points_from_their_reflections(key):
+    # Their means are equal, and so are the distances within each of the two.
+    corners = jnp.array([[0.0, 3.0], [3.0, 0.0], [-3.0, -3.0]])
+    x = jnp.repeat(corners, 20, 0)
+    assert 0.9 * emd(x, -x) < bound(key, x, -x, x, -x) <= emd(x, -x)
+
+
 @pytest.mark.slow
 def test_the_bound_scales_with_its_samples_and_ignores_where_they_lie(key):
     x = samples(key, jnp.array([1.0, 0.0, 0.0]), n=50)
