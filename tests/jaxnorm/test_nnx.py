@@ -169,6 +169,12 @@ def test_arguments_are_spelled_and_documented(layer):
         assert parameter.name in ("self", "parent", "name") or f"{parameter.name}:" in layer.__doc__
 
 
+@pytest.mark.parametrize("name", layer_classes(jaxnorm.nnx))
+def test_only_the_number_of_features_may_go_without_its_name(name):
+    parameters = inspect.signature(getattr(jaxnorm.nnx, name).__init__).parameters.values()
+    assert [p.name for p in parameters if p.kind != p.KEYWORD_ONLY] == ["self", "num_features"]
+
+
 def test_options_reach_the_functions():
     x, alpha = batch(), jnp.full(3, 0.4, "float32")
     options = {"per_pixel": True, "factor": jaxnorm.bounded, "correction": jaxnorm.bessel}
