@@ -63,6 +63,13 @@ def test_chi_moments_are_integrals_of_the_density(dims, order):
     np.testing.assert_allclose(chi_moment(1.0, dims, order), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("order", [1, 7, 19])
+def test_chi_moments_keep_all_digits_of_float64(order):
+    ratios = [math.gamma((d + order) / 2) / math.gamma(d / 2) for d in range(1, 9)]
+    found = chi_moment(1.0, jnp.arange(1.0, 9.0), order)
+    np.testing.assert_allclose(found, 2 ** (order / 2) * np.array(ratios), rtol=3e-15)
+
+
 def test_even_chi_moments_are_polynomials_of_the_dimension():
     np.testing.assert_allclose(chi_moment(3.0, DIMS, 2), 9 * DIMS, rtol=1e-14)
     np.testing.assert_allclose(chi_moment(1.0, DIMS, 4), DIMS * (DIMS + 2), rtol=1e-14)
