@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from jax.test_util import check_grads
 
 from pruning import weight_tests
 from pruning.weight_tests import ks_generalized_gaussian
@@ -49,6 +50,11 @@ def test_ends_of_the_fit():
     assert 0.1 <= fit_generalized_gaussian(x).shape < 1
     with pytest.raises(ValueError, match="at least one element"):
         fit_generalized_gaussian(jnp.zeros(0))
+
+
+def test_the_fit_has_its_derivatives():
+    x = jnp.asarray(np.random.default_rng(0).laplace(size=30))
+    check_grads(lambda x: tuple(fit_generalized_gaussian(x)), (x,), order=1, modes=["rev"])
 
 
 @pytest.mark.parametrize("shape", [0.7, 1.0, 2.0])
