@@ -132,6 +132,14 @@ def test_quantiles_are_order_statistics(pairs, key):
     np.testing.assert_allclose(found.stderr[2, 0], (high - low) / 2, rtol=0.1)
 
 
+def test_quantiles_of_counts_are_counts(key):
+    def draw(key):
+        return jax.random.randint(key, (), -2, 9)
+
+    found = monte_carlo_quantiles(draw, key, 1000, [0.25, 0.75])
+    np.testing.assert_array_equal(found.values, [0, 6])
+
+
 def test_quantiles_of_both_signs_in_float32(key):
     def draw(key):
         return jax.random.normal(key, dtype=jnp.float32)

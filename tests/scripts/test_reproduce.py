@@ -74,6 +74,11 @@ def test_results_hold_every_value(smallest):
         assert abs(check["estimate"]) > check["stderr"] > 0
 
 
+@pytest.mark.parametrize("name", ["batch_norm", "unitized"])
+def test_the_last_epoch_of_every_network_is_kept(smallest, name):
+    assert [path for path in smallest.rglob(f"{name}-0/*") if path.name.isdigit()]
+
+
 def test_both_normalizations_start_as_the_same_network(smallest):
     # Untrained, with the same weights and alpha 0, their last layers compute the same.
     moments = json.loads((smallest / "report" / "results.json").read_text())["moments"]
