@@ -50,16 +50,9 @@ def emd(
       >>> print(round(emd(square, square + 3.0), 4))
       4.2426
     """
-    a, b = _checked_rows(x, y, x_weights, y_weights)
-    if x_weights is None and y_weights is None and len(a) == len(b):
-        i, j = _matched(a, b)
-        masses = np.full(len(a), 1 / len(a))
-    else:
-        plan = _plan(a, b, _masses(x_weights, a), _masses(y_weights, b))
-        i, j = np.nonzero(plan)
-        masses = plan[i, j]
+    a, b, moves = _cheapest(x, y, x_weights, y_weights)
     # The differences themselves: squares lose digits where points nearly coincide.
-    return float(masses @ np.linalg.norm(a[i] - b[j], axis=1))
+    return float(moves.mass @ np.linalg.norm(a[moves.start] - b[moves.end], axis=1))
 
 
 @host_only()
@@ -84,23 +77,31 @@ def transport_plan(
        [0.333 0.   ]
        [0.    0.333]]
     """
-    a, b = _checked_rows(x, y, x_weights, y_weights)
-    if x_weights is None and y_weights is None and len(a) == len(b):
-        plan = np.zeros((len(a), len(b)))
-        plan[_matched(a, b)] = 1 / len(a)
-        return plan
-    return _plan(a, b, _masses(x_weights, a), _masses(y_weights, b))
+    a, b, moves = _cheapest(x, y, x_weights, y_weights)
+    plan = np.zeros((len(a), len(b)))
+    plan[moves.start, moves.end] = moves.mass
+    return plan
 
 
-def _checked_rows(
+class Moves(NamedTuple):
+    """What a plan carries: the rows where each mass starts and ends."""
+
+    start: np.ndarray
+    end: np.ndarray
+    mass: np.ndarray
+
+
+def _cheapest(
     x: Array, y: Array, x_weights: Array | None, y_weights: Array | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The samples as vectors in float64."""
+) -> tuple[np.ndarray, np.ndarray, Moves]:
+    """The samples as vectors in float64, and the cheapest moves from the first to the second."""
     check_pair(x, y)
     check_weights(x_weights, x, "x_weights")
     check_weights(y_weights, y, "y_weights")
     a, b = (np.asarray(flat_rows(sample), np.float64) for sample in (x, y))
-    return a, b
+    if x_weights is None and y_weights is None and len(a) == len(b):
+        return a, b, _matched(a, b)
+    return a, b, _planned(a, b, _masses(x_weights, a), _masses(y_weights, b))
 
 
 def _masses(weights: Array | None, rows: np.ndarray) -> np.ndarray:
@@ -113,15 +114,15 @@ def _masses(weights: Array | None, rows: np.ndarray) -> np.ndarray:
     return masses / masses.sum()
 
 
-def _matched(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows of `a` and `b` are matched one to one."""
+def _matched(a: np.ndarray, b: np.ndarray) -> Moves:
+    """The rows of `a` and `b` matched one to one."""
     from scipy.optimize import linear_sum_assignment
 
-    return linear_sum_assignment(_costs(a, b))
+    return Moves(*linear_sum_assignment(_costs(a, b)), np.full(len(a), 1 / len(a)))
 
 
-def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """The cheapest plan from the masses `p` of the rows of `a` to `q` of those of `b`."""
+def _planned(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
+    """The cheapest moves from the masses `p` of the rows of `a` to `q` of those of `b`."""
     if len(a) * len(b) > _UNKNOWNS:
         raise ValueError(
             f"samples of different sizes, or with weights, must have at most {_UNKNOWNS:,} pairs; "
@@ -132,11 +133,13 @@ def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> np.ndar
 
     ones = np.ones((1, len(a))), np.ones((1, len(b)))
     sums = vstack([kron(eye_array(len(a)), ones[1]), kron(ones[0], eye_array(len(b)))])
-    solved = linprog(
-        _costs(a, b).ravel(), A_eq=sums.tocsr(), b_eq=np.concatenate([p, q]), method="highs-ds"
-    )
+    costs = _costs(a, b).ravel()
+    costs /= costs.max() or 1  # HiGHS takes cost differences below 1e-7 for none
+    solved = linprog(costs, A_eq=sums.tocsr(), b_eq=np.concatenate([p, q]), method="highs-ds")
     assert solved.status == 0, solved.message  # there is a plan, p qᵀ, and costs are not negative
-    return np.maximum(solved.x, 0).reshape(len(a), len(b))
+    plan = np.maximum(solved.x, 0).reshape(len(a), len(b))
+    start, end = np.nonzero(plan)
+    return Moves(start, end, plan[start, end])
 
 
 def _costs(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -193,6 +193,14 @@ def test_a_plan_is_the_cheapest_and_its_sums_are_the_weights(sizes):
         np.testing.assert_allclose(emd(x, y, **weights), expected)
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1e-8, 1e20])
+def test_a_plan_does_not_depend_on_the_unit(unit):
+    x, y = (jnp.asarray(np.random.default_rng(n).normal(size=(n, 3))) for n in (20, 31))
+    cost = np.sum(transport_plan(unit * x, unit * y) * cdist(x, y))
+    np.testing.assert_allclose(cost, scipy.stats.wasserstein_distance_nd(x, y))
+    np.testing.assert_allclose(emd(unit * x, unit * y) / unit, cost)
+
+
 @pytest.mark.parametrize("weights", [[1.0, -1.0], [0.0, 0.0], [1.0, np.nan]])
 def test_weights_that_are_no_masses_are_refused(weights):
     with pytest.raises(ValueError, match="weights must be finite, not negative and not all zero"):
