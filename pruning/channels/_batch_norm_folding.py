@@ -54,7 +54,8 @@ def fold_batch_norms(
     Returns:
       A function `run(arrays, *inputs)`, which traces `apply`, and `arrays` by their paths in
       `params`, for `cost`, `prune` and `jax.export` as any other model. A kernel has its old path,
-      its shift this path with `_shift` after it; arrays that are no longer needed are left out.
+      with a number where that is taken, its shift this path with `_shift` after it; arrays that are
+      no longer needed are left out.
 
     Raises:
       ValueError: Nothing can be folded, or `apply` cannot be traced. Of `run`, if at its inputs
@@ -126,11 +127,12 @@ def _run(apply: Callable[..., Any], network: "Unfolded", params: Any, *inputs: A
 
 
 def _paths(kernels: Sequence[str | None], taken: set[str]) -> list[str]:
-    """A path for each kernel that is folded, its own where that is free."""
+    """A path for each kernel that is folded, its own where that and the shift's are free."""
     found: list[str] = []
     for path in kernels:
         names = (f"{path or 'kernel'}{end}" for end in ("", *(f"_{k}" for k in range(2, 10**6))))
-        found.append(next(name for name in names if name not in taken | {*found}))
+        found.append(next(name for name in names if taken.isdisjoint((name, f"{name}_shift"))))
+        taken = taken | {found[-1], f"{found[-1]}_shift"}
     return found
 
 

@@ -118,6 +118,18 @@ def test_what_is_read_elsewhere_too_is_left_and_the_rest_folded():
     np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-12)
 
 
+def test_a_shift_has_a_path_of_its_own():
+    params, x = numbers()
+    params["w_shift"] = params["w"][0]
+
+    def apply(p, x):
+        return jnp.tanh(product(p, x) * p["a"][None]) + p["w_shift"][None]
+
+    run, arrays = fold_batch_norms(apply, params, x)
+    np.testing.assert_array_equal(arrays["w_shift"], params["w_shift"])
+    np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-12)
+
+
 def test_a_shift_in_float32_of_a_kernel_in_bfloat16():
     params, x = numbers()
     half = params | {"w": params["w"].astype("bfloat16")}
