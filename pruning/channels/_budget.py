@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxnorm._numerics import check_on_host
+from pruning._arguments import at_least
 from pruning.channels._choice import Masks, Scores
 from pruning.channels._cost_at import Widths
 from pruning.ranking._ranking import order
@@ -67,9 +68,7 @@ def select_within(
       [[True, True, True], [True, False]]
     """
     check_on_host("select_within", scores, instead="use lowest, the mask of what is removed")
-    for option, value in (("min_channels", min_channels), ("round_to", round_to)):
-        if value < 1:
-            raise ValueError(f"{option} must be at least 1; got {value}")
+    at_least(1, min_channels=min_channels, round_to=round_to)
     ascending = [np.asarray(order(jnp.asarray(vector))) for vector in scores]
     present = [
         np.asarray(vector, np.float64)[i] for vector, i in zip(scores, ascending, strict=True)
@@ -83,7 +82,7 @@ def select_within(
         for own, v in zip(allowed, present, strict=True)
     ]
     path = _path(present, narrower, cost if price is None else price)
-    if (smallest := cost(path[-1])) > budget:
+    if not (smallest := cost(path[-1])) <= budget:
         raise ValueError(
             f"budget must be at least {smallest:g}, the cost at the fewest channels; got {budget:g}"
         )

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._numerics import auto_sharded, check_on_host, flat_rows
+from pruning._arguments import at_least
 from pruning.channels._groups import ChannelGroup
 from pruning.channels._removal import producers
 from pruning.criteria._criteria import l2_norm
@@ -150,9 +151,7 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
 def _check_options(ratio: int | float, min_channels: int, round_to: int) -> None:
     if not 0 < ratio < 1:
         raise ValueError(f"ratio must lie in (0, 1); got {ratio}")
-    for name, value in (("min_channels", min_channels), ("round_to", round_to)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1; got {value}")
+    at_least(1, min_channels=min_channels, round_to=round_to)
 
 
 def _largest(scores: Scores, counts: Sequence[int], min_channels: int, round_to: int) -> Masks:

@@ -71,10 +71,11 @@ def prune(
         `load_pruned` reads the last.
 
     Raises:
-      ValueError: `ratios` do not rise within (0, 1), `budgets` do not fall above 0; no channel
-        can be removed, a name of `exclude` matches none, a score is NaN; `apply` cannot be traced,
-        or without `resize` does not take its widths from `params` or computes something else
-        there; `checkpoint_dir` holds a run of other ratios or of another network.
+      ValueError: `ratios` do not rise within (0, 1), `budgets` do not fall above 0, or
+        `select` takes none; no channel can be removed, a name of `exclude` matches none, a score is
+        NaN or not one a channel; `apply` cannot be traced, or without `resize` does not take its
+        widths from `params` or computes something else there; `checkpoint_dir` holds a run of other
+        ratios or of another network.
 
     Example:
       >>> import jax
@@ -87,7 +88,9 @@ def prune(
       (2, 2) (2, 3)
     """
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
-    option, targets = _targets(ratios, budgets)
+    option, targets = _targets(list(ratios), list(budgets))
+    if option == "budget" and select is select_layerwise:
+        raise ValueError("select must take a budget, as partial(select_within, cost=cost) does")
     groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
     if not groups:
         reports = fixed_channels(apply, params, *inputs, resize=resize)
@@ -126,26 +129,31 @@ def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
 
 
 def _targets(
-    ratios: Sequence[int | float], budgets: Sequence[int | float]
-) -> tuple[str, Sequence[int | float]]:
+    ratios: list[int | float], budgets: list[int | float]
+) -> tuple[str, list[int | float]]:
     """What `select` is told after each step, and the name of its option."""
     if not budgets:
-        if not ratios or list(ratios) != sorted(set(ratios)) or not 0 < ratios[0] <= ratios[-1] < 1:
-            raise ValueError(f"ratios must rise within (0, 1), one at least; got {list(ratios)}")
+        if not ratios or ratios != sorted(set(ratios)) or not 0 < ratios[0] <= ratios[-1] < 1:
+            raise ValueError(f"ratios must rise within (0, 1), one at least; got {ratios}")
         return "ratio", ratios
     if ratios:
-        raise ValueError(f"ratios must be empty beside budgets; got {list(ratios)}")
-    if list(budgets) != sorted(set(budgets), reverse=True) or not budgets[-1] > 0:
-        raise ValueError(f"budgets must fall and be positive; got {list(budgets)}")
+        raise ValueError(f"ratios must be empty beside budgets; got {ratios}")
+    if budgets != sorted(set(budgets), reverse=True) or not budgets[-1] > 0:
+        raise ValueError(f"budgets must fall and be positive; got {budgets}")
     return "budget", budgets
 
 
 def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
     for vector, group in zip(scores, groups, strict=True):
+        paths = ", ".join(p.path for p in producers(group))
+        if np.shape(vector) != (group.size,):
+            raise ValueError(
+                f"score must give one number for each of the {group.size} channels of {paths}; it "
+                f"gives shape {np.shape(vector)}"
+            )
         if bad := int(np.isnan(np.asarray(vector)).sum()):
             raise ValueError(
-                f"score must give no NaN; it gives {bad} for the {group.size} channels of "
-                f"{', '.join(p.path for p in producers(group))}"
+                f"score must give no NaN; it gives {bad} for the {group.size} channels of {paths}"
             )
 
 
