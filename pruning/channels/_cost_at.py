@@ -15,7 +15,7 @@ from jaxnorm._numerics import check_on_host
 from pruning.channels._channel_ids import ChannelIds, Vector, is_free
 from pruning.channels._cost import Cost, cost
 from pruning.channels._coupling import TracedChannels, united
-from pruning.channels._groups import ChannelGroup, described
+from pruning.channels._groups import ChannelGroup, parameters_of
 from pruning.channels._programs import (
     equation_ids,
     ids_of_constant,
@@ -55,7 +55,8 @@ def cost_at(
       batch_sizes: As in `cost`.
 
     Raises:
-      ValueError: `apply` cannot be traced; of the function, a width is not one of its group's.
+      ValueError: `apply` cannot be traced, or the groups are not of `params`; of the function, a
+        width is not one of its group's.
 
     Example:
       >>> from pruning import coupled_channels
@@ -68,8 +69,9 @@ def cost_at(
     """
     if batch_sizes:
         check_on_host("a timing of cost_at", params, inputs, instead="leave batch_sizes empty")
+    parameters = parameters_of(params, groups)
     program, _ = traced(apply, params, inputs)
-    channels = united(program, described(params))
+    channels = united(program, parameters)
     leaves = jax.tree.leaves(params)
     of_leaves = [(1, value.axes) for value in channels.arguments[: len(leaves)]]
     arrays = Products(channels, groups, of_leaves)

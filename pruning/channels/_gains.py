@@ -37,7 +37,7 @@ class Gain(NamedTuple):
     """
 
     given: bool = False
-    use: Any = None
+    use: Solve | None = None
     array: Any = None
     deviation: Any = None
     before: tuple[Addend, ...] = ()
@@ -45,13 +45,19 @@ class Gain(NamedTuple):
     variances: frozenset[int] = frozenset()
     addend: Addend | None = None
 
+    @property
+    def solve(self) -> Solve:
+        """`use`, of the outputs of a kernel."""
+        assert self.use is not None
+        return self.use
+
     def of_outputs(self, array: Array) -> np.ndarray:
         """One number an output, (groups, 1, outputs), of `array` or `deviation`."""
-        return np.asarray(self.use.form.outputs(array).mean(1, keepdims=True), np.float64)
+        return np.asarray(self.solve.form.outputs(array).mean(1, keepdims=True), np.float64)
 
     def of_parameter(self, addend: Addend, factor: np.ndarray, like: Array) -> Array:
         """One number an output as an array like a parameter that is added to the outputs."""
-        zero, transpose = jax.vjp(self.use.form.outputs, jnp.zeros_like(self.array))
+        zero, transpose = jax.vjp(self.solve.form.outputs, jnp.zeros_like(self.array))
         (whole,) = transpose(jnp.broadcast_to(jnp.asarray(factor, zero.dtype), zero.shape))
 
         def spread(change: Array) -> Array:
@@ -114,7 +120,7 @@ class Gains:
 
     def read(self, gain: Gain, after: Gain) -> None:
         """Note what became of outputs: they must not be read in two ways, but at the end."""
-        leaf = gain.use.addend.leaf
+        leaf = gain.solve.addend.leaf
         if self.latest[leaf] is not gain or (leaf in self.ended and after is not ACTIVATION):
             self.latest[leaf] = ACTIVATION
         elif after is ACTIVATION:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import check_on_host
-from pruning.channels._groups import ChannelGroup, Position, described
+from pruning.channels._groups import ChannelGroup, Position, parameters_of
 from pruning.channels._moments import Moments, all_equations, merged, moments
 from pruning.channels._programs import called, interpret, traced
 from pruning.channels._removal import name
@@ -46,10 +46,11 @@ def reconstruction_scores(
       groups: All or some of `coupled_channels`.
       apply: As in `coupled_channels`.
       batches: As in `least_squares`.
-      ridge: Positive.
+      ridge: Positive and finite.
 
     Raises:
-      ValueError: `ridge` is not positive; no kernel reads a group; otherwise as `least_squares`.
+      ValueError: `ridge` is not positive and finite; no kernel reads a group; the groups are not
+        of `params`; otherwise as `least_squares`.
 
     Example:
       >>> from pruning import coupled_channels
@@ -64,13 +65,13 @@ def reconstruction_scores(
     """
     check_on_host("reconstruction_scores", (params, batches), instead="score before compiling")
     check_batches(batches)
-    if not ridge > 0:
-        raise ValueError(f"ridge must be positive; got {ridge}")
+    if not 0 < ridge < np.inf:
+        raise ValueError(f"ridge must be positive and finite; got {ridge}")
     if not groups:
         return []
+    paths, shapes = parameters_of(params, groups)
     params, batches = jax.tree.map(jnp.asarray, (params, list(map(tuple, batches))))
     program, _ = traced(apply, params, batches[0])
-    paths, shapes = described(params)
     uses = Plan(program, shapes).uses()
     check_solved(groups, uses)
     incoming = {p.path for group in groups for p in group.positions if p.incoming}

@@ -1,5 +1,6 @@
 """Coupled channels, and their positions in a tree of arrays."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -70,3 +71,21 @@ def described(params: Any) -> Parameters:
 def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:
     """`path` without the attribute in which a variable of `flax.nnx` keeps its array."""
     return path[:-1] if path and path[-1] == jax.tree_util.GetAttrKey("value") else path
+
+
+def parameters_of(params: Any, groups: Sequence[ChannelGroup]) -> Parameters:
+    """The paths and shapes of a tree, which are those of the tree that groups were read from.
+
+    Raises:
+      ValueError: They are others.
+    """
+    parameters = described(params)
+    for group in groups:
+        if group.parameters != parameters:
+            expected, found = (set(zip(*p, strict=True)) for p in (group.parameters, parameters))
+            path, shape = min(expected ^ found, default=("the order", "of arrays"))
+            raise ValueError(
+                "params must have the paths and shapes that the groups were read from; they "
+                f"differ in {path} {shape}"
+            )
+    return parameters

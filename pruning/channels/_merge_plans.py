@@ -18,6 +18,9 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
 
     Ward's hierarchical clustering: of `keep` only the number counts.
 
+    Raises:
+      ValueError: `keep` keeps none.
+
     Example:
       >>> print(clusters(np.array([[0.0], [5.0], [0.1]]), np.array([False, True, True])))
       [[1. 0.]
@@ -26,6 +29,10 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
     """
     from scipy.cluster.hierarchy import cut_tree, linkage  # loads slowly
 
+    if not keep.any():
+        raise ValueError("keep must keep a channel at least; it keeps none")
+    if len(features) == 1:
+        return np.ones((1, 1))
     count = int(keep.sum())
     labels = cut_tree(linkage(features, "ward"), n_clusters=count)[:, 0]
     return np.eye(count)[labels]
@@ -35,6 +42,9 @@ def transport(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transp
     """The plan of `jaxnorm.shift.transport_plan` from all channels to those that are kept.
 
     All channels have the same mass and all kept ones too, so that as much is merged into each.
+
+    Raises:
+      ValueError: `keep` keeps none, or `features` are not finite.
 
     Example:
       >>> features = np.array([[0.0], [5.0], [0.1], [4.0]])

@@ -20,7 +20,7 @@ from jaxnorm._numerics import check_on_host
 from pruning.channels._channel_ids import FIXED
 from pruning.channels._coupling import TracedChannels, united
 from pruning.channels._gains import Gain, gains
-from pruning.channels._groups import ChannelGroup, Position, described
+from pruning.channels._groups import ChannelGroup, Position, parameters_of
 from pruning.channels._lines import at, line_of
 from pruning.channels._merge_plans import Plans, clusters
 from pruning.channels._programs import traced
@@ -61,9 +61,9 @@ def merge_channels(
     Raises:
       ValueError: Something else than kernels sums over channels with removed ones: a norm over
         them, or a product of queries with keys; a kernel with removed inputs is read inside a loop
-        or more than once, or computed from others; a plan has another shape, negative numbers, or
-        a row or a column of zeros; otherwise as `remove_channels`, or `apply` cannot be traced at
-        these arguments.
+        or more than once, or computed from others; filters are not finite; a plan has another
+        shape, negative or infinite numbers, or a row or a column of zeros; the groups are not of
+        `params`; otherwise as `remove_channels`, or `apply` cannot be traced at these arguments.
       TypeError: As `remove_channels`.
 
     Example:
@@ -84,8 +84,8 @@ def merge_channels(
     cut = [(g, v) for g, v in zip(groups, masks, strict=True) if not v.all()]
     if not cut:
         return params
+    parameters = parameters_of(params, groups)
     program, _ = traced(apply, params, inputs)
-    parameters = described(params)
     uses = [_alone(use) for use in Plan(program, parameters.shapes).uses()]
     check_solved([group for group, _ in cut], uses)
     _check_sums([group for group, _ in cut], united(program, parameters))
@@ -151,13 +151,16 @@ class Merging:
     def choose(self, cut: Sequence[tuple[ChannelGroup, np.ndarray]], plan: Plans) -> None:
         """Plan the merge of every group."""
         for group, keep in cut:
-            chosen = np.asarray(plan(self.features(group), keep), np.float64)
+            features = self.features(group)
+            if not np.isfinite(features).all():
+                raise ValueError(f"filters of {name(group)} must be finite; they have NaN or inf")
+            chosen = np.asarray(plan(features, keep), np.float64)
             shape = (group.size, int(keep.sum()))
-            sums = [*chosen.sum(0), *chosen.sum(-1)]
-            if chosen.shape != shape or not min(chosen.min(), 0) == 0 < min(sums):
+            if chosen.shape != shape or not _carries_all(chosen):
                 raise ValueError(
-                    f"plan must give {shape[0]} rows of {shape[1]} numbers that are not negative, "
-                    f"with no row or column of zeros, for {name(group)}; got shape {chosen.shape}"
+                    f"plan must give {shape[0]} rows of {shape[1]} numbers that are finite and not "
+                    f"negative, with no row or column of zeros, for {name(group)}; got shape "
+                    f"{chosen.shape}"
                 )
             self.merges.append(Merge(group, keep, chosen))
 
@@ -176,17 +179,19 @@ class Merging:
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
             return np.asarray(leaf, np.float64)
-        matrix = np.asarray(gain.use.matrix(leaf), np.float64)
+        matrix = np.asarray(gain.solve.matrix(leaf), np.float64)
         if gain.variances:
             matrix = matrix * _quotient(gain.of_outputs(gain.deviation), _length(matrix))
         else:
             matrix = matrix * gain.of_outputs(gain.array)
-        return np.asarray(gain.use.kernel(matrix, leaf), np.float64)
+        return np.asarray(gain.solve.kernel(matrix, leaf), np.float64)
 
     def vectors(self) -> list[Array]:
         """All arrays, merged but for kernels with a gain and what is added before it."""
         return [
-            leaf if i in self.before or i in self.found else self.merged(i, self.signed(i))
+            self.merged(i, self.signed(i))
+            if any(self.positions(i)) and i not in self.before and i not in self.found
+            else leaf
             for i, leaf in enumerate(self.leaves)
         ]
 
@@ -196,7 +201,7 @@ class Merging:
         if kernel is None or i in self.found[kernel].variances:
             return x
         gain = self.found[kernel]
-        of_kernel = np.asarray(gain.use.kernel(gain.of_outputs(gain.array), self.leaves[kernel]))
+        of_kernel = np.asarray(gain.solve.kernel(gain.of_outputs(gain.array), self.leaves[kernel]))
         for merge, p in self.positions(i):
             for q in (q for m, q in self.positions(kernel, incoming=False) if m is merge):
                 rows = np.moveaxis(of_kernel, q.axis, 0)[q.indices].reshape(merge.group.size, -1)
@@ -214,9 +219,11 @@ class Merging:
                 continue
             factor = _quotient(self.growth(i, after[i]), after[i].of_outputs(after[i].array))
             of_gain = gain.of_outputs(gain.array)
-            scaled = gain.use.kernel(np.asarray(gain.use.matrix(leaves[i])) * of_gain, leaves[i])
-            merged = gain.use.matrix(self.merged(i, np.asarray(scaled)))
-            leaves[i] = gain.use.kernel(np.asarray(merged) * factor, leaves[i])
+            scaled = gain.solve.kernel(
+                np.asarray(gain.solve.matrix(leaves[i])) * of_gain, leaves[i]
+            )
+            merged = gain.solve.matrix(self.merged(i, np.asarray(scaled)))
+            leaves[i] = gain.solve.kernel(np.asarray(merged) * factor, leaves[i])
             for addend in gain.before:
                 if not list(self.positions(addend.leaf)):
                     continue  # one number for all channels
@@ -234,7 +241,7 @@ class Merging:
         if not after.variances:
             return np.ones((1, 1, 1))
         filters = self.merged(i, self.filters(i), incoming=False)
-        length = _length(np.asarray(after.use.matrix(filters), np.float64))
+        length = _length(np.asarray(after.solve.matrix(filters), np.float64))
         deviation = np.abs(after.of_outputs(after.deviation))
         return np.where(length > 0, _quotient(deviation, length), 1)
 
@@ -251,6 +258,12 @@ class Merging:
             for p in merge.group.positions:
                 if p.path == self.paths[i] and (incoming or not p.incoming):
                     yield merge, p
+
+
+def _carries_all(plan: np.ndarray) -> bool:
+    """Whether a plan is finite and not negative, and has no row or column of zeros."""
+    valid = (np.isfinite(plan) & (plan >= 0)).all()
+    return bool(valid and plan.any(0).all() and plan.any(1).all())
 
 
 def _length(matrix: np.ndarray) -> np.ndarray:

@@ -132,13 +132,12 @@ def widths_for(
     check_on_host("widths_for", params, inputs, instead="give arrays, or their shapes")
     if not 0 <= margin < 1:
         raise ValueError(f"margin must lie in [0, 1); got {margin}")
-    if not widths:
+    if not (rising := sorted(set(widths))):
         raise ValueError("widths must hold one at least; got none")
-    programs = [_compiled(apply, params, group, inputs, width) for width in sorted(set(widths))]
-    costs = measure(programs)
+    costs = measure([_compiled(apply, params, group, inputs, width) for width in rising])
     found: list[WidthCost] = []
     bound = np.inf
-    for width, cost in reversed(list(zip(sorted(set(widths)), costs, strict=True))):
+    for width, cost in reversed(list(zip(rising, costs, strict=True))):
         worth = cost < bound
         bound = (1 - margin) * cost if worth else bound
         found.append(WidthCost(width, cost, worth))

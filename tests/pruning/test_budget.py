@@ -1,6 +1,7 @@
 """A budget in any unit is met, by as few lost scores as a knapsack needs."""
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,14 @@ import pytest
 
 import pruning
 from pruning import prune
-from pruning.channels import cost_at, remove_channels, resized, select_within
+from pruning.channels import (
+    cost_at,
+    merge_channels,
+    reconstruction_scores,
+    remove_channels,
+    resized,
+    select_within,
+)
 from tests.support import prunable
 
 FAST = ("resnext", "scan")
@@ -110,6 +118,8 @@ def test_widths_are_those_that_are_allowed():
     assert min(sizes(budget=60, min_channels=24)) >= 24
     with pytest.raises(ValueError, match="budget must be at least 48, the cost at the fewest"):
         select(budget=40, min_channels=24)
+    with pytest.raises(ValueError, match=r"budget must be at least 2, .*; got nan"):
+        select(budget=np.nan)
     with pytest.raises(ValueError, match="widths must hold 2 lists, one a group; got 1"):
         select(budget=40, widths=[[8]])
     with pytest.raises(ValueError, match="round_to must be at least 1; got 0"):
@@ -150,6 +160,27 @@ def test_a_network_is_pruned_to_a_budget_step_by_step():
         assert budget - 0.15 * whole.macs < macs <= budget
 
 
+def test_scores_are_one_number_a_channel():
+    apply, params, x = prunable.model("mlp")
+    with pytest.raises(ValueError, match=r"score must give one number for each of the 6 .*\(5,\)"):
+        prune(apply, params, x, ratios=[0.5], score=lambda params, groups: [jnp.ones(5)])
+
+
+def test_groups_of_another_network_are_refused():
+    apply, params, x = prunable.model("mlp")
+    groups = pruning.coupled_channels(apply, params, x)
+    params, x = jax.tree.map(lambda a: np.ones([2 * n for n in a.shape]), (params, x))
+    keep = [np.arange(group.size) > 0 for group in groups]
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: cost_at(apply, params, groups, x),
+        lambda: merge_channels(apply, params, groups, keep, inputs=(x,)),
+        lambda: reconstruction_scores(params, groups, apply=apply, batches=[(x,)]),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="params must have the paths and shapes that the grou"):
+            call()
+
+
 @pytest.mark.parametrize("quantity", ["parameters", "size"])
 def test_a_budget_may_be_of_parameters_or_of_bytes(quantity):
     apply, params, x = prunable.model("vgg")
@@ -171,6 +202,7 @@ def test_a_budget_may_be_of_parameters_or_of_bytes(quantity):
         ({"budgets": [1.0, 2.0]}, "budgets must fall and be positive"),
         ({"budgets": [0.0]}, "budgets must fall and be positive"),
         ({"budgets": [1.0], "ratios": [0.5]}, "ratios must be empty beside budgets"),
+        ({"budgets": [1.0]}, "select must take a budget, as partial"),
         ({}, "ratios must rise"),
     ],
 )

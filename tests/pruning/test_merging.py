@@ -211,6 +211,34 @@ def test_prune_merges_and_criteria_choose_how_many():
     assert np.isfinite(mlp(small, x)).all()
 
 
+def test_arrays_without_channels_may_be_anything():
+    params, x = mlp_params(), np.ones((7, 5))
+    others = {"random": jax.random.key(3), "step": jnp.int32(7)}
+
+    def small(params):
+        groups = pruning.coupled_channels(mlp, params, x)
+        return merged(mlp, params, groups, halves(groups), (x,))
+
+    found = small(params | others)
+    assert (found.pop("random"), found.pop("step")) == tuple(others.values())
+    jax.tree.map(np.testing.assert_array_equal, found, small(params))
+
+
+def test_filters_that_are_not_finite_are_refused_by_name():
+    params, x = mlp_params(), np.ones((7, 5))
+    groups = pruning.coupled_channels(mlp, params, x)
+    params["a"] = jnp.asarray(params["a"]).at[0, 0].set(np.nan)
+    with pytest.raises(ValueError, match="filters of a must be finite; they have NaN or inf"):
+        merge_channels(mlp, params, groups, halves(groups), inputs=(x,))
+
+
+@pytest.mark.parametrize("plan", [clusters, transport])
+def test_a_plan_takes_any_mask_that_keeps_a_channel(plan):
+    np.testing.assert_array_equal(plan(np.ones((1, 2)), np.array([True])), [[1.0]])
+    with pytest.raises(ValueError, match="must"):
+        plan(np.eye(2), np.zeros(2, bool))
+
+
 def test_what_loses_nothing_is_not_changed():
     params, x = mlp_params(), RNG.normal(size=(7, 5))
     groups = pruning.coupled_channels(mlp, params, x)
@@ -260,11 +288,13 @@ def test_bad_plans_and_masks_are_refused():
     groups = pruning.coupled_channels(mlp, params, x)
     keep = [np.array([True, False, True])]
     merge = partial(merge_channels, mlp, params, groups, inputs=(x,))
-    message = r"3 rows of 2 numbers that are not negative, .* for a; got shape \(3, 2\)"
-    for bad in (np.eye(3)[:, :2], np.array([[2.0, -1.0], [1.0, 2.0], [1.0, 1.0]])):
+    message = r"3 rows of 2 numbers that are finite and not negative, .* for a; got shape \(3, 2\)"
+    negative = np.array([[2.0, -1.0], [1.0, 2.0], [1.0, 1.0]])
+    for bad in (np.eye(3)[:, :2], negative, np.abs(negative) * [1.0, np.inf]):
         with pytest.raises(ValueError, match=message):
             merge(keep, plan=lambda features, keep, bad=bad: bad)
-    with pytest.raises(ValueError, match=r"got shape \(3, 3\)"):
-        merge(keep, plan=lambda features, keep: np.eye(3))
+    for other in (np.eye(3), np.ones(3)):
+        with pytest.raises(ValueError, match=rf"got shape {re.escape(str(other.shape))}"):
+            merge(keep, plan=lambda features, keep, other=other: other)
     with pytest.raises(ValueError, match="at least one channel of a; got none"):
         merge([np.zeros(3, bool)])
