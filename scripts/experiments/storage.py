@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from experiments.cli import InputError
 
@@ -30,7 +30,7 @@ def location(text: str) -> Path:
     if not separator:
         return Path(text)
     if scheme == "file" and rest.startswith("/"):
-        return Path(unquote(urlsplit(text).path))
+        return Path(unquote(rest))
     if scheme not in SCHEMES or rest[:1] in ("", "/"):
         raise InputError(
             f"a path must be local or begin with file:///, gs://BUCKET or s3://BUCKET; got {text}"

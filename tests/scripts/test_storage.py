@@ -33,6 +33,7 @@ def objects():
 def test_a_path_is_local_or_of_a_bucket(tmp_path):
     assert storage.location("out/a") == Path("out/a")
     assert storage.location(f"{tmp_path.as_uri()}/a%20b") == tmp_path / "a b"
+    assert storage.location("file:///runs/a?b#1") == Path("/runs/a?b#1")
     assert str(storage.location("gs://mine/a/../b")) == "gs://mine/a/../b"
     assert not storage.is_remote(Path("gs"))
     with pytest.raises(InputError, match="this option must be local; got s3://mine/a"):
