@@ -147,7 +147,8 @@ ON_THE_HOST = {
     "select_layerwise": [(select_layerwise, (SCORES,))],
     "select_globally": [(select_globally, PAIR)],
 }
-# Of Python numbers, names, shapes, keys or one number; and emd_sinkhorn, which needs ott-jax.
+# Of Python numbers, names, shapes, keys, whole networks or the features of one; and emd_sinkhorn,
+# which needs ott-jax.
 OTHERS = {
     "chance_overlap",
     "check_program",

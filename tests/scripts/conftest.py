@@ -38,10 +38,11 @@ class UnfittedFigure(Figure):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def unfitted_figures():
-    """Figures have no fitted margins, half of their time; tests with a browser have them."""
+def unfitted_figures(request):
+    """Figures have no fitted margins, half of their time, but where a browser shows them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "Figure", UnfittedFigure)
+        if request.node.get_closest_marker("fitted_figures") is None:
+            patch.setattr(plots, "Figure", UnfittedFigure)
         yield
 
 

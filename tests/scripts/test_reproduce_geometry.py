@@ -15,10 +15,7 @@ from experiments.pages import geometry as geometry_page
 from experiments.pages import page
 from tests.support.browser import open_page
 
-
-@pytest.fixture(scope="module")
-def unfitted_figures():
-    """A browser sees figures with margins that fit."""
+pytestmark = pytest.mark.fitted_figures
 
 
 @pytest.fixture

@@ -82,6 +82,13 @@ def test_the_page_asks_nothing_of_anyone(page):
     assert "<script" not in page
 
 
+def test_the_first_link_leads_past_the_navigation(page):
+    before, _, after = page.partition('<main id="content">')
+    assert re.findall('<a [^>]*href="([^"]*)"', page)[0] == "#content"
+    assert "<nav " in before
+    assert after.count("<section ") == page.count("<section ") > 0
+
+
 def test_every_figure_takes_its_colours_from_the_page(page):
     panels = re.findall(r'<svg role="img".*?</svg>', page, re.DOTALL)
     assert len(panels) == 3 + 4 + 2 + 6 + 6 + 4 + 4 + 3 + 3
@@ -138,7 +145,7 @@ def test_one_seed_is_said_and_draws_no_band():
     assert "there was one seed" in page
     assert "(one seed)" in page
     assert "recalibrated" not in page
-    assert "±" not in page.split("<main>")[0]
+    assert "±" not in page.split("<main")[0]
 
 
 def test_one_epoch_is_enough(results):

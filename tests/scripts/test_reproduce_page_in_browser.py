@@ -3,13 +3,10 @@
 import pytest
 
 from experiments.pages import reproduce as reproduce_page
-from tests.support.browser import open_page
+from tests.support.browser import on_phone_and_desktop, open_page
 from tests.support.made_up_results import made_up
 
-
-@pytest.fixture(scope="module")
-def unfitted_figures():
-    """A browser sees figures with margins that fit."""
+pytestmark = pytest.mark.fitted_figures
 
 
 @pytest.fixture(scope="module")
@@ -19,15 +16,7 @@ def page(tmp_path_factory):
     return folder / "index.html"
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "dark"),
-    [
-        pytest.param(360, 740, False, id="phone-light"),
-        pytest.param(360, 740, True, id="phone-dark", marks=pytest.mark.slow),
-        pytest.param(1280, 900, False, id="desktop-light", marks=pytest.mark.slow),
-        pytest.param(1280, 900, True, id="desktop-dark"),
-    ],
-)
+@on_phone_and_desktop
 def test_a_browser_shows_every_figure(page, tmp_path, width, height, dark):
     seen = open_page(page, width, height, dark=dark, scratch=tmp_path)
     assert seen["console"] == []

@@ -8,12 +8,9 @@ from tests.support import results_pages
 from tests.support.browser import open_page
 from tests.support.web import Page
 
+pytestmark = pytest.mark.fitted_figures
+
 COMMITTED = [results_pages.FOLDER / name / "index.html" for name in ("", *results_pages.PAGES)]
-
-
-@pytest.fixture(scope="module")
-def unfitted_figures():
-    """A browser sees figures with margins that fit."""
 
 
 @pytest.fixture(scope="module")

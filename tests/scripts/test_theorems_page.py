@@ -13,16 +13,13 @@ from experiments.pages.papers import ROOT, papers
 from experiments.pages.theorem_cards import anchor
 from experiments.pages.theorem_findings import HIGHLIGHTS
 from geometry import claims
-from tests.support.browser import open_page
+from tests.support.browser import on_phone_and_desktop, open_page
 from tests.support.made_up_results import made_up_theorems
+
+pytestmark = pytest.mark.fitted_figures
 
 COMMITTED = ROOT / "docs" / "results" / "theorems"
 TEXTS = ("statement", "printed", "corrected", "why", "reason", "standing", "covers")
-
-
-@pytest.fixture(scope="module")
-def unfitted_figures():
-    """A browser sees figures with margins that fit."""
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +103,7 @@ def test_what_is_not_as_recorded_is_named_first(results, page, tmp_path):
     assert "Not as recorded: " not in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "dark"),
-    [
-        pytest.param(390, 844, False, id="phone-light"),
-        pytest.param(390, 844, True, id="phone-dark", marks=pytest.mark.slow),
-        pytest.param(1280, 900, False, id="desktop-light", marks=pytest.mark.slow),
-        pytest.param(1280, 900, True, id="desktop-dark"),
-    ],
-)
+@on_phone_and_desktop
 def test_a_browser_shows_figures_and_folded_cards(page, tmp_path, width, height, dark):
     seen = open_page(page, width, height, dark=dark, scratch=tmp_path)
     assert seen["console"] == []
@@ -126,7 +115,7 @@ def test_a_browser_shows_figures_and_folded_cards(page, tmp_path, width, height,
         assert figure["text"] >= 9.5, figure  # a person can read it
     assert len(seen["cards"]) == len(claims.ALL)
     assert not any(card["open"] for card in seen["cards"])
-    if width == 390:
+    if width == 360:
         assert seen["cards"][0]["top"] < 1500
 
 

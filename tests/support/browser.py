@@ -22,6 +22,16 @@ FLAGS = (
     "--enable-logging=stderr",
 )
 
+on_phone_and_desktop = pytest.mark.parametrize(
+    ("width", "height", "dark"),
+    [
+        pytest.param(360, 740, False, id="phone-light"),
+        pytest.param(360, 740, True, id="phone-dark", marks=pytest.mark.slow),
+        pytest.param(1280, 900, False, id="desktop-light", marks=pytest.mark.slow),
+        pytest.param(1280, 900, True, id="desktop-dark"),
+    ],
+)
+
 # A browser's window has a least width; a frame can be as narrow as a phone.
 FRAME = """<!doctype html><meta charset="utf-8"><body style="margin: 0">
 <iframe src="{url}" width="{width}" height="{height}" style="border: 0"></iframe><pre></pre>
