@@ -611,6 +611,9 @@ def test_statistics_of_another_size_are_refused():
 def test_an_input_without_features_is_refused(shape):
     with pytest.raises(ValueError, match=r"x must have shape \(samples, ..., features\)"):
         unitized_batch_norm(jnp.ones(shape), jnp.ones(shape[-1]))
+    given = batch_statistics(jnp.ones((4, 3)))._replace(mean=jnp.ones(()), var=jnp.ones(()))
+    with pytest.raises(ValueError, match=r"x must have shape \(samples, ..., features\)"):
+        batch_norm(jnp.ones(shape), statistics=given)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (0, 3, 3, 4)])
