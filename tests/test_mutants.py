@@ -49,5 +49,6 @@ def test_a_line_is_tested_by_what_runs_it_its_own_files_first(tmp_path):
     mutants = [Mutant(module, line, "sign", "", "", "") for line in (3, 9)]
     by_line = {mutant.line: against(mutant, record(tmp_path / "data")) for mutant in mutants}
     assert record(tmp_path / "none") is None
-    assert by_line[9] == ["tests/jaxnorm/test_decompose.py::test_y", "tests/a.py::test_x"]
-    assert by_line[3] == [str(path.relative_to(ROOT)) for path in files_of_tests(module)]
+    own = [str(path.relative_to(ROOT)) for path in files_of_tests(module)]
+    assert by_line[9] == ["tests/jaxnorm/test_decompose.py::test_y", "tests/a.py::test_x", *own]
+    assert by_line[3] == own

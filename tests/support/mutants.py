@@ -5,8 +5,8 @@
 A mutant is one change, chosen by a seed: a sign, a comparison, an axis, a constant, a dropped
 guard, exchanged arguments, a removed call. Each is planted in a copy of the code, in which a child
 of this process, that has JAX loaded, runs tests until one fails: those that run the line, as `make
-coverage` has recorded it; where it has not, or where the line runs at import, the doctests of the
-module and the tests that name most of what the module defines. The status is 0 whatever is noticed.
+coverage` has recorded it, then the doctests of the module and the tests that name most of what the
+module defines. The status is 0 whatever is noticed.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from rich.table import Table
 ROOT = Path(__file__).parents[2]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
 MOST_FILES = 3  # of tests for one module
-MOST_TESTS = 400  # for one line
+MOST_TESTS = 100  # for one line, beside those of its module
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 RECORDED = ROOT / "out" / "coverage" / "data"
 UNNOTICED = ("survived", "untested")
@@ -168,15 +168,19 @@ def record(path: Path) -> CoverageData | None:
 
 
 def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
-    """The tests that a mutant has to pass to survive, those of its own files first."""
+    """The tests that a mutant has to pass to survive: first those that run its line, by name.
+
+    Then the module's own files as a whole: a test that runs a compiled program which an earlier
+    one has traced runs none of its lines.
+    """
     own = [str(path.relative_to(ROOT)) for path in files_of_tests(mutant.path)]
     name = mutant.path.relative_to(ROOT)
     contexts = {} if recorded is None else recorded.contexts_by_lineno(str(name))
     running = {context.rpartition("|")[0] for context in contexts.get(mutant.line, ())} - {""}
     by_file = sorted(running, key=lambda test: (test.partition("::")[0] not in own, test))
     if name.is_relative_to("geometry/claims") and re.search(r"Computed\(|Sampled\(", mutant.source):
-        by_file.insert(0, f"{OUTCOMES}[{'.'.join(name.with_suffix('').parts)}]")
-    return by_file[:MOST_TESTS] or own
+        return [f"{OUTCOMES}[{'.'.join(name.with_suffix('').parts)}]", *by_file]
+    return [*by_file[:MOST_TESTS], *own]
 
 
 def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
@@ -225,7 +229,7 @@ def _run(folder: Path, tests: list[str]) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([*own, os.environ.get("PYTHONPATH", "")])
         import pytest
 
-        by_name = ["-m", "slow or not slow"] if "::" in tests[0] else []
+        by_name = ["-m", "slow or not slow"] if tests[0].startswith(OUTCOMES) else []
         quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is loaded already
         status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *quiet, *by_name, *tests]))
     finally:
