@@ -25,8 +25,8 @@ FLAGS = (
 on_phone_and_desktop = pytest.mark.parametrize(
     ("width", "height", "dark"),
     [
-        pytest.param(360, 740, False, id="phone-light"),
-        pytest.param(360, 740, True, id="phone-dark", marks=pytest.mark.slow),
+        pytest.param(390, 844, False, id="phone-light"),
+        pytest.param(390, 844, True, id="phone-dark", marks=pytest.mark.slow),
         pytest.param(1280, 900, False, id="desktop-light", marks=pytest.mark.slow),
         pytest.param(1280, 900, True, id="desktop-dark"),
     ],
