@@ -139,6 +139,8 @@ def test_sampled_volumes_are_right_and_a_missed_cell_spoils_gamma(key):
     assert many.seen == 11
     assert few.seen < 11
     assert few.gamma >= 1 / 120 > gamma_3d(x)
+    one = sampled_cells(key, x, samples=1)
+    assert (one.seen, one.gamma) == (1, 0.5)
 
 
 @pytest.mark.parametrize(("n", "dims", "cells"), [(6, 3, 32), (9, 2, 18), (3, 8, 8), (1, 1, 2)])

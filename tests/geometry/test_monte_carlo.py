@@ -160,7 +160,7 @@ def test_quantiles_of_both_signs_in_float32(key):
 )
 def test_neither_devices_nor_batches_change_a_result(estimate, key):
     one = estimate(skewed_pair, key, 500, devices=jax.devices()[:1])
-    for devices, batch_size in ((8, None), (8, 7), (3, 50)):
+    for devices, batch_size in ((8, None), (8, 7), (3, 50), (2, None)):
         many = estimate(
             skewed_pair, key, 500, devices=jax.devices()[:devices], batch_size=batch_size
         )
