@@ -406,6 +406,7 @@ def test_a_run_leaves_a_page_and_its_numbers(images, tmp_path, monkeypatch, caps
     for name, value in dataclasses.asdict(recipe).items():
         assert f"{name} {value}" in said
     assert "seeds vmapped" in said
+    assert all(f"{seed[-1]['loss']:.4f}" in said for seed in results["seeds"])
     assert f"median {100 * results['accuracy']['median']:.2f} %" in said
     assert list((tmp_path / "profile").rglob("perfetto_trace.json.gz"))
 
