@@ -20,12 +20,13 @@ if __name__ == "__main__":
 
 from experiments import cli, files
 from experiments.benchmarks import compiled_page
-from experiments.pages import analysis, geometry, page, prune, shift, theorems, train
+from experiments.pages import analysis, geometry, page, prune, reproduce, shift, theorems, train
 from experiments.texts import html
 from tests.support import repair_page
 
 FOLDER = Path(__file__).parents[2] / "docs" / "results"
 PAGES: dict[str, Callable[[Any], str]] = {
+    "report": reproduce.render,
     "theorems": partial(theorems.render, out=FOLDER / "theorems"),
     "shift": shift.render,
     "resnet20": analysis.render,
