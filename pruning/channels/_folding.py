@@ -163,12 +163,16 @@ class Folding:
 
         if primitive == "sub":
             zeroed = jnp.where(spread(removed) == 0, zeroed, 0)
-        if zeroed is masked or leaf in self.changes:
+        if leaf not in self.changes and zeroed is masked:
+            self.changes[leaf] = jnp.zeros_like(
+                removed
+            )  # what it is added to later must do without
             return Value(zeroed, masked, False)
-        count, transpose = jax.vjp(spread, jnp.ones_like(removed))
-        change = transpose(zeroed - masked)[0] / transpose(count)[0] * (1 - removed)
-        self.changes[leaf] = change
-        return Value(zeroed, masked + spread(change), False)
+        if leaf not in self.changes:
+            count, transpose = jax.vjp(spread, jnp.ones_like(removed))
+            change = transpose(zeroed - masked)[0] / transpose(count)[0] * (1 - removed)
+            self.changes[leaf] = change
+        return Value(zeroed, masked + spread(self.changes[leaf]), False)
 
     def removed(self, leaf: int) -> Array:
         """One where a parameter is of a removed channel, else zero."""

@@ -426,6 +426,28 @@ def test_a_folded_constant_is_the_relu_of_the_bias():
         np.testing.assert_array_equal(found[name], params[name])
 
 
+def twice(p, x):
+    h = jax.nn.relu(x @ p["a"] + p["b"][None])
+    return jnp.tanh(h @ p["c"] + p["d"][None]) @ p["e"] + p["d"][None] + p["f"][None]
+
+
+def before_and_after(p, x):
+    h = jax.nn.relu((x + p["d"][None]) @ p["a"] + p["b"][None])
+    return h @ p["c"] + p["d"][None] + p["f"][None]
+
+
+@pytest.mark.parametrize("apply", [twice, before_and_after])
+def test_a_bias_of_two_sums_takes_no_constant_that_the_other_sum_lacks(apply):
+    rng = np.random.default_rng(0)
+    shapes = {"a": (3, 6), "b": (6,), "c": (6, 3), "d": (3,), "e": (3, 3), "f": (3,)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    x, keep = rng.normal(size=(4, 3)), [np.arange(6) % 3 > 0]
+    groups = coupled_channels(apply, params, x)
+    small = remove_channels(fold_constants(apply, params, groups, keep, x), groups, keep)
+    quiet = params | {"a": np.where(keep[0], params["a"], 0)}
+    np.testing.assert_allclose(apply(small, x), apply(quiet, x), rtol=1e-12)
+
+
 def test_a_constant_behind_a_norm_is_the_relu_of_its_bias_and_moves_into_the_next_mean():
     blocks = (
         partial(prunable.conv_norm, size=1),
@@ -511,6 +533,8 @@ def test_a_tree_that_does_not_fit_is_refused(mlp):
         remove_channels(smaller, groups, keep)
     with pytest.raises(ValueError, match="pear belongs to none of them"):
         remove_channels({"pear": jnp.ones(6)}, groups, keep)
+    with pytest.raises(ValueError, match=r"mu/0/b1/0 belongs to none of them"):
+        remove_channels({"mu": {"0": {"b1": [jnp.ones(5)]}}}, groups, keep)  # no factor of SM3
     others = coupled_channels(*prunable.model("vgg"))[:1]
     with pytest.raises(ValueError, match="groups must be of one model"):
         mask_channels(params, [*groups, *others], keep * 2)
