@@ -4,7 +4,7 @@ A shape may decide what is computed: a projection that is skipped where shapes a
 that was read off a width. Then the smaller network is another one, though it runs.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -64,42 +64,38 @@ def check_program(
     large, _ = traced(apply, tree, inputs)
     channels = united(large, described(tree))
     masks = keep_masks(groups, list(map(np.asarray, keep)))
-    for difference in differences(Sizes(channels, masks), large, small, channels.arguments):
-        raise ValueError(
-            f"apply must compute the same with fewer channels; {difference}; else {CURE}"
-        )
+    if found := difference(Sizes(channels, masks), large, small, channels.arguments):
+        raise ValueError(f"apply must compute the same with fewer channels; {found}; else {CURE}")
 
 
-def differences(
-    sizes: Sizes, large: Any, small: Any, arguments: Sequence[ChannelIds]
-) -> Iterator[str]:
-    """What `small` does otherwise than `large`, equation by equation."""
+def difference(sizes: Sizes, large: Any, small: Any, arguments: Sequence[ChannelIds]) -> str:
+    """What `small` first does otherwise than `large`, equation by equation; none if nothing."""
     large, small = closed_jaxpr(large), closed_jaxpr(small)
     ids, same = {}, {}  # of variables of the large program: its ids, the one of the small
     for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):
         ids[a], same[a] = value, b
     if not all(map(_same_constant, large.consts, small.consts)):
-        yield "constants that it holds change"
-        return
+        return "constants that it holds change"
     for a, b, x in zip(large.jaxpr.constvars, small.jaxpr.constvars, large.consts, strict=True):
         ids[a], same[a] = ids_of_constant(x), b
     for a, b in zip_longest(large.jaxpr.eqns, small.jaxpr.eqns):
         one, other = (e.primitive.name if e else "nothing" for e in (a, b))
         if one != other:
-            yield f"{other} takes the place of {one}{at(line_of([a or b]))}"
-            return
+            return f"{other} takes the place of {one}{at(line_of([a or b]))}"
         values = [ids_of_constant(v.val) if is_literal(v) else ids[v] for v in a.invars]
         results = equation_ids(sizes.sets, a, values)
-        if reason := _difference(sizes, a, b, values, results, same):
-            yield f"{reason} of {a.primitive.name}{at(line_of([a]))}"
+        if reason := _of_equation(sizes, a, b, values, results, same):
+            return f"{reason} of {a.primitive.name}{at(line_of([a]))}"
         inner = zip(subprograms(a), subprograms(b), inner_ids(sizes.sets, a, values), strict=True)
         for inside, other, of_inner in inner:
-            yield from differences(sizes, inside, other, of_inner)
+            if found := difference(sizes, inside, other, of_inner):
+                return found
         ids |= zip(a.outvars, results, strict=True)
         same |= zip(a.outvars, b.outvars, strict=True)
+    return ""
 
 
-def _difference(
+def _of_equation(
     sizes: Sizes,
     a: Any,
     b: Any,
