@@ -154,23 +154,20 @@ class Block:
         mean = square[square > 0].mean() if square.any() else 1.0
         self.inverse = np.linalg.inv(xx + ridge * mean * np.eye(len(xx)))
         self.kernel, self.size, self.share = kernel.copy(), size, share if share > 0 else 1.0
-        rows = [np.flatnonzero(channels == c) for c in range(size)]
-        self.rows = {c: found for c, found in enumerate(rows) if found.size}
+        self.rows = {c: np.flatnonzero(channels == c) for c in range(size)}
 
     def growth(self) -> np.ndarray:
         """By how much the error grows with the removal of each channel, as a share."""
         growth = np.zeros(self.size)
-        if self.rows:
-            rows = np.array(list(self.rows.values()))  # as many of each channel
-            kernels = self.kernel[rows]
-            solved = np.linalg.solve(self.inverse[rows[:, :, None], rows[:, None]], kernels)
-            errors = np.maximum(np.sum(kernels * solved, (1, 2)), 0)
-            growth[list(self.rows)] = errors / self.share
+        rows = np.array(list(self.rows.values()))  # as many of each channel
+        kernels = self.kernel[rows]
+        solved = np.linalg.solve(self.inverse[rows[:, :, None], rows[:, None]], kernels)
+        growth[list(self.rows)] = np.maximum(np.sum(kernels * solved, (1, 2)), 0) / self.share
         return growth
 
     def remove(self, channel: int) -> None:
         """Solve the kernel without a channel."""
-        rows = self.rows.pop(channel, np.zeros(0, int))
+        rows = self.rows.pop(channel)
         columns = self.inverse[:, rows]
         factor = np.linalg.solve(columns[rows], columns.T)
         self.kernel = self.kernel - factor.T @ self.kernel[rows]
