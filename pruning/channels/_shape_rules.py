@@ -30,10 +30,10 @@ def identity_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     return list(values)
 
 
-def reshape_rule(eqn: Any, sets: UnionFind, value: ChannelIds, *sizes: ChannelIds) -> Results:
+def reshape_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
     old, new = shape_of(eqn.invars[0]), shape_of(eqn.outvars[0])
-    if sizes or eqn.params.get("dimensions") is not None or 0 in old:
-        return unknown(eqn, sets, value, *sizes)
+    if eqn.params["dimensions"] is not None or 0 in old:
+        return unknown(eqn, sets, value)
     axes = []
     for before, after in _factors(old, new):
         merged = sets.merge([value.axes[k] for k in before])
@@ -51,9 +51,7 @@ def squeeze_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
     return [value._replace(axes=axes)]
 
 
-def broadcast_in_dim_rule(
-    eqn: Any, sets: UnionFind, value: ChannelIds, *sizes: ChannelIds
-) -> Results:
+def broadcast_in_dim_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
     axes = [free(n) for n in shape_of(eqn.outvars[0])]
     for axis, k in zip(value.axes, eqn.params["broadcast_dimensions"], strict=True):
         if axis.size == axes[k].size:
@@ -89,7 +87,7 @@ def unstack_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
     return [value._replace(axes=axes) for _ in eqn.outvars]
 
 
-def iota_rule(eqn: Any, sets: UnionFind, *sizes: ChannelIds) -> Results:
+def iota_rule(eqn: Any, sets: UnionFind) -> Results:
     shape, axis = shape_of(eqn.outvars[0]), eqn.params["dimension"]
     return [ChannelIds(tuple(fixed(n) if k == axis else free(n) for k, n in enumerate(shape)))]
 
