@@ -36,8 +36,7 @@ if typing.TYPE_CHECKING:
     from jaxnorm import models as models
     from jaxnorm import nnx as nnx
     from jaxnorm import shift as shift
-
-if not typing.TYPE_CHECKING:  # type checkers would take any name for one of this module
+else:  # type checkers would take any name for one of this module
 
     def __getattr__(name: str) -> types.ModuleType:
         if name in ("linen", "models", "nnx", "shift"):
