@@ -226,6 +226,11 @@ def test_a_long_estimate_resumes(key, tmp_path):
         monte_carlo_moments(uniform_pair, jax.random.key(1), 5000, checkpoint_dir=checkpoint_dir)
     with pytest.raises(ValueError, match="must be of draws of the shape"):
         monte_carlo_moments(jax.random.uniform, key, 5000, checkpoint_dir=checkpoint_dir)
+    for file in checkpoint_dir.rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[:9])
+    with pytest.raises(ValueError, match=r"must be an estimate's; .* cannot be read \(\w+\)$"):
+        monte_carlo_moments(uniform_pair, key, 5000, checkpoint_dir=checkpoint_dir)
 
 
 def test_impossible_arguments(key, tmp_path):

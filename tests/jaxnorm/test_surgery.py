@@ -203,7 +203,9 @@ def test_a_folded_layer_has_the_epsilon_of_its_norm(norm):
     np.testing.assert_allclose(fold(layer, norm)(x), norm(layer(x)), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("parts", [{"recentering": False}, {"rescaling": False}])
+@pytest.mark.parametrize(
+    "parts", [{"recentering": False}, {"rescaling": False}, {"use_bias": False}]
+)
 def test_parts_of_batch_norm_are_folded_as_they_are(parts):
     layer, norm = (
         nnx.Linear(3, 4, rngs=nnx.Rngs(0)),

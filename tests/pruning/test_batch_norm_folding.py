@@ -63,6 +63,7 @@ AFTER: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
     "transposed": lambda p, y: (y.T * p["a"][:, None]).T + p["b"][None],
     "reshaped": lambda p, y: (y.reshape(-1, 1, 4) - p["b"][None, None]) * p["a"][None, None],
     "called": jax.jit(lambda p, y: jax.nn.relu(y * p["a"][None])),
+    "an axis of one": lambda p, y: y[:, None] * p["a"][None, None],
     "broadcast": lambda p, y: y * jnp.broadcast_to(p["a"], y.shape),
     "variance": lambda p, y: y * lax.rsqrt(jnp.square(p["a"]) + 1e-3)[None] + p["b"][None],
 }
@@ -95,6 +96,11 @@ LEFT: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
     "a number of the program": lambda p, x: product(p, x) * 2,
     "along another axis": lambda p, x: product(p, x[:4]) * p["a"][:, None],
     "a divisor": lambda p, x: p["a"][None] / product(p, x),
+    "flattened": lambda p, x: product(p, x).reshape(-1) * p["a"][0],
+    "one number for each": lambda p, x: (x[:2] @ p["w"][:, :2]).T * p["a"].reshape(2, 2),
+    "a channel as four": lambda p, x: (
+        lax.broadcast_in_dim(x @ p["w"][:, :1], (5, 4), (0, 1)) * p["a"][None]
+    ),
 }
 
 
@@ -145,16 +151,36 @@ def test_a_shift_in_float32_of_a_kernel_in_bfloat16():
     np.testing.assert_allclose(y, apply(half, x), atol=2**-7 * np.abs(apply(half, x)).max())
 
 
-def test_another_program_at_other_inputs_is_refused():
+@pytest.mark.parametrize(
+    "smaller",
+    [
+        lambda p, x: jnp.tanh(product(p, x)),
+        lambda p, x: (x @ (2 * p["w"])) * p["a"][None],
+        lambda p, x: jnp.tanh(product(p, x) * p["a"][None]) @ p["w"].T * p["b"][None, :3],
+    ],
+)
+def test_another_program_at_other_inputs_is_refused(smaller):
     params, x = numbers()
 
     def apply(p, x):
-        y = product(p, x)
-        return y * p["a"][None] if len(x) > 2 else jnp.tanh(y)
+        return product(p, x) * p["a"][None] if len(x) > 2 else smaller(p, x)
 
     run, arrays = fold_batch_norms(apply, params, x)
     with pytest.raises(ValueError, match=r"^apply must be the program that was folded"):
         run(arrays, x[:1])
+
+
+def test_both_calls_of_one_function_are_folded():
+    params, x = numbers()
+    params |= {"u": params["w"] + 1, "c": params["b"] + 1}
+    layer = jax.jit(lambda w, a, x: (x @ w) * a[None])
+
+    def apply(p, x):
+        return jnp.tanh(layer(p["w"], p["a"], x)) * jnp.cos(layer(p["u"], p["c"], x))
+
+    run, arrays = fold_batch_norms(apply, params, x)
+    assert set(arrays) == {"w", "w_shift", "u", "u_shift"}
+    np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-12)
 
 
 def test_a_folded_network_is_pruned_as_any_other():

@@ -96,6 +96,13 @@ def test_a_timing_is_the_median_of_the_calls(monkeypatch):
     np.testing.assert_allclose(timing.milliseconds, 1e3 * expected)
 
 
+def test_memory_that_a_device_does_not_tell_is_zero(monkeypatch):
+    monkeypatch.setattr(jax.stages.Compiled, "memory_analysis", lambda self: None)
+    apply, params, x = prunable.model("mlp")
+    (timing,) = pruning.cost(apply, params, x, batch_sizes=(2,)).timings.values()
+    assert timing.memory == 0
+
+
 def test_an_empty_batch_and_an_apply_that_does_not_fit_are_refused():
     apply, params, x = prunable.model("mlp")
     with pytest.raises(ValueError, match="batch_sizes must be at least 1; got 0"):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
+from flax import linen, nnx
 from jax import lax
 
 import jaxnorm
@@ -159,6 +159,33 @@ def test_a_model_that_cannot_be_traced_is_refused():
         coupled_channels(lambda p, x: x @ p["a"], params, np.ones((1, 5)))
     with pytest.raises(ValueError, match="got KeyError"):
         fixed_channels(lambda p, x: x @ p["b"], params, np.ones((1, 2)))
+    (n,) = jax.export.symbolic_shape("n")
+    x = jax.ShapeDtypeStruct((n, 2), np.float64)
+    with pytest.raises(ValueError, match=r"inputs must have known shapes; got \(n, 2\): for a"):
+        coupled_channels(lambda p, x: x @ p["a"], params, x)
+
+
+def test_sums_over_the_devices_of_a_mesh_keep_their_channels():
+    reports = []
+
+    def on_a_device(x):
+        apply = lambda p, x: jax.lax.psum(jnp.exp(x @ p["a"]), "i") @ p["b"]  # noqa: E731
+        params = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}
+        assert coupled_channels(apply, params, x) == ()
+        reports.extend(fixed_channels(apply, params, x))
+        return x
+
+    jax.vmap(on_a_device, axis_name="i")(np.ones((8, 1, 2)))
+    assert [report.primitive for report in reports] == ["psum"]
+
+
+@pytest.mark.usefixtures("promotion")
+def test_a_line_of_a_library_is_told_where_there_is_no_other():
+    model = linen.Sequential([linen.Dense(5), jax.nn.softmax, linen.Dense(2)])
+    x = np.ones((1, 3))
+    (report,) = fixed_channels(model.apply, jax.eval_shape(model.init, jax.random.key(0), x), x)
+    assert report.primitive == "reduce_max"
+    assert "flax" in report.line
 
 
 def test_unitized_norms_keep_their_channels():

@@ -69,6 +69,21 @@ def test_wanda_of_a_convolution_and_a_product():
         np.testing.assert_allclose(a, b, rtol=1e-10)
 
 
+def test_wanda_of_a_kernel_that_is_cast_and_transposed():
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=(2, 4, 3))}
+    x = rng.normal(size=(6, 3))
+
+    def apply(params, x):
+        kernel = params["b"].transpose(1, 2, 0).astype("float32")
+        return jnp.einsum("nc,cpo->npo", jax.nn.relu(x @ params["a"]).astype("float32"), kernel)
+
+    groups = pruning.coupled_channels(apply, params, x)
+    (found,) = wanda_scores(params, groups, apply=apply, inputs=[x])
+    norms = np.linalg.norm(np.maximum(x @ params["a"], 0), axis=0)
+    np.testing.assert_allclose(found, np.abs(params["b"]).sum((0, 2)) * norms, rtol=1e-5)
+
+
 def test_wanda_of_grouped_convolutions_reads_the_maps_of_the_group():
     apply, params, x = prunable.model("resnext")
     groups = pruning.coupled_channels(apply, params, x)

@@ -113,6 +113,11 @@ def test_of_several_readers_each_counts_by_its_own_outputs():
     np.testing.assert_allclose(*scores, rtol=1e-9)
 
 
+def test_without_groups_there_are_no_scores():
+    apply, params, x, _ = drawn("a bias")
+    assert reconstruction_scores(params, [], apply=apply, batches=[(x,)]) == []
+
+
 def queries_with_keys(params, x):
     return jnp.einsum("id,jd->ij", x @ params["a"], x @ params["b"])
 

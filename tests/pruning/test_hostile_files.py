@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 from pruning.weights import WeightsError, load
 from tests.support import crafted_files, crafted_pickles
 from tests.support.mutated_files import keras, mutated, originals
-from tests.support.torch_files import in_a_row, zipped
+from tests.support.torch_files import WEIGHT, in_a_row, tensor, tensors, zipped
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("unchecked")  # the time is that of users
@@ -59,6 +61,8 @@ def test_small_pickles_neither_hang_nor_fill_memory(name, tmp_path):
         ("both-negative", "natural numbers"),
         ("fields", "0 arrays are there"),
         ("list-key", "a string or an integer"),
+        ("reserved", "must not begin with the byte 193"),
+        ("large-shape", "of its 36 bytes of float32; it is [18446744073709551615, 18446744073709"),
     ],
 )
 def test_msgpack_is_counted_before_it_is_built(name, said, tmp_path):
@@ -76,12 +80,47 @@ def test_msgpack_is_counted_before_it_is_built(name, said, tmp_path):
         (crafted_files.tiny_chunks, "fewer chunks"),
         (crafted_files.virtual, "must lie in the file"),
         (crafted_files.external_data, "must lie in the file"),
+        (partial(crafted_files.compounds, n=31, fields=1), "fewer chunks and compound types"),
     ],
 )
 def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
     content = crafted_files.with_weights(fill)
     assert said in refused(written(tmp_path, "a.h5", content))
     assert said.split()[-1] in refused(written(tmp_path, "a.keras", keras(content)))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"N0" * 200_000 + b"N.", "must be shorter for a file of this size"),
+        (b")Na.", "items must go to a list, not to a tuple"),
+        (b"]NNs.", "keys must go to a dictionary, not a list"),
+        (b"cos\nsystem\nNR.", "must call with a tuple"),
+        (b"}q\x00X\x05\x00\x00\x00modelh\x00s.", "must be a tree 64 deep"),  # holds itself
+    ],
+)
+def test_pickles_of_another_kind_are_refused(body, said, tmp_path):
+    assert said in refused(written(tmp_path, "a.pt", zipped(b"\x80\x02" + body)))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (zipped({"w": tensor(WEIGHT, "0", shape=(5, 2, 3))}), "8 axes, each .* got 3 and 4"),
+        (zipped(tensors(False), byteorder=b"big"), "must be in little-endian order"),
+        (zipped({}, **{"b/data.pkl": b""}), "must hold one data.pkl; it holds 2"),
+    ],
+)
+def test_archives_of_tensors_that_do_not_fit_are_refused(content, said, tmp_path):
+    assert re.search(said, refused(written(tmp_path, "a.pt", content)))
+
+
+def test_keras_files_need_h5py(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(
+        ImportError, match=r"Keras files needs h5py: pip install 'jaxnorm\[keras\]'"
+    ):
+        load(written(tmp_path, "a.h5", b""))
 
 
 @pytest.mark.parametrize("suffix", ["npz", "pt", "keras"])

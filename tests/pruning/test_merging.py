@@ -138,11 +138,48 @@ def test_merged_statistics_are_those_of_the_merged_filters():
         np.testing.assert_allclose(small["u"][k], params["u"][of_cluster].sum(0))
 
 
+def test_a_scale_without_a_variance_by_loops():
+    """One mean for all channels, a shift in integers, and a gain of outputs that are not merged."""
+
+    def scaled(p, x):
+        h = (x @ p["w"] - p["mean"][None]) * p["scale"][None] + p["shift"].astype(float)[None]
+        return jax.nn.relu(h) @ p["u"] * p["gain"][None]
+
+    params, x = normalized_params(4), RNG.normal(size=(7, 5))
+    params |= {"mean": np.ones(1), "shift": np.arange(4) ** 2, "gain": np.array([2.0, 0.0, -1.0])}
+    (group,) = pruning.coupled_channels(scaled, params, x)
+    labels, seen = np.array([0, 0, 1, 1]), []
+
+    def plan(features, keep):
+        seen.append(features)
+        return np.eye(2)[labels]
+
+    small = merged(scaled, params, [group], [np.arange(4) % 2 == 0], (x,), plan=plan)
+    filters = params["w"] * params["scale"]
+    columns = {tuple(column) for column in seen[0].T.round(12)}
+    assert {tuple(row) for row in filters.round(12)} < columns
+    for k in range(2):
+        scale = np.mean(np.abs(params["scale"][labels == k]))
+        np.testing.assert_allclose(small["scale"][k], scale)
+        np.testing.assert_allclose(small["w"][:, k], filters[:, labels == k].mean(1) / scale)
+        np.testing.assert_allclose(small["u"][k], params["u"][labels == k].sum(0))
+    np.testing.assert_array_equal(small["shift"], params["shift"][::2])
+    np.testing.assert_array_equal(small["mean"], params["mean"])
+
+
 def shortcut(params, x):
     return normalized(params, x) + (x @ params["w"]) @ params["v"]
 
 
-def test_outputs_that_are_read_with_and_without_a_norm_keep_their_means():
+def shortcut_of_one_product(params, x):
+    y = x @ params["w"]
+    gain = params["scale"] / jnp.sqrt(params["var"] + EPS)
+    h = (y - params["mean"][None]) * gain[None] + params["bias"][None]
+    return jax.nn.relu(h) @ params["u"] + y @ params["v"]
+
+
+@pytest.mark.parametrize("shortcut", [shortcut, shortcut_of_one_product])
+def test_outputs_that_are_read_with_and_without_a_norm_keep_their_means(shortcut):
     # Else the filters of a negative scale would change their sign in the shortcut alone.
     params, x = normalized_params(), RNG.normal(size=(7, 5))
     params |= {"scale": -np.abs(params["scale"]), "v": RNG.normal(size=(12, 3))}

@@ -197,6 +197,20 @@ def test_a_large_ridge_keeps_the_kernel_and_bad_rows_choose_it():
     assert errors[0] < errors[1]
 
 
+def test_a_ridge_that_the_first_rows_cannot_do_with_is_not_chosen():
+    groups, keep = first_layer(MLP, [0])
+    rows = halves(X[:12])  # the first fewer than inputs, all of them more
+    trees = [least_squares(mlp, MLP, groups, keep, rows, ridge=r) for r in ((0.0, 1e-2), (1e-2,))]
+    jax.tree.map(np.testing.assert_array_equal, *trees)
+
+
+def test_a_kernel_whose_inputs_are_zero_stays():
+    params = MLP | {"b": np.full(10, -1e3)}
+    groups, keep = first_layer(params, [0])
+    repaired = least_squares(mlp, params, groups, keep, halves(X))
+    np.testing.assert_array_equal(repaired["c"][1:], MLP["c"][1:])
+
+
 def test_a_mean_far_from_zero_costs_no_digits():
     params = {name: value.astype("float32") for name, value in MLP.items()}
     x = (RNG.normal(size=(400, 5)) + 1e3).astype("float32")
@@ -277,7 +291,17 @@ def normed(params, x):
     return jnp.tanh(x @ params["a"]) @ w
 
 
-REFUSED = {"b of two products": twice, "s of a loop": looped, "b computed from others": normed}
+def read_as_an_image(params, x):
+    h = jnp.tanh(x[:7] @ params["a"])
+    return convolve(params["b"][None, None], h.T[None, None])
+
+
+REFUSED = {
+    "b of two products": twice,
+    "s of a loop": looped,
+    "b computed from others": normed,
+    "b of activations that are a kernel": read_as_an_image,
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -1,5 +1,7 @@
 """Any model runs pruned in the program of the large one; a program that changes is refused."""
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,6 +88,11 @@ def hidden(p, x):
     return jax.nn.relu(x @ p["w0"])
 
 
+def times_one_of(y, first):
+    z = jnp.tanh(y)
+    return y * (y if first else z)
+
+
 # What is read off a width: a network, and what the sentence says of it.
 CHANGING = {
     "gain": (lambda p, x: hidden(p, x) @ p["o"] / p["w0"].shape[1] ** 0.5, "2.82.* becomes 1.41"),
@@ -99,6 +106,14 @@ CHANGING = {
             + jnp.sum(jnp.broadcast_to(p["c"], (p["w0"].shape[1], 3)), 0)[None]
         ),
         "the shape of an operand of reduce_sum",
+    ),
+    "operand": (
+        lambda p, x: times_one_of(hidden(p, x) @ p["o"], p["w0"].shape[1] > 6),
+        "another array becomes an operand of mul",
+    ),
+    "positions": (
+        lambda p, x: hidden(p, x) @ p["o"] + jnp.arange(1.0 * p["w0"].shape[1]).sum(),
+        r"\(8,\) becomes \(2,\), the shape of iota",
     ),
     "loop": (
         lambda p, x: lax.fori_loop(0, p["w0"].shape[1], lambda _, h: h / 2, hidden(p, x) @ p["o"]),
@@ -236,6 +251,29 @@ def test_a_network_may_hold_keys_and_not_a_number():
     assert [group.size for group in groups] == [4, 8]
     keep = drawn(groups)
     check_program(apply, remove_channels(params, groups, keep), groups, keep, rows)
+
+
+@pytest.mark.parametrize("constant", [jax.random.key, lambda n: np.full((1, 3), 1.0 * n)])
+@pytest.mark.parametrize("changing", [True, False])
+def test_constants_that_a_width_chooses_must_be_the_same(constant, changing):
+    by_width = {8: constant(8), 3: constant(3 if changing else 8)}
+
+    def apply(p, x):
+        held = by_width[p["w0"].shape[1]]
+        noise = jax.random.normal(held, (1, 3)) if constant is jax.random.key else jnp.cos(held)
+        return hidden(p, x) @ p["o"] + noise
+
+    groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) < 3]
+    small = remove_channels(MLP, groups, keep)
+    refused = pytest.raises(ValueError, match=r"^apply must compute the same .*; constants that it")
+    with refused if changing else nullcontext():
+        check_program(apply, small, groups, keep, X)
+
+
+def test_an_error_inside_of_a_library_names_no_line():
+    with pytest.raises(ValueError, match=r"it raises TypeError: .*; else run it by") as error:
+        check_program(jnp.matmul, np.ones((2, 3)), (), [], np.ones((2, 2)))
+    assert " at " not in str(error.value)
 
 
 def test_a_network_may_close_over_traced_numbers():

@@ -246,9 +246,45 @@ def embedded(p, h):
     return jnp.exp(p["e"][jnp.argmax(h, -1)])
 
 
+def beside_itself(h):
+    h, y = lax.optimization_barrier((h, jnp.exp(h.reshape(*h.shape, 1)).reshape(h.shape)))
+    first, *_, last = jnp.unstack(y, axis=1)
+    return h + (first * last)[:, None]
+
+
+def windows(h):
+    """Those of time, one written at another place than it was read from."""
+    start = len(h) - 4
+    window = jnp.exp(lax.dynamic_slice_in_dim(h, start, 3, 1))
+    return lax.dynamic_update_slice_in_dim(h, window, start + 1, 1)
+
+
+def branched(p, h):
+    """A branch of a constant as wide as the other's result."""
+    return lax.cond(p["t"][0] > 9, jnp.zeros_like, jnp.exp, h)
+
+
+@jax.custom_vjp
+def doubled(h):
+    return 2 * jnp.exp(h)
+
+
+doubled.defvjp(lambda h: (doubled(h), h), lambda h, g: (g * doubled(h),))
+
+
+def convolved_over_groups_of_samples(p, h):
+    numbers = ("NWC", "WIO", "NWC")
+    options: Any = {"dimension_numbers": numbers, "batch_group_count": 2}
+    return jnp.exp(lax.conv_general_dilated(h.swapaxes(0, 1), p["k"], (1,), "SAME", **options))
+
+
 CUT: dict[str, Case] = {
     "stack": whole(lambda h: jnp.stack([h, jnp.exp(h)], 1).sum(1)),
     "tile": whole(lambda h: jnp.tile(h, (1, 1, 2)), out=2 * N),
+    "barrier and an axis of one": whole(beside_itself),
+    "branches": Case(branched, shapes={"t": (1,)}),
+    "custom derivative": whole(doubled),
+    "windows": whole(windows),
     "tile, another axis": whole(lambda h: jnp.tile(jnp.exp(h), (1, 3, 1))),
     "pmean and psum": whole(averaged),
     "while": whole(looped),
@@ -371,6 +407,34 @@ def maxima_of_nothing(h):
 
 KEPT: dict[str, tuple[Case, str]] = {
     "part of a stride": (whole(lambda h: h[..., 1:7:2], sizes=(), out=3), "slice"),
+    "samples in groups": (
+        Case(convolved_over_groups_of_samples, (), {"k": (3, N, 4)}, out=4),
+        "conv_general_dilated",
+    ),
+    "unstacked channels": (
+        whole(lambda h: sum(jnp.unstack(jnp.exp(h), axis=2))[..., None], sizes=(), out=1),
+        "unstack",
+    ),
+    "transposed by a reshape": (
+        whole(lambda h: lax.reshape(h, (N, 30), dimensions=(2, 1, 0)).T, sizes=()),
+        "reshape",
+    ),
+    "zeros between channels": (
+        whole(lambda h: lax.pad(h, 0.0, [(0, 0, 0)] * 2 + [(0, 0, 1)]), sizes=(), out=2 * N - 1),
+        "pad",
+    ),
+    "cropped channels": (
+        whole(lambda h: lax.pad(h, 0.0, [(0, 0, 0)] * 2 + [(-1, 0, 0)]), sizes=(), out=N - 1),
+        "pad",
+    ),
+    "window of channels": (
+        whole(lambda h: lax.dynamic_slice_in_dim(h, 1, 4, 2), sizes=(), out=4),
+        "dynamic_slice",
+    ),
+    "window of channels written": (
+        whole(lambda h: lax.dynamic_update_slice_in_dim(h, jnp.exp(h[..., 4:]), 1, 2), sizes=()),
+        "dynamic_update_slice",
+    ),
     "one channel": (whole(lambda h: jnp.exp(h).at[..., 0].set(0.0), sizes=()), "scatter"),
     "norm": (
         whole(lambda h: h * lax.rsqrt(jnp.square(h).sum(-1, keepdims=True)), sizes=()),

@@ -4,7 +4,7 @@ import argparse
 import io
 import pickle
 import zipfile
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from typing import Any
 
 import flax.serialization
@@ -157,10 +157,11 @@ def test_leaves_that_are_no_tensors_are_left_out_and_named(tmp_path):
 def test_real_namespaces_and_scalars_are_left_out(protocol, tmp_path):
     options = argparse.Namespace(lr=0.1, layers=[1, (2, 3)], names={"a"}, data=b"b")
     tree = OrderedDict(args=options, best=np.float64(0.5), array=np.ones(3), epoch=3)
+    tree["table"] = defaultdict(list, a=[1])
     path = tmp_path / "a.pt"
     path.write_bytes(zipped(pickle.dumps(tree, protocol)))
     with (
-        pytest.warns(UserWarning, match=r"args \(argparse.Namespace\), best \(numpy"),
+        pytest.warns(UserWarning, match=r"args \(arg.*, best \(numpy.*, table \(coll"),
         pytest.raises(WeightsError, match="0 arrays are there"),
     ):
         load(path)
@@ -175,6 +176,30 @@ def test_storages_of_unknown_types_are_left_out_and_named(tmp_path):
     path.write_bytes(zipped(tree))
     with pytest.warns(UserWarning, match=r"a.weight \(torch.ComplexFloatStorage\)"):
         assert list(load(path, dense=True)) == ["b"]
+
+
+def test_tensors_without_elements_are_left_out(tmp_path):
+    tree = {"a.weight": tensor(WEIGHT, "0"), "none.weight": tensor(WEIGHT[:0], "3")}
+    (tmp_path / "a.pt").write_bytes(zipped(tree, **{"data/3": b""}))
+    assert list(load(tmp_path / "a.pt")) == ["a"]
+
+
+def test_headers_of_npz_have_three_versions(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for version in (1, 2, 3):
+            file = io.BytesIO()
+            np.lib.format.write_array(file, WEIGHT * version, (version, 0))
+            archive.writestr(f"{version}.npy", file.getvalue())
+    for name, array in load(tmp_path / "a.npz").items():
+        np.testing.assert_array_equal(array, WEIGHT * int(name))
+
+
+def test_arrays_that_are_no_floating_numbers_are_left_out(tmp_path):
+    arrays: Any = {"a.weight": WEIGHT, "b": WEIGHT.astype(np.int16)}
+    (tmp_path / "a.safetensors").write_bytes(safetensors.numpy.save(arrays))
+    (tmp_path / "a.h5").write_bytes(hdf5({"a": WEIGHT, "b": WEIGHT.astype(np.int16)}))
+    for suffix in ("safetensors", "h5"):
+        assert list(load(tmp_path / f"a.{suffix}")) == ["a"]
 
 
 def test_one_storage_has_many_tensors(tmp_path):
@@ -202,10 +227,11 @@ def test_msgpack_keeps_every_floating_type_and_what_flax_divides(tmp_path, monke
     kinds = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, ml_dtypes.float8_e4m3fn]
     tree: Any = {np.dtype(kind).name: WEIGHT.astype(kind) for kind in kinds}
     tree |= {"step": np.int64(3), "whole": np.ones((9, 9, 9), np.int32), "z": 1 + 2j}
+    tree["few"] = np.full((1, 1), 3, np.float16)  # an extension of 16 bytes has a head of its own
     tree |= {"on": True, "none": None, "text": "a", "rate": 0.1, "list": [1, -7, 70_000, 2**40]}
     (tmp_path / "a.msgpack").write_bytes(flax.serialization.msgpack_serialize(tree))
-    found = load(tmp_path / "a.msgpack")
-    assert set(found) == {np.dtype(kind).name for kind in kinds}
+    found = load(tmp_path / "a.msgpack", dense=True)
+    assert set(found) == {*(np.dtype(kind).name for kind in kinds), "few"}
     for name, array in found.items():
         np.testing.assert_array_equal(array, tree[name])
 

@@ -263,10 +263,10 @@ def virtual(file):
     file.create_virtual_dataset("a", layout)
 
 
-def compounds(file):
-    """Many datasets of one type with a thousand fields."""
-    file["type"] = np.dtype([(f"f{i}", "f4") for i in range(1000)])
-    for i in range(200):
+def compounds(file, n=200, fields=1000):
+    """Datasets of one type with many fields."""
+    file["type"] = np.dtype([(f"f{i}", "f4") for i in range(fields)])
+    for i in range(n):
         h5py.h5d.create(file.id, b"%d" % i, file["type"].id, h5py.h5s.create(h5py.h5s.NULL))
 
 
