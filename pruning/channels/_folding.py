@@ -164,9 +164,8 @@ class Folding:
         if primitive == "sub":
             zeroed = jnp.where(spread(removed) == 0, zeroed, 0)
         if leaf not in self.changes and zeroed is masked:
-            self.changes[leaf] = jnp.zeros_like(
-                removed
-            )  # what it is added to later must do without
+            # It would change this sum too: later ones do without.
+            self.changes[leaf] = jnp.zeros_like(removed)
             return Value(zeroed, masked, False)
         if leaf not in self.changes:
             count, transpose = jax.vjp(spread, jnp.ones_like(removed))

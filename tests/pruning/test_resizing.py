@@ -158,6 +158,12 @@ def test_written_widths_run_resized():
         assert_resized_is_masked(apply, MLP, X)
 
 
+def test_the_derivative_of_what_is_computed_takes_the_place_of_a_custom_one():
+    doubled = jax.custom_vjp(lambda h: 2 * jnp.exp(h))
+    doubled.defvjp(lambda h: (2 * jnp.exp(h), h), lambda h, g: (g * 2 * jnp.exp(h),))
+    assert_resized_is_masked(lambda p, x: doubled(x @ p["w0"]) @ p["o"], MLP, X)
+
+
 def test_a_linen_network_runs_resized():
     class Net(linen.Module):
         @linen.compact
