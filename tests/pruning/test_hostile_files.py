@@ -96,11 +96,17 @@ def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
         (b")Na.", "items must go to a list, not to a tuple"),
         (b"]NNs.", "keys must go to a dictionary, not a list"),
         (b"cos\nsystem\nNR.", "must call with a tuple"),
-        (b"}q\x00X\x05\x00\x00\x00modelh\x00s.", "must be a tree 64 deep"),  # holds itself
     ],
 )
 def test_pickles_of_another_kind_are_refused(body, said, tmp_path):
     assert said in refused(written(tmp_path, "a.pt", zipped(b"\x80\x02" + body)))
+
+
+def test_a_mapping_that_holds_itself_is_refused():
+    tree: dict = {}
+    tree["model"] = tree
+    with pytest.raises(WeightsError, match="must be a tree 64 deep"):
+        load(tree)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,9 @@ def times_one_of(y, first):
 CHANGING = {
     "gain": (lambda p, x: hidden(p, x) @ p["o"] / p["w0"].shape[1] ** 0.5, "2.82.* becomes 1.41"),
     "branch": (
-        lambda p, x: hidden(p, x) @ p["o"] * (2.0 if p["w0"].shape[1] > 6 else 1.0),
+        lambda p, x: jax.jit(lambda y: y * (2.0 if p["w0"].shape[1] > 6 else 1.0))(
+            hidden(p, x) @ p["o"]
+        ),
         "2.0 becomes 1.0",
     ),
     "sum over a width": (

@@ -195,7 +195,7 @@ NOT_ZERO = {
     "one of two axes": lambda h: layer_norm(h * jnp.cos(outer(h)).sum(1)),
     "a turned axis": lambda h: layer_norm(jnp.cos(h).T.T),
     "positions of a product": lambda h: layer_norm(
-        jnp.exp(jnp.einsum("sc,st->ct", jnp.cos(h), X @ X.T).T)
+        jnp.exp(jnp.einsum("nc,ns->ncs", jnp.cos(h), X).swapaxes(1, 2))
     ),
     "several positions": lambda h: layer_norm(jnp.exp(X @ X.T @ jnp.tanh(h) + X[:, :1])),
 }

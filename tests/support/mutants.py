@@ -178,7 +178,9 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
     contexts = {} if recorded is None else recorded.contexts_by_lineno(str(name))
     running = {context.rpartition("|")[0] for context in contexts.get(mutant.line, ())} - {""}
     by_file = sorted(running, key=lambda test: (test.partition("::")[0] not in own, test))
-    if name.is_relative_to("geometry/claims") and re.search(r"Computed[.(]|Sampled[.(]", mutant.source):
+    if name.is_relative_to("geometry/claims") and re.search(
+        r"Computed[.(]|Sampled[.(]", mutant.source
+    ):
         return [f"{OUTCOMES}[{'.'.join(name.with_suffix('').parts)}]", *by_file]
     return [*by_file[:MOST_TESTS], *own]
 
