@@ -368,7 +368,7 @@ def test_outcomes_of_a_module_are_as_recorded(module, key):
         for claim in ALL
     ]
     of_module = [claim for claim in trimmed if claim.checks]
-    for verdict in claims.check_all(of_module, key, precision=2):
+    for verdict in claims.check_all(of_module, key, precision=2.0):
         assert verdict.as_recorded, verdict
 
 

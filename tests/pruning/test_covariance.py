@@ -20,6 +20,13 @@ def test_covariance_is_numpys_and_the_gram_matrix_less_means(key):
     np.testing.assert_allclose(0.9 * covariance(filters), gram, atol=1e-14)
 
 
+def test_the_spread_of_three_variances_is_standard():
+    drawn = np.random.default_rng(0).standard_normal((300, 3, 400))
+    z = jax.jit(lambda x: jax.lax.map(covariance_report, x))(drawn).diagonal
+    assert abs(z.mean()) < 0.25
+    assert 0.85 < z.std() < 1.2
+
+
 @pytest.mark.parametrize("shape", [(64, 27), (64, 144)])
 def test_z_scores_of_gaussian_filters_are_standard(shape):
     drawn = 0.3 * np.random.default_rng(0).standard_normal((300, *shape), np.float32)
