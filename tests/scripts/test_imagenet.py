@@ -31,6 +31,10 @@ def records(tmp_path_factory):
     return datasets.records("imagenet2012", folder)
 
 
+def test_records_say_what_they_are_of(records):
+    assert (records.name, records.classes) == ("imagenet2012", 1000)
+
+
 def image(height, width, seed=0):
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3))
     return Image.fromarray(pixels.astype(np.uint8))

@@ -75,6 +75,27 @@ def test_help_shows_the_range_of_every_number(command):
     assert NUMBER.findall("│ --steps INT   number")
 
 
+LIMITS = {
+    name: next(options.ranges(hint))
+    for name, hint in vars(options).items()
+    if get_origin(hint) is Annotated and get_args(hint)[0] in (int, float)
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_range_has_the_ends_that_it_shows(name):
+    said, holds = LIMITS[name].metavar, LIMITS[name].is_instance
+    least = re.fullmatch(r"\w+ (at least|above) (\d)", said)
+    if least:
+        assert holds(int(least[2])) == (least[1] == "at least")
+        assert (holds(int(least[2]) - 1), holds(int(least[2]) + 1)) == (False, True)
+        return
+    opens, low, high, closes = re.fullmatch(r"FLOAT in ([(\[])(\d), (\d)([)\]])", said).groups()
+    low, high = int(low), int(high)
+    assert (holds(low), holds(high)) == (opens == "[", closes == "]")
+    assert (holds(low - 1), holds((low + high) / 2), holds(high + 1)) == (False, True, False)
+
+
 def run(command, *args):
     """A command with these arguments, up to what would take time."""
     arguments = tyro.cli(

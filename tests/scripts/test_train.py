@@ -398,6 +398,7 @@ def test_a_run_leaves_a_page_and_its_numbers(images, tmp_path, monkeypatch, caps
     accuracies = [run[-1]["accuracy"] for run in results["seeds"]]
     assert results["accuracy"] == run.summary(accuracies)
     assert [len(run) for run in results["seeds"]] == [12, 12]
+    assert results["environment"]["jax"] == jax.__version__
     page = (tmp_path / "index.html").read_text()
     assert f"{100 * results['accuracy']['median']:.2f} %" in page
     assert "÷5" in page
