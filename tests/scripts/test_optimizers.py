@@ -49,6 +49,12 @@ def test_the_rate_falls_to_zero_along_a_cosine():
     np.testing.assert_allclose(found[warm:], 0.2 * (1 + np.cos(np.pi * progress)), atol=1e-7)
 
 
+def test_the_rate_falls_to_zero_along_a_line():
+    found, warm = rates(replace(WARM, schedule="linear")), 2 * STEPS
+    np.testing.assert_allclose(found[:warm], 0.4 * np.arange(warm) / warm, rtol=1e-6)
+    np.testing.assert_allclose(found[warm:], 0.4 * (1 - np.arange(8 * STEPS) / (8 * STEPS)), 1e-5)
+
+
 def test_the_rate_of_a_step_has_six_digits():
     assert learning_rate(WARM, STEPS, 3 * STEPS) == 0.4
     assert learning_rate(WARM, STEPS, 1) == pytest.approx(0.4 / 14, rel=1e-5)

@@ -24,7 +24,7 @@ from experiments.training.recipes import PRESETS, replace
 from experiments.training.trainer import Trainer, mesh_of
 
 RECIPE = replace(PRESETS["digits-mlp"][1], epochs=3, batch_size=256)
-TIMES = ("seconds", "images_per_second")
+TIMES = ("seconds", "images_per_second", "waiting_for_data")
 
 
 def run(out: Path) -> tuple[int, str]:

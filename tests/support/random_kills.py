@@ -42,6 +42,7 @@ COMMANDS = {
     "check_theorems": "--paper cwda --precision 2",
 }
 TIMES = {"command", "date", "seconds", "images_per_second", "tracker_seconds", "timings"}
+TIMES |= {"waiting_for_data"}
 TIMES |= {"checkpoint"}  # bytes of files with times, of a pruned network
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 # By signal: handled, not handled, or too late.

@@ -27,7 +27,13 @@ HOUR = 3600
 INPUTS = ("DIR", "tfds", "run", "resnet20.safetensors")  # in commands, of no fixed place
 # What no two runs share.
 TIMES = {"command", "date", "environment", "seconds", "minutes", "checkpoint", "timings"}
-TIMES |= {"images_per_second", "tracker_seconds", "milliseconds", "samples_per_second"}
+TIMES |= {
+    "images_per_second",
+    "waiting_for_data",
+    "tracker_seconds",
+    "milliseconds",
+    "samples_per_second",
+}
 
 
 class Result(NamedTuple):

@@ -61,7 +61,7 @@ def train_one(program, out, view: Any = None, seeds=(0,)):
 
 
 def without_times(lines):
-    times = ("seconds", "images_per_second")
+    times = ("seconds", "images_per_second", "waiting_for_data")
     return [{k: v for k, v in line.items() if k not in times} for line in lines]
 
 

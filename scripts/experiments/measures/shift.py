@@ -22,7 +22,7 @@ import jaxnorm
 from experiments import files, provenance, storage
 from experiments.data.datasets import Images
 from experiments.pages.page import plain
-from experiments.training import loop
+from experiments.training import chunks
 from experiments.training.networks import graphs
 from experiments.training.paired_runs import NORMALIZATIONS
 from experiments.training.recipes import Recipe, drops, replace
@@ -134,7 +134,7 @@ def train(
     x, probe = jnp.asarray(images.x_train), jnp.asarray(images.x_test[:PROBE])
     tracker, state = Tracker(layers, probe, exact=exact), trainer.init_state((seed,))
     tracker.update(state)
-    for chunk in loop.epochs(trainer, state, (seed,)):
+    for chunk in chunks.epochs(trainer, state, (seed,)):
         state = chunk.state
         (fractions,) = trainer.evaluate(state)
         yield {
@@ -145,11 +145,13 @@ def train(
                 for name, layer in tracker.update(state).items()
             },
             "tracker_seconds": tracker.seconds,
-            "moments": stream_moments(partial(layers, state), chunks(x))[LAYERS[-1]]._asdict(),
+            "moments": stream_moments(partial(layers, state), image_chunks(x))[
+                LAYERS[-1]
+            ]._asdict(),
         }
 
 
-def chunks(x: Float[Array, "n h w c"]) -> Iterator[Float[Array, "m h w c"]]:
+def image_chunks(x: Float[Array, "n h w c"]) -> Iterator[Float[Array, "m h w c"]]:
     """Images in parts of `CHUNK`."""
     for i in range(0, len(x), CHUNK):
         yield x[i : i + CHUNK]

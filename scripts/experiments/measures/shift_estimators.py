@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from experiments.data import datasets
 from experiments.measures.shift import LAYERS, layers_of
-from experiments.training import loop, recipes
+from experiments.training import chunks, recipes
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.shift import emd, emd_critic, emd_lower_bound, emd_sliced, mean_projection
 
@@ -94,7 +94,7 @@ def real_layer() -> Callable[[Key[Array, ""], int], tuple[Sample, Sample]]:
     x = jnp.asarray(np.concatenate([images.x_train, images.x_test]))
     *_, before, after = (
         layers(chunk.state, x)[LAYERS[-1]]
-        for chunk in loop.epochs(trainer, trainer.init_state((0,)), (0,))
+        for chunk in chunks.epochs(trainer, trainer.init_state((0,)), (0,))
     )
 
     def draw(key: Key[Array, ""], n: int) -> tuple[Sample, Sample]:

@@ -15,7 +15,7 @@ from flax import nnx
 from experiments import signals
 from experiments.data.datasets import Images
 from experiments.progress import Stages
-from experiments.training import loop, recipes
+from experiments.training import chunks, loop, recipes
 from experiments.training.networks import graphs
 from experiments.training.recipes import Recipe, replace
 from experiments.training.step import State
@@ -113,6 +113,6 @@ class Network:
             statistics=tree["statistics"],
             optimizer=optax.tree.set(initial.optimizer, trace=still),
         )
-        for chunk in loop.epochs(fine_tuner, state, seeds):
+        for chunk in chunks.epochs(fine_tuner, state, seeds):
             state = chunk.state
         return {"params": state.params, "statistics": state.statistics}

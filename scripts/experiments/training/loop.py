@@ -1,27 +1,26 @@
-"""The training loop, `chunks`, and what `train` does after each chunk: log, check and save."""
+"""Training with what is done after each chunk of steps: log, check and save."""
 
 import itertools
 import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import jax
-import numpy as np
-from jaxtyping import Float
 
 from experiments.cli import StoppedError
 from experiments.signals import Interruption
 from experiments.storage import is_remote
 from experiments.training.checkpoints import Checkpoints
+from experiments.training.chunks import Chunk, Clock, chunks
 from experiments.training.finite import check_finite
 from experiments.training.optimizers import learning_rate
-from experiments.training.processes import any_process
+from experiments.training.processes import any_process, is_main_process
 from experiments.training.recipes import Evaluation
 from experiments.training.run_folder import Lines, MetricsLog, lines_of
 from experiments.training.step import State
@@ -30,28 +29,6 @@ from experiments.training.trainer import Seeds, Trainer
 
 PROFILED_STEPS = 10
 BETWEEN_CHECKPOINTS = 30.0  # seconds
-
-
-class Chunk(NamedTuple):
-    """Some steps of one epoch, and the state after them.
-
-    Attributes:
-      state: Valid until the next chunk begins.
-      step: Number of steps since the start of training.
-      epoch: From 0.
-      ends_epoch: Whether it has the last steps of its epoch.
-      losses: For each seed, the mean over the epoch's steps so far.
-      steps: Number of steps of the chunk.
-      seconds: Duration of these steps.
-    """
-
-    state: State
-    step: int
-    epoch: int
-    ends_epoch: bool
-    losses: Float[np.ndarray, " seeds"]
-    steps: int
-    seconds: float
 
 
 class Trained(NamedTuple):
@@ -86,43 +63,6 @@ class View(Protocol):
 
     def update(self, steps: int, description: str, numbers: str) -> None:
         """Show how many steps are done, over all seeds, what is trained, and its metrics."""
-
-
-def chunks(
-    trainer: Trainer, state: State, seeds: Seeds, max_steps: Iterable[int]
-) -> Iterator[Chunk]:
-    """Train from `state`, some steps at a time, to the end of the last epoch.
-
-    Args:
-      trainer: Compiled for the recipe.
-      state: Untrained or resumed; it is donated.
-      seeds: Seeds of the state.
-      max_steps: For each chunk, how many steps it has where its epoch does not end before.
-    """
-    limits, start = iter(max_steps), steps_done(state)
-    for epoch in range(start // trainer.steps, trainer.recipe.epochs):
-        first = epoch * trainer.steps
-        done = max(start - first, 0)
-        batches = trainer.batches(seeds, epoch, done)
-        while done < trainer.steps:
-            steps = min(next(limits), trainer.steps - done)
-            began = time.monotonic()
-            state = trainer.advance(state, batches, seeds, steps)
-            done += steps
-            losses = np.ravel(state.loss) / done
-            seconds = time.monotonic() - began
-            ends = done == trainer.steps
-            yield Chunk(state, first + done, epoch, ends, losses, steps, seconds)
-
-
-def epochs(trainer: Trainer, state: State, seeds: Seeds) -> Iterator[Chunk]:
-    """Train from `state` as `chunks`, a whole epoch at a time."""
-    return chunks(trainer, state, seeds, itertools.repeat(trainer.steps))
-
-
-def steps_done(state: State) -> int:
-    """The number of steps that led to a state."""
-    return int(np.ravel(state.step)[0])
 
 
 def train(
@@ -163,7 +103,7 @@ def train(
             lambda chunk: check_finite("loss", chunk.losses, chunk.step, checkpoints),
             clock,
             partial(show_progress, trainer, seeds, view, logs, clock),
-            partial(log_epoch, trainer, logs, clock),
+            partial(log_epoch, trainer, view, logs, clock),
             *([logged_steps(trainer, folders, state)] if extras.log_every else []),
             *extras.hooks,
             Checkpointing(trainer, checkpoints, lines, interrupted),
@@ -202,27 +142,6 @@ class Profiling:
 def trace_folder(out: Path) -> Path:
     """Where a run's trace is written: beside its metrics, or for a bucket a new folder here."""
     return Path(tempfile.mkdtemp(prefix="profile-")) if is_remote(out) else out / "profile"
-
-
-class Clock:
-    """Images per second of the steps alone, without compilation and evaluation."""
-
-    def __init__(self, images_per_step: int, skipped: int):
-        self.images_per_step, self.skipped = images_per_step, skipped
-        self.start, self.steps, self.seconds = time.monotonic(), 0, 0.0
-
-    def __call__(self, chunk: Chunk) -> None:
-        """Count a chunk, unless it is one of the first `skipped`."""
-        if self.skipped:
-            self.skipped -= 1
-            return
-        self.steps += chunk.steps
-        self.seconds += chunk.seconds
-
-    @property
-    def speed(self) -> float:
-        """Images per second, 0 before the first chunk that counts."""
-        return self.steps * self.images_per_step / self.seconds if self.steps else 0.0
 
 
 class Checkpointing:
@@ -273,10 +192,18 @@ def show_progress(
     )
 
 
-def log_epoch(trainer: Trainer, logs: list[MetricsLog], clock: Clock, chunk: Chunk) -> None:
-    """Evaluate the networks at the end of an epoch, and log its metrics for each seed."""
+def log_epoch(
+    trainer: Trainer, view: View, logs: list[MetricsLog], clock: Clock, chunk: Chunk
+) -> None:
+    """Evaluate the networks at the end of an epoch, and log its metrics for each seed.
+
+    Where data are streamed, how long they were waited for is shown, too.
+    """
     if not chunk.ends_epoch:
         return
+    waited = clock.end_epoch()
+    if trainer.streams and is_main_process():
+        view.log(f"epoch {chunk.epoch + 1}: waiting for data {100 * waited:.0f} % of the time")
     accuracies = trainer.evaluate(chunk.state)
     for log, loss, fractions in zip(logs, chunk.losses, accuracies, strict=True):
         log.add(
@@ -287,6 +214,7 @@ def log_epoch(trainer: Trainer, logs: list[MetricsLog], clock: Clock, chunk: Chu
                 "learning_rate": learning_rate(trainer.recipe, trainer.steps, chunk.step - 1),
                 "seconds": time.monotonic() - clock.start,
                 "images_per_second": clock.speed,
+                "waiting_for_data": waited,
             }
         )
 

@@ -50,6 +50,8 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
     warmup = recipe.warmup * steps
     if recipe.schedule == "cosine":
         falling = optax.cosine_decay_schedule(recipe.learning_rate, recipe.epochs * steps - warmup)
+    elif recipe.schedule == "linear":
+        falling = optax.linear_schedule(recipe.learning_rate, 0.0, recipe.epochs * steps - warmup)
     else:
         drops = {(drop - 1) * steps - warmup: 1 / recipe.drop_factor for drop in recipe.drops}
         falling = optax.piecewise_constant_schedule(

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 import jaxnorm
 from experiments.data.datasets import Images
-from experiments.training import evaluation, loop, networks
+from experiments.training import chunks, evaluation, networks
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.recipes import Recipe
 from experiments.training.step import State
@@ -108,9 +108,9 @@ def train(
         (state, restored), _ = checkpoints.restore((state, jax.device_put(history)), log)
         history = History(*map(np.array, restored))
         outputs = program.outputs(state)
-        on_epoch(loop.steps_done(state) // trainer.steps)
+        on_epoch(chunks.steps_done(state) // trainer.steps)
         saved = time.monotonic()
-        for chunk in loop.epochs(trainer, state, (seed,)):
+        for chunk in chunks.epochs(trainer, state, (seed,)):
             epoch, state = chunk.epoch, chunk.state
             before, outputs = outputs, program.outputs(state)
             (fractions,) = trainer.evaluate(state)

@@ -14,7 +14,7 @@ from rich.progress import Progress, TaskID
 from experiments import cli, signals
 from experiments.cli import InputError
 from experiments.progress import print_above, progress_bar
-from experiments.training import loop
+from experiments.training import chunks, loop
 from experiments.training.accuracies import percentages
 from experiments.training.loop import Extras
 from experiments.training.processes import is_main_process
@@ -127,7 +127,7 @@ def show_evaluations(
     with closing(trainer):
         for seeds in groups:
             state = newest_state(trainer, seeds, out)
-            step = str(loop.steps_done(state))
+            step = str(chunks.steps_done(state))
             views = trainer.evaluate_views(state, evaluations)
             for seed, fractions in zip(seeds, trainer.evaluate(state), strict=True):
                 rows.append({"seed": str(seed), "step": step} | percentages(fractions, views))

@@ -5,6 +5,7 @@ flips depend on the seed and that number alone, so that a run resumed from any s
 same bits. Seeds that are vmapped are one program; each leaf of their state has an axis of seeds.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -62,6 +63,8 @@ class Trainer:
       steps_per_call: Steps between two looks at the loss.
       parameters: Number of trained parameters of one network.
       device: Kind of the devices.
+      streams: Whether batches are read while the network is trained.
+      seconds_waiting: For batches, of all `advance` so far.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Trainer:
         self.steps = self._loader.count // recipe.batch_size
         self.total_steps = recipe.epochs * self.steps
         self.device = mesh.devices.flat[0].device_kind
+        self.streams, self.seconds_waiting = isinstance(data, Records), 0.0
         if self.total_steps >= MAX_STEPS:
             raise InputError(
                 f"--epochs must give fewer than 2^31 steps; got {recipe.epochs} of {self.steps}"
@@ -93,7 +97,7 @@ class Trainer:
             networks.network,
             classes=self._loader.classes,
             shape=self._loader.shape,
-            streamed=isinstance(data, Records),
+            streamed=self.streams,
             key=jax.random.key(0),
         )
         model = nnx.eval_shape(partial(build, recipe))
@@ -147,10 +151,17 @@ class Trainer:
         """The state after `count` more steps of the epoch of `batches`; `state` is donated."""
         seed = self._seed_array(seeds)
         if self._scans:
-            return self._take_steps(state, self._loader.device_batch(batches), seed, count)
+            return self._take_steps(state, self._device_batch(batches), seed, count)
         for _ in range(count):
-            state = self._take_steps(state, self._loader.device_batch(batches), seed, 1)
+            state = self._take_steps(state, self._device_batch(batches), seed, 1)
         return state
+
+    def _device_batch(self, batches: Any) -> Any:
+        """The loader's next arrays; the time until they come is counted."""
+        began = time.monotonic()
+        arrays = self._loader.device_batch(batches)
+        self.seconds_waiting += time.monotonic() - began
+        return arrays
 
     def evaluate(self, state: State) -> list[dict[str, float]]:
         """For each seed, the fractions of test images that are classified correctly."""

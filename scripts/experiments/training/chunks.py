@@ -1,0 +1,109 @@
+"""The steps of a run, some at a time, and how long they and their data took."""
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments.training.step import State
+from experiments.training.trainer import Seeds, Trainer
+
+
+class Chunk(NamedTuple):
+    """Some steps of one epoch, and the state after them.
+
+    Attributes:
+      state: Valid until the next chunk begins.
+      step: Number of steps since the start of training.
+      epoch: From 0.
+      ends_epoch: Whether it has the last steps of its epoch.
+      losses: For each seed, the mean over the epoch's steps so far.
+      steps: Number of steps of the chunk.
+      seconds: Duration of these steps.
+      waiting: Seconds of them until batches came.
+    """
+
+    state: State
+    step: int
+    epoch: int
+    ends_epoch: bool
+    losses: Float[np.ndarray, " seeds"]
+    steps: int
+    seconds: float
+    waiting: float
+
+
+def chunks(
+    trainer: Trainer, state: State, seeds: Seeds, max_steps: Iterable[int]
+) -> Iterator[Chunk]:
+    """Train from `state`, some steps at a time, to the end of the last epoch.
+
+    Args:
+      trainer: Compiled for the recipe.
+      state: Untrained or resumed; it is donated.
+      seeds: Seeds of the state.
+      max_steps: For each chunk, how many steps it has where its epoch does not end before.
+    """
+    limits, start = iter(max_steps), steps_done(state)
+    for epoch in range(start // trainer.steps, trainer.recipe.epochs):
+        first = epoch * trainer.steps
+        done = max(start - first, 0)
+        batches = trainer.batches(seeds, epoch, done)
+        while done < trainer.steps:
+            steps = min(next(limits), trainer.steps - done)
+            began, waited = time.monotonic(), trainer.seconds_waiting
+            state = trainer.advance(state, batches, seeds, steps)
+            done += steps
+            losses = np.ravel(state.loss) / done
+            seconds = time.monotonic() - began
+            waiting = trainer.seconds_waiting - waited
+            ends = done == trainer.steps
+            yield Chunk(state, first + done, epoch, ends, losses, steps, seconds, waiting)
+
+
+def epochs(trainer: Trainer, state: State, seeds: Seeds) -> Iterator[Chunk]:
+    """Train from `state` as `chunks`, a whole epoch at a time."""
+    return chunks(trainer, state, seeds, itertools.repeat(trainer.steps))
+
+
+def steps_done(state: State) -> int:
+    """The number of steps that led to a state."""
+    return int(np.ravel(state.step)[0])
+
+
+class Clock:
+    """Images per second of the steps alone, without compilation and evaluation.
+
+    Of each epoch it counts also, compilation included, the share of the steps' time in which no
+    batch was at hand. A device that computes asynchronously may have been busy meanwhile with
+    steps that were dispatched before: for want of data it was idle for this share at most.
+    """
+
+    def __init__(self, images_per_step: int, skipped: int):
+        self.images_per_step, self.skipped = images_per_step, skipped
+        self.start, self.steps, self.seconds = time.monotonic(), 0, 0.0
+        self.epoch_seconds = self.epoch_waiting = 0.0
+
+    def __call__(self, chunk: Chunk) -> None:
+        """Count a chunk; for the speed, unless it is one of the first `skipped`."""
+        self.epoch_seconds += chunk.seconds
+        self.epoch_waiting += chunk.waiting
+        if self.skipped:
+            self.skipped -= 1
+            return
+        self.steps += chunk.steps
+        self.seconds += chunk.seconds
+
+    @property
+    def speed(self) -> float:
+        """Images per second, 0 before the first chunk that counts."""
+        return self.steps * self.images_per_step / self.seconds if self.steps else 0.0
+
+    def end_epoch(self) -> float:
+        """The share of the epoch's time, in [0, 1], that was spent waiting for its batches."""
+        seconds, waiting = self.epoch_seconds, self.epoch_waiting
+        self.epoch_seconds = self.epoch_waiting = 0.0
+        return waiting / seconds if seconds else 0.0

@@ -1,0 +1,62 @@
+"""How long steps take, and how long they wait for their batches."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from experiments.training import chunks
+from experiments.training import trainer as trainers
+from experiments.training.run_folder import read_lines
+from tests.support.small_runs import View, train_one
+
+pytestmark = pytest.mark.usefixtures("users_jax")
+
+
+@pytest.fixture
+def slow_data(one, monkeypatch):
+    """A batch is at hand after 3 seconds, and a step takes 1, by a clock that counts no others."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+
+    def slowed(function, seconds):
+        def call(*args):
+            clock.now += seconds
+            return function(*args)
+
+        return call
+
+    for module in (chunks, trainers):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(one._loader, "device_batch", slowed(one._loader.device_batch, 3))
+    monkeypatch.setattr(one, "_take_steps", slowed(one._take_steps, 1))
+    return clock
+
+
+def test_the_share_of_time_without_data_is_logged_and_shown(one, slow_data, monkeypatch, tmp_path):
+    monkeypatch.setattr(one, "streams", True)
+    view = View()
+    train_one(one, tmp_path, view)
+    assert slow_data.now == 4 * one.total_steps
+    lines = read_lines(tmp_path / "seed-0" / "metrics.jsonl")
+    assert [line["waiting_for_data"] for line in lines] == [0.75] * 3
+    assert view.lines == [f"epoch {n}: waiting for data 75 % of the time" for n in (1, 2, 3)]
+
+
+def test_a_share_is_that_of_one_epoch_and_of_all_its_chunks():
+    clock = chunks.Clock(images_per_step=8, skipped=1)
+
+    def chunk(seconds, waiting):
+        return chunks.Chunk(None, 0, 0, False, None, 2, seconds, waiting)
+
+    clock(chunk(8.0, 1.0))  # compiles: counted here, and not in the speed
+    clock(chunk(2.0, 1.0))
+    assert clock.end_epoch() == 0.2
+    clock(chunk(2.0, 0.0))
+    assert clock.end_epoch() == 0.0
+    assert clock.speed == 8.0
+    assert clock.end_epoch() == 0.0  # of no steps
+
+
+def test_nothing_is_shown_where_nothing_is_streamed(one, tmp_path):
+    view = View()
+    train_one(one, tmp_path, view)
+    assert view.lines == []
