@@ -6,7 +6,7 @@ Figure 2 is on Fashion-MNIST in DIR, in tensorflow-datasets' format, at 5 depths
 layers, 1,000 steps and 2 runs; --full is the paper's recipe: 17 depths, 35,100 steps and 3 runs.
 Without DIR it is on the embedded digits. The page is OUT/index.html, with its results in
 OUT/results.json; two points that are not odd should keep an angle of 10.4 degrees at infinite
-width. Nothing is downloaded.
+width. An interrupted run resumes after the last network of Figure 2. Nothing is downloaded.
 """
 
 if __name__ == "__main__":  # for the seconds of the imports
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import tyro
 
-from experiments import cli, files
+from experiments import cli, files, storage
 from experiments.options import Location, Natural, checked
 
 
@@ -53,12 +53,14 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
     data_dir, seed, out = options.data_dir, options.seed, options.out
     files.check_writable(out)
+    storage.make_folder(out)
     start = time.perf_counter()
     images = datasets.load("digits" if data_dir is None else "fashion_mnist", data_dir)
     recipe = depth.FULL if options.full else depth.SHORT
+    networks = out / "figure_2.json"
     results = cli.provenance(__file__) | {
         "seed": seed,
-        "figure_2": recipe | {"data": images.name} | depth.measure(images, **recipe),
+        "figure_2": recipe | {"data": images.name} | depth.measure(images, **recipe, path=networks),
         "figure_3": geometry_figures.figure_3(seed),
         "odd_state_spread": math.degrees(
             geometry.odd_points.odd_state(geometry_figures.ODD_POINTS).spread
@@ -75,4 +77,4 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, again="start again to resume after the last finished network")

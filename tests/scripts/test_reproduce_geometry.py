@@ -14,6 +14,7 @@ from experiments.measures import depth, geometry_figures
 from experiments.pages import geometry as geometry_page
 from experiments.pages import page
 from tests.support.browser import open_page
+from tests.support.small_runs import random_images
 
 pytestmark = pytest.mark.fitted_figures
 
@@ -80,6 +81,29 @@ def test_a_network_of_figure_2_starts_with_the_recipes_variance(start, key):
         expected = np.maximum((z - z.mean(0)) / z.std(0, ddof=1), 0)
         np.testing.assert_allclose(depth.forward(params, x, start)[1], expected, atol=1e-12)
     assert (last >= 0).all()
+
+
+def test_figure_2_resumes_after_its_last_network(as_users_have_it, monkeypatch, tmp_path):
+    images, path, started = random_images(), tmp_path / "figure_2.json", []
+    options = {"depths": (0, 2), "steps": 3, "runs": 2}
+
+    def run(key, x, y, *, start, hl, steps):
+        started.append((start, hl))
+        if len(started) == 6:
+            raise KeyboardInterrupt
+        return jax.random.uniform(key), hl, len(start)
+
+    monkeypatch.setattr(depth, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        depth.measure(images, **options, path=path)
+    resumed = depth.measure(images, **options, path=path)
+    assert started[4:7] == [("he", 0)] * 3  # the second was interrupted, and is the third
+    assert len(started) == 12 + 1
+    assert resumed == depth.measure(images, **options)
+    assert resumed["he"]["rank"] == [[0, 0], [2, 2]]
+    started[:] = started[:6]
+    depth.measure(images, **(options | {"steps": 2}), path=path)  # other networks: all of them
+    assert len(started) == 6 + 12
 
 
 def test_rates_of_figure_2_depend_on_depth(as_users_have_it):

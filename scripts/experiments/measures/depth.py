@@ -7,7 +7,10 @@ and with batch norm deep networks learn, by default they stay at chance; ranks a
 norm only.
 """
 
+import itertools
+import json
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -17,7 +20,9 @@ import optax
 from jaxtyping import Array, Float, Int
 
 import geometry
+from experiments import cli, files
 from experiments.data import datasets
+from experiments.provenance import digest
 from experiments.training.scan import scan_steps
 from jaxnorm import standardize
 
@@ -113,25 +118,47 @@ def run(
 
 
 def measure(
-    images: datasets.Images, depths: tuple[int, ...], steps: int, runs: int
+    images: datasets.Images,
+    depths: tuple[int, ...],
+    steps: int,
+    runs: int,
+    *,
+    path: Path | None = None,
 ) -> dict[str, dict[str, list]]:
-    """For every start: accuracies, numerical and effective ranks, (depths, runs)."""
+    """For every start: accuracies, numerical and effective ranks, (depths, runs).
+
+    Args:
+      images: The training images are those of all networks.
+      depths: Hidden layers between equal widths.
+      steps: Of training.
+      runs: Networks for each start and depth.
+      path: A file of the networks that are done, after which an interrupted run resumes.
+    """
     x = images.x_train.reshape(len(images.x_train), -1)
     # Pixels in [0, 1] and nothing else: the loader's standardization is undone.
     x = jnp.asarray((x - x.min()) / (x.max() - x.min()))
     y = jnp.asarray(images.y_train)
+    decisive = [datasets.identity(images), steps, runs, cli.versions()]
+    fingerprint = digest(decisive, [Path(__file__)])
+    done = _read(path, fingerprint)
+    keys = jax.random.split(jax.random.key(0), runs)
+    for start, hl, i in itertools.product(STARTS, depths, range(runs)):
+        if (name := f"{start}-{hl}-{i}") not in done:
+            row = run(keys[i], x, y, start=start, hl=hl, steps=steps)
+            done[name] = [float(part) for part in row]
+            if path is not None:
+                text = json.dumps({"fingerprint": fingerprint, "networks": done})
+                files.write(path, text)
     results: dict[str, dict[str, list]] = {}
     for start in STARTS:
-        rows = [
-            np.array(
-                [
-                    [float(part) for part in run(key, x, y, start=start, hl=hl, steps=steps)]
-                    for key in jax.random.split(jax.random.key(0), runs)
-                ]
-            )
-            for hl in depths
-        ]
+        table = np.array([[done[f"{start}-{hl}-{i}"] for i in range(runs)] for hl in depths])
         names = ("accuracy", "rank", "effective_rank")
-        table = np.stack(rows)
         results[start] = {name: table[..., i].tolist() for i, name in enumerate(names)}
     return results
+
+
+def _read(path: Path | None, fingerprint: str) -> dict[str, list[float]]:
+    """The networks of an interrupted run of the same data, steps, runs, code and versions."""
+    content = None if path is None else files.read_json(path, dict)
+    same = content is not None and content.get("fingerprint") == fingerprint
+    return content["networks"] if content is not None and same else {}
