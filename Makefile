@@ -11,7 +11,7 @@ DOCUMENTERS := .venv-docs/installed-$(PYTHON_VERSION)
 COMPILERS := .venv-compiled/installed-$(PYTHON_VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-slow coverage mutants results lint docs bench bench-compiled clean
+.PHONY: help reproduce test test-slow coverage mutants results results-long lint docs bench bench-compiled clean
 
 help:  ## List the targets
 	@echo "make reproduce       train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
@@ -20,6 +20,7 @@ help:  ## List the targets
 	@echo "make coverage        which lines and branches the tests run, out/coverage/index.html"
 	@echo "make mutants         which planted mistakes the tests notice (ARGS=\"--package pruning --count 50\")"
 	@echo "make results         what of docs/results differs when made anew (ARGS=\"all\")"
+	@echo "make results-long    train the papers' tables for some hours, and resume (ARGS=\"--hours 8 --data-dir DIR --out DIR\")"
 	@echo "make lint            formatting, lint, types and structure"
 	@echo "make docs            the documentation as a site, out/site/index.html (.venv-docs)"
 	@echo "make bench           speed against Flax and SciPy"
@@ -72,6 +73,10 @@ mutants: $(INSTALLED)
 results: $(INSTALLED)
 	@echo "Regenerating results"
 	@$(RUN) tests/support/results.py $(ARGS)
+
+results-long: $(INSTALLED)
+	@echo "Training the networks of the papers' tables"
+	@$(RUN) tests/support/results_long.py $(ARGS)
 
 lint: $(INSTALLED)
 	@echo "Checking formatting, lint, types and structure"

@@ -201,7 +201,7 @@ def log_epoch(
     """
     if not chunk.ends_epoch:
         return
-    waited = clock.end_epoch()
+    waited = round(clock.end_epoch(), 4)
     if trainer.streams and is_main_process():
         view.log(f"epoch {chunk.epoch + 1}: waiting for data {100 * waited:.0f} % of the time")
     accuracies = trainer.evaluate(chunk.state)

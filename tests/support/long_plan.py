@@ -1,0 +1,199 @@
+"""The networks of the papers' tables and figures that take hours, in the order of training.
+
+Smallest networks first, and one seed of each before the second of any: whenever time is over, what
+there is has the widest use.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+SEEDS = (1, 3, 5)
+PRUNED_SEEDS = 3  # of the networks that are pruned
+GROUPS = (1, 2, 4, 8, 16)
+
+
+class Network(NamedTuple):
+    """A network of a table, or a figure of several, and the command that makes its results.
+
+    Attributes:
+      name: Of its folder and of its file.
+      shows: The table or the figure, and what of it.
+      command: Of `scripts`; --seeds, --data-dir and --out are added, and RUN is the folder of the
+        network `after`.
+      printed: What the paper has.
+      measured: What results.json says of it, as a text.
+      dataset: That it needs.
+      runs: The paper's number of seeds, 0 where the command has its own.
+      hours: Of one seed on two cores; None if an accelerator is needed.
+      after: Name of a network that has to be done before.
+      differs: From the paper, beside what its results say themselves.
+    """
+
+    name: str
+    shows: str
+    command: str
+    printed: str
+    measured: Callable[[dict[str, Any]], str]
+    dataset: str = "cifar10"
+    runs: int = 0
+    hours: float | None = None
+    after: str | None = None
+    differs: str = ""
+
+
+class Job(NamedTuple):
+    """A network up to a number of seeds; 0 where its command has its own."""
+
+    network: Network
+    seeds: int
+
+
+def share(value: dict[str, Any], unit: str = "%") -> str:
+    """A mean in percent, or a difference in points, with its standard error."""
+    error = "" if value["stderr"] is None else f" ± {100 * value['stderr']:.2f}"
+    return f"{100 * value['mean']:.2f}{error} {unit}"
+
+
+def accuracy(results: dict[str, Any]) -> str:
+    """Of trained networks."""
+    median = f"median {100 * results['accuracy']['median']:.2f} %, "
+    return (median if len(results["seeds"]) > 1 else "") + share(results["accuracy"])
+
+
+def spread(results: dict[str, Any]) -> str:
+    """How much criteria of pruning differ."""
+    found = results["accuracy"]["spread"]
+    return ", ".join(
+        f"{share(found[stage], 'points')} {stage}" for stage in ("pruned", "fine-tuned")
+    )
+
+
+def steadiness(results: dict[str, Any]) -> str:
+    """How far moments move in an epoch."""
+    found = results["findings"]["steadiness"]
+
+    def moved(moment: str, normalization: str) -> str:
+        value = found[moment]["drops"][normalization]
+        return f"{value['mean']:.4f} ± {value['stderr']:.4f} {normalization.replace('_', ' ')}"
+
+    return "; ".join(
+        f"{moment} {moved(moment, 'batch_norm')}, {moved(moment, 'unitized')}"
+        for moment in ("skewness", "kurtosis")
+    )
+
+
+def deepest(results: dict[str, Any]) -> str:
+    """Accuracies and ranks of the deepest networks, by how they start."""
+    figure = results["figure_2"]
+    parts = []
+    for start in ("default", "he", "batch_norm"):
+        values, ranks = figure[start]["accuracy"][-1], figure[start]["rank"][-1]
+        mean = sum(values) / len(values)
+        square = sum((x - mean) ** 2 for x in values) / max(len(values) - 1, 1)
+        error = (square / len(values)) ** 0.5
+        parts.append(
+            f"{start} {mean:.3f} ± {error:.3f} from rank {'/'.join(f'{r:g}' for r in ranks)}"
+        )
+    return f"{figure['depths'][-1] + 1} hidden layers: " + "; ".join(parts)
+
+
+def _table_1(depth: int, printed: dict[str, str], hours: float | None = None) -> list[Network]:
+    return [
+        Network(
+            f"cifar10-resnet{depth}-{normalization}",
+            f"Unitization, Table 1: ResNet-{depth}, {normalization.replace('_', ' ')}",
+            f"train.py cifar10-resnet{depth} --normalization {normalization}",
+            f"{value} %, median of 5",
+            accuracy,
+            runs=5,
+            hours=hours,
+        )
+        for normalization, value in printed.items()
+    ]
+
+
+def _table_4() -> list[Network]:
+    printed = dict(zip(GROUPS, ("10.00", "10.00", "10.00", "71.63", "73.76"), strict=True))
+    channels = dict(zip(GROUPS, ("79.54", "73.58", "70.68", "72.04", "10.00"), strict=True))
+    presets = {
+        "": {"batch_norm": "71.50", "unitized": "81.88"},
+        **{f"-g{count}": {"group_norm": value} for count, value in printed.items()},
+        **{f"-c{count}": {"group_norm": value} for count, value in channels.items()},
+    }
+    return [
+        Network(
+            f"cifar10-resnet110-micro{short}-{normalization}",
+            f"Unitization, Table 4: {normalization.replace('_', ' ')}{short.replace('-', ', ')}",
+            f"train.py cifar10-resnet110-micro{short} --normalization {normalization}",
+            f"{value} %, median of 3",
+            accuracy,
+            runs=3,
+        )
+        for short, values in presets.items()
+        for normalization, value in values.items()
+    ]
+
+
+def _pruned(preset: str, dataset: str, trained: str) -> list[Network]:
+    shows = f"Pruning paper, Table 4: {preset}"
+    train = f"train.py {preset} --vmap-seeds no"
+    return [
+        Network(preset, f"{shows}, trained", train, trained, accuracy, dataset, PRUNED_SEEDS),
+        Network(
+            f"{preset}-pruned",
+            f"{shows}, pruned by each criterion",
+            "prune.py RUN --ratio 0.5 --fine-tune 20",
+            "criteria differ by at most 8.32 points pruned, 0.35 fine-tuned",
+            spread,
+            dataset,
+            after=preset,
+            differs="the paper prints neither its ratio nor its epochs",
+        ),
+    ]
+
+
+FIGURES = [
+    Network(
+        "mnist-moments",
+        "Unitization, Figure 2: moments through 200 epochs",
+        "covariate_shift.py --dataset mnist --epochs 200 --seeds 5",
+        "steadier unitized; curves, no number",
+        steadiness,
+        "mnist",
+        hours=2.4,  # docs/results/shift: 60 epochs, 26 minutes for three of the five seeds
+        differs="seeds: the paper has one",
+    ),
+    Network(
+        "depth",
+        "Batch Normalization Decomposed, Figure 2: 17 depths, 3 runs",
+        "reproduce_geometry.py --full",
+        "deep networks learn with He's start and with batch norm; no number in the text",
+        deepest,
+        "fashion_mnist",
+        hours=24.0,  # 180 times the 8 minutes of 1,000 steps, 5 depths and 2 runs
+    ),
+]
+TABLES = [
+    # docs/results/train: 2 epochs in 929 seconds on one core.
+    *_table_1(20, {"batch_norm": "91.79", "unitized": "92.21"}, hours=25.8),
+    *_table_1(110, {"batch_norm": "93.99", "unitized": "94.12"}),
+]
+PRUNED = [
+    *_pruned("cifar10-resnet56", "cifar10", "92.98, 92.97, 93.01 %"),
+    *_pruned("cifar10-vgg16", "cifar10", "93.61, 93.21, 93.26 %"),
+    *_pruned("cifar100-vgg16", "cifar100", "72.67, 72.99, 72.56 %"),
+]
+MICRO = _table_4()
+
+
+def jobs() -> list[Job]:
+    """All of it, in order; batches of two, which take days, come last."""
+    ordered = [Job(network, 0) for network in FIGURES]
+    for networks in ([*TABLES, *PRUNED], MICRO):
+        for seeds, network in itertools.product(SEEDS, networks):
+            if seeds <= network.runs:
+                ordered.append(Job(network, seeds))
+            elif not network.runs and seeds == PRUNED_SEEDS:
+                ordered.append(Job(network, 0))
+    return ordered

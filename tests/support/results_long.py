@@ -1,0 +1,266 @@
+"""Trains the networks of the papers' tables, as far as a number of hours goes; resumes.
+
+    make results-long ARGS="--list --data-dir DIR"               # the order, with estimates
+    make results-long ARGS="--hours 8 --data-dir DIR --out DIR"
+
+Commands of `scripts` run one after another, each with the time left. When time is over, or at
+Ctrl-C, the one that runs is interrupted, which saves its state; the same line resumes there. On a
+CPU networks that need an accelerator are left out. OUT/NAME is the folder of a network with its
+log, OUT/NAME.json its number beside the printed one and what differs, OUT/index.md all of them.
+"""
+
+import itertools
+import json
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[2] / name) for name in ("", "scripts")]
+
+import tyro
+
+from experiments import cli, files, signals
+from experiments.cli import StoppedError
+from experiments.options import Above, LocalPath, checked
+from experiments.progress import print_above, progress_bar
+from tests.support import long_plan
+from tests.support.long_plan import PRUNED_SEEDS, Job, Network
+from tests.support.results import HOUR, ROOT
+
+TICK, GRACE = 0.5, 600.0  # seconds: between two looks at a command, and for it to save its state
+HEAD = ("table or figure", "printed", "ours", "differs", "status")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How long, and where.
+
+    Attributes:
+      data_dir: Folder of tensorflow-datasets' format.
+      hours: After which the command that runs is interrupted.
+      list: Print the order and the estimates, and run nothing.
+      out: Folder of all networks.
+    """
+
+    data_dir: LocalPath
+    hours: Above = 8.0
+    list: bool = False
+    out: LocalPath = Path("out/long")
+
+
+class Place(NamedTuple):
+    """Where networks are trained: folders, and whether there is an accelerator."""
+
+    data_dir: Path
+    out: Path
+    accelerated: bool
+
+
+@checked
+def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+    """Run what is not done, or list it; the status is 1 where a command failed."""
+    place = Place(options.data_dir.resolve(), options.out.resolve(), accelerated())
+    jobs = long_plan.jobs()
+    if options.list:
+        show(jobs, place)
+        return
+    with files.in_use(place.out), signals.caught() as interrupted:
+        failed = run_all(jobs, place, HOUR * options.hours, interrupted)
+        networks = list(dict.fromkeys(job.network for job in jobs))
+        rows = write(networks, place, failed)
+    cli.show_table("figures and tables", HEAD, rows, left=HEAD, min_width=150)
+    cli.say(f"Open {place.out / 'index.md'}")
+    if interrupted.received is not None:
+        raise StoppedError(interrupted.received)
+    sys.exit(bool(failed))
+
+
+def accelerated() -> bool:
+    """Whether JAX finds an accelerator; asked in a process of its own, which frees it again."""
+    words = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
+    found = subprocess.run(words, capture_output=True, text=True, check=True)
+    return found.stdout.split()[-1] != "cpu"
+
+
+def run_all(
+    jobs: Sequence[Job], place: Place, seconds: float, interrupted: signals.Interruption
+) -> dict[str, str]:
+    """Run what is not done until time is over; networks that failed, with the last line said."""
+    start, failed = time.monotonic(), dict[str, str]()
+    with progress_bar("numbers") as progress:
+        task = progress.add_task("starting", total=seconds, numbers="")
+
+        def is_over(network: Network | None = None) -> bool:
+            passed = time.monotonic() - start
+            if network:
+                now = {"description": network.name, "numbers": status(network, place)}
+                progress.update(task, completed=min(passed, seconds), **now)
+            return passed >= seconds or interrupted.is_set()
+
+        for job in jobs:
+            if is_over():
+                break
+            name = job.network.name
+            if name not in failed and not is_done(job, place.out) and not refusal(job, place):
+                error = run(job, place, lambda job=job: is_over(job.network))
+                failed |= {name: error} if error else {}
+                print_above(progress, f"{name}: {error or status(job.network, place)}")
+    return failed
+
+
+def run(job: Job, place: Place, is_over: Callable[[], bool]) -> str | None:
+    """Run a command until it ends or time is over; what it said last, if it failed."""
+    place.out.mkdir(parents=True, exist_ok=True)
+    log = place.out / f"{job.network.name}.log"
+    with log.open("ab") as file:
+        # In a process group of its own: Ctrl-C, a second of which saves nothing, reaches it once.
+        child = subprocess.Popen(
+            command(job, place), cwd=ROOT, stdout=file, stderr=file, process_group=0
+        )
+        asked = None
+        while child.poll() is None:
+            if asked is None and is_over():
+                child.send_signal(signal.SIGINT)
+                asked = time.monotonic()
+            elif asked is not None and time.monotonic() - asked > GRACE:
+                child.kill()
+            time.sleep(TICK)
+    if child.returncode == 0 or asked is not None:
+        return None
+    said = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+    return f"failed with status {child.returncode}; {said}"
+
+
+def command(job: Job, place: Place) -> list[str]:
+    """The command of a job, as a list of words."""
+    network = job.network
+    script, *words = network.command.split()
+    words = [str(place.out / str(network.after)) if word == "RUN" else word for word in words]
+    seeds = ["--seeds", str(job.seeds)] if job.seeds else []
+    folders = ["--data-dir", str(place.data_dir), "--out", str(place.out / network.name)]
+    return [sys.executable, str(ROOT / "scripts" / script), *words, *seeds, *folders]
+
+
+def results_of(network: Network, out: Path) -> dict[str, Any] | None:
+    """What its command wrote at its end, if it came there."""
+    return files.read_json(out / network.name / "results.json", dict)
+
+
+def is_done(job: Job, out: Path) -> bool:
+    """Whether its command has written results, of as many seeds."""
+    results = results_of(job.network, out)
+    return results is not None and len(results.get("seeds", ())) >= job.seeds
+
+
+def refusal(job: Job, place: Place) -> str | None:
+    """Why a job cannot run here, or not yet."""
+    network = job.network
+    if network.hours is None and not place.accelerated:
+        return "needs an accelerator"
+    if not (place.data_dir / network.dataset).is_dir():
+        return f"{network.dataset} is not in --data-dir"
+    before = Job(network._replace(name=str(network.after)), PRUNED_SEEDS)
+    if network.after and not is_done(before, place.out):
+        return f"after {network.after}"
+    return None
+
+
+def epochs(network: Network, out: Path) -> tuple[list[list[dict[str, Any]]], int]:
+    """The lines of the epochs that each seed was trained, and how many it is to be."""
+    folder = out / network.name
+    recipe = files.read_json(folder / "recipe.json", dict) or {}
+    paths = sorted(folder.glob("seed-*/metrics.jsonl"), key=lambda path: path.parent.name)
+    lines = [[json.loads(line) for line in path.read_text().splitlines()] for path in paths]
+    return [seed for seed in lines if seed], recipe.get("epochs", 0)
+
+
+def status(network: Network, place: Place) -> str:
+    """How far a network is."""
+    results, (lines, total) = results_of(network, place.out), epochs(network, place.out)
+    if lines and len(lines[-1]) < total:
+        return f"seed {len(lines) - 1}, {len(lines[-1])} of {total} epochs"
+    if results is not None:
+        return f"{len(lines)} of {network.runs} seeds" if network.runs else "done"
+    return "not run" if not (place.out / network.name).exists() else "begun"
+
+
+def hours_left(job: Job, place: Place) -> float | None:
+    """By the epochs that it was trained here, else by times on two cores; None if unknown."""
+    lines, total = epochs(job.network, place.out)
+    gaps = [
+        after["seconds"] - before["seconds"]
+        for seed in lines
+        for before, after in itertools.pairwise(seed)
+    ]
+    if any(gap > 0 for gap in gaps) and job.seeds:
+        missing = job.seeds * total - sum(map(len, lines))
+        return max(missing, 0) * statistics.median(gap for gap in gaps if gap > 0) / HOUR
+    if place.accelerated or job.network.hours is None:
+        return None
+    return job.network.hours * (max(job.seeds - len(lines), 1) if job.seeds else 1)
+
+
+def show(jobs: Sequence[Job], place: Place) -> None:
+    """Print the order, with estimates."""
+    rows = []
+    for job in jobs:
+        hours = hours_left(job, place)
+        left = "not measured" if hours is None else f"{hours:.1f} h"
+        state = "done" if is_done(job, place.out) else refusal(job, place) or left
+        runs = str(job.seeds) if job.seeds else "its own"
+        rows.append([job.network.name, job.network.shows, runs, state])
+    head = ("network", "table or figure", "seeds", "time left")
+    cli.show_table("in this order", head, rows, left=head, min_width=150)
+
+
+def write(networks: Sequence[Network], place: Place, failed: dict[str, str]) -> list[list[str]]:
+    """Write the file of every network and the table of all, whose rows are returned."""
+    rows = []
+    for network in networks:
+        found = found_of(network, place)
+        found["status"] = failed.get(network.name, found["status"])
+        files.write(place.out / f"{network.name}.json", json.dumps(found, indent=1) + "\n")
+        rows.append([found[key] for key in ("shows", "printed", "ours", "differs", "status")])
+    lines = ["| " + " | ".join(re.sub(r"\s+", " ", cell) for cell in row) + " |" for row in rows]
+    head = ["| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
+    files.write(place.out / "index.md", "\n".join([*head, *lines, ""]))
+    return rows
+
+
+def found_of(network: Network, place: Place) -> dict[str, Any]:
+    """Our number beside the printed one, and what differs."""
+    results, (lines, total) = results_of(network, place.out), epochs(network, place.out)
+    ours, differs = "", [network.differs]
+    if results is not None:
+        ours = network.measured(results)
+        differs.append(results.get("note") or results.get("data", {}).get("note", ""))
+        runs = len(results.get("seeds", ()))
+        differs.append(f"{runs} of {network.runs} seeds" if runs < network.runs else "")
+    elif lines:
+        ours = f"{100 * lines[0][-1]['accuracy']:.2f} %"
+        differs.append(f"{len(lines[0])} of {total} epochs of one seed")
+    text = status(network, place)
+    if text == "not run":
+        text += "".join(f": {why}" for why in [refusal(Job(network, 1), place)] if why)
+    return {
+        "network": network.name,
+        "shows": network.shows,
+        "printed": network.printed,
+        "ours": ours or "not run",
+        "differs": "; ".join(filter(None, differs)),
+        "status": text,
+        "command": f"python scripts/{network.command}",
+        **{key: (results or {}).get(key) for key in ("accuracy", "seconds", "environment", "date")},
+    }
+
+
+if __name__ == "__main__":
+    cli.run(main, again="start again to resume")
