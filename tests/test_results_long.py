@@ -2,8 +2,8 @@
 
 import json
 import re
+import signal
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -126,7 +126,8 @@ def test_when_time_is_over_the_command_saves_and_nothing_else_is_begun(made_up, 
     assert (tmp_path / "a" / "saved").exists()
     assert results_long.run_all([Job(network("b"), 0)], place, 0.0, Interruption()) == {}
     assert not (tmp_path / "b").exists()
-    interrupted = SimpleNamespace(is_set=lambda: True)
+    interrupted = Interruption()
+    interrupted.handle(signal.SIGTERM, None)
     assert results_long.run_all([Job(network("b"), 0)], place, 600.0, interrupted) == {}
     assert not (tmp_path / "b").exists()
 

@@ -1,6 +1,7 @@
 """How long steps take, and how long they wait for their batches."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,8 @@ def test_a_share_is_that_of_one_epoch_and_of_all_its_chunks():
     clock = chunks.Clock(images_per_step=8, skipped=1)
 
     def chunk(seconds, waiting):
-        return chunks.Chunk(None, 0, 0, False, None, 2, seconds, waiting)
+        empty: Any = None
+        return chunks.Chunk(empty, 0, 0, False, empty, 2, seconds, waiting)
 
     clock(chunk(8.0, 1.0))  # compiles: counted here, and not in the speed
     clock(chunk(2.0, 1.0))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +86,7 @@ def test_a_network_of_figure_2_starts_with_the_recipes_variance(start, key):
 
 def test_figure_2_resumes_after_its_last_network(as_users_have_it, monkeypatch, tmp_path):
     images, path, started = random_images(), tmp_path / "figure_2.json", []
-    options = {"depths": (0, 2), "steps": 3, "runs": 2}
+    options: dict[str, Any] = {"depths": (0, 2), "steps": 3, "runs": 2}
 
     def run(key, x, y, *, start, hl, steps):
         started.append((start, hl))
@@ -102,7 +103,7 @@ def test_figure_2_resumes_after_its_last_network(as_users_have_it, monkeypatch, 
     assert resumed == depth.measure(images, **options)
     assert resumed["he"]["rank"] == [[0, 0], [2, 2]]
     started[:] = started[:6]
-    depth.measure(images, **(options | {"steps": 2}), path=path)  # other networks: all of them
+    depth.measure(images, **{**options, "steps": 2}, path=path)  # other networks: all of them
     assert len(started) == 6 + 12
 
 

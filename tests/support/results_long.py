@@ -101,8 +101,11 @@ def run_all(
         def is_over(network: Network | None = None) -> bool:
             passed = time.monotonic() - start
             if network:
-                now = {"description": network.name, "numbers": status(network, place)}
-                progress.update(task, completed=min(passed, seconds), **now)
+                numbers = status(network, place)
+                completed = min(passed, seconds)
+                progress.update(
+                    task, completed=completed, description=network.name, numbers=numbers
+                )
             return passed >= seconds or interrupted.is_set()
 
         for job in jobs:
