@@ -13,10 +13,10 @@ from geometry.claims.unitization import tables
 from tests.support import long_plan, results_long
 from tests.support.long_plan import Job, Network
 from tests.support.results import ROOT
-from tests.support.results_long import Place
+from tests.support.results_long import Workspace
 from tests.support.small_runs import without_times
 
-JOBS = long_plan.jobs()
+JOBS = long_plan.jobs(accelerated=False)
 NETWORKS = list(dict.fromkeys(job.network for job in JOBS))
 
 
@@ -49,10 +49,12 @@ def test_commands_of_the_plan_exist_and_every_network_gets_all_of_its_seeds():
 def test_a_cpu_trains_what_it_can_and_a_network_is_pruned_after_it_was_trained(tmp_path):
     for network in NETWORKS:
         (tmp_path / network.dataset).mkdir(exist_ok=True)
-    cpu, gpu = (Place(tmp_path, tmp_path / "out", on) for on in (False, True))
+    cpu, gpu = (Workspace(tmp_path, tmp_path / "out", on) for on in (False, True))
     able = [job.network.name for job in JOBS if results_long.refusal(job, cpu) is None]
     assert able[:2] == ["mnist-moments", "depth"]
     assert set(able[2:]) == {"cifar10-resnet20-batch_norm", "cifar10-resnet20-unitized"}
+    assert {*long_plan.jobs(accelerated=True)} == {*JOBS}
+    assert long_plan.jobs(accelerated=True)[0].network.name == "cifar10-resnet20-batch_norm"
     refused = {results_long.refusal(job, gpu) for job in JOBS}
     assert refused == {None, *(f"after {n.after}" for n in NETWORKS if n.after)}
     (tmp_path / "cifar100").rmdir()
@@ -72,8 +74,8 @@ def made_up(monkeypatch):
     """Commands are programs by the names of their networks, which are written here."""
     programs = {}
 
-    def command(job, place):
-        folder = str(place.out / job.network.name)
+    def command(job, workspace):
+        folder = str(workspace.out / job.network.name)
         return [sys.executable, "-c", programs[job.network.name], folder, str(job.seeds)]
 
     monkeypatch.setattr(results_long, "command", command)
@@ -102,58 +104,58 @@ time.sleep(600)
 
 
 def test_networks_are_run_once_a_failure_is_named_and_the_others_go_on(made_up, tmp_path):
-    place = Place(tmp_path, tmp_path / "out", accelerated=False)
+    workspace = Workspace(tmp_path, tmp_path / "out", accelerated=False)
     made_up |= {"a": WRITES, "b": "import sys; print('x'); sys.exit('error: no b')", "c": WRITES}
     networks = {name: network(name, runs=2) for name in "abc"}
     jobs = [Job(networks[name], seeds) for seeds in (1, 2) for name in "abc"]
-    failed = results_long.run_all(jobs, place, 600.0, Interruption())
+    failed = results_long.run_all(jobs, workspace, 600.0, Interruption())
     assert failed == {"b": "failed with status 1; error: no b"}
     made_up["a"] = made_up["c"] = "1 / 0"  # finished: not run again
-    assert results_long.run_all(jobs, place, 600.0, Interruption()) == failed
-    rows = results_long.write([*networks.values()], place, failed)
+    assert results_long.run_all(jobs, workspace, 600.0, Interruption()) == failed
+    rows = results_long.write([*networks.values()], workspace, failed)
     assert rows[0] == ["Table a", "99 %", "7 %", "made up", "0 of 2 seeds"]
     assert rows[1] == ["Table b", "99 %", "not run", "", "failed with status 1; error: no b"]
-    found = json.loads((place.out / "c.json").read_text())
+    found = json.loads((workspace.out / "c.json").read_text())
     assert (found["ours"], found["printed"], found["accuracy"]) == ("7 %", "99 %", 7)
-    assert len((place.out / "index.md").read_text().splitlines()) == 5
+    assert len((workspace.out / "index.md").read_text().splitlines()) == 5
 
 
 def test_when_time_is_over_the_command_saves_and_nothing_else_is_begun(made_up, tmp_path):
-    place = Place(tmp_path, tmp_path, accelerated=False)
+    workspace = Workspace(tmp_path, tmp_path, accelerated=False)
     made_up |= {"a": WAITS, "b": WRITES}
     ready = tmp_path / "a" / "ready"
-    assert results_long.run(Job(network("a"), 0), place, ready.exists) is None
+    assert results_long.run(Job(network("a"), 0), workspace, ready.exists) is None
     assert (tmp_path / "a" / "saved").exists()
-    assert results_long.run_all([Job(network("b"), 0)], place, 0.0, Interruption()) == {}
+    assert results_long.run_all([Job(network("b"), 0)], workspace, 0.0, Interruption()) == {}
     assert not (tmp_path / "b").exists()
     interrupted = Interruption()
     interrupted.handle(signal.SIGTERM, None)
-    assert results_long.run_all([Job(network("b"), 0)], place, 600.0, interrupted) == {}
+    assert results_long.run_all([Job(network("b"), 0)], workspace, 600.0, interrupted) == {}
     assert not (tmp_path / "b").exists()
 
 
 def test_a_network_in_training_is_shown_by_its_epochs_and_estimated_by_their_time(tmp_path):
-    place, job = Place(tmp_path, tmp_path, accelerated=True), Job(network("a", runs=5), 3)
-    assert results_long.found_of(job.network, place)["status"] == "not run"
-    assert results_long.hours_left(job, place) is None
-    assert results_long.hours_left(job, place._replace(accelerated=False)) == 3.0
+    workspace, job = Workspace(tmp_path, tmp_path, accelerated=True), Job(network("a", runs=5), 3)
+    assert results_long.found_of(job.network, workspace)["status"] == "not run"
+    assert results_long.hours_left(job, workspace) is None
+    assert results_long.hours_left(job, workspace._replace(accelerated=False)) == 3.0
     (tmp_path / "a" / "seed-0").mkdir(parents=True)
     (tmp_path / "a" / "recipe.json").write_text('{"epochs": 10}')
     lines = [{"accuracy": k / 10, "seconds": 36.0 * k} for k in (1, 2, 3)]
     lines.append({"accuracy": 0.4, "seconds": 5.0})  # the first epoch after a new start
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "a" / "seed-0" / "metrics.jsonl").write_text(text)
-    found = results_long.found_of(job.network, place)
+    found = results_long.found_of(job.network, workspace)
     assert found["status"] == "seed 0, 4 of 10 epochs"
     assert (found["ours"], found["differs"]) == ("40.00 %", "4 of 10 epochs of one seed")
-    assert results_long.hours_left(job, place) == pytest.approx(26 * 0.01)
+    assert results_long.hours_left(job, workspace) == pytest.approx(26 * 0.01)
 
 
 @pytest.mark.slow
 def test_a_network_that_is_interrupted_resumes_and_ends_with_the_same_numbers(tmp_path):
     small = Network("a", "", "train.py digits-mlp --epochs 12 --drops", "", accuracy, "", runs=1)
     job, folders = Job(small, 1), (tmp_path / "whole", tmp_path / "parts")
-    whole, parts = (Place(tmp_path, folder, accelerated=True) for folder in folders)
+    whole, parts = (Workspace(tmp_path, folder, accelerated=True) for folder in folders)
     assert results_long.run(job, whole, lambda: False) is None
     metrics = parts.out / "a" / "seed-0" / "metrics.jsonl"
     assert results_long.run(job, parts, metrics.exists) is None
@@ -161,7 +163,9 @@ def test_a_network_that_is_interrupted_resumes_and_ends_with_the_same_numbers(tm
     assert results_long.status(small, parts).startswith("seed 0, ")
     assert results_long.run_all([job], parts, 600.0, Interruption()) == {}
     assert results_long.is_done(job, parts.out)
-    expected, found = (results_long.results_of(small, place.out) for place in (whole, parts))
+    expected, found = (
+        results_long.results_of(small, workspace.out) for workspace in (whole, parts)
+    )
     assert expected
     assert found
     assert without_times(found["seeds"][0]) == without_times(expected["seeds"][0])

@@ -56,7 +56,7 @@ class Options:
     out: LocalPath = Path("out/long")
 
 
-class Place(NamedTuple):
+class Workspace(NamedTuple):
     """Where networks are trained: folders, and whether there is an accelerator."""
 
     data_dir: Path
@@ -67,17 +67,17 @@ class Place(NamedTuple):
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Run what is not done, or list it; the status is 1 where a command failed."""
-    place = Place(options.data_dir.resolve(), options.out.resolve(), accelerated())
-    jobs = long_plan.jobs()
+    workspace = Workspace(options.data_dir.resolve(), options.out.resolve(), accelerated())
+    jobs = long_plan.jobs(accelerated=workspace.accelerated)
     if options.list:
-        show(jobs, place)
+        show(jobs, workspace)
         return
-    with files.in_use(place.out), signals.caught() as interrupted:
-        failed = run_all(jobs, place, HOUR * options.hours, interrupted)
+    with files.in_use(workspace.out), signals.caught() as interrupted:
+        failed = run_all(jobs, workspace, HOUR * options.hours, interrupted)
         networks = list(dict.fromkeys(job.network for job in jobs))
-        rows = write(networks, place, failed)
+        rows = write(networks, workspace, failed)
     cli.show_table("figures and tables", HEAD, rows, left=HEAD, min_width=150)
-    cli.say(f"Open {place.out / 'index.md'}")
+    cli.say(f"Open {workspace.out / 'index.md'}")
     if interrupted.received is not None:
         raise StoppedError(interrupted.received)
     sys.exit(bool(failed))
@@ -91,7 +91,7 @@ def accelerated() -> bool:
 
 
 def run_all(
-    jobs: Sequence[Job], place: Place, seconds: float, interrupted: signals.Interruption
+    jobs: Sequence[Job], workspace: Workspace, seconds: float, interrupted: signals.Interruption
 ) -> dict[str, str]:
     """Run what is not done until time is over; networks that failed, with the last line said."""
     start, failed = time.monotonic(), dict[str, str]()
@@ -101,7 +101,7 @@ def run_all(
         def is_over(network: Network | None = None) -> bool:
             passed = time.monotonic() - start
             if network:
-                numbers = status(network, place)
+                numbers = status(network, workspace)
                 completed = min(passed, seconds)
                 progress.update(
                     task, completed=completed, description=network.name, numbers=numbers
@@ -112,21 +112,25 @@ def run_all(
             if is_over():
                 break
             name = job.network.name
-            if name not in failed and not is_done(job, place.out) and not refusal(job, place):
-                error = run(job, place, lambda job=job: is_over(job.network))
+            if (
+                name not in failed
+                and not is_done(job, workspace.out)
+                and not refusal(job, workspace)
+            ):
+                error = run(job, workspace, lambda job=job: is_over(job.network))
                 failed |= {name: error} if error else {}
-                print_above(progress, f"{name}: {error or status(job.network, place)}")
+                print_above(progress, f"{name}: {error or status(job.network, workspace)}")
     return failed
 
 
-def run(job: Job, place: Place, is_over: Callable[[], bool]) -> str | None:
+def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | None:
     """Run a command until it ends or time is over; what it said last, if it failed."""
-    place.out.mkdir(parents=True, exist_ok=True)
-    log = place.out / f"{job.network.name}.log"
+    workspace.out.mkdir(parents=True, exist_ok=True)
+    log = workspace.out / f"{job.network.name}.log"
     with log.open("ab") as file:
         # In a process group of its own: Ctrl-C, a second of which saves nothing, reaches it once.
         child = subprocess.Popen(
-            command(job, place), cwd=ROOT, stdout=file, stderr=file, process_group=0
+            command(job, workspace), cwd=ROOT, stdout=file, stderr=file, process_group=0
         )
         asked = None
         while child.poll() is None:
@@ -142,13 +146,13 @@ def run(job: Job, place: Place, is_over: Callable[[], bool]) -> str | None:
     return f"failed with status {child.returncode}; {said}"
 
 
-def command(job: Job, place: Place) -> list[str]:
+def command(job: Job, workspace: Workspace) -> list[str]:
     """The command of a job, as a list of words."""
     network = job.network
     script, *words = network.command.split()
-    words = [str(place.out / str(network.after)) if word == "RUN" else word for word in words]
+    words = [str(workspace.out / str(network.after)) if word == "RUN" else word for word in words]
     seeds = ["--seeds", str(job.seeds)] if job.seeds else []
-    folders = ["--data-dir", str(place.data_dir), "--out", str(place.out / network.name)]
+    folders = ["--data-dir", str(workspace.data_dir), "--out", str(workspace.out / network.name)]
     return [sys.executable, str(ROOT / "scripts" / script), *words, *seeds, *folders]
 
 
@@ -163,15 +167,15 @@ def is_done(job: Job, out: Path) -> bool:
     return results is not None and len(results.get("seeds", ())) >= job.seeds
 
 
-def refusal(job: Job, place: Place) -> str | None:
+def refusal(job: Job, workspace: Workspace) -> str | None:
     """Why a job cannot run here, or not yet."""
     network = job.network
-    if network.hours is None and not place.accelerated:
+    if network.hours is None and not workspace.accelerated:
         return "needs an accelerator"
-    if not (place.data_dir / network.dataset).is_dir():
+    if not (workspace.data_dir / network.dataset).is_dir():
         return f"{network.dataset} is not in --data-dir"
     before = Job(network._replace(name=str(network.after)), PRUNED_SEEDS)
-    if network.after and not is_done(before, place.out):
+    if network.after and not is_done(before, workspace.out):
         return f"after {network.after}"
     return None
 
@@ -185,19 +189,19 @@ def epochs(network: Network, out: Path) -> tuple[list[list[dict[str, Any]]], int
     return [seed for seed in lines if seed], recipe.get("epochs", 0)
 
 
-def status(network: Network, place: Place) -> str:
+def status(network: Network, workspace: Workspace) -> str:
     """How far a network is."""
-    results, (lines, total) = results_of(network, place.out), epochs(network, place.out)
+    results, (lines, total) = results_of(network, workspace.out), epochs(network, workspace.out)
     if lines and len(lines[-1]) < total:
         return f"seed {len(lines) - 1}, {len(lines[-1])} of {total} epochs"
     if results is not None:
         return f"{len(lines)} of {network.runs} seeds" if network.runs else "done"
-    return "not run" if not (place.out / network.name).exists() else "begun"
+    return "not run" if not (workspace.out / network.name).exists() else "begun"
 
 
-def hours_left(job: Job, place: Place) -> float | None:
+def hours_left(job: Job, workspace: Workspace) -> float | None:
     """By the epochs that it was trained here, else by times on two cores; None if unknown."""
-    lines, total = epochs(job.network, place.out)
+    lines, total = epochs(job.network, workspace.out)
     gaps = [
         after["seconds"] - before["seconds"]
         for seed in lines
@@ -206,41 +210,43 @@ def hours_left(job: Job, place: Place) -> float | None:
     if any(gap > 0 for gap in gaps) and job.seeds:
         missing = job.seeds * total - sum(map(len, lines))
         return max(missing, 0) * statistics.median(gap for gap in gaps if gap > 0) / HOUR
-    if place.accelerated or job.network.hours is None:
+    if workspace.accelerated or job.network.hours is None:
         return None
     return job.network.hours * (max(job.seeds - len(lines), 1) if job.seeds else 1)
 
 
-def show(jobs: Sequence[Job], place: Place) -> None:
+def show(jobs: Sequence[Job], workspace: Workspace) -> None:
     """Print the order, with estimates."""
     rows = []
     for job in jobs:
-        hours = hours_left(job, place)
+        hours = hours_left(job, workspace)
         left = "not measured" if hours is None else f"{hours:.1f} h"
-        state = "done" if is_done(job, place.out) else refusal(job, place) or left
+        state = "done" if is_done(job, workspace.out) else refusal(job, workspace) or left
         runs = str(job.seeds) if job.seeds else "its own"
         rows.append([job.network.name, job.network.shows, runs, state])
     head = ("network", "table or figure", "seeds", "time left")
     cli.show_table("in this order", head, rows, left=head, min_width=150)
 
 
-def write(networks: Sequence[Network], place: Place, failed: dict[str, str]) -> list[list[str]]:
+def write(
+    networks: Sequence[Network], workspace: Workspace, failed: dict[str, str]
+) -> list[list[str]]:
     """Write the file of every network and the table of all, whose rows are returned."""
     rows = []
     for network in networks:
-        found = found_of(network, place)
+        found = found_of(network, workspace)
         found["status"] = failed.get(network.name, found["status"])
-        files.write(place.out / f"{network.name}.json", json.dumps(found, indent=1) + "\n")
+        files.write(workspace.out / f"{network.name}.json", json.dumps(found, indent=1) + "\n")
         rows.append([found[key] for key in ("shows", "printed", "ours", "differs", "status")])
     lines = ["| " + " | ".join(re.sub(r"\s+", " ", cell) for cell in row) + " |" for row in rows]
     head = ["| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]
-    files.write(place.out / "index.md", "\n".join([*head, *lines, ""]))
+    files.write(workspace.out / "index.md", "\n".join([*head, *lines, ""]))
     return rows
 
 
-def found_of(network: Network, place: Place) -> dict[str, Any]:
+def found_of(network: Network, workspace: Workspace) -> dict[str, Any]:
     """Our number beside the printed one, and what differs."""
-    results, (lines, total) = results_of(network, place.out), epochs(network, place.out)
+    results, (lines, total) = results_of(network, workspace.out), epochs(network, workspace.out)
     ours, differs = "", [network.differs]
     if results is not None:
         ours = network.measured(results)
@@ -250,9 +256,9 @@ def found_of(network: Network, place: Place) -> dict[str, Any]:
     elif lines:
         ours = f"{100 * lines[0][-1]['accuracy']:.2f} %"
         differs.append(f"{len(lines[0])} of {total} epochs of one seed")
-    text = status(network, place)
+    text = status(network, workspace)
     if text == "not run":
-        text += "".join(f": {why}" for why in [refusal(Job(network, 1), place)] if why)
+        text += "".join(f": {why}" for why in [refusal(Job(network, 1), workspace)] if why)
     return {
         "network": network.name,
         "shows": network.shows,
