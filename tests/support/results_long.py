@@ -127,23 +127,35 @@ def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | No
     """Run a command until it ends or time is over; what it said last, if it failed."""
     workspace.out.mkdir(parents=True, exist_ok=True)
     log = workspace.out / f"{job.network.name}.log"
-    with log.open("ab") as file:
-        # In a process group of its own: Ctrl-C, a second of which saves nothing, reaches it once.
-        child = subprocess.Popen(
+    # In a process group of its own: Ctrl-C, a second of which saves nothing, reaches it once.
+    with (
+        log.open("ab") as file,
+        subprocess.Popen(
             command(job, workspace), cwd=ROOT, stdout=file, stderr=file, process_group=0
-        )
-        asked = None
-        while child.poll() is None:
-            if asked is None and is_over():
-                child.send_signal(signal.SIGINT)
-                asked = time.monotonic()
-            elif asked is not None and time.monotonic() - asked > GRACE:
-                child.kill()
-            time.sleep(TICK)
-    if child.returncode == 0 or asked is not None:
+        ) as child,
+    ):
+        try:
+            was_asked = wait(child, is_over)
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode == 0 or was_asked:
         return None
     said = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
     return f"failed with status {child.returncode}; {said}"
+
+
+def wait(child: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> bool:
+    """Wait for a command, asked to end once time is over; whether it was asked."""
+    asked = None
+    while child.poll() is None:
+        if asked is None and is_over():
+            child.send_signal(signal.SIGINT)
+            asked = time.monotonic()
+        elif asked is not None and time.monotonic() - asked > GRACE:
+            child.kill()
+        time.sleep(TICK)
+    return asked is not None
 
 
 def command(job: Job, workspace: Workspace) -> list[str]:
