@@ -4,13 +4,16 @@
     python scripts/prune.py out/train --ratio 0.7 --steps 4 --curve cubic
     python scripts/prune.py out/train --ratio 0.3 --repair least_squares
     python scripts/prune.py --dataset cifar10 --data-dir DIR --images 5000 --epochs 4
+    python scripts/prune.py resnet20.safetensors --dataset cifar10 --data-dir DIR --images 1000 \
+        --exclude stem --repair least_squares
 
 All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is the
 folder of a run of scripts/train.py with batch norm (the norm of a unitized layer couples all of its
-channels, so that none can be removed); without one, residual networks are trained first, in
-OUT/run. OUT/index.html shows accuracies and costs, OUT/results.json has every value, OUT/networks
-the small networks, which `pruning.channels.load_pruned` reads. An interrupted run resumes from its
-last checkpoint.
+channels, so that none can be removed), or a weight file of a residual network for small images with
+PyTorch's names, conv1, bn1, layer1.0.conv1, ..., that was trained with ImageNet's means and
+deviations of pixels; without one, residual networks are trained first, in OUT/run. OUT/index.html
+shows accuracies and costs, OUT/results.json has every value, OUT/networks the small networks, which
+`pruning.channels.load_pruned` reads. An interrupted run resumes from its last checkpoint.
 """
 
 if __name__ == "__main__":  # for the seconds of the imports
@@ -18,7 +21,8 @@ if __name__ == "__main__":  # for the seconds of the imports
 
     signals.before_imports()
 
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +44,8 @@ class Options:
     """Which networks are pruned, and how.
 
     Attributes:
-      run: Folder of a run of scripts/train.py; its settings then replace those of training.
+      run: Folder of a run of scripts/train.py; its settings then replace those of training. Or a
+        weight file, .safetensors, of a network for the data set.
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
       epochs: Passes over the training images before pruning.
@@ -73,14 +78,17 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     from experiments.measures import pruned
     from experiments.pages import page
     from experiments.pages import prune as prune_page
-    from experiments.training import run_folder
+    from experiments.training import run_folder, weight_files
 
-    recipe, seeds, count = chosen(options)
-    images = datasets.load(recipe.dataset, options.data_dir)
-    images = images._replace(x_train=images.x_train[:count], y_train=images.y_train[:count])
     run = options.out / "run" if options.run is None else options.run
-    with files.in_use(options.out), files.in_use(run), progress_bar() as progress:
-        run_folder.prepare(run, recipe, images, vmapped_seeds=1, images=count)
+    recipe, seeds, count = chosen(options)
+    moments = (weight_files.MEAN, weight_files.DEVIATION) if run.is_file() else None
+    images = datasets.load(recipe.dataset, options.data_dir, moments)
+    images = images._replace(x_train=images.x_train[:count], y_train=images.y_train[:count])
+    in_use = nullcontext() if run.is_file() else files.in_use(run)
+    with files.in_use(options.out), in_use, progress_bar() as progress:
+        if not run.is_file():
+            run_folder.prepare(run, recipe, images, vmapped_seeds=1, images=count)
         measured = pruned.measure(
             images,
             recipe,
@@ -100,7 +108,13 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 def chosen(options: Options) -> tuple[Recipe, int, int | None]:
     """The recipe of the networks, their number, and that of the images, if they are not all."""
     recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
-    return (recipe, options.seeds, options.images) if options.run is None else read(options.run)
+    if options.run is None:
+        return recipe, options.seeds, options.images
+    if options.run.is_file():
+        from experiments.training import weight_files
+
+        return replace(recipe, model=weight_files.name(options.run)), 1, options.images
+    return read(options.run)
 
 
 def read(run: Path) -> tuple[Recipe, int, int | None]:

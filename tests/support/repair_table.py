@@ -2,19 +2,22 @@
 
     python tests/support/repair_table.py --weights resnet20.safetensors --data-dir tfds
 
-The weights have PyTorch's names, the folder CIFAR-10 in tensorflow-datasets' format. Every
-criterion, ratio and repair starts from the same network; all repairs see the same images.
+The weights have PyTorch's names, the folder CIFAR-10 in tensorflow-datasets' format. The inner
+channels of all blocks are removed by every criterion and, as a control, at random. Every repair
+starts from the same network and, of one draw, sees the same training images; other draws have
+others. A row is written when it is measured, and a second run continues the first.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
@@ -25,125 +28,96 @@ import numpy as np
 import optax
 import tensorflow_datasets as tfds
 from flax import nnx
-from safetensors.numpy import load_file
 
 import pruning
+from experiments import files
 from experiments.cli import environment
-from jaxnorm.models import CifarResNet
+from experiments.training import weight_files
 from jaxnorm.nnx import recalibrate
-from pruning.channels import least_squares
+from pruning.channels import (
+    least_squares,
+    merge_channels,
+    reconstruction_scores,
+    rescale,
+    transport,
+)
 
 OUT = Path(__file__).parents[2] / "docs/results/repair"
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-Correct = np.ndarray  # by test image, whether its class is found
+CHOICES = (*pruning.CRITERIA, "random", "greedy")
+OPTIONS = {"images": 250, "test": 2000, "batch": 125, "draws": 3, "ratios": [0.1, 0.2, 0.3, 0.5]}
+RATE, STEP = 0.003, 25  # of fine-tuning: the best rate of 0.001, 0.003 and 0.01 on other images
+
+Examples = tuple[np.ndarray, np.ndarray]  # images and labels
+Makers = dict[tuple[str, str], Callable[[], Any]]  # by criterion and repair
 
 
-def main() -> None:
-    given = options()
-    graph, tree = network(load_file(given.weights))
-    train, test = images(given)
-    apply = jax.jit(lambda state, x: nnx.merge(graph, state)(x))
-    batches = [(x,) for x in np.split(train[0], len(train[0]) // given.batch)]
-    rows: list[dict[str, Any]] = []
-    results = {
-        "command": f"python tests/support/repair_table.py {described(given)}",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": environment(),
-        "options": {k: v for k, v in vars(given).items() if k not in ("weights", "data_dir")},
-        "data": "CIFAR-10, JPEG-recompressed: accuracies are below those on the original pixels.",
-        "whole": [int(c) for c in correct(apply, tree, test)],
-        "whole, recalibrated": [
-            int(c) for c in correct(apply, recalibrated(graph, tree, batches), test)
-        ],
-        "rows": rows,
+class Task(NamedTuple):
+    """A network, images that repair it, and what of it is pruned."""
+
+    graph: Any
+    tree: Any
+    train: Examples
+    batch: int
+    ratio: float
+    choice: str
+    draw: int
+
+    @property
+    def batches(self) -> list[tuple[np.ndarray]]:
+        x, _ = self.train
+        return [(part,) for part in np.split(x, len(x) // self.batch)]
+
+    def pruned(self, **options: Any) -> Any:
+        x = self.train[0][:1]  # the stem is excluded, and with it the residual stream
+        given = {"ratios": [self.ratio], "exclude": ["stem"], "score": self.score()} | options
+        return pruning.prune(applied(self.graph), self.tree, x, **given).params
+
+    def score(self) -> Callable[..., Any]:
+        """What scores channels by the criterion, at random or greedily."""
+        apply = applied(self.graph)
+        if self.choice == "greedy":
+            return partial(reconstruction_scores, apply=apply, batches=self.batches)
+        if self.choice == "random":
+            return partial(random_scores, jax.random.key(self.draw))
+        criterion = pruning.CRITERIA[self.choice]
+        return partial(pruning.channels.channel_scores, criterion=criterion)
+
+
+def zeros(params: Any, groups: Any) -> list[jax.Array]:
+    return [jnp.zeros(group.size) for group in groups]
+
+
+def random_scores(key: jax.Array, params: Any, groups: Any) -> list[jax.Array]:
+    return [jax.random.uniform(jax.random.fold_in(key, i), (g.size,)) for i, g in enumerate(groups)]
+
+
+def repairs(task: Task) -> Makers:
+    """Every repair by the criterion that chose channels, none where it looks at no criterion."""
+    batches = task.batches
+    folded = cache(task.pruned)
+    fresh = partial(recalibrated, task.graph, batches=batches)
+    solved = cache(lambda: task.pruned(repair=partial(least_squares, batches=batches)))
+    merged = partial(merge_channels, inputs=batches[0])
+    if task.choice == "greedy":
+        clusters = {("none", "merged, clusters"): lambda: task.pruned(repair=merged, score=zeros)}
+        return {("none", "greedy, least squares"): solved} | ({} if task.draw else clusters)
+    makers: dict[str, Callable[[], Any]] = {}
+    if task.draw == 0 or task.choice == "random":  # what sees no images is the same at every draw
+        carried = partial(merged, plan=transport)
+        makers = {"folded": folded, "merged, transport": lambda: task.pruned(repair=carried)}
+    makers |= {
+        "recalibrated": lambda: fresh(folded()),
+        "scaled": lambda: task.pruned(repair=partial(rescale, batches=batches)),
+        "least squares": solved,
+        "least squares, recalibrated": lambda: fresh(solved()),
+        "fine-tuned, one epoch": lambda: fresh(fine_tuned(task.graph, fresh(folded()), task.train)),
     }
-    print(f"whole {np.mean(results['whole']):.3f}", flush=True)
-    print(f"recalibrated {np.mean(results['whole, recalibrated']):.3f}", flush=True)
-    for ratio in given.ratios:
-        for criterion in given.criteria:
-            for name, tree_of, seconds in trees(
-                graph, apply, tree, train, batches, ratio, criterion
-            ):
-                found = correct(apply, tree_of, test)
-                row = {"ratio": ratio, "criterion": criterion, "repair": name, "seconds": seconds}
-                rows.append(row | {"correct": [int(c) for c in found]})
-                print(
-                    f"{ratio} {criterion:7}{name:28}{found.mean():.3f} {seconds:.0f} s", flush=True
-                )
-                OUT.mkdir(parents=True, exist_ok=True)
-                (OUT / given.out).write_text(json.dumps(results) + "\n", encoding="utf-8")
+    return {(task.choice, name): make for name, make in makers.items()}
 
 
-def trees(
-    graph: Any,
-    apply: Callable[..., Any],
-    tree: Any,
-    train: tuple[np.ndarray, np.ndarray],
-    batches: list[tuple[np.ndarray]],
-    ratio: float,
-    criterion: str,
-) -> Iterator[tuple[str, Any, float]]:
-    """The network pruned and repaired in every way, and the seconds of each."""
-    score = partial(pruning.channels.channel_scores, criterion=pruning.CRITERIA[criterion])
-    x = batches[0][0][:1]  # the stem is excluded, and with it the residual stream
-
-    def pruned(**options: Any) -> Any:
-        return pruning.prune(
-            apply, tree, x, ratios=[ratio], score=score, exclude=["stem"], **options
-        ).params
-
-    def timed(name: str, make: Callable[[], Any]) -> tuple[str, Any, float]:
-        start = time.perf_counter()
-        made = jax.block_until_ready(make())
-        return name, made, time.perf_counter() - start
-
-    fresh = partial(recalibrated, graph, batches=batches)
-    folded = timed("folded", pruned)
-    again = timed("recalibrated", lambda: fresh(folded[1]))
-    yield again
-    solved = timed("least squares", lambda: pruned(repair=partial(least_squares, batches=batches)))
-    yield solved
-    yield timed("least squares, recalibrated", lambda: fresh(solved[1]))
-    yield timed("fine-tuned, one epoch", lambda: fresh(fine_tuned(graph, again[1], train, 25)))
-
-
-def network(weights: dict[str, np.ndarray]) -> tuple[Any, Any]:
-    """The network of PyTorch's weights: its definition and its arrays."""
-    whole = CifarResNet(20, classes=10, rngs=nnx.Rngs(0))
-    model: Any = nnx.view(whole, use_running_average=True)
-    assign(model.stem, model.stem_norm, weights, "conv1", "bn1")
-    for k, block in enumerate(model.blocks):
-        name = f"layer{k // 3 + 1}.{k % 3}"
-        assign(block.conv1, block.norm1, weights, f"{name}.conv1", f"{name}.bn1")
-        assign(block.conv2, block.norm2, weights, f"{name}.conv2", f"{name}.bn2")
-    model.head.kernel[...] = jnp.asarray(weights["linear.weight"].T)
-    model.head.bias[...] = jnp.asarray(weights["linear.bias"])
-    return nnx.split(model)
-
-
-def assign(conv: Any, norm: Any, weights: dict[str, np.ndarray], first: str, second: str) -> None:
-    conv.kernel[...] = jnp.asarray(weights[f"{first}.weight"].transpose(2, 3, 1, 0))
-    names = {"scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var"}
-    for ours, theirs in names.items():
-        getattr(norm, ours)[...] = jnp.asarray(weights[f"{second}.{theirs}"])
-
-
-def images(given: argparse.Namespace) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Training and test images as the network takes them, and their labels."""
-    splits = tfds.data_source("cifar10", data_dir=given.data_dir, split=["train", "test"])
-    parts = []
-    starts = (given.seed * given.images, 0)
-    for split, start, count in zip(splits, starts, (given.images, given.test), strict=True):
-        examples = [split[i] for i in range(start, start + count)]
-        x = np.stack([e["image"] for e in examples]).astype("float32") / 255
-        x = (x - np.array(MEAN, "float32")) / np.array(DEVIATION, "float32")
-        parts.append((x, np.array([e["label"] for e in examples])))
-    return parts
-
-
-def correct(apply: Callable[..., Any], tree: Any, test: tuple[np.ndarray, np.ndarray]) -> Correct:
-    x, labels = test
-    return np.concatenate([apply(tree, part).argmax(1) for part in np.split(x, 4)]) == labels
+@cache
+def applied(graph: Any) -> Callable[..., Any]:
+    return jax.jit(lambda state, x: nnx.merge(graph, state)(x))
 
 
 def recalibrated(graph: Any, tree: Any, batches: list[tuple[np.ndarray]]) -> Any:
@@ -152,41 +126,143 @@ def recalibrated(graph: Any, tree: Any, batches: list[tuple[np.ndarray]]) -> Any
     return nnx.state(model)
 
 
-def fine_tuned(graph: Any, tree: Any, train: tuple[np.ndarray, np.ndarray], batch: int) -> Any:
+def fine_tuned(graph: Any, tree: Any, train: Examples, rate: float = RATE) -> Any:
     """One epoch of stochastic gradient descent with momentum over the same images."""
     model = nnx.view(nnx.merge(graph, tree, copy=True), use_running_average=False)
-    optimizer = nnx.Optimizer(model, optax.sgd(0.001, momentum=0.9), wrt=nnx.Param)
+    training, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
+    optimizer, step = stepping(training, rate)
+    state = optimizer.init(params)
+    for x, y in zip(*(np.split(a, len(a) // STEP) for a in train), strict=True):
+        params, statistics, state = step(params, statistics, state, x, y)
+    return nnx.merge_state(params, statistics)
 
-    def loss(model: nnx.Module, x: Any, y: Any) -> Any:
-        return optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()
 
-    @nnx.jit
-    def step(model: nnx.Module, optimizer: Any, x: Any, y: Any) -> None:
-        optimizer.update(model, nnx.grad(loss)(model, x, y))
+@cache
+def stepping(graph: Any, rate: float) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
+    """An optimizer and a step of it, which is compiled once for trees of the same widths."""
+    optimizer = optax.sgd(rate, momentum=0.9)
 
-    x, y = train
-    for i in range(0, len(x), batch):
-        step(model, optimizer, x[i : i + batch], y[i : i + batch])
-    return nnx.state(nnx.view(model, use_running_average=True))
+    def loss(params: Any, statistics: Any, x: Any, y: Any) -> Any:
+        model = nnx.merge(graph, params, statistics, copy=True)
+        losses = optax.softmax_cross_entropy_with_integer_labels(model(x), y)
+        return losses.mean(), nnx.state(model, nnx.BatchStat)
+
+    @jax.jit
+    def step(params: Any, statistics: Any, state: Any, x: Any, y: Any) -> Any:
+        gradient, statistics = jax.grad(loss, has_aux=True)(params, statistics, x, y)
+        updates, state = optimizer.update(gradient, state)
+        return optax.apply_updates(params, updates), statistics, state
+
+    return optimizer, step
+
+
+def network(path: Path | str) -> tuple[Any, Any]:
+    """The network of a weight file: its definition in inference, and its arrays."""
+    return nnx.split(nnx.view(weight_files.read(Path(path)), use_running_average=True))
+
+
+def images(data_dir: Path | str, split: str, start: int, count: int) -> Examples:
+    """Images as the network takes them, and their labels."""
+    source = tfds.data_source("cifar10", data_dir=data_dir, split=split)
+    examples = [source[i] for i in range(start, start + count)]
+    x = np.stack([e["image"] for e in examples]).astype("float32") / 255
+    x = (x - np.array(weight_files.MEAN, "float32")) / np.array(weight_files.DEVIATION, "float32")
+    return x, np.array([e["label"] for e in examples])
+
+
+def correct(graph: Any, tree: Any, test: Examples) -> np.ndarray:
+    """By test image, whether its class is found."""
+    x, labels = test
+    parts = np.split(x, max(1, len(x) // 500))
+    return np.concatenate([applied(graph)(tree, part).argmax(1) for part in parts]) == labels
+
+
+def packed(found: np.ndarray) -> str:
+    """Yes and no by image as hexadecimal digits, four images each."""
+    return np.packbits(found).tobytes().hex()
+
+
+def unpacked(text: str, count: int) -> np.ndarray:
+    return np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8), count=count)
+
+
+def main() -> None:
+    given = options()
+    out = given.out
+    graph, tree = network(given.weights)
+    test = images(given.data_dir, "test", 0, given.test)
+    results = continued(given, out)
+    rows = results["rows"]
+    done = {(row["draw"], row["ratio"], row["criterion"], row["repair"]) for row in rows}
+    for draw, ratio in itertools.product(range(given.draws), given.ratios):
+        train = images(given.data_dir, "train", draw * given.images, given.images)
+        whole = Task(graph, tree, train, given.batch, ratio, "greedy", draw)
+        if len(results["whole, recalibrated"]) == draw:
+            results["whole"] = packed(correct(graph, tree, test))
+            fresh = recalibrated(graph, tree, whole.batches)
+            results["whole, recalibrated"].append(packed(correct(graph, fresh, test)))
+        for choice in CHOICES:
+            makers = repairs(whole._replace(choice=choice))
+            left = {k: make for k, make in makers.items() if (draw, ratio, *k) not in done}
+            for (criterion, repair), small, seconds in timed(left):
+                found = correct(graph, small, test)
+                row = {"draw": draw, "ratio": ratio, "criterion": criterion, "repair": repair}
+                print(*row.values(), f"{found.mean():.4f} {seconds:.1f} s", flush=True)
+                rows.append(row | {"seconds": seconds, "correct": packed(found)})
+            write(out, results)
+
+
+def continued(given: argparse.Namespace, out: Path) -> dict[str, Any]:
+    """The beginning of a run, with what an earlier one of the same settings has measured."""
+    settings = {name: getattr(given, name) for name in OPTIONS if name not in ("draws", "ratios")}
+    settings |= {"learning rate": RATE, "images a step": STEP}
+    results = {
+        "command": f"python tests/support/repair_table.py {described(given)}",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": environment(),
+        "settings": settings,
+        "data": "CIFAR-10, JPEG-recompressed: accuracies are below those on the original pixels.",
+        "whole": "",
+        "whole, recalibrated": [],
+        "rows": [],
+    }
+    before = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    same = before.get("settings") == settings
+    return results | (
+        {k: before[k] for k in results if "whole" in k or k == "rows"} if same else {}
+    )
+
+
+def write(path: Path, results: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write(path, json.dumps(results, indent=1) + "\n")
 
 
 def described(given: argparse.Namespace) -> str:
     words = [f"--weights {Path(given.weights).name} --data-dir tfds"]
-    words += [f"--{name} {getattr(given, name)}" for name in ("images", "test", "batch", "seed")]
+    words += [f"--{name} {getattr(given, name)}" for name in OPTIONS if name != "ratios"]
     words += [f"--ratios {' '.join(map(str, given.ratios))}"]
-    return " ".join([*words, f"--criteria {' '.join(given.criteria)}"])
+    return " ".join([*words, f"--out docs/results/repair/{Path(given.out).name}"])
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--weights", required=True)
     parser.add_argument("--data-dir", required=True)
-    for name, value in (("images", 1000), ("test", 1000), ("batch", 125), ("seed", 0)):
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--ratios", type=float, nargs="+", default=[0.1, 0.2, 0.3, 0.5])
-    parser.add_argument("--criteria", nargs="+", default=list(pruning.CRITERIA))
-    parser.add_argument("--out", default="resnet20.json")
+    for name, value in OPTIONS.items():
+        count = {"nargs": "+"} if isinstance(value, list) else {}
+        kind = float if isinstance(value, list) else int
+        parser.add_argument(f"--{name}", type=kind, default=value, **count)
+    parser.add_argument("--out", type=Path, default=OUT / "resnet20.json")
     return parser.parse_args()
+
+
+def timed(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, float]]:
+    """Keys, trees, and seconds of the processor."""
+    for name, make in makers.items():
+        start = time.process_time()
+        tree = jax.block_until_ready(make())
+        yield name, tree, time.process_time() - start
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
 
 
 Examples = tuple[np.ndarray, np.ndarray]  # images and labels
+Moments = tuple[Sequence[float], Sequence[float]]  # means and standard deviations
 
 
 class Images(NamedTuple):
@@ -71,13 +72,15 @@ class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         """Nothing: `_split_generators` returns the examples."""
 
 
-def load(name: str, data_dir: Path | None = None) -> Images:
-    """The data set `name` from `data_dir`, with pixels standardized by the training images.
+def load(name: str, data_dir: Path | None = None, moments: Moments | None = None) -> Images:
+    """The data set `name` from `data_dir`, with standardized pixels.
 
     Args:
       name: One of `NAMES`.
       data_dir: Folder in tensorflow-datasets' format; by default a cache folder, where the
         digits are prepared at the first call, and to which files are copied from a bucket.
+      moments: Means and standard deviations of pixels in [0, 1], one a channel, by which a network
+        standardizes its images; by default those of the training images.
 
     Raises:
       InputError: The name is unknown, or the folder does not hold the data set.
@@ -87,7 +90,7 @@ def load(name: str, data_dir: Path | None = None) -> Images:
     version = _version(name, data_dir)
     if storage.is_remote(version):  # one request for each file, not for each image
         version = storage.copied(version, cache_folder())
-    return _read(name, version)
+    return _read(name, version, moments)
 
 
 def records(name: str, data_dir: Path | None = None) -> Records:
@@ -232,13 +235,20 @@ def _readable(version: Path) -> Iterator[None]:
         raise InputError(f"{version} must be a readable data set with images; {error}") from error
 
 
-def _read(name: str, version: Path) -> Images:
+def _read(name: str, version: Path, moments: Moments | None) -> Images:
     classes, sources = _open(version, ("train", "test"), encoded=False)
     with _readable(version):
         train, test = map(_stack, sources)
     mean = train[0].mean((0, 1, 2), dtype=np.float64)
     deviation = train[0].std((0, 1, 2), dtype=np.float64)
     _check_values(version, classes, train, test, deviation)
+    if moments is not None:
+        mean, deviation = 255 * np.array(moments)
+        if len(mean) != (channels := train[0].shape[-1]):
+            raise InputError(
+                f"the images must have {len(mean)} channels, as the network; those of {version} "
+                f"have {channels}"
+            )
     (x_train, y_train), (x_test, y_test) = (
         (((x - mean) / deviation).astype(np.float32), y) for x, y in (train, test)
     )

@@ -103,13 +103,14 @@ def measure(
       plan: How they are pruned.
       seeds: Number of networks.
       batch_sizes: Batches that are timed.
-      run: Folder of the training, with its checkpoints.
+      run: Folder of the training, with its checkpoints; or a weight file of the only network.
       out: Folder for the small networks.
       stages: Shows how far the experiment is.
     """
     start = time.perf_counter()
     settings = dataclasses.asdict(recipe) | {"seeds": seeds, "training images": len(images.x_train)}
-    key = provenance.digest([settings, dataclasses.asdict(plan), cli.versions()])
+    decisive = [settings, dataclasses.asdict(plan), cli.versions()]
+    key = provenance.digest(decisive, [run] if run.is_file() else [])
     folder = out / "networks" / key[:12]
     networks = trained_networks(images, recipe, plan.fine_tune, seeds, run, stages)
     rows: list[dict[str, list[Row]]] = [{} for _ in networks]

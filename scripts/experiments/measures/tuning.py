@@ -15,7 +15,7 @@ from flax import nnx
 from experiments import signals
 from experiments.data.datasets import Images
 from experiments.progress import Stages
-from experiments.training import chunks, loop, recipes
+from experiments.training import chunks, loop, recipes, weight_files
 from experiments.training.networks import graphs
 from experiments.training.recipes import Recipe, replace
 from experiments.training.step import State
@@ -28,7 +28,12 @@ RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500  # at most, for running st
 def trained_networks(
     images: Images, recipe: Recipe, fine_tune: int, seeds: int, run: Path, stages: Stages
 ) -> list["Network"]:
-    """The network of each seed, trained or read from `run`, to be tuned for `fine_tune` epochs."""
+    """The network of each seed, trained or read from `run`, to be tuned for `fine_tune` epochs.
+
+    If `run` is a weight file, it holds the only network.
+    """
+    if run.is_file():
+        return [network_of_file(images, recipe, fine_tune, run)]
     programs = Programs.compiled(recipe, images, fine_tune)
     networks = []
     for seed in range(seeds):
@@ -38,6 +43,16 @@ def trained_networks(
             state = loop.train(programs.trainer, (seed,), run, view, interrupted).state
         networks.append(Network(images, programs, state, seed))
     return networks
+
+
+def network_of_file(images: Images, recipe: Recipe, fine_tune: int, path: Path) -> "Network":
+    """The network of a weight file, to be tuned for `fine_tune` epochs by a recipe of its model."""
+    model = weight_files.read(path)
+    weight_files.check_fits(model, images)
+    _, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
+    programs = Programs.compiled(recipe, images, fine_tune)
+    state = programs.trainer.init_state((0,))._replace(params=params, statistics=statistics)
+    return Network(images, programs, state, seed=0)
 
 
 class View:

@@ -1,0 +1,104 @@
+"""Residual networks for small images as other libraries keep them, by PyTorch's names."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from safetensors import safe_open
+
+from experiments.cli import InputError
+from experiments.data.datasets import Images
+from jaxnorm.models import CifarResNet
+from pruning import weights
+
+# Of ImageNet's pixels in [0, 1], by which PyTorch's networks standardize images of any data set.
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var": "var"}
+
+
+def read(path: Path) -> CifarResNet:
+    """The residual network of a weight file: `CifarResNet`, its depth and classes read off it.
+
+    Convolutions are `conv1`, `layer1.0.conv1`, ..., each with a batch norm, `bn1`, `layer1.0.bn1`,
+    ...; the head is `linear`, and shortcuts have no parameters.
+
+    Args:
+      path: Ends in .safetensors.
+
+    Raises:
+      InputError: The file cannot be read, or its arrays have other names or shapes or are not
+        finite.
+    """
+    try:
+        model = _untrained(weights.load(path, dense=True))
+        variables = dict(_variables(model))
+        with safe_open(path, "numpy") as file:
+            names = list(file.keys())
+        counts = [name for name in names if name.endswith(".num_batches_tracked")]
+        like = dict.fromkeys([*variables, *counts], np.zeros(()))
+        arrays = {name: _laid_out(a) for name, a in weights.restore(path, like).items()}
+        _check(arrays, variables)
+    except ValueError as error:
+        raise InputError(
+            f"{path.name} must hold a residual network of depth 6k + 2 as conv1, bn1, "
+            f"layer1.0.conv1, ... linear; {error}"
+        ) from error
+    for name, variable in variables.items():
+        variable[...] = jnp.asarray(arrays[name], jnp.float32)
+    return model
+
+
+def name(path: Path) -> str:
+    """The name of the network of a weight file in a recipe, such as resnet20."""
+    return f"resnet{2 * len(read(path).blocks) + 2}"
+
+
+def check_fits(model: CifarResNet, images: Images) -> None:
+    """Refuse images that the network does not take, or whose classes it does not tell apart."""
+    given = model.stem.kernel.shape[-2], model.head.kernel.shape[-1]
+    if given != (found := (images.x_train.shape[-1], images.classes)):
+        raise InputError(
+            f"the data set must have {given[0]} channels and {given[1]} classes, as the network of "
+            f"the weight file; {images.name} has {found[0]} and {found[1]}"
+        )
+
+
+def _untrained(kernels: Mapping[str, np.ndarray]) -> CifarResNet:
+    """A network of as many convolutions, channels of images and classes."""
+    if not {"conv1", "linear"} <= set(kernels):
+        raise ValueError(f"its kernels are {', '.join(list(kernels)[:3])}, ...")
+    convolutions = sum(kernel.ndim == 4 for kernel in kernels.values())
+    classes, channels = kernels["linear"].shape[-1], kernels["conv1"].shape[-2]
+    return CifarResNet(convolutions + 1, classes=classes, channels=channels, rngs=nnx.Rngs(0))
+
+
+def _variables(model: CifarResNet) -> Iterator[tuple[str, Any]]:
+    """The parameters and running statistics of a network by PyTorch's names."""
+    layers = [("conv1", model.stem, "bn1", model.stem_norm)]
+    per_stage = len(model.blocks) // 3
+    for k, block in enumerate(model.blocks):
+        name = f"layer{k // per_stage + 1}.{k % per_stage}"
+        layers.append((f"{name}.conv1", block.conv1, f"{name}.bn1", block.norm1))
+        layers.append((f"{name}.conv2", block.conv2, f"{name}.bn2", block.norm2))
+    for conv_name, conv, norm_name, norm in layers:
+        yield f"{conv_name}.weight", conv.kernel
+        for theirs, ours in NORM.items():
+            yield f"{norm_name}.{theirs}", getattr(norm, ours)
+    yield "linear.weight", model.head.kernel
+    yield "linear.bias", model.head.bias
+
+
+def _laid_out(array: np.ndarray) -> np.ndarray:
+    """(out, in, *window) as (*window, in, out)."""
+    return array.transpose(*range(2, array.ndim), 1, 0) if array.ndim > 1 else array
+
+
+def _check(arrays: Mapping[str, np.ndarray], variables: Mapping[str, Any]) -> None:
+    for name, variable in variables.items():
+        if (found := arrays[name].shape) != variable.shape:
+            raise ValueError(f"{name} has shape {found} in place of {variable.shape}")
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name} is not finite")
