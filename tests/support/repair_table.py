@@ -11,6 +11,7 @@ others. A row is written when it is measured, and a second run continues the fir
 import argparse
 import itertools
 import json
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -204,11 +205,11 @@ def main() -> None:
         for choice in CHOICES:
             makers = repairs(whole._replace(choice=choice))
             left = {k: make for k, make in makers.items() if (draw, ratio, *k) not in done}
-            for (criterion, repair), small, seconds in timed(left):
+            for (criterion, repair), small, took in measured(left):
                 found = correct(graph, small, test)
                 row = {"draw": draw, "ratio": ratio, "criterion": criterion, "repair": repair}
-                print(*row.values(), f"{found.mean():.4f} {seconds:.1f} s", flush=True)
-                rows.append(row | {"seconds": seconds, "correct": packed(found)})
+                print(*row.values(), f"{found.mean():.4f}", took, flush=True)
+                rows.append(row | took | {"correct": packed(found)})
             write(out, results)
 
 
@@ -257,12 +258,23 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def timed(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, float]]:
-    """Keys, trees, and seconds of the processor."""
-    for name, make in makers.items():
-        start = time.process_time()
+def measured(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, float]]]:
+    """Keys, trees, and what each took: seconds of the processor, MB of memory beyond those before.
+
+    What was compiled for an earlier one, of the same widths, is not compiled again.
+    """
+    for key, make in makers.items():
+        before, start = peak(), time.process_time()
         tree = jax.block_until_ready(make())
-        yield name, tree, time.process_time() - start
+        seconds = time.process_time() - start
+        megabytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000
+        yield key, tree, {"seconds": seconds, "megabytes": megabytes}
+
+
+def peak() -> int:
+    """The memory in use, kB, after which a new peak is counted."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":
