@@ -4,6 +4,8 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -106,6 +108,7 @@ def test_the_page_shows_both_tables_and_its_text_is_no_html():
     [
         ({"plan": Plan(ratio=0.0)}, r"--ratio must lie in \(0, 1\); got 0"),
         ({"plan": Plan(ratio=1.0)}, r"--ratio must lie in \(0, 1\); got 1"),
+        ({"plan": Plan(budget=0)}, "--budget must be above 0; got 0"),
         ({"plan": Plan(steps=0)}, "--steps must be at least 1; got 0"),
         ({"plan": Plan(fine_tune=0)}, "--fine-tune must be at least 1; got 0"),
         ({"plan": Plan(repair_images=1)}, "--repair-images must be at least 2; got 1"),
@@ -128,6 +131,45 @@ def test_a_repair_sees_batches_of_one_size():
         found = pruned.repair(Plan(repair="scale", repair_images=images), x)
         assert [len(batch) for (batch,) in found.keywords["batches"]] == sizes
     assert "batches" not in pruned.repair(Plan(repair="merge"), x).keywords
+
+
+def two_layers() -> Any:
+    """A network as `pruned.removed` sees it: each channel costs 12 multiply-accumulates."""
+    return SimpleNamespace(
+        apply=lambda tree, x: jax.nn.relu(x @ tree["a"]) @ tree["b"],
+        tree={"a": np.ones((8, 16)), "b": np.ones((16, 4))},
+        images=random_images()._replace(x_test=np.ones((3, 8))),
+    )
+
+
+def width(**plan):
+    """The channels that a plan leaves of it."""
+    network = two_layers()
+    removed = pruned.removed(network, Plan(**plan))
+    x = network.images.x_test
+    return pruning.prune(network.apply, network.tree, x, **removed).params["a"].shape[1]
+
+
+@pytest.mark.parametrize(("of", "cost"), [("macs", 12), ("parameters", 12), ("bytes", 96)])
+def test_a_budget_decides_how_many_channels_are_left(of, cost):
+    assert width(budget=5.5 * cost, of=of) == 5
+    assert width(budget=5.5 * cost, of=of, round_to=2) == 4
+    with pytest.raises(ValueError, match="at the fewest channels"):
+        width(budget=0.5 * cost, of=of)
+
+
+def test_milliseconds_are_measured_and_steps_need_a_ratio(monkeypatch):
+    def timed(*arguments, batch_sizes=()):
+        def at(widths):
+            timing = {size: SimpleNamespace(milliseconds=widths[0] / 4) for size in batch_sizes}
+            return pruning.channels.cost_at(*arguments)(widths)._replace(timings=timing)
+
+        return at
+
+    monkeypatch.setattr(pruned, "cost_at", timed)
+    assert width(budget=1.6, of="milliseconds") == 6
+    with pytest.raises(InputError, match="--steps must be 1 with --budget; got 2"):
+        Plan(budget=1.6, steps=2)
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):

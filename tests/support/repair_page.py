@@ -1,151 +1,213 @@
 """The page of repaired networks, docs/results/repair/index.html, from the runs beside it.
 
-`results_pages.py` writes it, of digits.json of `repair_digits.py` and resnet20*.json of
+`results_pages.py` writes it, of digits.json of `repair_digits.py` and resnet20.json of
 `repair_table.py`.
 """
 
 import json
-from collections.abc import Iterable
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.stats
 from matplotlib.axes import Axes
 
-from experiments.measures.pruned import friedman
 from experiments.pages import page
-from experiments.pages.plots import BAND, SERIES, Series, panels
+from experiments.pages.plots import BAND, MUTED, SERIES, Series, panels
+from experiments.pages.series import CRITERIA
+from tests.support.repair_statistics import (
+    CONTROL,
+    Mean,
+    Table,
+    margin,
+    mean_of,
+    named,
+    of_images,
+    of_networks,
+    p_value,
+    ratios,
+    repairs,
+    unpacked,
+)
 
 FOLDER = Path(__file__).parents[2] / "docs/results/repair"
-HEAD = ("network, removed", "repair", "accuracy, %", "Friedman's p", "margin", "seconds")
+HEAD = (
+    "network, removed",
+    "repair",
+    "accuracy, %",
+    "at random, %",
+    "Friedman's p",
+    "margin",
+    "seconds",
+    "MB",
+)
 MARKERS = ("o", "s", "^", "D", "*")
-Table = dict[tuple[str, float, str], np.ndarray]
-"""Accuracies of blocks, the rows, by criterion: by network, ratio and repair."""
+CONTROLLED = CRITERIA | {CONTROL: Series("random", MUTED, "*")}
+COMPARED = ("folded", "recalibrated", "least squares", "fine-tuned, one epoch")
 
 
 def render(digits: dict[str, Any]) -> str:
-    """The page of the perceptrons on digits and of the residual networks beside them."""
-    resnets = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("resnet20*.json"))]
-    tables = [of_networks(digits), *map(of_images, resnets)]
-    rows = [
-        row
-        for table, run in zip(tables, [digits, *resnets], strict=True)
-        for row in lines(table, by_repair(run["rows"]))
-    ]
-    whole = {
-        "digits": np.mean([network["accuracy"] for network in digits["whole"]]),
-        "ResNet-20": np.mean(resnets[0]["whole"]),
-        "ResNet-20, recalibrated": np.mean(resnets[0]["whole, recalibrated"]),
-    }
+    """The page of the networks on digits and of the residual network beside them."""
+    resnet = json.loads((FOLDER / "resnet20.json").read_text(encoding="utf-8"))
+    runs = {"digits": digits, "ResNet-20": resnet}
+    tables = of_networks(digits) | of_images(resnet)
+    spent = took(digits["rows"]) | took(resnet["rows"])
     return page.render(
         title="Pruned networks repaired",
-        kicker=f"jaxnorm · {digits['date'][:10]}",
+        kicker=f"jaxnorm · {resnet['date'][:10]}",
         heading="How much accuracy comes without training?",
         summary=page.cards(
-            (name, f"{100 * value:.1f} %", "nothing removed") for name, value in whole.items()
-        ),
+            (name, f"{100 * value:.1f} %", "nothing removed")
+            for name, value in whole(digits, resnet).items()
+        )
+        + page.paragraphs(answer(tables)),
         sections=[
-            ("figure", "Accuracy against what is removed", figures(tables)),
-            ("table", "By repair", page.table(HEAD, rows, CAPTION)),
-            ("settings", "How it was made", "".join(map(made, [digits, *resnets]))),
+            ("figure", "Accuracy against what is removed", by_repair(tables)),
+            ("criteria", "By criterion", by_criterion(tables)),
+            ("table", "By repair", page.table(HEAD, lines(tables, spent), CAPTION)),
+            ("settings", "How it was made", "".join(map(made, runs.values()))),
         ],
     )
 
 
 CAPTION = (
-    "Test accuracy, mean over criteria and standard error over networks; of ResNet-20, one "
-    "network, over test images. Friedman's test that the criteria do not differ. The margin, in "
-    "points, within which all pairs of criteria are equivalent by two one-sided paired t tests at "
-    "5 %, over networks or over test images. Seconds are medians on a busy "
-    "machine. Merging sees no data; clusters and the greedy choice look at no criterion. ResNet-20 "
-    "was fine-tuned at 30 % without taking its statistics again: no fair baseline."
+    "Test accuracy, mean over criteria. Standard errors are over networks; of ResNet-20, one "
+    "network, over test images and, in quadrature, over draws of the images that repair it. At "
+    "random: the same repair of channels removed at random, which is in no mean and no test. "
+    "Friedman's test that the criteria do not differ, uncorrected; blocks are networks, or test "
+    "images, each with its mean over draws. The margin, in points, within which all pairs of "
+    "criteria are equivalent by two one-sided paired t tests at 5 %, with the same errors. Merging "
+    "sees no data; clusters and the greedy choice look at no criterion. Medians of the seconds: on "
+    "a busy machine for digits, of the processor for ResNet-20; and of the MB beyond those that "
+    "the process had before, of programs that were compiled before for another criterion."
 )
 
 
-def of_networks(run: dict[str, Any]) -> Table:
-    return _blocks(
-        ((row["network"], row["ratio"], row["repair"]), row["criterion"], [row["accuracy"]])
-        for row in run["rows"]
+def whole(digits: dict[str, Any], resnet: dict[str, Any]) -> dict[str, float]:
+    """Accuracies of whole networks."""
+    found: dict[str, list[float]] = {}
+    for network in digits["whole"]:
+        found.setdefault(f"digits, {network['network']}", []).append(network["accuracy"])
+    count = resnet["settings"]["test"]
+    found["ResNet-20"] = [float(unpacked(resnet["whole"], count).mean())]
+    fresh = resnet["whole, recalibrated"]
+    found["ResNet-20, recalibrated"] = [float(unpacked(text, count).mean()) for text in fresh]
+    return {name: float(np.mean(values)) for name, values in found.items()}
+
+
+def answer(table: Table) -> str:
+    """Whether the criteria differ once outputs are repaired, of the largest share removed."""
+    sentences = []
+    for network in dict.fromkeys(name for name, _, _ in table):
+        ratio = ratios(table, network)[-1]
+        parts = [
+            f"{100 * limit:.1f} points {name}"
+            for repair, name in (("recalibrated", "recalibrated"), ("least squares", "by then"))
+            if (limit := margin(table[network, ratio, repair])) is not None
+        ]
+        parts[-1:] = [part.replace("by then", "after least squares") for part in parts[-1:]]
+        sentences.append(f"{network}, {ratio:.0%} removed: {' and '.join(parts)}")
+    return (
+        "Do the criteria differ once outputs are repaired? All pairs of them are equivalent within "
+        f"{'; '.join(sentences)}."
     )
 
 
-def of_images(run: dict[str, Any]) -> Table:
-    return _blocks(
-        (("ResNet-20", row["ratio"], row["repair"]), row["criterion"], row["correct"])
-        for row in run["rows"]
-    )
-
-
-def _blocks(rows: Iterable[tuple[tuple[str, float, str], str, list[float]]]) -> Table:
-    found: dict[Any, dict[str, list[float]]] = {}
-    for key, criterion, values in rows:
-        found.setdefault(key, {}).setdefault(criterion, []).extend(values)
-    return {key: np.array(list(by.values()), float).T for key, by in found.items()}
-
-
-def lines(table: Table, seconds: dict[str, float]) -> list[list[str]]:
+def lines(table: Table, spent: dict[tuple[str, str], list[float]]) -> list[list[str]]:
     rows = []
-    for (network, ratio, repair), values in sorted(table.items(), key=lambda item: item[0][:2]):
-        blocks, criteria = values.shape
-        error = f" ± {100 * scipy.stats.sem(values.mean(1)):.1f}" if blocks > 1 else ""
-        p = friedman(values)["p"] if criteria > 2 else None
-        both = blocks > 1 and criteria > 1
+    for (network, ratio, repair), cells in sorted(table.items(), key=lambda item: item[0][:2]):
+        control = mean_of(cells[CONTROL]) if CONTROL in cells else None
+        p, limit = p_value(cells), margin(cells)
         rows.append(
             [
                 f"{network}, {ratio:.0%}",
                 repair,
-                f"{100 * values.mean():.1f}{error}",
-                "–" if p is None else f"{p:.2f}",
-                f"{100 * margin(values):.1f}" if both else "–",
-                f"{seconds[repair]:.0f}",
+                percent(mean_of(named(cells).mean(0))),
+                "–" if control is None else percent(control),
+                "–" if p is None else probability(p),
+                "–" if limit is None else f"{100 * limit:.1f}",
+                *(f"{x:,.0f}" if np.isfinite(x) else "–" for x in spent[network, repair]),
             ]
         )
     return rows
 
 
-def margin(values: np.ndarray) -> float:
-    """The smallest margin within which the means of all pairs of columns are equivalent."""
-    t = scipy.stats.t.ppf(0.95, len(values) - 1)
-    pairs = (values[:, i] - values[:, j] for i, j in combinations(range(values.shape[1]), 2))
-    return max(abs(d.mean()) + t * scipy.stats.sem(d) for d in pairs)
+def percent(value: Mean) -> str:
+    error = f" ± {100 * value.stderr:.1f}" if np.isfinite(value.stderr) else ""
+    return f"{100 * value.mean:.1f}{error}"
 
 
-def by_repair(rows: list[dict[str, Any]]) -> dict[str, float]:
-    spent: dict[str, list[float]] = {}
+def probability(p: float) -> str:
+    return f"{p:.2f}" if p >= 0.005 else f"{p:.0e}"
+
+
+def took(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[float]]:
+    """Median seconds, and MB where they were counted, by network and repair."""
+    spent: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in rows:
-        spent.setdefault(row["repair"], []).append(row["seconds"])
-    return {repair: float(np.median(values)) for repair, values in spent.items()}
+        key = row.get("network", "ResNet-20"), row["repair"]
+        spent.setdefault(key, []).append((row["seconds"], row.get("megabytes", np.nan)))
+    return {key: np.median(values, axis=0).tolist() for key, values in spent.items()}
 
 
-def figures(tables: list[Table]) -> str:
-    together = {key: values for table in tables for key, values in table.items()}
-    repairs = list(dict.fromkeys(repair for _, _, repair in together))
+def by_repair(table: Table) -> str:
+    """A panel a network, a curve a repair."""
+    names = list(dict.fromkeys(repair for _, _, repair in table))
     series = {
         repair: Series(repair, SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)], i < len(SERIES))
-        for i, repair in enumerate(repairs)
+        for i, repair in enumerate(names)
     }
 
     def paint(axes: Axes, network: str) -> None:
-        for repair, style in series.items():
-            x = sorted(r for n, r, m in together if (n, m) == (network, repair))
-            points = [100 * together[network, ratio, repair].mean(1) for ratio in x]
-            mean = np.array([values.mean() for values in points])
-            axes.plot(x, mean, color=style.colour, marker=style.marker)
-            if all(len(values) > 1 for values in points):
-                error = np.array([scipy.stats.sem(values) for values in points])
-                axes.fill_between(x, mean - error, mean + error, color=style.colour, **BAND)
+        for repair in repairs(table, network):
+            points = {
+                ratio: mean_of(named(table[network, ratio, repair]).mean(0))
+                for ratio in ratios(table, network)
+                if (network, ratio, repair) in table
+            }
+            curve(axes, points, series[repair])
 
-    titles = {name: f"{name}, %" for name in dict.fromkeys(name for name, _, _ in together)}
+    titles = {name: f"{name}, %" for name in dict.fromkeys(name for name, _, _ in table)}
     return page.figure(
-        panels(paint, titles, name="repair", xlabel="channels removed"),
-        "Test accuracy, mean over criteria; bands of one standard error.",
+        panels(paint, titles, name="repair", xlabel="channels removed, %"),
+        "Test accuracy, mean over criteria. A band is one standard error to either side: over "
+        "networks; of ResNet-20 over test images and draws of the images that repair it.",
         series.values(),
     )
 
 
+def by_criterion(table: Table) -> str:
+    """Of ResNet-20, a panel a repair, a curve a criterion."""
+    network = "ResNet-20"
+
+    def paint(axes: Axes, repair: str) -> None:
+        for criterion, series in CONTROLLED.items():
+            points = {
+                ratio: mean_of(table[network, ratio, repair][criterion])
+                for ratio in ratios(table, network)
+                if criterion in table.get((network, ratio, repair), {})
+            }
+            curve(axes, points, series)
+
+    shown = [repair for repair in COMPARED if repair in repairs(table, network)]
+    titles = {repair: f"{network}, {repair}, %" for repair in shown}
+    return page.figure(
+        panels(paint, titles, name="criteria", xlabel="channels removed, %"),
+        "Test accuracy of ResNet-20. A band is one standard error to either side, over test images "
+        "and draws of the images that repair it. The errors of the criteria go together, as they "
+        "see the same images: whether they differ is in the table.",
+        CONTROLLED.values(),
+    )
+
+
+def curve(axes: Axes, points: dict[float, Mean], series: Series) -> None:
+    x = 100 * np.array(list(points))
+    mean, error = (
+        100 * np.array([getattr(p, k) for p in points.values()]) for k in Mean._fields[:2]
+    )
+    axes.plot(x, mean, color=series.colour, marker=series.marker)
+    axes.fill_between(x, mean - error, mean + error, color=series.colour, **BAND)
+
+
 def made(run: dict[str, Any]) -> str:
     entries = {"command": run["command"], "date": run["date"], "data": run["data"]}
-    entries |= run.get("options", {}) | run.get("settings", {}) | run["environment"]
-    return page.settings(entries)
+    return page.settings(entries | run["settings"] | run["environment"])

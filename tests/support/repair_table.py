@@ -42,6 +42,7 @@ from pruning.channels import (
     rescale,
     transport,
 )
+from tests.support.repair_statistics import packed
 
 OUT = Path(__file__).parents[2] / "docs/results/repair"
 CHOICES = (*pruning.CRITERIA, "random", "greedy")
@@ -176,15 +177,6 @@ def correct(graph: Any, tree: Any, test: Examples) -> np.ndarray:
     x, labels = test
     parts = np.split(x, max(1, len(x) // 500))
     return np.concatenate([applied(graph)(tree, part).argmax(1) for part in parts]) == labels
-
-
-def packed(found: np.ndarray) -> str:
-    """Yes and no by image as hexadecimal digits, four images each."""
-    return np.packbits(found).tobytes().hex()
-
-
-def unpacked(text: str, count: int) -> np.ndarray:
-    return np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8), count=count)
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from experiments.options import AtLeastTwo, Fraction, Positive
+from experiments.cli import InputError
+from experiments.options import Above, AtLeastTwo, Fraction, Positive
 
 
 @dataclass(frozen=True)
@@ -12,6 +13,9 @@ class Plan:
 
     Attributes:
       ratio: The fraction of the channels that is removed.
+      budget: In place of a ratio, the cost of what is left, of all layers together.
+      of: The cost: multiply-accumulates, parameters with running statistics, their bytes, or
+        milliseconds of one image.
       steps: Number of steps in which they are removed.
       curve: How the ratio rises over the steps.
       scope: Whether each layer loses the ratio, or the network as a whole.
@@ -26,6 +30,8 @@ class Plan:
     """
 
     ratio: Fraction = 0.5
+    budget: Above | None = None
+    of: Literal["macs", "parameters", "bytes", "milliseconds"] = "macs"
     steps: Positive = 1
     curve: Literal["linear", "cubic", "geometric"] = "geometric"
     scope: Literal["layerwise", "globally"] = "layerwise"
@@ -36,3 +42,7 @@ class Plan:
     fold: bool = True
     repair: Literal["none", "scale", "least_squares", "merge"] = "none"
     repair_images: AtLeastTwo = 1000
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and self.steps > 1:
+            raise InputError(f"--steps must be 1 with --budget; got {self.steps}")

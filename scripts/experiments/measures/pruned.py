@@ -23,6 +23,7 @@ from experiments.measures.plan import Plan
 from experiments.measures.tuning import Network, trained_networks
 from experiments.progress import Stages
 from experiments.training.recipes import Recipe
+from pruning.channels import cost_at, coupled_channels, excluding, select_within
 
 CURVES = {
     "linear": pruning.schedules.linear,
@@ -75,7 +76,9 @@ class Results(TypedDict):
 
 
 def ratios(plan: Plan) -> tuple[float, ...]:
-    """The fraction of the channels that is removed after each step."""
+    """The fraction of the channels that is removed after each step; none for a budget."""
+    if plan.budget is not None:
+        return ()
     return pruning.schedules.iterative(plan.ratio, steps=plan.steps, curve=CURVES[plan.curve])
 
 
@@ -153,11 +156,8 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
             network.apply,
             network.tree,
             network.images.x_test[:8],
-            ratios=ratios(plan),
             score=partial(pruning.channels.channel_scores, criterion=pruning.CRITERIA[criterion]),
-            select=partial(
-                SCOPES[plan.scope], min_channels=plan.min_channels, round_to=plan.round_to
-            ),
+            **removed(network, plan),
             exclude=plan.exclude,
             fold=plan.fold,
             repair=repair(plan, network.images.x_train),
@@ -167,6 +167,28 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
     except ValueError as error:
         raise InputError(str(error)) from error
     return rows
+
+
+def removed(network: Network, plan: Plan) -> dict[str, Any]:
+    """What `prune` is told of how many channels are removed: ratios or a budget, and `select`."""
+    limits = {"min_channels": plan.min_channels, "round_to": plan.round_to}
+    if plan.budget is None:
+        return {"ratios": ratios(plan), "select": partial(SCOPES[plan.scope], **limits)}
+    network_at = network.apply, network.tree
+    image = network.images.x_test[:1]
+    groups = excluding(coupled_channels(*network_at, image), plan.exclude)
+    at = cost_at(*network_at, groups, image)
+    field = {"bytes": "size"}.get(plan.of, plan.of)
+    select = partial(select_within, cost=lambda widths: getattr(at(widths), field), **limits)
+    if plan.of == "milliseconds":
+        timed = cost_at(*network_at, groups, image, batch_sizes=[1])
+        select = partial(
+            select_within,
+            cost=lambda widths: timed(widths).timings[1].milliseconds,
+            price=lambda widths: at(widths).macs,
+            **limits,
+        )
+    return {"budgets": [plan.budget], "select": select}
 
 
 def repair(plan: Plan, x: np.ndarray) -> Any:

@@ -1,6 +1,7 @@
 """The page of pruned networks: accuracies by criterion and stage, and costs before and after."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -105,13 +106,19 @@ def _summary(results: Results) -> str:
         (
             "Multiply-accumulates",
             f"{before['macs'] / after['macs']:.1f} times fewer",
-            f"{100 * options['ratio']:.3g} % of the channels removed, {options['scope']}",
+            _removed(options),
         ),
     ]
     if size is not None:
         a, b = (cost["timings"][size]["milliseconds"] for cost in (before, after))
         items.append(("Time of a batch", f"{b / a:.2f} of before", f"measured, {size} images"))
     return cards(items) + paragraphs(results["data"]["note"]) + reference("CWDA")
+
+
+def _removed(options: dict[str, Any]) -> str:
+    if options.get("budget") is None:  # not in results of earlier versions
+        return f"{100 * options['ratio']:.3g} % of the channels removed, {options['scope']}"
+    return f"a budget of {options['budget']:,.6g} {options['of']}"
 
 
 def _range(accuracy: Accuracy, stage: str) -> tuple[float | None, float | None]:
