@@ -1,0 +1,100 @@
+"""Writes the tables of docs/results/repair into docs/pruning.md.
+
+    python tests/support/repair_markdown.py
+
+The page has a line `<!-- repair: NETWORK -->` for each; a table follows, up to
+`<!-- end of repair -->`.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
+
+from tests.support.repair_page import FOLDER, percent, probability
+from tests.support.repair_statistics import (
+    CONTROL,
+    Cells,
+    Table,
+    margin,
+    mean_of,
+    named,
+    of_images,
+    of_networks,
+    p_value,
+    ratios,
+    repairs,
+)
+
+PAGE = Path(__file__).parents[2] / "docs/pruning.md"
+BLOCK = re.compile(r"(<!-- repair: ([\w-]+) -->\n).*?(?=<!-- end of repair -->)", re.S)
+LABELS = {
+    "folded": "constants folded",
+    "merged, transport": "`merge_channels`, `transport`, without data",
+    "merged, clusters": "`merge_channels`, `clusters`, without data",
+    "merged, clusters, recalibrated": "the same, recalibrated",
+    "scaled": "`rescale`",
+    "least squares": "`least_squares`",
+    "least squares, recalibrated": "`least_squares`, recalibrated",
+    "greedy, recalibrated": "`reconstruction_scores`, recalibrated",
+    "greedy, least squares": "`reconstruction_scores` and `least_squares`",
+    "fine-tuned, one epoch": "one epoch of training, recalibrated",
+}
+CONTROLS = ("recalibrated", "least squares", "fine-tuned, one epoch")
+
+
+def rendered(page: str) -> str:
+    """A page with the tables that it names."""
+    return BLOCK.sub(lambda found: found[1] + "\n".join(lines(table(), found[2])) + "\n", page)
+
+
+@cache
+def table() -> Table:
+    """The values of all networks."""
+    digits, resnet = (
+        json.loads((FOLDER / name).read_text(encoding="utf-8"))
+        for name in ("digits.json", "resnet20.json")
+    )
+    return of_networks(digits) | of_images(resnet)
+
+
+def lines(table: Table, network: str) -> Iterator[str]:
+    """A row a repair, of each ratio the accuracy, the margin and Friedman's p."""
+    removed = ratios(table, network)
+    yield "| repair |" + "".join(f" {ratio:.0%} removed | margin, p |" for ratio in removed)
+    yield "| --- |" + " --- | --- |" * len(removed)
+    for repair in repairs(table, network):
+        row = [table.get((network, ratio, repair)) for ratio in removed]
+        cells = [f"{accuracy(cell)} | {tests(cell)}" for cell in row]
+        yield f"| {LABELS.get(repair, repair)} | {' | '.join(cells)} |"
+        if repair in CONTROLS and any(cell is not None and CONTROL in cell for cell in row):
+            at_random = [
+                {CONTROL: cell[CONTROL]} if cell and CONTROL in cell else None for cell in row
+            ]
+            cells = [f"{accuracy(cell)} |" for cell in at_random]
+            yield f"| channels at random, {LABELS.get(repair, repair)} | {' | '.join(cells)} |"
+
+
+def accuracy(cells: Cells | None) -> str:
+    """The mean over criteria, or of the control alone."""
+    if cells is None:
+        return ""
+    return percent(mean_of(cells[CONTROL] if list(cells) == [CONTROL] else named(cells).mean(0)))
+
+
+def tests(cells: Cells | None) -> str:
+    p, limit = (None, None) if cells is None else (p_value(cells), margin(cells))
+    return "" if p is None or limit is None else f"{100 * limit:.1f}, {probability(p)}"
+
+
+def main() -> None:
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What is known of repaired networks: accuracies, their errors, and whether criteria differ.
+
+Values of one network, ratio, repair and criterion are `(draws, blocks)`. Blocks are networks, or
+test images of one network, on which a class is found, 1, or not, 0. Draws are those of the images
+that repaired it, each with the same blocks.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.stats
+
+from experiments.measures.pruned import friedman
+
+CONTROL = "random"
+Key = tuple[str, float, str]
+"""A network, the ratio of its channels that are removed, and a repair."""
+Cells = dict[str, np.ndarray]
+"""Values by criterion; "none" where none was looked at."""
+Table = dict[Key, Cells]
+
+
+class Mean(NamedTuple):
+    """A mean, its standard error and the degrees of freedom of that."""
+
+    mean: float
+    stderr: float
+    dof: float
+
+
+def packed(found: np.ndarray) -> str:
+    """Yes and no by image as hexadecimal digits, four images each."""
+    return np.packbits(found).tobytes().hex()
+
+
+def unpacked(text: str, count: int) -> np.ndarray:
+    return np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8), count=count)
+
+
+def of_networks(run: dict[str, Any]) -> Table:
+    """The values of digits.json, in which networks are the blocks."""
+    found: dict[Any, list[float]] = {}
+    for row in run["rows"]:
+        key = row["network"], row["ratio"], row["repair"], row["criterion"]
+        found.setdefault(key, []).append(row["accuracy"])
+    return _by_criterion((key, np.array([values])) for key, values in found.items())
+
+
+def of_images(run: dict[str, Any]) -> Table:
+    """The values of resnet20.json, in which test images are the blocks."""
+    found: dict[Any, list[np.ndarray]] = {}
+    for row in sorted(run["rows"], key=lambda row: row["draw"]):
+        key = "ResNet-20", row["ratio"], row["repair"], row["criterion"]
+        found.setdefault(key, []).append(unpacked(row["correct"], run["settings"]["test"]))
+    return _by_criterion((key, np.array(values, float)) for key, values in found.items())
+
+
+def _by_criterion(cells: Iterable[tuple[Any, np.ndarray]]) -> Table:
+    table: Table = {}
+    for (*key, criterion), values in cells:
+        table.setdefault(tuple(key), {})[criterion] = values
+    return table
+
+
+def named(cells: Cells) -> np.ndarray:
+    """The values of all criteria but the control, (criteria, draws, blocks)."""
+    values = [v for name, v in cells.items() if name != CONTROL]
+    draws = min(len(v) for v in values)  # of a run that is not finished
+    return np.stack([v[:draws] for v in values])
+
+
+def mean_of(values: np.ndarray) -> Mean:
+    """The mean over draws and blocks, and its standard error over both.
+
+    Var = s²(means over draws) / blocks + s²(means over blocks) / draws, which estimates no less
+    than the variance of the mean, as the noise of single values counts in both; degrees of freedom
+    by Welch and Satterthwaite. Of one draw the error is over blocks alone.
+    """
+    parts = [
+        (means.var(ddof=1) / means.size, means.size - 1)
+        for means in (values.mean(0), values.mean(1))
+        if means.size > 1
+    ]
+    variance = sum(part for part, _ in parts)
+    weights = sum(part**2 / dof for part, dof in parts)
+    dof = variance**2 / weights if weights > 0 else min((d for _, d in parts), default=np.nan)
+    return Mean(float(values.mean()), float(variance**0.5) if parts else np.nan, float(dof))
+
+
+def p_value(cells: Cells) -> float | None:
+    """Friedman's test that criteria do not differ; blocks are means over draws."""
+    values = named(cells)
+    return friedman(values.mean(1).T)["p"] if len(values) > 2 else None
+
+
+def margin(cells: Cells) -> float | None:
+    """The smallest margin within which all pairs of criteria are equivalent.
+
+    By two one-sided tests of the paired difference of means at 5 %.
+    """
+    pairs = list(itertools.combinations(named(cells), 2))
+    if not pairs or not all(np.isfinite(mean_of(a - b).stderr) for a, b in pairs):
+        return None
+    return max(_limit(mean_of(a - b)) for a, b in pairs)
+
+
+def _limit(difference: Mean) -> float:
+    t = scipy.stats.t.ppf(0.95, difference.dof) if difference.stderr > 0 else 0.0
+    return abs(difference.mean) + float(t) * difference.stderr
+
+
+def ratios(table: Table, network: str) -> list[float]:
+    return sorted({ratio for name, ratio, _ in table if name == network})
+
+
+def repairs(table: Table, network: str) -> Iterator[str]:
+    """The repairs of a network, in the order in which they were measured."""
+    return iter(dict.fromkeys(repair for name, _, repair in table if name == network))

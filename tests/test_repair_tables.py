@@ -1,0 +1,71 @@
+"""The errors of repaired networks, and the tables of docs/pruning.md."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from tests.support import repair_markdown
+from tests.support.repair_statistics import (
+    margin,
+    mean_of,
+    named,
+    of_images,
+    p_value,
+    packed,
+    unpacked,
+)
+
+
+def test_the_page_has_the_tables_that_the_results_give():
+    text = repair_markdown.PAGE.read_text(encoding="utf-8")
+    assert repair_markdown.rendered(text) == text
+    tables = [found[0] for found in repair_markdown.BLOCK.finditer(text)]
+    assert len(tables) > 1
+    assert all("| `least_squares` |" in table for table in tables)
+
+
+def test_the_error_is_that_over_images_and_over_draws():
+    rng = np.random.default_rng(0)
+    errors, means = [], []
+    for _ in range(400):  # both are drawn: images that are hard, draws that are good
+        images, draws = rng.normal(size=300), 0.1 * rng.normal(size=(5, 1))
+        found = mean_of(images + draws + rng.normal(size=(5, 300)))
+        errors.append(found.stderr)
+        means.append(found.mean)
+    assert np.mean(errors) == pytest.approx(np.std(means), rel=0.1)
+    one = mean_of(rng.normal(size=(1, 300)))
+    assert one.dof == 299
+
+
+def test_of_one_draw_the_tests_are_scipy_s():
+    values = np.random.default_rng(0).normal(np.reshape([0, 0.1, 0.3], (3, 1, 1)), size=(3, 1, 20))
+    cells = dict(zip(("l1", "l2", "gm"), values, strict=True)) | {"random": 9 + values[0]}
+    found = p_value(cells)
+    assert found == pytest.approx(scipy.stats.friedmanchisquare(*values[:, 0]).pvalue)
+    limit = margin(cells)
+    assert limit is not None
+    # At the margin the one-sided test of the pair that is furthest apart has p = 5 %.
+    p = [
+        max(
+            scipy.stats.ttest_1samp(d, limit, alternative="less").pvalue,
+            scipy.stats.ttest_1samp(d, -limit, alternative="greater").pvalue,
+        )
+        for a in values[:, 0]
+        for b in values[:, 0]
+        if (d := a - b).any()
+    ]
+    assert max(p) == pytest.approx(0.05)
+
+
+def test_what_is_found_is_packed_by_draw_and_criterion():
+    found = np.random.default_rng(0).random(13) < 0.5
+    np.testing.assert_array_equal(unpacked(packed(found), 13), found)
+    rows = [
+        {"ratio": 0.5, "repair": "scaled", "criterion": c, "draw": d, "correct": packed(found)}
+        for c in ("l1", "l2", "random")
+        for d in (1, 0)
+    ]
+    table = of_images({"settings": {"test": 13}, "rows": rows[:-1]})
+    cells = table["ResNet-20", 0.5, "scaled"]
+    assert named(cells).shape == (2, 2, 13)
+    assert cells["random"].shape == (1, 13)
