@@ -106,6 +106,17 @@ def test_weights_of_another_network_are_refused(changes, sentence, weight_file):
         weight_files.read(weight_file(changes))
 
 
+def test_other_files_are_refused(weight_file, tmp_path):
+    whole = weight_file().read_bytes()
+    for name, data, sentence in (
+        ("net.pt", whole, "must end in .safetensors"),
+        ("cut.safetensors", whole[:-8], "cannot be read|must be a whole"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InputError, match=f"{name} must hold.*{sentence}"):
+            prune.main(Options(tmp_path / name, out=tmp_path / "out"))
+
+
 def test_images_that_the_network_does_not_take_are_refused(weight_file, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(InputError, match=r"images must have 3 channels, as the network; .* have 1"):

@@ -20,22 +20,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from safetensors.numpy import load_file
 
 from experiments.cli import environment
-from tests.support.repair_table import OUT, correct, images, network, options, recalibrated
+from tests.support.repair_table import correct, images, network, options, recalibrated, write
 
 Mix = Callable[[int, Any, Any], None]
 
 
 def main() -> None:
     given = options()
-    graph, tree = network(load_file(given.weights))
-    train, test = images(given)
-    apply = jax.jit(lambda state, x: nnx.merge(graph, state)(x))
-    parts = np.split(train[0], 4)
+    graph, tree = network(given.weights)
+    train, _ = images(given.data_dir, "train", 0, given.images)
+    test = images(given.data_dir, "test", 0, given.test)
+    parts = np.array_split(train, 4)
     fresh = recalibrated(graph, tree, [(x,) for x in parts])
-    rng = np.random.default_rng(given.seed)
+    rng = np.random.default_rng(0)
     trees = {
         "as trained": tree,
         "recalibrated": fresh,
@@ -47,7 +46,7 @@ def main() -> None:
         "stem alone": mixed(graph, tree, fresh, stem),
         "halfway": mixed(graph, tree, fresh, halfway),
     }
-    found = {name: correct(apply, t, test) for name, t in trees.items()}
+    found = {name: correct(graph, t, test) for name, t in trees.items()}
     before = found["as trained"].astype(float)
     results = {
         "command": "python tests/support/recalibration.py --weights resnet20.safetensors "
@@ -65,8 +64,7 @@ def main() -> None:
         ],
     }
     print(json.dumps(results, indent=1))
-    OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / "recalibration.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write(given.out.with_name("recalibration.json"), results)
 
 
 def augmented(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:

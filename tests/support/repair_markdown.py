@@ -66,18 +66,18 @@ def table() -> Table:
 def lines(table: Table, network: str) -> Iterator[str]:
     """A row a repair, of each ratio the accuracy, the margin and Friedman's p."""
     removed = ratios(table, network)
-    yield "| repair |" + "".join(f" {ratio:.0%} removed | margin, p |" for ratio in removed)
+    yield "| repair |" + "".join(f" {100 * ratio:.0f} % removed | margin, p |" for ratio in removed)
     yield "| --- |" + " --- | --- |" * len(removed)
-    for repair in repairs(table, network):
+    for repair in sorted(repairs(table, network), key=list(LABELS).index):
         row = [table.get((network, ratio, repair)) for ratio in removed]
         cells = [f"{accuracy(cell)} | {tests(cell)}" for cell in row]
-        yield f"| {LABELS.get(repair, repair)} | {' | '.join(cells)} |"
+        yield f"| {LABELS[repair]} | {' | '.join(cells)} |"
         if repair in CONTROLS and any(cell is not None and CONTROL in cell for cell in row):
             at_random = [
                 {CONTROL: cell[CONTROL]} if cell and CONTROL in cell else None for cell in row
             ]
             cells = [f"{accuracy(cell)} |" for cell in at_random]
-            yield f"| channels at random, {LABELS.get(repair, repair)} | {' | '.join(cells)} |"
+            yield f"| channels at random, {LABELS[repair]} | {' | '.join(cells)} |"
 
 
 def accuracy(cells: Cells | None) -> str:

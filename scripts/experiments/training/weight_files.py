@@ -33,6 +33,8 @@ def read(path: Path) -> CifarResNet:
         finite.
     """
     try:
+        if path.suffix != ".safetensors":
+            raise ValueError(f"its name must end in .safetensors; got {path.name}")
         model = _untrained(weights.load(path, dense=True))
         variables = dict(_variables(model))
         with safe_open(path, "numpy") as file:
