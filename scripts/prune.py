@@ -3,7 +3,7 @@
     python scripts/prune.py                     # digits, about 3 minutes on 2 cores
     python scripts/prune.py out/train --ratio 0.7 --steps 4 --curve cubic
     python scripts/prune.py out/train --ratio 0.3 --repair least_squares
-    python scripts/prune.py out/train --budget 1e6 --of macs --round-to 8
+    python scripts/prune.py out/train --budget 1e6 --unit macs --round-to 8
     python scripts/prune.py --dataset cifar10 --data-dir DIR --images 5000 --epochs 4
     python scripts/prune.py resnet20.safetensors --dataset cifar10 --data-dir DIR --images 1000 \
         --exclude stem --repair least_squares

@@ -47,8 +47,8 @@ def test_of_one_draw_the_tests_are_scipy_s():
     # At the margin the one-sided test of the pair that is furthest apart has p = 5 %.
     p = [
         max(
-            scipy.stats.ttest_1samp(d, limit, alternative="less").pvalue,
-            scipy.stats.ttest_1samp(d, -limit, alternative="greater").pvalue,
+            scipy.stats.ttest_1samp(d, limit, alternative="less")[1],
+            scipy.stats.ttest_1samp(d, -limit, alternative="greater")[1],
         )
         for a in values[:, 0]
         for b in values[:, 0]

@@ -150,12 +150,12 @@ def width(**plan):
     return pruning.prune(network.apply, network.tree, x, **removed).params["a"].shape[1]
 
 
-@pytest.mark.parametrize(("of", "cost"), [("macs", 12), ("parameters", 12), ("bytes", 96)])
-def test_a_budget_decides_how_many_channels_are_left(of, cost):
-    assert width(budget=5.5 * cost, of=of) == 5
-    assert width(budget=5.5 * cost, of=of, round_to=2) == 4
+@pytest.mark.parametrize(("unit", "cost"), [("macs", 12), ("parameters", 12), ("bytes", 96)])
+def test_a_budget_decides_how_many_channels_are_left(unit, cost):
+    assert width(budget=5.5 * cost, unit=unit) == 5
+    assert width(budget=5.5 * cost, unit=unit, round_to=2) == 4
     with pytest.raises(ValueError, match="at the fewest channels"):
-        width(budget=0.5 * cost, of=of)
+        width(budget=0.5 * cost, unit=unit)
 
 
 def test_milliseconds_are_measured_and_steps_need_a_ratio(monkeypatch):
@@ -167,7 +167,7 @@ def test_milliseconds_are_measured_and_steps_need_a_ratio(monkeypatch):
         return at
 
     monkeypatch.setattr(pruned, "cost_at", timed)
-    assert width(budget=1.6, of="milliseconds") == 6
+    assert width(budget=1.6, unit="milliseconds") == 6
     with pytest.raises(InputError, match="--steps must be 1 with --budget; got 2"):
         Plan(budget=1.6, steps=2)
 

@@ -35,6 +35,7 @@ PAGE = Path(__file__).parents[2] / "docs/pruning.md"
 BLOCK = re.compile(r"(<!-- repair: ([\w-]+) -->\n).*?(?=<!-- end of repair -->)", re.S)
 LABELS = {
     "folded": "constants folded",
+    "recalibrated": "recalibrated",
     "merged, transport": "`merge_channels`, `transport`, without data",
     "merged, clusters": "`merge_channels`, `clusters`, without data",
     "merged, clusters, recalibrated": "the same, recalibrated",
@@ -50,7 +51,11 @@ CONTROLS = ("recalibrated", "least squares", "fine-tuned, one epoch")
 
 def rendered(page: str) -> str:
     """A page with the tables that it names."""
-    return BLOCK.sub(lambda found: found[1] + "\n".join(lines(table(), found[2])) + "\n", page)
+    return BLOCK.sub(lambda found: f"{found[1]}\n{text(found[2])}\n\n", page)
+
+
+def text(network: str) -> str:
+    return "\n".join(lines(table(), network))
 
 
 @cache

@@ -95,20 +95,18 @@ def whole(digits: dict[str, Any], resnet: dict[str, Any]) -> dict[str, float]:
 
 
 def answer(table: Table) -> str:
-    """Whether the criteria differ once outputs are repaired, of the largest share removed."""
+    """Whether the criteria differ once outputs are repaired, at the largest share removed."""
+    known = {"recalibrated": "recalibrated", "least squares": "after least squares"}
     sentences = []
     for network in dict.fromkeys(name for name, _, _ in table):
         ratio = ratios(table, network)[-1]
-        parts = [
-            f"{100 * limit:.1f} points {name}"
-            for repair, name in (("recalibrated", "recalibrated"), ("least squares", "by then"))
-            if (limit := margin(table[network, ratio, repair])) is not None
-        ]
-        parts[-1:] = [part.replace("by then", "after least squares") for part in parts[-1:]]
-        sentences.append(f"{network}, {ratio:.0%} removed: {' and '.join(parts)}")
+        limits = {name: margin(table[network, ratio, repair]) for repair, name in known.items()}
+        parts = [f"{100 * x:.1f} points {name}" for name, x in limits.items() if x is not None]
+        where = f"{network}, {100 * ratio:.0f} % removed"
+        sentences.append(f"{where}: {' and '.join(parts) or 'one criterion was measured'}")
     return (
-        "Do the criteria differ once outputs are repaired? All pairs of them are equivalent within "
-        f"{'; '.join(sentences)}."
+        "Do the criteria differ once outputs are repaired? The margins within which all pairs of "
+        f"them are equivalent: {'; '.join(sentences)}."
     )
 
 

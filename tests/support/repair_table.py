@@ -248,9 +248,10 @@ def options() -> argparse.Namespace:
     parser.add_argument("--weights", required=True)
     parser.add_argument("--data-dir", required=True)
     for name, value in OPTIONS.items():
-        count = {"nargs": "+"} if isinstance(value, list) else {}
-        kind = float if isinstance(value, list) else int
-        parser.add_argument(f"--{name}", type=kind, default=value, **count)
+        if isinstance(value, list):
+            parser.add_argument(f"--{name}", type=float, nargs="+", default=value)
+        else:
+            parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--out", type=Path, default=OUT / "resnet20.json")
     return parser.parse_args()
 

@@ -14,7 +14,7 @@ class Plan:
     Attributes:
       ratio: The fraction of the channels that is removed.
       budget: In place of a ratio, the cost of what is left, of all layers together.
-      of: The cost: multiply-accumulates, parameters with running statistics, their bytes, or
+      unit: The cost: multiply-accumulates, parameters with running statistics, their bytes, or
         milliseconds of one image.
       steps: Number of steps in which they are removed.
       curve: How the ratio rises over the steps.
@@ -31,7 +31,7 @@ class Plan:
 
     ratio: Fraction = 0.5
     budget: Above | None = None
-    of: Literal["macs", "parameters", "bytes", "milliseconds"] = "macs"
+    unit: Literal["macs", "parameters", "bytes", "milliseconds"] = "macs"
     steps: Positive = 1
     curve: Literal["linear", "cubic", "geometric"] = "geometric"
     scope: Literal["layerwise", "globally"] = "layerwise"

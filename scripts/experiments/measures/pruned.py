@@ -178,9 +178,9 @@ def removed(network: Network, plan: Plan) -> dict[str, Any]:
     image = network.images.x_test[:1]
     groups = excluding(coupled_channels(*network_at, image), plan.exclude)
     at = cost_at(*network_at, groups, image)
-    field = {"bytes": "size"}.get(plan.of, plan.of)
+    field = {"bytes": "size"}.get(plan.unit, plan.unit)
     select = partial(select_within, cost=lambda widths: getattr(at(widths), field), **limits)
-    if plan.of == "milliseconds":
+    if plan.unit == "milliseconds":
         timed = cost_at(*network_at, groups, image, batch_sizes=[1])
         select = partial(
             select_within,

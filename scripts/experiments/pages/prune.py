@@ -118,7 +118,7 @@ def _summary(results: Results) -> str:
 def _removed(options: dict[str, Any]) -> str:
     if options.get("budget") is None:  # not in results of earlier versions
         return f"{100 * options['ratio']:.3g} % of the channels removed, {options['scope']}"
-    return f"a budget of {options['budget']:,.6g} {options['of']}"
+    return f"a budget of {options['budget']:,.6g} {options['unit']}"
 
 
 def _range(accuracy: Accuracy, stage: str) -> tuple[float | None, float | None]:
