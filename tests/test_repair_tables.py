@@ -1,5 +1,7 @@
 """The errors of repaired networks, and the tables of docs/pruning.md."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -44,11 +46,12 @@ def test_of_one_draw_the_tests_are_scipy_s():
     assert found == pytest.approx(scipy.stats.friedmanchisquare(*values[:, 0]).pvalue)
     limit = margin(cells)
     assert limit is not None
+    ttest: Any = scipy.stats.ttest_1samp
     # At the margin the one-sided test of the pair that is furthest apart has p = 5 %.
     p = [
         max(
-            scipy.stats.ttest_1samp(d, limit, alternative="less")[1],
-            scipy.stats.ttest_1samp(d, -limit, alternative="greater")[1],
+            ttest(d, limit, alternative="less")[1],
+            ttest(d, -limit, alternative="greater")[1],
         )
         for a in values[:, 0]
         for b in values[:, 0]

@@ -118,7 +118,8 @@ def _matched(a: np.ndarray, b: np.ndarray) -> Moves:
     """The rows of `a` and `b` matched one to one."""
     from scipy.optimize import linear_sum_assignment
 
-    return Moves(*linear_sum_assignment(_costs(a, b)), np.full(len(a), 1 / len(a)))
+    rows, columns = linear_sum_assignment(_costs(a, b))
+    return Moves(rows, columns, np.full(len(a), 1 / len(a)))
 
 
 def _planned(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:

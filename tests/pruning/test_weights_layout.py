@@ -157,7 +157,9 @@ def test_leaves_that_are_no_tensors_are_left_out_and_named(tmp_path):
 @pytest.mark.parametrize("protocol", range(2, 6))
 def test_real_namespaces_and_scalars_are_left_out(protocol, tmp_path):
     options = argparse.Namespace(lr=0.1, layers=[1, (2, 3)], names={"a"}, data=b"b")
-    tree = OrderedDict(args=options, best=np.float64(0.5), array=np.ones(3), epoch=3)
+    tree: dict[str, Any] = OrderedDict(
+        args=options, best=np.float64(0.5), array=np.ones(3), epoch=3
+    )
     tree["table"] = defaultdict(list, a=[1])
     path = tmp_path / "a.pt"
     path.write_bytes(zipped(pickle.dumps(tree, protocol)))

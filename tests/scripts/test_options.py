@@ -90,8 +90,9 @@ def test_a_range_has_the_ends_that_it_shows(name):
         assert holds(int(least[2])) == (least[1] == "at least")
         assert (holds(int(least[2]) - 1), holds(int(least[2]) + 1)) == (False, True)
         return
-    opens, low, high, closes = re.fullmatch(r"FLOAT in ([(\[])(\d), (\d)([)\]])", said).groups()
-    low, high = int(low), int(high)
+    shown = re.fullmatch(r"FLOAT in ([(\[])(\d), (\d)([)\]])", said)
+    assert shown is not None
+    opens, low, high, closes = shown[1], int(shown[2]), int(shown[3]), shown[4]
     assert (holds(low), holds(high)) == (opens == "[", closes == "]")
     assert (holds(low - 1), holds((low + high) / 2), holds(high + 1)) == (False, True, False)
 

@@ -166,7 +166,7 @@ def network(path: Path | str) -> tuple[Any, Any]:
 
 def images(data_dir: Path | str, split: str, start: int, count: int) -> Examples:
     """Images as the network takes them, and their labels."""
-    source = tfds.data_source("cifar10", data_dir=data_dir, split=split)
+    source: Any = tfds.data_source("cifar10", data_dir=data_dir, split=split)
     examples = [source[i] for i in range(start, start + count)]
     x = np.stack([e["image"] for e in examples]).astype("float32") / 255
     x = (x - np.array(weight_files.MEAN, "float32")) / np.array(weight_files.DEVIATION, "float32")

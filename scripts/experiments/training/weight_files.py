@@ -77,7 +77,7 @@ def _untrained(kernels: Mapping[str, np.ndarray]) -> CifarResNet:
     return CifarResNet(convolutions + 1, classes=classes, channels=channels, rngs=nnx.Rngs(0))
 
 
-def _variables(model: CifarResNet) -> Iterator[tuple[str, Any]]:
+def _variables(model: Any) -> Iterator[tuple[str, Any]]:
     """The parameters and running statistics of a network by PyTorch's names."""
     layers = [("conv1", model.stem, "bn1", model.stem_norm)]
     per_stage = len(model.blocks) // 3
