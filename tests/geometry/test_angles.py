@@ -113,3 +113,10 @@ def test_gradients_hold_no_differences_of_all_pairs(f):
     memory = gradient.memory_analysis()
     assert memory is not None
     assert memory.temp_size_in_bytes < 0.2 * 128**2 * 1024 * 8
+
+
+@pytest.mark.parametrize("f", [angles, distances])
+def test_half_precision_is_computed_in_single(f, key):
+    x = jax.random.normal(key, (6, 40), jnp.bfloat16)
+    single = f(x.astype(jnp.float32))
+    np.testing.assert_array_equal(f(x), single.astype(jnp.bfloat16))
