@@ -69,5 +69,5 @@ def test_images_a_second_are_without_the_first_chunk_which_compiles():
     clock = loop.Clock(images_per_step=16, skipped=1)
     assert clock.speed == 0
     for steps, seconds in ((10, 100.0), (10, 2.0), (5, 1.0)):
-        clock(SimpleNamespace(steps=steps, seconds=seconds))  # pyright: ignore[reportArgumentType]
+        clock(SimpleNamespace(steps=steps, seconds=seconds, waiting=0.0))  # pyright: ignore[reportArgumentType]
     assert clock.speed == 15 * 16 / 3
