@@ -201,8 +201,7 @@ def _similarity(scores: dict[str, Array], ratio: float) -> pruning.ranking.Simil
     return pruning.ranking.similarity(scores, ratio=ratio)
 
 
-@partial(jax.jit, compiler_options=QUICK)
-def _tested(v: Float[Array, "n dims"]) -> dict[str, Array]:
+def tests_of(v: Float[Array, "n dims"]) -> dict[str, Array]:
     """p-values of `TESTS` that need no samples, and sizes that go with them."""
     covariance = pruning.weight_tests.covariance_report(v)
     stds = pruning.weight_tests.filter_stds(v)
@@ -231,6 +230,9 @@ def _tested(v: Float[Array, "n dims"]) -> dict[str, Array]:
         "uncorrelated": two_sided(covariance.off_diagonal),
         "spherical": two_sided(covariance.sphericity),
     }
+
+
+_tested = jax.jit(tests_of, compiler_options=QUICK)
 
 
 def judge(layers: list[dict[str, Any]]) -> None:

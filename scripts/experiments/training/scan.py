@@ -34,7 +34,7 @@ def scan_steps(
     def step(carry: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], None]:
         params, optimizer_state = carry
         gradient = jax.grad(loss)(params, batch)
-        updates, optimizer_state = optimizer.update(gradient, optimizer_state)
+        updates, optimizer_state = optimizer.update(gradient, optimizer_state, params)
         return (optax.apply_updates(params, updates), optimizer_state), None
 
     return jax.lax.scan(step, (params, optimizer_state), batches)[0]

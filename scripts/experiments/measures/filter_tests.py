@@ -1,0 +1,129 @@
+"""How far the filters of small networks are from Gaussian ones, setting by setting."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+import pruning
+from experiments import cli, files
+from experiments.data.datasets import Images, identity
+from experiments.measures import analysis, filter_settings, filter_training
+from experiments.measures.filter_training import Setting
+from experiments.measures.networks import mean
+from experiments.provenance import digest
+
+GAUSSIAN_LAYERS = 400  # drawn for the rank correlation of Gaussian filters
+# Means over layers and seeds; 1 for the second and the fourth is what Gaussian filters have.
+SIZES = ("ks", "shape", "std_spread", "mean", "largest", "spearman")
+
+Row = dict[str, Any]
+
+
+def measure(
+    settings: Mapping[str, Setting],
+    images: Images,
+    seeds: int,
+    *,
+    path: Path,
+    log: Callable[[str], None],
+) -> dict[str, Any]:
+    """The filters of every setting, before and after training, beside Gaussian ones.
+
+    Args:
+      settings: By name.
+      images: What is trained and tested on.
+      seeds: Networks of each setting.
+      path: A file of the settings that are done, after which an interrupted run resumes.
+      log: Called with the name of each setting.
+    """
+    code = (filter_settings, filter_training, analysis)
+    sources = [Path(__file__), *(Path(str(module.__file__)) for module in code)]
+    fingerprint = digest([identity(images), seeds, cli.versions()], sources)
+    content = files.read_json(path, dict) or {}
+    done = content["done"] if content.get("fingerprint") == fingerprint else {}
+    for name, setting in settings.items():
+        log(name)
+        if name not in done:
+            before, after, accuracy = jax.device_get(filter_training.run(setting, images, seeds))
+            rows = {"before": list(tested(before)), "after": list(tested(after))}
+            done[name] = {"group": setting.group, "accuracy": accuracy.tolist()} | rows
+            files.write(path, json.dumps({"fingerprint": fingerprint, "done": done}))
+    found = {name: done[name] for name in settings}
+    for when in ("before", "after"):  # Holm's correction is over all layers of all settings
+        analysis.judge([row for setting in found.values() for row in setting[when]])
+    return {name: summary(setting) for name, setting in found.items()}
+
+
+def tested(kernels: list[Float[np.ndarray, "seeds 3 3 cin cout"]]) -> Iterator[Row]:
+    """Tests and effect sizes of all convolutions but the first, whose filters have 9 weights."""
+    for layer, stacked in enumerate(kernels[1:], start=2):
+        filters = jax.vmap(pruning.filter_matrix)(jnp.asarray(stacked))
+        n, dims = filters.shape[1:]
+        drawn, expected = gaussian(n, dims)
+        values = jax.device_get(_measured(filters, drawn))
+        for seed in range(len(filters)):
+            own = {name: float(value[seed]) for name, value in values.items()}
+            yield {
+                "seed": seed,
+                "layer": layer,
+                "ks": own["ks"],
+                "shape": own["shape"],
+                "std_spread": own["std_spread"] * math.sqrt(2 * dims),
+                "mean": abs(own["mean"]),
+                "largest": own["largest_eigenvalue"] / own["high_edge"],
+                "spearman": own["l1_l2"] - expected,
+                "mean_equivalence_p_value": own["mean_equivalence_p_value"],
+                "p_values": {test: own[f"p_{test}"] for test in analysis.TESTS},
+            }
+
+
+@cache
+def gaussian(n: int, dims: int) -> tuple[Float[Array, " draws"], float]:
+    """Rank correlations of l1 and l2 in Gaussian layers of a shape, and their expected value."""
+    v = jax.random.normal(jax.random.key(0), (GAUSSIAN_LAYERS, n, dims), jnp.float32)
+    return _rank_correlation(v), float(pruning.expected_spearman(n, dims, ("l1", "l2")))
+
+
+@jax.jit
+def _rank_correlation(v: Float[Array, "layers n dims"]) -> Float[Array, " layers"]:
+    return jax.vmap(lambda v: pruning.spearman(pruning.l1_norm(v), pruning.l2_norm(v)))(v)
+
+
+@partial(jax.jit, compiler_options=analysis.QUICK)
+def _measured(v: Float[Array, "seeds n dims"], drawn: Float[Array, " draws"]) -> dict[str, Array]:
+    values = jax.vmap(analysis.tests_of)(v)
+    rank = _rank_correlation(v)
+    draws = jnp.broadcast_to(drawn[:, None], (drawn.size, rank.size))
+    z = pruning.ranking.spearman_z_score(rank, draws)
+    p_values = values | {"spearman": 2 * jax.scipy.stats.norm.sf(jnp.abs(z))}
+    shape = jax.vmap(lambda v: pruning.weight_tests.fit_generalized_gaussian(v).shape)(v)
+    return (
+        values
+        | {"shape": shape, "l1_l2": rank}
+        | {f"p_{test}": p_values[test] for test in analysis.TESTS}
+    )
+
+
+def summary(setting: dict[str, Any]) -> dict[str, Any]:
+    """Means over layers, then over seeds, and how many layers fail each test."""
+    seeds = range(len(setting["accuracy"]))
+
+    def over(rows: list[Row]) -> dict[str, Any]:
+        values = {
+            name: mean(fmean(r[name] for r in rows if r["seed"] == seed) for seed in seeds)
+            for name in SIZES
+        }
+        fails = {test: sum(test in r["fails"] for r in rows) for test in analysis.TESTS}
+        return values | {"layers": len(rows), "fails": fails}
+
+    parts = {when: over(setting[when]) for when in ("before", "after")}
+    return {"group": setting["group"], "accuracy": mean(setting["accuracy"])} | parts

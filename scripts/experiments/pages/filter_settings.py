@@ -1,0 +1,115 @@
+"""The page of settings: which ways to train depart from Gaussian filters, and by how much."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from experiments.measures.analysis import TESTS
+from experiments.pages import page
+from experiments.pages.analysis import MARKS
+from experiments.pages.page import cards, made, paragraphs, table
+from experiments.pages.papers import reference
+from experiments.pages.sentences import duration, mean, percent
+
+HEAD = (
+    "setting",
+    "test accuracy, %",
+    "distance D",
+    "shape β",
+    "spread of σ",
+    "|mean|/σ",
+    "largest eigenvalue",
+    "ρ of l1 and l2",
+    "fails",
+)
+LEGEND = (
+    "Means over layers and then over networks, ± standard errors over networks. D: distance of the "
+    "weights' distribution to the Gaussian of mean 0. β: of the generalized Gaussian that fits "
+    "best, 2 for a Gaussian and 1 for a Laplace distribution. Spread of the filters' standard "
+    "deviations, 1 for Gaussian filters. Largest eigenvalue of the filters' covariance over the "
+    "upper edge for Gaussian filters. ρ: Spearman's of l1 and l2 minus that of Gaussian filters. "
+    "Fails at 5 % by Holm's correction over all layers of the page, in how many layers: N normal, "
+    "S symmetric, H one σ, U uncorrelated, C covariance c² I, R ranks of l1 and l2 as of Gaussian "
+    "filters."
+)
+NOT_RUN = (
+    "Of Table 3 were not run: other structures, attention, data sets and tasks, and trained "
+    "networks to download; Autoaugment; Dropact, in whose place activations are dropped. The "
+    "paper's schedules are those of epochs and here of shares of the steps."
+)
+FEW = 4  # settings that are named
+SIZES = ("ks", "shape", "std_spread", "mean", "largest", "spearman")
+
+
+def render(results: dict[str, Any]) -> str:
+    """The whole page."""
+    return page.render(
+        title="Settings of training and Gaussian filters",
+        kicker=f"jaxnorm · Table 3 of the pruning paper · {results['date'].replace('T', ' ')}",
+        heading="Which settings of training depart from Gaussian filters?",
+        summary=_summary(results),
+        sections=[
+            ("after", "After training", paragraphs(NOT_RUN) + _table(results, "after")),
+            ("before", "Before training", _table(results, "before")),
+            ("made", "How it was made", _made(results)),
+        ],
+    )
+
+
+def findings(results: dict[str, Any]) -> Iterator[str]:
+    """What to make of the numbers, in sentences."""
+    after = {name: found["after"] for name, found in results["settings"].items()}
+    for test, what in (("normal", "a Gaussian"), ("spherical", "a covariance c² I")):
+        failed = {name: part["fails"][test] for name, part in after.items()}
+        every = [name for name, part in after.items() if failed[name] == part["layers"]]
+        none = [name for name, count in failed.items() if not count]
+        few = f": {', '.join(none)}" if 0 < len(none) <= FEW else ""
+        yield (
+            f"Of {len(after)} settings {len(every)} have trained layers of which all reject "
+            f"{what}, and {len(none)} have none that does{few}."
+        )
+    by_distance = sorted(after, key=lambda name: after[name]["ks"]["mean"])
+
+    def said(names: list[str]) -> str:
+        return ", ".join(f"{name} {mean(after[name]['ks'], digits=3)}" for name in names)
+
+    far, near = by_distance[: -FEW - 1 : -1], by_distance[:FEW]
+    yield f"Distances to a Gaussian: {said(['base'])}; largest {said(far)}; smallest {said(near)}."
+
+
+def rows(results: dict[str, Any], when: str) -> list[list[str]]:
+    """A row for every setting; those of a group follow each other."""
+    found = []
+    for name, setting in results["settings"].items():
+        part = setting[when]
+        fails = [
+            f"{MARKS[test]} {part['fails'][test]}/{part['layers']}"
+            for test in TESTS
+            if part["fails"][test]
+        ]
+        label = name if name == setting["group"] else f"{setting['group']}: {name}"
+        sizes = [mean(part[size], digits=3) for size in SIZES]
+        found.append([label, percent(setting["accuracy"]), *sizes, " ".join(fails) or "none"])
+    return found
+
+
+def _table(results: dict[str, Any], when: str) -> str:
+    drop = 1 if when == "before" else len(HEAD)  # before training there is no accuracy
+    keep = [i for i in range(len(HEAD)) if i != drop]
+    cells = [[row[i] for i in keep] for row in rows(results, when)]
+    return table([HEAD[i] for i in keep], cells, LEGEND)
+
+
+def _summary(results: dict[str, Any]) -> str:
+    settings = results["settings"]
+    layers = sum(found["after"]["layers"] for found in settings.values())
+    items = [
+        ("Settings", str(len(settings)), f"{results['seeds']} networks of each"),
+        ("Layers", str(layers), "that were tested after training"),
+        ("Time", duration(results["seconds"]), "since the last start"),
+    ]
+    return paragraphs(*findings(results)) + cards(items) + reference("CWDA")
+
+
+def _made(results: dict[str, Any]) -> str:
+    entries = {"data": results["data"], "networks of a setting": results["seeds"]}
+    return made(results["command"], page.settings(entries | results["environment"]))

@@ -1,0 +1,59 @@
+"""Settings of Table 3 of the pruning paper on a small network: which depart from Gaussian filters?
+
+    python scripts/filter_settings.py            # about 10 minutes of a core
+
+Initializations, optimizers, regularizations, learning rates, depths, widths and lengths of
+training, each changed by itself, on the embedded digits; networks of a setting are trained as one
+program. OUT/index.html has distances to Gaussian filters and tests before and after training,
+OUT/results.json every value. An interrupted run resumes after its last setting. Filters before
+training by Kaiming's or Xavier's normal initialization fail none of the tests.
+"""
+
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
+import time
+from pathlib import Path
+
+from experiments import cli, files
+from experiments.options import AtLeastTwo, LocalPath, checked
+from experiments.progress import progress_bar
+
+
+@checked
+def main(seeds: AtLeastTwo = 3, out: LocalPath = Path("out/filter_settings")) -> None:
+    """Train small networks under every setting, test their filters and write OUT/index.html.
+
+    Args:
+      seeds: Networks of each setting.
+      out: Folder for the page and its results.
+    """
+    from experiments.data import datasets
+    from experiments.measures import filter_settings, filter_tests
+    from experiments.pages import filter_settings as settings_page
+    from experiments.pages import page
+
+    start = time.perf_counter()
+    images, settings = datasets.load("digits", None), filter_settings.settings()
+    with files.in_use(out), progress_bar() as progress:
+        task = progress.add_task("starting", total=len(settings))
+        done = iter(range(len(settings)))
+
+        def log(name: str) -> None:
+            progress.update(task, description=name, completed=next(done))
+
+        path = out / "settings.json"
+        found = filter_tests.measure(settings, images, seeds, path=path, log=log)
+        results = page.plain(
+            cli.provenance(__file__)
+            | {"seeds": seeds, "data": images.name, "settings": found}
+            | {"seconds": time.perf_counter() - start}
+        )
+        page.write(results, settings_page.render(results), out)
+    cli.say(*settings_page.findings(results), f"Open {(out / 'index.html').resolve()}")
+
+
+if __name__ == "__main__":
+    cli.run(main, again="start again to resume after the last finished setting")

@@ -1,0 +1,118 @@
+"""Settings of Table 3 on a small network: what each is, and what their filters are tested for."""
+
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import filter_settings as command
+from experiments.data.datasets import Images
+from experiments.measures import filter_settings, filter_tests, filter_training
+from experiments.measures.filter_training import Setting
+from experiments.pages import filter_settings as settings_page
+from tests.support.web import Page
+
+pytestmark = pytest.mark.usefixtures("users_jax")
+
+
+def digits():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 8, 8, 1)).astype(np.float32)
+    y = (np.arange(40) % 10).astype(np.int32)
+    return Images("made", "", 10, x[:30], y[:30], x[30:], y[30:])
+
+
+def test_settings_have_names_of_their_own_and_differ_from_the_base_in_one_thing():
+    settings = filter_settings.settings()
+    assert len(settings) >= 40
+    base = Setting()
+    for name, setting in settings.items():
+        changed = [
+            field for field in Setting._fields if getattr(setting, field) != getattr(base, field)
+        ]
+        assert len([field for field in changed if field not in ("group", "name")]) == (
+            name != "base"
+        )
+
+
+def test_a_product_with_patches_is_a_convolution(key):
+    x = jax.random.normal(key, (2, 8, 6, 3), jnp.float32)
+    kernel = jax.random.normal(key, (3, 3, 3, 4), jnp.float32)
+    expected = jax.lax.conv_general_dilated(
+        x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    np.testing.assert_allclose(filter_training.convolve(x, kernel), expected, atol=1e-4)
+
+
+def test_a_square_of_an_image_is_cut_out_or_of_another_one(key):
+    x = jnp.arange(1.0, 5.0)[:, None, None, None] * jnp.ones((4, 8, 8, 1))
+    y = jnp.eye(4)
+    cut, same = filter_settings.cutout(key, (x, y))
+    np.testing.assert_array_equal((cut == 0).sum((1, 2, 3)), [9] * 4)
+    assert (same == y).all()
+    mixed, labels = filter_settings.cutmix(key, (x, y))
+    np.testing.assert_array_equal((mixed == x[::-1]).sum((1, 2, 3)), [16] * 4)
+    np.testing.assert_allclose(labels, 0.75 * y + 0.25 * y[::-1])
+
+
+def test_the_averaged_optimizer_has_the_mean_of_the_second_half(key):
+    params: Any = jnp.array([3.0])
+    optimizer = filter_settings.averaged(4)
+    state: Any = optimizer.init(params)
+    seen, p = [], params
+    for gradient in (1.0, -2.0, 4.0, 8.0):
+        updates, state = optimizer.update(jnp.array([gradient]), state, p)
+        p = optax.apply_updates(p, updates)
+        seen.append(p)
+    np.testing.assert_allclose(state.mean, np.mean(seen[2:], 0), rtol=1e-6)
+
+
+def test_gaussian_filters_fail_nothing_and_others_what_they_are_made_to(monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    shape = (2, 3, 3, 32, 32)
+    gaussian = rng.standard_normal(shape)
+    uniform = rng.uniform(-1, 1, shape)
+    scaled = gaussian * np.linspace(0.5, 1.5, 32)  # filters of their own standard deviations
+    made = {"g": gaussian, "u": uniform, "s": scaled}
+    runs = []
+
+    def run(setting, images, seeds):
+        runs.append(setting.name)
+        kernels = [made["g"], made[setting.name].astype(np.float32)]
+        return kernels, kernels, np.array([0.5, 0.7])
+
+    monkeypatch.setattr(filter_training, "run", run)
+    settings = {name: Setting(name=name) for name in made}
+    options: dict[str, Any] = {"path": tmp_path / "settings.json", "log": lambda name: None}
+    found = filter_tests.measure(settings, digits(), 2, **options)
+    fails = {name: {t for t, n in found[name]["after"]["fails"].items() if n == 2} for name in made}
+    assert fails["g"] == set()
+    assert fails["u"] >= {"normal"}
+    assert fails["s"] >= {"homogeneity", "spherical"}
+    assert found["u"]["after"]["ks"]["mean"] == pytest.approx(0.0572, abs=0.005)
+    assert found["g"]["after"]["shape"]["mean"] == pytest.approx(2, abs=0.15)
+    assert found["g"]["after"]["std_spread"]["mean"] == pytest.approx(1, abs=0.3)
+    assert found["s"]["after"]["std_spread"]["mean"] > 5
+    assert found["u"]["accuracy"]["mean"] == pytest.approx(0.6)
+    assert filter_tests.measure(settings, digits(), 2, **options) == found
+    assert runs == ["g", "u", "s"]  # the second time from the file
+
+
+def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(command.cli, "compiled_in", lambda path: None, raising=False)
+    settings = {
+        name: Setting(name=name, width=4, steps=2, batch=4, optimizer=optimizer)
+        for name, optimizer in (("base", Setting().optimizer), ("ASGD", filter_settings.averaged))
+    }
+    monkeypatch.setattr(filter_settings, "settings", lambda: settings)
+    command.main(seeds=2, out=tmp_path)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert set(results["settings"]) == {"base", "ASGD"}
+    assert "Of 2 settings" in capsys.readouterr().out
+    text = (tmp_path / "index.html").read_text()
+    assert settings_page.render(results) == text
+    assert Page(text)
