@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -196,15 +197,25 @@ def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
         if child == 0:
             os.setsid()
             _run(Path(folder), tests)
-        end = time.monotonic() + limit
-        while time.monotonic() < end:
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                return "noticed" if os.waitstatus_to_exitcode(status) else "survived"
-            time.sleep(0.05)
-        os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    return "too slow"
+        try:
+            status = _status(child, limit)
+        finally:  # processes that tests have started, too
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+        if status is None:
+            os.waitpid(child, 0)
+    return {None: "too slow", 0: "survived"}.get(status, "noticed")
+
+
+def _status(child: int, limit: float) -> int | None:
+    """The status with which a process ends within `limit` seconds, None if it does not."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    return None
 
 
 def copy_code(folder: Path) -> None:

@@ -1,9 +1,7 @@
 """Claims of three papers as commands check them: chosen, measured, and as they are written down."""
 
 import contextlib
-import json
 import os
-import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,10 +11,9 @@ from typing import Any
 import jax
 
 import jaxnorm
-from experiments import cli, files
 from experiments.cli import InputError
+from experiments.finished import Finished
 from experiments.progress import progress_bar
-from experiments.provenance import digest
 from geometry import claims
 from geometry.claims import Claim, Measurement, Verdict
 
@@ -73,16 +70,17 @@ def measure(
     selected: Sequence[Claim], precision: float, seed: int, devices: Sequence[Any], path: Path
 ) -> dict[str, Measurement]:
     """Everything that the claims read; what `path` has of an earlier run is not done again."""
-    fingerprint = _fingerprint(precision, seed)
-    measured = _read(path, fingerprint)
+    finished = Finished(path, [precision, seed], _code())
+    measured = {name: Measurement(**fields) for name, fields in finished.parts.items()}
     missing = claims.sources(selected).keys() - measured.keys()
     with progress_bar() as progress:
         task = progress.add_task("measuring", total=len(missing))
 
         def save(name: str, measurement: Measurement) -> None:
-            measured[name] = measurement
             progress.update(task, advance=1, description=name.replace("_", " "))
-            _save(measured, fingerprint, path)
+            with writing(path.parent, f"{path.name} has what was measured before"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                finished.add(name, measurement._asdict())
 
         return claims.measure(
             selected,
@@ -90,32 +88,16 @@ def measure(
             precision=precision,
             devices=devices,
             threads=min(4, os.cpu_count() or 1) if len(devices) == 1 else 1,
-            measured_before=dict(measured),
+            measured_before=measured,
             on_done=save,
         )
 
 
-def _fingerprint(precision: float, seed: int) -> str:
-    """Of all that decides the numbers: code, versions, machine, seed and precision."""
+def _code() -> Iterator[Path]:
+    """The files that decide the numbers."""
     root = Path(jaxnorm.__file__).parent.parent
-    packages = (root / package for package in ("jaxnorm", "pruning", "geometry"))
-    code = (path for package in packages for path in sorted(package.rglob("*.py")))
-    return digest([precision, seed, cli.versions(), platform.machine()], code)
-
-
-def _read(path: Path, fingerprint: str) -> dict[str, Measurement]:
-    content = files.read_json(path, dict)
-    if content is None or content.get("fingerprint") != fingerprint:
-        return {}
-    return {name: Measurement(**fields) for name, fields in content["measured"].items()}
-
-
-def _save(measured: dict[str, Measurement], fingerprint: str, path: Path) -> None:
-    fields = {name: measurement._asdict() for name, measurement in measured.items()}
-    text = json.dumps({"fingerprint": fingerprint, "measured": fields})
-    with writing(path.parent, f"{path.name} has what was measured before"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write(path, text)
+    for package in ("jaxnorm", "pruning", "geometry"):
+        yield from sorted((root / package).rglob("*.py"))
 
 
 @contextmanager

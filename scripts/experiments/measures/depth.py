@@ -8,7 +8,6 @@ norm only.
 """
 
 import itertools
-import json
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -20,9 +19,8 @@ import optax
 from jaxtyping import Array, Float, Int
 
 import geometry
-from experiments import cli, files
 from experiments.data import datasets
-from experiments.provenance import digest
+from experiments.finished import Finished
 from experiments.training.scan import scan_steps
 from jaxnorm import standardize
 
@@ -138,27 +136,15 @@ def measure(
     # Pixels in [0, 1] and nothing else: the loader's standardization is undone.
     x = jnp.asarray((x - x.min()) / (x.max() - x.min()))
     y = jnp.asarray(images.y_train)
-    decisive = [datasets.identity(images), steps, runs, cli.versions()]
-    fingerprint = digest(decisive, [Path(__file__)])
-    done = _read(path, fingerprint)
+    done = Finished(path, [datasets.identity(images), steps, runs], [Path(__file__)])
     keys = jax.random.split(jax.random.key(0), runs)
     for start, hl, i in itertools.product(STARTS, depths, range(runs)):
-        if (name := f"{start}-{hl}-{i}") not in done:
+        if (name := f"{start}-{hl}-{i}") not in done.parts:
             row = run(keys[i], x, y, start=start, hl=hl, steps=steps)
-            done[name] = [float(part) for part in row]
-            if path is not None:
-                text = json.dumps({"fingerprint": fingerprint, "networks": done})
-                files.write(path, text)
+            done.add(name, [float(part) for part in row])
     results: dict[str, dict[str, list]] = {}
     for start in STARTS:
-        table = np.array([[done[f"{start}-{hl}-{i}"] for i in range(runs)] for hl in depths])
+        table = np.array([[done.parts[f"{start}-{hl}-{i}"] for i in range(runs)] for hl in depths])
         names = ("accuracy", "rank", "effective_rank")
         results[start] = {name: table[..., i].tolist() for i, name in enumerate(names)}
     return results
-
-
-def _read(path: Path | None, fingerprint: str) -> dict[str, list[float]]:
-    """The networks of an interrupted run of the same data, steps, runs, code and versions."""
-    content = None if path is None else files.read_json(path, dict)
-    same = content is not None and content.get("fingerprint") == fingerprint
-    return content["networks"] if content is not None and same else {}

@@ -1,6 +1,5 @@
 """How far the filters of small networks are from Gaussian ones, setting by setting."""
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
@@ -14,12 +13,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import pruning
-from experiments import cli, files
 from experiments.data.datasets import Images, identity
+from experiments.finished import Finished
 from experiments.measures import analysis, filter_settings, filter_training
 from experiments.measures.filter_training import Setting
 from experiments.measures.networks import mean
-from experiments.provenance import digest
 
 GAUSSIAN_LAYERS = 400  # drawn for the rank correlation of Gaussian filters
 # Means over layers and seeds; 1 for the second and the fourth is what Gaussian filters have.
@@ -47,17 +45,14 @@ def measure(
     """
     code = (filter_settings, filter_training, analysis)
     sources = [Path(__file__), *(Path(str(module.__file__)) for module in code)]
-    fingerprint = digest([identity(images), seeds, cli.versions()], sources)
-    content = files.read_json(path, dict) or {}
-    done = content["done"] if content.get("fingerprint") == fingerprint else {}
+    done = Finished(path, [identity(images), seeds], sources)
     for name, setting in settings.items():
         log(name)
-        if name not in done:
+        if name not in done.parts:
             before, after, accuracy = jax.device_get(filter_training.run(setting, images, seeds))
             rows = {"before": list(tested(before)), "after": list(tested(after))}
-            done[name] = {"group": setting.group, "accuracy": accuracy.tolist()} | rows
-            files.write(path, json.dumps({"fingerprint": fingerprint, "done": done}))
-    found = {name: done[name] for name in settings}
+            done.add(name, {"group": setting.group, "accuracy": accuracy.tolist()} | rows)
+    found = {name: done.parts[name] for name in settings}
     for when in ("before", "after"):  # Holm's correction is over all layers of all settings
         analysis.judge([row for setting in found.values() for row in setting[when]])
     return {name: summary(setting) for name, setting in found.items()}

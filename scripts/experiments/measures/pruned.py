@@ -178,17 +178,16 @@ def removed(network: Network, plan: Plan) -> dict[str, Any]:
     image = network.images.x_test[:1]
     groups = excluding(coupled_channels(*network_at, image), plan.exclude)
     at = cost_at(*network_at, groups, image)
-    field = {"bytes": "size"}.get(plan.unit, plan.unit)
-    select = partial(select_within, cost=lambda widths: getattr(at(widths), field), **limits)
     if plan.unit == "milliseconds":
         timed = cost_at(*network_at, groups, image, batch_sizes=[1])
-        select = partial(
-            select_within,
-            cost=lambda widths: timed(widths).timings[1].milliseconds,
-            price=lambda widths: at(widths).macs,
-            **limits,
-        )
-    return {"budgets": [plan.budget], "select": select}
+        costs = {
+            "cost": lambda widths: timed(widths).timings[1].milliseconds,
+            "price": lambda widths: at(widths).macs,
+        }
+    else:
+        field = {"bytes": "size"}.get(plan.unit, plan.unit)
+        costs = {"cost": lambda widths: getattr(at(widths), field)}
+    return {"budgets": [plan.budget], "select": partial(select_within, **costs, **limits)}
 
 
 def repair(plan: Plan, x: np.ndarray) -> Any:

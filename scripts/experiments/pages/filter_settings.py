@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.measures.analysis import TESTS
+from experiments.measures.filter_tests import SIZES
 from experiments.pages import page
 from experiments.pages.analysis import MARKS
 from experiments.pages.page import cards, made, paragraphs, table
@@ -37,7 +38,6 @@ NOT_RUN = (
     "paper's schedules are those of epochs and here of shares of the steps."
 )
 FEW = 4  # settings that are named
-SIZES = ("ks", "shape", "std_spread", "mean", "largest", "spearman")
 
 
 def render(results: dict[str, Any]) -> str:

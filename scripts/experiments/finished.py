@@ -1,0 +1,39 @@
+"""What a long run has measured, in a file from which it resumes where it was interrupted."""
+
+import json
+import platform
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments import cli, files
+from experiments.provenance import digest
+
+
+class Finished:
+    """The finished parts of a run, which are written as they come.
+
+    Attributes:
+      parts: By name; none at first if the file is of other settings, code, versions or machine.
+    """
+
+    def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path]):
+        """Read what there is.
+
+        Args:
+          path: A file, which need not exist, in a folder that does; None to write nothing.
+          settings: What decides the parts beside the code, as JSON has it.
+          code: Files that decide them.
+        """
+        self.path = path
+        self._fingerprint = digest([*settings, cli.versions(), platform.machine()], code)
+        content = (None if path is None else files.read_json(path, dict)) or {}
+        same = content.get("fingerprint") == self._fingerprint
+        self.parts: dict[str, Any] = content["measured"] if same else {}
+
+    def add(self, name: str, part: object) -> None:
+        """Add a part, which JSON can say, and write the file."""
+        self.parts[name] = part
+        if self.path is not None:
+            content = {"fingerprint": self._fingerprint, "measured": self.parts}
+            files.write(self.path, json.dumps(content))
