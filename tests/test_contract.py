@@ -151,6 +151,7 @@ OTHERS = {
     pruning.channels.fold_constants,
     pruning.channels.fold_batch_norms,
     pruning.channels.compiled_bytes,
+    pruning.channels.compiled_cycles,
     pruning.channels.compiled_flops,
     pruning.channels.cost_at,
     pruning.channels.milliseconds,

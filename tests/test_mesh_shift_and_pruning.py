@@ -154,6 +154,7 @@ OTHERS = {
     "check_program",
     "clusters",
     "compiled_bytes",
+    "compiled_cycles",
     "compiled_flops",
     "cost",
     "cost_at",

@@ -41,6 +41,7 @@ from pruning.channels._resizing import resized as resized
 from pruning.channels._widths_for import Executable as Executable
 from pruning.channels._widths_for import WidthCost as WidthCost
 from pruning.channels._widths_for import compiled_bytes as compiled_bytes
+from pruning.channels._widths_for import compiled_cycles as compiled_cycles
 from pruning.channels._widths_for import compiled_flops as compiled_flops
 from pruning.channels._widths_for import milliseconds as milliseconds
 from pruning.channels._widths_for import widths_for as widths_for

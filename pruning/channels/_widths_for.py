@@ -3,6 +3,7 @@
 Hardware computes in tiles, so that a few channels less may cost as much, or more.
 """
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ from pruning.channels._cost_at import check_widths
 from pruning.channels._groups import ChannelGroup
 from pruning.channels._removal import remove_channels
 from pruning.channels._resizing import resized
+
+CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
 class Executable(NamedTuple):
@@ -76,6 +79,29 @@ def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
     return [_counted(program, "bytes accessed") for program in programs]
 
 
+def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
+    """Cycles that a TPU's compiler estimates, which sees tiles: a proxy for time, nothing is run.
+
+    Operations and bytes grow evenly with the width, where a TPU computes in tiles of 128 channels.
+    Kernels in a loop count once.
+
+    Raises:
+      ValueError: The compiler estimates none, as those of CPUs and GPUs.
+    """
+    return [float(sum(_cycles(program))) for program in programs]
+
+
+def _cycles(program: Executable) -> list[int]:
+    """Of each kernel."""
+    found = [int(n) for n in CYCLES.findall(program.compiled.as_text() or "")]
+    if not found:
+        raise ValueError(
+            "the program must be compiled for a TPU, whose compiler estimates cycles; it has no "
+            "estimates"
+        )
+    return found
+
+
 def _counted(program: Executable, quantity: str) -> float:
     found = program.compiled.cost_analysis() or {}
     if quantity not in found:
@@ -97,7 +123,8 @@ def widths_for(
     The first channels of the group are left and all other groups whole; each of these networks is
     compiled, as `resized` runs it. Milliseconds are those of the device at hand. Of shapes that are
     placed on a device that is not, `jax.ShapeDtypeStruct(..., sharding=...)` of a topology of
-    `jax.experimental.topologies`, there are the compiler's counts, which are no times.
+    `jax.experimental.topologies`, there are the compiler's counts, which are no times: for a TPU
+    `compiled_cycles`, else `compiled_flops` and `compiled_bytes`, which see no tiles.
 
     Args:
       apply: As in `coupled_channels`.
@@ -105,8 +132,8 @@ def widths_for(
       group: One of `coupled_channels`.
       inputs: What else `apply` is called with, of the batch size that counts, or its shapes.
       widths: To compare, in any order: `range(8, group.size + 1, 8)`.
-      measure: `milliseconds`, `partial(milliseconds, runs=30)`, `compiled_flops`, `compiled_bytes`,
-        or any function of the programs.
+      measure: `milliseconds`, `partial(milliseconds, runs=30)`, `compiled_cycles`,
+        `compiled_flops`, `compiled_bytes`, or any function of the programs.
       margin: The fraction of the cost that a width must save beside the narrowest of the wider ones
         that are worth having: beyond the scatter of measured times, such as 0.02.
 

@@ -9,7 +9,13 @@ import pytest
 
 import pruning
 from pruning import widths_for
-from pruning.channels import Executable, compiled_bytes, compiled_flops, milliseconds
+from pruning.channels import (
+    Executable,
+    compiled_bytes,
+    compiled_cycles,
+    compiled_flops,
+    milliseconds,
+)
 from tests.support import prunable
 
 COSTS = {2: 5.0, 4: 4.0, 6: 4.0, 8: 7.0, 10: 8.0, 12: 10.0}
@@ -85,6 +91,20 @@ def test_a_compiler_that_does_not_count_is_refused():
 
     with pytest.raises(ValueError, match="the compiler must count flops; it counts utilization"):
         compiled_flops([Executable(Silent(), ())])
+
+
+def test_cycles_are_those_that_a_tpu_s_compiler_estimates():
+    class Compiled:
+        def as_text(self):
+            return """ENTRY
+              a = fusion, backend_config={"window_config":{},"estimated_cycles":"113841"}
+              b = fusion, backend_config={"estimated_cycles":"190005","used":"1"}"""
+
+    assert compiled_cycles([Executable(Compiled(), ())]) == [303846.0]
+    apply, params, x = prunable.model("mlp")
+    (group,) = pruning.coupled_channels(apply, params, x)
+    with pytest.raises(ValueError, match="must be compiled for a TPU, whose compiler estimates cy"):
+        widths_for(apply, params, group, x, widths=[6], measure=compiled_cycles)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,109 @@
+"""Widths that are worth having on TPUs that are not at hand: docs/results/compiled/widths.json.
+
+    python tests/support/widths_table.py --topology v5e:2x2     # half a minute of a core
+
+Of a bottleneck block of ResNet-50's third stage in bfloat16, in evaluation, 64 images of 14 × 14 on
+one chip: the widths between its first two convolutions from 112 to 256. What the compiler counts is
+no time, and nothing is run.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import SingleDeviceSharding
+
+import pruning
+from experiments import cli, files
+from experiments.benchmarks import compile_only
+from experiments.benchmarks.compiled_traffic import summary
+from pruning import widths_for
+from pruning.channels import Executable, compiled_cycles, compiled_flops
+
+OUT = Path(__file__).parents[2] / "docs/results/compiled/widths.json"
+WIDTH, CHANNELS, SHAPE = 256, 1024, (64, 14, 14, 1024)
+WIDTHS = range(112, WIDTH + 1, 16)
+MARGIN = 0.02  # of the cost, that a width must save
+
+
+def block(params: Any, x: jax.Array) -> jax.Array:
+    """1 × 1, 3 × 3 and 1 × 1 convolutions with a scale and a shift each, and the residual."""
+
+    def convolved(h: jax.Array, name: str) -> jax.Array:
+        kernel, scale, shift = params[name]
+        dims = ("NHWC", "HWIO", "NHWC")
+        h = jax.lax.conv_general_dilated(h, kernel, (1, 1), "SAME", dimension_numbers=dims)
+        return h * scale[None, None, None] + shift[None, None, None]
+
+    h = jax.nn.relu(convolved(x, "reduce"))
+    h = jax.nn.relu(convolved(h, "window"))
+    return jax.nn.relu(x + convolved(h, "expand"))
+
+
+def shapes() -> dict[str, list[jax.ShapeDtypeStruct]]:
+    """Kernel, scale and shift of each convolution."""
+    kernels = {
+        "reduce": (1, 1, CHANNELS, WIDTH),
+        "window": (3, 3, WIDTH, WIDTH),
+        "expand": (1, 1, WIDTH, CHANNELS),
+    }
+    return {
+        name: [jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in (shape, shape[-1:], shape[-1:])]
+        for name, shape in kernels.items()
+    }
+
+
+def counts(programs: Sequence[Executable]) -> list[dict[str, float]]:
+    """What is counted of each: operations, bytes through HBM, and cycles."""
+    traffic = [summary(program.compiled.as_text()).bytes for program in programs]
+    found = zip(compiled_flops(programs), traffic, compiled_cycles(programs), strict=True)
+    return [dict(zip(("flops", "bytes", "cycles"), values, strict=True)) for values in found]
+
+
+def rows(topology: str) -> list[dict[str, float]]:
+    """Width, whether it is worth having by cycles, and counts."""
+    device = compile_only.compile_only_devices(topology)[0]
+    placed = partial(compile_only.placed, sharding=SingleDeviceSharding(device))
+    params, x = placed((shapes(), jax.ShapeDtypeStruct(SHAPE, jnp.bfloat16)))
+    _, group = pruning.coupled_channels(block, params, x)  # expand's inputs; window's inputs
+    found: list[dict[str, float]] = []
+
+    def measure(programs: Sequence[Executable]) -> list[float]:
+        found[:] = counts(programs)
+        return [row["cycles"] for row in found]
+
+    costs = widths_for(block, params, group, x, widths=WIDTHS, measure=measure, margin=MARGIN)
+    return [
+        {"width": cost.width, "worth": cost.worth} | row
+        for cost, row in zip(costs, found, strict=True)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--topology", required=True, help="of a TPU, such as v5e:2x2")
+    topology = parser.parse_args().topology
+    before = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
+    run = {
+        "command": "python tests/support/widths_table.py --topology TOPOLOGY",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": cli.environment(),
+        "chips": before.get("chips", {}) | {topology: rows(topology)},
+    }
+    files.write(OUT, json.dumps(run, indent=1) + "\n")
+    for row in run["chips"][topology]:
+        print(" | ".join(f"{value:,.0f}" for value in row.values()))
+
+
+if __name__ == "__main__":
+    main()
