@@ -32,6 +32,11 @@ class Position(NamedTuple):
     incoming: bool
     masked: bool = True
 
+    def __repr__(self) -> str:
+        """Without the indices, which may be thousands."""
+        incoming = ", incoming" if self.incoming else ""
+        return f"<axis {self.axis} of {self.path}{incoming}>"
+
 
 class ChannelGroup(NamedTuple):
     """`size` channels in the same arrays; each can be removed without the others.
@@ -43,6 +48,11 @@ class ChannelGroup(NamedTuple):
     positions: tuple[Position, ...]
     parameters: Parameters
     normed: bool = False
+
+    def __repr__(self) -> str:
+        """In one line, without the parameters of the whole network."""
+        normed = ", normed" if self.normed else ""
+        return f"<{self.size} channels{normed}: {', '.join(map(repr, self.positions))}>"
 
 
 class FixedChannels(NamedTuple):

@@ -35,6 +35,16 @@ def test_a_channel_is_coupled_with_its_statistics_and_the_inputs_of_the_next_ker
     assert [p.path for p in first.positions if p.incoming] == ["1/w"]
 
 
+def test_a_group_is_printed_in_a_line():
+    def apply(params, x):
+        return jax.nn.relu(x @ params["a"]) @ params["b"]
+
+    groups = coupled_channels(
+        apply, {"a": np.ones((3, 500)), "b": np.ones((500, 2))}, np.ones((1, 3))
+    )
+    assert str(groups) == "(<500 channels: <axis 1 of a>, <axis 0 of b, incoming>>,)"
+
+
 def test_a_flattened_channel_is_every_channels_row_apart():
     blocks = (prunable.conv_relu, prunable.flat_head)
     first, _ = coupled_channels(*prunable.network(0, blocks, shape=(2, 2, 1)))
