@@ -35,6 +35,7 @@ from geometry.claims._types import MUST_FAIL
 from geometry.claims.unitization.algorithms import mean_cosine
 from jaxnorm import unitize
 from tests.support.false_alarms import false_alarms
+from tests.support.recorded_claims import difference
 
 SCRIPT = str(Path(__file__).parents[2] / "scripts" / "check_theorems.py")
 SAMPLED = {
@@ -363,7 +364,7 @@ def test_every_outcome_is_as_recorded(measured):
 @pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES)
 def test_outcomes_of_a_module_are_as_recorded(module, key):
-    """With a quarter of the draws; `make mutants` tries here what the module states or computes."""
+    """And its numbers, with a quarter of the draws; `make mutants` tries the module here."""
     stated = [x for x in vars(importlib.import_module(module)).values() if isinstance(x, Claim)]
     trimmed = [
         replace(claim, checks=tuple(p for p in claim.checks if p.function.__module__ == module))
@@ -373,6 +374,8 @@ def test_outcomes_of_a_module_are_as_recorded(module, key):
     of_module = [*stated, *(claim for claim in trimmed if claim.checks)]
     for verdict in claims.check_all(of_module, key, precision=2.0):
         assert verdict.as_recorded, verdict
+        for found in verdict.findings:
+            assert not difference(verdict.claim, found), found
 
 
 @pytest.mark.slow
