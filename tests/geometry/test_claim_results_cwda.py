@@ -111,10 +111,31 @@ def test_every_claim_with_results_is_in_the_table():
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_of_the_resnet_are_those_of_its_page(name):
-    (result,) = RESULTS[name]
+    result, *_ = RESULTS[name]
     assert result.page == "docs/results/resnet20/index.html"
     for number in NUMBERS[name]():
         assert number in result.ours
+
+
+def test_settings_that_depart_from_gaussian_filters_are_those_of_the_page():
+    _, result = RESULTS["Figure 3, Table 3"]
+    page = (ROOT / result.page).with_name("results.json")
+    settings = json.loads(page.read_text(encoding="utf-8"))["settings"]
+    after = {name: setting["after"] for name, setting in settings.items()}
+    assert f"{len(after)} settings" in result.ours
+    assert f"{sum(found['layers'] for found in after.values())} layers" in result.ours
+    failing = {
+        test: {name: found["fails"][test] / found["layers"] for name, found in after.items()}
+        for test in ("normal", "spherical")
+    }
+    names = [name for name, share in failing["normal"].items() if share == 1]
+    assert f"in {len(names)} all do ({', '.join(names)})" in result.ours
+    counts = {test: [*shares.values()].count(0) for test, shares in failing.items()}
+    assert f"in {counts['normal']} settings no trained layer rejects a Gaussian" in result.ours
+    every = [*failing["spherical"].values()].count(1)
+    assert (
+        f"in {counts['spherical']} none rejects a covariance c²I, in {every} all do" in result.ours
+    )
 
 
 @pytest.mark.parametrize("result", RESULTS["Table 4"], ids=lambda result: result.page)

@@ -20,7 +20,17 @@ if __name__ == "__main__":
 
 from experiments import cli, files
 from experiments.benchmarks import compiled_page
-from experiments.pages import analysis, geometry, page, prune, reproduce, shift, theorems, train
+from experiments.pages import (
+    analysis,
+    filter_settings,
+    geometry,
+    page,
+    prune,
+    reproduce,
+    shift,
+    theorems,
+    train,
+)
 from experiments.texts import html
 from tests.support import repair_page
 
@@ -30,6 +40,7 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "theorems": partial(theorems.render, out=FOLDER / "theorems"),
     "shift": shift.render,
     "resnet20": analysis.render,
+    "settings": filter_settings.render,
     "geometry": geometry.render,
     "prune/digits": prune.render,
     "prune/digits-30": prune.render,

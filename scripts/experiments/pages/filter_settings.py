@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
+from matplotlib.axes import Axes
+
 from experiments.measures.analysis import TESTS
 from experiments.measures.filter_tests import SIZES
 from experiments.pages import page
 from experiments.pages.analysis import MARKS
-from experiments.pages.page import cards, made, paragraphs, table
+from experiments.pages.page import cards, figure, made, paragraphs, table
 from experiments.pages.papers import reference
+from experiments.pages.plots import MUTED, SERIES, Series, mark, panels
 from experiments.pages.sentences import duration, mean, percent
 
 HEAD = (
@@ -37,6 +40,15 @@ NOT_RUN = (
     "networks to download; Autoaugment; Dropact, in whose place activations are dropped. The "
     "paper's schedules are those of epochs and here of shares of the steps."
 )
+WHEN = (Series("before", SERIES[1], "o", filled=False), Series("after", SERIES[0], "o"))
+PANELS = {
+    ("base", "initialization"): "Base and initialization",
+    ("optimizer",): "Optimizer",
+    ("regularization",): "Regularization",
+    ("learning rate",): "Learning rate",
+    ("width", "depth", "length"): "Width, depth and length",
+}
+TALL = (4.2, 3.2)
 FEW = 4  # settings that are named
 
 
@@ -48,7 +60,8 @@ def render(results: dict[str, Any]) -> str:
         heading="Which settings of training depart from Gaussian filters?",
         summary=_summary(results),
         sections=[
-            ("after", "After training", paragraphs(NOT_RUN) + _table(results, "after")),
+            ("figure", "By how much", _figure(results)),
+            ("after", "After training", paragraphs(NOT_RUN, LEGEND) + _table(results, "after")),
             ("before", "Before training", _table(results, "before")),
             ("made", "How it was made", _made(results)),
         ],
@@ -62,10 +75,9 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
         failed = {name: part["fails"][test] for name, part in after.items()}
         every = [name for name, part in after.items() if failed[name] == part["layers"]]
         none = [name for name, count in failed.items() if not count]
-        few = f": {', '.join(none)}" if 0 < len(none) <= FEW else ""
         yield (
             f"Of {len(after)} settings {len(every)} have trained layers of which all reject "
-            f"{what}, and {len(none)} have none that does{few}."
+            f"{what}{_few(every)}, and {len(none)} have none that does{_few(none)}."
         )
     by_distance = sorted(after, key=lambda name: after[name]["ks"]["mean"])
 
@@ -74,6 +86,11 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
 
     far, near = by_distance[: -FEW - 1 : -1], by_distance[:FEW]
     yield f"Distances to a Gaussian: {said(['base'])}; largest {said(far)}; smallest {said(near)}."
+
+
+def _few(names: list[str]) -> str:
+    """The names in brackets, if they are few."""
+    return f" ({', '.join(names)})" if 0 < len(names) <= FEW else ""
 
 
 def rows(results: dict[str, Any], when: str) -> list[list[str]]:
@@ -96,7 +113,39 @@ def _table(results: dict[str, Any], when: str) -> str:
     drop = 1 if when == "before" else len(HEAD)  # before training there is no accuracy
     keep = [i for i in range(len(HEAD)) if i != drop]
     cells = [[row[i] for i in keep] for row in rows(results, when)]
-    return table([HEAD[i] for i in keep], cells, LEGEND)
+    return table([HEAD[i] for i in keep], cells, f"Filters {when} training")
+
+
+def _figure(results: dict[str, Any]) -> str:
+    """Distances to a Gaussian before and after training, a row for each setting."""
+    settings = results["settings"]
+    base = settings["base"]["after"]["ks"]["mean"]
+    every = [part["ks"]["mean"] for found in settings.values() for part in _both(found)]
+
+    def paint(axes: Axes, groups: tuple[str, ...]) -> None:
+        shown = {name: found for name, found in settings.items() if found["group"] in groups}
+        for row, found in enumerate(shown.values()):
+            for part, series in zip(_both(found), WHEN, strict=True):
+                bars, style = part["ks"]["stderr"], mark(series)
+                axes.errorbar(part["ks"]["mean"], row, xerr=bars, color=series.colour, **style)
+        axes.axvline(base, color=MUTED, dashes=(4, 2), lw=1.2)
+        axes.set_yticks(range(len(shown)), list(shown))
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_xlim(0.8 * min(every), 1.25 * max(every))
+        axes.xaxis.set_major_formatter("{x:g}")
+
+    return figure(
+        panels(paint, PANELS, name="distance", xlabel="distance D to a Gaussian", size=TALL),
+        "Distance of the weights' distribution to a Gaussian of mean 0, means over layers and then "
+        "over networks; bars, where they are wider than a marker, are standard errors over "
+        "networks. Dashed: the base after training.",
+        WHEN,
+    )
+
+
+def _both(found: dict[str, Any]) -> tuple[Any, Any]:
+    return found["before"], found["after"]
 
 
 def _summary(results: dict[str, Any]) -> str:
