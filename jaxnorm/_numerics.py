@@ -46,6 +46,12 @@ def check_range(x: Any, name: str, highest: float = math.inf) -> None:
         raise ValueError(f"{name} must lie in [0, {highest}]; got {x}")
 
 
+def check_function(f: Any, name: str, example: str) -> None:
+    """Raise unless `f` can be called: a name, say, is no function."""
+    if not callable(f):
+        raise TypeError(f"{name} must be a function, such as {example}; got {f!r}")
+
+
 def check_finite(x: Array, name: str) -> None:
     """Raise `ValueError` unless every element of `x` is finite; under `jit` nothing is checked."""
     if is_traced(x):

@@ -41,7 +41,12 @@ def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
     """The claims about the objects that `text` names, such as "Theorem 1".
 
     A text without the number of an object is sought in the names, in any case.
+
+    Raises:
+      TypeError: `claims` is a text, such as the name of a paper.
     """
+    if isinstance(claims, str):
+        raise TypeError(f"claims must be such as `PAPERS[{claims!r}]` or `ALL`; got {claims!r}")
     wanted = set(numbered(text))
     if wanted:
         return tuple(claim for claim in claims if wanted & set(objects(claim)))

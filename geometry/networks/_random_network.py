@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from geometry._angles import gram, rows_times
 from geometry._arguments import as_samples
 from jaxnorm import recenter
-from jaxnorm._numerics import replicated
+from jaxnorm._numerics import check_function, replicated
 
 
 class RandomNetwork(NamedTuple):
@@ -63,6 +63,7 @@ def random_network(
       layers: The layers after which it is recorded, ascending from 1 to `depth`; by default all.
 
     Raises:
+      TypeError: `normalization` or `nonlinearity` is no function.
       ValueError: `x` is not a matrix of finite numbers, `depth` or `width` is below 1, or `layers`
         does not ascend within 1 and `depth`.
 
@@ -73,6 +74,8 @@ def random_network(
       >>> net.statistics.shape, bool(jnp.isfinite(net.log_scale).all())
       ((3, 8, 8), True)
     """
+    check_function(normalization, "normalization", "jaxnorm.standardize")
+    check_function(nonlinearity, "nonlinearity", "jax.nn.relu")
     if depth < 1 or width < 1:
         raise ValueError(f"depth and width must be at least 1; got {depth} and {width}")
     chosen = tuple(range(1, depth + 1)) if layers is None else tuple(layers)

@@ -157,11 +157,15 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
     return fixed
 
 
+def _called(model: nnx.Module, batch: Any) -> Any:
+    return model(batch)
+
+
 def recalibrate(
     model: nnx.Module,
     batches: Iterable[Any],
     *,
-    call: Callable[[nnx.Module, Any], Any] = lambda model, batch: model(batch),
+    call: Callable[[nnx.Module, Any], Any] = _called,
 ) -> None:
     """Fresh running statistics for `model`, in place: those of the union of `batches`.
 
@@ -178,7 +182,7 @@ def recalibrate(
       call: How the model is called with a batch.
 
     Raises:
-      TypeError: `batches` is one array.
+      TypeError: `batches` is one array, or a batch is a tuple that no `call` takes apart.
       ValueError: The model holds no batch norm, or there is no batch.
 
     Example:
@@ -202,6 +206,11 @@ def recalibrate(
         for norm, own in zip(norms, options, strict=True):
             norm.set_attributes(**{name: OF_THE_BATCH[name] for name in own})
         for batch in batches:
+            if call is _called and isinstance(batch, tuple):
+                raise TypeError(
+                    "a batch must be an array of inputs, or be taken apart by call=lambda model, "
+                    f"batch: model(batch[0]); got a tuple of {len(batch)}"
+                )
             run(model, batch)
             count = jnp.asarray(len(jax.tree.leaves(batch)[0]), jnp.float32)
             seen = [BatchStatistics(norm.mean[...], norm.var[...], count) for norm in norms]

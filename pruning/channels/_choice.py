@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import auto_sharded, check_on_host, flat_rows
+from jaxnorm._numerics import auto_sharded, check_function, check_on_host, flat_rows
 from pruning._arguments import at_least
 from pruning.channels._groups import ChannelGroup
 from pruning.channels._removal import producers
@@ -53,6 +53,7 @@ def channel_scores(
       >>> print(channel_scores(params, groups, criterion=lambda v: abs(v).sum(1))[0])
       [7. 2.]
     """
+    check_function(criterion, "criterion", "pruning.CRITERIA['l1']")
     paths = groups[0].parameters.paths if groups else ()
     leaves = dict(zip(paths, jax.tree.leaves(params), strict=bool(groups)))
 

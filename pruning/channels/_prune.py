@@ -1,13 +1,13 @@
 """A network pruned: scored, cut, recalibrated and fine-tuned, in one step or in several."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm._numerics import check_function, check_on_host
 from pruning.channels._checkpoint import Pruned, resumed, save_pruned
 from pruning.channels._choice import Scores, Select, channel_scores, excluding, select_layerwise
 from pruning.channels._comparison import check_program
@@ -19,6 +19,7 @@ from pruning.channels._removal import Keep, producers, remaining_groups, remove_
 from pruning.channels._resizing import resized
 
 NOTHING = "apply must have channels that can be removed and are not excluded"
+RESIZE = "with resize=True channels under a norm are removed, too, as in a unitized layer"
 
 
 def prune(
@@ -71,6 +72,7 @@ def prune(
         `load_pruned` reads the last.
 
     Raises:
+      TypeError: `ratios` or `budgets` are no list, or `score` is no function.
       ValueError: `ratios` do not rise within (0, 1), `budgets` do not fall above 0, or
         `select` takes none; no channel can be removed, a name of `exclude` matches none, a score is
         NaN or not one a channel; `apply` cannot be traced, or without `resize` does not take its
@@ -88,13 +90,17 @@ def prune(
       (2, 2) (2, 3)
     """
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
-    option, targets = _targets(list(ratios), list(budgets))
+    check_function(score, "score", "partial(channel_scores, criterion=pruning.CRITERIA['l1'])")
+    option, targets = _targets(_listed(ratios, "ratios"), _listed(budgets, "budgets"))
     if option == "budget" and select is select_layerwise:
         raise ValueError("select must take a budget, as partial(select_within, cost=cost) does")
     groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
     if not groups:
         reports = fixed_channels(apply, params, *inputs, resize=resize)
-        raise ValueError("; ".join([NOTHING, *_reasons(reports)]))
+        more = not resize and excluding(
+            coupled_channels(apply, params, *inputs, resize=True), exclude
+        )
+        raise ValueError("; ".join([NOTHING, *_reasons(reports), *([RESIZE] if more else [])]))
     pruned, done = Pruned(params, groups, tuple(np.ones(g.size, bool) for g in groups)), 0
     if checkpoint_dir is not None:
         pruned, done = resumed(Path(checkpoint_dir), params, groups, targets) or (pruned, done)
@@ -126,6 +132,12 @@ def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
     """What stands in the way, one line of the model each."""
     primitives = dict.fromkeys((report.primitive, report.line) for report in reports)
     return [f"{primitive} needs all of them{at(line)}" for primitive, line in primitives]
+
+
+def _listed(numbers: Any, name: str) -> list[int | float]:
+    if not isinstance(numbers, Iterable):
+        raise TypeError(f"{name} must be a list, such as [{numbers}]; got {numbers}")
+    return list(numbers)
 
 
 def _targets(

@@ -115,6 +115,18 @@ def test_arrays_of_one_number_are_python_numbers(function, numbers):
             "x must be an array; got float",
         ),
         (geometry.tree_gram, ([1.0], 2), TypeError, "x must be an array; got list"),
+        (
+            partial(geometry.random_network, depth=2, width=2, normalization="batch_norm"),
+            (jax.random.key(0), X),
+            TypeError,
+            "normalization must be a function, such as .*; got 'batch_norm'",
+        ),
+        (
+            geometry.claims.about,
+            ("bn-decomposed", "Theorem 1"),
+            TypeError,
+            r"claims must be such as `PAPERS\['bn-decomposed'\]`",
+        ),
         (geometry.tree.step, (X[0],), ValueError, r"\(samples, features\); got \(3,\)"),
         (geometry.tree.depth_bound, (X,), ValueError, r"\(samples,\); got \(4, 3\)"),
         (geometry.tree.limit_ratio, (X,), ValueError, r"\(samples,\); got \(4, 3\)"),

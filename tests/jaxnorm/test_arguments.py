@@ -63,6 +63,9 @@ WRONG_TYPES = {
     "batches must be a list or an iterator of batches; got one array": [
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), IMAGES)
     ],
+    "a batch must be an array of inputs, or be taken apart by call=.*; got a tuple of 2": [
+        lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), [(IMAGES, X)])
+    ],
     "layers must be a list of names; got the string 'layers.1'": [
         lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), "layers.1", IMAGES)
     ],

@@ -316,6 +316,24 @@ def test_bad_options_are_refused(options, said):
     same(params, before)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"ratios": 0.5}, r"ratios must be a list, such as \[0.5\]; got 0.5"),
+        ({"budgets": 100}, r"budgets must be a list, such as \[100\]; got 100"),
+        ({"ratios": [0.5], "score": "l1"}, "score must be a function, such as partial.*; got 'l1'"),
+        (
+            {"ratios": [0.5], "score": partial(channel_scores, criterion="l1")},
+            "criterion must be a function, such as .*CRITERIA.*; got 'l1'",
+        ),
+    ],
+)
+def test_options_of_another_type_are_refused(options, said):
+    with pytest.raises(TypeError, match=said):
+        prune(*prunable.model("mlp"), **options)
+
+
 @pytest.mark.parametrize("ratio", [0.0, 1.0, -0.5])
 def test_ratios_outside_their_range_are_refused(ratio):
     with pytest.raises(ValueError, match=r"ratio must lie in \(0, 1\); got"):
@@ -334,6 +352,19 @@ def test_a_model_with_nothing_to_cut_names_what_stands_in_the_way():
     said = r"apply must have channels .*; reduce_max needs all of them at .*test_prune\.py:\d+"
     with pytest.raises(ValueError, match=said):
         prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
+
+
+def test_what_a_norm_holds_together_is_said_to_be_removed_with_resize():
+    def apply(params, x):
+        h = x @ params["a"]
+        return (h / jnp.sqrt(jnp.square(h).sum(-1, keepdims=True))) @ params["b"]
+
+    params = {"a": np.ones((2, 6)), "b": np.ones((6, 3))}
+    said = r"reduce_sum needs all of them at .*; with resize=True channels under a norm"
+    with pytest.raises(ValueError, match=said):
+        prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
+    small = prune(apply, params, np.ones((1, 2)), ratios=(0.5,), resize=True).params
+    assert small["a"].shape == (2, 3)
 
 
 def test_a_model_that_writes_its_widths_down_is_refused():
