@@ -185,8 +185,10 @@ def shift_by_sample(
 
 
 def check_features(x: Array) -> None:
-    """Raise unless `x` is an array of samples with features on its last axis."""
+    """Raise unless `x` is an array of samples with floats for features on its last axis."""
     check_array(x, "x")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"x must be of a floating dtype; got {x.dtype}")
     if x.ndim < 2 or x.shape[-1] == 0:
         raise ValueError(f"x must have shape (samples, ..., features); got {x.shape}")
 

@@ -11,6 +11,7 @@ from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
+from jaxnorm._numerics import check_range
 from jaxnorm._running import Normalize, Running, apply, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
@@ -56,6 +57,7 @@ class RunningNorm(nnx.Module):
             raise ValueError(f"num_features must be at least 1; got {self.num_features}")
         if self.groups < 1:
             raise ValueError(f"groups must be at least 1; got {self.groups}")
+        check_range(self.epsilon, "epsilon")
         self.scale = self._parameter(scale_init, rngs, scale_metadata) if self.use_scale else None
         self.bias = self._parameter(bias_init, rngs, bias_metadata) if self.use_bias else None
         self.mean = nnx.BatchStat(jnp.zeros(self.num_features, jnp.float32))

@@ -44,7 +44,9 @@ OF_THE_BATCH: dict[str, Any] = {
 def replace_batch_norm(
     model: nnx.Module, layer: Callable[..., RunningNorm] = BatchNorm
 ) -> nnx.Module:
-    """`model` with a `layer` in the place of every batch norm, in place; a new one if it is one.
+    """Puts a `layer` in the place of every batch norm of `model`, which changes and is returned.
+
+    Of a model that is itself a batch norm, its replacement is returned.
 
     Without `layer` these are `jaxnorm.nnx.BatchNorm`: plain batch norm. Unitized ones are asked
     for by `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.

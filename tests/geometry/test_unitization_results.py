@@ -48,6 +48,16 @@ def test_tables_1_and_2_show_our_accuracies():
         assert f"{100 * results['accuracy']['median']:.1f} %" in OURS["Tables 1 and 2"]
 
 
+def test_the_range_of_alpha_is_that_of_trained_networks():
+    path = ROOT / "docs/results/report/results.json"
+    results = json.loads(path.read_text(encoding="utf-8"))
+    alpha = results["training"]["unitized"]["alpha"]
+    ours = OURS["Section 3.5, range of alpha"].replace("−", "-")
+    assert f"{100 * alpha['outside']:.1f} % of the entries" in ours
+    assert f"between {alpha['min']:.3f} and {alpha['max']:.3f}" in ours
+    assert f"in {len(results['training']['unitized']['test_accuracy'])} unitized" in ours
+
+
 def test_algorithm_3_shows_our_ratios():
     path = ROOT / "docs/results/shift/estimators.json"
     pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]

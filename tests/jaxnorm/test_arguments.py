@@ -47,6 +47,9 @@ WRONG_TYPES = {
         lambda: jaxnorm.standardize(X.astype(complex)),
         lambda: jaxnorm.batch_norm(X.astype(complex)),
     ],
+    "x must be of a floating dtype; got int32": [
+        lambda: jaxnorm.unitized_batch_norm(X.astype("int32"), jnp.full(3, 0.5, "float32")),
+    ],
     "where must be an array; got list": [lambda: jaxnorm.batch_norm(X, where=LIST)],
     "statistics must be BatchStatistics; got tuple": [
         lambda: jaxnorm.batch_norm(X, statistics=TUPLE)
@@ -123,7 +126,10 @@ WRONG_NUMBERS = {
         lambda: jaxnorm.batch_norm(X, eps=-1.0),
         lambda: jaxnorm.unitize(X, 0.5, eps=-1.0),
         lambda: jaxnorm.unitized_batch_norm(X, 0.5, eps=-1.0),
-        lambda: jaxnorm.nnx.BatchNorm(3, epsilon=-1.0, rngs=nnx.Rngs(0))(X),
+    ],
+    r"epsilon must lie in \[0, inf\]; got -1.0": [
+        lambda: jaxnorm.nnx.BatchNorm(3, epsilon=-1.0, rngs=nnx.Rngs(0)),
+        lambda: updated(epsilon=-1.0),
     ],
     r"eps must lie in \[0, inf\]; got nan": [lambda: jaxnorm.standardize(X, eps=np.nan)],
     r"momentum must lie in \[0, 1.0\]; got 2.0": [

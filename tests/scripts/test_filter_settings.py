@@ -112,6 +112,7 @@ def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, caps
     command.main(seeds=2, out=tmp_path)
     results = json.loads((tmp_path / "results.json").read_text())
     assert set(results["settings"]) == {"base", "ASGD"}
+    assert results["seconds"] == sum(part["seconds"] for part in results["settings"].values()) > 0
     assert "Of 2 settings" in capsys.readouterr().out
     text = (tmp_path / "index.html").read_text()
     assert settings_page.render(results) == text

@@ -80,6 +80,13 @@ def test_ten_findings_have_a_figure_each(page):
         assert not figure.reference or figure.reference in figure.numbers()
 
 
+def test_a_number_says_which_part_of_it_is_on_which_card(page):
+    text = unescape(re.sub(r"<(?!/?sup)[^>]*>", "", page.read_text(encoding="utf-8")))
+    assert "14 <sup>item 1, item 2, item 3, item 4, more</sup>" in text
+    assert "1 <sup>proof, more</sup>" in text
+    assert "6 <sup>equation 21</sup>" in text
+
+
 def test_the_papers_are_named_with_authors_and_links(page):
     text = unescape(page.read_text(encoding="utf-8"))
     for paper in papers():

@@ -13,6 +13,7 @@ from geometry.claims._types import (
     Computed,
     Draws,
     Remark,
+    Result,
     Sampled,
     Statistics,
     Values,
@@ -213,8 +214,15 @@ RANGE_OF_ALPHA = claim(
         "over-reading",
         r"Nothing keeps $\alpha$ in $[0, 1]$, where alone it lies between $x$ and $x/\|x\|$: a "
         r"layer whose outputs should be larger than its inputs gets $\alpha < 0$, and the larger "
-        r"$\|x\|$ the larger its factor. Here that is shown of a fit; docs/results has no alphas "
-        "of trained networks.",
+        r"$\|x\|$ the larger its factor. That is shown of a fit, and seen in trained networks.",
+    ),
+    results=(
+        Result(
+            "60.5 % of the entries of alpha ended outside [0, 1], between −0.305 and 0.143, in "
+            "3 unitized ResNet-8 on digits",
+            "no number",
+            "docs/results/report/index.html",
+        ),
     ),
     why=r"The factor $1 + \alpha(1/\|x\| - 1)$ fits any $c$ at "
     r"$\alpha = (c - 1)/(1/\|x\| - 1)$: $-2/3$ for $c = 1.5$ and $\|x\| = 4$, and 1.2 for "

@@ -1,6 +1,7 @@
 """How far the filters of small networks are from Gaussian ones, setting by setting."""
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -49,9 +50,12 @@ def measure(
     for name, setting in settings.items():
         log(name)
         if name not in done.parts:
+            start = time.perf_counter()
             before, after, accuracy = jax.device_get(filter_training.run(setting, images, seeds))
             rows = {"before": list(tested(before)), "after": list(tested(after))}
-            done.add(name, {"group": setting.group, "accuracy": accuracy.tolist()} | rows)
+            seconds = time.perf_counter() - start
+            own = {"group": setting.group, "accuracy": accuracy.tolist(), "seconds": seconds}
+            done.add(name, own | rows)
     found = {name: done.parts[name] for name in settings}
     for when in ("before", "after"):  # Holm's correction is over all layers of all settings
         analysis.judge([row for setting in found.values() for row in setting[when]])
@@ -121,4 +125,5 @@ def summary(setting: dict[str, Any]) -> dict[str, Any]:
         return values | {"layers": len(rows), "fails": fails}
 
     parts = {when: over(setting[when]) for when in ("before", "after")}
-    return {"group": setting["group"], "accuracy": mean(setting["accuracy"])} | parts
+    own = {name: setting[name] for name in ("group", "seconds")}
+    return own | {"accuracy": mean(setting["accuracy"])} | parts

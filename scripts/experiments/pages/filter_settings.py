@@ -154,7 +154,7 @@ def _summary(results: dict[str, Any]) -> str:
     items = [
         ("Settings", str(len(settings)), f"{results['seeds']} networks of each"),
         ("Layers", str(layers), "that were tested after training"),
-        ("Time", duration(results["seconds"]), "since the last start"),
+        ("Time", duration(results["seconds"]), "of training and tests"),
     ]
     return paragraphs(*findings(results)) + cards(items) + reference("CWDA")
 

@@ -176,11 +176,17 @@ def _number(number: str, claims: list[dict]) -> str:
     """A number that links to its card; raised ones after it link to the others that it has."""
     first, *others = (
         f'<a href="#{anchor(claim["paper"], claim["name"])}" title="{html(claim["name"])}">'
-        f"{html(number) if i == 1 else i}</a>"
-        for i, claim in enumerate(claims, 1)
+        f"{html(number) if i == 0 else _part(claim['name'])}</a>"
+        for i, claim in enumerate(claims)
     )
-    raised = f" <sup>{' '.join(others)}</sup>" if others else ""
+    raised = f" <sup>{', '.join(others)}</sup>" if others else ""
     return f"<span>{first}{raised}</span>"
+
+
+def _part(name: str) -> str:
+    """Which part of an object the claim of this name is about."""
+    found = re.search(r"item \d+|proof|example|Equations? [\w ]+|$", name, re.IGNORECASE)
+    return (found[0] if found else "").lower() or "more"
 
 
 def _in_order(number: str) -> tuple[list[int], str]:
