@@ -184,7 +184,7 @@ def recalibrate(
       call: How the model is called with a batch.
 
     Raises:
-      TypeError: `batches` is one array, or a batch is a tuple that no `call` takes apart.
+      TypeError: `batches` is one array, or a batch several that no `call` takes apart.
       ValueError: The model holds no batch norm, or there is no batch.
 
     Example:
@@ -208,10 +208,10 @@ def recalibrate(
         for norm, own in zip(norms, options, strict=True):
             norm.set_attributes(**{name: OF_THE_BATCH[name] for name in own})
         for batch in batches:
-            if call is _called and isinstance(batch, tuple):
+            if call is _called and (count := len(jax.tree.leaves(batch))) != 1:
                 raise TypeError(
-                    "a batch must be an array of inputs, or be taken apart by call=lambda model, "
-                    f"batch: model(batch[0]); got a tuple of {len(batch)}"
+                    "a batch must be one array of inputs, or be taken apart by call=lambda model, "
+                    f"batch: model(batch[0]); got {count} arrays"
                 )
             run(model, batch)
             count = jnp.asarray(len(jax.tree.leaves(batch)[0]), jnp.float32)

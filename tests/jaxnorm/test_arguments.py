@@ -66,7 +66,7 @@ WRONG_TYPES = {
     "batches must be a list or an iterator of batches; got one array": [
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), IMAGES)
     ],
-    "a batch must be an array of inputs, or be taken apart by call=.*; got a tuple of 2": [
+    "a batch must be one array of inputs, or be taken apart by call=.*; got 2 arrays": [
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), [(IMAGES, X)])
     ],
     "layers must be a list of names; got the string 'layers.1'": [
