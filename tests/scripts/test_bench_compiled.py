@@ -5,13 +5,16 @@ import inspect
 import json
 import os
 import pkgutil
+import signal
 import subprocess
 import sys
 import types
+from contextlib import nullcontext
 from functools import partial
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +24,11 @@ import pytest
 import bench_compiled
 import geometry
 import pruning
-from experiments.benchmarks import compile_only, compiled_layers, compiled_page
+from experiments.benchmarks import compile_only, compiled_layers, compiled_page, compiled_tables
 from experiments.benchmarks.compile_only import compile_only_devices
 from experiments.benchmarks.compiled_functions import cases
 from experiments.benchmarks.compiled_layers import LAYERS, Limits, floor, judged, limits, training
-from experiments.benchmarks.compiled_tables import LIMITS
+from experiments.benchmarks.compiled_tables import LIMITS, TABLES
 from experiments.benchmarks.host_functions import HOST_ONLY
 from experiments.cli import InputError
 
@@ -179,3 +182,87 @@ def test_layers_of_images_move_no_more_than_flax_s_on_a_tpu(tmp_path, shape):
     found = {r["layer"]: r["ratio_to_flax"] for r in rows if r["mode"] == "training"}
     assert len(found) == 4
     assert max(found.values()) <= 1.05, found
+
+
+@pytest.fixture
+def made_up_targets(monkeypatch):
+    """What is asked of each target, whose rows are made up; JAX's settings are left alone."""
+    asked = []
+
+    def rows(target, tables, shapes, dtypes):
+        asked.append((target, tables, shapes, dtypes))
+        return {name: [{"skipped": f"{target} has none"}] for name in tables}
+
+    monkeypatch.setattr(bench_compiled, "in_own_process", rows)
+    monkeypatch.setattr(bench_compiled, "version", lambda name: f"{name} 1.0")
+    monkeypatch.setattr(compile_only, "find_spec", lambda name: object())
+    monkeypatch.setattr(jax.config, "update", lambda *setting: asked.append(setting))
+    return asked
+
+
+def test_without_options_everything_is_measured_and_written(made_up_targets, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench_compiled, "OUT", tmp_path / "out")
+    bench_compiled.main(bench_compiled.Options())
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    everything = [*TABLES], compiled_layers.SHAPES, compiled_layers.DTYPES
+    assert made_up_targets == [
+        ("jax_platforms", "cpu"),  # no plugin may look for a device of its own
+        ("v5e", *everything),
+        ("h100", *everything),
+    ]
+    assert results["plugins"] == {
+        "libtpu": "libtpu 1.0",
+        "jax-cuda12-plugin": "jax-cuda12-plugin 1.0",
+    }
+    assert results["targets"]["h100"]["layers"] == [{"skipped": "h100 has none"}]
+    assert results["command"].startswith("python scripts/bench_compiled.py")
+    assert 0 < results["minutes"] < 1
+    assert "not compiled: v5e has none" in (tmp_path / "out" / "index.html").read_text()
+
+
+def test_a_part_is_written_only_where_it_is_asked_for(made_up_targets, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench_compiled, "OUT", tmp_path / "default")
+    options = {"target": "h100", "only": "layers", "shapes": ("8,4", "2,3,3,5")}
+    bench_compiled.main(bench_compiled.Options(**options, dtype="float32"))
+    assert made_up_targets[1:] == [("h100", ["layers"], [(8, 4), (2, 3, 3, 5)], ["float32"])]
+    assert not list(tmp_path.iterdir())
+    bench_compiled.main(bench_compiled.Options(**options, out=tmp_path / "part"))
+    results = json.loads((tmp_path / "part" / "results.json").read_text())
+    assert list(results["targets"]) == ["h100"]
+    assert results["plugins"].keys() == {"jax-cuda12-plugin"}
+
+
+def test_rows_are_printed_below_their_table_as_they_are_compiled(monkeypatch, capsys):
+    def rows(target, table, shapes, dtypes):
+        assert (target, shapes, dtypes) == ("v5e", [(4, 2)], ["float32"])
+        if table == "layers":
+            yield {"skipped": "first"}
+            assert "not compiled: first" in capsys.readouterr().out
+        yield {"skipped": table}
+
+    monkeypatch.setattr(compiled_tables, "rows", rows)
+    found = bench_compiled.measured("v5e", ["layers", "functions"], [(4, 2)], ["float32"])
+    assert found == {
+        "layers": [{"skipped": "first"}, {"skipped": "layers"}],
+        "functions": [{"skipped": "functions"}],
+    }
+    first, _, title, head, row = capsys.readouterr().out.splitlines()
+    assert first.startswith("not compiled: layers | ")
+    assert title == "v5e: Public functions, float32"
+    assert head.split(" | ") == list(TABLES["functions"].columns)
+    assert len(row.split(" | ")) == len(head.split(" | "))
+
+
+def test_a_target_has_a_process_that_leaves_ctrl_c_to_this_one(monkeypatch):
+    class Executor(nullcontext):
+        def __init__(self, workers, *, mp_context, initializer, initargs):
+            assert (workers, mp_context.get_start_method()) == (1, "spawn")
+            assert (initializer, initargs) == (signal.signal, (signal.SIGINT, signal.SIG_IGN))
+            super().__init__(self)
+
+        def submit(self, function, *arguments):
+            assert function is bench_compiled.measured
+            return SimpleNamespace(result=lambda: arguments)
+
+    monkeypatch.setattr(bench_compiled, "ProcessPoolExecutor", Executor)
+    assert bench_compiled.in_own_process("v5e", "a", "b") == ("v5e", "a", "b")

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
-from jax.sharding import AxisType
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import train
 from experiments.benchmarks import compile_only
@@ -223,3 +224,74 @@ def test_what_cannot_be_compiled_ends_with_a_sentence(topology, options, sentenc
     assert found.returncode == 2
     assert sentence in found.stderr.splitlines()[-1]
     assert "Traceback" not in found.stderr
+
+
+@pytest.fixture
+def topologies(monkeypatch):
+    """The arguments by which devices were asked for, where every plugin is installed."""
+    asked = []
+
+    def describe(name="", platform=None, **options):
+        asked.append((name, platform, options))
+        return SimpleNamespace(devices=("one", "two"))
+
+    monkeypatch.setattr(compile_only, "find_spec", lambda plugin: object())
+    monkeypatch.setattr(compile_only.topologies, "get_topology_desc", describe)
+    monkeypatch.setattr(jax.config, "update", lambda *setting: asked.append(setting))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "topology"),
+    [("v5e:2x2", "tpu", None), ("h100", "cuda", "1x1x1"), ("h100:8", "cuda", "1x1x8")],
+)
+def test_devices_are_of_the_topology_that_was_named(topologies, name, platform, topology):
+    assert compile_only.compile_only_devices(name) == ["one", "two"]
+    setting, (named, asked, options) = topologies
+    assert setting == ("jax_platforms", "cpu")  # no plugin may look for a device of its own
+    assert (named, asked) == (name if platform == "tpu" else "h100", platform)
+    assert options.get("topology") == topology
+    assert options.get("target_config") == (compile_only.H100 if platform == "cuda" else None)
+    assert os.environ.items() >= compile_only.LIBTPU_ENVIRONMENT.items()
+
+
+@pytest.mark.parametrize("name", ["v9:2x2", "h100:0", "h100:x"])
+def test_what_no_plugin_knows_is_refused_and_other_errors_are_not_swallowed(
+    topologies, name, monkeypatch
+):
+    def refuse(*_, **__):
+        raise jax.errors.JaxRuntimeError(f"{reason}: no such topology")
+
+    monkeypatch.setattr(compile_only.topologies, "get_topology_desc", refuse)
+    reason = "INVALID_ARGUMENT"
+    with pytest.raises(ValueError, match=f"must be h100, h100:N, or one .*; got '{name}'"):
+        compile_only.compile_only_devices(name)
+    reason = "INTERNAL"
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
+        compile_only.compile_only_devices(name)
+
+
+def test_a_program_is_measured_on_the_devices_of_its_arguments():
+    devices = jax.devices()[:4]
+    sharding = NamedSharding(Mesh(np.array(devices), ("data",)), PartitionSpec("data"))
+    shapes = {
+        "x": jax.ShapeDtypeStruct((8, 32), np.float32),
+        "n": jax.ShapeDtypeStruct((4,), "int32"),
+    }
+    arguments = compile_only.placed(shapes, sharding)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), arguments) == {
+        "x": ((8, 32), np.float32),
+        "n": ((4,), np.int32),
+    }
+    assert {x.sharding for x in arguments.values()} == {sharding}
+    found = compile_only.measure(lambda x: x.sum(0), arguments["x"])
+    # On each of the four devices: a quarter of the argument, and the whole sum.
+    assert found.arguments_and_results == 4 * (2 * 32 + 32)
+    ((kind, dtypes, size),) = found.collectives
+    assert (kind, list(dtypes), size) == ("all-reduce", ["f32"], 4 * 32)
+    assert found.bytes >= 4 * (2 * 32 + 32)
+    assert found.kernels >= 1
+    assert found.unknown_loops == 0
+    assert 0 < found.seconds < 60
+    assert isinstance(found.temporary, int)

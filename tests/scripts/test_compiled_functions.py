@@ -1,0 +1,133 @@
+"""Cases of public functions that are compiled ahead of time, and their rows."""
+
+import inspect
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import SingleDeviceSharding
+
+import geometry
+import jaxnorm
+from experiments.benchmarks import compiled_functions
+from experiments.benchmarks.compile_only import Measured
+from experiments.benchmarks.compiled_functions import Case, case, cases, f32, random_key
+
+PAGE = Path(__file__).parents[2] / "docs/results/compiled/results.json"
+MEASURED = Measured(3e6, 7, 2_000_000, 5, Counter({"sort": 2}), 1, [], 1.5)
+
+
+def doubled(x):
+    return 2 * x
+
+
+def test_a_case_names_its_function_its_shapes_and_its_options():
+    found = case(jaxnorm.standardize, f32(3, 2), (f32(3, 2), f32()), random_key(), axis=0, eps=1.0)
+    assert found.name == "jaxnorm.standardize"
+    assert found.size == "2 of 3×2, scalar; axis 0, eps 1.0"
+    assert case(doubled, random_key()).size == ""
+    assert case(geometry.tree.neurons, f32(5), depth=2).name == "geometry.tree.neurons"
+    x = jnp.arange(6.0).reshape(3, 2)
+    np.testing.assert_array_equal(found.program(x), jaxnorm.standardize(x, axis=0, eps=1.0))
+
+
+def test_a_row_has_what_was_measured_or_the_first_line_of_the_error(monkeypatch):
+    sharding, seen = SingleDeviceSharding(jax.devices()[1]), []
+
+    def measure(program, *arguments):
+        seen.append(arguments)
+        if program is not doubled:
+            raise program()
+        return MEASURED
+
+    table = [
+        Case(doubled, doubled, (f32(4), (f32(2, 3),))),
+        Case(doubled, lambda: ValueError("no such\nprogram"), ()),
+        Case(doubled, KeyError, (), "odd"),
+    ]
+    monkeypatch.setattr(compiled_functions, "measure", measure)
+    monkeypatch.setattr(compiled_functions, "cases", lambda: table)
+    name = {"function": compiled_functions.qualified_name(doubled)}
+    row, *errors = compiled_functions.function_rows(sharding)
+    assert row == name | {
+        "size": "4, 2×3",
+        "megabytes": 3,
+        "ratio_to_arguments_and_results": 1.5,
+        "kernels": 5,
+        "notable": {"sort": 2},
+        "unknown_loops": 1,
+        "seconds": 1.5,
+    }
+    assert errors == [
+        name | {"size": "", "error": "ValueError: no such"},
+        name | {"size": "odd", "error": "KeyError: "},
+    ]
+    assert [x.shape for x in jax.tree.leaves(seen[0])] == [(4,), (2, 3)]
+    assert {x.sharding for x in jax.tree.leaves(seen[0])} == {sharding}
+    monkeypatch.setattr(compiled_functions, "cases", lambda: table[:1])
+    nothing = MEASURED._replace(bytes=0, arguments_and_results=0)
+    monkeypatch.setattr(compiled_functions, "measure", lambda *_: nothing)
+    (row,) = compiled_functions.function_rows(sharding)
+    assert row["ratio_to_arguments_and_results"] == 0
+
+
+@pytest.mark.parametrize("target", ["v5e", "h100"])
+def test_the_committed_page_has_the_sizes_of_the_cases(target):
+    """Of the functions that it knows; names of modules and options may be newer."""
+    rows = json.loads(PAGE.read_text(encoding="utf-8"))["targets"][target]["functions"]
+    committed = {(row["function"].rpartition(".")[2], numbers(row["size"])) for row in rows}
+    sizes = {(case.function.__name__, numbers(case.size)) for case in cases()}
+    shared = {name for name, _ in committed} & {name for name, _ in sizes}
+    assert len(shared) > 80
+    assert {size for size in sizes if size[0] in shared} == {
+        size for size in committed if size[0] in shared
+    }
+
+
+def numbers(size):
+    return tuple(re.findall(r"[\d.×]+|scalar", size))
+
+
+def test_every_case_is_a_call_that_its_function_takes():
+    for case in cases():
+        inspect.signature(case.program).bind(*case.arguments)
+        keys = [i for i, x in enumerate(case.arguments) if is_key(x)]
+        assert keys in ([], [0])
+        assert {leaf.dtype for leaf in jax.tree.leaves(case.arguments) if not is_key(leaf)} <= {
+            np.dtype(np.float32)
+        }
+
+
+def is_key(x):
+    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("users_jax")
+def test_every_case_can_be_traced():
+    for case in cases():
+        assert jax.tree.leaves(jax.eval_shape(case.program, *case.arguments))
+
+
+def test_estimates_draw_what_their_note_says(key):
+    for estimate in compiled_functions.estimates():
+        assert estimate.note == f"samples {estimate.program.keywords['samples']}"
+    draws = jax.vmap(compiled_functions.max_of_100)(jax.random.split(key, 4000))
+    # The mean of the largest of 100 standard normals (Harter, 1961).
+    assert abs(float(draws.mean()) - 2.5076) < 5 * float(draws.std()) / 4000**0.5
+    assert compiled_functions.eight_normals(key).shape == (8,)
+
+
+def test_helpers_of_cases_are_the_function_itself(key):
+    x, y, a, b = (jnp.abs(jax.random.normal(k, (5, 2))) for k in jax.random.split(key, 4))
+    weighted = compiled_functions.weighted_emd_1d(x, y, a[:, 0], b[:, 0])
+    expected = jaxnorm.shift.emd_1d(x, y, x_weights=a[:, 0], y_weights=b[:, 0])
+    np.testing.assert_array_equal(weighted, expected)
+    assert not np.allclose(weighted, jaxnorm.shift.emd_1d(x, y))
+    summed = compiled_functions.summed_emd_1d(x, y)
+    np.testing.assert_allclose(summed, jaxnorm.shift.emd_1d(x, y).sum())

@@ -1,0 +1,209 @@
+"""Rows of the layers and of the block that are compiled ahead of time, from made-up programs."""
+
+import json
+import math
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import PartitionSpec, SingleDeviceSharding
+
+import jaxnorm
+from experiments.benchmarks import compiled_block, compiled_layers
+from experiments.benchmarks.compile_only import Measured
+from experiments.benchmarks.compiled_layers import LAYERS, layer_rows, limits
+from experiments.benchmarks.compiled_traffic import Collective
+
+PAGE = Path(__file__).parents[2] / "docs/results/compiled/results.json"
+SHAPES = ((2, 4, 4, 3), (8, 5))
+
+pytestmark = pytest.mark.usefixtures("users_jax")
+
+
+@pytest.fixture(scope="module")
+def committed():
+    return json.loads(PAGE.read_text(encoding="utf-8"))["targets"]
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """What `measure` is given, traced; what it returns grows from program to program."""
+    traced: list[tuple[Any, Any]] = []
+
+    def measure(program, *arguments):
+        traced.append((arguments, jax.eval_shape(program, *arguments)))
+        i = len(traced) - 1
+        found = [Collective("all-reduce", ("f32",), 8.0)] * (i % 2 + 1)
+        return Measured(1e6 * (i + 1), 500 * i, 0, i, Counter(), 0, found, 0.5)
+
+    for module in (compiled_layers, compiled_block):
+        monkeypatch.setattr(module, "measure", measure)
+    return traced
+
+
+def test_every_layer_is_measured_forward_and_backward_at_every_size(programs):
+    sharding = SingleDeviceSharding(jax.devices()[1])
+    rows = list(layer_rows("v5e", sharding, SHAPES, ("bfloat16", "float32")))
+    assert [(r["dtype"], r["shape"], r["mode"], r["layer"]) for r in rows] == [
+        (dtype, shape, mode, name)
+        for dtype in ("bfloat16", "float32")
+        for shape in SHAPES
+        for mode in ("training", "inference")
+        for name in LAYERS
+    ]
+    for i, (row, (arguments, results)) in enumerate(zip(rows, programs, strict=True)):
+        x = arguments[2]
+        assert (x.shape, x.dtype) == (row["shape"], row["dtype"])
+        assert {leaf.sharding for leaf in jax.tree.leaves(arguments)} == {sharding}
+        assert ("alpha" in arguments[0]) == row["layer"].startswith("unitized")
+        n = x.size * x.dtype.itemsize
+        first = i - i % len(LAYERS)  # Flax's
+        assert row["traffic"] == 1e6 * (i + 1) / n
+        assert row["ratio_to_flax"] == (i + 1) / (first + 1)
+        assert row["temporary"] == 500 * (i - first) / n
+        assert (row["kernels"], row["seconds"]) == (i, 0.5)
+        assert row["limits"].keys() == {"traffic", "temporary"}
+        if row["mode"] == "inference":
+            assert (results.shape, results.dtype) == (x.shape, x.dtype)
+            continue
+        y, (gradients, dx), running = results
+        assert [(a.shape, a.dtype) for a in (y, dx)] == 2 * [(x.shape, x.dtype)]
+        assert jax.tree.map(jnp.shape, gradients) == jax.tree.map(jnp.shape, arguments[0])
+        assert [a.shape for a in running] == 2 * [x.shape[-1:]]
+
+
+def test_limits_and_floors_are_those_of_the_committed_page(committed):
+    for target, tables in committed.items():
+        for row in tables["layers"]:
+            name, shape, mode = row["layer"], tuple(row["shape"]), row["mode"]
+            assert limits(target, name, shape, row["dtype"], mode)._asdict() == row["limits"]
+            assert compiled_layers.floor(name, shape, mode) == row["floor"]
+        assert {tuple(row["shape"]) for row in tables["layers"]} == {*compiled_layers.SHAPES}
+        assert {row["dtype"] for row in tables["layers"]} == {*compiled_layers.DTYPES}
+    for row in committed["v5e"]["bottleneck"]:
+        assert compiled_block.NORMS[row["layer"]][1]._asdict() == row["limits"]
+        assert tuple(row["shape"]) == compiled_block.SHAPE
+
+
+def test_small_vectors_of_batch_norm_have_no_limit():
+    assert limits("v5e", "BatchNorm", (256, 1024), "float32", "training") == (None, None)
+    assert limits("v5e", "unitized, Eq. 9", (4, 4), "float32", "training") == (None, None)
+    for name in ("Flax", "BatchNorm"):
+        assert limits("h100", name, (8192, 4096), "float32", "inference") == (None, None)
+
+
+def test_the_batch_of_collectives_is_sharded_and_the_rest_replicated(programs, committed):
+    rows = list(compiled_layers.collective_rows(jax.devices()[:4]))
+    assert [(r["layer"], r["devices"]) for r in rows] == 2 * [(name, 4) for name in LAYERS]
+    measured = [(row["layer"], tuple(row["shape"])) for row in committed["v5e"]["collectives"]]
+    assert [(row["layer"], row["shape"]) for row in rows] == measured
+    for row, ((params, running, x), _) in zip(rows, programs, strict=True):
+        assert (x.shape, x.dtype) == (row["shape"], jnp.bfloat16)
+        assert x.sharding.spec == PartitionSpec("data")
+        assert x.sharding.mesh.devices.tolist() == jax.devices()[:4]
+        leaves = jax.tree.leaves((params, running))
+        assert all(leaf.sharding.spec == PartitionSpec() for leaf in leaves)
+        assert {leaf.shape for leaf in leaves} == {x.shape[-1:]}
+    # The made-up programs have one and two collectives in turn, Flax's one.
+    assert [len(row["collectives"]) for row in rows] == 4 * [1, 2]
+    assert [row["as_few_as_flax"] for row in rows] == 4 * [True, False]
+    assert rows[1]["collectives"][0] == {"op": "all-reduce", "dtypes": ("f32",), "bytes": 8.0}
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "Flax"])
+def test_a_layer_is_the_public_function_and_its_running_statistics_follow(name, key):
+    x = 1 + jax.random.normal(key, (6, 3))
+    params = {"scale": jnp.full(3, 2.0), "bias": jnp.ones(3), "alpha": jnp.full(3, 0.3)}
+    normalize: Any = jaxnorm.unitized_batch_norm
+    if name == "BatchNorm":
+        normalize = jaxnorm.batch_norm
+        del params["alpha"]
+    elif name.endswith("Eq. 9"):
+        normalize = partial(normalize, factor=jaxnorm.bounded)
+    running = jnp.zeros(3), jnp.ones(3)
+    y, (mean, var) = compiled_layers.forward(LAYERS[name], params, running, x)
+    expected, statistics = normalize(x, **params)
+    np.testing.assert_allclose(y, expected, rtol=1e-5)
+    kept = compiled_layers.MOMENTUM
+    np.testing.assert_allclose(mean, (1 - kept) * statistics.mean, rtol=1e-5)
+    np.testing.assert_allclose(var, kept + (1 - kept) * statistics.var, rtol=1e-5)
+
+
+def test_rows_of_the_block_are_beside_flax_s(monkeypatch):
+    sharding, asked = SingleDeviceSharding(jax.devices()[0]), []
+    n = 2 * math.prod(compiled_block.SHAPE)  # bytes of bfloat16
+
+    def measure_step(norm, where):
+        asked.append((norm, where))
+        i = len(asked)
+        return Measured(4e6 * i, i * n, 0, i, Counter(), 0, [], 0.5)
+
+    monkeypatch.setattr(compiled_block, "measure_step", measure_step)
+    rows = list(compiled_block.block_rows(sharding))
+    layers = nnx.BatchNorm, jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm
+    assert asked == [(layer, sharding) for layer in layers]
+    assert [row["megabytes"] for row in rows] == [4, 8, 12]
+    assert [row["ratio_to_flax"] for row in rows] == [1, 2, 3]
+    assert [row["temporary"] for row in rows] == [0, 1, 2]
+    assert [row["kernels"] for row in rows] == [1, 2, 3]
+    assert [row["holds"] for row in rows] == [None, False, False]
+    assert {row["seconds"] for row in rows} == {0.5}
+
+
+def test_a_step_of_the_block_is_one_of_sgd(monkeypatch, key):
+    """Of the second bottleneck of a small network in the place of a ResNet-50's."""
+    shape, found = (2, 4, 4, 8), {}
+
+    class Block(nnx.Module):
+        def __init__(self, norm):
+            self.norm, self.scale = norm(8, rngs=nnx.Rngs(0)), nnx.Param(jnp.float32(2))
+
+        def __call__(self, x):
+            return x + self.norm(x) * self.scale[...]
+
+    def measure(step, *arguments):
+        found["arguments"], found["step"] = arguments, step
+        return "measured"
+
+    class Network:
+        def __init__(self, depth, *, classes, norm, rngs):
+            assert (depth, classes) == (50, 1000)
+            self.blocks = [None, Block(norm)]
+
+    monkeypatch.setattr(jaxnorm.models, "ResNet", Network)
+    monkeypatch.setattr(compiled_block, "SHAPE", shape)
+    monkeypatch.setattr(compiled_block, "measure", measure)
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    assert compiled_block.measure_step(nnx.BatchNorm, sharding) == "measured"
+    params, statistics, x, dy = found["arguments"]
+    assert (x.shape, x.dtype, dy.shape, dy.dtype) == 2 * (shape, jnp.bfloat16)
+    assert {leaf.sharding for leaf in jax.tree.leaves(found["arguments"])} == {sharding}
+    block = Block(partial(nnx.BatchNorm, dtype=jnp.bfloat16))
+    graph, params, statistics = nnx.split(block, nnx.Param, ...)
+    x, dy = jax.random.normal(key, (2, *shape), jnp.bfloat16)
+    y, dx, new, new_statistics = found["step"](params, statistics, x, dy)
+
+    def loss(params, x):
+        return jnp.sum(nnx.merge(graph, params, statistics, copy=True)(x) * dy).astype(jnp.float32)
+
+    gradient, expected_dx = jax.grad(loss, (0, 1))(params, x)
+    close = partial(np.testing.assert_allclose, rtol=0.05, atol=0.05)  # bfloat16 adds 32 values
+    as_float32 = lambda tree: jax.tree.map(lambda a: np.asarray(a, np.float32), tree)  # noqa: E731
+    jax.tree.map(
+        close,
+        as_float32(new),
+        as_float32(
+            jax.tree.map(lambda p, g: p - compiled_block.LEARNING_RATE * g, params, gradient)
+        ),
+    )
+    close(as_float32(dx), as_float32(expected_dx))
+    close(as_float32(y), as_float32(block(x)))
+    jax.tree.map(close, as_float32(new_statistics), as_float32(nnx.state(block, nnx.BatchStat)))
+    assert y.dtype == dx.dtype == jnp.bfloat16
+    assert {leaf.dtype for leaf in jax.tree.leaves(new)} == {np.dtype(np.float32)}
