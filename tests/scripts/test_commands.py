@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import train
-
 from experiments import cli, signals
 
 # train.py has a command line of its own, by presets.

@@ -81,7 +81,7 @@ def test_the_committed_page_has_the_sizes_of_the_cases(target):
     """Of the functions that it knows; names of modules and options may be newer."""
     rows = json.loads(PAGE.read_text(encoding="utf-8"))["targets"][target]["functions"]
     committed = {(row["function"].rpartition(".")[2], numbers(row["size"])) for row in rows}
-    sizes = {(case.function.__name__, numbers(case.size)) for case in cases()}
+    sizes = {(each.function.__name__, numbers(each.size)) for each in cases()}
     shared = {name for name, _ in committed} & {name for name, _ in sizes}
     assert len(shared) > 80
     assert {size for size in sizes if size[0] in shared} == {
@@ -94,11 +94,11 @@ def numbers(size):
 
 
 def test_every_case_is_a_call_that_its_function_takes():
-    for case in cases():
-        inspect.signature(case.program).bind(*case.arguments)
-        keys = [i for i, x in enumerate(case.arguments) if is_key(x)]
+    for each in cases():
+        inspect.signature(each.program).bind(*each.arguments)
+        keys = [i for i, x in enumerate(each.arguments) if is_key(x)]
         assert keys in ([], [0])
-        assert {leaf.dtype for leaf in jax.tree.leaves(case.arguments) if not is_key(leaf)} <= {
+        assert {leaf.dtype for leaf in jax.tree.leaves(each.arguments) if not is_key(leaf)} <= {
             np.dtype(np.float32)
         }
 
@@ -110,8 +110,8 @@ def is_key(x):
 @pytest.mark.slow
 @pytest.mark.usefixtures("users_jax")
 def test_every_case_can_be_traced():
-    for case in cases():
-        assert jax.tree.leaves(jax.eval_shape(case.program, *case.arguments))
+    for each in cases():
+        assert jax.tree.leaves(jax.eval_shape(each.program, *each.arguments))
 
 
 def test_estimates_draw_what_their_note_says(key):

@@ -1,0 +1,199 @@
+"""What a step that is compiled for other chips costs on each, from made-up compiled programs."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import pytest
+from jax.sharding import AxisType
+
+from experiments.cli import InputError
+from experiments.data import stand_ins
+from experiments.training import compiled_step
+from experiments.training.compiled_step import Chip
+from experiments.training.recipes import PRESETS, replace
+from experiments.training.trainer import Layout
+
+RECIPE = replace(PRESETS["digits-mlp"][1], batch_size=12)
+CHIP = Chip(flops=1e12, hbm_bandwidth=1e9, hbm=1000, interconnect=2e6)
+TEXT = """HloModule made
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: f32[100]) -> f32[100] {
+  %x = f32[100]{0} parameter(0)
+  ROOT %sum = f32[100]{0} all-reduce(%x), to_apply=%add
+}
+"""
+
+
+class Compiled:
+    """A program, lowered or compiled, of made-up cost."""
+
+    def __init__(self, flops=2e9, error: Exception | None = None):
+        self.flops, self.error = flops, error
+
+    def compile(self):
+        if self.error:
+            raise self.error
+        return self
+
+    def as_text(self):
+        return TEXT
+
+    def cost_analysis(self):
+        return None if self.flops is None else {"flops": self.flops}
+
+    def memory_analysis(self):
+        sizes = {"argument": 500, "temp": 300, "output": 450, "alias": 400, "generated_code": 50}
+        return SimpleNamespace(**{f"{name}_size_in_bytes": n for name, n in sizes.items()})
+
+
+@pytest.fixture
+def show(monkeypatch, capsys):
+    """Lines and JSON of a step on three made-up chips, whose program is the given one."""
+
+    def run(program, *, chip: Chip | None = CHIP, alone: Any = None, **options):
+        def trainer(recipe, data, mesh, *, layout):
+            built.append((recipe, data, mesh, layout))
+            own = alone if mesh.size == 1 else program
+            return SimpleNamespace(parameters=1234567, lowered=lambda: own)
+
+        built.clear()
+        kind = jax.devices()[0].device_kind
+        monkeypatch.setattr(compiled_step, "CHIPS", {kind: chip} if chip else {})
+        monkeypatch.setattr(compiled_step, "Trainer", trainer)
+        monkeypatch.setattr(
+            compiled_step, "compile_only_devices", lambda name: jax.devices()[: int(name[-1])]
+        )
+        compiled_step.show(RECIPE, "made:3", Layout(remat=True), **options)
+        *lines, result = capsys.readouterr().out.splitlines()
+        return lines, json.loads(result)
+
+    built: list[Any] = []
+    run.built = built  # pyright: ignore[reportFunctionMemberAccess]
+    return run
+
+
+def test_a_step_is_bound_by_what_takes_longest(show):
+    lines, result = show(Compiled())
+    ((recipe, data, mesh, layout),) = show.built
+    assert (recipe, layout) == (RECIPE, Layout(remat=True))
+    assert mesh.devices.tolist() == jax.devices()[:3]
+    assert mesh.axis_types == (AxisType.Auto,)
+    assert data.x_train.shape == stand_ins.shapes_of("digits").x_train.shape
+    assert (result["topology"], result["chips"], result["images_per_chip"]) == ("made:3", 3, 4)
+    # Results in the buffers of arguments, 400 of 450 bytes, count once.
+    assert result["memory"] == {
+        "arguments": 500, "temporary": 300, "results": 50, "program": 50, "needed": 900,
+        "fits": True,
+    }  # fmt: skip
+    assert result["flops"] == 2e9
+    assert result["hbm_bytes"] == 800  # the argument and the result
+    (reduced,) = result["collectives"]
+    assert (reduced["kind"], reduced["count"], reduced["bytes"]) == ("all-reduce", 1, 400)
+    sent = 400 * 2 * 2 / 3  # a ring of three
+    assert result["seconds"] == pytest.approx(
+        {"compute": 2e-3, "HBM": 8e-7, "interconnect": sent / 2e6}
+    )
+    assert result["bound"] == "compute"
+    assert result["recipe"]["batch_size"] == 12
+    assert result["layout"]["remat"] is True
+    assert 0 <= result["compile_seconds"] < 60
+    assert {"jax", "commit"} <= result["environment"].keys()
+    kind = jax.devices()[0].device_kind
+    assert lines == [
+        f"compiled, not run: 3 x {kind} (made:3), 4 images per chip, 1,234,567 parameters; "
+        "all numbers are per chip",
+        "memory: 900 B of 1 kB: fits (arguments 500 B, temporary 300 B, program 50 B)",
+        "collectives: 1 all-reduce of 1 f32 arrays, 400 B",
+        f"HBM traffic: 800 B in {result['kernels']} kernels",
+        "floating-point operations: 2 G",
+        "bounds by the chip's published figures: compute 2 ms, HBM 800 ns, "
+        "interconnect 267 µs; compute binds",
+    ]
+
+
+def test_operations_that_a_compiler_does_not_count_are_jax_s_of_one_device(show):
+    for uncounted in (Compiled(flops=None), Compiled(flops=-1.0), Compiled(flops=0.0)):
+        _, result = show(uncounted, alone=Compiled(flops=6e9))
+        assert result["flops"] == 2e9
+        assert [mesh.size for _, _, mesh, _ in show.built] == [3, 1]
+        assert show.built[1][0] == RECIPE
+
+
+def test_of_an_unknown_chip_there_are_no_bounds(show):
+    lines, result = show(Compiled(), chip=None, axis_type=AxisType.Explicit, devices=2)
+    assert (result["chips"], result["images_per_chip"]) == (2, 6)
+    assert show.built[0][2].axis_types == (AxisType.Explicit,)
+    assert result["memory"]["fits"] is None
+    assert not {"seconds", "bound"} & result.keys()
+    assert lines[1].startswith("memory: 900 B (arguments ")
+    assert lines[-1].startswith("no bounds: the published figures of ")
+    assert lines[-1].endswith(" are not known")
+
+
+def test_what_needs_more_than_a_chip_has_does_not_fit(show):
+    _, result = show(Compiled(), chip=CHIP._replace(hbm=899))
+    assert result["memory"]["fits"] is False
+    error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Used 20.5G of 15.75G hbm. Exceeded")
+    lines, result = show(Compiled(error=error), chip=CHIP._replace(hbm=16e9))
+    assert result["memory"] == {"needed": 20.5 * 2**30, "fits": False}
+    assert "flops" not in result
+    assert lines[1:] == ["memory: 22 GB of 16 GB: does not fit"]
+
+
+def test_what_a_compiler_refuses_and_unknown_topologies_are_one_sentence(show, monkeypatch):
+    error = jax.errors.JaxRuntimeError("\nINTERNAL: no device\nat line 3")
+    with pytest.raises(InputError, match=r"must do without a device for .*; INTERNAL: no device$"):
+        show(Compiled(error=error))
+
+    def refuse(name):
+        raise ValueError(f"no {name}")
+
+    monkeypatch.setattr(compiled_step, "compile_only_devices", refuse)
+    with pytest.raises(InputError, match="^--compile-for: no made:3$"):
+        compiled_step.show(RECIPE, "made:3", Layout())
+
+
+def test_a_step_without_collectives_says_so(show, monkeypatch):
+    monkeypatch.setattr(Compiled, "as_text", lambda self: TEXT.replace("all-reduce(", "negate("))
+    lines, result = show(Compiled())
+    assert result["seconds"]["interconnect"] == 0
+    assert "collectives: none" in lines
+
+
+def test_every_chip_is_published_with_all_its_figures():
+    """Within an order of magnitude of each other, in units of bytes and operations a second."""
+    for chip in compiled_step.CHIPS.values():
+        assert 1e14 < chip.flops < 1e15
+        assert 5e11 < chip.hbm_bandwidth < 5e12
+        assert 1e10 < chip.hbm < 1e11
+        assert 1e11 < chip.interconnect < 1e12
+
+
+def test_compilers_are_among_the_versions(monkeypatch):
+    monkeypatch.setattr(
+        compiled_step,
+        "distributions",
+        lambda: [SimpleNamespace(name="libtpu"), SimpleNamespace(name="pears")],
+    )
+    monkeypatch.setattr(compiled_step, "version", lambda name: f"{name} 1.0")
+    found = compiled_step.environment()
+    assert found["libtpu"] == "libtpu 1.0"
+    assert "pears" not in found
+    assert "jax-cuda12-plugin" not in found
+    assert found["jax"] == jax.__version__
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(2e-10, "0.2 n"), (1.5e-9, "1.5 n"), (1.0, "1 "), (1000, "1 k"), (2.5e16, "2.5e+04 T")],
+)
+def test_prefixes_end_at_nano_and_tera(number, text):
+    assert compiled_step.scaled(number) == text
