@@ -1,12 +1,25 @@
 """Traffic read from the text of compiled programs is what one counts by hand."""
 
+import re
 from collections import Counter
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.benchmarks.compiled_text import hbm_bytes, parse, tuple_parts
+from experiments.benchmarks.compiled_text import (
+    BYTES,
+    array_bytes,
+    arrays,
+    branches,
+    closing,
+    hbm_bytes,
+    padded_elements,
+    parse,
+    parse_instruction,
+    trip_count,
+    tuple_parts,
+)
 from experiments.benchmarks.compiled_traffic import collectives, summary
 
 KILOBYTE = 1024  # f32[256], and a row of f32[10,256]
@@ -230,3 +243,119 @@ def test_xla_s_own_text_is_read():
         jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda _, x: x @ x, x)).lower(x).compile()
     )
     assert looped.notable["while x9"] == 1
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_elements_take_the_bytes_of_the_bits_in_their_name(name):
+    bits = re.search(r"\d+", name)
+    assert BYTES[name] == (int(bits[0]) / 8 if bits else 1)  # a truth value takes a byte
+
+
+def test_bytes_wherever_they_lie_include_vector_memory_and_padding():
+    shape = "(f32[3]{0:T(128)}, s4[16]{0:S(1)}, token[])"
+    assert array_bytes(shape) == 128 * 4 + 8
+    assert hbm_bytes(shape) == 128 * 4
+
+
+def test_arrays_have_their_dimensions_and_tokens_are_none():
+    found = arrays("(f32[]{}, bf16[<=8,3]{1,0:T(8,128)}, token[], pred[0])")
+    assert found == [
+        ("f32", [], "{}"),
+        ("bf16", [8, 3], "{1,0:T(8,128)}"),
+        ("pred", [0], ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dims", "layout", "expected"),
+    [
+        ([], "{}", 1),
+        ([5, 6], "{1,0}", 30),
+        ([5, 6], "{1,0:T(4,8)}", 8 * 8),
+        ([5, 6], "{0,1:T(4,8)}", 8 * 8),
+        ([3, 5, 6], "{2,0,1:T(4,8)}", 5 * 4 * 8),
+        ([3, 5, 6], "{2,1,0:T(4,8)(2,1)}", 3 * 8 * 8),
+        ([6], "{0:T(4,8)}", 4 * 8),  # a row of one tile
+    ],
+)
+def test_an_array_is_padded_to_the_tiles_of_its_two_fastest_dimensions(dims, layout, expected):
+    assert padded_elements(dims, layout) == expected
+
+
+def test_an_instruction_has_its_operands_its_attributes_and_its_comments_are_left_out():
+    line = "  ROOT %out.1 = (f32[2]{0}, /*index=1*/s32[]) fusion(%a.2, /*x*/%b-c), kind=k, calls=%f"
+    found = parse_instruction(line)
+    assert found == (
+        "out.1",
+        "(f32[2]{0}, s32[])",
+        "fusion",
+        ["a.2", "b-c"],
+        ", kind=k, calls=%f",
+        True,
+    )
+    assert parse_instruction("  %c = s32[] constant(7), metadata={}") == (
+        "c", "s32[]", "constant", ["7"], ", metadata={}", False,
+    )  # fmt: skip
+    assert parse_instruction("  %p = f32[] parameter(3)").operands == ["3"]
+    for line in ("%c = s32[] constant(7)", "  %c = s32[]", "}", ""):
+        assert parse_instruction(line) is None
+
+
+def test_a_parenthesis_closes_at_its_own_depth():
+    assert closing("(a(b)c)d)") == 6
+    assert closing("(a") == 2
+
+
+def test_only_a_call_has_a_computation_that_it_runs():
+    program = parse(loop(COUNTED))
+    row, new = program.computations["body"][3:5]
+    assert [i.op for i in program.callee(row)] == [
+        "parameter",
+        "parameter",
+        "constant",
+        "dynamic-slice",
+    ]
+    assert program.callee(new)[-1].op == "dynamic-update-slice"
+    assert program.callee(program.computations["body"][0]) == []
+
+
+def test_branches_are_listed_or_named():
+    def named(attributes):
+        return branches(parse_instruction(f"  %c = f32[] conditional(%p, %x), {attributes}"))
+
+    assert named("branch_computations={%a, %b.1}") == ["a", "b.1"]
+    assert named("true_computation=%yes, false_computation=%no") == ["yes", "no"]
+    assert named("metadata={}") == []
+
+
+def test_trips_are_known_of_a_counter_below_one_constant_alone():
+    def trips(condition, attributes=""):
+        program = parse(loop(condition, attributes))
+        return trip_count(program, next(i for i in program.computations["main"] if i.op == "while"))
+
+    assert trips(COUNTED) == 7
+    assert trips(COUNTED, ', backend_config={"known_trip_count":{"n":"12"}}') == 12
+    assert trips(COUNTED.replace("direction=LT", "direction=GT")) is None
+    assert trips(COUNTED.replace("s32[] constant", "f32[] constant")) is None
+    two = COUNTED.replace("  %bound =", "  %other = s32[] constant(9)\n  %bound =")
+    assert trips(two) is None
+    assert trips(DATA_DEPENDENT) is None
+
+
+def test_a_counter_may_be_compared_in_a_fusion():
+    fused = """
+%compared (v: s32[]) -> pred[] {
+  %v = s32[] parameter(0)
+  %bound = s32[] constant(5)
+  ROOT %less = pred[] compare(%v, %bound), direction=LT
+}
+
+%condition (u: (s32[], f32[10,256])) -> pred[] {
+  %u = (s32[], f32[10,256]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%u), index=0
+  ROOT %tested = pred[] fusion(%i), kind=kLoop, calls=%compared
+}
+"""
+    program = parse(loop(fused))
+    (repeated,) = (i for i in program.computations["main"] if i.op == "while")
+    assert trip_count(program, repeated) == 5
