@@ -2,13 +2,18 @@
 
 import json
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import shift_estimators
 from experiments.cli import InputError
 from experiments.measures import shift_estimators as measures
+from tests.support.small_runs import random_images
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,3 +56,165 @@ def test_distributions_have_the_distances_that_are_stated(monkeypatch):
 def test_bad_options_are_refused(tmp_path):
     with pytest.raises(InputError, match="--seeds must be at least 2; got 1"):
         shift_estimators.main(seeds=1, out=tmp_path / "x.json")
+
+
+@pytest.fixture
+def critics(monkeypatch):
+    """In the place of both critics, known multiples of the distance of the means."""
+
+    def critic(factor):
+        def estimate(key, x_train, y_train, x_test, y_test, *, steps):
+            assert (steps, len(x_train), len(y_train)) == (12, 6, 6)
+            keys.append(key)
+            return factor * jnp.abs(y_test.mean() - x_test.mean()) + 0 * x_train.sum()
+
+        return estimate
+
+    keys: list[Any] = []
+    monkeypatch.setattr(measures, "TRAIN", 6)
+    monkeypatch.setattr(measures, "TEST", 5)
+    monkeypatch.setattr(measures, "emd_lower_bound", critic(0.5))
+    monkeypatch.setattr(measures, "emd_critic", critic(0.125))
+    return keys
+
+
+def shifted(key, n):
+    """Samples of numbers at a distance that depends on the seed."""
+    x = jax.random.normal(key, (n, 1))
+    sizes.append(n)
+    return x, x + 2 + jax.random.uniform(key)
+
+
+sizes: list[int] = []
+
+
+@pytest.mark.parametrize("stated", [None, 3.0])
+def test_errors_are_relative_to_the_distance_that_is_known(critics, stated):
+    sizes.clear()
+    found = measures.measure(measures.Case("made up", shifted, stated), 4, 12)
+    assert sizes == 4 * [6] + 4 * [5]
+    assert found["name"] == "made up"
+    values = {name: np.array(e["values"]) for name, e in found["estimates"].items()}
+    assert list(values) == ["exact", "slices", "lower bound", "Algorithm 3"]
+    exact = values["exact"]
+    assert len(set(exact.tolist())) == 4  # every seed draws its own
+    assert ((exact > 2) & (exact < 3)).all()
+    # All samples are shifted alike, so that each estimate is a multiple of the distance; on a line
+    # the slices are the line itself.
+    np.testing.assert_allclose(values["slices"], exact, rtol=1e-6)
+    np.testing.assert_allclose(values["lower bound"], exact / 2, rtol=1e-6)
+    np.testing.assert_allclose(values["Algorithm 3"], exact / 8, rtol=1e-6)
+    truth = exact if stated is None else np.full(4, stated)
+    np.testing.assert_allclose(found["distance"], truth.mean())
+    for name, estimate in found["estimates"].items():
+        errors = values[name] / truth - 1
+        np.testing.assert_allclose(estimate["bias"], errors.mean(), atol=1e-12)
+        np.testing.assert_allclose(estimate["spread"], errors.std(ddof=1), atol=1e-12)
+
+
+def test_pairs_are_drawn_as_they_are_named(monkeypatch):
+    monkeypatch.setattr(measures, "real_layer", lambda: shifted)
+    cases = list(measures.cases())
+    *known, layer = cases
+    assert layer == measures.Case("layer of 8 units, one epoch", shifted, None)
+    assert len({case.name for case in cases}) == 12 + 2 + 1 + 1
+    for case in known:
+        if case.name.startswith("Gaussians, d = 512") or "d = 64, shift" in case.name:
+            assert f"d = {case.draw.keywords['dims']}," in case.name
+            assert case.distance == float(case.name.split()[-1])
+            continue
+        x, y = map(np.asarray, case.draw(jax.random.key(1), 3000))
+        assert x.shape == y.shape
+        if not case.name.startswith("Gaussians"):
+            # The unbounded example: U(5, 10) and U(0, 2.5), one above the other.
+            assert (float(x.min()) > 5, float(x.max()) < 10) == (True, True)
+            assert (float(y.min()) > 0, float(y.max()) < 2.5) == (True, True)
+            assert case.distance == 7.5 - 1.25
+            continue
+        dims = int(case.name.split(", ")[1].removeprefix("d = "))
+        assert x.shape == (3000, dims)
+        scale = 2.0 if case.name.endswith("scales 1 and 2") else 1.0
+        shift = 0.0 if scale == 2 else float(case.name.split()[-1])
+        error = 5 / 3000**0.5
+        assert abs(float(x.mean())) < error / dims**0.5
+        assert abs(float(x.std()) - 1) < error / dims**0.5
+        centre = shift / dims**0.5  # in every coordinate
+        assert abs(float(y.mean()) - centre) < scale * error / dims**0.5
+        assert abs(float((y - centre).std()) - scale) < scale * error / dims**0.5
+        if scale == 2:
+            length = np.linalg.norm(x, axis=1).mean()  # the distance from N(0, 4 I)
+            assert case.distance == pytest.approx(length, abs=error)
+        else:
+            assert case.distance == shift
+
+
+def test_a_real_layer_is_drawn_before_and_after_its_last_epoch(monkeypatch):
+    images, asked = random_images(), {}
+
+    def layers_of(recipe, data):
+        asked["recipe"] = recipe
+        return lambda state, x: {"other": x, measures.LAYERS[-1]: state + x.reshape(len(x), -1)}
+
+    def epochs(trainer, state, seeds):
+        assert (trainer.recipe, state, seeds) == (asked["recipe"], 100, (0,))
+        for state in (0, 1000, 2000):
+            yield SimpleNamespace(state=state)
+
+    class Trainer:
+        def __init__(self, recipe, data, mesh):
+            assert data is images
+            assert mesh.size == 1
+            self.recipe = recipe
+
+        def init_state(self, seeds):
+            assert seeds == (0,)
+            return 100
+
+    monkeypatch.setattr(measures.datasets, "load", {"digits": images}.get)
+    monkeypatch.setattr(measures, "layers_of", layers_of)
+    monkeypatch.setattr(measures, "Trainer", Trainer)
+    monkeypatch.setattr(measures.chunks, "epochs", epochs)
+    draw = measures.real_layer()
+    before, after = draw(jax.random.key(0), 300)
+    assert before.shape == (300, 16)
+    np.testing.assert_allclose(after - before, 1000, atol=1e-3)
+    every = np.concatenate([images.x_train, images.x_test]).reshape(85, 16)
+    drawn = {tuple(np.round(row, 3)) for row in np.asarray(after - 2000)}
+    # Of 85 images, of which 300 draws miss two or three.
+    assert 75 <= len(drawn) <= 85
+    assert all(np.abs(every - row).sum(1).min() < 0.1 for row in drawn)
+    recipe = asked["recipe"]
+    assert (recipe.momentum, recipe.drops, recipe.model) == (0.0, (), "mlp")
+
+
+def test_the_table_has_a_row_for_each_pair(capsys):
+    estimates = {
+        "exact": {"bias": 0.0, "spread": 0.0},
+        "slices": {"bias": -0.25, "spread": 0.125},
+        "lower bound": {"bias": -0.5, "spread": 0.01},
+        "Algorithm 3": {"bias": -0.9875, "spread": 0.001},
+    }
+    shift_estimators.show([{"name": "pair", "distance": 6.25, "estimates": estimates}], 7)
+    text = capsys.readouterr().out
+    assert "mean ± sd of 7 seeds" in text
+    (row,) = (line for line in text.splitlines() if "pair" in line and "6.250" in line)
+    cells = [cell.strip() for cell in row.strip("│┃ ").split("│")]
+    assert cells == [
+        "pair", "6.250", "+0.000 ± 0.000", "-0.250 ± 0.125", "-0.500 ± 0.010", "1.2e-02 of it",
+    ]  # fmt: skip
+
+
+def test_the_numbers_are_written_with_their_settings(tmp_path, monkeypatch, capsys):
+    def measure(case, seeds, steps):
+        estimates = dict.fromkeys("abcd", {"bias": 0.5, "spread": 0.25})
+        return {"name": case, "distance": 1.0, "estimates": estimates}
+
+    monkeypatch.setattr(measures, "cases", lambda: iter(["one", "two"]))
+    monkeypatch.setattr(measures, "measure", measure)
+    out = tmp_path / "new" / "numbers.json"
+    shift_estimators.main(seeds=2, steps=9, out=out)
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["settings"] == {"seeds": 2, "steps": 9, "train": 2000, "test": 500}
+    assert [pair["name"] for pair in found["pairs"]] == ["one", "two"]
+    assert found["command"].startswith("python scripts/shift_estimators.py")
+    assert "1.5e+00 of it" in capsys.readouterr().out
