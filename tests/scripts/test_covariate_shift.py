@@ -1,17 +1,22 @@
 """The figures of moments and shift, redrawn at a small size."""
 
 import json
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import covariate_shift
 from experiments.cli import InputError
 from experiments.measures import shift as measures
+from experiments.pages import page
 from experiments.pages import shift as shift_page
 from jaxnorm import models
 from jaxnorm.shift import Tracker
+from tests.support.small_runs import random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax")
 
@@ -53,12 +58,12 @@ def test_schedules_start_alike_and_differ_after_the_first_drop(run):
 
 def test_the_page_shows_what_was_found(run):
     out, results = run
-    page = (out / "index.html").read_text(encoding="utf-8")
-    assert page.count("<svg role=") == 14
+    text = (out / "index.html").read_text(encoding="utf-8")
+    assert text.count("<svg role=") == 14
     skewness, kurtosis, *_ = shift_page.sentences(results)
-    assert skewness in page
-    assert kurtosis in page
-    assert ">nan" not in page
+    assert skewness in text
+    assert kurtosis in text
+    assert ">nan" not in text
 
 
 def test_an_interrupted_run_resumes_after_the_last_finished_network(run, monkeypatch):
@@ -117,3 +122,71 @@ def test_bad_options_are_refused(options, sentence, tmp_path):
     with pytest.raises(InputError, match=sentence):
         covariate_shift.main(**options, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+SHIFT = Path(covariate_shift.__file__).parents[1] / "docs/results/shift/results.json"
+
+
+@pytest.fixture(scope="module")
+def committed():
+    return json.loads(SHIFT.read_text(encoding="utf-8"))
+
+
+def test_committed_findings_are_those_of_the_committed_runs(committed):
+    found = page.plain(shift_page.findings(committed))
+    assert found["settled"] == committed["findings"]["settled"]
+    assert found["drops"].keys() == committed["findings"]["drops"].keys()
+    expected = jax.tree.leaves(committed["findings"])
+    # Of numbers that are committed with six digits.
+    np.testing.assert_allclose(jax.tree.leaves(found), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_run_of_the_command_is_described(committed, monkeypatch, tmp_path, capsys):
+    """With the runs of the committed page: their schedules, their settings and their sentences."""
+    asked = {}
+    images = random_images()._replace(name="digits", note="A note.")
+
+    def train_all(recipe, data, seeds, exact, out, update):
+        asked["call"] = (recipe, data, seeds, exact, out)
+        update("some network", 3)
+        return committed["runs"]
+
+    class Bar(nullcontext):
+        def add_task(self, description, *, total):
+            asked["total"] = total
+            return "task"
+
+        def update(self, task, *, description, advance):
+            asked["update"] = (task, description, advance)
+
+    bar = Bar()
+    bar.enter_result = bar
+    monkeypatch.setattr(covariate_shift, "progress_bar", lambda: bar)
+    monkeypatch.setattr(measures, "train_all", train_all)
+    monkeypatch.setattr("experiments.data.datasets.load", lambda *which: images)
+    monkeypatch.setattr(shift_page, "render", lambda results: "page")
+    epochs = committed["settings"]["epochs"]
+    covariate_shift.main(epochs=epochs, seeds=3, batch_size=50, exact=60, out=tmp_path)
+    recipe, data, seeds, exact, out = asked["call"]
+    assert (data, seeds, exact, out) == (images, 3, 60, tmp_path)
+    assert (recipe.dataset, recipe.epochs, recipe.batch_size) == ("digits", epochs, 50)
+    assert asked["total"] == 2 * 2 * 3 * epochs
+    assert asked["update"] == ("task", "some network", 3)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["settings"]["seeds"] == 3
+    assert results["settings"]["exact"] == 60
+    assert results["settings"]["batch_size"] == 50
+    assert results["data"]["name"] == "digits"
+    rates = results["learning_rate"]
+    assert rates.keys() == {"drops", "constant"}
+    assert set(rates["constant"]) == {recipe.learning_rate}
+    # Divided by 5 at 30, 60 and 80 % of the epochs.
+    expected = [
+        recipe.learning_rate / 5 ** sum(epoch >= -(-epochs * part // 10) for part in (3, 6, 8))
+        for epoch in range(epochs)
+    ]
+    np.testing.assert_allclose(rates["drops"], expected, rtol=1e-5)
+    assert 0 <= results["seconds"] < 60
+    assert results["runs"] == committed["runs"]
+    said = capsys.readouterr().out.splitlines()
+    assert said == [*shift_page.sentences(results), f"Open {tmp_path / 'index.html'}"]

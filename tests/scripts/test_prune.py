@@ -20,8 +20,8 @@ from experiments.measures import pruned
 from experiments.measures.plan import Plan
 from experiments.measures.pruned import STAGES, Results
 from experiments.pages import prune as prune_page
-from experiments.training import run_folder
-from experiments.training.recipes import PRESETS, Recipe
+from experiments.training import run_folder, weight_files
+from experiments.training.recipes import PRESETS, Recipe, replace, residual_recipe
 from prune import Options
 from tests.support.small_runs import random_images
 
@@ -178,6 +178,80 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     run_folder.prepare(tmp_path, Recipe(), random_images(), vmapped_seeds=5)
     with pytest.raises(InputError, match="must be trained with --vmap-seeds no"):
         prune.main(Options(tmp_path, out=tmp_path))
+
+
+@pytest.fixture
+def made_up_run(monkeypatch):
+    """A run of ten random images whose networks are made up, and what it was made with."""
+    asked: list[dict[str, Any]] = []
+
+    def measure(images, recipe, plan, **options):
+        asked.append({"images": images, "recipe": recipe, "plan": plan} | options)
+        return results()
+
+    def prepare(run, recipe, data, **options):
+        asked.append({"run": run, "recipe": recipe, "data": data} | options)
+
+    loaded: list[Any] = []
+    monkeypatch.setattr(pruned, "measure", measure)
+    monkeypatch.setattr(run_folder, "prepare", prepare)
+    monkeypatch.setattr(prune_page, "render", lambda results: results["date"])
+    monkeypatch.setattr(
+        "experiments.data.datasets.load", lambda *which: loaded.append(which) or random_images()
+    )
+    return loaded, asked
+
+
+def test_networks_are_trained_where_no_run_is_given(made_up_run, tmp_path, capsys):
+    loaded, asked = made_up_run
+    options = Options(images=10, seeds=2, depth=14, epochs=5, batch_size=7, out=tmp_path)
+    prune.main(dataclasses.replace(options, data_dir=Path("data"), batch_sizes=(4,)))
+    assert loaded == [("digits", Path("data"), None)]
+    prepared, measured = asked
+    recipe = residual_recipe("digits", 14, 5, 7)
+    assert prepared["run"] == measured["run"] == tmp_path / "run"
+    assert (prepared["vmapped_seeds"], prepared["images"]) == (1, 10)
+    assert prepared["recipe"] == measured["recipe"] == recipe
+    for name in ("x_train", "y_train"):
+        expected = getattr(random_images(), name)[:10]
+        np.testing.assert_array_equal(getattr(prepared["data"], name), expected)
+        np.testing.assert_array_equal(getattr(measured["images"], name), expected)
+    assert (measured["seeds"], measured["batch_sizes"], measured["out"]) == (2, (4,), tmp_path)
+    assert measured["plan"] == Plan()
+    (task,) = measured["stages"].progress.tasks
+    assert task.total == pruned.units(recipe, 2, Plan())
+    said = capsys.readouterr().out
+    for title, _, rows in prune_page.tables(results()):
+        assert " ".join(title.split()[:3]) in said
+        assert rows[0][1] in said
+    assert said.splitlines()[-1] == f"Open {tmp_path / 'index.html'}"
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert written["command"].startswith("python scripts/prune.py")
+    assert written["cost"] == results()["cost"]
+
+
+def test_the_networks_of_a_run_and_of_a_file_are_pruned(made_up_run, tmp_path, monkeypatch):
+    loaded, asked = made_up_run
+    run, file = tmp_path / "run", tmp_path / "w.safetensors"
+    for seed in range(3):
+        (run / f"seed-{seed}").mkdir(parents=True)
+    file.touch()
+    recipe = Recipe(dataset="mnist", model="resnet8")
+    settings = dataclasses.asdict(recipe) | {"vmapped_seeds": 1, "images": 20}
+    (run / "recipe.json").write_text(json.dumps(settings))
+    prune.main(Options(run, out=tmp_path / "out"))
+    assert loaded.pop() == ("mnist", None, None)
+    prepared, measured = asked
+    assert prepared["run"] == measured["run"] == run
+    assert (prepared["images"], measured["seeds"], measured["recipe"]) == (20, 3, recipe)
+    monkeypatch.setattr(weight_files, "name", lambda path: {file: "resnet20"}[path])
+    asked.clear()
+    prune.main(Options(file, dataset="cifar10", seeds=7, images=15, out=tmp_path / "file"))
+    assert loaded == [("cifar10", None, (weight_files.MEAN, weight_files.DEVIATION))]
+    (measured,) = asked  # nothing is trained in it
+    assert (measured["run"], measured["seeds"]) == (file, 1)
+    assert measured["recipe"] == replace(residual_recipe("cifar10", 8, 15, 64), model="resnet20")
+    assert len(measured["images"].x_train) == 15
 
 
 @pytest.fixture

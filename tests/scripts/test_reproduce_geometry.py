@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import geometry
 import reproduce_geometry
 from experiments.cli import InputError
 from experiments.measures import depth, geometry_figures
@@ -135,3 +137,52 @@ def test_a_folder_without_the_data_and_a_file_for_the_page_are_refused(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="must be a folder"):
         reproduce_geometry.main(reproduce_geometry.Options(out=tmp_path / "file"))
+
+
+@pytest.mark.parametrize(
+    ("options", "recipe", "data"),
+    [
+        ({}, depth.SHORT, ("digits", None)),
+        ({"full": True, "seed": 5}, depth.FULL, ("digits", None)),
+        ({"data_dir": Path("DIR")}, depth.SHORT, ("fashion_mnist", Path("DIR"))),
+    ],
+)
+def test_every_figure_is_measured_once_with_its_seed(options, recipe, data, monkeypatch, tmp_path):
+    asked: dict[str, Any] = {}
+
+    def record(name, result):
+        def measure(*arguments, **others):
+            assert name not in asked
+            asked[name] = (*arguments, others)
+            return result
+
+        return measure
+
+    seeded = ("figure_3", "figure_5", "figure_6", "neuron_per_point")
+    for name in (*seeded, "figure_4", "figure_7_and_8"):
+        monkeypatch.setattr(geometry_figures, name, record(name, {"is": name}))
+    monkeypatch.setattr(geometry_figures, "ODD_POINTS", 8)
+    images = random_images()
+    monkeypatch.setattr("experiments.data.datasets.load", record("data", images))
+    monkeypatch.setattr(depth, "measure", record("figure_2", {"runs of": "figure_2"}))
+    monkeypatch.setattr(geometry_page, "render", lambda results: results["date"])
+    out = tmp_path / "out"
+    reproduce_geometry.main(reproduce_geometry.Options(**options, out=out))
+    results = json.loads((out / "results.json").read_text())
+    assert (out / "index.html").read_text() == results["date"]
+    assert asked.pop("data") == (*data, {})
+    assert asked.pop("figure_2") == (images, recipe | {"path": out / "figure_2.json"})
+    seed = options.get("seed", 0)
+    assert {name: arguments[:-1] for name, arguments in asked.items()} == {
+        **dict.fromkeys(seeded, (seed,)),
+        **dict.fromkeys(("figure_4", "figure_7_and_8"), ()),
+    }
+    for name in (*seeded, "figure_4"):
+        assert results[name] == {"is": name}
+    assert results["figures_7_and_8"] == {"is": "figure_7_and_8"}
+    assert results["figure_2"] == page.plain(recipe | {"data": images.name, "runs of": "figure_2"})
+    spread = geometry.odd_points.odd_state(8).spread
+    np.testing.assert_allclose(results["odd_state_spread"], np.degrees(spread))
+    assert 0 < results["seconds"] < 60
+    assert results["seed"] == seed
+    assert results["command"].startswith("python scripts/reproduce_geometry.py")
