@@ -2,12 +2,15 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import analyze
 from experiments.cli import InputError
+from experiments.measures import analysis
+from experiments.pages import analysis as analysis_page
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +92,62 @@ def test_a_file_without_convolutions_is_refused_without_naming_an_option(tmp_pat
     np.savez(tmp_path / "w.npz", dense=np.ones((4, 4), np.float32))
     with pytest.raises(InputError, match=r"^w\.npz must have convolutions; it has none$"):
         analyze.main(analyze.Options(tmp_path / "w.npz", out=tmp_path))
+
+
+@pytest.fixture
+def committed():
+    path = Path(analyze.__file__).parents[1] / "docs/results/resnet20/results.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_layers_are_chosen_by_the_beginning_of_their_name(
+    network, committed, tmp_path, monkeypatch, capsys
+):
+    """With what was measured of the committed network."""
+    asked = {}
+
+    def measure(parameters, **options):
+        asked.update(options, parameters=parameters)
+        return {name: part for name, part in committed.items() if name not in written}
+
+    written = ("command", "date", "environment", "file", "settings", "seconds")
+    monkeypatch.setattr(analysis, "measure", measure)
+    monkeypatch.setattr(analysis_page, "render", lambda results: "page")
+    options = analyze.Options(
+        network, layers=("a", "norm"), ratio=0.25, out=tmp_path, gaussian_layers=20
+    )
+    analyze.main(options)
+    assert list(asked.pop("parameters")) == ["a", "norm.scale"]
+    assert asked == {"ratio": 0.25, "gaussian_layers": 20}
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["settings"] == {"ratio": 0.25, "gaussian layers": 20, "level": analysis.LEVEL}
+    assert results["file"] == "small.npz"
+    assert results["command"].startswith("python scripts/analyze.py")
+    assert 0 <= results["seconds"]["analysis"] < 60
+    assert results["layers"] == committed["layers"]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert lines[0].strip() == f"small.npz: {len(committed['layers'])} convolutions"
+    assert lines[-1] == f"Open {tmp_path / 'index.html'}"
+    monkeypatch.setattr(analysis, "measure", None)
+    with pytest.raises(InputError, match=r"begin the names of convolutions; small\.npz has none"):
+        analyze.main(analyze.Options(network, layers=("norm",), out=tmp_path))
+
+
+def test_the_table_has_a_row_for_each_layer_and_what_was_left_out(committed, capsys):
+    results = committed | {"left_out": {"stem": "holds nothing but zeros"}}
+    analyze.summarize(results)
+    lines = capsys.readouterr().out.splitlines()
+    text = "\n".join(lines)
+    assert f"{results['file']}: {len(results['layers'])} convolutions" in text
+    columns = analysis_page.layer_columns(results["layers"])
+    for i, layer in enumerate(results["layers"]):
+        (row,) = (line for line in lines if layer["name"] in line.replace("│", " ").split())
+        cells = [cell.strip() for cell in row.strip("│").split("│")]
+        assert cells == [columns[name][i] for name in columns if name != "dead"]
+    assert analysis_page.LEGEND in lines
+    for sentence in analysis_page.conclusion(results):
+        assert sentence in lines
+    assert "stem holds nothing but zeros" in lines
+    n = len(results["layers"])
+    count = sum(layer["spearman"]["l1-l2"] > 0.9 for layer in results["layers"])
+    assert f"Spearman of l1 and l2 above 0.9 in {count} of {n} layers" in lines

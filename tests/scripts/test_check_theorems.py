@@ -1,5 +1,6 @@
 """The command that checks the claims: what it writes, refuses and resumes from."""
 
+import io
 import json
 import os
 import re
@@ -12,8 +13,10 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
 import check_theorems
+from experiments import cli
 from experiments.cli import InputError
 from experiments.measures import claims as claim_measures
 from experiments.pages import mathematics, theorem_plots
@@ -212,3 +215,136 @@ def test_the_draws_of_the_quick_claims_exist_and_each_serves_one():
         part.function.__name__ for claim in claim_measures.quick_claims() for part in claim.checks
     }
     assert read == claim_measures.QUICK
+
+
+def rendered(thing):
+    console = Console(width=200, file=io.StringIO(), force_terminal=False)
+    console.print(thing)
+    text = console.file.getvalue().replace("\xa0", " ")
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def made_up_claim(**changes):
+    check = {
+        "what": "the mean of $x$",
+        "form": "printed",
+        "as_recorded": True,
+        "side": "≤",
+        "estimate": 1.5,
+        "stderr": 0.25,
+        "draws": 1000,
+        "prediction": 2.0,
+        "z": -2.0,
+    }
+    result = {"ours": "0.91 at $n$", "printed": "0.93", "page": "p. 7"}
+    return {
+        "paper": "A paper",
+        "name": "Theorem 3",
+        "verdict": "holds as printed",
+        "statement": "It is $x$.",
+        "reason": "Nothing to draw.",
+        "checks": [check, check | {"form": "rejected", "as_recorded": False}],
+        "results": [result],
+    } | changes
+
+
+def test_a_claim_is_reported_with_a_line_for_each_check_and_each_result():
+    title, statement, passed, failed, trained = rendered(check_theorems.report(made_up_claim()))
+    assert title == "A paper, Theorem 3: holds as printed"
+    assert statement == "  It is x."
+    found = "1.50 ± 0.25 in 1,000 draws; predicted at most 2, 2.0 standard errors away"
+    assert passed.split(maxsplit=1) == ["✓", f"the mean of x: {found}"]
+    assert failed.startswith(
+        "  ✗ not as recorded  the mean of x (printed form, which must fail): 1.5"
+    )
+    assert trained.split(maxsplit=1) == ["–", "ours: 0.91 at n; the paper: 0.93 (p. 7)"]
+
+
+def test_a_claim_without_checks_is_reported_with_its_reason():
+    lines = rendered(check_theorems.report(made_up_claim(checks=[], results=[])))
+    assert [line.split() for line in lines[2:]] == [["–", "Nothing", "to", "draw."]]
+
+
+def test_the_list_has_a_row_of_each_claim_by_the_name_of_its_paper():
+    chosen = [claims.PAPERS["cwda"][0], claims.PAPERS["unitization"][-1]]
+    table = check_theorems.listing(iter(chosen))
+    columns = [list(column.cells) for column in table.columns]
+    assert [column.header for column in table.columns] == ["paper", "claim", "recorded"]
+    assert columns == [
+        ["cwda", "unitization"],
+        [claim.name for claim in chosen],
+        [claim.standing for claim in chosen],
+    ]
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """What the command asks for where every claim holds, but for the names in `wrong`."""
+    asked: dict[str, object] = {"wrong": ()}
+
+    def measure(selected, *options):
+        asked["measured"] = (list(selected), *options)
+        return "measured"
+
+    def decide(selected, measured):
+        assert measured == "measured"
+        return list(selected)
+
+    def result(claim):
+        fine = claim.name not in asked["wrong"]
+        return made_up_claim(paper=claim.paper, name=claim.name, as_recorded=fine)
+
+    monkeypatch.setattr(claim_measures, "measure", measure)
+    monkeypatch.setattr(claim_measures, "result", result)
+    monkeypatch.setattr(claims, "decide", decide)
+    monkeypatch.setattr(cli, "compiled_in", lambda folder: asked.update(compiled=folder))
+    monkeypatch.setattr(check_theorems, "write", lambda *of: asked.update(written=of))
+    monkeypatch.setattr(theorem_plots, "curves", lambda: "curves")
+    return asked
+
+
+def test_everything_is_measured_with_the_options_and_written(made_up, tmp_path, capsys):
+    check_theorems.main(precision=0.5, seed=3, devices=2, out=tmp_path, errata=tmp_path / "e.md")
+    devices = jax.devices()[:2]
+    expected = (list(claims.ALL), 0.5, 3, devices, tmp_path / "measured.json")
+    assert made_up["measured"] == expected
+    assert made_up["compiled"] == tmp_path / "compiled"
+    results, out, errata = made_up["written"]
+    assert (out, errata) == (tmp_path, tmp_path / "e.md")
+    assert (results["seed"], results["precision"], results["devices"]) == (3, 0.5, 2)
+    assert results["level"] == claims.LEVEL
+    assert results["curves"] == "curves"
+    assert [claim["name"] for claim in results["claims"]] == [claim.name for claim in claims.ALL]
+    assert 0 <= results["seconds"] < 60
+    said = capsys.readouterr().out
+    assert f"Open {tmp_path / 'index.html'}" in said.replace("\n", "")
+    assert said.count("not as recorded") == len(claims.ALL)  # of the check that is made to fail
+
+
+@pytest.mark.parametrize("options", [{"paper": "cwda"}, {"claim": "Theorem 1"}])
+def test_a_part_of_the_claims_has_no_curves(made_up, tmp_path, options):
+    check_theorems.main(**options, out=tmp_path)
+    results, _, errata = made_up["written"]
+    assert results["curves"] == {}
+    assert errata is None
+    assert 0 < len(results["claims"]) < len(claims.ALL)
+
+
+def test_what_is_not_as_recorded_is_named_at_the_end(made_up, tmp_path, capsys):
+    made_up["wrong"] = (GAMMA, FACTS)
+    with pytest.raises(SystemExit) as stopped:
+        check_theorems.main(out=tmp_path)
+    assert stopped.value.code == 1
+    papers = [claim.paper for claim in claims.ALL if claim.name in (GAMMA, FACTS)]
+    names = [claim.name for claim in claims.ALL if claim.name in (GAMMA, FACTS)]
+    ending = "; ".join(f"{paper}, {name}" for paper, name in zip(papers, names, strict=True))
+    assert capsys.readouterr().err.strip().endswith(f"not as recorded: {ending}")
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused_before_anything_is_measured(
+    made_up, tmp_path
+):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError):
+        check_theorems.main(out=tmp_path / "file")
+    assert "measured" not in made_up
