@@ -89,10 +89,13 @@ def test_half_of_a_network_is_timed_beside_the_whole(monkeypatch):
     assert np.abs(half - whole).max() > 1e-3
 
 
+PLAIN_LAYOUT = training.Layout()
+
+
 class MadeUpTrainer:
     """Counts the steps that are taken, and remembers what it was made of."""
 
-    def __init__(self, recipe, images, mesh, layout=training.Layout()):
+    def __init__(self, recipe, images, mesh, layout=PLAIN_LAYOUT):
         assert mesh.size == 1
         self.recipe, self.images, self.layout = recipe, images, layout
         self.steps, self.asked = len(images.x_train) // recipe.batch_size, []
@@ -232,6 +235,75 @@ def test_what_is_written_by_hand_takes_the_steps_of_the_recipe(monkeypatch):
         velocity = gradient + momentum * velocity
         kernel -= rate * (gradient + momentum * velocity)
     np.testing.assert_allclose([run(), run()], losses[1::2], rtol=1e-5)
+
+
+def test_steps_in_pytorch_are_those_of_the_recipe(monkeypatch):
+    """A stand-in for PyTorch remembers what is asked of it, in order."""
+    done: list[Any] = []
+
+    class Loss:
+        def __init__(self, number):
+            self.number = number
+
+        def backward(self):
+            done.append("backward")
+
+        def item(self):
+            return self.number
+
+    class Model:
+        def to(self, *, memory_format):
+            assert memory_format == "last"
+            return self
+
+        def parameters(self):
+            return ["weights"]
+
+        def __call__(self, x):
+            return x
+
+    def cross_entropy(logits, labels):
+        done.append((np.asarray(logits), np.asarray(labels)))
+        return Loss(len(done))
+
+    class Images(np.ndarray):
+        def contiguous(self, *, memory_format):
+            assert memory_format == "last"
+            return self
+
+    def optimizer(parameters, rate, **options):
+        done.append((parameters, rate, options))
+        return SimpleNamespace(
+            zero_grad=lambda: done.append("zero"), step=lambda: done.append("step")
+        )
+
+    torch = SimpleNamespace(
+        channels_last="last",
+        from_numpy=lambda x: x.view(Images),
+        optim=SimpleNamespace(SGD=optimizer),
+        nn=SimpleNamespace(functional=SimpleNamespace(cross_entropy=cross_entropy)),
+    )
+    monkeypatch.setattr(training, "torch_on_all_cores", lambda peer: torch)
+    monkeypatch.setattr(
+        training, "pytorch_resnet20", lambda module: {id(torch): Model()}[id(module)]
+    )
+    recipe = replace(training.RECIPE, batch_size=3)
+    monkeypatch.setattr(training, "RECIPE", recipe)
+    images = training.random_images(4, 2, count=8)
+    run = training.pytorch(images)
+    assert run is not None
+    loss = run()
+    parameters, rate, options = done[0]
+    assert (parameters, rate) == (["weights"], recipe.learning_rate)
+    expected = {"momentum": recipe.momentum, "weight_decay": recipe.weight_decay}
+    assert options == expected | {"nesterov": True}
+    kinds = [part if isinstance(part, str) else "loss" for part in done[1:]]
+    assert kinds == 2 * ["zero", "loss", "backward", "step"]
+    assert loss == 7  # of the second step
+    for start, (x, y) in zip((0, 3), (done[2], done[6]), strict=True):
+        np.testing.assert_array_equal(np.moveaxis(x, 1, -1), images.x_train[start : start + 3])
+        np.testing.assert_array_equal(y, images.y_train[start : start + 3])
+        assert y.dtype == np.int64
 
 
 def test_the_network_in_pytorch_is_that_of_the_recipe():

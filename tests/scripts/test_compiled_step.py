@@ -157,7 +157,7 @@ def test_what_a_compiler_refuses_and_unknown_topologies_are_one_sentence(show, m
         raise ValueError(f"no {name}")
 
     monkeypatch.setattr(compiled_step, "compile_only_devices", refuse)
-    with pytest.raises(InputError, match="^--compile-for: no made:3$"):
+    with pytest.raises(InputError, match=r"^--compile-for: no made:3$"):
         compiled_step.show(RECIPE, "made:3", Layout())
 
 

@@ -206,7 +206,7 @@ def test_the_table_has_a_row_for_each_pair(capsys):
 
 def test_the_numbers_are_written_with_their_settings(tmp_path, monkeypatch, capsys):
     def measure(case, seeds, steps):
-        estimates = dict.fromkeys("abcd", {"bias": 0.5, "spread": 0.25})
+        estimates = {name: {"bias": 0.5, "spread": 0.25} for name in "abcd"}
         return {"name": case, "distance": 1.0, "estimates": estimates}
 
     monkeypatch.setattr(measures, "cases", lambda: iter(["one", "two"]))
