@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -198,7 +199,7 @@ def test_a_layer_s_sizes_go_with_its_tests(ranked):
     for test, z in (("uncorrelated", "off_diagonal_z"), ("spherical", "sphericity_z")):
         expected = 2 * scipy.stats.norm.sf(abs(layer[z]))
         np.testing.assert_allclose(layer["p_values"][test], expected, rtol=1e-4)
-    report = pruning.weight_tests.covariance_report(jnp.asarray(v, jnp.float32))
+    report = jax.jit(pruning.weight_tests.covariance_report)(jnp.asarray(v, jnp.float32))
     for name in ("diagonal_z", "smallest_eigenvalue", "largest_eigenvalue"):
         field = name.removesuffix("_z").removesuffix("_eigenvalue")
         np.testing.assert_allclose(layer[name], getattr(report, field), rtol=1e-3)

@@ -127,8 +127,9 @@ def test_a_layer_is_the_public_function_and_its_running_statistics_follow(name, 
     elif name.endswith("Eq. 9"):
         normalize = partial(normalize, factor=jaxnorm.bounded)
     running = jnp.zeros(3), jnp.ones(3)
-    y, (mean, var) = compiled_layers.forward(LAYERS[name], params, running, x)
-    expected, statistics = normalize(x, **params)
+    forward = jax.jit(partial(compiled_layers.forward, LAYERS[name]))
+    y, (mean, var) = forward(params, running, x)
+    expected, statistics = jax.jit(normalize)(x, **params)
     np.testing.assert_allclose(y, expected, rtol=1e-5)
     kept = compiled_layers.MOMENTUM
     np.testing.assert_allclose(mean, (1 - kept) * statistics.mean, rtol=1e-5)
@@ -187,12 +188,12 @@ def test_a_step_of_the_block_is_one_of_sgd(monkeypatch, key):
     block = Block(partial(nnx.BatchNorm, dtype=jnp.bfloat16))
     graph, params, statistics = nnx.split(block, nnx.Param, ...)
     x, dy = jax.random.normal(key, (2, *shape), jnp.bfloat16)
-    y, dx, new, new_statistics = found["step"](params, statistics, x, dy)
+    y, dx, new, new_statistics = jax.jit(found["step"])(params, statistics, x, dy)
 
     def loss(params, x):
         return jnp.sum(nnx.merge(graph, params, statistics, copy=True)(x) * dy).astype(jnp.float32)
 
-    gradient, expected_dx = jax.grad(loss, (0, 1))(params, x)
+    gradient, expected_dx = jax.jit(jax.grad(loss, (0, 1)))(params, x)
     close = partial(np.testing.assert_allclose, rtol=0.05, atol=0.05)  # bfloat16 adds 32 values
     as_float32 = lambda tree: jax.tree.map(lambda a: np.asarray(a, np.float32), tree)  # noqa: E731
     jax.tree.map(

@@ -139,30 +139,29 @@ def test_orders_of_several_seeds_are_those_of_each(in_memory):
     both = loader.epoch(seeds, 1, 0)
     for order, seed in zip(both, seeds, strict=True):
         np.testing.assert_array_equal(order, loader.epoch(seed, 1, 0))
-    assert (both[0] != both[1]).any()
-    assert (np.asarray(loader.epoch(seeds, 2, 0)) != both).any(1).all()
+    assert (np.asarray(both[0]) != np.asarray(both[1])).any()
+    assert (np.asarray(loader.epoch(seeds, 2, 0)) != np.asarray(both)).any(1).all()
     assert loader.shapes(seeds)[2].shape == (2, 70)
 
 
-def test_images_are_augmented_where_the_recipe_says(in_memory, mesh, key):
+def test_images_are_augmented_where_the_recipe_says(in_memory, mesh, monkeypatch):
     loader, images = in_memory
-    x = jnp.asarray(images.x_train[:5])
-    offsets, flips = loader.draw(key, 5)
-    assert (offsets.shape, flips.shape) == ((5, 2), (5, 1))
-    np.testing.assert_array_equal(
-        loader.augment(x, offsets, flips), loaders.crop(x, offsets, flips)
-    )
+    monkeypatch.setattr(loaders, "draw_crops", lambda key, count: (key, count))
+    monkeypatch.setattr(loaders, "crop", lambda x, *draws: (x, draws))
+    assert loader.draw("key", 5) == ("key", 5)
+    assert loader.augment("x", 1, 2) == ("x", (1, 2))
     plain = loaders.InMemoryLoader(images, Recipe(augment=False), mesh)
-    assert plain.draw(key, 5) == ()
-    assert plain.augment(x) is x
+    assert plain.draw("key", 5) == ()
+    assert plain.augment("x") == "x"
     assert (loader.scannable, loader.in_axes) == (True, (None, None, 0))
     loader.close()
 
 
 def test_crops_are_where_they_were_drawn_and_flips_mirror_columns():
-    x = jnp.arange(2 * 3 * 5.0).reshape(2, 3, 5, 1).astype(jnp.float32)
-    offsets, flips = jnp.array([[4, 4], [3, 6]]), jnp.array([[True], [False]])
-    found = loaders.crop(x, offsets, flips)
+    x = jnp.asarray(np.arange(2 * 3 * 5, dtype=np.float32).reshape(2, 3, 5, 1))
+    offsets, flips = jnp.asarray([[4, 4], [3, 6]]), jnp.asarray([[True], [False]])
+    found = np.asarray(jax.jit(loaders.crop)(x, offsets, flips))
+    x = np.asarray(x)
     np.testing.assert_array_equal(found[0], x[0, :, ::-1])  # offset 4 is the middle
     expected = np.zeros((3, 5, 1))
     expected[1:, :3] = x[1, :2, 2:]  # a row down, two columns to the left
