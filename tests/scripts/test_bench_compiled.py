@@ -115,6 +115,11 @@ def test_an_odd_shape_is_refused(shape):
         bench_compiled.main(bench_compiled.Options(shapes=(shape,)))
 
 
+def test_a_shape_has_an_axis_of_one_at_least():
+    assert bench_compiled.shape_of("8,1") == (8, 1)
+    assert bench_compiled.shape_of("256, 56,56,256") == IMAGES
+
+
 def test_the_page_has_every_row_and_says_what_is_not_measured():
     row = {
         "layer": "BatchNorm",

@@ -3,7 +3,7 @@
 import json
 import math
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,29 +60,43 @@ def test_bad_options_are_refused(tmp_path):
 
 @pytest.fixture
 def critics(monkeypatch):
-    """In the place of both critics, known multiples of the distance of the means."""
+    """In the place of slices and of both critics, known multiples of the distance of the means."""
 
     def critic(factor):
         def estimate(key, x_train, y_train, x_test, y_test, *, steps):
             assert (steps, len(x_train), len(y_train)) == (12, 6, 6)
             keys.append(key)
-            return factor * jnp.abs(y_test.mean() - x_test.mean()) + 0 * x_train.sum()
+            return factor * moved(x_test, y_test) + 0 * x_train.sum()
 
         return estimate
+
+    def sliced(key, x, y):
+        """The mean over directions, in a plane, of what a shift along one axis is in each."""
+        return Sliced(2 / math.pi * moved(x, y))
 
     keys: list[Any] = []
     monkeypatch.setattr(measures, "TRAIN", 6)
     monkeypatch.setattr(measures, "TEST", 5)
+    monkeypatch.setattr(measures, "emd_sliced", sliced)
     monkeypatch.setattr(measures, "emd_lower_bound", critic(0.5))
     monkeypatch.setattr(measures, "emd_critic", critic(0.125))
     return keys
 
 
+class Sliced(NamedTuple):
+    distance: Any
+
+
+def moved(x, y):
+    return jnp.linalg.norm(y.mean(0) - x.mean(0))
+
+
 def shifted(key, n):
-    """Samples of numbers at a distance that depends on the seed."""
-    x = jax.random.normal(key, (n, 1))
+    """Samples of a plane at a distance that depends on the seed."""
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     sizes.append(n)
-    return x, x + 2 + jax.random.uniform(key)
+    x = rng.normal(size=(n, 2))
+    return jnp.asarray(x), jnp.asarray(x + np.array([2 + rng.uniform(), 0]))
 
 
 sizes: list[int] = []
@@ -99,8 +113,7 @@ def test_errors_are_relative_to_the_distance_that_is_known(critics, stated):
     exact = values["exact"]
     assert len(set(exact.tolist())) == 4  # every seed draws its own
     assert ((exact > 2) & (exact < 3)).all()
-    # All samples are shifted alike, so that each estimate is a multiple of the distance; on a line
-    # the slices are the line itself.
+    # All samples are shifted alike, so that each estimate is a multiple of the distance.
     np.testing.assert_allclose(values["slices"], exact, rtol=1e-6)
     np.testing.assert_allclose(values["lower bound"], exact / 2, rtol=1e-6)
     np.testing.assert_allclose(values["Algorithm 3"], exact / 8, rtol=1e-6)
