@@ -122,6 +122,8 @@ def test_the_arrays_of_figures_4_7_and_8():
     expected = [[0, 0, 0, 0.6, 3.6], [2.4, 1.4, 0.4, 0, 0]]
     np.testing.assert_allclose(layers[1], expected, atol=1e-6)
     children = geometry_figures.figure_7_and_8()
+    np.testing.assert_allclose(children["7"]["positive"], [0, 0, 0, 0.6, 0.6], atol=1e-6)
+    np.testing.assert_allclose(children["8"]["negative"], [1.6, 1.6, 0, 0, 0], atol=1e-6)
     assert [len(set(children["7"][name])) for name in ("positive", "negative")] == [2, 2]
     assert [len(set(children["8"][name])) for name in ("positive", "negative")] == [3, 2]
 
