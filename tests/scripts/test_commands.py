@@ -1,5 +1,6 @@
 """What every command does before and after its own work."""
 
+import inspect
 import runpy
 from pathlib import Path
 
@@ -25,3 +26,13 @@ def test_a_command_can_be_interrupted_before_its_imports_and_runs_its_main(path,
     assert main is names["main"]
     assert set(ending) <= {"again"}
     assert all(line.startswith("start again to resume ") for line in ending.values())
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.stem)
+def test_results_are_written_below_out_unless_told_otherwise(path):
+    names = runpy.run_path(str(path), run_name=path.stem)
+    options = inspect.signature(names.get("Options", names["main"])).parameters
+    default = options["out"].default
+    if default is not None:  # of the benches, which write nothing unless told
+        assert isinstance(default, Path)
+        assert default.parts[0] == "out"
