@@ -217,10 +217,10 @@ def test_the_draws_of_the_quick_claims_exist_and_each_serves_one():
     assert read == claim_measures.QUICK
 
 
-def rendered(thing):
-    console = Console(width=200, file=io.StringIO(), force_terminal=False)
-    console.print(thing)
-    text = console.file.getvalue().replace("\xa0", " ")
+def rendered(thing, width=200):
+    file = io.StringIO()
+    Console(width=width, file=file, force_terminal=False).print(thing)
+    text = file.getvalue().replace("\xa0", " ")
     return [line.rstrip() for line in text.splitlines()]
 
 
@@ -258,6 +258,11 @@ def test_a_claim_is_reported_with_a_line_for_each_check_and_each_result():
         "  ✗ not as recorded  the mean of x (printed form, which must fail): 1.5"
     )
     assert trained.split(maxsplit=1) == ["–", "ours: 0.91 at n; the paper: 0.93 (p. 7)"]
+
+
+def test_on_a_narrow_screen_a_mark_stays_on_its_line():
+    lines = rendered(check_theorems.report(made_up_claim()), width=50)
+    assert sum(line.startswith("  ✗ not as recorded  the mean of x") for line in lines) == 1
 
 
 def test_a_claim_without_checks_is_reported_with_its_reason():

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +118,8 @@ def test_every_case_can_be_traced():
 
 def test_estimates_draw_what_their_note_says(key):
     for estimate in compiled_functions.estimates():
-        assert estimate.note == f"samples {estimate.program.keywords['samples']}"
+        program: Any = estimate.program
+        assert estimate.note == f"samples {program.keywords['samples']}"
     draws = jax.jit(jax.vmap(compiled_functions.max_of_100))(jax.random.split(key, 4000))
     # The mean of the largest of 100 standard normals (Harter, 1961).
     assert abs(float(draws.mean()) - 2.5076) < 5 * float(draws.std()) / 4000**0.5
@@ -129,7 +131,8 @@ def test_distances_are_taken_with_weights_and_summed(monkeypatch):
         return np.array([x, y, *weights.values()]), tuple(weights)
 
     monkeypatch.setattr(compiled_functions, "shift", SimpleNamespace(emd_1d=emd_1d))
-    found, names = compiled_functions.weighted_emd_1d(1, 2, 3, 4)
+    arguments: Any = (1, 2, 3, 4)
+    found, names = compiled_functions.weighted_emd_1d(*arguments)
     assert (found.tolist(), names) == ([1, 2, 3, 4], ("x_weights", "y_weights"))
     monkeypatch.setattr(compiled_functions.shift, "emd_1d", lambda x, y: np.array([x, 10 * y]))
-    assert compiled_functions.summed_emd_1d(1, 2) == 21
+    assert compiled_functions.summed_emd_1d(*arguments[:2]) == 21

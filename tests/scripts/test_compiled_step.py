@@ -35,7 +35,7 @@ ENTRY %main (x: f32[100]) -> f32[100] {
 class Compiled:
     """A program, lowered or compiled, of made-up cost."""
 
-    def __init__(self, flops=2e9, error: Exception | None = None):
+    def __init__(self, flops: float | None = 2e9, error: Exception | None = None):
         self.flops, self.error = flops, error
 
     def compile(self):
@@ -86,7 +86,8 @@ def test_a_step_is_bound_by_what_takes_longest(show):
     assert (recipe, layout) == (RECIPE, Layout(remat=True))
     assert mesh.devices.tolist() == jax.devices()[:3]
     assert mesh.axis_types == (AxisType.Auto,)
-    assert data.x_train.shape == stand_ins.shapes_of("digits").x_train.shape
+    digits: Any = stand_ins.shapes_of("digits")
+    assert data.x_train.shape == digits.x_train.shape
     assert (result["topology"], result["chips"], result["images_per_chip"]) == ("made:3", 3, 4)
     # Results in the buffers of arguments, 400 of 450 bytes, count once.
     assert result["memory"] == {

@@ -296,7 +296,9 @@ def test_an_instruction_has_its_operands_its_attributes_and_its_comments_are_lef
     assert parse_instruction("  %c = s32[] constant(7), metadata={}") == (
         "c", "s32[]", "constant", ["7"], ", metadata={}", False,
     )  # fmt: skip
-    assert parse_instruction("  %p = f32[] parameter(3)").operands == ["3"]
+    parameter = parse_instruction("  %p = f32[] parameter(3)")
+    assert parameter is not None
+    assert parameter.operands == ["3"]
     for line in ("%c = s32[] constant(7)", "  %c = s32[]", "}", ""):
         assert parse_instruction(line) is None
 
@@ -321,7 +323,9 @@ def test_only_a_call_has_a_computation_that_it_runs():
 
 def test_branches_are_listed_or_named():
     def named(attributes):
-        return branches(parse_instruction(f"  %c = f32[] conditional(%p, %x), {attributes}"))
+        found = parse_instruction(f"  %c = f32[] conditional(%p, %x), {attributes}")
+        assert found is not None
+        return branches(found)
 
     assert named("branch_computations={%a, %b.1}") == ["a", "b.1"]
     assert named("true_computation=%yes, false_computation=%no") == ["yes", "no"]

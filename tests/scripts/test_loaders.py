@@ -145,12 +145,13 @@ def test_orders_of_several_seeds_are_those_of_each(in_memory):
 
 
 def test_images_are_augmented_where_the_recipe_says(in_memory, mesh, monkeypatch):
+    loader: Any
     loader, images = in_memory
     monkeypatch.setattr(loaders, "draw_crops", lambda key, count: (key, count))
     monkeypatch.setattr(loaders, "crop", lambda x, *draws: (x, draws))
     assert loader.draw("key", 5) == ("key", 5)
     assert loader.augment("x", 1, 2) == ("x", (1, 2))
-    plain = loaders.InMemoryLoader(images, Recipe(augment=False), mesh)
+    plain: Any = loaders.InMemoryLoader(images, Recipe(augment=False), mesh)
     assert plain.draw("key", 5) == ()
     assert plain.augment("x") == "x"
     assert (loader.scannable, loader.in_axes) == (True, (None, None, 0))

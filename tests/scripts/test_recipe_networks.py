@@ -70,7 +70,7 @@ def test_there_is_no_mlp_for_imagenet(built):
         built("mlp", streamed=True)
 
 
-def norms(**recipe):
+def norms(**recipe) -> Any:
     """The first normalization of a recipe's network for 8 channels, and its constructor."""
     return networks._norm(Recipe(**recipe), {})(8, rngs=nnx.Rngs(0))
 
@@ -84,7 +84,7 @@ def test_layers_normalize_as_the_recipe_says():
         assert (layer.momentum, layer.groups) == (0.7, 4)
     x = jnp.arange(16.0).reshape(2, 8)
     np.testing.assert_array_equal(norms(normalization="none")(x), x)
-    given = networks._norm(Recipe(statistics_groups=4), {"groups": 2})(8, rngs=nnx.Rngs(0))
+    given: Any = networks._norm(Recipe(statistics_groups=4), {"groups": 2})(8, rngs=nnx.Rngs(0))
     assert given.groups == 2  # of one of several devices
 
 

@@ -133,7 +133,8 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
     assert len({case.name for case in cases}) == 12 + 2 + 1 + 1
     for case in known:
         if case.name.startswith("Gaussians, d = 512") or "d = 64, shift" in case.name:
-            assert f"d = {case.draw.keywords['dims']}," in case.name
+            draw: Any = case.draw
+            assert f"d = {draw.keywords['dims']}," in case.name
             assert case.distance == float(case.name.split()[-1])
             continue
         x, y = map(np.asarray, case.draw(jax.random.key(1), 3000))

@@ -35,7 +35,7 @@ class MadeUpTrainer:
     def init_state(self, seeds):
         params = {"w": jnp.full(2, 10.0 + seeds[0])}
         trace = optax.tree.set(self.optimizer.init(params), trace={"w": jnp.ones(2)})
-        return State(params, {"mean": jnp.zeros(2)}, trace, np.int32(0), np.float32(0))
+        return State(params, {"mean": jnp.zeros(2)}, trace, jnp.int32(0), jnp.float32(0))
 
     def evaluate(self, state):
         return [{"accuracy": (state.params, state.statistics)}]
@@ -109,7 +109,7 @@ def test_a_network_has_the_statistics_of_its_training_images(images):
     found = network.recalibrated({"params": params, "statistics": statistics})["statistics"]
     np.testing.assert_allclose(found["mean"][...], x.mean(0), rtol=1e-4)
     np.testing.assert_allclose(found["var"][...], x.var(0), rtol=1e-4)
-    assert (statistics["mean"][...] == 0).all()
+    np.testing.assert_array_equal(statistics["mean"][...], 0)
 
 
 def test_further_training_is_the_schedule_from_a_fifth_of_the_rate(images, monkeypatch):
@@ -118,7 +118,7 @@ def test_further_training_is_the_schedule_from_a_fifth_of_the_rate(images, monke
     training = nnx.graphdef(model)
     inference = nnx.graphdef(nnx.view(model, use_running_average=True))
     monkeypatch.setattr(tuning, "graphs", lambda recipe, images: (training, inference))
-    programs = tuning.Programs.compiled(RECIPE, images, 20)
+    programs: Any = tuning.Programs.compiled(RECIPE, images, 20)
     assert programs.trainer.recipe == RECIPE
     further = programs.fine_tuner.recipe
     assert (further.epochs, further.learning_rate, further.drops) == (20, 0.1, drops(20))
@@ -171,7 +171,8 @@ def test_the_network_of_a_weight_file_is_the_only_one(images, monkeypatch, tmp_p
     monkeypatch.setattr(tuning.weight_files, "read", lambda given: {path: model}[given])
     monkeypatch.setattr(tuning.weight_files, "check_fits", lambda *of: checked.append(of))
     monkeypatch.setattr(tuning.Programs, "compiled", lambda *_: programs)
-    (network,) = tuning.trained_networks(images, RECIPE, 4, 7, path, SimpleNamespace())
+    stages: Any = SimpleNamespace()
+    (network,) = tuning.trained_networks(images, RECIPE, 4, 7, path, stages)
     assert checked == [(model, images)]
     assert network.seed == 0
     assert network.tree["params"].keys() == {"scale", "bias"}
