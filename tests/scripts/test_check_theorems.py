@@ -94,12 +94,14 @@ def test_an_outcome_that_is_not_recorded_ends_with_status_1(few, tmp_path, monke
         ({"paper": "other"}, "--paper must be one of unitization, cwda, bn-decomposed; got other"),
         ({"precision": 0.0}, r"--precision must lie in \(0, 2\]; got 0.0"),
         ({"precision": float("nan")}, r"--precision must lie in \(0, 2\]; got nan"),
+        ({"precision": 2.5}, r"--precision must lie in \(0, 2\]; got 2.5"),
         ({"devices": 0}, "--devices must be at least 1; got 0"),
         ({"devices": 99}, "--devices must be at most 8, those there are; got 99"),
         ({"out": SCRIPT}, "the output path must be a folder"),
     ],
 )
 def test_wrong_arguments_are_refused_in_one_sentence(options, sentence, tmp_path):
+    assert len(jax.devices()) == 8  # or a first use would make 99
     with pytest.raises(InputError, match=sentence):
         check_theorems.main(**({"out": tmp_path} | options))
 

@@ -78,6 +78,25 @@ def test_every_layer_is_measured_forward_and_backward_at_every_size(programs):
         assert [a.shape for a in running] == 2 * [x.shape[-1:]]
 
 
+def holds_back_the_cotangent(step, *arguments):
+    """In a network the cotangent of an output exists after the output: a barrier of both."""
+    (barrier,) = (
+        e
+        for e in jax.make_jaxpr(step)(*arguments).eqns
+        if e.primitive.name == "optimization_barrier"
+    )
+    shapes = [variable.aval.shape for variable in barrier.invars]
+    assert shapes == 2 * [arguments[-1].shape]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_backward_pass_of_a_layer_follows_its_forward_pass(name):
+    params, running = compiled_layers.parameters(name, 3)
+    x = jax.ShapeDtypeStruct((8, 3), jnp.float32)
+    step = partial(compiled_layers.training, LAYERS[name])
+    holds_back_the_cotangent(step, params, running, x, x)
+
+
 def test_limits_and_floors_are_those_of_the_committed_page(committed):
     for target, tables in committed.items():
         for row in tables["layers"]:
@@ -207,4 +226,5 @@ def test_a_step_of_the_block_is_one_of_sgd(monkeypatch, key):
     close(as_float32(y), as_float32(block(x)))
     jax.tree.map(close, as_float32(new_statistics), as_float32(nnx.state(block, nnx.BatchStat)))
     assert y.dtype == dx.dtype == jnp.bfloat16
+    holds_back_the_cotangent(found["step"], params, statistics, x, dy)
     assert {leaf.dtype for leaf in jax.tree.leaves(new)} == {np.dtype(np.float32)}

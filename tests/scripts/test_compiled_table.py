@@ -89,7 +89,7 @@ def test_a_cell_is_one_command_for_all_chips(monkeypatch, topology, chips):
             "--normalization": "unitized",
             "--compile-for": topology,
         }
-        return subprocess.CompletedProcess(command, 0, "compiled, not run\n{}\n")
+        return subprocess.CompletedProcess(command, 0, "compiled, not run\nmemory: 3 GB\n{}\n")
 
     monkeypatch.setattr(subprocess, "run", run)
     assert compiled_table.compile_cell(("resnet101", "unitized", 64, topology)) == "{}"
