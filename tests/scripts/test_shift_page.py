@@ -221,6 +221,7 @@ def test_the_page_says_what_was_run(drawn, results):
     assert "the tracker took 1 min 10 s of a network" in text  # at the end of the last epoch
     assert "2 min 5 s" in text
     assert "TPU v5e, since the last start" in text
+    assert "<p>The paper reads a fall of the distance, " in text
     assert "the band is one standard error over 3 seeds." in text
     for norm, series in NORMALIZATIONS.items():
         last = [100 * run[-1]["accuracy"] for run in results["runs"][norm]["drops"]]

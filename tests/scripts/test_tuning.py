@@ -117,7 +117,8 @@ def test_further_training_is_the_schedule_from_a_fifth_of_the_rate(images, monke
     model = nnx.BatchNorm(4, rngs=nnx.Rngs(0))
     training = nnx.graphdef(model)
     inference = nnx.graphdef(nnx.view(model, use_running_average=True))
-    monkeypatch.setattr(tuning, "graphs", lambda recipe, images: (training, inference))
+    both = training, inference
+    monkeypatch.setattr(tuning, "graphs", lambda *of: both if of == (RECIPE, images) else None)
     programs: Any = tuning.Programs.compiled(RECIPE, images, 20)
     assert programs.trainer.recipe == RECIPE
     further = programs.fine_tuner.recipe
