@@ -1,6 +1,8 @@
 """Streamed images: views as in the paper, batches that depend on their number."""
 
 import contextlib
+import gc
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -127,6 +129,17 @@ def test_batches_depend_on_their_number(records):
     equal(read_batches(records, 2, workers=2), batches[:2])
     assert (read_batches(records, 1, seed=1)[0][0] != batches[0][0]).any()
     assert (batches[0][0] != batches[3][0]).any()
+
+
+def test_no_batch_outlives_its_processes(records):
+    options = {"batch_size": 8, "crop": CROP, "scales": SCALES, "seed": 0, "start": 0, "stop": 1}
+    gc.disable()  # which would free what only refers to itself, but before the end or not
+    try:
+        stream = imagenet.batches(records.train, **options, shard=imagenet.Shard(), workers=1)
+        (references,) = [[weakref.ref(array) for array in batch] for batch in stream]
+        assert [reference() for reference in references] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_processes_read_the_shards_of_each_batch(records):

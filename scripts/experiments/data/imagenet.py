@@ -4,6 +4,7 @@ Views of an image are those of He et al. (2016a) and Simonyan and Zisserman (201
 unitization paper, section 4.3, has them.
 """
 
+import gc
 import io
 from collections.abc import Generator, Sequence
 from functools import partial
@@ -184,6 +185,7 @@ def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
         yield from iterator
     finally:
         iterator.close()
+        gc.collect()  # Grain's exception at the end refers to itself and to the last element
 
 
 def _read(
