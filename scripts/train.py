@@ -27,7 +27,7 @@ import tyro
 from experiments import cli, files
 from experiments.options import Location, Natural, Positive
 from experiments.options import check as check_ranges
-from experiments.training import recipes
+from experiments.training import checks, recipes
 from experiments.training.recipes import PRESETS, Evaluation, Recipe
 
 
@@ -82,15 +82,16 @@ class Options:
 
 def main(recipe: Recipe, options: Options) -> None:
     """Train a recipe for every seed, write OUT and print the accuracies."""
+    check(recipe, options)
     from jax.sharding import AxisType
 
     from experiments.data import datasets, stand_ins
     from experiments.pages import train as train_page
     from experiments.training import compiled_step, processes, run, run_folder
+    from experiments.training.introduction import introduce
     from experiments.training.loop import Extras
     from experiments.training.trainer import Layout, Trainer, mesh_of
 
-    check(recipe, options)
     groups = run.seed_groups(recipe, options.seeds, options.vmap_seeds)
     workers = len(os.sched_getaffinity(0)) if options.workers is None else options.workers
     layout = Layout(
@@ -105,13 +106,12 @@ def main(recipe: Recipe, options: Options) -> None:
     processes.init_distributed(*several, options.heartbeat)
     cli.compiled_in(datasets.cache_folder() / "compiled")
     data = stand_ins.load(recipe, options.data_dir, fake=options.fake_data)
-    mesh = mesh_of(**placement)
+    mesh, is_main = mesh_of(**placement), processes.is_main_process()
     trainer = Trainer(recipe, data, mesh, layout)
-    is_main = processes.is_main_process()
     folder = files.in_use(options.out) if is_main else nullcontext(lambda: None)
     with folder as check_folder, processes.together():
         run_folder.prepare(options.out, recipe, data, vmapped_seeds=len(groups[0]))
-        run.introduce(trainer, mesh, groups, data.note)
+        introduce(trainer, mesh, groups, data.note, options.evaluations)
         if options.evaluate_only:
             run.show_evaluations(trainer, groups, options.out, extras.evaluations)
             return
@@ -125,14 +125,14 @@ def main(recipe: Recipe, options: Options) -> None:
 
 def check(recipe: Recipe, options: Options) -> None:
     """Refuse a recipe and options that are out of range, naming them."""
-    from experiments.training import processes, run
-    from experiments.training.optimizers import check_optimizer
-
     recipes.check(recipe)
-    check_optimizer(recipe)
     check_ranges(options)
-    processes.check(options.coordinator, options.processes, options.process)
-    run.check_evaluations(recipe, options.evaluations)
+    checks.check_processes(options.coordinator, options.processes, options.process)
+    checks.check_evaluations(recipe, options.evaluations)
+    checks.check_trained(options.out, needed=options.evaluate_only)
+    from experiments.training.optimizers import check_optimizer  # imports JAX
+
+    check_optimizer(recipe)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -164,8 +164,17 @@ def environment() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the libraries that decide results."""
-    return {name: version(name) for name in LIBRARIES}
+    """Versions of the libraries that decide results.
+
+    Raises:
+      InputError: A library is not installed, as where the folder of its code is merely on a path.
+    """
+    try:
+        return {name: version(name) for name in LIBRARIES}
+    except PackageNotFoundError as error:
+        raise InputError(
+            f"{error.name} must be installed, so that its version can be recorded; pip install -e ."
+        ) from error
 
 
 def commit() -> str:

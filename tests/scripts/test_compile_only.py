@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import train
+from experiments import cli
 from experiments.benchmarks import compile_only
 from experiments.cli import InputError
 from experiments.data import stand_ins
@@ -162,6 +164,16 @@ def test_every_preset_has_a_data_set_to_compile_for():
 def test_a_plugin_that_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(compile_only, "find_spec", lambda plugin: None)
     with pytest.raises(InputError, match="needs libtpu: pip install"):
+        train.main(SMALL, train.Options(compile_for="v5e:2x2"))
+
+
+def test_a_library_that_is_not_installed_is_named_before_minutes_of_compilation(monkeypatch):
+    def version(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(cli, "version", version)
+    monkeypatch.setattr(compiled_step, "compile_only_devices", lambda _: pytest.fail("compiled"))
+    with pytest.raises(InputError, match="jaxnorm must be installed, so that its version"):
         train.main(SMALL, train.Options(compile_for="v5e:2x2"))
 
 

@@ -5,11 +5,13 @@ import itertools
 import json
 import math
 import os
+import re
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,16 @@ import train
 from experiments.cli import InputError, StoppedError
 from experiments.data import datasets, loaders
 from experiments.data.datasets import Images
-from experiments.training import checkpoints, loop, networks, recipes, run, run_folder, trainer
+from experiments.training import (
+    checkpoints,
+    introduction,
+    loop,
+    networks,
+    recipes,
+    run,
+    run_folder,
+    trainer,
+)
 from experiments.training.optimizers import learning_rate, make_optimizer
 from experiments.training.recipes import PRESETS, Normalization, Recipe, replace
 from tests.support import made_imagenet
@@ -306,7 +317,7 @@ def test_presets_are_networks_of_their_images(name):
     _, recipe = PRESETS[name]
     recipes.check(recipe)
     size = {"digits": 8, "mnist": 28}.get(recipe.dataset, 32)
-    streamed = recipe.dataset in datasets.STREAMED
+    streamed = recipe.dataset in recipes.STREAMED
     size = 224 if streamed else size
     shape = (size, size, 3 if size >= 32 else 1)
     classes = {"cifar100": 100, "imagenet2012": 1000}.get(recipe.dataset, 10)
@@ -326,7 +337,7 @@ def test_presets_are_networks_of_their_images(name):
 def test_presets_take_a_step_on_made_data(name, tmp_path):
     recipe = replace(PRESETS[name][1], batch_size=2, statistics_groups=1)
     rng = np.random.default_rng(0)
-    if recipe.dataset in datasets.STREAMED:
+    if recipe.dataset in recipes.STREAMED:
         made_imagenet.make(tmp_path)
         made = datasets.records(recipe.dataset, tmp_path)
     else:
@@ -403,13 +414,64 @@ def test_a_run_leaves_a_page_and_its_numbers(images, tmp_path, monkeypatch, caps
     assert f"{100 * results['accuracy']['median']:.2f} %" in page
     assert "÷5" in page
     said = capsys.readouterr().out
-    assert "1 x cpu (cpu), mesh {'data': 1}, 1 process(es), 16 images a device, " in said
-    for name, value in dataclasses.asdict(recipe).items():
-        assert f"{name} {value}" in said
+    assert said.startswith("1 x cpu, 16 images a step, ")
+    assert re.search(r", 4 steps an epoch, [\d.]+ k floating-point operations a step, ", said)
+    for name in ("model", "learning_rate", "drops", "drop_factor", "momentum"):
+        assert f"{name} {getattr(recipe, name)}, " in said
+    assert "images neither cropped nor flipped\n" in said
     assert "seeds vmapped" in said
     assert all(f"{seed[-1]['loss']:.4f}" in said for seed in results["seeds"])
     assert f"median {100 * results['accuracy']['median']:.2f} %" in said
     assert list((tmp_path / "profile").rglob("perfetto_trace.json.gz"))
+
+
+def said_of(preset, **changes):
+    recipe = replace(PRESETS[preset][1], **changes)
+    evaluations: Any = ("crops",) if recipe.dataset in recipes.STREAMED else ()
+    streamed = recipe.dataset in recipes.STREAMED
+    said = introduction.settings(recipe, streamed=streamed, evaluations=evaluations)
+    return {text.split(" ")[0] for text in said[:-1]}, said[-1]
+
+
+def test_only_settings_that_apply_are_said():
+    every = {field.name for field in dataclasses.fields(Recipe)}
+    drops, groups = {"drops", "drop_factor"}, {"norm_groups", "norm_channels"}
+    sizes = {"crop", "scales", "test_scales", "augment"}
+    assert said_of("digits-mlp") == (every - groups - sizes, "images neither cropped nor flipped")
+    names, done = said_of("imagenet-resnet50")
+    assert names == every - groups - drops - (sizes - {"test_scales"})
+    assert done.endswith("a shorter side from 256 to 480, cropped at random to 224 and flipped at "
+        "random")  # fmt: skip
+    names, done = said_of("cifar10-resnet110-micro-g4", optimizer="adamw", drops=())
+    unused = {"norm_channels", "running_momentum", "statistics_groups", "momentum"}
+    assert names == every - unused - drops - sizes
+    assert done == "images padded by 4, cropped at random and flipped at random"
+    assert "norm_channels" in said_of("cifar10-resnet110-micro-c4")[0]
+
+
+def test_a_mesh_of_several_devices_is_said_in_words(images):
+    program, mesh = compiled(SMALL, images, 8), trainer.mesh_of(8)
+    line = introduction.first_line(program, mesh, [(0,)])
+    assert line.startswith("8 x cpu, batches sharded over all, 16 images a step, 2 on each device")
+
+
+def test_what_options_alone_decide_is_refused_without_jax():
+    lines = """
+        import sys, dataclasses, pathlib, train
+        from experiments.cli import InputError
+        recipe = train.PRESETS["digits-mlp"][1]
+        changes = ("learning_rate", float("nan")), ("model", "resnet21"), ("model", "densenet")
+        recipes = [dataclasses.replace(recipe, **dict([change])) for change in changes]
+        runs = [(recipe, train.Options()) for recipe in recipes]
+        runs += [(recipe, train.Options(process=1)), (recipe, train.Options(evaluate_only=True))]
+        for recipe, options in runs:
+            try: train.main(recipe, options)
+            except InputError as error: print(error, "jax" in sys.modules)
+    """
+    code = textwrap.dedent(lines)
+    environment = os.environ | {"PYTHONPATH": f"{Path(train.__file__).parent}"}
+    said = subprocess.check_output([sys.executable, "-c", code], text=True, env=environment)
+    assert [line.rpartition(" ")[2] for line in said.splitlines()] == 5 * ["False"]
 
 
 @pytest.mark.parametrize(
@@ -424,6 +486,13 @@ def test_a_run_leaves_a_page_and_its_numbers(images, tmp_path, monkeypatch, caps
 def test_options_out_of_range_are_refused(options, sentence):
     with pytest.raises(InputError, match=sentence):
         train.check(SMALL, train.Options(**options))
+
+
+def test_an_evaluation_that_is_refused_makes_no_folder(tmp_path):
+    out = tmp_path / "new"
+    with pytest.raises(InputError, match=r"the run must have a checkpoint; .*new has none"):
+        train.main(SMALL, train.Options(evaluate_only=True, out=out))
+    assert not out.exists()
 
 
 def test_evaluations_that_cannot_be_are_refused(one):

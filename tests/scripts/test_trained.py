@@ -14,7 +14,7 @@ import pytest
 import train
 from experiments.cli import InputError
 from experiments.data import datasets
-from experiments.training import loop
+from experiments.training import introduction, loop
 from experiments.training import run as training_run
 from experiments.training.loop import Extras
 from experiments.training.run_folder import read_lines
@@ -101,12 +101,13 @@ def test_evaluating_alone_prints_the_accuracies_and_trains_nothing(run, capsys, 
         assert f" {100 * line['accuracy']:.2f} " in said
     assert "top-1, %" in said
     assert sorted(path for path in run.rglob("*") if path.is_file()) == before
-    with pytest.raises(InputError, match=r"must have a checkpoint of seed 0-1; .* has none"):
+    with pytest.raises(InputError, match=r"must have a checkpoint; .* has none"):
         train.main(RECIPE, replace(options, out=tmp_path))
 
 
 def test_evaluating_alone_prints_on_the_main_process_only(run, capsys, monkeypatch):
-    monkeypatch.setattr(training_run, "is_main_process", lambda: False)
+    for module in (training_run, introduction):
+        monkeypatch.setattr(module, "is_main_process", lambda: False)
     train.main(RECIPE, train.Options(seeds=2, devices=1, out=run, evaluate_only=True))
     assert capsys.readouterr().out == ""
 

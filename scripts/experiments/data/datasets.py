@@ -19,9 +19,8 @@ from sklearn.model_selection import train_test_split
 from experiments import storage
 from experiments.cli import InputError
 from experiments.data.imagenet import Records
+from experiments.training.recipes import IN_MEMORY, STREAMED
 
-NAMES = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
-STREAMED = ("imagenet2012",)  # too large for memory
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
 
 
@@ -76,7 +75,7 @@ def load(name: str, data_dir: Path | None = None, moments: Moments | None = None
     """The data set `name` from `data_dir`, with standardized pixels.
 
     Args:
-      name: One of `NAMES`.
+      name: One of `IN_MEMORY`.
       data_dir: Folder in tensorflow-datasets' format; by default a cache folder, where the
         digits are prepared at the first call, and to which files are copied from a bucket.
       moments: Means and standard deviations of pixels in [0, 1], one a channel, by which a network
@@ -85,8 +84,8 @@ def load(name: str, data_dir: Path | None = None, moments: Moments | None = None
     Raises:
       InputError: The name is unknown, or the folder does not hold the data set.
     """
-    if name not in NAMES:
-        raise InputError(f"the data set must be one of {', '.join(NAMES)}; got {name!r}")
+    if name not in IN_MEMORY:
+        raise InputError(f"the data set must be one of {', '.join(IN_MEMORY)}; got {name!r}")
     version = _version(name, data_dir)
     if storage.is_remote(version):  # one request for each file, not for each image
         version = storage.copied(version, cache_folder())

@@ -59,9 +59,10 @@ def show(
     """Print what a step costs on each chip of a topology; the last line is JSON.
 
     Raises:
-      InputError: The topology or the data set is unknown, a plugin is not installed or cannot
-        compile the step, or the batch does not divide.
+      InputError: The topology or the data set is unknown, a plugin or a library is not installed,
+        a plugin cannot compile the step, or the batch does not divide.
     """
+    found = environment()  # before minutes of compilation
     try:
         available = compile_only_devices(topology)
     except ValueError as error:
@@ -88,7 +89,7 @@ def show(
     result["compile_seconds"] = time.perf_counter() - start
     cli.say(*lines(result))
     settings = {"recipe": dataclasses.asdict(recipe), "layout": layout._asdict()}
-    cli.say(json.dumps(result | settings | {"environment": environment()}))
+    cli.say(json.dumps(result | settings | {"environment": found}))
 
 
 def hbm_needed(error: Exception) -> float:

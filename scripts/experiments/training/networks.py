@@ -12,6 +12,7 @@ from jaxtyping import Array
 import jaxnorm
 from experiments.cli import InputError
 from experiments.data.datasets import Images
+from experiments.training import recipes
 from experiments.training.recipes import Recipe
 from jaxnorm import models
 
@@ -39,8 +40,8 @@ def network(
       InputError: The model is unknown, or has no such depth.
     """
     arguments = {"classes": classes, "norm": _norm(recipe, statistics or {}), "rngs": nnx.Rngs(key)}
-    family = recipe.model.rstrip("0123456789")
-    depth = int(recipe.model[len(family) :] or 0)
+    recipes.check_model(recipe.model, streamed=streamed)
+    family, depth = recipes.family_and_depth(recipe.model)
     small = {
         "mlp": partial(models.MLP, inputs=math.prod(shape)),
         "preact": partial(models.PreActResNet, depth, bottleneck=depth == 164, channels=shape[-1]),
@@ -54,9 +55,6 @@ def network(
         "vgg": partial(models.VGG, depth, hidden=(4096, 4096) if shape[0] == 224 else ()),
     }
     build: dict[str, Callable[..., nnx.Module]] = large if streamed else small
-    if family not in build or (family == "mlp") != (depth == 0):
-        known = ", ".join(name if name == "mlp" else f"{name}N" for name in build)
-        raise InputError(f"--model must be one of {known}; got {recipe.model}")
     try:
         return build[family](**arguments)
     except ValueError as error:

@@ -40,6 +40,11 @@ def check_optimizer(recipe: Recipe) -> None:
         )
 
 
+def takes_momentum(optimizer: str) -> bool:
+    """Whether an optimizer has the option `momentum`."""
+    return optimizer == "nesterov" or "momentum" in _options(optimizer)
+
+
 def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
     """The learning rate by step.
 
@@ -79,10 +84,14 @@ def make_optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
     if recipe.optimizer == "nesterov":
         velocity = optax.trace(recipe.momentum, nesterov=recipe.momentum > 0)
         return optax.chain(decay, optax.scale_by_learning_rate(schedule), velocity)
-    make = getattr(optax, recipe.optimizer)
-    taken = inspect.signature(make).parameters
+    make, taken = getattr(optax, recipe.optimizer), _options(recipe.optimizer)
     arguments: dict[str, Any] = {"momentum": recipe.momentum} if "momentum" in taken else {}
     mask = next((name for name in ("mask", "weight_decay_mask") if name in taken), None)
     if mask is None or "weight_decay" not in taken:
         return optax.chain(decay, make(schedule, **arguments))
     return make(schedule, **arguments, weight_decay=recipe.weight_decay, **{mask: kernels})
+
+
+def _options(optimizer: str) -> set[str]:
+    """Names of the options of an optimizer of Optax."""
+    return set(inspect.signature(getattr(optax, optimizer)).parameters)

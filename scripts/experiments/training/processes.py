@@ -21,20 +21,6 @@ BETWEEN_PROCESSES = re.compile(
 SOURCE = re.compile(r"\[external/[^\]]*\] ")  # where in XLA's code
 
 
-def check(coordinator: str | None, processes: int | None, process: int | None) -> None:
-    """Refuse options of which one needs another.
-
-    Raises:
-      InputError: A process is numbered without a coordinator, or is not with one.
-    """
-    numbers = (processes, process)
-    if coordinator in (None, "auto"):
-        if numbers != (None, None):
-            raise InputError("--processes and --process need --coordinator HOST:PORT")
-    elif None in numbers:
-        raise InputError("--coordinator HOST:PORT needs --processes and --process")
-
-
 def init_distributed(
     coordinator: str | None, processes: int | None, process: int | None, heartbeat: int
 ) -> None:

@@ -18,6 +18,9 @@ from experiments.options import (
     Unit,
 )
 
+IN_MEMORY = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
+STREAMED = ("imagenet2012",)  # too large for memory
+
 Normalization = Literal["batch_norm", "unitized", "group_norm", "none"]
 Schedule = Literal["drops", "cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
@@ -195,7 +198,7 @@ def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> R
     Raises:
       InputError: No such network has the depth.
     """
-    if depth < 8 or depth % 6 != 2:
+    if not has_residual_depth(depth):
         raise InputError(f"--depth must be 6k + 2 with k at least 1; got {depth}")
     return Recipe(
         dataset=dataset,
@@ -206,6 +209,32 @@ def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> R
     )
 
 
+def has_residual_depth(depth: int) -> bool:
+    """Whether a residual network for small images has the depth: 6k + 2 with k at least 1."""
+    return depth >= 8 and depth % 6 == 2
+
+
+def family_and_depth(model: str) -> tuple[str, int]:
+    """The family of a model, such as preact, and its depth, 0 where the name has none."""
+    family = model.rstrip("0123456789")
+    return family, int(model[len(family) :] or 0)
+
+
+def check_model(model: str, *, streamed: bool) -> None:
+    """Refuse a model that is unknown or has no such depth, as far as its name tells.
+
+    Raises:
+      InputError: No family has the name, or no residual network for small images has the depth.
+    """
+    families = ("preact", "resnet", "vgg") if streamed else ("mlp", "preact", "resnet", "vgg")
+    family, depth = family_and_depth(model)
+    if family not in families or (family == "mlp") != (depth == 0):
+        known = ", ".join(name if name == "mlp" else f"{name}N" for name in families)
+        raise InputError(f"--model must be one of {known}; got {model}")
+    if not streamed and family in ("preact", "resnet") and not has_residual_depth(depth):
+        raise InputError(f"--model {model}: depth must be 6k + 2 with k at least 1; got {depth}")
+
+
 def check(recipe: Recipe) -> None:
     """Refuse a recipe that cannot be trained, naming the option.
 
@@ -213,6 +242,10 @@ def check(recipe: Recipe) -> None:
       InputError: A field is out of its range.
     """
     options.check(recipe)
+    if recipe.dataset not in (*IN_MEMORY, *STREAMED):
+        names = ", ".join((*IN_MEMORY, *STREAMED))
+        raise InputError(f"--dataset must be one of {names}; got {recipe.dataset}")
+    check_model(recipe.model, streamed=recipe.dataset in STREAMED)
     if recipe.warmup >= recipe.epochs:
         raise InputError(
             f"--warmup must be shorter than the run's {recipe.epochs} epochs; got {recipe.warmup}"

@@ -7,12 +7,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
-from jax.sharding import Mesh
 from rich.progress import Progress, TaskID
 
 from experiments import cli, signals
-from experiments.cli import InputError
 from experiments.progress import print_above, progress_bar
 from experiments.training import chunks, loop
 from experiments.training.accuracies import percentages
@@ -20,7 +17,7 @@ from experiments.training.loop import Extras
 from experiments.training.processes import is_main_process
 from experiments.training.recipes import Evaluation, Recipe
 from experiments.training.trained import newest_state
-from experiments.training.trainer import Seeds, Trainer, platform
+from experiments.training.trainer import Seeds, Trainer
 
 
 class Bar:
@@ -39,19 +36,6 @@ class Bar:
         self.progress.update(self.task, completed=steps, description=description, numbers=numbers)
 
 
-def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> None:
-    """Refuse evaluations that the network cannot make.
-
-    Raises:
-      InputError: Whole images are not of the one size that the network takes.
-    """
-    if "whole" in evaluations and recipe.model.startswith("vgg"):
-        raise InputError(
-            f"--evaluations whole needs a network of any image size; {recipe.model} has dense "
-            "layers of one size"
-        )
-
-
 def seed_groups(
     recipe: Recipe, seeds: int, vmap_seeds: Literal["auto", "yes", "no"]
 ) -> list[Seeds]:
@@ -62,32 +46,6 @@ def seed_groups(
     """
     together = recipe.model == "mlp" if vmap_seeds == "auto" else vmap_seeds == "yes"
     return [tuple(range(seeds))] if together else [(seed,) for seed in range(seeds)]
-
-
-def introduce(trainer: Trainer, mesh: Mesh, groups: list[Seeds], note: str) -> None:
-    """Print devices, cost and settings of a run, and what is to be said of its data."""
-    if is_main_process():
-        recipe = dataclasses.asdict(trainer.recipe)
-        settings = ", ".join(f"{name} {value}" for name, value in recipe.items())
-        cli.say(first_line(trainer, mesh, groups), settings, *filter(None, [note]))
-
-
-def first_line(trainer: Trainer, mesh: Mesh, groups: list[Seeds]) -> str:
-    """The devices of a run, and how much it computes."""
-    recipe = trainer.recipe
-    line = (
-        f"{mesh.size} x {mesh.devices.flat[0].device_kind} ({platform(mesh)}), mesh "
-        f"{dict(mesh.shape)}, {jax.process_count()} process(es), "
-        f"{recipe.batch_size // mesh.size} images a device, {trainer.parameters:,} parameters, "
-        f"{trainer.steps} steps an epoch"
-    )
-    cost = trainer.lowered().cost_analysis()
-    if cost and cost.get("flops", 0) > 0:
-        flops = cost["flops"] * trainer.steps / len(groups[0])
-        line += f" of {flops:.2g} floating-point operations"
-    if len(groups) * len(groups[0]) > 1:
-        line += ", seeds " + ("vmapped" if len(groups) == 1 else "one after the other")
-    return line
 
 
 def train_groups(

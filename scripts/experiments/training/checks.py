@@ -1,0 +1,43 @@
+"""What options alone decide is refused before JAX is imported, which takes seconds."""
+
+from pathlib import Path
+
+from experiments.cli import InputError
+from experiments.training.recipes import Evaluation, Recipe
+
+
+def check_processes(coordinator: str | None, processes: int | None, process: int | None) -> None:
+    """Refuse options of which one needs another.
+
+    Raises:
+      InputError: A process is numbered without a coordinator, or is not with one.
+    """
+    numbers = (processes, process)
+    if coordinator in (None, "auto"):
+        if numbers != (None, None):
+            raise InputError("--processes and --process need --coordinator HOST:PORT")
+    elif None in numbers:
+        raise InputError("--coordinator HOST:PORT needs --processes and --process")
+
+
+def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> None:
+    """Refuse evaluations that the network cannot make.
+
+    Raises:
+      InputError: Whole images are not of the one size that the network takes.
+    """
+    if "whole" in evaluations and recipe.model.startswith("vgg"):
+        raise InputError(
+            f"--evaluations whole needs a network of any image size; {recipe.model} has dense "
+            "layers of one size"
+        )
+
+
+def check_trained(out: Path, *, needed: bool) -> None:
+    """Refuse a folder without a checkpoint where one is `needed`, before the folder is made.
+
+    Raises:
+      InputError: There is none.
+    """
+    if needed and not any(path.name.isdigit() for path in out.glob("checkpoints-*/*")):
+        raise InputError(f"--evaluate-only: the run must have a checkpoint; {out} has none")

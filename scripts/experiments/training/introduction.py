@@ -1,0 +1,102 @@
+"""The first lines of a run: devices, cost, and the settings that apply to it."""
+
+import dataclasses
+
+import jax
+from jax.sharding import Mesh
+
+from experiments import cli
+from experiments.training.compiled_step import operations, scaled
+from experiments.training.optimizers import takes_momentum
+from experiments.training.processes import is_main_process
+from experiments.training.recipes import Evaluation, Recipe
+from experiments.training.trainer import Seeds, Trainer, platform
+
+
+def introduce(
+    trainer: Trainer,
+    mesh: Mesh,
+    groups: list[Seeds],
+    note: str,
+    evaluations: tuple[Evaluation, ...] = (),
+) -> None:
+    """Print devices, cost and settings of a run, and what is to be said of its data."""
+    if is_main_process():
+        first = first_line(trainer, mesh, groups)
+        said = settings(trainer.recipe, streamed=trainer.streams, evaluations=evaluations)
+        cli.say(first, ", ".join(said), *filter(None, [note]))
+
+
+def first_line(trainer: Trainer, mesh: Mesh, groups: list[Seeds]) -> str:
+    """The devices of a run, and how much it computes."""
+    batch = trainer.recipe.batch_size
+    parts = [devices_of(mesh), f"{batch} images a step"]
+    if mesh.size > 1:
+        parts[-1] += f", {batch // mesh.size} on each device"
+    parts += [f"{trainer.parameters:,} parameters", f"{trainer.steps:,} steps an epoch"]
+    if flops := operations(trainer.lowered()) / len(groups[0]):
+        parts.append(f"{scaled(flops)} floating-point operations a step".replace("  ", " "))
+    if len(groups) * len(groups[0]) > 1:
+        parts.append("seeds " + ("vmapped" if len(groups) == 1 else "one after the other"))
+    return ", ".join(parts)
+
+
+def devices_of(mesh: Mesh) -> str:
+    """The devices of a run, and that batches are sharded where there are several."""
+    kind, kind_of = mesh.devices.flat[0].device_kind, platform(mesh)
+    text = f"{mesh.size} x {kind}" + (f" ({kind_of})" if kind_of != kind else "")
+    if mesh.size > 1:
+        text += ", batches sharded over all"
+    if jax.process_count() > 1:
+        text += f", {jax.process_count()} processes"
+    return text
+
+
+def settings(
+    recipe: Recipe, *, streamed: bool, evaluations: tuple[Evaluation, ...] = ()
+) -> list[str]:
+    """The fields of a recipe that decide a run's results, with their values.
+
+    Args:
+      recipe: What is trained.
+      streamed: Whether images are cropped while they are read.
+      evaluations: Views of the test images by which the last state is evaluated.
+    """
+    unused = _unused(recipe, streamed, evaluations)
+    said = [
+        f"{name} {value}"
+        for name, value in dataclasses.asdict(recipe).items()
+        if name not in unused and name != "augment"
+    ]
+    return [*said, augmentation(recipe, streamed=streamed)]
+
+
+def augmentation(recipe: Recipe, *, streamed: bool) -> str:
+    """What is done to training images before the network sees them."""
+    if streamed:
+        low, high = recipe.scales
+        return (
+            f"images resized at random to a shorter side from {low} to {high}, cropped at random "
+            f"to {recipe.crop} and flipped at random"
+        )
+    if recipe.augment:
+        return "images padded by 4, cropped at random and flipped at random"
+    return "images neither cropped nor flipped"
+
+
+def _unused(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
+    """Names of the fields that decide nothing under the others; crop and scales are said apart."""
+    unused = {"crop", "scales"}
+    if not streamed or not {"crops", "whole"} & set(evaluations):
+        unused |= {"test_scales"}
+    if recipe.schedule != "drops" or not recipe.drops:
+        unused |= {"drops", "drop_factor"}
+    if recipe.normalization not in ("batch_norm", "unitized"):
+        unused |= {"running_momentum", "statistics_groups"}
+    grouped = recipe.normalization == "group_norm"
+    unused |= {"norm_channels"} if grouped and recipe.norm_groups else {"norm_groups"}
+    if not grouped:
+        unused |= {"norm_channels"}
+    if not takes_momentum(recipe.optimizer):
+        unused |= {"momentum"}
+    return unused
