@@ -167,6 +167,24 @@ def test_one_epoch_is_enough(results):
     assert "there is nothing to compare" in page
 
 
+def test_masking_is_said_where_criteria_differ_most():
+    def over(mean):
+        return {"mean": mean, "stderr": 0.01, "values": [mean, mean]}
+
+    kept = {"l1": (0.7, 0.2, 0.1), "l2": (0.8, 0.5, 0.1)}
+    masked = {
+        criterion: {ratio: over(m) for ratio, m in zip(("0.1", "0.2", "0.5"), means, strict=True)}
+        for criterion, means in kept.items()
+    }
+    pruning = {"batch_norm": {"unmasked": over(0.9), "masked": masked}}
+    said = reproduce_criteria.masking_sentence(pruning, "batch_norm", "masked").replace("\xa0", " ")
+    assert "between 20.00 ± 1.00 % (l1) and 50.00 ± 1.00 % (l2) after masking 20 %" in said
+    assert said.endswith(", and by every criterion 10.00 ± 1.00 % after masking 50 %")
+    masked["l1"] = masked["l2"]
+    said = reproduce_criteria.masking_sentence(pruning, "batch_norm", "masked").replace("\xa0", " ")
+    assert "keeps 80.00 ± 1.00 % by every criterion after masking 10 %" in said
+
+
 @pytest.mark.usefixtures("pruning_alone")
 def test_a_fifth_criterion_has_no_exact_theory_and_its_own_series(results):
     other = copy.deepcopy(results)

@@ -49,6 +49,27 @@ def test_pages_lead_to_each_other(path):
     assert all(target.is_file() for target in targets)
 
 
+def test_every_page_has_a_title_of_its_own_and_says_what_criteria_it_names():
+    texts = {path: path.read_text() for path in COMMITTED}
+    titles = [re.search("<title>(.*?)</title>", text)[1] for text in texts.values()]  # pyright: ignore[reportOptionalSubscript]
+    alike = {title for title in titles if titles.count(title) > 1}
+    assert all("Pruned networks" in title for title in alike)
+    for name in ("report", "resnet20", "prune/digits", "settings", "repair"):
+        text = texts[results_pages.FOLDER / name / "index.html"]
+        assert "Fermat, its distance to the geometric median of all filters; GM," in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["compiled", "geometry"])
+def test_no_table_is_much_wider_than_a_desk(name, tmp_path):
+    """Cells of words wrap: the frame has the width of a window, and no table scrolls far in it."""
+    text = (results_pages.FOLDER / name / "index.html").read_text()
+    wide = tmp_path / "index.html"
+    wide.write_text(text.replace("</style>", ".scroll { overflow: visible !important; }</style>"))
+    (tmp_path / "browser").mkdir()
+    assert open_page(wide, 1280, 900, scratch=tmp_path / "browser")["content"] <= 1280
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.parent.name)
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from experiments.pages import page
+from experiments.pages.papers import criteria_defined
 from experiments.pages.plots import BAND, MUTED, SERIES, Series, panels
 from experiments.pages.series import CRITERIA
 from tests.support.repair_statistics import (
@@ -59,7 +60,8 @@ def render(digits: dict[str, Any]) -> str:
             (name, f"{100 * value:.1f} %", "nothing removed")
             for name, value in whole(digits, resnet).items()
         )
-        + page.paragraphs(answer(tables)),
+        + page.paragraphs(answer(tables))
+        + criteria_defined(),
         sections=[
             ("figure", "Accuracy against what is removed", by_repair(tables)),
             ("criteria", "By criterion", by_criterion(tables)),

@@ -50,7 +50,9 @@ def verdicts(results: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def rows_table(name: str, rows: list[Row]) -> str:
     table = TABLES[name]
-    return page.table(list(table.columns), [table.cells(row) for row in rows], table.title)
+    cells = [table.cells(row) for row in rows]
+    kind = "words" if name == "functions" else "narrow"
+    return page.table(list(table.columns), cells, table.title, kind=kind)
 
 
 def host_table() -> str:
@@ -59,7 +61,10 @@ def host_table() -> str:
         for reason, functions in HOST_ONLY.items()
     ]
     return page.table(
-        ("why", "functions"), rows, "Public functions that are no program for a device"
+        ("why", "functions"),
+        rows,
+        "Public functions that are no program for a device",
+        kind="words",
     )
 
 

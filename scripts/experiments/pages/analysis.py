@@ -7,7 +7,7 @@ from experiments.measures.analysis import Analysis
 from experiments.pages import analysis_figures as figures
 from experiments.pages import page
 from experiments.pages.page import cards, details, made, paragraphs, table
-from experiments.pages.papers import reference
+from experiments.pages.papers import criteria_defined, reference
 from experiments.pages.series import CRITERIA, pair_label
 
 ALIKE = 0.8  # the share of layers from which on criteria are said to agree
@@ -68,7 +68,7 @@ def _summary(results: Analysis) -> str:
         ]
     ignored = [f"Left out: {name} {why}." for name, why in results["left_out"].items()]
     found = paragraphs(*conclusion(results))
-    return found + cards(items) + paragraphs(*ignored) + reference("CWDA")
+    return found + cards(items) + paragraphs(*ignored) + criteria_defined() + reference("CWDA")
 
 
 def conclusion(results: Analysis) -> Iterator[str]:

@@ -10,7 +10,7 @@ from experiments.measures.filter_tests import SIZES
 from experiments.pages import page
 from experiments.pages.analysis import MARKS
 from experiments.pages.page import cards, figure, made, paragraphs, table
-from experiments.pages.papers import reference
+from experiments.pages.papers import criteria_defined, reference
 from experiments.pages.plots import MUTED, SERIES, Series, mark, panels
 from experiments.pages.sentences import duration, mean, percent
 
@@ -156,7 +156,7 @@ def _summary(results: dict[str, Any]) -> str:
         ("Layers", str(layers), "that were tested after training"),
         ("Time", duration(results["seconds"]), "of training and tests"),
     ]
-    return paragraphs(*findings(results)) + cards(items) + reference("CWDA")
+    return paragraphs(*findings(results)) + cards(items) + criteria_defined() + reference("CWDA")
 
 
 def _made(results: dict[str, Any]) -> str:

@@ -163,6 +163,7 @@ def angles(results: dict) -> str:
             [*head, "100, ∞ (exact)", "∞, ∞ (reference)", "the paper"],
             rows,
             "Median angle after layer 30, degrees (reference); infinite width: our exact maps",
+            kind="narrow",
         )
     )
 

@@ -60,6 +60,15 @@ def reference(*shorts: str) -> str:
     return f"<p>The paper{'s' * (len(cited) > 1)}: {'; '.join(cited)}.</p>"
 
 
+def criteria_defined() -> str:
+    """A paragraph of HTML that says what the four criteria of the pages are."""
+    return (
+        "<p>Criteria score the filters of a layer, of which the smallest are removed first: l1 and "
+        "l2, a filter’s norms; Fermat, its distance to the geometric median of all filters; GM, "
+        "the sum of its distances to all others.</p>"
+    )
+
+
 def _short(authors: tuple[str, ...]) -> str:
     families = [name.rpartition(" ")[2] for name in authors]
     return " and ".join(families) if len(families) < 3 else f"{families[0]} et al."

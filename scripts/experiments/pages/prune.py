@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from experiments.measures.pruned import Accuracy, Results
 from experiments.pages import page
 from experiments.pages.page import cards, figure, made, paragraphs, table
-from experiments.pages.papers import reference
+from experiments.pages.papers import criteria_defined, reference
 from experiments.pages.plots import MUTED, SERIES, draw, mark, panels
 from experiments.pages.sentences import duration, percent
 from experiments.pages.series import CRITERIA
@@ -112,7 +112,9 @@ def _summary(results: Results) -> str:
     if size is not None:
         a, b = (cost["timings"][size]["milliseconds"] for cost in (before, after))
         items.append(("Time of a batch", f"{b / a:.2f} of before", f"measured, {size} images"))
-    return cards(items) + paragraphs(results["data"]["note"]) + reference("CWDA")
+    return (
+        cards(items) + paragraphs(results["data"]["note"]) + criteria_defined() + reference("CWDA")
+    )
 
 
 def _removed(options: dict[str, Any]) -> str:

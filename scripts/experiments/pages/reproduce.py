@@ -14,7 +14,7 @@ from experiments.pages import reproduce_claims as claims
 from experiments.pages import reproduce_criteria as criteria
 from experiments.pages import reproduce_training as training
 from experiments.pages.page import cards, made, paragraphs, plain
-from experiments.pages.papers import KEYS, reference
+from experiments.pages.papers import KEYS, criteria_defined, reference
 from experiments.pages.sentences import likeness, percent
 from experiments.pages.series import NORMALIZATIONS, pair_label
 
@@ -62,7 +62,7 @@ def _summary(results: Report) -> str:
         ),
         ("Time", sentences.duration(results["seconds"]["total"]), results["environment"]["device"]),
     ]
-    return cards(items) + paragraphs(*_about(results)) + reference(*KEYS)
+    return cards(items) + paragraphs(*_about(results)) + criteria_defined() + reference(*KEYS)
 
 
 def _about(results: Report) -> Iterable[str]:

@@ -209,18 +209,32 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
 
 
 def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:
-    """Which criterion costs most and which least accuracy."""
+    """Which criterion costs most and which least accuracy, at the share where they differ most."""
     masked = pruning[normalization][kind]
-    ratio = max(masked["l1"], key=float)
-    left = {criterion: means[ratio] for criterion, means in masked.items()}
-    worst, best = (pick(left, key=lambda c: left[c]["mean"]) for pick in (min, max))
-    return (
-        f"of {percent(pruning[normalization]['unmasked'])} %, "
-        f"{NORMALIZATIONS[normalization].label} keeps between "
-        f"{percent(left[worst])} % ({pair_label(worst)}) and "
-        f"{percent(left[best])} % ({pair_label(best)}) "
-        f"after masking {100 * float(ratio):.3g} %"
+    kept = f"of {percent(pruning[normalization]['unmasked'])} %, "
+    kept += f"{NORMALIZATIONS[normalization].label} keeps "
+
+    def left(ratio: str) -> dict[str, float]:
+        return {criterion: means[ratio]["mean"] for criterion, means in masked.items()}
+
+    def spread(ratio: str) -> float:
+        return max(left(ratio).values()) - min(left(ratio).values())
+
+    def at(ratio: str) -> str:
+        return f"after masking {100 * float(ratio):.3g} %"
+
+    ratio = max(masked["l1"], key=spread)
+    if not spread(ratio):
+        return f"{kept}{percent(masked['l1'][ratio])} % by every criterion {at(ratio)}"
+    worst, best = (pick(left(ratio), key=left(ratio).__getitem__) for pick in (min, max))
+    said = (
+        f"{kept}between {percent(masked[worst][ratio])} % ({pair_label(worst)}) and "
+        f"{percent(masked[best][ratio])} % ({pair_label(best)}) {at(ratio)}"
     )
+    most = max(masked["l1"], key=float)
+    if spread(most):
+        return said
+    return f"{said}, and by every criterion {percent(masked['l1'][most])} % {at(most)}"
 
 
 def _masking_table(pruning: dict, kind: str, title: str) -> str:

@@ -29,7 +29,7 @@ def render(results: dict) -> str:
     }
     title = f"{recipe['model']} on {recipe['dataset']}"
     return page.render(
-        title=title,
+        title=f"{title}, {_normalization(recipe)}",
         kicker=f"jaxnorm · {title} · {results['date'].replace('T', ' ')}",
         heading=f"{title}, trained with {_normalization(recipe)}",
         summary=_summary(results),
