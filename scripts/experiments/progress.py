@@ -3,11 +3,25 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column
+from rich.text import Text
 
 from experiments.texts import printable
+
+BETWEEN_LINES = 60.0  # seconds
 
 
 class Stages:
@@ -22,6 +36,8 @@ class Stages:
     def stage(self, name: str) -> Iterator[None]:
         """Describe the stage while it runs, time it, and print its time."""
         self.describe(name)
+        if not self.progress.console.is_terminal:
+            self.log(f"{name} ...")
         start = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - start
@@ -48,20 +64,53 @@ def print_above(progress: Progress, line: str) -> None:
     progress.console.print(printable(line), soft_wrap=True)
 
 
+class Bar(Progress):
+    """A bar on a terminal; elsewhere, as in a file, a line at the first update and every minute."""
+
+    said: float | None = None
+
+    def update(self, task_id: TaskID, **changes: Any) -> None:
+        """Change a task, and print it where its bar is not seen."""
+        super().update(task_id, **changes)
+        self._say(task_id)
+
+    def advance(self, task_id: TaskID, advance: float = 1) -> None:
+        """Move a task, and print it where its bar is not seen."""
+        super().advance(task_id, advance)
+        self._say(task_id)
+
+    def _say(self, task_id: TaskID) -> None:
+        now = time.monotonic()
+        if self.disable or self.console.is_terminal:
+            return
+        if self.said is None or now - self.said >= BETWEEN_LINES:
+            self.said, task = now, self._tasks[task_id]
+            parts = (task.description, f"{task.percentage:.0f} %", *task.fields.values())
+            print_above(self, ", ".join(filter(None, parts)))
+
+
+class Remaining(ProgressColumn):
+    """The time that remains, where it is known."""
+
+    def render(self, task: Task) -> Text:
+        """Such as "still 0:01:30", or nothing."""
+        seconds = task.time_remaining
+        return Text(f"still {timedelta(seconds=round(seconds))}" if seconds else "")
+
+
 def progress_bar(*fields: str, disable: bool = False) -> Progress:
     """A bar with the time that has passed and that remains; `fields` of its tasks are shown."""
     columns = (
         text("{task.description}"),
-        BarColumn(12 if fields else 40),
+        BarColumn(6 if fields else 20),
         *(text(f"{{task.fields[{name}]}}") for name in fields),
         TimeElapsedColumn(),
-        text("still"),
-        TimeRemainingColumn(),
+        Remaining(),
     )
     console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-    return Progress(*columns, console=console, disable=disable)
+    return Bar(*columns, console=console, disable=disable)
 
 
 def text(template: str) -> TextColumn:
-    """A column of text as it is, without markup."""
-    return TextColumn(template, markup=False)
+    """A column of text as it is, without markup, in several lines where there is no room."""
+    return TextColumn(template, markup=False, table_column=Column(overflow="fold"))

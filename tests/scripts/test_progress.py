@@ -1,0 +1,42 @@
+"""Bars of commands: whole at 80 columns, and lines where nobody sees a bar."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from experiments import progress
+from experiments.progress import Stages, progress_bar
+
+NUMBERS = "loss 17.5952, accuracy 93.25 %, 14,889 images/s"
+
+
+def shown(done, width=80):
+    bar = progress_bar("numbers")
+    bar.add_task("seed 0, epoch 100/200", total=200, completed=done, numbers=NUMBERS)
+    console = Console(file=io.StringIO(), width=width)
+    console.print(bar.get_renderable())
+    return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("done", [0, 200])
+def test_a_bar_is_not_cut_off_and_promises_no_unknown_time(done):
+    said = shown(done)
+    assert "…" not in said
+    assert {*NUMBERS.split(), "100/200", "seed"} <= set(said.split())
+    assert "still" not in said
+
+
+def test_a_file_has_a_line_at_every_stage_and_every_minute(capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    with progress_bar() as bar:
+        stages = Stages(bar, 10)
+        with stages.stage("train"):
+            for clock[0] in (10.0, 59.0, 61.0, 70.0):
+                stages.advance()
+        with stages.stage("claims"):
+            pass
+    lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert lines[:3] == ["train, 0 %", "train ...", "train, 30 %"]
+    assert "claims ..." in lines
