@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -101,6 +102,9 @@ def test_arrays_of_one_number_are_python_numbers(function, numbers):
     assert math.isclose(function(*map(jnp.asarray, numbers)), function(*numbers))
 
 
+NAME: Any = "batch_norm"  # in place of a function
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("function", "arguments", "error", "message"),
@@ -116,7 +120,7 @@ def test_arrays_of_one_number_are_python_numbers(function, numbers):
         ),
         (geometry.tree_gram, ([1.0], 2), TypeError, "x must be an array; got list"),
         (
-            partial(geometry.random_network, depth=2, width=2, normalization="batch_norm"),
+            partial(geometry.random_network, depth=2, width=2, normalization=NAME),
             (jax.random.key(0), X),
             TypeError,
             "normalization must be a function, such as .*; got 'batch_norm'",

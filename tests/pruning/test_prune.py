@@ -316,6 +316,9 @@ def test_bad_options_are_refused(options, said):
     same(params, before)
 
 
+NAME: Any = "l1"  # in place of a function
+
+
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("options", "said"),
@@ -324,7 +327,7 @@ def test_bad_options_are_refused(options, said):
         ({"budgets": 100}, r"budgets must be a list, such as \[100\]; got 100"),
         ({"ratios": [0.5], "score": "l1"}, "score must be a function, such as partial.*; got 'l1'"),
         (
-            {"ratios": [0.5], "score": partial(channel_scores, criterion="l1")},
+            {"ratios": [0.5], "score": partial(channel_scores, criterion=NAME)},
             "criterion must be a function, such as .*CRITERIA.*; got 'l1'",
         ),
     ],

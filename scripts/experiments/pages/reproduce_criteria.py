@@ -211,8 +211,8 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
 def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:
     """Which criterion costs most and which least accuracy, at the share where they differ most."""
     masked = pruning[normalization][kind]
-    kept = f"of {percent(pruning[normalization]['unmasked'])} %, "
-    kept += f"{NORMALIZATIONS[normalization].label} keeps "
+    start = f"of {percent(pruning[normalization]['unmasked'])} %, "
+    start += f"{NORMALIZATIONS[normalization].label} keeps "
 
     def left(ratio: str) -> dict[str, float]:
         return {criterion: means[ratio]["mean"] for criterion, means in masked.items()}
@@ -225,16 +225,16 @@ def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:
 
     ratio = max(masked["l1"], key=spread)
     if not spread(ratio):
-        return f"{kept}{percent(masked['l1'][ratio])} % by every criterion {at(ratio)}"
+        return f"{start}{percent(masked['l1'][ratio])} % by every criterion {at(ratio)}"
     worst, best = (pick(left(ratio), key=left(ratio).__getitem__) for pick in (min, max))
     said = (
-        f"{kept}between {percent(masked[worst][ratio])} % ({pair_label(worst)}) and "
+        f"{start}between {percent(masked[worst][ratio])} % ({pair_label(worst)}) and "
         f"{percent(masked[best][ratio])} % ({pair_label(best)}) {at(ratio)}"
     )
-    most = max(masked["l1"], key=float)
-    if spread(most):
+    largest = max(masked["l1"], key=float)
+    if spread(largest):
         return said
-    return f"{said}, and by every criterion {percent(masked['l1'][most])} % {at(most)}"
+    return f"{said}, and by every criterion {percent(masked['l1'][largest])} % {at(largest)}"
 
 
 def _masking_table(pruning: dict, kind: str, title: str) -> str:
