@@ -96,11 +96,10 @@ def prune(
         raise ValueError("select must take a budget, as partial(select_within, cost=cost) does")
     groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
     if not groups:
-        reports = fixed_channels(apply, params, *inputs, resize=resize)
-        more = not resize and excluding(
-            coupled_channels(apply, params, *inputs, resize=True), exclude
-        )
-        raise ValueError("; ".join([NOTHING, *_reasons(reports), *([RESIZE] if more else [])]))
+        reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
+        if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), exclude):
+            reasons.append(RESIZE)
+        raise ValueError("; ".join([NOTHING, *reasons]))
     pruned, done = Pruned(params, groups, tuple(np.ones(g.size, bool) for g in groups)), 0
     if checkpoint_dir is not None:
         pruned, done = resumed(Path(checkpoint_dir), params, groups, targets) or (pruned, done)

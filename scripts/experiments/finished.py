@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import cli, files
-from experiments.provenance import digest
+from experiments.provenance import digest, packages
 
 
 class Finished:
@@ -17,16 +17,17 @@ class Finished:
       parts: By name; none at first if the file is of other settings, code, versions or machine.
     """
 
-    def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path]):
+    def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path] = ()):
         """Read what there is.
 
         Args:
           path: A file, which need not exist, in a folder that does; None to write nothing.
           settings: What decides the parts beside the code, as JSON has it.
-          code: Files that decide them.
+          code: Files that decide them, beside those of the three packages.
         """
         self.path = path
-        self._fingerprint = digest([*settings, cli.versions(), platform.machine()], code)
+        decisive = [*settings, cli.versions(), platform.machine()]
+        self._fingerprint = digest(decisive, [*packages(), *code])
         content = (None if path is None else files.read_json(path, dict)) or {}
         same = content.get("fingerprint") == self._fingerprint
         self.parts: dict[str, Any] = content["measured"] if same else {}

@@ -84,7 +84,8 @@ class Bar(Progress):
         if self.disable or self.console.is_terminal:
             return
         if self.said is None or now - self.said >= BETWEEN_LINES:
-            self.said, task = now, self._tasks[task_id]
+            self.said = now
+            task = next(task for task in self.tasks if task.id == task_id)
             parts = (task.description, f"{task.percentage:.0f} %", *task.fields.values())
             print_above(self, ", ".join(filter(None, parts)))
 

@@ -34,6 +34,13 @@ def code() -> list[Path]:
     return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
 
 
+def packages() -> list[Path]:
+    """The files of the three packages, in a fixed order."""
+    root = Path(jaxnorm.__file__).parent.parent
+    names = ("jaxnorm", "pruning", "geometry")
+    return [path for name in names for path in sorted((root / name).rglob("*.py"))]
+
+
 def described(images: Images, probe: int) -> dict[str, Any]:
     """A data set, of whose test images at most `probe` are measured."""
     return {

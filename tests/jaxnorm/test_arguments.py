@@ -47,9 +47,6 @@ WRONG_TYPES = {
         lambda: jaxnorm.standardize(X.astype(complex)),
         lambda: jaxnorm.batch_norm(X.astype(complex)),
     ],
-    "x must be of a floating dtype; got int32": [
-        lambda: jaxnorm.unitized_batch_norm(X.astype("int32"), jnp.full(3, 0.5, "float32")),
-    ],
     "where must be an array; got list": [lambda: jaxnorm.batch_norm(X, where=LIST)],
     "statistics must be BatchStatistics; got tuple": [
         lambda: jaxnorm.batch_norm(X, statistics=TUPLE)
@@ -155,6 +152,16 @@ def test_an_argument_of_the_wrong_type_is_named(message, call):
 def test_an_argument_of_the_wrong_value_is_named(message, call):
     with pytest.raises(ValueError, match=f"^{message}"):
         call()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_integers_are_refused_before_anything_is_promoted_to_float64():
+    with (
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+        pytest.raises(TypeError, match=r"^x must be of a floating dtype; got int32"),
+    ):
+        jaxnorm.unitized_batch_norm(jnp.ones((4, 3), "int32"), jnp.full(3, 0.5, "float32"))
 
 
 def test_python_numbers_are_taken_where_a_scalar_is():

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 
-import jaxnorm
 from experiments.cli import InputError
 from experiments.finished import Finished
 from experiments.progress import progress_bar
@@ -70,7 +69,7 @@ def measure(
     selected: Sequence[Claim], precision: float, seed: int, devices: Sequence[Any], path: Path
 ) -> dict[str, Measurement]:
     """Everything that the claims read; what `path` has of an earlier run is not done again."""
-    finished = Finished(path, [precision, seed], _code())
+    finished = Finished(path, [precision, seed])
     measured = {name: Measurement(**fields) for name, fields in finished.parts.items()}
     missing = claims.sources(selected).keys() - measured.keys()
     with progress_bar() as progress:
@@ -91,13 +90,6 @@ def measure(
             measured_before=measured,
             on_done=save,
         )
-
-
-def _code() -> Iterator[Path]:
-    """The files that decide the numbers."""
-    root = Path(jaxnorm.__file__).parent.parent
-    for package in ("jaxnorm", "pruning", "geometry"):
-        yield from sorted((root / package).rglob("*.py"))
 
 
 @contextmanager
