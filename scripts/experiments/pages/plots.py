@@ -30,7 +30,6 @@ PANEL, SMALL = (4.2, 2.7), (3.4, 2.2)
 
 STYLE: dict[Any, object] = {  # a key is one of matplotlib's thousand literals
     "svg.fonttype": "none",
-    "svg.hashsalt": "report",  # the same numbers draw the same bytes
     "text.color": INK,
     "font.size": 10,
     "axes.titlesize": 10.5,
@@ -197,7 +196,12 @@ def _inline(svg: str, *, name: str, label: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<g id=\"[^\"]*\">", "<g>", svg)
-    svg = re.sub(r"(\bid=\"|url\(#|href=\"#)", rf"\g<1>{name}-", svg).replace("xlink:href", "href")
+    # Matplotlib's ids are hashes of coordinates, whose last bits are the machine's.
+    ids = dict.fromkeys(re.findall(r"\bid=\"([^\"]*)", svg))
+    numbered = {each: f"{name}-{number}" for number, each in enumerate(ids)}
+    svg = re.sub(
+        r"(\bid=\"|url\(#|href=\"#)([^\")]*)", lambda match: match[1] + numbered[match[2]], svg
+    ).replace("xlink:href", "href")
     svg = re.sub(r"font: ((?:\w+ )*)([\d.]+px) [^;\"]*", r"font-weight: \1; font-size: \2", svg)
     svg = re.sub(r" ?font-family: [^;\"]*;?| transform=\"rotate\(-0 [^\"]*\"", "", svg)
     for placeholder, colour in PAGE_COLOURS.items():
