@@ -29,6 +29,7 @@ class ChannelIds(NamedTuple):
       number: The value, of a number of the program.
       nonzero: Whether it is not zero where parameters are.
       given: Whether it is made of parameters and constants alone, as a weight is.
+      constant: Whether it is made of constants alone, as a table of angles is.
       uniform: Parameters, by number: along every axis elements are the same at all ids that may be
         removed, if these are zero there. None where they need not be.
     """
@@ -38,15 +39,16 @@ class ChannelIds(NamedTuple):
     number: float | None = None
     nonzero: bool = False
     given: bool = False
+    constant: bool = False
     uniform: Zero = None
 
 
 class Pinned(NamedTuple):
     """Every id of the sets that an equation pinned, the last of these, each inside the one before.
 
-    Those before it are calls, branches and loops. `normed`: it sums over activations, as a norm
-    does, and pins them only where it would divide by another width without some; `new`: the ids of
-    sets that no such sum ran over before.
+    Those before it are calls, branches and loops. `normed`: it pins them only where the model
+    itself runs on fewer: it sums over activations, as a norm does, and would divide by another
+    width, or has a constant of theirs; `new`: the ids of sets that no such equation had before.
     """
 
     equations: tuple[Any, ...]
@@ -76,7 +78,7 @@ class UnionFind:
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
         self.settled = False  # once a program was read: what was not pinned then never is
         self.pinned: list[Pinned] = []
-        self.normed = fixed(0)  # ids of activations that a sum runs over
+        self.normed = fixed(0)  # ids that a sum of activations runs over, or a constant has
         self.incoming: list[Vector] = []  # ids of weights that a sum runs over
         self.zeroed: list[Requirement] = []  # what sums over channels need
         self.singular: list[Requirement] = []  # what must not be zero, such as divisors
@@ -208,6 +210,24 @@ class UnionFind:
             if not np.array_equal(line, other):
                 self.union(line, other)
         return [*rest[:k], self.find(line), *rest[k + 1 :]]
+
+    def tabled(self, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+        """`values`, of which constants take the ids of the channels of others that they vary along.
+
+        The model itself has them at one width only, `resized` at the channels that are left.
+        """
+        others = [v for v in values if not v.constant]
+        return [self._table(v, others) if v.constant else v for v in values]
+
+    def _table(self, constant: ChannelIds, others: Sequence[ChannelIds]) -> ChannelIds:
+        axes = list(constant.axes)
+        for k, axis in enumerate(axes):
+            beside = [v.axes[k] for v in others if v.axes and v.axes[k].size == axis.size]
+            channels = [ids for ids in beside if self.removable(ids)]
+            if channels and not is_free(axis):
+                self.report(channels[0], normed=True)
+                axes[k] = channels[0]
+        return constant._replace(axes=tuple(axes), zero=None)
 
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
         """The axes of `value`, all pinned but the `untouched` ones."""

@@ -62,8 +62,10 @@ def coupled_channels(
       inputs: What else `apply` is called with.
       resize: Whether the smaller tree is run by `resized`. Then channels under a norm over them,
         such as the residual stream of a transformer, are removed too: means and variances remain
-        those of the whole width, with zeros at removed channels. The model itself would divide by
-        another width, so that these groups, marked `normed`, are left out by default.
+        those of the whole width, with zeros at removed channels; so are those along which a
+        constant varies, such as angles of rotary positions. The model itself would divide by
+        another width, or has the constant at one width only, so that these groups, marked
+        `normed`, are left out by default.
 
     Raises:
       ValueError: `apply` cannot be traced at these arguments.
@@ -88,7 +90,7 @@ def fixed_channels(
     """The channels that could not be cut, by the primitive that would have cut them wrongly.
 
     Primitives that are not known, and sums over channels such as a norm or a softmax over them;
-    with `resize` as in `coupled_channels` a norm cuts none wrongly.
+    with `resize` as in `coupled_channels` norms and constants cut none wrongly.
     `line` is that of the model. Arguments and errors are those of `coupled_channels`.
 
     Example:

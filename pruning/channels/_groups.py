@@ -41,7 +41,8 @@ class Position(NamedTuple):
 class ChannelGroup(NamedTuple):
     """`size` channels in the same arrays; each can be removed without the others.
 
-    `normed`: the model sums over them, as a norm does: without some, only `resized` runs it.
+    `normed`: the model sums over them, as a norm does, or has a constant that varies along them:
+    without some, only `resized` runs it.
     """
 
     size: int

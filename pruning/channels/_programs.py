@@ -136,8 +136,8 @@ def ids_of_constant(array: Any) -> ChannelIds:
     axes = tuple(fixed(n) for n in np.shape(array))  # of a size that cannot change
     dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
     if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
-        return ChannelIds(axes, number=float(array), given=True)
-    return ChannelIds(axes, given=True)
+        return ChannelIds(axes, number=float(array), given=True, constant=True)
+    return ChannelIds(axes, given=True, constant=True)
 
 
 def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> list[ChannelIds]:
@@ -149,9 +149,9 @@ def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> l
     elif (rule := BLOCKS.get(eqn.primitive.name)) is not None:
         results = rule(sets, eqn, operands)[1]
     else:
-        given = all(v.given for v in operands)
+        given, constant = all(v.given for v in operands), all(v.constant for v in operands)
         values = RULES.get(eqn.primitive.name, unknown)(eqn, sets, *operands)
-        results = [value._replace(given=given) for value in values]
+        results = [value._replace(given=given, constant=constant) for value in values]
     sets.equations = outer
     return results if eqn.primitive.name in STRAIGHT else not_uniform(results)
 
@@ -255,7 +255,8 @@ def _settled(
 def _named(sets: UnionFind, value: ChannelIds) -> ChannelIds:
     """`value` with ids of its own along axes that are free, such as those of a state of zeros."""
     axes = tuple(sets.new(a.size) if a.size > 1 and is_free(a) else a for a in value.axes)
-    return value._replace(axes=axes, zero=sets.zero_at(value, axes), number=None)
+    zero = sets.zero_at(value, axes)
+    return value._replace(axes=axes, zero=zero, number=None, constant=False)
 
 
 def scan_parts(eqn: Any) -> tuple[int, int]:

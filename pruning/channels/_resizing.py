@@ -126,6 +126,7 @@ class Resizing:
                 results = self.branch(eqn, values, ids)
             else:
                 params = self.sizes.params(eqn, [v.ids for v in values], ids)
+                arrays = self.sizes.tables(eqn, arrays, [v.ids for v in values])
                 results = bound(eqn, fitted(eqn, arrays, self.sizes.shape(ids[0])), params)
             if eqn.primitive.name in STRAIGHT and ids[0].zero is None:
                 return [Sized(results[0], ids[0], partial(self.removed, eqn, values))]

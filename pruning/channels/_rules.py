@@ -5,7 +5,7 @@ those of the results. A shape that the program spells out, such as the bounds of
 the large network: `_sizes` adapts it to the channels that are left, and `_comparison` compares.
 
     primitive                    what it does to an axis
-    elementwise (add, mul, ...)  unites the ids of all operands, index by index
+    elementwise (add, mul, ...)  unites the ids of all operands, index by index; constants have none
     reduce_*, psum, pmax, pmin   keeps the other axes; pins the axis that is reduced, but for sums
                                  of what is zero, or the same, where channels are removed
     cumsum, sort, ...            keeps the other axes; pins the axis along which they run
@@ -23,7 +23,7 @@ the large network: `_sizes` adapts it to the channels that are left, and `_compa
     dynamic_update_slice         unites axes that are replaced whole; pins the others
     scatter*                     unites axes that are replaced whole; pins those that are indexed
     gather                       keeps axes that are taken whole; pins those that are indexed
-    iota                         fixed along its dimension, free along the others
+    iota                         fixed along its dimension, free along the others: a constant
     any other                    pins all that goes in
 """
 
@@ -78,10 +78,11 @@ ALONG_AN_AXIS = "cumlogsumexp cummax cummin cumprod cumsum sort"
 
 
 def elementwise_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
+    values = tuple(sets.tabled(values))
     axes, name = sets.union_all(values, shape_of(eqn.outvars[0])), eqn.primitive.name
     if name in SINGULAR or (name == "integer_pow" and eqn.params["y"] < 0):
         value = values[SINGULAR.get(name, 0)]
-        if not _nonzero(value):
+        if not (_nonzero(value) or value.constant):
             sets.singular += [sets.required(value, axis) for axis in value.axes]
     positive = name in ("add", "max") and any((v.number or 0) > 0 for v in values)
     still = name in NONZERO.split() and all(map(_nonzero, values))

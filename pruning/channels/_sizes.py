@@ -47,6 +47,18 @@ class Sizes:
         ids = np.where(ids < size, ids, self.sets.find(ids))
         return ~self.removed[np.where(ids < size, ids, FREE)]
 
+    def tables(self, eqn: Any, arrays: Sequence[Any], values: Sequence[ChannelIds]) -> list[Any]:
+        """The operands, of which constants that vary along channels are those of what is left."""
+        if eqn.primitive.name not in ELEMENTWISE.split():
+            return list(arrays)
+        return list(map(self._table, arrays, values, self.sets.tabled(values)))
+
+    def _table(self, array: Any, before: ChannelIds, after: ChannelIds) -> Any:
+        for k, (old, new) in enumerate(zip(before.axes, after.axes, strict=True)):
+            if old is not new:
+                array = array.take(np.flatnonzero(self.remain(new)), axis=k)
+        return array
+
     def params(
         self, eqn: Any, values: Sequence[ChannelIds], results: Sequence[ChannelIds]
     ) -> dict[str, Any]:

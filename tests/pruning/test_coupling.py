@@ -97,7 +97,7 @@ def test_channels_that_cannot_be_cut_are_named(name):
     (group,) = coupled_channels(*network)
     assert not any(p.path.startswith("0/") for p in group.positions)
     reports = fixed_channels(*network)
-    assert [report.primitive for report in reports] == [primitive] * bool(primitive)
+    assert [report.primitive for report in reports] == [primitive]
     for report in reports:
         assert {"0/w", "0/n/scale"} <= set(report.paths)
         assert ".py:" in report.line

@@ -165,7 +165,7 @@ def outer(h):
 # Where removed channels are not the same, or the largest of all is needed.
 STAY = {
     "softmax": (lambda h: jax.nn.softmax(h, -1), "reduce_max"),
-    "numbers of channels": (lambda h: layer_norm(h + np.arange(8.0)[None]), ""),
+    "numbers of channels": (lambda h: layer_norm(h + np.arange(8.0)[None]), "reduce_sum"),
     "sorted": (lambda h: layer_norm(jnp.sort(h, -1)), "sort"),
     "running": (lambda h: layer_norm(jnp.cumsum(h, -1)), "cumsum"),
     "two axes": (lambda h: h * jnp.cos(outer(h)).sum((1, 2))[:, None], "reduce_sum"),
@@ -182,7 +182,7 @@ def test_what_must_stay_stays(name):
     apply = partial(network, change)
     assert coupled_channels(apply, PARAMS, X, resize=True) == ()
     reports = fixed_channels(apply, PARAMS, X, resize=True)
-    assert [primitive] * bool(primitive) == [report.primitive for report in reports][:1]
+    assert [primitive] == [report.primitive for report in reports][:1]
 
 
 # Exact where removed channels are not zero: ½, 1, a product of two axes, one of which is summed.
@@ -199,6 +199,65 @@ NOT_ZERO = {
     ),
     "several positions": lambda h: layer_norm(jnp.exp(X @ X.T @ jnp.tanh(h) + X[:, :1])),
 }
+TABLE = np.random.default_rng(8).normal(size=8)
+
+
+def over_a_constant(h):
+    return jax.lax.scan(lambda c, x: (c, x * TABLE), 0.0, h)[1]
+
+
+def turned(h):
+    """Neighbours turned by angles of their own, which the width decides."""
+    angles = jnp.arange(4.0)[None] / h.shape[-1]
+    a, b = h[:, ::2], h[:, 1::2]
+    pairs = a * jnp.cos(angles) - b * jnp.sin(angles), a * jnp.sin(angles) + b * jnp.cos(angles)
+    return jnp.stack(pairs, -1).reshape(h.shape)
+
+
+# Exact where a constant has the size of the channels: removed are its numbers at theirs.
+CONSTANTS = {
+    "factor": lambda h: h * TABLE[None],
+    "under a norm": lambda h: layer_norm(h * TABLE[None]),
+    "divisor": lambda h: h / (jnp.square(TABLE) + jnp.arange(1.0, 9))[None],
+    "addend": lambda h: jnp.tanh(h + TABLE[None]),
+    "mask": lambda h: jnp.where(jnp.arange(8)[None] % 3 == 0, h, jnp.exp(h)),
+    "exponent": lambda h: jnp.exp(h) ** TABLE[None],
+    "of two axes": lambda h: h @ (jnp.ones((8, 8)) * jnp.eye(8) * (h.T @ h)),
+    "in a loop": over_a_constant,
+    "turned": lambda h: jnp.exp(turned(h)),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_are_cut_with_the_channels(name):
+    apply = partial(network, CONSTANTS[name])
+    assert coupled_channels(apply, PARAMS, X) == ()
+    (group,) = coupled_channels(apply, PARAMS, X, resize=True)
+    assert group.normed
+    assert group.size == (4 if name == "turned" else 8)
+    keep = [KEEP[: group.size]]
+    small, masked = (f(PARAMS, [group], keep) for f in (remove_channels, mask_channels))
+    run = resized(apply, [group], keep)
+    np.testing.assert_allclose(run(small, X), apply(masked, X), rtol=1e-12)
+
+
+def attention(p, x):
+    """One head, queries and keys of which neighbours are turned."""
+    q, k = turned(x @ p["q"]), turned(x @ p["k"])
+    return jax.nn.softmax(q @ k.T / 8**0.5) @ x
+
+
+def test_queries_and_keys_that_are_turned_are_cut_by_pairs():
+    params = {"q": PARAMS["a"], "k": PARAMS["a"][::-1]}
+    (group,) = coupled_channels(attention, params, X, resize=True)
+    assert {(p.path, p.axis, p.indices.shape) for p in group.positions} == {
+        ("q", 1, (4, 2)),
+        ("k", 1, (4, 2)),
+    }
+    small, masked = (f(params, [group], [KEEP[:4]]) for f in (remove_channels, mask_channels))
+    assert small["q"].shape == (4, 4)
+    run = resized(attention, [group], [KEEP[:4]])
+    np.testing.assert_allclose(run(small, X), attention(masked, X), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", NOT_ZERO)

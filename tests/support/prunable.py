@@ -343,7 +343,7 @@ UNCUT: dict[str, tuple[Callable[[jax.Array], jax.Array], str]] = {
     "running sum": (lambda x: jnp.cumsum(x, -1), "cumsum"),
     "spectrum": (lambda x: jnp.fft.fft(x, axis=-1).real, "fft"),
     "largest": (lambda x: lax.top_k(x, x.shape[-1])[0], "top_k"),
-    "fixed gain": (lambda x: x * every(jnp.arange(1.0, 1 + x.shape[-1])), ""),
+    "fixed gain": (lambda x: x * every(jnp.arange(1.0, 1 + x.shape[-1])), "mul"),
 }
 
 MODELS: dict[str, tuple[Sequence[Block], Sequence[int]]] = {

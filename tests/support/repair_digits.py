@@ -1,6 +1,6 @@
 """Digits networks pruned and repaired without a gradient step: docs/results/repair/digits.json.
 
-    python tests/support/repair_digits.py [perceptron] [convolutional]
+    python tests/support/repair_digits.py
 
 Of a perceptron and of a small convolutional network with batch norm, for every seed, criterion and
 ratio: test accuracies after each repair, all with the same training images. Merging sees none, and
@@ -170,7 +170,7 @@ def main() -> None:
     images = datasets.load("digits")
     x, y = images.x_train, images.y_train
     results: dict[str, Any] = {
-        "command": " ".join(["python tests/support/repair_digits.py", *sys.argv[1:]]),
+        "command": "python tests/support/repair_digits.py",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
         "data": images.note,
@@ -183,7 +183,7 @@ def main() -> None:
         return float((apply(tree, jnp.asarray(images.x_test)).argmax(1) == images.y_test).mean())
 
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    for name, seed in itertools.product(sys.argv[1:] or WIDTHS, range(SEEDS)):
+    for name, seed in itertools.product(WIDTHS, range(SEEDS)):
         tree = trained(init(jax.random.key(seed), name), x, y, EPOCHS, 3e-3)
         network = {"network": name, "seed": seed}
         results["whole"].append(network | {"accuracy": accuracy(tree)})

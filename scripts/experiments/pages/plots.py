@@ -198,7 +198,7 @@ def _inline(svg: str, *, name: str, label: str) -> str:
     svg = re.sub(r"<g id=\"[^\"]*\">", "<g>", svg)
     # Matplotlib's ids are hashes of coordinates, whose last bits are the machine's.
     ids = dict.fromkeys(re.findall(r"\bid=\"([^\"]*)", svg))
-    numbered = {each: f"{name}-{number}" for number, each in enumerate(ids)}
+    numbered = {hashed: f"{name}-{number}" for number, hashed in enumerate(ids)}
     svg = re.sub(
         r"(\bid=\"|url\(#|href=\"#)([^\")]*)", lambda match: match[1] + numbered[match[2]], svg
     ).replace("xlink:href", "href")
