@@ -38,7 +38,7 @@ def scatter(combine: Callable[..., Any]) -> Callable[..., Any]:
         updates = np.expand_dims(updates, [k + 1 for k in single])
         to = numbers.scatter_dims_to_operand_dims
         windows = _windows(x.shape, updates.shape[1:], indices, to, batch)
-        result = x.copy()
+        result = np.array(x)
         for window, update in zip(windows, updates, strict=False):
             result[window] = combine(result[window], update)
         return result if windows else None
