@@ -87,7 +87,15 @@ def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
     """The groups of pairs that are timed, by title."""
     import jax.numpy as jnp
 
-    from experiments.benchmarks import distances, geometry, halves, layers, pruning, training
+    from experiments.benchmarks import (
+        distances,
+        geometry,
+        halves,
+        layers,
+        pruning,
+        training,
+        transformers,
+    )
 
     if options.dtype not in DTYPES:
         raise cli.InputError(f"--dtype must be one of {', '.join(DTYPES)}; got {options.dtype}")
@@ -95,7 +103,7 @@ def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
         "layers": layers.groups(getattr(jnp, options.dtype)),
         "distances": distances.groups(),
         "pruning": pruning.groups(),
-        "halves": halves.groups(),
+        "halves": halves.groups() | transformers.groups(),
         "geometry": geometry.groups(),
         "training": training.groups(),
     }

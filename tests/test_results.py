@@ -1,9 +1,12 @@
 """`make results` says what differs, and the commands that it runs exist."""
 
+import json
+
 import pytest
 
-from tests.support import results
+from tests.support import results, scale_table
 from tests.support.results import ROOT, Difference, Result, command, count, differences
+from tests.support.tables import table_of
 
 EVERY = results.results()
 
@@ -58,3 +61,8 @@ def test_a_command_gets_its_inputs_and_writes_into_scratch(tmp_path):
     assert made[1:] == [*expected, "--out", str(tmp_path)]
     made = command(Result("r", tmp_path, {"command": "python s.py --out a/b.json"}), {}, tmp_path)
     assert made[1:] == ["s.py", "--out", str(tmp_path / "results.json")]
+
+
+def test_the_page_on_scale_has_the_numbers_of_its_file():
+    found = json.loads(scale_table.OUT.read_text(encoding="utf-8"))
+    assert table_of(scale_table.PAGE, scale_table.HEADER) == scale_table.table(found["rows"])

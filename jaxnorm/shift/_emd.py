@@ -1,7 +1,7 @@
 """Earth mover distances of joint outputs: exact, by projections, and regularized."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -259,7 +259,8 @@ def emd_sinkhorn(
             cost_fn=costs.Euclidean(),
             epsilon=epsilon,
         )
-        plan, cost = linear.solve(geometry).matrix, geometry.cost_matrix
+        plan = linear.solve(geometry).matrix
+        cost: Any = geometry.cost_matrix  # not None, as its types have it
     return jnp.sum(_feasible(plan) * cost)
 
 

@@ -9,6 +9,7 @@ import pytest
 from pruning import coupled_channels
 from tests.support.architecture_table import HEADER, PAGE, compiled, cut, rows
 from tests.support.architectures import ARCHITECTURES
+from tests.support.tables import table_of
 
 # Whose channels all pass a norm over them, alone or beside what they are multiplied with.
 UNCUT = {"gMLP", "Progressive GAN, generator", "layer norm"}
@@ -50,5 +51,5 @@ def test_the_page_has_the_table():
         architecture, channels, parameters, _, how, stays, torch_pruning = row.split(" | ")
         return architecture, channels, parameters, how, re.sub(r":\d+", "", stays), torch_pruning
 
-    table = PAGE.read_text(encoding="utf-8").split(HEADER)[1].split("\n\n")[0].splitlines()
+    table = table_of(PAGE, HEADER)
     assert list(map(plain, table)) == list(map(plain, rows()))

@@ -14,6 +14,7 @@ from tests.support.architecture_table import PAGE, compiled, cut
 from tests.support.architectures.streams import STREAMS
 from tests.support.random_networks import WRONG, outcome, random_transformer
 from tests.support.stream_table import HEADER, rows
+from tests.support.tables import table_of
 
 QUICK = ("GPT, scan and remat (Equinox)", "LLaMA, halves turned (a function)")
 WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # no norm over channels left
@@ -54,8 +55,7 @@ def test_the_page_has_the_table():
         family, alone, whole, parameters, _, stays = row.split(" | ")
         return family, alone, whole, parameters, re.sub(r":\d+", "", stays)
 
-    table = PAGE.read_text(encoding="utf-8").split(HEADER)[1].split("\n\n")[0].splitlines()
-    assert list(map(plain, table)) == list(map(plain, rows()))
+    assert list(map(plain, table_of(PAGE, HEADER))) == list(map(plain, rows()))
 
 
 def assert_transformer_cut_rightly(seed):

@@ -10,12 +10,32 @@ import numpy as np
 import pytest
 
 import bench
-from experiments.benchmarks import distances, geometry, halves, layers, pruning, timing, training
+from experiments.benchmarks import (
+    distances,
+    geometry,
+    halves,
+    layers,
+    pruning,
+    timing,
+    training,
+    transformers,
+)
 from experiments.cli import InputError
 from experiments.training.recipes import replace
 from jaxnorm import models
+from pruning import coupled_channels, mask_channels, remove_channels
+from pruning.channels import resized
 from tests.support import bench_tables
 from tests.support.bench_tables import DOCS
+
+
+@pytest.fixture
+def small_transformers(monkeypatch):
+    small = {"LAYERS": 2, "WIDTH": 24, "HEADS": 3, "WORDS": 50, "TOKENS": 7, "BATCHES": (2,)}
+    for name, value in small.items():
+        monkeypatch.setattr(transformers, name, value)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
 
 
 def test_the_two_sides_are_called_in_turn_and_warmed_up():
@@ -175,6 +195,32 @@ def test_half_the_work_is_timed_of_any_network(monkeypatch):
         assert np.isfinite(pair.ours()).all()
         within = (0.35, 0.5) if "budget" in pair.name else (0.45, 0.65)  # ⌊0.29 · 16⌋ = 4 of 16
         assert within[0] < float(found[2]) <= within[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["GPT-2", "LLaMA"])
+def test_transformers_are_timed_at_any_size(small_transformers, family):
+    (group,) = (g for title, g in transformers.groups().items() if family in title)
+    blocks, stream = group()
+    shares = [float(pair.name.rsplit(" ")[-1]) for pair in (blocks, stream)]
+    assert 0 < shares[1] < shares[0] < 0.8
+    for pair in (blocks, stream):
+        assert pair.ours().shape == pair.peer().shape == (2, 7, 50)
+        assert np.isfinite(pair.ours()).all()
+
+
+@pytest.mark.parametrize("family", ["gpt", "llama"])
+def test_what_is_timed_of_a_transformer_is_the_masked_one(small_transformers, family):
+    apply = getattr(transformers, family)
+    shapes = getattr(transformers, f"{family}_shapes")()
+    rng, x = np.random.default_rng(0), np.arange(14).reshape(2, 7)
+    params = jax.tree.map(lambda n: rng.normal(size=n), shapes, is_leaf=lambda n: type(n) is tuple)
+    groups = coupled_channels(apply, params, x, resize=True)
+    keep = [np.arange(group.size) % 2 == 0 for group in groups]
+    small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+    assert small["words"].shape == (50, 12)
+    found = resized(apply, groups, keep)(small, x)
+    np.testing.assert_allclose(found, apply(masked, x), rtol=1e-9, atol=1e-9)
 
 
 def test_options_out_of_range_are_refused():

@@ -24,6 +24,7 @@ from tests.support.architectures import ARCHITECTURES, Architecture
 from tests.support.architectures.torch_pruning import TORCH_PRUNING
 from tests.support.numpy_programs import evaluated
 from tests.support.random_networks import difference
+from tests.support.tables import write_table
 
 PAGE = Path(__file__).parents[2] / "docs/pruning.md"
 HEADER = (
@@ -139,18 +140,10 @@ def command(doc: str | None, header: str, rows: Callable[[], Sequence[str]]) -> 
     parser.add_argument("--write", action="store_true", help="into docs/pruning.md")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    write_table(header, rows(), to_page=options.write)
-
-
-def write_table(header: str, rows: Sequence[str], *, to_page: bool) -> None:
-    """Print the rows, or put them below their header in the page."""
-    table = "\n".join(rows) + "\n"
-    if not to_page:
-        print(table)
-        return
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(header)
-    after = rest.split("\n\n", 1)[1] if "\n\n" in rest else ""
-    PAGE.write_text(f"{before}{header}{table}\n{after}", encoding="utf-8")
+    if options.write:
+        write_table(PAGE, header, rows())
+    else:
+        print(*rows(), sep="\n")
 
 
 if __name__ == "__main__":

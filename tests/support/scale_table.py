@@ -2,9 +2,9 @@
 
     python tests/support/scale_table.py --out docs/results/scale.json     # minutes on 2 cores
 
-Of `digits-preact8` with batch norm: the losses of the first steps and the running statistics after
-them, beside those of one device; and images a second, of devices that share the cores of one
-machine. Writes docs/results/scale.json and prints the table of docs/scale.md.
+Of `digits-preact8`: the losses of the first steps and the running statistics after them, beside
+those of one device; and images a second, of devices that share the cores of one machine. Writes
+docs/results/scale.json and the table of docs/scale.md.
 """
 
 import json
@@ -30,10 +30,16 @@ from experiments.data import datasets
 from experiments.training import processes
 from experiments.training.recipes import PRESETS, replace
 from experiments.training.trainer import Trainer, mesh_of
+from tests.support.tables import write_table
 
-OUT = Path(__file__).parents[2] / "docs/results/scale.json"
-STEPS, TIMED, REPEATS = 4, 4, 3
-NORMALIZATIONS = ("batch_norm",)
+DOCS = Path(__file__).parents[2] / "docs"
+OUT, PAGE = DOCS / "results/scale.json", DOCS / "scale.md"
+STEPS, TIMED, REPEATS = 4, 10, 9
+NORMALIZATIONS = ("batch_norm", "unitized")
+HEADER = (
+    "| layer | devices | processes | losses differ by | statistics differ by | images/s |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: |\n"
+)
 
 
 class Case(NamedTuple):
@@ -68,7 +74,7 @@ def main(out: Path = OUT) -> None:
         "rows": rows,
     }
     files.write(out, json.dumps(results, indent=1) + "\n")
-    print(*table(rows), sep="\n")
+    write_table(PAGE, HEADER, table(rows))
 
 
 def measured(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarray]:
@@ -109,10 +115,10 @@ def worker(normalization: Any, path: Path, address: str, count: int, process: in
         start = time.perf_counter()
         state = trainer.advance(state, batches, (0,), TIMED)
         jax.block_until_ready(state.loss)
-        speeds.append(recipe.batch_size * (TIMED) / (time.perf_counter() - start))
+        speeds.append(recipe.batch_size * TIMED / (time.perf_counter() - start))
     if processes.is_main_process():
         arrays = {"losses": np.diff(losses), "statistics": np.concatenate(statistics)}
-        np.savez(path, **arrays, speed=np.median(speeds))
+        np.savez(path, **arrays, speeds=np.quantile(speeds, (0.25, 0.5, 0.75)))
 
 
 def row(normalization: str, case: Case, one: dict, found: dict) -> dict[str, Any]:
@@ -127,22 +133,21 @@ def row(normalization: str, case: Case, one: dict, found: dict) -> dict[str, Any
             np.linalg.norm(found["statistics"] - one["statistics"])
             / np.linalg.norm(one["statistics"])
         ),
-        "images_per_second": float(found["speed"]),
+        "images_per_second": found["speeds"].tolist(),
     }
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """The rows in Markdown."""
-    lines = [
-        "| layer | devices | processes | losses differ by | statistics differ by |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
+    """The rows in Markdown: speeds are medians with their quartiles."""
+    lines = []
     for r in rows:
+        low, median, high = r["images_per_second"]
         cells = (
             r["normalization"].replace("_", " "),
             r["devices"],
             r["processes"],
             *(f"{r[name]:.1e}" if r[name] else "–" for name in ("loss", "statistics")),
+            f"{median:,.0f} ({low:,.0f} to {high:,.0f})",
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines

@@ -27,7 +27,8 @@ def render(results: dict) -> str:
         "seeds": ("Accuracy", _accuracy(results)),
         "settings": ("How it was made", _settings(results)),
     }
-    title = f"{recipe['model']} on {recipe['dataset']}"
+    rising = ", rate with warm-up" if recipe.get("warmup") else ""
+    title = f"{recipe['model']} on {recipe['dataset']}{rising}"
     return page.render(
         title=f"{title}, {_normalization(recipe)}",
         kicker=f"jaxnorm · {title} · {results['date'].replace('T', ' ')}",
