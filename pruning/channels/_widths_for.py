@@ -105,7 +105,8 @@ def _cycles(program: Executable) -> list[int]:
 def _counted(program: Executable, quantity: str) -> float:
     found = program.compiled.cost_analysis() or {}
     if quantity not in found:
-        raise ValueError(f"the compiler must count {quantity}; it counts {', '.join(found)}")
+        known = ", ".join(found) or "nothing, as for a GPU that is not at hand"
+        raise ValueError(f"the compiler must count {quantity}; it counts {known}")
     return float(found[quantity])
 
 

@@ -86,11 +86,19 @@ def test_the_network_at_hand_is_measured():
 
 def test_a_compiler_that_does_not_count_is_refused():
     class Silent:
-        def cost_analysis(self):
-            return {"utilization": 1.0}
+        def __init__(self, counted):
+            self.counted = counted
 
-    with pytest.raises(ValueError, match="the compiler must count flops; it counts utilization"):
-        compiled_flops([Executable(Silent(), ())])
+        def cost_analysis(self):
+            return self.counted
+
+    for counted, known in (
+        ({"utilization": 1.0}, "utilization"),
+        ({}, "nothing"),
+        (None, "nothing"),
+    ):
+        with pytest.raises(ValueError, match=f"the compiler must count flops; it counts {known}"):
+            compiled_flops([Executable(Silent(counted), ())])
 
 
 def test_cycles_are_those_that_a_tpu_s_compiler_estimates():

@@ -15,6 +15,7 @@ from typing import Any
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"(<!-- bench: (\w+)(?:, ([^>]*))? -->\n).*?(?=<!-- end of bench -->)", re.S)
+IDEAL = re.compile(r"ideal (\d\.\d+)")
 LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 
 
@@ -50,11 +51,15 @@ def made(found: dict[str, Any], subject: str) -> str:
 
 
 def pairs(rows: list[dict[str, Any]]) -> Iterator[str]:
-    yield "| what | ours, ms | peer, ms | ratio |"
-    yield "| --- | ---: | ---: | ---: |"
-    for row in rows:
+    """A row a pair; of pruned networks with the share of the ideal speed-up that is reached."""
+    ideals = [IDEAL.search(row["name"]) for row in rows]
+    shares = all(ideals)
+    yield f"| what | ours, ms | peer, ms | ratio |{' of the ideal speed-up |' * shares}"
+    yield f"| --- | ---: | ---: | ---: |{' ---: |' * shares}"
+    for row, ideal in zip(rows, ideals, strict=True):
         ours, peer = (_milliseconds(row[f"{side}_ms"]) for side in ("ours", "peer"))
-        yield f"| {row['name']} | {ours} | {peer} | {ratio(row)} |"
+        share = f" {100 * float(ideal[1]) / row['ratio']:.0f} % |" if shares and ideal else ""
+        yield f"| {row['name']} | {ours} | {peer} | {ratio(row)} |{share}"
 
 
 def _milliseconds(value: float) -> str:

@@ -1,10 +1,10 @@
-"""Widths that are worth having on TPUs that are not at hand: docs/results/compiled/widths.json.
+"""Widths that are worth having on chips that are not at hand: docs/results/compiled/widths.json.
 
-    python tests/support/widths_table.py --topology v5e:2x2     # half a minute of a core
+    python tests/support/widths_table.py --topology v5e:2x2     # or h100: half a minute of a core
 
 Of a bottleneck block of ResNet-50's third stage in bfloat16, in evaluation, 64 images of 14 × 14 on
-one chip: the widths between its first two convolutions from 112 to 256. What the compiler counts is
-no time, and nothing is run.
+one chip: the widths between its first two convolutions from 112 to 256. What is counted is no time,
+and nothing is run: of an H100 bytes alone, read off the program, as its compiler counts nothing.
 """
 
 import argparse
@@ -63,15 +63,19 @@ def shapes() -> dict[str, list[jax.ShapeDtypeStruct]]:
     }
 
 
-def counts(programs: Sequence[Executable]) -> list[dict[str, float]]:
-    """What is counted of each: operations, bytes through HBM, and cycles."""
+def counts(programs: Sequence[Executable], *, of_tpu: bool) -> list[dict[str, float]]:
+    """What is counted of each: bytes through HBM and, of a TPU, operations and cycles."""
     traffic = [summary(program.compiled.as_text()).bytes for program in programs]
-    found = zip(compiled_flops(programs), traffic, compiled_cycles(programs), strict=True)
-    return [dict(zip(("flops", "bytes", "cycles"), values, strict=True)) for values in found]
+    columns: dict[str, Sequence[float]] = {"bytes": traffic}
+    if of_tpu:
+        columns |= {"flops": compiled_flops(programs), "cycles": compiled_cycles(programs)}
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
 
 
 def rows(topology: str) -> list[dict[str, float]]:
-    """Width, whether it is worth having by cycles, and counts."""
+    """Width, whether it is worth having by cycles, of a GPU by bytes, and counts."""
     device = compile_only.compile_only_devices(topology)[0]
     placed = partial(compile_only.placed, sharding=SingleDeviceSharding(device))
     params, x = placed((shapes(), jax.ShapeDtypeStruct(SHAPE, jnp.bfloat16)))
@@ -79,8 +83,8 @@ def rows(topology: str) -> list[dict[str, float]]:
     found: list[dict[str, float]] = []
 
     def measure(programs: Sequence[Executable]) -> list[float]:
-        found[:] = counts(programs)
-        return [row["cycles"] for row in found]
+        found[:] = counts(programs, of_tpu=not topology.startswith("h100"))
+        return [row.get("cycles", row["bytes"]) for row in found]
 
     costs = widths_for(block, params, group, x, widths=WIDTHS, measure=measure, margin=MARGIN)
     return [
@@ -91,17 +95,18 @@ def rows(topology: str) -> list[dict[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--topology", required=True, help="of a TPU, such as v5e:2x2")
+    parser.add_argument("--topology", required=True, help="h100, or of a TPU, such as v5e:2x2")
     topology = parser.parse_args().topology
     before = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
+    found = rows(topology)  # before JAX uses a device
     run = {
         "command": "python tests/support/widths_table.py --topology TOPOLOGY",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": cli.environment(),
-        "chips": before.get("chips", {}) | {topology: rows(topology)},
+        "chips": before.get("chips", {}) | {topology: found},
     }
     files.write(OUT, json.dumps(run, indent=1) + "\n")
-    for row in run["chips"][topology]:
+    for row in found:
         print(" | ".join(f"{value:,.0f}" for value in row.values()))
 
 
