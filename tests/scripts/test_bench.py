@@ -144,6 +144,7 @@ def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
     np.testing.assert_allclose(pair.ours(), pair.peer().statistic, atol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of ott-jax's own libraries
 def test_our_distances_are_those_of_their_peers(monkeypatch):
     for name, shape in (("FEATURES", (9, 3)), ("JOINT", (6, 4)), ("LARGE", (8, 4))):
         monkeypatch.setattr(distances, name, shape)
