@@ -1,6 +1,7 @@
 """What claims of the pruning paper say of our networks is what docs/results has."""
 
 import json
+import re
 import statistics
 from functools import cache
 from pathlib import Path
@@ -115,6 +116,37 @@ def test_numbers_of_the_resnet_are_those_of_its_page(name):
     assert result.page == "docs/results/resnet20/index.html"
     for number in NUMBERS[name]():
         assert number in result.ours
+
+
+@cache
+def report():
+    path = ROOT / "docs/results/report/results.json"
+    return json.loads(path.read_text(encoding="utf-8"))["pruning"]
+
+
+def of_networks(measure, normalization, pair):
+    """A mean over layers for each network, and how many layers of all are above 0.9."""
+    layers = np.array(report()[normalization][measure][pair])
+    return mean(layers.mean(1).tolist()), f"{(layers > 0.9).sum()}"
+
+
+@pytest.mark.parametrize(
+    ("name", "measure", "pairs"),
+    [
+        ("Figure 1", "spearman", ("l1-l2", "l2-gm", "l2-fermat")),
+        ("Figure 2", "overlap", ("l1-l2", "l2-gm")),
+        ("Figure 4", "spearman", ("l1-l2", "l1-gm", "l2-gm")),
+    ],
+)
+def test_numbers_of_our_own_networks_are_those_of_the_report(name, measure, pairs):
+    _, result = RESULTS[name]
+    assert result.page == "docs/results/report/index.html"
+    place = name == "Figure 4"
+    halves = re.split("batch norm", result.ours)
+    for half, normalization in zip(halves, ("batch_norm", "unitized"), strict=True):
+        found = [of_networks(measure, normalization, pair)[place] for pair in pairs]
+        printed = re.findall(r"(?<![l\d.])\d+(?:\.\d+ ± [\d.]+)?(?![\d.])", half)
+        assert [number for number in printed if number in found] == found
 
 
 def test_settings_that_depart_from_gaussian_filters_are_those_of_the_page():

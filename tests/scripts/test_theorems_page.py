@@ -10,6 +10,7 @@ import pytest
 from experiments.pages import errata, figures, theorem_plots, theorem_words
 from experiments.pages import theorems as theorem_page
 from experiments.pages.papers import ROOT, papers
+from experiments.pages.sentences import duration
 from experiments.pages.theorem_cards import anchor
 from experiments.pages.theorem_findings import HIGHLIGHTS
 from geometry import claims
@@ -56,6 +57,13 @@ def test_every_link_leads_somewhere(page, results):
         assert f'href="#{anchor(claim["paper"], claim["name"])}"' in text or not claim["objects"]
         for check in claim["checks"]:
             assert f"<code>{check['source'].rsplit('.', 1)[1]}</code></a>" in text
+
+
+def test_a_run_in_parts_took_their_total():
+    path = ROOT / "docs" / "results" / "report" / "results.json"
+    seconds = json.loads(path.read_text(encoding="utf-8"))["seconds"]
+    text = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
+    assert f"`scripts/reproduce.py`, {duration(seconds['total'])} |" in text
 
 
 def test_every_link_of_the_committed_page_leads_somewhere():

@@ -27,6 +27,7 @@ SPEARMAN_NEXT_TERM = {
     ("fermat", "gm"): 1e-5,
 }
 RESNET20 = "docs/results/resnet20/index.html"
+REPORT = "docs/results/report/index.html"
 
 
 def norm_cv2(dims: int) -> float:

@@ -83,7 +83,8 @@ def _page(path: Path) -> tuple[str, str]:
     """A link to a page, and the command and the minutes in its results."""
     results = json.loads((path.parent / "results.json").read_text(encoding="utf-8"))
     seconds = results["seconds"]
-    seconds = sum(seconds.values()) if isinstance(seconds, dict) else seconds
+    if isinstance(seconds, dict):
+        seconds = seconds.get("total", sum(seconds.values()))
     command = re.sub(r"^python ", "", results["command"])
     link = Path(os.path.relpath(path, DOCS)).as_posix()
     return f"[{path.parent.name}]({link})", f"`{command}`, {duration(seconds)}"
