@@ -5,6 +5,7 @@ import pytest
 
 import geometry
 from geometry import tree_gram
+from geometry.claims.bn_decomposed.tree_angles import POINTS, deep_trees
 from geometry.tree import depth_bound, end_bounds
 
 fast_gram = jax.jit(tree_gram, static_argnums=1)
@@ -103,3 +104,10 @@ def test_impossible_sizes():
         geometry.tree.limit_ratio(jnp.arange(2.0))
     with pytest.raises(ValueError, match="depth must be at least 1; got 0"):
         geometry.tree.limit_ratio(jnp.arange(3.0), depth=0)
+
+
+def test_no_cosine_of_deep_trees_is_beyond_one():
+    """Rounding, which differs between machines, would make an angle of none and a claim of that."""
+    samples = np.sort(np.random.default_rng(0).normal(size=(3000, POINTS)), axis=1)
+    tree = deep_trees(samples - samples[:, ::-1])
+    assert np.abs(tree.cosines).max() <= 1

@@ -55,7 +55,7 @@ def deep_trees(x: Array) -> DeepTrees:
     """Of sorted batches: one program for all checks."""
     tree = geometry.tree_gram(x, DEPTH)
     norms = jnp.sqrt(jnp.diagonal(tree.gram))
-    cosines = tree.gram / norms[:, None] / norms[None]
+    cosines = jnp.clip(tree.gram / norms[:, None] / norms[None], -1, 1)  # rounding
     gaps = jnp.diagonal(tree.squared_distances, 1)
     return DeepTrees(cosines, norms / norms.max(), gaps / jnp.square(norms.max()))
 
