@@ -137,8 +137,13 @@ def _slot_children(
     below, above = gaps.mantissa
     new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)
     new_high = jnp.where(falls, jnp.minimum(high, _next(alive & ~falls)), high)
-    new_below = jnp.where(rises, below + (x[new_low] - x[low]) - mean, below)
-    new_above = jnp.where(falls, mean - (below + (x[new_high - 1] - x[low])), above)
+    # A sample at the mean rises or falls by rounding, which may differ from that of the gap: a gap
+    # of zero would end the whole neuron.
+    least = jnp.finfo(x.dtype).eps * mean
+    rise = below + (x[new_low] - x[low]) - mean
+    fall = mean - (below + (x[new_high - 1] - x[low]))
+    new_below = jnp.where(rises, jnp.maximum(rise, least), below)
+    new_above = jnp.where(falls, jnp.maximum(fall, least), above)
     lives = (rises | falls) & (new_low <= i) & (i < new_high)
     new_gaps = jnp.where(lives[None], jnp.stack([new_below, new_above]), 0)
     # Without spread inside the gaps may be scaled: nothing else of the slot has a size.

@@ -106,6 +106,14 @@ def test_impossible_sizes():
         geometry.tree.limit_ratio(jnp.arange(3.0), depth=0)
 
 
+def test_a_sample_at_the_mean_ends_no_neuron():
+    """Whether it rises was rounded in one way and by how much in another, in programs of 30."""
+    samples = np.sort(np.random.default_rng(0).normal(size=(200, 30, POINTS)), axis=2)
+    for batch in samples - samples[:, :, ::-1]:
+        norms = deep_trees(batch).norms
+        np.testing.assert_allclose(norms, norms[:, ::-1], rtol=1e-9)
+
+
 def test_no_cosine_of_deep_trees_is_beyond_one():
     """Rounding, which differs between machines, would make an angle of none and a claim of that."""
     samples = np.sort(np.random.default_rng(0).normal(size=(3000, POINTS)), axis=1)
