@@ -17,6 +17,7 @@ CORE = (
     "tests/pruning/test_ks.py",
     "tests/geometry/test_kernel.py",
     "tests/geometry/test_ranks.py",
+    "tests/geometry/test_tree_limits.py",
 )
 
 
