@@ -139,11 +139,11 @@ def _slot_children(
     new_high = jnp.where(falls, jnp.minimum(high, _next(alive & ~falls)), high)
     # A sample at the mean rises or falls by rounding, which may differ from that of the gap: a gap
     # of zero would end the whole neuron.
-    least = jnp.finfo(x.dtype).eps * mean
+    smallest_gap = jnp.finfo(x.dtype).eps * mean
     rise = below + (x[new_low] - x[low]) - mean
     fall = mean - (below + (x[new_high - 1] - x[low]))
-    new_below = jnp.where(rises, jnp.maximum(rise, least), below)
-    new_above = jnp.where(falls, jnp.maximum(fall, least), above)
+    new_below = jnp.where(rises, jnp.maximum(rise, smallest_gap), below)
+    new_above = jnp.where(falls, jnp.maximum(fall, smallest_gap), above)
     lives = (rises | falls) & (new_low <= i) & (i < new_high)
     new_gaps = jnp.where(lives[None], jnp.stack([new_below, new_above]), 0)
     # Without spread inside the gaps may be scaled: nothing else of the slot has a size.
