@@ -6,7 +6,9 @@ import sys
 import zlib
 from pathlib import Path
 
+import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from tests.support import kept_programs
 
@@ -63,3 +65,20 @@ def test_of_too_many_programs_the_newest_are_kept(tmp_path):
     kept_programs.end(kept_programs.begin(tmp_path), most_bytes=2 * len(WHOLE))
     left = kept_programs.begin(tmp_path)
     assert {path.name for path in left.iterdir()} == {"0", "1"}
+
+
+def test_a_program_that_another_worker_has_half_written_is_compiled(tmp_path):
+    def third():
+        return jax.jit(lambda x: x / 3)  # not the same function to JAX, but the same program
+
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+        compilation_cache.reset_cache()
+        third()(6.0)
+        (program,) = tmp_path.glob("*-cache")
+        program.write_bytes(program.read_bytes()[:-1])
+        assert third()(6.0) == 2
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+        compilation_cache.reset_cache()
