@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -74,9 +75,8 @@ def test_without_a_client_a_sentence_names_it():
     )
     hidden = "import sys; sys.modules['gcsfs'] = None\n"
     command = [sys.executable, "-c", hidden + code]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, cwd=Path(train.__file__).parent, check=False
-    )
+    scripts = os.environ | {"PYTHONPATH": str(Path(train.__file__).parent)}
+    ended = subprocess.run(command, capture_output=True, text=True, env=scripts, check=False)
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
     assert "gs://mine/run/.in-use must be reachable; ImportError: " in ended.stderr
