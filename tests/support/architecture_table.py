@@ -36,6 +36,7 @@ WHY = {
     "dynamic_update_slice": "tokens that are written to a cache",
     "conv_general_dilated": "channels that are also positions",
     "gather": "words that are looked up",
+    "mul": "constants that vary along channels",
     "reduce_max": "a maximum over channels",
     "reduce_sum": "a sum over channels",
     "top_k": "the largest of channels",
