@@ -71,7 +71,7 @@ def test_a_program_that_another_worker_has_half_written_is_compiled(tmp_path):
     def third():
         return jax.jit(lambda x: x / 3)  # not the same function to JAX, but the same program
 
-    before = jax.config.jax_compilation_cache_dir
+    before = jax.config.values["jax_compilation_cache_dir"]
     try:
         jax.config.update("jax_compilation_cache_dir", str(tmp_path))
         compilation_cache.reset_cache()

@@ -178,10 +178,11 @@ def test_kurtosis_of_unitized_gaussians_is_that_of_a_sphere(key):
 def test_merging_moments_gives_those_of_the_union(n, m, offset):
     x = np.random.default_rng(n * 7 + m).gamma(2.0, size=(n + m, 3)) + offset
     a, b = moments(jnp.asarray(x[:n])), moments(jnp.asarray(x[n:]))
+    # The skewness of two values is 0 in exact arithmetic, and what rounding leaves of it otherwise.
     for found, expected in zip(
         merge_moments(a, b, counts=(n, m)), moments(jnp.asarray(x)), strict=True
     ):
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-14)
 
 
 def test_a_stream_of_moments_may_start_empty_and_hold_constants():

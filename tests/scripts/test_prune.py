@@ -301,7 +301,7 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_resumes(tmp_path, mon
 def test_any_network_that_was_trained_is_pruned(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     _, recipe = PRESETS["cifar10-resnet56"]
-    small = dataclasses.replace(recipe, dataset="digits", model="resnet8", epochs=1)
+    small = dataclasses.replace(recipe, dataset="digits", model="resnet8", epochs=1, drops=())
     train.main(small, train.Options(out=tmp_path / "run"))
     plan = Plan(fine_tune=1, repair="least_squares", repair_images=200)
     prune.main(Options(tmp_path / "run", plan=plan, batch_sizes=(), out=tmp_path))

@@ -45,15 +45,19 @@ onload = () => {{
   page.querySelector("{choose}")?.click();
   const figures = [...page.querySelectorAll("svg[role=img]")].map(svg => {{
     const box = svg.getBoundingClientRect();
-    const text = view.getComputedStyle(svg.querySelector("text"));
+    const texts = [...svg.querySelectorAll("text")];
+    const size = part => parseFloat(view.getComputedStyle(part).fontSize);
+    // Powers are texts without a size of their own: the base and a smaller exponent have one each.
+    const sizes = texts.map(text =>
+      Math.max(...(text.children.length ? [...text.children].map(size) : [size(text)])));
     return {{
       label: svg.getAttribute("aria-label"),
       left: box.left,
       right: box.right,
       height: box.height,
       marks: [...svg.querySelectorAll("path, use")].filter(drawn).length,
-      text: parseFloat(text.fontSize) * box.width / svg.viewBox.baseVal.width,
-      colour: text.fill,
+      text: Math.min(...sizes) * box.width / svg.viewBox.baseVal.width,
+      colour: view.getComputedStyle(texts[0]).fill,
     }};
   }});
   document.querySelector("pre").textContent = JSON.stringify({{
@@ -86,11 +90,11 @@ def open_page(
     """What Chromium shows of the file `page` in a window of `width` by `height` pixels.
 
     The page is not touched: a frame in `scratch`, an empty folder, looks at it. The result has
-    `figures` (each with its box, its number of visible marks, the height and colour of its text),
-    `cards` (the folded ones that are shown, with their top, their id and whether they are open),
-    `width` of the window and of the `content`, `dark`, the colour of the `paper`, and the lines
-    that the `console` logged. The address ends in `fragment`, and what the selector `choose` finds
-    is clicked. Skips the test where there is no browser.
+    `figures` (each with its box, its number of visible marks, the height of its smallest text, the
+    colour of its first), `cards` (the folded ones that are shown, with their top, their id and
+    whether they are open), `width` of the window and of the `content`, `dark`, the colour of the
+    `paper`, and the lines that the `console` logged. The address ends in `fragment`, and what the
+    selector `choose` finds is clicked. Skips the test where there is no browser.
     """
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:

@@ -23,7 +23,7 @@ from experiments.training import loop, run_folder, trainer
 from experiments.training.recipes import PRESETS, replace
 from experiments.training.trainer import Trainer, mesh_of
 
-RECIPE = replace(PRESETS["digits-mlp"][1], epochs=3, batch_size=256)
+RECIPE = replace(PRESETS["digits-mlp"][1], epochs=3, drops=(), batch_size=256)
 TIMES = ("seconds", "images_per_second", "waiting_for_data")
 
 

@@ -31,8 +31,8 @@ PANEL, SMALL = (4.2, 2.7), (3.4, 2.2)
 STYLE: dict[Any, object] = {  # a key is one of matplotlib's thousand literals
     "svg.fonttype": "none",
     "text.color": INK,
-    "font.size": 10,
-    "axes.titlesize": 10.5,
+    "font.size": 10.5,
+    "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.labelcolor": MUTED,
@@ -160,9 +160,9 @@ def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: 
     for epoch in (drop for drop in drops if drop > start + 1):
         factor = f"÷{rates[epoch - 2] / rates[epoch - 1]:.3g}"
         axes.axvline(epoch - 0.5, color=MUTED, ls=":", lw=1)
-        style = {"ha": "center", "va": "bottom", "size": 8.5, "color": MUTED}
+        style = {"ha": "center", "va": "bottom", "color": MUTED}
         axes.text(epoch - 0.5, 1.01, factor, transform=axes.get_xaxis_transform(), **style)
-    axes.set_title(axes.get_title(loc="left"), pad=16)
+    axes.set_title(axes.get_title(loc="left"), pad=17)
 
 
 def mark(series: Series) -> dict:
