@@ -160,8 +160,8 @@ def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: 
     for epoch in (drop for drop in drops if drop > start + 1):
         factor = f"÷{rates[epoch - 2] / rates[epoch - 1]:.3g}"
         axes.axvline(epoch - 0.5, color=MUTED, ls=":", lw=1)
-        style = {"ha": "center", "va": "bottom", "color": MUTED}
-        axes.text(epoch - 0.5, 1.01, factor, transform=axes.get_xaxis_transform(), **style)
+        text = axes.text(epoch - 0.5, 1.01, factor, transform=axes.get_xaxis_transform())
+        text.set(ha="center", va="bottom", color=MUTED)
     axes.set_title(axes.get_title(loc="left"), pad=17)
 
 
