@@ -76,6 +76,14 @@ def test_spread_and_friedman_s_test_are_over_networks():
     assert pruned.friedman(np.ones((3, 4)))["p"] is None
 
 
+def test_where_clusters_are_merged_the_table_says_that_no_criterion_is_asked():
+    titles = [
+        prune_page.accuracy_table(run)[0]
+        for run in (results(), {**results(), "options": {"repair": "merge"}})
+    ]
+    assert ["whatever the criterion" in title for title in titles] == [False, True]
+
+
 def test_tables_show_accuracies_and_what_was_gained():
     (_, head, rows), (_, _, costs) = prune_page.tables(results())
     assert list(head) == ["criterion", "trained", *STAGES]

@@ -47,6 +47,14 @@ def test_a_run_is_loaded_without_its_data_and_classifies_as_it_did(run, monkeypa
         assert right.mean() == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize(("content", "got"), [(None, "has none"), ("{", "(JSONDecodeError)")])
+def test_a_folder_that_is_no_run_is_told_from_a_damaged_one(content, got, tmp_path):
+    if content is not None:
+        (tmp_path / "recipe.json").write_text(content)
+    with pytest.raises(InputError, match=rf"with its recipe\.json; .*{re.escape(got)}$"):
+        load_network(tmp_path)
+
+
 def test_a_loaded_network_is_exported_for_any_batch(run):
     model = load_network(run)
     shape = jax.export.symbolic_shape("n, 8, 8, 1")
@@ -84,9 +92,7 @@ def test_the_hook_of_the_page_on_clusters_writes_what_a_logger_shows(tmp_path):
     assert all(value > 0 for name, value, _ in written if name == "seconds a step")
 
 
-def test_what_is_no_run_is_refused(run, tmp_path):
-    with pytest.raises(InputError, match=r"must be a folder that scripts/train\.py made"):
-        load_network(tmp_path)
+def test_a_seed_that_a_run_lacks_is_refused(run):
     with pytest.raises(InputError, match=r"must have a checkpoint of seed 2; .* has none"):
         load_network(run, 2)
 

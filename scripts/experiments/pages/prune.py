@@ -64,6 +64,8 @@ def accuracy_table(results: Results) -> tuple[str, Sequence[str], Rows]:
     seeds = results["settings"]["seeds"]
     networks = "1 network" if seeds == 1 else f"{seeds} networks, ± standard error"
     title = f"Test accuracy on {results['data']['name']} in %, {networks} (Table 4)"
+    if results["options"].get("repair") == "merge":
+        title += "; clusters are merged whatever the criterion"
     return title, ["criterion", "trained", *stages], rows
 
 

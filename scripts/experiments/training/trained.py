@@ -28,14 +28,15 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
     Raises:
       InputError: It is no run of scripts/train.py.
     """
+    must = "the run must be a folder that scripts/train.py made, with its recipe.json"
     try:
-        settings = json.loads(files.read_bytes(run / "recipe.json") or b"")
+        content = files.read_bytes(run / "recipe.json")
+        if content is None:
+            raise InputError(f"{must}; {run} has none")
+        settings = json.loads(content)
         fields: dict[str, Any] = {f.name: settings[f.name] for f in dataclasses.fields(Recipe)}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"the run must be a folder that scripts/train.py made, with its recipe.json; got {run} "
-            f"({type(error).__name__})"
-        ) from error
+        raise InputError(f"{must}; got {run} ({type(error).__name__})") from error
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     return Recipe(**fields), settings
 
