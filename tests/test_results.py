@@ -1,9 +1,20 @@
 """`make results` says what differs, and the commands that it runs exist."""
 
+import functools
+import importlib
+import inspect
 import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
+import tyro
 
+import train
+from experiments.training.recipes import PRESETS
 from tests.support import results, scale_table
 from tests.support.results import ROOT, Difference, Result, command, count, differences
 from tests.support.tables import table_of
@@ -28,6 +39,65 @@ def test_names_are_those_of_the_index():
     names = {result.name for result in EVERY}
     assert len(names) == len(EVERY)
     assert all(name.split("/")[0] in index for name in names)
+
+
+def given(command: str) -> dict[str, Any]:
+    """The options of a command, with the defaults that they have now."""
+    _, script, *args = shlex.split(command)
+    if script == "scripts/train.py":
+        preset, *args = args
+        default = train.Arguments(PRESETS[preset][1])
+        return dict(options_in(vars(tyro.cli(train.Arguments, args=args, default=default))))
+    main = importlib.import_module(Path(script).stem).main
+
+    @functools.wraps(main)
+    def bound(*args, **kwargs):
+        return inspect.signature(main).bind(*args, **kwargs)
+
+    found = tyro.cli(bound, args=args)
+    found.apply_defaults()
+    return dict(options_in(found.arguments))
+
+
+def options_in(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if is_dataclass(value):
+            yield from options_in(vars(value))
+        else:
+            yield name, list(value) if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("report", 4),
+        ("prune/digits", 11),
+        ("prune/digits-30", 11),
+        ("prune/cifar10", 12),
+        ("shift", 5),
+        ("resnet20", 2),
+        ("settings", 1),
+        ("geometry", 1),
+        ("theorems", 2),
+        ("train/cifar10-resnet20-unitized", 19),
+        ("train/cifar10-speed-unitized", 19),
+    ],
+)
+def test_numbers_were_made_with_the_options_that_their_command_has_now(name, least):
+    content = json.loads((results.FOLDER / name / "results.json").read_text(encoding="utf-8"))
+    parts = [content, *(content.get(part, {}) for part in ("settings", "options", "recipe"))]
+    recorded = {
+        name.replace(" ", "_"): value
+        for part in parts
+        for name, value in part.items()
+        if name not in ("devices", "evaluations", "layers")  # what was found, not what was asked
+    }
+    options = given(content["command"])
+    shared = {name: recorded[name] for name in options if name in recorded}
+    if isinstance(shared.get("seeds"), list):
+        shared["seeds"] = len(shared["seeds"])
+    assert shared == {name: options[name] for name in shared}
+    assert len(shared) >= least
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ import optax
 import pytest
 
 import filter_settings as command
+from experiments.data import datasets
 from experiments.data.datasets import Images
 from experiments.measures import filter_settings, filter_tests, filter_training
 from experiments.measures.filter_training import Setting
 from experiments.pages import filter_settings as settings_page
+from tests.support.results import FOLDER
 from tests.support.web import Page
 
 pytestmark = pytest.mark.usefixtures("users_jax")
@@ -39,6 +41,11 @@ def test_settings_have_names_of_their_own_and_differ_from_the_base_in_one_thing(
         )
 
 
+def test_the_page_has_all_settings():
+    content = json.loads((FOLDER / "settings" / "results.json").read_text(encoding="utf-8"))
+    assert sorted(content["settings"]) == sorted(filter_settings.settings())
+
+
 def test_a_product_with_patches_is_a_convolution(key):
     x = jax.random.normal(key, (2, 8, 6, 3), jnp.float32)
     kernel = jax.random.normal(key, (3, 3, 3, 4), jnp.float32)
@@ -59,6 +66,15 @@ def test_a_square_of_an_image_is_cut_out_or_of_another_one(key):
     np.testing.assert_allclose(labels, 0.75 * y + 0.25 * y[::-1])
 
 
+def test_a_small_setting_learns_and_its_accuracy_is_of_the_test_images():
+    setting = Setting(width=8, depth=2, steps=150)
+    images = datasets.load("digits", None)
+    before, after, accuracy = filter_training.run(setting, images, 1)
+    assert [kernel.shape for kernel in before] == [(1, 3, 3, 1, 8), (1, 3, 3, 8, 8)]
+    assert all((a != b).any() for a, b in zip(before, after, strict=True))
+    assert float(accuracy[0]) > 0.7
+
+
 def test_the_averaged_optimizer_has_the_mean_of_the_second_half(key):
     params: Any = jnp.array([3.0])
     optimizer = filter_settings.averaged(4)
@@ -69,6 +85,37 @@ def test_the_averaged_optimizer_has_the_mean_of_the_second_half(key):
         p = optax.apply_updates(p, updates)
         seen.append(p)
     np.testing.assert_allclose(state.mean, np.mean(seen[2:], 0), rtol=1e-6)
+
+
+def test_only_scaled_filters_have_small_p_values_of_the_rank_correlation():
+    gaussian = np.random.default_rng(0).standard_normal((4, 3, 3, 32, 32), np.float32)
+    scaled = gaussian * np.linspace(0.5, 1.5, 32, dtype=np.float32)
+    found = [
+        [row["p_values"]["spearman"] for row in filter_tests.tested([kernels, kernels])]
+        for kernels in (gaussian, scaled)
+    ]
+    assert all(0 < p <= 1 for p in found[0] + found[1])
+    assert max(found[0]) > 0.3
+    assert max(found[1]) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("SGD", 2 * filter_settings.RATE),
+        ("Adam", 3e-3),
+        ("Adagrad", 0.05 / 1.1**0.5),  # of a sum of squares that begins at 0.1
+        ("Adamax", 5e-3),
+        ("AdamW", 3e-3),
+        ("RMSprop", 1e-3 / 0.1**0.5),
+        ("Lion", 5e-4),
+    ],
+)
+def test_the_first_step_of_an_optimizer_has_its_rate(name, step):
+    optimizer = filter_settings.settings()[name].optimizer(10)
+    zero = jnp.zeros(1, jnp.float32)
+    updates, _ = optimizer.update(zero + 1.0, optimizer.init(zero), zero)
+    np.testing.assert_allclose(jnp.asarray(updates), -step, rtol=1e-4)
 
 
 def test_gaussian_filters_fail_nothing_and_others_what_they_are_made_to(monkeypatch, tmp_path):

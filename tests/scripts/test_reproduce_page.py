@@ -237,6 +237,8 @@ def test_sentences_follow_the_results(results):
     other["distances"]["unitized"] = np.ones((3, EPOCHS))
     assert "follows the step size" in reproduce_training.distances_sentence(results)
     assert "does not fall" in reproduce_training.distances_sentence(other)
+    other["training"] |= {"learning_rate": [1.0, 1.0, 0.2, 0.2, 0.02], "drops": [3, 5]}
+    assert "first divided by 5, " in reproduce_training.distances_sentence(other)
     other["odd_point"]["network"]["is_odd"] = False
     other["odd_point"]["tree"]["angle_ends_degrees"] = 71.4
     assert "no point has become odd" in reproduce_claims.odd_point_sentence(other["odd_point"])

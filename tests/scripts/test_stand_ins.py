@@ -1,5 +1,6 @@
 """Noise in the shape of a data set, to try the speed of a preset."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 import train
 from experiments.cli import InputError
-from experiments.data import stand_ins
+from experiments.data import datasets, stand_ins
 from experiments.data.datasets import Images
 from experiments.data.imagenet import decode
 from experiments.training.recipes import PRESETS
@@ -30,6 +31,14 @@ def test_noise_has_the_shape_and_the_classes_of_its_data_set(name):
         assert (len(made.train), len(made.test)) == (120, 6)
         assert np.asarray(decode(made.train[7])).shape == stand_ins.JPEG_SHAPE
         assert [made.train[i]["label"] for i in (0, 7, 119)] == [0, 7, 119]
+
+
+def test_noise_of_the_digits_has_their_sizes_and_that_of_images_their_pixels():
+    digits, sizes = datasets.load("digits"), stand_ins.DATA_SETS
+    assert sizes["digits"] == (len(digits.x_train), digits.x_train.shape[1:], digits.classes)
+    pixels = {name: math.prod(size.shape) for name, size in sizes.items()}
+    assert pixels["mnist"] == pixels["fashion_mnist"] == 784
+    assert pixels["cifar10"] == pixels["cifar100"] == 3072
 
 
 def test_an_unknown_data_set_has_no_noise():

@@ -15,6 +15,7 @@ import train
 from experiments import cli, files, storage
 from experiments.cli import InputError
 from experiments.data import datasets
+from experiments.pages import page
 from experiments.training import loop
 from experiments.training.run_folder import read_lines
 from experiments.training.trained import load_network
@@ -51,6 +52,13 @@ def test_other_schemes_are_one_sentence_and_status_2(text, capfd):
         "error: a path must be local or begin with file:///, gs://BUCKET or s3://BUCKET; "
         f"got {text}\n"
     )
+
+
+def test_a_page_and_its_numbers_are_written_to_a_bucket(objects):
+    folder = storage.location("gs://mine/page")
+    page.write({"a": np.float32(0.5)}, "<p>", folder)
+    assert (folder / "index.html").read_text() == "<p>"
+    assert json.loads((folder / "results.json").read_text()) == {"a": 0.5}
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import train
 from experiments.cli import InputError
@@ -43,6 +44,7 @@ def test_a_run_is_loaded_without_its_data_and_classifies_as_it_did(run, monkeypa
     ]
     for seed, expected in enumerate(accuracies):
         model = load_network(run, seed)
+        assert all(len(leaf.devices()) == 1 for leaf in jax.tree.leaves(nnx.state(model)))
         right = np.argmax(jax.jit(model)(images.x_test), 1) == images.y_test
         assert right.mean() == pytest.approx(expected, abs=1e-6)
 

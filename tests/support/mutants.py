@@ -40,6 +40,7 @@ FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scr
 MOST_FILES = 3  # of tests for one module
 MOST_TESTS = 100  # for one line, beside those of its module
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
+DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_what_its_numbers_give"
 RECORDED = ROOT / "out" / "coverage" / "data"
 UNNOTICED = ("survived", "untested")
 _COMPARISONS: dict[type[ast.cmpop], ast.cmpop] = {
@@ -156,7 +157,34 @@ def files_of_tests(path: Path) -> list[Path]:
     own = ROOT / "tests" / path.relative_to(ROOT).parts[0]
     order = sorted(counts, key=lambda test: (not test.is_relative_to(own), -counts[test]))
     chosen = [test for test in order if counts[test]][:MOST_FILES]
-    return chosen if path.is_relative_to(FOLDERS["scripts"]) else [path, *chosen]
+    if not path.is_relative_to(FOLDERS["scripts"]):
+        return [path, *chosen]
+    return list(dict.fromkeys([*chosen, *files_of_commands(path)]))
+
+
+def files_of_commands(path: Path) -> list[Path]:
+    """The tests of the commands that import a module, which may run it in a process of its own."""
+    imported = {path: set(imports(path)) for path in FOLDERS["scripts"].rglob("*.py")}
+    reached = {}
+    for command in FOLDERS["scripts"].glob("*.py"):
+        found, left = set(), {command}
+        while left:
+            found |= left
+            left = set().union(*(imported[module] for module in left)) - found
+        reached[command] = found
+    few_first = sorted(reached, key=lambda command: len(reached[command]))
+    tests = ROOT / "tests" / "scripts"
+    files = [tests / f"test_{command.stem}.py" for command in few_first if path in reached[command]]
+    return [file for file in files if file.exists()][:MOST_FILES]
+
+
+def imports(path: Path) -> Iterator[Path]:
+    """The modules of the scripts that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            parent = FOLDERS["scripts"].joinpath(*node.module.split("."))
+            files = [parent, *(parent / alias.name for alias in node.names)]
+            yield from filter(Path.exists, (file.with_suffix(".py") for file in files))
 
 
 def record(path: Path) -> CoverageData | None:
@@ -183,6 +211,8 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
         r"Computed[.(]|Sampled[.(]", mutant.source
     ):
         return [f"{OUTCOMES}[{'.'.join(name.with_suffix('').parts)}]", *by_file]
+    if name.is_relative_to("scripts/experiments/pages"):
+        own.append(DRAWN)
     return [*by_file[:MOST_TESTS], *own]
 
 
