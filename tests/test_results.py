@@ -6,7 +6,7 @@ import inspect
 import json
 import shlex
 from collections.abc import Iterator
-from dataclasses import is_dataclass
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import pytest
 import tyro
 
 import train
-from experiments.training.recipes import PRESETS
+from experiments.measures.shift import dense_recipe
+from experiments.training.recipes import PRESETS, residual_recipe
 from tests.support import results, scale_table
 from tests.support.results import ROOT, Difference, Result, command, count, differences
 from tests.support.tables import table_of
@@ -31,6 +32,21 @@ def test_a_result_names_a_command_of_the_repository(result, tmp_path):
     assert str(tmp_path) in options[options.index("--out") + 1]
     assert not set(options) & set(results.INPUTS)
     assert count(result.content) >= 30
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"),
+    [
+        ("shift", dense_recipe("mnist", 60, 128)),
+        ("report", residual_recipe("digits", 20, 15, 64)),
+    ],
+)
+def test_numbers_were_made_by_the_recipe_that_the_script_has_now(name, recipe):
+    content = json.loads((results.FOLDER / name / "results.json").read_text(encoding="utf-8"))
+    recorded, now = content["settings"], json.loads(json.dumps(asdict(recipe)))
+    shared = recorded.keys() & now.keys()
+    assert {key: recorded[key] for key in shared} == {key: now[key] for key in shared}
+    assert len(shared) >= 15
 
 
 def test_names_are_those_of_the_index():

@@ -84,6 +84,15 @@ def test_an_interrupted_run_resumes_after_the_last_finished_network(run, monkeyp
         assert line["moments"] == expected["moments"]
 
 
+def test_a_network_moves_the_bar_by_its_epochs_whether_trained_or_read(tmp_path):
+    recipe = measures.dense_recipe("digits", 2, 64)
+    path, lines, moved = tmp_path / "runs" / "a.json", [{"epoch": 1}, {"epoch": 2}], []
+    found = measures.read_or_train(lambda: iter(lines), recipe, path, moved.append)
+    assert (found, moved) == (lines, [0, 1, 1])
+    read = measures.read_or_train(lambda: pytest.fail("trained"), recipe, path, moved.append)
+    assert (read, moved) == (lines, [0, 1, 1, 0, 2])
+
+
 def test_findings_by_hand():
     def line(skewness, exact):
         moments = {"skewness": [skewness, 0.0], "kurtosis": [3.0, 3.0]}
