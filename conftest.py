@@ -13,6 +13,8 @@ if OWN_CACHE:
     os.environ[CACHE] = str(OWN_CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+# XLA's own caches lie in the folder too, and then its name, another in each run, is in every key.
+os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # most of the time is compiling
 
 gc.set_threshold(200_000, 20, 100)  # tracing makes many small objects: a fifteenth of the time

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import zlib
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -67,18 +68,35 @@ def test_of_too_many_programs_the_newest_are_kept(tmp_path):
     assert {path.name for path in left.iterdir()} == {"0", "1"}
 
 
-def test_a_program_that_another_worker_has_half_written_is_compiled(tmp_path):
-    def third():
-        return jax.jit(lambda x: x / 3)  # not the same function to JAX, but the same program
-
+@contextmanager
+def cached_in(folder):
     before = jax.config.values["jax_compilation_cache_dir"]
     try:
-        jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+        jax.config.update("jax_compilation_cache_dir", str(folder))
         compilation_cache.reset_cache()
+        yield
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+        compilation_cache.reset_cache()
+
+
+def third():
+    return jax.jit(lambda x: x / 3)  # not the same function to JAX, but the same program
+
+
+def test_a_program_that_another_worker_has_half_written_is_compiled(tmp_path):
+    with cached_in(tmp_path):
         third()(6.0)
         (program,) = tmp_path.glob("*-cache")
         program.write_bytes(program.read_bytes()[:-1])
         assert third()(6.0) == 2
-    finally:
-        jax.config.update("jax_compilation_cache_dir", before)
-        compilation_cache.reset_cache()
+
+
+def test_a_program_has_the_same_name_in_the_folder_of_every_run(tmp_path):
+    runs = [kept_programs.begin(tmp_path) for _ in range(2)]
+    for run in runs:
+        with cached_in(run):
+            third()(6.0)
+    first, second = ({path.name for path in run.glob("*-cache")} for run in runs)
+    assert first == second
+    assert len(first) == 1
