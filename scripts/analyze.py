@@ -2,9 +2,11 @@
 
     python scripts/analyze.py WEIGHTS                 # about 20 seconds for a ResNet-20
     python scripts/analyze.py WEIGHTS --layers layer1 layer2 --ratio 0.3 --out out/analysis
+    python scripts/analyze.py RUN --seed 1
 
 WEIGHTS is a file of safetensors, npz, Flax msgpack, PyTorch or Keras, or a folder of Orbax
-checkpoints; no file can run code. A table of all layers is printed; OUT/index.html has the
+checkpoints; no file can run code. RUN is the folder of a run of scripts/train.py, of which the
+newest checkpoint of one seed is read. A table of all layers is printed; OUT/index.html has the
 pictures of the pruning paper, OUT/results.json every value.
 """
 
@@ -23,7 +25,7 @@ import tyro
 
 from experiments import cli, storage
 from experiments.cli import InputError
-from experiments.options import Location, Share, at_least, checked
+from experiments.options import Location, Natural, Share, at_least, checked
 from experiments.texts import printable
 
 if TYPE_CHECKING:
@@ -37,11 +39,12 @@ class Options:
     """What is analyzed.
 
     Attributes:
-      path: File or checkpoint folder of weights.
+      path: File or checkpoint folder of weights, or folder of a run of scripts/train.py.
       layers: Only layers whose name begins with one of these.
       ratio: The fraction of filters whose choice is compared.
       out: Folder for the page and its results.
       gaussian_layers: Gaussian layers drawn for each shape, for the bands.
+      seed: Of a run, which of its networks.
     """
 
     path: tyro.conf.Positional[Path]
@@ -49,6 +52,7 @@ class Options:
     ratio: Share = 0.5
     out: Location = Path("out/analysis")
     gaussian_layers: Annotated[int, at_least(20)] = 200
+    seed: Natural = 0
 
 
 @checked
@@ -83,10 +87,18 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 def load(options: Options) -> Mapping[str, "np.ndarray"]:
     """Parameters of the chosen layers, with one convolution at least."""
+    from experiments.training import run_folder
     from pruning import weights
 
+    source = options.path
+    if run_folder.is_run(source):
+        from experiments.training.trained import load_network
+
+        source = load_network(source, options.seed)
+    elif any(run_folder.is_run(folder) for folder in source.resolve().parents):
+        raise InputError(f"of a run its folder must be given, with its recipe.json; got {source}")
     try:
-        parameters = weights.load(options.path, dense=True, vectors=True)
+        parameters = weights.load(source, dense=True, vectors=True)
     except weights.WeightsError as error:
         raise InputError(str(error)) from error
     if not any(w.ndim > 2 for w in parameters.values()):

@@ -25,7 +25,8 @@ EVERY = results.results()
 
 @pytest.mark.parametrize("result", EVERY, ids=lambda result: result.name)
 def test_a_result_names_a_command_of_the_repository(result, tmp_path):
-    inputs = dict.fromkeys(result.missing, "PATH")
+    inputs = dict.fromkeys(result.inputs, "PATH")
+    assert result.inputs == [] or "--input" in str(result.needs({}))
     _, script, *options = command(result, inputs, tmp_path)
     assert (ROOT / script).is_file()
     assert options.count("--out") == 1
@@ -147,6 +148,36 @@ def test_a_command_gets_its_inputs_and_writes_into_scratch(tmp_path):
     assert made[1:] == [*expected, "--out", str(tmp_path)]
     made = command(Result("r", tmp_path, {"command": "python s.py --out a/b.json"}), {}, tmp_path)
     assert made[1:] == ["s.py", "--out", str(tmp_path / "results.json")]
+
+
+def test_a_command_that_fails_is_told_and_the_next_one_runs(tmp_path, monkeypatch, capsys):
+    failing, writing = tmp_path / "failing.py", tmp_path / "writing.py"
+    failing.write_text("raise SystemExit(3)")
+    writing.write_text("import sys; open(sys.argv[2] + '/results.json', 'w').write('{\"a\": 1}')")
+    made = [
+        Result(path.stem, tmp_path / "r.json", {"command": f"python {path}", "a": 1})
+        for path in (failing, writing)
+    ]
+    monkeypatch.setattr(results, "results", lambda: made)
+    monkeypatch.setattr("sys.argv", ["results.py", "all"])
+    assert results.main() == 1
+    said = capsys.readouterr().out
+    assert "failed with status 3" in said
+    assert "0 of 1 differ" in said
+    monkeypatch.setattr("sys.argv", ["results.py"])
+    assert results.main() == 0
+    assert "failing: minutes not recorded\n" in capsys.readouterr().out
+
+
+def test_what_needs_compilers_is_left_out_without_them(tmp_path, monkeypatch):
+    content = {"command": "python tests/support/widths_table.py"}
+    made = Result("compiled/widths", tmp_path / "widths.json", content)
+    monkeypatch.setattr(results, "COMPILERS", tmp_path / "python")
+    assert "make bench-compiled" in str(made.needs({}))
+    (tmp_path / "python").touch()
+    assert made.needs({}) is None
+    expected = [str(tmp_path / "python"), "tests/support/widths_table.py"]
+    assert command(made, {}, tmp_path) == [*expected, "--out", str(tmp_path / "widths.json")]
 
 
 def test_the_page_on_scale_has_the_numbers_of_its_file():

@@ -25,6 +25,7 @@ from pruning.weights._limits import (
 )
 from pruning.weights._msgpack import Parser
 
+ITEMS = ("default", "params", "model", "state")  # of a checkpoint that has several
 DTYPES = {
     "F64": np.float64,
     "F32": np.float32,
@@ -99,14 +100,16 @@ def msgpack(path: Path, max_bytes: int) -> Mapping:
 
 
 def orbax(path: Path) -> Mapping:
-    """The newest step of a directory of steps, or the directory itself."""
+    """The newest step of a directory of steps, or the directory itself: its item of weights."""
     import orbax.checkpoint as ocp  # takes a second
 
     steps = [int(child.name) for child in path.iterdir() if child.name.isdigit()]
     if steps:
         path = path / str(max(steps))
-    if (path / "default").is_dir():
-        path = path / "default"
+    items = [child.name for child in path.iterdir() if (child / "_METADATA").is_file()]
+    known = [name for name in ITEMS if name in items]
+    if known or len(items) == 1:
+        path = path / (known or items)[0]
     if not (path / "_METADATA").is_file():
         raise WeightsError(
             f"the directory {path.name} must be an Orbax checkpoint; it has no _METADATA"
@@ -118,6 +121,11 @@ def orbax(path: Path) -> Mapping:
             tree = ocp.PyTreeCheckpointer().restore(path.resolve())
         finally:
             logging.disable(logging.NOTSET)
+    if isinstance(tree, list | tuple):
+        raise WeightsError(
+            "its arrays must have names, by which weights are told from an optimizer's state; it "
+            f"holds a list of {len(tree)}"
+        )
     tree = _natural_tree(tree)
     return tree if isinstance(tree, Mapping) else {"": tree}
 

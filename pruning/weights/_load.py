@@ -48,6 +48,9 @@ def load(
     name, which gives (features, entries), or a transposed convolution, which gives
     `(*window, cout, cin)`.
 
+    An optimizer's state, whose moments have the shapes of weights, is left out where the top of the
+    tree names it (`opt_state`, `optimizer`); a list of arrays without names is refused.
+
     No file runs code. Whatever it holds, reading it takes at most 64 MiB and four times its size in
     memory, and a second more than reading its bytes; or it is refused. What a pickle holds besides
     tensors and plain data is left out with a warning. Orbax reads its directories by itself.

@@ -1,11 +1,13 @@
 """Trees of mappings and lists, as checkpoints nest them, by the names of their leaves."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pruning.weights._limits import MAX_DEPTH, WeightsError
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
+OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")  # whose moments have the shapes of weights
 MAX_NAMES = 2**22  # characters of all names, with 32 for each node
 
 
@@ -16,7 +18,7 @@ def unwrapped(tree: Mapping) -> Mapping:
         if not inner:
             break
         tree = tree[inner[0]]
-    return tree
+    return {key: part for key, part in tree.items() if not OPTIMIZER.fullmatch(str(key))}
 
 
 def leaves(tree: Any) -> Iterator[tuple[str, Any]]:

@@ -98,6 +98,27 @@ def test_orbax_folders_and_folders_of_steps(tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "steps")["conv"], 10 * KERNEL)
 
 
+@pytest.mark.parametrize("name", ["opt_state", "optimizer", "optim", "optimizer_state_dict"])
+def test_moments_of_an_optimizer_are_no_layers(name):
+    tree = {"net": {"conv": {"kernel": KERNEL}}, name: {"mu": {"conv": {"kernel": 2 * KERNEL}}}}
+    assert list(load(tree)) == ["net.conv"]
+    assert list(load({"model": tree})) == ["net.conv"]
+    assert list(load({"net": {"optic": {"kernel": KERNEL}}})) == ["net.optic"]
+
+
+def test_orbax_items_are_told_apart_and_arrays_without_names_refused(tmp_path):
+    moments = {"conv": {"kernel": 2 * KERNEL}}
+    items = {"ema": moments, "model": {"conv": {"kernel": KERNEL}}}
+    with ocp.CheckpointManager(tmp_path / "steps") as manager:
+        saved = {name: ocp.args.StandardSave(tree) for name, tree in items.items()}
+        manager.save(1, args=ocp.args.Composite(**saved))
+    np.testing.assert_array_equal(load(tmp_path / "steps")["conv"], KERNEL)
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "list", [KERNEL, 2 * KERNEL])
+    with pytest.raises(WeightsError, match=r"must have names, .*; it holds a list of 2$"):
+        load(tmp_path / "list")
+
+
 class Net(nnx.Module):
     def __init__(self, rngs):
         self.conv = nnx.Conv(2, 5, (3, 3), rngs=rngs)

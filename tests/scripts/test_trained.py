@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 from flax import nnx
 
+import analyze
 import train
 from experiments.cli import InputError
 from experiments.data import datasets
-from experiments.training import introduction, loop
+from experiments.training import introduction, loop, run_folder
 from experiments.training import run as training_run
+from experiments.training.checkpoints import Checkpoints
 from experiments.training.loop import Extras
+from experiments.training.recipes import residual_recipe
 from experiments.training.run_folder import read_lines
 from experiments.training.trained import load_network
 from tests.support.small_runs import SMALL, View, compiled, random_images, with_steps_per_call
@@ -64,6 +67,25 @@ def test_a_loaded_network_is_exported_for_any_batch(run):
     exported = jax.export.export(jax.jit(model))(images)
     x = np.random.default_rng(0).standard_normal((5, 8, 8, 1)).astype(np.float32)
     np.testing.assert_allclose(exported.call(x), jax.jit(model)(x), rtol=1e-5, atol=1e-5)
+
+
+def test_an_analysis_of_a_run_is_of_its_weights_and_not_of_the_optimizers_moments(tmp_path):
+    recipe = residual_recipe("digits", 8, 1, 64)
+    program = compiled(recipe, random_images())
+    run_folder.prepare(tmp_path, recipe, random_images(), vmapped_seeds=1)
+    state = program.init_state((1,))
+    with Checkpoints(tmp_path / "checkpoints-1") as checkpoints:
+        checkpoints.save(3, state, notes=[])
+    found = analyze.load(analyze.Options(tmp_path, seed=1))
+    kernels = [leaf for leaf in jax.tree.leaves(state.params) if leaf.ndim == 4]
+    layers = [name for name, w in found.items() if w.ndim == 4]
+    assert len(layers) == len(kernels) == 9  # stem, 6 in blocks, 2 shortcuts
+    np.testing.assert_array_equal(found["stem"], state.params["stem"]["kernel"][...])
+    with pytest.raises(InputError, match="must have a checkpoint of seed 0"):
+        analyze.load(analyze.Options(tmp_path))
+    for inside in ("checkpoints-1", "checkpoints-1/3/state"):
+        with pytest.raises(InputError, match=r"^of a run its folder must be given"):
+            analyze.load(analyze.Options(tmp_path / inside))
 
 
 def blocks(page):

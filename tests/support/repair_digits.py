@@ -7,6 +7,7 @@ ratio: test accuracies after each repair, all with the same training images. Mer
 clusters and the greedy choice look at no criterion.
 """
 
+import argparse
 import itertools
 import json
 import sys
@@ -167,6 +168,9 @@ def timed(makers: Makers) -> Iterator[tuple[str, Any, float]]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=OUT)
+    out = parser.parse_args().out
     images = datasets.load("digits")
     x, y = images.x_train, images.y_train
     results: dict[str, Any] = {
@@ -182,7 +186,7 @@ def main() -> None:
     def accuracy(tree: Tree) -> float:
         return float((apply(tree, jnp.asarray(images.x_test)).argmax(1) == images.y_test).mean())
 
-    OUT.parent.mkdir(parents=True, exist_ok=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
     for name, seed in itertools.product(WIDTHS, range(SEEDS)):
         tree = trained(init(jax.random.key(seed), name), x, y, EPOCHS, 3e-3)
         network = {"network": name, "seed": seed}
@@ -199,7 +203,7 @@ def main() -> None:
                 row = network | {"ratio": ratio, "criterion": criterion, "repair": repair}
                 results["rows"].append(row | {"seconds": seconds, "accuracy": accuracy(small)})
                 print(*results["rows"][-1].values(), flush=True)
-        OUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

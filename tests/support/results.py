@@ -24,7 +24,9 @@ from typing import Any, NamedTuple, TypeGuard
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "results"
 HOUR = 3600
-INPUTS = ("DIR", "tfds", "run", "resnet20.safetensors")  # in commands, of no fixed place
+# In commands, of no fixed place; the last is made by `python scripts/prune.py`.
+INPUTS = ("DIR", "tfds", "resnet20.safetensors", "run", "out/prune/run")
+COMPILERS = ROOT / ".venv-compiled" / "bin" / "python"
 # What no two runs share.
 TIMES = {"command", "date", "environment", "seconds", "minutes", "checkpoint", "timings"}
 TIMES |= {
@@ -56,9 +58,21 @@ class Result(NamedTuple):
         return max(found.values()) if isinstance(found, dict) else found
 
     @property
-    def missing(self) -> list[str]:
-        """Inputs that its command has."""
+    def inputs(self) -> list[str]:
+        """Those that its command has."""
         return [word for word in self.content["command"].split() if word in INPUTS]
+
+    @property
+    def interpreter(self) -> str:
+        """That of this process, or one with the plugins that compile for TPU and GPU."""
+        return str(COMPILERS) if self.name.startswith("compiled") else sys.executable
+
+    def needs(self, inputs: dict[str, str]) -> str | None:
+        """What is missing to make it anew."""
+        missing = [f"--input {name}=PATH" for name in self.inputs if name not in inputs]
+        if not Path(self.interpreter).exists():
+            missing.append("`make bench-compiled`, which installs the compilers")
+        return next(iter(missing), None)
 
 
 class Difference(NamedTuple):
@@ -85,13 +99,15 @@ def command(result: Result, inputs: dict[str, str], scratch: Path) -> list[str]:
     text: str = result.content["command"]
     words = [inputs.get(word, word) for word in text.split()]
     out = str(scratch)
+    if words[1].startswith("tests/support/"):
+        out = str(scratch / result.path.name)
     if "--out" in words:
         at = words.index("--out")
         out = str(scratch / "results.json") if words[at + 1].endswith(".json") else out
         del words[at : at + 2]
     if "--errata" in words:
         words[words.index("--errata") + 1] = str(scratch / "errata.md")
-    return [sys.executable, *words[1:], "--out", out]
+    return [result.interpreter, *words[1:], "--out", out]
 
 
 def differences(recorded: Any, now: Any, tolerance: float, place: str = "") -> Iterator[Difference]:
@@ -138,8 +154,12 @@ def regenerate(result: Result, inputs: dict[str, str], tolerance: float) -> bool
         words = command(result, inputs, Path(scratch))
         print(f"{result.name}: {' '.join(words[1:])}", flush=True)
         start = time.monotonic()
-        subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        (written,) = Path(scratch).rglob("results.json")
+        status = subprocess.run(words, cwd=ROOT, stdout=subprocess.DEVNULL).returncode
+        if status:
+            print(f"  failed with status {status}", flush=True)
+            return False
+        names = {"results.json", result.path.name}
+        (written,) = (path for path in Path(scratch).rglob("*.json") if path.name in names)
         now = json.loads(written.read_text(encoding="utf-8"))
     found = list(differences(result.content, now, tolerance))
     minutes = (time.monotonic() - start) / 60
@@ -147,6 +167,11 @@ def regenerate(result: Result, inputs: dict[str, str], tolerance: float) -> bool
     for place, recorded, new in found[:10]:
         print(f"  {place}: {recorded} became {new}")
     return not found
+
+
+def duration(seconds: float) -> str:
+    """In minutes, if it is known."""
+    return "minutes not recorded" if math.isnan(seconds) else f"{seconds / 60:.0f} minutes"
 
 
 def main() -> int:
@@ -161,14 +186,14 @@ def main() -> int:
     if unknown:
         parser.error(f"no result is named {', '.join(sorted(unknown))}")
     for result in every:
-        missing = [name for name in result.missing if name not in inputs]
+        missing = result.needs(inputs)
         long = result.seconds > HOUR
         wanted = result.name in options.names or ("all" in options.names and not long)
         if wanted and not missing:
             same &= regenerate(result, inputs, options.tolerance)
         else:
-            needs = f"; needs --input {missing[0]}=PATH" if missing else ""
-            print(f"{result.name}: {result.seconds / 60:.0f} minutes{needs}")
+            needs = f"; needs {missing}" if missing else ""
+            print(f"{result.name}: {duration(result.seconds)}{needs}")
     return not same
 
 

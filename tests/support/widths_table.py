@@ -1,6 +1,6 @@
 """Widths that are worth having on chips that are not at hand: docs/results/compiled/widths.json.
 
-    python tests/support/widths_table.py --topology v5e:2x2     # or h100: half a minute of a core
+    python tests/support/widths_table.py     # for v5e:2x2 and h100, a minute of a core
 
 Of a bottleneck block of ResNet-50's third stage in bfloat16, in evaluation, 64 images of 14 × 14 on
 one chip: the widths between its first two convolutions from 112 to 256. What is counted is no time,
@@ -95,19 +95,21 @@ def rows(topology: str) -> list[dict[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--topology", required=True, help="h100, or of a TPU, such as v5e:2x2")
-    topology = parser.parse_args().topology
-    before = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
-    found = rows(topology)  # before JAX uses a device
+    parser.add_argument("--topology", nargs="+", default=["v5e:2x2", "h100"])
+    parser.add_argument("--out", type=Path, default=OUT)
+    given = parser.parse_args()
+    chips = {topology: rows(topology) for topology in given.topology}  # before JAX uses a device
     run = {
-        "command": "python tests/support/widths_table.py --topology TOPOLOGY",
+        "command": "python tests/support/widths_table.py",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": cli.environment(),
-        "chips": before.get("chips", {}) | {topology: found},
+        "chips": chips,
     }
-    files.write(OUT, json.dumps(run, indent=1) + "\n")
-    for row in found:
-        print(" | ".join(f"{value:,.0f}" for value in row.values()))
+    files.write(given.out, json.dumps(run, indent=1) + "\n")
+    for topology, found in chips.items():
+        print(topology)
+        for row in found:
+            print(" | ".join(f"{value:,.0f}" for value in row.values()))
 
 
 if __name__ == "__main__":

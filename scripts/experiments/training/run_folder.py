@@ -50,6 +50,11 @@ def prepare(
         files.write(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run."""
+    return (folder / "recipe.json").is_file()
+
+
 def has_trained(out: Path) -> Path | None:
     """A checkpoint or the results of a run, if its folder has any."""
     found = [path for path in out.glob("checkpoints-*/*") if path.name.isdigit()]
