@@ -46,6 +46,19 @@ def pytest_collection_modifyitems(config, items):
     items[:] = slow_parts.selected(items, config.getoption("part"))
 
 
+def pytest_collection_finish():
+    # Modules and tests are there until the end: no collection need look at them again.
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    # Traced programs are kept with a megabyte each: five gigabytes a worker, an eighth of the time.
+    if nextitem is None or nextitem.path != item.path:
+        jax.clear_caches()
+
+
 def pytest_unconfigure(config):
     # Workers of a run find its folder in the environment: the process that made it ends it.
     if OWN_CACHE:

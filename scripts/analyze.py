@@ -6,7 +6,8 @@
 
 WEIGHTS is a file of safetensors, npz, Flax msgpack, PyTorch or Keras, or a folder of Orbax
 checkpoints; no file can run code. RUN is the folder of a run of scripts/train.py, of which the
-newest checkpoint of one seed is read. A table of all layers is printed; OUT/index.html has the
+newest checkpoint of one seed is read. Of a network without convolutions the dense layers are looked
+at, a filter being the weights of a neuron. A table of all layers is printed; OUT/index.html has the
 pictures of the pruning paper, OUT/results.json every value.
 """
 
@@ -57,7 +58,7 @@ class Options:
 
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Analyze the convolutions of a network and write OUT/index.html and OUT/results.json."""
+    """Analyze the layers of a network and write OUT/index.html and OUT/results.json."""
     from experiments.measures import analysis
     from experiments.pages import analysis as analysis_page
     from experiments.pages import page
@@ -86,7 +87,8 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def load(options: Options) -> Mapping[str, "np.ndarray"]:
-    """Parameters of the chosen layers, with one convolution at least."""
+    """Parameters of the chosen layers, with one convolution or dense layer at least."""
+    from experiments.measures import analysis
     from experiments.training import run_folder
     from pruning import weights
 
@@ -101,13 +103,12 @@ def load(options: Options) -> Mapping[str, "np.ndarray"]:
         parameters = weights.load(source, dense=True, vectors=True)
     except weights.WeightsError as error:
         raise InputError(str(error)) from error
-    if not any(w.ndim > 2 for w in parameters.values()):
-        raise InputError(f"{options.path.name} must have convolutions; it has none")
+    kind, kernels = analysis.kernels_of(parameters)
+    if not kernels:
+        raise InputError(f"{options.path} must have convolutions or dense layers; it has neither")
     chosen = {n: w for n, w in parameters.items() if n.startswith(options.layers or "")}
-    if not any(w.ndim > 2 for w in chosen.values()):
-        raise InputError(
-            f"--layers must begin the names of convolutions; {options.path.name} has none such"
-        )
+    if not kernels.keys() & chosen.keys():
+        raise InputError(f"--layers must begin the names of {kind}; {options.path} has none such")
     return {printable(name): w for name, w in chosen.items()}
 
 
@@ -117,7 +118,7 @@ def summarize(results: "Analysis") -> None:
     from experiments.pages import analysis as analysis_page
     from experiments.pages.series import pair_label
 
-    title = f"{results['file']}: {len(results['layers'])} convolutions"
+    title = f"{results['file']}: {len(results['layers'])} {results['kind']}"
     columns = analysis_page.layer_columns(results["layers"])
     head = [name for name in columns if name != "dead"]
     rows = zip(*(columns[name] for name in head), strict=True)

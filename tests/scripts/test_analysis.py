@@ -146,7 +146,9 @@ def test_convolutions_are_ranked_and_other_arrays_of_some_size_drawn(monkeypatch
     assert found["others"] == [("histogram", "dense", (4, 4)), ("histogram", "bias", (16,))]
     one = analysis.measure({"conv0": arrays["conv0"]}, ratio=0.5, gaussian_layers=20)
     assert one["chosen"] == ["conv0"]
-    none = analysis.measure({"dense": arrays["dense"]}, ratio=0.5, gaussian_layers=20)
+    dense = analysis.measure({"dense": arrays["dense"]}, ratio=0.5, gaussian_layers=20)
+    assert (dense["chosen"], dense["others"]) == (["dense"], [])
+    none = analysis.measure({"bias": arrays["bias"]}, ratio=0.5, gaussian_layers=20)
     assert none["chosen"] == []
 
 

@@ -88,10 +88,27 @@ def test_names_from_files_control_neither_terminal_nor_page(tmp_path, capsys):
     assert "<script" not in page
 
 
-def test_a_file_without_convolutions_is_refused_without_naming_an_option(tmp_path):
-    np.savez(tmp_path / "w.npz", dense=np.ones((4, 4), np.float32))
-    with pytest.raises(InputError, match=r"^w\.npz must have convolutions; it has none$"):
+def test_a_file_of_vectors_is_refused_without_naming_an_option(tmp_path):
+    np.savez(tmp_path / "w.npz", scale=np.ones(4, np.float32))
+    with pytest.raises(
+        InputError, match=r"w\.npz must have convolutions or dense layers; it has neither$"
+    ):
         analyze.main(analyze.Options(tmp_path / "w.npz", out=tmp_path))
+
+
+def test_without_convolutions_the_neurons_of_dense_layers_are_ranked(tmp_path, capsys):
+    drawn = np.random.default_rng(2).normal(size=(30, 12)).astype(np.float32)
+    path = tmp_path / "w.npz"
+    np.savez(path, **{"a.kernel": drawn, "a.bias": drawn[:2].ravel(), "b.kernel": 2 * drawn})
+    analyze.main(analyze.Options(path, out=tmp_path, gaussian_layers=20))
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["kind"] == "dense layers"
+    assert [layer["name"] for layer in results["layers"]] == ["a", "b"]
+    assert [layer["filters"] for layer in results["layers"]] == [12, 12]
+    expected = np.argsort(np.abs(drawn).sum(0))[:8]
+    assert results["layers"][0]["first"]["l1"] == expected.tolist()
+    assert [parameter["layer"] for parameter in results["others"]] == ["a.bias"]
+    assert "2 dense layers" in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ TESTS = {
     "spearman": "l1 and l2 rank as for Gaussian filters",
 }
 SHOWN = 64  # filters of a covariance
+KINDS = {"convolutions": range(3, 33), "dense layers": range(2, 3)}  # axes of a kernel
 # For programs that run a few times: to compile takes longer than to run. JAX 0.12 has no older
 # emitters of loops, which compile in half of the time.
 QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}
@@ -65,6 +66,7 @@ class Analysis(TypedDict):
     file: str
     settings: dict[str, Any]
     seconds: dict[str, float]
+    kind: str  # of the layers, one of `KINDS`
     layers: list[dict[str, Any]]  # as `_layer` describes one
     gaussian: dict[str, dict[str, Any]]  # by shape and pair, such as "64x576" and "l1-l2"
     left_out: dict[str, str]  # why a layer is left out
@@ -77,18 +79,28 @@ class Analysis(TypedDict):
 def measure(
     parameters: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> dict[str, Any]:
-    """Convolutions ranked and tested, a few of them shown, and how Gaussian all others are."""
-    kernels = {name: w for name, w in parameters.items() if w.ndim > 2}
+    """Layers ranked and tested, a few of them shown, and how Gaussian all others are."""
+    kind, kernels = kernels_of(parameters)
     ranked = rankings(kernels, ratio=ratio, gaussian_layers=gaussian_layers)
     names = [layer["name"] for layer in ranked["layers"]]
     chosen = list(dict.fromkeys(names[i] for i in (0, len(names) // 2, -1))) if names else []
-    others = {name: w for name, w in parameters.items() if w.ndim <= 2 and w.size >= 16}
+    others = {name: w for name, w in parameters.items() if name not in kernels and w.size >= 16}
     return ranked | {
+        "kind": kind,
         "chosen": chosen,
         "histograms": [histogram(name, kernels[name]) for name in chosen],
         "covariances": [correlations(name, kernels[name]) for name in chosen],
         "others": [histogram(name, w) for name, w in others.items()],
     }
+
+
+def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
+    """The convolutions; of a network that has none, its dense layers, of a filter a neuron."""
+    found = {
+        kind: {name: w for name, w in parameters.items() if w.ndim in axes}
+        for kind, axes in KINDS.items()
+    }
+    return next((item for item in found.items() if item[1]), (min(KINDS), {}))
 
 
 def above(results: Analysis, threshold: float = 0.9) -> dict[str, tuple[int, int]]:

@@ -48,7 +48,7 @@ def render(results: Analysis) -> str:
 
 def _summary(results: Analysis) -> str:
     layers = results["layers"]
-    items = [("Convolutions", str(len(layers)), f"of {results['file']}")]
+    items = [(results["kind"].capitalize(), str(len(layers)), f"of {results['file']}")]
     if layers:
         counts = analysis.above(results)
         low, high = (pick(counts, key=lambda p: counts[p][0]) for pick in (min, max))
