@@ -105,10 +105,12 @@ def load(options: Options) -> Mapping[str, "np.ndarray"]:
         raise InputError(str(error)) from error
     kind, kernels = analysis.kernels_of(parameters)
     if not kernels:
-        raise InputError(f"{options.path} must have convolutions or dense layers; it has neither")
+        raise InputError(
+            f"{options.path.name} must have convolutions or dense layers; it has neither"
+        )
     chosen = {n: w for n, w in parameters.items() if n.startswith(options.layers or "")}
     if not kernels.keys() & chosen.keys():
-        raise InputError(f"--layers must begin the names of {kind}; {options.path} has none such")
+        raise InputError(f"--layers must begin the names of {kind}; {options.path.name} has none")
     return {printable(name): w for name, w in chosen.items()}
 
 
