@@ -8,6 +8,7 @@ from tests.support import kept_programs, slow_parts
 # What one worker or subprocess of a run has compiled, the others need not compile again, nor the
 # next run.
 CACHE = "JAX_COMPILATION_CACHE_DIR"
+TRACED = []  # tests since traced programs were dropped
 OWN_CACHE = None if CACHE in os.environ else kept_programs.begin()
 if OWN_CACHE:
     os.environ[CACHE] = str(OWN_CACHE)
@@ -54,8 +55,11 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    # Traced programs are kept with a megabyte each: five gigabytes a worker, an eighth of the time.
-    if nextitem is None or nextitem.path != item.path:
+    # Each traced program is kept with half a megabyte, six gigabytes a worker at the end; the next
+    # files need few of them.
+    TRACED.append(item)
+    if len(TRACED) >= 100 and (nextitem is None or nextitem.path != item.path):
+        TRACED.clear()
         jax.clear_caches()
 
 
