@@ -1,10 +1,15 @@
 """The pages of docs/results: what their numbers give, linked to each other, at home on a phone."""
 
+import json
 import re
 
 import numpy as np
 import pytest
 
+from experiments.pages import figures
+from experiments.pages.mathematics import plain
+from experiments.pages.papers import papers
+from experiments.texts import html
 from tests.support import results_pages
 from tests.support.browser import open_page
 from tests.support.web import Page
@@ -39,6 +44,20 @@ def test_a_page_is_what_its_numbers_give(path, drawn):
 def test_every_page_has_numbers_and_is_in_the_index():
     named = {path.parent for path in COMMITTED[1:]}
     assert named == {path.parent for path in results_pages.FOLDER.glob("*/**/index.html")}
+
+
+def test_the_index_has_every_figure_and_table_of_the_papers():
+    results = json.loads((results_pages.FOLDER / "theorems" / "results.json").read_text())
+    index = (results_pages.FOLDER / "index.html").read_text()
+    sections = re.findall(r"<section.*?</section>", index, re.S)
+    for paper, section in zip(papers(), sections, strict=True):
+        claims = [claim for claim in results["claims"] if claim["paper"] == paper.short]
+        named = {name for claim in claims for name in figures.figures(claim)}
+        assert named == set(re.findall(r'<th scope="row">((?:Figure|Table) \d+)</th>', section))
+        assert len(named) >= 7
+        for claim in claims:
+            for result in claim["results"] if figures.figures(claim) else ():
+                assert html(plain(result["ours"])) in section
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.parent.name)

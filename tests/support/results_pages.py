@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from experiments import cli, files
 from experiments.benchmarks import compiled_page
 from experiments.pages import (
     analysis,
+    figures,
     filter_settings,
     geometry,
     page,
@@ -31,6 +32,8 @@ from experiments.pages import (
     theorems,
     train,
 )
+from experiments.pages.mathematics import plain
+from experiments.pages.papers import papers
 from experiments.texts import html
 from tests.support import repair_page
 
@@ -74,11 +77,32 @@ def drawn() -> dict[Path, str]:
         title="Results of jaxnorm",
         kicker="jaxnorm",
         heading="Results",
-        summary=f"<p>Each page has its numbers beside it, in results.json.</p><ul>{entries}</ul>",
-        sections=[],
+        summary="<p>Each page has its numbers beside it, in results.json; below are all figures "
+        f"and tables of the three papers.</p><ul>{entries}</ul>",
+        sections=list(tables(results["theorems"]["claims"])),
     )
     linked = {FOLDER / name / "index.html": _linked(texts[name], name, headings) for name in texts}
     return {FOLDER / "index.html": index} | linked
+
+
+def tables(claims: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """Key, title and HTML of a table of each paper's figures and tables."""
+    head = ["", "printed", "ours", "made by", "time", "page"]
+    for paper in papers():
+        rows = figures.rows([claim for claim in claims if claim["paper"] == paper.short])
+        cells = [
+            [
+                row.name or "also",
+                plain(row.printed),
+                plain(row.ours),
+                row.command,
+                row.time,
+                row.page.parent.name if row.page else "none",
+            ]
+            for row in rows
+        ]
+        key = paper.short.lower().replace(" ", "-")
+        yield key, paper.title, page.table(head, cells, "Figures and tables", kind="claims")
 
 
 def _heading(text: str, name: str) -> str:

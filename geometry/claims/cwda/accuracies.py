@@ -106,7 +106,7 @@ TABLE_4 = claim(
     "trained networks; three experiments of one network are not independent of it.",
     results=(
         Result(
-            "criteria differ by 2.4 ± 0.6 points fine-tuned and 3.7 ± 2.2 pruned, 3 ResNet-8 on "
+            "criteria differ by 2.4 ± 0.5 points fine-tuned and 3.7 ± 2.2 pruned, 3 ResNet-8 on "
             "digits, half of the channels",
             "at most 0.35 fine-tuned and 8.32 pruned",
             "docs/results/prune/digits/index.html",

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments.pages import errata
 from experiments.pages.errata import escaped
@@ -22,6 +23,26 @@ explained, and what has no page of its own is checked, on
 
 This file is made by `python scripts/check_theorems.py --errata docs/errata.md`.
 """
+
+
+class Row(NamedTuple):
+    """A line of the table.
+
+    Attributes:
+      name: Of the figure or table; empty where it is that of the line above.
+      printed: What the paper shows.
+      ours: What we found, or why it was not run.
+      page: Where it is shown, if it is.
+      command: That made the page.
+      time: That it took.
+    """
+
+    name: str
+    printed: str
+    ours: str
+    page: Path | None
+    command: str
+    time: str
 
 
 def documents(claims: list[dict], path: Path | None) -> dict[Path, str]:
@@ -46,12 +67,21 @@ def figures(claim: dict) -> list[str]:
     return [name for name in claim["objects"] if name.startswith(("Figure", "Table"))]
 
 
-def _section(paper: Paper, claims: list[dict]) -> str:
+def rows(claims: list[dict]) -> list[Row]:
+    """The figures and tables of a paper's claims, in order."""
     by_place = sorted(
         ((name, claim) for claim in claims for name in figures(claim)), key=lambda x: _order(x[0])
     )
-    rows = [row for name, claim in by_place for row in _rows(name, claim)]
-    return "\n".join([f"## {paper.title}\n", HEAD, *rows, ""])
+    return [row for name, claim in by_place for row in _rows(name, claim)]
+
+
+def _section(paper: Paper, claims: list[dict]) -> str:
+    lines = [
+        f"| {row.name} | {escaped(row.printed)} | {escaped(row.ours)} | {_link(row.page)} | "
+        f"{_made(row)} |"
+        for row in rows(claims)
+    ]
+    return "\n".join([f"## {paper.title}\n", HEAD, *lines, ""])
 
 
 def _order(name: str) -> tuple[str, int]:
@@ -59,32 +89,39 @@ def _order(name: str) -> tuple[str, int]:
     return kind, int(number)
 
 
-def _rows(name: str, claim: dict) -> list[str]:
+def _rows(name: str, claim: dict) -> list[Row]:
     first, *others = figures(claim)
     if name in others:
-        return [f"| {name} | | with {first} | | |"]
+        return [Row(name, "", f"with {first}", None, "", "")]
     found = [
-        [result["printed"], result["ours"], *_page(ROOT / result["page"])]
-        for result in claim["results"]
+        (result["printed"], result["ours"], ROOT / result["page"]) for result in claim["results"]
     ]
     if not found and claim["reason"]:
-        found = [[claim["statement"], f"not run: {claim['reason']}", "", ""]]
-    elif not found:
+        return [Row(name, claim["statement"], f"not run: {claim['reason']}", None, "", "")]
+    if not found:
         page = DOCS / "results" / "theorems" / "index.html"
-        found = [[claim["printed"] or claim["statement"], claim["standing"], *_page(page)]]
+        found = [(claim["printed"] or claim["statement"], claim["standing"], page)]
     heads = [name, *[""] * (len(found) - 1)]
     return [
-        f"| {head} | {escaped(printed)} | {escaped(ours)} | {page} | {made} |"
-        for head, (printed, ours, page, made) in zip(heads, found, strict=True)
+        Row(head, printed, ours, page, *_origin(page))
+        for head, (printed, ours, page) in zip(heads, found, strict=True)
     ]
 
 
-def _page(path: Path) -> tuple[str, str]:
-    """A link to a page, and the command and the minutes in its results."""
-    results = json.loads((path.parent / "results.json").read_text(encoding="utf-8"))
+def _origin(page: Path) -> tuple[str, str]:
+    """The command and the time in a page's results."""
+    results = json.loads((page.parent / "results.json").read_text(encoding="utf-8"))
     seconds = results["seconds"]
     if isinstance(seconds, dict):
         seconds = seconds.get("total", sum(seconds.values()))
-    command = re.sub(r"^python ", "", results["command"])
-    link = Path(os.path.relpath(path, DOCS)).as_posix()
-    return f"[{path.parent.name}]({link})", f"`{command}`, {duration(seconds)}"
+    return re.sub(r"^python ", "", results["command"]), duration(seconds)
+
+
+def _link(page: Path | None) -> str:
+    if page is None:
+        return ""
+    return f"[{page.parent.name}]({Path(os.path.relpath(page, DOCS)).as_posix()})"
+
+
+def _made(row: Row) -> str:
+    return f"`{row.command}`, {row.time}" if row.command else ""
