@@ -41,6 +41,21 @@ def test_noise_of_the_digits_has_their_sizes_and_that_of_images_their_pixels():
     assert pixels["cifar10"] == pixels["cifar100"] == 3072
 
 
+@pytest.mark.parametrize(
+    ("name", "batch", "steps"),
+    [
+        ("imagenet2012", 256, 5004),
+        ("cifar10", 128, 390),
+        ("cifar100", 128, 390),
+        ("mnist", 128, 468),
+    ],
+)
+def test_an_epoch_has_the_published_number_of_whole_batches(name, batch, steps):
+    made = stand_ins.shapes_of(name)
+    count = len(made.x_train) if isinstance(made, Images) else len(made.train)
+    assert count // batch == steps
+
+
 def test_an_unknown_data_set_has_no_noise():
     with pytest.raises(InputError, match=r"--dataset must be one of digits, .*; got svhn"):
         stand_ins.noise("svhn", 4)

@@ -22,6 +22,7 @@ from experiments.training.checkpoints import Checkpoints
 from experiments.training.loop import Extras
 from experiments.training.recipes import residual_recipe
 from experiments.training.run_folder import read_lines
+from experiments.training.step_log import StepLog
 from experiments.training.trained import load_network
 from tests.support.small_runs import SMALL, View, compiled, random_images, with_steps_per_call
 
@@ -161,6 +162,19 @@ def test_steps_are_logged_with_their_own_losses(one, tmp_path):
     ):
         assert (first["loss"] + second["loss"]) / 2 == pytest.approx(epoch["loss"], rel=1e-5)
         assert first["loss"] != second["loss"]
+
+
+def test_a_logged_rate_is_that_of_the_step_before(tmp_path):
+    recipe = replace(SMALL, epochs=3, drops=(2,))
+    state = SimpleNamespace(step=0, loss=0.0)
+    log = StepLog(SimpleNamespace(steps=4, recipe=recipe), [tmp_path], state)  # pyright: ignore[reportArgumentType]
+    for step in (3, 4, 5):
+        log.add(SimpleNamespace(loss=step), step)  # pyright: ignore[reportArgumentType]
+    lines = read_lines(tmp_path / "steps.jsonl")
+    assert [line["epoch"] for line in lines] == [1, 1, 2]
+    rate = SMALL.learning_rate
+    rates = [line["learning_rate"] for line in lines]
+    assert rates == pytest.approx([rate, rate, rate / recipe.drop_factor], rel=1e-6)
 
 
 def test_a_resumed_log_is_that_of_a_whole_run(one, tmp_path):
