@@ -16,8 +16,12 @@ RESULTS = {claim.name: claim.results for claim in PAPERS["cwda"] if claim.result
 
 
 @cache
-def resnet20():
-    return json.loads((ROOT / "docs/results/resnet20/results.json").read_text(encoding="utf-8"))
+def analysis(name):
+    """Of one network: every layer of the ResNet-20, those of 100 neurons of the dense one."""
+    found = json.loads((ROOT / f"docs/results/{name}/results.json").read_text(encoding="utf-8"))
+    if name == "mnist-mlp":
+        found["layers"] = [layer for layer in found["layers"] if layer["filters"] == 100]
+    return found
 
 
 def mean(values, digits=3):
@@ -26,47 +30,48 @@ def mean(values, digits=3):
     return f"{statistics.mean(values):.{digits}f} ± {error:.{digits}f}"
 
 
-def of_layers(measure, pair, filters=None):
-    layers = [layer for layer in resnet20()["layers"] if filters in (None, layer["filters"])]
+def of_layers(measure, pair, filters=None, name="resnet20"):
+    layers = [layer for layer in analysis(name)["layers"] if filters in (None, layer["filters"])]
     return [layer[measure][pair] for layer in layers]
 
 
-def failing(test):
-    return sum(test in layer["fails"] for layer in resnet20()["layers"])
+def failing(test, name="resnet20"):
+    return sum(test in layer["fails"] for layer in analysis(name)["layers"])
 
 
 def ratio_variances():
     """dims × Var(l1/l2) of each layer, both scaled to mean 1."""
-    for layer in resnet20()["layers"]:
+    for layer in analysis("resnet20")["layers"]:
         l1, l2 = (np.array(layer["scores"][name]) for name in ("l1", "l2"))
         yield layer["dims"] * np.var(l1 / l1.mean() / (l2 / l2.mean()), ddof=1)
 
 
-def numbers_of_table_1():
-    shared = [
-        len(set(layer["first"]["l1"]) & set(layer["first"]["l2"])) for layer in resnet20()["layers"]
-    ]
+def numbers_of_table_1(name="resnet20"):
+    layers = analysis(name)["layers"]
+    shared = [len(set(layer["first"]["l1"]) & set(layer["first"]["l2"])) for layer in layers]
     return [mean(shared, 1), f"{len(shared)} layers"]
 
 
-def numbers_of_figure_1():
-    return [mean(of_layers("spearman", pair)) for pair in ("l1-l2", "l2-gm", "l2-fermat")]
+def numbers_of_figure_1(name="resnet20"):
+    pairs = ("l1-l2", "l2-gm", "l2-fermat")
+    return [mean(of_layers("spearman", pair, name=name)) for pair in pairs]
 
 
-def numbers_of_figure_2():
-    return [mean(of_layers("overlap", pair)) for pair in ("l1-l2", "l2-gm")]
+def numbers_of_figure_2(name="resnet20"):
+    return [mean(of_layers("overlap", pair, name=name)) for pair in ("l1-l2", "l2-gm")]
 
 
-def numbers_of_figure_3():
-    distances = [layer["ks"] for layer in resnet20()["layers"]]
+def numbers_of_figure_3(name="resnet20"):
+    distances = [layer["ks"] for layer in analysis(name)["layers"]]
     spread = f"{min(distances):.3f} to {max(distances):.3f}, median"
-    return [f"{failing('normal')} of 19", f"{spread} {statistics.median(distances):.3f}"]
+    rejecting = f"{failing('normal', name)} of {len(distances)}"
+    return [rejecting, f"{spread} {statistics.median(distances):.3f}"]
 
 
-def numbers_of_figure_4():
-    pairs = ("l1-l2", "l1-gm", "l2-gm")
-    counts = [sum(rho > 0.9 for rho in of_layers("spearman", pair)) for pair in pairs]
-    return [f"in {counts[0]} of 19", f"{counts[1]} for l1 and GM", f"{counts[2]} for l2 and GM"]
+def numbers_of_figure_4(name="resnet20"):
+    found = [of_layers("spearman", pair, name=name) for pair in ("l1-l2", "l1-gm", "l2-gm")]
+    l1_l2, l1_gm, l2_gm = (sum(rho > 0.9 for rho in values) for values in found)
+    return [f"in {l1_l2} of {len(found[0])}", f"{l1_gm} for l1 and GM", f"{l2_gm} for l2 and GM"]
 
 
 def numbers_of_figure_5():
@@ -78,7 +83,7 @@ def numbers_of_figure_5():
 
 
 def numbers_of_figure_8():
-    others = [other["p_value"] < 0.05 for other in resnet20()["others"]]
+    others = [other["p_value"] < 0.05 for other in analysis("resnet20")["others"]]
     return [f"{sum(others)} of {len(others)}", f"{failing('normal')} of 19 convolutions"]
 
 
@@ -118,6 +123,16 @@ def test_numbers_of_the_resnet_are_those_of_its_page(name):
         assert number in result.ours
 
 
+@pytest.mark.parametrize(
+    "name", ["Table 1", "Figure 1", "Figure 2", "Figure 3, Table 3", "Figure 4"]
+)
+def test_numbers_of_the_dense_network_are_those_of_its_page(name):
+    result = RESULTS[name][-1]
+    assert result.page == "docs/results/mnist-mlp/index.html"
+    for number in NUMBERS[name]("mnist-mlp"):
+        assert number in result.ours
+
+
 @cache
 def report():
     path = ROOT / "docs/results/report/results.json"
@@ -139,7 +154,7 @@ def of_networks(measure, normalization, pair):
     ],
 )
 def test_numbers_of_our_own_networks_are_those_of_the_report(name, measure, pairs):
-    _, result = RESULTS[name]
+    _, result, *_ = RESULTS[name]
     assert result.page == "docs/results/report/index.html"
     place = name == "Figure 4"
     halves = re.split("batch norm", result.ours)
@@ -150,7 +165,7 @@ def test_numbers_of_our_own_networks_are_those_of_the_report(name, measure, pair
 
 
 def test_settings_that_depart_from_gaussian_filters_are_those_of_the_page():
-    _, result = RESULTS["Figure 3, Table 3"]
+    _, result, *_ = RESULTS["Figure 3, Table 3"]
     page = (ROOT / result.page).with_name("results.json")
     settings = json.loads(page.read_text(encoding="utf-8"))["settings"]
     after = {name: setting["after"] for name, setting in settings.items()}

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, TypeGuard
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "results"
 HOUR = 3600
-# In commands, of no fixed place; the last is made by `python scripts/prune.py`.
-INPUTS = ("DIR", "tfds", "resnet20.safetensors", "run", "out/prune/run")
+# In commands, of no fixed place; the last two are made by commands in docs/results/README.md.
+INPUTS = ("DIR", "tfds", "resnet20.safetensors", "out/prune/run", "out/mnist-moments")
 COMPILERS = ROOT / ".venv-compiled" / "bin" / "python"
 # What no two runs share.
 TIMES = {"command", "date", "environment", "seconds", "minutes", "checkpoint", "timings"}

@@ -43,6 +43,7 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "theorems": partial(theorems.render, out=FOLDER / "theorems"),
     "shift": shift.render,
     "resnet20": analysis.render,
+    "mnist-mlp": analysis.render,
     "settings": filter_settings.render,
     "geometry": geometry.render,
     "prune/digits": prune.render,

@@ -28,6 +28,7 @@ SPEARMAN_NEXT_TERM = {
 }
 RESNET20 = "docs/results/resnet20/index.html"
 REPORT = "docs/results/report/index.html"
+MLP = "docs/results/mnist-mlp/index.html"
 
 
 def norm_cv2(dims: int) -> float:
