@@ -66,9 +66,9 @@ def by_layer(pruning: dict, quantity: str) -> list[str]:
 def similarity_panels(
     paint: Callable[[Axes, str], object], quantity: str, pairs: Iterable[str], layers: int
 ) -> list[str]:
-    """A panel for each pair of criteria, over the convolutions of a network."""
+    """A panel for each pair of criteria, over the layers of a network."""
     titles = {pair: pair_label(pair) for pair in pairs}
-    xlabel = f"convolution, 1 to {layers}"
+    xlabel = f"layer, 1 to {layers}"
     return panels(paint, titles, name=quantity, xlabel=xlabel, size=SMALL)
 
 
