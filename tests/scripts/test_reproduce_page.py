@@ -300,6 +300,21 @@ def test_an_earlier_report_survives_a_full_disk(results, tmp_path, monkeypatch, 
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_report_is_on_the_disk_before_it_has_its_name(results, tmp_path, monkeypatch):
+    sizes, fsync = [], os.fsync
+
+    def watched(descriptor):
+        sizes.append(os.fstat(descriptor).st_size)
+        assert not list(tmp_path.glob("*.html"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    reproduce_page.write(results, tmp_path)
+    written = [tmp_path / name for name in ("results.json", "index.html")]
+    assert sizes == [path.stat().st_size for path in written]
+
+
 def test_an_earlier_report_survives_results_that_cannot_be_shown(results, tmp_path):
     earlier = tmp_path / "index.html"
     earlier.write_text("earlier")

@@ -241,12 +241,15 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     path, seen, fsync = tmp_path / "some.json", [], os.fsync
 
     def watched(descriptor):
-        seen.append((os.readlink(f"/proc/self/fd/{descriptor}"), path.exists()))
+        name, size = os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor).st_size
+        seen.append((name, path.exists(), size == len("text")))
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", watched)
     files.write(path, "text")
-    assert seen == [(str(tmp_path / ".some.json.part"), False), (str(tmp_path), True)]
+    written, folder = seen
+    assert written == (str(tmp_path / ".some.json.part"), False, True)
+    assert folder[:2] == (str(tmp_path), True)
 
 
 @pytest.mark.parametrize(
