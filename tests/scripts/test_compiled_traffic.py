@@ -193,6 +193,25 @@ def test_a_gather_reads_its_rows_and_a_scatter_writes_its_updates():
     assert found.notable == {"gather": 1, "scatter": 1}
 
 
+def test_a_fusion_within_a_fusion_reads_what_the_inner_one_reads():
+    outer = (
+        "%outer (o0: f32[10,256], o1: s32[]) -> f32[1,256] {\n"
+        "  %o0 = f32[10,256]{1,0} parameter(0)\n  %o1 = s32[] parameter(1)\n"
+        "  %inner = f32[1,256]{1,0} fusion(%o0, %o1), kind=kLoop, calls=%read_row\n"
+        "  ROOT %n = f32[1,256]{1,0} negate(%inner)\n}\n"
+    )
+    found = summary(
+        entry(
+            "%x = f32[10,256]{1,0} parameter(0)",
+            "%i = s32[] parameter(1)",
+            "ROOT %k = f32[1,256]{1,0} fusion(%x, %i), kind=kLoop, calls=%outer",
+            functions=FUSIONS + outer,
+        )
+    )
+    assert found.bytes == KILOBYTE + 4 + KILOBYTE  # row and index; its negative
+    assert found.kernels == 1
+
+
 def test_what_fusions_hold_is_notable_and_custom_calls_have_their_targets_name():
     fused = (
         "%fused (p: f32[256]) -> f32[256] {\n  %p = f32[256]{0} parameter(0)\n"
