@@ -26,7 +26,7 @@ import tyro
 
 from experiments import cli, storage
 from experiments.cli import InputError
-from experiments.options import Location, Natural, Share, at_least, checked
+from experiments.options import LocalPath, Location, Natural, Share, at_least, checked
 from experiments.texts import printable
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Options:
       seed: Of a run, which of its networks.
     """
 
-    path: tyro.conf.Positional[Path]
+    path: tyro.conf.Positional[LocalPath]
     layers: tuple[str, ...] = ()
     ratio: Share = 0.5
     out: Location = Path("out/analysis")

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from geometry._angles import distances, gram
-from geometry._arguments import as_samples
+from geometry._arguments import as_samples, whole_number
 from geometry.tree import _recursion
 from geometry.tree._float_exp import FloatExp, at_exponent, renormalize, top_exponent
 from jaxnorm import recenter
@@ -53,14 +53,20 @@ def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float
     By brute force, for small depths; `tree_gram` has inner products at any. Samples may be sharded.
 
     Raises:
-      ValueError: `depth` is negative, or `x` no vector or matrix, or outside `jit` not finite.
+      ValueError: `depth` is no whole number from 0 on, or gives more than 2³⁰ numbers; `x` is no
+        vector or matrix, or outside `jit` not finite.
 
     Example:
       >>> neurons(jnp.array([0.0, 1.0, 5.0]), depth=3).shape
       (3, 8)
     """
-    _check_depth(depth)
+    depth = _checked_depth(depth)
     x = _columns(x).astype(x.dtype)
+    if depth > 30 or x.size << depth > 2**30:
+        raise ValueError(
+            f"depth must leave at most 2**30 numbers, {x.size} samples' times 2**depth; got "
+            f"{depth}: tree_gram has the inner products at any depth"
+        )
     for _ in range(depth):
         x = _children(x)
     return x
@@ -84,7 +90,8 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
       depth: Number of layers.
 
     Raises:
-      ValueError: `depth` is negative, or `x` no vector or matrix, or outside `jit` not finite.
+      ValueError: `depth` is no whole number from 0 on, or `x` no vector or matrix, or outside `jit`
+        not finite.
 
     Example:
       >>> tree = jax.jit(tree_gram, static_argnums=1)(jnp.array([0.0, 1.0, 5.0]), 10_000)
@@ -94,7 +101,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
       >>> print(tree.gram[0, 2])
       0.0
     """
-    _check_depth(depth)
+    depth = _checked_depth(depth)
     h = replicated(_columns(x))
     if depth == 0:
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
@@ -121,9 +128,11 @@ def _columns(x: Float[Array, " n"] | Float[Array, "n m"]) -> Float[Array, "n m"]
     return as_samples(x[:, None] if x.ndim == 1 else x)
 
 
-def _check_depth(depth: int) -> None:
+def _checked_depth(depth: int) -> int:
+    depth = whole_number(depth, "depth")
     if depth < 0:
         raise ValueError(f"depth must not be negative; got {depth}")
+    return depth
 
 
 def _one_coordinate(x: Float[Array, " n"], depth: int) -> tuple[FloatExp, FloatExp]:

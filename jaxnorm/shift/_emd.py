@@ -106,11 +106,8 @@ def _cheapest(
 
 def _masses(weights: Array | None, rows: np.ndarray) -> np.ndarray:
     masses = np.ones(len(rows)) if weights is None else np.asarray(weights, np.float64)
-    if not np.isfinite(masses).all() or masses.min() < 0 or not masses.any():
-        raise ValueError(
-            "weights must be finite, not negative and not all zero; got a minimum of "
-            f"{masses.min():g} and a sum of {masses.sum():g}"
-        )
+    if not np.isfinite(masses).all() or not masses.any():
+        raise ValueError(f"weights must be finite and not all zero; got a sum of {masses.sum():g}")
     return masses / masses.sum()
 
 

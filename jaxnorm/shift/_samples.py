@@ -1,5 +1,6 @@
 """Checks of the samples that a distance takes, and their form as vectors."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -38,11 +39,19 @@ def check_samples(x: Float[Array, "n *features"], name: str) -> None:
 
 
 def check_weights(weights: Array | None, x: Array, name: str) -> None:
-    """`weights`, if there are any, are one for each sample of `x`."""
-    if weights is not None and jnp.shape(weights) != x.shape[:1]:
+    """`weights`, if there are any, are one for each sample of `x`; outside `jit`, none negative."""
+    if weights is None:
+        return
+    if jnp.shape(weights) != x.shape[:1]:
         raise ValueError(
             f"{name} must have shape {x.shape[:1]}, one a sample; got {jnp.shape(weights)}"
         )
+    if is_traced(weights):
+        return
+    with jax.ensure_compile_time_eval():
+        lowest = float(jnp.min(weights))
+    if lowest < 0:
+        raise ValueError(f"{name} must not be negative; the lowest is {lowest}")
 
 
 def check_vectors(**vectors: Float[Array, " d"]) -> None:

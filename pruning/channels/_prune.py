@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -76,8 +77,8 @@ def prune(
       ValueError: `ratios` do not rise within (0, 1), `budgets` do not fall above 0, or
         `select` takes none; no channel can be removed, a name of `exclude` matches none, a score is
         NaN or not one a channel; `apply` cannot be traced, or without `resize` does not take its
-        widths from `params` or computes something else there; `checkpoint_dir` holds a run of other
-        ratios or of another network.
+        widths from `params` or computes something else there; `recalibrate` or `fine_tune` returns
+        a tree of other shapes; `checkpoint_dir` holds a run of other ratios or of another network.
 
     Example:
       >>> import jax
@@ -120,7 +121,11 @@ def prune(
         if not resize:
             check_program(apply, params, groups, both, *inputs)
         so_far = [Pruned(params, groups, both)] if resize else []
-        params = fine_tune(recalibrate(params, *so_far), step, *so_far)
+        shapes = _shapes(params)
+        params = recalibrate(params, *so_far)
+        _check_shapes("recalibrate", params, shapes)
+        params = fine_tune(params, step, *so_far)
+        _check_shapes("fine_tune", params, shapes)
         pruned = Pruned(params, groups, both)
         if checkpoint_dir is not None:
             save_pruned(checkpoint_dir, pruned, step=step + 1, ratios=targets)
@@ -131,6 +136,19 @@ def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
     """What stands in the way, one line of the model each."""
     primitives = dict.fromkeys((report.primitive, report.line) for report in reports)
     return [f"{primitive} needs all of them{at(line)}" for primitive, line in primitives]
+
+
+def _shapes(params: Any) -> list[tuple[int, ...]]:
+    return [np.shape(leaf) for leaf in jax.tree.leaves(params)]
+
+
+def _check_shapes(name: str, params: Any, shapes: list[tuple[int, ...]]) -> None:
+    """A tree has the shapes that it was given with."""
+    if (found := _shapes(params)) != shapes:
+        got = "None" if params is None else f"{found}"
+        raise ValueError(
+            f"{name} must return the smaller tree that it is given, of shapes {shapes}; got {got}"
+        )
 
 
 def _listed(numbers: Any, name: str) -> list[int | float]:

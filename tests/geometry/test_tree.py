@@ -1,4 +1,5 @@
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import jax
@@ -275,3 +276,17 @@ def test_what_is_no_batch_is_refused(call):
         call(jnp.array([0.0, jnp.nan, 1.0]), depth=3)
     with pytest.raises(ValueError, match="must not be negative; got -2"):
         call(jnp.zeros(3), depth=-2)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_too_deep_trees_are_refused_before_they_fill_the_memory():
+    x = jnp.array([0.0, 1.0, 5.0])
+    for depth in (29, 40, 10**6):
+        with pytest.raises(
+            ValueError, match=rf"at most 2\*\*30 numbers, .*; got {depth}: tree_gram"
+        ):
+            neurons(x, depth=depth)
+    half: Any = 2.5
+    for function in (partial(neurons, x), partial(tree_gram, x)):
+        with pytest.raises(ValueError, match=r"^depth must be a whole number .*; got 2\.5$"):
+            function(depth=half)

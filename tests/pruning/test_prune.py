@@ -407,3 +407,18 @@ def test_nan_scores_are_refused_with_the_layer_s_name():
     params["3"]["w1"][0, 2] = np.nan
     with pytest.raises(ValueError, match=r"^score must give no NaN; .* 3/w1"):
         prune(apply, params, x, ratios=[0.5], fold=False)
+
+
+@pytest.mark.parametrize("name", ["recalibrate", "fine_tune"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_retrains_must_return_the_smaller_tree(name, whole):
+    """Not the whole one that a closure holds, nor nothing, as after a change in place."""
+    params = {"a": np.ones((2, 8)), "b": np.ones((8, 3))}
+
+    def mlp(params, x):
+        return jax.nn.relu(x @ params["a"]) @ params["b"]
+
+    retrain: dict[str, Any] = {name: lambda *_: params if whole else None}
+    got = r"\[\(2, 8\), \(8, 3\)\]" if whole else "None"
+    with pytest.raises(ValueError, match=rf"^{name} must return the smaller .*; got {got}$"):
+        pruning.prune(mlp, params, np.ones((1, 2)), ratios=[0.5], **retrain)

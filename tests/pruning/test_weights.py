@@ -16,7 +16,7 @@ import pytest
 import safetensors.numpy
 from flax import nnx
 
-from pruning.weights import WeightsError, _pytorch, load
+from pruning.weights import WeightsError, _limits, _pytorch, load
 from tests.support.torch_files import (
     BIAS,
     MATRIX,
@@ -333,3 +333,9 @@ def test_storages_of_one_name_and_many_sizes_are_all_counted(tmp_path):
     assert len(load(path, max_bytes=10**8)) == 100
     with pytest.raises(WeightsError, match="left of max_bytes"):
         load(path, max_bytes=10**6)
+
+
+def test_arrays_may_fill_32_mebibytes_and_four_times_the_file(tmp_path):
+    path = tmp_path / "weights.npz"
+    path.write_bytes(bytes(1000))
+    assert _limits.default_max_bytes(path) == 33_554_432 + 4_000

@@ -236,6 +236,7 @@ def made_up_claim(**changes):
         "stderr": 0.25,
         "draws": 1000,
         "prediction": 2.0,
+        "tolerance": 0.0,
         "z": -2.0,
     }
     result = {"ours": "0.91 at $n$", "printed": "0.93", "page": "p. 7"}

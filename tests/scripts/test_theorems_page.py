@@ -172,6 +172,7 @@ def check_of(**fields):
 
 
 SAMPLED = {"side": "=", "stderr": 0.002, "estimate": 0.501, "prediction": 0.5, "z": 0.5}
+SAMPLED |= {"tolerance": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -191,6 +192,10 @@ SAMPLED = {"side": "=", "stderr": 0.002, "estimate": 0.501, "prediction": 0.5, "
             check_of(**SAMPLED, power=0.99999, against=0.55),
             "0.5010 ± 0.0020 in 200 draws; predicted 0.5, 0.5 standard errors away (chance to "
             "notice 0.55 instead: above 0.9999)",
+        ),
+        (
+            check_of(**SAMPLED | {"tolerance": 1e-3, "z": 0.0}),
+            "0.5010 ± 0.0020 in 200 draws; predicted 0.5 to within 0.001, 0.0 standard errors away",
         ),
         (
             check_of(**SAMPLED | {"side": "≤"}),

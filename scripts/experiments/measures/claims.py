@@ -148,4 +148,5 @@ def _bounds(check: claims.Check, prediction: float) -> dict[str, Any]:
         computed = {"relation": check.relation, "tolerance": check.tolerance}
         return computed | {"side": None, "against": None}
     against = 1.1 * prediction if check.against is None else claims.number(check.against)
-    return {"relation": "moment", "side": check.side, "against": against}
+    tolerance = claims.number(check.within)
+    return {"relation": "moment", "tolerance": tolerance, "side": check.side, "against": against}

@@ -49,6 +49,8 @@ def _sampled(check: dict) -> str:
         f"{measured(check['estimate'], check['stderr'])} in {check['draws']:,} draws; predicted "
         f"{relation}{number(check['prediction'])}"
     )
+    if check["tolerance"]:
+        text += f" to within {number(check['tolerance'])}"
     z = check["z"]
     if z is not None:
         text += f", {abs(z):,.{0 if abs(z) >= 10 else 1}f} standard errors away"

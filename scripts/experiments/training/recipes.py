@@ -256,8 +256,8 @@ def check(recipe: Recipe) -> None:
         )
     if recipe.schedule == "drops" and max(recipe.drops, default=0) > recipe.epochs:
         raise InputError(
-            f"--drops must lie within the run's {recipe.epochs} epochs, or be none; got "
-            f"{recipe.drops}"
+            f"--drops must lie within the run's {recipe.epochs} epochs, or be none, as --drops "
+            f"without numbers says; got {recipe.drops}"
         )
     if not 1 <= recipe.crop <= recipe.scales[0] <= recipe.scales[1]:
         raise InputError(
