@@ -212,6 +212,17 @@ def test_a_fusion_within_a_fusion_reads_what_the_inner_one_reads():
     assert found.kernels == 1
 
 
+def test_an_array_that_is_written_into_itself_is_read_whole():
+    own = (
+        "%own (w0: f32[10,256], w1: s32[]) -> f32[10,256] {\n"
+        "  %w0 = f32[10,256]{1,0} parameter(0)\n  %w1 = s32[] parameter(1)\n"
+        "  ROOT %dus = f32[10,256]{1,0} dynamic-update-slice(%w0, %w0, %w1, %w1)\n}\n"
+    )
+    lines = "%x = f32[10,256]{1,0} parameter(0)", "%i = s32[] parameter(1)"
+    root = "ROOT %k = f32[10,256]{1,0} fusion(%x, %i), kind=kLoop, calls=%own"
+    assert summary(entry(*lines, root, functions=own)).rows[0][0] >= 20 * KILOBYTE + 4
+
+
 def test_what_fusions_hold_is_notable_and_custom_calls_have_their_targets_name():
     fused = (
         "%fused (p: f32[256]) -> f32[256] {\n  %p = f32[256]{0} parameter(0)\n"

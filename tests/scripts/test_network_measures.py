@@ -1,5 +1,8 @@
 """What the report's results are made of."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +39,26 @@ def test_the_mean_over_seeds_has_a_standard_error_from_two_on():
         "values": [1, 2, 3],
     }
     assert networks.mean([4])["stderr"] is None
+
+
+def test_a_report_has_the_rates_of_its_recipe_and_the_range_of_alpha():
+    recipe = Recipe(epochs=4, learning_rate=0.1, drops=(2, 4), drop_factor=5.0)
+
+    def history(accuracy):
+        accuracies = np.array([0.1, 0.2, 0.3, accuracy])
+        return paired_runs.History(np.arange(4.0), accuracies, np.zeros(0), np.zeros(0))
+
+    alpha = nnx.State({"norm": nnx.State({"alpha": nnx.Param(jnp.array([0.2, 1.5, -0.5, 0.9]))})})
+    histories = {"batch_norm": [history(0.5), history(0.7)], "unitized": [history(0.4)] * 2}
+    states: Any = {"unitized": [SimpleNamespace(params=alpha)]}
+    found = networks.training(states, histories, recipe)
+    assert found["learning_rate"] == pytest.approx([0.1, 0.02, 0.02, 0.004], rel=1e-5)
+    assert found["drops"] == [2, 4]
+    assert found["difference"]["values"] == pytest.approx([-0.1, -0.3])
+    assert found["batch_norm"]["accuracy"]["mean"] == pytest.approx(0.6)
+    assert found["batch_norm"]["train_loss"] == [[0, 1, 2, 3]] * 2
+    range_of_alpha = {"min": -0.5, "max": 1.5, "outside": 0.5}
+    assert found["unitized"]["alpha"] == pytest.approx(range_of_alpha)
 
 
 def test_every_convolution_is_scored(network):

@@ -40,3 +40,5 @@ def test_a_file_has_a_line_at_every_stage_and_every_minute(capsys, monkeypatch):
     lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
     assert lines[:3] == ["train, 0 %", "train ...", "train, 30 %"]
     assert "claims ..." in lines
+    for name in ("train", "claims"):
+        assert f"{name}: {stages.seconds[name]:.1f} s" in lines

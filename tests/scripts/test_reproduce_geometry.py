@@ -128,6 +128,32 @@ def test_the_arrays_of_figures_4_7_and_8():
     assert [len(set(children["8"][name])) for name in ("positive", "negative")] == [3, 2]
 
 
+def test_angles_before_and_after_and_the_projection_are_of_one_network(monkeypatch):
+    """Networks whose numbers tell which they are, and of which layer."""
+    layers = len(geometry_figures.ODD_LAYERS)
+    pairs = geometry_figures.ODD_POINTS * (geometry_figures.ODD_POINTS - 1) // 2
+
+    def network(key):
+        own = jax.random.uniform(key)
+        by_layer = own + jnp.arange(1.0, layers + 1)
+        odd = geometry.OddPoint(jnp.full(layers, 7), *[by_layer] * 4)
+        return (jnp.outer(by_layer, jnp.ones(pairs)), odd), jnp.full((2, 2), own)
+
+    monkeypatch.setattr(geometry_figures, "_odd_network", network)
+    found = geometry_figures.figure_3(seed=3)
+    keys = jax.random.split(jax.random.key(3), geometry_figures.NETWORKS)
+    own = np.array([jax.random.uniform(key) for key in keys])
+    assert found["index"] == 7
+    assert sum(found["odd_pair"]) == geometry_figures.ODD_POINTS - 1
+    np.testing.assert_allclose(found["projection"], np.full((2, 2), own[0]), rtol=1e-6)
+    for name, layer in (("before", layers - 1), ("after", layers)):
+        np.testing.assert_allclose(found[name], np.full(pairs, np.degrees(own[0] + layer)))
+    shown = np.array([1, 2, 3, 5]) + np.median(own)
+    assert found["layers"] == [10, 30, 100, 300]
+    np.testing.assert_allclose(found["medians"]["norm_ratio"], shown)
+    np.testing.assert_allclose(found["medians"]["angle"], np.degrees(shown))
+
+
 def test_infinite_width_has_the_reference_angles():
     for name, degrees in (("standardize", 74.65), ("recenter", 74.65)):
         assert math.isclose(geometry_figures._infinite_width(name, 10), degrees, abs_tol=5e-3)
