@@ -168,3 +168,14 @@ def test_the_table_has_a_row_for_each_layer_and_what_was_left_out(committed, cap
     n = len(results["layers"])
     count = sum(layer["spearman"]["l1-l2"] > 0.9 for layer in results["layers"])
     assert f"Spearman of l1 and l2 above 0.9 in {count} of {n} layers" in lines
+
+
+@pytest.mark.parametrize(("alike", "words"), [(8, "nearly the same"), (7, "not remove the same")])
+def test_criteria_agree_where_four_fifths_of_the_layers_do(alike, words, committed):
+    layers = [
+        layer | {"spearman": dict.fromkeys(analysis.PAIRS, 0.95 if i < alike else 0.5)}
+        for i, layer in enumerate(committed["layers"][:10])
+    ]
+    first, _ = analysis_page.conclusion(committed | {"layers": layers})
+    assert words in first
+    assert f"{alike} of 10 layers" in first
