@@ -1,7 +1,8 @@
 """What the report's results are made of."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import pytest
 from flax import nnx
 
 from experiments.data import datasets
-from experiments.measures import networks
+from experiments.measures import networks, report
 from experiments.training import paired_runs
 from experiments.training.networks import graphs
 from experiments.training.recipes import Recipe
@@ -109,3 +110,33 @@ def test_moments_are_quartiles_over_channels_and_seeds():
     # After a quarter of the epochs every entry still changes by 12 an epoch.
     assert moments["change"]["kurtosis"]["batch_norm"]["values"] == [12, 12]
     assert moments["change"]["kurtosis"]["difference"]["mean"] == 0
+
+
+def test_the_bar_of_a_report_is_full_when_all_is_done(monkeypatch, tmp_path):
+    """Stages advance by what `units` expects; training, left out here, by its epochs."""
+    moved, seeds = [], 3
+
+    class Stages:
+        seconds: ClassVar = {}
+        stage = staticmethod(nullcontext)
+        advance = staticmethod(moved.append)
+
+    def criteria(states, programs, on_network):
+        for _ in range(2 * seeds):
+            on_network()
+
+    for module, names in {
+        networks: ("training", "moments", "distances", "histograms"),
+        report: ("same_data", "run_folder"),
+        report.claims: ("quick_results",),
+        report.odd_point: ("odd_point",),
+        report.provenance: ("described",),
+    }.items():
+        for name in names:
+            monkeypatch.setattr(module, name, lambda *_, **__: {})
+    monkeypatch.setattr(networks, "criteria", criteria)
+    monkeypatch.setattr(report, "train", lambda *_: ({}, {"batch_norm": [None]}, {}))
+    stages: Any = Stages
+    found = report.measure("reproduce.py", Recipe(epochs=4), seeds, None, tmp_path, stages)
+    assert sum(moved) == report.units(4, seeds) - 2 * seeds * 4
+    assert found["settings"]["seeds"] == seeds

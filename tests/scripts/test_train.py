@@ -269,6 +269,7 @@ def test_a_folder_of_another_recipe_is_refused_by_the_field_that_differs(images,
             r"--drops must lie within the run's 3 epochs, or be none, .*; got \(2, 4\)",
         ),
         ({"batch_size": 30, "accumulate": 4}, "must be a multiple"),
+        ({"batch_size": 30, "accumulate": 2, "statistics_groups": 4}, "multiple .* got 30 and 8"),
     ],
 )
 def test_recipes_out_of_range_are_refused(changes, sentence):
