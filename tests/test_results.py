@@ -38,7 +38,7 @@ def test_a_result_names_a_command_of_the_repository(result, tmp_path):
 @pytest.mark.parametrize(
     ("name", "recipe"),
     [
-        ("shift", dense_recipe("mnist", 60, 128)),
+        ("shift", dense_recipe("mnist", 200, 128)),
         ("report", residual_recipe("digits", 20, 15, 64)),
     ],
 )

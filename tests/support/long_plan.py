@@ -161,7 +161,7 @@ FIGURES = [
         "steadier unitized; curves, no number",
         steadiness,
         "mnist",
-        hours=2.4,  # docs/results/shift: 60 epochs, 26 minutes for three of the five seeds
+        hours=1.3,  # docs/results/shift: 20 networks of 5 minutes of a core
         differs="seeds: the paper has one",
     ),
     Network(

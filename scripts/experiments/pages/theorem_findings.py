@@ -42,8 +42,8 @@ HIGHLIGHTS = (
     Highlight(
         UNITIZATION,
         "Section 4.1, Figure 2",
-        "Skewness is said to be more stable when unitized. In our shorter training (60 epochs of "
-        "200) it moves more than with batch norm, in each of five paired runs.",
+        "Skewness is said to be more stable when unitized. In our training, of as many epochs, it "
+        "moves more than with batch norm, in each of three paired runs.",
         "skewness",
     ),
     Highlight(

@@ -185,7 +185,7 @@ FIGURES = {
     "unbounded": Figure(
         _unbounded, "distance W of the outputs", "length R of both inputs", "xy", reference="2/α"
     ),
-    "skewness": Figure(_skewness, "change of skewness an epoch", "run of 60 epochs"),
+    "skewness": Figure(_skewness, "change of skewness an epoch", "run of 200 epochs"),
     "ratio-variance": Figure(
         _ratio_variances, "n × variance of the ratio", "dimension n", "xy", reference="the proof’s"
     ),
