@@ -128,6 +128,15 @@ def test_the_arrays_of_figures_4_7_and_8():
     assert [len(set(children["8"][name])) for name in ("positive", "negative")] == [3, 2]
 
 
+def test_the_loss_of_figure_2_is_the_mean_cross_entropy(key):
+    params = depth.init(key, "he", 100, 2)
+    x, y = jax.random.normal(key, (16, 100)), jnp.arange(16) % depth.CLASSES
+    logits = np.asarray(depth.forward(params, x, "he")[0], np.float64)
+    own = logits[np.arange(16), np.asarray(y)]
+    expected = np.mean(np.log(np.exp(logits).sum(1)) - own)
+    np.testing.assert_allclose(depth.loss(params, x, y, "he"), expected, rtol=1e-5)
+
+
 def test_angles_before_and_after_and_the_projection_are_of_one_network(monkeypatch):
     """Networks whose numbers tell which they are, and of which layer."""
     layers = len(geometry_figures.ODD_LAYERS)

@@ -13,6 +13,7 @@ import pytest
 import shift_estimators
 from experiments.cli import InputError
 from experiments.measures import shift_estimators as measures
+from tests.support.results import FOLDER
 from tests.support.small_runs import random_images
 
 
@@ -130,6 +131,8 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
     cases = list(measures.cases())
     *known, layer = cases
     assert layer == measures.Case("layer of 8 units, one epoch", shifted, None)
+    committed = json.loads((FOLDER / "shift" / "estimators.json").read_text())
+    assert [case.name for case in cases] == [pair["name"] for pair in committed["pairs"]]
     assert len({case.name for case in cases}) == 12 + 2 + 1 + 1
     for case in known:
         if case.name.startswith("Gaussians, d = 512") or "d = 64, shift" in case.name:
