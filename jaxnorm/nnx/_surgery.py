@@ -67,7 +67,7 @@ def replace_batch_norm(
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
     Raises:
-      TypeError: `layer` is none of these.
+      TypeError: `layer` is none of these, or `model` is a class.
       ValueError: `model` holds no batch norm, or one without recentering or rescaling would
         become unitized.
 
@@ -76,6 +76,8 @@ def replace_batch_norm(
       >>> print(type(replace_batch_norm(model, UnitizedBatchNorm).layers[0]).__name__)
       UnitizedBatchNorm
     """
+    if isinstance(model, type):
+        raise TypeError(f"model must be a module; got the class {model.__name__}")
     replaced = batch_norms(model)
     if not replaced:
         raise ValueError("the model must hold at least one batch norm; it holds none")

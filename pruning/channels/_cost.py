@@ -60,6 +60,7 @@ def cost(
       batch_sizes: The first axis of `inputs` is repeated or cut to each.
 
     Raises:
+      TypeError: `batch_sizes` is a number.
       ValueError: A batch size is less than 1, or `apply` cannot be traced at these arguments.
 
     Example:
@@ -69,6 +70,8 @@ def cost(
       >>> print(small.parameters, small.macs, small.size)
       12 12 96
     """
+    if isinstance(batch_sizes, int):
+        raise TypeError(f"batch_sizes must be a list, such as [{batch_sizes}]; got {batch_sizes}")
     if batch_sizes:
         check_on_host("a timing of cost", params, inputs, instead="leave batch_sizes empty")
     for size in batch_sizes:

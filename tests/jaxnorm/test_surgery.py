@@ -265,3 +265,10 @@ def test_pixels_of_two_sizes_are_refused():
         ValueError, match=r"norm must be called on images of one size; got \[4, 8\]"
     ):
         fix_pixels(Twice(), jnp.ones((2, 4, 2, 3), jnp.float32))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_class_is_no_model():
+    model: Any = nnx.BatchNorm
+    with pytest.raises(TypeError, match=r"^model must be a module; got the class BatchNorm$"):
+        replace_batch_norm(model)

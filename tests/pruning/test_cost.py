@@ -1,6 +1,7 @@
 """Costs are the published ones, and what was measured is of the right size."""
 
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -109,3 +110,12 @@ def test_an_empty_batch_and_an_apply_that_does_not_fit_are_refused():
         pruning.cost(apply, params, x, batch_sizes=(0,))
     with pytest.raises(ValueError, match="apply must be traceable"):
         pruning.cost(apply, params)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_one_batch_size_is_a_list_of_one():
+    size: Any = 16
+    with pytest.raises(TypeError, match=r"^batch_sizes must be a list, such as \[16\]; got 16$"):
+        pruning.cost(
+            lambda params, x: x @ params, np.ones((2, 3)), np.ones((1, 2)), batch_sizes=size
+        )
