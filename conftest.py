@@ -8,7 +8,6 @@ from tests.support import kept_programs, slow_parts
 # What one worker or subprocess of a run has compiled, the others need not compile again, nor the
 # next run.
 CACHE = "JAX_COMPILATION_CACHE_DIR"
-TRACED = []  # tests since traced programs were dropped
 OWN_CACHE = None if CACHE in os.environ else kept_programs.begin()
 if OWN_CACHE:
     os.environ[CACHE] = str(OWN_CACHE)
@@ -36,6 +35,9 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 8)  # for what is spread over devices
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+TRACED = []  # tests since traced programs were dropped
 
 
 def pytest_addoption(parser):

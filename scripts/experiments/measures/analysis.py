@@ -29,7 +29,6 @@ TESTS = {
     "spearman": "l1 and l2 rank as for Gaussian filters",
 }
 SHOWN = 64  # filters of a covariance
-KINDS = {"convolutions": range(3, 33), "dense layers": range(2, 3)}  # axes of a kernel
 # For programs that run a few times: to compile takes longer than to run. JAX 0.12 has no older
 # emitters of loops, which compile in half of the time.
 QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}
@@ -66,7 +65,7 @@ class Analysis(TypedDict):
     file: str
     settings: dict[str, Any]
     seconds: dict[str, float]
-    kind: str  # of the layers, one of `KINDS`
+    kind: str  # of the layers: convolutions or dense layers
     layers: list[dict[str, Any]]  # as `_layer` describes one
     gaussian: dict[str, dict[str, Any]]  # by shape and pair, such as "64x576" and "l1-l2"
     left_out: dict[str, str]  # why a layer is left out
@@ -96,11 +95,9 @@ def measure(
 
 def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
     """The convolutions; of a network that has none, its dense layers, of a filter a neuron."""
-    found = {
-        kind: {name: w for name, w in parameters.items() if w.ndim in axes}
-        for kind, axes in KINDS.items()
-    }
-    return next((item for item in found.items() if item[1]), (min(KINDS), {}))
+    convolutions = {name: w for name, w in parameters.items() if w.ndim > 2}
+    dense = {name: w for name, w in parameters.items() if w.ndim == 2}
+    return ("dense layers", dense) if dense and not convolutions else ("convolutions", convolutions)
 
 
 def above(results: Analysis, threshold: float = 0.9) -> dict[str, tuple[int, int]]:
