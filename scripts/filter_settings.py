@@ -30,7 +30,7 @@ def main(seeds: AtLeastTwo = 3, out: LocalPath = Path("out/filter_settings")) ->
       out: Folder for the page and its results.
     """
     from experiments.data import datasets
-    from experiments.measures import filter_settings, filter_tests
+    from experiments.measures import filter_settings, filter_tests, filter_training
     from experiments.pages import filter_settings as settings_page
     from experiments.pages import page
 
@@ -46,7 +46,7 @@ def main(seeds: AtLeastTwo = 3, out: LocalPath = Path("out/filter_settings")) ->
         found = filter_tests.measure(settings, images, seeds, path=path, log=log)
         results = page.plain(
             cli.provenance(__file__)
-            | {"seeds": seeds, "data": images.name, "settings": found}
+            | {"seeds": seeds, "data": images.name, "base": filter_training.BASE, "settings": found}
             | {"seconds": sum(setting["seconds"] for setting in found.values())}
         )
         page.write(results, settings_page.render(results), out)

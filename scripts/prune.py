@@ -75,15 +75,16 @@ class Options:
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Prune trained networks by each criterion and write OUT/index.html and OUT/results.json."""
-    from experiments.data import datasets
+    from experiments.data import datasets, loaders
     from experiments.measures import pruned
     from experiments.pages import page
     from experiments.pages import prune as prune_page
-    from experiments.training import run_folder, weight_files
+    from experiments.training import run_folder
 
     run = options.out / "run" if options.run is None else options.run
     recipe, seeds, count = chosen(options)
-    moments = (weight_files.MEAN, weight_files.DEVIATION) if run.is_file() else None
+    # Networks of PyTorch standardize the images of any data set by those of ImageNet.
+    moments = (loaders.MEAN, loaders.DEVIATION) if run.is_file() else None
     images = datasets.load(recipe.dataset, options.data_dir, moments)
     images = images._replace(x_train=images.x_train[:count], y_train=images.y_train[:count])
     in_use = nullcontext() if run.is_file() else files.in_use(run)

@@ -10,11 +10,14 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tyro
 
 import train
+from experiments.measures import depth, geometry_figures, shift_estimators
 from experiments.measures.shift import dense_recipe
+from experiments.pages import theorem_plots
 from experiments.training.recipes import PRESETS, residual_recipe
 from tests.support import results, scale_table
 from tests.support.results import ROOT, Difference, Result, command, count, differences
@@ -48,6 +51,53 @@ def test_numbers_were_made_by_the_recipe_that_the_script_has_now(name, recipe):
     shared = recorded.keys() & now.keys()
     assert {key: recorded[key] for key in shared} == {key: now[key] for key in shared}
     assert len(shared) >= 15
+
+
+def recorded(name: str) -> dict[str, Any]:
+    return json.loads((results.FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_figures_of_the_claims_have_the_numbers_that_the_script_gives():
+    curves, now = recorded("theorems/results")["curves"], theorem_plots.curves()
+    assert {name: list(curve) for name, curve in curves.items()} == {
+        name: list(curve) for name, curve in now.items()
+    }
+    for name, curve in now.items():
+        for column, values in curve.items():
+            np.testing.assert_allclose(values, curves[name][column], 1e-6, err_msg=name)
+
+
+def test_the_geometry_page_was_made_at_the_sizes_that_the_script_has():
+    page = recorded("geometry/results")
+    figure_2 = page["figure_2"]
+    assert {name: figure_2[name] for name in depth.SHORT} == json.loads(json.dumps(depth.SHORT))
+    figure_3, figure_5, figure_6 = (page[f"figure_{i}"] for i in (3, 5, 6))
+    sizes = figure_3["points"], figure_3["width"], figure_3["networks"]
+    figures = geometry_figures
+    assert sizes == (figures.ODD_POINTS, figures.ODD_WIDTH, figures.NETWORKS)
+    shown = [layer for layer in figures.ODD_LAYERS if layer != figures.BEFORE_LAST]
+    assert figure_3["layers"] == shown
+    assert [tuple(size) for size in figure_5["sizes"]] == list(figures.SIZES)
+    assert (figure_6["points"], figure_6["width"]) == figures.NEURONS
+    assert figure_5["layer"] == figure_6["layer"] == figures.LAYER
+    n, _ = figures.SCATTERED
+    for part in figures.PARTS:
+        assert len(figure_5["parts"][part]["after"]) == -(-n * (n - 1) // 2 // 5)
+    for layer, now in zip(page["figure_4"]["layers"], figures.figure_4()["layers"], strict=True):
+        np.testing.assert_allclose(layer, now, 1e-6, 1e-6)
+    for figure, neurons in figures.figure_7_and_8().items():
+        for name, now in neurons.items():
+            np.testing.assert_allclose(page["figures_7_and_8"][figure][name], now, 1e-6, 1e-6)
+    options = inspect.signature(figures.neuron_per_point).parameters
+    per_point = page["neuron_per_point"]
+    for name in ("points", "epochs", "runs"):
+        assert per_point[name] == options[name].default
+
+
+def test_estimates_of_distances_were_made_at_the_sizes_that_the_script_has():
+    settings = recorded("shift/estimators")["settings"]
+    sizes = settings["train"], settings["test"]
+    assert sizes == (shift_estimators.TRAIN, shift_estimators.TEST)
 
 
 def test_names_are_those_of_the_index():

@@ -2,12 +2,14 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import bench
 from experiments.benchmarks import (
@@ -175,6 +177,57 @@ def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
     np.testing.assert_allclose(float(found[1]), 0.25, atol=0.01)
     assert pair.ours().shape == pair.peer().shape == (32, 10)
     assert timing.timed(pair, 3).ratio < 1 / 2.5
+
+
+def cut_by_nothing(monkeypatch, module):
+    """Calls of `prune`, which removes nothing here; costs are counts of parameters."""
+    asked = []
+
+    def prune(apply, params, x, **options):
+        asked.append(options)
+        return SimpleNamespace(params=params, groups=[], keep=[])
+
+    def count(apply, params, x):
+        apply(params, x)
+        return SimpleNamespace(macs=sum(leaf.size for leaf in jax.tree.leaves(params)))
+
+    monkeypatch.setattr(module.pruning, "prune", prune)
+    monkeypatch.setattr(module.pruning, "cost", count)
+    return asked
+
+
+@pytest.mark.parametrize("family", ["GPT-2", "LLaMA"])
+def test_half_of_every_group_of_a_transformer_is_asked_for(small_transformers, family, monkeypatch):
+    asked = cut_by_nothing(monkeypatch, transformers)
+    (group,) = (g for title, g in transformers.groups().items() if family in title)
+    blocks, stream = group()
+    half = {"ratios": [0.5], "fold": False, "resize": True}
+    assert asked == [{**half, "exclude": ["down"]}, half]
+    for pair, what in ((blocks, "blocks"), (stream, "blocks and stream")):
+        assert pair.name == f"{what}, batch 2, ideal 1.000"
+        np.testing.assert_array_equal(pair.ours(), pair.peer())
+        assert pair.peer().shape == (2, 7, 50)
+
+
+def test_half_the_work_of_a_network_is_asked_for(monkeypatch):
+    build = {"small": lambda rngs: models.CifarResNet(8, classes=10, rngs=rngs)}
+    monkeypatch.setattr(halves, "BUILD", build)
+    monkeypatch.setattr(halves, "SIDE", 8)
+    asked = cut_by_nothing(monkeypatch, halves)
+    monkeypatch.setattr(halves.pruning.channels, "cost_at", lambda *_: lambda widths: None)
+    monkeypatch.setattr(halves.pruning, "coupled_channels", lambda *_: [])
+    with jax.numpy_dtype_promotion("standard"):
+        (group,) = halves.groups().values()
+        pairs = group()
+    uniform, budget, rounded = asked
+    assert uniform == {"score": halves.relative_scores, "fold": False, "ratios": [0.29]}
+    (macs,) = budget["budgets"]
+    assert [2 * macs] == [2 * macs for macs in rounded["budgets"]]
+    whole, _ = jax.tree.flatten(nnx.state(build["small"](nnx.Rngs(0))))
+    assert 2 * macs == sum(leaf.size for leaf in whole)
+    assert budget["select"].keywords["min_channels"] == 16
+    assert rounded["select"].keywords["round_to"] == 16
+    assert len(pairs) == 6
 
 
 @pytest.mark.slow

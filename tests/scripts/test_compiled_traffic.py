@@ -139,6 +139,21 @@ def test_copies_from_hbm_to_vector_memory_count_and_vector_memory_does_not():
     assert found.kernels == 2
 
 
+def test_a_slice_that_is_moved_counts_once_for_each_side_that_is_in_hbm():
+    slices = {"": 2 * 8 * KILOBYTE, "S(1)": 8 * KILOBYTE}  # a row is a tile of eight
+    for place, expected in slices.items():
+        found = summary(
+            entry(
+                "%x = f32[10,256]{1,0:T(8,128)} parameter(0)",
+                "%i = s32[] constant(0)",
+                f"%s = ((f32[10,256]{{1,0:T(8,128)}}), f32[1,256]{{1,0:T(8,128){place}}}, "
+                "u32[]{:S(2)}) dynamic-slice-start(%x, %i, %i)",
+                f"ROOT %d = f32[1,256]{{1,0:T(8,128){place}}} dynamic-slice-done(%s)",
+            )
+        )
+        assert found.bytes == expected
+
+
 TRIP = 4 + KILOBYTE + KILOBYTE + 4 + KILOBYTE + KILOBYTE  # index and row; read, then written
 
 

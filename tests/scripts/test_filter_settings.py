@@ -67,6 +67,16 @@ def test_a_square_of_an_image_is_cut_out_or_of_another_one(key):
     np.testing.assert_allclose(labels, 0.75 * y + 0.25 * y[::-1])
 
 
+def test_a_random_relu_divides_negative_values_by_3_to_8(key):
+    h = jnp.linspace(-1, 1, 20_001, dtype=jnp.float32)
+    found = np.asarray(filter_settings.random_relu(key, h))
+    np.testing.assert_array_equal(found[h > 0], h[h > 0])
+    divisors = np.asarray(h)[h < 0] / found[h < 0]
+    assert 3 <= divisors.min() < 3.01
+    assert 7.99 < divisors.max() <= 8.0001
+    assert abs(divisors.mean() - 5.5) < 0.1
+
+
 def test_a_small_setting_learns_and_its_accuracy_is_of_the_test_images():
     setting = Setting(width=8, depth=2, steps=150)
     images = datasets.load("digits", None)

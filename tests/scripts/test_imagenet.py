@@ -163,6 +163,12 @@ def test_an_epoch_has_no_image_twice(records):
     assert counts.max() <= 9  # of 26 images
 
 
+def test_the_centre_is_cut_after_the_shorter_side_has_eight_sevenths_of_the_crop():
+    pixels = np.random.default_rng(0).integers(0, 256, (320, 256, 3), np.uint8)
+    (view,) = imagenet.center(Image.fromarray(pixels), crop=224)  # nothing is resized
+    np.testing.assert_array_equal(view, pixels[48:-48, 16:-16])
+
+
 def test_every_view_of_every_image_counts_once(records):
     """Logits that are the mean colour: what the loop over images says, whatever the shapes."""
     mesh = trainer.mesh_of(2)

@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from flax import nnx
 
 from experiments.data import datasets
-from experiments.measures import networks, report
+from experiments.measures import networks, odd_point, report
 from experiments.training import paired_runs
 from experiments.training.networks import graphs
 from experiments.training.recipes import Recipe
@@ -98,6 +99,46 @@ def test_masking_nothing_changes_nothing_and_masking_keeps_the_original(network)
     without = networks.masked(state, {"stem": np.zeros(16, bool)})
     assert (np.array(networks.conv_kernels(without.params)["stem"]) == 0).all()
     np.testing.assert_array_equal(networks.conv_kernels(state.params)["stem"], before)
+
+
+def test_every_pair_of_criteria_and_every_masked_network_of_a_report_is_measured(network):
+    """The accuracy is made up: the share of the filters of all convolutions that are left."""
+    states, done = [network[0]] * 2, []
+
+    def share(state):
+        kernels = networks.conv_kernels(state.params).values()
+        left = np.concatenate([np.abs(np.array(k)).sum((0, 1, 2)) > 0 for k in kernels])
+        return float(left.mean())
+
+    program: Any = SimpleNamespace(probe_accuracy=share)
+    found = networks.criteria(
+        {"batch_norm": states}, {"batch_norm": program}, lambda: done.append(1)
+    )
+    assert len(done) == 2
+    kernels = networks.conv_kernels(states[0].params)
+    assert [layer["name"] for layer in found["layers"]] == list(kernels)
+    ours = found["batch_norm"]
+    for i, kernel in enumerate(map(np.asarray, kernels.values())):
+        l1, l2 = (np.linalg.norm(kernel.reshape(-1, kernel.shape[-1]), k, axis=0) for k in (1, 2))
+        rho = scipy.stats.spearmanr(l1, l2)[0]
+        assert [run[i] for run in ours["spearman"]["l1-l2"]] == pytest.approx([rho] * 2)
+    assert ours["unmasked"]["values"] == [1, 1]
+    for masked in ours["masked"].values():
+        for ratio, left in masked.items():
+            counts = [int(kernel.shape[-1] * float(ratio)) for kernel in kernels.values()]
+            expected = 1 - sum(counts) / sum(kernel.shape[-1] for kernel in kernels.values())
+            assert left["values"] == pytest.approx([expected] * 2)
+
+
+def test_the_plane_of_the_odd_point_is_that_of_the_largest_variance():
+    """Spreads 5, 2 and ½ along three axes, far from the origin."""
+    rng = np.random.default_rng(0)
+    axes, _ = np.linalg.qr(rng.normal(size=(7, 7)))
+    spread = rng.normal(size=(40, 3))
+    spread, _ = np.linalg.qr(spread - spread.mean(0))
+    scaled = spread * (5, 2, 0.5)
+    found = odd_point._principal_plane(scaled @ axes[:3] + 9)
+    np.testing.assert_allclose(np.abs(found), np.abs(scaled[:, :2]), atol=1e-9)
 
 
 def test_moments_are_quartiles_over_channels_and_seeds():

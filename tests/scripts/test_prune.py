@@ -254,7 +254,7 @@ def test_the_networks_of_a_run_and_of_a_file_are_pruned(made_up_run, tmp_path, m
     monkeypatch.setattr(weight_files, "name", lambda path: {file: "resnet20"}[path])
     asked.clear()
     prune.main(Options(file, dataset="cifar10", seeds=7, images=15, out=tmp_path / "file"))
-    assert loaded == [("cifar10", None, (weight_files.MEAN, weight_files.DEVIATION))]
+    assert loaded == [("cifar10", None, ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))]
     (measured,) = asked  # nothing is trained in it
     assert (measured["run"], measured["seeds"]) == (file, 1)
     assert measured["recipe"] == replace(residual_recipe("cifar10", 8, 15, 64), model="resnet20")

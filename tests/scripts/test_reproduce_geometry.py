@@ -13,6 +13,7 @@ import pytest
 import geometry
 import reproduce_geometry
 from experiments.cli import InputError
+from experiments.data import datasets
 from experiments.measures import depth, geometry_figures
 from experiments.pages import geometry as geometry_page
 from experiments.pages import page
@@ -126,6 +127,45 @@ def test_the_arrays_of_figures_4_7_and_8():
     np.testing.assert_allclose(children["8"]["negative"], [1.6, 1.6, 0, 0, 0], atol=1e-6)
     assert [len(set(children["7"][name])) for name in ("positive", "negative")] == [2, 2]
     assert [len(set(children["8"][name])) for name in ("positive", "negative")] == [3, 2]
+
+
+def test_angles_of_figure_5_are_those_of_all_pairs_of_one_network(small, monkeypatch):
+    n, width = 6, 10
+    monkeypatch.setattr(geometry_figures, "LAYER", 4)
+    monkeypatch.setattr(geometry_figures, "SIZES", ((n, width),) * 2)
+    with jax.numpy_rank_promotion("allow"):
+        figure = geometry_figures.figure_5(3)
+    inputs, weights = jax.random.split(jax.random.key(3))
+    x = jax.random.normal(inputs, (n, width))
+    for part, after in ((name, figure["parts"][name]["after"]) for name in ("none", "recenter")):
+        normalization, homogeneous = geometry_figures.PARTS[part]
+        network = geometry.random_network(
+            weights, x, depth=4, width=width, normalization=normalization, homogeneous=homogeneous
+        )
+        last = np.asarray(network.x, np.float64)
+        norms = np.linalg.norm(last, axis=1)
+        pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+        cosines = [last[i] @ last[j] / norms[i] / norms[j] for i, j in pairs]
+        angles = np.degrees(np.arccos(np.clip(cosines, -1, 1)))
+        np.testing.assert_allclose(after, angles[::5], atol=1e-3)
+        assert figure["parts"][part]["medians"] == [pytest.approx(np.median(angles))] * 2
+
+
+def test_one_neuron_per_point_is_measured_after_each_epoch(as_users_have_it, monkeypatch):
+    images = datasets.load("digits")
+    few = images._replace(x_train=images.x_train[:640], y_train=images.y_train[:640])
+    monkeypatch.setattr(datasets, "load", lambda name: {"digits": few}[name])
+    found = geometry_figures.neuron_per_point(0, points=64, epochs=12, runs=1)
+    assert {name: found[name] for name in ("points", "epochs", "runs")} == {
+        "points": 64,
+        "epochs": 12,
+        "runs": 1,
+    }
+    for name in ("he", "point"):
+        (accuracies,) = found[name]
+        assert len(accuracies) == 12
+        assert 0.6 < accuracies[-1] < 1
+        assert accuracies[0] < accuracies[-1]
 
 
 def test_the_loss_of_figure_2_is_the_mean_cross_entropy(key):

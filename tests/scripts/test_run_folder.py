@@ -60,6 +60,14 @@ def test_the_newest_whole_checkpoint_resumes_and_the_damaged_one_is_renamed(one,
     assert "10.damaged" in steps(run)
 
 
+def test_a_second_damaged_checkpoint_of_a_step_has_a_name_of_its_own(one, run):
+    folder = run / "checkpoints-0"
+    (folder / "10.damaged").mkdir()
+    (folder / "10" / "state" / "manifest.ocdbt").write_bytes(b"")
+    train_one(one, run)
+    assert {"10.damaged", "10.damaged-2"} <= set(steps(run))
+
+
 def test_a_checkpoint_that_only_cannot_be_read_is_not_touched(one, run, monkeypatch):
     def refuse(*_, **__):
         raise ValueError("PERMISSION_DENIED: Error opening local file\nsecond line")
@@ -89,6 +97,17 @@ def test_a_checkpoint_whose_arrays_changed_in_memory_is_renamed(one, run):
     view = View()
     train_one(one, run, view)
     assert "checkpoint 10 is damaged (its arrays are not those that were written)" in view.lines[0]
+
+
+def test_what_is_listed_is_on_the_disk_before_the_list(run, monkeypatch):
+    synced, written, newest = [], [], run / "checkpoints-0" / "10"
+    monkeypatch.setattr(checkpoints.files, "sync", synced.append)
+    monkeypatch.setattr(checkpoints.files, "write", lambda *_: written.append(list(synced)))
+    checkpoints.list_files(newest)
+    (before,) = written
+    assert {newest, newest / "state", newest / "state" / "manifest.ocdbt"} <= set(before)
+    inside = {path for path in newest.rglob("*") if path.suffix != ".__lock"}
+    assert set(before) == {newest, *inside}
 
 
 def test_checkpoints_are_listed_as_sha256sum_reads_it(run):

@@ -32,11 +32,13 @@ from experiments.training import (
     introduction,
     loop,
     networks,
+    processes,
     recipes,
     run,
     run_folder,
     trainer,
 )
+from experiments.training import events as event_log
 from experiments.training.optimizers import learning_rate, make_optimizer
 from experiments.training.recipes import PRESETS, Normalization, Recipe, replace
 from tests.support import made_imagenet
@@ -389,6 +391,13 @@ def scalars(folder):
     return found
 
 
+def test_an_epoch_can_be_seen_before_the_run_ends(tmp_path):
+    log = event_log.EventLog(tmp_path / "events", 1)
+    log.add(1, {"loss": 0.5, "accuracy": 0.25})
+    assert scalars(tmp_path / "events") == {(1, "loss"): 0.5, (1, "accuracy"): 0.25}
+    log.close()
+
+
 def test_events_are_those_of_the_lines_after_an_interruption(one, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", math.inf)
     monkeypatch.setattr(time, "time", lambda: 1.8e9)  # all in one second
@@ -487,6 +496,38 @@ def test_what_options_alone_decide_is_refused_without_jax():
 def test_options_out_of_range_are_refused(options, sentence):
     with pytest.raises(InputError, match=sentence):
         train.check(SMALL, train.Options(**options))
+
+
+def test_what_one_of_two_processes_has_raised_is_raised_for_both(monkeypatch):
+    gathered = []
+
+    def gather(flags):
+        gathered.append(flags.tolist())
+        return np.array([flags, [True, False, False]])
+
+    monkeypatch.setattr(processes.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes.multihost_utils, "process_allgather", gather)
+    assert processes.any_process(False, False, True) == (True, False, True)
+    assert gathered == [[False, False, True]]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_vmapped"),
+    [({}, False), ({"seeds": 2}, True), ({"seeds": 2, "vmap_seeds": "no"}, False)],
+)
+def test_seeds_of_one_program_are_vmapped_and_one_seed_is_not(
+    monkeypatch, tmp_path, options, is_vmapped
+):
+    asked = []
+
+    def refuse(recipe, data, mesh, layout):
+        asked.append(layout.vmap_seeds)
+        raise InputError("enough")
+
+    monkeypatch.setattr(trainer, "Trainer", refuse)
+    with pytest.raises(InputError, match="enough"):
+        train.main(SMALL, train.Options(out=tmp_path, **options))
+    assert asked == [is_vmapped]
 
 
 def test_an_evaluation_that_is_refused_makes_no_folder(tmp_path):

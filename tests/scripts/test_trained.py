@@ -129,7 +129,7 @@ def test_evaluating_alone_prints_the_accuracies_and_trains_nothing(run, capsys, 
     said = capsys.readouterr().out
     for seed in (0, 1):
         (line,) = read_lines(run / f"seed-{seed}" / "metrics.jsonl")
-        assert f" {100 * line['accuracy']:.2f} " in said
+        assert re.search(rf" {seed} │ +11 │ +{100 * line['accuracy']:.2f} ", said)  # 11 steps
     assert "top-1, %" in said
     assert sorted(path for path in run.rglob("*") if path.is_file()) == before
     with pytest.raises(InputError, match=r"must have a checkpoint; .* has none"):

@@ -33,6 +33,7 @@ from flax import nnx
 import pruning
 from experiments import files
 from experiments.cli import environment
+from experiments.data import loaders
 from experiments.training import weight_files
 from jaxnorm.nnx import recalibrate
 from pruning.channels import (
@@ -169,7 +170,7 @@ def images(data_dir: Path | str, split: str, start: int, count: int) -> Examples
     source: Any = tfds.data_source("cifar10", data_dir=data_dir, split=split)
     examples = [source[i] for i in range(start, start + count)]
     x = np.stack([e["image"] for e in examples]).astype("float32") / 255
-    x = (x - np.array(weight_files.MEAN, "float32")) / np.array(weight_files.DEVIATION, "float32")
+    x = (x - np.array(loaders.MEAN, "float32")) / np.array(loaders.DEVIATION, "float32")
     return x, np.array([e["label"] for e in examples])
 
 

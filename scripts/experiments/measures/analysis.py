@@ -263,7 +263,7 @@ def judge(layers: list[dict[str, Any]]) -> None:
 
 def histogram(name: str, weights: np.ndarray) -> Histogram:
     """Density of weights, and how far they are from the Gaussian of mean 0 of their width."""
-    x = np.ravel(weights).astype(np.float32)
+    x = np.asarray(weights, np.float32)
     density, edges = np.histogram(x, bins=min(60, 8 + x.size // 40), density=True)
     distance, p_value = _ks(x)
     sigma = float(np.sqrt(np.mean(np.square(x, dtype=np.float64))))

@@ -88,6 +88,10 @@ class Setting(NamedTuple):
     batch: int = 32
 
 
+# What a page says of the setting from which all others depart.
+BASE = {name: getattr(Setting(), name) for name in ("depth", "width", "steps", "batch")}
+
+
 def init(key: Key[Array, ""], setting: Setting) -> Params:
     """The parameters before training."""
     *keys, head = jax.random.split(key, setting.depth + 1)

@@ -35,7 +35,7 @@ def train_step(
     optimizer: optax.GradientTransformation,
     graph: nnx.GraphDef,
     mesh: Mesh,
-    microbatches: int = 1,
+    microbatches: int,
 ) -> Step:
     """A function of a state, the loader's arrays and a seed that returns the next state.
 

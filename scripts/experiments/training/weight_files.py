@@ -14,8 +14,6 @@ from experiments.data.datasets import Images
 from jaxnorm.models import CifarResNet
 from pruning import weights
 
-# Of ImageNet's pixels in [0, 1], by which PyTorch's networks standardize images of any data set.
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var": "var"}
 
 

@@ -1,0 +1,91 @@
+"""The presets are the recipes that papers print, number by number."""
+
+import dataclasses
+
+import pytest
+
+from experiments.training import recipes
+from experiments.training.recipes import PRESETS, Recipe
+
+# Data set, network, epochs, images a step, learning rate, epochs at which it drops and by what.
+PRINTED = {
+    "digits-preact8": ("digits", "preact8", 15, 64, 0.05, (5, 10, 13), 5),
+    "digits-mlp": ("digits", "mlp", 15, 32, 0.05, (5, 10, 13), 5),
+    "mnist-moments": ("mnist", "mlp", 200, 128, 0.05, (61, 121, 161), 5),
+    "cifar10-resnet20": ("cifar10", "preact20", 200, 128, 0.05, (61, 121, 161), 5),
+    "cifar10-speed": ("cifar10", "preact20", 20, 512, 0.4, (), 5),
+    "cifar10-resnet110": ("cifar10", "preact110", 200, 128, 0.05, (61, 121, 161), 5),
+    "cifar10-resnet164": ("cifar10", "preact164", 200, 64, 0.05, (61, 121, 161), 5),
+    "cifar100-resnet20": ("cifar100", "preact20", 200, 128, 0.05, (61, 121, 161), 5),
+    "cifar100-resnet110": ("cifar100", "preact110", 200, 128, 0.05, (61, 121, 161), 5),
+    "cifar100-resnet164": ("cifar100", "preact164", 200, 64, 0.05, (61, 121, 161), 5),
+    "cifar10-resnet110-micro": ("cifar10", "preact110", 200, 2, 0.05, (61, 121, 161), 5),
+    "imagenet-resnet101": ("imagenet2012", "preact101", 120, 64, 0.01, (31, 61, 91), 5),
+    "imagenet-resnet50": ("imagenet2012", "resnet50", 90, 1024, 0.4, (31, 61), 10),
+    "imagenet-resnet34": ("imagenet2012", "resnet34", 90, 256, 0.1, (31, 61), 10),
+    "imagenet-vgg16": ("imagenet2012", "vgg16", 90, 256, 0.01, (31, 61), 10),
+    "cifar10-resnet56": ("cifar10", "resnet56", 200, 128, 0.1, (101, 151), 10),
+    "cifar10-vgg16": ("cifar10", "vgg16", 200, 128, 0.05, (101, 151), 10),
+    "cifar100-vgg16": ("cifar100", "vgg16", 200, 128, 0.05, (101, 151), 10),
+}
+MICRO = "cifar10-resnet110-micro"
+# Table 4 of the unitization paper: groups of channels, and channels of a group.
+for count in (1, 2, 4, 8, 16):
+    PRINTED[f"{MICRO}-g{count}"] = PRINTED[f"{MICRO}-c{count}"] = PRINTED[MICRO]
+FIELDS = ("dataset", "model", "epochs", "batch_size", "learning_rate", "drops", "drop_factor")
+# What else is not as in the first experiment of the paper.
+OTHERWISE = {
+    "augment": {"digits-preact8": False, "digits-mlp": False, "mnist-moments": False}
+    | {name: False for name in PRINTED if name.startswith("imagenet")},
+    "momentum": {"mnist-moments": 0.0},
+    "weight_decay": {"digits-mlp": 0.0, "mnist-moments": 0.0}
+    | {name: 1e-4 for name in PRINTED if name.startswith("imagenet")},
+    "running_momentum": dict.fromkeys(("digits-preact8", "digits-mlp", "cifar10-speed"), 0.9),
+    "optimizer": {"imagenet-resnet50": "sgd"},
+    "schedule": {"imagenet-resnet50": "cosine", "cifar10-speed": "linear"},
+    "warmup": {"imagenet-resnet50": 5, "cifar10-speed": 4},
+    "label_smoothing": {"imagenet-resnet50": 0.1, "cifar10-speed": 0.1},
+    "normalization": {name: "group_norm" for name in PRINTED if name.startswith(f"{MICRO}-")},
+    "norm_groups": {f"{MICRO}-g{count}": count for count in (1, 2, 4, 8, 16)},
+    "norm_channels": {f"{MICRO}-c{count}": count for count in (1, 2, 4, 8, 16)},
+}
+FIRST = {
+    "augment": True,
+    "momentum": 0.9,
+    "weight_decay": 5e-4,
+    "running_momentum": 0.99,
+    "optimizer": "nesterov",
+    "schedule": "drops",
+    "warmup": 0,
+    "label_smoothing": 0.0,
+    "normalization": "batch_norm",
+    "norm_groups": 0,
+    "norm_channels": 1,
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_what_is_printed(name):
+    _, recipe = PRESETS[name]
+    assert tuple(getattr(recipe, field) for field in FIELDS) == PRINTED[name]
+    found = {field: getattr(recipe, field) for field in FIRST}
+    assert found == {field: OTHERWISE[field].get(name, FIRST[field]) for field in FIRST}
+    rest = [f.name for f in dataclasses.fields(Recipe) if f.name not in {*FIELDS, *FIRST}]
+    assert [getattr(recipe, field) for field in rest] == [
+        getattr(Recipe(), field) for field in rest
+    ]
+
+
+def test_what_is_printed_has_a_preset_and_images_have_the_sizes_of_section_4_3():
+    assert set(PRESETS) == set(PRINTED)
+    recipe = Recipe()
+    assert (recipe.crop, recipe.scales) == (224, (256, 480))
+    assert recipe.test_scales == (224, 256, 384, 480, 640)
+    assert (recipe.precision, recipe.accumulate, recipe.statistics_groups) == ("float32", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "at"), [(200, (61, 121, 161)), (15, (6, 10, 13)), (10, (4, 7, 9)), (6, (3, 5, 6))]
+)
+def test_rates_drop_after_30_60_and_80_percent(epochs, at):
+    assert recipes.drops(epochs) == at
