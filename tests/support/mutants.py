@@ -5,8 +5,8 @@
 A mutant is one change, chosen by a seed: a sign, a comparison, an axis, a constant, a dropped
 guard, exchanged arguments, a removed call. Each is planted in a copy of the code, in which a child
 of this process, that has JAX loaded, runs tests until one fails: those that run the line, as `make
-coverage` has recorded it, then the doctests of the module and the tests that name most of what the
-module defines. The status is 0 whatever is noticed.
+coverage` has recorded it, then the doctests of the module, the tests of its name and those that
+name most of what it defines. The status is 0 whatever is noticed.
 """
 
 import argparse
@@ -41,6 +41,7 @@ MOST_FILES = 3  # of tests for one module
 MOST_TESTS = 100  # for one line, beside those of its module
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_what_its_numbers_give"
+COMMITTED = "tests/test_results.py"  # numbers, beside what commands and experiments say
 RECORDED = ROOT / "out" / "coverage" / "data"
 UNNOTICED = ("survived", "untested")
 _COMPARISONS: dict[type[ast.cmpop], ast.cmpop] = {
@@ -145,7 +146,7 @@ def _without_effect(tree: ast.Module) -> set[int]:
 
 
 def files_of_tests(path: Path) -> list[Path]:
-    """The module's doctests, and the test files that name most of what it defines."""
+    """The module's doctests, the tests of its name and those that name most of what it defines."""
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     names = {node.name.strip("_") for node in defined} | {path.stem.strip("_")}
@@ -155,7 +156,8 @@ def files_of_tests(path: Path) -> list[Path]:
         for test in (ROOT / "tests").rglob("test_*.py")
     }
     own = ROOT / "tests" / path.relative_to(ROOT).parts[0]
-    order = sorted(counts, key=lambda test: (not test.is_relative_to(own), -counts[test]))
+    named = f"test_{path.stem.strip('_')}.py"
+    order = sorted(counts, key=lambda t: (not t.is_relative_to(own), t.name != named, -counts[t]))
     chosen = [test for test in order if counts[test]][:MOST_FILES]
     if not path.is_relative_to(FOLDERS["scripts"]):
         return [path, *chosen]
@@ -213,6 +215,8 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
         return [f"{OUTCOMES}[{'.'.join(name.with_suffix('').parts)}]", *by_file]
     if name.is_relative_to("scripts/experiments/pages"):
         own.append(DRAWN)
+    if name.is_relative_to("scripts"):
+        own.append(COMMITTED)
     return [*by_file[:MOST_TESTS], *own]
 
 
