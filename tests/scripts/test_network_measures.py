@@ -11,6 +11,7 @@ import pytest
 import scipy.stats
 from flax import nnx
 
+import geometry
 from experiments.data import datasets
 from experiments.measures import networks, odd_point, report
 from experiments.training import paired_runs
@@ -139,6 +140,32 @@ def test_the_plane_of_the_odd_point_is_that_of_the_largest_variance():
     scaled = spread * (5, 2, 0.5)
     found = odd_point._principal_plane(scaled @ axes[:3] + 9)
     np.testing.assert_allclose(np.abs(found), np.abs(scaled[:, :2]), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("norm_ratio", "angle", "spread", "is_odd"),
+    [
+        (3.5, 80.1, 44.9, True),
+        (3.49, 80.1, 44.9, False),
+        (3.5, 79.9, 44.9, False),
+        (3.5, 80.1, 45.1, False),
+    ],
+)
+def test_a_point_is_odd_at_half_its_limit_at_a_right_angle_to_a_cluster(
+    norm_ratio, angle, spread, is_odd, monkeypatch, key
+):
+    """The limit of the ratio of norms is n − 1, here 7; the cluster is narrow."""
+    for name, size in (("POINTS", 8), ("WIDTH", 6), ("DEPTH", 2)):
+        monkeypatch.setattr(odd_point, name, size)
+
+    def stub(gram):
+        angles = np.radians((angle, spread))
+        return geometry.OddPoint(jnp.int32(3), *map(jnp.asarray, (norm_ratio, 1.0, *angles)))
+
+    monkeypatch.setattr(odd_point.geometry, "odd_point", stub)
+    found = odd_point._network(key, jax.random.normal(key, (8, 5)))
+    assert (found["is_odd"], found["index"]) == (is_odd, 3)
+    assert len(found["norm_ratio"]) == 2
 
 
 def test_moments_are_quartiles_over_channels_and_seeds():

@@ -179,6 +179,53 @@ def test_milliseconds_are_measured_and_steps_need_a_ratio(monkeypatch):
         Plan(budget=1.6, steps=2)
 
 
+def test_networks_are_pruned_by_every_criterion_and_the_small_ones_are_kept(tmp_path, monkeypatch):
+    """Networks of two dense layers; the accuracy is made up of how many channels are left."""
+
+    def trained_networks(images, recipe, epochs, seeds, run, stages):
+        asked.append((recipe, epochs, seeds, run))
+        rng = np.random.default_rng(0)
+        for seed in range(seeds):
+            kernels = rng.normal(size=(4, 6)), rng.normal(size=(6, 2))
+            yield SimpleNamespace(
+                seed=seed,
+                images=images,
+                tree={name: {"kernel": w} for name, w in zip("ab", kernels, strict=True)},
+                apply=lambda p, x: jax.nn.relu(x @ p["a"]["kernel"]) @ p["b"]["kernel"],
+                accuracy=lambda tree: tree["a"]["kernel"].shape[1] / 10,
+                recalibrated=lambda tree: tree,
+                fine_tuned=lambda tree: tree,
+            )
+
+    asked, steps = [], []
+    monkeypatch.setattr(pruned, "trained_networks", lambda *args: list(trained_networks(*args)))
+    stages: Any = SimpleNamespace(describe=steps.append, advance=steps.append)
+    images = random_images()._replace(x_test=np.ones((9, 4)))
+    recipe, plan = Recipe(), Plan(ratio=0.5, steps=2, fine_tune=3)
+    run, out = tmp_path / "run", tmp_path / "out"
+    options: dict[str, Any] = {"seeds": 2, "batch_sizes": (1,), "run": run, "out": out}
+    found = pruned.measure(images, recipe, plan, stages=stages, **options)
+    assert asked == [(recipe, 3, 2, run)]
+    assert steps[-2:] == ["pruning by gm, seed 2 of 2", 6]
+    assert found["settings"] == dataclasses.asdict(recipe) | {
+        "seeds": 2,
+        "training images": len(images.x_train),
+    }
+    assert found["options"] == dataclasses.asdict(plan)
+    assert found["accuracy"]["trained"]["values"] == [0.6, 0.6]
+    for criterion in pruning.CRITERIA:
+        steps_of_2 = [row["fine-tuned"] for row in found["accuracy"]["steps"][1][criterion]]
+        assert steps_of_2 == [0.5, 0.3]
+    assert found["widths"]["pruned"] == {"a": 3, "b": 2}
+    assert found["cost"]["pruned"]["macs"] == 3 * 4 + 3 * 2
+    assert found["cost"]["trained"]["macs"] == 6 * 4 + 6 * 2
+    (folder,) = (out / "networks").iterdir()
+    kept = {f"{criterion}-{seed}" for criterion in pruning.CRITERIA for seed in (0, 1)}
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == kept
+    again = pruned.measure(images, recipe, plan, stages=stages, **options)
+    assert again["accuracy"] == found["accuracy"]
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"a folder that scripts/train\.py made"):
         prune.main(Options(tmp_path, out=tmp_path))
