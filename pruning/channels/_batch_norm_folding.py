@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm._numerics import check_on_host, check_values
 from pruning.channels._affine import (
     STRUCTURAL,
     Chain,
@@ -72,6 +72,7 @@ def fold_batch_norms(
       [0.5 0.5 0.5] [0.5 0.5 0.5]
     """
     check_on_host("fold_batch_norms", params, instead="fold first, and compile what it returns")
+    check_values("fold_batch_norms", params)
     paths = described(params).paths
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))
     kernels: list[int | None] = []

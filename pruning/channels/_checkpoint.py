@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm._numerics import check_on_host, check_values
 from pruning.channels._groups import ChannelGroup, Parameters, described
 from pruning.channels._removal import keep_masks
 
@@ -69,6 +69,7 @@ def save_pruned(
     import orbax.checkpoint as ocp  # takes a second
 
     check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
+    check_values("save_pruned", pruned.params)
     paths, shapes = described(pruned.params)
     metadata = {
         "step": step,

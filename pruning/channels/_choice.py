@@ -13,7 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import auto_sharded, check_function, check_on_host, flat_rows
+from jaxnorm._numerics import (
+    auto_sharded,
+    check_function,
+    check_on_host,
+    check_values,
+    flat_rows,
+)
 from pruning._arguments import at_least
 from pruning.channels._groups import ChannelGroup
 from pruning.channels._removal import producers
@@ -54,6 +60,7 @@ def channel_scores(
       [7. 2.]
     """
     check_function(criterion, "criterion", "pruning.CRITERIA['l1']")
+    check_values("channel_scores", params)
     paths = groups[0].parameters.paths if groups else ()
     leaves = dict(zip(paths, jax.tree.leaves(params), strict=bool(groups)))
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm._numerics import check_on_host, check_values
 from pruning.channels._programs import closed_jaxpr, subprograms, traced
 
 RUNS = 10
@@ -74,6 +74,7 @@ def cost(
         raise TypeError(f"batch_sizes must be a list, such as [{batch_sizes}]; got {batch_sizes}")
     if batch_sizes:
         check_on_host("a timing of cost", params, inputs, instead="leave batch_sizes empty")
+        check_values("a timing of cost", params, inputs)
     for size in batch_sizes:
         if size < 1:
             raise ValueError(f"batch_sizes must be at least 1; got {size}")

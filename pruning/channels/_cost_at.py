@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm._numerics import check_on_host, check_values
 from pruning.channels._channel_ids import ChannelIds, Vector, is_free
 from pruning.channels._cost import Cost, cost
 from pruning.channels._coupling import TracedChannels, united
@@ -69,6 +69,7 @@ def cost_at(
     """
     if batch_sizes:
         check_on_host("a timing of cost_at", params, inputs, instead="leave batch_sizes empty")
+        check_values("a timing of cost_at", params, inputs)
     parameters = parameters_of(params, groups)
     program, _ = traced(apply, params, inputs)
     channels = united(program, parameters)

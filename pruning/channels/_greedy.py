@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm._numerics import check_on_host, check_values
 from pruning.channels._groups import ChannelGroup, Position, parameters_of
 from pruning.channels._moments import Moments, all_equations, merged, moments
 from pruning.channels._programs import called, interpret, traced
@@ -64,6 +64,7 @@ def reconstruction_scores(
       [0.  0.1 1. ]
     """
     check_on_host("reconstruction_scores", (params, batches), instead="score before compiling")
+    check_values("reconstruction_scores", params, batches)
     check_batches(batches)
     if not 0 < ridge < np.inf:
         raise ValueError(f"ridge must be positive and finite; got {ridge}")

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm._numerics import check_on_host, check_values
 from pruning.channels._channel_ids import FIXED
 from pruning.channels._coupling import TracedChannels, united
 from pruning.channels._gains import Gain, gains
@@ -78,6 +78,7 @@ def merge_channels(
       [[ 1. -2.]] [7. 5.]
     """
     check_on_host("merge_channels", (params, keep), instead="merge before compiling")
+    check_values("merge_channels", params)
     check_keep(groups, keep)
     masks = [np.asarray(vector) for vector in keep]
     check_some_left(groups, masks)

@@ -85,6 +85,8 @@ def mask_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> An
     """
 
     def zeroed(leaf: Any, axis: int, mask: Any) -> Any:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf
         shape = [-1 if k == axis else 1 for k in range(leaf.ndim)]
         where = _library(leaf, mask).where
         return where(mask.reshape(shape), leaf, np.zeros((), leaf.dtype))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm._numerics import check_on_host, check_values
 from pruning.channels._folding import Addend
 from pruning.channels._groups import ChannelGroup, described
 from pruning.channels._moments import Moments, merged, moments, ridge_solution, scaled
@@ -125,6 +125,7 @@ def _repaired(
     solver: Solver,
 ) -> Any:
     check_on_host(name, (params, keep, batches), instead="repair before compiling")
+    check_values(name, params, batches)
     check_batches(batches)
     params, batches = jax.tree.map(jnp.asarray, (params, list(map(tuple, batches))))
     masked = mask_channels(params, groups, keep)

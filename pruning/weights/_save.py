@@ -9,7 +9,7 @@ import numpy as np
 import safetensors.numpy as library
 from flax import nnx
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm._numerics import check_on_host, check_values
 from pruning.weights import _formats
 from pruning.weights._limits import WeightsError, default_max_bytes
 from pruning.weights._load import guarded
@@ -45,6 +45,7 @@ def save(path: str | Path, source: Any) -> None:
     """
     path = _checked(path)
     check_on_host("weights.save", source, instead="return the arrays and save them then")
+    check_values("weights.save", source)
     named = [(name, leaf) for name, leaf in _named(source) if isinstance(leaf, ARRAYS)]
     tensors = {name: np.ascontiguousarray(leaf) for name, leaf in named}
     if not tensors or len(tensors) < len(named):

@@ -11,9 +11,10 @@ import pytest
 from flax import linen, nnx
 from jax import lax
 
+import pruning
 from jaxnorm import models
 from jaxnorm.nnx import fit_widths
-from pruning import coupled_channels, mask_channels, prune, remove_channels
+from pruning import channels, coupled_channels, mask_channels, prune, remove_channels
 from pruning.channels import fold_constants, widths
 from tests.support import prunable
 
@@ -548,3 +549,40 @@ def test_names_that_fit_twice_are_refused():
     groups = coupled_channels(apply, params, np.ones((1, 2)))
     with pytest.raises(ValueError, match="mu/w belongs to a/w and b/w"):
         remove_channels({"mu": {"w": np.ones((2, 3))}}, groups, [np.arange(3) > 0])
+
+
+NEED_VALUES = {
+    "fold_batch_norms": lambda f, p, groups, keep, x: channels.fold_batch_norms(f, p, x),
+    "prune": lambda f, p, groups, keep, x: pruning.prune(f, p, x, ratios=[0.5]),
+    "merge_channels": lambda f, p, groups, keep, x: channels.merge_channels(
+        f, p, groups, keep, inputs=[x]
+    ),
+    "rescale": lambda f, p, groups, keep, x: channels.rescale(
+        f, p, groups, keep, batches=[(x,), (x,)]
+    ),
+    "least_squares": lambda f, p, groups, keep, x: channels.least_squares(
+        f, p, groups, keep, batches=[(x,), (x,)]
+    ),
+    "reconstruction_scores": lambda f, p, groups, keep, x: channels.reconstruction_scores(
+        p, groups, apply=f, batches=[(x,)]
+    ),
+    "channel_scores": lambda f, p, groups, keep, x: channels.channel_scores(p, groups),
+    "a timing of cost": lambda f, p, groups, keep, x: pruning.cost(f, p, x, batch_sizes=[1]),
+    "a timing of cost_at": lambda f, p, groups, keep, x: channels.cost_at(
+        f, p, groups, x, batch_sizes=[1]
+    ),
+    "weights.save": lambda f, p, groups, keep, x: pruning.weights.save("net.safetensors", p),
+}
+
+
+@pytest.mark.parametrize("name", NEED_VALUES)
+def test_shapes_are_refused_where_values_are_needed_and_masked_as_shapes(name):
+    def mlp(params, x):
+        return jax.nn.relu(x @ params["a"]) @ params["b"]
+
+    x = np.ones((1, 2))
+    shapes = jax.eval_shape(lambda: {"a": jnp.ones((2, 4)), "b": jnp.ones((4, 3))})
+    groups, keep = pruning.coupled_channels(mlp, shapes, x), [np.array([True, False, True, True])]
+    assert pruning.mask_channels(shapes, groups, keep) == shapes
+    with pytest.raises(TypeError, match=f"^{name} needs arrays with their values; got a jax.Shape"):
+        NEED_VALUES[name](mlp, shapes, groups, keep, x)

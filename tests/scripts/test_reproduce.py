@@ -168,3 +168,19 @@ def test_killed_three_times_it_ends_with_the_same_results(tmp_path, cache):
         without_times(tmp_path / name / "report" / "results.json") for name in ("whole", "killed")
     )
     assert whole == killed
+
+
+def test_what_is_printed_of_a_report(capsys):
+    path = Path(reproduce.__file__).parents[1] / "docs/results/report/results.json"
+    results = json.loads(path.read_text(encoding="utf-8"))
+    reproduce.summarize(results)
+    said = " ".join(capsys.readouterr().out.split())
+    for name, arm in (("batch norm", "batch_norm"), ("unitized", "unitized")):
+        accuracy = results["training"][arm]["accuracy"]
+        mean, error = 100 * accuracy["mean"], 100 * accuracy["stderr"]
+        assert f"{name}: test accuracy {mean:.2f} % (± {error:.2f})" in said
+    for claim in results["claims"]:
+        assert " ".join(f"{claim['name']}: {claim['verdict']}".split()) in said
+    results["training"]["unitized"]["accuracy"]["stderr"] = None
+    reproduce.summarize(results)
+    assert f"{mean:.2f} % (one seed)" in capsys.readouterr().out

@@ -115,6 +115,10 @@ def test_rates_of_figure_2_depend_on_depth(as_users_have_it):
         optimize = depth.optimizer("batch_norm", hl)
         updates, _ = optimize.update(jnp.ones(()), optimize.init(jnp.zeros(())))
         np.testing.assert_allclose(np.asarray(updates), -rate, rtol=1e-5)
+    for start in ("default", "he"):
+        optimize = depth.optimizer(start, 8)
+        updates, _ = optimize.update(jnp.ones(()), optimize.init(jnp.zeros(())))
+        np.testing.assert_allclose(np.asarray(updates), -0.01, rtol=1e-6)
 
 
 def test_the_arrays_of_figures_4_7_and_8():
