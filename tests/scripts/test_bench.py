@@ -268,15 +268,17 @@ def test_norms_positions_and_attention_of_a_transformer_are_the_published_ones(s
     x, scale, bias = rng.normal(size=(2, 7, 24)), rng.normal(size=24), rng.normal(size=24)
     centred = x - x.mean(-1, keepdims=True)
     expected = centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * scale + bias
-    np.testing.assert_allclose(transformers.layer_norm(x, scale, bias), expected, rtol=1e-9)
+    found = transformers.layer_norm(*map(jnp.asarray, (x, scale, bias)))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
     expected = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * scale
-    np.testing.assert_allclose(transformers.rms_norm(x, scale), expected, rtol=1e-9)
+    found = transformers.rms_norm(jnp.asarray(x), jnp.asarray(scale))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
     q, k, v = rng.normal(size=(3, 1, 7, 3, 8))
     pairs = q[..., :4] + 1j * q[..., 4:]  # each turned by its position over 10000^(i/4)
     turned = pairs * np.exp(1j * np.arange(7)[:, None, None] / 10000 ** (np.arange(4) / 4))
     found = np.asarray(transformers.rotated(jnp.asarray(q)))
     np.testing.assert_allclose(found[..., :4] + 1j * found[..., 4:], turned, rtol=1e-9)
-    found = np.asarray(transformers.attention(q, k, v))
+    found = np.asarray(transformers.attention(*map(jnp.asarray, (q, k, v))))
     for i in range(7):
         scores = np.einsum("hd,khd->hk", q[0, i], k[0, : i + 1]) / np.sqrt(8)
         shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
