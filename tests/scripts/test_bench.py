@@ -29,6 +29,7 @@ from pruning import coupled_channels, mask_channels, remove_channels
 from pruning.channels import resized
 from tests.support import bench_tables
 from tests.support.bench_tables import DOCS
+from tests.support.results import FOLDER
 
 
 @pytest.fixture
@@ -310,16 +311,44 @@ def test_options_out_of_range_are_refused():
         bench.main(bench.Options(only="pears"))
 
 
-@pytest.mark.slow
-def test_networks_and_trees_are_timed_at_any_size(monkeypatch):
+@pytest.fixture
+def small_geometry(monkeypatch):
     for name, size in (("WIDTH", 8), ("BATCH", 4), ("LAYERS", 3), ("DEPTH", 5), ("TREES", 2)):
         monkeypatch.setattr(geometry, name, size)
     monkeypatch.setattr(geometry, "POINTS", 4)
     monkeypatch.setattr(geometry, "GENERATORS", ("threefry2x32",))
-    for group in geometry.groups().values():
+
+
+def test_random_networks_are_timed_by_generator(small_geometry):
+    network, weights = geometry.networks()
+    assert network.name == "network, threefry2x32 / draw and product"
+    assert network.ours().shape == network.peer().shape == (4, 8)
+    np.testing.assert_array_equal(weights.ours(), weights.peer())
+
+
+@pytest.mark.slow
+def test_trees_and_draws_are_timed_at_any_size(small_geometry):
+    for group in list(geometry.groups().values())[1:]:
         for pair in group():
             for leaf in jax.tree.leaves((pair.ours(), pair.peer())):
                 assert jnp.isfinite(leaf).all()
+
+
+@pytest.mark.parametrize("file", sorted((FOLDER / "bench").glob("*.json")), ids=lambda f: f.stem)
+def test_the_numbers_of_a_file_were_made_at_the_sizes_that_the_bench_has(file):
+    recorded = json.loads(file.read_text(encoding="utf-8"))["groups"]
+    assert list(recorded) == list(bench.chosen(bench.Options(only=file.stem)))
+
+
+def test_the_layers_of_the_file_have_the_shapes_that_the_bench_has():
+    recorded = json.loads((FOLDER / "bench" / "layers.json").read_text(encoding="utf-8"))["groups"]
+    by_layer, inference, network, mlp = ([row["name"] for row in r] for r in recorded.values())
+    shapes = [f"({','.join(map(str, shape))})" for shape in layers.SHAPES]
+    expected = {f"{name} {shape} / flax" for name in layers.LAYERS for shape in shapes}
+    assert set(by_layer) == set(inference) == expected
+    assert set(network) == {f"{name} {layers.IMAGES} / flax" for name in layers.LAYERS}
+    deep = f"{layers.VECTORS}, {layers.DEPTH} layers"
+    assert set(mlp) == {f"{name} {deep} / flax" for name in layers.LAYERS}
 
 
 PAGES = [page for page in DOCS.glob("*.md") if "<!-- bench:" in page.read_text(encoding="utf-8")]

@@ -43,6 +43,21 @@ def test_every_estimate_is_compared_with_the_distance(tmp_path, monkeypatch, cap
     assert "unbounded example" in capsys.readouterr().out
 
 
+def test_a_row_is_printed_for_each_pair(capsys):
+    results = json.loads((FOLDER / "shift/estimators.json").read_text(encoding="utf-8"))["pairs"]
+    shift_estimators.show(results, 3)
+    said = capsys.readouterr().out
+    assert "mean ± sd of 3 seeds" in said
+    for result in results:
+        (line,) = (line for line in said.splitlines() if f" {result['name']} " in line)
+        cells = [cell.strip() for cell in line.split("│")[1:-1]]
+        estimates = list(result["estimates"].values())
+        assert cells[1] == f"{result['distance']:.3f}"
+        for cell, estimate in zip(cells[2:5], estimates, strict=False):
+            assert cell == f"{estimate['bias']:+.3f} ± {estimate['spread']:.3f}"
+        assert cells[5] == f"{1 + estimates[3]['bias']:.1e} of it"
+
+
 def test_distributions_have_the_distances_that_are_stated(monkeypatch):
     monkeypatch.setattr(measures, "real_layer", lambda: None)  # nothing is trained
     # W₁ of N(0, I) and N(0, 4 I) is E‖z‖.

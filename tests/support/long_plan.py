@@ -175,8 +175,8 @@ FIGURES = [
     ),
 ]
 TABLES = [
-    # docs/results/train: 2 epochs in 929 seconds on one core.
-    *_table_1(20, {"batch_norm": "91.79", "unitized": "92.21"}, hours=25.8),
+    # docs/results/train: 4 epochs in 1,817 seconds beside another run on 2 cores.
+    *_table_1(20, {"batch_norm": "91.79", "unitized": "92.21"}, hours=25.2),
     *_table_1(110, {"batch_norm": "93.99", "unitized": "94.12"}),
 ]
 PRUNED = [
