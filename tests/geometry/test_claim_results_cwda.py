@@ -123,13 +123,13 @@ def test_numbers_of_the_resnet_are_those_of_its_page(name):
         assert number in result.ours
 
 
+@pytest.mark.parametrize("network", ["mnist-mlp", "cifar10-vgg11", "cifar10-preact20"])
 @pytest.mark.parametrize(
     "name", ["Table 1", "Figure 1", "Figure 2", "Figure 3, Table 3", "Figure 4"]
 )
-def test_numbers_of_the_dense_network_are_those_of_its_page(name):
-    result = RESULTS[name][-1]
-    assert result.page == "docs/results/mnist-mlp/index.html"
-    for number in NUMBERS[name]("mnist-mlp"):
+def test_numbers_of_another_network_are_those_of_its_page(name, network):
+    (result,) = (r for r in RESULTS[name] if r.page == f"docs/results/{network}/index.html")
+    for number in NUMBERS[name](network):
         assert number in result.ours
 
 

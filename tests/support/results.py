@@ -24,8 +24,14 @@ from typing import Any, NamedTuple, TypeGuard
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "results"
 HOUR = 3600
-# In commands, of no fixed place; the last two are made by commands in docs/results/README.md.
-INPUTS = ("DIR", "tfds", "resnet20.safetensors", "out/prune/run", "out/mnist-moments")
+# In commands, of no fixed place; runs are made by commands in docs/results/README.md.
+RUNS = (
+    "out/prune/run",
+    "out/mnist-moments",
+    "out/cifar10-vgg11",
+    "out/cifar10-resnet20-batch_norm",
+)
+INPUTS = ("DIR", "tfds", "resnet20.safetensors", *RUNS)
 COMPILERS = ROOT / ".venv-compiled" / "bin" / "python"
 # What no two runs share.
 TIMES = {"command", "date", "environment", "seconds", "minutes", "checkpoint", "timings"}

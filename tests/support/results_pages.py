@@ -44,6 +44,8 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "shift": shift.render,
     "resnet20": analysis.render,
     "mnist-mlp": analysis.render,
+    "cifar10-vgg11": analysis.render,
+    "cifar10-preact20": analysis.render,
     "settings": filter_settings.render,
     "geometry": geometry.render,
     "prune/digits": prune.render,

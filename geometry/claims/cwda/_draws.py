@@ -29,6 +29,8 @@ SPEARMAN_NEXT_TERM = {
 RESNET20 = "docs/results/resnet20/index.html"
 REPORT = "docs/results/report/index.html"
 MLP = "docs/results/mnist-mlp/index.html"
+PREACT = "docs/results/cifar10-preact20/index.html"
+VGG = "docs/results/cifar10-vgg11/index.html"
 
 
 def norm_cv2(dims: int) -> float:

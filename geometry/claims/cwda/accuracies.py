@@ -5,7 +5,7 @@ import scipy.stats
 from jaxtyping import Array, Key
 
 from geometry.claims._types import Computed, Remark, Result, Values, claims_of
-from geometry.claims.cwda._draws import MLP, REPORT, RESNET20
+from geometry.claims.cwda._draws import MLP, PREACT, REPORT, RESNET20, VGG
 
 claim = claims_of("CWDA")
 
@@ -148,6 +148,18 @@ FIGURE_4 = claim(
             "l2 and GM, of one dense network on MNIST",
             "no such network",
             MLP,
+        ),
+        Result(
+            "above 0.9 in 20 of 21 layers for l1 and l2, 12 for l1 and GM, 19 for l2 and GM, of "
+            "one pre-activation ResNet-20 after four epochs on CIFAR-10",
+            "no such network",
+            PREACT,
+        ),
+        Result(
+            "above 0.9 in 8 of 8 layers for l1 and l2, 0 for l1 and GM, 2 for l2 and GM, of one "
+            "VGG-11 after one epoch on CIFAR-10",
+            "no such network",
+            VGG,
         ),
     ),
     why=r"Gaussian filters give 0.92 to 0.93 for $\ell_1$ and $\ell_2$, and the lower values of "
