@@ -36,6 +36,30 @@ ROOT = Path(__file__).parents[2]
 IMAGES, VECTORS = (256, 56, 56, 256), (8192, 4096)
 
 
+@pytest.mark.parametrize("target", ["v5e", "h100"])
+def test_a_table_is_compiled_for_the_devices_of_its_target(target, monkeypatch):
+    asked = []
+    device = jax.devices()[0]
+    devices = {compiled_tables.TARGETS[target]: [device, device]}
+    monkeypatch.setattr(compiled_tables, "compile_only_devices", lambda name: devices[name])
+    for name in ("layer_rows", "collective_rows", "function_rows", "block_rows"):
+        monkeypatch.setattr(
+            compiled_tables, name, lambda *args, name=name: asked.append((name, *args)) or []
+        )
+    for table in TABLES:
+        found = list(compiled_tables.rows(target, table, [(2, 3)], ["float32"]))
+        assert (len(found) == 1) == ((target, table) == ("h100", "bottleneck"))
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    expected = [
+        ("layer_rows", target, sharding, [(2, 3)], ["float32"]),
+        ("collective_rows", [device, device]),
+        ("function_rows", sharding),
+    ]
+    if target == "v5e":
+        expected.append(("block_rows", sharding))
+    assert sorted(asked, key=lambda call: call[0]) == sorted(expected, key=lambda call: call[0])
+
+
 def test_every_public_function_is_compiled_or_said_to_be_for_the_host():
     names = ["jaxnorm", "jaxnorm.shift"]
     for package in (pruning, geometry):

@@ -77,6 +77,48 @@ def test_a_random_relu_divides_negative_values_by_3_to_8(key):
     assert abs(divisors.mean() - 5.5) < 0.1
 
 
+@pytest.mark.parametrize(
+    ("name", "variance"),  # 3·3·64 inputs of a filter, 3·3·32 outputs of a channel
+    [
+        ("base", 2 / 576),
+        ("Kaiming uniform", 2 / 576),
+        ("Kaiming truncated normal", 2 / 576),
+        ("Xavier normal", 2 / (576 + 288)),
+        ("Xavier uniform", 2 / (576 + 288)),
+        ("orthogonal", 1 / 576),
+        ("a tenth of Kaiming normal", 0.02 / 576),
+    ],
+)
+def test_filters_start_with_the_published_variance(name, variance, key):
+    initializer = filter_settings.settings()[name].initializer
+    drawn = np.asarray(initializer(key, (3, 3, 64, 32), jnp.float32))
+    assert abs(drawn.var() / variance - 1) < 0.05
+    assert abs(drawn.mean()) < 0.03 * variance**0.5
+    limit = abs(drawn).max() / drawn.std()
+    assert ("uniform" in name) == (limit < 3**0.5 * 1.02)
+    assert ("truncated" in name) == (2 < limit < 2.4)
+
+
+def test_penalties_are_of_the_strength_that_is_named():
+    kernels: Any = [jnp.array([1.0, -2.0]), jnp.array([3.0])]
+    settings = filter_settings.settings()
+    for strength in (1e-4, 1e-3):
+        found = settings[f"L1 {strength:g}"].penalty(kernels)
+        np.testing.assert_allclose(found, 6 * strength, rtol=1e-6)
+    ratio = settings["L2 0.01"].penalty(kernels) / settings["L2 0.001"].penalty(kernels)
+    np.testing.assert_allclose(ratio, 10, rtol=1e-6)
+    # The gradient of ½ λ‖w‖² is λ w.
+    gradient = jax.grad(lambda w: settings["L2 0.01"].penalty([w]))(kernels[0])
+    np.testing.assert_allclose(gradient, 0.01 * kernels[0], rtol=1e-6)
+    assert settings["L2 0"].penalty(kernels) == 0
+
+
+def test_a_fifth_of_the_activations_is_dropped_and_the_mean_stays(key):
+    found = np.asarray(filter_settings.dropped(key, jnp.ones(20_000, jnp.float32)))
+    assert set(np.unique(found)) == {0, np.float32(1.25)}
+    assert abs((found == 0).mean() - 0.2) < 0.02
+
+
 def test_a_small_setting_learns_and_its_accuracy_is_of_the_test_images():
     setting = Setting(width=8, depth=2, steps=150)
     images = datasets.load("digits", None)

@@ -180,6 +180,36 @@ def test_moments_are_quartiles_over_channels_and_seeds():
     assert moments["change"]["kurtosis"]["difference"]["mean"] == 0
 
 
+def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypatch, tmp_path):
+    said, trained, reached = [], [], []
+
+    def train(program, seed, checkpoint_dir, on_epoch, log):
+        trained.append((program, seed, checkpoint_dir.name, log))
+        on_epoch(1)
+        on_epoch(4)
+        return f"state {program} {seed}", "history"
+
+    monkeypatch.setattr(paired_runs, "program", lambda recipe, images: recipe.normalization)
+    monkeypatch.setattr(paired_runs, "train", train)
+    stages: Any = SimpleNamespace(describe=said.append, reach=lambda *of: reached.append(of))
+    stages.log = print
+    images: Any = None
+    programs, states, _ = report.train(Recipe(epochs=4), 2, images, tmp_path, stages)
+    assert programs == {name: name for name in ("batch_norm", "unitized")}
+    assert states["unitized"] == ["state unitized 0", "state unitized 1"]
+    assert trained == [
+        (name, seed, f"{name}-{seed}", print)
+        for name in ("batch_norm", "unitized")
+        for seed in (0, 1)
+    ]
+    assert said == [
+        f"training {name}, seed {seed} of 2"
+        for name in ("batch norm", "unitized")
+        for seed in (1, 2)
+    ]
+    assert reached == [(done, epoch) for done in (0, 4, 8, 12) for epoch in (1, 4)]
+
+
 def test_the_bar_of_a_report_is_full_when_all_is_done(monkeypatch, tmp_path):
     """Stages advance by what `units` expects; training, left out here, by its epochs."""
     moved, seeds = [], 3

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -170,6 +171,65 @@ def test_one_neuron_per_point_is_measured_after_each_epoch(as_users_have_it, mon
         assert len(accuracies) == 12
         assert 0.6 < accuracies[-1] < 1
         assert accuracies[0] < accuracies[-1]
+
+
+def test_the_answers_of_figure_6_are_counted_above_a_tenth_of_the_largest(small, monkeypatch):
+    layer = np.array([[10.0, 0, 0, 4], [1.1, 0, 9, 5], [0.9, 0, 0, 6], [0, 0, 0, 5]])
+    seen = []
+
+    def network(seed, part, n, width, statistic, layers):
+        seen.append((seed, part, n, width, layers))
+        return SimpleNamespace(x=layer)
+
+    monkeypatch.setattr(geometry_figures, "_network", network)
+    found = geometry_figures.figure_6(5)
+    assert seen == [(5, part, 6, 10, (30,)) for part in ("rescale_rms", "standardize")]
+    for part in ("rescale_rms", "standardize"):
+        ours = found["parts"][part]
+        assert ours["median"] == 0.5  # two of four inputs, one and all four
+        assert ours["p95"] == pytest.approx(np.quantile([0.5, 0.25, 1], 0.95))
+        assert ours["above_90_percent"] == pytest.approx(1 / 3)
+        assert ours["zeros"] == 8 / 16
+    assert found["parts"]["rescale_rms"]["neuron"] == [4, 5, 6, 5]  # its mean over its spread
+    assert found["parts"]["standardize"]["neuron"] == [10, 1.1, 0.9, 0]
+    assert (found["points"], found["width"], found["layer"]) == (6, 10, 30)
+
+
+def test_the_odd_network_is_measured_at_its_layers(small, monkeypatch, key):
+    monkeypatch.setattr(geometry_figures, "ODD_LAYERS", (1, 3))
+    (angles, odd), projection = geometry_figures._odd_network(key)
+    inputs, weights, plane = jax.random.split(key, 3)
+    x = jax.random.normal(inputs, (8, 8))
+    layers = [geometry.random_network(weights, x, depth=k, width=10).x for k in (1, 3)]
+    for i, layer in enumerate(layers):
+        units = np.asarray(layer) / np.linalg.norm(layer, axis=1, keepdims=True)
+        cosines = np.clip(units @ units.T, -1, 1)[np.triu_indices(8, 1)]
+        np.testing.assert_allclose(np.cos(angles[i]), cosines, atol=1e-5)
+        ratio = geometry.odd_point(geometry.gram(layer)).norm_ratio
+        np.testing.assert_allclose(odd.norm_ratio[i], ratio, rtol=1e-5)
+    expected = layers[1] @ jax.random.normal(plane, (10, 2))
+    np.testing.assert_allclose(projection, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("start", depth.STARTS)
+def test_a_network_of_figure_2_is_ranked_before_training_and_judged_after_it(
+    start, as_users_have_it, monkeypatch, key
+):
+    for name, size in (("WIDTH", 12), ("BATCH", 9), ("SAMPLES", 2000)):
+        monkeypatch.setattr(depth, name, size)
+    y = jax.random.randint(jax.random.key(1), (64,), 0, 10)
+    x = jax.nn.one_hot(y, 10) + 0.1 * jax.random.normal(key, (64, 10))
+    traced: Any = depth.run
+    run = jax.jit(traced.__wrapped__, static_argnames=("start", "hl", "steps"))  # at these sizes
+    accuracy, rank, effective = run(key, x, y, start=start, hl=1, steps=300)
+    weights, batches, _ = jax.random.split(key, 3)
+    first = jax.random.randint(jax.random.split(batches, 300)[0], (9,), 0, 64)
+    _, last = depth.forward(depth.init(weights, start, 10, 1), x[first], start)
+    assert int(rank) == int(geometry.numerical_rank(last))
+    np.testing.assert_allclose(effective, geometry.effective_rank(last), rtol=1e-4)
+    assert accuracy > {"batch_norm": 0.9, "he": 0.2, "default": 0.12}[start]
+    untrained, _, _ = run(key, x, y, start=start, hl=1, steps=1)
+    assert untrained < accuracy or start == "default"  # which stays at chance
 
 
 def test_the_loss_of_figure_2_is_the_mean_cross_entropy(key):

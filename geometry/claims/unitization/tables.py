@@ -26,8 +26,8 @@ TABLES_1_AND_2 = claim(
     "Accuracies of ResNet-20, -110 and -164 on CIFAR-10 and CIFAR-100, medians of 5 runs",
     results=(
         Result(
-            "CIFAR-10, ResNet-20: 68.82 % unitized, 68.35 % with batch norm (4 of 200 epochs, 1 run "
-            "each: no uncertainty, and no comparison)",
+            "CIFAR-10, ResNet-20: 68.82 % unitized, 68.35 % with batch norm (4 of 200 epochs, 1 "
+            "run each: no uncertainty, and no comparison)",
             "92.21 % unitized, 91.79 % with batch norm",
             "docs/results/train/cifar10-resnet20-unitized/index.html",
         ),
