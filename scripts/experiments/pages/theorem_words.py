@@ -49,7 +49,7 @@ def _sampled(check: dict) -> str:
         f"{measured(check['estimate'], check['stderr'])} in {check['draws']:,} draws; predicted "
         f"{relation}{number(check['prediction'])}"
     )
-    if check.get("tolerance"):  # not in the results of before
+    if check["tolerance"]:
         text += f" to within {number(check['tolerance'])}"
     z = check["z"]
     if z is not None:
