@@ -57,14 +57,20 @@ def main(
 def show(results: list[dict], seeds: int) -> None:
     """Print one row for each pair."""
     head = ("pair", "distance", "exact", "slices", "lower bound", "Algorithm 3")
-    rows = []
-    for result in results:
-        *estimates, critic = result["estimates"].values()
-        cells = [f"{e['bias']:+.3f} ± {e['spread']:.3f}" for e in estimates]
-        part = f"{1 + critic['bias']:.1e} of it"
-        rows.append([result["name"], f"{result['distance']:.3f}", *cells, part])
     title = f"(estimate − distance) / distance: mean ± sd of {seeds} seeds"
-    cli.show_table(title, head, rows, min_width=120, left=head[:1])
+    cli.show_table(title, head, list(map(row, results)), min_width=120, left=head[:1])
+
+
+def row(result: dict) -> list[str]:
+    """A pair's name, its distance and what the estimates are beside it."""
+    *estimates, critic = result["estimates"].values()
+    cells = [f"{e['bias']:+.3f} ± {e['spread']:.3f}" for e in estimates]
+    return [
+        result["name"],
+        f"{result['distance']:.3f}",
+        *cells,
+        f"{1 + critic['bias']:.1e} of it",
+    ]
 
 
 if __name__ == "__main__":
