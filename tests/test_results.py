@@ -4,6 +4,7 @@ import functools
 import importlib
 import inspect
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
@@ -98,6 +99,20 @@ def test_estimates_of_distances_were_made_at_the_sizes_that_the_script_has():
     settings = recorded("shift/estimators")["settings"]
     sizes = settings["train"], settings["test"]
     assert sizes == (shift_estimators.TRAIN, shift_estimators.TEST)
+
+
+def test_the_page_on_training_has_the_accuracies_of_its_networks():
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    index = (results.FOLDER / "README.md").read_text(encoding="utf-8")
+    for preset in ("cifar10-speed", "cifar10-resnet20"):
+        for arm, words in (("batch_norm", "with batch norm"), ("unitized", "unitized")):
+            network = f"{preset}-{arm}"
+            (lines,) = recorded(f"train/{network}/results")["seeds"]
+            accuracies = [f"{100 * line['accuracy']:.2f}" for line in lines]
+            (place,) = (line for line in index.splitlines() if network in line[:250])
+            assert f"{', '.join(accuracies[:-1])} and {accuracies[-1]} % {words}" in place
+            page = re.escape(f"(results/train/{network}/index.html)")
+            assert re.search(rf"{accuracies[-1]}[^0-9]{{0,40}}{page}", text)
 
 
 def test_names_are_those_of_the_index():
