@@ -44,9 +44,3 @@ def check_on_host(name: str, *args: Any, instead: str) -> None:
     """Raise if an argument is traced, as under jit, vmap or grad; `instead` says what to do."""
     if is_traced(args):
         raise TypeError(f"{name} runs on the host and takes no traced arguments; {instead}")
-
-
-def check_values(name: str, *args: Any) -> None:
-    """Raise if an argument has shapes in place of arrays, as `jax.eval_shape` gives them."""
-    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(args)):
-        raise TypeError(f"{name} needs arrays with their values; got a jax.ShapeDtypeStruct")

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._host import check_on_host as check_on_host
-from jaxnorm._host import check_values as check_values
 from jaxnorm._host import host_only as host_only
 from jaxnorm._host import is_traced as is_traced
 from jaxnorm._sharding import auto_sharded as auto_sharded

@@ -80,3 +80,9 @@ def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float
     largest = jax.lax.stop_gradient(jnp.abs(x).max())
     unit = jnp.where(largest == 0, 1, largest)
     return x / unit, unit
+
+
+def check_values(name: str, *args: Any) -> None:
+    """Raise if an argument has shapes in place of arrays, as `jax.eval_shape` gives them."""
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(args)):
+        raise TypeError(f"{name} needs arrays with their values; got a jax.ShapeDtypeStruct")

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxnorm._numerics import check_on_host, check_values
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
 from pruning.channels._affine import (
     STRUCTURAL,
     Chain,

@@ -11,7 +11,8 @@ import jax
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
-from jaxnorm._numerics import check_on_host, check_values
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
 from pruning.channels._groups import ChannelGroup, Parameters, described
 from pruning.channels._removal import keep_masks
 

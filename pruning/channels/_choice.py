@@ -17,10 +17,9 @@ from jaxnorm._numerics import (
     auto_sharded,
     check_function,
     check_on_host,
-    check_values,
     flat_rows,
 )
-from pruning._arguments import at_least
+from pruning._arguments import at_least, check_values
 from pruning.channels._groups import ChannelGroup
 from pruning.channels._removal import producers
 from pruning.criteria._criteria import l2_norm

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm._numerics import check_on_host, check_values
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
 from pruning.channels._programs import closed_jaxpr, subprograms, traced
 
 RUNS = 10

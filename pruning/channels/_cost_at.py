@@ -11,7 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxnorm._numerics import check_on_host, check_values
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
 from pruning.channels._channel_ids import ChannelIds, Vector, is_free
 from pruning.channels._cost import Cost, cost
 from pruning.channels._coupling import TracedChannels, united

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_on_host, check_values
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
 from pruning.channels._groups import ChannelGroup, Position, parameters_of
 from pruning.channels._moments import Moments, all_equations, merged, moments
 from pruning.channels._programs import called, interpret, traced

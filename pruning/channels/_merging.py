@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxnorm._numerics import check_on_host, check_values
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
 from pruning.channels._channel_ids import FIXED
 from pruning.channels._coupling import TracedChannels, united
 from pruning.channels._gains import Gain, gains

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm._numerics import check_function, check_on_host, check_values
+from jaxnorm._numerics import check_function, check_on_host
 from pruning.channels._checkpoint import Pruned, resumed, save_pruned
 from pruning.channels._choice import Scores, Select, channel_scores, excluding, select_layerwise
 from pruning.channels._comparison import check_program
@@ -91,7 +91,6 @@ def prune(
       (2, 2) (2, 3)
     """
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
-    check_values("prune", params)
     check_function(score, "score", "partial(channel_scores, criterion=pruning.CRITERIA['l1'])")
     option, targets = _targets(_listed(ratios, "ratios"), _listed(budgets, "budgets"))
     if option == "budget" and select is select_layerwise:

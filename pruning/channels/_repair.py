@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxnorm._numerics import check_on_host, check_values
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
 from pruning.channels._folding import Addend
 from pruning.channels._groups import ChannelGroup, described
 from pruning.channels._moments import Moments, merged, moments, ridge_solution, scaled

@@ -9,7 +9,8 @@ import numpy as np
 import safetensors.numpy as library
 from flax import nnx
 
-from jaxnorm._numerics import check_on_host, check_values
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
 from pruning.weights import _formats
 from pruning.weights._limits import WeightsError, default_max_bytes
 from pruning.weights._load import guarded

@@ -553,7 +553,6 @@ def test_names_that_fit_twice_are_refused():
 
 NEED_VALUES = {
     "fold_batch_norms": lambda f, p, groups, keep, x: channels.fold_batch_norms(f, p, x),
-    "prune": lambda f, p, groups, keep, x: pruning.prune(f, p, x, ratios=[0.5]),
     "merge_channels": lambda f, p, groups, keep, x: channels.merge_channels(
         f, p, groups, keep, inputs=[x]
     ),
@@ -586,3 +585,5 @@ def test_shapes_are_refused_where_values_are_needed_and_masked_as_shapes(name):
     assert pruning.mask_channels(shapes, groups, keep) == shapes
     with pytest.raises(TypeError, match=f"^{name} needs arrays with their values; got a jax.Shape"):
         NEED_VALUES[name](mlp, shapes, groups, keep, x)
+    with pytest.raises(TypeError, match=r"^channel_scores needs arrays with their values"):
+        pruning.prune(mlp, shapes, x, ratios=[0.5])
