@@ -214,6 +214,7 @@ def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, caps
     elapsed = time.perf_counter() - start
     results = json.loads((tmp_path / "results.json").read_text())
     assert set(results["settings"]) == {"base", "ASGD"}
+    assert results["base"] == {"depth": 3, "width": 32, "steps": 300, "batch": 32}
     seconds = [part["seconds"] for part in results["settings"].values()]
     assert elapsed > results["seconds"] == sum(seconds) > min(seconds) > 0
     assert "Of 2 settings" in capsys.readouterr().out
