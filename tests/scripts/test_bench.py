@@ -50,6 +50,13 @@ def test_the_two_sides_are_called_in_turn_and_warmed_up():
     assert (a > 0).all()
 
 
+def test_a_call_is_timed_until_its_result_is_there(monkeypatch):
+    waited = []
+    monkeypatch.setattr(timing.jax, "block_until_ready", waited.append)
+    timing.alternately(lambda: "a", lambda: "b", 3)
+    assert waited == ["a", "b"] * 6
+
+
 @pytest.mark.parametrize("group", [layers.training, layers.inference])
 @pytest.mark.parametrize("shape", [(16, 4, 4, 3), (16, 3)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-4), (jnp.bfloat16, 0.05)])
