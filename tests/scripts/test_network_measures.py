@@ -180,6 +180,15 @@ def test_moments_are_quartiles_over_channels_and_seeds():
     assert moments["change"]["kurtosis"]["difference"]["mean"] == 0
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_the_change_of_a_moment_counts_the_last_epoch_of_a_short_training(epochs):
+    """From entry to entry 1, then 4: of two epochs the second alone is after the first quarter."""
+    values = np.array([0.0, 1.0, 5.0])[: epochs + 1, None, None] * np.ones((epochs + 1, 4, 3))
+    runs = [paired_runs.History(np.zeros(epochs), np.zeros(epochs), values, np.zeros((epochs, 3)))]
+    change = networks.moments({"batch_norm": runs, "unitized": runs})["change"]
+    assert change["kurtosis"]["unitized"]["values"] == [{1: 1, 2: 4}[epochs]]
+
+
 def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypatch, tmp_path):
     said, trained, reached = [], [], []
 
