@@ -87,7 +87,7 @@ def conclusion(results: Analysis) -> Iterator[str]:
     else:
         yield (
             "The criteria would not remove the same filters, so that the choice among them "
-            f"matters here: {pair_label(pair)} have ρ above 0.9 in only {count} of {total} layers."
+            f"matters here: {pair_label(pair)} have ρ above 0.9 in {count} of {total} layers."
         )
     rejected = sum("normal" in layer["fails"] for layer in layers)
     largest = max(layer["ks"] for layer in layers)
