@@ -133,6 +133,25 @@ def test_numbers_of_another_network_are_those_of_its_page(name, network):
         assert number in result.ours
 
 
+def test_the_page_on_pruning_says_how_alike_criteria_are_after_short_trainings():
+    text = " ".join((ROOT / "docs/pruning.md").read_text(encoding="utf-8").split())
+    said = (
+        ("resnet20", "{} in a [trained ResNet-20]"),
+        ("cifar10-preact20", "{} in [one after four epochs]"),
+        ("cifar10-vgg11", "{} in a [VGG-11 after one]"),
+    )
+    for name, words in said:
+        rho = f"{statistics.mean(of_layers('spearman', 'l2-gm', name=name)):.2f}"
+        assert f"{words.format(rho)}(results/{name}/index.html)" in text
+    path = ROOT / "docs/results/prune/cifar10/results.json"
+    accuracy = json.loads(path.read_text(encoding="utf-8"))["accuracy"]
+    by = {name: 100 * part["fine-tuned"]["mean"] for name, part in accuracy["by criterion"].items()}
+    l1, l2, fermat, gm = (f"{by[name]:.1f}" for name in ("l1", "l2", "fermat", "gm"))
+    assert fermat == gm
+    assert f"fine-tuned, {l1} and {l2} % by l1 and l2 and {gm} % by Fermat and GM" in text
+    assert f"(p {accuracy['friedman']['fine-tuned']['p']:.2f}, [page]" in text
+
+
 @cache
 def report():
     path = ROOT / "docs/results/report/results.json"

@@ -1,4 +1,4 @@
-"""The presets are the recipes that papers print, number by number."""
+"""The presets number by number: those of papers as they are printed, ours as they are."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from experiments.training import recipes
 from experiments.training.recipes import PRESETS, Recipe
 
 # Data set, network, epochs, images a step, learning rate, epochs at which it drops and by what.
-PRINTED = {
+RECIPES = {
     "digits-preact8": ("digits", "preact8", 15, 64, 0.05, (5, 10, 13), 5),
     "digits-mlp": ("digits", "mlp", 15, 32, 0.05, (5, 10, 13), 5),
     "mnist-moments": ("mnist", "mlp", 200, 128, 0.05, (61, 121, 161), 5),
@@ -31,21 +31,21 @@ PRINTED = {
 MICRO = "cifar10-resnet110-micro"
 # Table 4 of the unitization paper: groups of channels, and channels of a group.
 for count in (1, 2, 4, 8, 16):
-    PRINTED[f"{MICRO}-g{count}"] = PRINTED[f"{MICRO}-c{count}"] = PRINTED[MICRO]
+    RECIPES[f"{MICRO}-g{count}"] = RECIPES[f"{MICRO}-c{count}"] = RECIPES[MICRO]
 FIELDS = ("dataset", "model", "epochs", "batch_size", "learning_rate", "drops", "drop_factor")
 # What else is not as in the first experiment of the paper.
 OTHERWISE = {
     "augment": {"digits-preact8": False, "digits-mlp": False, "mnist-moments": False}
-    | {name: False for name in PRINTED if name.startswith("imagenet")},
+    | {name: False for name in RECIPES if name.startswith("imagenet")},
     "momentum": {"mnist-moments": 0.0},
     "weight_decay": {"digits-mlp": 0.0, "mnist-moments": 0.0}
-    | {name: 1e-4 for name in PRINTED if name.startswith("imagenet")},
+    | {name: 1e-4 for name in RECIPES if name.startswith("imagenet")},
     "running_momentum": dict.fromkeys(("digits-preact8", "digits-mlp", "cifar10-speed"), 0.9),
     "optimizer": {"imagenet-resnet50": "sgd"},
     "schedule": {"imagenet-resnet50": "cosine", "cifar10-speed": "linear"},
     "warmup": {"imagenet-resnet50": 5, "cifar10-speed": 4},
     "label_smoothing": {"imagenet-resnet50": 0.1, "cifar10-speed": 0.1},
-    "normalization": {name: "group_norm" for name in PRINTED if name.startswith(f"{MICRO}-")},
+    "normalization": {name: "group_norm" for name in RECIPES if name.startswith(f"{MICRO}-")},
     "norm_groups": {f"{MICRO}-g{count}": count for count in (1, 2, 4, 8, 16)},
     "norm_channels": {f"{MICRO}-c{count}": count for count in (1, 2, 4, 8, 16)},
 }
@@ -65,9 +65,9 @@ FIRST = {
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_what_is_printed(name):
+def test_a_preset_has_its_numbers(name):
     _, recipe = PRESETS[name]
-    assert tuple(getattr(recipe, field) for field in FIELDS) == PRINTED[name]
+    assert tuple(getattr(recipe, field) for field in FIELDS) == RECIPES[name]
     found = {field: getattr(recipe, field) for field in FIRST}
     assert found == {field: OTHERWISE[field].get(name, FIRST[field]) for field in FIRST}
     rest = [f.name for f in dataclasses.fields(Recipe) if f.name not in {*FIELDS, *FIRST}]
@@ -76,8 +76,8 @@ def test_a_preset_is_what_is_printed(name):
     ]
 
 
-def test_what_is_printed_has_a_preset_and_images_have_the_sizes_of_section_4_3():
-    assert set(PRESETS) == set(PRINTED)
+def test_every_preset_is_here_and_images_have_the_sizes_of_section_4_3():
+    assert set(PRESETS) == set(RECIPES)
     recipe = Recipe()
     assert (recipe.crop, recipe.scales) == (224, (256, 480))
     assert recipe.test_scales == (224, 256, 384, 480, 640)

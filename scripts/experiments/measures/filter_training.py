@@ -88,7 +88,7 @@ class Setting(NamedTuple):
     batch: int = 32
 
 
-# What a page says of the setting from which all others depart.
+# What results say of the setting from which all others depart.
 BASE = {name: getattr(Setting(), name) for name in ("depth", "width", "steps", "batch")}
 
 
