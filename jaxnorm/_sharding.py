@@ -82,6 +82,29 @@ def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array
     return x
 
 
+def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
+    """About every 64th sample of `x`, at least 16 or all, spread evenly over all axes but the last.
+
+    Strided slices of a sharded axis stay on their devices. Spatial axes first, as the batch is what
+    is usually sharded, and on an Explicit mesh a part of each device's samples must remain.
+    """
+    spec = jax.typeof(x).sharding.spec
+    strides, rest = [1] * x.ndim, min(64, math.prod(x.shape[:-1]) // 16)
+    for axis in (*range(1, x.ndim - 1), 0):
+        size, devices = x.shape[axis], _devices(jax.typeof(x).sharding.mesh, spec[axis])
+        largest = max(min(rest, size), 1)
+        strides[axis] = next(
+            s for s in range(largest, 0, -1) if len(range(s // 2, size, s)) % devices == 0
+        )
+        rest //= strides[axis]
+    return jax.lax.slice(x, [s // 2 for s in strides], x.shape, strides)
+
+
+def _devices(mesh: Mesh | AbstractMesh, axis: Any) -> int:
+    """Over how many devices an axis is split whose entry of the PartitionSpec is `axis`."""
+    return math.prod(mesh.shape[name] for name in jax.tree.leaves(axis))
+
+
 def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "groups rest *shape"]:
     """The first axis of `x` as (groups, n / groups), either of which may carry its sharding.
 
@@ -90,7 +113,7 @@ def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "gro
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec
-    devices = math.prod(sharding.mesh.shape[name] for name in jax.tree.leaves(batch))
+    devices = _devices(sharding.mesh, batch)
     rest = x.shape[0] // groups
     spec = (batch, None) if groups % devices == 0 else (None, None if rest % devices else batch)
     return jax.lax.reshape(

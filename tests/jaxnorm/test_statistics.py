@@ -11,6 +11,7 @@ from jax.test_util import check_grads
 
 import jaxnorm
 from jaxnorm import bessel
+from jaxnorm._sharding import spread_slice
 from jaxnorm._statistics import Sums, mean_and_variance
 from tests.support.jitted import jitted
 
@@ -58,6 +59,87 @@ def test_a_large_mean_leaves_the_float32_variance_intact(mean):
     assert found.var.dtype == np.float32
     np.testing.assert_allclose(found.var, reference.var(0), rtol=1e-5)
     np.testing.assert_allclose(found.mean, reference.mean(0), rtol=1e-6, atol=1e-6)
+
+
+def outlying(shape, mean, size, places, dtype):
+    """Normal samples of deviation 1 with outliers of that size and random signs at `places`."""
+    random = np.random.default_rng([*shape, int(mean), int(size)])
+    x = random.normal(mean, 1.0, shape).astype(np.float32)
+    flat = x.reshape(-1, shape[-1])
+    rows = {
+        "random": random.integers(0, len(flat), 3),
+        "first": np.array([0]),
+        "slice": _slice_places(shape),
+    }[places]
+    flat[rows] += (size * random.choice([-1, 1], (len(rows), shape[-1]))).astype(np.float32)
+    return np.asarray(jnp.asarray(x, dtype))
+
+
+def _slice_places(shape):
+    """The samples whose mean is the shift."""
+    index = jnp.arange(np.prod(shape[:-1]), dtype=jnp.float32).reshape(*shape[:-1], 1)
+    return np.asarray(spread_slice(index), int).ravel()
+
+
+@pytest.mark.parametrize("places", ["random", "first", "slice"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("shape", [(2, 3), (100, 3), (8192, 4), (32, 200, 2), (4, 224, 224, 3)])
+def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
+    keep = np.random.default_rng(0).random(shape[:-1]) < 0.9
+    masks = {
+        None: np.ones(shape[:-1], bool),
+        "all": np.ones(shape[:-1], bool),
+        "nine tenths": keep,
+    }
+    for mean in (0.0, 1e4):
+        for size in (1e2, 1e4, 1e6):
+            x = outlying(shape, mean, size, places, dtype)
+            for name, counted in masks.items():
+                where = None if name is None else jnp.asarray(counted)
+                found = batch_statistics(jnp.asarray(x), where=where)
+                exact = x.astype(np.float64)[counted]
+                np.testing.assert_allclose(found.var, exact.var(0), rtol=5e-6, err_msg=name)
+                scale = np.abs(exact).max()
+                np.testing.assert_allclose(found.mean, exact.mean(0), rtol=1e-6, atol=1e-7 * scale)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (64, 2), (127, 2), (8191, 2), (3, 95, 2), (5, 7, 7, 2)])
+def test_the_shift_is_the_mean_of_a_small_part_but_no_less_than_a_hundredth(shape):
+    part = spread_slice(jnp.zeros(shape))
+    samples, taken = np.prod(shape[:-1]), np.prod(part.shape[:-1])
+    assert samples <= 100 * taken
+    assert taken <= max(31, samples / 32)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("value", [0.1, 1.7, -0.7, 1e-3, 12345.678, 3e-5])
+def test_the_variance_of_a_constant_is_exactly_zero(value, masked):
+    for shape in [(37, 2), (10_000, 1), (3, 31, 17, 2)]:
+        keep = np.random.default_rng(0).random(shape[:-1]) < 0.5
+        x = np.where(keep[..., None] | (not masked), np.float32(value), np.nan).astype(np.float32)
+        found = batch_statistics(jnp.asarray(x), where=jnp.asarray(keep) if masked else None)
+        np.testing.assert_array_equal(found.var, 0)
+        np.testing.assert_array_equal(found.mean, np.float32(value))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_sample_that_is_not_finite_spoils_its_feature_alone(bad):
+    x = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    x[100, 1] = bad
+    found = batch_statistics(jnp.asarray(x))
+    np.testing.assert_array_equal(np.isnan(found.var), [False, True, False])
+
+
+@pytest.mark.parametrize("unit", [1e18, 1e20, 1e30, 1e38])
+def test_a_variance_that_overflows_is_nan_and_no_sample_becomes_zero(unit):
+    x = np.float32(unit) * np.array([[1.0], [-1.0], [3.0]], np.float32)
+    found = batch_statistics(jnp.asarray(x))
+    exact = x.astype(np.float64).var(0)
+    if exact[0] < 3e37:
+        np.testing.assert_allclose(found.var, exact, rtol=1e-6)
+    else:
+        assert np.isnan(found.var).all()
+        assert np.isnan(jaxnorm.batch_norm(jnp.asarray(x))[0]).all()
 
 
 def test_bfloat16_is_summed_in_float32():
