@@ -6,11 +6,11 @@ counted, so that a pickle takes time and memory in proportion to what the caller
 
 import io
 import pickletools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
-from pruning.weights._limits import WeightsError, check_key
+from pruning.weights._limits import WeightsError, string_key
 
 CONSTANTS = (
     *("NEWTRUE", "NEWFALSE", "NONE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
@@ -54,8 +54,8 @@ class Interpreter:
         self.memo: dict[int, Any] = {}
         start = at = file.tell()
         for opcode, argument, at in pickletools.genops(file):
-            self.steps -= 1
-            if self.steps < 0 or (at or 0) - start > self.max_bytes:
+            self.spend(1)
+            if (at or 0) - start > self.max_bytes:
                 raise WeightsError("a pickle of tensors must be shorter for a file of this size")
             if opcode.name in CONSTANTS:
                 self.stack.append(argument)
@@ -65,6 +65,17 @@ class Interpreter:
                 raise WeightsError(f"a pickle of tensors must do without {opcode.name} (byte {at})")
         self.max_bytes -= (at or 0) - start
         return self.stack.pop()
+
+    def spend(self, steps: int) -> None:
+        self.steps -= steps
+        if self.steps < 0:
+            raise WeightsError("a pickle of tensors must be shorter for a file of this size")
+
+    def memoize(self, index: int) -> None:
+        """Remember the top of the stack; any other order of indices could make hashes collide."""
+        if index > len(self.memo) + 1:  # Python 2 begins with 1
+            raise WeightsError("the memo of a pickle must be numbered in order")
+        self.memo[index] = self.stack[-1]
 
     def since_mark(self) -> list[Any]:
         start = self.marks.pop()
@@ -107,19 +118,16 @@ class Interpreter:
             case Unknown():
                 self.stack.append(function)
             case Function(call):
-                self.steps -= sum(len(a) for a in arguments if type(a) is list)  # are copied
+                sizes = [len(a) for a in arguments if isinstance(a, Sized)]
+                self.spend(len(arguments) + sum(sizes))  # a call may copy its arguments
                 self.stack.append(call(*arguments))
             case _:
                 raise WeightsError(f"a pickle must not call a {type(function).__name__}")
 
 
-def dictionary(items: Any = ()) -> dict[str | int, Any]:
-    """Of pairs, whose keys are simple."""
-    result = {}
-    for key, value in items:
-        check_key(key)
-        result[key] = value
-    return result
+def dictionary(items: Any = ()) -> dict[str, Any]:
+    """Of pairs, whose keys are strings or small integers."""
+    return {string_key(key): value for key, value in items}
 
 
 OPERATIONS: dict[str, Callable[[Interpreter, Any], Any]] = {
@@ -147,9 +155,9 @@ OPERATIONS: dict[str, Callable[[Interpreter, Any], Any]] = {
     "APPENDS": lambda p, _: p.append(p.since_mark()),
     "SETITEM": lambda p, _: p.set_items([*reversed([p.stack.pop(), p.stack.pop()])]),
     "SETITEMS": lambda p, _: p.set_items(p.since_mark()),
-    "BINPUT": lambda p, index: p.memo.update({index: p.stack[-1]}),
-    "LONG_BINPUT": lambda p, index: p.memo.update({index: p.stack[-1]}),
-    "MEMOIZE": lambda p, _: p.memo.update({len(p.memo): p.stack[-1]}),
+    "BINPUT": lambda p, index: p.memoize(index),
+    "LONG_BINPUT": lambda p, index: p.memoize(index),
+    "MEMOIZE": lambda p, _: p.memoize(len(p.memo)),
     "BINGET": lambda p, index: p.stack.append(p.memo[index]),
     "LONG_BINGET": lambda p, index: p.stack.append(p.memo[index]),
 }

@@ -43,7 +43,7 @@ def _h5(file: Path | io.BytesIO, size: int, max_bytes: int) -> Mapping:
     with h5py.File(file, "r") as root:
         arrays = _arrays(h5py, root, _datasets(h5py, root, size), size, max_bytes)
         content = file.read_bytes() if isinstance(file, Path) else file.getbuffer()
-        layers = _layer_names(root.get("model_weights", root), content, max_bytes)
+        layers = _layer_names(_weights_group(h5py, root), content, max_bytes)
     position = {name: i for i, name in enumerate(layers)}
     first = {name: position.get(name.split(".")[0], len(position)) for name in arrays}
     return dict(sorted(arrays.items(), key=lambda item: (first[item[0]], natural(item[0]))))
@@ -110,6 +110,16 @@ def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
         return 1
     chunk = created.get_chunk()
     return math.prod(-(-n // c) for n, c in zip(dataset.shape, chunk, strict=True))
+
+
+def _weights_group(h5py: Any, root: Any) -> Any:
+    """The group of the layers. A soft or external link is not followed: it opens another file."""
+    name, links = b"model_weights", root.id.links
+    if not links.exists(name):
+        return root
+    if links.get_info(name).type != h5py.h5l.TYPE_HARD:
+        raise WeightsError("model_weights must lie in the file; it is a link")
+    return root["model_weights"]
 
 
 def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> list[str]:

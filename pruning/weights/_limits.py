@@ -12,6 +12,7 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 MAX_DEPTH = 64  # of trees
+MAX_INTEGER_KEY = 2**60
 
 
 class WeightsError(ValueError):
@@ -29,8 +30,8 @@ def max_arrays(size: int) -> int:
 
 
 def max_steps(size: int) -> int:
-    """Parts that a parser may meet in a file of `size` bytes; an array takes about 35."""
-    return 48 * max_arrays(size)
+    """Parts that a parser may meet in a file of `size` bytes; an array takes about 50."""
+    return 64 * max_arrays(size)
 
 
 def max_names(size: int) -> int:
@@ -82,10 +83,17 @@ def check_bytes(name: str, size: int, limit: int) -> None:
         )
 
 
-def check_key(key: Any) -> None:
-    """Whether a key of a mapping is simple: it is not compared or hashed before."""
+def string_key(key: Any) -> str:
+    """A key of a mapping as a string; it is not compared or hashed before.
+
+    Python's hash of an integer is known, so a file could choose integers that collide; the hash of
+    a string is salted in every process.
+    """
+    if type(key) is int and abs(key) > MAX_INTEGER_KEY:
+        raise WeightsError("a key that is an integer must lie within ±2**60; one does not")
     if type(key) not in (str, int):
         raise WeightsError(f"a key must be a string or an integer, not a {type(key).__name__}")
+    return str(key)
 
 
 def n_elements(shape: tuple[int, ...] | list[int]) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from pruning.weights._limits import MAX_DEPTH, WeightsError, check_key, n_elements
+from pruning.weights._limits import MAX_DEPTH, WeightsError, n_elements, string_key
 
 # First byte: what follows. Lengths and elements by their struct format, constants as they are.
 NUMBERS = {0xCA + i: code for i, code in enumerate("fdBHIQbhiq")}
@@ -70,10 +70,8 @@ class Parser:
         kind, code = LENGTHS[head]
         return kind, self.number(code)
 
-    def item(self, depth: int) -> tuple[str | int, Any]:
-        key = self.value(depth)
-        check_key(key)
-        return key, self.value(depth)
+    def item(self, depth: int) -> tuple[str, Any]:
+        return string_key(self.value(depth)), self.value(depth)
 
     def array(self, data: memoryview, depth: int) -> np.ndarray | None:
         """A copy of the floating-point array of an extension: its shape, dtype and bytes."""

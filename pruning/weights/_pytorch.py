@@ -121,9 +121,9 @@ def _zipped(archive: ZipFile, path: Path, max_bytes: int) -> Mapping:
     interpreter = _interpreter(path)
     tree = interpreter.load(entry(archive, pickles[0], interpreter.max_bytes))
 
-    def content(storage: _Storage) -> memoryview:
+    def content(key: str) -> memoryview:
         nonlocal max_bytes
-        data = entry(archive, f"{prefix}data/{storage.key}", max_bytes).getbuffer()
+        data = entry(archive, f"{prefix}data/{key}", max_bytes).getbuffer()
         max_bytes -= len(data)
         return data
 
@@ -147,10 +147,10 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
         file.seek(sizes[key], io.SEEK_CUR)
     check_bytes(path.name, path.stat().st_size, max_bytes)
     data = memoryview(path.read_bytes())
-    return _arrays(tree, lambda s: bytes(data[starts[s.key] :][: sizes[s.key]]), path.name)
+    return _arrays(tree, lambda key: bytes(data[starts[key] :][: sizes[key]]), path.name)
 
 
-def _arrays(tree: Any, content: Callable[[_Storage], bytes | memoryview], file: str) -> Mapping:
+def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) -> Mapping:
     """Tensors as arrays by name; a warning names the leaves that were left out."""
     if not isinstance(tree, Mapping):
         kind = tree.name if type(tree) is Unknown else type(tree).__name__
@@ -163,7 +163,7 @@ def _arrays(tree: Any, content: Callable[[_Storage], bytes | memoryview], file: 
         warnings.warn(" ".join(message.split()), stacklevel=7)
     content = cache(content)
     return {
-        name: _array(leaf, content(leaf.storage))
+        name: _array(leaf, content(leaf.storage.key))
         for name, leaf in leaves(unwrapped(tree))
         if type(leaf) is _Tensor
     }

@@ -10,6 +10,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -48,6 +49,46 @@ def test_small_pickles_neither_hang_nor_fill_memory(name, tmp_path):
     assert len(content) < 2000
     refused(written(tmp_path, "a.pt", zipped(content)))
     refused(written(tmp_path, "a.pth", in_a_row(content)))
+
+
+@pytest.mark.parametrize("kind", ["tuple", "list", "dict", "keys", "text"])
+def test_a_container_that_a_call_may_copy_is_charged(kind, tmp_path):
+    for name, content in crafted_pickles.copied(n=3000, times=3000):
+        if f"-{kind}-" in name:
+            refused(written(tmp_path, f"{name}.pt", zipped(content)))
+
+
+@pytest.mark.parametrize("name", dict(crafted_pickles.integer_keys()))
+def test_integers_of_a_pickle_cannot_collide(name, tmp_path):
+    content = crafted_pickles.START + dict(crafted_pickles.integer_keys())[name] + b"."
+    refused(written(tmp_path, "a.pt", zipped(content)))
+    refused(written(tmp_path, "a.pth", in_a_row(content)))
+
+
+def test_the_crafted_integers_collide():
+    """Otherwise the test before would pass for any reader."""
+    walking = crafted_pickles.colliding(20_000, 15)
+    start = time.process_time()
+    found = dict.fromkeys(walking)
+    between = time.process_time()
+    assert len(found) == len(dict.fromkeys(map(str, walking)))
+    assert between - start > 5 * (time.process_time() - between)
+
+
+@pytest.mark.parametrize("key", [0, -1, 2**60, -(2**60)])
+def test_a_small_integer_is_a_key(key, tmp_path):
+    tree = {"state_dict": {key: {"weight": tensor(WEIGHT, "0")}}}
+    assert [*load(written(tmp_path, "a.pt", zipped(tree)))] == [str(key)]
+
+
+@pytest.mark.parametrize("kind", ["soft", "external"])
+def test_an_hdf5_file_opens_no_other_file(kind, tmp_path):
+    os.mkfifo(tmp_path / "fifo")  # opening it would never return
+    links = {"soft": h5py.SoftLink("/w"), "external": h5py.ExternalLink(tmp_path / "fifo", "/")}
+    content = crafted_files.with_weights(lambda file: file.update(model_weights=links[kind]))
+    said = refused(written(tmp_path, "a.h5", content))
+    assert "model_weights must lie in the file; it is a link" in said
+    assert "must lie in the file" in refused(written(tmp_path, "a.keras", keras(content)))
 
 
 @pytest.mark.parametrize(

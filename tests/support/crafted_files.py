@@ -41,6 +41,12 @@ def nested_maps() -> bytes:
     return value
 
 
+def integers(keys: list[int]) -> bytes:
+    """A mapping with these keys."""
+    pairs = b"".join(b"\xd3" + struct.pack(">q", key) + b"\xc0" for key in keys)
+    return b"\xdf" + struct.pack(">I", len(keys)) + pairs
+
+
 def msgpack_files(n: int = 2 * 10**7) -> Iterator[tuple[str, bytes]]:
     """With bodies of about `n` bytes."""
     weights = b"\x81\xa1w"
@@ -68,6 +74,8 @@ def msgpack_files(n: int = 2 * 10**7) -> Iterator[tuple[str, bytes]]:
         "fields": array(b"\x93\x03\x03\x01", b"\xdb" + struct.pack(">I", n) + b"f4,f" * (n // 4)),
         "bad-text": b"\xa3\xff\xff\xff",
         "reserved": b"\xc1",
+        "equal-keys": integers([i * (2**61 - 1) for i in range(-4, 5)] * (n // 90)),
+        "walking-keys": integers(crafted_pickles.colliding(87_000, 17)),
         "chunks": b"\x83\xbb__msgpack_chunked_array__\xc3\xa5shape\x81\xa10\xff\xa6chunks\x81\xa10"
         + array(b"\x91\x09"),
     }
@@ -173,6 +181,8 @@ def keras_files() -> Iterator[tuple[str, bytes]]:
         ("external-link", external_link),
         ("external-data", external_data),
         ("virtual", virtual),
+        ("soft-weights", soft_weights),
+        ("external-weights", external_weights),
         ("compounds", compounds),
         ("long-names", long_names),
         ("empty", empty),
@@ -251,6 +261,14 @@ def soft_links(file):
 
 def external_link(file):
     file["a"] = h5py.ExternalLink("/etc/hostname", "/x")
+
+
+def soft_weights(file):
+    file["model_weights"] = h5py.SoftLink("/w")
+
+
+def external_weights(file):
+    file["model_weights"] = h5py.ExternalLink("/etc/hostname", "/")
 
 
 def external_data(file):

@@ -5,9 +5,12 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
+from pruning.weights._interpreter import Function
+from pruning.weights._pytorch import NAMES
 from tests.support.torch_files import (
     WEIGHT,
     Call,
@@ -132,7 +135,76 @@ def large() -> Iterator[tuple[str, bytes]]:
         yield name, START + body + STOP
 
 
+def copied(n=30_000, times=20_000) -> Iterator[tuple[str, bytes]]:
+    """One container of `n` elements, given to each function that a pickle may call, many times."""
+    pairs = text(b"ab") + b"N\x86q\x000"
+    containers = {
+        "tuple": pairs + b"(" + b"h\x00" * n + b"t",
+        "list": pairs + b"](" + b"h\x00" * n + b"e",
+        "dict": b"}(" + b"".join(text(b"%02x" % (i % 256)) + b"N" for i in range(n)) + b"u",
+        "keys": b"}(" + b"".join(b"J" + struct.pack("<i", i) + b"N" for i in range(n)) + b"u",
+        "text": text(b"a" * n),
+    }
+    for kind, container in containers.items():
+        for name in NAMES:
+            if type(NAMES[name]) is Function:
+                module, function = name.rsplit(".", 1)
+                build = container + b"q\x010" + f"c{module}\n{function}\n".encode() + b"q\x020"
+                for how, arguments in (("one", b"h\x01\x85"), ("all", b"h\x01")):
+                    calls = (b"h\x02" + arguments + b"R0") * times
+                    yield f"copied-{kind}-{function}-{how}", START + build + calls + b"}" + STOP
+
+
+@cache
+def colliding(n: int, bits: int) -> list[int]:
+    """Integers of 31 bits that a dictionary of 2^bits slots must each seek for long.
+
+    Half of them fill a chain of slots, each 5 i + 1 after the slot i before; the others find all
+    slots taken that their own bits lead to, and then walk along the chain.
+    """
+    slots, chain = 2**bits, [1]
+    while len(chain) < n // 2:
+        chain.append((5 * chain[-1] + 1) % slots)
+    taken = np.zeros(slots, bool)
+    taken[chain] = True
+    high = np.arange(1, 2 ** (31 - bits), 2 ** (23 - bits), dtype=np.int64) * slots
+    keys = (np.array(chain, np.int64)[:, None] + high).ravel()
+    slot, left, walks = keys % slots, keys, np.ones(len(keys), bool)
+    for _ in range(7):
+        walks &= taken[slot]
+        left = left >> 5
+        slot = (5 * slot + left + 1) % slots
+    return chain + keys[walks][: n - n // 2].tolist()
+
+
+def integer_keys() -> Iterator[tuple[str, bytes]]:
+    """Integers whose hashes are equal, or collide, wherever a pickle may put integers."""
+
+    def long(i: int) -> bytes:
+        content = i.to_bytes(i.bit_length() // 8 + 1, "little", signed=True)
+        return b"\x8a" + bytes([len(content)]) + content
+
+    equal = [i * (2**61 - 1) for i in range(1, 60_000)]
+    walking = colliding(87_000, 17)
+    size = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\n" + text(b"0") + text(b"cpu") + b"%stQ"
+    for name, keys in (("equal", equal), ("walking", walking)):
+        yield f"{name}-keys", b"}(" + b"".join(long(i) + b"N" for i in keys) + b"u"
+        pairs = b"".join(long(i) + b"N\x86" for i in keys[:50_000])
+        yield f"{name}-pairs", ORDERED + b"](" + pairs + b"e\x85R"
+        # 7,000 storages of one name whose sizes have one hash
+        tensors = [
+            text(b"%d" % i) + REBUILD % (size % long(n) + b"q\x00") for i, n in enumerate(keys)
+        ]
+        yield f"{name}-sizes", b"}(" + b"".join(tensors[:7000]) + b"u"
+    yield "walking-memo", b"}" + b"".join(b"r" + struct.pack("<I", i) for i in walking)
+
+
 def crafted() -> Iterator[tuple[str, bytes]]:
+    for i, (name, content) in enumerate(copied()):
+        yield (f"{name}.pt", zipped(content)) if i % 2 else (f"{name}.pth", in_a_row(content))
+    for name, body in integer_keys():
+        yield f"{name}.pt", zipped(START + body + STOP)
+        yield f"{name}.pth", in_a_row(START + body + STOP)
     for name, content in small().items():
         yield f"{name}.pt", zipped(content)
         yield f"{name}.pth", in_a_row(content)
