@@ -83,21 +83,26 @@ def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array
 
 
 def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
-    """About every 64th sample of `x`, at least 16 or all, spread evenly over all axes but the last.
+    """About every 128th sample of `x`, at least 2 or all, spread evenly over all axes but the last.
 
-    Strided slices of a sharded axis stay on their devices. Spatial axes first, as the batch is what
-    is usually sharded, and on an Explicit mesh a part of each device's samples must remain.
+    Spatial axes first, as the batch is what is usually sharded. A slice of a sharded axis stays on
+    its devices if its stride divides the samples of each.
     """
-    spec = jax.typeof(x).sharding.spec
-    strides, rest = [1] * x.ndim, min(64, math.prod(x.shape[:-1]) // 16)
+    sharding = jax.typeof(x).sharding
+    strides, rest = [1] * x.ndim, min(128, max(1, math.prod(x.shape[:-1]) // 2))
     for axis in (*range(1, x.ndim - 1), 0):
-        size, devices = x.shape[axis], _devices(jax.typeof(x).sharding.mesh, spec[axis])
-        largest = max(min(rest, size), 1)
-        strides[axis] = next(
-            s for s in range(largest, 0, -1) if len(range(s // 2, size, s)) % devices == 0
-        )
+        size, devices = x.shape[axis], _devices(sharding.mesh, sharding.spec[axis])
+        if axis == 0 and devices == 1:  # on Auto axes nothing is known: it may lie on all devices
+            devices = jax.device_count() if size % jax.device_count() == 0 else 1
+        strides[axis] = _stride(min(rest, size), size, devices)
         rest //= strides[axis]
     return jax.lax.slice(x, [s // 2 for s in strides], x.shape, strides)
+
+
+def _stride(largest: int, size: int, devices: int) -> int:
+    """The largest stride that divides the entries on each of the devices; any if there is one."""
+    strides = range(max(largest, 1), 0, -1)
+    return next(s for s in strides if devices == 1 or size % (s * devices) == 0)
 
 
 def _devices(mesh: Mesh | AbstractMesh, axis: Any) -> int:

@@ -64,7 +64,7 @@ def batch_statistics(
 ) -> BatchStatistics:
     """Mean and biased variance of each feature over all axes but the last.
 
-    One pass over the data, about the mean of a 64th of it (under a mask, of all samples that
+    One pass over the data, about the mean of a 128th of it (under a mask, of all samples that
     count): neither a mean of 10⁴ at standard deviation 1 nor an outlier of any size costs more than
     the last two of float32's seven digits. The result is in at least float32, whatever the dtype
     of `x`. Where Σ (x − μ)² exceeds the largest float, 3·10³⁸, the variance is NaN.
@@ -165,10 +165,10 @@ def shift_near_mean(
 ) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
     """x − shift in at least float32, and the shift: a mean of samples, the same on all shards.
 
-    The mean of about every 64th sample; under a mask, where those may all be left out, the mean of
+    The mean of about every 128th sample; under a mask, where those may all be left out, the mean of
     all that count. If it is taken over m of N samples, (μ − shift)² ≤ (N/m) σ² for every batch, by
-    the inequality of Cauchy and Schwarz: E[h²] − E[h]² then loses at most some 64 roundings of the
-    variance, whatever the outliers and whatever the mean.
+    the inequality of Cauchy and Schwarz: E[h²] − E[h]² then loses at most some hundred roundings of
+    the variance, whatever the outliers and whatever the mean, and usually none.
     """
     h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
     still = jax.lax.stop_gradient(x)
@@ -205,7 +205,7 @@ def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums
 def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
     """Mean and biased variance of the elements that were summed, 0 where none were; their count.
 
-    The elements are relative to a shift for which mean² ≤ 100 variance unless all are equal (see
+    The elements are relative to a shift for which mean² ≤ 200 variance unless all are equal (see
     `shift_near_mean`). What is below 10⁻⁵ mean² is therefore the rounding of a constant. A variance
     that overflows is NaN, since an infinite one would normalize everything to zero.
     """

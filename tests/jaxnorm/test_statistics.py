@@ -1,5 +1,7 @@
 """Batch statistics, their merging over parts and shards, and moments."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,6 +87,9 @@ def _slice_places(shape):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("shape", [(2, 3), (100, 3), (8192, 4), (32, 200, 2), (4, 224, 224, 3)])
 def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
+    # About m of N samples, N/m roundings are lost where all m are outliers.
+    lost = np.prod(shape[:-1]) / len(_slice_places(shape)) if places == "slice" else 4
+    rtol = 4 * lost * float(jnp.finfo(jnp.float32).eps)
     keep = np.random.default_rng(0).random(shape[:-1]) < 0.9
     masks = {
         None: np.ones(shape[:-1], bool),
@@ -98,17 +103,31 @@ def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
                 where = None if name is None else jnp.asarray(counted)
                 found = batch_statistics(jnp.asarray(x), where=where)
                 exact = x.astype(np.float64)[counted]
-                np.testing.assert_allclose(found.var, exact.var(0), rtol=5e-6, err_msg=name)
+                np.testing.assert_allclose(found.var, exact.var(0), rtol=rtol, err_msg=name)
                 scale = np.abs(exact).max()
                 np.testing.assert_allclose(found.mean, exact.mean(0), rtol=1e-6, atol=1e-7 * scale)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (64, 2), (127, 2), (8191, 2), (3, 95, 2), (5, 7, 7, 2)])
-def test_the_shift_is_the_mean_of_a_small_part_but_no_less_than_a_hundredth(shape):
+@pytest.mark.parametrize("shape", [(1, 1), (64, 2), (127, 2), (8191, 2), (3, 191, 2), (9, 7, 7, 2)])
+def test_the_shift_is_the_mean_of_a_small_part_but_no_less_than_a_200th(shape):
     part = spread_slice(jnp.zeros(shape))
     samples, taken = np.prod(shape[:-1]), np.prod(part.shape[:-1])
-    assert samples <= 100 * taken
-    assert taken <= max(31, samples / 32)
+    assert samples <= 200 * taken
+    assert min(samples, 2) <= taken <= max(15, samples / 48)
+
+
+@pytest.mark.parametrize("rows", [8, 16, 64, 256, 264, 4096])
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_a_sharded_batch_takes_two_all_reduces_and_no_other_collective(rows, kind):
+    axis_type = getattr(jax.sharding.AxisType, kind)
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(axis_type,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    x = jax.ShapeDtypeStruct((rows, 5), "float32", sharding=sharding)
+    text = jax.jit(jaxnorm.batch_statistics).lower(x).compile().as_text()
+    found = re.findall(r"= .* (all-[a-z]+|collective-permute|reduce-scatter)(?:-start)?\(", text)
+    # The shift; and the two sums, which the CPU's compiler does not always combine.
+    assert set(found) == {"all-reduce"}
+    assert len(found) <= 3
 
 
 @pytest.mark.parametrize("masked", [False, True])
