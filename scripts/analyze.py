@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from experiments import cli, storage
+from experiments import cli, files, storage
 from experiments.cli import InputError
 from experiments.options import LocalPath, Location, Natural, Share, at_least, checked
 from experiments.texts import printable
@@ -63,25 +63,26 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     from experiments.pages import analysis as analysis_page
     from experiments.pages import page
 
-    start = time.perf_counter()
-    parameters = load(options)
-    measured = analysis.measure(
-        parameters, ratio=options.ratio, gaussian_layers=options.gaussian_layers
-    )
-    results: Analysis = page.plain(
-        {
-            **measured,
-            **cli.provenance(__file__),
-            "file": printable(options.path.name),
-            "settings": {
-                "ratio": options.ratio,
-                "gaussian layers": options.gaussian_layers,
-                "level": analysis.LEVEL,
-            },
-            "seconds": {"analysis": time.perf_counter() - start},
-        }
-    )
-    page.write(results, analysis_page.render(results), options.out)
+    with files.in_use(options.out):
+        start = time.perf_counter()
+        parameters = load(options)
+        measured = analysis.measure(
+            parameters, ratio=options.ratio, gaussian_layers=options.gaussian_layers
+        )
+        results: Analysis = page.plain(
+            {
+                **measured,
+                **cli.provenance(__file__),
+                "file": printable(options.path.name),
+                "settings": {
+                    "ratio": options.ratio,
+                    "gaussian layers": options.gaussian_layers,
+                    "level": analysis.LEVEL,
+                },
+                "seconds": {"analysis": time.perf_counter() - start},
+            }
+        )
+        page.write(results, analysis_page.render(results), options.out)
     summarize(results)
     cli.say(f"Open {storage.absolute(options.out / 'index.html')}")
 

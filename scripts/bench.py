@@ -18,6 +18,7 @@ import json
 import os
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import distributions
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,11 +58,19 @@ class Options:
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Time our functions beside their peers and print a table of each group."""
+    groups = chosen(options)
+    with files.in_use(options.out.parent) if options.out else nullcontext():
+        results = measure(groups, options)
+        if options.out is not None:
+            files.write(options.out, json.dumps(results, indent=1) + "\n")
+
+
+def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options) -> dict[str, Any]:
+    """The rows of each group, printed as soon as it was timed, and how they were made."""
     import jax
 
     from experiments.benchmarks.timing import timed
 
-    groups = chosen(options)
     provenance = cli.provenance(__file__) | {"peers": peers(), "load": os.getloadavg()[0]}
     settings = f"{options.dtype}, {options.runs} runs a side"
     found: dict[str, list[dict[str, Any]]] = {}
@@ -77,10 +86,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             title = f"{title}; {device}, {settings}"
             rows = [*map(cells, timings), *means(pairs, timings)]
             cli.show_table(title, HEAD, rows, min_width=120, left=HEAD[:1])
-    if options.out is not None:
-        chosen_options = asdict(options) | {"out": str(options.out)}
-        result = provenance | {"options": chosen_options, "groups": found}
-        files.write(options.out, json.dumps(result, indent=1) + "\n")
+    return provenance | {"options": asdict(options) | {"out": str(options.out)}, "groups": found}
 
 
 def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:

@@ -18,6 +18,7 @@ import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any, Literal
 
 import tyro
 
-from experiments import cli
+from experiments import cli, files
 from experiments.options import LocalPath
 
 OUT = Path("docs/results/compiled")
@@ -74,16 +75,17 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     out = OUT if options == Options() else options.out
     jax.config.update("jax_platforms", "cpu")
     origin = cli.provenance(__file__) if out else {}
-    rows = {name: in_own_process(name, tables, shapes, dtypes) for name in targets}
-    if out is not None:
-        results = origin | {
-            "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},
-            "minutes": (time.perf_counter() - start) / 60,
-            "limits": compiled_tables.LIMITS,
-            "targets": rows,
-        }
-        page.write(results, compiled_page.render(results), out)
-        cli.say(f"Written: {out}/index.html")
+    with files.in_use(out) if out else nullcontext():
+        rows = {name: in_own_process(name, tables, shapes, dtypes) for name in targets}
+        if out is not None:
+            results = origin | {
+                "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},
+                "minutes": (time.perf_counter() - start) / 60,
+                "limits": compiled_tables.LIMITS,
+                "targets": rows,
+            }
+            page.write(results, compiled_page.render(results), out)
+            cli.say(f"Written: {out}/index.html")
 
 
 def in_own_process(target: str, *choice: Any) -> dict[str, list[dict]]:

@@ -15,9 +15,9 @@ if __name__ == "__main__":  # for the seconds of the imports
     signals.before_imports()
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Group
@@ -66,37 +66,44 @@ def main(
       list_only: Name the claims with what is recorded of them, and check nothing.
     """
     from experiments.measures import claims as claim_measures
+
+    selected = claim_measures.select(paper, claim)
+    if list_only:
+        cli.console(min_width=80).print(listing(selected))
+        return
+    claim_devices = claim_measures.first_devices(devices)
+    with files.in_use(out):
+        cli.compiled_in(out / "compiled")
+        results = check(selected, precision, seed, claim_devices, out / "measured.json")
+        write(results, out, errata)
+    cli.say(f"Open {out / 'index.html'}")
+    unexpected = [f"{c['paper']}, {c['name']}" for c in results["claims"] if not c["as_recorded"]]
+    if unexpected:
+        cli.stop(1, f"not as recorded: {'; '.join(unexpected)}")
+
+
+def check(
+    selected: Sequence["Claim"], precision: float, seed: int, devices: Sequence[Any], path: Path
+) -> dict[str, Any]:
+    """Check claims, print a report of each, and return what results.json has of them."""
+    from experiments.measures import claims as claim_measures
     from experiments.pages import theorem_plots
     from experiments.pages.page import plain
     from geometry import claims
 
-    selected = claim_measures.select(paper, claim)
-    console = cli.console(min_width=80)
-    if list_only:
-        console.print(listing(selected))
-        return
-    claim_devices = claim_measures.first_devices(devices)
-    files.check_writable(out)
-    cli.compiled_in(out / "compiled")
     start = time.perf_counter()
-    options = (precision, seed, claim_devices, out / "measured.json")
-    measured = claim_measures.measure(selected, *options)
+    measured = claim_measures.measure(selected, precision, seed, devices, path)
     checked = [claim_measures.result(verdict) for verdict in claims.decide(selected, measured)]
-    console.print(*map(report, plain(checked)))
+    cli.console(min_width=80).print(*map(report, plain(checked)))
     results = cli.provenance(__file__) | {
         "seed": seed,
         "precision": precision,
         "level": claims.LEVEL,
-        "devices": len(claim_devices),
+        "devices": len(devices),
         "claims": checked,
-        "curves": theorem_plots.curves() if paper is None and claim is None else {},
+        "curves": theorem_plots.curves() if len(selected) == len(claims.ALL) else {},
     }
-    results |= {"seconds": time.perf_counter() - start}
-    write(results, out, errata)
-    cli.say(f"Open {out / 'index.html'}")
-    unexpected = [f"{c['paper']}, {c['name']}" for c in checked if not c["as_recorded"]]
-    if unexpected:
-        cli.stop(1, f"not as recorded: {'; '.join(unexpected)}")
+    return results | {"seconds": time.perf_counter() - start}
 
 
 def write(results: dict, out: Path, errata: Path | None) -> None:

@@ -59,9 +59,9 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
     recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
     folder = options.out / "report"
-    for path in (folder, options.out / "runs"):
-        files.check_writable(path)
     with files.in_use(options.out), progress_bar() as progress:
+        for path in (folder, options.out / "runs"):
+            storage.make_folder(path)
         stages = Stages(progress, report.units(options.epochs, options.seeds))
         results = report.measure(
             __file__, recipe, options.seeds, options.data_dir, options.out, stages

@@ -18,11 +18,15 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from experiments import cli, files, storage
+from experiments import cli, files
 from experiments.options import Location, Natural, checked
+
+if TYPE_CHECKING:
+    from experiments.data.datasets import Images
 
 
 @dataclass(frozen=True)
@@ -45,19 +49,25 @@ class Options:
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Compute all figures and write OUT/index.html."""
-    import geometry
     from experiments.data import datasets
-    from experiments.measures import depth, geometry_figures
     from experiments.pages import geometry as geometry_page
     from experiments.pages.page import write
 
-    data_dir, seed, out = options.data_dir, options.seed, options.out
-    files.check_writable(out)
-    storage.make_folder(out)
-    start = time.perf_counter()
+    data_dir, out = options.data_dir, options.out
     images = datasets.load("digits" if data_dir is None else "fashion_mnist", data_dir)
-    recipe = depth.FULL if options.full else depth.SHORT
-    networks = out / "figure_2.json"
+    with files.in_use(out):
+        results = measure(images, options)
+        write(results, geometry_page.render(results), out)
+    cli.say(f"Open {out / 'index.html'}")
+
+
+def measure(images: "Images", options: Options) -> dict[str, Any]:
+    """The numbers of all figures."""
+    import geometry
+    from experiments.measures import depth, geometry_figures
+
+    start, seed = time.perf_counter(), options.seed
+    recipe, networks = depth.FULL if options.full else depth.SHORT, options.out / "figure_2.json"
     results = cli.provenance(__file__) | {
         "seed": seed,
         "figure_2": recipe | {"data": images.name} | depth.measure(images, **recipe, path=networks),
@@ -71,9 +81,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         "figures_7_and_8": geometry_figures.figure_7_and_8(),
         "neuron_per_point": geometry_figures.neuron_per_point(seed),
     }
-    results |= {"seconds": time.perf_counter() - start}
-    write(results, geometry_page.render(results), out)
-    cli.say(f"Open {out / 'index.html'}")
+    return results | {"seconds": time.perf_counter() - start}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ if __name__ == "__main__":  # for the seconds of the imports
 import json
 from pathlib import Path
 
-from experiments import cli, files, storage
+from experiments import cli, files
 from experiments.options import AtLeastTwo, Location, Positive, checked
 from experiments.progress import progress_bar
 
@@ -27,31 +27,30 @@ from experiments.progress import progress_bar
 def main(
     seeds: AtLeastTwo = 5,
     steps: Positive = 1500,
-    out: Location = Path("out/shift_estimators.json"),
+    out: Location = Path("out/shift_estimators/results.json"),
 ) -> None:
     """Measure bias and spread of the critic, its certified successor, slices and exact distance.
 
     Args:
       seeds: Independent samples and initializations.
       steps: Training steps of both critics; the paper's are 1,500.
-      out: File for the results.
+      out: File for the results; its folder is kept to one run at a time.
     """
     from experiments.measures import shift_estimators
 
-    cases = list(shift_estimators.cases())
-    with progress_bar() as progress:
+    with files.in_use(out.parent), progress_bar() as progress:
+        cases = list(shift_estimators.cases())
         results = [
             shift_estimators.measure(case, seeds, steps)
             for case in progress.track(cases, description="measuring")
         ]
+        samples = {"train": shift_estimators.TRAIN, "test": shift_estimators.TEST}
+        written = cli.provenance(__file__) | {
+            "settings": {"seeds": seeds, "steps": steps, **samples},
+            "pairs": results,
+        }
+        files.write(out, json.dumps(written, indent=1, allow_nan=False) + "\n")
     show(results, seeds)
-    samples = {"train": shift_estimators.TRAIN, "test": shift_estimators.TEST}
-    written = cli.provenance(__file__) | {
-        "settings": {"seeds": seeds, "steps": steps, **samples},
-        "pairs": results,
-    }
-    storage.make_folder(out.parent)
-    files.write(out, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
 
 def show(results: list[dict], seeds: int) -> None:

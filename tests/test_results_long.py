@@ -1,12 +1,16 @@
 """`make results-long`: its plan is of commands that exist, and it ends and resumes cleanly."""
 
 import json
+import os
 import re
 import signal
+import subprocess
 import sys
+import time
 
 import pytest
 
+from experiments import files
 from experiments.signals import Interruption
 from experiments.training.recipes import PRESETS
 from geometry.claims.unitization import tables
@@ -133,6 +137,45 @@ def test_when_time_is_over_the_command_saves_and_nothing_else_is_begun(made_up, 
     interrupted.handle(signal.SIGTERM, None)
     assert results_long.run_all([Job(network("b"), 0)], workspace, 600.0, interrupted) == {}
     assert not (tmp_path / "b").exists()
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.support import results_long
+from tests.test_results_long import WAITS, Job, Workspace, network
+results_long.command = lambda job, workspace: [sys.executable, "-c", WAITS, sys.argv[1] + "/a"]
+results_long.run(Job(network("a"), 0), Workspace(Path(), Path(sys.argv[1]), False), lambda: False)
+"""
+
+
+def test_a_command_saves_and_ends_when_its_parent_is_killed(tmp_path):
+    path = os.pathsep.join([*sys.path, str(ROOT)])
+    environment = os.environ | {"PYTHONPATH": path}
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], env=environment) as parent:
+        wait_for(tmp_path / "a" / "ready")
+        parent.kill()
+    wait_for(tmp_path / "a" / "saved")
+
+
+def wait_for(path):
+    start = time.monotonic()
+    while not path.exists():
+        assert time.monotonic() < start + 60, f"{path.name} did not come"
+        time.sleep(0.01)
+
+
+def test_a_folder_that_is_still_in_use_is_waited_for(made_up, tmp_path):
+    """As by the command of a parent that was killed, while it saves its state."""
+    workspace = Workspace(tmp_path, tmp_path, accelerated=False)
+    made_up["a"] = WRITES
+    with files.in_use(tmp_path / "a"):
+        over = iter([False, False, False, True])
+        assert results_long.run(Job(network("a"), 1), workspace, over.__next__) is None
+        assert list(over) == []
+        assert not (tmp_path / "a" / "results.json").exists()
+    assert results_long.run(Job(network("a"), 1), workspace, lambda: False) is None
+    assert (tmp_path / "a" / "results.json").exists()
 
 
 def test_a_network_in_training_is_shown_by_its_epochs_and_estimated_by_their_time(tmp_path):

@@ -68,6 +68,10 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if not path.parent.exists():
+            raise InputError(
+                f"{path.parent} must remain while a run uses it; it was moved or removed"
+            ) from error
         error.filename = path
         raise
 
@@ -116,8 +120,9 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
 def in_use(folder: Path) -> AbstractContextManager[Callable[[], None]]:
     """Keep a folder, which is made, to this process; the value checks that it is still there.
 
-    The kernel frees a folder when its process ends, however it ends. A folder of a bucket cannot be
-    locked: there the check notices, afterwards, that another process has begun to use it.
+    Every command with `--out` enters this before it computes anything. The kernel frees a folder
+    when its process ends, however it ends. A folder of a bucket cannot be locked: there the check
+    notices, afterwards, that another process has begun to use it.
 
     Raises:
       InputError: Another process uses the folder, or it cannot be written; when the check is
@@ -172,12 +177,13 @@ def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
         yield check
 
 
-def check_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be made or written, before anything is computed."""
-    if storage.is_remote(folder):
-        return  # `in_use` writes to it
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise InputError(f"the output path must be a folder; {nearest} is a file")
-    if not os.access(nearest, os.W_OK):
-        raise InputError(f"the output folder must be writable; {nearest} is not")
+def is_in_use(folder: Path) -> bool:
+    """Whether a process uses a folder of this machine."""
+    try:
+        with open(folder / LOCK, encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return error.errno not in NO_LOCKS
+    return False

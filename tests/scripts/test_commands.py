@@ -1,13 +1,16 @@
 """What every command does before and after its own work."""
 
+import dataclasses
 import inspect
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import train
-from experiments import cli, signals
+from experiments import cli, files, signals
+from experiments.cli import InputError
 
 # train.py has a command line of its own, by presets.
 COMMANDS = sorted({*Path(cli.__file__).parents[1].glob("*.py")} - {Path(train.__file__)})
@@ -36,3 +39,35 @@ def test_results_are_written_below_out_unless_told_otherwise(path):
     if default is not None:  # of the benches, which write nothing unless told
         assert isinstance(default, Path)
         assert default.parts[0] == "out"
+
+
+def with_out(path, out):
+    """Calls a command as its command line does, with `out` for its folder or file."""
+    names = runpy.run_path(str(path), run_name=path.stem)
+    weights = out.parent / "weights.npz"
+    np.savez(weights, conv=np.ones((3, 3, 2, 4), np.float32))
+    options = {"path": weights} if path.stem == "analyze" else {}
+    if "Options" not in names:
+        return names["main"](out=out)
+    arguments = [names["Options"](**options, out=out)]
+    if path == Path(train.__file__):
+        arguments = [train.PRESETS["digits-mlp"][1], *arguments]
+    return names["main"](*arguments)
+
+
+@pytest.mark.parametrize("path", [*COMMANDS, Path(train.__file__)], ids=lambda path: path.stem)
+def test_a_command_refuses_an_output_that_another_run_uses(path, tmp_path, monkeypatch):
+    """Each begins with the lock: without it this test would take as long as the command."""
+    names = runpy.run_path(str(path), run_name=path.stem)
+    main = names.get("Options", names["main"])
+    fields = dataclasses.fields(main) if dataclasses.is_dataclass(main) else ()
+    assert "out" in {field.name for field in fields} | inspect.signature(main).parameters.keys()
+    out = tmp_path / "out"
+    if path.stem in ("bench", "shift_estimators"):  # OUT is a file
+        out = tmp_path / "out" / "a.json"
+    monkeypatch.setattr("experiments.benchmarks.compile_only.check_plugin", lambda name: None)
+    with (
+        files.in_use(tmp_path / "out"),
+        pytest.raises(InputError, match=r"--out must not be in use; process \d+ on .* uses .*out"),
+    ):
+        with_out(path, out)

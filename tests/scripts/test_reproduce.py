@@ -126,8 +126,8 @@ def test_the_page_opens_in_a_browser(smallest, tmp_path, width):
         ({"seeds": 0}, "--seeds must be at least 1; got 0"),
         ({"depth": 21}, "--depth must be 6k \\+ 2 with k at least 1; got 21"),
         ({"batch_size": 1}, "--batch-size must be at least 2; got 1"),
-        ({"out": Path(__file__)}, "the output path must be a folder"),
-        ({"out": Path(__file__) / "below"}, "the output path must be a folder"),
+        ({"out": Path(__file__)}, "--out must be a folder that can be written"),
+        ({"out": Path(__file__) / "below"}, "--out must be a folder that can be written"),
     ],
 )
 def test_bad_input_is_one_sentence(options, sentence):

@@ -223,6 +223,12 @@ def test_a_folder_in_use_is_refused_by_the_process_that_uses_it(tmp_path):
         pass
 
 
+@pytest.mark.parametrize("put", [files.write, files.append])
+def test_a_folder_that_was_moved_is_named(put, tmp_path):
+    with pytest.raises(InputError, match=r"run must remain while a run uses it; it was moved or"):
+        put(tmp_path / "run" / "metrics.jsonl", "")
+
+
 def test_a_killed_process_frees_its_folder(tmp_path):
     code = (
         "import sys, time; from pathlib import Path; from experiments import files\n"

@@ -9,6 +9,7 @@ CPU networks that need an accelerator are left out. OUT/NAME is the folder of a 
 log, OUT/NAME.json its number beside the printed one and what differs, OUT/index.md all of them.
 """
 
+import ctypes
 import itertools
 import json
 import re
@@ -36,6 +37,7 @@ from tests.support.long_plan import PRUNED_SEEDS, Job, Network
 from tests.support.results import HOUR, ROOT
 
 TICK, GRACE = 0.5, 600.0  # seconds: between two looks at a command, and for it to save its state
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 HEAD = ("table or figure", "printed", "ours", "differs", "status")
 
 
@@ -126,12 +128,21 @@ def run_all(
 def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | None:
     """Run a command until it ends or time is over; what it said last, if it failed."""
     workspace.out.mkdir(parents=True, exist_ok=True)
-    log = workspace.out / f"{job.network.name}.log"
+    folder, log = workspace.out / job.network.name, workspace.out / f"{job.network.name}.log"
+    while files.is_in_use(folder):  # by the command of a parent that was killed: it is saving
+        if is_over():
+            return None
+        time.sleep(TICK)
     # In a process group of its own: Ctrl-C, a second of which saves nothing, reaches it once.
     with (
         log.open("ab") as file,
         subprocess.Popen(
-            command(job, workspace), cwd=ROOT, stdout=file, stderr=file, process_group=0
+            command(job, workspace),
+            cwd=ROOT,
+            stdout=file,
+            stderr=file,
+            process_group=0,
+            preexec_fn=interrupt_with_parent,
         ) as child,
     ):
         try:
@@ -143,6 +154,12 @@ def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | No
         return None
     said = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
     return f"failed with status {child.returncode}; {said}"
+
+
+def interrupt_with_parent() -> None:
+    """Let Linux interrupt this process, which then saves its state, when its parent is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def wait(child: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> bool:
