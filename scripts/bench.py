@@ -20,7 +20,6 @@ import statistics
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from importlib.metadata import distributions
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -69,9 +68,9 @@ def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options)
     """The rows of each group, printed as soon as it was timed, and how they were made."""
     import jax
 
-    from experiments.benchmarks.timing import timed
+    from experiments.benchmarks import timing
 
-    provenance = cli.provenance(__file__) | {"peers": peers(), "load": os.getloadavg()[0]}
+    provenance = cli.provenance(__file__) | {"peers": timing.peers(), "load": os.getloadavg()[0]}
     settings = f"{options.dtype}, {options.runs} runs a side"
     found: dict[str, list[dict[str, Any]]] = {}
     with progress_bar() as progress:
@@ -79,8 +78,8 @@ def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options)
         for title, group in groups.items():
             progress.update(task, description=title)
             pairs = group()
-            timings = [timed(pair, options.runs) for pair in pairs]
-            found[title] = [timing._asdict() for timing in timings]
+            timings = [timing.timed(pair, options.runs) for pair in pairs]
+            found[title] = [row._asdict() for row in timings]
             device = f"{jax.devices()[0].device_kind}, jax {jax.__version__}"
             progress.advance(task)
             title = f"{title}; {device}, {settings}"
@@ -117,12 +116,6 @@ def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
         raise cli.InputError(f"--only must be one of {', '.join(subjects)}; got {options.only}")
     names = subjects if options.only is None else [options.only]
     return {title: group for name in names for title, group in subjects[name].items()}
-
-
-def peers() -> dict[str, str]:
-    """Versions of the peers that are installed."""
-    names = {d.name: d.version for d in distributions()}
-    return {name: names[name] for name in ("flax", "scipy", "torch", "ott-jax") if name in names}
 
 
 def cells(timing: "Timing") -> list[str]:

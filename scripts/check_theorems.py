@@ -15,7 +15,7 @@ if __name__ == "__main__":  # for the seconds of the imports
     signals.before_imports()
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +69,7 @@ def main(
 
     selected = claim_measures.select(paper, claim)
     if list_only:
-        cli.console(min_width=80).print(listing(selected))
+        cli.console(min_width=80).print(claim_measures.listing(selected))
         return
     claim_devices = claim_measures.first_devices(devices)
     with files.in_use(out):
@@ -115,19 +115,6 @@ def write(results: dict, out: Path, errata: Path | None) -> None:
         page.write(results, theorems.render(results, out), out)
         for path, text in figures.documents(results["claims"], errata).items():
             files.write(path, text)
-
-
-def listing(selected: Iterable["Claim"]) -> Table:
-    """A row for each claim, with what is recorded of it."""
-    from geometry import claims
-
-    rows = Table(title="What three papers claim")
-    for column in ("paper", "claim", "recorded"):
-        rows.add_column(column, overflow="fold")
-    keys = {members[0].paper: key for key, members in claims.PAPERS.items()}
-    for claim in selected:
-        rows.add_row(keys[claim.paper], claim.name, claim.standing)
-    return rows
 
 
 def report(claim: dict) -> Group:

@@ -275,7 +275,7 @@ def test_a_claim_without_checks_is_reported_with_its_reason():
 
 def test_the_list_has_a_row_of_each_claim_by_the_name_of_its_paper():
     chosen = [claims.PAPERS["cwda"][0], claims.PAPERS["unitization"][-1]]
-    table = check_theorems.listing(iter(chosen))
+    table = claim_measures.listing(chosen)
     columns = [list(column.cells) for column in table.columns]
     assert [column.header for column in table.columns] == ["paper", "claim", "recorded"]
     assert columns == [

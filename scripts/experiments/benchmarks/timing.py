@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from importlib.metadata import distributions
 from typing import Any, NamedTuple
 
 import jax
@@ -92,3 +93,9 @@ def compiled(function: Callable, *arguments: Any) -> Compiled:
     memory = program.memory_analysis()
     size = 0 if memory is None else memory.temp_size_in_bytes + memory.output_size_in_bytes
     return Compiled(lambda: program(*arguments), size)
+
+
+def peers() -> dict[str, str]:
+    """Versions of the peers that are installed."""
+    names = {d.name: d.version for d in distributions()}
+    return {name: names[name] for name in ("flax", "scipy", "torch", "ott-jax") if name in names}

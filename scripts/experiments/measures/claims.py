@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from rich.table import Table
 
 from experiments.cli import InputError
 from experiments.finished import Finished
@@ -52,6 +53,17 @@ def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
             f"--claim must be a number or a part of a name, such as {examples}; got {pattern}"
         )
     return selected
+
+
+def listing(selected: Sequence[Claim]) -> Table:
+    """A row for each claim, with what is recorded of it."""
+    rows = Table(title="What three papers claim")
+    for column in ("paper", "claim", "recorded"):
+        rows.add_column(column, overflow="fold")
+    keys = {members[0].paper: key for key, members in claims.PAPERS.items()}
+    for claim in selected:
+        rows.add_row(keys[claim.paper], claim.name, claim.standing)
+    return rows
 
 
 def first_devices(count: int | None) -> Sequence[Any]:
