@@ -52,6 +52,21 @@ def check_function(f: Any, name: str, example: str) -> None:
         raise TypeError(f"{name} must be a function, such as {example}; got {f!r}")
 
 
+def check_key(key: Any, name: str = "key") -> None:
+    """Raise `TypeError` unless `key` is one random key."""
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key) or key.shape != ():
+        got = type(key).__name__ if dtype is None else f"{dtype} of shape {key.shape}"
+        raise TypeError(f"{name} must be one random key, such as jax.random.key(0); got {got}")
+
+
+def check_whole(**numbers: Any) -> None:
+    """Raise `TypeError` for a number that is neither an `int` nor None."""
+    for name, number in numbers.items():
+        if number is not None and not isinstance(number, int | np.integer):
+            raise TypeError(f"{name} must be an int; got {number!r}")
+
+
 def check_finite(x: Array, name: str) -> None:
     """Raise `ValueError` unless every element of `x` is finite; under `jit` nothing is checked."""
     if is_traced(x):

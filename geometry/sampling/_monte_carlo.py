@@ -7,7 +7,6 @@ number of draws that are held at a time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -55,7 +54,6 @@ def monte_carlo(
     draws_per_key: int | None = None,
     devices: Sequence[Any] | None = None,
     target_stderr: float | None = None,
-    checkpoint_dir: Path | str | None = None,
 ) -> Estimate:
     """Mean of `draw(key)` over independent keys, and the standard error of that mean.
 
@@ -70,17 +68,18 @@ def monte_carlo(
       batch_size: Draws that a device holds at a time; by default at most 16,384.
       draws_per_key: Draws of one key, on the leading axis of what `draw` returns. A key costs as
         much as a random number: with one key per number, drawing takes twice the time.
-      devices: Devices that share the draws; by default all, of all hosts.
+      devices: Devices that share the draws; by default all, of all hosts, or those of the mesh that
+        `jax.set_mesh` has set.
       target_stderr: Drawing stops before `samples` once every standard error is at most this. It
         is compared each time a quarter more has been drawn, from 1,000 keys on.
-      checkpoint_dir: Where Orbax stores the state at these times; a call with the same arguments
-        resumes from there.
 
     Raises:
+      TypeError: `draw` is no function or returns no array, `key` is no random key, or a number of
+        draws is no `int`.
       ValueError: `samples` is below 2, `batch_size` below 1, `draws_per_key` no divisor of
-        `samples` or not the number of draws that `draw` returns, `target_stderr` not positive, or
-        `checkpoint_dir` of another key or shape; or the key or a parameter is traced and
-        `target_stderr` or `checkpoint_dir` is given.
+        `samples` or not the number of draws that `draw` returns, or `target_stderr` not positive;
+        or the key or a parameter is traced and `target_stderr` is given; or `devices` are several
+        and not those of the mesh that `jax.set_mesh` has set.
 
     Example:
       >>> import jax
@@ -89,7 +88,7 @@ def monte_carlo(
       True
     """
     sampler = Sampler(draw, parameters, batch_size, draws_per_key, devices)
-    state, samples = _central_moments(sampler, key, samples, target_stderr, checkpoint_dir)
+    state, samples = _central_moments(sampler, key, samples, target_stderr)
     return Estimate(state.mean, _mean_stderr(state, samples), samples)
 
 
@@ -102,7 +101,6 @@ def monte_carlo_moments(
     batch_size: int | None = None,
     draws_per_key: int | None = None,
     devices: Sequence[Any] | None = None,
-    checkpoint_dir: Path | str | None = None,
 ) -> SampleMoments:
     """`monte_carlo` with the variance of the draws, and the standard error of that too.
 
@@ -117,7 +115,7 @@ def monte_carlo_moments(
       True
     """
     sampler = Sampler(draw, parameters, batch_size, draws_per_key, devices)
-    state, samples = _central_moments(sampler, key, samples, None, checkpoint_dir)
+    state, samples = _central_moments(sampler, key, samples, None)
     return SampleMoments(
         state.mean,
         _mean_stderr(state, samples),
@@ -153,7 +151,7 @@ def monte_carlo_covariance(
       True
     """
     sampler = Sampler(draw, parameters, batch_size, None, devices)
-    keys = number_of_keys(sampler, samples)
+    keys = number_of_keys(sampler, key, samples)
     program = compiled(sampler, CO_MOMENTS, key, keys)
     inputs = Inputs(key, parameters)
     state = fold(program, inputs, 0, keys, empty(program, inputs))
@@ -168,33 +166,22 @@ def _central_moments(
     key: Key[Array, ""],
     samples: int,
     target_stderr: float | None,
-    checkpoint_dir: Path | str | None,
 ) -> tuple[CentralMoments, int]:
     """Moments of the draws, and the number of draws that were made."""
-    keys = number_of_keys(sampler, samples)
+    keys = number_of_keys(sampler, key, samples)
     program = compiled(sampler, CENTRAL_MOMENTS, key, keys)
     inputs = Inputs(key, sampler.parameters)
     state, done = empty(program, inputs), 0
-    if target_stderr is None and checkpoint_dir is None:
+    if target_stderr is None:
         return fold(program, inputs, 0, keys, state), samples
     if is_traced((key, sampler.parameters)):
-        raise ValueError(
-            "target_stderr and checkpoint_dir need a key and parameters that are not traced"
-        )
-    if target_stderr is not None and not target_stderr > 0:
+        raise ValueError("target_stderr needs a key and parameters that are not traced")
+    if not target_stderr > 0:
         raise ValueError(f"target_stderr must be positive; got {target_stderr}")
-    from geometry.sampling import _checkpoints  # Orbax takes long to import
-
     draws_per_key = sampler.draws_per_key or 1
-    if checkpoint_dir is not None:
-        state, done = _checkpoints.restore(Path(checkpoint_dir), key, state)
     for end in _round_ends(keys):
-        if end > done:
-            state, done = fold(program, inputs, done, end, state), end
-            if checkpoint_dir is not None:
-                _checkpoints.save(Path(checkpoint_dir), key, state, done)
-        stderr = np.asarray(_mean_stderr(state, done * draws_per_key))
-        if target_stderr is not None and (stderr <= target_stderr).all():
+        state, done = fold(program, inputs, done, end, state), end
+        if (np.asarray(_mean_stderr(state, done * draws_per_key)) <= target_stderr).all():
             break
     return state, done * draws_per_key
 

@@ -22,6 +22,7 @@ from geometry.sampling._streams import (
     empty,
     fold,
     number_of_keys,
+    one_draw,
 )
 from jaxnorm._numerics import host_only
 
@@ -68,9 +69,9 @@ def monte_carlo_quantiles(
     if len(quantiles) == 0 or not all(0 < q < 1 for q in quantiles):
         raise ValueError(f"quantiles must lie in (0, 1); got {list(quantiles)}")
     sampler = Sampler(draw, parameters, batch_size, None, devices)
-    keys = number_of_keys(sampler, samples)
+    keys = number_of_keys(sampler, key, samples)
     program = compiled(sampler, _COUNTS, key, keys)
-    one = jax.eval_shape(lambda key: draw(key, *parameters), key)
+    one = jax.eval_shape(lambda key: one_draw(draw, key, parameters), key)
     dtype = draw_dtype(one.dtype)
     unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
     rank = _ranks(np.asarray(quantiles, np.float64), samples, one.shape)

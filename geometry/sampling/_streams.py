@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Key
 
-from jaxnorm._numerics import is_traced, replicated
+from jaxnorm._numerics import check_function, check_key, check_whole, is_traced, replicated
 
 # Draws that a device holds at a time by default.
 _CHUNK = 2**14
@@ -56,14 +56,14 @@ class Program(NamedTuple):
 
     Attributes:
       size: Keys that a device holds at a time.
-      devices: Devices that share the keys; None for those of a traced caller.
+      mesh: Whose devices share the keys; None for those of a traced caller, or a single one.
     """
 
     draw: Callable[..., Array]
     draws_per_key: int | None
     reduction: Reduction
     size: int
-    devices: tuple[Any, ...] | None
+    mesh: Mesh | AbstractMesh | None
 
 
 class Inputs(NamedTuple):
@@ -74,9 +74,12 @@ class Inputs(NamedTuple):
     extra: tuple[Any, ...] = ()
 
 
-def number_of_keys(sampler: Sampler, samples: int) -> int:
-    """Keys of `samples` draws, after a check of all sizes."""
+def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
+    """Keys of `samples` draws, after a check of all arguments."""
+    check_key(key)
     _, _, batch_size, draws_per_key, devices = sampler
+    check_function(sampler.draw, "draw", "jax.random.normal")
+    check_whole(samples=samples, batch_size=batch_size, draws_per_key=draws_per_key)
     if samples < 2:
         raise ValueError(f"a standard error needs at least 2 samples; got {samples}")
     if batch_size is not None and batch_size < 1:
@@ -96,32 +99,46 @@ def number_of_keys(sampler: Sampler, samples: int) -> int:
 
 def compiled(sampler: Sampler, reduction: Reduction, key: Key[Array, ""], keys: int) -> Program:
     """The program of chunks of equal size for `keys` keys."""
-    if is_traced((key, sampler.parameters)):
-        devices = None
-    else:
-        devices = tuple(jax.devices() if sampler.devices is None else sampler.devices)
+    mesh = None if is_traced((key, sampler.parameters)) else _mesh(sampler.devices)
     batch_size = _CHUNK if sampler.batch_size is None else sampler.batch_size
     size = max(1, batch_size // (sampler.draws_per_key or 1))
-    share = -(-keys // len(devices or (0,)))
+    share = -(-keys // (1 if mesh is None else mesh.size))
     chunks = -(-share // size)
-    return Program(sampler.draw, sampler.draws_per_key, reduction, -(-share // chunks), devices)
+    return Program(sampler.draw, sampler.draws_per_key, reduction, -(-share // chunks), mesh)
+
+
+def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
+    """The mesh of `devices`, or the one that the caller has set: JAX knows one mesh at a time."""
+    context = jax.sharding.get_abstract_mesh()
+    if context.manual_axes or (devices is not None and len(devices) == 1):
+        return None
+    if not context.empty:
+        if devices is not None and len(devices) != context.size:
+            raise ValueError(
+                "devices must be one, or those of the mesh that jax.set_mesh has set, "
+                f"{context.size}; got {len(devices)}"
+            )
+        return context
+    devices = jax.devices() if devices is None else devices
+    return Mesh(np.array(devices), ("draws",)) if len(devices) > 1 else None
 
 
 def empty(program: Program, inputs: Inputs) -> Any:
     """The state of no draws."""
     shape = jax.eval_shape(partial(_chunk, program), inputs, 0, 0)
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shape)
 
 
 def fold(program: Program, inputs: Inputs, start: int, stop: int, state: Any) -> Any:
     """`state` with the draws of keys `start` to `stop` merged into it."""
     bounds = np.int64(start), np.int64(stop)
-    if program.devices is None:
+    if is_traced(inputs):
         return _fold(program, None, inputs, *bounds, state)
     # Plain numbers are the same on all hosts; arrays lie on devices of one.
     implementation = jax.random.key_impl(inputs.key)
-    inputs = inputs._replace(key=jax.random.key_data(inputs.key))
-    inputs, state = jax.tree.map(np.asarray, (inputs, state))
+    with jax.ensure_compile_time_eval():  # constants of a traced function
+        inputs = inputs._replace(key=jax.random.key_data(inputs.key))
+        inputs, state = jax.tree.map(np.asarray, (inputs, state))
     return _fold(program, implementation, inputs, *bounds, state)
 
 
@@ -132,14 +149,13 @@ def _fold(
     if implementation is not None:
         inputs = inputs._replace(key=jax.random.wrap_key_data(inputs.key, impl=implementation))
     arguments = (inputs, jnp.int32(start), jnp.int32(stop), state)
-    merge, devices = program.reduction.merge, program.devices
-    if devices is None or len(devices) == 1:
+    merge, mesh = program.reduction.merge, program.mesh
+    if mesh is None:
         return merge(state, _on_device(program, 0, *arguments))
-    mesh = Mesh(np.array(devices), ("draws",))
 
     def on_each(*arguments: Any) -> Any:
-        found = _on_device(program, jax.lax.axis_index("draws"), *arguments)
-        return jax.lax.all_gather(found, "draws")
+        found = _on_device(program, jax.lax.axis_index(mesh.axis_names), *arguments)
+        return jax.lax.all_gather(found, mesh.axis_names)
 
     states = jax.shard_map(
         on_each, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
@@ -151,7 +167,7 @@ def _on_device(
     program: Program, index: Array | int, inputs: Inputs, start: Array, stop: Array, state: Any
 ) -> Any:
     """The state of one device's draws: of every chunk whose number is its index modulo theirs."""
-    stride = len(program.devices or (0,)) * program.size
+    stride = (1 if program.mesh is None else program.mesh.size) * program.size
     chunks = (stop - start + stride - 1) // stride
 
     def step(i: Array, carry: Any) -> Any:
@@ -165,7 +181,7 @@ def _chunk(program: Program, inputs: Inputs, first: Array | int, stop: Array | i
     """The state of `size` keys' draws from `first` on, of which those before `stop` count."""
     index = first + jnp.arange(program.size, dtype=jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(inputs.key, index)
-    draws = replicated(jax.vmap(lambda key: program.draw(key, *inputs.parameters))(keys))
+    draws = replicated(jax.vmap(lambda key: one_draw(program.draw, key, inputs.parameters))(keys))
     counted: Bool[Array, " n"] = index < stop
     if program.draws_per_key is not None:
         if draws.shape[1:2] != (program.draws_per_key,):
@@ -176,6 +192,14 @@ def _chunk(program: Program, inputs: Inputs, first: Array | int, stop: Array | i
         draws = draws.reshape(-1, *draws.shape[2:])
         counted = jnp.repeat(counted, program.draws_per_key)
     return program.reduction.reduce(draws.astype(draw_dtype(draws.dtype)), counted, *inputs.extra)
+
+
+def one_draw(draw: Callable[..., Any], key: Key[Array, ""], parameters: tuple[Any, ...]) -> Array:
+    """What `draw` returns for a key, if it is an array."""
+    drawn = draw(key, *parameters)
+    if not isinstance(drawn, jax.Array | np.ndarray | np.generic | int | float):
+        raise TypeError(f"draw must return an array; got {type(drawn).__name__}")
+    return jnp.asarray(drawn)
 
 
 def draw_dtype(dtype: np.dtype) -> np.dtype:

@@ -1,7 +1,7 @@
 """The loss of a whole batch in the memory of a part of it, with the statistics of the whole."""
 
 from collections.abc import Callable
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import jax
@@ -78,17 +78,21 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     return whole
 
 
-class _Recorder(RunningNorm):
-    """A batch norm that uses given statistics and keeps those of its own batch."""
+@cache  # one class a kind of layer: JAX keeps every class of modules for good
+def _recorder(kind: type[RunningNorm]) -> type[Any]:
+    """A batch norm of this kind that uses given statistics and keeps those of its own batch."""
 
-    called = False
-    seen: nnx.Variable
+    class Recorder(kind):
+        called: bool
+        seen: nnx.Variable
 
-    def _update(self, batch: BatchStatistics) -> None:
-        if type(self).called:
-            raise ValueError("loss must call every batch norm once; it calls one again")
-        type(self).called = True
-        self.seen.set_value(batch)
+        def _update(self, batch: BatchStatistics) -> None:
+            if self.called:
+                raise ValueError("loss must call every batch norm once; it calls one again")
+            self.called = True
+            self.seen.set_value(batch)
+
+    return Recorder
 
 
 def _one(
@@ -99,8 +103,8 @@ def _one(
     norms: list[Any] = batch_norms(model)
     for norm, statistics in zip(norms, given, strict=True):
         mean, var, count = statistics
-        kind = type(norm)
-        norm.__class__ = type(kind.__name__, (_Recorder, kind), {})
+        norm.__class__ = _recorder(type(norm))
+        norm.called = False
         norm.set_attributes(use_running_average=True, update_running_average=True)
         norm.seen = nnx.Intermediate(statistics)
         norm.mean.set_value(mean)

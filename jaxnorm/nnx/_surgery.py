@@ -1,18 +1,17 @@
-"""Batch norm in a whole model: replaced, given fresh statistics, folded into what precedes it."""
+"""Batch norm in a whole model: replaced, or folded into what precedes it."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import promote_to_float32
-from jaxnorm._statistics import BatchStatistics, channels, merge_statistics
+from jaxnorm._statistics import channels
 from jaxnorm.nnx._layers import BatchNorm, RunningNorm, UnitizedBatchNorm
 
 OPTIONS = {
@@ -30,15 +29,6 @@ OPTIONS = {
     "update_running_average",
 }
 PARTS = ("recentering", "rescaling")
-
-# In recalibration the running statistics are exactly those of the last batch.
-OF_THE_BATCH: dict[str, Any] = {
-    "use_running_average": False,
-    "momentum": 0.0,
-    "running_correction": jnp.ones_like,
-    "groups": 1,
-    "update_running_average": None,
-}
 
 
 def replace_batch_norm(
@@ -125,14 +115,15 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
 
     Line 9 of Algorithm 2 divides by the number of pixels of the image. A network that was trained
     on images of one size and is evaluated on others keeps the number of its training: with the
-    number of the new image, what follows a layer would change with the image's size alone.
+    number of the new image, what follows a layer would change with the image's size alone. Layers
+    that were given `pixels` or take the norm of each pixel do not depend on the size: they stay.
 
     Args:
       model: Of any layers; itself it stays as it is. Its variables may be shapes alone.
       x: A batch of the size of training; its values do not matter, and it may be a shape alone.
 
     Raises:
-      ValueError: A unitized layer is called on two sizes, or not at all.
+      ValueError: A unitized layer whose pixels are not given is called on two sizes, or not at all.
 
     Example:
       >>> model = nnx.Sequential(UnitizedBatchNorm(3, rngs=nnx.Rngs(0)))
@@ -152,7 +143,9 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
     jax.eval_shape(called, state, x)
     fixed = nnx.merge(graph, state, copy=True)
     for path, layer in nnx.iter_modules(fixed):
-        if isinstance(layer, UnitizedBatchNorm):
+        if not isinstance(layer, UnitizedBatchNorm) or layer.per_pixel:
+            continue
+        if layer.pixels is None:
             sizes = sorted(n // layer.num_features for n in seen.get(tuple(path), ()))
             if len(sizes) != 1:
                 name = ".".join(map(str, path))
@@ -161,84 +154,12 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
     return fixed
 
 
-def _called(model: nnx.Module, batch: Any) -> Any:
-    return model(batch)
-
-
-def recalibrate(
-    model: nnx.Module,
-    batches: Iterable[Any],
-    *,
-    call: Callable[[nnx.Module, Any], Any] = _called,
-) -> None:
-    """Fresh running statistics for `model`, in place: those of the union of `batches`.
-
-    For a network whose weights were pruned, averaged or otherwise changed. Every batch norm of
-    the model, ours or Flax's, takes the mean and the biased variance of all that it saw; a layer
-    saw what the layers before it made of each batch when they normalized it by its own
-    statistics. Other layers stay as they are, in training or evaluation. If a batch fails, the
-    model is left as it was.
-
-    Args:
-      model: Holds at least one batch norm.
-      batches: What the model is called with, samples on the first axis; larger batches count
-        more. Batches of one shape are compiled once.
-      call: How the model is called with a batch.
-
-    Raises:
-      TypeError: `batches` is one array, or a batch several that no `call` takes apart.
-      ValueError: The model holds no batch norm, or there is no batch.
-
-    Example:
-      >>> layer = BatchNorm(1, use_running_average=True, rngs=nnx.Rngs(0))
-      >>> recalibrate(layer, [jnp.array([[1.0], [3.0]]), jnp.array([[5.0], [7.0]])])
-      >>> print(layer.mean[...], layer.var[...])
-      [4.] [5.]
-    """
-    if isinstance(batches, jax.Array | np.ndarray):
-        raise TypeError(
-            f"batches must be a list or an iterator of batches; got one array of {batches.shape}"
-        )
-    norms = batch_norms(model)
-    if not norms:
-        raise ValueError("the model must hold at least one batch norm; it holds none")
-    options = [{name: vars(n)[name] for name in OF_THE_BATCH if name in vars(n)} for n in norms]
-    before = [(norm.mean[...], norm.var[...]) for norm in norms]
-    fresh: list[BatchStatistics] | None = None
-    run = nnx.jit(lambda model, batch: (call(model, batch), None)[1])
-    try:
-        for norm, own in zip(norms, options, strict=True):
-            norm.set_attributes(**{name: OF_THE_BATCH[name] for name in own})
-        for batch in batches:
-            if call is _called and (count := len(jax.tree.leaves(batch))) != 1:
-                raise TypeError(
-                    "a batch must be one array of inputs, or be taken apart by call=lambda model, "
-                    f"batch: model(batch[0]); got {count} arrays"
-                )
-            run(model, batch)
-            count = jnp.asarray(len(jax.tree.leaves(batch)[0]), jnp.float32)
-            seen = [BatchStatistics(norm.mean[...], norm.var[...], count) for norm in norms]
-            merged = zip(fresh or seen, seen, strict=True)
-            fresh = seen if fresh is None else [merge_statistics(a, b) for a, b in merged]
-    except BaseException:
-        fresh = None
-        raise
-    finally:
-        for norm, own, (mean, var) in zip(norms, options, before, strict=True):
-            norm.set_attributes(**own)
-            norm.mean[...], norm.var[...] = mean, var
-    if fresh is None:
-        raise ValueError("batches must hold at least one batch; got none")
-    for norm, statistics in zip(norms, fresh, strict=True):
-        norm.mean[...], norm.var[...] = statistics.mean, statistics.var
-
-
 def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linear:
     """One layer that computes `norm(layer(x))` as batch norm does in inference.
 
-    The kernel is multiplied by scale / √(var + eps) of the running statistics, the bias follows.
-    `layer` and `norm` stay as they are. A unitized layer cannot be folded: it divides each sample
-    by a norm that only the sample knows.
+    The kernel is multiplied by scale / √(var + eps) of the running statistics, the bias follows;
+    both keep their dtype and their metadata. `layer` and `norm` stay as they are. A unitized layer
+    cannot be folded: it divides each sample by a norm that only the sample knows.
 
     Args:
       layer: A convolution or dense layer, output features last in its kernel.
@@ -282,7 +203,11 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
         bias = bias + promote_to_float32(norm.bias[...])
     folded = nnx.clone(layer)
     scaled = promote_to_float32(kernel) * channels(gain, kernel)
-    folded.kernel = nnx.Param(scaled.astype(kernel.dtype))
-    folded.bias = nnx.Param(bias.astype(kernel.dtype))
+    folded.kernel.set_value(scaled.astype(kernel.dtype))
+    bias = bias.astype(kernel.dtype)
+    if folded.bias is None:
+        folded.bias = nnx.Param(bias)
+    else:
+        folded.bias.set_value(bias)
     folded.use_bias = True
     return folded

@@ -9,8 +9,9 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
     """`model`, in place, with layers whose numbers of features are those of their arrays.
 
     For a model whose arrays were replaced by smaller ones, as `pruning.remove_channels` makes
-    them: a depthwise convolution would else still look for all its channels. Of a convolution with
-    one input a group the groups follow its outputs; other groups keep their number.
+    them: a depthwise convolution would else still look for all its channels. Of a depthwise
+    convolution, with several groups of one input, the groups follow its outputs; other groups keep
+    their number.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))
@@ -21,7 +22,7 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
     for _, layer in nnx.iter_modules(model):
         if isinstance(layer, nnx.Conv):
             shape = layer.kernel[...].shape
-            if layer.feature_group_count == layer.in_features:
+            if 1 < layer.feature_group_count == layer.in_features:
                 layer.feature_group_count = shape[-1] * layer.in_features // layer.out_features
             layer.in_features = shape[-2] * layer.feature_group_count
             layer.out_features, layer.kernel_shape = shape[-1], shape

@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -214,26 +216,74 @@ def test_drawing_stops_when_every_number_is_precise(key):
     assert estimate.samples > 100 / 12 / 0.05**2 * 0.9
 
 
-def test_a_long_estimate_resumes(key, tmp_path):
-    checkpoint_dir = tmp_path / "estimate"
-    short = monte_carlo_moments(uniform_pair, key, 2000, checkpoint_dir=checkpoint_dir)
-    long = monte_carlo_moments(uniform_pair, key, 5000, checkpoint_dir=checkpoint_dir)
-    assert_same(short, monte_carlo_moments(uniform_pair, key, 2000))
-    assert_same(long, monte_carlo_moments(uniform_pair, key, 5000))
-    again = monte_carlo_moments(uniform_pair, key, 5000, checkpoint_dir=checkpoint_dir)
-    assert_same(again, long, rtol=0)
-    with pytest.raises(ValueError, match="must be of the same key"):
-        monte_carlo_moments(uniform_pair, jax.random.key(1), 5000, checkpoint_dir=checkpoint_dir)
-    with pytest.raises(ValueError, match="must be of draws of the shape"):
-        monte_carlo_moments(jax.random.uniform, key, 5000, checkpoint_dir=checkpoint_dir)
-    for file in checkpoint_dir.rglob("*"):
-        if file.is_file():
-            file.write_bytes(file.read_bytes()[:9])
-    with pytest.raises(ValueError, match=r"must be an estimate's; .* cannot be read \(\w+\)$"):
-        monte_carlo_moments(uniform_pair, key, 5000, checkpoint_dir=checkpoint_dir)
+def test_drawing_stops_by_the_error_of_draws_not_of_keys(key):
+    """Ten draws of a key count as ten: as many draws as with a key for each, up to a round."""
+
+    def draw(key):
+        return jax.random.uniform(key, (10,))
+
+    target = (1 / 12) ** 0.5 / 300  # 90,000 draws
+    estimate = monte_carlo(draw, key, 10**6, draws_per_key=10, target_stderr=target)
+    assert estimate.stderr <= target
+    assert 85_000 < estimate.samples < 95_000 * 1.25
 
 
-def test_impossible_arguments(key, tmp_path):
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("shape", [(8,), (2, 4), (3,)])
+def test_draws_are_the_same_inside_any_mesh(key, kind, shape):
+    axes = (getattr(jax.sharding.AxisType, kind),) * len(shape)
+    devices = jax.devices()[: np.prod(shape)]
+    mesh = jax.make_mesh(shape, ("a", "b")[: len(shape)], axis_types=axes, devices=devices)
+    functions = {
+        f: jax.tree.map(np.asarray, f(skewed_pair, key, 100, *options))
+        for f, options in {
+            monte_carlo: (),
+            monte_carlo_moments: (),
+            monte_carlo_covariance: (),
+            monte_carlo_quantiles: ([0.5],),
+        }.items()
+    }
+    with jax.set_mesh(mesh):
+        for f, expected in functions.items():
+            options = ([0.5],) if f is monte_carlo_quantiles else ()
+            assert_same(f(skewed_pair, key, 100, *options), expected)
+        inside = jax.jit(lambda: monte_carlo(skewed_pair, key, 100).mean)()
+        np.testing.assert_allclose(inside, functions[monte_carlo].mean, rtol=1e-12)
+        traced = jax.jit(lambda key: monte_carlo(skewed_pair, key, 100).mean)(key)
+        np.testing.assert_allclose(traced, functions[monte_carlo].mean, rtol=1e-12)
+        with pytest.raises(ValueError, match="devices must be one, or those of the mesh"):
+            monte_carlo(skewed_pair, key, 100, devices=jax.devices()[:2])
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"draw": 3}, "draw must be a function, such as jax.random.normal; got 3"),
+        ({"draw": lambda key: "three"}, "draw must return an array; got str"),
+        ({"key": 0}, "key must be one random key, such as jax.random.key.0.; got int"),
+        ({"key": jnp.zeros(2)}, r"key must be one random key, .* got float64 of shape \(2,\)"),
+        (
+            {"key": jax.random.split(jax.random.key(0))},
+            r"key must be one random key, .* of shape \(2,\)",
+        ),
+        ({"samples": 1e5}, "samples must be an int; got 100000.0"),
+        ({"samples": "10"}, "samples must be an int; got '10'"),
+        ({"batch_size": 2.5}, "batch_size must be an int; got 2.5"),
+    ],
+)
+@pytest.mark.parametrize(
+    "function", [monte_carlo, monte_carlo_moments, monte_carlo_covariance, monte_carlo_quantiles]
+)
+def test_wrong_arguments_get_one_sentence(function, change, message):
+    options: dict[str, Any] = {"draw": skewed_pair, "key": jax.random.key(0), "samples": 10}
+    if function is monte_carlo_quantiles:
+        options["quantiles"] = [0.5]
+    with pytest.raises(TypeError, match=f"^{message}"):
+        function(**(options | change))
+
+
+def test_impossible_arguments(key):
     with pytest.raises(ValueError, match="draws_per_key must divide samples, 10; got 3"):
         monte_carlo(jax.random.uniform, key, 10, draws_per_key=3)
     with pytest.raises(ValueError, match=r"draw must give 5 draws .* got shape \(2, 3\)"):
@@ -245,7 +295,7 @@ def test_impossible_arguments(key, tmp_path):
     with pytest.raises(ValueError, match="fewer than 2,147,483,648 keys"):
         monte_carlo(jax.random.uniform, key, 2**31)
     with pytest.raises(ValueError, match="a key and parameters that are not traced"):
-        jax.jit(lambda key: monte_carlo(jax.random.uniform, key, 10, checkpoint_dir=tmp_path))(key)
+        jax.jit(lambda key: monte_carlo(jax.random.uniform, key, 10, target_stderr=1.0))(key)
     with pytest.raises(ValueError, match=r"quantiles must lie in \(0, 1\); got \[1.0\]"):
         monte_carlo_quantiles(jax.random.uniform, key, 10, [1.0])
     with pytest.raises(ValueError, match="draws that are vectors"):

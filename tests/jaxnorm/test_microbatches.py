@@ -1,5 +1,7 @@
 """Accumulation over microbatches: the loss, gradients and statistics of the whole batch."""
 
+import gc
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from flax import nnx
 
 import jaxnorm
 from jaxnorm.models import MLP, PreActResNet
-from jaxnorm.nnx import BatchNorm, UnitizedBatchNorm, microbatched
+from jaxnorm.nnx import BatchNorm, UnitizedBatchNorm, microbatched, recalibrate
 
 
 def batch(shape, classes, seed=0):
@@ -107,6 +109,24 @@ def test_recomputed_blocks_are_counted_once():
 
     whole, parts = both(build, batch((8, 5), 3), 4)
     assert_equal(parts, whole, 1e-5)
+
+
+def subclasses(kind):
+    return {kind} | {c for child in kind.__subclasses__() for c in subclasses(child)}
+
+
+def test_calls_leave_no_classes_behind():
+    layer = BatchNorm(3, rngs=nnx.Rngs(0))
+    flax = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+    x = batch((4, 3), 3)[0]
+    counts = []
+    for _ in range(3):
+        microbatched(lambda layer, x: layer(x).mean(), 2)(layer, x)
+        for norm in (layer, flax):
+            recalibrate(norm, [x])
+        gc.collect()
+        counts.append(len(subclasses(nnx.Module)))
+    assert counts[0] == counts[1] == counts[2]
 
 
 @pytest.mark.usefixtures("unchecked")

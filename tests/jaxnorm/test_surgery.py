@@ -11,7 +11,14 @@ import pytest
 from flax import nnx
 
 import jaxnorm
-from jaxnorm.nnx import UnitizedBatchNorm, fix_pixels, fold, recalibrate, replace_batch_norm
+from jaxnorm.nnx import (
+    UnitizedBatchNorm,
+    fit_widths,
+    fix_pixels,
+    fold,
+    recalibrate,
+    replace_batch_norm,
+)
 
 forward = nnx.jit(lambda model, x: model(x))
 
@@ -154,6 +161,44 @@ def test_recalibration_reaches_every_layer_and_changes_nothing_else():
     np.testing.assert_array_equal(model.conv.kernel[...], kernel)
 
 
+@pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, UnitizedBatchNorm])
+def test_a_batch_counts_for_what_each_layer_saw_of_it(norm):
+    """Leaves of other lengths, scalars, masks: each layer's statistics are those of the union."""
+
+    class Masked(nnx.Module):
+        def __init__(self):
+            self.dense = norm(3, rngs=nnx.Rngs(0))
+            self.pooled = norm(3, rngs=nnx.Rngs(0))
+
+        def __call__(self, batch):
+            x = self.dense(batch["x"], mask=batch["mask"])
+            return self.pooled(x.mean(1))
+
+    def made(seed, rows):
+        x = batch(seed, (rows, 5, 3)) + seed
+        mask = np.random.default_rng(seed).random((rows, 5)) < 0.3 + 0.2 * seed
+        where = jnp.asarray(mask[..., None] if norm is nnx.BatchNorm else mask)
+        return {"a_scalar": 2.0, "a_weight": jnp.ones(seed + 1), "mask": where, "x": x}
+
+    batches = [made(0, 30), made(1, 10), made(2, 4)]
+    model = Masked()
+    recalibrate(model, batches, call=lambda model, batch: model(batch))
+    union = np.concatenate(
+        [np.asarray(b["x"])[np.asarray(b["mask"]).reshape(b["x"].shape[:2])] for b in batches]
+    )
+    np.testing.assert_allclose(model.dense.mean[...], union.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(model.dense.var[...], union.var(0), rtol=1e-4)
+    copy = Masked()
+    copy.train()
+    pooled = []
+    for b in batches:
+        dense = copy.dense(b["x"], mask=b["mask"])
+        pooled.append(np.asarray(dense.mean(1), np.float64))
+    np.testing.assert_allclose(
+        model.pooled.mean[...], np.concatenate(pooled).mean(0), rtol=1e-4, atol=1e-5
+    )
+
+
 def test_recalibration_calls_the_model_as_it_is_told():
     layer = jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))
     pairs = [(batch(seed), None) for seed in range(2)]
@@ -193,6 +238,20 @@ def test_a_folded_layer_computes_both(norm, use_bias, dense):
     folded = fold(layer, norm)
     np.testing.assert_allclose(folded(batch(1)), norm(layer(batch(1))), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(layer.kernel[...], before)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_a_folded_layer_keeps_dtype_and_metadata(dtype, use_bias):
+    layer = nnx.Linear(3, 4, use_bias=use_bias, param_dtype=dtype, rngs=nnx.Rngs(0))
+    layer.kernel = nnx.Param(layer.kernel[...], tag="kernel")
+    if layer.bias is not None:
+        layer.bias = nnx.Param(layer.bias[...], tag="bias")
+    folded: Any = fold(layer, jaxnorm.nnx.BatchNorm(4, rngs=nnx.Rngs(0)))
+    assert folded.kernel.get_metadata()["tag"] == "kernel"
+    assert folded.kernel[...].dtype == folded.bias[...].dtype == dtype
+    if use_bias:
+        assert folded.bias.get_metadata()["tag"] == "bias"
 
 
 @pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm])
@@ -253,6 +312,16 @@ def test_pixels_of_training_are_used_at_other_sizes(key):
     assert fixed.layers[1].pixels == 48
 
 
+@pytest.mark.parametrize("options", [{"pixels": 3}, {"per_pixel": True}, {"pixels": 2.5}])
+def test_layers_that_do_not_depend_on_the_size_stay_as_they_are(options):
+    ones = nnx.initializers.ones
+    model = nnx.Sequential(UnitizedBatchNorm(3, alpha_init=ones, rngs=nnx.Rngs(0), **options))
+    x = batch(shape=(2, 8, 8, 3))
+    np.testing.assert_array_equal(fix_pixels(model, x)(x), model(x))
+    fixed: Any = fix_pixels(model, x)
+    assert fixed.layers[0].pixels == options.get("pixels")
+
+
 def test_pixels_of_two_sizes_are_refused():
     class Twice(nnx.Module):
         def __init__(self):
@@ -265,6 +334,28 @@ def test_pixels_of_two_sizes_are_refused():
         ValueError, match=r"norm must be called on images of one size; got \[4, 8\]"
     ):
         fix_pixels(Twice(), jnp.ones((2, 4, 2, 3), jnp.float32))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "groups", "kept"),
+    [(1, 8, 1, 6), (4, 4, 4, 3), (4, 8, 4, 6), (4, 8, 2, 4), (6, 8, 1, 5), (2, 2, 2, 1)],
+)
+def test_a_convolution_fits_the_outputs_that_are_kept(inputs, outputs, groups, kept):
+    rngs = nnx.Rngs(0)
+    conv = nnx.Conv(inputs, outputs, (3, 3), feature_group_count=groups, rngs=rngs)
+    x = batch(shape=(2, 5, 5, inputs))
+    expected = conv(x)
+    depthwise = 1 < groups == inputs
+    if depthwise:
+        x = x[..., : kept * inputs // outputs]
+    index = np.arange(kept)
+    if 1 < groups < inputs:
+        index = np.array([0, 1, 4, 5])  # as many of either group
+    conv.kernel = nnx.Param(conv.kernel[...][..., index])
+    assert conv.bias is not None
+    conv.bias = nnx.Param(conv.bias[...][index])
+    found = fit_widths(conv)(x)
+    np.testing.assert_allclose(found, expected[..., index], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -1,0 +1,123 @@
+"""Fresh running statistics for a whole model."""
+
+import math
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array
+
+from jaxnorm._statistics import BatchStatistics, merge_statistics, sample_mask
+from jaxnorm.nnx._surgery import batch_norms
+
+# In recalibration the running statistics are exactly those of the last batch.
+OF_THE_BATCH: dict[str, Any] = {
+    "use_running_average": False,
+    "momentum": 0.0,
+    "running_correction": jnp.ones_like,
+    "groups": 1,
+    "update_running_average": None,
+}
+
+
+def _called(model: nnx.Module, batch: Any) -> Any:
+    return model(batch)
+
+
+def recalibrate(
+    model: nnx.Module,
+    batches: Iterable[Any],
+    *,
+    call: Callable[[nnx.Module, Any], Any] = _called,
+) -> None:
+    """Fresh running statistics for `model`, in place: those of the union of `batches`.
+
+    For a network whose weights were pruned, averaged or otherwise changed. Every batch norm of
+    the model, ours or Flax's, takes the mean and the biased variance of all that it saw; a layer
+    saw what the layers before it made of each batch when they normalized it by its own
+    statistics; of a layer that is called twice, its last call counts. Other layers stay as they
+    are, in training or evaluation. If a batch fails, the model is left as it was.
+
+    Args:
+      model: Holds at least one batch norm.
+      batches: What the model is called with. In every layer a batch counts for as many elements as
+        that layer saw, masked ones left out. Batches of one shape are compiled once.
+      call: How the model is called with a batch.
+
+    Raises:
+      TypeError: `batches` is one array, or a batch several that no `call` takes apart.
+      ValueError: The model holds no batch norm, or there is no batch.
+
+    Example:
+      >>> layer = BatchNorm(1, use_running_average=True, rngs=nnx.Rngs(0))
+      >>> recalibrate(layer, [jnp.array([[1.0], [3.0]]), jnp.array([[5.0], [7.0]])])
+      >>> print(layer.mean[...], layer.var[...])
+      [4.] [5.]
+    """
+    if isinstance(batches, jax.Array | np.ndarray):
+        raise TypeError(
+            f"batches must be a list or an iterator of batches; got one array of {batches.shape}"
+        )
+    norms = batch_norms(model)
+    if not norms:
+        raise ValueError("the model must hold at least one batch norm; it holds none")
+    graph, state = nnx.split(model)
+    seen = jax.jit(lambda state, batch: _seen(call, graph, state, batch))
+    fresh: list[BatchStatistics] | None = None
+    for batch in batches:
+        if call is _called and (count := len(jax.tree.leaves(batch))) != 1:
+            raise TypeError(
+                "a batch must be one array of inputs, or be taken apart by call=lambda model, "
+                f"batch: model(batch[0]); got {count} arrays"
+            )
+        new, state = seen(state, batch)
+        merged = zip(fresh or new, new, strict=True)
+        fresh = new if fresh is None else [merge_statistics(a, b) for a, b in merged]
+    if fresh is None:
+        raise ValueError("batches must hold at least one batch; got none")
+    for norm, statistics in zip(norms, fresh, strict=True):
+        norm.mean[...], norm.var[...] = statistics.mean, statistics.var
+
+
+def _seen(
+    call: Callable[[nnx.Module, Any], Any], graph: Any, state: Any, batch: Any
+) -> tuple[list[BatchStatistics], Any]:
+    """What every batch norm saw of a batch last, by its own count; and the state after it."""
+    model = nnx.merge(graph, state, copy=True)
+    norms: list[Any] = batch_norms(model)
+    kinds = [type(norm) for norm in norms]
+    options = [dict(vars(norm)) for norm in norms]
+    for norm, kind in zip(norms, kinds, strict=True):
+        norm.__class__ = _counting(kind)
+        norm.set_attributes(**{name: v for name, v in OF_THE_BATCH.items() if name in vars(norm)})
+        norm.count = nnx.Intermediate(jnp.zeros((), jnp.float32))
+    call(model, batch)
+    seen = [BatchStatistics(n.mean[...], n.var[...], n.count[...]) for n in norms]
+    for norm, kind, own in zip(norms, kinds, options, strict=True):
+        norm.__class__ = kind
+        del norm.count
+        norm.set_attributes(**{name: own[name] for name in OF_THE_BATCH if name in own})
+    return seen, nnx.state(model)
+
+
+@cache  # one class a kind of layer: JAX keeps every class of modules for good
+def _counting(kind: type[Any]) -> type[Any]:
+    """A batch norm of this kind that also keeps how many elements its last batch held."""
+
+    class Counting(kind):
+        def __call__(
+            self, x: Array, *args: Any, mask: Array | None = None, **options: Any
+        ) -> Array:
+            last = jnp.moveaxis(x, self.axis, -1)
+            count = jnp.asarray(math.prod(last.shape[:-1]))
+            if mask is not None:
+                of_last = jnp.moveaxis(mask, self.axis, -1) if mask.ndim == x.ndim else mask
+                count = sample_mask(last, of_last).sum()
+            self.count.set_value(count.astype(jnp.float32))
+            return super().__call__(x, *args, mask=mask, **options)
+
+    return Counting
