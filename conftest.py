@@ -1,7 +1,9 @@
 """Tests run in float64 with every implicit cast, rank promotion and warning an error."""
 
 import gc
+import importlib
 import os
+from pathlib import Path
 
 from tests.support import kept_programs, slow_parts
 
@@ -37,6 +39,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+ROOT = Path(__file__).parent
 TRACED = []  # tests since traced programs were dropped
 
 
@@ -47,6 +50,13 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     items[:] = slow_parts.selected(items, config.getoption("part"))
+
+
+def pytest_collect_file(file_path):
+    """Import the module of doctests by its name: pytest would make another one of it."""
+    name = file_path.relative_to(ROOT).with_suffix("")
+    if name.parts[0] in ("jaxnorm", "pruning", "geometry") and file_path.suffix == ".py":
+        importlib.import_module(".".join(name.parts).removesuffix(".__init__"))
 
 
 def pytest_collection_finish():

@@ -71,7 +71,7 @@ def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options)
     from experiments.benchmarks import timing
 
     provenance = cli.provenance(__file__) | {"peers": timing.peers(), "load": os.getloadavg()[0]}
-    settings = f"{options.dtype}, {options.runs} runs a side"
+    how = f"{options.dtype}, {options.runs} runs a side"
     found: dict[str, list[dict[str, Any]]] = {}
     with progress_bar() as progress:
         task = progress.add_task("timing", total=len(groups))
@@ -82,10 +82,11 @@ def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options)
             found[title] = [row._asdict() for row in timings]
             device = f"{jax.devices()[0].device_kind}, jax {jax.__version__}"
             progress.advance(task)
-            title = f"{title}; {device}, {settings}"
+            title = f"{title}; {device}, {how}"
             rows = [*map(cells, timings), *means(pairs, timings)]
             cli.show_table(title, HEAD, rows, min_width=120, left=HEAD[:1])
-    return provenance | {"options": asdict(options) | {"out": str(options.out)}, "groups": found}
+    settings = {"options": asdict(options) | {"out": str(options.out)}, "seconds": cli.seconds()}
+    return provenance | settings | {"groups": found}
 
 
 def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:

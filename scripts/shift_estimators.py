@@ -47,6 +47,7 @@ def main(
         samples = {"train": shift_estimators.TRAIN, "test": shift_estimators.TEST}
         written = cli.provenance(__file__) | {
             "settings": {"seeds": seeds, "steps": steps, **samples},
+            "seconds": cli.seconds(),
             "pairs": results,
         }
         files.write(out, json.dumps(written, indent=1, allow_nan=False) + "\n")

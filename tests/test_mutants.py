@@ -1,7 +1,12 @@
 """The mistakes that `make mutants` plants."""
 
+import subprocess
+import sys
+
+import pytest
 from coverage import CoverageData
 
+from tests.support import mutants
 from tests.support.mutants import ROOT, Mutant, against, files_of_tests, mutants_of, record
 
 MODULE = '''
@@ -34,14 +39,17 @@ def test_each_mutant_has_one_mistake_and_messages_annotations_and_strict_have_no
         compile(mutant.source, "module.py", "exec")
 
 
-def test_a_module_is_tested_by_its_doctests_and_by_what_names_it():
+def test_a_module_is_tested_by_what_names_it_and_last_by_its_doctests():
     module = ROOT / "jaxnorm" / "_decompose.py"
-    assert files_of_tests(module)[:2] == [module, ROOT / "tests" / "jaxnorm" / "test_decompose.py"]
+    first, *_, last = files_of_tests(module)
+    assert (first, last) == (ROOT / "tests" / "jaxnorm" / "test_decompose.py", module)
 
 
 def test_a_line_is_tested_by_what_runs_it_its_own_files_first(tmp_path):
     recorded = CoverageData(str(tmp_path / "data"))
-    for context in ("tests/a.py::test_x|run", "tests/jaxnorm/test_decompose.py::test_y|setup", ""):
+    doctest = "jaxnorm/_decompose.py::jaxnorm._decompose.recenter"
+    own_test = "tests/jaxnorm/test_decompose.py::test_y"
+    for context in ("tests/a.py::test_x|run", f"{own_test}|setup", f"{doctest}|run", ""):
         recorded.set_context(context)
         recorded.add_lines({"jaxnorm/_decompose.py": [9 if context else 3]})
     recorded.close()
@@ -50,5 +58,55 @@ def test_a_line_is_tested_by_what_runs_it_its_own_files_first(tmp_path):
     by_line = {mutant.line: against(mutant, record(tmp_path / "data")) for mutant in mutants}
     assert record(tmp_path / "none") is None
     own = [str(path.relative_to(ROOT)) for path in files_of_tests(module)]
-    assert by_line[9] == ["tests/jaxnorm/test_decompose.py::test_y", "tests/a.py::test_x", *own]
+    assert by_line[9] == [own_test, "tests/a.py::test_x", doctest, *own]
     assert by_line[3] == own
+
+
+@pytest.mark.parametrize(
+    ("mutated", "of_unchanged", "counted"),
+    [
+        (("survived", "t"), None, "survived"),
+        (("noticed", "t"), "survived", "noticed"),
+        (("too slow", "t"), "survived", "too slow"),
+        (("noticed", ""), "survived", "noticed"),
+        (("noticed", "t"), "noticed", "not counted"),
+        (("too slow", "t"), "too slow", "not counted"),
+    ],
+)
+def test_only_what_the_unchanged_code_survives_is_counted(
+    mutated, of_unchanged, counted, monkeypatch
+):
+    module, calls = ROOT / "jaxnorm" / "_decompose.py", []
+
+    def tried(path, source, tests, limit, *, only=None):
+        calls.append((source == module.read_text(), only))
+        return (of_unchanged, only) if len(calls) > 1 else mutated
+
+    monkeypatch.setattr(mutants, "tried", tried)
+    mutant = Mutant(module, 1, "sign", "", "", "1 / 0")
+    assert mutants.outcome(mutant, ["tests/a.py"], 1.0) == counted
+    assert calls[1:] == ([] if of_unchanged is None else [(True, mutated[1])])
+    assert mutants.outcome(mutant, [], 1.0) == "untested"
+
+
+RUN = """
+import json, sys
+from pathlib import Path
+from tests.support import mutants
+mutants.preload()
+path = mutants.ROOT / "jaxnorm" / "shift" / "_emd.py"
+source = path.read_text()
+wrong = mutants.Mutant(path, 1, "", "", "", source + "1 / 0")
+same = mutants.Mutant(path, 1, "", "", "", source)
+tests = ["jaxnorm/shift/_emd.py"]
+print([mutants.outcome(mutant, tests, 300.0) for mutant in (same, wrong)])
+"""
+
+
+@pytest.mark.slow
+def test_unchanged_code_survives_and_a_module_that_fails_is_noticed():
+    """By its doctests alone: pytest used to make two modules of one, whose types differ."""
+    found = subprocess.run(
+        [sys.executable, "-c", RUN], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert found.stdout.splitlines()[-1:] == ["['survived', 'noticed']"], found.stderr

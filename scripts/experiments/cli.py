@@ -6,6 +6,7 @@ import platform
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from rich.table import Table
 from experiments import signals
 from experiments.texts import printable
 
+START = time.monotonic()
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
 
@@ -147,6 +149,11 @@ def provenance(script: str) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
     }
+
+
+def seconds() -> float:
+    """Since the command began."""
+    return time.monotonic() - START
 
 
 def environment() -> dict[str, Any]:

@@ -5,8 +5,9 @@
 A mutant is one change, chosen by a seed: a sign, a comparison, an axis, a constant, a dropped
 guard, exchanged arguments, a removed call. Each is planted in a copy of the code, in which a child
 of this process, that has JAX loaded, runs tests until one fails: those that run the line, as `make
-coverage` has recorded it, then the doctests of the module, the tests of its name and those that
-name most of what it defines. The status is 0 whatever is noticed.
+coverage` has recorded it, then the tests of the module's name, those that name most of what it
+defines, and its doctests. The test that failed then runs on the unchanged code: a mutant that
+fails there too is not counted. The status is 0 whatever is noticed.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +46,8 @@ DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_what_its_numbers_gi
 COMMITTED = "tests/test_results.py"  # numbers, beside what commands and experiments say
 RECORDED = ROOT / "out" / "coverage" / "data"
 UNNOTICED = ("survived", "untested")
+START = time.monotonic()
+NO_TESTS = 5  # pytest's status
 _COMPARISONS: dict[type[ast.cmpop], ast.cmpop] = {
     ast.Lt: ast.LtE(),
     ast.LtE: ast.Lt(),
@@ -146,7 +150,7 @@ def _without_effect(tree: ast.Module) -> set[int]:
 
 
 def files_of_tests(path: Path) -> list[Path]:
-    """The module's doctests, the tests of its name and those that name most of what it defines."""
+    """The tests of the module's name, those that name most of what it defines, its doctests."""
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     names = {node.name.strip("_") for node in defined} | {path.stem.strip("_")}
@@ -160,7 +164,7 @@ def files_of_tests(path: Path) -> list[Path]:
     order = sorted(counts, key=lambda t: (not t.is_relative_to(own), t.name != named, -counts[t]))
     chosen = [test for test in order if counts[test]][:MOST_FILES]
     if not path.is_relative_to(FOLDERS["scripts"]):
-        return [path, *chosen]
+        return [*chosen, path]
     return list(dict.fromkeys([*chosen, *files_of_commands(path)]))
 
 
@@ -208,7 +212,10 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
     name = mutant.path.relative_to(ROOT)
     contexts = {} if recorded is None else recorded.contexts_by_lineno(str(name))
     running = {context.rpartition("|")[0] for context in contexts.get(mutant.line, ())} - {""}
-    by_file = sorted(running, key=lambda test: (test.partition("::")[0] not in own, test))
+    by_file = sorted(
+        running,
+        key=lambda test: (not test.startswith("tests"), test.partition("::")[0] not in own, test),
+    )
     if name.is_relative_to("geometry/claims") and re.search(
         r"Computed[.(]|Sampled[.(]", mutant.source
     ):
@@ -221,16 +228,35 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
 
 
 def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
-    """What the tests say: "noticed", "too slow" (which is noticed, too), or one of `UNNOTICED`."""
+    """What the tests say: "noticed", "too slow" (which is noticed, too), or one of `UNNOTICED`.
+
+    "not counted" where the test that says so does the same of the unchanged code.
+    """
     if not tests:
         return "untested"
+    said, last = tried(mutant.path, mutant.source, tests, limit)
+    if said == "survived":
+        return said
+    source = mutant.path.read_text(encoding="utf-8")
+    unchanged, _ = tried(mutant.path, source, tests, limit, only=last)
+    return said if unchanged == "survived" else "not counted"
+
+
+def tried(
+    path: Path, source: str, tests: list[str], limit: float, *, only: str | None = None
+) -> tuple[str, str]:
+    """What tests say of a module with this source, and the name of the last test that began.
+
+    With `only`, all are collected, and one alone runs; none, where the name is empty.
+    """
     with tempfile.TemporaryDirectory() as folder:
         copy_code(Path(folder))
-        Path(folder, mutant.path.relative_to(ROOT)).write_text(mutant.source, encoding="utf-8")
+        Path(folder, path.relative_to(ROOT)).write_text(source, encoding="utf-8")
+        began = Path(folder, "began")
         child = os.fork()
         if child == 0:
             os.setsid()
-            _run(Path(folder), tests)
+            _run(Path(folder), tests, Begun(began, only))
         try:
             status = _status(child, limit)
         finally:  # processes that tests have started, too
@@ -238,7 +264,9 @@ def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
                 os.killpg(child, signal.SIGKILL)
         if status is None:
             os.waitpid(child, 0)
-    return {None: "too slow", 0: "survived"}.get(status, "noticed")
+        last = began.read_text(encoding="utf-8") if began.exists() else ""
+    passed = (0, NO_TESTS) if only == "" else (0,)
+    return "too slow" if status is None else "survived" if status in passed else "noticed", last
 
 
 def _status(child: int, limit: float) -> int | None:
@@ -263,7 +291,21 @@ def copy_code(folder: Path) -> None:
             (folder / entry.name).symlink_to(entry)
 
 
-def _run(folder: Path, tests: list[str]) -> None:
+class Begun:
+    """A plugin of pytest that writes down which test began last, or lets one alone run."""
+
+    def __init__(self, path: Path, only: str | None):
+        self.path, self.only = path, only
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        if self.only is not None:
+            items[:] = [item for item in items if item.nodeid == self.only]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.path.write_text(nodeid, encoding="utf-8")
+
+
+def _run(folder: Path, tests: list[str], begun: Begun) -> None:
     """Run the tests in `folder`, and end this process with their status."""
     status = 1
     try:
@@ -278,14 +320,15 @@ def _run(folder: Path, tests: list[str]) -> None:
 
         by_name = ["-m", "slow or not slow"] if tests[0].startswith(OUTCOMES) else []
         quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is loaded already
-        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *quiet, *by_name, *tests]))
+        options = ["-x", "-q", "-p", "no:cacheprovider", *quiet, *by_name]
+        status = int(pytest.main([*options, *tests], plugins=[begun]))
     finally:
         os._exit(status)
 
 
 def preload() -> None:
     """Import what is slow to import and not under test, set up as the tests have it."""
-    sys.path.insert(0, str(ROOT))
+    sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
     atexit.register(importlib.import_module("conftest").pytest_unconfigure, None)
     del sys.modules["conftest"]  # a child imports that of its copy
     for name in ("flax.nnx", "optax", "scipy.stats"):
@@ -294,42 +337,64 @@ def preload() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--package", choices=[*FOLDERS], required=True)
+    parser.add_argument("--package", nargs="+", choices=[*FOLDERS], default=[*FOLDERS])
     parser.add_argument("--path", default="", help="part of the paths of modules, such as _median")
-    parser.add_argument("--count", type=int, default=50, help="how many mutants (default 50)")
+    parser.add_argument(
+        "--count", type=int, default=50, help="how many of each package (default 50)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the choice (default 0)")
     parser.add_argument("--limit", type=float, default=120, help="seconds a mutant (default 120)")
     parser.add_argument("--out", type=Path, help="a JSON file for the outcomes")
     options = parser.parse_args()
-    modules = sorted(FOLDERS[options.package].rglob("*.py"))
-    of_path = [path for path in modules if options.path in str(path) and path.stem != "__init__"]
-    every = [mutant for path in of_path for mutant in mutants_of(path)]
-    chosen = random.Random(options.seed).sample(every, min(options.count, len(every)))
+    chosen = [m for name in options.package for m in sampled(name, options)]
     preload()
-    recorded = record(RECORDED)
-    rows = []
+    recorded, rows = record(RECORDED), []
     for mutant in track(chosen, "planting", console=Console(stderr=True)):
-        tests = against(mutant, recorded)
-        row = mutant._asdict() | {"outcome": outcome(mutant, tests, options.limit)}
-        row["path"] = str(mutant.path.relative_to(ROOT))
+        name = mutant.path.relative_to(ROOT)
+        row = {"package": name.parts[0]} | mutant._asdict() | {"path": str(name)}
         del row["source"]
+        row["outcome"] = outcome(mutant, against(mutant, recorded), options.limit)
         rows.append(row)
-        if row["outcome"] in UNNOTICED:
+        if row["outcome"] in (*UNNOTICED, "not counted"):
             change = f"{mutant.kind}: {mutant.before} -> {mutant.after}"
             print(f"{row['outcome']} {row['path']}:{mutant.line} {change}", flush=True)
         if options.out:
-            options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    Console().print(_table(rows))
+            results = provenance(recorded is not None) | {"mutants": rows}
+            options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    for column in ("package", "kind"):
+        Console().print(_table(rows, column))
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    """Outcomes by kind of mistake."""
-    table = Table("mistake", "planted", "noticed", "survived", title="Mutants")
-    planted = Counter(row["kind"] for row in rows)
-    survived = Counter(row["kind"] for row in rows if row["outcome"] in UNNOTICED)
+def sampled(package: str, options: argparse.Namespace) -> list[Mutant]:
+    """The mutants of a package that the seed chooses."""
+    modules = sorted(FOLDERS[package].rglob("*.py"))
+    of_path = [path for path in modules if options.path in str(path) and path.stem != "__init__"]
+    every = [mutant for path in of_path for mutant in mutants_of(path)]
+    return random.Random(options.seed).sample(every, min(options.count, len(every)))
+
+
+def provenance(has_lines: bool) -> dict[str, Any]:
+    """How the outcomes were made; `has_lines`: whether tests were chosen by recorded lines."""
+    from experiments import cli
+
+    return {
+        "command": " ".join(["python tests/support/mutants.py", *sys.argv[1:]]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": cli.environment(),
+        "seconds": time.monotonic() - START,
+        "tests by line": has_lines,
+    }
+
+
+def _table(rows: list[dict[str, Any]], column: str) -> Table:
+    """Outcomes by package, or by kind of mistake; without those that are not counted."""
+    table = Table(column, "planted", "noticed", "survived", title="Mutants")
+    rows = [row for row in rows if row["outcome"] != "not counted"]
+    planted = Counter(row[column] for row in rows)
+    survived = Counter(row[column] for row in rows if row["outcome"] in UNNOTICED)
     planted["all"], survived["all"] = planted.total(), survived.total()
-    for kind, number in planted.items():
-        table.add_row(kind, f"{number}", f"{number - survived[kind]}", f"{survived[kind]}")
+    for name, number in planted.items():
+        table.add_row(name, f"{number}", f"{number - survived[name]}", f"{survived[name]}")
     return table
 
 

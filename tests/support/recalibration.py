@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.cli import environment
+from experiments.cli import environment, seconds
 from tests.support.repair_table import correct, images, network, options, recalibrated, write
 
 Mix = Callable[[int, Any, Any], None]
@@ -53,6 +53,7 @@ def main() -> None:
         f"--data-dir tfds --images {given.images} --test {given.test}",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
+        "seconds": seconds(),
         "data": "CIFAR-10, JPEG-recompressed; the network was trained on the original pixels.",
         "accuracy": {name: float(c.mean()) for name, c in found.items()},
         "standard error of the difference": {

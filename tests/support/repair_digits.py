@@ -28,7 +28,7 @@ import optax
 from jax import lax
 
 import pruning
-from experiments.cli import environment
+from experiments import cli
 from experiments.data import datasets
 from pruning.channels import (
     least_squares,
@@ -176,7 +176,7 @@ def main() -> None:
     results: dict[str, Any] = {
         "command": "python tests/support/repair_digits.py",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": environment(),
+        "environment": cli.environment(),
         "data": images.note,
         "settings": {"epochs": EPOCHS, "batch": BATCH},
         "whole": [],
@@ -203,6 +203,7 @@ def main() -> None:
                 row = network | {"ratio": ratio, "criterion": criterion, "repair": repair}
                 results["rows"].append(row | {"seconds": seconds, "accuracy": accuracy(small)})
                 print(*results["rows"][-1].values(), flush=True)
+        results["seconds"] = cli.seconds()
         out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 

@@ -2,12 +2,12 @@
 
     make results                                             # lists the results and their minutes
     make results ARGS="resnet20 --input resnet20.safetensors=PATH"
-    make results ARGS="all --input DIR=FOLDER"               # what takes less than an hour
+    make results ARGS="all --input DIR=FOLDER"               # what took less than an hour
 
 A result is a file with the command that made it, which is run as it is but for `--out`, for its
 inputs, named by `--input`, and for other seconds and versions. Numbers may differ by a relative
 tolerance, or, where a mean stands beside its standard error, by three standard errors of the
-difference. The status is 1 if anything differs by more.
+difference; the ratio of two times by a factor of 2. The status is 1 if anything differs by more.
 """
 
 import argparse
@@ -42,6 +42,8 @@ TIMES |= {
     "milliseconds",
     "samples_per_second",
 }
+TIMES |= {"ours_ms", "peer_ms", "quartiles", "copies", "load"}
+TIMES_APART = 2  # the factor by which a ratio of times may differ on another day
 
 
 class Result(NamedTuple):
@@ -120,7 +122,7 @@ def differences(recorded: Any, now: Any, tolerance: float, place: str = "") -> I
     """What differs by more than the tolerance, in the order of the file."""
     if isinstance(recorded, dict) and isinstance(now, dict):
         for name in [*recorded, *(name for name in now if name not in recorded)]:
-            if name not in TIMES and not (name == "mean" and _alike_means(recorded, now)):
+            if name not in TIMES and not _alike(name, recorded, now):
                 inner = f"{place}/{name}"
                 yield from differences(recorded.get(name), now.get(name), tolerance, inner)
     elif isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
@@ -135,6 +137,16 @@ def differences(recorded: Any, now: Any, tolerance: float, place: str = "") -> I
 
 def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _alike(name: str, recorded: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether an entry is as near as the entries beside it let one expect."""
+    if name == "mean":
+        return _alike_means(recorded, now)
+    if name == "ratio" and "ours_ms" in recorded:
+        ratios = recorded[name], now.get(name)
+        return all(map(_is_number, ratios)) and max(ratios) <= TIMES_APART * min(ratios)
+    return False
 
 
 def _alike_means(recorded: dict[str, Any], now: dict[str, Any]) -> bool:
@@ -193,8 +205,8 @@ def main() -> int:
         parser.error(f"no result is named {', '.join(sorted(unknown))}")
     for result in every:
         missing = result.needs(inputs)
-        long = result.seconds > HOUR
-        wanted = result.name in options.names or ("all" in options.names and not long)
+        short = result.seconds < HOUR  # False where the time is not recorded
+        wanted = result.name in options.names or ("all" in options.names and short)
         if wanted and not missing:
             same &= regenerate(result, inputs, options.tolerance)
         else:

@@ -69,6 +69,7 @@ def main(out: Path = OUT) -> None:
         "command": "python tests/support/scale_table.py --out docs/results/scale.json",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": cli.environment(),
+        "seconds": cli.seconds(),
         "load": os.getloadavg()[0],
         "steps": STEPS,
         "rows": rows,

@@ -103,6 +103,7 @@ def main() -> None:
         "command": "python tests/support/widths_table.py",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": cli.environment(),
+        "seconds": cli.seconds(),
         "chips": chips,
     }
     files.write(given.out, json.dumps(run, indent=1) + "\n")
