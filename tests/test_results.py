@@ -17,7 +17,6 @@ import tyro
 
 import train
 from experiments.measures import depth, geometry_figures, shift_estimators
-from experiments.measures.shift import dense_recipe
 from experiments.pages import theorem_plots
 from experiments.training.recipes import PRESETS, residual_recipe
 from tests.support import results, scale_table
@@ -42,7 +41,6 @@ def test_a_result_names_a_command_of_the_repository(result, tmp_path):
 @pytest.mark.parametrize(
     ("name", "recipe"),
     [
-        ("shift", dense_recipe("mnist", 200, 128)),
         ("report", residual_recipe("digits", 20, 15, 64)),
     ],
 )
@@ -156,7 +154,6 @@ def options_in(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         ("prune/digits", 11),
         ("prune/digits-30", 11),
         ("prune/cifar10", 12),
-        ("shift", 5),
         ("resnet20", 2),
         ("settings", 1),
         ("geometry", 1),

@@ -11,7 +11,7 @@ LONG_BODY = "def long():\n" + "    print()\n" * 41
 TYPES = "def check(x):\n    return isinstance(x, int), hasattr(x, 'a')\n"
 # Files, the check, and what its one line must hold.
 FAULTS = [
-    ({"jaxnorm/_long.py": "x = 1\n" * 301}, structure.sizes, "301 lines; at most 300"),
+    ({"jaxnorm/_long.py": "x = 1\n" * 501}, structure.sizes, "501 lines; at most 500"),
     ({"scripts/long.py": "x = 1\n" * 151}, structure.sizes, "151 lines; at most 150"),
     ({"jaxnorm/_body.py": LONG_BODY}, structure.sizes, "long has 41 lines of code; at most 40"),
     ({"pruning/_types.py": TYPES}, structure.type_checks, "pruning: 1000.0 isinstance"),

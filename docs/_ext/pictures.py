@@ -10,31 +10,7 @@ from matplotlib.axes import Axes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from experiments.pages.plots import MUTED, SERIES, SMALL, Series, draw, line, log_scale
-
-
-def shift(results: Path) -> str:
-    """Shift of the layers through training: rates that drop beside one that does not."""
-    runs = json.loads((results / "shift/results.json").read_text())["runs"]["unitized"]
-    schedules = {
-        "drops": Series("learning rate drops", SERIES[1], "s"),
-        "constant": Series("constant learning rate", SERIES[0], "o"),
-    }
-
-    def paint(axes: Axes) -> None:
-        for schedule, series in schedules.items():
-            layers = [[list(e["shift"].values()) for e in seed] for seed in runs[schedule]]
-            exact = np.array([[[d["exact"] for d in e] for e in seed] for seed in layers])
-            mean = exact.mean((0, 2))
-            line(axes, np.arange(len(mean)) + 1, mean, series)
-            above = 1.9 if schedule == "constant" else 0.55
-            x, y = len(mean), above * mean[-1]
-            axes.text(x, y, series.label, ha="right", va="center", color=series.colour)
-        axes.set_ylim(bottom=0.2)
-        log_scale(axes)
-
-    title = "earth mover distance, unitized"
-    return draw(paint, name="shift", title=title, xlabel="epoch on MNIST", size=SMALL)
+from experiments.pages.plots import MUTED, SERIES, SMALL, Series, draw, line
 
 
 def criteria(results: Path) -> str:
@@ -77,7 +53,6 @@ def odd_point(results: Path) -> str:
 
 
 PICTURES: dict[str, Callable[[Path], str]] = {
-    "shift": shift,
     "criteria": criteria,
     "odd-point": odd_point,
 }

@@ -1,6 +1,7 @@
 """Shift and moments of layers through training: what is measured, streamed and refused."""
 
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -95,3 +96,29 @@ def test_a_tracker_says_how_far_since_the_last_call(key):
     assert json.loads(json.dumps(second)) == second
     tracker.update(4.0)
     assert tracker.seconds > two_updates > 0
+
+
+def test_the_floor_is_the_distance_of_the_same_weights_under_other_statistics(key):
+    x = jax.random.normal(key, (20, 3))
+    tracker = Tracker(lambda state, x: {"a": x + state}, x)
+    assert tracker.update(0.0)["a"]["floor"] is None
+    found = tracker.update(1.0, frozen=1.5)["a"]
+    np.testing.assert_allclose(found["shift"]["exact"], 3**0.5, rtol=1e-12)
+    np.testing.assert_allclose(found["floor"], 0.5 * 3**0.5, rtol=1e-12)
+
+
+@pytest.mark.parametrize("activation_first", [False, True])
+def test_the_dense_network_normalizes_before_or_after_the_relu(activation_first, key):
+    model: Any = jaxnorm.models.MLP(
+        inputs=6, widths=(5, 4), classes=3, activation_first=activation_first, rngs=nnx.Rngs(0)
+    )
+    x = h = np.asarray(jax.random.normal(key, (7, 6), jnp.float32))
+    last = h
+    for dense, norm in zip(model.layers, model.norms, strict=True):
+        h = h @ np.asarray(dense.kernel[...]) + np.asarray(dense.bias[...])
+        h = np.maximum(h, 0) if activation_first else h
+        h = (h - h.mean(0)) / np.sqrt(h.var(0) + norm.epsilon)
+        last, h = h, h if activation_first else np.maximum(h, 0)
+    np.testing.assert_allclose(model.last_normalized(jnp.asarray(x)), last, rtol=1e-3, atol=1e-5)
+    expected = h @ np.asarray(model.head.kernel[...]) + np.asarray(model.head.bias[...])
+    np.testing.assert_allclose(model(jnp.asarray(x)), expected, rtol=1e-3, atol=1e-5)

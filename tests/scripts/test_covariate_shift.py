@@ -1,22 +1,21 @@
-"""The figures of moments and shift, redrawn at a small size."""
+"""Moments and shift through training, measured on small networks."""
 
 import json
-from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import covariate_shift
+import jaxnorm
 from experiments.cli import InputError
+from experiments.data import datasets
 from experiments.measures import shift as measures
-from experiments.pages import page
 from experiments.pages import shift as shift_page
 from jaxnorm import models
-from jaxnorm.shift import Tracker
-from tests.support.small_runs import random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax")
 
@@ -33,55 +32,118 @@ def small_mlp():
 @pytest.fixture(scope="module")
 def run(users_jax, tmp_path_factory):
     out = tmp_path_factory.mktemp("shift")
-    covariate_shift.main(epochs=3, seeds=1, exact=40, out=out)
+    covariate_shift.main(epochs=3, seeds=1, exact=40, orders=("norm first",), out=out)
     return out, json.loads((out / "results.json").read_text(encoding="utf-8"))
 
 
 def test_every_epoch_of_every_network_has_shift_moments_and_accuracy(run):
     _, results = run
-    for schedules in results["runs"].values():
-        assert set(schedules) == {"drops", "constant"}
-        for line in (line for seeds in schedules.values() for run in seeds for line in run):
-            assert 0 <= line["accuracy"] <= 1
-            assert {len(values) for values in line["moments"].values()} == {8}
-            for shift in line["shift"].values():
-                assert 0 < shift["lower"] < shift["exact"] <= shift["upper"] * (1 + 1e-6)
+    assert len(results["runs"]) == 4
+    for run in results["runs"]:
+        assert len(run["accuracy"]) == 3
+        assert np.shape(run["moments"]["kurtosis"]) == (8, 3)
+        for kind, layers in run["shift"].items():
+            assert ("floor" in layers["norms.2"]) == (kind != "whole set")
+            for layer in layers.values():
+                assert np.all(np.array(layer["lower"]) < layer["exact"])
+                assert np.all(np.array(layer["exact"]) <= np.array(layer["upper"]) * (1 + 1e-4))
 
 
 def test_schedules_start_alike_and_differ_after_the_first_drop(run):
     _, results = run
-    drops, constant = (results["runs"]["unitized"][s][0] for s in ("drops", "constant"))
-    assert results["learning_rate"]["drops"][0] == results["learning_rate"]["constant"][0]
-    assert drops[0]["loss"] == constant[0]["loss"]
-    assert drops[-1]["loss"] != constant[-1]["loss"]
+    drops, constant = (
+        next(r for r in results["runs"] if r["schedule"] == s and r["normalization"] == "unitized")
+        for s in ("drops", "constant")
+    )
+    assert results["learning_rate"][0] > results["learning_rate"][-1]
+    assert drops["loss"][0] == constant["loss"][0]
+    assert drops["loss"][-1] != constant["loss"][-1]
 
 
 def test_the_page_shows_what_was_found(run):
     out, results = run
     text = (out / "index.html").read_text(encoding="utf-8")
-    assert text.count("<svg role=") == 14
-    skewness, kurtosis, *_ = shift_page.sentences(results)
-    assert skewness in text
-    assert kurtosis in text
-    assert ">nan" not in text
+    assert text.count("<svg role=") == 4 + 2 + 8
+    assert results["findings"] == json.loads(json.dumps(shift_page.findings(results)))
 
 
 def test_an_interrupted_run_resumes_after_the_last_finished_network(run, monkeypatch):
-    out, _ = run
+    out, before = run
     last = sorted((out / "runs").glob("*.json"))[-1]
-    before = last.read_text(encoding="utf-8")
     last.unlink()
-    updates = []
-    update = Tracker.update
-    monkeypatch.setattr(
-        Tracker, "update", lambda self, state: updates.append(1) or update(self, state)
-    )
-    covariate_shift.main(epochs=3, seeds=1, exact=40, out=out)
-    assert len(updates) == 4  # the untrained network and three epochs of one
-    again = json.loads(last.read_text(encoding="utf-8"))
-    for line, expected in zip(again, json.loads(before), strict=True):
-        assert line["shift"] == expected["shift"]
-        assert line["moments"] == expected["moments"]
+    trained = []
+    train = measures.train
+    monkeypatch.setattr(measures, "train", lambda *args: trained.append(1) or train(*args))
+    covariate_shift.main(epochs=3, seeds=1, exact=40, orders=("norm first",), out=out)
+    assert trained == [1]
+    again = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    assert again["runs"] == before["runs"]
+
+
+@pytest.fixture(scope="module", params=list(measures.ORDERS))
+def trained(users_jax, request):
+    """A program and a network whose running averages are not those of the whole set."""
+    images = datasets.load("digits", None)
+    recipe = measures.dense_recipe("digits", 2, 64)
+    own = measures.Run("unitized", request.param, "drops", 0).recipe(recipe)
+    program = measures.program(own, images)
+    state = program.trainer.init_state((0,))
+    state = program.trainer.advance(state, program.trainer.batches((0,), 0, 0), (0,), 5)
+    return program, (state.params, state.statistics), images
+
+
+def forward(network, x, order):
+    """The network's normalizations with statistics of all of `x`, in NumPy; alpha is near 0."""
+    params = {
+        ".".join(map(str, k)): np.asarray(v[...], float) for k, v in nnx.to_flat_state(network[0])
+    }
+    h, outputs = x.reshape(len(x), -1).astype(float), []
+    for i in range(3):
+        h = h @ params[f"layers.{i}.kernel"] + params[f"layers.{i}.bias"]
+        h = np.maximum(h, 0) if order == "ReLU first" else h
+        centered = h - h.mean(0)
+        r = np.sqrt(centered.var(0) + 1e-5)
+        normalized = centered / r
+        alpha = params[f"norms.{i}.alpha"]
+        length = np.sqrt((normalized**2).sum(1, keepdims=True) + 1e-5)
+        h = (alpha / length + 1 - alpha) * normalized
+        h = h * params[f"norms.{i}.scale"] + params[f"norms.{i}.bias"]
+        outputs.append(h)
+        h = h if order == "ReLU first" else np.maximum(h, 0)
+    return outputs
+
+
+def test_statistics_of_the_whole_set_are_those_of_one_batch_of_all_images(trained):
+    program, network, images = trained
+    order = "ReLU first" if "relu" in program.trainer.recipe.model else "norm first"
+    exact = program.whole_set(network, jnp.asarray(images.x_train))
+    found = program.outputs(exact, jnp.asarray(images.x_train))
+    expected = forward(network, images.x_train, order)
+    for name, values in (("norms.1", expected[1]), ("norms.2", expected[2])):
+        np.testing.assert_allclose(found[name], values, atol=2e-3)
+
+
+def test_with_frozen_weights_only_running_averages_and_batches_move(trained):
+    """The fault of an earlier page: its shift after the first drop was this noise."""
+    program, network, images = trained
+    x, probe = jnp.asarray(images.x_train), jnp.asarray(images.x_test)
+    more = program.more_batches(network, x, jax.random.key(1))
+    exact, again = program.whole_set(network, x), program.whole_set(more, x)
+    outputs = [program.outputs(n, probe)["norms.2"] for n in (network, more, exact, again)]
+    np.testing.assert_allclose(outputs[2], outputs[3], atol=1e-5)
+    assert jaxnorm.shift.emd(outputs[0][:100], outputs[1][:100]) > 0.05
+    same = jax.tree.map(lambda a, b: bool(jnp.all(a == b)), network[0], more[0])
+    assert all(jax.tree.leaves(same))
+
+
+def test_images_in_batches_are_normalized_by_their_own_batch(trained):
+    program, network, images = trained
+    found = program.in_batches(network, jnp.asarray(images.x_train[:200]))["norms.1"]
+    assert len(found) == 192  # whole batches of 64
+    bias = np.asarray(network[0]["norms"][1]["bias"][...])
+    scale = np.asarray(network[0]["norms"][1]["scale"][...])
+    for batch in np.split(np.asarray(found), 3):
+        np.testing.assert_allclose(((batch - bias) / scale).mean(0), 0, atol=0.05)
 
 
 def test_a_network_moves_the_bar_by_its_epochs_whether_trained_or_read(tmp_path):
@@ -93,28 +155,17 @@ def test_a_network_moves_the_bar_by_its_epochs_whether_trained_or_read(tmp_path)
     assert (read, moved) == (lines, [0, 1, 1, 0, 2])
 
 
-def test_findings_by_hand():
-    def line(skewness, exact):
-        moments = {"skewness": [skewness, 0.0], "kurtosis": [3.0, 3.0]}
-        return {"accuracy": 0.5, "moments": moments, "shift": {"a": {"exact": exact}}}
-
-    steady = [line(1.0, exact) for exact in (4.0, 4.0, 2.0, 2.0)]
-    moving = [line(float(i % 2), 4.0) for i in range(4)]
-    results = {
-        "settings": {"epochs": 4},
-        "learning_rate": {"drops": [0.5, 0.5, 0.1, 0.1]},
-        "runs": {
-            "batch_norm": {"drops": [moving], "constant": [moving]},
-            "unitized": {"drops": [steady], "constant": [steady]},
-        },
-    }
-    found = shift_page.findings(results)
-    # One of two units moves by 1 an epoch.
-    assert found["steadiness"]["skewness"]["drops"]["batch_norm"]["mean"] == 0.5
-    assert found["steadiness"]["skewness"]["drops"]["difference"]["mean"] == -0.5
-    assert found["steadiness"]["kurtosis"]["drops"]["difference"]["mean"] == 0
-    assert found["drops"]["3"]["unitized"]["drops"]["mean"] == 0.5
-    np.testing.assert_allclose(found["drops"]["3"]["batch_norm"]["drops"]["mean"], 1)
+def test_every_option_that_decides_a_network_is_in_the_name_of_its_file():
+    recipe = measures.dense_recipe("mnist", 200, 128)
+    runs = [
+        measures.Run(n, o, s, 0).recipe(recipe)
+        for n in ("batch_norm", "unitized")
+        for o in measures.ORDERS
+        for s in measures.SCHEDULES
+    ]
+    keys = {measures.digest(own, exact) for own in runs for exact in (40, 400)}
+    keys |= {measures.digest(measures.dense_recipe("mnist", 100, 128), 400)}
+    assert len(keys) == 2 * len(runs) + 1
 
 
 @pytest.mark.parametrize(
@@ -131,71 +182,3 @@ def test_bad_options_are_refused(options, sentence, tmp_path):
     with pytest.raises(InputError, match=sentence):
         covariate_shift.main(**options, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-SHIFT = Path(covariate_shift.__file__).parents[1] / "docs/results/shift/results.json"
-
-
-@pytest.fixture(scope="module")
-def committed():
-    return json.loads(SHIFT.read_text(encoding="utf-8"))
-
-
-def test_committed_findings_are_those_of_the_committed_runs(committed):
-    found = page.plain(shift_page.findings(committed))
-    assert found["settled"] == committed["findings"]["settled"]
-    assert found["drops"].keys() == committed["findings"]["drops"].keys()
-    expected = jax.tree.leaves(committed["findings"])
-    # Of numbers that are committed with six digits.
-    np.testing.assert_allclose(jax.tree.leaves(found), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_a_run_of_the_command_is_described(committed, monkeypatch, tmp_path, capsys):
-    """With the runs of the committed page: their schedules, their settings and their sentences."""
-    asked = {}
-    images = random_images()._replace(name="digits", note="A note.")
-
-    def train_all(recipe, data, seeds, exact, out, update):
-        asked["call"] = (recipe, data, seeds, exact, out)
-        update("some network", 3)
-        return committed["runs"]
-
-    class Bar(nullcontext):
-        def add_task(self, description, *, total):
-            asked["total"] = total
-            return "task"
-
-        def update(self, task, *, description, advance):
-            asked["update"] = (task, description, advance)
-
-    bar = Bar()
-    bar.enter_result = bar
-    monkeypatch.setattr(covariate_shift, "progress_bar", lambda: bar)
-    monkeypatch.setattr(measures, "train_all", train_all)
-    monkeypatch.setattr("experiments.data.datasets.load", lambda *which: images)
-    monkeypatch.setattr(shift_page, "render", lambda results: "page")
-    epochs = committed["settings"]["epochs"]
-    covariate_shift.main(epochs=epochs, seeds=3, batch_size=50, exact=60, out=tmp_path)
-    recipe, data, seeds, exact, out = asked["call"]
-    assert (data, seeds, exact, out) == (images, 3, 60, tmp_path)
-    assert (recipe.dataset, recipe.epochs, recipe.batch_size) == ("digits", epochs, 50)
-    assert asked["total"] == 2 * 2 * 3 * epochs
-    assert asked["update"] == ("task", "some network", 3)
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert results["settings"]["seeds"] == 3
-    assert results["settings"]["exact"] == 60
-    assert results["settings"]["batch_size"] == 50
-    assert results["data"]["name"] == "digits"
-    rates = results["learning_rate"]
-    assert rates.keys() == {"drops", "constant"}
-    assert set(rates["constant"]) == {recipe.learning_rate}
-    # Divided by 5 at 30, 60 and 80 % of the epochs.
-    expected = [
-        recipe.learning_rate / 5 ** sum(epoch >= -(-epochs * part // 10) for part in (3, 6, 8))
-        for epoch in range(epochs)
-    ]
-    np.testing.assert_allclose(rates["drops"], expected, rtol=1e-5)
-    assert 0 <= results["seconds"] < 60
-    assert results["runs"] == committed["runs"]
-    said = capsys.readouterr().out.splitlines()
-    assert said == [*shift_page.sentences(results), f"Open {tmp_path / 'index.html'}"]

@@ -21,7 +21,7 @@ from experiments.pages import theorems as theorem_page
 from experiments.pages import train as train_page
 from experiments.progress import print_above, progress_bar
 from tests.scripts.test_prune import results as prune_results
-from tests.support.made_up_results import made_up, made_up_theorems
+from tests.support.made_up_results import made_up, made_up_shift, made_up_theorems
 
 SCRIPTS = Path(train.__file__).parent
 HOSTILE = "[bold]x[/red]:smile: a\x1b]0;owned\x07 b\u202egnp\u2028 <script>c</script> $\\frac{"
@@ -78,7 +78,10 @@ PAGES = {
     "analyze": lambda: analysis_page.render(hostile(committed("resnet20"), ATTACK)),
     "compiled": lambda: compiled_page.render(hostile(committed("compiled"), ATTACK)),
     "geometry": lambda: geometry_page.render(hostile(committed("geometry"), ATTACK)),
-    "shift": lambda: shift_page.render(hostile(committed("shift"), ATTACK)),
+    "shift": lambda: shift_page.render(
+        made_up_shift()
+        | {k: hostile(made_up_shift()[k], ATTACK) for k in ("command", "environment", "data")}
+    ),
     "train": lambda: train_page.render(hostile(train_results())),
     "prune": lambda: prune_page.render(hostile({**prune_results(), "ratios": [0.5]})),
     "reproduce": lambda: reproduce_page.render(hostile(page.plain(made_up()), ATTACK)),

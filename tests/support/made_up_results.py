@@ -1,6 +1,7 @@
 """Results of a run that never was, for tests of the report."""
 
 import copy
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from experiments.measures.analysis import Histogram
 from experiments.measures.networks import OverSeeds
 from experiments.measures.report import Report
 from experiments.pages import page, theorem_plots
+from experiments.pages import shift as shift_page
+from experiments.pages.series import MOMENTS, NORMALIZATIONS
 from geometry import claims
 
 EPOCHS, LAYERS = 24, 19
@@ -217,3 +220,50 @@ def made_up_odd_point(rng):
         "tree": TREE
         | {"norms": norms / norms.max(), "inputs": np.sort(rng.normal(size=TREE["points"]))},
     }
+
+
+SHIFT_EPOCHS = 8
+RATES = [0.1, 0.1, 0.1, 0.1, 0.02, 0.02, 0.02, 0.02]  # falls before epoch 5
+
+
+def made_up_shift(seeds=3) -> dict[str, Any]:
+    """Results of `covariate_shift.py` with numbers of which no two are equal."""
+    rng = np.random.default_rng(0)
+
+    def numbers():
+        return rng.uniform(2, 3, SHIFT_EPOCHS).tolist()
+
+    def layer(kind):
+        names = ["exact", "lower", "upper", "baseline", *(["floor"] if kind != "whole set" else [])]
+        return {name: numbers() for name in names}
+
+    def run(norm, order, schedule, seed):
+        moments = {"moments": {name: [numbers() for _ in range(8)] for name in MOMENTS}}
+        return {
+            "normalization": norm,
+            "order": order,
+            "schedule": schedule,
+            "seed": seed,
+            "accuracy": numbers(),
+            "shift": {kind: {"a": layer(kind), "b": layer(kind)} for kind in shift_page.KINDS},
+            "movement": {k: {name: numbers() for name in MOMENTS} for k in shift_page.KINDS},
+        } | (moments if seed == 0 else {})
+
+    results: dict[str, Any] = {
+        "command": "python scripts/covariate_shift.py",
+        "date": "2026-11-23T10:00:00",
+        "environment": {"device": "TPU v5e", "jax": "0.10.2"},
+        "settings": {"dataset": "digits", "epochs": SHIFT_EPOCHS, "seeds": seeds, "exact": 400},
+        "data": {"name": "digits", "train": 1437, "probe": 360, "note": "A note."},
+        "seconds": 125.0,
+        "learning_rate": RATES,
+        "runs": [
+            run(norm, order, schedule, seed)
+            for seed in range(seeds)
+            for schedule in ("drops", "constant")
+            for order in ("norm first", "ReLU first")
+            for norm in NORMALIZATIONS
+        ],
+    }
+    results["findings"] = page.plain(shift_page.findings(results))
+    return results

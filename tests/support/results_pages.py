@@ -28,7 +28,6 @@ from experiments.pages import (
     page,
     prune,
     reproduce,
-    shift,
     theorems,
     train,
 )
@@ -41,7 +40,6 @@ FOLDER = Path(__file__).parents[2] / "docs" / "results"
 PAGES: dict[str, Callable[[Any], str]] = {
     "report": reproduce.render,
     "theorems": partial(theorems.render, out=FOLDER / "theorems"),
-    "shift": shift.render,
     "resnet20": analysis.render,
     "mnist-mlp": analysis.render,
     "cifar10-vgg11": analysis.render,

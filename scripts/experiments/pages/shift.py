@@ -1,101 +1,208 @@
 """The page of `scripts/covariate_shift.py`: findings, sentences and figures."""
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
+from scipy import stats
 
+import pruning
 from experiments.measures.networks import OverSeeds, mean
 from experiments.pages import page, plots
 from experiments.pages.page import cards, figure, paragraphs, table
 from experiments.pages.papers import reference
 from experiments.pages.plots import MUTED, SERIES, SMALL, Series, curve, line, mark_drops, panels
-from experiments.pages.sentences import duration, judged, measured, percent
+from experiments.pages.sentences import duration, measured, number, percent
 from experiments.pages.series import MARKERS, MOMENTS, NORMALIZATIONS
 
 UNITS = [Series(f"unit {i + 1}", SERIES[i % 6], MARKERS[i % 5], filled=i < 5) for i in range(8)]
+KINDS = {
+    "whole set": Series("statistics of the whole training set", SERIES[0], "o"),
+    "running": Series("running averages", SERIES[1], "s", filled=False),
+    "batch": Series("statistics of each batch", SERIES[2], "^"),
+}
 NEAR = 3  # epochs before and after a drop over which the distance is averaged
+
+Runs = Sequence[dict[str, Any]]
+
+
+def select(runs: Runs, **where: object) -> list[dict[str, Any]]:
+    """The runs whose entries are as `where` says."""
+    return [run for run in runs if all(run[name] == value for name, value in where.items())]
 
 
 def findings(results: dict) -> dict[str, Any]:
-    """How much skewness and kurtosis still move, and what the distance does at every drop."""
-    runs, epochs = results["runs"], results["settings"]["epochs"]
-    settled, rates = min(10, epochs // 4), results["learning_rate"]["drops"]
-    drops = [epoch for epoch in range(1, epochs) if rates[epoch] < rates[epoch - 1]]
+    """What the distance does at every drop, its floor, shift per rate, movement of moments.
+
+    Each entry but `accuracy` is a list of records, which name the networks and the statistics.
+    """
+    runs, rates = results["runs"], results["learning_rate"]
+    drops = [e for e in range(1, len(rates)) if rates[e] < rates[e - 1]]
+    settled = min(10, len(rates) // 4)
+    groups = _groups(runs)
     return {
         "settled": settled,
-        "steadiness": {m: _steadiness(runs, m, settled) for m in ("skewness", "kurtosis")},
-        "drops": {
-            str(epoch + 1): _by_run(runs, lambda seeds, epoch=epoch: mean(_ratios(seeds, epoch)))
+        "drops": [
+            group | {"kind": kind, "epoch": epoch + 1, "ratio": _ratio(found, kind, epoch)}
+            for group, found in groups
+            for kind in KINDS
             for epoch in drops
-        },
-        "accuracy": _by_run(runs, lambda seeds: mean(run[-1]["accuracy"] for run in seeds)),
+        ],
+        "floor": [
+            group | {"kind": kind, "phase": list(phase), "share": _floor_share(found, kind, phase)}
+            for group, found in groups
+            for kind in ("running", "batch")
+            for phase in _phases(drops, len(rates))
+        ],
+        "per_rate": [
+            group | {"phase": list(phase), "shift": _per_rate(found, rates, phase)}
+            for group, found in groups
+            if group["schedule"] == "drops"
+            for phase in _phases(drops, len(rates))
+        ],
+        "movement": _movements(runs, settled),
+        "accuracy": [
+            group | {"accuracy": mean(run["accuracy"][-1] for run in found)}
+            for group, found in groups
+        ],
     }
 
 
-def _by_run(runs: dict, measure: Callable[[list], Any]) -> dict[str, dict[str, Any]]:
-    """What is measured of the networks of each normalization and schedule."""
-    return {
-        norm: {schedule: measure(seeds) for schedule, seeds in schedules.items()}
-        for norm, schedules in runs.items()
-    }
+def _groups(runs: Runs) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Networks that differ in their seed alone, with what they share."""
+    names = ("schedule", "order", "normalization")
+    keys = dict.fromkeys(tuple(run[name] for name in names) for run in runs)
+    shared: list[dict[str, Any]] = [dict(zip(names, key, strict=True)) for key in keys]
+    return [(group, select(runs, **group)) for group in shared]
 
 
-def _steadiness(runs: dict, name: str, settled: int) -> dict[str, dict[str, OverSeeds]]:
-    """By schedule, how much a moment moves under each normalization, and their difference."""
-    movement = _by_run(
-        runs, lambda seeds: np.array([_movement(run, name, settled) for run in seeds])
+def _phases(drops: Sequence[int], epochs: int) -> list[tuple[int, int]]:
+    """First epoch, from 0, and end of each stretch of a constant learning rate."""
+    return list(itertools.pairwise([0, *drops, epochs]))
+
+
+def distance(run: dict, kind: str, what: str = "exact") -> np.ndarray:
+    """Mean over the layers of a distance or its floor, by epoch."""
+    return np.mean([layer[what] for layer in run["shift"][kind].values()], 0)
+
+
+def _ratio(runs: Runs, kind: str, epoch: int) -> OverSeeds:
+    """The distance after the start of `epoch`, from 0, over that before it."""
+
+    def ratio(run: dict) -> float:
+        found = distance(run, kind)
+        return found[epoch : epoch + NEAR].mean() / found[max(0, epoch - NEAR) : epoch].mean()
+
+    return mean(map(ratio, runs))
+
+
+def _late(phase: tuple[int, int]) -> slice:
+    """The second half of a phase, in which the network has settled to its rate."""
+    first, end = phase
+    return slice((first + end) // 2, end)
+
+
+def _floor_share(runs: Runs, kind: str, phase: tuple[int, int]) -> OverSeeds:
+    """The distance with frozen weights over the distance between epochs."""
+    late = _late(phase)
+    return mean(
+        distance(run, kind, "floor")[late].mean() / distance(run, kind)[late].mean() for run in runs
     )
-    return {
-        schedule: {norm: mean(movement[norm][schedule]) for norm in runs}
-        | {"difference": mean(movement["unitized"][schedule] - movement["batch_norm"][schedule])}
-        for schedule in movement["batch_norm"]
-    }
 
 
-def _movement(run: list[dict], name: str, settled: int) -> float:
-    """Mean |change| of a moment from one epoch to the next, over units and epochs."""
-    moments = np.array([line["moments"][name] for line in run[settled:]], float)
-    return float(np.nanmean(np.abs(np.diff(moments, axis=0))))
+def _per_rate(runs: Runs, rates: Sequence[float], phase: tuple[int, int]) -> OverSeeds:
+    """The exact distance of an epoch over the learning rate, statistics of the whole set."""
+    late = _late(phase)
+    return mean(distance(run, "whole set")[late].mean() / rates[phase[0]] for run in runs)
 
 
-def _ratios(seeds: list[list[dict]], epoch: int) -> list[float]:
-    """For each seed, the distance after the start of `epoch`, from 0, over that before it."""
-    distance = _exact(seeds)
-    after, before = distance[:, epoch : epoch + NEAR], distance[:, max(0, epoch - NEAR) : epoch]
-    return (after.mean(1) / before.mean(1)).tolist()
+def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
+    """How much moments move in an epoch, by normalization, with differences paired by seed.
+
+    The p-values of the statistics of the whole set are corrected by Holm's method for their
+    number: two moments, and every order and schedule.
+    """
+    groups = dict.fromkeys((run["schedule"], run["order"]) for run in runs)
+    records = []
+    for (schedule, order), kind, moment in itertools.product(
+        groups, KINDS, ("skewness", "kurtosis")
+    ):
+        pair = {
+            norm: np.array(
+                [
+                    np.mean(run["movement"][kind][moment][settled:])
+                    for run in select(runs, schedule=schedule, order=order, normalization=norm)
+                ]
+            )
+            for norm in NORMALIZATIONS
+        }
+        difference = pair["unitized"] - pair["batch_norm"]
+        records.append(
+            {"schedule": schedule, "order": order, "kind": kind, "moment": moment}
+            | {norm: mean(values) for norm, values in pair.items()}
+            | {"difference": mean(difference), "p": _p_value(difference)}
+        )
+    tested = [r for r in records if r["kind"] == "whole set" and r["p"] is not None]
+    if tested:
+        corrected = pruning.weight_tests.holm(jnp.array([r["p"] for r in tested]))
+        for record, p in zip(tested, corrected, strict=True):
+            record["holm"] = float(p)
+    return records
 
 
-def _exact(seeds: list[list[dict]], what: str = "exact") -> np.ndarray:
-    """Mean over layers of a distance, (seeds, epochs)."""
-    return np.array(
-        [[np.mean([d[what] for d in line["shift"].values()]) for line in run] for run in seeds]
-    )
+def _p_value(difference: np.ndarray) -> float | None:
+    """Of Student's t test, two-sided; None with fewer than two seeds."""
+    if len(difference) < 2:
+        return None
+    found: Any = stats.ttest_1samp(difference, 0)
+    return float(found.pvalue)
 
 
 def sentences(results: dict) -> Iterator[str]:
     """The findings in words."""
-    findings, settings = results["findings"], results["settings"]
-    for moment, by_schedule in findings["steadiness"].items():
-        drops = by_schedule["drops"]
-        values = {name: measured(m["mean"], m["stderr"]) for name, m in drops.items()}
+    found = results["findings"]
+    seeds = results["settings"]["seeds"]
+    for group in found["accuracy"]:
+        yield f"Test accuracy, {_group(group)}: {percent(group['accuracy'])} %."
+    for drop in select(found["drops"], kind="whole set"):
         yield (
-            f"{moment.capitalize()} of the 8 units moves by {values['batch_norm']} an epoch under "
-            f"batch norm and by {values['unitized']} under unitized batch norm, after epoch "
-            f"{findings['settled']}; the difference, paired by seed, is {values['difference']}: "
-            f"{judged(drops['difference'], more='less steady', less='steadier')}."
+            f"At the learning rate's drop before epoch {drop['epoch']}, {_group(drop)}, the exact "
+            f"distance between epochs is multiplied by {_measured(drop['ratio'])}."
         )
-    for epoch, by_norm in findings["drops"].items():
-        parts = [
-            f"{NORMALIZATIONS[norm].label} {_signed(by['drops'])} "
-            f"(at a constant rate {_signed(by['constant'])})"
-            for norm, by in by_norm.items()
-        ]
-        start = f"When the rate falls before epoch {epoch}, the exact distance is multiplied by: "
-        yield f"{start}{'; '.join(parts)}."
-    if settings["seeds"] > 1:
-        yield f"± is one standard error over {settings['seeds']} seeds."
+    for record in found["movement"]:
+        if record["kind"] == "whole set":
+            yield (
+                f"{record['moment'].capitalize()} of the 8 units moves by "
+                f"{_measured(record['batch_norm'])} an epoch under batch norm and by "
+                f"{_measured(record['unitized'])} under unitized batch norm "
+                f"({record['order']}, {_schedule(record)}, after epoch {found['settled']}); the "
+                f"difference, paired by seed, is {_measured(record['difference'])}"
+                f"{_tested(record)}."
+            )
+    if seeds > 1:
+        yield f"± is one standard error over {seeds} seeds."
+
+
+def _group(record: dict) -> str:
+    label = NORMALIZATIONS[record["normalization"]].label
+    return f"{label}, {record['order']}, {_schedule(record)}"
+
+
+def _schedule(record: dict) -> str:
+    return "rate with drops" if record["schedule"] == "drops" else "constant rate"
+
+
+def _measured(result: OverSeeds) -> str:
+    return measured(result["mean"], result["stderr"], digits=3)
+
+
+def _tested(record: dict) -> str:
+    if record["p"] is None:
+        return " (one seed: no test)"
+    return f" (t test: p = {number(record['p'], 2)}, by Holm {number(record['holm'], 2)})"
 
 
 def render(results: dict) -> str:
@@ -108,76 +215,201 @@ def render(results: dict) -> str:
         heading=f"Moments and covariate shift through training on {data['name']}",
         summary=_summary(results),
         sections=[
+            ("shift", "Shift (Figure 3)", _shift(results)),
+            ("rate", "Shift for each unit of learning rate", _rate(results)),
             ("moments", "Moments of eight units (Figure 2)", _moments(results)),
-            ("shift", "Shift and accuracy (Figure 3)", _shift(results)),
             ("run", "How it was made", _run(results)),
         ],
     )
 
 
 def _summary(results: dict) -> str:
-    findings = results["findings"]
-    accuracy = {norm: percent(by["drops"]) for norm, by in findings["accuracy"].items()}
+    found, device = results["findings"], results["environment"]["device"]
     items = [
-        (series.label.capitalize(), f"{accuracy[norm]} %", "test accuracy")
-        for norm, series in NORMALIZATIONS.items()
+        (f"Drop before epoch {drop['epoch']}", f"× {_measured(drop['ratio'])}", _group(drop))
+        for drop in select(found["drops"], kind="whole set", order=found["drops"][0]["order"])
+        if drop["schedule"] == "drops"
     ]
-    items += [
-        (
-            f"Movement of {name}",
-            _signed(by["drops"]["difference"]),
-            "unitized minus batch norm, an epoch: "
-            + judged(by["drops"]["difference"], more="less steady", less="steadier"),
-        )
-        for name, by in findings["steadiness"].items()
-    ]
-    device = results["environment"]["device"]
     items.append(("Time", duration(results["seconds"]), f"{device}, since the last start"))
     return cards(items) + paragraphs(_note(results)) + reference("Unitization")
 
 
 def _note(results: dict) -> str:
     data, settings = results["data"], results["settings"]
-    seeds = [seed for schedules in results["runs"].values() for seed in schedules.values()]
-    seconds = max(run[-1]["tracker_seconds"] for runs in seeds for run in runs)
     return (
-        f"Data: {data['name']}, {data['train']:,} training images; the paper trains 200 epochs on "
-        f"MNIST, this run {settings['epochs']}, {settings['seeds']} seeds. {data['note']} "
-        "Distances are exact, of the joint outputs for "
-        f"{min(settings['exact'], data['probe'])} test images from one epoch to the next, in "
-        "the unit of the outputs; the tracker took "
-        f"{duration(seconds)} of a network's training. Moments are of the outputs in "
-        "inference for all training images."
+        f"Data: {data['name']}, {data['train']:,} training images. The paper's Figure 2 has "
+        f"200 epochs on MNIST, its Figure 3 ResNet-110s on CIFAR; this run has the network of "
+        f"Figure 2, "
+        f"{settings['epochs']} epochs and {settings['seeds']} seeds. {data['note']} Distances are "
+        f"exact, of the joint outputs for {min(settings['exact'], data['probe'])} test images, "
+        "from one epoch to the next, in the unit of the outputs, mean over two layers."
     )
 
 
-def _signed(result: dict) -> str:
-    return measured(result["mean"], result["stderr"], digits=3)
+def _shift(results: dict) -> str:
+    found = results["findings"]
+    head = ["network", "drop before epoch", *(series.label for series in KINDS.values())]
+    keys = dict.fromkeys((_group(drop), drop["epoch"]) for drop in found["drops"])
+    rows = []
+    for group, epoch in keys:
+        by_kind = {
+            d["kind"]: d for d in found["drops"] if (_group(d), d["epoch"]) == (group, epoch)
+        }
+        rows.append([group, str(epoch), *(_measured(by_kind[k]["ratio"]) for k in KINDS)])
+    return (
+        paragraphs(
+            "Which statistics normalize the outputs decides what is measured. With statistics of "
+            "the whole training set the distance comes from the weights alone. Running averages "
+            "follow the last ten batches, and a batch's own statistics its other images: dashed is "
+            "the distance that is measured with frozen weights, the floor below which these two "
+            "kinds cannot see a shift."
+        )
+        + figure(
+            _shift_panels(results),
+            "Exact distance between epochs on a logarithmic scale, mean over two layers and all "
+            "seeds" + _band(results) + " Dashed: the same with frozen weights. The learning rate "
+            "drops at the dotted lines.",
+            KINDS.values(),
+            "two",
+        )
+        + table(head, rows, f"Distance, {NEAR} epochs after a drop over {NEAR} epochs before it")
+        + table(*_floor_rows(found), "Distance with frozen weights over distance between epochs")
+        + figure(
+            _bound_panels(results),
+            "The exact distance, line, and its bounds, the edges of the band: mean displacement "
+            "of an output above, distance of the means below; statistics of the whole set, means "
+            "over two layers and all seeds. Dashed: the distance of two halves of the same "
+            "outputs, which is what no shift at all looks like between unpaired samples of "
+            "that size.",
+            NORMALIZATIONS.values(),
+            "two",
+        )
+    )
+
+
+def _floor_rows(found: dict) -> tuple[list[str], list[list[str]]]:
+    phases = dict.fromkeys(tuple(record["phase"]) for record in found["floor"])
+    head = ["network", "statistics", *(f"epochs {first + 1} to {end}" for first, end in phases)]
+    keys = dict.fromkeys((_group(r), r["kind"]) for r in found["floor"])
+    rows = [
+        [
+            group,
+            KINDS[kind].label,
+            *(
+                _measured(r["share"])
+                for r in found["floor"]
+                if (_group(r), r["kind"]) == (group, kind)
+            ),
+        ]
+        for group, kind in keys
+    ]
+    return head, rows
+
+
+def _rate(results: dict) -> str:
+    found = results["findings"]["per_rate"]
+    rates = results["learning_rate"]
+    phases = dict.fromkeys(tuple(record["phase"]) for record in found)
+    head = ["network", *(f"rate {number(rates[first], 2)}" for first, _ in phases)]
+    rows = [
+        [group, *(_measured(r["shift"]) for r in found if _group(r) == group)]
+        for group in dict.fromkeys(map(_group, found))
+    ]
+    return paragraphs(
+        "If the shift came from the size of the steps alone, its ratio to the learning rate would "
+        "be the same at every rate. The ratio is taken over the second half of each stretch of a "
+        "constant rate, with statistics of the whole set."
+    ) + table(head, rows, "Exact distance between epochs divided by the learning rate")
+
+
+def _band(results: dict) -> str:
+    seeds = results["settings"]["seeds"]
+    return f"; the band is one standard error over {seeds} seeds." if seeds > 1 else "."
+
+
+def _shift_panels(results: dict) -> list[str]:
+    def paint(axes: Axes, group: str) -> None:
+        runs = named[group]
+        for kind, series in KINDS.items():
+            values = np.array([distance(run, kind) for run in runs])
+            curve(axes, np.arange(values.shape[1]) + 1, values, series)
+            if kind != "whole set":
+                floor = np.mean([distance(run, kind, "floor") for run in runs], 0)
+                axes.plot(
+                    np.arange(len(floor)) + 1, floor, color=series.colour, dashes=(4, 2), lw=1
+                )
+        plots.log_scale(axes)
+        _mark(axes, results)
+
+    named = {_group(group): runs for group, runs in _groups(results["runs"])}
+    return panels(paint, {name: name for name in named}, name="shift", xlabel="epoch", size=SMALL)
+
+
+def _bound_panels(results: dict) -> list[str]:
+    def paint(axes: Axes, group: str) -> None:
+        runs = named[group]
+        low, high, base, exact = (
+            np.mean([distance(run, "whole set", what) for run in runs], 0)
+            for what in ("lower", "upper", "baseline", "exact")
+        )
+        epochs = np.arange(len(low)) + 1
+        series = NORMALIZATIONS[runs[0]["normalization"]]
+        axes.fill_between(epochs, low, high, color=series.colour, **plots.BAND)
+        axes.plot(epochs, base, color=MUTED, dashes=(4, 2), lw=1.3)
+        line(axes, epochs, exact, series)
+        plots.log_scale(axes)
+        _mark(axes, results)
+
+    named = {
+        _group(group): runs
+        for group, runs in _groups(results["runs"])
+        if group["schedule"] == "drops"
+    }
+    return panels(paint, {name: name for name in named}, name="bounds", xlabel="epoch", size=SMALL)
 
 
 def _moments(results: dict) -> str:
+    found, order = results["findings"], results["runs"][0]["order"]
+    head = ["moment", "network", "statistics", *(s.label for s in NORMALIZATIONS.values())]
+    head += ["difference", "p", "p by Holm"]
+    rows = [
+        [
+            MOMENTS[r["moment"]],
+            f"{r['order']}, {_schedule(r)}",
+            KINDS[r["kind"]].label,
+            *(_measured(r[norm]) for norm in NORMALIZATIONS),
+            _measured(r["difference"]),
+            number(r["p"], 2),
+            number(r.get("holm"), 2),
+        ]
+        for r in found["movement"]
+    ]
     text = (
-        "One line for each of the eight units of the last normalization, first seed alone. Mean in "
-        "the unit of the outputs, variance in its square; skewness and kurtosis have none. The "
-        "learning rate drops at the dotted lines."
+        f"One line for each of the eight units of the last normalization, {order}, first seed "
+        "alone, statistics of the whole training set. Mean in the unit of the outputs, variance in "
+        "its square; skewness and kurtosis have none. The learning rate drops at the dotted lines."
     )
-    said = paragraphs(*list(sentences(results))[:2])
-    return said + figure(_moment_panels(results), text, UNITS, "two")
+    return table(
+        head, rows, "Mean change of a moment in an epoch; the difference is paired by seed"
+    ) + figure(_moment_panels(results), text, UNITS, "two")
 
 
 def _moment_panels(results: dict) -> list[str]:
+    first = [run for run in results["runs"] if "moments" in run]
+    runs = {
+        run["normalization"]: run
+        for run in select(first, order=first[0]["order"], schedule=first[0]["schedule"])
+    }
+
     def paint(axes: Axes, shown: tuple[str, str]) -> None:
         name, norm = shown
-        run = results["runs"][norm]["drops"][0]
-        values = np.array([line["moments"][name] for line in run], float)
-        for unit, series in zip(values.T, UNITS, strict=False):
-            line(axes, np.arange(len(run)) + 1, unit, series)
-        both = [
-            [line["moments"][name] for line in runs["drops"][0]]
-            for runs in results["runs"].values()
-        ]
-        low, high = np.nanquantile(np.array(both, float), (0, 1))
-        axes.set_ylim(low - 0.05 * (high - low + 1e-9), high + 0.05 * (high - low + 1e-9))
+        values = np.array(runs[norm]["moments"][name], float)
+        for unit, series in zip(values, UNITS, strict=False):
+            line(axes, np.arange(values.shape[1]) + 1, unit, series)
+        both = np.array([run["moments"][name] for run in runs.values()], float)
+        low, high = np.nanquantile(both, (0, 1))
+        margin = 0.05 * (high - low + 1e-9)
+        axes.set_ylim(low - margin, high + margin)
         _mark(axes, results)
 
     titles = {
@@ -188,88 +420,9 @@ def _moment_panels(results: dict) -> list[str]:
     return panels(paint, titles, name="moments", xlabel="epoch", size=SMALL)
 
 
-def _shift(results: dict) -> str:
-    columns = [(norm, schedule) for norm in NORMALIZATIONS for schedule in ("drops", "constant")]
-    head = ["drop before epoch", *(f"{NORMALIZATIONS[n].label}, {s}" for n, s in columns)]
-    rows = [
-        [epoch, *(_signed(by_norm[n][s]) for n, s in columns)]
-        for epoch, by_norm in results["findings"]["drops"].items()
-    ]
-    return (
-        paragraphs(
-            "The paper reads a fall of the distance, when accuracy jumps, as a fall of internal "
-            "covariate shift. Beside each run with drops of the learning rate stands one from the "
-            "same weights without: what falls only in the first follows the step, in batch norm "
-            "and unitized batch norm alike."
-        )
-        + figure(
-            _shift_panels(results),
-            "Mean over two layers and all seeds" + _band(results),
-            NORMALIZATIONS.values(),
-            "two",
-        )
-        + table(head, rows, f"Distance, {NEAR} epochs after over {NEAR} epochs before")
-        + figure(
-            _bound_panels(results),
-            "The exact distance, line, and its bounds, the edges of the band: mean displacement "
-            "of an output above, distance of the means below; means over two layers and all seeds. "
-            "Dashed: the distance of two halves of the same outputs, which is what no shift at all "
-            "looks like between unpaired samples of that size.",
-            NORMALIZATIONS.values(),
-            "two",
-        )
-    )
-
-
-def _band(results: dict) -> str:
-    seeds = results["settings"]["seeds"]
-    return f"; the band is one standard error over {seeds} seeds." if seeds > 1 else "."
-
-
-def _shift_panels(results: dict) -> list[str]:
-    def accuracy(seeds: list) -> np.ndarray:
-        return np.array([[100 * line["accuracy"] for line in run] for run in seeds])
-
-    def paint(axes: Axes, shown: tuple[str, str]) -> None:
-        schedule, quantity = shown
-        values = accuracy if quantity == "accuracy" else _exact
-        for norm, series in NORMALIZATIONS.items():
-            runs = values(results["runs"][norm][schedule])
-            curve(axes, np.arange(runs.shape[1]) + 1, runs, series)
-        if schedule == "drops":
-            _mark(axes, results)
-        if quantity == "distance":
-            plots.log_scale(axes)
-
-    titles = {
-        ("drops", "distance"): "distance, outputs' unit; rate with drops",
-        ("drops", "accuracy"): "test accuracy, %; rate with drops",
-        ("constant", "distance"): "distance, outputs' unit; constant rate",
-        ("constant", "accuracy"): "test accuracy, %; constant rate",
-    }
-    return panels(paint, titles, name="shift", xlabel="epoch", size=SMALL)
-
-
-def _bound_panels(results: dict) -> list[str]:
-    def paint(axes: Axes, norm: str) -> None:
-        seeds = results["runs"][norm]["drops"]
-        epochs = np.arange(len(seeds[0])) + 1
-        low, high, base = (_exact(seeds, what).mean(0) for what in ("lower", "upper", "baseline"))
-        axes.fill_between(epochs, low, high, color=NORMALIZATIONS[norm].colour, **plots.BAND)
-        axes.plot(epochs, base, color=MUTED, dashes=(4, 2), lw=1.3)
-        line(axes, epochs, _exact(seeds).mean(0), NORMALIZATIONS[norm])
-        plots.log_scale(axes)
-        _mark(axes, results)
-
-    titles = {
-        norm: f"distance, outputs' unit; {series.label}" for norm, series in NORMALIZATIONS.items()
-    }
-    return panels(paint, titles, name="bounds", xlabel="epoch", size=SMALL)
-
-
 def _mark(axes: Axes, results: dict) -> None:
-    epochs = [int(epoch) for epoch in results["findings"]["drops"]]
-    mark_drops(axes, results["learning_rate"]["drops"], epochs)
+    drops = dict.fromkeys(drop["epoch"] for drop in results["findings"]["drops"])
+    mark_drops(axes, results["learning_rate"], list(drops))
 
 
 def _run(results: dict) -> str:

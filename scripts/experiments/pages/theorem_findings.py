@@ -40,13 +40,6 @@ HIGHLIGHTS = (
         "unbounded",
     ),
     Highlight(
-        UNITIZATION,
-        "Section 4.1, Figure 2",
-        "Skewness is said to be more stable when unitized. In our training, of as many epochs, it "
-        "moves more than with batch norm, in each of three paired runs.",
-        "skewness",
-    ),
-    Highlight(
         CWDA,
         "Theorem 1",
         r"The variance of $\ell_1/\ell_2$ is below $1/n$, as the theorem says, and far below: the "

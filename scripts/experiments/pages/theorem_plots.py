@@ -4,7 +4,6 @@ Numbers are kept in results.json: the values of the horizontal axis first, then 
 by its label. A figure is a line of `FIGURES`.
 """
 
-import json
 import math
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +16,6 @@ from matplotlib.axes import Axes
 
 import geometry
 import pruning
-from experiments.pages.papers import ROOT
 from experiments.pages.plots import MUTED, SERIES, SMALL, Series, draw, log_scale, points, swatch
 from geometry.claims import distance_bounds
 from jaxnorm import unitize, unitize_bounded
@@ -93,17 +91,6 @@ def _unbounded() -> Numbers:
         "Equation 10": (2 * unitize(lengths, 0.5, eps=0.0))[:, 0].tolist(),
         "Equation 9": (2 * unitize_bounded(lengths, jnp.asarray(0.5)))[:, 0].tolist(),
         "2/α": [4.0] * len(SCALES),
-    }
-
-
-def _skewness() -> Numbers:
-    path = ROOT / "docs" / "results" / "shift" / "results.json"
-    runs = json.loads(path.read_text(encoding="utf-8"))["findings"]["steadiness"]["skewness"]
-    values = {name: runs["drops"][name]["values"] for name in ("batch_norm", "unitized")}
-    return {
-        "run": list(range(1, len(values["unitized"]) + 1)),
-        "unitized": values["unitized"],
-        "batch norm": values["batch_norm"],
     }
 
 
@@ -185,7 +172,6 @@ FIGURES = {
     "unbounded": Figure(
         _unbounded, "distance W of the outputs", "length R of both inputs", "xy", reference="2/α"
     ),
-    "skewness": Figure(_skewness, "change of skewness an epoch", "run of 200 epochs"),
     "ratio-variance": Figure(
         _ratio_variances, "n × variance of the ratio", "dimension n", "xy", reference="the proof’s"
     ),
