@@ -29,7 +29,7 @@ help:  ## List the targets
 
 $(INSTALLED): EXTRAS := scripts,tests
 $(COMPILERS): EXTRAS := scripts,compiled
-$(DOCUMENTERS): EXTRAS := docs
+$(DOCUMENTERS): EXTRAS := docs,scripts
 $(INSTALLED) $(COMPILERS) $(DOCUMENTERS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or later is needed; $(PYTHON) is $(PYTHON_VERSION)"; exit 2; }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.pages import gallery
 from tests.support.browser import open_page
 from tests.support.structure import PACKAGES, public_names
 from tests.support.web import CSS_URL, Page, is_local, target
@@ -22,7 +23,7 @@ SITE = "https://jaxnorm.github.io/jaxnorm/"
 FORGE = "https://github.com/jaxnorm/jaxnorm/blob/main/"
 RAW = "https://raw.githubusercontent.com/jaxnorm/jaxnorm/main/"
 MARKDOWN = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("results/*.md")]
-RESULTS = sorted(DOCS.glob("results/*/**/index.html"))
+RESULTS = {name: f"results/{name}/index.html" for name in gallery.PAGES}
 
 
 def namespaces(name):
@@ -51,12 +52,16 @@ def file_of(link, page):
     """The file of the repository that a link of a Markdown page needs; None for other sites."""
     if link.startswith(SITE):
         path = link.removeprefix(SITE).partition("#")[0] or "index.html"
+        if path in RESULTS.values():
+            return DOCS / "results"  # drawn of the numbers there
         sources = [DOCS / path, *((DOCS / path).with_suffix(s) for s in (".md", ".rst"))]
         return next((source for source in sources if source.is_file()), sources[0])
     for prefix in (FORGE, RAW):
         if link.startswith(prefix):
             return ROOT / link.removeprefix(prefix)
-    return page.parent / link.partition("#")[0] if is_local(link) else None
+    if not is_local(link):
+        return None
+    return page.parent / link.partition("#")[0]
 
 
 def links_of(page):
@@ -90,10 +95,10 @@ def test_every_namespace_has_a_page_of_the_reference():
         assert f".. namespace:: {page}\n" in (DOCS / f"reference/{page}.rst").read_text()
 
 
-@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.parent.name)
-def test_a_page_of_results_is_listed_with_its_command(page):
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_page_of_results_is_listed_with_its_command(name):
     rows = (DOCS / "results/README.md").read_text().splitlines()
-    (row,) = [row for row in rows if f"({page.relative_to(DOCS / 'results')})" in row]
+    (row,) = [row for row in rows if f"({name}/{gallery.NUMBERS.get(name, 'results.json')})" in row]
     assert re.search(r"\| `(?:(?:scripts|tests/support)/\w+\.py|make) ?[^`]*` \|$", row)
 
 
@@ -167,11 +172,16 @@ def test_links_within_the_site_lead_to_places(pages):
 
 
 @pytest.mark.slow
-def test_every_page_of_results_is_in_the_site_with_a_way_back(site, pages):
-    for page in RESULTS:
-        copied = (site / page.relative_to(DOCS)).resolve()
-        back = [target(copied, link)[0] for link in pages[copied].links if is_local(link)]
-        assert (site / "results/README.html").resolve() in back
+def test_every_page_of_results_is_in_the_shell_of_the_site(site, pages):
+    for page in RESULTS.values():
+        links = [
+            target((site / page).resolve(), k)[0]
+            for k in pages[(site / page).resolve()].links
+            if is_local(k)
+        ]
+        assert {(site / f"{name}.html").resolve() for name in ("layers", "results/README")} <= set(
+            links
+        )
 
 
 @pytest.mark.slow

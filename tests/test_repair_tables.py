@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tests.support import repair_markdown
-from tests.support.repair_statistics import (
+from experiments.measures.repair import (
     margin,
     mean_of,
     named,
@@ -16,6 +15,7 @@ from tests.support.repair_statistics import (
     packed,
     unpacked,
 )
+from tests.support import repair_markdown
 
 
 def test_the_page_has_the_tables_that_the_results_give():

@@ -109,13 +109,13 @@ def test_the_page_on_training_has_the_accuracies_of_its_networks():
             accuracies = [f"{100 * line['accuracy']:.2f}" for line in lines]
             (place,) = (line for line in index.splitlines() if network in line[:250])
             assert f"{', '.join(accuracies[:-1])} and {accuracies[-1]} % {words}" in place
-            page = re.escape(f"(results/train/{network}/index.html)")
+            page = re.escape(f"(results/train/{network}/results.json)")
             assert re.search(rf"{accuracies[-1]}[^0-9]{{0,40}}{page}", text)
 
 
 def test_names_are_those_of_the_index():
     index = (results.FOLDER / "README.md").read_text(encoding="utf-8")
-    index = index.replace("cifar10-resnet20-*/", "cifar10-resnet20-unitized/index.html")
+    index = index.replace("cifar10-resnet20-*/", "cifar10-resnet20-unitized/results.json")
     names = {result.name for result in EVERY}
     assert len(names) == len(EVERY)
     assert all(name.split("/")[0] in index for name in names)

@@ -1,6 +1,7 @@
 """Links that Markdown pages have on a forge, and more that only a site can have.
 
-Results are static files of the site, at the same place, of which Sphinx would make downloads.
+Results are static files of the site, at the same place, of which Sphinx would make downloads;
+numbers that have a page are linked as the page.
 `references.bib` is a page here. A public name in backticks links to its place in the reference.
 """
 
@@ -10,6 +11,8 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
+
+from experiments.pages import gallery
 
 PUBLIC_NAME = re.compile(r"((?:jaxnorm|pruning|geometry)(?:\.\w+)+)(?:\(.*\))?")
 
@@ -23,7 +26,8 @@ class StaticFiles(SphinxTransform):
             if target.endswith("references.bib"):
                 target = "bibliography.html"
             if target.endswith((".html", ".json", ".jsonl")):
-                node.replace_self(nodes.reference("", "", *node.children, refuri=target))
+                address = gallery.page_of(target)
+                node.replace_self(nodes.reference("", "", *node.children, refuri=address))
 
 
 class PublicNames(SphinxTransform):

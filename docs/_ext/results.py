@@ -1,45 +1,86 @@
-"""Copies the pages of `docs/results` into the site, each with a way back."""
+"""Pages of `docs/results`, drawn from their numbers in the shell of the site.
 
-import os
+The body of each page of `gallery.PAGES` becomes results/NAME/index.html, beside its numbers.
+"""
+
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
-BAR = (
-    '<p class="kicker"><a href="{home}/index.html">jaxnorm</a> · '
-    '<a href="{home}/results/README.html">all results</a></p>'
-)
+from experiments.pages import gallery
+from experiments.pages.gallery import FOLDER
+
 LOCAL = re.compile(r'(?<=href=")(?!data:|https?:|#)([^"#]+)')
+BODY = re.compile(r"<body>.*?(<header>.*)</body>", re.DOTALL)
 
 
-def copy(app: Sphinx, exception: Exception | None) -> None:
-    source, site = Path(app.srcdir, "results"), Path(app.outdir)
-    if exception is None and app.builder.format == "html":
-        ignored = shutil.ignore_patterns("*.md")
-        shutil.copytree(source, site / "results", ignore=ignored, dirs_exist_ok=True)
-        for page in source.rglob("*.html"):
-            copied = site / "results" / page.relative_to(source)
-            text = page.read_text(encoding="utf-8")
-            copied.write_text(with_way_back(text, page, copied, site, app), encoding="utf-8")
+def collect(app: Sphinx) -> Iterator[tuple[str, dict[str, str], str]]:
+    """The pages for the site: name, title and body, and template."""
+    style = scoped(Path(gallery.__file__).with_name("page.css").read_text(encoding="utf-8"))
+    for name in gallery.PAGES:
+        text = gallery.draw(name)
+        title, body = re.search(r"<title>(.*?)</title>", text), BODY.search(text)
+        assert title
+        assert body
+        inner = linked(body[1], FOLDER / name, app)
+        whole = f'<style>{style}</style><div class="result">{inner}</div>'
+        yield f"results/{name}/index", {"title": title[1], "body": whole}, "page.html"
 
 
-def with_way_back(text: str, page: Path, copied: Path, site: Path, app: Sphinx) -> str:
-    """The page with a line of links at its top; links to code lead to the forge."""
+def scoped(css: str) -> str:
+    """The style of a page for a part of the site's pages, in the site's typeface and colours."""
+    variables = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    light, dark = variables[:2]
+    rules = re.sub(
+        r"@media screen and \(prefers-color-scheme: dark\) \{.*?\n\}",
+        "",
+        css,
+        count=1,
+        flags=re.DOTALL,
+    )
+    rules = re.sub(
+        r"^(?::root|html|body|h1, h2, h3, nav|h1) .*?\{.*?\}\n",
+        "",
+        rules,
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    page, ink = "var(--color-background-primary)", "var(--color-foreground-primary)"
+    own = f"--paper: {page}; --ink: {ink};"
+    return (
+        f".result {{ {light} {own} }}\n"
+        f"@media (prefers-color-scheme: dark) "
+        f'{{ body:not([data-theme="light"]) .result {{ {dark} {own} }} }}\n'
+        f'body[data-theme="dark"] .result {{ {dark} {own} }}\n'
+        f".result {{ {rules} }}"
+    )
+
+
+def linked(body: str, folder: Path, app: Sphinx) -> str:
+    """The body with links to code that lead to the forge, if there is one."""
     forge = app.config.html_theme_options["source_repository"] + "blob/main"
     root = Path(app.srcdir).parent.resolve()
 
     def resolved(link: re.Match[str]) -> str:
-        target = (page.parent / link[1]).resolve()
-        inside = target.is_relative_to(Path(app.srcdir, "results").resolve())
-        return link[1] if inside else f"{forge}/{target.relative_to(root).as_posix()}"
+        target = (folder / link[1]).resolve()
+        if target.is_relative_to(FOLDER.resolve()):
+            own = link[1] == "results.json"  # the page's own numbers
+            return link[1] if own else gallery.page_of(link[1])
+        return f"{forge}/{target.relative_to(root).as_posix()}"
 
-    home = os.path.relpath(site, copied.parent)
-    bar = BAR.format(home=Path(home).as_posix())
-    return LOCAL.sub(resolved, text).replace("<body>", f"<body>\n{bar}", 1)
+    return LOCAL.sub(resolved, body)
+
+
+def copy(app: Sphinx, exception: Exception | None) -> None:
+    """Put the numbers beside their pages."""
+    if exception is None and app.builder.format == "html":
+        ignored = shutil.ignore_patterns("*.md")
+        shutil.copytree(FOLDER, Path(app.outdir, "results"), ignore=ignored, dirs_exist_ok=True)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("html-collect-pages", collect)
     app.connect("build-finished", copy)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

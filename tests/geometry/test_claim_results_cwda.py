@@ -118,7 +118,7 @@ def test_every_claim_with_results_is_in_the_table():
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers_of_the_resnet_are_those_of_its_page(name):
     result, *_ = RESULTS[name]
-    assert result.page == "docs/results/resnet20/index.html"
+    assert result.page == "docs/results/resnet20/results.json"
     for number in NUMBERS[name]():
         assert number in result.ours
 
@@ -128,7 +128,7 @@ def test_numbers_of_the_resnet_are_those_of_its_page(name):
     "name", ["Table 1", "Figure 1", "Figure 2", "Figure 3, Table 3", "Figure 4"]
 )
 def test_numbers_of_another_network_are_those_of_its_page(name, network):
-    (result,) = (r for r in RESULTS[name] if r.page == f"docs/results/{network}/index.html")
+    (result,) = (r for r in RESULTS[name] if r.page == f"docs/results/{network}/results.json")
     for number in NUMBERS[name](network):
         assert number in result.ours
 
@@ -142,7 +142,7 @@ def test_the_page_on_pruning_says_how_alike_criteria_are_after_short_trainings()
     )
     for name, words in said:
         rho = f"{statistics.mean(of_layers('spearman', 'l2-gm', name=name)):.2f}"
-        assert f"{words.format(rho)}(results/{name}/index.html)" in text
+        assert f"{words.format(rho)}(results/{name}/results.json)" in text
     path = ROOT / "docs/results/prune/cifar10/results.json"
     accuracy = json.loads(path.read_text(encoding="utf-8"))["accuracy"]
     by = {name: 100 * part["fine-tuned"]["mean"] for name, part in accuracy["by criterion"].items()}
@@ -174,7 +174,7 @@ def of_networks(measure, normalization, pair):
 )
 def test_numbers_of_our_own_networks_are_those_of_the_report(name, measure, pairs):
     _, result, *_ = RESULTS[name]
-    assert result.page == "docs/results/report/index.html"
+    assert result.page == "docs/results/report/results.json"
     place = name == "Figure 4"
     halves = re.split("batch norm", result.ours)
     for half, normalization in zip(halves, ("batch_norm", "unitized"), strict=True):

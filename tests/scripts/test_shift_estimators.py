@@ -195,14 +195,15 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
 def test_a_real_layer_is_drawn_before_and_after_its_last_epoch(monkeypatch):
     images, asked = random_images(), {}
 
-    def layers_of(recipe, data):
+    def outputs_of(recipe, data):
         asked["recipe"] = recipe
-        return lambda state, x: {"other": x, measures.LAYERS[-1]: state + x.reshape(len(x), -1)}
+        last = measures.LAYERS[-1]
+        return lambda network, x: {"other": x, last: sum(network) + x.reshape(len(x), -1)}
 
     def epochs(trainer, state, seeds):
         assert (trainer.recipe, state, seeds) == (asked["recipe"], 100, (0,))
         for state in (0, 1000, 2000):
-            yield SimpleNamespace(state=state)
+            yield SimpleNamespace(state=SimpleNamespace(params=state, statistics=0))
 
     class Trainer:
         def __init__(self, recipe, data, mesh):
@@ -215,7 +216,7 @@ def test_a_real_layer_is_drawn_before_and_after_its_last_epoch(monkeypatch):
             return 100
 
     monkeypatch.setattr(measures.datasets, "load", {"digits": images}.get)
-    monkeypatch.setattr(measures, "layers_of", layers_of)
+    monkeypatch.setattr(measures, "outputs_of", outputs_of)
     monkeypatch.setattr(measures, "Trainer", Trainer)
     monkeypatch.setattr(measures.chunks, "epochs", epochs)
     draw = measures.real_layer()

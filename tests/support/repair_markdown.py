@@ -16,8 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
 
-from tests.support.repair_page import FOLDER, percent, probability
-from tests.support.repair_statistics import (
+from experiments.measures.repair import (
     CONTROL,
     Cells,
     Table,
@@ -30,6 +29,7 @@ from tests.support.repair_statistics import (
     ratios,
     repairs,
 )
+from experiments.pages.repair import FOLDER, percent, probability
 
 PAGE = Path(__file__).parents[2] / "docs/pruning.md"
 BLOCK = re.compile(r"(<!-- repair: ([\w-]+) -->\n).*?(?=<!-- end of repair -->)", re.S)

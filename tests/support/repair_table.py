@@ -34,6 +34,7 @@ import pruning
 from experiments import files
 from experiments.cli import environment
 from experiments.data import loaders
+from experiments.measures.repair import packed
 from experiments.training import weight_files
 from jaxnorm.nnx import recalibrate
 from pruning.channels import (
@@ -43,7 +44,6 @@ from pruning.channels import (
     rescale,
     transport,
 )
-from tests.support.repair_statistics import packed
 
 OUT = Path(__file__).parents[2] / "docs/results/repair"
 CHOICES = (*pruning.CRITERIA, "random", "greedy")

@@ -36,7 +36,7 @@ FIGURE_2 = claim(
             ".1065 ± .0045 from rank 1 with PyTorch's start",
             "'a NN may reach high training accuracy from low-rank representations at "
             "initialization'; no number in the text",
-            "docs/results/geometry/index.html",
+            "docs/results/geometry/results.json",
         ),
     ),
 )

@@ -109,19 +109,19 @@ TABLE_4 = claim(
             "criteria differ by 2.4 ± 0.5 points fine-tuned and 3.7 ± 2.2 pruned, 3 ResNet-8 on "
             "digits, half of the channels",
             "at most 0.35 fine-tuned and 8.32 pruned",
-            "docs/results/prune/digits/index.html",
+            "docs/results/prune/digits/results.json",
         ),
         Result(
             "criteria differ by 1.0 ± 0.1 points fine-tuned and 19.5 ± 0.9 pruned, 3 ResNet-8 on "
             "digits, 30 % of the channels",
             "at most 0.35 fine-tuned and 8.32 pruned",
-            "docs/results/prune/digits-30/index.html",
+            "docs/results/prune/digits-30/results.json",
         ),
         Result(
             "criteria differ by 2.3 ± 0.3 points fine-tuned and 0.8 ± 0.1 pruned, 3 ResNet-8 on "
             "5,000 images of CIFAR-10, half of the channels",
             "at most 0.35 fine-tuned and 8.32 pruned",
-            "docs/results/prune/cifar10/index.html",
+            "docs/results/prune/cifar10/results.json",
         ),
     ),
 )

@@ -143,7 +143,7 @@ FIGURE_3 = claim(
             "L1 0.0001, L1 0.001, without batch norm); in 2 none rejects a covariance c²I, in 21 "
             "all do",
             "some 40 settings; their results are in Appendix G, without content",
-            "docs/results/settings/index.html",
+            "docs/results/settings/results.json",
         ),
         Result(
             "10 of 10 layers of 100 neurons of one dense network on MNIST reject a Gaussian; "

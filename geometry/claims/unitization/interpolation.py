@@ -221,7 +221,7 @@ RANGE_OF_ALPHA = claim(
             "60.8 % of the entries of alpha ended outside [0, 1], between −0.308 and 0.141, in "
             "3 unitized ResNet-20 on digits",
             "no number",
-            "docs/results/report/index.html",
+            "docs/results/report/results.json",
         ),
     ),
     why=r"The factor $1 + \alpha(1/\|x\| - 1)$ fits any $c$ at "

@@ -29,7 +29,7 @@ TABLES_1_AND_2 = claim(
             "CIFAR-10, ResNet-20: 68.82 % unitized, 68.35 % with batch norm (4 of 200 epochs, 1 "
             "run each: no uncertainty, and no comparison)",
             "92.21 % unitized, 91.79 % with batch norm",
-            "docs/results/train/cifar10-resnet20-unitized/index.html",
+            "docs/results/train/cifar10-resnet20-unitized/results.json",
         ),
     ),
     reason="They are of networks trained for 200 epochs. We trained two of the twelve, for 4.",

@@ -187,10 +187,6 @@ def program(recipe: Recipe, images: Images) -> Program:
     training, inference = graphs(recipe, images)
 
     @jax.jit
-    def outputs(network: Network, x: Float[Array, "n h w c"]) -> Outputs:
-        return layer_outputs(nnx.merge(inference, *network, copy=True), LAYERS, x)
-
-    @jax.jit
     def in_batches(network: Network, x: Float[Array, "n h w c"]) -> Outputs:
         size = min(recipe.batch_size, len(x))
         batches = x[: len(x) // size * size].reshape(-1, size, *x.shape[1:])
@@ -219,7 +215,18 @@ def program(recipe: Recipe, images: Images) -> Program:
         return params, jax.lax.scan(see, statistics, rows)[0]
 
     trainer = Trainer(recipe, images, mesh_of(1))
-    return Program(trainer, outputs, in_batches, whole_set, more_batches)
+    return Program(trainer, outputs_of(recipe, images), in_batches, whole_set, more_batches)
+
+
+def outputs_of(recipe: Recipe, images: Images) -> Callable[[Network, Array], Outputs]:
+    """A function of a network and images: the outputs of `LAYERS` in inference."""
+    _, inference = graphs(recipe, images)
+
+    @jax.jit
+    def outputs(network: Network, x: Float[Array, "n h w c"]) -> Outputs:
+        return layer_outputs(nnx.merge(inference, *network, copy=True), LAYERS, x)
+
+    return outputs
 
 
 def train(program: Program, images: Images, exact: int, seed: int) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from experiments.data import datasets
-from experiments.measures.shift import LAYERS, layers_of
+from experiments.measures.shift import LAYERS, outputs_of
 from experiments.training import chunks, recipes
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.shift import emd, emd_critic, emd_lower_bound, emd_sliced, mean_projection
@@ -90,10 +90,10 @@ def real_layer() -> Callable[[Key[Array, ""], int], tuple[Sample, Sample]]:
     """A function that draws digits: the last normalization's outputs before and after an epoch."""
     images = datasets.load("digits")
     recipe = recipes.replace(recipes.PRESETS["digits-mlp"][1], epochs=6, momentum=0.0, drops=())
-    layers, trainer = layers_of(recipe, images), Trainer(recipe, images, mesh_of(1))
+    outputs, trainer = outputs_of(recipe, images), Trainer(recipe, images, mesh_of(1))
     x = jnp.asarray(np.concatenate([images.x_train, images.x_test]))
     *_, before, after = (
-        layers(chunk.state, x)[LAYERS[-1]]
+        outputs((chunk.state.params, chunk.state.statistics), x)[LAYERS[-1]]
         for chunk in chunks.epochs(trainer, trainer.init_state((0,)), (0,))
     )
 

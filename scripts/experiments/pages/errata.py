@@ -15,7 +15,7 @@ Statements that are wrong as printed, in the order of each paper, with the corre
 remarks on statements that are true: loose bounds, wrong units, missing or idle hypotheses, and what
 a reader might take from them and must not. Every number comes from a check that anyone can run;
 `python scripts/check_theorems.py --claim "Theorem 1"` runs those of one theorem, and
-[the page](results/theorems/index.html) has every statement of the papers, the true ones too.
+[the page](results/theorems/results.json) has every statement of the papers, the true ones too.
 
 This file is made by `python scripts/check_theorems.py --errata docs/errata.md`.
 """

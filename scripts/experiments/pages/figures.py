@@ -19,7 +19,7 @@ TITLE = """# Figures and tables of the three papers
 What each shows in print, what we found, on which page, by which command and in what time on two
 shared cores (of its last start, where a run was resumed). "Not run" says why. Standings are
 explained, and what has no page of its own is checked, on
-[the page of the claims](results/theorems/index.html).
+[the page of the claims](results/theorems/results.json).
 
 This file is made by `python scripts/check_theorems.py --errata docs/errata.md`.
 """
@@ -99,7 +99,7 @@ def _rows(name: str, claim: dict) -> list[Row]:
     if not found and claim["reason"]:
         return [Row(name, claim["statement"], f"not run: {claim['reason']}", None, "", "")]
     if not found:
-        page = DOCS / "results" / "theorems" / "index.html"
+        page = DOCS / "results" / "theorems" / "results.json"
         found = [(claim["printed"] or claim["statement"], claim["standing"], page)]
     heads = [name, *[""] * (len(found) - 1)]
     return [

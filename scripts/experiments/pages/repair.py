@@ -1,8 +1,4 @@
-"""The page of repaired networks, docs/results/repair/index.html, from the runs beside it.
-
-`results_pages.py` writes it, of digits.json of `repair_digits.py` and resnet20.json of
-`repair_table.py`.
-"""
+"""The page of repaired networks, of digits.json and resnet20.json in docs/results/repair."""
 
 import json
 from pathlib import Path
@@ -11,11 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.pages import page
-from experiments.pages.papers import criteria_defined
-from experiments.pages.plots import BAND, MUTED, SERIES, Series, panels
-from experiments.pages.series import CRITERIA
-from tests.support.repair_statistics import (
+from experiments.measures.repair import (
     CONTROL,
     Mean,
     Table,
@@ -29,8 +21,12 @@ from tests.support.repair_statistics import (
     repairs,
     unpacked,
 )
+from experiments.pages import page
+from experiments.pages.papers import criteria_defined
+from experiments.pages.plots import BAND, MUTED, SERIES, Series, panels
+from experiments.pages.series import CRITERIA
 
-FOLDER = Path(__file__).parents[2] / "docs/results/repair"
+FOLDER = Path(__file__).parents[3] / "docs/results/repair"
 HEAD = (
     "network, removed",
     "repair",

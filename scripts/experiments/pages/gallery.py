@@ -1,0 +1,61 @@
+"""Which page shows which numbers of `docs/results`: the repository holds the numbers alone."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from experiments.benchmarks import compiled_page
+from experiments.pages import (
+    analysis,
+    filter_settings,
+    geometry,
+    prune,
+    repair,
+    reproduce,
+    theorems,
+    train,
+)
+
+FOLDER = Path(__file__).parents[3] / "docs" / "results"
+PAGES: dict[str, Callable[[Any], str]] = {
+    "report": reproduce.render,
+    "theorems": partial(theorems.render, out=FOLDER / "theorems"),
+    "resnet20": analysis.render,
+    "mnist-mlp": analysis.render,
+    "cifar10-vgg11": analysis.render,
+    "cifar10-preact20": analysis.render,
+    "settings": filter_settings.render,
+    "geometry": geometry.render,
+    "prune/digits": prune.render,
+    "prune/digits-30": prune.render,
+    "prune/cifar10": prune.render,
+    "train/cifar10-resnet20-batch_norm": train.render,
+    "train/cifar10-resnet20-unitized": train.render,
+    "train/cifar10-speed-batch_norm": train.render,
+    "train/cifar10-speed-unitized": train.render,
+    "compiled": compiled_page.render,
+    "repair": repair.render,
+}
+NUMBERS = {"repair": "digits.json"}  # else results.json
+
+
+def numbers(name: str) -> Any:
+    """What the file of a page holds."""
+    path = FOLDER / name / NUMBERS.get(name, "results.json")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def draw(name: str) -> str:
+    """The page, as its command writes it for its user."""
+    return PAGES[name](numbers(name))
+
+
+def page_of(link: str) -> str:
+    """A link to numbers as one to the page of the site that shows them; others as they are."""
+    for name in PAGES:
+        file = f"{name}/{NUMBERS.get(name, 'results.json')}"
+        if link == file or link.endswith(f"/{file}"):
+            return link.removesuffix(file) + f"{name}/index.html"
+    return link
