@@ -64,5 +64,5 @@ for n in (3, 8, 30):
 decide("1 % too large", estimate, 1.01 * corrected(30))
 
 # %% [markdown]
-# The papers' own theorems are checked likewise, as data: `geometry.claims.check` decides one,
-# and `scripts/check_theorems.py` all of them, with a correction for their number.
+# `geometry.claims` does this for many statements together, with a correction for their number;
+# `scripts/check_theorems.py` checks all those of the papers.

@@ -10,10 +10,10 @@ import time
 
 import pytest
 
+from claims.unitization import tables
 from experiments import files
 from experiments.signals import Interruption
 from experiments.training.recipes import PRESETS
-from geometry.claims.unitization import tables
 from tests.support import long_plan, results_long
 from tests.support.long_plan import Job, Network
 from tests.support.results import ROOT

@@ -1,17 +1,26 @@
-"""Every numbered object of three papers as data: what is printed, what holds, and how to decide.
+"""Check statements by computation: what is printed, what holds, and how sure the verdict is.
 
-`ALL` has a claim for each, in the order of the papers; `PAPERS` has them by paper. `check(claim,
-key)` draws, computes and returns a `Verdict`; `check_all` decides about many together, and keeps
-the chance that any true statement is rejected below `LEVEL`. `about(ALL, "Theorem 1")` finds claims
-by the number of a theorem, equation, figure or table. Each check is exact where it can be
-(identities and inequalities over thousands of cases, adversarial ones among them) and sampled where
-it cannot.
+A `Claim` has checks, each of which is exact where it can be (identities and inequalities over
+thousands of cases, adversarial ones among them) and sampled where it cannot. `check(claim, key)`
+draws, computes and returns a `Verdict`; `check_all` decides about many together, and keeps the
+chance that any true statement is rejected below `LEVEL`. `about(claims, "Theorem 1")` finds claims
+by the number of a theorem, equation, figure or table. The claims of the three papers are in the
+repository, `scripts/claims`, and checked by `scripts/check_theorems.py`.
 
 Example:
-  >>> import jax
-  >>> claim = next(claim for claim in ALL if claim.name == "Definition 1, example")
-  >>> print(check(claim, jax.random.key(0)).text)
-  wrong as printed, holds corrected
+  >>> import jax, jax.numpy as jnp
+  >>> claim = Claim(
+  ...     "notes",
+  ...     "Theorem 1",
+  ...     "E max(u, v) = 2/3 of independent uniform numbers, where 1/2 is printed",
+  ...     fault="misprint",
+  ... )
+  >>> pairs = Draws(lambda key: {"larger": jax.random.uniform(key, (2,)).max()}, 2000)
+  >>> claim.mean("1/2", 1 / 2, pairs, "larger", form="rejected")
+  >>> claim.mean("2/3", 2 / 3, pairs, "larger", form="corrected")
+  >>> verdict = check(claim, jax.random.key(0))
+  >>> print(verdict.text, verdict.printed_holds, verdict.corrected_holds)
+  misprint False True
 """
 
 from geometry.claims._decide import LEVEL as LEVEL
@@ -27,24 +36,16 @@ from geometry.claims._findings import Verdict as Verdict
 from geometry.claims._numbers import about as about
 from geometry.claims._numbers import numbered as numbered
 from geometry.claims._numbers import objects as objects
+from geometry.claims._types import Cases as Cases
 from geometry.claims._types import Check as Check
 from geometry.claims._types import Claim as Claim
 from geometry.claims._types import Computed as Computed
 from geometry.claims._types import Draws as Draws
+from geometry.claims._types import Fault as Fault
+from geometry.claims._types import Form as Form
 from geometry.claims._types import Remark as Remark
 from geometry.claims._types import Result as Result
 from geometry.claims._types import Sampled as Sampled
 from geometry.claims._types import Standing as Standing
-from geometry.claims.bn_decomposed import CLAIMS as _BN_DECOMPOSED
-from geometry.claims.cwda import CLAIMS as _CWDA
-from geometry.claims.unitization import CLAIMS as _UNITIZATION
-from geometry.claims.unitization import distance_bounds as distance_bounds
-
-PAPERS: dict[str, tuple[Claim, ...]] = {
-    "unitization": _UNITIZATION,
-    "cwda": _CWDA,
-    "bn-decomposed": _BN_DECOMPOSED,
-}
-"""The claims of each paper, in its order."""
-ALL: tuple[Claim, ...] = tuple(claim for claims in PAPERS.values() for claim in claims)
-"""The claims of all three papers."""
+from geometry.claims._types import Statistics as Statistics
+from geometry.claims._types import Values as Values

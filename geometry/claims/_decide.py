@@ -4,6 +4,8 @@ Sampled checks are decided together: Holm's correction over all of them keeps th
 false alarm below `LEVEL`. Everything is computed in float64 and drawn in float32.
 """
 
+import inspect
+import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +32,6 @@ from geometry.claims._types import (
     Statistics,
 )
 from geometry.sampling import monte_carlo_moments
-from pruning.weight_tests import holm
 
 LEVEL = 0.002
 """Chance that Holm's correction leaves for any true statement of a run to be rejected."""
@@ -67,7 +68,7 @@ def measure(
     """The moments of all draws of the claims, and the values of all functions, by name.
 
     Args:
-      claims: Such as `ALL`.
+      claims: What to measure; draws that several of them read are drawn once.
       key: Of the whole run.
       precision: Factor on the standard errors: ½ takes four times the draws.
       devices: Over which draws are spread; by default all, of all hosts.
@@ -85,9 +86,7 @@ def measure(
         raise ValueError(f"precision must lie in (0, 2]; got {precision}")
     claims = tuple(claims)
     if strange := [claim for claim in claims if not isinstance(claim, Claim)]:
-        raise TypeError(
-            f"claims must be such as `about(ALL, 'Theorem 1')` gives; got {strange[0]!r}"
-        )
+        raise TypeError(f"claims must be a list of `Claim`; got {strange[0]!r}")
     count = len(jax.devices() if devices is None else devices)
     if threads > 1 < count:
         raise ValueError(f"threads must be 1 with several devices; got {threads} and {count}")
@@ -120,20 +119,38 @@ def _completed(
 
 
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
-    """What the checks of the claims read, by the name of the function that draws or computes."""
-    return {part.function.__name__: part.source for claim in claims for part in claim.checks}
+    """What the checks of the claims read, by a name that no two of them share.
+
+    Draws have the name of their function, computed numbers those of the claim and the check.
+    """
+    names: dict[str, Draws | Callable] = {}
+    for claim in claims:
+        for part in claim.checks:
+            names.setdefault(_name(claim, part, names), part.source)
+    return names
+
+
+def _name(claim: Claim, part: Check, taken: Mapping[str, Draws | Callable]) -> str:
+    """The name of what a check reads; another source of the same name gets a number."""
+    drawn = isinstance(part, Sampled)
+    plain = part.function.__qualname__ if drawn else f"{claim.paper}, {claim.name}: {part.what}"
+    numbered = (f"{plain} ({i})" for i in itertools.count(2))
+    names = itertools.chain([plain], numbered)
+    return next(name for name in names if taken.get(name, part.source) == part.source)
 
 
 def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list[Verdict]:
     """Verdicts from what `measure` returned."""
+    name_of = {id(source): name for name, source in sources(claims).items()}
     checks = dict.fromkeys(part for claim in claims for part in claim.checks)
     sampled = [part for part in checks if isinstance(part, Sampled)]
     findings: dict[Check, Finding] = {
-        part: _computed_finding(part, measured[part.function.__name__])
+        part: _computed_finding(part, measured[name_of[id(part.source)]])
         for part in checks
         if isinstance(part, Computed)
     }
-    findings |= zip(sampled, _sampled_findings(sampled, measured), strict=True)
+    drawn = [measured[name_of[id(part.source)]] for part in sampled]
+    findings |= zip(sampled, _sampled_findings(sampled, drawn), strict=True)
     return [_verdict(claim, tuple(findings[part] for part in claim.checks)) for claim in claims]
 
 
@@ -154,7 +171,7 @@ def _measured(
     source: Draws | Callable, key: Key[Array, ""], precision: float, devices: Sequence[Any] | None
 ) -> Measurement:
     if not isinstance(source, Draws):
-        found = source(key)
+        found = source(key) if inspect.signature(source).parameters else source()
         parts = jax.tree.leaves([*found] if isinstance(found, Iterator) else found)
         values = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
         return Measurement(values.tolist(), len(values))
@@ -190,18 +207,27 @@ def _stacked(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Floa
     return stacked
 
 
-def _sampled_findings(
-    checks: Sequence[Sampled], measured: Mapping[str, Measurement]
-) -> list[Finding]:
+def _sampled_findings(checks: Sequence[Sampled], measured: Sequence[Measurement]) -> list[Finding]:
     """Findings of checks that are decided together."""
     critical = float(scipy.stats.norm.isf(LEVEL / 2 / max(len(checks), 1)))
-    alone = [_sampled_finding(part, measured[part.function.__name__], critical) for part in checks]
-    p_values = np.array([finding.p_value for finding in alone])
-    adjusted = np.asarray(holm(jnp.asarray(p_values))) if alone else p_values
+    alone = [
+        _sampled_finding(part, measurement, critical)
+        for part, measurement in zip(checks, measured, strict=True)
+    ]
+    adjusted = _holm(np.array([finding.p_value for finding in alone]))
     return [
         finding._replace(p_value=float(p), holds=bool(p >= LEVEL))
         for finding, p in zip(alone, adjusted, strict=True)
     ]
+
+
+def _holm(p_values: np.ndarray) -> np.ndarray:
+    """p-values that are corrected for their number (Holm, 1979)."""
+    order = np.argsort(p_values)
+    factors = np.arange(len(p_values), 0, -1)
+    adjusted = np.empty_like(p_values)
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(factors * p_values[order]))
+    return adjusted
 
 
 def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -> Finding:

@@ -46,7 +46,7 @@ def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
       TypeError: `claims` is a text, such as the name of a paper.
     """
     if isinstance(claims, str):
-        raise TypeError(f"claims must be such as `PAPERS[{claims!r}]` or `ALL`; got {claims!r}")
+        raise TypeError(f"claims must be a list of `Claim`; got the text {claims!r}")
     wanted = set(numbered(text))
     if wanted:
         return tuple(claim for claim in claims if wanted & set(objects(claim)))

@@ -6,9 +6,8 @@ might take from a statement, and must not, is checked too, and says nothing agai
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import ModuleType
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -16,13 +15,12 @@ from jaxtyping import Array, Float, Key
 Form = Literal["printed", "rejected", "corrected", "overread"]
 """Printed and corrected forms must hold. Rejected ones are printed, and must fail; so must overread
 ones, which are not printed."""
-Standing = Literal[
-    "holds as printed",
-    "holds, with a remark",
-    "wrong as printed, holds corrected",
-    "not tested here",
-]
-"""What a verdict says of a statement as printed."""
+Fault = Literal["misprint", "false in a case", "false"]
+"""What is wrong with a printed statement: only how it is printed, the corrected form being what the
+paper uses; a case that its hypotheses let in, such as a null set or an approximation beyond its
+range; or the statement."""
+Standing = Literal["true", "misprint", "false in a case", "false", "not tested"]
+"""What is recorded of a statement as printed."""
 MUST_FAIL = frozenset({"rejected", "overread"})
 Number = float | Callable[[], Any]
 Values = float | Sequence[Any] | np.ndarray | Array
@@ -31,8 +29,6 @@ Cases = Iterator[Any]
 """The same, yielded case by case."""
 Statistics = Mapping[str, Float[Array, "..."]]
 """What a draw returns, by the name of the statistic."""
-_P = ParamSpec("_P")
-_C = TypeVar("_C")
 
 
 @dataclass(frozen=True)
@@ -52,31 +48,8 @@ class Draws:
     draws_per_key: int | None = None
 
 
-class _OfOneForm:
-    """Constructors of checks that are not of a printed form that holds."""
-
-    @classmethod
-    def rejected(cls: Callable[_P, _C], *args: _P.args, **fields: _P.kwargs) -> _C:
-        """A check of a printed form, which must not hold."""
-        return _with_form(cls(*args, **fields), "rejected")
-
-    @classmethod
-    def overread(cls: Callable[_P, _C], *args: _P.args, **fields: _P.kwargs) -> _C:
-        """A check of what a reader might take from the printed form, which must not hold."""
-        return _with_form(cls(*args, **fields), "overread")
-
-    @classmethod
-    def corrected(cls: Callable[_P, _C], *args: _P.args, **fields: _P.kwargs) -> _C:
-        """A check of the corrected form."""
-        return _with_form(cls(*args, **fields), "corrected")
-
-
-def _with_form(check: _C, form: Form) -> _C:
-    return replace(cast(Any, check), form=form)
-
-
 @dataclass(frozen=True)
-class Sampled(_OfOneForm):
+class Sampled:
     """A number that the mean or the variance of a statistic should have.
 
     Attributes:
@@ -117,13 +90,13 @@ class Sampled(_OfOneForm):
 
 
 @dataclass(frozen=True)
-class Computed(_OfOneForm):
+class Computed:
     """Numbers that should be equal to one, or not above it, in every case.
 
     Attributes:
       what: The statement, in one line.
-      values: The numbers, one for each case, of a key that decides the cases; arrays of them, of
-        any shapes, or an iterator.
+      values: The numbers, one for each case: arrays of them, of any shapes, or an iterator. A
+        function of a key that decides the cases, or of nothing.
       relation: "identity" for values within `tolerance` of `predicted`, "limit" for the same of the
         exponent of an error, "inequality" for values not above `predicted` by more.
       predicted: The number.
@@ -132,7 +105,7 @@ class Computed(_OfOneForm):
     """
 
     what: str
-    values: Callable[[Key[Array, ""]], Any]
+    values: Callable[..., Any]
     relation: Literal["identity", "inequality", "limit"] = "identity"
     predicted: float = 0.0
     tolerance: float = 1e-9
@@ -158,7 +131,7 @@ Check = Sampled | Computed
 
 
 class Remark(NamedTuple):
-    """What a true statement lacks, or must not be taken for.
+    """What a statement lacks, or must not be taken for.
 
     Attributes:
       kind: "loose" bounds, a wrong "unit", a missing or idle "hypothesis", or an "over-reading".
@@ -175,7 +148,7 @@ class Result(NamedTuple):
     Attributes:
       ours: With its uncertainty, and of how many runs.
       printed: The paper's.
-      page: Where it stands, from the root of the repository.
+      page: The file of numbers, from the root of the repository.
     """
 
     ours: str
@@ -183,9 +156,12 @@ class Result(NamedTuple):
     page: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Claim:
-    """A numbered object of a paper, and what checks it.
+    """A statement, and what checks it.
+
+    The methods add checks, those of computed numbers as decorators of the function that computes
+    them: `equal`, `at_most`, `rate`, `mean`, `variance`.
 
     Attributes:
       paper: Short title.
@@ -195,44 +171,98 @@ class Claim:
       covers: Numbers of the definitions and steps of the proof that belong to it.
       printed: The printed form with its place and its hypotheses.
       corrected: The corrected form, as text; empty where the printed one stands.
-      remark: What a reader of a true statement should know.
+      fault: What is wrong with the printed form, if a check of it is rejected.
+      remark: What a reader should know beside.
       why: Two or three sentences: the proof, or the counter-example.
       results: Of networks that were trained or measured.
       reason: Why nothing is checked, where there are no checks.
+
+    Raises:
+      TypeError: A check is none.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from geometry.claims import check
+      >>> claim = Claim("notes", "Eq. 1", "The mean of a square is at least the square of the mean")
+      >>> @claim.at_most("E[x]² − E[x²] ≤ 0, of 100 batches")
+      ... def _(key):
+      ...     x = jax.random.normal(key, (100, 20))
+      ...     return x.mean(1) ** 2 - (x**2).mean(1)
+      >>> print(check(claim, jax.random.key(0)).text)
+      true
     """
 
     paper: str
     name: str
     statement: str
-    checks: tuple[Check, ...] = ()
+    checks: Sequence[Check] = ()
     covers: str = ""
     printed: str = ""
     corrected: str = ""
+    fault: Fault | None = None
     remark: Remark | None = None
     why: str = ""
     results: tuple[Result, ...] = ()
     reason: str = ""
 
+    def __post_init__(self):
+        for check in self.checks:
+            _must_be_a_check(check)
+        object.__setattr__(self, "checks", list(self.checks))
+
+    def add(self, check: Check) -> None:
+        """Let a check count for the claim."""
+        _must_be_a_check(check)
+        checks: Any = self.checks
+        checks.append(check)
+
+    def equal(
+        self, what: str, number: float = 0.0, *, tolerance: float = 1e-9, form: Form = "printed"
+    ) -> Callable[[Callable], Callable]:
+        """Every number of the decorated function is within `tolerance` of `number`."""
+        return self._computed(what, "identity", number, tolerance, form)
+
+    def at_most(
+        self, what: str, limit: float = 0.0, *, tolerance: float = 1e-9, form: Form = "printed"
+    ) -> Callable[[Callable], Callable]:
+        """No number of the decorated function is above `limit` by more than `tolerance`."""
+        return self._computed(what, "inequality", limit, tolerance, form)
+
+    def rate(
+        self, what: str, exponent: float, *, tolerance: float = 0.1, form: Form = "printed"
+    ) -> Callable[[Callable], Callable]:
+        """The decorated function fits exponents of an error, within `tolerance` of `exponent`."""
+        return self._computed(what, "limit", exponent, tolerance, form)
+
+    def mean(
+        self, what: str, predicted: Number, draws: Draws, statistic: str, **options: Any
+    ) -> None:
+        """The mean of a statistic is `predicted`; options are those of `Sampled`."""
+        self.add(Sampled(what, predicted, draws, statistic, **options))
+
+    def variance(
+        self, what: str, predicted: Number, draws: Draws, statistic: str, **options: Any
+    ) -> None:
+        """The variance of a statistic is `predicted`; options are those of `Sampled`."""
+        self.add(Sampled(what, predicted, draws, statistic, "variance", **options))
+
+    def _computed(
+        self, what: str, relation: Any, number: float, tolerance: float, form: Form
+    ) -> Callable[[Callable], Callable]:
+        def add(values: Callable) -> Callable:
+            self.add(Computed(what, values, relation, number, tolerance, form))
+            return values
+
+        return add
+
     @property
     def standing(self) -> Standing:
         """What is recorded of it."""
-        forms = {check.form for check in self.checks}
         if not self.checks:
-            return "not tested here"
-        if "rejected" in forms:
-            return "wrong as printed, holds corrected"
-        return "holds, with a remark" if self.remark else "holds as printed"
+            return "not tested"
+        return self.fault or "true"
 
 
-def claims_of(paper: str) -> Callable[..., Claim]:
-    """The constructor of the claims of one paper: name, statement and checks; others by keyword."""
-
-    def claim(name: str, statement: str, *checks: Check, **fields: Any) -> Claim:
-        return Claim(paper, name, statement, checks, **fields)
-
-    return claim
-
-
-def claims_in(*sections: ModuleType) -> tuple[Claim, ...]:
-    """All claims that the modules define, in their order."""
-    return tuple(x for section in sections for x in vars(section).values() if isinstance(x, Claim))
+def _must_be_a_check(check: Check) -> None:
+    if not isinstance(check, Sampled | Computed):
+        raise TypeError(f"checks must be Sampled or Computed; got {check!r}")

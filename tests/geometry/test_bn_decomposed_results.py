@@ -4,7 +4,7 @@ import json
 import statistics
 from pathlib import Path
 
-from geometry.claims import PAPERS
+from claims import PAPERS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/results/geometry/results.json"

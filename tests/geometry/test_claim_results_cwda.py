@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from geometry.claims import PAPERS
+from claims import PAPERS
 
 ROOT = Path(__file__).parents[2]
 RESULTS = {claim.name: claim.results for claim in PAPERS["cwda"] if claim.results}

@@ -11,9 +11,9 @@ import pytest
 
 import geometry
 import jaxnorm
+from claims import PAPERS
+from claims.bn_decomposed.tree_angles import printed_end_bounds
 from geometry import cells, mean_field, networks, odd_points, ranks, tree
-from geometry.claims import PAPERS
-from geometry.claims.bn_decomposed.tree_angles import printed_end_bounds
 from tests.support.mutations import Mutation, result, times, unnoticed
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "geometry" / "results.json"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pruning
-from geometry import claims
+from claims import PAPERS
+from claims.cwda import spread_and_mean
 from geometry.claims import Computed
-from geometry.claims.cwda import spread_and_mean
 from geometry.filters import gaussian_filter_geometry, welch_bound
 from jaxnorm import _numerics
 from pruning import criteria, gaussian, ranking, weight_tests
@@ -275,7 +275,7 @@ MUTATIONS = [
 
 COMPUTED = [
     replace(claim, checks=tuple(part for part in claim.checks if isinstance(part, Computed)))
-    for claim in claims.PAPERS["cwda"]
+    for claim in PAPERS["cwda"]
 ]
 
 
@@ -294,4 +294,4 @@ def test_a_wrong_function_is_noticed(mutation, monkeypatch, key):
     """By what is computed if it can be, which takes less time than draws."""
     left = unnoticed(monkeypatch, mutation, COMPUTED, key)
     drawn = mutation._replace(claims=tuple(left))
-    assert unnoticed(monkeypatch, drawn, claims.PAPERS["cwda"], key, precision=1.5) == []
+    assert unnoticed(monkeypatch, drawn, PAPERS["cwda"], key, precision=1.5) == []

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import jaxnorm
+from claims import PAPERS
 from geometry import claims
-from geometry.claims import PAPERS
 from jaxnorm import shift
 from tests.support.mutations import Mutation, result, times, unnoticed
 

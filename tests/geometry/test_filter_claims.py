@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 import pruning
-from geometry.claims.cwda.accuracies import FINE_TUNED, PRUNED, TRAINED
+from claims.cwda.accuracies import FINE_TUNED, PRUNED, TRAINED
 
 
 def spearman_and_ratio_variance(x, y):

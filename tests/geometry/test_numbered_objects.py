@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from claims import PAPERS
 from geometry import claims
-from geometry.claims import PAPERS
 
 PRINTED = Path(__file__).parent / "numbered_objects"
 

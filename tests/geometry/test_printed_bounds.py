@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from geometry.claims.bn_decomposed.tree_angles import printed_end_bounds
+from claims.bn_decomposed.tree_angles import printed_end_bounds
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from geometry.claims.cwda.spread_and_mean import mean_t_test, std_t_test
+from claims.cwda.spread_and_mean import mean_t_test, std_t_test
 from pruning.weight_tests import filter_stds
 
 

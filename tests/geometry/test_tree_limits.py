@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import geometry
+from claims.bn_decomposed.tree_angles import POINTS, deep_trees
 from geometry import tree_gram
-from geometry.claims.bn_decomposed.tree_angles import POINTS, deep_trees
 from geometry.tree import depth_bound, end_bounds
 
 fast_gram = jax.jit(tree_gram, static_argnums=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from geometry.claims import PAPERS
+from claims import PAPERS
 
 ROOT = Path(__file__).parents[2]
 OURS = {claim.name: " ".join(r.ours for r in claim.results) for claim in PAPERS["unitization"]}

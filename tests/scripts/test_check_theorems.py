@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 import check_theorems
+from claims import ALL, PAPERS
 from experiments import cli
 from experiments.cli import InputError
 from experiments.measures import claims as claim_measures
@@ -30,7 +31,7 @@ GAMMA, FACTS = "Definition 1, example", "Facts 1 and 2"
 @pytest.fixture
 def few(monkeypatch):
     """Two claims in place of all: one computed, one sampled."""
-    chosen = tuple(claim for claim in claims.ALL if claim.name in (GAMMA, FACTS))
+    chosen = tuple(claim for claim in ALL if claim.name in (GAMMA, FACTS))
     assert len(chosen) == 2
     monkeypatch.setattr(claims, "ALL", chosen)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
@@ -131,15 +132,15 @@ def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch,
 def test_claims_are_selected_by_name_and_paper():
     selected = claim_measures.select("cwda", "equations 29")
     assert [claim.name for claim in selected] == ["Lemma 3, Equations 29 and 33"]
-    assert len(claim_measures.select("cwda", None)) == len(claims.PAPERS["cwda"])
-    assert claim_measures.select(None, None) == claims.ALL
+    assert len(claim_measures.select("cwda", None)) == len(PAPERS["cwda"])
+    assert claim_measures.select(None, None) == ALL
 
 
 def test_a_number_means_the_object_of_all_papers(capsys):
     check_theorems.main(claim="Theorem 1", list_only=True)
     listed = capsys.readouterr().out
     assert [claim.name for claim in claim_measures.select(None, "Theorem 1")] == [
-        claim.name for claim in claims.ALL if "Theorem 1" in claims.objects(claim)
+        claim.name for claim in ALL if "Theorem 1" in claims.objects(claim)
     ]
     assert "Theorem 11" not in listed
     assert "unitization" in listed
@@ -151,7 +152,7 @@ def test_list_names_every_claim_with_its_standing_and_checks_nothing(monkeypatch
     monkeypatch.setenv("COLUMNS", "300")
     check_theorems.main(list_only=True)
     lines = capsys.readouterr().out
-    for claim in claims.ALL:
+    for claim in ALL:
         assert re.search(rf"{re.escape(claim.name)} .*{re.escape(claim.standing)}", lines)
 
 
@@ -168,9 +169,10 @@ jax.config.update("jax_enable_x64", True)
 rank, port = int(sys.argv[1]), sys.argv[2]
 if port != "0":
     jax.distributed.initialize(f"localhost:{port}", 2, rank)
+from claims import ALL, PAPERS
 from geometry import claims
 names = ("Definition 1, example", "Theorem 14, item 1")
-chosen = [claim for claim in claims.ALL if claim.name in names]
+chosen = [claim for claim in ALL if claim.name in names]
 measured = claims.measure(chosen, jax.random.key(3), precision=2.0)
 print(json.dumps([len(jax.devices()), {name: part._asdict() for name, part in measured.items()}]))
 """
@@ -204,7 +206,7 @@ def test_two_processes_find_what_one_does():
 
 @pytest.mark.slow
 def test_the_engine_finds_the_same_over_devices_in_float64(key):
-    part = next(claim for claim in claims.ALL if claim.name == GAMMA)
+    part = next(claim for claim in ALL if claim.name == GAMMA)
     one, many = (
         claims.measure([part], key, precision=2.0, devices=jax.devices()[:n])["gaussian_rows"]
         for n in (1, 8)
@@ -243,7 +245,7 @@ def made_up_claim(**changes):
     return {
         "paper": "A paper",
         "name": "Theorem 3",
-        "verdict": "holds as printed",
+        "verdict": "true",
         "statement": "It is $x$.",
         "reason": "Nothing to draw.",
         "checks": [check, check | {"form": "rejected", "as_recorded": False}],
@@ -253,7 +255,7 @@ def made_up_claim(**changes):
 
 def test_a_claim_is_reported_with_a_line_for_each_check_and_each_result():
     title, statement, passed, failed, trained = rendered(check_theorems.report(made_up_claim()))
-    assert title == "A paper, Theorem 3: holds as printed"
+    assert title == "A paper, Theorem 3: true"
     assert statement == "  It is x."
     found = "1.50 ± 0.25 in 1,000 draws; predicted at most 2, 2.0 standard errors away"
     assert passed.split(maxsplit=1) == ["✓", f"the mean of x: {found}"]
@@ -274,7 +276,7 @@ def test_a_claim_without_checks_is_reported_with_its_reason():
 
 
 def test_the_list_has_a_row_of_each_claim_by_the_name_of_its_paper():
-    chosen = [claims.PAPERS["cwda"][0], claims.PAPERS["unitization"][-1]]
+    chosen = [PAPERS["cwda"][0], PAPERS["unitization"][-1]]
     table = claim_measures.listing(chosen)
     columns = [list(column.cells) for column in table.columns]
     assert [column.header for column in table.columns] == ["paper", "claim", "recorded"]
@@ -314,7 +316,7 @@ def made_up(monkeypatch):
 def test_everything_is_measured_with_the_options_and_written(made_up, tmp_path, capsys):
     check_theorems.main(precision=0.5, seed=3, devices=2, out=tmp_path, errata=tmp_path / "e.md")
     devices = jax.devices()[:2]
-    expected = (list(claims.ALL), 0.5, 3, devices, tmp_path / "measured.json")
+    expected = (list(ALL), 0.5, 3, devices, tmp_path / "measured.json")
     assert made_up["measured"] == expected
     assert made_up["compiled"] == tmp_path / "compiled"
     results, out, errata = made_up["written"]
@@ -322,11 +324,11 @@ def test_everything_is_measured_with_the_options_and_written(made_up, tmp_path, 
     assert (results["seed"], results["precision"], results["devices"]) == (3, 0.5, 2)
     assert results["level"] == claims.LEVEL
     assert results["curves"] == "curves"
-    assert [claim["name"] for claim in results["claims"]] == [claim.name for claim in claims.ALL]
+    assert [claim["name"] for claim in results["claims"]] == [claim.name for claim in ALL]
     assert 0 <= results["seconds"] < 60
     said = capsys.readouterr().out
     assert f"Open {tmp_path / 'index.html'}" in said.replace("\n", "")
-    assert said.count("not as recorded") == len(claims.ALL)  # of the check that is made to fail
+    assert said.count("not as recorded") == len(ALL)  # of the check that is made to fail
 
 
 @pytest.mark.parametrize("options", [{"paper": "cwda"}, {"claim": "Theorem 1"}])
@@ -335,7 +337,7 @@ def test_a_part_of_the_claims_has_no_curves(made_up, tmp_path, options):
     results, _, errata = made_up["written"]
     assert results["curves"] == {}
     assert errata is None
-    assert 0 < len(results["claims"]) < len(claims.ALL)
+    assert 0 < len(results["claims"]) < len(ALL)
 
 
 def test_what_is_not_as_recorded_is_named_at_the_end(made_up, tmp_path, capsys):
@@ -343,8 +345,8 @@ def test_what_is_not_as_recorded_is_named_at_the_end(made_up, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         check_theorems.main(out=tmp_path)
     assert stopped.value.code == 1
-    papers = [claim.paper for claim in claims.ALL if claim.name in (GAMMA, FACTS)]
-    names = [claim.name for claim in claims.ALL if claim.name in (GAMMA, FACTS)]
+    papers = [claim.paper for claim in ALL if claim.name in (GAMMA, FACTS)]
+    names = [claim.name for claim in ALL if claim.name in (GAMMA, FACTS)]
     ending = "; ".join(f"{paper}, {name}" for paper, name in zip(papers, names, strict=True))
     assert capsys.readouterr().err.strip().endswith(f"not as recorded: {ending}")
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from claims import ALL
 from experiments.pages import mathematics
 from experiments.pages.theorem_findings import HIGHLIGHTS
-from geometry import claims
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def texts_of(claim):
 
 
 def test_every_formula_of_every_claim_converts():
-    texts = [text for claim in claims.ALL for text in texts_of(claim)]
+    texts = [text for claim in ALL for text in texts_of(claim)]
     for text in (*texts, *(item.sentence for item in HIGHLIGHTS)):
         assert "$" not in mathematics.html(text)
         assert not re.search(r"[$\\]", mathematics.plain(text)), text

@@ -24,6 +24,7 @@ import numpy as np
 from rich.progress import track
 from scipy import stats
 
+from claims import ALL
 from geometry import claims
 from geometry.claims import LEVEL, Check, Claim, Finding, Sampled
 from geometry.claims._types import MUST_FAIL
@@ -47,7 +48,7 @@ class Run(NamedTuple):
 
 def run(seed: int, precision: float) -> Run:
     """One run of the drawn checks."""
-    of, key = drawn(claims.ALL), jax.random.key(seed)
+    of, key = drawn(ALL), jax.random.key(seed)
     found = _true_statements(claims.check_all(of, key, precision=precision))
     return Run(
         [name for name, finding in found.items() if not finding.holds],

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from claims import ALL
 from experiments.measures import claims as claim_measures
 from experiments.measures.analysis import Histogram
 from experiments.measures.networks import OverSeeds
@@ -58,7 +59,7 @@ def made_up_theorems():
             "command": "python scripts/check_theorems.py",
             "date": "2025-11-21 05:10",
             "environment": {"python": "3.11.2", "device": "CPU"},
-            "claims": [claim_measures.result(made_up_verdict(claim)) for claim in claims.ALL],
+            "claims": [claim_measures.result(made_up_verdict(claim)) for claim in ALL],
             "curves": theorem_plots.curves(),
         }
         | {"seed": 0, "precision": 1.0, "devices": 1, "seconds": 80.0, "level": claims.LEVEL}
@@ -182,7 +183,8 @@ def made_up_claims():
             "filter of d = 64 weights is below 1/d.",
             "printed": "Var < 1/d",
             "corrected": "Var = (π − 3)/(2d) + O(1/d²)",
-            "standing": "wrong as printed, holds corrected",
+            "standing": "false",
+            "fault": "false",
             "reason": "",
             "verdict": verdict,
             "printed_holds": holds == "printed",
@@ -196,11 +198,11 @@ def made_up_claims():
 
     return [
         claim("unitization", "Theorem 1", 1.21, 0.87, "the corrected form holds", "corrected"),
-        claim("unitization", "Algorithm 2", 7.76, 7.76, "holds as printed", "printed"),
+        claim("unitization", "Algorithm 2", 7.76, 7.76, "true", "printed"),
         claim("pruning", "Theorem 1", 1 / 64, 0.001068, "the corrected form holds", "corrected"),
         claim("pruning", "Lemma 3", 3.1e-7, 6.2e-7, "the corrected form holds", "corrected"),
         claim("parts", "Theorem 14, <item> 2", 0.111, 0.0123, "neither & nor", "neither"),
-        claim("parts", "Equation 111", 0.302, 0.302, "holds as printed", "printed"),
+        claim("parts", "Equation 111", 0.302, 0.302, "true", "printed"),
     ]
 
 

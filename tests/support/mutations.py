@@ -47,7 +47,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, mutation: Mutation) -> None:
     """Put the wrong function wherever a module of the packages has the right one."""
     wrong, places = mutation.make(mutation.right), 0
     for name, module in list(sys.modules.items()):
-        if name.split(".")[0] in ("jaxnorm", "pruning", "geometry"):
+        if name.split(".")[0] in ("jaxnorm", "pruning", "geometry", "claims"):
             for attribute in [a for a, value in vars(module).items() if value is mutation.right]:
                 monkeypatch.setattr(module, attribute, wrong)
                 places += 1

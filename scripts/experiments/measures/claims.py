@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,41 +11,41 @@ from typing import Any
 import jax
 from rich.table import Table
 
+from claims import ALL, PAPERS
 from experiments.cli import InputError
 from experiments.finished import Finished
 from experiments.progress import progress_bar
 from geometry import claims
 from geometry.claims import Claim, Measurement, Verdict
 
-# What compiles and runs within seconds.
+# Functions that draw and compile within seconds.
 QUICK = {"three_filters", "next_layers", "lemma_3", "norm_ratios", "gaussian_rows"}
-QUICK |= {"gains_by_depth", "gains_of_deeper"}
 QUICK_PRECISION = 1.5
 
 
 def quick_results(seed: int) -> list[dict[str, Any]]:
-    """Claims that are wrong as printed, where few draws decide in both forms."""
+    """Claims whose printed form fails, where few draws decide about both forms."""
     verdicts = claims.check_all(quick_claims(), jax.random.key(seed), precision=QUICK_PRECISION)
     return [result(verdict) for verdict in verdicts]
 
 
 def quick_claims() -> list[Claim]:
-    """Claims that are wrong as printed, with the quick checks alone."""
+    """Claims whose printed form fails, with the quick checks alone."""
     trimmed = (
         replace(
             claim,
-            checks=tuple(part for part in claim.checks if part.function.__name__ in QUICK),
+            checks=[part for part in claim.checks if part.function.__name__ in QUICK],
         )
-        for claim in claims.ALL
+        for claim in ALL
     )
     return [claim for claim in trimmed if any(part.form == "rejected" for part in claim.checks)]
 
 
 def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
     """The claims of a paper about an object such as "Theorem 1", or with `pattern` in the name."""
-    if paper is not None and paper not in claims.PAPERS:
-        raise InputError(f"--paper must be one of {', '.join(claims.PAPERS)}; got {paper}")
-    candidates = claims.ALL if paper is None else claims.PAPERS[paper]
+    if paper is not None and paper not in PAPERS:
+        raise InputError(f"--paper must be one of {', '.join(PAPERS)}; got {paper}")
+    candidates = ALL if paper is None else PAPERS[paper]
     selected = claims.about(candidates, pattern or "")
     if not selected:
         examples = "; ".join(claim.name for claim in candidates[:3])
@@ -60,7 +60,7 @@ def listing(selected: Sequence[Claim]) -> Table:
     rows = Table(title="What three papers claim")
     for column in ("paper", "claim", "recorded"):
         rows.add_column(column, overflow="fold")
-    keys = {members[0].paper: key for key, members in claims.PAPERS.items()}
+    keys = {members[0].paper: key for key, members in PAPERS.items()}
     for claim in selected:
         rows.add_row(keys[claim.paper], claim.name, claim.standing)
     return rows
@@ -125,6 +125,7 @@ def result(verdict: Verdict) -> dict[str, Any]:
         "printed": claim.printed,
         "corrected": claim.corrected,
         "standing": claim.standing,
+        "fault": claim.fault,
         "covers": claim.covers,
         "objects": claims.objects(claim),
         "remark": claim.remark and claim.remark._asdict(),
@@ -146,12 +147,17 @@ def _check_result(finding: claims.Finding) -> dict[str, Any]:
         "what": check.what,
         "form": check.form,
         "kind": check.kind,
-        "source": f"{check.function.__module__}.{check.function.__name__}",
+        "source": _file(check.function),
         "prediction": prediction,
         "as_recorded": finding.as_recorded,
         **_bounds(check, prediction),
         **measured,
     }
+
+
+def _file(function: Callable) -> str:
+    """The module of the repository that a function is in."""
+    return f"scripts/{function.__module__.replace('.', '/')}.py"
 
 
 def _bounds(check: claims.Check, prediction: float) -> dict[str, Any]:

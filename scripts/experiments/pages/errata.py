@@ -5,39 +5,43 @@ from collections.abc import Iterator
 
 from experiments.pages.mathematics import plain
 from experiments.pages.papers import Paper, papers
-from experiments.pages.theorem_words import found
-
-FORMS = {"rejected": "Printed", "overread": "Over-read", "corrected": "Corrected"}
+from experiments.pages.theorem_cards import anchor
+from experiments.pages.theorem_words import FAULTS, STANDINGS
 
 TITLE = """# Errata of three papers
 
-Statements that are wrong as printed, in the order of each paper, with the correct ones; then
-remarks on statements that are true: loose bounds, wrong units, missing or idle hypotheses, and what
-a reader might take from them and must not. Every number comes from a check that anyone can run;
-`python scripts/check_theorems.py --claim "Theorem 1"` runs those of one theorem, and
-[the page](results/theorems/results.json) has every statement of the papers, the true ones too.
+{date}. Statements of three papers that are misprinted or false, in the order of each paper, with the
+correct ones; then remarks on statements that are true. Each entry has a class:
 
-This file is made by `python scripts/check_theorems.py --errata docs/errata.md`.
+{classes}
+
+Quotations are of the text of the PDF; formulas are set anew. Every entry is decided by computation:
+`python scripts/check_theorems.py --claim "Theorem 1"` checks that of a name, and [the
+page](results/theorems/results.json) has every statement of the papers, the true ones too. This file
+is made by `python scripts/check_theorems.py --errata docs/errata.md`.
 """
 
 
-def markdown(claims: list[dict]) -> str:
+def markdown(claims: list[dict], date: str) -> str:
     """The whole file, of claims as they stand in results.json."""
     sections = (
         _paper(paper, [claim for claim in claims if claim["paper"] == paper.short])
         for paper in papers()
     )
-    return "\n".join([TITLE, *filter(None, sections)])
+    classes = "\n".join(f"- **{name}**: {STANDINGS[name][1]}" for name in FAULTS)
+    return "\n".join([TITLE.format(date=date[:10], classes=classes), *filter(None, sections)])
 
 
 def _paper(paper: Paper, claims: list[dict]) -> str:
-    wrong = [claim for claim in claims if "wrong" in claim["standing"]]
+    wrong = [claim for claim in claims if claim["fault"]]
     remarks = [claim for claim in claims if claim["remark"]]
     if not wrong and not remarks:
         return ""
+    counts = (f"{sum(c['fault'] == fault for c in wrong)} {fault}" for fault in FAULTS)
     lines = [
         f"## {paper.title}\n",
-        f"{', '.join(paper.authors)}: [arXiv:{paper.arxiv}]({paper.url}), {paper.year}\n",
+        f"{', '.join(paper.authors)}: [arXiv:{paper.arxiv}]({paper.url}), {paper.year}. Of "
+        f"{len(claims)} entries: {', '.join(counts)}.\n",
         *(line for claim in wrong for line in _erratum(claim)),
     ]
     if remarks:
@@ -46,16 +50,13 @@ def _paper(paper: Paper, claims: list[dict]) -> str:
 
 
 def _erratum(claim: dict) -> Iterator[str]:
+    yield f"({anchor(claim['paper'], claim['name'])})=\n"
     yield f"### {escaped(claim['name'])}\n"
-    yield f"> {escaped(claim['printed'] or claim['statement'])}\n"
-    yield f"**Correct:** {escaped(claim['corrected'])}\n"
+    yield f"> {escaped(claim['printed'])}\n"
+    yield f"*{claim['fault'].capitalize()}.* {escaped(claim['statement'])}.\n"
+    yield f"**Correct:** {escaped(claim['corrected'])}.\n"
     if claim["why"]:
         yield f"**Why:** {escaped(claim['why'])}\n"
-    for form, title in FORMS.items():
-        for check in claim["checks"]:
-            if check["form"] == form:
-                yield f"- {title}: {escaped(check['what'])}. Found {escaped(found(check))}."
-    yield ""
 
 
 def _remark(claim: dict) -> str:

@@ -45,12 +45,15 @@ class Row(NamedTuple):
     time: str
 
 
-def documents(claims: list[dict], path: Path | None) -> dict[Path, str]:
+def documents(results: dict, path: Path | None) -> dict[Path, str]:
     """The errata, for `path`, and the figures and tables, for a file beside it; without it none."""
     if path is None:
         return {}
-    claims = plain(claims)
-    return {path: errata.markdown(claims), path.with_name("figures.md"): markdown(claims)}
+    claims = plain(results["claims"])
+    return {
+        path: errata.markdown(claims, results["date"]),
+        path.with_name("figures.md"): markdown(claims),
+    }
 
 
 def markdown(claims: list[dict]) -> str:

@@ -58,7 +58,7 @@ def _summary(results: Report) -> str:
         (
             "Errata of three papers",
             f"{sum(claim['as_recorded'] for claim in claims)} of {len(claims)} confirmed",
-            "claims chosen because they are wrong as printed",
+            "claims chosen because they are false or misprinted",
         ),
         ("Time", sentences.duration(results["seconds"]["total"]), results["environment"]["device"]),
     ]

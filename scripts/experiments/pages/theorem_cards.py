@@ -61,8 +61,8 @@ def badge(claim: dict) -> str:
     """The standing of a claim, as a coloured word."""
     if not claim["as_recorded"]:
         return f'<span class="badge {UNEXPECTED}">not as recorded</span>'
-    label = claim["standing"].removesuffix(", holds corrected")
-    return f'<span class="badge {anchor(claim["standing"])}">{html(label)}</span>'
+    label = html(claim["standing"])
+    return f'<span class="badge {anchor(claim["standing"])}">{label}</span>'
 
 
 def groups(claim: dict) -> list[str]:
@@ -130,25 +130,12 @@ def _colour(check: dict) -> str:
 
 
 def _sources(claim: dict, out: Path) -> str:
-    """The functions that check it, and the tests that run them."""
-    sources = dict.fromkeys(check["source"] for check in claim["checks"])
-    if not sources:
+    """The modules that check it."""
+    files = dict.fromkeys(check["source"] for check in claim["checks"])
+    if not files:
         return ""
-    links = []
-    for source in sources:
-        module, function = source.rsplit(".", 1)
-        path = ROOT / f"{module.replace('.', '/')}.py"
-        links.append(_link(path, out, f"<code>{html(function)}</code>"))
-    tests = [_link(path, out, path.name) for path in _tests(next(iter(sources)))]
-    return f"<p>Functions: {', '.join(links)}. Tests: {', '.join(tests)}.</p>"
-
-
-def _tests(source: str) -> list[Path]:
-    """The test of all claims, and that of wrong functions which those of a paper must notice."""
-    paper = source.split(".")[2]
-    folder = ROOT / "tests" / "geometry"
-    candidates = (folder / "test_claims.py", folder / f"test_claims_notice_{paper}.py")
-    return [path for path in candidates if path.exists()]
+    links = (_link(ROOT / file, out, f"<code>{html(file)}</code>") for file in files)
+    return f"<p>Checked in {', '.join(links)}.</p>"
 
 
 def _link(path: Path, out: Path, label: str) -> str:

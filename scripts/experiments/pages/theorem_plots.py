@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 
 import geometry
 import pruning
+from claims.unitization import distance_bounds
 from experiments.pages.plots import MUTED, SERIES, SMALL, Series, draw, log_scale, points, swatch
-from geometry.claims import distance_bounds
 from jaxnorm import unitize, unitize_bounded
 
 Numbers = dict[str, list[float]]

@@ -6,21 +6,24 @@ Checks are as they stand in results.json.
 from experiments.pages.sentences import measured, number
 
 STANDINGS = {
-    "holds as printed": ("as printed", "Every check of the printed form passed."),
-    "holds, with a remark": (
-        "with a remark",
-        "It is true; the remark says what it lacks, or must not be taken for.",
+    "true": ("true", "Every check of the printed form passed."),
+    "misprint": (
+        "misprint",
+        "The quoted form fails a check. The paper uses the corrected form, which passes.",
     ),
-    "wrong as printed, holds corrected": (
-        "wrong as printed",
-        "The quoted form fails a check, the corrected one passes.",
+    "false in a case": (
+        "false in a case",
+        "It fails in a case that its hypotheses let in: a missing hypothesis, a null set, or an "
+        "approximation beyond its range. The corrected form passes.",
     ),
-    "not tested here": (
+    "false": ("false", "The quoted form fails a check, the corrected one passes."),
+    "not tested": (
         "not tested",
         "The entry says why, and what our trained networks gave, if any.",
     ),
 }
 """A short name and the meaning of each standing."""
+FAULTS = ("misprint", "false in a case", "false")
 FORMS = {
     "printed": "printed form",
     "rejected": "printed form, which must fail",

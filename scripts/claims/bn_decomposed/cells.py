@@ -1,0 +1,175 @@
+"""Section I: cells of weights, and Lemma 2, by which one more neuron raises the rank."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+import geometry
+from claims.draws import generator, normal
+from geometry.claims import Claim, Draws, Statistics, Values
+
+claim = partial(Claim, "Batch Normalization Decomposed")
+
+POINTS = 5  # on the circle
+CASES = 200
+THREE = (
+    (1.0, 0.0),
+    (0.6, 0.8),
+    (-0.3, 0.9),
+)  # the thinnest cells have the first two on different sides
+TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))  # which give the first two samples rank 2
+
+
+def circle(n: int) -> Float[Array, "n 2"]:
+    """`n` equally spaced points."""
+    turn = 2 * math.pi * np.arange(n) / n
+    return jnp.asarray(np.stack([np.cos(turn), np.sin(turn)], 1))
+
+
+def gaussian_rows(key: Key[Array, ""]) -> Statistics:
+    """Where a Gaussian w falls: in a cell of the circle, in the thinnest of three, or as needed.
+
+    As needed is where it gives three samples rank 3, beside two rows of rank 2.
+    """
+    w = normal(key, 2000, 2)
+    points, three = circle(POINTS).astype(jnp.float32), jnp.asarray(THREE, jnp.float32)
+    signs = jnp.sign(w @ points.T)
+    first = jnp.all(signs == jnp.sign(points[:1] @ points.T), axis=1)
+    thinnest = jnp.all(jnp.sign(w @ three.T) == jnp.array([[-1.0, 1.0, 1.0]], jnp.float32), axis=1)
+    y = jax.nn.relu(jnp.asarray(TWO_ROWS, jnp.float32) @ three.T)
+    relation = jnp.cross(y[0], y[1])
+    fits = jnp.abs(jax.nn.relu(w @ three.T) @ relation) > 1e-6 * jnp.linalg.norm(w, axis=1)
+    events = {"inside": first, "thinnest": thinnest, "fits": fits}
+    return {name: event.astype(jnp.float32) for name, event in events.items()}
+
+
+GAUSSIAN_ROWS = Draws(gaussian_rows, 200_000, batch_size=20_000, draws_per_key=2000)
+
+
+def gamma_of_three() -> float:
+    """γ of the three samples."""
+    return float(geometry.gamma_2d(jnp.asarray(THREE)))
+
+
+DEFINITION_1 = claim(
+    "Definition 1, Equation 5",
+    r"Cells of $w$ with equal signs of all $w \cdot x_i$ have volumes that add to 1, opposite ones "
+    "equal",
+)
+
+
+@DEFINITION_1.equal("Σ vol = 1, vol(−C) = vol(C)")
+def _(key: Key[Array, ""]) -> Values:
+    x = jnp.asarray(generator(key).normal(size=(CASES, 6, 2)))
+    volumes = np.asarray(jax.jit(jax.vmap(geometry.cell_volumes_2d))(x))
+    return [volumes.sum(1) - 1, volumes[:, :6] - volumes[:, 6:]]
+
+
+DEFINITION_1.mean("P(w in the thinnest cell) = γ(X)", gamma_of_three, GAUSSIAN_ROWS, "thinnest")
+
+
+GAMMA_OF_THE_CIRCLE = claim(
+    "Definition 1, example",
+    r"$\gamma(X)$ of $n = 5$ equally spaced points on the circle",
+    printed="Section I, example after Definition 1, $n$ odd: “n equally spaced points on the unit"
+    r" circle. It is clear that” there are $n$ cells of positive volume and $\gamma(X) = "
+    "1/n$",
+    corrected=r"$2n$ cells, $\gamma = 1/(2n)$",
+    fault="false",
+    why="The $n$ lines orthogonal to the points are different, since $n$ is odd, and $n$ lines "
+    "through 0 bound $2n$ sectors.",
+)
+GAMMA_OF_THE_CIRCLE.mean(
+    "P(w in a cell) = 1/n", 1 / POINTS, GAUSSIAN_ROWS, "inside", form="rejected"
+)
+GAMMA_OF_THE_CIRCLE.mean(
+    "P(w in a cell) = 1/(2n)", 1 / (2 * POINTS), GAUSSIAN_ROWS, "inside", form="corrected"
+)
+
+
+@GAMMA_OF_THE_CIRCLE.equal("2n γ = 1 exactly, n = 5 and 9", 1.0, form="corrected")
+def _() -> Values:
+    gamma = jax.jit(geometry.gamma_2d)
+    return [float(gamma(circle(n))) * 2 * n for n in (5, 9)]
+
+
+def probability_over_gamma(key: Key[Array, ""]) -> Values:
+    """1 minus the probability that one more neuron gives full rank, in units of γ."""
+    rng = generator(key)
+    x, rows = rng.normal(size=(CASES * 5, 4, 2)), rng.normal(size=(CASES * 5, 3, 2))
+    y = np.maximum(np.einsum("ind,ird->inr", x, rows), 0)
+    fits = (np.linalg.matrix_rank(y[:, :3]) == 3) & (np.linalg.cond(y[:, :3]) < 1e4)
+    x, rows = (jnp.asarray(part[fits][:CASES]) for part in (x, rows))
+    gamma = jax.jit(jax.vmap(geometry.gamma_2d))(x)
+    probability = jax.jit(jax.vmap(geometry.ranks.full_rank_probability))(x, rows)
+    return 1 - np.asarray(probability / gamma)
+
+
+def probability_of_three() -> float:
+    """That one more row gives the three samples rank 3."""
+    x, rows = jnp.asarray(THREE), jnp.asarray(TWO_ROWS)
+    return float(geometry.ranks.full_rank_probability(x, rows))
+
+
+LEMMA_2 = claim(
+    "Lemma 2, Equation 6",
+    r"One more Gaussian row raises the rank with probability $P$ of at least $\gamma$",
+    covers="Equations 13, 14a, 14b, 14c, 15a, 15b, 16 and 17",
+    corrected=r"with probability at least $2\gamma$, which is attained",
+    why=r"The rank stays if $\sum a_j x_j$ over the active $j$ is orthogonal to $w$, almost surely "
+    r"only if it is 0. Two cells that differ in one sample with $a_i \ne 0$ have sums that differ "
+    "by $a_i x_i$: one of them is not 0, and neither is that of one of the two opposite cells.",
+)
+LEMMA_2.at_most("P ≥ γ (random cases have 4 γ and more)")(probability_over_gamma)
+LEMMA_2.mean("P of three samples and two rows", probability_of_three, GAUSSIAN_ROWS, "fits")
+LEMMA_2.at_most("P ≥ 2γ", -1.0, form="corrected")(probability_over_gamma)
+
+
+@LEMMA_2.equal("P = 2γ, attained at a right angle", 2.0, form="corrected")
+def _() -> Values:
+    x, rows = jnp.eye(2), jnp.array([[1.0, -1.0]])
+    probability = jax.jit(geometry.ranks.full_rank_probability)(x, rows)
+    return probability / jax.jit(geometry.gamma_2d)(x)
+
+
+def _flips(rng: np.random.Generator, power: int) -> np.ndarray:
+    """Which of w xⱼ change sign by w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, beside i of least |w xᵢ|/‖xᵢ‖ᵖ⁻¹."""
+    x, w = rng.normal(size=(10 * CASES, 4, 3)), rng.normal(size=(10 * CASES, 1, 3))
+    norms = np.linalg.norm(x, axis=2)
+    product = (x * w).sum(2)
+    i = np.argmin(np.abs(product) / norms ** (power - 1), axis=1)
+    cases = np.arange(len(x))
+    step = (product / norms**power)[cases, i]
+    turned = w[:, 0] - (1 + 1e-9) * step[:, None] * x[cases, i]
+    flipped = (x * turned[:, None]).sum(2) * product < 0
+    return np.all(flipped == np.eye(4, dtype=bool)[i], axis=1)
+
+
+EQUATIONS_18_TO_20 = claim(
+    "Equations 18 to 20",
+    "A neuron that differs from another in the sign of one sample only",
+    printed=r"Appendix B: $i = \operatorname{arg\,min}\,|w x_i|$ over $a_i \ne 0$, and "
+    r"$(w - (1 + \varepsilon)(w x_i/\|x_i\|)\,x_i^\top)\,x_i < 0$ (Eq. 19), with $> 0$ for all "
+    r"$j \ne i$ (Eq. 20, which has $x_i$ for $x_j$), for small $\varepsilon > 0$",
+    corrected=r"$i$ of least $|w x_i|/\|x_i\|$ and "
+    r"$w - (1 + \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$; $w x_j$ keep their signs",
+    fault="misprint",
+    why="The nearest of the planes orthogonal to the samples is at the distance $|w "
+    r"x_i|/\|x_i\|$, and the step to it is divided by $\|x_i\|$ twice. For samples of norm"
+    " 1, to which rank and γ reduce, the printed step never fails; with Gaussian samples "
+    "it fails in a third to a half of all cases. The lemma stands, by the argument above.",
+)
+
+
+@EQUATIONS_18_TO_20.equal("the printed step changes one sign", form="rejected")
+def _(key: Key[Array, ""]) -> Values:
+    return ~_flips(generator(key), 1)
+
+
+@EQUATIONS_18_TO_20.equal("the corrected step does", form="corrected")
+def _(key: Key[Array, ""]) -> Values:
+    return ~_flips(generator(key), 2)

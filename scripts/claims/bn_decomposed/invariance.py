@@ -1,0 +1,132 @@
+"""Definition 12 and Theorem 13: what one layer does to the invariant representation."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import geometry
+from claims.draws import generator, normal
+from geometry.claims import (
+    Cases,
+    Claim,
+    Draws,
+    Statistics,
+    Values,
+)
+from jaxnorm import recenter
+
+claim = partial(Claim, "Batch Normalization Decomposed")
+
+POINTS = 5  # in the batch of Theorems 13 and 14
+WIDTH = 5  # small: norms then differ from their root mean squares by 13 %
+CASES = 200
+SPREAD = ((2.0, 0.0, 0.0), (0.3, 0.5, 0.0), (-0.4, 0.2, 0.3), (0.0, -0.3, 0.5), (0.1, 0.1, -0.6))
+
+
+EQUATIONS_99_TO_104 = claim(
+    "Equations 99 to 104",
+    "Once centred, $x_1$ and the centre of the others are opposite, with norms $n - 1$ to 1",
+)
+
+
+@EQUATIONS_99_TO_104.equal("x̃₁, ν̃ and their norms, n = 2, 3 and 12", tolerance=1e-12)
+def _() -> Cases:
+    centred = jax.jit(recenter)
+    for n in (2, 3, 12):
+        x = np.asarray(centred(invariant_batch(n)))
+        expected = np.array([[(n - 1) / n, -1 / n, 0], [-1 / n, 1 / (n * (n - 1)), 0]])
+        square = (n**2 - 2 * n + 2) / n**2
+        yield x[:2] - expected
+        yield np.square(x[:2]).sum(1) - [square, square / (n - 1) ** 2]
+
+
+@EQUATIONS_99_TO_104.equal("x̃₁ + (n − 1)ν̃ = 0 of any batch", tolerance=1e-12)
+def _(key: Key[Array, ""]) -> Values:
+    x = jnp.asarray(generator(key).normal(size=(CASES, 7, 4)))
+    centred = np.asarray(recenter(x, axis=1))
+    return centred[:, 0] + 6 * centred[:, 1:].mean(1)
+
+
+DEFINITION_12 = claim(
+    "Definition 12",
+    r"Invariant representation: $\|x_1\| = 1$, others equal, orthogonal, $n - 1$ times shorter",
+)
+
+
+@DEFINITION_12.equal("is recognized, others are not")
+def _() -> Cases:
+    recognized = jax.jit(lambda x: geometry.is_invariant(geometry.gram(x)))
+    for n in (3, 7):
+        x = np.array(invariant_batch(n))
+        longer, oblique, spread = x.copy(), x.copy(), x.copy()
+        longer[0] *= 1.01
+        oblique[1:, 0] = 0.01
+        spread[1, 2] = 0.1
+        others = [bool(recognized(jnp.asarray(y))) for y in (longer, oblique, spread)]
+        yield [not recognized(jnp.asarray(x)), *others]
+
+
+def next_layers(key: Key[Array, ""]) -> Statistics:
+    """One layer of an invariant representation, and of a spread cluster: norms and distances."""
+    n, layer_key = POINTS, jax.random.fold_in(key, 1)
+    x = geometry.invariant_representation(n, 2).astype(jnp.float32)
+    w = normal(key, 2, WIDTH) * (2 * geometry.odd_points.cluster_growth(n) / WIDTH) ** 0.5
+    y = jax.nn.relu(recenter(x @ w))
+    odd, other = jnp.square(y[0]).sum(), jnp.square(y[1]).sum() * (n - 1) ** 2
+    cluster = jnp.asarray(SPREAD, jnp.float32)
+    # Item 4 of Theorem 14 with its own gain, n²/((n − 1)² R²).
+    radius = jnp.linalg.norm(cluster[0] - cluster[1:].mean(0))
+    gain = (n / ((n - 1) * radius)) ** 2
+    z = jax.nn.relu(recenter(cluster @ normal(layer_key, 3, WIDTH) * jnp.sqrt(2 * gain / WIDTH)))
+    return {
+        "squared_norm": odd,
+        "norm": jnp.sqrt(odd),
+        "squared_cluster_norm": other,
+        "cluster_norm": jnp.sqrt(other),
+        "entry": y[0].mean() * WIDTH**0.5,
+        "distance": jnp.square(z[1] - z[2]).sum(),
+    }
+
+
+LAYER = Draws(next_layers, 60_000, batch_size=5000)
+
+
+def expected_entry() -> float:
+    """√d E x₁ⱼ′ after one layer, exactly."""
+    x = geometry.invariant_representation(POINTS, 2).astype(jnp.float64)
+    gain = geometry.odd_points.cluster_growth(POINTS)
+    return WIDTH**0.5 * float(geometry.odd_points.expected_entries(x, width=WIDTH, gain=gain)[0])
+
+
+THEOREM_13 = claim(
+    "Theorem 13, Equations 105 to 110",
+    r"$\operatorname{E}[X']$ of an invariant representation is one again",
+    printed=r"Theorem 13, of $W$ with variance $2\alpha/d$, $\alpha = n^2/(n^2 - 2n + 2)$: "
+    r"$\operatorname{E}[X^{(t+1)}]$ “is also an invariant representation under RC+ReLU”",
+    corrected=r"$\operatorname{E}[{X'}^\top X']$ is the Gram matrix of one, samples in columns; "
+    "the entrywise mean has rank one",
+    fault="false",
+    why=r"$\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is $\|\tilde x\|/\sqrt{2\pi}$ for "
+    r"every neuron, so that all columns of $\operatorname{E}[X']$ are parallel. Eqs. 105 to 110 "
+    "are about squared norms, for which the statement holds.",
+)
+THEOREM_13.mean("√d E x₁ⱼ′ = 1, as ‖E x₁′‖ = 1 asks", 1.0, LAYER, "entry", form="rejected")
+THEOREM_13.mean("√d E x₁ⱼ′ = 1/√π", expected_entry, LAYER, "entry", form="corrected")
+THEOREM_13.mean("E‖x₁′‖² = 1", 1.0, LAYER, "squared_norm", form="corrected")
+THEOREM_13.mean("(n − 1)² E‖ν′‖² = 1", 1.0, LAYER, "squared_cluster_norm", form="corrected")
+
+
+@THEOREM_13.equal("E X′X′ᵀ = XXᵀ by the kernel", form="corrected")
+def _() -> Values:
+    gap = jax.jit(lambda x: geometry.odd_points.next_layer(x).gram[:-1, :-1] - geometry.gram(x))
+    return [gap(invariant_batch(n)) for n in (3, 12)]
+
+
+def invariant_batch(n: int) -> Array:
+    """An invariant representation in float64, without compiling its operations one by one."""
+    x = np.zeros((n, 3))
+    x[0, 0], x[1:, 1] = 1, 1 / (n - 1)
+    return jnp.asarray(x)

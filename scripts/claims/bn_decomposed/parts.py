@@ -1,0 +1,145 @@
+"""Sections I and II: the parts of batch norm, and linear networks with one part of it alone."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import geometry
+from claims.draws import generator
+from geometry.claims import (
+    Cases,
+    Claim,
+    Draws,
+    Remark,
+    Statistics,
+    Values,
+)
+from jaxnorm import recenter, rescale, rescale_rms, standardize
+
+claim = partial(Claim, "Batch Normalization Decomposed")
+
+CASES = 200
+
+
+EQUATIONS_1_TO_4 = claim(
+    "Equations 1 to 4",
+    "Batch norm is recentering and then rescaling, and adding a constant changes nothing",
+)
+
+
+@EQUATIONS_1_TO_4.equal("mean 0, mean square 1, RS∘RC = BN, shifts vanish")
+def _(key: Key[Array, ""]) -> Values:
+    z = jnp.asarray(generator(key).normal(3, 2, (CASES, 12, 7)))
+    standardized = standardize(z, axis=1)
+    return [
+        standardized.mean(1),
+        jnp.square(standardized).mean(1) - 1,
+        rescale(recenter(z, axis=1), axis=1) - standardized,
+        standardize(z + 5, axis=1) - standardized,
+    ]
+
+
+WIDTH = 64  # of linear networks
+
+
+def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
+    """Mean |cos| of samples after 100 linear layers with rescaling alone, and its fall from 25."""
+    net = geometry.random_network(
+        key,
+        jnp.eye(5, dtype=jnp.float32),
+        depth=100,
+        width=WIDTH,
+        normalization=rescale_rms,
+        nonlinearity=lambda x: x,
+        homogeneous=False,
+        layers=(25, 100),
+    )
+    norms = jnp.sqrt(jnp.diagonal(net.statistics, axis1=1, axis2=2))
+    cosines = net.statistics / norms[:, :, None] / norms[:, None]
+    early, late = jnp.abs(cosines[:, *np.triu_indices(5, 1)]).mean(1)
+    return {"scaled": WIDTH**0.5 * late, "fall": late - early / 2}
+
+
+COSINES = Draws(rescaled_cosines, 80, batch_size=40)
+
+
+FIGURE_1 = claim(
+    "Figure 1",
+    "Part IV, earlier work: linear networks with rescaling alone make samples orthonormal",
+    remark=Remark(
+        "hypothesis",
+        "'A full-rank batch becomes orthonormal asymptotically as the depth of the network grows' "
+        "(Introduction) needs a width that grows too: at width $d$, cosines of the size "
+        r"$1/\sqrt{d}$ remain at any depth.",
+    ),
+    why=r"Weights of width $d$ turn every cosine by a random amount of the size $1/\sqrt{d}$ in "
+    "each layer, which no depth removes.",
+)
+FIGURE_1.mean("√d E|cos| ≤ 2 after 100 layers (found: 1)", 2.0, COSINES, "scaled", side="≤")
+FIGURE_1.mean(
+    "with depth |cos| falls: 100 layers ≤ half of 25",
+    0.0,
+    COSINES,
+    "fall",
+    side="≤",
+    form="overread",
+)
+
+
+RANK_OF_A_PRODUCT = claim(
+    "Section I, rank of a product",
+    r"$\operatorname{rank}(AB) \le \max(\operatorname{rank} A, \operatorname{rank} B)$",
+    corrected=r"$\operatorname{rank}(AB) \le \min(\operatorname{rank} A, \operatorname{rank} B)$, "
+    "attained by Gaussian matrices",
+    remark=Remark(
+        "loose",
+        "True, but the argument that rank cannot grow through linear layers needs the minimum: a "
+        "bound by the larger rank would let a layer of full rank restore the rank of a batch.",
+    ),
+)
+
+
+@RANK_OF_A_PRODUCT.at_most("rank(AB) ≤ min(rank A, rank B)")
+def _(key: Key[Array, ""]) -> Cases:
+    rng = generator(key)
+    rank = jax.jit(geometry.numerical_rank)
+
+    def integers(*shape: int) -> np.ndarray:
+        return rng.integers(-3, 4, shape).astype(np.float64)
+
+    for _ in range(CASES):
+        inner = rng.integers(1, 5, 2).tolist()
+        a = integers(6, inner[0]) @ integers(inner[0], 5)
+        b = integers(5, inner[1]) @ integers(inner[1], 4)
+        ranks = [int(rank(jnp.asarray(m))) for m in (a @ b, a, b)]
+        yield ranks[0] - min(ranks[1:])
+
+
+@RANK_OF_A_PRODUCT.equal("rank(AB) = min(rank A, rank B) of Gaussian matrices", form="corrected")
+def _(key: Key[Array, ""]) -> Values:
+    rng = generator(key)
+    rank = jax.jit(geometry.numerical_rank)
+
+    def gaussian(of_rank: int) -> np.ndarray:
+        return rng.normal(size=(6, of_rank)) @ rng.normal(size=(of_rank, 6))
+
+    pairs = [(i, j) for i in range(1, 5) for j in range(1, 5)]
+    return [int(rank(jnp.asarray(gaussian(i) @ gaussian(j)))) - min(i, j) for i, j in pairs]
+
+
+LINEAR_NETWORKS = claim(
+    "Section II",
+    "In a linear network recentering acts once: "
+    r"$\operatorname{RC}(W_2 \operatorname{RC}(W_1 X)) = W_2 W_1 \operatorname{RC}(X)$",
+)
+
+
+@LINEAR_NETWORKS.equal("the two sides agree")
+def _(key: Key[Array, ""]) -> Values:
+    rng = generator(key)
+    x, a, b = (rng.normal(size=shape) for shape in ((CASES, 6, 5), (5, 7), (7, 4)))
+    once, twice = recenter(jnp.asarray(x), axis=1), recenter(jnp.asarray(x @ a), axis=1)
+    return np.asarray(recenter(jnp.asarray(np.asarray(twice) @ b), axis=1)) - once @ (a @ b)

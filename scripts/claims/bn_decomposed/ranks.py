@@ -1,0 +1,217 @@
+"""Theorem 3 and Corollary 4: how many random neurons give full rank."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import geometry
+from claims.bn_decomposed.cells import POINTS, circle
+from claims.draws import generator
+from geometry.claims import (
+    Cases,
+    Claim,
+    Draws,
+    Remark,
+    Statistics,
+    Values,
+)
+from jaxnorm import recenter
+
+claim = partial(Claim, "Batch Normalization Decomposed")
+
+
+def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
+    """Neurons y until full rank, of one point, two at a right angle or opposite, five on a circle.
+
+    Of the two points the first needs y₁ and the second y₂ more.
+    """
+
+    def rows(x: Array) -> Array:
+        needed, _ = geometry.ranks.rows_needed(key, x.astype(jnp.float32), max_rows=2000)
+        return needed.astype(jnp.float32)
+
+    one, two = rows(jnp.eye(2)[:1]), rows(jnp.eye(2))
+    return {
+        "single": one,
+        "within_three": (one <= 3).astype(jnp.float32),
+        "orthogonal": two,
+        "covariance": (one - 2) * (two - one),
+        "opposite": rows(jnp.array([[1.0], [-1.0]])),
+        "circle": rows(circle(POINTS)),
+    }
+
+
+ROWS = Draws(rows_for_full_rank, 15_000, batch_size=5000)
+
+
+def bound_of_one() -> float:
+    """n/γ of one point."""
+    return geometry.ranks.mean_rows_bound(1, 0.5)
+
+
+def bound_of_the_circle() -> float:
+    """n/(2γ) of five points on the circle."""
+    return geometry.ranks.mean_rows_bound(POINTS, float(geometry.gamma_2d(circle(POINTS))))
+
+
+THEOREM_3_1 = claim(
+    "Theorem 3, item 1",
+    r"The mean number $y$ of rows until full rank is at most $n/\gamma$",
+    covers="Equations 21 to 27",
+    corrected=r"$\operatorname{E}[y] \le n/(2\gamma)$ for $n \ge 2$, by the $2\gamma$ of Lemma 2",
+    remark=Remark(
+        "loose",
+        "Equality for one sample only. Five points on the circle need 5.4 rows against a bound of "
+        r"50, eight Gaussian samples in three dimensions 8.6 against $2 \cdot 10^9$.",
+    ),
+    why=r"Each further row succeeds with conditional probability $\gamma$ at least, so that a step "
+    r"takes $1/\gamma$ rows on average at most. Eq. 27 has $\gamma(X^{(t+1)})$ for "
+    r"$\gamma(X^{(t)})$, which changes nothing.",
+)
+THEOREM_3_1.mean("E y of one point = n/γ = 2, attained", bound_of_one, ROWS, "single")
+THEOREM_3_1.mean("E y of 2 points at right angles = 28/9, bound 8", 28 / 9, ROWS, "orthogonal")
+THEOREM_3_1.mean(
+    "E y of 5 on the circle ≤ n/γ = 50 (5.4)", 2.0 * POINTS**2, ROWS, "circle", side="≤"
+)
+
+
+@THEOREM_3_1.at_most("γ falls with the number of samples, Eq. 27")
+def _(key: Key[Array, ""]) -> Values:
+    x = jnp.asarray(generator(key).normal(size=(200, 5, 2)))
+    gamma = jax.jit(jax.vmap(geometry.gamma_2d))
+    return gamma(x) - gamma(x[:, :-1])
+
+
+THEOREM_3_1.mean(
+    "E y of 5 on the circle ≤ n/(2γ) = 25 (5.4)",
+    bound_of_the_circle,
+    ROWS,
+    "circle",
+    side="≤",
+    form="corrected",
+)
+
+
+INDEPENDENT_STEPS = claim(
+    "Theorem 3, independence of the steps",
+    r"The numbers $y_1, \ldots, y_n$ of rows from one rank to the next are independent",
+    printed=r"Appendix B, before Eq. 28a: “note first that $y_1, y_2, \ldots, y_n$ are "
+    "independent”",
+    corrected=r"given the past, each row succeeds with probability at least $\gamma$, which is "
+    "enough",
+    fault="false",
+    why="The longer the first sample waits for an active row, the likelier the second has one "
+    r"already: $\operatorname{P}(y_2 = 0 \mid y_1 = k) = 1 - 2^{1-k}$ for two points at right "
+    r"angles, and $\operatorname{E}(y_2 \mid y_2 > 0) = 5/3$.",
+)
+INDEPENDENT_STEPS.mean(
+    "Cov(y₁, y₂) = 0 of 2 points at right angles", 0.0, ROWS, "covariance", form="rejected"
+)
+INDEPENDENT_STEPS.mean("Cov(y₁, y₂) = −20/27", -20 / 27, ROWS, "covariance", form="corrected")
+
+
+def _chernoff(n: int, alpha: float, gamma: float) -> float:
+    """1 − exp(−d KL(γ/α ‖ γ)) for d = αn/γ trials: what Chernoff says of n successes."""
+    p, d = gamma / alpha, alpha * n / gamma
+    divergence = p * math.log(p / gamma) + (1 - p) * math.log((1 - p) / (1 - gamma))
+    return -math.expm1(-d * divergence)
+
+
+_TAILS = [
+    (n, alpha, gamma)
+    for n in (1, 2, 5, 10, 50)
+    for alpha in (1.2, 2.5, 4.0)
+    for gamma in (1e-4, 0.01, 0.1, 0.25)
+]
+
+
+def tail_of_one() -> float:
+    """P(one success in three rows) of one point."""
+    return geometry.ranks.rank_tail(1, 0.5, 3)
+
+
+THEOREM_3_2 = claim(
+    "Theorem 3, item 2, Equations 7a and 7b",
+    r"$\operatorname{P}(\text{rank } n)$ of $\lfloor \alpha n/\gamma \rfloor$ rows is at least "
+    r"$1 - \exp(-n[(\alpha/\gamma) \log(1/\alpha) + \ldots])$",
+    covers="Equations 28a, 28b, 28c and 28d",
+    remark=Remark(
+        "hypothesis",
+        r"$\alpha > 1$ is enough where the paper asks for $\alpha > 2$, and $d = \alpha n/\gamma$ "
+        "must be rounded to a whole number of rows, down being allowed.",
+    ),
+    why="$y$ is stochastically below a sum of $n$ geometric variables, so that the rank is $n$ "
+    "with at least the probability of $n$ successes in $d$ trials.",
+)
+
+
+@THEOREM_3_2.at_most("7b ≤ 7a ≤ P(Bin(⌊αn/γ⌋, γ) ≥ n)", tolerance=1e-12)
+def _() -> Cases:
+    for n, alpha, gamma in _TAILS:
+        printed = geometry.rank_tail_bound(n, alpha, gamma)
+        exact = geometry.ranks.rank_tail(n, gamma, math.floor(alpha * n / gamma))
+        yield [geometry.rank_tail_bound(n, alpha, 0.0) - printed, printed - exact]
+
+
+@THEOREM_3_2.equal("7a is Chernoff's bound, 7b its limit", tolerance=1e-6)
+def _() -> Cases:
+    for n, alpha, gamma in _TAILS:
+        yield geometry.rank_tail_bound(n, alpha, gamma) - _chernoff(n, alpha, gamma)
+        yield geometry.rank_tail_bound(n, alpha, 0.0) - _chernoff(n, alpha, 1e-9)
+
+
+THEOREM_3_2.mean("P(Bin(3, γ) ≥ 1) of one point, attained", tail_of_one, ROWS, "within_three")
+
+
+_U, _V = np.array([1.0, 0.3]), np.array([-0.2, 1.0])
+_ZERO_ONCE_CENTRED = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+_OPPOSITE_ONCE_CENTRED = np.array([3.0, 5.0]) + np.stack([_U, -_U, _V, -_V, _U + _V, -_U - _V])
+# Of these, each has one reason to be reached or not: by row a zero, parallel samples, dependent and
+# independent opposite pairs.
+_SINGLE_REASONS = (
+    np.stack([0 * _U, _U, _V, -_U - _V]),
+    np.stack([_U, 2 * _U, _V, -3 * _U - _V]),
+    _OPPOSITE_ONCE_CENTRED,
+    np.stack([_U, -_U, _V, -_V]),
+)
+
+
+def _missing(rng: np.random.Generator, x: np.ndarray) -> int:
+    """Rank that `x` misses after recentering and 400 random neurons."""
+    y = np.maximum((x - x.mean(0)) @ rng.normal(size=(x.shape[1], 400)), 0)
+    return len(x) - int(np.linalg.matrix_rank(y, tol=1e-9))
+
+
+COROLLARY_4 = claim(
+    "Corollary 4",
+    "With batch norm before the ReLU, full rank is reached if no two columns of $X$ align",
+    printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma$ of $X -"
+    r" \text{mean}$; Theorem 3 assumes “that no two columns of $X$ are collinear”",
+    corrected=r"no two columns of $X - \text{mean}$ may be collinear. Full rank is reached exactly "
+    "if none is zero, no two are parallel, and directions of opposite pairs are independent",
+    fault="false in a case",
+    why="The columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear, but once centred the "
+    "middle one is 0, and no ReLU raises the rank above 2.",
+)
+
+
+@COROLLARY_4.at_most("rank n after 400 rows", form="rejected")
+def _(key: Key[Array, ""]) -> Values:
+    return [_missing(generator(key), x) for x in (_ZERO_ONCE_CENTRED, _OPPOSITE_ONCE_CENTRED)]
+
+
+@COROLLARY_4.equal("reached iff said to be", form="corrected")
+def _(key: Key[Array, ""]) -> Values:
+    rng = generator(key)
+    reachable = jax.jit(lambda x: geometry.ranks.full_rank_reachable(recenter(x)))
+    batches = [*_SINGLE_REASONS, *rng.normal(size=(20, 6, 2))]
+    return [float(_missing(rng, x) == 0) - bool(reachable(jnp.asarray(x))) for x in batches]
+
+
+COROLLARY_4.mean(
+    "E y = 3 for two points, opposite once centred", 3.0, ROWS, "opposite", form="corrected"
+)

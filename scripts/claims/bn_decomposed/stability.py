@@ -1,0 +1,260 @@
+"""Theorem 14: one layer near the invariant representation, and whether that is stable."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import geometry
+from claims.bn_decomposed.invariance import CASES, LAYER, SPREAD, WIDTH, invariant_batch
+from claims.draws import generator
+from geometry.claims import Cases, Claim, Remark, Values
+from jaxnorm import recenter
+
+claim = partial(Claim, "Batch Normalization Decomposed")
+
+
+def _radius(n: int) -> float:
+    return float(jax.jit(geometry.odd_points.next_layer)(invariant_batch(n)).radius)
+
+
+HYPOTHESES_OF_THEOREM_14 = claim(
+    "Theorem 14, hypotheses",
+    "An invariant representation with $R > n/(n - 1)$",
+    printed=r"Theorem 14: “be an invariant representation such that” $\|x_1 - \nu\| = R > n/(n - "
+    r"1)$, and $\|x_i - \nu\| < 1/n^2$ “for all $2 \leq i \leq n$”",
+    corrected=r"of squared norms, items 1 to 3 hold of any batch with $x_1 \ne \nu$, item 4 of any "
+    "with $R > n/(n - 1)$",
+    fault="false",
+    why=r"Definition 12 forces $R = \sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller: no batch "
+    "satisfies the hypotheses. The bound $1/n^2$ is used nowhere.",
+)
+
+
+@HYPOTHESES_OF_THEOREM_14.at_most("n/(n − 1) − R ≤ 0, n = 2, 3 and 20", form="rejected")
+def _() -> Values:
+    return [n / (n - 1) - _radius(n) for n in (2, 3, 20)]
+
+
+@HYPOTHESES_OF_THEOREM_14.equal("R² = (n² − 2n + 2)/(n − 1)²", form="corrected")
+def _() -> Values:
+    return [_radius(n) ** 2 * (n - 1) ** 2 / (n**2 - 2 * n + 2) - 1 for n in (2, 3, 20)]
+
+
+def expected_norm() -> float:
+    """E‖x₁′‖ where E‖x₁′‖² = 1."""
+    return geometry.mean_field.expected_norm_factor(WIDTH)
+
+
+def norm_of_a_wider_layer() -> float:
+    """The same of one more neuron."""
+    return geometry.mean_field.expected_norm_factor(WIDTH + 1)
+
+
+THEOREM_14_1 = claim(
+    "Theorem 14, item 1",
+    r"$\operatorname{E}\|x_1'\|$ after one layer of width $d = 5$",
+    printed="Theorem 14, “the following relations hold”, item 1: "
+    r"$\operatorname{E}[\|x_1^{(t+1)}\|] = 1$",
+    corrected=r"$\operatorname{E}\|x_1'\|^2 = 1$, and "
+    r"$\operatorname{E}\|x_1'\| = 1 - 5/(8d) + O(d^{-2})$, known exactly",
+    fault="false",
+    why="A norm with a spread has a smaller mean than its root mean square. It is a chi "
+    "variable whose degrees of freedom are binomial: the neurons at which $x_1$ is "
+    "active. The formula of item 1 is damaged in the text extraction; item 2 supports the"
+    " reading.",
+)
+THEOREM_14_1.mean("E‖x₁′‖ = 1", 1.0, LAYER, "norm", form="rejected")
+THEOREM_14_1.mean(
+    "E‖x₁′‖ = 1 − 5/(8d) + …",
+    expected_norm,
+    LAYER,
+    "norm",
+    against=norm_of_a_wider_layer,
+    form="corrected",
+)
+
+
+THEOREM_14_2 = claim(
+    "Theorem 14, item 2",
+    r"$(n - 1) \operatorname{E}\|\hat\nu\|$ after one layer of width $d = 5$",
+    printed=r"Theorem 14, “the following relations hold”, item 2: $\operatorname{E}[\|\hat\nu\|] ="
+    " 1/(n - 1)$",
+    corrected=r"$\operatorname{E}\|\hat\nu\|^2 = 1/(n - 1)^2$",
+    fault="false",
+    why="As item 1: the proof computes squared norms.",
+)
+THEOREM_14_2.mean("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm", form="rejected")
+THEOREM_14_2.mean(
+    "(n − 1) E‖ν̂‖ = 1 − 5/(8d) + …",
+    expected_norm,
+    LAYER,
+    "cluster_norm",
+    against=norm_of_a_wider_layer,
+    form="corrected",
+)
+
+
+def _images(key: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x₁′, ν̂ and the mean of x₂′ to xₙ′ of random batches and weights."""
+    rng = generator(key)
+    x = np.asarray(recenter(jnp.asarray(rng.normal(size=(CASES, 6, 4))), axis=1))
+    w = rng.normal(size=(4, 30))
+    y = np.maximum(x @ w, 0)
+    return y[:, 0], np.maximum(x[:, 1:].mean(1) @ w, 0), y[:, 1:].mean(1)
+
+
+THEOREM_14_3 = claim(
+    "Theorem 14, item 3",
+    r"$x_1' \cdot \hat\nu = 0$ for all weights",
+    remark=Remark(
+        "over-reading",
+        r"$\hat\nu$ is the image of the centre, not the centre $\nu'$ of the images, to which "
+        "$x_1'$ is not orthogonal: the theorem cannot be applied again to the next layer.",
+    ),
+    why=r"$\tilde x_1 = -(n - 1)\tilde\nu$, so that no neuron is active at both.",
+)
+
+
+@THEOREM_14_3.equal("x₁′ · ν̂", tolerance=1e-12)
+def _(key: Key[Array, ""]) -> Values:
+    odd, image_of_centre, _ = _images(key)
+    return (odd * image_of_centre).sum(1)
+
+
+@THEOREM_14_3.equal("expected: 0, and items 1 and 2 squared", tolerance=1e-12)
+def _(key: Key[Array, ""]) -> Values:
+    x = jnp.asarray(generator(key).normal(size=(CASES, 6, 4)))
+    g = jax.jit(jax.vmap(geometry.odd_points.next_layer))(x).gram
+    return [g[:, 0, -1], g[:, 0, 0] - 1, g[:, -1, -1] - 1 / 25]
+
+
+@THEOREM_14_3.equal("x₁′ · ν′, of the centre of the next layer", form="overread")
+def _(key: Key[Array, ""]) -> Values:
+    odd, _, centre = _images(key)
+    return (odd * centre).sum(1)
+
+
+def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """`x` with the first sample at a distance from the mean of the others, anywhere."""
+    direction = rng.normal(size=(len(x), x.shape[2]))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    x = x.copy()
+    x[:, 0] = x[:, 1:].mean(1) + radius * direction
+    return x
+
+
+def _growth_of_distances(x: np.ndarray) -> np.ndarray:
+    """E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² of the cluster and its centre."""
+    extended = np.concatenate([x, x[:, 1:].mean(1, keepdims=True)], 1)
+    square = np.square(extended[:, :, None] - extended[:, None]).sum(-1)
+    g = np.asarray(jax.jit(jax.vmap(geometry.odd_points.next_layer))(jnp.asarray(x)).gram)
+    norms = np.diagonal(g, axis1=1, axis2=2)
+    after = norms[:, :, None] + norms[:, None] - 2 * g
+    i, j = np.triu_indices(x.shape[1], 1)
+    return (after[:, 1:, 1:] / np.where(square > 0, square, 1)[:, 1:, 1:])[:, i, j]
+
+
+def distance_after_a_layer() -> float:
+    """E‖x₂′ − x₃′‖² of the spread cluster."""
+    g = geometry.odd_points.next_layer(jnp.asarray(SPREAD)).gram
+    return float(g[1, 1] + g[2, 2] - 2 * g[1, 2])
+
+
+THEOREM_14_4 = claim(
+    "Theorem 14, item 4, Equations 112 to 117",
+    r"$\operatorname{E}\|x_i' - x_j'\|^2 < \|x_i - x_j\|^2$ in the cluster, $R > n/(n - 1)$",
+    remark=Remark(
+        "hypothesis",
+        r"The last $<$ of the proof needs $\alpha < 1$ and $x_i \ne x_j$, where the theorem asks "
+        r"for $x_i' \ne x_j'$; the one before is $\le$, an equality for positively parallel "
+        "centred samples.",
+    ),
+    why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 "
+    r"- 2(K(\tilde x_i, \tilde x_j) - \tilde x_i \cdot \tilde x_j))$, with "
+    r"$K \ge \tilde x_i \cdot \tilde x_j$. Eqs. 114 to 116 leave out an expectation "
+    "before the second norm.",
+)
+
+
+@THEOREM_14_4.at_most("growth ≤ α = n²/((n − 1)²R²)", tolerance=1e-12)
+def _(key: Key[Array, ""]) -> Cases:
+    rng = generator(key)
+    for factor in (1.0, 1.5, 3.0):
+        x = _cluster_at(factor * 6 / 5, rng.normal(size=(CASES, 6, 3)) / 36, rng)
+        yield _growth_of_distances(x) - factor**-2
+
+
+@THEOREM_14_4.equal("= α, attained by parallel samples", tolerance=1e-6)
+def _(key: Key[Array, ""]) -> Values:
+    x = np.zeros((CASES, 6, 3))
+    x[:, 1:, 0] = generator(key).uniform(-0.05, 0.05, (CASES, 5))
+    x[:, 0, 0] = x[:, 1:, 0].mean(1) - 6 / 5
+    return _growth_of_distances(x) - 1
+
+
+THEOREM_14_4.mean("E‖x₂′ − x₃′‖² of a spread cluster", distance_after_a_layer, LAYER, "distance")
+
+
+def _relative_spread(g: np.ndarray) -> float:
+    """Mean squared distance of the cluster from its centre, over that of the odd sample."""
+    n = len(g)
+    weights = np.full(n, 1 / (n - 1))
+    weights[0] = 0
+    centre = weights @ g @ weights
+    square = np.diag(g) - 2 * g @ weights + centre
+    return float(square[1:].mean() / square[0])
+
+
+def _squared_distances(g: np.ndarray) -> float:
+    """Sum of the squared distances in the cluster."""
+    lengths = np.diag(g)[1:]
+    return float((lengths[:, None] + lengths[None] - 2 * g[1:, 1:]).sum())
+
+
+def _growths_of_spread(key: Array) -> list[tuple[int, float]]:
+    """Growth of the relative squared spread of a tiny cluster in one layer, for several n."""
+    step, growths = jax.jit(geometry.mean_field_step), []
+    for n in (4, 20):
+        x = np.array(invariant_batch(n))
+        x[1:] += 1e-4 * generator(key).normal(size=(n - 1, 3)) / n
+        g = x @ x.T
+        spreads = [_relative_spread(np.asarray(h)) for h in (g, step(jnp.asarray(g)))]
+        growths.append((n, spreads[1] / spreads[0]))
+    return growths
+
+
+STABILITY = claim(
+    "Stability, before Theorem 14",
+    "A layer brings a batch near an invariant representation closer to one, in expectation",
+    printed="Section III, before Theorem 14: “when starting from a representation somewhat "
+    "similar to an invariant representation, the next layer brings us closer to an "
+    "invariant representation in expectation”",
+    corrected="the collapsed cluster is unstable at the variance of Theorem 13: squared distances "
+    r"in it grow by $\alpha = n^2/(n^2 - 2n + 2)$ in each layer, up to an angle $3\pi/n$, "
+    "$6.5 R/n^2$ from the centre",
+    fault="false",
+    why="Of a batch with the Gram matrix of Definition 12 up to a small perturbation of the "
+    r"cluster, $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - 2(K - \tilde "
+    r"x_i \cdot \tilde x_j))$ by Eq. 111 at Theorem 13's own variance, and the last term "
+    "is of third order in the angle. Theorem 14 contracts since it divides by $R > n/(n -"
+    " 1)$ once; its image does not satisfy its hypothesis.",
+)
+
+
+@STABILITY.at_most("squared distances in the cluster do not grow, minus 1", form="rejected")
+def _(key: Key[Array, ""]) -> Cases:
+    for n in (10, 50):
+        x = np.array(invariant_batch(n))
+        x[1:] += 1e-5 * generator(key).normal(size=(n - 1, 3))
+        g = jnp.asarray(x @ x.T)
+        after = n**2 / (n**2 - 2 * n + 2) * geometry.mean_field_step(g)  # Theorem 13's variance
+        spreads = [_squared_distances(np.asarray(h)) for h in (g, after)]
+        yield spreads[1] / spreads[0] - 1
+
+
+@STABILITY.equal("its square grows by n²/(n² − 2n + 2)", 1.0, tolerance=5e-3, form="corrected")
+def _(key: Key[Array, ""]) -> Values:
+    return [growth / geometry.odd_points.cluster_growth(n) for n, growth in _growths_of_spread(key)]

@@ -1,0 +1,266 @@
+"""Appendix E: rows of three clusters in Theorem 11, Equations 61 to 94."""
+
+import math
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import geometry
+from claims.bn_decomposed.tree import negative, positive
+from claims.bn_decomposed.two_clusters import unbalanced_rows
+from claims.draws import generator
+from geometry.claims import Cases, Claim, Remark, Values
+
+claim = partial(Claim, "Batch Normalization Decomposed")
+
+POINTS = 7
+
+
+def _geometric_sum(n: int, layers: int) -> float:
+    """The braces of Eq. 61: Σⱼ aʲ bᵀ⁻¹⁻ʲ from j = 1 to T − 1."""
+    a, b = ((n - 1) / n) ** 2, (2 / n) ** 2 + ((n - 2) / n) ** 2
+    return math.fsum(a**j * b ** (layers - 1 - j) for j in range(1, layers))
+
+
+def _bound_of_the_sum(n: int, layers: int) -> float:
+    """Eq. 62 without the factors that it shares with Eq. 61."""
+    return (n**2 - 2 * n + 1) / (2 * n - 7) * ((n - 1) / n) ** (2 * (layers - 1))
+
+
+EQUATIONS_61_AND_62 = claim(
+    "Equations 61 and 62",
+    "The geometric sum of three-cluster rows is at most "
+    r"$(n - 1)^2/(2n - 7) \cdot ((n - 1)/n)^{2(T-1)}$",
+    printed="Appendix E, Eqs. 61 and 62: “as $T$ goes to infinity” a bound with $2n - 7$, which "
+    "no condition keeps positive",
+    corrected=r"for $n \ge 4$; with three samples no row has clusters of 2 and $n - 2$ to neglect",
+    fault="false in a case",
+    why="The sum is $a(a^{T-1} - b^{T-1})/(a - b)$ with $a = ((n - 1)/n)^2$ and "
+    "$b = (4 + (n - 2)^2)/n^2$. For $n = 3$ it is $a < b$, and $2n - 7$ is negative.",
+)
+
+
+@EQUATIONS_61_AND_62.at_most("n = 3; T = 2, 5 and 50", form="rejected")
+def _() -> Values:
+    return [_geometric_sum(3, t) - _bound_of_the_sum(3, t) for t in (2, 5, 50)]
+
+
+@EQUATIONS_61_AND_62.at_most("n = 4 to 29", form="corrected")
+def _() -> Values:
+    return [
+        _geometric_sum(n, t) - _bound_of_the_sum(n, t) for n in range(4, 30) for t in (2, 5, 50)
+    ]
+
+
+@EQUATIONS_61_AND_62.equal("attained by many layers", tolerance=1e-9, form="corrected")
+def _() -> Values:
+    return [_geometric_sum(n, 1000) / _bound_of_the_sum(n, 1000) - 1 for n in range(4, 30)]
+
+
+def sums_by_layer(key: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Gram matrix of the children of rows of compositions A to D, times n², and A to D.
+
+    A: (1, n − 1), B: (n − 1, 1), C: (2, n − 2), D: (n − 2, 2); sums of squared heights.
+    """
+    c = generator(key).uniform(0.2, 2, (4, 5))
+    i = np.arange(POINTS)
+    groups = (i >= 1, i < POINTS - 1, i >= 2, i < POINTS - 2)
+    rows = np.concatenate(
+        [height[:, None] * group for height, group in zip(c, groups, strict=True)]
+    )
+    y = np.asarray(geometry.tree.step(jnp.asarray(rows.T)))
+    return POINTS**2 * y @ y.T, np.square(c).sum(1)
+
+
+def _sums(key: Array) -> np.ndarray:
+    """A to D of many orders of magnitude, 0 among them, with B + D ≤ A + C."""
+    sums = np.exp(generator(key).normal(0, 4, (2000, 4))) * (generator(key).random((2000, 4)) > 0.2)
+    sums[0] = (0, 0, 1, 0)
+    a, b, c, d = sums.T
+    swap = b + d > a + c
+    sums[swap] = sums[swap][:, [1, 0, 3, 2]]
+    return sums[sums.sum(1) > 0].T
+
+
+def _equation_66(sums: np.ndarray, n: int) -> np.ndarray:
+    a, b, c, d = sums
+    return (a + b + 4 * c + 4 * d) / ((n - 1) ** 2 * a + b + (n - 2) ** 2 * c + 4 * d)
+
+
+def _equation_67(sums: np.ndarray, n: int) -> np.ndarray:
+    a, b, c, d = sums
+    return 4 * (a + b + c + d) / ((n - 2) ** 2 * (a + c) + b + d)
+
+
+EQUATIONS_63_TO_73 = claim(
+    "Equations 63 to 73",
+    "Norms by the sums $A$, $B$, $C$ and $D$ of rows of four compositions: a ratio of at most "
+    r"$\sqrt{8}/(n - 2)$",
+    remark=Remark(
+        "loose",
+        r"$C$ and $D$ vanish in the limit, and with them the factor 2 between $\sqrt{8}/(n - 2)$ "
+        r"and the sharp $\sqrt{2}/(n - 1)$ of the rows $A$ and $B$.",
+    ),
+)
+
+
+@EQUATIONS_63_TO_73.equal("Eqs. 63 to 65, 81 and 82, n = 7", tolerance=1e-12)
+def _(key: Key[Array, ""]) -> Values:
+    g, (a, b, c, d) = sums_by_layer(key)
+    n = POINTS
+    expected = {
+        (3, 3): a + b + 4 * c + 4 * d,
+        (0, 0): (n - 1) ** 2 * a + b + (n - 2) ** 2 * c + 4 * d,
+        (n - 1, n - 1): a + (n - 1) ** 2 * b + 4 * c + (n - 2) ** 2 * d,
+        (3, 0): b + 4 * d,
+        (3, n - 1): a + 4 * c,
+    }
+    return [g[pair] / value - 1 for pair, value in expected.items()]
+
+
+@EQUATIONS_63_TO_73.at_most("Eq. 66 ≤ Eq. 67, and that ≤ Eq. 72")
+def _(key: Key[Array, ""]) -> Cases:
+    sums = _sums(key)
+    for n in range(4, 30):
+        bound = _equation_67(sums, n)
+        yield [_equation_66(sums, n) / bound - 1, bound / (8 / (n - 2) ** 2) - 1]
+
+
+@EQUATIONS_63_TO_73.equal("Eq. 67 attained by C, Eq. 72 by C = D and n → ∞", tolerance=1e-5)
+def _() -> Values:
+    only_c, c_and_d = np.array([[0.0], [0], [1], [0]]), np.array([[0.0], [0], [1], [1]])
+    return [
+        _equation_67(only_c, 9) / _equation_66(only_c, 9) - 1,
+        8 / 998**2 / _equation_66(c_and_d, 1000) - 1,
+    ]
+
+
+EQUATIONS_74_TO_80 = claim(
+    "Equations 74 to 80",
+    r"Norms of $x_1$, $x_2$ and $x_n$: a ratio of at most $\sqrt{2}/(n - 1)$",
+    why="Rows that separate 1 and 2 from the others decay faster. 'Denote by $D(T)$ the cumulative "
+    "exponent for all $(1, 1, n - 2)$ rows' is about $(n - 2, 1, 1)$.",
+)
+
+
+@EQUATIONS_74_TO_80.equal("Eqs. 74 to 76, 89 and 90, n = 7", tolerance=1e-12)
+def _(key: Key[Array, ""]) -> Values:
+    rows, ac, bd = unbalanced_rows(key)
+    y = np.asarray(geometry.tree.step(jnp.asarray(rows.T)))
+    g, m = POINTS**2 * y @ y.T, (POINTS - 1) ** 2
+    found = [g[0, 0], g[1, 1], g[-1, -1], g[1, 0], g[1, -1]]
+    return np.array(found) / [m * ac + bd, ac + bd, ac + m * bd, bd, ac] - 1
+
+
+@EQUATIONS_74_TO_80.at_most("Eqs. 79, 80, 93, 94 (equal at q = 1, n → ∞)")
+def _() -> Cases:
+    q = np.linspace(0.01, 1, 100)
+    for n in range(3, 30):
+        m = (n - 1) ** 2
+        yield (1 + q) / (m + q) - 2 / m
+        yield 1 / np.sqrt((1 + m / q) * (1 + 1 / q)) - 1 / (math.sqrt(2) * (n - 1))
+
+
+def _equation_84(sums: np.ndarray, n: int) -> np.ndarray:
+    a, b, c, d = sums
+    inner, first = a + b + 4 * c + 4 * d, (n - 1) ** 2 * a + b + (n - 2) ** 2 * c + 4 * d
+    return (b + 4 * d) / np.sqrt(inner * first)
+
+
+def _equation_85(sums: np.ndarray, n: int) -> np.ndarray:
+    q = (sums[0] + sums[2]) / (sums[1] + sums[3])
+    return 4 / np.sqrt((q + 1) * ((n - 2) ** 2 * q + 1))
+
+
+EQUATIONS_81_TO_94 = claim(
+    "Equations 81 to 91, 93 and 94",
+    r"Inner products by $A$, $B$, $C$ and $D$: a cosine of at most $2\sqrt{2}/(n - 2)$",
+    remark=Remark(
+        "loose",
+        "Eq. 85 is twice what rows of the worst composition make; these vanish in the limit, and "
+        r"the sharp bound is Eq. 93, $1/(\sqrt{2}(n - 1))$, of all inner samples.",
+    ),
+    why="The products of Eqs. 81, 82, 89 and 90 are checked beside the norms of Eqs. 63 and 74.",
+)
+
+
+@EQUATIONS_81_TO_94.at_most("Eq. 84 ≤ Eq. 85, Eq. 87 ≤ arccos of it")
+def _(key: Key[Array, ""]) -> Cases:
+    sums = _sums(key)
+    sums = sums[:, sums[1] + sums[3] > 0]
+    for n in range(5, 30):
+        cosine = _equation_85(sums, n)
+        bound = math.pi / 2 - math.sqrt(2) * math.pi / (n - 2)
+        yield [_equation_84(sums, n) / cosine - 1, bound - np.arccos(np.minimum(cosine, 1))]
+
+
+@EQUATIONS_81_TO_94.equal("Eq. 84 = half of Eq. 85 at C = D, n → ∞", tolerance=1e-6)
+def _() -> Values:
+    c_and_d = np.array([[0.0], [0], [1], [1]])
+    return _equation_84(c_and_d, 10_000) / (_equation_85(c_and_d, 10_000) / 2) - 1
+
+
+def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
+    """Products of x₂ and xₙ over ‖x₂‖‖x₁‖ and over ‖x₂‖‖xₙ‖, and the right side of Eq. 92."""
+    rows, ac, bd = unbalanced_rows(key)
+    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # so that B + D is larger
+    ac, bd = ac, 4 * bd
+    y = np.asarray(geometry.tree.step(jnp.asarray(rows.T)))
+    norms = np.linalg.norm(y, axis=1)
+    expected = 1 / math.sqrt((1 + (POINTS - 1) ** 2 * bd / ac) * (1 + bd / ac))
+    return y[1] @ y[-1] / (norms[1] * norms[[0, -1]]), expected
+
+
+EQUATION_92 = claim(
+    "Equation 92",
+    "The cosine of $x_2$ and $x_n$ by $(B + D)/(A + C)$",
+    printed=r"Appendix E: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
+    r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$, $q = (B + D)/(A + C)$",
+    corrected=r"$\|x_n\|$ for $\|x_1\|$ below the line, as in Eq. 94",
+    fault="misprint",
+    why="The right side is symmetric to Eq. 91, whose left side has the norm of its own end. "
+    "The formula is read from a text extraction of the PDF; one glyph decides.",
+)
+
+
+@EQUATION_92.equal("⟨x₂, xₙ⟩/(‖x₂‖‖x₁‖)", form="rejected")
+def _(key: Key[Array, ""]) -> Values:
+    left, right = _cosine_with_the_last(key)
+    return left[0] / right - 1
+
+
+@EQUATION_92.equal("⟨x₂, xₙ⟩/(‖x₂‖‖xₙ‖)", tolerance=1e-12, form="corrected")
+def _(key: Key[Array, ""]) -> Values:
+    left, right = _cosine_with_the_last(key)
+    return left[1] / right - 1
+
+
+def _clusters_of_children(row: list[float]) -> list[int]:
+    pair = positive(jnp.asarray(row)), negative(jnp.asarray(row))
+    return sorted(len(np.unique(np.asarray(child))) for child in pair)
+
+
+FIGURE_8 = claim(
+    "Figure 8",
+    "A three-cluster row has one child of three clusters and one of two",
+    printed="Figure 8: “at every step, a three-cluster neuron always generates one three-cluster "
+    "neuron and one two-cluster neuron”",
+    corrected="unless the middle cluster is at the mean: both children then have two clusters",
+    fault="false in a case",
+    why="$(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$. Ties are lost by both children, "
+    "which does no harm to Theorem 11.",
+)
+
+
+@FIGURE_8.equal("children of (0, 1, 2)", form="rejected")
+def _() -> Values:
+    return np.array(_clusters_of_children([0.0, 1.0, 2.0])) - (2, 3)
+
+
+@FIGURE_8.equal("where the middle is not the mean", form="corrected")
+def _(key: Key[Array, ""]) -> Cases:
+    for row in np.sort(generator(key).normal(size=(30, 3)), axis=1):
+        sizes = generator(key).integers(1, 5, 3)
+        yield np.array(_clusters_of_children(np.repeat(row, sizes).tolist())) - (2, 3)

@@ -1,0 +1,49 @@
+"""Claims of the pruning paper, on the convolution-weight-distribution assumption (CWDA).
+
+N filters have d dimensions (the paper also writes n and k for them) and standard deviation c. With
+R = Γ((d + 1)/2)/Γ(d/2) a norm has mean √2 c R and variance 2c²h, h = d/2 − R², and the squared
+coefficient of variation q − 1, q = d/(2R²).
+"""
+
+from claims.cwda import (
+    accuracies,
+    assumption,
+    criteria,
+    geometry_of_filters,
+    lemmas,
+    moments,
+    points,
+    proof_of_theorem_1,
+    proof_of_theorem_2,
+    proof_of_theorem_3,
+    proof_of_theorem_4,
+    proof_of_theorem_5,
+    rank_correlation,
+    rankings,
+    ratios,
+    redundancy,
+    spread_and_mean,
+    sums,
+)
+from claims.sections import claims_in
+
+CLAIMS = claims_in(
+    criteria,
+    rankings,
+    assumption,
+    spread_and_mean,
+    ratios,
+    rank_correlation,
+    sums,
+    proof_of_theorem_4,
+    accuracies,
+    redundancy,
+    geometry_of_filters,
+    moments,
+    proof_of_theorem_1,
+    proof_of_theorem_2,
+    lemmas,
+    proof_of_theorem_3,
+    points,
+    proof_of_theorem_5,
+)

@@ -1,0 +1,271 @@
+"""Section 4.2 of the pruning paper: lengths, angles and distances of filters."""
+
+import math
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import pruning
+from claims.cwda._draws import (
+    DIMS,
+    LAYER_DIMS,
+    LAYER_FILTERS,
+    LAYERS,
+    RESNET20,
+    THREE_FILTERS,
+    norm_cv2,
+)
+from claims.draws import exponent, generator, normal
+from geometry.claims import (
+    Cases,
+    Claim,
+    Draws,
+    Remark,
+    Result,
+    Statistics,
+    Values,
+)
+from geometry.filters import FilterGeometry, gaussian_filter_geometry, welch_bound
+from jaxnorm._numerics import chi_mean
+
+claim = partial(Claim, "CWDA")
+
+
+def expected() -> FilterGeometry:
+    """Theorem 5 for `three_filters`."""
+    return gaussian_filter_geometry(DIMS)
+
+
+THEOREM_5_1 = claim(
+    "Theorem 5, item 1",
+    r"$\|v_i\| \approx \|v_j\| \to \sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$",
+    corrected=r"ratios tend to 1 like $1/\sqrt d$; differences keep the variance $c^2$",
+    remark=Remark(
+        "over-reading",
+        "Only ratios tend to 1: the difference of two norms keeps the variance $c^2$. For "
+        "symmetric filters with scales of their own, which CWDA Plus admits, not even ratios do.",
+    ),
+    why=r"$\operatorname{Var}\|v\| = 2c^2h(d)$ grows to $c^2/2$ while $E\|v\|$ grows like "
+    r"$c\sqrt d$. The “limit” $\sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$ itself diverges.",
+)
+THEOREM_5_1.mean("E‖v‖, d = 9", lambda: expected().norm_mean, THREE_FILTERS, "norm")
+THEOREM_5_1.variance("Var‖v‖ = 2h", lambda: expected().norm_variance, THREE_FILTERS, "norm")
+
+
+@THEOREM_5_1.rate("CV‖v‖ falls like d^(−1/2)", -0.5, tolerance=0.05)
+def _() -> Values:
+    dims = (64, 256, 1024)
+    return exponent(dims, [math.sqrt(norm_cv2(d)) for d in dims])
+
+
+THEOREM_5_1.variance(
+    "‖vᵢ‖ − ‖vⱼ‖ tends to 0: Var ≤ 0.1",
+    0.1,
+    THREE_FILTERS,
+    "norm_difference",
+    side="≤",
+    form="overread",
+)
+THEOREM_5_1.variance(
+    "Var(‖vᵢ‖ − ‖vⱼ‖) = 4h",
+    lambda: 2 * pruning.gaussian.chi_variance(1.0, float(DIMS)),
+    THREE_FILTERS,
+    "norm_difference",
+    form="corrected",
+)
+THEOREM_5_1.variance(
+    "‖v‖ of filters with random scales has the same CV, as under CWDA Plus",
+    lambda: norm_cv2(DIMS),
+    THREE_FILTERS,
+    "scaled_norm",
+    form="overread",
+)
+THEOREM_5_1.variance(
+    "Var of s‖v‖ = E s² q − (E s)², s log-normal of 0.5",
+    lambda: math.exp(0.5) * (1 + norm_cv2(DIMS)) - math.exp(0.25),
+    THREE_FILTERS,
+    "scaled_norm",
+    form="corrected",
+)
+
+
+def _largest_cosine(v: np.ndarray) -> float:
+    """max|cos| of two different filters."""
+    unit = v / np.linalg.norm(v, axis=1, keepdims=True)
+    return float(np.abs(unit @ unit.T - np.eye(len(v))).max())
+
+
+THEOREM_5_2 = claim(
+    "Theorem 5, item 2",
+    r"The angle of two filters tends to $\pi/2$",
+    corrected="not for more filters than dimensions all at once",
+    remark=Remark(
+        "over-reading",
+        r"Each pair for itself, $i \ne j$. More filters than dimensions are never all orthogonal: "
+        r"some $|\cos|$ is at least $\sqrt{(N - d)/(d(N - 1))}$.",
+    ),
+    why=r"$(1 + \cos)/2$ is $\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, of variance $1/(4d)$.",
+)
+THEOREM_5_2.mean("E angle = π/2", math.pi / 2, THREE_FILTERS, "angle")
+THEOREM_5_2.variance(
+    "Var angle = ψ′(d/2)/2", lambda: expected().angle_variance, THREE_FILTERS, "angle"
+)
+THEOREM_5_2.mean("E|cos| = 1/(√π R)", lambda: expected().cosine_size, THREE_FILTERS, "cosine_size")
+
+
+@THEOREM_5_2.at_most(
+    "all pairs of 256 filters of 64 dimensions within 3 degrees", 0.05, form="overread"
+)
+def _(key: Key[Array, ""]) -> Values:
+    return _largest_cosine(generator(key).normal(size=(256, 64)))
+
+
+@THEOREM_5_2.at_most("max|cos| ≥ Welch's bound", form="corrected")
+def _(key: Key[Array, ""]) -> Cases:
+    for v in generator(key).normal(size=(40, 12, 5)):
+        yield welch_bound(*v.shape) - _largest_cosine(v)
+
+
+@THEOREM_5_2.equal("attained by simplices", tolerance=1e-12, form="corrected")
+def _(key: Key[Array, ""]) -> Cases:
+    for n in (3, 6, 20):
+        simplex = np.eye(n) - 1 / n
+        basis = np.linalg.svd(simplex)[0][:, : n - 1]
+        turn = np.linalg.qr(generator(key).normal(size=(n - 1, n - 1)))[0]
+        yield welch_bound(n, n - 1) - _largest_cosine(simplex @ basis @ turn)
+
+
+def difference_of_distances(key: Key[Array, ""]) -> Statistics:
+    """‖a − b‖ − ‖a − c‖ in 64 dimensions."""
+    v = normal(key, 100, 3, 64)
+    to_b, to_c = (jnp.linalg.norm(v[:, 0] - v[:, i], axis=1) for i in (1, 2))
+    return {"difference": to_b - to_c}
+
+
+DISTANCES = Draws(difference_of_distances, 40_000, batch_size=10_000, draws_per_key=100)
+
+
+THEOREM_5_3 = claim(
+    "Theorem 5, item 3, Figure 7",
+    r"$\|v_i - v_j\| \approx \|v_i - v_t\|$",
+    corrected="ratios tend to 1; differences keep the variance $3c^2/2$",
+    remark=Remark(
+        "over-reading",
+        "Only ratios tend to 1, for different $i$, $j$ and $t$: the difference of two distances "
+        "keeps the variance $3c^2/2$, and the triangle of Figure 7 is equilateral in proportion.",
+    ),
+    why="Squared distances have mean $2c^2d$ and variance $8c^4d$, and correlation $1/4$ if they "
+    "share a filter.",
+)
+THEOREM_5_3.mean("E‖vᵢ − vⱼ‖ = 2R", lambda: expected().distance_mean, THREE_FILTERS, "distance")
+THEOREM_5_3.variance("Var = 4h", lambda: expected().distance_variance, THREE_FILTERS, "distance")
+THEOREM_5_3.variance(
+    "‖vᵢ − vⱼ‖ − ‖vᵢ − vₜ‖ tends to 0: Var ≤ 0.1, d = 64",
+    0.1,
+    DISTANCES,
+    "difference",
+    side="≤",
+    form="overread",
+)
+THEOREM_5_3.variance(
+    "Var(‖vᵢ − vⱼ‖ − ‖vᵢ − vₜ‖) = 3/2 to first order in 1/d, d = 64",
+    1.5,
+    DISTANCES,
+    "difference",
+    within=1 / 64,
+    form="corrected",
+)
+THEOREM_5_3.mean(
+    "Cov of squared distances that share a filter = 2d",
+    2.0 * DIMS,
+    THREE_FILTERS,
+    "squared_distance_covariance",
+    form="corrected",
+)
+
+
+def repr_cv2() -> float:
+    """Squared coefficient of variation of RePr's scores in a layer, whose cosines they share."""
+    mean_cosine = math.sqrt(2 / math.pi) / chi_mean(LAYER_DIMS)
+    cosine_cv2 = 1 / (LAYER_DIMS * mean_cosine**2) - 1
+    return cosine_cv2 * (LAYER_FILTERS - 2) / (LAYER_FILTERS - 1) ** 2
+
+
+SECTION_4_2 = claim(
+    "Section 4.2, consequences",
+    "Scores of all criteria become nearly equal, RePr's too",
+    corrected=r"$\ell_1$, $\ell_2$, Fermat and GM by the dimension, RePr by the number of filters",
+    remark=Remark(
+        "over-reading",
+        "RePr's scores become equal for many filters, not for many dimensions. Nearly equal scores "
+        "still rank alike: under CWDA the common ranking is that of small deviations.",
+    ),
+    why=r"Norms have $\text{CV}^2 = O(1/d)$; a sum over the other $N - 1$ filters of $|\cos|$, "
+    r"whose $\text{CV}^2$ is $\pi/2 - 1$ in any dimension, has one of $O(1/N)$.",
+)
+SECTION_4_2.mean("CV² of l1 = (π/2 − 1)/d", (math.pi / 2 - 1) / LAYER_DIMS, LAYERS, "squared_cv_l1")
+SECTION_4_2.mean("CV² of l2 = q − 1", lambda: norm_cv2(LAYER_DIMS), LAYERS, "squared_cv_l2")
+SECTION_4_2.mean(
+    "CV² of Fermat = (1 + 2/N)/(2d), to first order in 1/d",
+    (1 + 2 / LAYER_FILTERS) / (2 * LAYER_DIMS),
+    LAYERS,
+    "squared_cv_fermat",
+    within=1 / LAYER_DIMS**2,
+)
+SECTION_4_2.mean(
+    "above that of l2 by at least half of 1/(Nd): found 1/(Nd)",
+    1 / (2 * LAYER_FILTERS * LAYER_DIMS),
+    LAYERS,
+    "squared_cv_fermat_minus_l2",
+    side="≥",
+    against=0.0,
+)
+SECTION_4_2.mean(
+    "CV² of GM = 1/(8d), to first order in 1/d and 1/N",
+    1 / (8 * LAYER_DIMS),
+    LAYERS,
+    "squared_cv_gm",
+    within=1 / LAYER_DIMS**2 / 8,
+)
+SECTION_4_2.mean(
+    "CV² of RePr = (1/(dμ²) − 1)(N − 2)/(N − 1)², μ = E|cos|; → (π/2 − 1)/N",
+    repr_cv2,
+    LAYERS,
+    "squared_cv_repr",
+)
+
+
+SECTION_4_3 = claim(
+    "Section 4.3, Figure 8",
+    "Gains, biases and fully connected weights are not Gaussian; convolutions alone are",
+    results=(
+        Result(
+            "31 of 39 other parameters of one ResNet-20 reject a Gaussian of mean 0 at 5 %, but so "
+            "do 19 of 19 convolutions",
+            "BN and FC of VGG16-BN can not pass the test",
+            RESNET20,
+        ),
+    ),
+    why=r"At the start gains are 1, which lie $\Phi(1) = 0.841$ from a Gaussian, and fully "
+    "connected weights are as Gaussian as convolutions: the statement is about training, not "
+    "about kinds of parameters.",
+    reason="Measured on VGG16-BN, which is not at hand; one trained ResNet-20 is.",
+)
+
+
+CWDA_PLUS = claim(
+    "CWDA Plus",
+    "The filters of a trained layer are independent draws of a symmetric distribution of mean 0",
+    results=(
+        Result(
+            "14 of 19 layers of one ResNet-20 reject symmetry, by Holm's correction at 5 %",
+            "a conjecture",
+            RESNET20,
+        ),
+    ),
+    why="Theorem 2 would follow from it, and Theorem 4 needs nothing; Theorem 5 would not "
+    "(Theorem 5, item 1).",
+    reason="A conjecture about trained weights, which no derivation decides.",
+)

@@ -1,0 +1,210 @@
+"""Appendix D of the pruning paper: the proof of Theorem 3, from Lemma 3 on."""
+
+import itertools
+from functools import partial
+
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+import pruning
+from claims.cwda._draws import norm_cv2
+from claims.cwda.lemmas import LEMMA_3, C, K, mean_ratio
+from claims.draws import exponent, generator, normal
+from geometry.claims import (
+    Cases,
+    Claim,
+    Draws,
+    Remark,
+    Statistics,
+    Values,
+)
+
+claim = partial(Claim, "CWDA")
+
+
+EQUATION_34 = claim(
+    "Equation 34",
+    r"$2\|X\|\|Y\| \gg (\|X\|^2 - \|Y\|^2)^2$ for large $k$ and small $c$",
+    corrected=r"$(x - y)^2 \ll 2xy$, like $1/(2k)$, at every $c$",
+    remark=Remark(
+        "unit",
+        "The left side has the unit $c^2$ and the right side $c^4$: the ratio is $2c^2$ in every "
+        "dimension, and small if $c$ is in the unit chosen. What the proof needs is "
+        r"$(\|X\| - \|Y\|)^2 \ll 2\|X\|\|Y\|$.",
+    ),
+    why=r"$E\,(x - y)^2/(2xy) = 1/(2k) + \dots$ for norms $x$ and $y$ of any $c$: $k$ large alone "
+    "suffices.",
+)
+EQUATION_34.mean(
+    "at c = 0.05, k = 20 the ratio is 2c² + c²/k + … = 0.0051",
+    lambda: C**2 * mean_ratio(K),
+    LEMMA_3,
+    "ratio_at_small_c",
+)
+EQUATION_34.mean(
+    "k large makes it small: at most 0.1 at c = 1", 0.1, LEMMA_3, "ratio", side="≤", form="overread"
+)
+EQUATION_34.mean(
+    "E (x − y)²/(2xy) = 2R²/(k − 1) − 1",
+    lambda: mean_ratio(K) / 2 - 1,
+    LEMMA_3,
+    "squared_gap_over_b",
+    form="corrected",
+)
+
+
+def _lagrange(key: Array, power: int) -> Cases:
+    for a in generator(key).uniform(size=(50, 7)):
+        pairs = sum((x**power - y**power) ** 2 for x, y in itertools.combinations(a, 2))
+        left = 7 * (a @ a)
+        yield float((left - a.sum() ** 2 - pairs) / left)
+
+
+def _squared_sum(key: Array, factor: int) -> Cases:
+    """(Σa)² − Σa² − `factor` Σab over pairs, over (Σa)²."""
+    for a in generator(key).uniform(size=(50, 7)):
+        products = sum(x * y for x, y in itertools.combinations(a, 2))
+        yield float(1 - (a @ a + factor * products) / a.sum() ** 2)
+
+
+LAGRANGE_IDENTITY = claim(
+    "Lagrange's identity in the proof of Theorem 3",
+    r"$n\sum a^2 = (\sum a)^2 + \sum(a^2 - b^2)^2$",
+    printed=r"Appendix D, before Equation 37: “$(\sum\|a_i\|^2)(\sum 1) = (\sum\|a_i\|)^2 + "
+    r"\sum(\|a_i\|^2 - \|a_j\|^2)^2 = \sum\|a_i\|^2 + \sum\|a_i\|\|a_j\| + "
+    r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$”, sums over $i < j$",
+    corrected=r"$(\|a_i\| - \|a_j\|)^2$, and the 2 before the products",
+    fault="misprint",
+    why="The terms have the units $c^2$ and $c^4$. Lagrange's identity for the sequences $a$ and "
+    "1 has the squared differences of the norms themselves.",
+)
+
+
+@LAGRANGE_IDENTITY.equal("as printed", tolerance=1e-6, form="rejected")
+def _(key: Key[Array, ""]) -> Cases:
+    return _lagrange(key, 2)
+
+
+@LAGRANGE_IDENTITY.equal("nΣa² = (Σa)² + Σ(a − b)²", tolerance=1e-12, form="corrected")
+def _(key: Key[Array, ""]) -> Cases:
+    return _lagrange(key, 1)
+
+
+@LAGRANGE_IDENTITY.equal("(Σa)² = Σa² + Σab, the second line", tolerance=1e-6, form="rejected")
+def _(key: Key[Array, ""]) -> Cases:
+    return _squared_sum(key, 1)
+
+
+@LAGRANGE_IDENTITY.equal("(Σa)² = Σa² + 2Σab", tolerance=1e-12, form="corrected")
+def _(key: Key[Array, ""]) -> Cases:
+    return _squared_sum(key, 2)
+
+
+CHAIN_VECTORS, CHAIN_DIMS = 50, 10
+
+
+def theorem_3_chain(key: Key[Array, ""]) -> Statistics:
+    """Σr/Σr², n/Σr, Σr²/Σr and Σr/n of norms r at c = 1, in units of √k."""
+    norms = jnp.linalg.norm(normal(key, 200, CHAIN_VECTORS, CHAIN_DIMS), axis=2) / CHAIN_DIMS**0.5
+    s1, s2 = norms.sum(1), jnp.square(norms).sum(1)
+    return {
+        "s1_over_s2": s1 / s2,
+        "n_over_s1": CHAIN_VECTORS / s1,
+        "s2_over_s1": s2 / s1,
+        "s1_over_n": s1 / CHAIN_VECTORS,
+    }
+
+
+CHAIN = Draws(theorem_3_chain, 100_000, batch_size=4000, draws_per_key=200)
+
+
+def _f1_over_f2() -> float:
+    return pruning.gaussian.norm_sum_ratio_variance(CHAIN_VECTORS, CHAIN_DIMS).direct
+
+
+def _f2_over_f1() -> float:
+    return pruning.gaussian.norm_sum_ratio_variance(CHAIN_VECTORS, CHAIN_DIMS).inverse
+
+
+def _q() -> float:
+    """E r²/(E r)² = k/(2R²)."""
+    return 1 + norm_cv2(CHAIN_DIMS)
+
+
+def first_order() -> float:
+    """(q − 1)/n, the squared coefficient of variation of Σr."""
+    return norm_cv2(CHAIN_DIMS) / CHAIN_VECTORS
+
+
+EQUATIONS_35_AND_36 = claim(
+    "Equations 35 and 36",
+    r"$\operatorname{Var}(F_1/F_2) = c^2k\,\operatorname{Var}(\sum r/\sum r^2)$ and "
+    r"$\operatorname{Var}(F_2/F_1) = \operatorname{Var}(\sum r^2/\sum r)/(c^2k)$",
+    corrected=r"with $q = E\,r^2/(E\,r)^2 = 1 + 1/(2k) + \dots$ beside $c^2k$",
+    remark=Remark(
+        "hypothesis",
+        r"To leading order in $k$: $E\,r = \sqrt2\,c\,R$ is $c\sqrt k$ but for a share $1/(4k)$, "
+        "so that the factors are off by $1/(2k)$, 5 % at $k = 10$.",
+    ),
+    why=r"$F_1/F_2$ is $\sum r/\sum r^2$ times $E\,\sum r^2/E\,\sum r$, which is "
+    r"$c^2k/(\sqrt2\,c\,R)$ and not $c\sqrt k$.",
+)
+EQUATIONS_35_AND_36.variance(
+    "the first as an equality at k = 10", _f1_over_f2, CHAIN, "s1_over_s2", form="overread"
+)
+EQUATIONS_35_AND_36.variance("the second", _f2_over_f1, CHAIN, "s2_over_s1", form="overread")
+EQUATIONS_35_AND_36.variance(
+    "Var(F₁/F₂) = q c²k Var(Σr/Σr²)",
+    lambda: _f1_over_f2() / _q(),
+    CHAIN,
+    "s1_over_s2",
+    form="corrected",
+)
+EQUATIONS_35_AND_36.variance(
+    "Var(F₂/F₁) = Var(Σr²/Σr)/(q c²k)",
+    lambda: _f2_over_f1() * _q(),
+    CHAIN,
+    "s2_over_s1",
+    form="corrected",
+)
+
+
+EQUATIONS_37_TO_41 = claim(
+    "Equations 37 to 41",
+    r"$\sum r/\sum r^2$, $n/\sum r$, $\sum r^2/\sum r$ and $\sum r/n$ have the relative variance "
+    "$1/(2nk)$",
+    covers="Figure 11",
+    corrected=r"$(q - 1)/n$, at every $k$; $2k(q - 1) = 1 + 1/(4k) + \dots$",
+    remark=Remark(
+        "hypothesis",
+        "All four are $(q - 1)/n$ to first order in $1/n$, whatever $k$ and $c$. Figure 11 has "
+        "$c = 0.01$; every $c$ gives the same.",
+    ),
+    why=r"$\sum r/n$ has variance $\operatorname{Var}(r)/n$. For the others the delta method "
+    r"gives the same, as $\operatorname{Cov}(r, r^2)/(E\,r\,E\,r^2) = 1/k$ and "
+    r"$\operatorname{Var}(r^2)/(E\,r^2)^2 = 2/k$ cancel.",
+)
+EQUATIONS_37_TO_41.variance(
+    "Var(n/Σr) (Er)² = (q − 1)/n to first order in 1/n",
+    lambda: first_order() * _q(),
+    CHAIN,
+    "n_over_s1",
+    within=lambda: 2 * first_order() / CHAIN_VECTORS,
+)
+EQUATIONS_37_TO_41.variance(
+    "Var(Σr/n)/(Er)² = (q − 1)/n", lambda: first_order() / _q(), CHAIN, "s1_over_n"
+)
+
+
+@EQUATIONS_37_TO_41.equal(
+    "Var(F₁/F₂) and Var(F₂/F₁) are (q − 1)/n to first order in 1/n, k = 10", 1.0, tolerance=5e-3
+)
+def _() -> Values:
+    variances = pruning.gaussian.norm_sum_ratio_variance(1000, CHAIN_DIMS)
+    return [variance * 1000 / norm_cv2(CHAIN_DIMS) for variance in variances]
+
+
+@EQUATIONS_37_TO_41.rate("2k(q − 1) → 1 like 1/k", -1.0, tolerance=0.05)
+def _() -> Values:
+    dims = (20, 80, 320)
+    return exponent(dims, [2 * k * norm_cv2(k) - 1 for k in dims])

@@ -1,0 +1,73 @@
+"""Appendices F to H of the pruning paper: the proof of Theorem 5."""
+
+import math
+from functools import partial
+
+import scipy.stats
+
+from claims.cwda._draws import DIMS, THREE_FILTERS
+from geometry.claims import Cases, Claim, Remark
+from geometry.filters import gaussian_filter_geometry
+
+claim = partial(Claim, "CWDA")
+
+
+EQUATIONS_82_TO_84 = claim(
+    "Equations 82 to 84",
+    r"$P(|r - \sqrt2\,c\,R| \le c\sqrt{M/2}) \ge 1 - 1/M$",
+    remark=Remark(
+        "hypothesis",
+        r"It holds for every $k$, as $\operatorname{Var} r < c^2/2$. The “$\approx$” of Equation "
+        r"84 is relative: the width $c\sqrt{M/2}$ does not shrink, only beside $c\sqrt k$.",
+    ),
+    why=r"Chebyshev's inequality with $\operatorname{Var} r = 2c^2h(k) < c^2/2$.",
+)
+
+
+@EQUATIONS_82_TO_84.at_most("exactly, k = 1 to 100: the tails are at most 0.3 of 1/M")
+def _() -> Cases:
+    for k in (1, 2, 9, 100):
+        chi = scipy.stats.chi(k)
+        for m in (2.5, 5, 20):
+            width = math.sqrt(m / 2)
+            tails = chi.sf(chi.mean() + width) + chi.cdf(chi.mean() - width)
+            yield float(tails) - 1 / m
+
+
+@EQUATIONS_82_TO_84.equal("Chebyshev's inequality is attained by three values")
+def _() -> Cases:
+    for m in (2.5, 5.0, 20.0):
+        values, chances = (-1.0, 0.0, 1.0), (1 / (2 * m), 1 - 1 / m, 1 / (2 * m))
+        variance = sum(p * x**2 for x, p in zip(values, chances, strict=True))
+        width = math.sqrt(m * variance) * (1 - 1e-12)
+        yield sum(p for x, p in zip(values, chances, strict=True) if abs(x) >= width) - 1 / m
+
+
+EQUATIONS_85_TO_88 = claim(
+    "Equations 85 to 88",
+    r"$E(v_{ip}v_{jp}) = 0$, $\operatorname{Var}(v_{ip}v_{jp}) = 1$, so that "
+    r"$\langle v_i, v_j\rangle/\sqrt k$ is $N(0, 1)$",
+    printed=r"Appendix F, for $v \thicksim N(0, c^2 \cdot I_k)$: Equation 86, "
+    r"“$\operatorname{Var}(v_{ip}v_{jp}) = \dots = 1$”, and Equation 87",
+    corrected="$c^4$; divided by the norms $1/k$, exactly",
+    fault="misprint",
+    why=r"$\operatorname{Var}(v_{ip})\operatorname{Var}(v_{jp}) = c^4$. Dividing by both norms "
+    "removes it, so that Equation 88 is right: cosines have variance $1/k$ for every $k$ and "
+    "$c$.",
+)
+EQUATIONS_85_TO_88.variance(
+    "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7", 1.0, THREE_FILTERS, "inner_product", form="rejected"
+)
+EQUATIONS_85_TO_88.variance(
+    "Var⟨vᵢ, vⱼ⟩/k = c⁴", 0.49**2, THREE_FILTERS, "inner_product", form="corrected"
+)
+EQUATIONS_85_TO_88.variance(
+    "Var cos = 1/k", lambda: gaussian_filter_geometry(DIMS).cosine_variance, THREE_FILTERS, "cosine"
+)
+
+
+APPENDICES_G_AND_H = claim(
+    "Appendices G and H",
+    "Statistical tests and details of the experiments",
+    reason="The appendices are headings without content.",
+)

@@ -1,0 +1,225 @@
+"""Section 2.1 of the pruning paper, tests (2) and (3): one standard deviation, and mean 0."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import scipy.integrate
+import scipy.stats
+from jaxtyping import Array, Float, Key
+
+import pruning
+from claims.draws import generator, normal
+from geometry.claims import Claim, Draws, Remark, Statistics, Values
+from jaxnorm._numerics import chi_mean, promote_to_float32
+from pruning.weight_tests import TestResult
+
+claim = partial(Claim, "CWDA")
+
+
+def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestResult:
+    """The paper's second test, read literally: Student's t of (σⱼ/mean − 1)² against margin².
+
+    The hypothesis to reject is a mean of at least margin²; the p-value is the lower tail. The
+    squares are skewed: at the boundary a test of nominal size 5% has size 11% with 64 filters and
+    20% with 16.
+    """
+    n, stds = len(filters), pruning.weight_tests.filter_stds(filters)
+    square = jnp.square(stds / stds.mean() - 1)
+    t = (square.mean() - margin**2) / (square.std(ddof=1) / n**0.5)
+    return TestResult(t, _student_survival(-t, n - 1))
+
+
+def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
+    """P(T > t) for Student's t; its square is a ratio that follows a Beta distribution."""
+    square = jnp.square(t)
+    tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
+    return jnp.where(t > 0, tail, 1 - tail)
+
+
+STD_FILTERS, STD_DIMS = 16, 144
+STD_DEGREES = STD_DIMS - 1
+
+
+def own_spread() -> float:
+    """Relative spread of the σⱼ of Gaussian filters."""
+    return (STD_DEGREES / chi_mean(STD_DEGREES) ** 2 - 1) ** 0.5
+
+
+def std_tests(key: Key[Array, ""]) -> Statistics:
+    """Whether the two tests support a spread below a margin at 5 %, and Bartlett's p-value.
+
+    The margin is the spread that the filters have, or 1.5 times that.
+    """
+    v, margin = normal(key, STD_FILTERS, STD_DIMS), own_spread()
+
+    def supports(test: Callable, margin: float) -> Array:
+        return (test(v, margin=margin).p_value < 0.05).astype(v.dtype)
+
+    return {
+        "t_at_margin": supports(std_t_test, margin),
+        "t_below_margin": supports(std_t_test, 1.5 * margin),
+        "chi_square_at_margin": supports(pruning.std_equivalence, margin),
+        "chi_square_below_margin": supports(pruning.std_equivalence, 1.5 * margin),
+        "bartlett_p_value": pruning.std_homogeneity(v).p_value,
+    }
+
+
+STDS = Draws(std_tests, 120_000, batch_size=4000)
+
+
+def chi_square_power() -> float:
+    """P(χ² < 2.25 × its 5 % point), 15 degrees of freedom."""
+    chi_square = scipy.stats.chi2(STD_FILTERS - 1)
+    return float(chi_square.cdf(2.25 * chi_square.ppf(0.05)))
+
+
+def many_stds(key: Key[Array, ""]) -> Statistics:
+    return {"std": pruning.weight_tests.filter_stds(normal(key, 1000, STD_DIMS))}
+
+
+MANY_STDS = Draws(many_stds, 40_000, batch_size=10_000, draws_per_key=1000)
+# Of the t test on 2 million draws of 16 standard deviations, chi variables of 143 degrees.
+T_SIZE, T_POWER = 0.2008, 0.9106
+
+
+TEST_2 = claim(
+    "Section 2.1, test (2)",
+    "Student's $t$ test that the filters' standard deviations are alike, at 5 %",
+    printed="Section 2.1 (2): “We use Student’s t test (Efron, 1969) to check if the variance of "
+    "these σj is small enough.” No statistic, margin or size is printed, and Appendix G "
+    "is empty.",
+    corrected=r"one reading that holds its size: a $\chi^2$ test of the spread of the $\sigma_j$",
+    remark=Remark(
+        "hypothesis",
+        r"The test is not specified. In one reading, a $t$ test of $(\sigma_j/\text{mean} - "
+        "1)^2$ against the square of the margin, the size is 0.20 at 16 filters of 144 "
+        "weights instead of 0.05; it depends on the number of filters.",
+    ),
+    why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ are skewed: a small mean of them comes with "
+    "a small standard deviation, so that $t$ is too often far below 0. "
+    r"$(n - 1)s^2/(\text{margin} \cdot \text{mean})^2$ of the $\sigma_j$ themselves is nearly "
+    r"$\chi^2$ at the margin.",
+)
+TEST_2.mean("the t test has size 5 % at the margin", 0.05, STDS, "t_at_margin", form="overread")
+TEST_2.mean("the t test's size is 0.20", T_SIZE, STDS, "t_at_margin", within=1e-3, form="corrected")
+TEST_2.mean(
+    "and its power 0.91 at 1.5 times the margin",
+    T_POWER,
+    STDS,
+    "t_below_margin",
+    within=1e-3,
+    form="corrected",
+)
+TEST_2.mean(
+    "χ² test: size 5 % at the margin",
+    0.05,
+    STDS,
+    "chi_square_at_margin",
+    within=5e-4,
+    form="corrected",
+)
+TEST_2.mean(
+    "χ² test: power at 1.5 times the margin",
+    chi_square_power,
+    STDS,
+    "chi_square_below_margin",
+    within=2e-3,
+    form="corrected",
+)
+TEST_2.mean(
+    "Bartlett's p is uniform: E p = 1/2",
+    0.5,
+    STDS,
+    "bartlett_p_value",
+    within=5e-3,
+    form="corrected",
+)
+TEST_2.mean(
+    "E σⱼ = E χ_{d−1}/√(d − 1)",
+    lambda: chi_mean(STD_DEGREES) / STD_DEGREES**0.5,
+    MANY_STDS,
+    "std",
+    against=1.0,
+    form="corrected",
+)
+TEST_2.variance(
+    "Var σⱼ = 2h(d − 1)/(d − 1)",
+    lambda: pruning.gaussian.chi_variance(1.0, float(STD_DEGREES)) / STD_DEGREES,
+    MANY_STDS,
+    "std",
+    form="corrected",
+)
+
+
+def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
+    """The paper's third test, read literally: t test of |μ| ≤ margin · S with S the *variance*.
+
+    The hypothesis is that the mean is small; not rejecting it, which the paper counts as support,
+    proves nothing: few weights pass always. With the variance the margin has the wrong unit: for
+    weights of standard deviation 0.02 and margin 0.05 it is 0.001 standard deviations, so that at
+    μ = 0 and n = 2000 the size at 5% is 9.1%, not 0.
+    """
+    h = promote_to_float32(x).ravel()
+    std = h.std(ddof=1)
+    t = h.size**0.5 * (jnp.abs(h.mean()) - margin * jnp.square(std)) / std
+    return TestResult(t, _student_survival(t, h.size - 1))
+
+
+def _change_with_unit(test: Callable, key: Array) -> float:
+    """p-value of weights minus that of the same weights in a unit 50 times as large."""
+    x = generator(key).normal(size=4000)
+    p_value = jax.jit(lambda x: test(x, margin=0.05).p_value)
+    return float(p_value(jnp.asarray(x)) - p_value(jnp.asarray(0.02 * x)))
+
+
+MEAN_WEIGHTS, MEAN_MARGIN = 500, 0.1
+
+
+def mean_tests(key: Key[Array, ""]) -> Statistics:
+    p_value = pruning.mean_equivalence(normal(key, MEAN_WEIGHTS), margin=MEAN_MARGIN)[1]
+    return {"rejects": (p_value < 0.05).astype(jnp.float32)}
+
+
+MEANS = Draws(mean_tests, 20_000, batch_size=2000)
+
+
+def mean_test_power() -> float:
+    """P(|mean| + t S/√n < eps S) at mean 0, exactly: an integral over S."""
+    n = MEAN_WEIGHTS
+    width = MEAN_MARGIN * n**0.5 - scipy.stats.t.isf(0.05, n - 1)
+
+    def integrand(square: float) -> float:
+        inside = 2 * scipy.stats.norm.cdf(width * (square / (n - 1)) ** 0.5) - 1
+        return float(inside * scipy.stats.chi2.pdf(square, n - 1))
+
+    return scipy.integrate.quad(integrand, n / 2, 2 * n)[0]
+
+
+TEST_3 = claim(
+    "Section 2.1, test (3)",
+    r"Student's $t$ tests of $\mu \le \varepsilon \cdot S$ and $\mu \ge -\varepsilon \cdot S$",
+    printed="Section 2.1 (3): “check if µ ≤ ε · S and µ ≥ −ε · S, where ε is a small constant and"
+    " S is sample variance”",
+    corrected="$S$ the standard deviation, two one-sided tests",
+    fault="misprint",
+    why=r"$\mu$ has the unit of a weight and the variance that of its square, so that the verdict "
+    r"depends on the unit of the weights. Not rejecting $|\mu| \le \varepsilon \cdot S$ "
+    r"supports nothing either: the hypothesis to reject is $|\mu| \ge \varepsilon \cdot S$.",
+)
+
+
+@TEST_3.equal("p with S the variance does not change with the unit", form="rejected")
+def _(key: Key[Array, ""]) -> Values:
+    return _change_with_unit(mean_t_test, key)
+
+
+@TEST_3.equal("nor with S the standard deviation", form="corrected")
+def _(key: Key[Array, ""]) -> Values:
+    return _change_with_unit(pruning.mean_equivalence, key)
+
+
+TEST_3.mean(
+    "power of the two t tests at μ = 0", mean_test_power, MEANS, "rejects", form="corrected"
+)

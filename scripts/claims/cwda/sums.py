@@ -1,0 +1,272 @@
+"""Section 3.2 of the pruning paper, Theorems 2 and 3: sums of distances and of their squares."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.integrate
+import scipy.stats
+from jaxtyping import Array, Key
+
+import pruning
+from claims.cwda._draws import LAYER_DIMS, LAYER_FILTERS, LAYERS, layer_spearman, norm_cv2
+from claims.draws import exponent, generator, normal
+from geometry.claims import (
+    Cases,
+    Claim,
+    Draws,
+    Remark,
+    Statistics,
+    Values,
+)
+from jaxnorm._numerics import chi_mean
+from pruning.gaussian import RatioVariances
+
+claim = partial(Claim, "CWDA")
+
+
+THEOREM_2 = claim(
+    "Equations 4 and 5, Theorem 2",
+    "The Fermat point of Gaussian filters is 0, and so is the centroid",
+    corrected="of a layer of $N$ filters, $F$ and $G$ have variance $c^2/N$ in every coordinate",
+    remark=Remark(
+        "hypothesis",
+        "It holds of expectations. The Fermat point and the centroid of the $N$ filters of a "
+        r"layer are both some $c\sqrt{d/N}$ from 0, a share $1/\sqrt N$ of a filter's length "
+        "whatever the dimension.",
+    ),
+    why=r"$E\|F - v\|$ is convex in $F$ and the same at $-F$, so that 0 is its minimum: any "
+    r"distribution with $v$ and $-v$ alike will do, and both $\sigma$ (main text) and "
+    r"$\sigma^2$ (appendix) in the covariance.",
+)
+
+
+@THEOREM_2.at_most("E‖F − v‖ grows with ‖F‖")
+def _() -> Values:
+    lengths = jnp.linspace(0, 40, 81)
+    distance = jax.jit(jax.vmap(pruning.gaussian.expected_distance, (0, None, None)))
+    return [-np.diff(distance(lengths, 1.3, dims)) for dims in (1.0, 9.0, 576.0)]
+
+
+@THEOREM_2.equal("E‖F − v‖ by quadrature, from F = 0 on", tolerance=1e-7)
+def _() -> Cases:
+    distance = jax.jit(pruning.gaussian.expected_distance)
+    for length, std, dims in ((0.0, 1.7, 9), (2.0, 1.7, 9), (3.0, 0.5, 4)):
+        shift = (length / std) ** 2 + 1e-12
+
+        def integrand(r: float, dims: int = dims, shift: float = shift) -> float:
+            return 2 * r**2 * float(scipy.stats.ncx2.pdf(r**2, dims, shift))
+
+        integral = scipy.integrate.quad(integrand, 0, 40, limit=200)[0]
+        yield float(distance(length, std, float(dims))) / (std * integral) - 1
+
+
+THEOREM_2.mean(
+    "F = 0 in a layer of 64 filters", 0.0, LAYERS, "squared_norm_of_median", form="overread"
+)
+THEOREM_2.mean(
+    "G = 0 in a layer of 64 filters", 0.0, LAYERS, "squared_norm_of_centroid", form="overread"
+)
+THEOREM_2.mean(
+    "E‖F‖² = d q/N",
+    lambda: LAYER_DIMS * (1 + norm_cv2(LAYER_DIMS)) / LAYER_FILTERS,
+    LAYERS,
+    "squared_norm_of_median",
+    within=2 * LAYER_DIMS / LAYER_FILTERS**2,
+    form="corrected",
+)
+THEOREM_2.mean(
+    "E‖G‖² = d/N", LAYER_DIMS / LAYER_FILTERS, LAYERS, "squared_norm_of_centroid", form="corrected"
+)
+THEOREM_2.add(layer_spearman("E Sp(l2, Fermat) = 0.978", "l2", "fermat", form="corrected"))
+
+
+SUM_VECTORS, SUM_DIMS = 10, 9
+
+
+def norm_sums(key: Key[Array, ""]) -> Statistics:
+    """F₁/F₂ and F₂/F₁ with F₁ = Σr and F₂ = Σr² of norms r, both scaled to mean 1; c = 10."""
+    norms = jnp.linalg.norm(10 * normal(key, 500, SUM_VECTORS, SUM_DIMS), axis=2)
+    f1 = norms.sum(1) / (10 * SUM_VECTORS * chi_mean(SUM_DIMS))
+    f2 = jnp.square(norms).sum(1) / (100 * SUM_VECTORS * SUM_DIMS)
+    return {"f1_over_f2": f1 / f2, "f2_over_f1": f2 / f1}
+
+
+SUMS = Draws(norm_sums, 100_000, batch_size=10_000, draws_per_key=500)
+
+
+def exact() -> RatioVariances:
+    """Variances of both ratios of `norm_sums`."""
+    return pruning.gaussian.norm_sum_ratio_variance(SUM_VECTORS, SUM_DIMS)
+
+
+THEOREM_3 = claim(
+    "Theorem 3, Equation 6",
+    r"$\operatorname{Var}(F_1/F_2) \approx \operatorname{Var}(F_2/F_1) \approx 1/(2nk)$ for large "
+    "$k$ and small $c$",
+    corrected="exact for every $n$ and $k$; $c$ is irrelevant",
+    remark=Remark(
+        "hypothesis",
+        "That $c$ is small is not needed: $F_1/F_2$ does not depend on it, and $k$ large alone "
+        "suffices.",
+    ),
+    why=r"$\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, as the direction of a Gaussian "
+    "vector is of its length. Hence "
+    r"$\operatorname{Var}(F_1/F_2) = k(n - 1 + q)/(nk - 2) - (nk/(nk - 1))^2$, "
+    r"$q = E\,r^2/(E\,r)^2$.",
+)
+
+
+@THEOREM_3.rate("2nk Var → 1 like 1/k", -1.0, tolerance=0.1)
+def _() -> Values:
+    dims = np.array([50, 100, 200, 400])
+    variances = np.array([pruning.gaussian.norm_sum_ratio_variance(10, int(k)) for k in dims])
+    return [exponent(dims, 20 * dims * variance - 1) for variance in variances.T]
+
+
+@THEOREM_3.equal("2nk Var = 1 but for 1/k, n = 64, k = 576", tolerance=1e-3)
+def _() -> Values:
+    variances = pruning.gaussian.norm_sum_ratio_variance(64, 576)
+    printed = pruning.gaussian.norm_sum_ratio_variance_limit(64, 576)
+    return [exact / first - 1 for exact, first in zip(variances, printed, strict=True)]
+
+
+THEOREM_3.variance(
+    "Var(F₁/F₂), exact, n = 10, k = 9, c = 10",
+    lambda: exact().direct,
+    SUMS,
+    "f1_over_f2",
+    against=lambda: exact().inverse,
+    form="corrected",
+)
+THEOREM_3.variance(
+    "Var(F₂/F₁), exact, c = 10",
+    lambda: exact().inverse,
+    SUMS,
+    "f2_over_f1",
+    against=lambda: exact().direct,
+    form="corrected",
+)
+
+
+SHARED_VECTORS, SHARED_DIMS = 20, 100
+
+
+def sums_of_a_shared_point(key: Key[Array, ""]) -> Statistics:
+    """F₁/F₂ of the differences of vectors from one of them."""
+    v = normal(key, 20, SHARED_VECTORS + 1, SHARED_DIMS)
+    norms = jnp.linalg.norm(v[:, :1] - v[:, 1:], axis=2)
+    f1 = norms.sum(1) / (SHARED_VECTORS * 2**0.5 * chi_mean(SHARED_DIMS))
+    f2 = jnp.square(norms).sum(1) / (2 * SHARED_VECTORS * SHARED_DIMS)
+    return {"f1_over_f2": f1 / f2}
+
+
+SHARED = Draws(sums_of_a_shared_point, 30_000, batch_size=2000, draws_per_key=20)
+
+
+def limit(*, shared: bool = False) -> float:
+    """Var(F₁/F₂) to leading order, as Theorem 3 has it or with P shared."""
+    variances = pruning.gaussian.norm_sum_ratio_variance_limit
+    return variances(SHARED_VECTORS, SHARED_DIMS, shared=shared).direct
+
+
+EQUATION_8 = claim(
+    "Equation 8, by Theorem 3",
+    r"Theorem 3 holds for $a_i = P - v_i$, so that $\sum\|a_i\|$ and $\sum\|a_i\|^2$ rank "
+    "alike",
+    printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
+    "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
+    " Ik).”",
+    corrected="$(1 + 3/n)/(8k)$: the $a_i$ share $P$, and the variance does not vanish with $n$. "
+    "Equation 8 itself holds: both sums rank alike",
+    fault="false in a case",
+    why="All $a_i$ contain $P$, with covariance $c^2I$ between any two, while the proof of "
+    "Theorem 3 takes them as independent. Both sums rise and fall with $P$, by which the "
+    "variance tends to $1/(8k)$ for many filters, and by which they rank alike.",
+)
+
+
+def ranks_of_both_sums(key: Key[Array, ""]) -> Statistics:
+    """Spearman's ρ of the sums of distances and of squared distances, of a layer's filters."""
+    v = normal(key, 64, 144)
+    squares = jnp.square(v[:, None] - v[None]).sum(2)
+    sums = pruning.spearman(jnp.sqrt(squares).sum(1), squares.sum(1))
+    return {"spearman": sums.astype(jnp.float32)}
+
+
+EQUATION_8.mean(
+    "Eq. 8: Sp of both sums of 64 filters in 144 dimensions is at least 0.999",
+    0.999,
+    Draws(ranks_of_both_sums, 200, batch_size=20),
+    "spearman",
+    side="≥",
+    against=0.99,
+)
+EQUATION_8.variance(
+    "Var(F₁/F₂) = 1/(2nk), n = 20, k = 100", limit, SHARED, "f1_over_f2", form="rejected"
+)
+EQUATION_8.variance(
+    "Var(F₁/F₂) = (1 + 3/n)/(8k) to first order in 1/k",
+    lambda: limit(shared=True),
+    SHARED,
+    "f1_over_f2",
+    within=lambda: 2 * limit(shared=True) / SHARED_DIMS,
+    form="corrected",
+)
+
+
+def _transitive_bound(r: np.ndarray) -> float:
+    """r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²))."""
+    return r[0, 1] * r[1, 2] - math.sqrt((1 - r[0, 1] ** 2) * (1 - r[1, 2] ** 2))
+
+
+EQUATIONS_9_AND_10 = claim(
+    "Equations 9 and 10, transitivity",
+    r"$\ell_1 \cong \ell_2 \cong \text{Fermat} \cong \text{GM}$ by transitivity",
+    corrected="0.93 and 0.93 alone guarantee 0.73; of Gaussian filters all six values are known",
+    remark=Remark(
+        "over-reading",
+        r"Likeness weakens from one step to the next: $\mathrm{Sp}$ of 0.93 and 0.93 guarantees "
+        "0.73. The $(k + 1)$ of Equations 9 and 10 is the number $N$ of filters.",
+    ),
+    why=r"Spearman's $\rho$ is a correlation of ranks, and correlations are cosines: angles add "
+    r"at most. Subtracting the constant $\sum\|G - v_i\|^2$ keeps the ranks but not the "
+    r"ratio's variance, by which Section 3.2 defines $\cong$.",
+)
+
+
+@EQUATIONS_9_AND_10.at_most("r₁₃ ≥ r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²))")
+def _(key: Key[Array, ""]) -> Cases:
+    rng = generator(key)
+    for tilt in np.linspace(0, 1.5, 60):
+        base = rng.normal(size=(3, 30))
+        noise = base[1] * math.sin(tilt)
+        triple = np.stack([base[0] + noise, base[0], base[0] - noise])
+        r = np.corrcoef(scipy.stats.rankdata(triple, axis=1))
+        yield _transitive_bound(r) - r[0, 2]
+
+
+@EQUATIONS_9_AND_10.equal("attained by x + n, x, x − n", tolerance=1e-12)
+def _(key: Key[Array, ""]) -> Cases:
+    base = generator(key).normal(size=(30, 2))
+    x, noise = np.linalg.qr(base - base.mean(0))[0].T
+    for size in np.linspace(0, 2, 20):
+        r = np.corrcoef(np.stack([x + size * noise, x, x - size * noise]))
+        yield _transitive_bound(r) - r[0, 2]
+
+
+@EQUATIONS_9_AND_10.at_most("r₁₃ ≥ r₁₂ and r₂₃ within 0.1", tolerance=0.1, form="overread")
+def _(key: Key[Array, ""]) -> Cases:
+    rng = generator(key)
+    x, noise = rng.normal(size=(2, 2000))
+    triple = np.stack([x + 0.4 * noise, x, x - 0.4 * noise])
+    r = np.corrcoef(scipy.stats.rankdata(triple, axis=1))
+    yield min(r[0, 1], r[1, 2]) - r[0, 2]
+
+
+EQUATIONS_9_AND_10.add(layer_spearman("E Sp(l1, GM)", "l1", "gm", form="corrected"))
+EQUATIONS_9_AND_10.add(layer_spearman("E Sp(l1, Fermat)", "l1", "fermat", form="corrected"))
+EQUATIONS_9_AND_10.add(layer_spearman("E Sp(l2, GM)", "l2", "gm", form="corrected"))
+EQUATIONS_9_AND_10.add(layer_spearman("E Sp(Fermat, GM)", "fermat", "gm", form="corrected"))

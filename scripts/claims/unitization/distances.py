@@ -1,0 +1,85 @@
+"""Section 3 and Appendix A.1: the local objective, and two forms of the earth mover distance."""
+
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Array, Key
+
+from claims.draws import generator
+from claims.unitization._pairs import bounds_of, distances, dual, excess, pairs
+from geometry.claims import Cases, Claim, Remark, Values
+from jaxnorm import shift
+
+claim = partial(Claim, "Unitization")
+
+
+EQUATION_1 = claim(
+    "Equation 1",
+    r"Local objective of the layers above $l$: $E\,h(x, y;\,\Theta)$ over the outputs "
+    "of $l$",
+    reason="a definition, from which nothing is computed",
+)
+
+
+def _simple_bounds(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    lower = bounds_of(lambda x, y: shift.mean_lower_bound(x.mean(0), y.mean(0)), x, y)
+    return lower, distances(x, y), bounds_of(shift.paired_upper_bound, x, y)
+
+
+EQUATIONS_2_AND_3 = claim(
+    "Equations 2 and 3",
+    r"$W = \inf\,E\|X - Y\|$ over couplings "
+    r"$= \sup\,E\,f(X) - E\,f(Y)$ over 1-Lipschitz $f$",
+    remark=Remark(
+        "hypothesis",
+        "Finite first moments are needed, which the paper does not say; finitely many samples "
+        "have them. $W$ is in the unit of the outputs, so that no constant bounds it without a "
+        "scale.",
+    ),
+    why="Kantorovich and Rubinstein. One coupling pairs the samples as they come, and $f$ may be "
+    "linear along the difference of the means: two bounds that cost nothing.",
+)
+
+
+@EQUATIONS_2_AND_3.equal("assignment, linear programme, its dual, one dimension")
+def _(key: Key[Array, ""]) -> Values:
+    rng = generator(key)
+    x, y = rng.normal(size=(2, 6, 2))
+    distance = shift.emd(jnp.asarray(x), jnp.asarray(y))
+    line = jnp.asarray(x[:, :1]), jnp.asarray(y[:, :1])
+    difference = shift.emd(*line) - float(shift.emd_1d(*line)[0])
+    primal = float(scipy.stats.wasserstein_distance_nd(x, y))
+    return [distance / primal - 1, distance / dual(x, y) - 1, difference]
+
+
+@EQUATIONS_2_AND_3.at_most("‖μ − μ′‖ ≤ W ≤ mean displacement")
+def _(key: Key[Array, ""]) -> Values:
+    x, y = pairs(key)
+    lower, distance, upper = _simple_bounds(x, y)
+    return [excess(lower, distance), excess(distance, upper)]
+
+
+@EQUATIONS_2_AND_3.equal("both are attained by a shift")
+def _(key: Key[Array, ""]) -> Values:
+    x, displacement = generator(key).normal(size=(2, 50, 12, 4))
+    lower, distance, upper = _simple_bounds(x, x + displacement[:, :1])
+    return [lower / distance - 1, upper / distance - 1]
+
+
+FACTS_1_AND_2 = claim(
+    "Facts 1 and 2",
+    "The supremum is the same with an absolute value, and with $f(0) = 0$",
+    why="With $f$ also $-f$ and $f - f(0)$ have the Lipschitz constant of $f$.",
+)
+
+
+@FACTS_1_AND_2.equal("dual with the other sign, and pinned", tolerance=1e-8)
+def _(key: Key[Array, ""]) -> Cases:
+    rng = generator(key)
+    for _ in range(5):
+        x, y = rng.normal(size=(2, 6, 2))
+        value = dual(x, y)
+        yield dual(y, x) / value - 1
+        yield dual(x, y, pinned=True) / value - 1

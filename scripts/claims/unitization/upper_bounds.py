@@ -1,0 +1,191 @@
+"""Section 3.1: what means and variances say of the distance from above."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from claims.draws import generator
+from claims.unitization._pairs import bounds_of, distances, excess, pairs
+from geometry.claims import Cases, Claim, Remark, Values
+from jaxnorm import BatchStatistics, batch_norm, shift
+
+claim = partial(Claim, "Unitization")
+
+Bounds = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def distance_bounds() -> Bounds:
+    """Exact distances of discrete pairs, and both forms of Theorem 1's bound."""
+    return _distance_bounds(*pairs(jax.random.key(0)))
+
+
+def _distance_bounds(x: np.ndarray, y: np.ndarray) -> Bounds:
+    statistics = x.mean(1), x.var(1), y.mean(1), y.var(1)
+    printed = bounds_of(shift.moment_upper_bound, *statistics)
+    return distances(x, y), printed, bounds_of(shift.sharp_moment_upper_bound, *statistics)
+
+
+THEOREM_1 = claim(
+    "Theorem 1",
+    r"$W \le S + S' + D + 2$, of the sums of the variances and the distance of the means",
+    printed=r"Theorem 1, for finite means: "
+    r"$W \le \sum \sigma^2 + \sum \sigma'^2 + \|\mu - \mu'\| + 2$",
+    corrected=r"$W \le \sqrt{S + S' + D^2}$, attained; in the printed form $1/4$ is enough in "
+    "place of 2",
+    remark=Remark(
+        "unit",
+        "It adds squared lengths to lengths: for outputs 100 times as large the bound grows by "
+        r"nearly 10,000. $\sqrt{S + S' + D^2}$ is never larger and is in the unit of $W$.",
+    ),
+    why=r"Samples that are drawn independently are $\sqrt{S + S' + D^2}$ apart in the root mean "
+    r"square, hence $W$ is at most that. The proof has "
+    r"$E\|X - \mu\| \le 1 + E\|X - \mu\|^2$, where the root is at hand. "
+    r"$\sqrt{T + D^2} - T - D$ is largest at $T = 1/4$ and $D = 0$.",
+)
+
+
+@THEOREM_1.at_most("heavy-tailed and opposite points")
+def _(key: Key[Array, ""]) -> Values:
+    distance, printed, _ = _distance_bounds(*pairs(key))
+    return excess(distance, printed)
+
+
+@THEOREM_1.at_most("W ≤ √(S + S′ + D²) ≤ S + S′ + D + 1/4", form="corrected")
+def _(key: Key[Array, ""]) -> Values:
+    distance, printed, sharp = _distance_bounds(*pairs(key))
+    return [excess(distance, sharp), sharp / (printed - 2 + 0.25) - 1]
+
+
+@THEOREM_1.equal("√(S + S′ + D²) is attained", form="corrected")
+def _(key: Key[Array, ""]) -> Values:
+    a, b, d = generator(key).uniform(0.1, 10, (3, 20))
+    zero = np.zeros(20)
+    x = np.stack([[a, zero, zero], [-a, zero, zero]]).transpose(2, 0, 1)
+    y = np.stack([[zero, b, d], [zero, -b, d]]).transpose(2, 0, 1)
+    distance, _, sharp = _distance_bounds(x, y)
+    return distance / sharp - 1
+
+
+@THEOREM_1.equal("S + S′ + D + 1/4 is attained by ±½ and 0, S + S′ + D by points", form="corrected")
+def _(key: Key[Array, ""]) -> Values:
+    halves = np.array([[[0.5, 0.0], [-0.5, 0.0]]])
+    distance, printed, _ = _distance_bounds(halves, 0 * halves)
+    x, y = generator(key).normal(size=(2, 20, 1, 4))
+    apart, of_points, _ = _distance_bounds(x, y)
+    return [distance - (printed - 2 + 0.25), apart - (of_points - 2)]
+
+
+@THEOREM_1.equal("the bound is in the unit of W", tolerance=0.1, form="overread")
+def _(key: Key[Array, ""]) -> Values:
+    x, y = generator(key).normal(size=(2, 20, 9, 3))
+    return _distance_bounds(100 * x, 100 * y)[1] / (100 * _distance_bounds(x, y)[1]) - 1
+
+
+def noisy_batch_norm(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of samples, each normalized by the moments of another batch of its distribution."""
+    rng = generator(key)
+
+    def outputs(shape: float) -> np.ndarray:
+        batches, others = rng.gamma(shape, size=(2, 60, 12, 6))
+
+        def normalized(x: Array, other: Array) -> Array:
+            statistics = BatchStatistics(other.mean(0), other.var(0), jnp.asarray(12.0))
+            return batch_norm(x, statistics=statistics, eps=0.0)[0]
+
+        return np.asarray(jax.jit(jax.vmap(normalized))(jnp.asarray(batches), jnp.asarray(others)))
+
+    return outputs(1.0), outputs(3.0)
+
+
+def _equation_4(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    noise = x.mean(1), x.var(1) - 1, y.mean(1), y.var(1) - 1
+    return bounds_of(shift.normalized_upper_bound, *noise)
+
+
+EQUATION_4 = claim(
+    "Equation 4",
+    r"$W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$ of outputs of a batch norm with means $e$, "
+    "variances $1 + v$",
+    printed=r"Section 3.1, Equation 4: $W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$",
+    corrected=r"without noise at most $\sqrt{2d}$, attained for even $d$",
+    remark=Remark(
+        "loose",
+        r"Without noise the bound is $2d + 2$, and $W$ at most $\sqrt{2d}$: the same in units "
+        r"of $\sqrt{d}$, the size of an output, for every $d$.",
+    ),
+    why=r"Theorem 1 with $S = d + \sum v$. The worst case is $\pm(1, \dots, 1)$ against "
+    r"$\pm(1, -1, 1, \dots)$, whose points are all $\sqrt{2d}$ apart.",
+)
+
+
+@EQUATION_4.at_most("outputs normalized by other batches")
+def _(key: Key[Array, ""]) -> Values:
+    x, y = noisy_batch_norm(key)
+    return excess(distances(x, y), _equation_4(x, y))
+
+
+@EQUATION_4.equal("the value is Theorem 1's")
+def _(key: Key[Array, ""]) -> Values:
+    x, y = noisy_batch_norm(key)
+    shifted = np.linalg.norm(x.mean(1) - y.mean(1), axis=1)
+    return _equation_4(x, y) / (x.var(1).sum(1) + y.var(1).sum(1) + shifted + 2) - 1
+
+
+@EQUATION_4.equal("without noise √(2d) is attained, and is the most", form="corrected")
+def _() -> Cases:
+    for d in (2, 8, 64):
+        x, y = (np.stack([z, -z])[None] for z in (np.ones(d), (-1.0) ** np.arange(d)))
+        distance, _, sharp = _distance_bounds(x, y)
+        yield [distance / (2 * d) ** 0.5 - 1, distance / sharp - 1]
+
+
+LOW_DIMENSIONS = claim(
+    "Abstract and Section 5, low dimensions",
+    "The upper bound shows that batch norm controls the shift only in low dimensions",
+    printed="Abstract: “The upper bound has shown that BN techniques can control ICS only for the "
+    "outputs with low dimensions and small noise whereas their control is NOT effective in other "
+    "cases.”",
+    corrected=r"noise-free batch norm keeps $W \le \sqrt{2d}$ in every dimension $d$, a constant "
+    r"in units of the size $\sqrt{d}$ of the outputs",
+    fault="false",
+    why="An upper bound cannot show that a control is not effective. The growth with the dimension "
+    "is that of the bound, $2d + 2$; the worst distance grows as the outputs do.",
+)
+
+
+def worst_distance(d: int) -> float:
+    """W of ±(1, …, 1) and ±(1, −1, 1, …), the worst outputs of a noise-free batch norm."""
+    x, y = (np.stack([z, -z])[None] for z in (np.ones(d), (-1.0) ** np.arange(d)))
+    return float(_distance_bounds(x, y)[0][0])
+
+
+@LOW_DIMENSIONS.at_most(
+    "in units of √d, 10 minus the worst W at d = 512 over that at d = 2",
+    form="rejected",
+)
+def _() -> Values:
+    return 10 - (worst_distance(512) / 512**0.5) / (worst_distance(2) / 2**0.5)
+
+
+@LOW_DIMENSIONS.equal("the worst W over √(2d), d = 2 to 512", 1.0, form="corrected")
+def _() -> Values:
+    return [worst_distance(d) / (2 * d) ** 0.5 for d in (2, 8, 64, 512)]
+
+
+BOUNDING = claim(
+    "Abstract, bounding rather than reduction",
+    "Batch norm bounds the shift and need not reduce it",
+    why="Whatever the scale of the samples was, afterwards it is 1, and $W$ scales with it.",
+)
+
+
+@BOUNDING.at_most("W of samples of scale 0.001 grows", tolerance=1e-9)
+def _(key: Key[Array, ""]) -> Values:
+    x, y = generator(key).normal(size=(2, 50, 12, 4)) * 1e-3
+    outputs = ((z - z.mean(1, keepdims=True)) / z.std(1, keepdims=True) for z in (x, y))
+    layer = jax.jit(jax.vmap(lambda z: batch_norm(z, eps=0.0)[0]))
+    by_layer = distances(*(np.asarray(layer(jnp.asarray(z))) for z in (x, y)))
+    return [distances(x, y) / by_layer - 1, by_layer / distances(*outputs) - 1]
