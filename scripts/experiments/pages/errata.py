@@ -10,8 +10,8 @@ from experiments.pages.theorem_words import FAULTS, STANDINGS
 
 TITLE = """# Errata of three papers
 
-{date}. Statements of three papers that are misprinted or false, in the order of each paper, with the
-correct ones; then remarks on statements that are true. Each entry has a class:
+{date}. Statements of three papers that are misprinted or false, in the order of each paper, with
+the correct ones; then remarks on statements that are true. Each entry has a class:
 
 {classes}
 
