@@ -55,7 +55,7 @@ def train_results():
     line = {"epoch": 1, "loss": 0.5, "accuracy": 0.9, "learning_rate": 0.1}
     return {
         "recipe": {"model": "mlp", "dataset": "digits", "normalization": "none"}
-        | {"drops": [], "epochs": 1, "test_scales": [1]},
+        | {"drops": [], "schedule": "drops", "epochs": 1, "test_scales": [1]},
         "seeds": [[line | {"seconds": 1.0, "images_per_second": 9.0}]],
         "accuracy": {"median": 0.9, "mean": 0.9, "stderr": None},
         "evaluations": [{}],
