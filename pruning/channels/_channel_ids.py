@@ -227,7 +227,7 @@ class UnionFind:
             if channels and not is_free(axis):
                 self.report(channels[0], normed=True)
                 axes[k] = channels[0]
-        return constant._replace(axes=tuple(axes), zero=None)
+        return constant._replace(axes=tuple(axes), zero=None, uniform=None)
 
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
         """The axes of `value`, all pinned but the `untouched` ones."""

@@ -12,6 +12,8 @@ from pruning import coupled_channels, mask_channels, prune, remove_channels
 from pruning.channels import check_program, fixed_channels, resized
 from tests.support.architecture_table import PAGE, compiled, cut
 from tests.support.architectures.streams import STREAMS
+from tests.support.random_blocks.constants import CONSTANTS as TABLES
+from tests.support.random_blocks.constants import TAKEN
 from tests.support.random_networks import WRONG, outcome, random_transformer
 from tests.support.stream_table import HEADER, rows
 from tests.support.tables import table_of
@@ -238,6 +240,22 @@ def test_constants_are_cut_with_the_channels(name):
     keep = [KEEP[: group.size]]
     small, masked = (f(PARAMS, [group], keep) for f in (remove_channels, mask_channels))
     run = resized(apply, [group], keep)
+    np.testing.assert_allclose(run(small, X), apply(masked, X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+@pytest.mark.parametrize("name", TABLES)
+def test_a_norm_over_constants_is_refused_or_exact(name, taken):
+    """Whatever made a constant last, it is not the same at all removed channels."""
+
+    def apply(p, x):
+        return layer_norm(TAKEN[taken](x @ p["a"], TABLES[name](5, 8))) @ p["b"]
+
+    groups = coupled_channels(apply, PARAMS, X, resize=True)
+    assert bool(groups) == (taken in ("multiplied", "dividing", "choosing"))
+    keep = [KEEP[: group.size] for group in groups]
+    small, masked = (f(PARAMS, groups, keep) for f in (remove_channels, mask_channels))
+    run = resized(apply, groups, keep)
     np.testing.assert_allclose(run(small, X), apply(masked, X), rtol=1e-12)
 
 

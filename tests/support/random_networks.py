@@ -32,20 +32,21 @@ from tests.support.numpy_programs import evaluated
 from tests.support.random_blocks import Kind, Kinds, drawn_arrays, drawn_sizes
 from tests.support.random_blocks.arithmetic import ARITHMETIC
 from tests.support.random_blocks.channels import DENSE, GATES, MOVES
+from tests.support.random_blocks.constants import EMBEDDED, TABLES
 from tests.support.random_blocks.ends import EMBEDDINGS, HEADS, INTO
 from tests.support.random_blocks.images import IMAGES
 from tests.support.random_blocks.streams import NORMS, STREAMS
 from tests.support.random_blocks.tokens import TOKENS
 from tests.support.random_blocks.weights import WEIGHTS
 
-ANY = DENSE | GATES | MOVES | WEIGHTS | ARITHMETIC
+ANY = DENSE | GATES | MOVES | WEIGHTS | ARITHMETIC | TABLES
 STAGES = {"images": [ANY, IMAGES], "tokens": [ANY, TOKENS], "vectors": [ANY]}
 ALL = {*ANY, *IMAGES, *TOKENS}
 COUNTING = """
     attention by depth, attention with biases, equalized kernel, folded heads, fused, fused heads,
     group norm, grouped, shuffle, shuffle after groups, shuffle net, signed scale
 """
-CHANGING = {*ARITHMETIC, *COUNTING.strip().replace("\n    ", " ").split(", ")}
+CHANGING = {*ARITHMETIC, *TABLES, *EMBEDDED, *COUNTING.strip().replace("\n    ", " ").split(", ")}
 """Whose program may be another at other widths: it computes with one, or writes down how many."""
 WRONG = ("crash", "unclear", "refused without reason", "wrong")
 REMOVED, TOLERANCE = 0.4, 1e-12
@@ -84,8 +85,12 @@ def random_transformer(seed: int) -> RandomNetwork:
     """An embedding, one to four blocks with norms over channels, a norm and a head."""
     rng = np.random.default_rng(seed)
     drawn = lambda kinds: list(kinds.items())[rng.integers(len(kinds))]  # noqa: E731
-    kinds = [drawn(EMBEDDINGS), *(drawn(STREAMS) for _ in range(rng.integers(1, 5)))]
+    kinds = [drawn(_embeddings(rng)), *(drawn(STREAMS) for _ in range(rng.integers(1, 5)))]
     return _network(rng, rng.integers(8, size=(2, 5)), [*kinds, drawn(NORMS), drawn(HEADS)])
+
+
+def _embeddings(rng: np.random.Generator) -> Kinds:
+    return EMBEDDINGS[rng.integers(len(EMBEDDINGS))]
 
 
 def _network(
@@ -113,7 +118,7 @@ def _random_kinds(rng: np.random.Generator, stages: list[str]) -> Iterator[tuple
         return list(kinds.items())[rng.integers(len(kinds))]
 
     if stages[0] == "tokens":
-        yield drawn(EMBEDDINGS)
+        yield drawn(_embeddings(rng))
     for stage in stages:
         if stage != stages[0]:
             yield drawn(INTO[stage])

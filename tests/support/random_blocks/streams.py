@@ -11,6 +11,7 @@ from jax import lax
 import jaxnorm
 from tests.support.random_blocks import Kinds, last
 from tests.support.random_blocks.channels import normalized
+from tests.support.random_blocks.constants import TABLES
 from tests.support.random_blocks.tokens import TOKENS
 
 relu, sigmoid, tanh = jax.nn.relu, jax.nn.sigmoid, jnp.tanh
@@ -138,6 +139,7 @@ LAYERS: Kinds = {
     "mixer": ("w:tm a:m u:mt b:t", mixed_with_biases),
     "experts": ("r:cl w:lcn u:lnc", experts),
     "scan": ("w:lcn u:lnc", in_a_scan),
+    **{name: TABLES[name] for name in list(TABLES)[::9]},
     "running mean": ("b:c", lambda p, x: jnp.cumsum(x, 1) / 4 + last(p["b"], x)),
 }
 
