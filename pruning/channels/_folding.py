@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxnorm._numerics import check_on_host
+from pruning.channels._calls import evaluate_equation, program_of
 from pruning.channels._groups import ChannelGroup, described
-from pruning.channels._programs import called, interpret, traced
+from pruning.channels._programs import interpret, traced
 from pruning.channels._removal import (
     Keep,
     KeepMasks,
@@ -140,11 +141,11 @@ class Folding:
         return interpret(program, values, lambda x: Value(x, x, True), self.step)
 
     def step(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
-        if (inner := called(eqn)) is not None:
+        if (inner := program_of(eqn)) is not None:
             return self.evaluate(inner, values)
-        zeroed = _results(eqn, [v.zeroed for v in values])
+        zeroed = evaluate_equation(eqn, [v.zeroed for v in values])
         same = all(v.zeroed is v.masked for v in values)
-        masked = zeroed if same else _results(eqn, [v.masked for v in values])
+        masked = zeroed if same else evaluate_equation(eqn, [v.masked for v in values])
         given, addend = all(v.given for v in values), addend_of(eqn, values)
         if addend is not None and not given:
             return [self.absorbed(eqn.primitive.name, addend, zeroed[0], masked[0])]
@@ -180,17 +181,12 @@ class Folding:
         return jnp.asarray(removed, jnp.asarray(array).dtype)
 
 
-def _results(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    results = eqn.primitive.bind(*operands, **eqn.params)
-    return list(results) if eqn.primitive.multiple_results else [results]
-
-
 def addend_of(eqn: Any, values: Sequence[Any]) -> Addend | None:
     """The parameter that the result is a sum of, the first where there are two."""
     name = eqn.primitive.name
     if name in STRUCTURAL.split() and values[0].addend is not None:
         leaf, spread = values[0].addend
-        return Addend(leaf, lambda change: _results(eqn, [spread(change)])[0])
+        return Addend(leaf, lambda change: evaluate_equation(eqn, [spread(change)])[0])
     if name not in ("add", "add_any", "sub"):
         return None
     first, second = (v.addend for v in values)

@@ -20,6 +20,11 @@ from pruning.channels._removal import Keep, producers, remaining_groups, remove_
 from pruning.channels._resizing import resized
 
 NOTHING = "apply must have channels that can be removed and are not excluded"
+CURES = {
+    "output": "give the evaluation, which returns no channels",
+    "random_bits": "give the evaluation, without dropout",
+    "shard_map": "give the function without shard_map",
+}
 RESIZE = "with resize=True channels under a norm are removed, too, as in a unitized layer"
 
 
@@ -133,9 +138,15 @@ def prune(
 
 
 def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
-    """What stands in the way, one line of the model each."""
-    primitives = dict.fromkeys((report.primitive, report.line) for report in reports)
-    return [f"{primitive} needs all of them{at(line)}" for primitive, line in primitives]
+    """What stands in the way, one line of the model each; outputs where there is nothing else."""
+    inside = [report for report in reports if report.primitive not in ("input", "output")]
+    outputs = [report for report in reports if report.primitive == "output"]
+    found = dict.fromkeys((report.primitive, report.line) for report in inside or outputs)
+    return [
+        f"{primitive} needs all of them{at(line)}"
+        + (f": {CURES[primitive]}" if primitive in CURES else "")
+        for primitive, line in found
+    ]
 
 
 def _shapes(params: Any) -> list[tuple[int, ...]]:

@@ -24,6 +24,8 @@ the large network: `_sizes` adapts it to the channels that are left, and `_compa
     scatter*                     unites axes that are replaced whole; pins those that are indexed
     gather                       keeps axes that are taken whole; pins those that are indexed
     iota                         fixed along its dimension, free along the others: a constant
+    random_bits                  fixed: a constant, drawn for the whole width
+    bitcast_convert_type         keeps all axes between dtypes of one size
     any other                    pins all that goes in
 """
 
@@ -90,6 +92,11 @@ def elementwise_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     nonzero = positive or still or name in POSITIVE
     zero, uniform = _zero(eqn, sets, axes, values), sets.uniform(values)
     return [ChannelIds(axes, zero, number, nonzero, uniform=uniform)]
+
+
+def bitcast_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    same = shape_of(eqn.invars[0]) == shape_of(eqn.outvars[0])
+    return [ChannelIds(value.axes)] if same else unknown(eqn, sets, value)
 
 
 def _nonzero(value: ChannelIds) -> bool:
@@ -202,7 +209,7 @@ def conv_rule(eqn: Any, sets: UnionFind, x: ChannelIds, kernel: ChannelIds) -> R
     x = x._replace(axes=tuple(sets.pin_others(x, lambda k: k in (batch, features))))
     for k, axis in enumerate(kernel.axes):
         if k not in (outputs, inputs):
-            sets.union(axis, fixed(axis.size))
+            sets.fix(axis)
     out = kernel.axes[outputs]
     incoming, groups = x.axes[features], eqn.params["feature_group_count"]
     if groups == 1:
@@ -238,6 +245,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(REDUCTIONS.split(), reduction_rule),
     **dict.fromkeys(WINDOWS.split(), reduce_window_rule),
     **dict.fromkeys(ALONG_AN_AXIS.split(), along_an_axis_rule),
+    "bitcast_convert_type": bitcast_rule,
     "broadcast_in_dim": shapes.broadcast_in_dim_rule,
     "concatenate": shapes.concatenate_rule,
     "conv_general_dilated": conv_rule,

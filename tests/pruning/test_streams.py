@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from pruning import coupled_channels, mask_channels, prune, remove_channels
-from pruning.channels import check_program, fixed_channels, resized
+from pruning.channels import check_program, resized
 from tests.support.architecture_table import PAGE, compiled, cut
 from tests.support.architectures.streams import STREAMS
 from tests.support.random_blocks.constants import CONSTANTS as TABLES
 from tests.support.random_blocks.constants import TAKEN
 from tests.support.random_networks import WRONG, outcome, random_transformer
+from tests.support.reasons import pinning
 from tests.support.stream_table import HEADER, rows
 from tests.support.tables import table_of
 
@@ -142,10 +143,10 @@ def test_a_written_width_is_not_enough_for_the_model_itself():
     with pytest.raises(ValueError, match=r"channels that are not zero .* of reduce_sum at .*layer"):
         check_program(apply, small, groups, [KEEP], X)
     assert coupled_channels(apply, PARAMS, X) == ()
-    (report,) = fixed_channels(apply, PARAMS, X)
+    (report,) = pinning(apply, PARAMS, X)
     assert report.primitive == "reduce_sum"
     assert "layer_norm" in report.line
-    assert fixed_channels(apply, PARAMS, X, resize=True) == ()
+    assert pinning(apply, PARAMS, X, resize=True) == ()
 
 
 def test_sums_of_what_is_zero_need_no_more():
@@ -183,7 +184,7 @@ def test_what_must_stay_stays(name):
     change, primitive = STAY[name]
     apply = partial(network, change)
     assert coupled_channels(apply, PARAMS, X, resize=True) == ()
-    reports = fixed_channels(apply, PARAMS, X, resize=True)
+    reports = pinning(apply, PARAMS, X, resize=True)
     assert [primitive] == [report.primitive for report in reports][:1]
 
 
