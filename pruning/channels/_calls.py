@@ -48,8 +48,8 @@ def call_of(eqn: Any) -> Call | None:
         kind = HI_KINDS.get(type(eqn.params["_prim"]).__name__, "custom_vjp")
     else:
         return None
-    options = {key: params[key] for key in ("policy", "prevent_cse") if kind == "checkpoint"}
-    return Call(program, kind, options)
+    names = ("policy", "prevent_cse") if kind == "checkpoint" else ()
+    return Call(program, kind, {name: params[name] for name in names if name in params})
 
 
 def program_of(eqn: Any) -> Any:
