@@ -237,7 +237,7 @@ class Resizing:
         """The rule of `jax.custom_jvp`, on smaller arrays."""
         pairs = [(t, i) for x, t, i in zip(primals, tangents, ids, strict=True) if is_floating(x)]
         values = [*map(Sized, primals, ids), *(Sized(t, i) for t, i in pairs)]
-        results = [v.array for v in self.run(trace_tangents(eqn), values)]
+        results = [v.array for v in self.run_rule(eqn, trace_tangents(eqn), values)]
         count = len(eqn.outvars)
         return results[:count], of_all(results[:count], results[count:])
 
@@ -252,7 +252,7 @@ class Resizing:
         def forward(*arrays: Any) -> tuple[list[Any], Any]:
             transpose[:] = [trace_cotangents(eqn)]
             (traced,) = transpose
-            values = self.run(traced.forward, list(map(Sized, arrays, operands)))
+            values = self.run_rule(eqn, traced.forward, list(map(Sized, arrays, operands)))
             outputs, rest = values[: traced.count], values[traced.count :]
             residuals[:] = [v.ids for v in rest]
             return [v.array for v in outputs], ([v.array for v in rest], arrays)
@@ -262,12 +262,19 @@ class Resizing:
             pairs = zip(grads, cotangents, eqn.outvars, strict=True)
             of_results = [Sized(g, i) for g, i, v in pairs if is_floating(v.aval)]
             values = [*map(Sized, arrays, residuals), *of_results]
-            found = iter(self.run(traced.backward, values))
+            found = iter(self.run_rule(eqn, traced.backward, values))
             return tuple(
                 first(next(found).array, np.shape(x)) if is_floating(x) else None for x in primals
             )
 
         return forward, backward
+
+    def run_rule(self, eqn: Any, program: Any, values: Sequence[Sized]) -> list[Sized]:
+        """The results of a program that a rule of differentiation of an equation is."""
+        outer, self.sets.equations = self.sets.equations, (*self.sets.equations, eqn)
+        results = self.run(program, values)
+        self.sets.equations = outer
+        return results
 
     def branch(self, eqn: Any, values: Sequence[Sized], ids: Sequence[ChannelIds]) -> list[Any]:
         index, *operands = values

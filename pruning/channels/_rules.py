@@ -60,13 +60,13 @@ PRODUCTS = {"and", "mul"}
 QUOTIENTS = {"div", "rem"}
 ZERO_AT_ZERO = """
     abs add add_any asin asinh atan atanh cbrt ceil complex conj convert_element_type copy copy_p
-    cummax cummin cumprod cumsum erf erf_inv expm1 floor imag integer_pow log1p max min neg or pmax
+    cummax cummin cumprod cumsum erf erf_inv expm1 floor imag log1p max min neg or pmax
     pmin psum real reduce_max reduce_min reduce_precision reduce_prod reduce_sum reduce_window_max
     reduce_window_min reduce_window_sum round sign sin sinh sort sqrt square stop_gradient sub tan
     tanh xor
 """
 POSITIVE = {"exp", "exp2", "logistic", "cosh"}
-NONZERO = "abs convert_element_type copy div integer_pow mul neg rsqrt sqrt square"
+NONZERO = "abs convert_element_type copy div integer_pow mul neg pow rsqrt sqrt square"
 # The operand at whose zero a value or a derivative is infinite.
 SINGULAR = {"acosh": 0, "digamma": 0, "div": 1, "lgamma": 0, "log": 0, "pow": 0, "rem": 1}
 SINGULAR |= {"rsqrt": 0, "sqrt": 0}
@@ -82,7 +82,7 @@ ALONG_AN_AXIS = "cumlogsumexp cummax cummin cumprod cumsum sort"
 def elementwise_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     values = tuple(sets.tabled(values))
     axes, name = sets.union_all(values, shape_of(eqn.outvars[0])), eqn.primitive.name
-    if name in SINGULAR or (name == "integer_pow" and eqn.params["y"] < 0):
+    if _is_singular(eqn, values):
         value = values[SINGULAR.get(name, 0)]
         if not (_nonzero(value) or value.constant):
             sets.singular += [sets.required(value, axis) for axis in value.axes]
@@ -92,6 +92,19 @@ def elementwise_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     nonzero = positive or still or name in POSITIVE
     zero, uniform = _zero(eqn, sets, axes, values), sets.uniform(values)
     return [ChannelIds(axes, zero, number, nonzero, uniform=uniform)]
+
+
+def _is_singular(eqn: Any, values: Sequence[ChannelIds]) -> bool:
+    """Whether a value or a derivative is infinite where an operand is zero: see `SINGULAR`."""
+    power = _power(eqn, values)
+    return eqn.primitive.name in SINGULAR if power is None else power < 1 and power != 0
+
+
+def _power(eqn: Any, values: Sequence[ChannelIds]) -> float | None:
+    """The exponent of a power, if it is a number."""
+    if eqn.primitive.name == "integer_pow":
+        return eqn.params["y"]
+    return values[1].number if eqn.primitive.name == "pow" else None
 
 
 def bitcast_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
@@ -115,8 +128,9 @@ def _zero(eqn: Any, sets: UnionFind, axes: Sequence[Vector], values: Sequence[Ch
     if name in ("max", "min"):  # with a number that zero is beyond
         sign = 1 if name == "min" else -1
         values = [v for v in values if v.number is None or sign * v.number < 0]
-    known = name in ZERO_AT_ZERO.split() and not (name == "integer_pow" and eqn.params["y"] <= 0)
-    return sets.all_zero(values, axes) if known else None
+    if (power := _power(eqn, values)) is not None:
+        return sets.zero_at(values[0], axes) if power > 0 else None
+    return sets.all_zero(values, axes) if name in ZERO_AT_ZERO.split() else None
 
 
 def _zero_still(eqn: Any, value: ChannelIds) -> Zero:

@@ -292,3 +292,42 @@ def test_random_bits_stay_at_one_width_without_resizing():
     assert first.primitive == "random_bits"
     assert "test_other_programs.py" in first.line
     assert all(group.normed for group in coupled_channels(train, PARAMS, X, key, resize=True))
+
+
+@jax.custom_vjp
+def scaled_gradient(x, scale):
+    return x
+
+
+scaled_gradient.defvjp(lambda x, scale: (x, scale), lambda scale, g: (scale[None] * g, None))
+
+
+@jax.custom_vjp
+def centred_gradient(x):
+    return 2 * x
+
+
+centred_gradient.defvjp(
+    lambda x: (2 * x, None), lambda _, g: (g - jnp.tanh(g).mean(-1, keepdims=True),)
+)
+
+
+# A rule that reads what the function itself does not couple, and one that sums over channels.
+RULES = {
+    "other channels": (lambda p, x: scaled_gradient(x @ p["a"], p["s"]) @ p["c"], "mul"),
+    "a sum": (lambda p, x: centred_gradient(x @ p["a"]) @ p["c"], "reduce_sum"),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_that_needs_removed_channels_is_refused_where_it_is_differentiated(name):
+    body, primitive = RULES[name]
+    apply = lambda p, x: jnp.tanh(body(p, x)) @ p["b"]  # noqa: E731
+    params = PARAMS | {"s": np.linspace(1, 2, 8)}
+    groups = [g for g in coupled_channels(apply, params, X) if ("a", 1) in [p[:2] for p in g[1]]]
+    keep = [np.arange(8) < 3]
+    small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+    run = resized(apply, groups, keep)
+    assert_near(run(small, X), apply(masked, X))
+    with pytest.raises(ValueError, match=rf"; {primitive} needs some .*test_other_programs.py"):
+        jax.grad(lambda p: run(p, X).sum())(small)

@@ -260,6 +260,34 @@ def test_a_norm_over_constants_is_refused_or_exact(name, taken):
     np.testing.assert_allclose(run(small, X), apply(masked, X), rtol=1e-12)
 
 
+POWERS = {
+    "a number": lambda h, p: h**p,
+    "an array": lambda h, p: jnp.power(h, jnp.asarray(p)),
+    "an array of the shape": lambda h, p: jnp.power(h, jnp.full_like(h, p)),
+    "in jit": lambda h, p: jax.jit(jnp.power)(h, p),
+}
+
+
+@pytest.mark.parametrize("power", [3.0, 2.0, 1.0, 0.5, -0.5, -2.0])
+@pytest.mark.parametrize("form", POWERS)
+def test_powers_keep_zero_above_zero(form, power):
+    """A norm by `h ** 2.0` is that by `square`, one by `h ** 0.5` that by `sqrt`."""
+
+    def apply(change, p, x):
+        h = x @ p["a"]
+        return h / (1 + change(jnp.abs(h)).sum(-1, keepdims=True)) @ p["b"]
+
+    apply = partial(apply, lambda h: POWERS[form](h, power))
+    groups = coupled_channels(apply, PARAMS, X, resize=True)
+    assert [group.size for group in groups] == ([8] if power >= 1 else [])
+    keep = [KEEP for _ in groups]
+    small, masked = (f(PARAMS, groups, keep) for f in (remove_channels, mask_channels))
+    total = lambda f: jax.value_and_grad(lambda p: f(p, X).sum())  # noqa: E731
+    found, expected = total(resized(apply, groups, keep))(small), total(apply)(masked)
+    expected = (expected[0], remove_channels(expected[1], groups, keep))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10), found, expected)
+
+
 def attention(p, x):
     """One head, queries and keys of which neighbours are turned."""
     q, k = turned(x @ p["q"]), turned(x @ p["k"])

@@ -35,18 +35,25 @@ from tests.support.random_blocks.channels import DENSE, GATES, MOVES
 from tests.support.random_blocks.constants import EMBEDDED, TABLES
 from tests.support.random_blocks.ends import EMBEDDINGS, HEADS, INTO
 from tests.support.random_blocks.images import IMAGES
+from tests.support.random_blocks.steps import CACHES, RANDOM, RULES, STEPS
 from tests.support.random_blocks.streams import NORMS, STREAMS
 from tests.support.random_blocks.tokens import TOKENS
 from tests.support.random_blocks.weights import WEIGHTS
 
-ANY = DENSE | GATES | MOVES | WEIGHTS | ARITHMETIC | TABLES
-STAGES = {"images": [ANY, IMAGES], "tokens": [ANY, TOKENS], "vectors": [ANY]}
-ALL = {*ANY, *IMAGES, *TOKENS}
+ANY = DENSE | GATES | MOVES | WEIGHTS | ARITHMETIC | TABLES | STEPS
+STAGES = {"images": [ANY, IMAGES], "tokens": [ANY, TOKENS | CACHES], "vectors": [ANY]}
+ALL = {*ANY, *IMAGES, *TOKENS, *CACHES}
 COUNTING = """
     attention by depth, attention with biases, equalized kernel, folded heads, fused, fused heads,
     group norm, grouped, shuffle, shuffle after groups, shuffle net, signed scale
 """
-CHANGING = {*ARITHMETIC, *TABLES, *EMBEDDED, *COUNTING.strip().replace("\n    ", " ").split(", ")}
+CHANGING = {
+    *ARITHMETIC,
+    *TABLES,
+    *EMBEDDED,
+    *RANDOM,
+    *COUNTING.strip().replace("\n    ", " ").split(", "),
+}
 """Whose program may be another at other widths: it computes with one, or writes down how many."""
 WRONG = ("crash", "unclear", "refused without reason", "wrong")
 REMOVED, TOLERANCE = 0.4, 1e-12
@@ -149,7 +156,14 @@ def _outcome(network: RandomNetwork, seed: int, resize: bool) -> Outcome:
     keep = _drawn_keep(groups, seed)
     masked = evaluated(apply, mask_channels(params, groups, keep), x)
     small = remove_channels(params, groups, keep)
-    error = difference(evaluated(resized(apply, groups, keep), small, x), masked)
+    run = resized(apply, groups, keep)
+    error = difference(evaluated(run, small, x), masked)
+    if not RULES.keys().isdisjoint(kinds):
+        gradients = (
+            _gradient(run, small, x),
+            _gradient(apply, mask_channels(params, groups, keep), x),
+        )
+        error = max(error, difference(gradients[0], remove_channels(gradients[1], groups, keep)))
     try:
         check_program(apply, small, groups, keep, x)
     except ValueError as refusal:
@@ -158,6 +172,16 @@ def _outcome(network: RandomNetwork, seed: int, resize: bool) -> Outcome:
     error = max(error, difference(evaluated(apply, small, x), masked))
     effect = difference(evaluated(apply, params, x), masked)
     return Outcome("equal" if effect > 1e-6 else "without effect", error)
+
+
+def _gradient(apply: Callable[..., Any], params: Any, x: Any) -> Any:
+    """Of a sum of what `apply` gives, each output with a weight of its own."""
+
+    def total(params: Any, x: Any) -> Any:
+        outputs = jax.tree.leaves(apply(params, x))
+        return sum((y * jnp.cos(jnp.arange(1.0 * y.size)).reshape(y.shape)).sum() for y in outputs)
+
+    return evaluated(jax.grad(total), params, x)
 
 
 def _drawn_keep(groups: Any, seed: int) -> list[np.ndarray]:
