@@ -103,7 +103,7 @@ def trace_tangents(eqn: Any) -> ClosedJaxpr:
     Both tangents of what is floating alone. It is traced by `jax.jvp`, so a rule by
     `jax.custom_jvp` is followed, whichever way JAX writes it down.
     """
-    operands = list(map(_shape, eqn.invars))
+    operands = [v.aval for v in eqn.invars]
 
     def function(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         every = of_all(primals, tangents)
@@ -128,13 +128,13 @@ class Transpose(NamedTuple):
 
 def trace_cotangents(eqn: Any) -> Transpose:
     """The programs of `jax.vjp` of an equation: a rule by `jax.custom_vjp` is followed."""
-    operands, results = (list(map(_shape, vs)) for vs in (eqn.invars, eqn.outvars))
+    operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
 
     def vjp(*arrays: Any) -> Any:
         return jax.vjp(lambda *x: evaluate_equation(eqn, x), *arrays)
 
     forward, (_, transpose) = jax.make_jaxpr(vjp, return_shape=True)(*operands)
-    residuals, structure = jax.tree.flatten(transpose)
+    structure, residuals = jax.tree.structure(transpose), forward.out_avals[len(results) :]
 
     def backward(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         found = jax.tree.unflatten(structure, residuals)(of_all(results, cotangents))
@@ -149,10 +149,6 @@ def of_all(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     left = iter(tangents)
     zeros = (np.zeros(x.shape, jax.dtypes.float0) for x in primals)
     return [next(left) if is_floating(x) else zero for x, zero in zip(primals, zeros, strict=True)]
-
-
-def _shape(variable: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
 
 
 def is_floating(x: Any) -> bool:

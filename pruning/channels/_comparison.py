@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pruning._arguments import quoted
 from pruning.channels._calls import subprograms, trace
 from pruning.channels._channel_ids import FREE, ChannelIds
 from pruning.channels._coupling import united
@@ -57,8 +58,8 @@ def check_program(
         small, _ = trace(apply, params, *inputs)
     except Exception as error:
         raise ValueError(
-            f"apply must take its widths from params; with fewer channels it raises "
-            f"{type(error).__name__}: {error}{at(line_of_error(error))}; else {CURE}"
+            "apply must take its widths from params, as modules do by jaxnorm.nnx.fit_widths; else "
+            f"{CURE}; with fewer channels it raises {quoted(error)}{at(line_of_error(error))}"
         ) from error
     tree = large_tree(params, groups)
     large, result = traced(apply, tree, inputs)

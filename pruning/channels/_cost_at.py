@@ -96,7 +96,10 @@ def cost_at(
 def check_widths(groups: Sequence[ChannelGroup], widths: Widths) -> None:
     """Raise unless there is one width a group, from 1 to its size."""
     if len(widths) != len(groups):
-        raise ValueError(f"widths must hold {len(groups)} numbers, one a group; got {len(widths)}")
+        raise ValueError(
+            f"widths must hold {len(groups)} numbers, one a group; got {len(widths)}: where prune "
+            "excludes layers, count for excluding(groups, names)"
+        )
     for group, width in zip(groups, widths, strict=True):
         if not 1 <= width <= group.size:
             raise ValueError(f"widths must lie in 1..{group.size} for {name(group)}; got {width}")

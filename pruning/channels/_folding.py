@@ -105,22 +105,17 @@ def fold_constants(
     kernels = [group._replace(positions=producers(group)) for group in groups]
     masks = keep_masks(groups, list(map(np.asarray, keep)))
     inputs = tuple(jax.tree.map(_array, inputs))
-
-    @jax.jit
-    def changes(params: Any, inputs: tuple[Any, ...]) -> dict[int, Array]:
-        trees = (mask_channels(params, some, keep) for some in (kernels, groups))
-        pairs = zip(*map(jax.tree.leaves, trees), strict=True)
-        values = [
-            Value(zeroed, masked, True, Addend(i, lambda change: change))
-            for i, (zeroed, masked) in enumerate(pairs)
-        ]
-        values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
-        folding = Folding(described(params).paths, jax.tree.leaves(params), masks)
-        folding.evaluate(traced(apply, params, inputs)[0], values)
-        return folding.changes
-
+    trees = (mask_channels(params, some, keep) for some in (kernels, groups))
+    pairs = zip(*map(jax.tree.leaves, trees), strict=True)
+    values = [
+        Value(zeroed, masked, True, Addend(i, lambda change: change))
+        for i, (zeroed, masked) in enumerate(pairs)
+    ]
+    values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
     leaves, structure = jax.tree.flatten(params)
-    for i, change in changes(params, inputs).items():
+    folding = Folding(described(params).paths, leaves, masks)
+    folding.evaluate(traced(apply, params, inputs)[0], values)  # a jit would compile at every call
+    for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
     return jax.tree.unflatten(structure, leaves)
 

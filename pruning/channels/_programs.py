@@ -10,8 +10,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from jaxnorm._numerics import is_traced
+from pruning._arguments import quoted
 from pruning.channels._calls import KINDS, program_of, subprograms, trace
-from pruning.channels._channel_ids import ChannelIds, UnionFind, fixed, is_free
+from pruning.channels._channel_ids import ChannelIds, UnionFind, Vector, fixed, free, is_free
 from pruning.channels._rules import ELEMENTWISE, RULES
 from pruning.channels._shape_rules import unknown
 
@@ -31,8 +32,8 @@ def traced(
         return trace(apply, params, *inputs)
     except Exception as error:
         raise ValueError(
-            f"apply must be traceable at these params and inputs; got {type(error).__name__}: "
-            f"{error}; of an nnx module give a pure function of its state: see nnx.split"
+            "apply must be traceable at these params and inputs, and of an nnx module a function "
+            f"of its state: see nnx.split; got {quoted(error)}"
         ) from error
 
 
@@ -209,6 +210,41 @@ def while_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
     return [[*constants, *carry], [*condition, *carry]], results
 
 
+def shard_map_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+    """Of a program for one device of a mesh: axes that the mesh splits are pinned, others enter."""
+    (program,), params = subprograms(eqn), eqn.params
+    inside = closed_jaxpr(program).jaxpr
+    inner = _resharded(sets, eqn, values, params["in_specs"], inside.invars)
+    results = evaluate(program, sets, inner)
+    return [inner], _resharded(sets, eqn, results, params["out_specs"], eqn.outvars)
+
+
+def _resharded(
+    sets: UnionFind,
+    eqn: Any,
+    values: Sequence[ChannelIds],
+    specs: Sequence[Any],
+    variables: Sequence[Any],
+) -> list[ChannelIds]:
+    """The ids of values on the other side of a `shard_map`, of these variables."""
+
+    def axis(ids: Vector, names: Any, size: int) -> Vector:
+        names = names if isinstance(names, tuple) else (names,)
+        if all(name is None or eqn.params["mesh"].shape[name] == 1 for name in names):
+            return ids
+        if is_free(ids):
+            return free(size)
+        sets.pin(ids)
+        return sets.pinned_by_equation(size)
+
+    found = []
+    for value, spec, variable in zip(values, specs, variables, strict=True):
+        names = (*spec, *[None] * (len(value.axes) - len(spec)))
+        axes = map(axis, value.axes, names, variable.aval.shape)
+        found.append(value._replace(axes=tuple(axes)))
+    return found
+
+
 def while_parts(eqn: Any, values: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
     """The constants of the condition, those of the body, and the carry."""
     first = eqn.params["cond_nconsts"]
@@ -260,6 +296,7 @@ def _same_rank(outer: Any, inner: Any) -> bool:
 BLOCKS: dict[str, Callable[[UnionFind, Any, Sequence[ChannelIds]], Ids]] = {
     "cond": cond_ids,
     "scan": scan_ids,
+    "shard_map": shard_map_ids,
     "while": while_ids,
 }
 

@@ -21,6 +21,7 @@ from pruning.channels._calls import (
     evaluate_equation,
     is_floating,
     of_all,
+    subprograms,
     trace_cotangents,
     trace_tangents,
 )
@@ -35,6 +36,7 @@ from pruning.channels._programs import (
     interpret,
     scan_ids,
     scan_parts,
+    shard_map_ids,
     traced,
     while_ids,
     while_parts,
@@ -176,6 +178,8 @@ class Resizing:
             return self.scan(eqn, values)
         elif eqn.primitive.name == "while":
             return self.loop(eqn, values)
+        elif eqn.primitive.name == "shard_map":
+            return self.shard(eqn, values)
         else:
             ids = self.ids(eqn, values)
             if eqn.primitive.name == "cond":
@@ -303,6 +307,25 @@ class Resizing:
         options = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
         end, layers = jax.lax.scan(body, start, stacked, **options)
         return list(map(Sized, [*end, *layers], results))
+
+    def shard(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
+        """A program for one device of a mesh."""
+        (inner,), results = shard_map_ids(self.sets, eqn, [v.ids for v in values])
+        (program,), params = subprograms(eqn), eqn.params
+
+        def body(*arrays: Any) -> list[Any]:
+            return [v.array for v in self.run(program, list(map(Sized, arrays, inner)))]
+
+        manual = params.get("newly_manual_axes", params.get("manual_axes"))
+        function = jax.shard_map(
+            body,
+            mesh=params["mesh"],
+            in_specs=tuple(params["in_specs"]),
+            out_specs=list(params["out_specs"]),
+            axis_names=set(manual),
+            check_vma=params["check_vma"],
+        )
+        return list(map(Sized, function(*(v.array for v in values)), results))
 
     def loop(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
         (of_body, of_condition), results = while_ids(self.sets, eqn, [v.ids for v in values])

@@ -6,8 +6,9 @@ the large network: `_sizes` adapts it to the channels that are left, and `_compa
 
     primitive                    what it does to an axis
     elementwise (add, mul, ...)  unites the ids of all operands, index by index; constants have none
-    reduce_*, psum, pmax, pmin   keeps the other axes; pins the axis that is reduced, but for sums
+    reduce_*                     keeps the other axes; pins the axis that is reduced, but for sums
                                  of what is zero, or the same, where channels are removed
+    psum, pmax, ppermute, ...    keep all axes: they run over the devices of a mesh
     cumsum, sort, ...            keeps the other axes; pins the axis along which they run
     reduce_window*               keeps axes whose window is one index; pins the others
     dot_general                  unites contracted and batch axes; keeps all others; pins what is
@@ -71,10 +72,9 @@ NONZERO = "abs convert_element_type copy div integer_pow mul neg pow rsqrt sqrt 
 SINGULAR = {"acosh": 0, "digamma": 0, "div": 1, "lgamma": 0, "log": 0, "pow": 0, "rem": 1}
 SINGULAR |= {"rsqrt": 0, "sqrt": 0}
 REDUCTIONS = """
-    argmax argmin pmax pmin psum reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum
-    reduce_xor
+    argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor
 """
-SUMS = {"psum", "reduce_sum"}
+OVER_DEVICES = "pbroadcast pcast pmax pmin ppermute psum psum_invariant pvary"
 WINDOWS = "reduce_window reduce_window_max reduce_window_min reduce_window_sum"
 ALONG_AN_AXIS = "cumlogsumexp cummax cummin cumprod cumsum sort"
 
@@ -140,8 +140,6 @@ def _zero_still(eqn: Any, value: ChannelIds) -> Zero:
 
 def reduction_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     reduced, results = eqn.params["axes"], []
-    if any(v.axes and not {*reduced} <= {*range(len(v.axes))} for v in values):
-        return unknown(eqn, sets, *values)  # over the devices of a mesh
     for value in values:
         axes = tuple(axis for k, axis in enumerate(value.axes) if k not in reduced)
         for axis in (value.axes[k] for k in reduced):
@@ -155,10 +153,19 @@ def reduction_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     return results
 
 
+def over_devices_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
+    """Element by element over the devices of a mesh, each of which has all channels."""
+    axes = eqn.params.get("axes", eqn.params.get("axis_name", ()))
+    if any(isinstance(axis, int) for axis in (axes if isinstance(axes, tuple) else (axes,))):
+        return unknown(eqn, sets, *values)  # an axis of the arrays
+    same = eqn.primitive.name in ("pbroadcast", "pcast", "pvary")
+    return [v if same else v._replace(number=None, nonzero=False) for v in values]
+
+
 def _summable(eqn: Any, sets: UnionFind, value: ChannelIds) -> bool:
     """Whether a sum runs over what is zero or, along one axis, the same at removed channels."""
     if value.zero is not None:
-        return eqn.primitive.name in SUMS
+        return eqn.primitive.name == "reduce_sum"
     summed = (value.axes[k] for k in eqn.params["axes"])
     once = sum(map(sets.removable, summed)) == 1
     return eqn.primitive.name == "reduce_sum" and value.uniform is not None and once
@@ -257,6 +264,7 @@ def contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds,
 RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE.split(), elementwise_rule),
     **dict.fromkeys(REDUCTIONS.split(), reduction_rule),
+    **dict.fromkeys(OVER_DEVICES.split(), over_devices_rule),
     **dict.fromkeys(WINDOWS.split(), reduce_window_rule),
     **dict.fromkeys(ALONG_AN_AXIS.split(), along_an_axis_rule),
     "bitcast_convert_type": bitcast_rule,
