@@ -117,13 +117,12 @@ class Transpose(NamedTuple):
     """The two programs of a derivative in the backward pass.
 
     Attributes:
-      forward: The results of the equation, `count` of them, and residuals.
+      forward: The results of the equation and residuals.
       backward: The cotangents of the floating operands, of residuals and those of floating results.
     """
 
     forward: ClosedJaxpr
     backward: ClosedJaxpr
-    count: int
 
 
 def trace_cotangents(eqn: Any) -> Transpose:
@@ -141,7 +140,7 @@ def trace_cotangents(eqn: Any) -> Transpose:
         return [t for x, t in zip(operands, found, strict=True) if is_floating(x)]
 
     floating = list(filter(is_floating, results))
-    return Transpose(forward, jax.make_jaxpr(backward)(residuals, floating), len(results))
+    return Transpose(forward, jax.make_jaxpr(backward)(residuals, floating))
 
 
 def of_all(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:

@@ -107,12 +107,7 @@ def prune(
     if option == "budget" and select is select_layerwise:
         raise ValueError("select must take a budget, as partial(select_within, cost=cost) does")
     check_evaluation(apply, params, inputs)
-    groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
-    if not groups:
-        reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
-        if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), exclude):
-            reasons.append(RESIZE)
-        raise ValueError("; ".join([NOTHING, *reasons]))
+    groups = _groups(apply, params, inputs, exclude, resize)
     pruned, done = Pruned(params, groups, tuple(np.ones(g.size, bool) for g in groups)), 0
     if checkpoint_dir is not None:
         pruned, done = resumed(Path(checkpoint_dir), params, groups, targets) or (pruned, done)
@@ -162,6 +157,19 @@ def _check_functions(
     like = "the smaller tree{}" + (" and a Pruned" if resize else "")
     check_takes(recalibrate, "recalibrate", like.format(""), params, *pruned)
     check_takes(fine_tune, "fine_tune", like.format(", the step"), params, 0, *pruned)
+
+
+def _groups(
+    apply: Callable[..., Any], params: Any, inputs: Any, exclude: Sequence[str], resize: bool
+) -> tuple[ChannelGroup, ...]:
+    """The groups to prune, or why there are none."""
+    groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
+    if not groups:
+        reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
+        if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), exclude):
+            reasons.append(RESIZE)
+        raise ValueError("; ".join([NOTHING, *reasons]))
+    return groups
 
 
 def _reasons(reports: Sequence[FixedChannels]) -> list[str]:

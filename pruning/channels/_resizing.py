@@ -257,7 +257,7 @@ class Resizing:
             transpose[:] = [trace_cotangents(eqn)]
             (traced,) = transpose
             values = self.run_rule(eqn, traced.forward, list(map(Sized, arrays, operands)))
-            outputs, rest = values[: traced.count], values[traced.count :]
+            outputs, rest = values[: len(results)], values[len(results) :]
             residuals[:] = [v.ids for v in rest]
             return [v.array for v in outputs], ([v.array for v in rest], arrays)
 

@@ -100,7 +100,7 @@ def _is_singular(eqn: Any, values: Sequence[ChannelIds]) -> bool:
     return eqn.primitive.name in SINGULAR if power is None else power < 1 and power != 0
 
 
-def _power(eqn: Any, values: Sequence[ChannelIds]) -> float | None:
+def _power(eqn: Any, values: Sequence[ChannelIds]) -> int | float | None:
     """The exponent of a power, if it is a number."""
     if eqn.primitive.name == "integer_pow":
         return eqn.params["y"]

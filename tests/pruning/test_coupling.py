@@ -11,7 +11,7 @@ from jax import lax
 
 import jaxnorm
 from jaxnorm import models
-from pruning import coupled_channels
+from pruning import coupled_channels, mask_channels, remove_channels
 from pruning.channels import Position, fixed_channels, resized
 from pruning.channels._channel_ids import FIXED, NO_CHANNEL
 from pruning.channels._coupling import channels_of

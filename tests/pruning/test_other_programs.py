@@ -1,6 +1,7 @@
 """`resized` runs other programs of the tree: training steps, new statistics, a key-value cache."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +27,8 @@ class Transformer(linen.Module):
 
     @linen.compact
     def __call__(self, words, train=False):
-        options = {"param_dtype": float, "dtype": float}
-        norms = options | {"force_float32_reductions": False}
+        options: dict[str, Any] = {"param_dtype": float, "dtype": float}
+        norms: dict[str, Any] = options | {"force_float32_reductions": False}
         drop = partial(linen.Dropout(self.rate), deterministic=not train)
         x = drop(linen.Embed(11, 8, **options)(words))
         mask = None if self.decode else linen.make_causal_mask(words)
@@ -119,7 +120,7 @@ def test_a_pruned_language_model_generates_with_its_cache(language_model):
     assert jax.tree.map(np.shape, state) == narrow
     start = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
     outputs = jax.lax.scan(lambda c, w: run(small, c, w[:, None]), start, WORDS.T[:6])[1]
-    everything = Transformer().apply({"params": masked}, WORDS[:, :6])
+    everything: Any = Transformer().apply({"params": masked}, WORDS[:, :6])
     assert_near(outputs[:, :, 0], np.swapaxes(everything, 0, 1))  # the cache is the causal mask
 
 

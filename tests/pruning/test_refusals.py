@@ -1,6 +1,7 @@
 """Wrong uses of `prune`, each answered by one sentence with its cure."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -157,7 +158,8 @@ def test_pruning_again_compiles_nothing(caplog):
             function(*args, **options)
         return [r.getMessage() for r in caplog.records if "Compiling" in r.getMessage()]
 
-    for options in ({}, {"resize": True}, {"fold": False}):
+    several: list[dict[str, Any]] = [{}, {"resize": True}, {"fold": False}]
+    for options in several:
         prune(apply, PARAMS, X, ratios=[0.5], **options)
         assert compiled(prune, apply, PARAMS, X, ratios=[0.5], **options) == []
     assert compiled(jnp.tanh, np.ones(int(RNG.integers(1000, 9999))))  # the log works

@@ -101,8 +101,8 @@ def data_parallel(p, x):
         y = jax.nn.relu(h @ p["c"]) @ p["b"]
         return y, jax.lax.psum(y.sum(0), "d")
 
-    specs = {"in_specs": (P(), P("d")), "out_specs": (P("d"), P())}
-    return jax.shard_map(body, mesh=auto_mesh(), **specs)(p, x)
+    specs = (P("d"), P())
+    return jax.shard_map(body, mesh=auto_mesh(), in_specs=(P(), P("d")), out_specs=specs)(p, x)
 
 
 @pytest.mark.parametrize(("apply", "sizes"), [(tensor_parallel, [8]), (data_parallel, [8, 16])])

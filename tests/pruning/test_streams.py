@@ -273,11 +273,10 @@ POWERS = {
 def test_powers_keep_zero_above_zero(form, power):
     """A norm by `h ** 2.0` is that by `square`, one by `h ** 0.5` that by `sqrt`."""
 
-    def apply(change, p, x):
+    def apply(p, x):
         h = x @ p["a"]
-        return h / (1 + change(jnp.abs(h)).sum(-1, keepdims=True)) @ p["b"]
+        return h / (1 + POWERS[form](jnp.abs(h), power).sum(-1, keepdims=True)) @ p["b"]
 
-    apply = partial(apply, lambda h: POWERS[form](h, power))
     groups = coupled_channels(apply, PARAMS, X, resize=True)
     assert [group.size for group in groups] == ([8] if power >= 1 else [])
     keep = [KEEP for _ in groups]

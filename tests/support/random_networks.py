@@ -55,6 +55,8 @@ CHANGING = {
     *COUNTING.strip().replace("\n    ", " ").split(", "),
 }
 """Whose program may be another at other widths: it computes with one, or writes down how many."""
+NOT_DIFFERENTIABLE = {"while", "clamp"}
+"""By JAX: a loop of unknown length backwards, and bounds that are parameters."""
 WRONG = ("crash", "unclear", "refused without reason", "wrong")
 REMOVED, TOLERANCE = 0.4, 1e-12
 
@@ -158,7 +160,7 @@ def _outcome(network: RandomNetwork, seed: int, resize: bool) -> Outcome:
     small = remove_channels(params, groups, keep)
     run = resized(apply, groups, keep)
     error = difference(evaluated(run, small, x), masked)
-    if not RULES.keys().isdisjoint(kinds):
+    if not RULES.keys().isdisjoint(kinds) and NOT_DIFFERENTIABLE.isdisjoint(kinds):
         gradients = (
             _gradient(run, small, x),
             _gradient(apply, mask_channels(params, groups, keep), x),
