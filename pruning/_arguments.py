@@ -3,8 +3,10 @@
 And arrays in the unit of their largest entry, for what does not depend on a unit.
 """
 
+import inspect
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -80,6 +82,29 @@ def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float
     largest = jax.lax.stop_gradient(jnp.abs(x).max())
     unit = jnp.where(largest == 0, 1, largest)
     return x / unit, unit
+
+
+def check_takes(
+    function: Callable[..., Any], name: str, like: str, *args: Any, **options: Any
+) -> None:
+    """Raise unless a function of a caller's takes these arguments, of the form `like`."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # one that has none, of C
+        return
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        own = getattr(function, "__name__", type(function).__name__)
+        names = ", ".join(signature.parameters)
+        raise TypeError(f"{name} must be a function of {like}; got {own}({names})") from error
+
+
+def quoted(error: Exception) -> str:
+    """What another library says, in one line of at most 200 characters without its full stop."""
+    text = " ".join(str(error).split())
+    short = text if len(text) <= 200 else f"{text[:199]}…"
+    return f"{type(error).__name__}: {short}".rstrip(".")
 
 
 def check_values(name: str, *args: Any) -> None:

@@ -17,12 +17,12 @@ if __name__ == "__main__":  # for the seconds of the imports
 from pathlib import Path
 
 from experiments import cli, files
-from experiments.options import AtLeastTwo, LocalPath, checked
+from experiments.options import LocalPath, SeveralSeeds, checked
 from experiments.progress import progress_bar
 
 
 @checked
-def main(seeds: AtLeastTwo = 3, out: LocalPath = Path("out/filter_settings")) -> None:
+def main(seeds: SeveralSeeds = 3, out: LocalPath = Path("out/filter_settings")) -> None:
     """Train small networks under every setting, test their filters and write OUT/index.html.
 
     Args:

@@ -32,7 +32,7 @@ import tyro
 from experiments import cli, files
 from experiments.cli import InputError
 from experiments.measures.plan import Plan
-from experiments.options import AtLeastTwo, LocalPath, Location, Positive, checked
+from experiments.options import AtLeastTwo, LocalPath, Location, Positive, Seeds, checked
 from experiments.progress import Stages, progress_bar
 from experiments.training.recipes import Recipe, residual_recipe
 
@@ -63,7 +63,7 @@ class Options:
     dataset: str = "digits"
     data_dir: Location | None = None
     epochs: Positive = 15
-    seeds: Positive = 3
+    seeds: Seeds = 3
     depth: Positive = 8
     batch_size: AtLeastTwo = 64
     images: Positive | None = None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from experiments import cli, files, storage
-from experiments.options import AtLeastTwo, Location, Positive, checked
+from experiments.options import AtLeastTwo, Location, Positive, Seeds, checked
 from experiments.progress import Stages, progress_bar
 from experiments.training.recipes import residual_recipe
 
@@ -45,7 +45,7 @@ class Options:
     dataset: str = "digits"
     data_dir: Location | None = None
     epochs: Positive = 15
-    seeds: Positive = 3
+    seeds: Seeds = 3
     batch_size: AtLeastTwo = 64
     depth: Positive = 20
     out: Location = Path("out")

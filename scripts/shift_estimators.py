@@ -19,13 +19,13 @@ import json
 from pathlib import Path
 
 from experiments import cli, files
-from experiments.options import AtLeastTwo, Location, Positive, checked
+from experiments.options import Location, Positive, SeveralSeeds, checked
 from experiments.progress import progress_bar
 
 
 @checked
 def main(
-    seeds: AtLeastTwo = 5,
+    seeds: SeveralSeeds = 5,
     steps: Positive = 1500,
     out: Location = Path("out/shift_estimators/results.json"),
 ) -> None:

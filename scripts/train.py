@@ -2,13 +2,10 @@
 
     python scripts/train.py digits-mlp                              # seconds on a CPU
     python scripts/train.py cifar10-resnet20 --normalization unitized --data-dir DIR
-    python scripts/train.py --help                                  # all presets
-    python scripts/train.py cifar10-resnet20 --help                 # all options of a preset
+    python scripts/train.py [cifar10-resnet20] --help    # all presets, or all options of one
 
-A preset is an experiment of the papers; each of its fields is an option. OUT holds the settings,
-the metrics of every epoch (seed-0/metrics.jsonl, and the same for TensorBoard), checkpoints, and at
-the end results.json and a page with curves. A run that is interrupted, however it is, resumes
-when it is started again and ends with the same numbers. Nothing is downloaded.
+OUT gets settings, metrics (seed-0/metrics.jsonl, and for TensorBoard), checkpoints, at the end
+results.json and a page. An interrupted run resumes when started again, and ends the same.
 """
 
 if __name__ == "__main__":  # for the seconds of the imports
@@ -17,6 +14,7 @@ if __name__ == "__main__":  # for the seconds of the imports
     signals.before_imports()
 
 import os
+import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +23,7 @@ from typing import Literal
 import tyro
 
 from experiments import cli, files
-from experiments.options import Location, Natural, Positive
+from experiments.options import Location, Natural, Positive, Seeds
 from experiments.options import check as check_ranges
 from experiments.training import checks, recipes
 from experiments.training.recipes import PRESETS, Evaluation, Recipe
@@ -52,6 +50,7 @@ class Options:
       heartbeat: Seconds after which a process that is not heard of ends all others.
       axis_type: Who propagates shardings on the mesh, XLA (auto) or JAX, in types (explicit).
       compile_for: Compile a step for v5e:16x16 or h100, not attached; print memory and traffic.
+      init_from: A run of the same network; its newest weights are where this one starts.
       evaluate_only: Evaluate the newest checkpoints of OUT, print the accuracies and train nothing.
       log_every: Also log the loss every so many steps, in seed-0/steps.jsonl.
       profile: Write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
@@ -60,7 +59,7 @@ class Options:
 
     data_dir: Location | None = None
     fake_data: bool = False
-    seeds: Positive = 1
+    seeds: Seeds = 1
     vmap_seeds: Literal["auto", "yes", "no"] = "auto"
     devices: Positive | None = None
     shard_state: bool = False
@@ -74,6 +73,7 @@ class Options:
     heartbeat: Positive = 30
     axis_type: Literal["auto", "explicit"] = "auto"
     compile_for: str | None = None
+    init_from: Location | None = None
     evaluate_only: bool = False
     log_every: Positive | None = None
     profile: bool = False
@@ -83,20 +83,20 @@ class Options:
 def main(recipe: Recipe, options: Options) -> None:
     """Train a recipe for every seed, write OUT and print the accuracies."""
     check(recipe, options)
+    cli.versions()  # or it would be refused after the last epoch
     from jax.sharding import AxisType
 
     from experiments.data import datasets, stand_ins
     from experiments.pages import train as train_page
-    from experiments.training import compiled_step, processes, run, run_folder
+    from experiments.training import compiled_step, processes, run
     from experiments.training.introduction import introduce
     from experiments.training.loop import Extras
     from experiments.training.trainer import Layout, Trainer, mesh_of
 
     groups = run.seed_groups(recipe, options.seeds, options.vmap_seeds)
     workers = len(os.sched_getaffinity(0)) if options.workers is None else options.workers
-    layout = Layout(
-        options.shard_state, options.remat, len(groups[0]) > 1, workers, options.microbatches
-    )
+    vmapped, parts = len(groups[0]) > 1, options.microbatches
+    layout = Layout(options.shard_state, options.remat, vmapped, workers, parts)
     placement = {"devices": options.devices, "axis_type": AxisType[options.axis_type.capitalize()]}
     if options.compile_for is not None:
         compiled_step.show(recipe, options.compile_for, layout, **placement)
@@ -110,16 +110,15 @@ def main(recipe: Recipe, options: Options) -> None:
     trainer = Trainer(recipe, data, mesh, layout)
     folder = files.in_use(options.out) if is_main else nullcontext(lambda: None)
     with folder as check_folder, processes.together():
-        run_folder.prepare(options.out, recipe, data, vmapped_seeds=len(groups[0]))
+        init = run.prepare(trainer, data, groups, options.out, options.init_from)
         introduce(trainer, mesh, groups, data.note, options.evaluations)
         if options.evaluate_only:
             run.show_evaluations(trainer, groups, options.out, extras.evaluations)
             return
-        results = run.train_groups(trainer, groups, options.out, extras)
+        results = run.train_groups(trainer, groups, options.out, extras, init)
         check_folder()
         if is_main:
-            results = cli.provenance(__file__) | results | {"note": data.note}
-            results["mesh"] = {"shape": dict(mesh.shape), "device": trainer.device}
+            results |= cli.provenance(__file__) | {"note": data.note, "mesh": trainer.placement}
             train_page.report(results, options.out)
 
 
@@ -145,6 +144,7 @@ class Arguments:
 
 if __name__ == "__main__":
     with cli.ending("start again to resume from the last checkpoint"):
+        recipes.check_preset(sys.argv[1:])
         presets = {name: (text, Arguments(recipe)) for name, (text, recipe) in PRESETS.items()}
         arguments = tyro.extras.overridable_config_cli(presets, description=__doc__)
         main(arguments.recipe, arguments.run)

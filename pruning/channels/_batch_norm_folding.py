@@ -23,9 +23,9 @@ from pruning.channels._affine import (
     started,
     varying,
 )
+from pruning.channels._calls import evaluate_equation, program_of
 from pruning.channels._groups import described
-from pruning.channels._programs import called, closed_jaxpr, interpret, is_literal, traced
-from pruning.channels._resizing import bound
+from pruning.channels._programs import closed_jaxpr, interpret, is_literal, traced
 
 Arrays = dict[str, Array]
 KernelAndShift = tuple[Array, Array]
@@ -175,14 +175,14 @@ class Unfolded:
         return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
 
     def step(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
-        if (inner := called(eqn)) is not None:
+        if (inner := program_of(eqn)) is not None:
             results = self.evaluate(inner, values)
         elif eqn.outvars and all(value.given for value in values):
             return self.given(eqn, values)
         elif (chain := started(eqn, values) or extended(eqn, values)) is not None:
             results = [Value(cache(partial(self.result, chain)), chain=chain)]
         else:
-            results = list(map(_computed, bound(eqn, self.operands(values), eqn.params)))
+            results = list(map(_computed, evaluate_equation(eqn, self.operands(values))))
         return self.unshared(eqn.outvars, results)
 
     def given(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
@@ -192,9 +192,9 @@ class Unfolded:
         def arrays() -> list[Any]:
             operands = [value.array() for value in values]
             if not self.eager:
-                return bound(eqn, operands, eqn.params)
+                return evaluate_equation(eqn, operands)
             with jax.ensure_compile_time_eval():
-                return bound(eqn, operands, eqn.params)
+                return evaluate_equation(eqn, operands)
 
         leaves = frozenset().union(*(value.leaves for value in values))
         leaf = values[0].leaf if eqn.primitive.name in STRUCTURAL else None
@@ -216,20 +216,20 @@ class Unfolded:
         """What a chain gives, folded if parameters scale it."""
         first, *links = chain.links
         if not chain.scaled:
-            (y,) = bound(first.eqn, self.operands(first.values), first.eqn.params)
+            (y,) = evaluate_equation(first.eqn, self.operands(first.values))
             for link in links:
                 before = list(link.values)
                 before[link.side] = _computed(y)
-                (y,) = bound(link.eqn, self.operands(before), link.eqn.params)
+                (y,) = evaluate_equation(link.eqn, self.operands(before))
             return y
         kernel, shift = self.fold(chain)
         x = self.operand(first.values[1 - first.side])
         operands = (x, kernel) if first.side == 1 else (kernel, x)
-        (y,) = bound(first.eqn, operands, first.eqn.params)
+        (y,) = evaluate_equation(first.eqn, operands)
         y = y + along_axis(shift, first.axis, y.ndim).astype(y.dtype)
         for link in links:
             if link.eqn.primitive.name in STRUCTURAL:
-                (y,) = bound(link.eqn, [y], link.eqn.params)
+                (y,) = evaluate_equation(link.eqn, [y])
         return y
 
 

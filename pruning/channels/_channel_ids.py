@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pruning.channels._lines import at, line_of
+
 FREE, FIXED = 0, 1
+NO_CHANNEL = -2
+"""In place of a reason for which ids are pinned."""
 
 Vector = np.ndarray
 Zero = frozenset[int] | None
@@ -29,9 +33,10 @@ class ChannelIds(NamedTuple):
       number: The value, of a number of the program.
       nonzero: Whether it is not zero where parameters are.
       given: Whether it is made of parameters and constants alone, as a weight is.
-      constant: Whether it is made of constants alone, as a table of angles is.
+      constant: Whether it is made of constants alone, as a table of angles is, or of random bits.
       uniform: Parameters, by number: along every axis elements are the same at all ids that may be
         removed, if these are zero there. None where they need not be.
+      drawn: The equations, each inside the one before, that drew the random bits it is made of.
     """
 
     axes: tuple[Vector, ...]
@@ -41,6 +46,7 @@ class ChannelIds(NamedTuple):
     given: bool = False
     constant: bool = False
     uniform: Zero = None
+    drawn: tuple[Any, ...] = ()
 
 
 class Pinned(NamedTuple):
@@ -48,13 +54,15 @@ class Pinned(NamedTuple):
 
     Those before it are calls, branches and loops. `normed`: it pins them only where the model
     itself runs on fewer: it sums over activations, as a norm does, and would divide by another
-    width, or has a constant of theirs; `new`: the ids of sets that no such equation had before.
+    width, or has a constant of theirs; `new`: the ids of sets that no such equation had before;
+    `name`: of an input or an output of the program, which no equation pins, and its path.
     """
 
     equations: tuple[Any, ...]
     ids: Vector
     new: Vector
     normed: bool
+    name: tuple[str, str] | None = None
 
 
 class Requirement(NamedTuple):
@@ -74,9 +82,11 @@ class UnionFind:
 
     def __init__(self):
         self.parents = np.arange(2)
+        self.reasons = np.full(2, -1)  # of each id that is pinned: which of `pinned` did it
         self.equations: tuple[Any, ...] = ()  # those at work, each inside the one before
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
         self.settled = False  # once a program was read: what was not pinned then never is
+        self.removed = np.zeros(0, bool)  # once channels are: by root, which of these are
         self.pinned: list[Pinned] = []
         self.normed = fixed(0)  # ids that a sum of activations runs over, or a constant has
         self.incoming: list[Vector] = []  # ids of weights that a sum runs over
@@ -87,6 +97,7 @@ class UnionFind:
         """`count` ids, each a set of its own."""
         ids = np.arange(self.parents.size, self.parents.size + count)
         self.parents = np.concatenate([self.parents, ids])
+        self.reasons = np.concatenate([self.reasons, np.full(count, -1)])
         return ids
 
     def find(self, ids: Vector) -> Vector:
@@ -105,31 +116,90 @@ class UnionFind:
         """Unite `a` and `b` index by index; the ids of `a` where it has any, else of `b`."""
         first, second = self.find(a), self.find(b)
         differ = (first != second) & (first != FREE) & (second != FREE)
+        if differ.any():
+            self._note_pinned(*(ids[differ] for ids in (a, b, first, second)))
         for pair in set(zip(first[differ].tolist(), second[differ].tolist(), strict=True)):
             low, high = sorted(self.find(np.array(pair)).tolist())
             self.parents[high] = low
         return np.where(first == FREE, b, a)
 
-    def pin(self, ids: Vector, equations: tuple[Any, ...] = ()) -> Vector:
+    def _note_pinned(self, a: Vector, b: Vector, first: Vector, second: Vector) -> None:
+        """Before `a` and `b`, of these roots, are united: what pins those beside pinned ones."""
+        if self.settled:
+            self._check_kept(first, second)
+            return
+        pinned, others = np.where(first == FIXED, a, b), np.where(first == FIXED, second, first)
+        met = (first == FIXED) | (second == FIXED)
+        for reason in np.unique(self.reasons[pinned[met]]).tolist():
+            of_reason = others[met & (self.reasons[pinned] == reason)]
+            by = self.pinned[reason] if reason >= 0 else None
+            self.report(of_reason, by.equations if by else (), name=by.name if by else None)
+
+    def pin(
+        self, ids: Vector, equations: tuple[Any, ...] = (), name: tuple[str, str] | None = None
+    ) -> Vector:
         """Make `ids` part of `FIXED`, on account of equations, by default those at work."""
         if self.settled:
+            self._check_kept(self.find(ids), np.full(ids.size, FIXED))
             return ids
-        self.report(ids, equations)
+        self.report(ids, equations, name=name)
         roots = self.find(ids)
         self.parents[roots[roots > FIXED]] = FIXED
-        return fixed(ids.size)
+        return np.where(roots == FREE, FIXED, ids)
 
-    def report(self, ids: Vector, equations: tuple[Any, ...] = (), *, normed: bool = False) -> None:
-        """Note which sets of `ids` equations pin."""
+    def pinned_by_equation(self, count: int) -> Vector:
+        """Ids that are no channels, for which the equation at work pins what meets them."""
+        return fixed(count) if self.settled else np.repeat(self.pin(self.new(1)), count)
+
+    def pinned_like(self, axes: Sequence[Vector], count: int) -> Vector:
+        """Ids that are pinned for the reason that one of `axes` is."""
+        ids = np.concatenate([fixed(1), *axes])
+        return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
+
+    def fix(self, ids: Vector) -> None:
+        """Make `ids` part of `FIXED` that are no channels, such as the offsets of a window."""
+        if not self.settled:
+            roots = self.find(ids)
+            self.reasons[ids[roots > FIXED]] = NO_CHANNEL
+            self.parents[roots[roots > FIXED]] = FIXED
+
+    def report(
+        self,
+        ids: Vector,
+        equations: tuple[Any, ...] = (),
+        *,
+        normed: bool = False,
+        name: tuple[str, str] | None = None,
+    ) -> None:
+        """Note which sets of `ids` equations pin, or an input or output of this name and path."""
         roots = self.find(ids)
         if self.settled or not (roots > FIXED).any():
             return
         every = self.find(np.arange(self.parents.size))
         members = np.flatnonzero(np.isin(every, roots[roots > FIXED]))
         new = members[~np.isin(every[members], self.find(self.normed))]
-        self.pinned.append(Pinned(equations or self.equations, members, new, normed))
+        self.pinned.append(Pinned(equations or self.equations, members, new, normed, name))
         if normed:
             self.normed = np.concatenate([self.normed, ids])
+        else:
+            self.reasons[members] = len(self.pinned) - 1
+
+    def _check_kept(self, first: Vector, second: Vector) -> None:
+        """Raise if the equation at work unites channels of which some alone are removed."""
+        if not self.removed.size:
+            return
+        old = np.maximum(first, second) < self.removed.size  # later ids take what they meet
+        if (self.removed[first[old]] != self.removed[second[old]]).any():
+            name = self.equations[-1].primitive.name if self.equations else "apply"
+            raise ValueError(
+                f"groups must be of channels that this program too can do without; {name} needs "
+                f"some that were removed{at(line_of(self.equations))}"
+            )
+
+    def is_removed(self, ids: Vector) -> Vector:
+        """Which ids are those of removed channels, also of ids made since these were removed."""
+        roots = self.find(ids)
+        return self.removed[np.where(roots < self.removed.size, roots, FREE)]
 
     def union_all(self, values: Sequence[ChannelIds], shape: Sequence[int]) -> tuple[Vector, ...]:
         """The axes of what combines `values` element by element; scalars and sides of 1 stretch."""
@@ -182,7 +252,7 @@ class UnionFind:
         size = int(np.prod([axis.size for axis in axes]))
         removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
         if not removable:
-            return free(size) if all(map(is_free, axes)) else fixed(size)
+            return free(size) if all(map(is_free, axes)) else self.pinned_like(axes, size)
         left = removable[-2:][0]
         for k in removable:
             if k != left:
@@ -197,7 +267,7 @@ class UnionFind:
         """
         if is_free(axis):
             return [free(n) for n in sizes]
-        rest = [fixed(n) if n > 1 else free(n) for n in sizes]
+        rest = [self.pinned_like([axis], n) if n > 1 else free(n) for n in sizes]
         if not self.removable(axis):
             return rest
         grid = self.find(axis).reshape(sizes)
@@ -225,9 +295,9 @@ class UnionFind:
             beside = [v.axes[k] for v in others if v.axes and v.axes[k].size == axis.size]
             channels = [ids for ids in beside if self.removable(ids)]
             if channels and not is_free(axis):
-                self.report(channels[0], normed=True)
+                self.report(channels[0], constant.drawn, normed=True)
                 axes[k] = channels[0]
-        return constant._replace(axes=tuple(axes), zero=None)
+        return constant._replace(axes=tuple(axes), zero=None, uniform=None)
 
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
         """The axes of `value`, all pinned but the `untouched` ones."""

@@ -44,6 +44,9 @@ def channel_scores(
       criterion: One of `CRITERIA` or any other function of filters, one a row.
       reduce: `jnp.sum`, `jnp.mean`, `jnp.max` or the like, called with an axis.
 
+    Raises:
+      TypeError: A kernel is of integers, or arrays have no values.
+
     Example:
       >>> from pruning import coupled_channels
       >>> def mlp(params, x):
@@ -60,6 +63,12 @@ def channel_scores(
 
     @cache
     def scores(path: str, axis: int) -> Array:
+        dtype = leaves[path].dtype
+        if not jnp.issubdtype(dtype, jnp.inexact):
+            raise TypeError(
+                f"params must hold floating kernels to be scored; {path} is {dtype}: give a score "
+                "of your own, such as channel_scores of a tree with kernels times their scales"
+            )
         return auto_sharded(criterion)(flat_rows(jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0)))
 
     return [

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pruning._arguments import quoted
+from pruning.channels._calls import subprograms, trace
 from pruning.channels._channel_ids import FREE, ChannelIds
 from pruning.channels._coupling import united
 from pruning.channels._groups import ChannelGroup, described
@@ -22,7 +24,6 @@ from pruning.channels._programs import (
     ids_of_constant,
     inner_ids,
     is_literal,
-    subprograms,
     traced,
 )
 from pruning.channels._removal import Keep, keep_masks
@@ -54,15 +55,15 @@ def check_program(
         the smaller widths; the sentence names the first difference and the line of the model.
     """
     try:
-        small, _ = jax.make_jaxpr(apply, return_shape=True)(params, *inputs)
+        small, _ = trace(apply, params, *inputs)
     except Exception as error:
         raise ValueError(
-            f"apply must take its widths from params; with fewer channels it raises "
-            f"{type(error).__name__}: {error}{at(line_of_error(error))}; else {CURE}"
+            "apply must take its widths from params, as modules do by jaxnorm.nnx.fit_widths; else "
+            f"{CURE}; with fewer channels it raises {quoted(error)}{at(line_of_error(error))}"
         ) from error
     tree = large_tree(params, groups)
-    large, _ = traced(apply, tree, inputs)
-    channels = united(large, described(tree))
+    large, result = traced(apply, tree, inputs)
+    channels = united(large, described(tree), inputs, result)
     masks = keep_masks(groups, list(map(np.asarray, keep)))
     if found := difference(Sizes(channels, masks), large, small, channels.arguments):
         raise ValueError(f"apply must compute the same with fewer channels; {found}; else {CURE}")

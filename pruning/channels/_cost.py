@@ -11,7 +11,8 @@ import numpy as np
 
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import check_values
-from pruning.channels._programs import closed_jaxpr, subprograms, traced
+from pruning.channels._calls import subprograms
+from pruning.channels._programs import closed_jaxpr, traced
 
 RUNS = 10
 

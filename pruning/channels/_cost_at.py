@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import check_values
+from pruning.channels._calls import subprograms
 from pruning.channels._channel_ids import ChannelIds, Vector, is_free
 from pruning.channels._cost import Cost, cost
 from pruning.channels._coupling import TracedChannels, united
@@ -22,7 +23,6 @@ from pruning.channels._programs import (
     ids_of_constant,
     inner_ids,
     interpret,
-    subprograms,
     traced,
 )
 from pruning.channels._removal import name, remove_channels
@@ -72,8 +72,8 @@ def cost_at(
         check_on_host("a timing of cost_at", params, inputs, instead="leave batch_sizes empty")
         check_values("a timing of cost_at", params, inputs)
     parameters = parameters_of(params, groups)
-    program, _ = traced(apply, params, inputs)
-    channels = united(program, parameters)
+    program, result = traced(apply, params, inputs)
+    channels = united(program, parameters, inputs, result)
     leaves = jax.tree.leaves(params)
     of_leaves = [(1, value.axes) for value in channels.arguments[: len(leaves)]]
     arrays = Products(channels, groups, of_leaves)
@@ -96,7 +96,10 @@ def cost_at(
 def check_widths(groups: Sequence[ChannelGroup], widths: Widths) -> None:
     """Raise unless there is one width a group, from 1 to its size."""
     if len(widths) != len(groups):
-        raise ValueError(f"widths must hold {len(groups)} numbers, one a group; got {len(widths)}")
+        raise ValueError(
+            f"widths must hold {len(groups)} numbers, one a group; got {len(widths)}: where prune "
+            "excludes layers, count for excluding(groups, names)"
+        )
     for group, width in zip(groups, widths, strict=True):
         if not 1 <= width <= group.size:
             raise ValueError(f"widths must lie in 1..{group.size} for {name(group)}; got {width}")

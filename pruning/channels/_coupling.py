@@ -6,15 +6,16 @@ left computes what the model computes with these positions set to zero. Channels
 outputs are never removed, nor those for which this cannot be shown: `fixed_channels` says why.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.export
 import numpy as np
 
-from pruning.channels._channel_ids import FIXED, ChannelIds, Requirement, UnionFind, fixed
+from pruning.channels._channel_ids import FIXED, ChannelIds, Pinned, Requirement, UnionFind, fixed
 from pruning.channels._groups import ChannelGroup, FixedChannels, Parameters, Position, described
-from pruning.channels._lines import line_of
+from pruning.channels._lines import at, line_of
 from pruning.channels._programs import evaluate, traced
 
 Axis = tuple[int, int]
@@ -38,6 +39,17 @@ class TracedChannels(NamedTuple):
         of_parameters = ids[(ids > FIXED) & (ids < self.starts[-1])]
         numbers = np.searchsorted(self.starts, of_parameters, side="right") - 1
         return [self.axes[k] for k in np.unique(numbers)]
+
+    def check_removable(self, ids: np.ndarray) -> None:
+        """Raise if some of `ids` are pinned, by what pins them."""
+        pinned = ids[self.sets.find(ids) == FIXED]
+        if pinned.size:
+            reason = self.sets.reasons[pinned[0]]
+            by = reported(self.sets.pinned[reason])
+            raise ValueError(
+                "groups must be of channels that this program too can do without; "
+                f"{by.primitive} needs some that were removed{at(by.line)}"
+            )
 
 
 def coupled_channels(
@@ -79,69 +91,118 @@ def coupled_channels(
       ...     print(group.size, [(p.path, p.axis) for p in group.positions])
       5 [('a', 1), ('b', 0)]
     """
-    program, _ = traced(apply, params, inputs)
-    groups = _groups(united(program, described(params)))
+    groups = _groups(channels_of(apply, params, inputs))
     return tuple(group for group in groups if resize or not group.normed)
 
 
 def fixed_channels(
     apply: Callable[..., Any], params: Any, *inputs: Any, resize: bool = False
 ) -> tuple[FixedChannels, ...]:
-    """The channels that could not be cut, by the primitive that would have cut them wrongly.
+    """The channels that are never cut, and why: by the primitive that would cut them wrongly.
 
-    Primitives that are not known, and sums over channels such as a norm or a softmax over them;
-    with `resize` as in `coupled_channels` norms and constants cut none wrongly.
-    `line` is that of the model. Arguments and errors are those of `coupled_channels`.
+    Primitives that are not known, sums over channels such as a norm or a softmax over them, and
+    constants and random bits along them; with `resize` as in `coupled_channels` norms, constants
+    and random bits cut none wrongly. `line` is that of the model. After these come the channels of
+    inputs and of outputs, whose `primitive` is `input` or `output` and whose `line` is their path.
+    Arguments and errors are those of `coupled_channels`.
 
     Example:
       >>> import jax
       >>> def normalized(params, x):
-      ...     return jax.nn.softmax(x @ params["a"]) @ params["b"]
+      ...     return {"y": jax.nn.softmax(x @ params["a"]) @ params["b"]}
       >>> params = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}
-      >>> (report,) = fixed_channels(normalized, params, np.ones((1, 2)))
-      >>> print(report.primitive, report.paths, report.line)
+      >>> for report in fixed_channels(normalized, params, np.ones((1, 2))):
+      ...     print(report.primitive, report.paths, report.line)
       reduce_max ('a',) <doctest pruning.channels._coupling.fixed_channels[1]>:2 (normalized)
+      input ('a',) [0]
+      output ('b',) ['y']
     """
-    program, _ = traced(apply, params, inputs)
-    channels = united(program, described(params))
-    reports = []
-    for equations, every, new, normed in channels.sets.pinned:
-        ids = every if resize else new
-        if ids.size and not (resize and normed):
-            arrays = sorted({i for i, _ in channels.axes_of(ids)})
-            paths = tuple(channels.parameters.paths[i] for i in arrays)
-            reports.append(FixedChannels(equations[-1].primitive.name, paths, line_of(equations)))
-    return tuple(dict.fromkeys(reports))
+    channels = channels_of(apply, params, inputs)
+    found: dict[tuple[str, str], set[int]] = {}
+    for pinned in channels.sets.pinned:
+        ids = pinned.ids if resize else pinned.new
+        if ids.size and not (resize and pinned.normed):
+            primitive, _, line = reported(pinned)
+            found.setdefault((primitive, line), set()).update(i for i, _ in channels.axes_of(ids))
+    reports = [
+        FixedChannels(primitive, tuple(channels.parameters.paths[i] for i in sorted(arrays)), line)
+        for (primitive, line), arrays in found.items()
+        if arrays
+    ]
+    return tuple(sorted(reports, key=lambda report: ("input", "output").count(report.primitive)))
 
 
-def united(program: Any, parameters: Parameters) -> TracedChannels:
-    """The united ids of a traced model, all axes of channels of its outputs pinned."""
-    sets, starts, axes, values = UnionFind(), [], [], []
-    count = len(parameters.shapes)
-    used = {id(v) for eqn in program.jaxpr.eqns for v in eqn.invars}
-    for i, variable in enumerate(program.jaxpr.invars):
+def reported(pinned: Pinned) -> FixedChannels:
+    """What pins channels, and where, without their arrays."""
+    primitive, line = pinned.name or (
+        pinned.equations[-1].primitive.name if pinned.equations else "apply",
+        line_of(pinned.equations),
+    )
+    return FixedChannels(primitive, (), line)
+
+
+def channels_of(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> TracedChannels:
+    """The united ids of a model, all axes of channels of its outputs pinned."""
+    program, result = traced(apply, params, inputs)
+    return united(program, described(params), inputs, result)
+
+
+def united(
+    program: Any,
+    parameters: Parameters,
+    inputs: Sequence[Any],
+    result: Any = None,
+    *,
+    states: int = 0,
+) -> TracedChannels:
+    """The united ids of a traced model.
+
+    Channels of its inputs are pinned, but for those of the first `states` of these; so are those of
+    its outputs where `result` has their shapes.
+    """
+    for variable in program.jaxpr.invars:
         if any(map(jax.export.is_symbolic_dim, variable.aval.shape)):
             raise ValueError(
                 f"inputs must have known shapes; got {variable.aval.shape}: for a symbolic batch "
                 "apply jax.vmap to the function of one sample"
             )
+    sets, starts, axes, values = UnionFind(), [], [], []
+    count = len(parameters.shapes)
+    used = {id(v) for eqn in program.jaxpr.eqns for v in eqn.invars}
+    for i, variable in enumerate(program.jaxpr.invars[:count]):
         vectors = []
         for k, n in enumerate(variable.aval.shape):
-            channels = i < count and n > 1 and id(variable) in used
+            channels = n > 1 and id(variable) in used
             vectors.append(sets.new(n) if channels else fixed(n))
             if channels:
                 starts.append(int(vectors[-1][0]))
                 axes.append((i, k))
-        given = i < count
-        zero = frozenset({i}) if given and vectors else None
-        values.append(ChannelIds(tuple(vectors), zero, given=given))
+        zero = frozenset({i}) if vectors else None
+        values.append(ChannelIds(tuple(vectors), zero, given=True))
     starts.append(sets.parents.size)
-    for value in evaluate(program, sets, values):
+    held = len(jax.tree.leaves(inputs[:states]))
+    paths = jax.tree_util.tree_leaves_with_path(tuple(inputs))
+    pairs = zip(program.jaxpr.invars[count:], paths, strict=True)
+    for i, (variable, (path, _)) in enumerate(pairs):
+        values.append(_input_ids(sets, variable.aval.shape, path, count + i, i < held))
+    results = evaluate(program, sets, values)
+    outputs = jax.tree_util.tree_leaves_with_path(result)
+    for value, (path, _) in zip(results if outputs else (), outputs, strict=True):
         for vector in value.axes:
-            sets.union(vector, fixed(vector.size))
+            sets.pin(vector, name=("output", jax.tree_util.keystr(path)))
     _pin_ambiguous(sets)
     sets.settled = True
     return TracedChannels(sets, parameters, values, starts, axes)
+
+
+def _input_ids(
+    sets: UnionFind, shape: Sequence[int], path: Any, number: int, state: bool
+) -> ChannelIds:
+    """Of an input, pinned, or of a state, in which removed channels are zero as in parameters."""
+    if state:
+        return ChannelIds(tuple(map(sets.new, shape)), frozenset({number}))
+    one = sets.pin(sets.new(1), name=("input", jax.tree_util.keystr(path)))
+    return ChannelIds(tuple(np.repeat(one, n) if n > 1 else fixed(n) for n in shape))
 
 
 def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:

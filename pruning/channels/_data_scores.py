@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from pruning.channels._calls import evaluate_equation, program_of
 from pruning.channels._choice import channel_scores
 from pruning.channels._groups import ChannelGroup, described
-from pruning.channels._programs import called, interpret, traced
+from pruning.channels._programs import interpret, traced
 from pruning.channels._removal import name
-from pruning.channels._resizing import bound
 
 
 def taylor_scores(
@@ -137,7 +137,7 @@ def _input_products(
         products: dict[int, Array] = {}
 
         def step(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-            if (inner := called(eqn)) is not None:
+            if (inner := program_of(eqn)) is not None:
                 return interpret(inner, operands, Operand, step)
             reader = READERS.get(eqn.primitive.name)
             for kernel, other in (operands, operands[::-1]) if reader else ():
@@ -161,7 +161,7 @@ def _input_products(
 
 def _evaluated(eqn: Any, operands: Sequence[Any]) -> list[Any]:
     """The results; a kernel that is cast or transposed remains one."""
-    results = bound(eqn, [x.array for x in operands], eqn.params)
+    results = evaluate_equation(eqn, [x.array for x in operands])
     first = operands[0] if operands else Operand(None)
     if first.leaf is not None and eqn.primitive.name in ("convert_element_type", "copy"):
         return [Operand(results[0], first.leaf, first.axes)]

@@ -14,8 +14,9 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxnorm._numerics import check_on_host
+from pruning.channels._calls import evaluate_equation, program_of
 from pruning.channels._groups import ChannelGroup, described
-from pruning.channels._programs import called, interpret, traced
+from pruning.channels._programs import interpret, traced
 from pruning.channels._removal import (
     Keep,
     KeepMasks,
@@ -104,22 +105,17 @@ def fold_constants(
     kernels = [group._replace(positions=producers(group)) for group in groups]
     masks = keep_masks(groups, list(map(np.asarray, keep)))
     inputs = tuple(jax.tree.map(_array, inputs))
-
-    @jax.jit
-    def changes(params: Any, inputs: tuple[Any, ...]) -> dict[int, Array]:
-        trees = (mask_channels(params, some, keep) for some in (kernels, groups))
-        pairs = zip(*map(jax.tree.leaves, trees), strict=True)
-        values = [
-            Value(zeroed, masked, True, Addend(i, lambda change: change))
-            for i, (zeroed, masked) in enumerate(pairs)
-        ]
-        values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
-        folding = Folding(described(params).paths, jax.tree.leaves(params), masks)
-        folding.evaluate(traced(apply, params, inputs)[0], values)
-        return folding.changes
-
+    trees = (mask_channels(params, some, keep) for some in (kernels, groups))
+    pairs = zip(*map(jax.tree.leaves, trees), strict=True)
+    values = [
+        Value(zeroed, masked, True, Addend(i, lambda change: change))
+        for i, (zeroed, masked) in enumerate(pairs)
+    ]
+    values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
     leaves, structure = jax.tree.flatten(params)
-    for i, change in changes(params, inputs).items():
+    folding = Folding(described(params).paths, leaves, masks)
+    folding.evaluate(traced(apply, params, inputs)[0], values)  # a jit would compile at every call
+    for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
     return jax.tree.unflatten(structure, leaves)
 
@@ -140,11 +136,11 @@ class Folding:
         return interpret(program, values, lambda x: Value(x, x, True), self.step)
 
     def step(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
-        if (inner := called(eqn)) is not None:
+        if (inner := program_of(eqn)) is not None:
             return self.evaluate(inner, values)
-        zeroed = _results(eqn, [v.zeroed for v in values])
+        zeroed = evaluate_equation(eqn, [v.zeroed for v in values])
         same = all(v.zeroed is v.masked for v in values)
-        masked = zeroed if same else _results(eqn, [v.masked for v in values])
+        masked = zeroed if same else evaluate_equation(eqn, [v.masked for v in values])
         given, addend = all(v.given for v in values), addend_of(eqn, values)
         if addend is not None and not given:
             return [self.absorbed(eqn.primitive.name, addend, zeroed[0], masked[0])]
@@ -180,17 +176,12 @@ class Folding:
         return jnp.asarray(removed, jnp.asarray(array).dtype)
 
 
-def _results(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    results = eqn.primitive.bind(*operands, **eqn.params)
-    return list(results) if eqn.primitive.multiple_results else [results]
-
-
 def addend_of(eqn: Any, values: Sequence[Any]) -> Addend | None:
     """The parameter that the result is a sum of, the first where there are two."""
     name = eqn.primitive.name
     if name in STRUCTURAL.split() and values[0].addend is not None:
         leaf, spread = values[0].addend
-        return Addend(leaf, lambda change: _results(eqn, [spread(change)])[0])
+        return Addend(leaf, lambda change: evaluate_equation(eqn, [spread(change)])[0])
     if name not in ("add", "add_any", "sub"):
         return None
     first, second = (v.addend for v in values)

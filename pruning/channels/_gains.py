@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from pruning.channels._calls import evaluate_equation, program_of
 from pruning.channels._folding import Addend, addend_of
-from pruning.channels._programs import called, closed_jaxpr, interpret, is_literal
+from pruning.channels._programs import closed_jaxpr, interpret, is_literal
 from pruning.channels._repair_plan import Shift, Solve
-from pruning.channels._resizing import bound
 
 POWERS = {"rsqrt": -0.5, "sqrt": 0.5}
 
@@ -102,7 +102,7 @@ class Gains:
         return interpret(program, values, lambda x: Gain(True, None, x, x), self.step)
 
     def step(self, eqn: Any, values: Sequence[Gain]) -> Sequence[Gain]:
-        if (inner := called(eqn)) is not None:
+        if (inner := program_of(eqn)) is not None:
             return self.evaluate(inner, values)
         use, addend = next(self.uses), addend_of(eqn, values)
         if all(value.given for value in values):
@@ -130,9 +130,9 @@ class Gains:
 
     def given(self, eqn: Any, values: Sequence[Gain], addend: Addend | None) -> list[Gain]:
         leaves, variances = together(values)
-        arrays = bound(eqn, [v.array for v in values], eqn.params)
+        arrays = evaluate_equation(eqn, [v.array for v in values])
         same = all(v.array is v.deviation for v in values)
-        deviations = arrays if same else bound(eqn, [v.deviation for v in values], eqn.params)
+        deviations = arrays if same else evaluate_equation(eqn, [v.deviation for v in values])
         name = eqn.primitive.name
         power = POWERS.get(name, values[1].array if name == "pow" else None)
         if power is not None and np.ndim(power) == 0 and values[0].addend is not None:
@@ -162,7 +162,7 @@ class Gains:
             leaves and (name == "mul" or (name == "div" and first))
         ):
             array, deviation = (
-                bound(eqn, [getattr(v, kind) for v in values], eqn.params)[0]
+                evaluate_equation(eqn, [getattr(v, kind) for v in values])[0]
                 for kind in ("array", "deviation")
             )
             leaves, variances = gain.leaves | leaves, gain.variances | variances
@@ -179,7 +179,7 @@ def live(program: Any, needed: set[Any]) -> set[int]:
         if needed.isdisjoint(eqn.outvars):
             continue
         found.add(id(eqn))
-        if (inner := called(eqn)) is not None:
+        if (inner := program_of(eqn)) is not None:
             results = zip(closed_jaxpr(inner).jaxpr.outvars, eqn.outvars, strict=True)
             found |= live(inner, {result for result, v in results if v in needed})
         needed |= {v for v in eqn.invars if not is_literal(v)}

@@ -10,13 +10,13 @@ from jaxtyping import Array, Float
 
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import check_values
+from pruning.channels._calls import evaluate_equation, program_of
 from pruning.channels._groups import ChannelGroup, Position, parameters_of
 from pruning.channels._moments import Moments, all_equations, merged, moments
-from pruning.channels._programs import called, interpret, traced
+from pruning.channels._programs import interpret, traced
 from pruning.channels._removal import name
 from pruning.channels._repair import Batches, check_batches
 from pruning.channels._repair_plan import Plan, Shift, Solve, check_solved
-from pruning.channels._resizing import bound
 
 
 def reconstruction_scores(
@@ -112,9 +112,9 @@ class Inputs:
         uses = iter(self.uses)
 
         def step(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
-            if (inner := called(eqn)) is not None:
+            if (inner := program_of(eqn)) is not None:
                 return interpret(inner, values, lambda x: x, step)
-            use, results = next(uses), bound(eqn, values, eqn.params)
+            use, results = next(uses), evaluate_equation(eqn, values)
             if isinstance(use, Solve) and (leaf := use.addend.leaf) in self.wanted:
                 part = moments(use.form, values[1 - use.side], results[0])
                 before = [self.moments[leaf]] if leaf in self.moments else []

@@ -1,24 +1,25 @@
 """The lines of a model that equations and errors come from."""
 
+import sys
 import sysconfig
 import traceback
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jax.extend.source_info_util import summarize
 
-LIBRARIES = (
-    sysconfig.get_path("stdlib"),
-    sysconfig.get_path("purelib"),
-    str(Path(__file__).parent),
-)
+FRAMEWORKS = """
+    jax jaxlib flax equinox keras haiku optax einops chex numpy scipy jaxtyping beartype
+"""
+"""Whose lines are no lines of a model: another library's may be, which is a model itself."""
 
 
 def line_of(equations: Sequence[Any]) -> str:
     """The line that makes the last of these equations, or else the one that it is inside of.
 
-    The innermost outside of libraries, if there is one.
+    The innermost outside of JAX and the frameworks above it, if there is one.
     """
     for eqn in reversed(equations):
         frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()
@@ -29,7 +30,7 @@ def line_of(equations: Sequence[Any]) -> str:
 
 
 def line_of_error(error: Exception) -> str:
-    """The innermost line outside of libraries that an error was raised in; none if all are."""
+    """The innermost line outside of frameworks that an error was raised in; none if all are."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not _of_library(frame.filename):
             return f"{frame.filename}:{frame.lineno} ({frame.name})"
@@ -42,4 +43,14 @@ def at(line: str) -> str:
 
 
 def _of_library(filename: str) -> bool:
-    return filename.startswith(LIBRARIES)
+    installed = "site-packages" in filename or "dist-packages" in filename
+    of_python = filename.startswith(f"{sysconfig.get_path('stdlib')}/") and not installed
+    return of_python or filename.startswith(("<frozen", "<@beartype", *_folders(len(sys.modules))))
+
+
+@cache
+def _folders(modules: int) -> tuple[str, ...]:
+    """Those of the frameworks that are loaded, wherever they are, and this one."""
+    loaded = (sys.modules.get(name) for name in FRAMEWORKS.split())
+    files = (getattr(module, "__file__", None) for module in loaded)
+    return (f"{Path(__file__).parent}/", *(f"{Path(file).parent}/" for file in files if file))

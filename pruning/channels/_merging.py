@@ -87,10 +87,10 @@ def merge_channels(
     if not cut:
         return params
     parameters = parameters_of(params, groups)
-    program, _ = traced(apply, params, inputs)
+    program, result = traced(apply, params, inputs)
     uses = [_alone(use) for use in Plan(program, parameters.shapes).uses()]
     check_solved([group for group, _ in cut], uses)
-    _check_sums([group for group, _ in cut], united(program, parameters))
+    _check_sums([group for group, _ in cut], united(program, parameters, inputs, result))
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))
     merging = Merging(parameters.paths, leaves, gains(program, leaves, uses))
     merging.choose(cut, plan)

@@ -10,15 +10,16 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from jaxnorm._numerics import is_traced
-from pruning.channels._channel_ids import ChannelIds, UnionFind, fixed, is_free
+from pruning._arguments import quoted
+from pruning.channels._calls import KINDS, program_of, subprograms, trace
+from pruning.channels._channel_ids import ChannelIds, UnionFind, Vector, fixed, free, is_free
 from pruning.channels._rules import ELEMENTWISE, RULES
 from pruning.channels._shape_rules import unknown
 
 T = TypeVar("T")
 Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
 """Of the arguments of every program inside an equation, and of its results."""
-JITTED = {"jit", "pjit", "closed_call", "core_call"}
-CALLS = {*JITTED, "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2"}
+JITTED = {name for name, kind in KINDS.items() if kind == "jit"}
 STRAIGHT = {*JITTED, *ELEMENTWISE.split(), "dot_general", "transpose"}
 """What keeps values uniform that are: see `ChannelIds`."""
 
@@ -28,11 +29,11 @@ def traced(
 ) -> tuple[ClosedJaxpr, Any]:
     """The program of `apply(params, *inputs)`, its leaves in order as arguments, and its result."""
     try:
-        return jax.make_jaxpr(apply, return_shape=True)(params, *inputs)
+        return trace(apply, params, *inputs)
     except Exception as error:
         raise ValueError(
-            f"apply must be traceable at these params and inputs; got {type(error).__name__}: "
-            f"{error}; of an nnx module give a pure function of its state: see nnx.split"
+            "apply must be traceable at these params and inputs, and of an nnx module a function "
+            f"of its state: see nnx.split; got {quoted(error)}"
         ) from error
 
 
@@ -71,23 +72,6 @@ def interpret(
 
 def is_literal(variable: Any) -> bool:
     return isinstance(variable, Literal)
-
-
-def called(eqn: Any) -> Any:
-    """The program that an equation does nothing but call, if it is such a call."""
-    if eqn.primitive.name not in CALLS:
-        return None
-    return next(eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params)
-
-
-def subprograms(eqn: Any) -> list[Any]:
-    """The programs inside an equation: what it calls, its branches, the body of a loop."""
-    leaves = jax.tree.leaves(eqn.params, is_leaf=_is_program)
-    return list(filter(_is_program, leaves))
-
-
-def _is_program(value: Any) -> bool:
-    return isinstance(value, ClosedJaxpr | Jaxpr)
 
 
 def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
@@ -129,7 +113,7 @@ def _same_shape(eqn: Any, reader: Any) -> bool:
     """Whether a reader of what an equation gives is elementwise, or calls what may be."""
     name = reader.primitive.name
     same = reader.outvars[0].aval.shape == eqn.outvars[0].aval.shape
-    return same and (name in ELEMENTWISE.split() or called(reader) is not None)
+    return same and (name in ELEMENTWISE.split() or program_of(reader) is not None)
 
 
 def ids_of_constant(array: Any) -> ChannelIds:
@@ -144,14 +128,18 @@ def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> l
     """The ids of the results of an equation."""
     outer, sets.equations = sets.equations, (*sets.equations, eqn)
     operands = entering(eqn, operands)
-    if (inner := called(eqn)) is not None:
+    if (inner := program_of(eqn)) is not None:
         results = evaluate(inner, sets, operands)
     elif (rule := BLOCKS.get(eqn.primitive.name)) is not None:
         results = rule(sets, eqn, operands)[1]
     else:
         given, constant = all(v.given for v in operands), all(v.constant for v in operands)
         values = RULES.get(eqn.primitive.name, unknown)(eqn, sets, *operands)
-        results = [value._replace(given=given, constant=constant) for value in values]
+        drawn = next((v.drawn for v in operands if v.drawn), ())
+        if eqn.primitive.name == "random_bits":  # those of the whole width, as a constant's numbers
+            constant, drawn = True, sets.equations
+        facts = {"given": given, "constant": constant, "drawn": drawn if constant else ()}
+        results = [value._replace(**facts) for value in values]
     sets.equations = outer
     return results if eqn.primitive.name in STRAIGHT else not_uniform(results)
 
@@ -171,7 +159,7 @@ def inner_ids(
 ) -> Sequence[Sequence[ChannelIds]]:
     """The ids of the arguments of each of the programs inside an equation."""
     inner, values = subprograms(eqn), entering(eqn, values)
-    if called(eqn) is not None:
+    if program_of(eqn) is not None:
         return [values] * len(inner)
     if (rule := BLOCKS.get(eqn.primitive.name)) is not None:
         return rule(sets, eqn, values)[0]
@@ -196,7 +184,7 @@ def scan_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
     before, stacked = list(values[:constants]), []
     for value in values[whole:]:
         steps, *axes = value.axes
-        sets.union(steps, fixed(steps.size))  # a number of layers, not of channels
+        sets.fix(steps)  # a number of layers, not of channels
         stacked.append(value._replace(axes=tuple(axes)))
 
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:
@@ -220,6 +208,41 @@ def while_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
     given = all(v.given for v in values)
     results = [v._replace(given=given) for v in carry]
     return [[*constants, *carry], [*condition, *carry]], results
+
+
+def shard_map_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+    """Of a program for one device of a mesh: axes that the mesh splits are pinned, others enter."""
+    (program,), params = subprograms(eqn), eqn.params
+    inside = closed_jaxpr(program).jaxpr
+    inner = _resharded(sets, eqn, values, params["in_specs"], inside.invars)
+    results = evaluate(program, sets, inner)
+    return [inner], _resharded(sets, eqn, results, params["out_specs"], eqn.outvars)
+
+
+def _resharded(
+    sets: UnionFind,
+    eqn: Any,
+    values: Sequence[ChannelIds],
+    specs: Sequence[Any],
+    variables: Sequence[Any],
+) -> list[ChannelIds]:
+    """The ids of values on the other side of a `shard_map`, of these variables."""
+
+    def axis(ids: Vector, names: Any, size: int) -> Vector:
+        names = names if isinstance(names, tuple) else (names,)
+        if all(name is None or eqn.params["mesh"].shape[name] == 1 for name in names):
+            return ids
+        if is_free(ids):
+            return free(size)
+        sets.pin(ids)
+        return sets.pinned_by_equation(size)
+
+    found = []
+    for value, spec, variable in zip(values, specs, variables, strict=True):
+        names = (*spec, *[None] * (len(value.axes) - len(spec)))
+        axes = map(axis, value.axes, names, variable.aval.shape)
+        found.append(value._replace(axes=tuple(axes)))
+    return found
 
 
 def while_parts(eqn: Any, values: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
@@ -273,6 +296,7 @@ def _same_rank(outer: Any, inner: Any) -> bool:
 BLOCKS: dict[str, Callable[[UnionFind, Any, Sequence[ChannelIds]], Ids]] = {
     "cond": cond_ids,
     "scan": scan_ids,
+    "shard_map": shard_map_ids,
     "while": while_ids,
 }
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxnorm._numerics import check_function, check_on_host
+from pruning._arguments import check_takes
 from pruning.channels._checkpoint import Pruned, resumed, save_pruned
 from pruning.channels._choice import Scores, Select, channel_scores, excluding, select_layerwise
 from pruning.channels._comparison import check_program
@@ -18,8 +19,14 @@ from pruning.channels._groups import ChannelGroup, FixedChannels
 from pruning.channels._lines import at
 from pruning.channels._removal import Keep, producers, remaining_groups, remove_channels
 from pruning.channels._resizing import resized
+from pruning.channels._training_mode import check_evaluation
 
 NOTHING = "apply must have channels that can be removed and are not excluded"
+CURES = {
+    "output": "give the evaluation, which returns no channels",
+    "random_bits": "give the evaluation, without dropout",
+    "shard_map": "give the function without shard_map",
+}
 RESIZE = "with resize=True channels under a norm are removed, too, as in a unitized layer"
 
 
@@ -53,7 +60,8 @@ def prune(
       ratios: The fraction of the channels that is removed after each step, rising, such as
         `[0.5]`, all in one step, or `iterative(0.5, steps=4)`.
       budgets: In place of ratios, the cost that is left after each step, falling, for a `select`
-        that takes a budget: `partial(select_within, cost=cost, round_to=8)`.
+        that takes a budget: `partial(select_within, cost=cost, round_to=8)`, its cost that of
+        the groups which `exclude` leaves, `excluding(coupled_channels(...), exclude)`.
       score: Scores the channels of each group, such as
         `partial(channel_scores, criterion=fermat, reduce=jnp.max)`.
       select: Selects the channels that are kept by their scores, such as
@@ -73,12 +81,14 @@ def prune(
         `load_pruned` reads the last.
 
     Raises:
-      TypeError: `ratios` or `budgets` are no list, or `score` is no function.
-      ValueError: `ratios` do not rise within (0, 1), `budgets` do not fall above 0, or
-        `select` takes none; no channel can be removed, a name of `exclude` matches none, a score is
-        NaN or not one a channel; `apply` cannot be traced, or without `resize` does not take its
-        widths from `params` or computes something else there; `recalibrate` or `fine_tune` returns
-        a tree of other shapes; `checkpoint_dir` holds a run of other ratios or of another network.
+      TypeError: `ratios` or `budgets` are no list, or a function takes other arguments.
+      ValueError: `apply` is a network in training mode, which computes statistics from the batch
+        and leaves its running ones; `ratios` do not rise within (0, 1), `budgets` do not fall above
+        0, or `select` takes none; no channel can be removed, a name of `exclude` matches none, a
+        score is NaN or not one a channel; `apply` cannot be traced, or without `resize` does not
+        take its widths from `params` or computes something else there; `recalibrate` or `fine_tune`
+        returns a tree of other shapes; `checkpoint_dir` holds a run of other ratios or of another
+        network.
 
     Example:
       >>> import jax
@@ -92,15 +102,12 @@ def prune(
     """
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
     check_function(score, "score", "partial(channel_scores, criterion=pruning.CRITERIA['l1'])")
+    _check_functions(params, score, repair, recalibrate, fine_tune, resize)
     option, targets = _targets(_listed(ratios, "ratios"), _listed(budgets, "budgets"))
     if option == "budget" and select is select_layerwise:
         raise ValueError("select must take a budget, as partial(select_within, cost=cost) does")
-    groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
-    if not groups:
-        reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
-        if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), exclude):
-            reasons.append(RESIZE)
-        raise ValueError("; ".join([NOTHING, *reasons]))
+    check_evaluation(apply, params, inputs)
+    groups = _groups(apply, params, inputs, exclude, resize)
     pruned, done = Pruned(params, groups, tuple(np.ones(g.size, bool) for g in groups)), 0
     if checkpoint_dir is not None:
         pruned, done = resumed(Path(checkpoint_dir), params, groups, targets) or (pruned, done)
@@ -132,10 +139,49 @@ def prune(
     return pruned
 
 
+def _check_functions(
+    params: Any,
+    score: Callable[..., Any],
+    repair: Callable[..., Any] | None,
+    recalibrate: Callable[..., Any],
+    fine_tune: Callable[..., Any],
+    resize: bool,
+) -> None:
+    """Raise unless they take what they will be called with, before anything is computed."""
+    pruned = (None,) if resize else ()
+    like = "a tree and groups, as partial(channel_scores, criterion=...) is"
+    check_takes(score, "score", like, params, ())
+    if repair is not None:
+        like = "apply, a tree, groups and keep, as partial(least_squares, batches=...) is"
+        check_takes(repair, "repair", like, None, params, (), ())
+    like = "the smaller tree{}" + (" and a Pruned" if resize else "")
+    check_takes(recalibrate, "recalibrate", like.format(""), params, *pruned)
+    check_takes(fine_tune, "fine_tune", like.format(", the step"), params, 0, *pruned)
+
+
+def _groups(
+    apply: Callable[..., Any], params: Any, inputs: Any, exclude: Sequence[str], resize: bool
+) -> tuple[ChannelGroup, ...]:
+    """The groups to prune, or why there are none."""
+    groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
+    if not groups:
+        reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
+        if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), exclude):
+            reasons.append(RESIZE)
+        raise ValueError("; ".join([NOTHING, *reasons]))
+    return groups
+
+
 def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
-    """What stands in the way, one line of the model each."""
-    primitives = dict.fromkeys((report.primitive, report.line) for report in reports)
-    return [f"{primitive} needs all of them{at(line)}" for primitive, line in primitives]
+    """What stands in the way, one line of the model each; outputs where there is nothing else."""
+    inside = [report for report in reports if report.primitive not in ("input", "output")]
+    outputs = [report for report in reports if report.primitive == "output"]
+    found = dict.fromkeys((report.primitive, report.line) for report in inside or outputs)
+    return [
+        f"{primitive} needs all of them{at(line)}"
+        + (f": {CURES[primitive]}" if primitive in CURES else "")
+        for primitive, line in found
+    ]
 
 
 def _shapes(params: Any) -> list[tuple[int, ...]]:

@@ -4,6 +4,7 @@ Trees are cut by the names of their arrays, so that the state of an optimizer, s
 momentum, is cut by the same call. Channels that are kept have their order and their values.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jaxtyping import Array, Bool
 
 from jaxnorm._numerics import check_on_host
@@ -32,7 +34,8 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
     and `resized` runs any model. Functions and modules that take their widths from the arrays run
     as they are; most of `flax.nnx` do after `jaxnorm.nnx.fit_widths`; those of `flax.linen` are
     built with the `widths` of the result. `keep` decides shapes and is read on the host; `params`
-    may be traced, or be `jax.ShapeDtypeStruct`.
+    may be traced, or be `jax.ShapeDtypeStruct`. Sharded arrays stay sharded as they are, but are
+    replicated along an axis that the mesh no longer divides.
 
     Args:
       params: The tree that the groups were read from, or any that holds arrays of the same names
@@ -61,11 +64,16 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
 
     def cut(leaf: Any, axis: int, mask: np.ndarray) -> Any:
         indices, library = np.flatnonzero(mask), _library(leaf)
+        if isinstance(leaf, jax.core.Tracer):
+            return leaf.take(indices, axis)
+        sharding = _sharding(leaf, axis, indices.size)
         if isinstance(leaf, jax.ShapeDtypeStruct):
-            return leaf.update(shape=(*leaf.shape[:axis], indices.size, *leaf.shape[axis + 1 :]))
-        if not isinstance(leaf, jax.core.Tracer):
-            leaf = np.asarray(leaf)  # nothing to compile
-        return library.asarray(leaf.take(indices, axis))
+            shape = (*leaf.shape[:axis], indices.size, *leaf.shape[axis + 1 :])
+            return leaf.update(shape=shape, sharding=sharding)
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            return jax.jit(lambda x: x.take(indices, axis), out_shardings=sharding)(leaf)
+        taken = np.asarray(leaf).take(indices, axis)  # nothing to compile
+        return taken if sharding is None and library is np else jax.device_put(taken, sharding)
 
     check_on_host("remove_channels", keep, instead="of a traced keep, use mask_channels")
     check_keep(groups, keep)
@@ -144,6 +152,20 @@ def removed_elements(leaf: Any, path: str, masks: KeepMasks) -> np.ndarray:
             shape = [-1 if k == axis else 1 for k in range(removed.ndim)]
             removed |= ~np.asarray(mask).reshape(shape)
     return removed
+
+
+def _sharding(leaf: Any, axis: int, size: int) -> Sharding | None:
+    """The sharding of an array once an axis has another size: not along it if that is not even."""
+    sharding = getattr(leaf, "sharding", None)
+    if not isinstance(sharding, NamedSharding):
+        single = isinstance(sharding, SingleDeviceSharding) and getattr(leaf, "committed", True)
+        return sharding if single else None
+    names = list(sharding.spec)
+    if axis < len(names) and names[axis] is not None:
+        split = names[axis] if isinstance(names[axis], tuple) else (names[axis],)
+        if size % math.prod(sharding.mesh.shape[name] for name in split):
+            names[axis] = None
+    return NamedSharding(sharding.mesh, PartitionSpec(*names), memory_kind=sharding.memory_kind)
 
 
 def _library(*arrays: Any) -> Any:

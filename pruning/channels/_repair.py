@@ -18,10 +18,11 @@ from jaxtyping import Array
 
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import check_values
+from pruning.channels._calls import evaluate_equation, program_of
 from pruning.channels._folding import Addend
 from pruning.channels._groups import ChannelGroup, described
 from pruning.channels._moments import Moments, merged, moments, ridge_solution, scaled
-from pruning.channels._programs import called, interpret, traced
+from pruning.channels._programs import interpret, traced
 from pruning.channels._removal import (
     Keep,
     KeepMasks,
@@ -30,7 +31,6 @@ from pruning.channels._removal import (
     removed_elements,
 )
 from pruning.channels._repair_plan import Plan, Shift, Solve, check_solved
-from pruning.channels._resizing import bound
 
 Batches = Sequence[Sequence[Any]]
 Solver = Callable[[np.ndarray, Moments, Moments | None, bool], np.ndarray]
@@ -181,7 +181,7 @@ class Repair:
         return interpret(program, values, lambda x: [x] * (2 * self.count), self.step)
 
     def step(self, eqn: Any, values: Sequence[Arrays]) -> Sequence[Arrays]:
-        if (inner := called(eqn)) is not None:
+        if (inner := program_of(eqn)) is not None:
             return self.evaluate(inner, values)
         use = next(self.uses)
         if isinstance(use, Solve) and self.differs(values[1 - use.side]):
@@ -201,7 +201,7 @@ class Repair:
         rows = []
         for arrays in zip(*values, strict=True) if values else [()] * (2 * self.count):
             if (key := tuple(map(id, arrays))) not in found:
-                found[key] = bound(eqn, arrays, eqn.params)
+                found[key] = evaluate_equation(eqn, arrays)
             rows.append(found[key])
         return list(map(list, zip(*rows, strict=True)))
 
@@ -210,7 +210,7 @@ class Repair:
 
         def outputs(x: Any, kernel: Any) -> Any:
             operands = (x, kernel) if use.side == 1 else (kernel, x)
-            return bound(eqn, operands, eqn.params)[0]
+            return evaluate_equation(eqn, operands)[0]
 
         x, kernels, leaf = values[1 - use.side], values[use.side], use.addend.leaf
         inputs, kernel = x[self.count :], kernels[-1]

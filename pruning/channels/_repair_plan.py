@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from pruning.channels._calls import program_of
 from pruning.channels._folding import STRUCTURAL, Addend, addend_of
 from pruning.channels._groups import ChannelGroup
 from pruning.channels._kernels import Form, form_of
-from pruning.channels._programs import called, interpret
+from pruning.channels._programs import interpret
 
 
 class Solve(NamedTuple):
@@ -109,7 +110,7 @@ class Plan:
         return interpret(program, roles, lambda x: Role(True), self.step)
 
     def step(self, eqn: Any, roles: Sequence[Role]) -> Sequence[Role]:
-        if (inner := called(eqn)) is not None:
+        if (inner := program_of(eqn)) is not None:
             return self.evaluate(inner, roles)
         given, addend = all(role.given for role in roles), addend_of(eqn, roles)
         read = {role.addend.leaf for role in roles if role.addend is not None}

@@ -12,22 +12,31 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 
 from jaxnorm._numerics import check_on_host
+from pruning.channels._calls import (
+    Call,
+    Transpose,
+    call_of,
+    evaluate_equation,
+    is_floating,
+    of_all,
+    subprograms,
+    trace_cotangents,
+    trace_tangents,
+)
 from pruning.channels._channel_ids import ChannelIds, is_free
 from pruning.channels._coupling import united
 from pruning.channels._groups import ChannelGroup, described
 from pruning.channels._programs import (
-    JITTED,
     STRAIGHT,
-    called,
     entering,
     equation_ids,
     ids_of_constant,
     interpret,
     scan_ids,
     scan_parts,
+    shard_map_ids,
     traced,
     while_ids,
     while_parts,
@@ -55,7 +64,11 @@ class Sized(NamedTuple):
 
 
 def resized(
-    apply: Callable[..., Any], groups: Sequence[ChannelGroup], keep: Keep
+    apply: Callable[..., Any],
+    groups: Sequence[ChannelGroup],
+    keep: Keep,
+    *,
+    states: Sequence[Any] = (),
 ) -> Callable[..., Any]:
     """`apply` for the smaller tree: a function of what `remove_channels` returns, and of inputs.
 
@@ -63,12 +76,25 @@ def resized(
     depthwise convolutions, attention, norms over channels, and wherever a shape decides what is
     computed. To a sum over channels those that are removed add what they would. `apply` is traced
     at the old widths, without their arrays. It can be compiled, differentiated and batched;
-    rules of differentiation by `jax.custom_vjp` give way to the derivative of what they compute.
+    rules of differentiation, by `jax.custom_jvp` and `jax.custom_vjp`, are kept.
+
+    `apply` need not be the function that the groups were read from. Of a training step, random bits
+    are drawn for the whole width and cut, so that dropout is that of the masked network; what it
+    returns of removed channels, such as hidden activations, gradients or the new statistics of a
+    batch norm, is as narrow as the channels that are left.
 
     Args:
-      apply: As in `coupled_channels`.
+      apply: A function of the tree that the groups were read from, and of inputs.
       groups: All or some of `coupled_channels`.
       keep: As in `remove_channels`, read on the host.
+      states: The first of the inputs, arrays or shapes, as they are at the whole width, if they
+        hold channels: a key-value cache, running statistics, the carry of a recurrence. They are
+        given as narrow as they are returned, or at the whole width, and cut; removed channels in
+        them count as zero.
+
+    Raises:
+      ValueError: `keep` does not fit the groups; of the function, `apply` cannot be traced, needs
+        channels that were removed, or couples them with others; a state has another shape.
 
     Example:
       >>> from pruning import coupled_channels, remove_channels
@@ -87,15 +113,47 @@ def resized(
     masks = keep_masks(groups, list(map(np.asarray, keep)))
 
     def small_apply(params: Any, *inputs: Any) -> Any:
-        tree = large_tree(params, groups)
-        program, result = traced(apply, tree, inputs)
-        channels = united(program, described(tree))
-        resizing = Resizing(Sizes(channels, masks))
-        arrays = jax.tree.leaves((params, inputs))
-        outputs = resizing.run(program, list(map(Sized, arrays, channels.arguments)))
+        tree, rest = large_tree(params, groups), inputs[len(states) :]
+        whole = (*jax.tree.map(_shape, tuple(states)), *rest)
+        program, result = traced(apply, tree, whole)
+        channels = united(program, described(tree), whole, states=len(states))
+        sizes = Sizes(channels, masks)
+        count = len(channels.parameters.paths)
+        held = _narrow(sizes, states, inputs[: len(states)], channels.arguments[count:])
+        arrays = [*jax.tree.leaves(params), *held, *jax.tree.leaves(rest)]
+        outputs = Resizing(sizes).run(program, list(map(Sized, arrays, channels.arguments)))
         return jax.tree.unflatten(jax.tree.structure(result), [y.array for y in outputs])
 
     return small_apply
+
+
+def _shape(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(np.shape(x), jax.typeof(x).dtype)
+
+
+def _narrow(
+    sizes: Sizes, whole: Sequence[Any], states: Sequence[Any], ids: Sequence[ChannelIds]
+) -> list[Any]:
+    """The leaves of states without removed channels, which they have or not."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tuple(states))
+    if structure != jax.tree.structure(tuple(whole)):
+        raise ValueError(
+            f"inputs must begin with states of structure {jax.tree.structure(tuple(whole))}; got "
+            f"{structure}"
+        )
+    narrow = []
+    for (path, leaf), large, of_leaf in zip(leaves, jax.tree.leaves(whole), ids, strict=False):
+        if np.shape(leaf) == np.shape(large):
+            for axis, of_axis in enumerate(of_leaf.axes):
+                leaf = sizes.cut(leaf, axis, of_axis)
+        if np.shape(leaf) != (small := sizes.shape(of_leaf)):
+            raise ValueError(
+                f"states must have the shapes that they are returned with, {small} at "
+                f"{jax.tree_util.keystr(path)}, or that of the whole width, {np.shape(large)}; got "
+                f"{np.shape(leaf)}"
+            )
+        narrow.append(leaf)
+    return narrow
 
 
 class Resizing:
@@ -113,13 +171,15 @@ class Resizing:
         arrays, ids = [v.array for v in values], entering(eqn, [v.ids for v in values])
         values = [v._replace(ids=i) for v, i in zip(values, ids, strict=True)]
         if all(np.shape(a) == v.aval.shape for a, v in zip(arrays, eqn.invars, strict=True)):
-            ids, results = self.ids(eqn, values), bound(eqn, arrays, eqn.params)
-        elif (inner := called(eqn)) is not None:
-            return self.call(eqn, inner, values)
+            ids, results = self.ids(eqn, values), evaluate_equation(eqn, arrays)
+        elif (call := call_of(eqn)) is not None:
+            return self.call(eqn, call, values)
         elif eqn.primitive.name == "scan":
             return self.scan(eqn, values)
         elif eqn.primitive.name == "while":
             return self.loop(eqn, values)
+        elif eqn.primitive.name == "shard_map":
+            return self.shard(eqn, values)
         else:
             ids = self.ids(eqn, values)
             if eqn.primitive.name == "cond":
@@ -127,7 +187,9 @@ class Resizing:
             else:
                 params = self.sizes.params(eqn, [v.ids for v in values], ids)
                 arrays = self.sizes.tables(eqn, arrays, [v.ids for v in values])
-                results = bound(eqn, fitted(eqn, arrays, self.sizes.shape(ids[0])), params)
+                results = evaluate_equation(
+                    eqn, fitted(eqn, arrays, self.sizes.shape(ids[0])), params
+                )
             if eqn.primitive.name in STRAIGHT and ids[0].zero is None:
                 return [Sized(results[0], ids[0], partial(self.removed, eqn, values))]
             if eqn.primitive.name == "reduce_sum":
@@ -140,51 +202,83 @@ class Resizing:
         operands = [v.array if k is None else v.removed(k) for v, k in axes]
         shape = list(self.sizes.shape(self.ids(eqn, values)[0]))
         shape[axis] = 1
-        return bound(eqn, fitted(eqn, operands, tuple(shape)), eqn.params)[0]
+        return evaluate_equation(eqn, fitted(eqn, operands, tuple(shape)))[0]
 
     def removed_sum(self, eqn: Any, value: Sized) -> Any:
         """What removed channels add to a sum over channels, all of them the same."""
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]
             if count:
-                return count * bound(eqn, [value.removed(axis)], eqn.params)[0]
+                return count * evaluate_equation(eqn, [value.removed(axis)])[0]
         return 0
 
     def ids(self, eqn: Any, values: Sequence[Sized]) -> list[ChannelIds]:
         return equation_ids(self.sets, eqn, [v.ids for v in values])
 
-    def call(self, eqn: Any, inner: Any, values: Sequence[Sized]) -> list[Sized]:
-        """A call, with its checkpoint or its derivative."""
-        if eqn.primitive.name in JITTED:
-            return self.run(inner, values)
-        operands = [v.ids for v in values]
+    def call(self, eqn: Any, call: Call, values: Sequence[Sized]) -> list[Sized]:
+        """A call, with its checkpoint or its rule of differentiation."""
+        if call.kind == "jit":
+            return self.run(call.program, values)
+        operands, arrays = [v.ids for v in values], [v.array for v in values]
 
         def function(*arrays: Any) -> list[Any]:
-            return [r.array for r in self.run(inner, list(map(Sized, arrays, operands)))]
+            return [r.array for r in self.run(call.program, list(map(Sized, arrays, operands)))]
 
-        if eqn.primitive.name in ("checkpoint", "remat2"):
-            policy, prevent_cse = eqn.params["policy"], eqn.params["prevent_cse"]
-            function = jax.checkpoint(function, policy=policy, prevent_cse=prevent_cse)
-        elif eqn.primitive.name == "custom_jvp_call":
+        results = self.ids(eqn, values)
+        if call.kind == "checkpoint":
+            function = jax.checkpoint(function, **call.options)
+        elif call.kind == "custom_jvp":
             function = jax.custom_jvp(function)
-            function.defjvp(partial(self.derivative, eqn, operands))
-        return list(map(Sized, function(*(v.array for v in values)), self.ids(eqn, values)))
+            function.defjvp(partial(self.tangents, eqn, operands))
+        else:
+            function = jax.custom_vjp(function)
+            function.defvjp(*self.rule(eqn, operands, results))
+        return list(map(Sized, function(*arrays), results))
 
-    def derivative(
+    def tangents(
         self, eqn: Any, ids: list[ChannelIds], primals: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
         """The rule of `jax.custom_jvp`, on smaller arrays."""
-        zeros = [t.dtype == jax.dtypes.float0 for t in tangents]
-        program, constants, no_tangent = eqn.params["jvp_jaxpr_fun"].call_wrapped(*zeros)
-        nonzero = [Sized(t, i) for t, i, zero in zip(tangents, ids, zeros, strict=True) if not zero]
-        values = [*map(Sized, primals, ids), *nonzero]
-        results = [v.array for v in self.run(ClosedJaxpr(program, constants), values)]
-        count = len(no_tangent)
-        outputs, rest = results[:count], iter(results[count:])
-        return outputs, [
-            jnp.zeros_like(y) if none else next(rest)
-            for y, none in zip(outputs, no_tangent, strict=True)
-        ]
+        pairs = [(t, i) for x, t, i in zip(primals, tangents, ids, strict=True) if is_floating(x)]
+        values = [*map(Sized, primals, ids), *(Sized(t, i) for t, i in pairs)]
+        results = [v.array for v in self.run_rule(eqn, trace_tangents(eqn), values)]
+        count = len(eqn.outvars)
+        return results[:count], of_all(results[:count], results[count:])
+
+    def rule(
+        self, eqn: Any, operands: list[ChannelIds], results: Sequence[ChannelIds]
+    ) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The two functions of `jax.custom_vjp`, on smaller arrays."""
+        transpose: list[Transpose] = []  # traced where it is differentiated
+        residuals: list[ChannelIds] = []
+        cotangents = [v._replace(zero=None, uniform=None, given=False) for v in results]
+
+        def forward(*arrays: Any) -> tuple[list[Any], Any]:
+            transpose[:] = [trace_cotangents(eqn)]
+            (traced,) = transpose
+            values = self.run_rule(eqn, traced.forward, list(map(Sized, arrays, operands)))
+            outputs, rest = values[: len(results)], values[len(results) :]
+            residuals[:] = [v.ids for v in rest]
+            return [v.array for v in outputs], ([v.array for v in rest], arrays)
+
+        def backward(saved: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+            (traced,), (arrays, primals) = transpose, saved
+            pairs = zip(grads, cotangents, eqn.outvars, strict=True)
+            of_results = [Sized(g, i) for g, i, v in pairs if is_floating(v.aval)]
+            values = [*map(Sized, arrays, residuals), *of_results]
+            found = iter(self.run_rule(eqn, traced.backward, values))
+            return tuple(
+                first(next(found).array, np.shape(x)) if is_floating(x) else None for x in primals
+            )
+
+        return forward, backward
+
+    def run_rule(self, eqn: Any, program: Any, values: Sequence[Sized]) -> list[Sized]:
+        """The results of a program that a rule of differentiation of an equation is."""
+        outer, self.sets.equations = self.sets.equations, (*self.sets.equations, eqn)
+        results = self.run(program, values)
+        self.sets.equations = outer
+        return results
 
     def branch(self, eqn: Any, values: Sequence[Sized], ids: Sequence[ChannelIds]) -> list[Any]:
         index, *operands = values
@@ -214,6 +308,25 @@ class Resizing:
         end, layers = jax.lax.scan(body, start, stacked, **options)
         return list(map(Sized, [*end, *layers], results))
 
+    def shard(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
+        """A program for one device of a mesh."""
+        (inner,), results = shard_map_ids(self.sets, eqn, [v.ids for v in values])
+        (program,), params = subprograms(eqn), eqn.params
+
+        def body(*arrays: Any) -> list[Any]:
+            return [v.array for v in self.run(program, list(map(Sized, arrays, inner)))]
+
+        manual = params.get("newly_manual_axes", params.get("manual_axes"))
+        function = jax.shard_map(
+            body,
+            mesh=params["mesh"],
+            in_specs=tuple(params["in_specs"]),
+            out_specs=list(params["out_specs"]),
+            axis_names=set(manual),
+            check_vma=params["check_vma"],
+        )
+        return list(map(Sized, function(*(v.array for v in values)), results))
+
     def loop(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
         (of_body, of_condition), results = while_ids(self.sets, eqn, [v.ids for v in values])
         condition, constants, start = while_parts(eqn, [v.array for v in values])
@@ -230,9 +343,3 @@ class Resizing:
 
         end = jax.lax.while_loop(goes_on, body, list(map(first, start, shapes)))
         return list(map(Sized, end, results))
-
-
-def bound(eqn: Any, arrays: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-    """The results of a primitive."""
-    results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))
-    return list(results) if eqn.primitive.multiple_results else [results]

@@ -6,8 +6,9 @@ the large network: `_sizes` adapts it to the channels that are left, and `_compa
 
     primitive                    what it does to an axis
     elementwise (add, mul, ...)  unites the ids of all operands, index by index; constants have none
-    reduce_*, psum, pmax, pmin   keeps the other axes; pins the axis that is reduced, but for sums
+    reduce_*                     keeps the other axes; pins the axis that is reduced, but for sums
                                  of what is zero, or the same, where channels are removed
+    psum, pmax, ppermute, ...    keep all axes: they run over the devices of a mesh
     cumsum, sort, ...            keeps the other axes; pins the axis along which they run
     reduce_window*               keeps axes whose window is one index; pins the others
     dot_general                  unites contracted and batch axes; keeps all others; pins what is
@@ -24,6 +25,8 @@ the large network: `_sizes` adapts it to the channels that are left, and `_compa
     scatter*                     unites axes that are replaced whole; pins those that are indexed
     gather                       keeps axes that are taken whole; pins those that are indexed
     iota                         fixed along its dimension, free along the others: a constant
+    random_bits                  fixed: a constant, drawn for the whole width
+    bitcast_convert_type         keeps all axes between dtypes of one size
     any other                    pins all that goes in
 """
 
@@ -58,21 +61,20 @@ PRODUCTS = {"and", "mul"}
 QUOTIENTS = {"div", "rem"}
 ZERO_AT_ZERO = """
     abs add add_any asin asinh atan atanh cbrt ceil complex conj convert_element_type copy copy_p
-    cummax cummin cumprod cumsum erf erf_inv expm1 floor imag integer_pow log1p max min neg or pmax
+    cummax cummin cumprod cumsum erf erf_inv expm1 floor imag log1p max min neg or pmax
     pmin psum real reduce_max reduce_min reduce_precision reduce_prod reduce_sum reduce_window_max
     reduce_window_min reduce_window_sum round sign sin sinh sort sqrt square stop_gradient sub tan
     tanh xor
 """
 POSITIVE = {"exp", "exp2", "logistic", "cosh"}
-NONZERO = "abs convert_element_type copy div integer_pow mul neg rsqrt sqrt square"
+NONZERO = "abs convert_element_type copy div integer_pow mul neg pow rsqrt sqrt square"
 # The operand at whose zero a value or a derivative is infinite.
 SINGULAR = {"acosh": 0, "digamma": 0, "div": 1, "lgamma": 0, "log": 0, "pow": 0, "rem": 1}
 SINGULAR |= {"rsqrt": 0, "sqrt": 0}
 REDUCTIONS = """
-    argmax argmin pmax pmin psum reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum
-    reduce_xor
+    argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor
 """
-SUMS = {"psum", "reduce_sum"}
+OVER_DEVICES = "pbroadcast pcast pmax pmin ppermute psum psum_invariant pvary"
 WINDOWS = "reduce_window reduce_window_max reduce_window_min reduce_window_sum"
 ALONG_AN_AXIS = "cumlogsumexp cummax cummin cumprod cumsum sort"
 
@@ -80,7 +82,7 @@ ALONG_AN_AXIS = "cumlogsumexp cummax cummin cumprod cumsum sort"
 def elementwise_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     values = tuple(sets.tabled(values))
     axes, name = sets.union_all(values, shape_of(eqn.outvars[0])), eqn.primitive.name
-    if name in SINGULAR or (name == "integer_pow" and eqn.params["y"] < 0):
+    if _is_singular(eqn, values):
         value = values[SINGULAR.get(name, 0)]
         if not (_nonzero(value) or value.constant):
             sets.singular += [sets.required(value, axis) for axis in value.axes]
@@ -90,6 +92,24 @@ def elementwise_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     nonzero = positive or still or name in POSITIVE
     zero, uniform = _zero(eqn, sets, axes, values), sets.uniform(values)
     return [ChannelIds(axes, zero, number, nonzero, uniform=uniform)]
+
+
+def _is_singular(eqn: Any, values: Sequence[ChannelIds]) -> bool:
+    """Whether a value or a derivative is infinite where an operand is zero: see `SINGULAR`."""
+    power = _power(eqn, values)
+    return eqn.primitive.name in SINGULAR if power is None else power < 1 and power != 0
+
+
+def _power(eqn: Any, values: Sequence[ChannelIds]) -> int | float | None:
+    """The exponent of a power, if it is a number."""
+    if eqn.primitive.name == "integer_pow":
+        return eqn.params["y"]
+    return values[1].number if eqn.primitive.name == "pow" else None
+
+
+def bitcast_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    same = shape_of(eqn.invars[0]) == shape_of(eqn.outvars[0])
+    return [ChannelIds(value.axes)] if same else unknown(eqn, sets, value)
 
 
 def _nonzero(value: ChannelIds) -> bool:
@@ -108,8 +128,9 @@ def _zero(eqn: Any, sets: UnionFind, axes: Sequence[Vector], values: Sequence[Ch
     if name in ("max", "min"):  # with a number that zero is beyond
         sign = 1 if name == "min" else -1
         values = [v for v in values if v.number is None or sign * v.number < 0]
-    known = name in ZERO_AT_ZERO.split() and not (name == "integer_pow" and eqn.params["y"] <= 0)
-    return sets.all_zero(values, axes) if known else None
+    if (power := _power(eqn, values)) is not None:
+        return sets.zero_at(values[0], axes) if power > 0 else None
+    return sets.all_zero(values, axes) if name in ZERO_AT_ZERO.split() else None
 
 
 def _zero_still(eqn: Any, value: ChannelIds) -> Zero:
@@ -119,8 +140,6 @@ def _zero_still(eqn: Any, value: ChannelIds) -> Zero:
 
 def reduction_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     reduced, results = eqn.params["axes"], []
-    if any(v.axes and not {*reduced} <= {*range(len(v.axes))} for v in values):
-        return unknown(eqn, sets, *values)  # over the devices of a mesh
     for value in values:
         axes = tuple(axis for k, axis in enumerate(value.axes) if k not in reduced)
         for axis in (value.axes[k] for k in reduced):
@@ -134,10 +153,19 @@ def reduction_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     return results
 
 
+def over_devices_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
+    """Element by element over the devices of a mesh, each of which has all channels."""
+    axes = eqn.params.get("axes", eqn.params.get("axis_name", ()))
+    if any(isinstance(axis, int) for axis in (axes if isinstance(axes, tuple) else (axes,))):
+        return unknown(eqn, sets, *values)  # an axis of the arrays
+    same = eqn.primitive.name in ("pbroadcast", "pcast", "pvary")
+    return [v if same else v._replace(number=None, nonzero=False) for v in values]
+
+
 def _summable(eqn: Any, sets: UnionFind, value: ChannelIds) -> bool:
     """Whether a sum runs over what is zero or, along one axis, the same at removed channels."""
     if value.zero is not None:
-        return eqn.primitive.name in SUMS
+        return eqn.primitive.name == "reduce_sum"
     summed = (value.axes[k] for k in eqn.params["axes"])
     once = sum(map(sets.removable, summed)) == 1
     return eqn.primitive.name == "reduce_sum" and value.uniform is not None and once
@@ -202,7 +230,7 @@ def conv_rule(eqn: Any, sets: UnionFind, x: ChannelIds, kernel: ChannelIds) -> R
     x = x._replace(axes=tuple(sets.pin_others(x, lambda k: k in (batch, features))))
     for k, axis in enumerate(kernel.axes):
         if k not in (outputs, inputs):
-            sets.union(axis, fixed(axis.size))
+            sets.fix(axis)
     out = kernel.axes[outputs]
     incoming, groups = x.axes[features], eqn.params["feature_group_count"]
     if groups == 1:
@@ -236,8 +264,10 @@ def contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds,
 RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE.split(), elementwise_rule),
     **dict.fromkeys(REDUCTIONS.split(), reduction_rule),
+    **dict.fromkeys(OVER_DEVICES.split(), over_devices_rule),
     **dict.fromkeys(WINDOWS.split(), reduce_window_rule),
     **dict.fromkeys(ALONG_AN_AXIS.split(), along_an_axis_rule),
+    "bitcast_convert_type": bitcast_rule,
     "broadcast_in_dim": shapes.broadcast_in_dim_rule,
     "concatenate": shapes.concatenate_rule,
     "conv_general_dilated": conv_rule,

@@ -23,7 +23,8 @@ SCATTERS = "scatter scatter-add scatter-max scatter-min scatter-mul scatter-sub"
 def unknown(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     for value in values:
         sets.pin_others(value, lambda k: False)
-    return [ChannelIds(tuple(fixed(n) for n in shape_of(v))) for v in eqn.outvars]
+    shapes = map(shape_of, eqn.outvars)
+    return [ChannelIds(tuple(map(sets.pinned_by_equation, shape))) for shape in shapes]
 
 
 def identity_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:

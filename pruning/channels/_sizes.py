@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pruning.channels._channel_ids import FREE, ChannelIds, Vector
+from pruning.channels._channel_ids import ChannelIds, Vector
 from pruning.channels._coupling import TracedChannels
 from pruning.channels._groups import ChannelGroup
 from pruning.channels._removal import KeepMasks
@@ -33,9 +33,17 @@ class Sizes:
         self.sets, paths = channels.sets, channels.parameters.paths
         removed = np.zeros(self.sets.parents.size, bool)
         for (path, axis), mask in masks.items():
-            ids = channels.arguments[paths.index(path)].axes[axis]
-            removed[self.sets.find(ids[~mask])] = True
-        self.removed = removed[self.sets.find(np.arange(removed.size))]
+            ids = channels.arguments[paths.index(path)].axes[axis][~mask]
+            channels.check_removable(ids)
+            removed[self.sets.find(ids)] = True
+        self.sets.removed = removed
+        for i, axis in channels.axes:
+            ids, mask = channels.arguments[i].axes[axis], masks.get((paths[i], axis), True)
+            if not np.array_equal(self.remain(ids), np.broadcast_to(mask, ids.shape)):
+                raise ValueError(
+                    "groups must be those of this program; it couples channels of axis "
+                    f"{axis} of {paths[i]} with some that were removed"
+                )
 
     def shape(self, ids: ChannelIds) -> Shape:
         """The shape of an array of these ids."""
@@ -43,9 +51,7 @@ class Sizes:
 
     def remain(self, ids: Vector) -> Vector:
         """Which ids are not removed; those of a loop's state, made anew, by what they are now."""
-        size = self.removed.size
-        ids = np.where(ids < size, ids, self.sets.find(ids))
-        return ~self.removed[np.where(ids < size, ids, FREE)]
+        return ~self.sets.is_removed(ids)
 
     def tables(self, eqn: Any, arrays: Sequence[Any], values: Sequence[ChannelIds]) -> list[Any]:
         """The operands, of which constants that vary along channels are those of what is left."""
@@ -56,8 +62,13 @@ class Sizes:
     def _table(self, array: Any, before: ChannelIds, after: ChannelIds) -> Any:
         for k, (old, new) in enumerate(zip(before.axes, after.axes, strict=True)):
             if old is not new:
-                array = array.take(np.flatnonzero(self.remain(new)), axis=k)
+                array = self.cut(array, k, new)
         return array
+
+    def cut(self, array: Any, axis: int, ids: Vector) -> Any:
+        """What is left of an array along an axis of these ids."""
+        remain = self.remain(ids)
+        return array if remain.all() else array.take(np.flatnonzero(remain), axis=axis)
 
     def params(
         self, eqn: Any, values: Sequence[ChannelIds], results: Sequence[ChannelIds]

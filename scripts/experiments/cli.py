@@ -79,6 +79,9 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         stop(2, f"error: {sentence(error)}")
+    except MemoryError as error:
+        said = f"; {error}" if str(error) else ""
+        stop(2, f"error: there must be enough memory for this command; it ran out{said}")
     except KeyboardInterrupt:
         stop(128 + signal.SIGINT, f"interrupted; {again}")
     except StoppedError as error:

@@ -9,7 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
-from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from tyro.constructors import PrimitiveConstructorSpec as Spec
 
@@ -26,9 +26,14 @@ def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
         nargs=1,
         metavar=f"{kind.__name__.upper()} {limits}",
         instance_from_str=lambda texts: kind(texts[0]),
-        is_instance=lambda x: isinstance(x, (int, float)) and math.isfinite(x) and holds(x),
+        is_instance=lambda x: is_number(x, kind) and math.isfinite(x) and holds(x),
         str_from_instance=lambda x: [str(x)],
     )
+
+
+def is_number(value: Any, kind: type) -> bool:
+    """Whether a value is a number of a kind: a whole one is a float, too, but no boolean is."""
+    return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
 
 
 def at_least(minimum: int) -> Spec:
@@ -36,8 +41,11 @@ def at_least(minimum: int) -> Spec:
     return number(int, f"at least {minimum}", lambda x: x >= minimum)
 
 
+MAX_SEEDS = 10_000  # more would fill the memory before anything is trained
 Natural = Annotated[int, at_least(0)]
 Positive = Annotated[int, at_least(1)]
+Seeds = Annotated[int, number(int, f"in [1, {MAX_SEEDS}]", lambda x: 1 <= x <= MAX_SEEDS)]
+SeveralSeeds = Annotated[int, number(int, f"in [2, {MAX_SEEDS}]", lambda x: 2 <= x <= MAX_SEEDS)]
 AtLeastTwo = Annotated[int, at_least(2)]
 NonNegative = Annotated[float, number(float, "at least 0", lambda x: x >= 0)]
 Above = Annotated[float, number(float, "above 0", lambda x: x > 0)]
@@ -87,13 +95,39 @@ def checked(main: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
 def _check_value(name: str, hint: Any, value: Any) -> None:
     if dataclasses.is_dataclass(value):
         check(value)
+    option = name.replace("_", "-")
+    if (kinds := _kinds(hint)) and not _fits(hint, value):
+        raise InputError(f"--{option} must be {kinds}; got {value}")
     for spec in ranges(hint):
-        for number in value if isinstance(value, tuple) else (value,):
-            if number is not None and not spec.is_instance(number):
-                limits = spec.metavar.partition(" ")[2]
+        alone = get_origin(hint) is Annotated and get_args(hint)[0] in (int, float)
+        for number in value if isinstance(value, tuple) and not alone else (value,):
+            if (number is not None or alone) and not spec.is_instance(number):
+                kind, _, limits = spec.metavar.partition(" ")
                 verb = "lie" if limits.startswith("in ") else "be"
-                option = name.replace("_", "-")
+                if kind == "INT" and not is_number(number, int):
+                    verb, limits = "be", "a whole number"
+                elif verb == "be" and isinstance(number, float) and not math.isfinite(number):
+                    limits = "a finite number"
                 raise InputError(f"--{option} must {verb} {limits}; got {number}")
+
+
+def _kinds(hint: Any) -> str:
+    """What a value must be by its type, in words, of types that are not ranges."""
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    if get_origin(hint) is tuple:
+        count = get_args(hint)
+        return "a list" if ... in count else f"{len(count)} values"
+    return {str: "text", bool: "true or false"}.get(hint, "")
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    arguments = get_args(hint)
+    if get_origin(hint) is Literal:
+        return value in arguments
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and (... in arguments or len(value) == len(arguments))
+    return isinstance(value, hint)
 
 
 def ranges(hint: Any) -> Iterator[Spec]:

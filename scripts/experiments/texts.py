@@ -19,6 +19,14 @@ def printable(text: str) -> str:
     )
 
 
+def shorten(name: str, length: int = 36) -> str:
+    """A name of at most `length` characters: of a longer one the middle is left out."""
+    if len(name) <= length:
+        return name
+    kept = length - 1
+    return f"{name[: kept // 2]}…{name[-(kept - kept // 2) :]}"
+
+
 def html(text: str) -> str:
     """A text as HTML, in one or more lines."""
     return "\n".join(escape(printable(line)) for line in text.split("\n"))

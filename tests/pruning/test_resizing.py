@@ -154,7 +154,7 @@ def test_written_widths_run_resized():
         h = jnp.broadcast_to(hidden(p, x)[:, None, :], (5, 3, 8))
         return h.reshape(5, 24) @ jnp.concatenate([p["o"]] * 3)
 
-    with pytest.raises(ValueError, match=r"with fewer channels it raises .*channels.resized"):
+    with pytest.raises(ValueError, match=r"channels.resized.* with fewer channels it raises"):
         prune(flat, MLP, X, ratios=[0.5])
     for apply in (written, flat):
         assert_resized_is_masked(apply, MLP, X)
@@ -217,7 +217,7 @@ def test_attention_runs_resized():
     shapes = {**dict.fromkeys("qkv", (6, 2, 4)), "out": (2, 4, 3)}
     shapes |= {f"{name} bias": (2, 4) for name in "qkv"}
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
-    with pytest.raises(ValueError, match=r"with fewer channels it raises .*channels.resized"):
+    with pytest.raises(ValueError, match=r"channels.resized.* with fewer channels it raises"):
         prune(attention, params, RNG.normal(size=(5, 6)), ratios=[0.5])
     assert_resized_is_masked(attention, params, RNG.normal(size=(5, 6)))
 
@@ -279,7 +279,7 @@ def test_constants_that_a_width_chooses_must_be_the_same(constant, changing):
 
 
 def test_an_error_inside_of_a_library_names_no_line():
-    with pytest.raises(ValueError, match=r"it raises TypeError: .*; else run it by") as error:
+    with pytest.raises(ValueError, match=r"else run it by .* it raises TypeError: ") as error:
         check_program(jnp.matmul, np.ones((2, 3)), (), [], np.ones((2, 2)))
     assert " at " not in str(error.value)
 

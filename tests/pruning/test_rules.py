@@ -12,7 +12,8 @@ import pytest
 from jax import lax
 
 from pruning import coupled_channels, mask_channels, prune, remove_channels
-from pruning.channels import check_program, fixed_channels, resized
+from pruning.channels import check_program, resized
+from tests.support.reasons import pinning
 
 N = 8  # channels of the layer `a`
 
@@ -507,7 +508,7 @@ def test_what_a_rule_keeps_is_named(name):
     apply, params, x = network(case)
     groups = coupled_channels(apply, params, x)
     assert tuple(sorted(group.size for group in groups)) == tuple(sorted(case.sizes))
-    reports = fixed_channels(apply, params, x)
+    reports = pinning(apply, params, x)
     assert primitive in [report.primitive for report in reports]
     assert all("test_rules.py:" in report.line for report in reports)
     assert_exact(apply, params, x, plain=False)

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from pruning import coupled_channels, mask_channels, prune, remove_channels
-from pruning.channels import check_program, fixed_channels, resized
+from pruning.channels import check_program, resized
 from tests.support.architecture_table import PAGE, compiled, cut
 from tests.support.architectures.streams import STREAMS
+from tests.support.random_blocks.constants import CONSTANTS as TABLES
+from tests.support.random_blocks.constants import TAKEN
 from tests.support.random_networks import WRONG, outcome, random_transformer
+from tests.support.reasons import pinning
 from tests.support.stream_table import HEADER, rows
 from tests.support.tables import table_of
 
@@ -140,10 +143,10 @@ def test_a_written_width_is_not_enough_for_the_model_itself():
     with pytest.raises(ValueError, match=r"channels that are not zero .* of reduce_sum at .*layer"):
         check_program(apply, small, groups, [KEEP], X)
     assert coupled_channels(apply, PARAMS, X) == ()
-    (report,) = fixed_channels(apply, PARAMS, X)
+    (report,) = pinning(apply, PARAMS, X)
     assert report.primitive == "reduce_sum"
     assert "layer_norm" in report.line
-    assert fixed_channels(apply, PARAMS, X, resize=True) == ()
+    assert pinning(apply, PARAMS, X, resize=True) == ()
 
 
 def test_sums_of_what_is_zero_need_no_more():
@@ -181,7 +184,7 @@ def test_what_must_stay_stays(name):
     change, primitive = STAY[name]
     apply = partial(network, change)
     assert coupled_channels(apply, PARAMS, X, resize=True) == ()
-    reports = fixed_channels(apply, PARAMS, X, resize=True)
+    reports = pinning(apply, PARAMS, X, resize=True)
     assert [primitive] == [report.primitive for report in reports][:1]
 
 
@@ -239,6 +242,49 @@ def test_constants_are_cut_with_the_channels(name):
     small, masked = (f(PARAMS, [group], keep) for f in (remove_channels, mask_channels))
     run = resized(apply, [group], keep)
     np.testing.assert_allclose(run(small, X), apply(masked, X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+@pytest.mark.parametrize("name", TABLES)
+def test_a_norm_over_constants_is_refused_or_exact(name, taken):
+    """Whatever made a constant last, it is not the same at all removed channels."""
+
+    def apply(p, x):
+        return layer_norm(TAKEN[taken](x @ p["a"], TABLES[name](5, 8))) @ p["b"]
+
+    groups = coupled_channels(apply, PARAMS, X, resize=True)
+    assert bool(groups) == (taken in ("multiplied", "dividing", "choosing"))
+    keep = [KEEP[: group.size] for group in groups]
+    small, masked = (f(PARAMS, groups, keep) for f in (remove_channels, mask_channels))
+    run = resized(apply, groups, keep)
+    np.testing.assert_allclose(run(small, X), apply(masked, X), rtol=1e-12)
+
+
+POWERS = {
+    "a number": lambda h, p: h**p,
+    "an array": lambda h, p: jnp.power(h, jnp.asarray(p)),
+    "an array of the shape": lambda h, p: jnp.power(h, jnp.full_like(h, p)),
+    "in jit": lambda h, p: jax.jit(jnp.power)(h, p),
+}
+
+
+@pytest.mark.parametrize("power", [3.0, 2.0, 1.0, 0.5, -0.5, -2.0])
+@pytest.mark.parametrize("form", POWERS)
+def test_powers_keep_zero_above_zero(form, power):
+    """A norm by `h ** 2.0` is that by `square`, one by `h ** 0.5` that by `sqrt`."""
+
+    def apply(p, x):
+        h = x @ p["a"]
+        return h / (1 + POWERS[form](jnp.abs(h), power).sum(-1, keepdims=True)) @ p["b"]
+
+    groups = coupled_channels(apply, PARAMS, X, resize=True)
+    assert [group.size for group in groups] == ([8] if power >= 1 else [])
+    keep = [KEEP for _ in groups]
+    small, masked = (f(PARAMS, groups, keep) for f in (remove_channels, mask_channels))
+    total = lambda f: jax.value_and_grad(lambda p: f(p, X).sum())  # noqa: E731
+    found, expected = total(resized(apply, groups, keep))(small), total(apply)(masked)
+    expected = (expected[0], remove_channels(expected[1], groups, keep))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-10), found, expected)
 
 
 def attention(p, x):

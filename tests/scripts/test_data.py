@@ -97,8 +97,33 @@ def test_data_sets_are_told_apart(tmp_path):
     fewer = datasets.identity(datasets.load("digits", make(tmp_path / "c", train=38)))
     other = datasets.identity(datasets.load("digits", make(tmp_path / "d", classes=5)))
     assert first == again
-    assert {name for name in first if first[name] != fewer[name]} == {"train", "labels"}
-    assert {name for name in first if first[name] != other[name]} == {"classes", "labels"}
+    brighter = datasets.identity(
+        datasets.load("digits", make(tmp_path / "e", change=lambda pixels: pixels // 2))
+    )
+    assert {n for n in first if first[n] != fewer[n]} == {"train", "labels", "pixels"}
+    assert {"classes", "labels"} <= {n for n in first if first[n] != other[n]}
+    assert {n for n in first if first[n] != brighter[n]} == {"pixels"}
+
+
+GOOD = {"image": np.zeros((4, 4, 1), np.uint8), "label": 3}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"label": None},
+        {"label": 2**31},
+        {"image": None},
+        {"image": np.zeros((4, 5, 1), np.uint8)},
+        {"image": np.zeros((0, 4, 1), np.uint8)},
+        {"image": np.zeros((4, 4, 3), np.uint8)},
+    ],
+)
+def test_a_record_unlike_the_others_is_named_by_split_and_number(changes):
+    source = [GOOD, GOOD, GOOD | changes, GOOD]
+    with pytest.raises(InputError, match="record 2 of test: "):
+        datasets._stack(source, "test")
+    assert len(datasets._stack([GOOD, GOOD], "test")[0]) == 2
 
 
 def test_a_file_is_no_data_folder():

@@ -37,6 +37,7 @@ from experiments import cli, signals
             "error: out/x must be one that this user may use; Permission denied",
         ),
         (OSError("odd"), 2, "error: a file of the run must be usable; odd"),
+        (MemoryError(), 2, "error: there must be enough memory for this command; it ran out\n"),
     ],
 )
 def test_each_end_is_one_line_and_a_status(error, status, line, capsys):

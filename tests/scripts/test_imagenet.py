@@ -2,7 +2,12 @@
 
 import contextlib
 import gc
+import io
+import re
+import struct
 import weakref
+import zlib
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -236,3 +241,65 @@ def test_impossible_sizes_are_refused(changes, sentence):
 
 def test_made_images_show_their_label():
     assert all(pixels.mean((0, 1)).argmax() == label for pixels, label in pictures(9, 0))
+
+
+def encoded(kind, picture=None):
+    file = io.BytesIO()
+    (picture or image(40, 60)).save(file, kind)
+    return file.getvalue()
+
+
+def claims(width, height):
+    """A PNG whose header claims these sides."""
+    content = bytearray(encoded("PNG"))
+    content[16:24] = struct.pack(">II", width, height)
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    return bytes(content)
+
+
+@pytest.mark.filterwarnings("ignore")  # of Pillow, of large images
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP"])
+def test_a_damaged_image_of_any_format_is_decoded_or_refused_in_a_sentence(kind):
+    original, rng = encoded(kind), np.random.default_rng(0)
+    said = []
+    for _ in range(150):
+        content = bytearray(original)
+        for _ in range(rng.integers(1, 8)):
+            content[rng.integers(min(len(content), 200))] = rng.integers(256)
+        del content[rng.integers(len(content) // 2, len(content) + 1) :]
+        try:
+            found = imagenet.decode({"image": bytes(content), "file_name": b"a"})
+        except InputError as error:
+            said.append(str(error))
+        else:
+            assert found.mode == "RGB"
+    assert len(said) > 10
+    for sentence in said:
+        assert re.match(r"every record must be an image; b'a' is none \(\w+: [^\n]*\)$", sentence)
+        assert "BytesIO" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (claims(65_000, 65_000), "DecompressionBombError"),
+        (claims(20_000, 1), r"its sides are \(20000, 1\), more than 32 to 1"),
+        (encoded("PNG", image(3000, 1)), r"its sides are \(1, 3000\), more than 32 to 1"),
+        (b"", "UnidentifiedImageError: cannot identify image file"),
+    ],
+)
+def test_an_image_that_would_fill_the_memory_is_none(content, said):
+    with pytest.raises(InputError, match=said):
+        imagenet.decode({"image": content})
+
+
+def test_a_record_that_cannot_be_read_is_named_by_split_and_number():
+    """In training and in validation."""
+    good = {"image": encoded("PNG"), "label": 1}
+    for bad in ({"image": b"", "label": 1}, {"image": good["image"], "label": None}):
+        records = [good, bad]
+        read = partial(imagenet._read, records, imagenet.Shard(), crop=CROP, scales=SCALES)
+        with pytest.raises(InputError, match="record 1 of train: "):
+            read(np.array([0, 1]), np.random.default_rng(0))
+        with pytest.raises(InputError, match="record 1 of validation: "):
+            evaluation._view(records, partial(imagenet.center, crop=CROP), 1)

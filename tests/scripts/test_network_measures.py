@@ -45,7 +45,7 @@ def test_the_mean_over_seeds_has_a_standard_error_from_two_on():
 
 
 def test_a_report_has_the_rates_of_its_recipe_and_the_range_of_alpha():
-    recipe = Recipe(epochs=4, learning_rate=0.1, drops=(2, 4), drop_factor=5.0)
+    recipe = Recipe(epochs=4, learning_rate=0.1, drops=(0.25, 0.75), drop_factor=5.0)
 
     def history(accuracy):
         accuracies = np.array([0.1, 0.2, 0.3, accuracy])

@@ -26,7 +26,7 @@ from experiments.training.step import cross_entropy
 pytestmark = pytest.mark.usefixtures("users_jax")
 
 STEPS = 7
-WARM = Recipe(epochs=10, learning_rate=0.4, warmup=2, drops=(5, 8), drop_factor=10.0)
+WARM = Recipe(epochs=10, learning_rate=0.4, warmup=0.2, drops=(0.4, 0.7), drop_factor=10.0)
 
 
 def rates(recipe):
@@ -40,6 +40,34 @@ def test_the_rate_rises_by_steps_and_drops_at_the_start_of_epochs():
     epochs = np.arange(warm, 10 * STEPS) // STEPS + 1
     expected = np.select([epochs < 5, epochs < 8], [0.4, 0.04], 0.004)
     np.testing.assert_allclose(found[warm:], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", recipes.PRESETS)
+@pytest.mark.parametrize("epochs", [1, 2, 3, 7])
+def test_a_preset_trains_for_any_number_of_epochs_and_its_rate_falls_as_often(name, epochs):
+    preset = recipes.PRESETS[name][1]
+    recipe = replace(preset, epochs=epochs)
+    recipes.check(recipe)
+    check_optimizer(recipe)
+    found, whole = rates(recipe), rates(preset)
+    assert found.max() <= whole.max()
+    if preset.schedule == "drops":
+        shares = np.arange(len(found)) / len(found)
+        due = np.sum(shares[:, None] >= np.array(preset.drops), 1)
+        done = np.round(np.log(recipe.learning_rate / found) / np.log(recipe.drop_factor))
+        late = np.repeat(due[::STEPS], STEPS)  # a drop waits for the next epoch
+        np.testing.assert_array_equal(done, late)
+    else:
+        warm = round(preset.warmup * len(found))
+        assert found.argmax() == warm
+        assert (np.diff(found[: warm + 1]) > 0).all()
+        assert (np.diff(found[warm:]) < 0).all()
+        assert found[-1] <= preset.learning_rate / (len(found) - warm) * 1.001
+
+
+def test_drops_of_one_epoch_all_divide_the_rate():
+    found = rates(Recipe(epochs=2, learning_rate=1.0, drops=(0.1, 0.2, 0.5), drop_factor=10.0))
+    np.testing.assert_allclose(found, [1.0] * STEPS + [1e-3] * STEPS, rtol=1e-6)
 
 
 def test_the_rate_falls_to_zero_along_a_cosine():
@@ -64,16 +92,18 @@ def test_the_rate_of_a_step_has_six_digits():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"warmup": 10}, "--warmup must be shorter than the run's 10 epochs; got 10"),
-        ({"warmup": 5}, r"--drops must come after the 5 epochs of --warmup; got \(5, 8\)"),
-        ({"warmup": -1}, "--warmup must be at least 0; got -1"),
+        ({"warmup": 1.0}, r"--warmup must lie in \[0, 1\); got 1"),
+        ({"warmup": 0.5}, r"--drops must come after --warmup, the first 0.5 of .*; got \(0.4, 0.7"),
+        ({"warmup": -1.0}, r"--warmup must lie in \[0, 1\); got -1"),
+        ({"drops": (0.4, 1.0)}, r"--drops must lie in \(0, 1\); got 1"),
+        ({"drops": (61, 121)}, r"--drops must lie in \(0, 1\); got 61"),
         ({"label_smoothing": 1.0}, r"--label-smoothing must lie in \[0, 1\); got 1.0"),
     ],
 )
 def test_schedules_that_cannot_be_are_refused(changes, sentence):
     with pytest.raises(InputError, match=sentence):
         recipes.check(replace(WARM, **changes))
-    recipes.check(replace(WARM, warmup=5, schedule="cosine"))
+    recipes.check(replace(WARM, warmup=0.5, schedule="cosine"))
 
 
 def test_an_unknown_optimizer_is_refused():

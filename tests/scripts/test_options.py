@@ -90,11 +90,12 @@ def test_a_range_has_the_ends_that_it_shows(name):
         assert holds(int(least[2])) == (least[1] == "at least")
         assert (holds(int(least[2]) - 1), holds(int(least[2]) + 1)) == (False, True)
         return
-    shown = re.fullmatch(r"FLOAT in ([(\[])(\d), (\d)([)\]])", said)
+    shown = re.fullmatch(r"(?:FLOAT|INT) in ([(\[])(\d), (\d+)([)\]])", said)
     assert shown is not None
     opens, low, high, closes = shown[1], int(shown[2]), int(shown[3]), shown[4]
     assert (holds(low), holds(high)) == (opens == "[", closes == "]")
-    assert (holds(low - 1), holds((low + high) / 2), holds(high + 1)) == (False, True, False)
+    middle = (low + high) // 2 if said.startswith("INT") else (low + high) / 2
+    assert (holds(low - 1), holds(middle), holds(high + 1)) == (False, True, False)
 
 
 def run(command, *args):
@@ -129,12 +130,12 @@ def test_numbers_out_of_a_range_are_refused(name, value):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"learning_rate": math.inf}, "--learning-rate must be at least 0; got inf"),
+        ({"learning_rate": math.inf}, "--learning-rate must be a finite number; got inf"),
         ({"drop_factor": 0.0}, "--drop-factor must be above 0; got 0"),
         ({"drop_factor": -2.0}, "--drop-factor must be above 0; got -2"),
-        ({"drop_factor": math.nan}, "--drop-factor must be above 0; got nan"),
-        ({"drops": (5, -3)}, "--drops must be at least 1; got -3"),
-        ({"weight_decay": math.inf}, "--weight-decay must be at least 0; got inf"),
+        ({"drop_factor": math.nan}, "--drop-factor must be a finite number; got nan"),
+        ({"drops": (0.5, -3.0)}, r"--drops must lie in \(0, 1\); got -3"),
+        ({"weight_decay": math.inf}, "--weight-decay must be a finite number; got inf"),
         ({"norm_groups": -1}, "--norm-groups must be at least 0; got -1"),
     ],
 )
@@ -151,7 +152,7 @@ def test_presets_are_in_range(name):
 def test_arguments_of_functions_are_checked_like_fields():
     with pytest.raises(InputError, match="--epochs must be at least 2; got 1"):
         covariate_shift.main(epochs=1)
-    with pytest.raises(InputError, match="--seeds must be at least 1; got 0"):
+    with pytest.raises(InputError, match=r"--seeds must lie in \[1, 10000\]; got 0"):
         reproduce.main(reproduce.Options(seeds=0))
     with pytest.raises(InputError, match="--seed must be at least 0; got -1"):
         reproduce_geometry.main(reproduce_geometry.Options(seed=-1))

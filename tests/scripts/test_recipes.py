@@ -1,16 +1,18 @@
 """The presets number by number: those of papers as they are printed, ours as they are."""
 
 import dataclasses
+import re
 
 import pytest
 
+from experiments.cli import InputError
 from experiments.training import recipes
 from experiments.training.recipes import PRESETS, Recipe
 
 # Data set, network, epochs, images a step, learning rate, epochs at which it drops and by what.
 RECIPES = {
-    "digits-preact8": ("digits", "preact8", 15, 64, 0.05, (5, 10, 13), 5),
-    "digits-mlp": ("digits", "mlp", 15, 32, 0.05, (5, 10, 13), 5),
+    "digits-preact8": ("digits", "preact8", 15, 64, 0.05, (6, 10, 13), 5),
+    "digits-mlp": ("digits", "mlp", 15, 32, 0.05, (6, 10, 13), 5),
     "mnist-moments": ("mnist", "mlp", 200, 128, 0.05, (61, 121, 161), 5),
     "cifar10-resnet20": ("cifar10", "preact20", 200, 128, 0.05, (61, 121, 161), 5),
     "cifar10-speed": ("cifar10", "preact20", 20, 512, 0.4, (), 5),
@@ -21,7 +23,7 @@ RECIPES = {
     "cifar100-resnet164": ("cifar100", "preact164", 200, 64, 0.05, (61, 121, 161), 5),
     "cifar10-resnet110-micro": ("cifar10", "preact110", 200, 2, 0.05, (61, 121, 161), 5),
     "imagenet-resnet101": ("imagenet2012", "preact101", 120, 64, 0.01, (31, 61, 91), 5),
-    "imagenet-resnet50": ("imagenet2012", "resnet50", 90, 1024, 0.4, (31, 61), 10),
+    "imagenet-resnet50": ("imagenet2012", "resnet50", 90, 1024, 0.4, (), 10),
     "imagenet-resnet34": ("imagenet2012", "resnet34", 90, 256, 0.1, (31, 61), 10),
     "imagenet-vgg16": ("imagenet2012", "vgg16", 90, 256, 0.01, (31, 61), 10),
     "cifar10-resnet56": ("cifar10", "resnet56", 200, 128, 0.1, (101, 151), 10),
@@ -43,7 +45,7 @@ OTHERWISE = {
     "running_momentum": dict.fromkeys(("digits-preact8", "digits-mlp", "cifar10-speed"), 0.9),
     "optimizer": {"imagenet-resnet50": "sgd"},
     "schedule": {"imagenet-resnet50": "cosine", "cifar10-speed": "linear"},
-    "warmup": {"imagenet-resnet50": 5, "cifar10-speed": 4},
+    "warmup": {"imagenet-resnet50": 5 / 90, "cifar10-speed": 4 / 20},
     "label_smoothing": {"imagenet-resnet50": 0.1, "cifar10-speed": 0.1},
     "normalization": {name: "group_norm" for name in RECIPES if name.startswith(f"{MICRO}-")},
     "norm_groups": {f"{MICRO}-g{count}": count for count in (1, 2, 4, 8, 16)},
@@ -56,7 +58,7 @@ FIRST = {
     "running_momentum": 0.99,
     "optimizer": "nesterov",
     "schedule": "drops",
-    "warmup": 0,
+    "warmup": 0.0,
     "label_smoothing": 0.0,
     "normalization": "batch_norm",
     "norm_groups": 0,
@@ -67,7 +69,9 @@ FIRST = {
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_has_its_numbers(name):
     _, recipe = PRESETS[name]
-    assert tuple(getattr(recipe, field) for field in FIELDS) == RECIPES[name]
+    found = {field: getattr(recipe, field) for field in FIELDS}
+    found["drops"] = tuple(recipes.drop_epochs(recipe))
+    assert tuple(found.values()) == RECIPES[name]
     found = {field: getattr(recipe, field) for field in FIRST}
     assert found == {field: OTHERWISE[field].get(name, FIRST[field]) for field in FIRST}
     rest = [f.name for f in dataclasses.fields(Recipe) if f.name not in {*FIELDS, *FIRST}]
@@ -88,4 +92,20 @@ def test_every_preset_is_here_and_images_have_the_sizes_of_section_4_3():
     ("epochs", "at"), [(200, (61, 121, 161)), (15, (6, 10, 13)), (10, (4, 7, 9)), (6, (3, 5, 6))]
 )
 def test_rates_drop_after_30_60_and_80_percent(epochs, at):
-    assert recipes.drops(epochs) == at
+    assert tuple(recipes.drop_epochs(Recipe(epochs=epochs))) == at
+
+
+@pytest.mark.parametrize("name", [*PRESETS, "--help", "-h"])
+def test_a_preset_or_an_option_begins_a_command_line(name):
+    recipes.check_preset([name, "--epochs", "2"])
+    recipes.check_preset([])
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifr10-resnet20", "digits", "imagenet-resnet"])
+def test_an_unknown_preset_is_refused_in_a_line_that_names_some_like_it(name):
+    with pytest.raises(InputError, match=rf"such as \S+.*; got {name}$") as error:
+        recipes.check_preset([name])
+    assert len(str(error.value)) < 200
+    assert all(
+        word in PRESETS for word in re.findall(r"[a-z]+\d*-[a-z]+\d+", str(error.value))[:-1]
+    )

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 
 from experiments import cli, files
 from experiments.cli import InputError
-from experiments.training import checkpoints, finite, loop, processes, run_folder
+from experiments.pages import page
+from experiments.training import checkpoints, checks, finite, loop, processes, run_folder
 from experiments.training.recipes import replace
 from tests.support.small_runs import (
     SMALL,
@@ -325,3 +327,48 @@ def test_a_collective_that_fails_in_a_save_is_one_sentence(several, tmp_path, mo
             processes.together(),
         ):
             saved.save(1, [jnp.zeros(2)])
+
+
+def test_what_a_killed_command_left_beside_its_page_is_removed(tmp_path):
+    (tmp_path / ".report-x").mkdir()
+    (tmp_path / ".report-x" / "index.html").touch()
+    page.write({"a": 1}, "a page", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "results.json"}
+
+
+@pytest.mark.parametrize(
+    ("said", "short"),
+    [
+        (
+            "INTERNAL: Error dispatching computation: " * 9 + "lost",
+            "INTERNAL: Error dispatching .*",
+        ),
+        ("a: b: a: b: ", "a: b"),
+        ("", "RuntimeError"),
+        ("[external/xla/pjrt/cpu.cc:12] UNAVAILABLE: x\nmore", "UNAVAILABLE: x"),
+    ],
+)
+def test_repeated_prefixes_of_xla_are_said_once(said, short):
+    found = processes.first_line(RuntimeError(said))
+    assert re.fullmatch(short, found)
+    parts = found.split(": ")
+    assert len(parts) == len(set(parts))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("nonsense", 2, 1), "--coordinator must be HOST:PORT or auto; got nonsense"),
+        ((":80", 2, 1), "--coordinator must be HOST:PORT or auto; got :80"),
+        (("a:b", 2, 1), "--coordinator must be HOST:PORT or auto; got a:b"),
+        (("a:80", 2, 2), "--process must be from 0 to 1; got 2"),
+        (("a:80", 2, None), "--coordinator HOST:PORT needs --processes and --process"),
+        (("auto", 2, None), "--processes and --process need --coordinator HOST:PORT"),
+        ((None, None, 0), "--processes and --process need --coordinator HOST:PORT"),
+    ],
+)
+def test_processes_that_cannot_meet_are_refused_at_once(options, said):
+    with pytest.raises(InputError, match=said):
+        checks.check_processes(*options)
+    for fine in ((None, None, None), ("auto", None, None), ("a.b:1234", 2, 1), ("[::1]:80", 1, 0)):
+        checks.check_processes(*fine)

@@ -55,7 +55,7 @@ def train_results():
     line = {"epoch": 1, "loss": 0.5, "accuracy": 0.9, "learning_rate": 0.1}
     return {
         "recipe": {"model": "mlp", "dataset": "digits", "normalization": "none"}
-        | {"drops": [], "epochs": 1, "test_scales": [1]},
+        | {"drops": [], "schedule": "drops", "epochs": 1, "test_scales": [1]},
         "seeds": [[line | {"seconds": 1.0, "images_per_second": 9.0}]],
         "accuracy": {"median": 0.9, "mean": 0.9, "stderr": None},
         "evaluations": [{}],
@@ -95,6 +95,27 @@ def test_no_text_of_results_controls_a_page(name):
     assert not CONTROLS.search(text)
     assert "<script" not in text
     assert "\\x1b]0;owned\\x07 b\\u202egnp\\u2028 &lt;script&gt;" in text
+
+
+@pytest.mark.parametrize("length", [39, 10_000])
+def test_a_long_name_breaks_neither_figures_nor_the_page(length):
+    """Matplotlib warns, which is an error here, where a title leaves no room for the axes."""
+    results = committed("resnet20")
+    long = {layer["name"]: layer["name"] + length * "x" for layer in results["layers"]}
+    text = json.dumps(results)
+    for name, longer in long.items():
+        text = text.replace(f'"{name}"', f'"{longer}"')
+    page = analysis_page.render(json.loads(text))
+    assert 49 * "x" not in page
+    assert "xxxx" in page
+
+
+@pytest.mark.parametrize("length", range(6))
+def test_a_shortened_name_has_its_ends(length):
+    name = "layer10.conv"[: 3 * length]
+    short = texts.shorten(name, 8)
+    assert len(short) == min(len(name), 8)
+    assert short == name or (short[0], short[-1], short[3]) == (name[0], name[-1], "…")
 
 
 def test_no_text_controls_a_terminal(capsys):

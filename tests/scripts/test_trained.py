@@ -1,5 +1,6 @@
 """What is done with a run beside training it: loading, exporting, evaluating and logging."""
 
+import contextlib
 import json
 import re
 from dataclasses import replace
@@ -16,15 +17,23 @@ import analyze
 import train
 from experiments.cli import InputError
 from experiments.data import datasets
-from experiments.training import introduction, loop, run_folder
+from experiments.training import introduction, loop, recipes, run_folder, trained
 from experiments.training import run as training_run
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.loop import Extras
+from experiments.training.optimizers import make_optimizer
 from experiments.training.recipes import residual_recipe
 from experiments.training.run_folder import read_lines
 from experiments.training.step_log import StepLog
 from experiments.training.trained import load_network
-from tests.support.small_runs import SMALL, View, compiled, random_images, with_steps_per_call
+from tests.support.small_runs import (
+    SMALL,
+    View,
+    compiled,
+    random_images,
+    with_steps_per_call,
+    without_times,
+)
 
 pytestmark = pytest.mark.usefixtures("users_jax")
 RECIPE = replace(SMALL, epochs=1, batch_size=128)
@@ -165,7 +174,7 @@ def test_steps_are_logged_with_their_own_losses(one, tmp_path):
 
 
 def test_a_logged_rate_is_that_of_the_step_before(tmp_path):
-    recipe = replace(SMALL, epochs=3, drops=(2,))
+    recipe = replace(SMALL, epochs=3, drops=(0.3,))
     state = SimpleNamespace(step=0, loss=0.0)
     log = StepLog(SimpleNamespace(steps=4, recipe=recipe), [tmp_path], state)  # pyright: ignore[reportArgumentType]
     for step in (3, 4, 5):
@@ -199,3 +208,80 @@ def test_a_hook_sees_every_state(tmp_path):
     loop.train(one, (0,), tmp_path, view, view.interrupted, Extras(hooks=(hook,)))
     assert len(norms) == 6
     assert len({*norms}) == 6
+
+
+WRONG = (None, True, 0, -1, 2.5, 10**9, float("nan"), "", "x", "preact99999999", [], [0.5, "x"], {})
+
+
+@pytest.mark.parametrize(
+    "name", json.loads(json.dumps(vars(SMALL))) | {"vmapped_seeds": 1, "data": 1}
+)
+def test_a_recipe_of_another_version_or_of_anyone_is_refused_in_a_sentence(name, tmp_path, run):
+    """Whatever stands in a field, the file is refused or the recipe is one that train.py takes."""
+    settings = json.loads((run / "recipe.json").read_text())
+    data = [settings["data"] | {part: value} for part in settings["data"] for value in WRONG]
+    for value in [*WRONG, *(data if name == "data" else ())]:
+        (tmp_path / "recipe.json").write_text(json.dumps(settings | {name: value}))
+        with contextlib.suppress(InputError):
+            recipe, _ = trained.read_recipe(tmp_path)
+            recipes.check(recipe)
+            make_optimizer(recipe, 3)
+            assert hash(recipe)
+    del settings[name]
+    (tmp_path / "recipe.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=r"with its recipe\.json; got .*KeyError"):
+        load_network(tmp_path)
+
+
+def weights_of(run, seed=0):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(nnx.state(load_network(run, seed)))]
+
+
+@pytest.mark.parametrize("vmap_seeds", ["yes", "no"])
+def test_a_run_starts_from_the_weights_of_another_one(vmap_seeds, run, tmp_path):
+    """At rate 0, and with statistics that stay, its networks are those of the other."""
+    still = replace(RECIPE, learning_rate=0.0, running_momentum=1.0, batch_size=64)
+    options = train.Options(
+        seeds=2, devices=1, vmap_seeds=vmap_seeds, init_from=run, out=tmp_path / "a"
+    )
+    train.main(still, options)
+    for seed in (0, 1):
+        for new, old in zip(weights_of(tmp_path / "a", seed), weights_of(run, seed), strict=True):
+            np.testing.assert_array_equal(new, old)
+    train.main(still, options)  # resumes
+    with pytest.raises(InputError, match=r"a new folder or a run of this recipe; .* has init_from"):
+        train.main(still, replace(options, init_from=None))
+
+
+@pytest.mark.parametrize("normalization", ["unitized", "group_norm"])
+def test_weights_of_another_network_are_refused(normalization, run, tmp_path):
+    other = replace(RECIPE, normalization=normalization)
+    with pytest.raises(
+        InputError, match=r"--init-from must be a run of the same network, .* has sh"
+    ):
+        train.main(other, train.Options(devices=1, out=tmp_path, init_from=run))
+    with pytest.raises(InputError, match="must have a checkpoint of seed 2"):
+        train.main(RECIPE, train.Options(devices=1, seeds=3, out=tmp_path, init_from=run))
+
+
+def test_a_run_at_a_constant_rate_goes_on_to_more_epochs(tmp_path):
+    constant = replace(RECIPE, drops=(), warmup=0.0)
+    for epochs in (1, 3):
+        train.main(replace(constant, epochs=epochs), train.Options(devices=1, out=tmp_path / "a"))
+    train.main(replace(constant, epochs=3), train.Options(devices=1, out=tmp_path / "b"))
+    runs = [read_lines(tmp_path / out / "seed-0" / "metrics.jsonl") for out in "ab"]
+    assert without_times(runs[0]) == without_times(runs[1])
+    assert json.loads((tmp_path / "a" / "recipe.json").read_text())["epochs"] == 3
+    for changes in ({"epochs": 2}, {"epochs": 4, "momentum": 0.5}):
+        with pytest.raises(InputError, match=r"a new folder or a run of this recipe; .* has "):
+            train.main(replace(constant, **changes), train.Options(devices=1, out=tmp_path / "a"))
+
+
+@pytest.mark.parametrize("falls", [{"drops": (0.5,)}, {"schedule": "cosine"}, {"warmup": 0.1}])
+def test_a_run_whose_rate_falls_over_its_epochs_says_how_to_go_on(falls, tmp_path):
+    recipe, images = replace(SMALL, **falls), random_images()
+    run_folder.prepare(tmp_path, recipe, images, vmapped_seeds=1)
+    (tmp_path / "checkpoints-0" / "4").mkdir(parents=True)
+    said = r"--epochs must remain 3, over which .* falls; got 4: .* by --init-from .* a new --out"
+    with pytest.raises(InputError, match=said):
+        run_folder.prepare(tmp_path, replace(recipe, epochs=4), images, vmapped_seeds=1)

@@ -11,11 +11,13 @@ import pytest
 from flax import nnx
 
 from experiments.measures import tuning
-from experiments.training.recipes import Recipe, drops
+from experiments.training.recipes import Recipe
 from experiments.training.step import State
 from tests.support.small_runs import random_images
 
-RECIPE = Recipe(dataset="made", model="resnet8", epochs=10, learning_rate=0.5, drops=(4, 7, 9))
+RECIPE = Recipe(
+    dataset="made", model="resnet8", epochs=10, learning_rate=0.5, drops=(0.3, 0.65, 0.85)
+)
 
 pytestmark = pytest.mark.usefixtures("users_jax")
 
@@ -122,7 +124,7 @@ def test_further_training_is_the_schedule_from_a_fifth_of_the_rate(images, monke
     programs: Any = tuning.Programs.compiled(RECIPE, images, 20)
     assert programs.trainer.recipe == RECIPE
     further = programs.fine_tuner.recipe
-    assert (further.epochs, further.learning_rate, further.drops) == (20, 0.1, drops(20))
+    assert (further.epochs, further.learning_rate, further.drops) == (20, 0.1, RECIPE.drops)
     assert further.model == RECIPE.model
     for trainer in (programs.trainer, programs.fine_tuner):
         assert trainer.images is images

@@ -19,11 +19,12 @@ import jax
 import numpy as np
 
 from pruning import coupled_channels, mask_channels, remove_channels
-from pruning.channels import check_program, fixed_channels, resized
+from pruning.channels import check_program, resized
 from tests.support.architectures import ARCHITECTURES, Architecture
 from tests.support.architectures.torch_pruning import TORCH_PRUNING
 from tests.support.numpy_programs import evaluated
 from tests.support.random_networks import difference
+from tests.support.reasons import pinning
 from tests.support.tables import write_table
 
 PAGE = Path(__file__).parents[2] / "docs/pruning.md"
@@ -121,7 +122,7 @@ def _channels(model: Architecture) -> tuple[int, int]:
 def stays(model: Architecture, *, resize: bool = False) -> str:
     """Why channels are fixed, by which primitive, and where."""
     places: dict[str, dict[str, None]] = {}
-    for report in fixed_channels(model.apply, model.params, *model.inputs, resize=resize):
+    for report in pinning(model.apply, model.params, *model.inputs, resize=resize):
         reason = f"{WHY[report.primitive]}: `{report.primitive}` at "
         places.setdefault(reason, {})[_place(report.line)] = None
     return "; ".join(reason + ", ".join(found) for reason, found in places.items())

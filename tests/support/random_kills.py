@@ -35,7 +35,7 @@ import tyro
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 COMMANDS = {
-    "train": "digits-mlp --epochs 4 --drops 3",
+    "train": "digits-mlp --epochs 4 --drops 0.5",
     "prune": "--epochs 2 --seeds 1 --images 128 --batch-sizes 1 --fine-tune 1",
     "covariate_shift": "--epochs 2 --seeds 1 --exact 20",
     "reproduce": "--epochs 2 --seeds 1 --depth 8",

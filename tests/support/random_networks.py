@@ -32,21 +32,31 @@ from tests.support.numpy_programs import evaluated
 from tests.support.random_blocks import Kind, Kinds, drawn_arrays, drawn_sizes
 from tests.support.random_blocks.arithmetic import ARITHMETIC
 from tests.support.random_blocks.channels import DENSE, GATES, MOVES
+from tests.support.random_blocks.constants import EMBEDDED, TABLES
 from tests.support.random_blocks.ends import EMBEDDINGS, HEADS, INTO
 from tests.support.random_blocks.images import IMAGES
+from tests.support.random_blocks.steps import CACHES, RANDOM, RULES, STEPS
 from tests.support.random_blocks.streams import NORMS, STREAMS
 from tests.support.random_blocks.tokens import TOKENS
 from tests.support.random_blocks.weights import WEIGHTS
 
-ANY = DENSE | GATES | MOVES | WEIGHTS | ARITHMETIC
-STAGES = {"images": [ANY, IMAGES], "tokens": [ANY, TOKENS], "vectors": [ANY]}
-ALL = {*ANY, *IMAGES, *TOKENS}
+ANY = DENSE | GATES | MOVES | WEIGHTS | ARITHMETIC | TABLES | STEPS
+STAGES = {"images": [ANY, IMAGES], "tokens": [ANY, TOKENS | CACHES], "vectors": [ANY]}
+ALL = {*ANY, *IMAGES, *TOKENS, *CACHES}
 COUNTING = """
     attention by depth, attention with biases, equalized kernel, folded heads, fused, fused heads,
     group norm, grouped, shuffle, shuffle after groups, shuffle net, signed scale
 """
-CHANGING = {*ARITHMETIC, *COUNTING.strip().replace("\n    ", " ").split(", ")}
+CHANGING = {
+    *ARITHMETIC,
+    *TABLES,
+    *EMBEDDED,
+    *RANDOM,
+    *COUNTING.strip().replace("\n    ", " ").split(", "),
+}
 """Whose program may be another at other widths: it computes with one, or writes down how many."""
+NOT_DIFFERENTIABLE = {"while", "clamp"}
+"""By JAX: a loop of unknown length backwards, and bounds that are parameters."""
 WRONG = ("crash", "unclear", "refused without reason", "wrong")
 REMOVED, TOLERANCE = 0.4, 1e-12
 
@@ -84,8 +94,12 @@ def random_transformer(seed: int) -> RandomNetwork:
     """An embedding, one to four blocks with norms over channels, a norm and a head."""
     rng = np.random.default_rng(seed)
     drawn = lambda kinds: list(kinds.items())[rng.integers(len(kinds))]  # noqa: E731
-    kinds = [drawn(EMBEDDINGS), *(drawn(STREAMS) for _ in range(rng.integers(1, 5)))]
+    kinds = [drawn(_embeddings(rng)), *(drawn(STREAMS) for _ in range(rng.integers(1, 5)))]
     return _network(rng, rng.integers(8, size=(2, 5)), [*kinds, drawn(NORMS), drawn(HEADS)])
+
+
+def _embeddings(rng: np.random.Generator) -> Kinds:
+    return EMBEDDINGS[rng.integers(len(EMBEDDINGS))]
 
 
 def _network(
@@ -113,7 +127,7 @@ def _random_kinds(rng: np.random.Generator, stages: list[str]) -> Iterator[tuple
         return list(kinds.items())[rng.integers(len(kinds))]
 
     if stages[0] == "tokens":
-        yield drawn(EMBEDDINGS)
+        yield drawn(_embeddings(rng))
     for stage in stages:
         if stage != stages[0]:
             yield drawn(INTO[stage])
@@ -144,7 +158,14 @@ def _outcome(network: RandomNetwork, seed: int, resize: bool) -> Outcome:
     keep = _drawn_keep(groups, seed)
     masked = evaluated(apply, mask_channels(params, groups, keep), x)
     small = remove_channels(params, groups, keep)
-    error = difference(evaluated(resized(apply, groups, keep), small, x), masked)
+    run = resized(apply, groups, keep)
+    error = difference(evaluated(run, small, x), masked)
+    if not RULES.keys().isdisjoint(kinds) and NOT_DIFFERENTIABLE.isdisjoint(kinds):
+        gradients = (
+            _gradient(run, small, x),
+            _gradient(apply, mask_channels(params, groups, keep), x),
+        )
+        error = max(error, difference(gradients[0], remove_channels(gradients[1], groups, keep)))
     try:
         check_program(apply, small, groups, keep, x)
     except ValueError as refusal:
@@ -153,6 +174,16 @@ def _outcome(network: RandomNetwork, seed: int, resize: bool) -> Outcome:
     error = max(error, difference(evaluated(apply, small, x), masked))
     effect = difference(evaluated(apply, params, x), masked)
     return Outcome("equal" if effect > 1e-6 else "without effect", error)
+
+
+def _gradient(apply: Callable[..., Any], params: Any, x: Any) -> Any:
+    """Of a sum of what `apply` gives, each output with a weight of its own."""
+
+    def total(params: Any, x: Any) -> Any:
+        outputs = jax.tree.leaves(apply(params, x))
+        return sum((y * jnp.cos(jnp.arange(1.0 * y.size)).reshape(y.shape)).sum() for y in outputs)
+
+    return evaluated(jax.grad(total), params, x)
 
 
 def _drawn_keep(groups: Any, seed: int) -> list[np.ndarray]:

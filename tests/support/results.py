@@ -144,8 +144,12 @@ def _alike(name: str, recorded: dict[str, Any], now: dict[str, Any]) -> bool:
     if name == "mean":
         return _alike_means(recorded, now)
     if name == "ratio" and "ours_ms" in recorded:
-        ratios = recorded[name], now.get(name)
-        return all(map(_is_number, ratios)) and max(ratios) <= TIMES_APART * min(ratios)
+        before, after = recorded[name], now.get(name)
+        return (
+            _is_number(before)
+            and _is_number(after)
+            and before / TIMES_APART <= after <= TIMES_APART * before
+        )
     return False
 
 

@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 
 from experiments import storage
 from experiments.cli import InputError
-from experiments.data.imagenet import Records
+from experiments.data.imagenet import Records, named
 from experiments.training.recipes import IN_MEMORY, STREAMED
 
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
@@ -29,7 +29,7 @@ Moments = tuple[Sequence[float], Sequence[float]]  # means and standard deviatio
 
 
 class Images(NamedTuple):
-    """Standardized images, float32 NHWC, and labels from 0."""
+    """Standardized images, float32 NHWC, labels from 0, and a checksum of the pixels as read."""
 
     name: str
     note: str
@@ -39,6 +39,7 @@ class Images(NamedTuple):
     x_test: np.ndarray
     y_test: np.ndarray
     version: str = ""
+    pixels: str = ""
 
 
 class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -119,22 +120,23 @@ def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
 
 
 def identity(data: Images | Records) -> dict[str, Any]:
-    """What tells a data set from others: version, counts, shape, classes, a checksum of labels.
+    """What tells a data set from others: version, counts, shape, classes, checksums.
 
-    The checksum is of all labels, for records of a thousand of either split.
+    The checksums are of all labels and images, for records of a thousand of either split.
     """
     if isinstance(data, Images):
         counts, shape = (len(data.y_train), len(data.y_test)), list(data.x_train.shape[1:])
         labels = np.concatenate([data.y_train, data.y_test])
+        pixels = data.pixels
     else:
         counts, shape = (len(data.train), len(data.test)), None
-        labels = np.array(
-            [
-                split[i]["label"]
-                for split in (data.train, data.test)
-                for i in range(0, len(split), -(-len(split) // 1000))
-            ]
-        )
+        some = [
+            split[i]
+            for split in (data.train, data.test)
+            for i in range(0, len(split), -(-len(split) // 1000))
+        ]
+        labels = np.array([record["label"] for record in some])
+        pixels = sha256(record["image"] for record in some)
     return {
         "name": data.name,
         "version": data.version,
@@ -143,7 +145,16 @@ def identity(data: Images | Records) -> dict[str, Any]:
         "shape": shape,
         "classes": data.classes,
         "labels": hashlib.sha256(labels.astype("<i4").tobytes()).hexdigest(),
+        "pixels": pixels,
     }
+
+
+def sha256(parts: Iterable[Any]) -> str:
+    """Of bytes or arrays, one after the other."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).data if isinstance(part, np.ndarray) else part)
+    return digest.hexdigest()
 
 
 def _version(name: str, data_dir: Path | None) -> Path:
@@ -237,7 +248,7 @@ def _readable(version: Path) -> Iterator[None]:
 def _read(name: str, version: Path, moments: Moments | None) -> Images:
     classes, sources = _open(version, ("train", "test"), encoded=False)
     with _readable(version):
-        train, test = map(_stack, sources)
+        train, test = map(_stack, sources, ("train", "test"))
     mean = train[0].mean((0, 1, 2), dtype=np.float64)
     deviation = train[0].std((0, 1, 2), dtype=np.float64)
     _check_values(version, classes, train, test, deviation)
@@ -251,8 +262,9 @@ def _read(name: str, version: Path, moments: Moments | None) -> Images:
     (x_train, y_train), (x_test, y_test) = (
         (((x - mean) / deviation).astype(np.float32), y) for x, y in (train, test)
     )
-    note = _note(name, version)
-    return Images(name, note, classes, x_train, y_train, x_test, y_test, version.name)
+    arrays = x_train, y_train, x_test, y_test
+    pixels = sha256([train[0], test[0]])
+    return Images(name, _note(name, version), classes, *arrays, version.name, pixels)
 
 
 def _check_values(
@@ -287,7 +299,16 @@ def _note(name: str, version: Path) -> str:
     return ""
 
 
-def _stack(source: Sequence) -> Examples:
-    examples = [source[i] for i in range(len(source))]
-    images = np.stack([example["image"] for example in examples])
-    return images, np.array([example["label"] for example in examples], np.int32)
+def _stack(source: Sequence, split: str) -> Examples:
+    images, labels = [], []
+    for i in range(len(source)):
+        with named(split, i):
+            example = source[i]
+            image, label = np.asarray(example["image"]), np.int32(example["label"])
+            if image.dtype == object or image.size == 0:
+                raise ValueError("it has no image")
+            if images and image.shape != images[0].shape:
+                raise ValueError(f"its image has shape {image.shape}, the first {images[0].shape}")
+            images.append(image)
+            labels.append(label)
+    return np.stack(images), np.array(labels, np.int32)

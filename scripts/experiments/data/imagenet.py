@@ -6,7 +6,9 @@ unitization paper, section 4.3, has them.
 
 import gc
 import io
-from collections.abc import Generator, Sequence
+import re
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from PIL import Image
 from experiments.cli import InputError
 
 Pixels = UInt8[np.ndarray, "h w 3"]
+MAX_ASPECT = 32  # of the longer side to the shorter: a thin image would fill the memory
 STRIDE = 32  # of the networks; the sides of whole images are multiples of it
 PREFETCHED = 4  # batches a worker
 
@@ -50,13 +53,32 @@ def decode(record: dict) -> Image.Image:
     """The image of a record, converted to three channels.
 
     Raises:
-      InputError: The record is not an image.
+      InputError: The record is not an image, or one that is far longer than wide.
     """
     try:
-        return Image.open(io.BytesIO(record["image"])).convert("RGB")
-    except OSError as error:
+        image = Image.open(io.BytesIO(record["image"]))
+        if max(image.size) > MAX_ASPECT * min(image.size):
+            raise ValueError(f"its sides are {image.size}, more than {MAX_ASPECT} to 1")
+        return image.convert("RGB")
+    except Exception as error:  # Pillow raises many kinds
         name = record.get("file_name", b"")
-        raise InputError(f"every record must be an image; {name!r} is none ({error})") from error
+        reason = " ".join(re.sub(r" <_io\.BytesIO.*>", "", str(error)).split())[:200]
+        raise InputError(
+            f"every record must be an image; {name!r} is none ({type(error).__name__}: {reason})"
+        ) from error
+
+
+@contextmanager
+def named(split: str, index: int) -> Iterator[None]:
+    """Name the record of a split, counted from 0, where it cannot be read.
+
+    Raises:
+      InputError: Something is raised inside.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise InputError(f"record {index} of {split}: {error}") from error
 
 
 def resize(image: Image.Image, shorter: int) -> Image.Image:
@@ -200,8 +222,9 @@ def _read(
     images, labels = [], []
     draws = rng.integers(2**63, size=len(indices))  # the same for every shard
     for position in shard.positions(len(indices)):
-        record = records[int(indices[position])]
         draw = np.random.default_rng(draws[position])
-        images.append(scale_crop(decode(record), draw, crop=crop, scales=scales))
-        labels.append(record["label"])
+        with named("train", int(indices[position])):
+            record = records[int(indices[position])]
+            images.append(scale_crop(decode(record), draw, crop=crop, scales=scales))
+            labels.append(np.int32(record["label"]))
     return np.stack(images), np.array(labels, np.int32)

@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
+import jax
 import numpy as np
 import scipy.stats
+from flax import nnx
 
 import pruning
 from experiments import cli, files, provenance
@@ -22,6 +24,7 @@ from experiments.measures.networks import OverSeeds, mean
 from experiments.measures.plan import Plan
 from experiments.measures.tuning import Network, trained_networks
 from experiments.progress import Stages
+from experiments.training import networks as training_networks
 from experiments.training.recipes import Recipe
 from pruning.channels import cost_at, coupled_channels, excluding, select_within
 
@@ -115,6 +118,8 @@ def measure(
     decisive = [settings, dataclasses.asdict(plan), cli.versions()]
     key = provenance.digest(decisive, [run] if run.is_file() else [])
     folder = out / "networks" / key[:12]
+    if not run.is_file():
+        check_names(images, recipe, plan.exclude)  # before hours of training
     networks = trained_networks(images, recipe, plan.fine_tune, seeds, run, stages)
     rows: list[dict[str, list[Row]]] = [{} for _ in networks]
     for network, criterion in ((n, c) for n in networks for c in pruning.CRITERIA):
@@ -131,6 +136,31 @@ def measure(
         **costs(networks[0], folder / "l2-0", batch_sizes),
         seconds=time.perf_counter() - start,
     )
+
+
+def check_names(images: Images, recipe: Recipe, names: Sequence[str]) -> None:
+    """Refuse names of layers that the network has not, or of which no channel can be removed.
+
+    Raises:
+      InputError: A name matches no such layer.
+    """
+    if not names:
+        return
+    shape = images.x_train.shape[1:]
+    options = {"classes": images.classes, "shape": shape, "key": jax.random.key(0)}
+    model = training_networks.network(recipe, **options)
+    _, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
+    inference = training_networks.inference_graph(model)
+
+    def apply(tree: Any, x: Any) -> Any:
+        merged: Any = nnx.merge(inference, tree["params"], tree["statistics"])
+        return merged(x)
+
+    tree = {"params": params, "statistics": statistics}
+    try:
+        excluding(coupled_channels(apply, tree, images.x_test[:1]), names)
+    except ValueError as error:
+        raise InputError(f"--exclude: {error}") from error
 
 
 def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path) -> list[Row]:

@@ -34,7 +34,7 @@ from experiments.pages.page import plain
 from experiments.training import chunks
 from experiments.training.networks import graphs
 from experiments.training.paired_runs import NORMALIZATIONS
-from experiments.training.recipes import Recipe, drops, replace
+from experiments.training.recipes import Recipe, replace
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import layer_outputs, recalibrate
@@ -94,7 +94,6 @@ def dense_recipe(dataset: str, epochs: int, batch_size: int) -> Recipe:
         model="mlp",
         epochs=epochs,
         batch_size=batch_size,
-        drops=drops(epochs),
         momentum=0.0,
         weight_decay=0.0,
     )

@@ -15,7 +15,7 @@ from flax import nnx
 from experiments import signals
 from experiments.data.datasets import Images
 from experiments.progress import Stages
-from experiments.training import chunks, loop, recipes, weight_files
+from experiments.training import chunks, loop, weight_files
 from experiments.training.networks import graphs
 from experiments.training.recipes import Recipe, replace
 from experiments.training.step import State
@@ -77,12 +77,7 @@ class Programs(NamedTuple):
     def compiled(cls, recipe: Recipe, images: Images, fine_tune: int) -> "Programs":
         mesh = mesh_of(1)
         # Trained further from a fifth of the first learning rate, by the same schedule.
-        further = replace(
-            recipe,
-            epochs=fine_tune,
-            learning_rate=recipe.learning_rate / 5,
-            drops=recipes.drops(fine_tune),
-        )
+        further = replace(recipe, epochs=fine_tune, learning_rate=recipe.learning_rate / 5)
         training, inference = graphs(recipe, images)
 
         @jax.jit

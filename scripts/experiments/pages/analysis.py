@@ -9,6 +9,7 @@ from experiments.pages import page
 from experiments.pages.page import cards, details, made, paragraphs, table
 from experiments.pages.papers import criteria_defined, reference
 from experiments.pages.series import CRITERIA, pair_label
+from experiments.texts import shorten
 
 ALIKE = 0.8  # the share of layers from which on criteria are said to agree
 SHORT_LABELS = {"fermat": "F", "gm": "GM"}
@@ -58,15 +59,15 @@ def _summary(results: Analysis) -> str:
         far = max(layers, key=lambda layer: layer["ks"])
         near = min(layers, key=lambda layer: layer["ks"])
         items += [
-            ("Farthest from Gaussian", f"{far['ks']:.3f}", far["name"]),
-            ("Nearest to Gaussian", f"{near['ks']:.3f}", near["name"]),
+            ("Farthest from Gaussian", f"{far['ks']:.3f}", shorten(far["name"])),
+            ("Nearest to Gaussian", f"{near['ks']:.3f}", shorten(near["name"])),
             (
                 "Fail no test",
                 f"{sum(not layer['fails'] for layer in layers)} of {len(layers)}",
                 "layers, 5 %, Holm's correction",
             ),
         ]
-    ignored = [f"Left out: {name} {why}." for name, why in results["left_out"].items()]
+    ignored = [f"Left out: {shorten(name)} {why}." for name, why in results["left_out"].items()]
     found = paragraphs(*conclusion(results))
     return found + cards(items) + paragraphs(*ignored) + criteria_defined() + reference("CWDA")
 
@@ -107,7 +108,7 @@ def layer_columns(layers: list[dict]) -> dict[str, list[str]]:
         for pair in analysis.PAIRS
     }
     return {
-        "layer": [layer["name"] for layer in layers],
+        "layer": [shorten(layer["name"], 48) for layer in layers],
         "filters": [f"{layer['filters']}" for layer in layers],
         "dims": [f"{layer['dims']:,}" for layer in layers],
         **similarity,
@@ -143,7 +144,7 @@ def _first(results: Analysis) -> str:
     """Table 1."""
     head = ["layer", *(series.label for series in CRITERIA.values())]
     rows = [
-        [layer["name"], *(" ".join(map(str, layer["first"][c])) for c in CRITERIA)]
+        [shorten(layer["name"]), *(" ".join(map(str, layer["first"][c])) for c in CRITERIA)]
         for layer in results["layers"]
     ]
     chosen = [row for row in rows if row[0] in results["chosen"]]

@@ -13,6 +13,7 @@ from experiments.pages.plots import GRID, MUTED, SERIES, SMALL, Series, draw, fl
 from experiments.pages.reproduce_criteria import histogram_plots, similarity_panels
 from experiments.pages.sentences import number
 from experiments.pages.series import pair_label
+from experiments.texts import shorten
 
 NETWORK = Series("this network", SERIES[0], "o")
 GAUSSIAN = Series("95 % of Gaussian layers of the same shape", MUTED, "")
@@ -32,7 +33,7 @@ def scores(results: Analysis) -> str:
         draw(
             partial(paint, layer, a, b),
             name=f"scores-{i}-{a}",
-            title=f"{layer['name']}: {pair_label(b)}",
+            title=f"{shorten(layer['name'], 24)}: {pair_label(b)}",
             xlabel=f"{pair_label(a)}; ρ {layer['spearman'][pair]:.3f}",
             size=SMALL,
         )
@@ -117,7 +118,7 @@ def covariances(results: Analysis) -> str:
     ]
     rows = [
         [
-            layer["name"],
+            shorten(layer["name"], 24),
             *(number(layer[f"{key}_z"], 3) for key in ("diagonal", "off_diagonal", "sphericity")),
             f"{layer['smallest_eigenvalue']:.3f} to {layer['largest_eigenvalue']:.3f}",
             f"{layer['low_edge']:.3f} to {layer['high_edge']:.3f}",

@@ -6,6 +6,7 @@ there is no script.
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
@@ -66,6 +67,8 @@ def write(results: Mapping[str, object], page: str, folder: Path) -> None:
             files.write(folder / name, text)
         return
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(".report-*"):  # by a command that was killed; the folder is locked
+        shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as unfinished:
         for name, text in texts.items():
             with open(Path(unfinished, name), "w", encoding="utf-8") as file:

@@ -18,6 +18,7 @@ from experiments.pages.page import details, figure, paragraphs, table
 from experiments.pages.plots import INK, MUTED, SERIES, SMALL, Series, curve, floats, panels
 from experiments.pages.sentences import average, likeness, number, percent
 from experiments.pages.series import NORMALIZATIONS, criterion_series, pair_label
+from experiments.texts import shorten
 
 SYMBOLS = {"spearman": "ρ", "overlap": "overlap"}
 GAUSSIAN = Series("expected of Gaussian filters", MUTED, "")
@@ -275,7 +276,7 @@ def histogram_plots(layers: Sequence[Histogram], *, name: str = "histogram") -> 
         plots.draw(
             partial(paint, layer),
             name=f"{name}-{i}",
-            title=f"{layer['layer']}: density",
+            title=f"{shorten(layer['layer'], 24)}: density",
             xlabel=f"weight; σ {layer['sigma']:.3g}, KS {layer['ks']:.3f}, n {layer['weights']:,}",
             size=SMALL,
         )

@@ -94,7 +94,8 @@ def _summary(results: dict) -> str:
 def _curves(results: dict) -> str:
     runs = results["seeds"]
     rates = [line["learning_rate"] for line in runs[0]]
-    drops = [drop for drop in results["recipe"]["drops"] if drop <= len(rates)]
+    drops = [e + 1 for e in range(1, len(rates)) if rates[e] < rates[e - 1]]
+    drops = drops if results["recipe"]["schedule"] == "drops" else []
     epochs = np.arange(len(rates)) + 1
 
     def over_epochs(axes: Axes, quantity: str, scale: float = 1) -> None:

@@ -1,5 +1,6 @@
 """What options alone decide is refused before JAX is imported, which takes seconds."""
 
+import re
 from pathlib import Path
 
 from experiments.cli import InputError
@@ -12,12 +13,15 @@ def check_processes(coordinator: str | None, processes: int | None, process: int
     Raises:
       InputError: A process is numbered without a coordinator, or is not with one.
     """
-    numbers = (processes, process)
-    if coordinator in (None, "auto"):
-        if numbers != (None, None):
+    if coordinator is None or coordinator == "auto":
+        if (processes, process) != (None, None):
             raise InputError("--processes and --process need --coordinator HOST:PORT")
-    elif None in numbers:
+    elif processes is None or process is None:
         raise InputError("--coordinator HOST:PORT needs --processes and --process")
+    elif not re.fullmatch(r"\S+:\d{1,5}", coordinator):
+        raise InputError(f"--coordinator must be HOST:PORT or auto; got {coordinator}")
+    elif not process < processes:
+        raise InputError(f"--process must be from 0 to {processes - 1}; got {process}")
 
 
 def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> None:

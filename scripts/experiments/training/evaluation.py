@@ -216,5 +216,6 @@ def _viewed(
 
 
 def _view(records: Sequence, views: Views, index: int) -> tuple[list[np.ndarray], int]:
-    record = records[index]
-    return list(views(imagenet.decode(record))), int(record["label"])
+    with imagenet.named("validation", index):
+        record = records[index]
+        return list(views(imagenet.decode(record))), int(record["label"])

@@ -1,7 +1,5 @@
 """The first lines of a run: devices, cost, and the settings that apply to it."""
 
-import dataclasses
-
 import jax
 from jax.sharding import Mesh
 
@@ -24,7 +22,7 @@ def introduce(
     if is_main_process():
         first = first_line(trainer, mesh, groups)
         said = settings(trainer.recipe, streamed=trainer.streams, evaluations=evaluations)
-        cli.say(first, ", ".join(said), *filter(None, [note]))
+        cli.say(first, *lines(said), *filter(None, [note]))
 
 
 def first_line(trainer: Trainer, mesh: Mesh, groups: list[Seeds]) -> str:
@@ -52,9 +50,34 @@ def devices_of(mesh: Mesh) -> str:
     return text
 
 
+# Fields of a recipe by subject, a line each.
+SUBJECTS = {
+    "network": ("dataset", "model", "normalization", "norm_groups", "norm_channels"),
+    "statistics": ("running_momentum", "statistics_groups", "precision"),
+    "steps": ("epochs", "batch_size", "accumulate"),
+    "rate": ("learning_rate", "schedule", "warmup", "drops", "drop_factor"),
+    "optimizer": ("optimizer", "momentum", "weight_decay", "label_smoothing"),
+    "images": ("augment", "crop", "scales", "test_scales"),
+}
+
+
+def lines(settings: dict[str, str]) -> list[str]:
+    """A line for each subject: its name, then settings and values as on the command line."""
+    width = max(map(len, SUBJECTS))
+    said = []
+    for subject, names in SUBJECTS.items():
+        texts = [
+            settings[name] if name == "augment" else f"{name.replace('_', '-')} {settings[name]}"
+            for name in names
+            if name in settings
+        ]
+        said += [f"{subject:{width}}  {', '.join(texts)}"] if texts else []
+    return said
+
+
 def settings(
     recipe: Recipe, *, streamed: bool, evaluations: tuple[Evaluation, ...] = ()
-) -> list[str]:
+) -> dict[str, str]:
     """The fields of a recipe that decide a run's results, with their values.
 
     Args:
@@ -63,12 +86,14 @@ def settings(
       evaluations: Views of the test images by which the last state is evaluated.
     """
     unused = _unused(recipe, streamed, evaluations)
-    said = [
-        f"{name} {value}"
-        for name, value in dataclasses.asdict(recipe).items()
-        if name not in unused and name != "augment"
-    ]
-    return [*said, augmentation(recipe, streamed=streamed)]
+    said = {name: _text(value) for name, value in vars(recipe).items() if name not in unused}
+    return said | {"augment": augmentation(recipe, streamed=streamed)}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_text, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def augmentation(recipe: Recipe, *, streamed: bool) -> str:

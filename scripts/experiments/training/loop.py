@@ -72,6 +72,7 @@ def train(
     view: View,
     interrupted: Interruption,
     extras: Extras | None = None,
+    init: Callable[[Seeds], State] | None = None,
 ) -> Trained:
     """Train the networks of a group of seeds, from their newest checkpoint if they have one.
 
@@ -82,6 +83,7 @@ def train(
       view: Shows the progress.
       interrupted: Set by the caller to make the run save its state and end.
       extras: What the run does besides, by default nothing.
+      init: The state before the first step, by default the trainer's.
 
     Raises:
       StoppedError: The run was asked to end, and its state is saved.
@@ -89,7 +91,7 @@ def train(
     """
     extras = extras or Extras()
     with Checkpoints(out / f"checkpoints-{name_of(seeds)}") as checkpoints, ExitStack() as files:
-        state, notes = checkpoints.restore(trainer.init_state(seeds), view.log)
+        state, notes = checkpoints.restore((init or trainer.init_state)(seeds), view.log)
         lines = lines_of(notes, len(seeds))
         folders = [out / f"seed-{seed}" for seed in seeds]
         logs = [

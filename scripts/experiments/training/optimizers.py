@@ -1,6 +1,7 @@
 """Optimizers and learning rates of recipes: the papers' own, and those of Optax by name."""
 
 import inspect
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import optax
 
 from experiments.cli import InputError
-from experiments.training.recipes import Recipe
+from experiments.training.recipes import Recipe, drop_epochs
 
 
 def known_optimizers() -> list[str]:
@@ -52,16 +53,18 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
       recipe: Has the schedule.
       steps: Steps of an epoch.
     """
-    warmup = recipe.warmup * steps
+    warmup = round(recipe.warmup * recipe.epochs * steps)
     if recipe.schedule == "cosine":
         falling = optax.cosine_decay_schedule(recipe.learning_rate, recipe.epochs * steps - warmup)
     elif recipe.schedule == "linear":
         falling = optax.linear_schedule(recipe.learning_rate, 0.0, recipe.epochs * steps - warmup)
     else:
-        drops = {(drop - 1) * steps - warmup: 1 / recipe.drop_factor for drop in recipe.drops}
-        falling = optax.piecewise_constant_schedule(
-            recipe.learning_rate, dict(sorted(drops.items()))
-        )
+        counts = Counter(sorted(drop_epochs(recipe)))  # short runs may drop twice at once
+        drops = {
+            (epoch - 1) * steps - warmup: recipe.drop_factor**-times
+            for epoch, times in counts.items()
+        }
+        falling = optax.piecewise_constant_schedule(recipe.learning_rate, drops)
     if not warmup:
         return falling
     rising = optax.linear_schedule(0.0, recipe.learning_rate, warmup)

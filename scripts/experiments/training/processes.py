@@ -11,13 +11,14 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from experiments.cli import InputError
+from experiments.cli import InputError, say
 
 ENDED = "all processes must run to the end, and another one seems to have ended"
 # In what collectives, barriers and connections raise.
 BETWEEN_PROCESSES = re.compile(
     "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
 )
+WAITING = 120  # seconds for the processes to meet
 SOURCE = re.compile(r"\[external/[^\]]*\] ")  # where in XLA's code
 
 
@@ -34,15 +35,21 @@ def init_distributed(
     """
     if coordinator is None:
         return
+    if coordinator != "auto":
+        say(f"process {process} waits for {processes} processes at {coordinator}")
     try:
         if coordinator == "auto":
             jax.distributed.initialize(heartbeat_timeout_seconds=heartbeat)
         else:
             jax.distributed.initialize(
-                coordinator, processes, process, heartbeat_timeout_seconds=heartbeat
+                coordinator,
+                processes,
+                process,
+                heartbeat_timeout_seconds=heartbeat,
+                initialization_timeout=WAITING,
             )
     except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"--coordinator must lead to the other processes; {reason}") from error
     ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
 
@@ -68,8 +75,14 @@ def together() -> Iterator[None]:
     except Exception as error:
         if not jax.distributed.is_initialized() or not BETWEEN_PROCESSES.search(str(error)):
             raise
-        reason = SOURCE.sub("", str(error)).strip().splitlines()[0]
-        raise InputError(f"{ENDED}; {reason}") from error
+        raise InputError(f"{ENDED}; {first_line(error)}") from error
+
+
+def first_line(error: Exception) -> str:
+    """What XLA says, without places in its code and with repeated prefixes once."""
+    lines = SOURCE.sub("", str(error)).strip().splitlines() or [type(error).__name__]
+    parts = [part for part in re.split(r":\s+", lines[0].rstrip(": ")) if part]
+    return ": ".join(dict.fromkeys(parts))[:300]
 
 
 def is_main_process() -> bool:

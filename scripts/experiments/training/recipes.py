@@ -3,6 +3,9 @@
 Command lines are made of them, so that this imports no JAX.
 """
 
+import difflib
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,6 +15,7 @@ from experiments.options import (
     Above,
     AtLeastTwo,
     BelowOne,
+    Fraction,
     Natural,
     NonNegative,
     Positive,
@@ -21,6 +25,7 @@ from experiments.options import (
 IN_MEMORY = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
 STREAMED = ("imagenet2012",)  # too large for memory
 
+MAX_DEPTH = 2000  # tracing takes minutes
 DENSE = ("mlp", "mlp_relu_first")  # models without a depth
 
 Normalization = Literal["batch_norm", "unitized", "bounded", "group_norm", "none"]
@@ -43,8 +48,9 @@ class Recipe:
       batch_size: Images per step, over all devices.
       learning_rate: Learning rate after warm-up, before it falls.
       schedule: How the rate falls: by `drops`, or to 0 along a cosine or a line.
-      warmup: Epochs in which the rate first rises from 0, step by step.
-      drops: Epochs, from 1 to the last, at whose start `drop_factor` divides the rate; may be none.
+      warmup: Share of the run in which the rate first rises from 0, step by step.
+      drops: Shares of the run after which `drop_factor` divides the rate, from the next epoch on:
+        0.3 0.6 0.8 of 200 epochs are 60, 120 and 160; without numbers the rate is constant.
       drop_factor: Divisor of the rate at each drop.
       optimizer: nesterov, as in the unitization paper's code, or an optimizer of Optax by its name
         there, such as sgd, adamw or lion.
@@ -71,8 +77,8 @@ class Recipe:
     batch_size: AtLeastTwo = 64
     learning_rate: NonNegative = 0.05
     schedule: Schedule = "drops"
-    warmup: Natural = 0
-    drops: tuple[Positive, ...] = (5, 10, 13)
+    warmup: BelowOne = 0.0
+    drops: tuple[Fraction, ...] = (0.3, 0.6, 0.8)
     drop_factor: Above = 5.0
     optimizer: str = "nesterov"
     momentum: BelowOne = 0.9
@@ -97,7 +103,6 @@ _CIFAR = Recipe(
     model="preact20",
     epochs=200,
     batch_size=128,
-    drops=(61, 121, 161),
     augment=True,
     running_momentum=0.99,
 )
@@ -110,7 +115,7 @@ _SPEED = replace(
     batch_size=512,
     learning_rate=0.4,
     schedule="linear",
-    warmup=4,
+    warmup=0.2,
     drops=(),
     label_smoothing=0.1,
     running_momentum=0.9,
@@ -122,7 +127,7 @@ _MNIST = replace(
     _CIFAR, dataset="mnist", model="mlp", momentum=0.0, weight_decay=0.0, augment=False
 )
 # For pruning: He et al. (2016a) and Simonyan and Zisserman (2015) with batch norm.
-_PLAIN = replace(_CIFAR, learning_rate=0.1, drop_factor=10.0, drops=(101, 151))
+_PLAIN = replace(_CIFAR, learning_rate=0.1, drop_factor=10.0, drops=(0.5, 0.75))
 _VGG = replace(_PLAIN, model="vgg16", learning_rate=0.05)
 # Section 4.3: scale augmentation alone, and pre-activation blocks.
 _IMAGENET = replace(
@@ -132,13 +137,13 @@ _IMAGENET = replace(
     epochs=120,
     batch_size=64,
     learning_rate=0.01,
-    drops=(31, 61, 91),
+    drops=(0.25, 0.5, 0.75),
     weight_decay=1e-4,
     augment=False,
 )
 # For pruning, on ImageNet: a tenth of the rate every 30 epochs, as in PyTorch's examples.
 _LARGE = replace(
-    _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(31, 61), drop_factor=10.0
+    _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(1 / 3, 2 / 3), drop_factor=10.0
 )
 # The recipe by which ResNet-50s are compared: Goyal et al. (2017), with a cosine and smoothing.
 _COMPARED = replace(
@@ -148,7 +153,7 @@ _COMPARED = replace(
     batch_size=1024,
     learning_rate=0.4,
     schedule="cosine",
-    warmup=5,
+    warmup=5 / 90,
     label_smoothing=0.1,
 )
 
@@ -191,9 +196,31 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
 }
 
 
-def drops(epochs: int) -> tuple[int, ...]:
-    """Epochs at which the rate drops: 30, 60 and 80 % of all, as in the unitization paper."""
-    return tuple(-(-epochs * tenths // 10) + 1 for tenths in (3, 6, 8))
+def check_preset(arguments: Sequence[str]) -> None:
+    """Refuse a command line whose first word is no preset, naming those that are like it.
+
+    Raises:
+      InputError: There is no such preset.
+    """
+    name = arguments[0] if arguments else "--help"
+    if name.startswith("-") or name in PRESETS:
+        return
+    like = [preset for preset in PRESETS if preset.startswith(name.partition("-")[0])]
+    near = like or difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.4)
+    such = f", such as {', '.join(near[:5])}" if near else ""
+    raise InputError(f"the preset must be one of those that --help lists{such}; got {name}")
+
+
+def drop_epochs(recipe: Recipe) -> list[int]:
+    """Epochs, from 1, at whose start the rate drops; one after the last has no effect."""
+    if recipe.schedule != "drops":
+        return []
+    return [math.ceil(round(share * recipe.epochs, 6)) + 1 for share in recipe.drops]
+
+
+def is_constant(recipe: Recipe) -> bool:
+    """Whether the rate is the same at every step, whatever the number of epochs."""
+    return recipe.schedule == "drops" and not recipe.drops and not recipe.warmup
 
 
 def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> Recipe:
@@ -209,7 +236,6 @@ def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> R
         model=f"preact{depth}",
         epochs=epochs,
         batch_size=batch_size,
-        drops=drops(epochs),
     )
 
 
@@ -221,7 +247,8 @@ def has_residual_depth(depth: int) -> bool:
 def family_and_depth(model: str) -> tuple[str, int]:
     """The family of a model, such as preact, and its depth, 0 where the name has none."""
     family = model.rstrip("0123456789")
-    return family, int(model[len(family) :] or 0)
+    digits = model[len(family) :][:9]  # of any longer number no network has the depth
+    return family, int(digits or 0)
 
 
 def check_model(model: str, *, streamed: bool) -> None:
@@ -235,6 +262,8 @@ def check_model(model: str, *, streamed: bool) -> None:
     if model not in dense and not (family in deep and depth):
         known = ", ".join((*dense, *(f"{name}N" for name in deep)))
         raise InputError(f"--model must be one of {known}; got {model}")
+    if depth > MAX_DEPTH:
+        raise InputError(f"--model must have at most {MAX_DEPTH} layers; got {model}")
     if not streamed and family in ("preact", "resnet") and not has_residual_depth(depth):
         raise InputError(f"--model {model}: depth must be 6k + 2 with k at least 1; got {depth}")
 
@@ -250,18 +279,10 @@ def check(recipe: Recipe) -> None:
         names = ", ".join((*IN_MEMORY, *STREAMED))
         raise InputError(f"--dataset must be one of {names}; got {recipe.dataset}")
     check_model(recipe.model, streamed=recipe.dataset in STREAMED)
-    if recipe.warmup >= recipe.epochs:
+    if recipe.schedule == "drops" and min(recipe.drops, default=1.0) < recipe.warmup:
         raise InputError(
-            f"--warmup must be shorter than the run's {recipe.epochs} epochs; got {recipe.warmup}"
-        )
-    if recipe.schedule == "drops" and min(recipe.drops, default=recipe.epochs) <= recipe.warmup:
-        raise InputError(
-            f"--drops must come after the {recipe.warmup} epochs of --warmup; got {recipe.drops}"
-        )
-    if recipe.schedule == "drops" and max(recipe.drops, default=0) > recipe.epochs:
-        raise InputError(
-            f"--drops must lie within the run's {recipe.epochs} epochs, or be none, as --drops "
-            f"without numbers says; got {recipe.drops}"
+            f"--drops must come after --warmup, the first {recipe.warmup} of the run; got "
+            f"{recipe.drops}"
         )
     if not 1 <= recipe.crop <= recipe.scales[0] <= recipe.scales[1]:
         raise InputError(

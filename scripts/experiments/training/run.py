@@ -3,20 +3,25 @@
 import dataclasses
 import statistics
 import time
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.progress import Progress, TaskID
 
 from experiments import cli, signals
+from experiments.data.datasets import Images
+from experiments.data.imagenet import Records
 from experiments.progress import print_above, progress_bar
-from experiments.training import chunks, loop
+from experiments.training import chunks, loop, run_folder
 from experiments.training.accuracies import percentages
 from experiments.training.loop import Extras
 from experiments.training.processes import is_main_process
 from experiments.training.recipes import Evaluation, Recipe
-from experiments.training.trained import newest_state
+from experiments.training.step import State
+from experiments.training.trained import InitialWeights, newest_state
 from experiments.training.trainer import Seeds, Trainer
 
 
@@ -48,19 +53,46 @@ def seed_groups(
     return [tuple(range(seeds))] if together else [(seed,) for seed in range(seeds)]
 
 
+def prepare(
+    trainer: Trainer,
+    data: Images | Records,
+    groups: list[Seeds],
+    out: Path,
+    init_from: Path | None,
+) -> Callable[[Seeds], State]:
+    """Prepare the folder of a run; what is returned gives the state before the first step.
+
+    Raises:
+      InputError: The folder is of another run, or `init_from` of another network.
+    """
+    weights = None if init_from is None else InitialWeights(init_from, sum(map(len, groups)))
+    digest = weights.digest if weights else None
+    run_folder.prepare(out, trainer.recipe, data, vmapped_seeds=len(groups[0]), init_from=digest)
+    return partial(weights.init_state, trainer) if weights else trainer.init_state
+
+
 def train_groups(
     trainer: Trainer,
     groups: list[Seeds],
     out: Path,
     extras: Extras,
+    init: Callable[[Seeds], State],
 ) -> dict[str, Any]:
-    """Train all groups, with a progress bar and until SIGTERM, and return the results."""
+    """Train all groups, with a progress bar and until SIGTERM, and return the results.
+
+    Args:
+      trainer: Compiled for the recipe, and for as many seeds as each group has.
+      groups: Seeds, as `seed_groups` gives them.
+      out: Folder of the run.
+      extras: What the run does besides.
+      init: The state of a group before the first step.
+    """
     bar = progress_bar("numbers", disable=not is_main_process())
     start, runs, evaluated = time.perf_counter(), [], []
     with bar as progress, signals.caught() as interrupted, closing(trainer):
         view = Bar(progress, len(groups) * trainer.total_steps)
         for seeds in groups:
-            trained = loop.train(trainer, seeds, out, view, interrupted, extras)
+            trained = loop.train(trainer, seeds, out, view, interrupted, extras, init)
             runs += trained.lines
             evaluated.append(trained.evaluations)
     return {

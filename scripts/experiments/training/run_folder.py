@@ -12,7 +12,7 @@ from experiments.data.datasets import Images, identity
 from experiments.data.imagenet import Records
 from experiments.training.events import EventLog
 from experiments.training.processes import is_main_process
-from experiments.training.recipes import Recipe
+from experiments.training.recipes import Recipe, is_constant
 
 Lines = list[dict[str, Any]]
 
@@ -24,8 +24,11 @@ def prepare(
     *,
     vmapped_seeds: int,
     images: int | None = None,
+    init_from: str | None = None,
 ) -> None:
     """Write the recipe of a run, or check that its folder has a run of the same one.
+
+    A run whose rate is constant may have more epochs than it had before.
 
     Args:
       out: The folder, which exists.
@@ -33,21 +36,47 @@ def prepare(
       data: What it is trained on.
       vmapped_seeds: Number of seeds in one program.
       images: Number of training images, where they are not all of the data set.
+      init_from: A digest of the weights that it starts from, where they are another run's.
 
     Raises:
       InputError: The folder has a run of another recipe or of other data, or of an unknown one.
     """
     path = out / "recipe.json"
     settings = dataclasses.asdict(recipe) | {"vmapped_seeds": vmapped_seeds, "images": images}
-    settings = json.loads(json.dumps(settings | {"data": identity(data)}))
+    settings |= {"data": identity(data), "init_from": init_from}
+    settings = json.loads(json.dumps(settings))
     existing = files.read_json(path, dict)
     trained = has_trained(out)
     if existing is None and trained:
         raise InputError(f"{path} must be there, because {trained} is; the run is an unknown one")
     if existing is not None and trained:
-        refuse_others(out, existing, settings)
-    elif is_main_process() and existing != settings:  # nothing of another recipe was trained
+        before = {"init_from": None} | existing
+        refuse_others(out, before | more_epochs(out, recipe, before), settings)
+    if is_main_process() and existing != (existing or {}) | settings:  # nothing else was trained
         files.write(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
+
+
+def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str, int]:
+    """The epochs of a recipe, if a run with these settings can go on until then.
+
+    Raises:
+      InputError: The settings are the same but for fewer epochs, over which the rate falls.
+    """
+    before = existing.get("epochs")
+    if not isinstance(before, int) or recipe.epochs <= before:
+        return {}
+    same = dataclasses.asdict(dataclasses.replace(recipe, epochs=before))
+    if not is_constant(recipe) and agree(same, existing):
+        raise InputError(
+            f"--epochs must remain {before}, over which the rate of the run in {out} falls; got "
+            f"{recipe.epochs}: train its weights further by --init-from {out} and a new --out"
+        )
+    return {"epochs": recipe.epochs}
+
+
+def agree(some: dict[str, Any], existing: dict[str, Any]) -> bool:
+    """Whether the settings that are named are those of a file."""
+    return all(existing.get(name) == value for name, value in json.loads(json.dumps(some)).items())
 
 
 def is_run(folder: Path) -> bool:

@@ -1,7 +1,9 @@
 """Networks that scripts/train.py has trained, without the data that they were trained on."""
 
 import dataclasses
+import hashlib
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,11 @@ from experiments import cli, files, storage
 from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
-from experiments.training import networks
+from experiments.options import MAX_SEEDS
+from experiments.training import networks, recipes
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.loop import name_of
+from experiments.training.optimizers import check_optimizer
 from experiments.training.recipes import Recipe
 from experiments.training.step import State
 from experiments.training.trainer import Layout, Seeds, Trainer, mesh_of
@@ -35,10 +39,19 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
             raise InputError(f"{must}; {run} has none")
         settings = json.loads(content)
         fields: dict[str, Any] = {f.name: settings[f.name] for f in dataclasses.fields(Recipe)}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not 1 <= settings["vmapped_seeds"] <= MAX_SEEDS:
+            raise InputError(f"{must}; in {run} vmapped_seeds is {settings['vmapped_seeds']}")
+        data_shapes(settings["data"])
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise InputError(f"{must}; got {run} ({type(error).__name__})") from error
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-    return Recipe(**fields), settings
+    recipe = Recipe(**fields)
+    try:  # the file may be another version's, or anyone's
+        recipes.check(recipe)
+        check_optimizer(recipe)
+    except InputError as error:
+        raise InputError(f"{run / 'recipe.json'}: {error}") from error
+    return recipe, settings
 
 
 def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
@@ -56,21 +69,82 @@ def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
     """
     run = storage.location(str(run))
     recipe, settings = read_recipe(run)
-    count = settings["vmapped_seeds"]
-    seeds = tuple(range(count)) if count > 1 else (seed,)
-    if seed not in seeds:
-        raise InputError(f"the run must have a checkpoint of seed {seed}; {run} has none")
-    data = _shapes_of(settings["data"])
-    trainer = Trainer(recipe, data, mesh_of(1), Layout(vmap_seeds=count > 1))
-    state = newest_state(trainer, seeds, run)
-    variables = state.params, state.statistics
-    if count > 1:
-        variables = jax.tree.map(lambda leaf: leaf[seed], variables)
+    data = data_shapes(settings["data"])
+    (variables,) = _weights(run, [seed])
     streamed = isinstance(data, Records)
     shape = (recipe.crop, recipe.crop, 3) if isinstance(data, Records) else data.x_train.shape[1:]
     build = partial(networks.network, recipe, classes=data.classes, shape=shape, streamed=streamed)
     model = nnx.eval_shape(partial(build, key=jax.random.key(0)))
     return nnx.merge(networks.inference_graph(model), *variables)
+
+
+def _weights(run: Path, seeds: Sequence[int]) -> list[tuple[Any, Any]]:
+    """Parameters and statistics of seeds, from their newest checkpoints, on one device."""
+    recipe, settings = read_recipe(run)
+    count = settings["vmapped_seeds"]
+    data = data_shapes(settings["data"])
+    trainer = Trainer(recipe, data, mesh_of(1), Layout(vmap_seeds=count > 1))
+    if count == 1:
+        states = [newest_state(trainer, (seed,), run) for seed in seeds]
+        return [(state.params, state.statistics) for state in states]
+    if max(seeds) >= count:
+        raise InputError(f"the run must have a checkpoint of seed {max(seeds)}; {run} has none")
+    state = newest_state(trainer, tuple(range(count)), run)
+    both = state.params, state.statistics
+    return [jax.tree.map(lambda leaf, seed=seed: leaf[seed], both) for seed in seeds]
+
+
+class InitialWeights:
+    """The networks of a run, from whose weights others are trained, seed by seed.
+
+    Attributes:
+      digest: Tells the weights from others.
+    """
+
+    def __init__(self, run: Path, seeds: int):
+        """Read the newest checkpoints of as many seeds.
+
+        Raises:
+          InputError: It is no run of scripts/train.py, or has no checkpoint of a seed.
+        """
+        self.run = run
+        self._by_seed = jax.device_get(_weights(run, range(seeds)))
+        arrays = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(self._by_seed)]
+        self.digest = hashlib.sha256(b"".join(arrays)).hexdigest()
+
+    def init_state(self, trainer: Trainer, seeds: Seeds) -> State:
+        """The trainer's first state with these weights and statistics.
+
+        Raises:
+          InputError: The trainer's network is another one.
+        """
+        state = trainer.init_state(seeds)
+        own = state.params, state.statistics
+        given = self._by_seed[seeds[0]]
+        if trainer.vmaps_seeds:
+            networks = [self._by_seed[seed] for seed in seeds]
+            given = jax.tree.map(lambda *leaves: np.stack(leaves), *networks)
+        self._check_shapes(given, own)
+        leaves, structure = jax.tree.flatten(own)
+        put = [
+            jax.device_put(new, old.sharding)
+            for new, old in zip(jax.tree.leaves(given), leaves, strict=True)
+        ]
+        params, statistics = jax.tree.unflatten(structure, put)
+        return state._replace(params=params, statistics=statistics)
+
+    def _check_shapes(self, given: Any, own: Any) -> None:
+        sizes = [
+            {jax.tree_util.keystr(path): leaf.shape for path, leaf in entries}
+            for entries in map(jax.tree.leaves_with_path, (given, own))
+        ]
+        for name in [*sizes[0], *sizes[1]]:
+            theirs, ours = (shapes.get(name) for shapes in sizes)
+            if theirs != ours:
+                raise InputError(
+                    f"--init-from must be a run of the same network, normalization and number of "
+                    f"classes; in {self.run} {name} has shape {theirs}, here {ours}"
+                )
 
 
 def newest_state(trainer: Trainer, seeds: Seeds, run: Path) -> State:
@@ -89,7 +163,7 @@ def newest_state(trainer: Trainer, seeds: Seeds, run: Path) -> State:
     return state
 
 
-def _shapes_of(data: dict[str, Any]) -> Images | Records:
+def data_shapes(data: dict[str, Any]) -> Images | Records:
     """Data of which recipe.json knows the sizes."""
     if data["shape"] is None:
         splits = range(data["train"]), range(data["test"])

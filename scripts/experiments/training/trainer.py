@@ -83,11 +83,11 @@ class Trainer:
           too many steps.
         """
         layout = layout or Layout()
-        self.recipe, self._vmap_seeds = recipe, layout.vmap_seeds
+        self.recipe, self.vmaps_seeds = recipe, layout.vmap_seeds
         self._loader = _loader(recipe, data, mesh, layout)
         self.steps = self._loader.count // recipe.batch_size
         self.total_steps = recipe.epochs * self.steps
-        self.device = mesh.devices.flat[0].device_kind
+        self.placement = {"shape": dict(mesh.shape), "device": mesh.devices.flat[0].device_kind}
         self.streams, self.seconds_waiting = isinstance(data, Records), 0.0
         if self.total_steps >= MAX_STEPS:
             raise InputError(
@@ -134,10 +134,10 @@ class Trainer:
         self._take_steps = take_steps
 
     def _maybe_vmap(self, function: Callable, in_axes: Any) -> Callable:
-        return jax.vmap(function, in_axes) if self._vmap_seeds else function
+        return jax.vmap(function, in_axes) if self.vmaps_seeds else function
 
     def _seed_array(self, seeds: Seeds) -> Int[Array, "*seeds"]:
-        return jnp.asarray(seeds if self._vmap_seeds else seeds[0], jnp.int32)
+        return jnp.asarray(seeds if self.vmaps_seeds else seeds[0], jnp.int32)
 
     def init_state(self, seeds: Seeds) -> State:
         """The state before the first step."""

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tests.support.random_blocks import Kinds, last
+from tests.support.random_blocks.constants import EMBEDDED
 
 
 def middle(x: Any) -> tuple[int, ...]:
@@ -19,7 +20,9 @@ def attended(p, x):
     return jnp.einsum("bt,btc->bc", jax.nn.softmax(x @ p["w"], -1), x)
 
 
-EMBEDDINGS: Kinds = {"embedding": ("w:em", lambda p, x: p["w"][x])}
+EMBEDDING: Kinds = {"embedding": ("w:em", lambda p, x: p["w"][x])}
+EMBEDDINGS = (EMBEDDING, EMBEDDED)
+"""Of words alone, and with a constant; one as often as the other."""
 INTO: dict[str, Kinds] = {
     "tokens": {"all positions": ("", lambda p, x: x.reshape(len(x), -1, x.shape[-1]))},
     "vectors": {

@@ -11,6 +11,9 @@ from jax import lax
 import jaxnorm
 from tests.support.random_blocks import Kinds, last
 from tests.support.random_blocks.channels import normalized
+from tests.support.random_blocks.constants import TABLES
+from tests.support.random_blocks.steps import CACHES, product, rounded
+from tests.support.random_blocks.steps import dropped as dropout
 from tests.support.random_blocks.tokens import TOKENS
 
 relu, sigmoid, tanh = jax.nn.relu, jax.nn.sigmoid, jnp.tanh
@@ -26,6 +29,11 @@ def affine(p, x):
 
 def rms(p, x):
     return x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-3)
+
+
+def by_power(p, x):
+    """As Keras writes it."""
+    return x * jnp.power(jnp.power(x, 2.0).mean(-1, keepdims=True) + 1e-3, -0.5)
 
 
 def at_once(p, x):
@@ -76,6 +84,7 @@ def largest(p, x):
 NORMS: Kinds = {
     "rms": ("ns:c", lambda p, x: scaled(p, rms(p, x))),
     "rms, no scale": ("", rms),
+    "rms by a power": ("ns:c", lambda p, x: scaled(p, by_power(p, x))),
     "layer": ("ns:c nb:c", lambda p, x: affine(p, normalized(x, -1))),
     "layer, no bias": ("ns:c", lambda p, x: scaled(p, normalized(x, -1))),
     "layer, no scale": ("", lambda p, x: normalized(x, -1)),
@@ -138,6 +147,10 @@ LAYERS: Kinds = {
     "mixer": ("w:tm a:m u:mt b:t", mixed_with_biases),
     "experts": ("r:cl w:lcn u:lnc", experts),
     "scan": ("w:lcn u:lnc", in_a_scan),
+    **{name: TABLES[name] for name in list(TABLES)[::9]},
+    **CACHES,
+    "dropout": ("w:cn u:nc", lambda p, x: dropout(dropout(relu(x @ p["w"])) @ p["u"])),
+    "rules": ("w:cn u:nc", lambda p, x: product(rounded(product(x, p["w"])), p["u"])),
     "running mean": ("b:c", lambda p, x: jnp.cumsum(x, 1) / 4 + last(p["b"], x)),
 }
 

@@ -1,0 +1,170 @@
+"""What an equation of a traced program calls, by JAX's tracing of today and by its next.
+
+A call is an equation that does nothing but run another program: `jit`, `jax.checkpoint`, functions
+with a derivative of their own. Today its program is a parameter; of a `HiPrim`, in which JAX 0.12
+writes such calls under `jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, it is what `expand`
+gives. All that is read of calls, and the evaluation of an equation, is here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+KINDS = {
+    **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "eval_jaxpr"), "jit"),
+    **dict.fromkeys(("checkpoint", "remat2"), "checkpoint"),
+    "custom_jvp_call": "custom_jvp",
+    "custom_vjp_call": "custom_vjp",
+}
+HI_KINDS = {"RematTraced": "checkpoint", "CustomJVPTraced": "custom_jvp"}
+"""By the class of a `HiPrim`; the others are taken to have a rule for the backward pass."""
+
+
+class Call(NamedTuple):
+    """The program that an equation calls.
+
+    `kind` is `jit`, or says what derivative the call has: `checkpoint`, `custom_jvp`, `custom_vjp`;
+    `options` are those of a checkpoint.
+    """
+
+    program: Any
+    kind: str
+    options: Mapping[str, Any]
+
+
+def call_of(eqn: Any) -> Call | None:
+    """The call that an equation is, if it is one."""
+    name, params = eqn.primitive.name, eqn.params
+    if (kind := KINDS.get(name)) is not None:
+        keys = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+        program = next(params[key] for key in keys if key in params)
+    elif name == "call_hi_primitive" and (program := _expanded(params["_prim"])) is not None:
+        params = params["_prim"].params
+        kind = HI_KINDS.get(type(eqn.params["_prim"]).__name__, "custom_vjp")
+    else:
+        return None
+    names = ("policy", "prevent_cse") if kind == "checkpoint" else ()
+    return Call(program, kind, {name: params[name] for name in names if name in params})
+
+
+def program_of(eqn: Any) -> Any:
+    """The program that an equation calls, if it is a call."""
+    call = call_of(eqn)
+    return None if call is None else call.program
+
+
+def subprograms(eqn: Any) -> list[Any]:
+    """The programs inside an equation: what it calls, its branches, the body of a loop."""
+    if (program := program_of(eqn)) is not None:
+        return [program]
+    leaves = jax.tree.leaves(eqn.params, is_leaf=_is_program)
+    return list(filter(_is_program, leaves))
+
+
+def _is_program(value: Any) -> bool:
+    return isinstance(value, ClosedJaxpr | Jaxpr)
+
+
+_EXPANDED: WeakKeyDictionary[Any, ClosedJaxpr | None] = WeakKeyDictionary()
+
+
+def _expanded(primitive: Any) -> ClosedJaxpr | None:
+    """The program of a `HiPrim`, the same object every time, if it is one of plain arrays."""
+    if primitive not in _EXPANDED:
+
+        def flat(*arrays: Any) -> list[Any]:
+            operands = jax.tree.unflatten(primitive.in_tree, arrays)
+            return jax.tree.leaves(primitive.expand(*operands))
+
+        try:
+            _EXPANDED[primitive] = jax.make_jaxpr(flat)(*primitive.in_avals_flat)
+        except (NotImplementedError, TypeError):  # no `expand`, or its operands are no arrays
+            _EXPANDED[primitive] = None
+    return _EXPANDED[primitive]
+
+
+def evaluate_equation(
+    eqn: Any, arrays: Sequence[Any], params: Mapping[str, Any] | None = None
+) -> list[Any]:
+    """The results of an equation at these operands, with its own parameters or others."""
+    params = eqn.params if params is None else params
+    results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))
+    return list(results) if eqn.primitive.multiple_results else [results]
+
+
+def trace_tangents(eqn: Any) -> ClosedJaxpr:
+    """The results of an equation and their tangents, of its operands and the tangents of these.
+
+    Both tangents of what is floating alone. It is traced by `jax.jvp`, so a rule by
+    `jax.custom_jvp` is followed, whichever way JAX writes it down.
+    """
+    operands = [v.aval for v in eqn.invars]
+
+    def function(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        every = of_all(primals, tangents)
+        results, found = jax.jvp(lambda *x: evaluate_equation(eqn, x), primals, every)
+        return results, [t for y, t in zip(results, found, strict=True) if is_floating(y)]
+
+    return jax.make_jaxpr(function)(operands, list(filter(is_floating, operands)))
+
+
+class Transpose(NamedTuple):
+    """The two programs of a derivative in the backward pass.
+
+    Attributes:
+      forward: The results of the equation and residuals.
+      backward: The cotangents of the floating operands, of residuals and those of floating results.
+    """
+
+    forward: ClosedJaxpr
+    backward: ClosedJaxpr
+
+
+def trace_cotangents(eqn: Any) -> Transpose:
+    """The programs of `jax.vjp` of an equation: a rule by `jax.custom_vjp` is followed."""
+    operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
+
+    def vjp(*arrays: Any) -> Any:
+        return jax.vjp(lambda *x: evaluate_equation(eqn, x), *arrays)
+
+    forward, (_, transpose) = jax.make_jaxpr(vjp, return_shape=True)(*operands)
+    structure, residuals = jax.tree.structure(transpose), forward.out_avals[len(results) :]
+
+    def backward(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        found = jax.tree.unflatten(structure, residuals)(of_all(results, cotangents))
+        return [t for x, t in zip(operands, found, strict=True) if is_floating(x)]
+
+    floating = list(filter(is_floating, results))
+    return Transpose(forward, jax.make_jaxpr(backward)(residuals, floating))
+
+
+def of_all(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """The tangents of all of `primals`, from those of the floating ones."""
+    left = iter(tangents)
+    zeros = (np.zeros(x.shape, jax.dtypes.float0) for x in primals)
+    return [next(left) if is_floating(x) else zero for x, zero in zip(primals, zeros, strict=True)]
+
+
+def is_floating(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def trace(function: Callable[..., Any], *arguments: Any) -> tuple[ClosedJaxpr, Any]:
+    """The program of a function, and the shapes of its result.
+
+    Scans in it are those of today: the next one writes into references, through which JAX takes no
+    derivative yet.
+    """
+    scan3 = getattr(jax.config, "jax_scan3", False)
+    if not scan3:
+        return jax.make_jaxpr(function, return_shape=True)(*arguments)
+    jax.config.update("jax_scan3", False)
+    try:
+        return jax.make_jaxpr(function, return_shape=True)(*arguments)
+    finally:
+        jax.config.update("jax_scan3", scan3)

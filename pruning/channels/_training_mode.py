@@ -1,0 +1,51 @@
+"""Whether a network is in training mode: it computes statistics of the batch and leaves its own.
+
+A batch norm in training normalizes by the statistics of the batch, and mixes them into running ones
+that a later evaluation uses. A program that returns no running statistics does that in vain.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from pruning.channels._gains import live
+from pruning.channels._groups import described
+from pruning.channels._programs import closed_jaxpr, is_literal, traced
+
+
+def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> None:
+    """Raise if arrays of `params` are only mixed with activations into what is not returned."""
+    program, _ = traced(apply, params, inputs)
+    paths, count = described(params).paths, len(jax.tree.leaves(params))
+    needed = live(program, set(program.jaxpr.outvars))
+    activations = set(program.jaxpr.invars[count:])
+    lost = _mixed_in_vain(program, program.jaxpr.invars[:count], activations, needed)
+    if lost:
+        found = ", ".join(paths[i] for i in sorted(lost))
+        raise ValueError(
+            "apply must be the evaluation of a network, such as that of nnx.view(model, "
+            f"use_running_average=True); this one computes statistics from the batch, and {found} "
+            "go into nothing that it returns"
+        )
+
+
+def _mixed_in_vain(
+    program: Any, parameters: Sequence[Any], activations: set[Any], needed: set[int]
+) -> set[int]:
+    """Which parameters are read by sums with activations that no output needs, and else not."""
+    sources = {v: {i} for i, v in enumerate(parameters)}  # of what parameters alone make
+    mixed, read = set(), set()
+    for eqn in closed_jaxpr(program).jaxpr.eqns:
+        variables = [v for v in eqn.invars if not is_literal(v)]
+        found = set().union(*(sources.get(v, ()) for v in variables))
+        active = any(v in activations for v in variables)
+        if id(eqn) in needed:
+            read |= found
+        elif active and found:
+            mixed |= found
+        if active:
+            activations |= set(eqn.outvars)
+        elif found:
+            sources |= dict.fromkeys(eqn.outvars, found)
+    return mixed - read

@@ -1,0 +1,50 @@
+"""The line of a report is that of the model, wherever JAX and the model are installed."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import jax
+import pytest
+
+MODEL = """
+import jax
+
+def model(p, x):
+    return jax.nn.softmax(x @ p["a"]) @ p["b"]
+"""
+USE = """
+import json, sys
+import numpy as np
+from pruning.channels import fixed_channels
+from a_library.models import model
+
+def apply(p, x):
+    return model(p, x)
+
+params = {"a": np.ones((2, 5), "f"), "b": np.ones((5, 3), "f")}
+reports = fixed_channels(apply, params, np.ones((1, 2), "f"))
+print(json.dumps([report.line for report in reports if report.primitive == "reduce_max"]))
+"""
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("folder", ["site-packages", "src"])
+def test_a_model_that_is_a_library_is_named(tmp_path, folder, elsewhere):
+    """With JAX in this environment, or in a folder on the path of another Python."""
+    library = tmp_path / folder / "a_library"
+    library.mkdir(parents=True)
+    (library / "__init__.py").write_text("")
+    (library / "models.py").write_text(MODEL)
+    (tmp_path / "use.py").write_text(USE)
+    here = Path(jax.__file__).parents[1]
+    base = Path(sysconfig.get_path("stdlib")).parents[1] / "bin" / "python3"
+    python = base if elsewhere and base.exists() else sys.executable
+    paths = [library.parent, Path(__file__).parents[2], here]
+    environment = {"PYTHONPATH": ":".join(map(str, paths)), "JAX_PLATFORMS": "cpu"}
+    command = [str(python), str(tmp_path / "use.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    (line,) = json.loads(done.stdout)
+    assert line == f"{library / 'models.py'}:5 (model)"

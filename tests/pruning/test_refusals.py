@@ -1,0 +1,165 @@
+"""Wrong uses of `prune`, each answered by one sentence with its cure."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import jaxnorm
+import pruning
+from pruning import coupled_channels, prune
+from pruning.channels import cost_at, excluding, least_squares, select_within
+
+RNG = np.random.default_rng(0)
+PARAMS = {"a": RNG.normal(size=(4, 8)), "c": RNG.normal(size=(8, 8)), "b": RNG.normal(size=(8, 3))}
+X = RNG.normal(size=(6, 4))
+
+
+def mlp(p, x):
+    return jax.nn.relu(jax.nn.relu(x @ p["a"]) @ p["c"]) @ p["b"]
+
+
+class Net(nnx.Module):
+    def __init__(self, norm, rngs):
+        self.conv = nnx.Conv(3, 8, (3, 3), rngs=rngs)
+        self.norm = norm(8, rngs=rngs)
+        self.dense = nnx.Linear(8, 2, rngs=rngs)
+
+    def __call__(self, x):
+        return self.dense(nnx.relu(self.norm(self.conv(x))).mean((1, 2)))
+
+
+class LinenNet(linen.Module):
+    @linen.compact
+    def __call__(self, x, train):
+        x = linen.BatchNorm(not train)(linen.Dense(8)(x))
+        return linen.Dense(2)(linen.relu(x))
+
+
+@pytest.mark.usefixtures("promotion")
+@pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, "linen"])
+@pytest.mark.parametrize("resize", [False, True])
+def test_a_network_in_training_mode_is_refused(norm, resize):
+    """In evaluation the same network is pruned."""
+    x = np.ones((2, 6, 6, 3), "float32")
+    if norm == "linen":
+        model = LinenNet()
+        state = model.init(jax.random.key(0), x, train=False)
+        train = lambda s, x: model.apply(s, x, train=True, mutable=["batch_stats"])[0]  # noqa: E731
+        run = lambda s, x: model.apply(s, x, train=False)  # noqa: E731
+        resize = True
+    else:
+        model = Net(norm, nnx.Rngs(0))
+        graph, state = nnx.split(model)
+        train = lambda s, x: jaxnorm.nnx.fit_widths(nnx.merge(graph, s))(x)  # noqa: E731
+        evaluation, _ = nnx.split(nnx.view(model, use_running_average=True))
+        run = lambda s, x: jaxnorm.nnx.fit_widths(nnx.merge(evaluation, s))(x)  # noqa: E731
+    with pytest.raises(
+        ValueError, match=r"^apply must be the evaluation .*from the batch, .*mean,"
+    ):
+        prune(train, state, x, ratios=[0.5], resize=resize)
+    assert prune(run, state, x, ratios=[0.5], resize=resize).keep[0].sum() == 4
+
+
+def test_a_network_whose_statistics_are_always_those_of_the_batch_is_pruned():
+    apply = lambda p, x: jax.nn.relu(x @ p["a"] - (x @ p["a"]).mean(0)[None]) @ p["c"]  # noqa: E731
+    assert prune(apply, PARAMS, X, ratios=[0.5], exclude=[]).params["a"].shape == (4, 4)
+
+
+FUNCTIONS = {
+    "score": (pruning.l1_norm, r"a tree and groups, .*; got l1_norm\(filters\)"),
+    "repair": (least_squares, r"apply, a tree, groups and keep, .*; got least_squares\(apply,"),
+    "recalibrate": (lambda: 0, r"the smaller tree; got <lambda>\(\)"),
+    "fine_tune": (lambda params: params, r"the smaller tree, the step; got <lambda>\(params\)"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_other_arguments_are_refused_at_once(name):
+    function, message = FUNCTIONS[name]
+    with pytest.raises(TypeError, match=rf"^{name} must be a function of {message}"):
+        prune(mlp, PARAMS, X, ratios=[0.5], **{name: function})
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+def test_integer_kernels_are_refused_with_the_cure(dtype):
+    params = {"a": PARAMS["a"].astype(dtype), "scale": np.ones(8), "b": PARAMS["b"]}
+    apply = lambda p, x: (x @ p["a"].astype(float) * p["scale"][None]) @ p["b"]  # noqa: E731
+    with pytest.raises(
+        TypeError, match=rf"^params must hold floating .*; a is {dtype}: give a score"
+    ):
+        prune(apply, params, X, ratios=[0.5])
+
+    def score(params, groups):
+        whole = params | {"a": params["a"] * params["scale"][None]}
+        return pruning.channels.channel_scores(whole, groups)
+
+    assert prune(apply, params, X, ratios=[0.5], score=score).params["a"].dtype == dtype
+
+
+def loud(p, x):
+    if p["a"].shape[1] < 8:
+        raise TypeError(f"a long message. {PARAMS} With an array.")
+    return mlp(p, x)
+
+
+def test_a_refusal_begins_with_the_cure_and_quotes_little():
+    with pytest.raises(
+        ValueError, match=r"^apply must take .*fit_widths; .*resize=True; with"
+    ) as e:
+        prune(loud, PARAMS, X, ratios=[0.5])
+    said = str(e.value)
+    assert "\n" not in said
+    assert said.index("resize=True") < said.index("a long message")
+    assert len(said) < 600
+    assert "…" in said
+    with pytest.raises(ValueError, match=r"nnx.split; got TypeError: a long message") as e:
+        coupled_channels(loud, {"a": np.ones((4, 3))}, X)
+    assert len(str(e.value)) < 400
+
+
+@pytest.mark.parametrize("exclude", [["a"], ["c"]])
+def test_a_budget_beside_layers_that_are_excluded(exclude):
+    """The cost is that of the groups that are left: the whole network's, within the budget."""
+    groups = excluding(coupled_channels(mlp, PARAMS, X), exclude)
+    at = cost_at(mlp, PARAMS, groups, X)
+    select = partial(select_within, cost=lambda widths: at(widths).macs)
+    whole = at([8]).macs
+    pruned = prune(mlp, PARAMS, X, budgets=[0.75 * whole], select=select, exclude=exclude)
+    assert pruned.params[exclude[0]].shape[1] == 8
+    found = pruning.cost(mlp, pruned.params, X).macs
+    width = int(pruned.keep[0].sum())
+    assert found == at([width]).macs <= 0.75 * whole < at([width + 1]).macs
+
+
+def test_a_cost_of_groups_that_are_excluded_is_refused_with_the_cure():
+    at = cost_at(mlp, PARAMS, coupled_channels(mlp, PARAMS, X), X)
+    select = partial(select_within, cost=lambda widths: at(widths).macs)
+    with pytest.raises(
+        ValueError, match=r"^widths must hold 2 numbers, .* excluding\(groups, names"
+    ):
+        prune(mlp, PARAMS, X, budgets=[100], select=select, exclude=["a"])
+
+
+def test_pruning_again_compiles_nothing(caplog):
+    """The same network, images and ratio: of a loop, too."""
+
+    def apply(p, x):
+        layer = lambda h, w: (jax.nn.relu(h @ w), None)  # noqa: E731
+        return jax.lax.scan(layer, jax.nn.relu(x @ p["a"] + 1), p["c"][None])[0] @ p["b"]
+
+    def compiled(function, *args, **options):
+        caplog.clear()
+        with jax.log_compiles(), caplog.at_level("WARNING"):
+            function(*args, **options)
+        return [r.getMessage() for r in caplog.records if "Compiling" in r.getMessage()]
+
+    several: list[dict[str, Any]] = [{}, {"resize": True}, {"fold": False}]
+    for options in several:
+        prune(apply, PARAMS, X, ratios=[0.5], **options)
+        assert compiled(prune, apply, PARAMS, X, ratios=[0.5], **options) == []
+    assert compiled(jnp.tanh, np.ones(int(RNG.integers(1000, 9999))))  # the log works

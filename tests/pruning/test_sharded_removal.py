@@ -1,0 +1,141 @@
+"""Sharded parameters stay sharded when they are cut; programs for one device of a mesh."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from pruning import coupled_channels, mask_channels, prune, remove_channels
+from pruning.channels import check_program, fixed_channels, resized
+
+RNG = np.random.default_rng(0)
+PARAMS = {
+    "a": RNG.normal(size=(4, 8)),
+    "c": RNG.normal(size=(8, 16)),
+    "b": RNG.normal(size=(16, 3)),
+}
+X = RNG.normal(size=(4, 4))
+SPECS = {"a": P(None, "m"), "c": P("m", "d"), "b": P(("d", "m"), None)}
+
+
+@pytest.fixture(params=[AxisType.Auto, AxisType.Explicit], ids=str)
+def mesh(request):
+    return jax.make_mesh((2, 4), ("d", "m"), axis_types=(request.param,) * 2)
+
+
+def auto_mesh():
+    return jax.make_mesh((2, 4), ("d", "m"), axis_types=(AxisType.Auto,) * 2)
+
+
+def mlp(p, x):
+    return jax.nn.relu(jax.nn.relu(x @ p["a"]) @ p["c"]) @ p["b"]
+
+
+def expected(spec, shape, mesh):
+    """The old spec, without the axes that the mesh does not divide."""
+    split = lambda names: np.prod([mesh.shape[n] for n in np.atleast_1d(names)])  # noqa: E731
+    pairs = zip(spec, shape, strict=True)
+    return P(*(names if names and n % split(names) == 0 else None for names, n in pairs))
+
+
+@pytest.mark.parametrize("counts", [(8, 16), (4, 8), (4, 6), (5, 8), (1, 1)])
+def test_what_is_left_is_sharded_as_it_was(mesh, counts):
+    """Parameters and both moments of Adam, on eight devices; values are those on one."""
+    shardings = {name: NamedSharding(mesh, spec) for name, spec in SPECS.items()}
+    params = jax.device_put(PARAMS, shardings)
+    groups = coupled_channels(mlp, PARAMS, X)
+    keep = [np.arange(g.size) < n for g, n in zip(groups, counts, strict=True)]
+    whole = remove_channels(PARAMS, groups, keep)
+    state = optax.adam(1e-3).init(params)
+    (moments, *_) = remove_channels(state, groups, keep)
+    shapes = {
+        n: jax.ShapeDtypeStruct(p.shape, p.dtype, sharding=p.sharding) for n, p in params.items()
+    }
+    for tree in (remove_channels(params, groups, keep), moments.mu, moments.nu):
+        for name, leaf in tree.items():
+            assert leaf.sharding.spec == expected(SPECS[name], leaf.shape, mesh)
+            assert leaf.sharding.device_set == set(mesh.devices.flat)
+    for name, leaf in remove_channels(params, groups, keep).items():
+        np.testing.assert_array_equal(leaf, whole[name])
+    for name, leaf in remove_channels(shapes, groups, keep).items():
+        assert leaf.shape == whole[name].shape
+        assert leaf.sharding.spec == expected(SPECS[name], leaf.shape, mesh)
+
+
+def test_a_pruned_network_is_sharded_as_the_large_one():
+    mesh = auto_mesh()
+    params = jax.device_put(PARAMS, {n: NamedSharding(mesh, s) for n, s in SPECS.items()})
+    pruned = prune(mlp, params, X, ratios=[0.5])
+    for name, leaf in pruned.params.items():
+        assert leaf.sharding.spec == expected(SPECS[name], leaf.shape, mesh)
+
+
+def test_an_array_stays_on_its_device():
+    device = jax.devices()[3]
+    groups = coupled_channels(mlp, PARAMS, X)
+    small = remove_channels(
+        jax.device_put(PARAMS, device), groups, [np.arange(8) < 3, np.arange(16) < 2]
+    )
+    assert all(leaf.devices() == {device} for leaf in small.values())
+
+
+def tensor_parallel(p, x):
+    """The inner layer's outputs and the last layer's inputs are split over four devices."""
+    body = lambda h, c, b: jax.lax.psum(jax.nn.relu(h @ c) @ b, "m")  # noqa: E731
+    specs = (P("d"), P(None, "m"), P("m", None))
+    h = jax.nn.relu(x @ p["a"])
+    return jax.shard_map(body, mesh=auto_mesh(), in_specs=specs, out_specs=P("d"))(
+        h, p["c"], p["b"]
+    )
+
+
+def data_parallel(p, x):
+    """All of a network on every device, beside statistics of all samples."""
+
+    def body(p, x):
+        h = jax.nn.relu(x @ p["a"])
+        h = h - jax.lax.pmean(h.mean(0), "d")[None]
+        y = jax.nn.relu(h @ p["c"]) @ p["b"]
+        return y, jax.lax.psum(y.sum(0), "d")
+
+    specs = (P("d"), P())
+    return jax.shard_map(body, mesh=auto_mesh(), in_specs=(P(), P("d")), out_specs=specs)(p, x)
+
+
+@pytest.mark.parametrize(("apply", "sizes"), [(tensor_parallel, [8]), (data_parallel, [8, 16])])
+def test_axes_that_no_mesh_axis_splits_are_cut_inside_a_shard_map(apply, sizes):
+    groups = coupled_channels(apply, PARAMS, X)
+    assert sorted(group.size for group in groups) == sizes
+    keep = [np.arange(group.size) % 3 > 0 for group in groups]
+    small, masked = (f(PARAMS, groups, keep) for f in (remove_channels, mask_channels))
+    check_program(apply, small, groups, keep, X)
+    near = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)  # noqa: E731
+    whole = apply(masked, X)
+    for run in (apply, resized(apply, groups, keep)):
+        jax.tree.map(near, run(small, X), whole)
+
+    def gradient(f, params):
+        total = lambda p: sum(jnp.square(y).sum() for y in jax.tree.leaves(f(p, X)))  # noqa: E731
+        return jax.grad(total)(params)
+
+    expected = remove_channels(gradient(apply, masked), groups, keep)
+    jax.tree.map(near, gradient(resized(apply, groups, keep), small), expected)
+
+
+def test_constants_are_folded_beside_a_shard_map():
+    pruned = prune(tensor_parallel, PARAMS, X, ratios=[0.5])
+    assert pruned.params["a"].shape == (4, 4)
+
+
+def test_axes_that_the_mesh_splits_name_the_cure():
+    reports = fixed_channels(tensor_parallel, PARAMS, X)
+    (report,) = [r for r in reports if r.primitive == "shard_map"]
+    assert report.paths == ("b", "c")
+    assert "test_sharded_removal.py" in report.line
+    apply = lambda p, x: tensor_parallel(p | {"a": PARAMS["a"]}, x)  # noqa: E731
+    params = {"c": PARAMS["c"], "b": PARAMS["b"]}
+    with pytest.raises(ValueError, match=r"; shard_map needs all .*: give the function without"):
+        prune(apply, params, X, ratios=[0.5])

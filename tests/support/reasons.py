@@ -1,0 +1,11 @@
+"""Of `fixed_channels`, what pins channels inside of a network."""
+
+from typing import Any
+
+from pruning.channels import FixedChannels, fixed_channels
+
+
+def pinning(*arguments: Any, resize: bool = False) -> tuple[FixedChannels, ...]:
+    """All reports but those of inputs and outputs."""
+    reports = fixed_channels(*arguments, resize=resize)
+    return tuple(report for report in reports if report.primitive not in ("input", "output"))
