@@ -194,6 +194,9 @@ def test_counts_that_are_no_whole_numbers_are_refused_in_one_sentence(function, 
 
 
 HUGE = 10**400
+FRACTION: Any = 2.5
+THREE: Any = "3"
+SEED: Any = 0
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -208,7 +211,7 @@ HUGE = 10**400
             "gain must not be negative; got -1.0",
         ),
         (
-            lambda: geometry.odd_points.expected_entries(X, width=2.5),
+            lambda: geometry.odd_points.expected_entries(X, width=FRACTION),
             TypeError,
             "width must be an int; got 2.5",
         ),
@@ -227,7 +230,7 @@ HUGE = 10**400
             "max_rows must be below",
         ),
         (
-            lambda: geometry.random_network(KEY, X, depth="3", width=2),
+            lambda: geometry.random_network(KEY, X, depth=THREE, width=2),
             TypeError,
             "depth must be an int; got '3'",
         ),
@@ -237,12 +240,12 @@ HUGE = 10**400
             r"depth and width must be below 2\*\*31",
         ),
         (
-            lambda: geometry.random_network(0, X, depth=2, width=2),
+            lambda: geometry.random_network(SEED, X, depth=2, width=2),
             TypeError,
             "key must be one random key, such as jax.random.key.0.; got int",
         ),
         (
-            lambda: geometry.cells.sampled_cells(0, X, samples=9),
+            lambda: geometry.cells.sampled_cells(SEED, X, samples=9),
             TypeError,
             "key must be one random key, such as jax.random.key.0.; got int",
         ),
@@ -258,6 +261,7 @@ def test_wrong_numbers_get_one_sentence(call, error, message):
         call()
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_python_integers_of_any_size_are_their_floats():
     large = 2**40
     assert geometry.tree.limits(large, 1.0).norm_ratios[0] < 1e-5

@@ -1,6 +1,7 @@
 """Networks: the published numbers of parameters, and outputs that can be found by hand."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -265,7 +266,7 @@ def test_depths_that_make_no_stages_are_refused(build, message):
 
 def test_vgg_is_its_forward_pass_in_numpy():
     """Convolutions as sums over shifted windows, batch norm by its formula, maxima of 2 x 2."""
-    model = models.VGG(11, classes=4, hidden=(), rngs=nnx.Rngs(0))
+    model: Any = models.VGG(11, classes=4, hidden=(), rngs=nnx.Rngs(0))
     x = np.random.default_rng(0).normal(size=(2, 32, 32, 3))
     found = model(jnp.asarray(x, "float32"))
     h = x
@@ -285,7 +286,7 @@ def test_vgg_is_its_forward_pass_in_numpy():
         h = h.reshape(n, height // 2, 2, width // 2, 2, c).max((2, 4))
     logits = h.mean((1, 2)) @ np.asarray(model.head.kernel[...]) + np.asarray(model.head.bias[...])
     np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-4)
-    small = models.VGG(11, classes=4, hidden=(), rngs=nnx.Rngs(0))
+    small: Any = models.VGG(11, classes=4, hidden=(), rngs=nnx.Rngs(0))
     small.eval()
     larger = np.random.default_rng(1).normal(size=(1, 64, 64, 3))
     maps = jnp.asarray(larger, "float32")
