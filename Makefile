@@ -1,14 +1,19 @@
-# `make` lists the targets. PYTHON chooses the interpreter: PYTHON=python3.12 make test
+# `make` lists the targets. PYTHON chooses the interpreter, JAX the oldest or the newest version that
+# we support: PYTHON=python3.13 JAX=oldest make test
 PYTHON ?= python3
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
-# One stamp an interpreter: the environment is made anew when the interpreter, the pins or the
-# dependencies change, and never otherwise.
-INSTALLED := .venv/installed-$(PYTHON_VERSION)
-PEERS := .venv/peers-$(PYTHON_VERSION)
+# The newest JAX needs Python 3.12.
+JAX ?= $(shell $(PYTHON) -c 'import sys; print("newest" if sys.version_info >= (3, 12) else "oldest")')
+PINS := constraints-$(JAX).txt
+# One stamp for an interpreter and a JAX: the environment is made anew when one of them, the pins or
+# the dependencies change, and never otherwise.
+VERSIONS := $(PYTHON_VERSION)-$(JAX)
+INSTALLED := .venv/installed-$(VERSIONS)
+PEERS := .venv/peers-$(VERSIONS)
 RUN := .venv/bin/python
-DOCUMENTERS := .venv-docs/installed-$(PYTHON_VERSION)
+DOCUMENTERS := .venv-docs/installed-$(VERSIONS)
 # Apart from .venv: with the TPU's and the GPU's plugins, JAX looks for both devices at every start.
-COMPILERS := .venv-compiled/installed-$(PYTHON_VERSION)
+COMPILERS := .venv-compiled/installed-$(VERSIONS)
 
 .DEFAULT_GOAL := help
 .PHONY: help reproduce test test-slow coverage mutants results results-long lint docs bench bench-compiled clean
@@ -30,19 +35,21 @@ help:  ## List the targets
 $(INSTALLED): EXTRAS := scripts,tests
 $(COMPILERS): EXTRAS := scripts,compiled
 $(DOCUMENTERS): EXTRAS := docs,scripts
-$(INSTALLED) $(COMPILERS) $(DOCUMENTERS): pyproject.toml constraints.txt
+$(INSTALLED) $(COMPILERS) $(DOCUMENTERS): pyproject.toml constraints.txt $(PINS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or later is needed; $(PYTHON) is $(PYTHON_VERSION)"; exit 2; }
-	@echo "Setting up $(@D) with Python $(PYTHON_VERSION) (once; about a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit("$(JAX)" == "newest" and sys.version_info < (3, 12))' \
+	  || { echo "JAX=newest needs Python 3.12 or later; $(PYTHON) is $(PYTHON_VERSION)"; exit 2; }
+	@echo "Setting up $(@D) with Python $(PYTHON_VERSION) and the $(JAX) JAX (once; about a minute)"
 	@rm -rf $(@D)
 	@$(PYTHON) -m venv $(@D)
-	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+	@PIP_CONSTRAINT=$(PINS) PIP_DISABLE_PIP_VERSION_CHECK=1 \
 	  $(@D)/bin/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
 # Heavy, so only what compares with them waits for them.
 $(PEERS): $(INSTALLED)
-	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
+	@PIP_CONSTRAINT=$(PINS) PIP_DISABLE_PIP_VERSION_CHECK=1 \
 	  .venv/bin/python -m pip install --quiet --editable '.[bench]'
 	@touch $@
 

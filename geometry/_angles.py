@@ -27,7 +27,7 @@ _BLOCK, _CPU_BLOCK = 2**26, 2**20
 
 
 def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
-    """Inner products of all pairs of samples, x xᵀ.
+    """Inner products of all pairs of samples, x xᵀ; infinite where they do not fit the dtype.
 
     Example:
       >>> print(gram(jnp.array([[1.0, 2.0], [0.0, 3.0]])))

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from geometry._arguments import as_samples, whole_number
 from jaxnorm import unit_vector
-from jaxnorm._numerics import host_only, replicated, row_at
+from jaxnorm._numerics import check_key, check_whole, host_only, replicated, row_at
 
 
 class SampledCells(NamedTuple):
@@ -131,7 +131,7 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     Volumes of cells seen are unbiased; `gamma` is not. Cells that no neuron hit are missed, and the
     thinnest are missed first: unless all `number_of_cells` are seen, each often, it is too large,
     and it is never below 1/(2 samples). If all are seen it is a little too small, as any minimum of
-    noisy estimates is.
+    noisy estimates is. Samples with a NaN, which only `jit` lets pass, have volumes of NaN.
 
     Raises:
       ValueError: `samples` is below 1.
@@ -142,6 +142,8 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
       >>> print(cells.seen, cells.gamma.round(2))
       4 0.12
     """
+    check_key(key)
+    check_whole(samples=samples)
     if samples < 1:
         raise ValueError(f"samples must be at least 1; got {samples}")
     u = unit_vector(replicated(as_samples(x)))
@@ -154,7 +156,8 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
         same.astype(jnp.int8), axis=0, size=pairs, fill_value=2, return_counts=True
     )
     volumes = (counts / (2 * samples)).astype(x.dtype)
-    gamma = jnp.min(volumes, where=counts > 0, initial=0.5)
+    volumes = jnp.where(jnp.isnan(u).any(), jnp.nan, volumes)
+    gamma = jnp.min(volumes, where=counts > 0, initial=0.5).astype(x.dtype)
     return SampledCells(volumes, jnp.sum(counts > 0), gamma)
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from geometry._angles import angles, distances
 from geometry._arguments import as_samples, whole_number
-from jaxnorm._numerics import host_only, norm, replicated
+from jaxnorm._numerics import check_positive, host_only, norm, replicated
 from pruning import chi_moment
 from pruning.gaussian import chi_variance
 
@@ -90,7 +90,7 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     """
     if dims < 2 or std <= 0:
         raise ValueError(f"dims must be at least 2 and std positive; got {dims} and {std}")
-    dims = whole_number(dims, "dims")
+    dims, std = whole_number(dims, "dims"), check_positive(std, "std")
     length, wide = chi_moment(1.0, float(dims), 1), 2**0.5 * std
     moments = (
         std * length,

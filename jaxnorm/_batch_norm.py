@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import check_range, promote_to_float32
+from jaxnorm._numerics import check_array, check_eps, promote_to_float32
 from jaxnorm._sharding import join_batch, split_batch
 from jaxnorm._statistics import (
     AxisName,
@@ -83,7 +83,7 @@ def batch_norm(
       [-1.  1.] [2.]
     """
     check_features(x)
-    check_range(eps, "eps")
+    eps = check_eps(eps)
     if groups != 1 and statistics is None:
         normalize = partial(
             batch_norm,
@@ -127,6 +127,10 @@ def own_or_given(
 
 def per_channel(name: str, value: PerChannel, x: Array) -> Float[Array, " c"]:
     """`value` as one number for each channel of `x`, in at least float32."""
+    if not isinstance(value, int | float):
+        check_array(value, name)
+        if not jnp.isrealobj(value):
+            raise TypeError(f"{name} must be real; got {value.dtype}")
     value = jnp.asarray(value, np.promote_types(x.dtype, np.float32))
     if value.shape not in ((), x.shape[-1:]):
         raise ValueError(

@@ -1,8 +1,10 @@
 """Batch normalization by parts: recentering and rescaling, each alone and together.
 
 The parts of Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first; the result
-has the dtype of `x`. A feature that is constant over the samples is recentered to exactly 0; with
-`eps=0` rescaling leaves it undivided, and no gradient becomes NaN.
+has the dtype of `x`. Squares are taken relative to the largest entry, so that none overflows or
+vanishes; sums of samples must fit the dtype, at least float32, and results are NaN beyond it. A
+feature that is constant over the samples is recentered to exactly 0; with `eps=0` rescaling leaves
+it undivided, and no gradient becomes NaN.
 
 All raise `TypeError` for integer input and `ValueError` for an axis that `x` lacks or that holds
 no sample.
@@ -11,8 +13,15 @@ no sample.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_range, inverse_root, promote_to_float32
-from jaxnorm._statistics import Axes, axis_tuple, center
+from jaxnorm._numerics import (
+    Axes,
+    axis_tuple,
+    center,
+    check_eps,
+    inverse_root,
+    promote_to_float32,
+    unit_of,
+)
 
 
 def recenter(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Float[Array, "*shape"]:
@@ -37,9 +46,8 @@ def rescale(
       >>> print(rescale(jnp.array([1.0, 3.0])))
       [1. 3.]
     """
-    check_range(eps, "eps")
     h = promote_to_float32(x)
-    return (h * inverse_root(_mean_square(center(h, axis), axis) + eps)).astype(x.dtype)
+    return _divided(h, center(h, axis), axis, eps).astype(x.dtype)
 
 
 def rescale_rms(
@@ -53,9 +61,8 @@ def rescale_rms(
       >>> print(rescale_rms(jnp.array([3.0, -3.0])))
       [ 1. -1.]
     """
-    check_range(eps, "eps")
     h = promote_to_float32(x)
-    return (h * inverse_root(_mean_square(h, axis) + eps)).astype(x.dtype)
+    return _divided(h, h, axis, eps).astype(x.dtype)
 
 
 def standardize(
@@ -67,10 +74,16 @@ def standardize(
       >>> print(standardize(jnp.array([1.0, 5.0, 1.0, 5.0])))
       [-1.  1. -1.  1.]
     """
-    check_range(eps, "eps")
     h = center(promote_to_float32(x), axis)
-    return (h * inverse_root(_mean_square(h, axis) + eps)).astype(x.dtype)
+    return _divided(h, h, axis, eps).astype(x.dtype)
 
 
-def _mean_square(x: Array, axis: Axes) -> Array:
-    return jnp.square(x).mean(axis_tuple(x, axis), keepdims=True)
+def _divided(
+    x: Float[Array, "*shape"], h: Float[Array, "*shape"], axis: Axes, eps: float
+) -> Float[Array, "*shape"]:
+    """x / √(mean(h²) + eps), and `x` itself where that root is zero."""
+    root = check_eps(eps) ** 0.5
+    axes = axis_tuple(h, axis)
+    unit = unit_of(jnp.maximum(jnp.max(jnp.abs(h), axes, keepdims=True), root))
+    square = jnp.square(h / unit).mean(axes, keepdims=True) + jnp.square(root / unit)
+    return x / unit * inverse_root(square)

@@ -6,8 +6,19 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import CentralMoments, floating, merge_central_moments, promote_to_float32
-from jaxnorm._statistics import Axes, axis_tuple, center, check_same_features
+from jaxnorm._numerics import (
+    Axes,
+    CentralMoments,
+    axis_tuple,
+    center,
+    floating,
+    merge_central_moments,
+    merge_means,
+    promote_to_float32,
+    safe_sqrt,
+    unit_of,
+)
+from jaxnorm._statistics import BatchStatistics, check_same_features
 
 Count = int | Float[Array, ""]
 
@@ -25,8 +36,9 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     """Mean, variance, skewness and kurtosis of `x` along `axis`, all of the population.
 
     The moments that Figure 2 of the unitization paper follows through training. Computed from
-    centered data in at least float32. A constant has variance 0 and neither skewness nor kurtosis:
-    both are NaN.
+    centered data in at least float32, in the unit of the largest deviation, so that skewness and
+    kurtosis are right wherever sums of samples fit the dtype. A constant has variance 0 and
+    neither skewness nor kurtosis: both are NaN. A variance that does not fit the dtype is NaN.
 
     Raises:
       ValueError: `axis` is none of `x`, or holds no sample.
@@ -38,8 +50,9 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     h = promote_to_float32(x)
     axes = axis_tuple(h, axis)
     centered = center(h, axes)
-    m2, m3, m4 = (jnp.mean(centered**power, axes) for power in (2, 3, 4))
-    return _standardized(h.mean(axes), m2, m3, m4)
+    unit = unit_of(jnp.max(jnp.abs(centered), axes, keepdims=True))
+    m2, m3, m4 = (jnp.mean((centered / unit) ** power, axes) for power in (2, 3, 4))
+    return _standardized(h.mean(axes), m2, m3, m4, unit.reshape(m2.shape))
 
 
 def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Moments:
@@ -48,7 +61,8 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
     Args:
       a: Moments of the first set.
       b: Moments of the second.
-      counts: How many samples each holds; one that holds none leaves the other unchanged.
+      counts: How many samples each holds; one that holds none leaves the other unchanged. Where
+        a variance has under- or overflowed, skewness and kurtosis are NaN.
 
     Raises:
       ValueError: The two have different features.
@@ -62,25 +76,38 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
     check_same_features(a.mean, b.mean)
     a, b = Moments(*map(floating, a)), Moments(*map(floating, b))
     n, m = (jnp.asarray(count, a.mean.dtype) for count in counts)
-    merged = merge_central_moments(_central(a, n), _central(b, m))
-    return _standardized(merged.mean, merged.second, merged.third, merged.fourth)
+    a, b = _counted(a, n), _counted(b, m)
+    apart = jnp.where((n > 0) & (m > 0), jnp.abs(b.mean - a.mean), 0)
+    spread = safe_sqrt(jnp.maximum(a.var, b.var))
+    unit = unit_of(jnp.maximum(apart, spread))
+    merged = merge_central_moments(_central(a, n, unit), _central(b, m, unit))
+    mean = merge_means(BatchStatistics(a.mean, a.var, n), BatchStatistics(b.mean, b.var, m))[1]
+    return _standardized(mean, merged.second, merged.third, merged.fourth, unit)
 
 
-def _central(moments: Moments, count: Array) -> CentralMoments:
-    """Central moments of `count` samples: zeros where there are none."""
-    positive = (count > 0) & (moments.var > 0)
-    third = jnp.where(positive, moments.skewness * moments.var**1.5, 0)
-    fourth = jnp.where(positive, moments.kurtosis * moments.var**2, 0)
-    mean, var = (jnp.where(count > 0, part, 0) for part in (moments.mean, moments.var))
-    return CentralMoments(count, mean, var, third, fourth)
+def _counted(moments: Moments, count: Array) -> Moments:
+    """`moments`, and zeros where they are of no samples."""
+    return Moments(*(jnp.where(count > 0, part, 0) for part in moments))
 
 
-def _standardized(mean: Array, var: Array, third: Array, fourth: Array) -> Moments:
-    positive = var > 0
-    safe = jnp.where(positive, var, 1)
+def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
+    """Central moments of `count` samples in this unit."""
+    var = moments.var / unit / unit
+    constant = (moments.var == 0) & (jnp.isnan(moments.skewness) | (count == 0))
+    safe = jnp.where(constant, 1, jnp.where(var == 0, math.nan, var))  # NaN: it has underflowed
+    third = jnp.where(constant, 0, moments.skewness) * safe**1.5
+    fourth = jnp.where(constant, 0, moments.kurtosis) * safe**2
+    return CentralMoments(count, moments.mean / unit, var, third, fourth)
+
+
+def _standardized(mean: Array, var: Array, third: Array, fourth: Array, unit: Array) -> Moments:
+    """Moments from powers of deviations in this unit."""
+    constant = var == 0
+    safe = jnp.where(constant, 1, var)
+    whole = var * unit * unit
     return Moments(
         mean,
-        var,
-        jnp.where(positive, third / safe**1.5, math.nan),
-        jnp.where(positive, fourth / safe**2, math.nan),
+        jnp.where(whole == math.inf, math.nan, whole),
+        jnp.where(constant, math.nan, third / safe**1.5),
+        jnp.where(constant, math.nan, fourth / safe**2),
     )

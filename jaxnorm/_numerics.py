@@ -5,6 +5,8 @@ internals is imported from here too.
 """
 
 import math
+import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,34 +18,79 @@ from jaxnorm._host import check_on_host as check_on_host
 from jaxnorm._host import host_only as host_only
 from jaxnorm._host import is_traced as is_traced
 from jaxnorm._sharding import auto_sharded as auto_sharded
+from jaxnorm._sharding import first_along
 from jaxnorm._sharding import flat_rows as flat_rows
 from jaxnorm._sharding import replicated as replicated
 from jaxnorm._sharding import row_at as row_at
 
+Axes = int | Sequence[int]
+
 
 def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
     """`x` in at least float32, the precision in which statistics are summed."""
-    check_array(x, name)
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(f"{name} must be of a floating dtype; got {x.dtype}")
+    check_floating(x, name)
     return x.astype(np.promote_types(x.dtype, np.float32))
 
 
-def floating(x: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
     """`x` itself, or a Python number as an array of the default floating dtype."""
-    return jnp.asarray(x, float) if isinstance(x, int | float) else x
+    if isinstance(x, int | float):
+        if sys.float_info.max < abs(x) < math.inf:
+            raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
+        return jnp.asarray(float(x), float)
+    check_floating(x, name)
+    return jnp.asarray(x)
+
+
+def check_number(x: Any, name: str) -> None:
+    """Raise `TypeError` for what is neither a Python number nor an array of floats."""
+    if not isinstance(x, int | float):
+        check_floating(x, name)
+
+
+def check_floating(x: Any, name: str) -> None:
+    """Raise `TypeError` for what is no array of floats."""
+    check_array(x, name)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"{name} must be of a floating dtype; got {x.dtype}")
 
 
 def check_array(x: Any, name: str) -> None:
-    """Raise `TypeError` for what is no array, such as a list or a Python number."""
+    """Raise `TypeError` for what is no array that JAX reads, such as a list or a Python number."""
     if not hasattr(x, "dtype"):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
+    if isinstance(x, np.ndarray | np.generic) and not x.dtype.isnative:
+        raise TypeError(
+            f"{name} must have this machine's byte order; got {x.dtype.str}: give "
+            f"{name}.astype('{x.dtype.newbyteorder('=').name}')"
+        )
 
 
 def check_range(x: Any, name: str, highest: float = math.inf) -> None:
     """Raise `ValueError` for a number outside [0, highest]; under `jit` nothing is checked."""
     if not is_traced(x) and not 0 <= x <= highest:
         raise ValueError(f"{name} must lie in [0, {highest}]; got {x}")
+
+
+def check_eps(eps: Any, name: str = "eps") -> Any:
+    """`eps`, if it is finite and not negative; a Python integer as a float, which all sizes fit."""
+    check_range(eps, name)
+    return _finite(eps, name)
+
+
+def check_positive(x: Any, name: str) -> Any:
+    """`x`, if it is positive and finite as far as Python can see; an integer as a float."""
+    if not is_traced(x) and not x > 0:
+        raise ValueError(f"{name} must be positive; got {x}")
+    return _finite(x, name)
+
+
+def _finite(x: Any, name: str) -> Any:
+    if not isinstance(x, int | float):
+        return x
+    if abs(x) > sys.float_info.max:
+        raise ValueError(f"{name} must be finite; got {'inf' if x == math.inf else 'more'}")
+    return float(x)
 
 
 def check_function(f: Any, name: str, example: str) -> None:
@@ -90,20 +137,54 @@ def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """1 / √square, and 1 with gradient zero where `square` is zero."""
-    positive = square > 0
-    return jnp.where(positive, jax.lax.rsqrt(jnp.where(positive, square, 1)), 1)
+    zero = square <= 0  # a NaN stays one
+    return jnp.where(zero, 1, jax.lax.rsqrt(jnp.where(zero, 1, square)))
+
+
+def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """A unit in which squares of numbers up to `largest` fit the dtype; NaN where it is infinite.
+
+    At most a 64th of the largest float, since XLA multiplies by its inverse, and a subnormal
+    inverse is zero on most devices. Constant in gradients: what has no unit does not depend on it.
+    """
+    largest = jax.lax.stop_gradient(largest)
+    capped = jnp.minimum(largest, float(jnp.finfo(largest.dtype).max) / 64)
+    return jnp.where(largest == 0, 1, jnp.where(largest == math.inf, math.nan, capped))
 
 
 def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
     """Euclidean norm along `axis`, which remains with size 1; its gradient at the origin is zero.
 
-    Relative to the largest entry, so that no square overflows or underflows.
+    Relative to the largest entry, so that no square overflows or underflows. Infinite where an
+    entry is.
     """
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis, keepdims=True))
+    largest = jnp.max(jnp.abs(x), axis, keepdims=True)
     nonzero = largest != 0  # NaN remains NaN
-    scale = jnp.where(nonzero, largest, 1)
+    scale = unit_of(jnp.where(largest == math.inf, 1, largest))
     square = jnp.sum(jnp.square(x / scale), axis, keepdims=True)
     return jnp.where(nonzero, scale * jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
+
+
+def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
+    """`x` minus its mean along `axis`, exactly zero where `x` is constant.
+
+    The first entry is subtracted before the mean is formed: a constant then leaves no rounding
+    error, and a large mean costs no digits. The gradient is that of x − mean(x).
+    """
+    axes = axis_tuple(x, axis)
+    h = x - jax.lax.stop_gradient(first_along(x, axes))
+    return h - h.mean(axes, keepdims=True)
+
+
+def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
+    """The axes of `x` named by `axis`, counted from the front; they must hold samples."""
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    if not all(-x.ndim <= i < x.ndim for i in given) or not given:
+        raise ValueError(f"axis must name axes of an array of shape {x.shape}; got {axis}")
+    axes = tuple(i % x.ndim for i in given)
+    if any(x.shape[i] == 0 for i in axes):
+        raise ValueError(f"axis must hold at least one sample; got shape {x.shape}, axis {axis}")
+    return axes
 
 
 def chi_mean(dims: int) -> float:

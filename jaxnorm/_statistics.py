@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import check_array, merge_means, promote_to_float32
-from jaxnorm._sharding import first_along, spread_slice
+from jaxnorm._numerics import check_array, floating, merge_means, promote_to_float32
+from jaxnorm._sharding import spread_slice
 
 Tree = TypeVar("Tree")
-Axes = int | Sequence[int]
 AxisName = Hashable | tuple[Hashable, ...]
 Keep = Bool[Array, "*batch"] | None
 Number = int | float
@@ -31,28 +30,6 @@ class BatchStatistics(NamedTuple):
     mean: Float[Array, " c"]
     var: Float[Array, " c"]
     count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
-
-
-def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
-    """`x` minus its mean along `axis`, exactly zero where `x` is constant.
-
-    The first entry is subtracted before the mean is formed: a constant then leaves no rounding
-    error, and a large mean costs no digits. The gradient is that of x − mean(x).
-    """
-    axes = axis_tuple(x, axis)
-    h = x - jax.lax.stop_gradient(first_along(x, axes))
-    return h - h.mean(axes, keepdims=True)
-
-
-def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
-    """The axes of `x` named by `axis`, counted from the front; they must hold samples."""
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
-    if not all(-x.ndim <= i < x.ndim for i in given) or not given:
-        raise ValueError(f"axis must name axes of an array of shape {x.shape}; got {axis}")
-    axes = tuple(i % x.ndim for i in given)
-    if any(x.shape[i] == 0 for i in axes):
-        raise ValueError(f"axis must hold at least one sample; got shape {x.shape}, axis {axis}")
-    return axes
 
 
 def batch_statistics(
@@ -226,9 +203,10 @@ def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float
       >>> print(bessel(jnp.array([1.0, 2.0, 5.0])))
       [1.   2.   1.25]
     """
-    count = jnp.multiply(count, 1.0)  # a Python number too
+    count = floating(count, "count")
     degrees = count - (1 + eps)
-    return jnp.where(degrees > 0, count / jnp.where(degrees > 0, degrees, 1), 1)
+    none = degrees <= 0  # a NaN stays one
+    return jnp.where(none, 1, count / jnp.where(none, 1, degrees))
 
 
 def channels(parameter: Float[Array, " c"], x: Array) -> Array:
@@ -239,6 +217,8 @@ def channels(parameter: Float[Array, " c"], x: Array) -> Array:
 def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
     """`where` as one boolean for every sample, that is every entry of `x` but its last axis."""
     check_array(where, "where")
+    if where.dtype != bool:
+        raise TypeError(f"where must be boolean; got {where.dtype}: give where != 0")
     samples = where[..., 0] if where.ndim == x.ndim and where.shape[-1] == 1 else where
     if samples.ndim != x.ndim - 1 or any(
         m not in (1, n) for m, n in zip(samples.shape, x.shape[:-1], strict=True)
@@ -247,13 +227,17 @@ def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
             f"where must broadcast to the samples of x, shape {x.shape[:-1]}, or have a last axis "
             f"of 1 more; got {where.shape}"
         )
-    return jnp.broadcast_to(samples.astype(bool), x.shape[:-1])
+    return jnp.broadcast_to(samples, x.shape[:-1])
 
 
 def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     """Statistics of the union of two sets of samples, Chan, Golub and LeVeque (1979).
 
-    An empty set (count 0) leaves the other unchanged; two empty sets give an empty one.
+    An empty set (count 0) leaves the other unchanged; two empty sets give an empty one. The means
+    are rounded before they are compared: a variance is right to about ε |mean| / standard
+    deviation, ε that of the dtype. In float32 that is 0.1 % at a mean of 10⁴ standard deviations,
+    which `batch_statistics` of the union resolves, and some per cent at 10⁶; beyond, merge
+    statistics of samples minus a common number, or in float64.
 
     Raises:
       ValueError: The two have different features.

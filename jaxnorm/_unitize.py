@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_range, norm, promote_to_float32
-from jaxnorm._statistics import axis_tuple
+from jaxnorm._numerics import axis_tuple, check_array, check_eps, norm, promote_to_float32
 
 Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 
@@ -85,7 +84,7 @@ def unitize(
       >>> print(unitize(jnp.array([3.0, 4.0]), 0.5, eps=0.0).round(3))
       [1.8 2.4]
     """
-    check_range(eps, "eps")
+    eps = check_eps(eps)
     h = promote_to_float32(x)
     axis_tuple(h, axis)
     a = _along(alpha, h, axis)
@@ -96,6 +95,8 @@ def unitize(
 
 def _along(alpha: Alpha, h: Array, axis: int) -> Array:
     """`alpha` in the dtype of `h`, placed to be multiplied along `axis`."""
+    if not isinstance(alpha, int | float):
+        check_array(alpha, "alpha")
     a = jnp.asarray(alpha, h.dtype)
     if a.ndim == 0:
         return a

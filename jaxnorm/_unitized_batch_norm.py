@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import PerChannel, by_group, own_or_given, per_channel
-from jaxnorm._numerics import check_range, floating, inverse_root
+from jaxnorm._numerics import check_eps, check_number, check_positive, floating, inverse_root
 from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
@@ -42,7 +42,9 @@ def interpolated(
       >>> print(interpolated(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
       [1.    0.625 0.25 ]
     """
-    return alpha * inverse_root(floating(square)) + (1 - alpha)
+    check_number(alpha, "alpha")
+    square = floating(square, "square")
+    return alpha * inverse_root(square) + (1 - alpha)
 
 
 def bounded(
@@ -57,10 +59,11 @@ def bounded(
       >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
       [1.   0.4  0.25]
     """
-    square = floating(square)
-    positive = square > 0
+    check_number(alpha, "alpha")
+    square = floating(square, "square")
+    zero = square <= 0  # a NaN stays one
     finite = jnp.minimum(square, jnp.finfo(square.dtype).max)
-    norm = jnp.where(positive, jnp.sqrt(jnp.where(positive, finite, 1)), 0)
+    norm = jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, finite)))
     divisor = alpha * norm + (1 - alpha)
     return jnp.where(divisor == 0, 1, 1 / jnp.where(divisor == 0, 1, divisor))
 
@@ -131,10 +134,9 @@ def unitized_batch_norm(
       >>> print(jnp.linalg.norm(y, axis=1).round(6))
       [1. 1. 1.]
     """
-    if pixels is not None and not pixels > 0:
-        raise ValueError(f"pixels must be positive; got {pixels}")
+    pixels = None if pixels is None else check_positive(pixels, "pixels")
     check_features(x)
-    check_range(eps, "eps")
+    eps = check_eps(eps)
     if groups != 1 and statistics is None:
         normalize = partial(
             unitized_batch_norm,

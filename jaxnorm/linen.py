@@ -13,7 +13,7 @@ from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
-from jaxnorm._numerics import check_range
+from jaxnorm._numerics import check_eps, check_range
 from jaxnorm._running import Normalize, Running, apply, updates
 from jaxnorm._statistics import AxisName, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
@@ -53,7 +53,8 @@ class _RunningNorm(linen.Module):
         use = linen.merge_param(
             "use_running_average", self.use_running_average, use_running_average
         )
-        check_range(self.epsilon, "epsilon")
+        check_eps(self.epsilon, "epsilon")
+        check_range(self.momentum, "momentum", 1.0)
         update = updates(use, update_running_average, self.update_running_average)
         shape = (x.shape[self.axis],)
         mean = self.variable("batch_stats", "mean", jnp.zeros, shape, jnp.float32)

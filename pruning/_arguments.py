@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_array, promote_to_float32
+from jaxnorm._numerics import check_array, promote_to_float32, unit_of
 
 
 def floating(x: Any, name: str) -> Float[Array, "*shape"]:
@@ -66,9 +66,30 @@ def real(**numbers: Any) -> None:
             raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
 
 
+def parameters(**numbers: Any) -> tuple[Any, ...]:
+    """Real numbers as they are computed with: floats, or arrays of at least float32.
+
+    Python's and NumPy's numbers are floats of Python, which lend arrays no dtype.
+    """
+    real(**numbers)
+    return tuple(
+        float(x)
+        if isinstance(x, int | float | np.generic)
+        else jnp.asarray(promote_to_float32(x, name))
+        for name, x in numbers.items()
+    )
+
+
+def positive_number(x: Any, name: str) -> None:
+    """Raise `ValueError` for a Python number that is not positive and finite."""
+    if isinstance(x, int | float) and not 0 < x < math.inf:
+        raise ValueError(f"{name} must be positive and finite; got {x}")
+
+
 def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
-    """`x` as an array of shape (), if it is one real number."""
+    """`x` as an array of shape (), if it is one real number, positive and finite if Python's."""
     real(**{name: x})
+    positive_number(x, name)
     if np.size(x) != 1:
         raise ValueError(f"{name} must be one number; got shape {np.shape(x)}")
     return jnp.asarray(x, dtype).reshape(())
@@ -79,8 +100,8 @@ def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float
 
     Squares then neither overflow nor vanish; the unit is NaN or infinite where an entry is.
     """
-    largest = jax.lax.stop_gradient(jnp.abs(x).max())
-    unit = jnp.where(largest == 0, 1, largest)
+    largest = jnp.abs(x).max()
+    unit = jnp.where(largest == math.inf, math.inf, unit_of(largest))
     return x / unit, unit
 
 

@@ -15,20 +15,26 @@ Curve = Callable[[int | float, float], float]
 
 def linear(target: int | float, t: float) -> float:
     """target · t: the same number of channels at each step."""
-    real(target=target, t=t)
+    _check(target, t)
     return target * t
 
 
 def cubic(target: int | float, t: float) -> float:
     """target · (1 − (1 − t)³): most at first, Zhu and Gupta (2017) from no sparsity."""
-    real(target=target, t=t)
+    _check(target, t)
     return target * (1 - (1 - t) ** 3)
 
 
 def geometric(target: int | float, t: float) -> float:
     """1 − (1 − target)ᵗ: the same fraction of what is left at each step."""
-    real(target=target, t=t)
+    _check(target, t)
     return 1 - (1 - target) ** t
+
+
+def _check(target: int | float, t: float) -> None:
+    real(target=target, t=t)
+    if not (0 <= target <= 1 and 0 <= t <= 1):
+        raise ValueError(f"target and t must lie in [0, 1]; got {target} and {t}")
 
 
 def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> tuple[float, ...]:

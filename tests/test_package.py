@@ -14,6 +14,7 @@ import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import jax
 import pytest
 
 import jaxnorm
@@ -21,6 +22,7 @@ from jaxnorm import _version
 from tests.support.structure import PACKAGES
 
 ROOT = Path(__file__).parents[1]
+PINS = f"constraints-{'newest' if jax.__version_info__ >= (0, 12) else 'oldest'}.txt"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 README = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
 PAGES = sorted(p.name for p in (ROOT / "docs").glob("*.md") if "```python" in p.read_text())
@@ -104,7 +106,7 @@ def installed(wheel, folder):
     run(sys.executable, "-m", "venv", "--without-pip", str(folder))
     python = str(folder / "bin" / "python")
     pip = (sys.executable, "-m", "pip", "--python", python)
-    install = (*pip, "install", "--quiet", "--constraint", str(ROOT / "constraints.txt"))
+    install = (*pip, "install", "--quiet", "--constraint", str(ROOT / PINS))
     finished = subprocess.run([*install, str(wheel)], capture_output=True, text=True, env=ALONE)
     if finished.returncode and re.search("connection|resolve|network", finished.stderr, re.I):
         pytest.skip("the package index cannot be reached")
@@ -204,3 +206,28 @@ def test_make_lists_its_targets():
     listed = run("make", cwd=ROOT)
     for target in ("reproduce", "test", "lint", "docs", "bench", "clean"):
         assert f"make {target} " in listed
+
+
+def pins(name):
+    """The versions of a file of constraints by name."""
+    lines = (ROOT / name).read_text().splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("-c "))
+
+
+def test_both_ends_pin_the_same_packages_and_what_they_share_is_pinned_once():
+    oldest, newest = pins("constraints-oldest.txt"), pins("constraints-newest.txt")
+    assert oldest.keys() == newest.keys()
+    assert not pins("constraints.txt").keys() & oldest.keys()
+    assert all(oldest[name] != newest[name] for name in oldest)
+    assert pins(PINS)["jax"] == jax.__version__
+
+
+@pytest.mark.parametrize(
+    ("environment", "pins"), [({"JAX": "oldest"}, "oldest"), ({"JAX": "newest"}, "newest")]
+)
+def test_make_takes_the_pins_of_the_jax_that_is_asked_for(environment, pins):
+    python = f"PYTHON={sys.executable}"
+    shown = run("make", "--dry-run", "--always-make", python, "test", cwd=ROOT,
+                env=os.environ | environment)  # fmt: skip
+    assert f"PIP_CONSTRAINT=constraints-{pins}.txt " in shown
+    assert f"-{pins}" in shown.split("touch")[-1].splitlines()[0]

@@ -34,7 +34,8 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix after rescaling about zero and ReLU: `jaxnorm.rescale_rms`, no recentering.
 
     Many samples of one angle tend to 58.75° (`rms_angle`). The scale of the batch does not matter.
-    A Gram matrix of zeros gives NaN.
+    A Gram matrix of zeros gives NaN. In float32 cosines above 0.9999 come out up to 0.0003 too
+    small: of equal samples 0.9997 where 1 is right.
 
     Example:
       >>> print(jax.jit(rescale_rms_step)(jnp.eye(2)).round(3))
@@ -163,7 +164,7 @@ def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array,
     """`gram` over its trace: no result depends on it, and small ones would lose their gradients."""
     g = replicated(as_gram(gram, min_samples=min_samples))
     trace = jax.lax.stop_gradient(jnp.trace(g))
-    return g / jnp.where(trace > 0, trace, 1)
+    return g / jnp.where(trace <= 0, 1, trace)
 
 
 def _about_zero(g: Float[Array, "n n"]) -> Float[Array, "n n"]:

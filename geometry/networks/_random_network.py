@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from geometry._angles import gram, rows_times
 from geometry._arguments import as_samples
 from jaxnorm import recenter
-from jaxnorm._numerics import check_function, replicated
+from jaxnorm._numerics import check_function, check_key, check_whole, replicated
 
 
 class RandomNetwork(NamedTuple):
@@ -63,7 +63,8 @@ def random_network(
       layers: The layers after which it is recorded, ascending from 1 to `depth`; by default all.
 
     Raises:
-      TypeError: `normalization` or `nonlinearity` is no function.
+      TypeError: `normalization` or `nonlinearity` is no function, `key` no random key, or `depth`
+        or `width` no `int`.
       ValueError: `x` is not a matrix of finite numbers, `depth` or `width` is below 1, or `layers`
         does not ascend within 1 and `depth`.
 
@@ -74,10 +75,14 @@ def random_network(
       >>> net.statistics.shape, bool(jnp.isfinite(net.log_scale).all())
       ((3, 8, 8), True)
     """
+    check_key(key)
+    check_whole(depth=depth, width=width)
     check_function(normalization, "normalization", "jaxnorm.standardize")
     check_function(nonlinearity, "nonlinearity", "jax.nn.relu")
     if depth < 1 or width < 1:
         raise ValueError(f"depth and width must be at least 1; got {depth} and {width}")
+    if max(depth, width) >= 2**31:
+        raise ValueError("depth and width must be below 2**31")
     chosen = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
     if not chosen or list(chosen) != sorted(set(chosen) & set(range(1, depth + 1))):
         raise ValueError(f"layers must ascend within 1 and the depth, {depth}; got {chosen}")
@@ -119,7 +124,8 @@ def random_network(
 def _divide_by_scale(x: Array, log_scale: Array) -> tuple[Array, Array]:
     """`x` at root mean squared norm 1, and the logarithm of the factor that restores it."""
     largest = jnp.max(jnp.abs(x))
-    safe = jnp.where(largest > 0, largest, 1)
+    zero = largest == 0  # a NaN stays one
+    safe = jnp.where(zero, 1, largest)
     h = x / safe
-    square = jnp.where(largest > 0, jnp.square(h).sum() / len(x), 1)
+    square = jnp.where(zero, 1, jnp.square(h).sum() / len(x))
     return h * jax.lax.rsqrt(square), log_scale + jnp.log(safe) + jnp.log(square) / 2

@@ -14,7 +14,14 @@ from jaxtyping import Array, Bool, Float
 
 from geometry._arguments import as_gram, as_samples
 from geometry.mean_field._kernel import relu_kernel
-from jaxnorm._numerics import matmul, norm, replicated
+from jaxnorm._numerics import (
+    check_whole,
+    floating,
+    matmul,
+    norm,
+    promote_to_float32,
+    replicated,
+)
 
 
 class NextLayer(NamedTuple):
@@ -96,14 +103,19 @@ def expected_entries(
     a sample that equals the mean.
 
     Raises:
-      ValueError: `width` is below 1.
+      TypeError: `width` is no `int`.
+      ValueError: `width` is below 1, or the number `gain` negative, which in an array gives NaN.
 
     Example:
       >>> print(expected_entries(jnp.array([[1.0], [-1.0]]), width=1).round(4))
       [0.5642 0.5642]
     """
+    check_whole(width=width)
     if width < 1:
         raise ValueError(f"width must be at least 1; got {width}")
+    if isinstance(gain, int | float) and gain < 0:
+        raise ValueError(f"gain must not be negative; got {gain}")
+    gain = promote_to_float32(floating(gain, "gain"), "gain")
     h = as_samples(x)
     norms = norm(h - h.mean(0, keepdims=True))[:, 0]
-    return (jnp.sqrt(gain / (math.pi * width)) * norms).astype(x.dtype)
+    return (jnp.sqrt(gain / (math.pi * float(width))).astype(norms.dtype) * norms).astype(x.dtype)

@@ -49,7 +49,7 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
     norm = jnp.sqrt(jnp.diagonal(g))
     cosine = g / norm[:, None] / norm[None]
     oblique = jnp.abs(cosine) < 1
-    parallel = jnp.where(jnp.isnan(cosine), cosine, jnp.where(cosine > 0, 0, jnp.pi))
+    parallel = jnp.where(jnp.isnan(cosine), cosine, jnp.where(cosine <= 0, jnp.pi, 0))
     angle = jnp.where(oblique, jnp.arccos(jnp.where(oblique, cosine, 0)), parallel)
     index = jnp.argmax(norm)
     other = jnp.arange(n) != index

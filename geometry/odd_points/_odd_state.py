@@ -6,6 +6,7 @@ precision, computed on the host: nothing here can be traced. Angles are in radia
 """
 
 import math
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -129,10 +130,15 @@ def escape_step(norm_ratio: float) -> float:
 
     Above 1 it grows, in the end by √1.467 a layer; below 1 it returns to 1.
 
+    Raises:
+      ValueError: `norm_ratio` is not finite.
+
     Example:
       >>> escape_step(1.0), round(escape_step(2.0), 4)
       (1.0, 2.1135)
     """
+    if abs(norm_ratio) > sys.float_info.max:
+        raise ValueError("norm_ratio must be finite")
     return math.hypot(norm_ratio, (norm_ratio - 1) / math.sqrt(math.pi - 1))
 
 

@@ -22,7 +22,7 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
 
     As `numpy.linalg.matrix_rank` and Figure 2 of Nachum et al. count it. Computed from singular
     values of `x` itself: a Gram matrix has their squares, and loses those below √ε. Zeros have rank
-    0.
+    0, and so have samples with a NaN, which only `jit` lets pass.
 
     Example:
       >>> print(numerical_rank(jnp.ones((5, 3))))

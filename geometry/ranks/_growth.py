@@ -7,6 +7,7 @@ are gathered.
 """
 
 import math
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from geometry._arguments import as_samples, whole_number
 from geometry.cells import cell_volumes_2d
 from geometry.ranks._batch import numerical_rank
 from jaxnorm import unit_vector
-from jaxnorm._numerics import host_only, matmul, replicated
+from jaxnorm._numerics import check_key, check_whole, host_only, matmul, replicated, unit_of
 
 
 def rows_needed(
@@ -29,15 +30,19 @@ def rows_needed(
     `full_rank_reachable` is false. Ranks are decided to about 64 n ε, relative to each neuron.
 
     Raises:
-      ValueError: `max_rows` is below 1.
+      ValueError: `max_rows` is below 1, or not below 2³¹.
 
     Example:
       >>> rows, rank = rows_needed(jax.random.key(0), jnp.eye(4))
       >>> print(rank, rows >= 4)
       4 True
     """
+    check_key(key)
+    check_whole(max_rows=max_rows)
     if max_rows < 1:
         raise ValueError(f"max_rows must be at least 1; got {max_rows}")
+    if max_rows >= 2**31:
+        raise ValueError("max_rows must be below 2**31")
     h = replicated(as_samples(x))
     u = jnp.where(jnp.any(h != 0, axis=1, keepdims=True), unit_vector(h), 0)
     n, dims = u.shape
@@ -68,7 +73,8 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     Exactly if no sample is zero, no two are positively parallel, and the directions of the
     antiparallel pairs are linearly independent, for ReLU(s) − ReLU(−s) = s. Corollary 4 requires
     only that no two samples of x are collinear, where it should require it of the recentred batch.
-    Angles below 64 ε count as zero.
+    Angles below 64 ε count as zero. Of samples with a NaN, which only `jit` lets pass, the answer
+    means nothing.
 
     Example:
       >>> x = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
@@ -94,6 +100,7 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     relation Σ aⱼ yⱼ = 0 of the samples' representations; a neuron breaks it in the cells where
     Σ aⱼ xⱼ over active j is not 0. The probability is at least 2γ(x): of two cells that differ in
     one sample with aⱼ ≠ 0 at least one breaks it, and so does the opposite cell. The lemma has γ.
+    Under `jit` NaN for samples that are not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -104,6 +111,7 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
       0.75
     """
     h = replicated(as_samples(x, min_samples=2, columns=2))
+    h = h / unit_of(jnp.abs(h).max())  # the probability has no unit
     neurons = replicated(as_samples(neurons, columns=2, name="neurons"))
     y = jax.nn.relu(matmul(h, neurons.astype(h.dtype).T))
     relation = jnp.append(jnp.linalg.lstsq(y[:-1].T, y[-1])[0], -1)
@@ -115,7 +123,8 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     change = jnp.einsum("nc,n,nd->cd", active, relation, h)
     # Zero up to rounding in float64.
     breaks = jnp.linalg.norm(change, axis=1) > 1e-9 * jnp.linalg.norm(h * relation[:, None])
-    return jnp.sum(cell_volumes_2d(h), where=breaks).astype(x.dtype)
+    probability = jnp.sum(cell_volumes_2d(h), where=breaks)
+    return jnp.where(jnp.isfinite(change).all(), probability, jnp.nan).astype(x.dtype)
 
 
 @host_only()
@@ -153,7 +162,7 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
       '0.9923 0.9890'
     """
     _check(n, gamma, 0.5)
-    if not 1 < alpha < math.inf:
+    if not 1 < alpha <= sys.float_info.max:
         raise ValueError(f"alpha must be above 1 and finite; got {alpha}")
     if gamma == 0:
         return -math.expm1(-n * (alpha - 1 - math.log(alpha)))

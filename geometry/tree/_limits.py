@@ -62,7 +62,10 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     if n < 4:
         raise ValueError(f"a depth bound needs at least 4 samples; got {n}, always stable")
     h = jnp.sort(replicated(h))
-    ratio = (n - 3) / 2 * (h[-1] - h[0]) / jnp.diff(h[1:-1]).min()
+    gap = jnp.diff(h[1:-1]).min()
+    coincide = gap == 0  # a NaN stays one
+    ratio = (n - 3) / 2 * (h[-1] - h[0]) / jnp.where(coincide, 1, gap)
+    ratio = jnp.where(coincide, math.inf, ratio)
     steps = 3 + 2 / math.log(n / (n - 3)) * jnp.maximum(0, jnp.log(ratio))
     return ((n - 3) * steps).astype(x.dtype)
 
@@ -96,7 +99,8 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The paper bounds them; see `end_bounds`.
 
     Raises:
-      ValueError: n is no whole number, or below 3.
+      ValueError: n is no whole number, or below 3; or the number r is negative, which in an array
+        gives NaN.
 
     Example:
       >>> ends = limits(5, jnp.ones(()))
@@ -104,8 +108,10 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
       [0.343 0.343] [80.13 80.13]
     """
     _at_least_three(n)
-    r = floating(r)
-    m, h = (n - 1) ** 2, promote_to_float32(r)
+    if isinstance(r, int | float) and r < 0:
+        raise ValueError(f"r must not be negative; got {r}")
+    r = floating(r, "r")
+    m, h = float(n - 1) ** 2, promote_to_float32(r)
     scale, smallest, largest = 1 + h, m + h, 1 + m * h
     cosines = h / jnp.sqrt(scale * smallest), 1 / jnp.sqrt(scale * largest)
     norm_ratios = jnp.stack([jnp.sqrt(scale / smallest), jnp.sqrt(scale / largest)])

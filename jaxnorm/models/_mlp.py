@@ -1,12 +1,13 @@
 """The dense network of the unitization paper."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm.models._norm import Norm
+from jaxnorm.models._norm import Norm, check_norm
 from jaxnorm.nnx import BatchNorm
 
 
@@ -47,6 +48,7 @@ class MLP(nnx.Module):
         activation_first: bool = False,
         rngs: nnx.Rngs,
     ):
+        check_norm(norm)
         if not widths:
             raise ValueError(f"widths must hold at least one layer; got {widths}")
         sizes = [inputs, *widths, classes]
@@ -65,7 +67,7 @@ class MLP(nnx.Module):
 
     def last_normalized(self, x: Float[Array, "n *sample"]) -> Float[Array, "n width"]:
         """Output of the last normalization, before a ReLU that follows; samples are flattened."""
-        x = x.reshape(x.shape[0], -1)  # may be a symbol, in `jax.export`
+        x = x.reshape(x.shape[0], math.prod(x.shape[1:]))  # of no samples, too
         before, after = (
             (nnx.relu, nnx.identity) if self.activation_first else (nnx.identity, nnx.relu)
         )

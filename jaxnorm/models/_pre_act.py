@@ -6,7 +6,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm.models._blocks import HE_NORMAL, PreActBlock, PreActBottleneck, biased_conv, stages
-from jaxnorm.models._norm import Norm
+from jaxnorm.models._norm import Norm, check_images, check_norm
 from jaxnorm.nnx import BatchNorm
 
 
@@ -50,6 +50,7 @@ class PreActResNet(nnx.Module):
         block, step, widths = (
             (PreActBottleneck, 9, (64, 128, 256)) if bottleneck else (PreActBlock, 6, (16, 32, 64))
         )
+        check_norm(norm)
         if depth < step + 2 or (depth - 2) % step:
             raise ValueError(f"depth must be {step}k + 2 with k at least 1; got {depth}")
         block = partial(block, conv=biased_conv, norm=norm, rngs=rngs)
@@ -64,6 +65,7 @@ class PreActResNet(nnx.Module):
 
     def last_normalized(self, x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c2"]:
         """Output of the last normalization, before ReLU and pooling."""
+        check_images(x, self.stem.in_features)
         x = nnx.relu(self.stem_norm(self.stem(x)))
         for block in self.blocks:
             x = block(x)

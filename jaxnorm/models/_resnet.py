@@ -16,7 +16,7 @@ from jaxnorm.models._blocks import (
     conv,
     stages,
 )
-from jaxnorm.models._norm import Norm
+from jaxnorm.models._norm import Norm, check_images, check_norm
 from jaxnorm.nnx import BatchNorm
 
 BLOCKS = {
@@ -65,6 +65,7 @@ class ResNet(nnx.Module):
         norm: Norm = BatchNorm,
         rngs: nnx.Rngs,
     ):
+        check_norm(norm)
         if depth not in BLOCKS:
             raise ValueError(f"depth must be one of {', '.join(map(str, BLOCKS))}; got {depth}")
         wide = depth >= 50
@@ -80,6 +81,7 @@ class ResNet(nnx.Module):
         self.head = nnx.Linear(widths[-1], classes, kernel_init=HE_NORMAL, rngs=rngs)
 
     def __call__(self, x: Float[Array, "n h w 3"]) -> Float[Array, "n classes"]:
+        check_images(x, self.stem.in_features)
         x = nnx.relu(self.stem_norm(self.stem(x)))
         x = nnx.pool(x, -jnp.inf, lax.max, (3, 3), (2, 2), ((1, 1), (1, 1)))
         for block in self.blocks:
@@ -122,6 +124,7 @@ class CifarResNet(nnx.Module):
         norm: Norm = BatchNorm,
         rngs: nnx.Rngs,
     ):
+        check_norm(norm)
         if depth < 8 or (depth - 2) % 6:
             raise ValueError(f"depth must be 6k + 2 with k at least 1; got {depth}")
         block = partial(BasicBlock, project=False, norm=norm, rngs=rngs)
@@ -131,6 +134,7 @@ class CifarResNet(nnx.Module):
         self.head = nnx.Linear(64, classes, kernel_init=HE_NORMAL, rngs=rngs)
 
     def __call__(self, x: Float[Array, "n h w c"]) -> Float[Array, "n classes"]:
+        check_images(x, self.stem.in_features)
         x = nnx.relu(self.stem_norm(self.stem(x)))
         for block in self.blocks:
             x = block(x)

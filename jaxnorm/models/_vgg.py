@@ -6,7 +6,7 @@ from itertools import pairwise
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm.models._norm import Norm
+from jaxnorm.models._norm import Norm, check_images, check_norm
 from jaxnorm.nnx import BatchNorm
 
 WIDTHS = (64, 128, 256, 512, 512)
@@ -56,6 +56,8 @@ class VGG(nnx.Module):
         norm: Norm | None = BatchNorm,
         rngs: nnx.Rngs,
     ):
+        if norm is not None:
+            check_norm(norm)
         if depth not in CONVOLUTIONS:
             depths = ", ".join(map(str, CONVOLUTIONS))
             raise ValueError(f"depth must be one of {depths}; got {depth}")
@@ -75,6 +77,7 @@ class VGG(nnx.Module):
         self.hidden = nnx.List(dense)
 
     def __call__(self, x: Float[Array, "n h w 3"]) -> Float[Array, "n classes"]:
+        check_images(x, 3)
         n, *sides, _ = x.shape
         if self.hidden and sides != [224, 224]:
             raise ValueError(f"images must be 224×224, or hidden empty; got shape {x.shape}")

@@ -11,7 +11,7 @@ from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
-from jaxnorm._numerics import check_range
+from jaxnorm._numerics import check_eps, check_positive, check_range
 from jaxnorm._running import Normalize, Running, apply, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
@@ -57,7 +57,8 @@ class RunningNorm(nnx.Module):
             raise ValueError(f"num_features must be at least 1; got {self.num_features}")
         if self.groups < 1:
             raise ValueError(f"groups must be at least 1; got {self.groups}")
-        check_range(self.epsilon, "epsilon")
+        check_eps(self.epsilon, "epsilon")
+        check_range(self.momentum, "momentum", 1.0)
         self.scale = self._parameter(scale_init, rngs, scale_metadata) if self.use_scale else None
         self.bias = self._parameter(bias_init, rngs, bias_metadata) if self.use_bias else None
         self.mean = nnx.BatchStat(jnp.zeros(self.num_features, jnp.float32))
@@ -238,8 +239,8 @@ class UnitizedBatchNorm(RunningNorm):
         alpha_metadata: Metadata,
     ):
         super().__post_init__(bias_init, scale_init, rngs, bias_metadata, scale_metadata)
-        if self.pixels is not None and not self.pixels > 0:
-            raise ValueError(f"pixels must be positive; got {self.pixels}")
+        if self.pixels is not None:
+            check_positive(self.pixels, "pixels")
         self.alpha = self._parameter(alpha_init, rngs, alpha_metadata)
 
     def __call__(

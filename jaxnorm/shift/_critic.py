@@ -10,9 +10,8 @@ import optax
 from jax.nn.initializers import he_normal
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._numerics import promote_to_float32
+from jaxnorm._numerics import check_key, check_positive, promote_to_float32
 from jaxnorm.shift._pairs import train, train_and_test_pairs
-from jaxnorm.shift._samples import check_positive
 
 Params = list[tuple[Array, Array]]  # kernel and bias of each layer
 
@@ -57,7 +56,8 @@ def emd_critic(
       ValueError: Samples do not fit, as in `emd_1d`, or are not paired; `steps`, `batch_size` or
         `clip` is not positive.
     """
-    check_positive("clip", clip)
+    check_key(key)
+    clip = check_positive(clip, "clip")
     train_pairs, test_pairs = train_and_test_pairs(x_train, y_train, x_test, y_test)
     init_key, training_key = jax.random.split(key)
     params = train(

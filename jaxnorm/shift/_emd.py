@@ -8,9 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._numerics import auto_sharded, chi_mean, flat_rows, host_only, matmul
+from jaxnorm._numerics import (
+    auto_sharded,
+    check_key,
+    check_positive,
+    check_whole,
+    chi_mean,
+    flat_rows,
+    host_only,
+    matmul,
+    norm,
+)
 from jaxnorm.shift._emd_1d import emd_1d
-from jaxnorm.shift._samples import check_pair, check_positive, check_weights, vectors
+from jaxnorm.shift._samples import check_pair, check_weights, vectors
 
 # Costs that the device holds at once, and unknowns that SciPy's linear program may have.
 _BLOCK, _UNKNOWNS = 2**23, 1_000_000
@@ -172,7 +182,7 @@ class Sliced(NamedTuple):
 def emd_sliced(
     key: Key[Array, ""],
     x: Float[Array, "n *features"],
-    y: Float[Array, "m *features"],
+    y: Float[Array, "m *features"] | None = None,
     *,
     projections: int = 128,
 ) -> Sliced:
@@ -180,7 +190,8 @@ def emd_sliced(
 
     Every projection is a lower bound of the exact W₁, so `largest` is one for certain. The mean
     is one, up to its error, even after division by `mean_projection(d)`, and then attains W₁ for
-    a mere shift. Pure JAX: jit, vmap, differentiable. One projection has the standard error NaN.
+    a mere shift. Pure JAX: jit, vmap, differentiable; where all projections agree, the gradient of
+    the standard error is zero. One projection has the standard error NaN.
 
     Args:
       key: Decides the directions.
@@ -189,6 +200,7 @@ def emd_sliced(
       projections: Number of directions.
 
     Raises:
+      TypeError: The key is missing, or no random key.
       ValueError: There is no projection, or the samples do not fit, as in `emd_1d`.
 
     Example:
@@ -197,7 +209,11 @@ def emd_sliced(
       >>> print(f"{sliced.distance / mean_projection(3):.1f} {sliced.largest <= 3**0.5}")
       1.7 True
     """
+    check_key(key)
+    if y is None:
+        raise TypeError("y must be given: emd_sliced takes key, x and y")
     check_pair(x, y)
+    check_whole(projections=projections)
     if projections < 1:
         raise ValueError(f"projections must be at least 1; got {projections}")
     a, b = vectors(x), vectors(y)
@@ -206,8 +222,12 @@ def emd_sliced(
     center = a.mean(0, keepdims=True)
     a, b = (matmul(part - center, directions) for part in (a, b))
     distances = emd_1d(a, b)
-    stderr = distances.std(ddof=1) / projections**0.5
-    return Sliced(distances.mean(), stderr, distances[distances.argmax()])
+    mean = distances.mean()
+    # By a norm, which has a gradient where all projections agree, and squares nothing large.
+    deviation = norm(distances - mean)[0]
+    degrees = projections * (projections - 1) or math.nan  # of one projection there is none
+    stderr = deviation / degrees**0.5
+    return Sliced(mean, stderr, distances[distances.argmax()])
 
 
 @host_only()
@@ -215,7 +235,7 @@ def mean_projection(dims: int) -> float:
     """E |θ₁| of a random direction θ: Γ(d/2) / (√π Γ((d+1)/2)), about √(2/(π d)). On the host.
 
     Raises:
-      ValueError: `dims` is below 1.
+      ValueError: `dims` is below 1, or not finite.
 
     Example:
       >>> print(f"{mean_projection(1):.3f} {mean_projection(3):.3f}")
@@ -223,6 +243,7 @@ def mean_projection(dims: int) -> float:
     """
     if dims < 1:
         raise ValueError(f"dims must be at least 1; got {dims}")
+    check_positive(dims, "dims")
     return (2 / math.pi) ** 0.5 / chi_mean(dims)
 
 
@@ -242,7 +263,7 @@ def emd_sinkhorn(
       ValueError: `epsilon` is not positive, or the samples do not fit, as in `emd_1d`.
     """
     check_pair(x, y)
-    check_positive("epsilon", epsilon)
+    epsilon = check_positive(epsilon, "epsilon")
     try:
         from ott.geometry import costs, pointcloud  # pyright: ignore[reportMissingImports]
         from ott.solvers import linear  # pyright: ignore[reportMissingImports]

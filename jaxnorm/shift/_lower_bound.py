@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._numerics import matmul
+from jaxnorm._numerics import check_key, matmul, unit_of
 from jaxnorm._unitize import unit_vector
 from jaxnorm.shift._pairs import Pairs, train, train_and_test_pairs
 from jaxnorm.shift._samples import vectors
@@ -61,12 +61,12 @@ def emd_lower_bound(
       >>> print(1.3 < bound < emd(test, 2 * test))
       True
     """
+    check_key(key)
     pairs = train_and_test_pairs(x_train, y_train, x_test, y_test)
     mean_x, mean_y = (vectors(side).mean(0) for side in pairs[0])
-    center = (mean_x + mean_y)[None] / 2
-    squares = (jnp.square(vectors(side) - center).sum(1).mean() for side in pairs[0])
-    spread = jnp.sqrt(jnp.maximum(*squares))
-    scale = jnp.where(spread > 0, spread, 1)
+    center = mean_x[None] / 2 + mean_y[None] / 2
+    spread = jnp.maximum(*(_spread(vectors(side) - center) for side in pairs[0]))
+    scale = jnp.where(spread == 0, 1, spread)
     train_pairs, test_pairs = (
         Pairs((vectors(x) - center) / scale, (vectors(y) - center) / scale) for x, y in pairs
     )
@@ -95,6 +95,12 @@ def emd_lower_bound(
     on_train = train_pairs.difference(critics, batch_size)
     on_test = test_pairs.difference(critics, batch_size)
     return scale * jnp.maximum(on_test[jnp.argmax(on_train)], 0)
+
+
+def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
+    """√ of the mean square length, in the unit of the largest entry, so that none overflows."""
+    unit = unit_of(jnp.abs(h).max())
+    return unit * jnp.sqrt(jnp.square(h / unit).sum(1).mean())
 
 
 def _init_cones(y: Float[Array, "n d"]) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:

@@ -3,15 +3,15 @@
 p and q are two distributions on R^d, in practice a layer's outputs at two moments of training.
 Means and variances are vectors, one number per coordinate; S and S' are the sums of the variances,
 D is the distance of the means. A sample counts as the distribution that gives each of its rows the
-same weight: for it, every bound here holds exactly. NaN in gives NaN out. Vectors of different
-lengths raise `ValueError`.
+same weight: for it, every bound here holds exactly. NaN in gives NaN out. Vectors are taken in at
+least float32; those of different lengths, or without an element, raise `ValueError`.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_array, safe_sqrt
-from jaxnorm.shift._samples import check_pair, check_positive, check_vectors, length, vectors
+from jaxnorm._numerics import check_floating, check_positive, check_whole, safe_sqrt, unit_of
+from jaxnorm.shift._samples import check_pair, length, same_length, vectors
 
 
 def moment_upper_bound(
@@ -30,7 +30,9 @@ def moment_upper_bound(
       >>> print(moment_upper_bound(zero, one, zero, one))
       8.0
     """
-    check_vectors(mean_x=mean_x, var_x=var_x, mean_y=mean_y, var_y=var_y)
+    mean_x, var_x, mean_y, var_y = same_length(
+        mean_x=mean_x, var_x=var_x, mean_y=mean_y, var_y=var_y
+    )
     return jnp.sum(var_x) + jnp.sum(var_y) + length(mean_x - mean_y) + 2
 
 
@@ -50,9 +52,13 @@ def sharp_moment_upper_bound(
       >>> print(sharp_moment_upper_bound(zero, one, zero, one).round(3))
       2.449
     """
-    check_vectors(mean_x=mean_x, var_x=var_x, mean_y=mean_y, var_y=var_y)
-    square = jnp.sum(var_x) + jnp.sum(var_y) + jnp.sum(jnp.square(mean_x - mean_y))
-    return safe_sqrt(square)
+    mean_x, var_x, mean_y, var_y = same_length(
+        mean_x=mean_x, var_x=var_x, mean_y=mean_y, var_y=var_y
+    )
+    apart, var = mean_x - mean_y, var_x + var_y
+    # In the unit of the largest length, so that no square overflows or vanishes.
+    unit = unit_of(jnp.maximum(jnp.abs(apart).max(), jnp.sqrt(jnp.abs(var).max())))
+    return unit * safe_sqrt(jnp.sum(var / unit / unit) + jnp.sum(jnp.square(apart / unit)))
 
 
 def normalized_upper_bound(
@@ -76,7 +82,9 @@ def normalized_upper_bound(
       >>> print(normalized_upper_bound(zero, zero, zero, zero))
       8.0
     """
-    check_vectors(mean_x=mean_x, excess_x=excess_x, mean_y=mean_y, excess_y=excess_y)
+    mean_x, excess_x, mean_y, excess_y = same_length(
+        mean_x=mean_x, excess_x=excess_x, mean_y=mean_y, excess_y=excess_y
+    )
     return moment_upper_bound(mean_x, 1 + excess_x, mean_y, 1 + excess_y)
 
 
@@ -89,7 +97,7 @@ def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> 
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
       5.0
     """
-    check_vectors(mean_x=mean_x, mean_y=mean_y)
+    mean_x, mean_y = same_length(mean_x=mean_x, mean_y=mean_y)
     return length(mean_x - mean_y)
 
 
@@ -123,10 +131,11 @@ def clipped_power(
       >>> print(clipped_power(jnp.array([1.0, -3.0]), p=2, radius=2.0).round(4))
       0.8839
     """
-    check_positive("radius", radius)
+    radius = check_positive(radius, "radius")
+    check_whole(p=p)
     if p < 1:
         raise ValueError(f"p must be at least 1; got {p}")
-    check_array(x, "x")
+    check_floating(x, "x")
     if x.ndim == 0 or x.shape[-1] == 0:
         raise ValueError(f"x must have features on its last axis; got shape {x.shape}")
     # Relative to the radius, so that no power overflows.
@@ -192,7 +201,9 @@ def normalized_lower_bound(
       >>> print(normalized_lower_bound(zero, zero + 0.5, zero, zero, radius=2.0))
       0.25
     """
-    check_positive("radius", radius)
-    check_vectors(mean_x=mean_x, excess_x=excess_x, mean_y=mean_y, excess_y=excess_y)
+    radius = check_positive(radius, "radius")
+    mean_x, excess_x, mean_y, excess_y = same_length(
+        mean_x=mean_x, excess_x=excess_x, mean_y=mean_y, excess_y=excess_y
+    )
     difference = jnp.square(mean_x) + excess_x - jnp.square(mean_y) - excess_y
     return jnp.abs(jnp.sum(difference)) / (2 * radius * len(mean_x) ** 0.5)

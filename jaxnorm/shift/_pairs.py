@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._numerics import replicated
+from jaxnorm._numerics import check_key, check_whole, replicated
 from jaxnorm.shift._samples import check_pair
 
 
@@ -42,9 +43,10 @@ def train_and_test_pairs(
             "x_train and x_test must have the same features; "
             f"got {x_train.shape[1:]} and {x_test.shape[1:]}"
         )
-    return Pairs(replicated(x_train), replicated(y_train)), Pairs(
-        replicated(x_test), replicated(y_test)
+    x_train, y_train, x_test, y_test = (
+        replicated(jnp.asarray(x)) for x in (x_train, y_train, x_test, y_test)
     )
+    return Pairs(x_train, y_train), Pairs(x_test, y_test)
 
 
 def train(
@@ -59,6 +61,8 @@ def train(
     batch_size: int,
 ) -> Any:
     """Parameters after `steps` of ascent on E f(x) − E f(y), each followed by `project`."""
+    check_key(key)
+    check_whole(steps=steps, batch_size=batch_size)
     if steps < 1 or batch_size < 1:
         raise ValueError(f"steps and batch_size must be positive; got {steps} and {batch_size}")
 

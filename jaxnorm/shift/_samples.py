@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from jaxnorm._numerics import (
     check_array,
     check_finite,
+    check_floating,
     flat_rows,
     is_traced,
     norm,
@@ -54,21 +55,16 @@ def check_weights(weights: Array | None, x: Array, name: str) -> None:
         raise ValueError(f"{name} must not be negative; the lowest is {lowest}")
 
 
-def check_vectors(**vectors: Float[Array, " d"]) -> None:
-    """All are vectors of one length; their names are those of the arguments."""
+def same_length(**vectors: Float[Array, " d"]) -> tuple[Float[Array, " d"], ...]:
+    """All in at least float32, if they are vectors of one length; names are the arguments'."""
     for name, vector in vectors.items():
-        check_array(vector, name)
-        if vector.ndim != 1:
+        check_floating(vector, name)
+        if vector.ndim != 1 or vector.size == 0:
             raise ValueError(f"{name} must be a vector; got shape {vector.shape}")
     if len({vector.shape for vector in vectors.values()}) > 1:
         lengths = ", ".join(str(len(vector)) for vector in vectors.values())
         raise ValueError(f"{', '.join(vectors)} must have the same length; got {lengths}")
-
-
-def check_positive(name: str, value: int | float | Float[Array, ""]) -> None:
-    """`value` is positive, as far as Python can see."""
-    if not is_traced(value) and not value > 0:
-        raise ValueError(f"{name} must be positive; got {value}")
+    return tuple(promote_to_float32(jnp.asarray(vector)) for vector in vectors.values())
 
 
 def vectors(x: Float[Array, "n *features"]) -> Float[Array, "n d"]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import floating, host_only, promote_to_float32
+from jaxnorm._numerics import check_positive, check_whole, floating, host_only, promote_to_float32
 from jaxnorm.shift._samples import check_pair, length
 
 Alpha = int | float | Float[Array, "..."]
@@ -74,7 +74,8 @@ def sharp_unitized_upper_bound(
 
     def reach(a: Float[Array, " n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
         divisor = a * r + (1 - a)
-        return jnp.where(divisor > 0, r / jnp.where(divisor > 0, divisor, 1), 1)
+        undefined = divisor <= 0  # a NaN stays one
+        return jnp.where(undefined, 1, r / jnp.where(undefined, 1, divisor))
 
     return _mean_reach(reach, alpha, x, y)
 
@@ -126,10 +127,12 @@ def interpolation_counterexample(
       >>> print(distance, unitized_upper_bound(jnp.array(0.5)))
       101.0 4.0
     """
+    check_whole(dims=dims)
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1); got {alpha}")
     if not (length > 0 and dims >= 1):
         raise ValueError(f"length must be positive and dims at least 1; got {length} and {dims}")
+    length = check_positive(length, "length")
     x = length * jnp.eye(1, dims)
     return x, -x, 2 * (alpha + (1 - alpha) * length)
 
@@ -155,7 +158,7 @@ def _mean_reach(
 
 
 def _at_least_float32(alpha: Alpha) -> Float[Array, "*d"]:
-    return promote_to_float32(floating(alpha), "alpha")
+    return promote_to_float32(floating(alpha, "alpha"), "alpha")
 
 
 def _check_features(alpha: Array, x: Array) -> None:

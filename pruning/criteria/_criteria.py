@@ -23,7 +23,7 @@ def l1_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 
 
 def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """‖vⱼ‖₂ of every filter."""
+    """‖vⱼ‖₂ of every filter; infinite where a weight is."""
     return lengths(matrix(filters))
 
 
@@ -34,7 +34,8 @@ def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """‖vⱼ − F‖₂ of every filter, F the `geometric_median` of all.
 
     From the Gram product of the centred filters alone where it knows the median and no distance
-    loses digits to it, from differences elsewhere: right to 64 units of rounding.
+    loses digits to it, from differences elsewhere: right to 64 units of rounding. All weights must
+    be finite: with one that is not there is no median, and all scores are NaN.
     """
     h, unit = centred(matrix(filters))
     near = weiszfeld(matmul(h, h.T))
@@ -64,7 +65,8 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 
     Squared distances come from one Gram product of the centred filters. Where one of a row is
     below a sixteenth of ‖vⱼ‖² + ‖vₖ‖², and the product has lost digits, the row is computed again
-    from differences, so that scores are right to 64 units of rounding whatever the filters.
+    from differences, so that scores are right to 64 units of rounding whatever the filters. All
+    weights must be finite: no filter has a distance from one that is not, and all scores are NaN.
     """
     h, unit = centred(matrix(filters))
     gram = matmul(h, h.T)

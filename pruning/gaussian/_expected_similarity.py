@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import matmul
-from pruning._arguments import at_least
+from pruning._arguments import at_least, parameters
 from pruning.criteria import CRITERIA
 from pruning.gaussian._moments import Parameter, chi_defect
 
@@ -28,6 +28,7 @@ def l1_l2_correlation(dims: Parameter) -> Float[Array, "..."]:
       0.9481
     """
     at_least(1, dims=dims)
+    (dims,) = parameters(dims=dims)
     return jnp.sqrt(1 / (1 + _l1_noise(dims)))
 
 
@@ -51,7 +52,8 @@ def expected_spearman(
     the others with fermat or gm need many filters, and l1 with l2 tends to 0.930. The gradient
     is finite but where the correlation is 1, for l1 with l2 at dims = 1.
 
-    Of a criterion of `CRITERIA` that is not in this table the theory lacks ρ: NaN.
+    Of a criterion of `CRITERIA` that is not in this table the theory lacks ρ: NaN. So is what an
+    array holds below 2 filters or 1 dim.
 
     Raises:
       ValueError: If `pair` is not two different names of `CRITERIA`, `num_filters` is below 2 or
@@ -62,6 +64,7 @@ def expected_spearman(
       0.9230
     """
     noise = _noise(num_filters, dims, pair)
+    (num_filters,) = parameters(num_filters=num_filters)
     # asin ρ = π/2 − atan √t keeps the digits that ρ = 1 − 10⁻⁸ would lose.
     whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0)))
     half = jnp.arcsin(jnp.sqrt(1 / (1 + noise)) / 2)
@@ -105,6 +108,7 @@ def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Pa
     """t = 1/ρ² − 1 of a pair's scores, as `expected_spearman` lists it; NaN where it does not."""
     at_least(2, num_filters=num_filters)
     at_least(1, dims=dims)
+    num_filters, dims = parameters(num_filters=num_filters, dims=dims)
     if len(set(pair) & set(CRITERIA)) != 2:
         names = ", ".join(CRITERIA)
         raise ValueError(f"pair must be two different names of {names}; got {pair}")

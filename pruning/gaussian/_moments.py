@@ -13,9 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._numerics import matmul
-from pruning._arguments import at_least, real
+from pruning._arguments import at_least, parameters, positive_number, real
 
 Parameter = int | float | Float[Array, "..."]
+"""A number, or a floating array; arrays are taken in at least float32."""
 
 
 def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
@@ -33,16 +34,20 @@ def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
 def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array, "..."]:
     """E‖v‖₂^order for v ~ N(0, σ² I): σ^j 2^(j/2) Γ((dims + j)/2) / Γ(dims/2), Eq. 16.
 
-    Any real order; ∞ for order ≤ −dims. For the variance use `chi_variance`: as a difference of
-    two moments it loses a digit with every factor of ten in dims.
+    Any real order; ∞ for order ≤ −dims, and where the moment does not fit the dtype. For the
+    variance use `chi_variance`: as a difference of two moments it loses a digit with every factor
+    of ten in dims.
+
+    Raises:
+      ValueError: The number `std` or `dims` is negative.
 
     Example:
       >>> print(f"{chi_moment(2.0, 3, 2):.1f}")
       12.0
     """
-    real(std=std, order=order)
-    at_least(0, dims=dims)
-    return (2**0.5 * std) ** order * _gamma_ratio(dims / 2, order / 2)
+    at_least(0, std=std, dims=dims)
+    std, dims, order = parameters(std=std, dims=dims, order=order)
+    return _gamma_moment(2**0.5 * std, order, dims / 2, order / 2)
 
 
 def chi_variance(std: Parameter, dims: Parameter) -> Float[Array, "..."]:
@@ -52,8 +57,8 @@ def chi_variance(std: Parameter, dims: Parameter) -> Float[Array, "..."]:
       >>> print(f"{chi_variance(1.0, 1e7):.4f}")
       0.5000
     """
-    real(std=std)
-    at_least(0, dims=dims)
+    at_least(0, std=std, dims=dims)
+    std, dims = parameters(std=std, dims=dims)
     return jnp.asarray(2 * std**2 * chi_defect(dims))
 
 
@@ -70,46 +75,64 @@ def amoroso_moment(
       order: A whole number, not negative; any real number if `a` is the number 0 and θ > 0.
 
     Raises:
-      ValueError: Of another order, whose moment about a ≠ 0 has no closed form.
+      ValueError: Of another order, whose moment about a ≠ 0 has no closed form; or β is 0.
     """
-    real(a=a, theta=theta, alpha=alpha, beta=beta, order=order)
+    real(order=order)
+    a, theta, alpha, beta = parameters(a=a, theta=theta, alpha=alpha, beta=beta)
+    if isinstance(beta, float) and beta == 0:
+        raise ValueError("beta must not be 0")
     if order >= 0 and order % 1 == 0:
         order = int(order)
+        size, sign = jnp.abs(theta), jnp.sign(theta)
         total = sum(
-            math.comb(order, i) * a ** (order - i) * theta**i * _gamma_ratio(alpha, i / beta)
+            math.comb(order, i)
+            * a ** (order - i)
+            * sign**i
+            * _gamma_moment(size, i, alpha, i / beta)
             for i in range(order + 1)
         )
-        return jnp.where(alpha + order / beta > 0, total, jnp.sign(1.0 * theta) ** order * jnp.inf)
-    if not (isinstance(a, int | float) and a == 0):
+        return jnp.where(alpha + order / beta > 0, total, sign**order * jnp.inf)
+    if not (isinstance(a, float) and a == 0):
         raise ValueError(f"order must be a whole number, at least 0, unless a is 0; got {order}")
-    return jnp.power(1.0 * theta, order) * _gamma_ratio(alpha, order / beta)
+    return _gamma_moment(theta, order, alpha, order / beta)
 
 
-def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Float[Array, ""]:
+def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Float[Array, "..."]:
     """E ‖F − v‖ for v ~ N(0, σ² I) and ‖F‖ = `length`: what Theorem 2 minimises, a filter.
 
     Printed as σ² √(π/2) L(−y) with y = ‖F‖²/2σ² and L the Laguerre function of degree ½ and
     parameter dims/2 − 1; the factor is σ, by its unit. Given a Poisson variable j of mean y,
     ‖F − v‖ is σ times a chi variable of dims + 2j degrees, so that L is summed by positive terms.
-    It grows with `length`: least, and `chi_moment(std, dims, 1)`, at 0. NaN beyond 70σ.
+    It grows with `length`: least, and `chi_moment(std, dims, 1)`, at 0. NaN beyond 70σ, and for an
+    array `std` that is not positive.
+
+    Raises:
+      ValueError: The number `std` is not positive, or `dims` negative.
 
     Example:
       >>> print(f"{expected_distance(jnp.array(0.0), 1.7, 9):.4f}")
       4.9606
     """
-    real(length=length, std=std)
+    positive_number(std, "std")
     at_least(0, dims=dims)
-    y = jnp.square(length / std) / 2
-    positive = y > 0
-    y = jnp.where(positive, y, 1)
+    length, std, dims = parameters(length=length, std=std, dims=dims)
+    y, dims = jnp.broadcast_arrays(jnp.square(length / std) / 2, jnp.asarray(dims * 1.0))
+    mean = jnp.vectorize(_mean_noncentral_chi)(y, dims.astype(y.dtype))
+    return jnp.where(jnp.asarray(std <= 0), jnp.nan, std * mean)
+
+
+def _mean_noncentral_chi(y: Float[Array, ""], dims: Float[Array, ""]) -> Float[Array, ""]:
+    """Mean of a chi variable of dims + 2j degrees, j Poisson of mean y; NaN beyond y = 2450."""
+    at_zero = y == 0  # a NaN stays one
+    y = jnp.where(at_zero, 1, y)
     first = jnp.maximum(jnp.floor(jax.lax.stop_gradient(y)) - 512, 0)
     j = first + jnp.arange(1024, dtype=y.dtype)
     steps = jnp.where(j > first, jnp.log(y / jnp.maximum(j, 1)), 0)
     degrees = dims + 2 * j
     lengths = jnp.sqrt(degrees - 2 * chi_defect(degrees))
     mean = matmul(jax.nn.softmax(jnp.cumsum(steps)), lengths)
-    at_zero = jnp.sqrt(dims - 2 * chi_defect(dims))
-    return std * jnp.where(positive, jnp.where(y < 2450, mean, jnp.nan), at_zero)
+    mean = jnp.where(y < 2450, mean, jnp.nan)
+    return jnp.where(at_zero, jnp.sqrt(dims - 2 * chi_defect(dims)), mean)
 
 
 def chi_defect(dims: Parameter) -> Parameter:
@@ -133,20 +156,36 @@ def chi_defect(dims: Parameter) -> Parameter:
     return defect
 
 
-def _gamma_ratio(x: Parameter, step: Parameter) -> Float[Array, "..."]:
-    """Γ(x + step)/Γ(x) for x > 0; ∞ where x + step ≤ 0.
+def _gamma_moment(
+    unit: Parameter, order: Parameter, x: Parameter, step: Parameter
+) -> Float[Array, "..."]:
+    """unit^order Γ(x + step)/Γ(x) for x > 0; ∞ where x + step ≤ 0.
 
-    Ten factors of the recurrence, then Stirling's series of both, subtracted term by term.
+    Ten factors of the recurrence, then Stirling's series of both, subtracted term by term. A fourth
+    of all powers at a time, so that none overflows where the result does not.
     """
     converges = jnp.asarray(x + step > 0)
-    step = jnp.where(converges, step, 0.0)
-    factors = 1.0
+    large = jnp.asarray(step > 100)  # then by logarithms, which cost digits
+    small = jnp.where(large | ~converges, 0.0, step)
+    product = 1.0
     for i in range(10):
-        factors = factors * ((x + i) / (x + i + step))
+        product = product * ((x + i) / (x + i + small))
+    power = (x + 10 + small) ** (small / 4) * jnp.exp(_exponent(x, small) / 4)
+    power = jnp.power(1.0 * unit, jnp.where(large, 0.0, order) / 4) * power
+    for _ in range(4):
+        product = product * power
+    step = jnp.where(large, step, 0.0)
+    logs = order * jnp.log(1.0 * unit) + step * jnp.log(x + 10 + step) + _exponent(x, step)
+    for i in range(10):
+        logs = logs - jnp.log1p(step / (x + i))
+    product = jnp.where(large, jnp.exp(jnp.where(large, logs, 0.0)), product)
+    return jnp.where(converges, product, jnp.inf)
+
+
+def _exponent(x: Parameter, step: Float[Array, "..."]) -> Float[Array, "..."]:
+    """log of Γ(x + 10 + step)/Γ(x + 10) minus step · log(x + 10 + step)."""
     x = x + 10
-    end = x + step
-    exponent = (x - 0.5) * jnp.log1p(step / x) - step + _stirling(end) - _stirling(x)
-    return jnp.where(converges, factors * end**step * jnp.exp(exponent), jnp.inf)
+    return (x - 0.5) * jnp.log1p(step / x) - step + _stirling(x + step) - _stirling(x)
 
 
 def _stirling(x: Parameter) -> Parameter:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from jaxnorm._numerics import auto_sharded, check_on_host
+from jaxnorm._numerics import auto_sharded, check_key, check_on_host, check_whole
 from pruning._arguments import at_least, floating, real, vectors
 from pruning.criteria import CRITERIA
 from pruning.criteria import scores as scores_by_name
@@ -123,6 +123,7 @@ def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> 
       scores: What `criteria.scores` gives for the filters.
       ratio: The fraction pruned, of which `overlap` compares the sets.
     """
+    vectors(**{name: scores[name] for name in CRITERIA})
     a, b = (jnp.stack([scores[pair[side]] for pair in PAIRS]) for side in (0, 1))
     shared = jax.vmap(lambda a, b: overlap(a, b, ratio=ratio))
     return Similarity(jax.vmap(spearman)(a, b), shared(a, b))
@@ -134,10 +135,15 @@ def gaussian_similarity(
     """`similarity` of `samples` layers drawn from N(0, I): the band that Gaussian filters fill.
 
     `expected_spearman` and `expected_overlap` are the means of these for many filters.
-    """
 
+    Raises:
+      TypeError: A number is no `int`, or `key` no random key.
+      ValueError: `num_filters` is below 2, or another number below 1.
+    """
+    check_key(key)
     at_least(2, num_filters=num_filters)
     at_least(1, dims=dims, samples=samples)
+    check_whole(num_filters=num_filters, dims=dims, samples=samples)
 
     def draw(key: Key[Array, ""]) -> Similarity:
         return similarity(scores_by_name(jax.random.normal(key, (num_filters, dims))), ratio=ratio)
@@ -152,7 +158,8 @@ def spearman_z_score(
 
     Args:
       observed: The `spearman` of the layer's `similarity`.
-      gaussian: That of `gaussian_similarity` for its shape, two samples at least.
+      gaussian: That of `gaussian_similarity` for its shape, two samples at least. Where all samples
+        are equal, there is no score: NaN, or infinite if `observed` differs.
     """
     observed, gaussian = floating(observed, "observed"), floating(gaussian, "gaussian")
     if gaussian.ndim != observed.ndim + 1 or gaussian.shape[1:] != observed.shape:
@@ -201,6 +208,9 @@ def permutation_p_value(
       alike: Larger for more similar score vectors: `spearman`, `kendall`, or `overlap` with its
         ratio bound.
     """
+    check_key(key)
+    check_whole(samples=samples)
+    at_least(1, samples=samples)
     vectors(a=a, b=b)
     observed = alike(a, b)
 

@@ -108,21 +108,32 @@ def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
     return jnp.where(jnp.any(x != 0), jnp.log(size), jnp.nan)
 
 
+@jax.custom_jvp
 def _fitted_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
-    """The root of the score in log β by bisection, and for its derivative a step of Newton's."""
-    constant = jax.lax.stop_gradient(logs)
+    """The root of the score in log β by bisection."""
     low, high = (jnp.asarray(math.log(shape), logs.dtype) for shape in SHAPES)
 
     def halve(_: Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:
         middle = (ends[0] + ends[1]) / 2
-        above = _score(jnp.exp(middle), constant) > 0
+        above = _score(jnp.exp(middle), logs) > 0
         return jnp.where(above, middle, ends[0]), jnp.where(above, ends[1], middle)
 
     low, high = jax.lax.fori_loop(0, 2 * jnp.finfo(logs.dtype).nmant, halve, (low, high))
-    shape = jax.lax.stop_gradient(jnp.exp((low + high) / 2))
-    slope = jax.grad(_score)(shape, constant)
-    change = _score(shape, logs) - jax.lax.stop_gradient(_score(shape, constant))
-    return shape - change / slope
+    return jnp.where(jnp.isnan(logs).any(), jnp.nan, jnp.exp((low + high) / 2))
+
+
+@_fitted_shape.defjvp
+def _fitted_shape_jvp(
+    primals: tuple[Float[Array, " n"]], tangents: tuple[Float[Array, " n"]]
+) -> tuple[Array, Array]:
+    """The score of (β, logs) stays zero: dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
+
+    β here is this function again, so that derivatives of every order are those of the root.
+    """
+    (logs,) = primals
+    shape = _fitted_shape(logs)
+    change = jax.jvp(lambda logs: _score(shape, logs), primals, tangents)[1]
+    return shape, -change / jax.grad(_score)(shape, logs)
 
 
 def _score(shape: Float[Array, ""], logs: Float[Array, " n"]) -> Float[Array, ""]:

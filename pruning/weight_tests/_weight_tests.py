@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import auto_sharded, matmul, norm
+from jaxnorm._numerics import auto_sharded, center, matmul, norm
 from pruning._arguments import floating, in_largest, matrix, scalar, vectors
 
 Scalar = int | float | Float[Array, ""]
@@ -47,11 +47,11 @@ class Covariance(NamedTuple):
 def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """Standard deviation σⱼ of the weights of each filter, with dims − 1 in the denominator.
 
-    For Gaussian filters their relative spread is about 1/√(2 dims), and cannot be made smaller. The
-    gradient of a constant filter is zero.
+    For Gaussian filters their relative spread is about 1/√(2 dims), and cannot be made smaller. A
+    constant filter has exactly 0, with gradient zero.
     """
     h = matrix(filters)
-    return norm(h - h.mean(1, keepdims=True)).squeeze(1) / (h.shape[1] - 1) ** 0.5
+    return norm(center(h, 1)).squeeze(1) / (h.shape[1] - 1) ** 0.5
 
 
 def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
@@ -59,7 +59,8 @@ def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
 
     The statistic follows χ² of n − 1 degrees, the p-value is its upper tail; the size at 5% is
     4 to 5% from 16 filters of 144 dims on. A p-value near 1 contradicts Gaussian filters as well:
-    normalized or orthogonal filters spread less than those. A constant filter gives p = 0.
+    normalized or orthogonal filters spread less than those. A constant filter gives p = 0, and
+    constant filters alone, which have no spread to compare, too.
 
     Raises:
       ValueError: If there are fewer than two filters or two dims.
@@ -78,11 +79,16 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
     The hypothesis to reject is a spread of at least the margin. (n − 1) s²/(margin · mean)² is χ²
     of n − 1 degrees at the boundary, its lower tail the p-value; the size at 5% is 4 to 5.4%. As
     the spread of Gaussian filters is 1/√(2 dims), no margin near or below that can be supported.
+    Constant filters alone have no spread relative to their mean of 0: NaN.
+
+    Raises:
+      ValueError: There are fewer than two filters or two dims, or `margin` is not positive.
     """
     n, _ = _sizes(filters)
     stds, _ = in_largest(filter_stds(filters))
-    spread = stds.std(ddof=1) / (scalar(margin, "margin", stds.dtype) * stds.mean())
-    statistic = (n - 1) * jnp.square(spread)
+    mean = stds.mean()
+    boundary = scalar(margin, "margin", stds.dtype) * jnp.where(mean == 0, jnp.nan, mean)
+    statistic = jnp.square(center(stds, 0) / boundary).sum()
     return TestResult(statistic, jax.scipy.stats.chi2.cdf(statistic, n - 1))
 
 
@@ -93,9 +99,14 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
     The hypothesis to reject is |μ| ≥ margin · σ; the statistic is √n (margin − |mean|/S), S the
     standard deviation, and p its upper tail, the larger of the two. The size at the boundary is 5
     to 5.6%. There is no power below (1.645/margin)² weights. Valid for any symmetric distribution.
+    Weights that are all equal have no deviation: NaN if they are 0, else p = 1.
+
+    Raises:
+      ValueError: `x` is empty, or `margin` is not positive.
     """
     h, _ = in_largest(floating(x, "x").ravel())
-    t = h.size**0.5 * (scalar(margin, "margin", h.dtype) - jnp.abs(h.mean()) / h.std(ddof=1))
+    deviation = norm(center(h, 0), 0)[0] / (h.size - 1 or jnp.nan) ** 0.5
+    t = h.size**0.5 * (scalar(margin, "margin", h.dtype) - jnp.abs(h.mean()) / deviation)
     return TestResult(t, _student_survival(t, h.size - 1))
 
 
@@ -143,8 +154,7 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
 @auto_sharded
 def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters filters"]:
     """Covariance of the filters with each other: rows centred, divided by dims − 1. Figure 6."""
-    h = matrix(filters)
-    h = h - h.mean(1, keepdims=True)
+    h = center(matrix(filters), 1)
     return matmul(h, h.T) / (h.shape[1] - 1)
 
 
@@ -191,7 +201,7 @@ def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
     """P(T > t) for Student's t; its square is a ratio that follows a Beta distribution."""
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
-    return jnp.where(t > 0, tail, 1 - tail)
+    return jnp.where(t <= 0, 1 - tail, tail)
 
 
 def _sizes(filters: Float[Array, "filters dims"], min_dims: int = 2) -> tuple[int, int]:

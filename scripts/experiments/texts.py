@@ -23,8 +23,8 @@ def shorten(name: str, length: int = 36) -> str:
     """A name of at most `length` characters: of a longer one the middle is left out."""
     if len(name) <= length:
         return name
-    kept = length - 1
-    return f"{name[: kept // 2]}…{name[-(kept - kept // 2) :]}"
+    head = (length - 1) // 2
+    return f"{name[:head]}…{name[head + 1 - length :]}"
 
 
 def html(text: str) -> str:

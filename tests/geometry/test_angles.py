@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 import geometry
+from tests.support.gradients import several_keys
 from tests.support.numpy_programs import evaluated
 
 gram, angles, distances = map(jax.jit, (geometry.gram, geometry.angles, geometry.distances))
@@ -83,6 +84,7 @@ def test_jit_and_vmap_change_nothing(f, key):
 
 
 @pytest.mark.parametrize("f", [gram, angles, distances])
+@several_keys
 def test_gradients(f, key):
     x = jax.random.normal(key, (4, 3))
     off_diagonal = jax.jit(lambda x: f(x)[jnp.triu_indices(4, 1)])

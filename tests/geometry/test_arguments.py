@@ -191,3 +191,101 @@ def test_functions_of_a_gram_matrix_say_so_and_refuse_a_square_batch(function):
 def test_counts_that_are_no_whole_numbers_are_refused_in_one_sentence(function, n):
     with pytest.raises(ValueError, match="must be a whole number of at most"):
         function(n)
+
+
+HUGE = 10**400
+FRACTION: Any = 2.5
+THREE: Any = "3"
+SEED: Any = 0
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: geometry.tree.limits(5, -1.0), ValueError, "r must not be negative; got -1.0"),
+        (lambda: geometry.tree.limits(5, HUGE), ValueError, "r must fit a float"),
+        (
+            lambda: geometry.odd_points.expected_entries(X, width=3, gain=-1.0),
+            ValueError,
+            "gain must not be negative; got -1.0",
+        ),
+        (
+            lambda: geometry.odd_points.expected_entries(X, width=FRACTION),
+            TypeError,
+            "width must be an int; got 2.5",
+        ),
+        (
+            lambda: geometry.odd_points.expected_entries(X, width=3, gain=HUGE),
+            ValueError,
+            "gain must fit a float",
+        ),
+        (lambda: geometry.mean_field.cosine_step(HUGE), ValueError, "x must fit a float"),
+        (lambda: geometry.mean_field.rms_cosine_step(HUGE), ValueError, "x must fit a float"),
+        (lambda: geometry.odd_points.escape_step(HUGE), ValueError, "norm_ratio must be finite"),
+        (lambda: geometry.rank_tail_bound(5, HUGE, 0.1), ValueError, "alpha must be above 1"),
+        (
+            lambda: geometry.ranks.rows_needed(KEY, X, max_rows=HUGE),
+            ValueError,
+            "max_rows must be below",
+        ),
+        (
+            lambda: geometry.random_network(KEY, X, depth=THREE, width=2),
+            TypeError,
+            "depth must be an int; got '3'",
+        ),
+        (
+            lambda: geometry.random_network(KEY, X, depth=HUGE, width=2),
+            ValueError,
+            r"depth and width must be below 2\*\*31",
+        ),
+        (
+            lambda: geometry.random_network(SEED, X, depth=2, width=2),
+            TypeError,
+            "key must be one random key, such as jax.random.key.0.; got int",
+        ),
+        (
+            lambda: geometry.cells.sampled_cells(SEED, X, samples=9),
+            TypeError,
+            "key must be one random key, such as jax.random.key.0.; got int",
+        ),
+        (
+            lambda: geometry.filters.gaussian_filter_geometry(9, std=math.inf),
+            ValueError,
+            "std must be finite; got inf",
+        ),
+    ],
+)
+def test_wrong_numbers_get_one_sentence(call, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        call()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_python_integers_of_any_size_are_their_floats():
+    large = 2**40
+    assert geometry.tree.limits(large, 1.0).norm_ratios[0] < 1e-5
+    found = geometry.filters.gaussian_filter_geometry(9, std=large)
+    np.testing.assert_allclose(
+        found.norm_mean, large * geometry.filters.gaussian_filter_geometry(9).norm_mean
+    )
+
+
+SPOILED = X.at[1, 1].set(math.nan)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: geometry.ranks.full_rank_probability(x[:3, :2], X[:2, :2]),
+        lambda x: geometry.cells.sampled_cells(KEY, x, samples=100).gamma,
+        lambda x: geometry.cells.sampled_cells(KEY, x, samples=100).volumes,
+        lambda x: geometry.random_network(KEY, x, depth=2, width=3).x,
+        lambda x: geometry.effective_rank(x),
+        lambda x: geometry.tree.depth_bound(x[:, 1]),
+        lambda x: geometry.mean_field.rescale_rms_step(geometry.gram(x)),
+    ],
+)
+def test_a_traced_nan_is_never_a_number(call):
+    assert np.isfinite(jax.jit(call)(X)).all()
+    assert np.isnan(jax.jit(call)(SPOILED)).any()

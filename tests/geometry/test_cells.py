@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 import geometry
+from tests.support.gradients import several_keys
 from tests.support.numpy_programs import evaluated
 
 cell_volumes_2d, gamma_2d = map(jax.jit, (geometry.cell_volumes_2d, geometry.gamma_2d))
@@ -72,6 +73,7 @@ def test_zero_vectors_leave_one_cell():
     assert gamma_2d(jnp.zeros((2, 2))) == 1
 
 
+@several_keys
 def test_jit_vmap_and_gradients(key):
     x = jax.random.normal(key, (2, 5, 2))
     expected = [evaluated(geometry.cell_volumes_2d, part) for part in np.asarray(x)]

@@ -8,6 +8,7 @@ from scipy import special, stats
 import geometry
 from geometry import filter_geometry, monte_carlo
 from geometry.filters import gaussian_filter_geometry, norm_envelope, welch_bound
+from tests.support.gradients import several_keys
 
 measured, angles = jax.jit(filter_geometry), jax.jit(geometry.angles)
 mean_slope = jax.jit(jax.grad(lambda x: filter_geometry(x).norm_mean))
@@ -104,6 +105,7 @@ def test_a_simplex_attains_welchs_bound():
     np.testing.assert_allclose(cosine, welch_bound(5, 4), rtol=1e-12)
 
 
+@several_keys
 def test_gradients(key):
     check_grads(measured, (jax.random.normal(key, (4, 5)),), order=1, modes=["rev"])
 

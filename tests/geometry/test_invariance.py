@@ -8,6 +8,7 @@ import geometry
 from geometry import invariant_representation, mean_field_step, monte_carlo
 from geometry.mean_field import expected_norm_factor
 from geometry.odd_points import cluster_growth, next_layer
+from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 
 gram, is_invariant, expected_entries = map(
@@ -138,6 +139,7 @@ def test_recognition():
     assert not is_invariant(jnp.eye(3))
 
 
+@several_keys
 def test_gradients(key):
     check_grads(
         jax.jit(lambda x: next_layer(x).gram), (batch(4, 1.0),), order=1, modes=["rev"], eps=1e-5

@@ -2,6 +2,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
+import scipy.stats
 from jax.test_util import check_grads
 
 from geometry import (
@@ -13,6 +15,7 @@ from geometry import (
     odd_point,
 )
 from geometry.mean_field import cosine_step, expected_norm_factor
+from tests.support.gradients import several_keys
 from tests.support.numpy_programs import evaluated
 
 kernel, step, odd = jax.jit(arccosine_kernel), jax.jit(mean_field_step), jax.jit(odd_point)
@@ -85,6 +88,7 @@ def test_slopes_at_the_ends_are_one_and_zero():
 
 
 @pytest.mark.parametrize("f", [arccosine_kernel, mean_field_step])
+@several_keys
 def test_gradients(f, key):
     check_grads(jax.jit(f), (gram(jax.random.normal(key, (4, 5))),), order=2, modes=["rev"])
 
@@ -196,3 +200,13 @@ def test_nan_is_not_lost_in_compiled_programs():
     cosines = jax.jit(cosine_step)(jnp.array([jnp.nan, 0.5]))
     assert jnp.isnan(cosines[0])
     assert not jnp.isnan(cosines[1])
+
+
+@pytest.mark.parametrize("width", [1000, 10_000, 10_001, 20_000, 100_000])
+def test_the_norm_factor_is_the_mean_of_a_chi_variable_of_binomial_degrees(width):
+    """By SciPy: weights of N(0, 2/d), half of the neurons active on average."""
+    j = np.arange(1, width + 1)
+    log_chi = np.log(2) / 2 + scipy.special.gammaln((j + 1) / 2) - scipy.special.gammaln(j / 2)
+    mean = np.sum(scipy.stats.binom.pmf(j, width, 0.5) * np.exp(log_chi)) * (2 / width) ** 0.5
+    # The rest of the series is O(width⁻³); its second term is 2·10⁻⁹ at 10,000.
+    np.testing.assert_allclose(expected_norm_factor(width), mean, rtol=0, atol=4e-11)

@@ -87,3 +87,16 @@ def test_what_is_no_batch_is_refused():
         neuron_per_point(jnp.ones(3))
     with pytest.raises(ValueError, match="must be finite; 1 of 4 elements are not"):
         neuron_per_point(jnp.eye(2).at[0, 0].set(jnp.inf))
+
+
+def test_with_fewer_neurons_than_samples_the_key_chooses_the_samples():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(20, 30)))
+    chosen = []
+    for seed in range(4):
+        kernel, bias = point_initializers(jax.random.key(seed), x)
+        key = jax.random.key(9)
+        y = activity(x, kernel(key, (30, 3), x.dtype), bias(key, (3,), x.dtype))
+        np.testing.assert_allclose(y.max(0), 1, rtol=1e-9)
+        chosen.append(tuple(y.argmax(0)))
+    assert len(set(chosen)) == 4
+    assert len({sample for samples in chosen for sample in samples}) > 5

@@ -6,6 +6,7 @@ from jax.test_util import check_grads
 
 import geometry
 from geometry import invariant_representation, odd_points, tree_gram
+from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 
 gram, is_odd, odd_point = map(jitted, (geometry.gram, geometry.is_odd, geometry.odd_point))
@@ -104,6 +105,7 @@ def test_dtype_jit_and_vmap(key):
     assert {part.dtype for part in each[0][1:]} == {jnp.dtype(jnp.float32)}
 
 
+@several_keys
 def test_gradients(key):
     x = jax.random.normal(key, (5, 4))
     check_grads(jax.jit(lambda x: odd_point(gram(x))[1:3]), (x,), order=2, modes=["rev"])

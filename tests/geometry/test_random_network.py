@@ -19,6 +19,7 @@ from geometry import (
     random_network,
 )
 from jaxnorm import recenter, rescale, rescale_rms, standardize
+from tests.support.gradients import several_keys
 
 
 def identity(x):
@@ -199,6 +200,7 @@ def test_scales_beyond_floating_point_are_logarithms(key):
     assert (net.x == 0).all() or abs(jnp.square(net.x).sum() / 4 - 1) < 1e-5
 
 
+@several_keys
 def test_gradients_reach_the_input(key):
     def last_angle(x):
         net = random_network(key, x, depth=3, width=8, statistic=angles, layers=(3,))
@@ -225,3 +227,19 @@ def test_impossible_sizes(key):
     for depth, width in ((0, 1), (1, 0)):
         with pytest.raises(ValueError, match=f"at least 1; got {depth} and {width}"):
             random_network(key, jnp.eye(2), depth=depth, width=width)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_every_layer_has_weights_of_its_own_key(depth, key):
+    """The network, layer by layer in NumPy from the keys that `split` gives."""
+    x = np.asarray(jax.random.normal(jax.random.key(1), (4, 3)))
+    net = random_network(
+        key, jnp.asarray(x), depth=depth, width=6, normalization=identity, homogeneous=False
+    )
+    h = x
+    for layer_key in jax.random.split(key, depth):
+        w = np.asarray(jax.random.normal(layer_key, (h.shape[1], 6)))
+        h = np.maximum((2 / 6) ** 0.5 * h @ w, 0)
+    np.testing.assert_allclose(net.x, h, rtol=1e-10, atol=1e-12)
+    scaled = random_network(key, jnp.asarray(x), depth=depth, width=6, normalization=identity)
+    np.testing.assert_allclose(jnp.exp(scaled.log_scale[-1]) * scaled.x, h, rtol=1e-9, atol=1e-12)

@@ -193,3 +193,11 @@ def test_impossible_arguments(call, message):
 def test_no_rows_are_refused(key):
     with pytest.raises(ValueError, match="max_rows must be at least 1; got 0"):
         rows_needed(key, jnp.eye(2), max_rows=0)
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-20, 1e-15, 1e20, 1e30])
+def test_the_probability_of_full_rank_has_no_unit(unit):
+    x = jnp.array([[1.1, 0.9], [0.4, 1.3], [1.7, -0.2]], "float32")
+    w = jnp.array([[1.0, 0.3], [0.2, 1.0]], "float32")
+    expected = full_rank_probability(x, w)
+    np.testing.assert_allclose(full_rank_probability(x * unit, w), expected, rtol=1e-4)

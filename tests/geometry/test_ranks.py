@@ -8,6 +8,7 @@ from jax.test_util import check_grads
 
 import geometry
 from geometry import gram
+from tests.support.gradients import several_keys
 
 numerical_rank, effective_rank, stable_rank, isometry_gap, orthogonality_gap = map(
     jax.jit,
@@ -94,6 +95,7 @@ def test_the_isometry_gap_is_the_log_determinant(key):
     np.testing.assert_allclose(isometry_gap(g), np.log(np.trace(g) / 6) - log_det / 6, rtol=1e-12)
 
 
+@several_keys
 def test_gradients_also_where_singular_values_coincide(key):
     x = jax.random.normal(key, (4, 3))
     for f in (effective_rank, stable_rank):
@@ -109,3 +111,11 @@ def test_gradients_of_small_batches_are_finite_in_float32(f, key):
     gradient = jax.grad(lambda x: f(1e20 * x))(1e-20 * x)
     np.testing.assert_allclose(gradient, 1e20 * jax.grad(f)(x), rtol=1e-2, atol=1e17)
     assert jnp.isfinite(jax.grad(f)(1e-20 * x)).all()
+
+
+@pytest.mark.parametrize("n", [4, 40, 160])
+def test_eigenvalues_below_n_roundings_of_the_largest_count_as_zero(n):
+    eps = float(np.finfo(float).eps)
+    for share, dependent in ((0.3, True), (3.0, False)):
+        g = jnp.diag(jnp.ones(n).at[0].set(share * n * eps))
+        assert np.isinf(isometry_gap(g)) == dependent

@@ -14,6 +14,7 @@ from geometry.mean_field import (
 )
 from geometry.odd_points import recentred_angle
 from jaxnorm import rescale, rescale_rms, standardize
+from tests.support.gradients import several_keys
 
 MAPS = {
     rescale_rms: jax.jit(rescale_rms_step),
@@ -87,6 +88,7 @@ def test_58_75_degrees_is_where_rescaling_about_zero_stands():
 
 
 @each_derivative
+@several_keys
 def test_gradients(part, step, key):
     check_grads(step, (gram(jax.random.normal(key, (5, 7))),), order=1, modes=["rev"])
 

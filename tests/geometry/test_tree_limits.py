@@ -119,3 +119,8 @@ def test_no_cosine_of_deep_trees_is_beyond_one():
     samples = np.sort(np.random.default_rng(0).normal(size=(3000, POINTS)), axis=1)
     tree = deep_trees(samples - samples[:, ::-1])
     assert np.abs(tree.cosines).max() <= 1
+
+
+@pytest.mark.parametrize("x", [[1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0, 5.0]])
+def test_equal_samples_have_no_depth_bound(x):
+    assert depth_bound(jnp.array(x)) == np.inf

@@ -16,8 +16,13 @@ ROW, SHORT = X[0], X[0, :2]
 LIST: Any = [[1.0, 2.0]]
 TUPLE: Any = (ROW, ROW)
 NUMBER: Any = 1.0
+HALF: Any = "0.5"
+HALF_WAY: Any = 2.5
+ZERO: Any = 0
+NAME: Any = "batch"
 SCALAR: Any = np.float32(1)
 IMAGES = jnp.ones((2, 8, 8, 3))
+NCHW = jnp.ones((2, 3, 8, 8), "float32")
 
 
 def conv_and_norm():
@@ -48,6 +53,56 @@ WRONG_TYPES = {
         lambda: jaxnorm.batch_norm(X.astype(complex)),
     ],
     "where must be an array; got list": [lambda: jaxnorm.batch_norm(X, where=LIST)],
+    "where must be boolean; got float64: give where != 0": [
+        lambda: jaxnorm.batch_norm(X, where=jnp.ones(4)),
+        lambda: jaxnorm.batch_statistics(X, where=jnp.ones(4)),
+        lambda: jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))(X, mask=jnp.ones(4)),
+    ],
+    "alpha must be an array; got str": [
+        lambda: jaxnorm.unitized_batch_norm(X, HALF),
+        lambda: jaxnorm.unitize(X, HALF),
+        lambda: jaxnorm.unitize_bounded(X, HALF),
+        lambda: jaxnorm.interpolated(HALF, 1.0),
+    ],
+    "scale must be real; got complex128": [
+        lambda: jaxnorm.batch_norm(X, scale=jnp.ones(3, complex))
+    ],
+    "alpha must be of a floating dtype; got int64": [
+        lambda: jaxnorm.bounded(jnp.ones(3, int), 1.0),
+        lambda: jaxnorm.interpolated(jnp.ones(3, int), 1.0),
+    ],
+    "x must be of a floating dtype; got int64": [
+        lambda: shift.clipped_power(jnp.ones(3, int), radius=1.0)
+    ],
+    "mean_x must be of a floating dtype; got int64": [
+        lambda: shift.normalized_lower_bound(*4 * [jnp.ones(3, int)], radius=1.0),
+        lambda: shift.moment_upper_bound(*4 * [jnp.ones(3, int)]),
+    ],
+    "count must be an array; got list": [lambda: jaxnorm.bessel(LIST)],
+    "key must be one random key, such as jax.random.key.0.; got float64 of shape": [
+        lambda: shift.emd_sliced(X, X),
+        lambda: shift.emd_lower_bound(X, X, X, X, X),
+        lambda: shift.emd_critic(X, X, X, X, X),
+    ],
+    "key must be one random key, such as jax.random.key.0.; got int": [
+        lambda: shift.emd_sliced(ZERO, X, X),
+    ],
+    "y must be given: emd_sliced takes key, x and y": [
+        lambda: shift.emd_sliced(jax.random.key(0), X)
+    ],
+    "projections must be an int; got 2.5": [
+        lambda: shift.emd_sliced(jax.random.key(0), X, X, projections=HALF_WAY)
+    ],
+    "dims must be an int; got 1.5": [
+        lambda: shift.interpolation_counterexample(0.5, length=1.0, dims=1.5)  # pyright: ignore
+    ],
+    "norm must be a function, such as jaxnorm.nnx.BatchNorm; got 'batch'": [
+        lambda: jaxnorm.models.MLP(classes=2, norm=NAME, rngs=nnx.Rngs(0)),
+        lambda: jaxnorm.models.PreActResNet(8, classes=2, norm=NAME, rngs=nnx.Rngs(0)),
+        lambda: jaxnorm.models.CifarResNet(8, classes=2, norm=NAME, rngs=nnx.Rngs(0)),
+        lambda: jaxnorm.models.ResNet(18, classes=2, norm=NAME, rngs=nnx.Rngs(0)),
+        lambda: jaxnorm.models.VGG(11, classes=2, norm=NAME, rngs=nnx.Rngs(0)),
+    ],
     "statistics must be BatchStatistics; got tuple": [
         lambda: jaxnorm.batch_norm(X, statistics=TUPLE)
     ],
@@ -128,9 +183,23 @@ WRONG_NUMBERS = {
         lambda: jaxnorm.nnx.BatchNorm(3, epsilon=-1.0, rngs=nnx.Rngs(0)),
         lambda: updated(epsilon=-1.0),
     ],
+    "eps must be finite; got inf": [
+        lambda: jaxnorm.standardize(X, eps=np.inf),
+        lambda: jaxnorm.batch_norm(X, eps=np.inf),
+    ],
+    "pixels must be finite; got inf": [
+        lambda: jaxnorm.unitized_batch_norm(X, 0.5, pixels=np.inf),
+        lambda: jaxnorm.nnx.UnitizedBatchNorm(3, pixels=np.inf, rngs=nnx.Rngs(0)),
+    ],
+    "radius must be finite; got inf": [lambda: shift.clipped_power(X, radius=np.inf)],
+    "dims must be finite; got more": [lambda: shift.mean_projection(10**400)],
+    r"x must be images \(samples, height, width, 3 channels\); got \(2, 3, 8, 8\); for channels": [
+        lambda: jaxnorm.models.CifarResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW),
+        lambda: jaxnorm.models.PreActResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW),
+    ],
     r"eps must lie in \[0, inf\]; got nan": [lambda: jaxnorm.standardize(X, eps=np.nan)],
     r"momentum must lie in \[0, 1.0\]; got 2.0": [
-        lambda: jaxnorm.nnx.BatchNorm(3, momentum=2.0, rngs=nnx.Rngs(0))(X),
+        lambda: jaxnorm.nnx.BatchNorm(3, momentum=2.0, rngs=nnx.Rngs(0)),
         lambda: updated(momentum=2.0),
     ],
 }
@@ -175,3 +244,58 @@ def test_python_numbers_are_taken_where_a_scalar_is():
     )
     assert isinstance(merged.mean, jax.Array)
     assert merged.mean == 0.5
+
+
+LARGE = 2**40
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda n: jaxnorm.standardize(X, eps=n),
+        lambda n: jaxnorm.rescale_rms(X, eps=n),
+        lambda n: jaxnorm.batch_norm(X, eps=n)[0],
+        lambda n: jaxnorm.unitize(X, 0.5, eps=n),
+        lambda n: jaxnorm.unitized_batch_norm(X, 0.5, pixels=n)[0],
+        lambda n: shift.clipped_power(X, radius=n),
+        lambda n: shift.interpolation_counterexample(0.5, length=n)[2],
+    ],
+)
+def test_a_python_integer_of_any_size_is_its_float(call):
+    np.testing.assert_array_equal(call(LARGE), call(float(LARGE)))
+
+
+def test_a_batch_without_samples_goes_through_a_network():
+    model = jaxnorm.models.MLP(inputs=12, widths=(3,), classes=2, rngs=nnx.Rngs(0))
+    assert nnx.eval_shape(lambda m, x: m(x), model, jnp.zeros((0, 3, 4), "float32")).shape == (0, 2)
+
+
+FOREIGN = np.ones((4, 3)).astype(">f4")
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: jaxnorm.standardize(x),
+        lambda x: jaxnorm.moments(x),
+        lambda x: jaxnorm.unit_vector(x),
+        lambda x: jaxnorm.batch_norm(x),
+        lambda x: jaxnorm.batch_statistics(x),
+        lambda x: jaxnorm.bessel(x[0]),
+        lambda x: jaxnorm.bounded(x[0], x[0]),
+        lambda x: jaxnorm.interpolated(x[0], x[0]),
+        lambda x: shift.emd_1d(x, x),
+        lambda x: shift.emd_sliced(jax.random.key(0), x, x),
+        lambda x: shift.emd(x, x),
+        lambda x: shift.layer_shift(x, x),
+        lambda x: shift.sharp_moment_upper_bound(x[0], x[0], x[0], x[0]),
+        lambda x: shift.moment_upper_bound(x[0], x[0], x[0], x[0]),
+        lambda x: shift.normalized_lower_bound(x[0], x[0], x[0], x[0], radius=1.0),
+    ],
+)
+def test_an_array_of_another_byte_order_is_refused(call):
+    call(FOREIGN.astype("float32"))
+    with pytest.raises(TypeError, match=r"byte order; got >f4: give \w+.astype\('float32'\)|>f4"):
+        call(FOREIGN)

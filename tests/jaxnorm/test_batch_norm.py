@@ -1,5 +1,7 @@
 """Batch norm and unitized batch norm against a float64 reading of Algorithms 1 and 2."""
 
+import inspect
+from functools import partial
 from typing import Any
 
 import jax
@@ -641,3 +643,52 @@ def test_a_sample_at_the_mean_has_no_negative_square(key):
         return unitized_batch_norm(x, jnp.ones(1, jnp.float32), eps=1e-10, factor=factor)[0]
 
     assert jnp.isfinite(jax.jit(jax.vmap(normalized))(x)).all()
+
+
+def options_of(function):
+    """Values, other than the default, of every option that is no axis or mask; a new one fails."""
+    values = {
+        "eps": [0.3],
+        "recentering": [False],
+        "rescaling": [False],
+        "correction": [partial(jaxnorm.bessel, eps=1e-3)],
+        "pixels": [2.5],
+        "per_pixel": [True],
+        "factor": [jaxnorm.bounded],
+    }
+    left_out = {"x", "alpha", "scale", "bias", "statistics", "groups", "where"}
+    names = set(inspect.signature(function).parameters) - left_out
+    names -= {"axis_name", "axis_index_groups"}
+    assert names <= set(values), "give a value of each new option"
+    return [{name: value} for name in sorted(names) for value in values[name]]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("shape", [(12, 3), (12, 4, 5, 3)])
+@pytest.mark.parametrize(
+    ("function", "option"),
+    [
+        pytest.param(f, option, id=f"{f.__name__}-{next(iter(option))}")
+        for f in (jaxnorm.batch_norm, jaxnorm.unitized_batch_norm)
+        for option in options_of(f)
+    ],
+)
+def test_groups_are_their_parts_with_every_option(function, option, shape, masked):
+    random = np.random.default_rng(0)
+    x = jnp.asarray(random.normal(3, 2, shape))
+    numbers = [jnp.asarray(random.uniform(0.2, 0.8, 3)) for _ in range(3)]
+    numbers = numbers if function is jaxnorm.unitized_batch_norm else numbers[1:]
+    where = jnp.asarray(random.random(shape[:-1]) < 0.7) if masked else None
+    y, statistics = function(x, *numbers, groups=3, where=where, **option)
+    for i in range(3):
+        rows = slice(4 * i, 4 * i + 4)
+        keep = None if where is None else where[rows]
+        part, own = function(x[rows], *numbers, where=keep, **option)
+        np.testing.assert_allclose(y[rows], part, rtol=1e-10, atol=1e-12)
+        jax.tree.map(
+            lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-10), statistics, own
+        )
+    whole, _ = function(x, *numbers, where=where, **option)
+    assert jnp.abs(y - whole).max() > 1e-3
+    plain, _ = function(x, *numbers, groups=3, where=where)
+    assert jnp.abs(y - plain).max() > 1e-3 or (option.get("per_pixel") and len(shape) == 2)

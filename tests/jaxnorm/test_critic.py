@@ -1,5 +1,6 @@
 """Critics: the paper's network, and a certified lower bound."""
 
+import sys
 from functools import partial
 
 import jax
@@ -187,3 +188,20 @@ def test_both_forms_of_a_convolution_are_one(stride, key):
     )
     found = critics._convolved(x, kernel, stride)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_both_critics_see_minibatches_of_their_own(key, monkeypatch):
+    """Every key that decides a minibatch is used once: the two critics share none."""
+    used = []
+    module = sys.modules[emd_lower_bound.__module__]
+    train = module.train
+
+    def recording(critic, params, key, pairs, **options):
+        used.append(tuple(np.asarray(jax.random.key_data(key))))
+        return train(critic, params, key, pairs, **options)
+
+    monkeypatch.setattr(module, "train", recording)
+    x = jax.random.normal(key, (4, 6, 2))
+    emd_lower_bound(key, *x, steps=1, batch_size=2)
+    assert len(used) == len(set(used)) == 2
+    assert tuple(np.asarray(jax.random.key_data(key))) not in used

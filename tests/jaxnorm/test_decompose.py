@@ -9,6 +9,7 @@ import pytest
 from jax.test_util import check_grads
 
 from jaxnorm import recenter, rescale, rescale_rms, standardize
+from tests.support.gradients import several_keys
 
 PARTS = (recenter, rescale, rescale_rms, standardize)
 SCALES = (rescale, rescale_rms, standardize)
@@ -68,6 +69,7 @@ def test_gradients_are_finite_for_constant_features(part):
 
 
 @pytest.mark.parametrize("part", PARTS)
+@several_keys
 def test_gradients(part, key):
     x = jax.random.normal(key, (5, 3))
     check_grads(jax.jit(part), (x,), order=2, modes=["rev"])

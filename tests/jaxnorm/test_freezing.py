@@ -98,3 +98,81 @@ def test_replaced_layers_keep_the_switch_and_recalibration_needs_none():
     jaxnorm.nnx.recalibrate(model, [X])
     np.testing.assert_allclose(layer.mean[...], X.mean(0), rtol=1e-5)
     assert layer.update_running_average is False
+
+
+def layers(**options):
+    """The NNX and the Linen layer that start from mean 3 and variance 5, as (call, update)."""
+    for name in layer_classes(jaxnorm.nnx):
+        new = getattr(jaxnorm.nnx, name)(3, momentum=0.9, rngs=nnx.Rngs(0), **options)
+        new.mean[...], new.var[...] = jnp.full(3, 3.0, "float32"), jnp.full(3, 5.0, "float32")
+        graph, state = nnx.split(new)
+
+        def by_nnx(x, mask=None, graph=graph, state=state):
+            layer = nnx.merge(graph, state, copy=True)
+            y = layer(x, mask=mask)
+            return y, layer.mean[...], layer.var[...]
+
+        old = getattr(jaxnorm.linen, name)(
+            **{"use_running_average": False, "momentum": 0.9} | options
+        )
+        started = {"mean": jnp.full(3, 3.0, "float32"), "var": jnp.full(3, 5.0, "float32")}
+        params = old.init(jax.random.key(0), X).get("params", {})
+
+        def by_linen(x, mask=None, old=old, params=params, started=started):
+            variables = {"params": params, "batch_stats": started}
+            y, updated = old.apply(variables, x, mask=mask, mutable="batch_stats")
+            return y, updated["batch_stats"]["mean"], updated["batch_stats"]["var"]
+
+        yield from (by_nnx, by_linen)
+
+
+@pytest.mark.parametrize("use", [False, True])
+def test_running_statistics_follow_the_batch_and_not_what_it_becomes(use):
+    """From mean 3 and variance 5, where the batch and its normalization differ."""
+    x = np.asarray(X, np.float64) * 2 + 1
+    mean = 0.9 * 3 + 0.1 * x.mean(0)
+    var = 0.9 * 5 + 0.1 * x.var(0, ddof=1)
+    for layer in layers(use_running_average=use, update_running_average=True):
+        y, found_mean, found_var = layer(jnp.asarray(x, "float32"))
+        np.testing.assert_allclose(found_mean, mean, rtol=1e-5)
+        np.testing.assert_allclose(found_var, var, rtol=1e-5)
+        center, spread = (3, 5) if use else (x.mean(0), x.var(0))
+        np.testing.assert_allclose(y, (x - center) / np.sqrt(spread + 1e-5), rtol=1e-4, atol=1e-5)
+
+
+def test_groups_of_unequal_counts_weigh_by_them():
+    x = np.asarray(X, np.float64)
+    mask = np.arange(16) % 8 < np.where(np.arange(16) < 8, 7, 2)  # 7 and 2 samples
+    parts = [x[:8][mask[:8]], x[8:][mask[8:]]]
+    share = np.array([7, 2]) / 9
+    mean = 0.9 * 3 + 0.1 * sum(s * p.mean(0) for s, p in zip(share, parts, strict=True))
+    var = 0.9 * 5 + 0.1 * sum(s * p.var(0, ddof=1) for s, p in zip(share, parts, strict=True))
+    for layer in layers(groups=2):
+        _, found_mean, found_var = layer(X, jnp.asarray(mask))
+        np.testing.assert_allclose(found_mean, mean, rtol=1e-5)
+        np.testing.assert_allclose(found_var, var, rtol=1e-5)
+
+
+@pytest.mark.parametrize("statistic", [1, 2])
+def test_running_statistics_have_no_gradient(statistic):
+    for layer in layers():
+        gradient = jax.jit(jax.grad(lambda x, f=layer: f(x)[statistic].sum()))(X)
+        np.testing.assert_array_equal(gradient, 0)
+
+
+def test_axis_index_groups_reach_the_statistics_of_both_shells():
+    """Four shards in two groups of unlike data: each group has the statistics of its own two."""
+    x = jnp.concatenate([X[:8], 10 + 2 * X[8:]]).reshape(4, 4, 3)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("shards",))
+    spec = jax.sharding.PartitionSpec("shards")
+    for layer in layers(axis_name="shards", axis_index_groups=[[0, 1], [2, 3]]):
+
+        def own(x, layer=layer):
+            return jax.tree.map(lambda a: a[None], layer(x[0]))
+
+        sharded = jax.shard_map(own, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        _, mean, var = jax.jit(sharded)(x)
+        for shard in range(4):
+            seen = np.asarray(x[:2] if shard < 2 else x[2:], np.float64).reshape(-1, 3)
+            np.testing.assert_allclose(mean[shard], 2.7 + 0.1 * seen.mean(0), rtol=1e-5)
+            np.testing.assert_allclose(var[shard], 4.5 + 0.1 * seen.var(0, ddof=1), rtol=1e-5)

@@ -1,6 +1,7 @@
 """Networks: the published numbers of parameters, and outputs that can be found by hand."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -261,3 +262,39 @@ def test_vgg_with_hidden_layers_wants_the_images_of_imagenet():
 def test_depths_that_make_no_stages_are_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build(classes=10, rngs=nnx.Rngs(0))
+
+
+def test_vgg_is_its_forward_pass_in_numpy():
+    """Convolutions as sums over shifted windows, batch norm by its formula, maxima of 2 x 2."""
+    model: Any = models.VGG(11, classes=4, hidden=(), rngs=nnx.Rngs(0))
+    x = np.random.default_rng(0).normal(size=(2, 32, 32, 3))
+    found = model(jnp.asarray(x, "float32"))
+    h = x
+    for stage in model.stages:
+        for layer in stage.layers:
+            kernel, bias = (np.asarray(p[...], float) for p in (layer.conv.kernel, layer.conv.bias))
+            padded = np.pad(h, ((0, 0), (1, 1), (1, 1), (0, 0)))
+            height, width = h.shape[1:3]
+            h = bias + sum(
+                padded[:, i : i + height, j : j + width] @ kernel[i, j]
+                for i in range(3)
+                for j in range(3)
+            )
+            axes = (0, 1, 2)
+            h = np.maximum((h - h.mean(axes)) / np.sqrt(h.var(axes) + 1e-5), 0)
+        n, height, width, c = h.shape
+        h = h.reshape(n, height // 2, 2, width // 2, 2, c).max((2, 4))
+    logits = h.mean((1, 2)) @ np.asarray(model.head.kernel[...]) + np.asarray(model.head.bias[...])
+    np.testing.assert_allclose(found, logits, rtol=1e-3, atol=1e-4)
+    small: Any = models.VGG(11, classes=4, hidden=(), rngs=nnx.Rngs(0))
+    small.eval()
+    larger = np.random.default_rng(1).normal(size=(1, 64, 64, 3))
+    maps = jnp.asarray(larger, "float32")
+    for stage in small.stages:
+        maps = nnx.max_pool(stage(maps), (2, 2), strides=(2, 2))
+    assert maps.shape[1:3] == (2, 2)  # a map of one pixel cannot tell a mean from a maximum
+    pooled = np.asarray(maps, float).mean((1, 2))
+    expected = pooled @ np.asarray(small.head.kernel[...]) + np.asarray(small.head.bias[...])
+    np.testing.assert_allclose(
+        small(jnp.asarray(larger, "float32")), expected, rtol=1e-4, atol=1e-6
+    )

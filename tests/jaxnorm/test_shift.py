@@ -23,6 +23,7 @@ from jaxnorm.shift import (
     mean_projection,
     transport_plan,
 )
+from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 
 fast_emd_1d, fast_emd_sliced = jitted(emd_1d), jitted(emd_sliced)
@@ -100,15 +101,45 @@ def test_float32_keeps_six_digits():
 
 
 @pytest.mark.parametrize("weights", [None, jnp.array([0.5, 1.0, 2.0, 0.1])])
+@several_keys
 def test_gradients(key, weights):
     x, y = jax.random.normal(key, (2, 6, 2))
     check_grads(jax.jit(lambda x, y: emd_1d(x, y, y_weights=weights)), (x, y[:4]), order=1)
 
 
 def test_the_gradient_pulls_every_sample_to_its_partner():
-    x, y = jnp.array([2.0, 0.0, 9.0]), jnp.array([1.0, 7.0, 4.0])
-    gradient = jax.jit(jax.grad(emd_1d))(x, y)
-    np.testing.assert_allclose(gradient, np.array([-1, -1, 1]) / 3, rtol=1e-12)
+    gradient = jax.jit(jax.grad(emd_1d))
+    y = jnp.array([1.0, 7.0, 4.0])
+    for x, signs in (([2.0, 0.0, 9.0], [-1, -1, 1]), ([9.0, 0.0, 2.0], [1, -1, -1])):
+        np.testing.assert_allclose(gradient(jnp.array(x), y), np.array(signs) / 3, rtol=1e-12)
+
+
+def test_the_standard_error_of_slices_is_that_of_independent_directions(key):
+    """Few projections, where n and n − 1 differ, of samples for which each has a known distance."""
+    x = jnp.zeros((1, 2))
+    y = jnp.ones((1, 2))
+    found = fast_emd_sliced(key, x, y, projections=3)
+    directions = np.asarray(jax.random.normal(key, (2, 3)))
+    projected = np.abs(directions.sum(0) / np.linalg.norm(directions, axis=0))
+    np.testing.assert_allclose(found.distance, projected.mean(), rtol=1e-12)
+    np.testing.assert_allclose(found.stderr, projected.std(ddof=1) / 3**0.5, rtol=1e-12)
+    assert np.isnan(fast_emd_sliced(key, x, y, projections=1).stderr)
+
+
+def test_the_standard_error_of_equal_projections_has_a_gradient(key):
+    x = jax.random.normal(key, (16, 3))
+    gradient = jax.grad(lambda a: fast_emd_sliced(key, a, x).stderr)(x)
+    np.testing.assert_array_equal(gradient, 0)
+
+
+@pytest.mark.parametrize("unit", [1e-25, 1e20, 1e30])
+def test_slices_in_any_unit(key, unit):
+    x, y = jax.random.normal(key, (2, 40, 3), "float32")
+    expected = fast_emd_sliced(key, x, y, projections=8)
+    found = fast_emd_sliced(key, unit * x, unit * y, projections=8)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a / np.float32(unit), b, rtol=1e-3), found, expected
+    )
 
 
 def test_nan_in_a_feature_stays_there_under_jit():

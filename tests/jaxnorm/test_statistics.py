@@ -15,6 +15,7 @@ import jaxnorm
 from jaxnorm import bessel
 from jaxnorm._sharding import spread_slice
 from jaxnorm._statistics import Sums, mean_and_variance
+from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 
 batch_statistics, merge_statistics, moments, merge_moments = map(
@@ -227,6 +228,7 @@ def test_two_mapped_axes_are_one_batch():
     assert_statistics(statistics, x.reshape(-1, 2), rtol=1e-12)
 
 
+@several_keys
 def test_gradients_of_statistics(key):
     x = jax.random.normal(key, (5, 3))
     statistics = jax.jit(lambda x: batch_statistics(x)[:2])
@@ -310,3 +312,43 @@ def test_rounding_makes_no_variance_negative():
     plain = total.second / 3 - jnp.square(total.first / 3)
     assert (plain < 0).sum() > 100
     assert (mean_and_variance(total)[1] >= 0).all()
+
+
+@pytest.mark.parametrize("unit", [1e-38, 1e-25, 1e-15, 1e-10, 5e9, 1e20, 1e30, 1e37])
+def test_what_has_no_unit_is_right_in_every_unit(unit):
+    x = (np.random.default_rng(0).gamma(2.0, size=(40, 3)) * unit).astype(np.float32)
+    exact = x.astype(np.float64)
+    found = moments(jnp.asarray(x))
+    normal = np.abs(exact).min() > 1e-37
+    if normal:  # a subnormal number is zero on most devices
+        np.testing.assert_allclose(found.skewness, scipy.stats.skew(exact), rtol=1e-4)
+        expected = scipy.stats.kurtosis(exact, fisher=False)
+        np.testing.assert_allclose(found.kurtosis, expected, rtol=1e-4)
+        standard = (exact - exact.mean(0)) / exact.std(0)
+        standardized = np.asarray(jaxnorm.standardize(jnp.asarray(x)))
+        wrong = ~np.isclose(standardized, standard, rtol=0, atol=2e-5)
+        assert np.isnan(standardized[wrong]).all()
+        assert unit == 1e37 or not wrong.any()
+        scaled = exact / np.sqrt((exact**2).mean(0))
+        np.testing.assert_allclose(jaxnorm.rescale_rms(jnp.asarray(x)), scaled, rtol=1e-5)
+    fits = exact.var(0) < 3e38
+    np.testing.assert_array_equal(np.isnan(found.var), ~fits)
+    parts = [moments(jnp.asarray(part)) for part in (x[:7], x[7:])]
+    merged = merge_moments(*parts, counts=(7, 33))
+    if 1e-18 < unit < 1e18:
+        np.testing.assert_allclose(merged.kurtosis, found.kurtosis, rtol=1e-4)
+        np.testing.assert_allclose(merged.skewness, found.skewness, rtol=1e-4)
+    elif not fits.any() or unit < 1e-24:  # what is lost is NaN, and not another number
+        assert np.isnan(merged.kurtosis).all()
+
+
+@pytest.mark.parametrize("equal", [1, 4])
+def test_merging_a_constant_part_has_a_gradient(equal, key):
+    x = jax.random.normal(key, (8, 2)).at[:equal].set(0.3)
+
+    def merged(x):
+        parts = (moments(x[:equal]), moments(x[equal:]))
+        return merge_moments(*parts, counts=(equal, 8 - equal)).kurtosis.sum()
+
+    whole = jax.grad(lambda x: moments(x).kurtosis.sum())(x)
+    np.testing.assert_allclose(jax.jit(jax.grad(merged))(x)[equal:], whole[equal:], rtol=1e-6)

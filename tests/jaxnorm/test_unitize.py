@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 from jaxnorm import unit_vector, unitize, unitize_bounded
+from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 
 
@@ -126,6 +127,7 @@ def test_the_slope_of_eq_10_at_the_origin():
     np.testing.assert_allclose(jacobian, np.eye(2) * (0.5 / np.sqrt(1e-3) + 0.5), rtol=1e-12)
 
 
+@several_keys
 def test_gradients(key):
     x, alpha = vectors(key), jnp.array([0.1, 0.5, 0.9, 1.0])
     check_grads(jax.jit(unit_vector), (x,), order=2, modes=["rev"])

@@ -86,6 +86,23 @@ def test_of_a_sum_over_groups_no_more_than_one_step_is_lost_needlessly(seed):
     assert least - 1e-9 <= lost <= least + largest
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_least_is_lost_where_channels_of_one_group_have_one_price(seed):
+    """One group, unlike scores: exactly as many lowest as the budget needs; of two, by hand."""
+    rng = np.random.default_rng(seed)
+    scores = [jnp.asarray(rng.exponential(size=9) ** 3)]
+    budget = int(rng.integers(3, 25))
+    (mask,) = select_within(scores, budget=budget, cost=lambda widths: 3 * widths[0])
+    assert mask.tolist() == (scores[0] >= jnp.sort(scores[0])[-(min(budget, 27) // 3)]).tolist()
+
+
+def test_the_score_of_the_next_channel_is_not_counted():
+    """Losing 1 beats losing 2, whatever the scores that stay are."""
+    scores = [jnp.array([1.0, 100.0, 100.0]), jnp.array([2.0, 2.5, 3.0])]
+    masks = select_within(scores, budget=5, cost=sum)
+    assert [m.tolist() for m in masks] == [[False, True, True], [True, True, True]]
+
+
 def test_of_layers_between_groups_little_is_lost_needlessly():
     found = [lost_and_least(seed, bilinear)[:2] for seed in range(20)]
     excess = [lost / least - 1 for lost, least in found]

@@ -13,6 +13,7 @@ from jax.test_util import check_grads
 
 import pruning
 from pruning import criteria
+from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 
 CRITERIA = {name: jitted(criterion) for name, criterion in pruning.CRITERIA.items()}
@@ -184,6 +185,7 @@ def test_only_l1_depends_on_the_axes(key):
 
 
 @pytest.mark.parametrize("criterion", CRITERIA.values())
+@several_keys
 def test_criteria_have_their_gradients(criterion, key):
     filters = jax.random.normal(key, (4, 2))
     check_grads(jax.jit(criterion), (filters,), order=1, modes=("rev",))

@@ -84,6 +84,29 @@ def test_wanda_of_a_kernel_that_is_cast_and_transposed():
     np.testing.assert_allclose(found, np.abs(params["b"]).sum((0, 2)) * norms, rtol=1e-5)
 
 
+def test_wanda_of_a_kernel_that_is_used_twice_counts_both_uses():
+    """A tied kernel, in a second layer of other inputs: the sum over its uses."""
+    rng = np.random.default_rng(3)
+    params = {
+        "a": rng.normal(size=(4, 5)),
+        "w": rng.normal(size=(5, 5)),
+        "b": rng.normal(size=(5, 2)),
+    }
+    x = rng.normal(size=(7, 4))
+
+    def apply(params, x):
+        first = jnp.tanh(x @ params["a"])
+        return jnp.exp(first @ params["w"]) @ params["w"] @ params["b"]
+
+    first = np.tanh(x @ params["a"])
+    uses = (first, np.exp(first @ params["w"]), np.exp(first @ params["w"]) @ params["w"])
+    norms = [np.linalg.norm(h, axis=0) for h in uses]
+    groups = pruning.coupled_channels(apply, params, x)
+    (found,) = wanda_scores(params, groups, apply=apply, inputs=[x])
+    expected = sum(abs(params["w"]).sum(1) * norm for norm in norms[:2])
+    np.testing.assert_allclose(found, expected + abs(params["b"]).sum(1) * norms[2], rtol=1e-6)
+
+
 def test_wanda_of_grouped_convolutions_reads_the_maps_of_the_group():
     apply, params, x = prunable.model("resnext")
     groups = pruning.coupled_channels(apply, params, x)

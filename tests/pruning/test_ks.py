@@ -11,6 +11,7 @@ from jax.test_util import check_grads
 
 from pruning import anderson_darling, ks_equivalence, ks_normal, lilliefors
 from pruning.weight_tests import ks_bound, ks_distance
+from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 
 compiled_ks_normal = jax.jit(ks_normal)
@@ -93,6 +94,7 @@ def test_no_weights_cannot_be_tested():
         ks_normal(jnp.zeros((0, 3)))
 
 
+@several_keys
 def test_ks_can_be_differentiated_batched_and_compiled(key):
     x = jax.random.normal(key, (3, 300))
     check_grads(jax.jit(ks_normal), (x[0],), order=1, rtol=1e-4)

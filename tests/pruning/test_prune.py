@@ -15,7 +15,13 @@ import pruning
 from jaxnorm import models
 from jaxnorm.nnx import recalibrate
 from pruning import prune
-from pruning.channels import channel_scores, load_pruned, select_globally, select_layerwise
+from pruning.channels import (
+    channel_scores,
+    load_pruned,
+    remove_channels,
+    select_globally,
+    select_layerwise,
+)
 from pruning.schedules import iterative
 from tests.support import prunable
 
@@ -258,8 +264,33 @@ def test_wrong_widths_are_refused_by_the_first_array_that_differs(saved_run):
         load_pruned(checkpoint_dir, pruned.params | {"pear": np.ones(1)})
 
 
-def test_an_interrupted_run_resumes(tmp_path):
-    apply, params, x = prunable.model("vgg")
+def parts(params, x):
+    """Two groups in one kernel, the first positions of the second behind those of the first."""
+    h, first = x @ params["a"], params["c"].shape[0]
+    return jnp.tanh(h[:, first:]) @ params["b"] + jax.nn.relu(h[:, :first]) @ params["c"]
+
+
+def network_of_parts():
+    shapes = {"a": (4, 12), "b": (5, 2), "c": (7, 2)}
+    rng = np.random.default_rng(5)
+    return parts, {n: rng.normal(size=s) for n, s in shapes.items()}, rng.normal(size=(3, 4))
+
+
+RESUMED = {"parts": network_of_parts} | {
+    name: partial(prunable.model, name) for name in prunable.MODELS
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("parts", "vgg") else [pytest.mark.slow])
+        for name in RESUMED
+    ],
+)
+def test_an_interrupted_run_resumes(tmp_path, name):
+    """Of every network, and of one whose channels are not the indices along an axis."""
+    apply, params, x = RESUMED[name]()
     steps = []
 
     def tuned(tree, step, stop=None):
@@ -268,17 +299,30 @@ def test_an_interrupted_run_resumes(tmp_path):
         steps.append(step)
         return jax.tree.map(lambda p: 1.1 * p, tree)
 
-    run = partial(prune, apply, params, x, ratios=iterative(0.6, steps=3), checkpoint_dir=tmp_path)
+    ratios = iterative(0.6, steps=3)
+    run = partial(prune, apply, params, x, ratios=ratios, checkpoint_dir=tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run(fine_tune=partial(tuned, stop=2))
     resumed = run(fine_tune=tuned)
     assert steps == [0, 1, 2]
-    whole = prune(apply, params, x, ratios=iterative(0.6, steps=3), fine_tune=tuned)
+    whole = prune(apply, params, x, ratios=ratios, fine_tune=tuned)
     same(jax.tree.leaves(resumed.params), jax.tree.leaves(whole.params))
     assert resumed.kept_indices() == whole.kept_indices()
     assert [path.name for path in tmp_path.iterdir()] == ["3"]
     with pytest.raises(ValueError, match="checkpoint_dir must hold a run of the ratios"):
         prune(apply, params, x, ratios=(0.5,), checkpoint_dir=tmp_path)
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_a_repair_takes_the_place_of_folding(fold):
+    """What comes back is the repaired tree, cut, and nothing else."""
+    apply, params, x = prunable.model("vgg")
+    repaired = lambda f, params, groups, keep: jax.tree.map(lambda p: 2 * p + 1, params)  # noqa: E731
+    pruned = prune(apply, params, x, ratios=[0.5], fold=fold, repair=repaired)
+    expected = remove_channels(
+        repaired(apply, params, pruned.groups, pruned.keep), pruned.groups, pruned.keep
+    )
+    same(jax.tree.leaves(pruned.params), jax.tree.leaves(expected))
 
 
 def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path):

@@ -36,6 +36,13 @@ def test_numpy_evaluates_what_jax_compiles(seed):
     assert difference(evaluated(apply, params, x), jax.jit(apply)(params, x)) < 1e-13
 
 
+@pytest.mark.parametrize("order", [None, (0, 1, 2), (2, 0, 1)])
+def test_numpy_reshapes_in_the_order_that_gradients_of_convolutions_ask_for(order):
+    x = np.arange(24.0).reshape(2, 3, 4)
+    reshape = lambda x: jax.lax.reshape(x, (4, 6), order)  # noqa: E731
+    np.testing.assert_array_equal(evaluated(reshape, x), reshape(x))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 40))
 def test_numpy_evaluates_what_jax_compiles_in_many(seed):

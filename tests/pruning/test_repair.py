@@ -10,7 +10,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import pruning
-from pruning.channels import least_squares, mask_channels, remove_channels, rescale
+from pruning.channels import _repair, least_squares, mask_channels, remove_channels, rescale
 from tests.support import prunable
 
 RNG = np.random.default_rng(0)
@@ -342,3 +342,20 @@ def test_bad_batches_are_refused(message):
     groups, keep = first_layer(MLP, [0])
     with pytest.raises(ValueError, match=message):
         least_squares(mlp, MLP, groups, keep, batches, **options)
+
+
+@pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (12, 3)])
+def test_the_last_quarter_of_the_batches_chooses_the_ridge(count, held, monkeypatch):
+    """The rows of which each set of moments is, as the solver is given them."""
+    rows = []
+
+    def solver(kernel, first, last, shifted, *, ridge):
+        rows.append((first.rows, last.rows, first.x, last.x))
+        return kernel
+
+    monkeypatch.setattr(_repair, "ridge_solution", solver)
+    groups = pruning.coupled_channels(mlp, MLP, X)
+    keep = [np.arange(group.size) > 0 for group in groups]
+    batches = [(RNG.normal(size=(5, *X.shape[1:])),) for _ in range(count)]
+    least_squares(mlp, MLP, groups, keep, batches)
+    assert {pair[:2] for pair in rows} == {(5 * (count - held), 5 * held)}

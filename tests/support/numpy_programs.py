@@ -246,7 +246,11 @@ TABLE: dict[str, Callable[..., Any]] = {
     "iota": _iota,
     "logistic": lambda params, x: 1 / (1 + np.exp(-x)),
     "pad": _pad,
-    "reshape": lambda params, x: x.reshape(params["new_sizes"]),
+    "reshape": lambda params, x: (
+        np.transpose(x, params["dimensions"]).reshape(params["new_sizes"])
+        if params["dimensions"] is not None
+        else x.reshape(params["new_sizes"])
+    ),
     "rev": lambda params, x: np.flip(x, params["dimensions"]),
     "round": lambda params, x: np.round(x),
     "scatter": scatter(lambda old, new: new),

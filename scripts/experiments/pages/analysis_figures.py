@@ -110,7 +110,7 @@ def covariances(results: Analysis) -> str:
         draw(
             partial(_paint_covariance, layer),
             name=f"covariance-{i}",
-            title=f"{layer['layer']}: covariance / c²",
+            title=f"{shorten(layer['layer'], 24)}: covariance / c²",
             xlabel=f"filter; {layer['dims']:,} dims",
             size=(3.4, 3.2),
         )

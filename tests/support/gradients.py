@@ -1,0 +1,13 @@
+"""Derivatives are compared with differences at several random points, never at one.
+
+At a single point a wrong derivative may be right: tangents of a sort that are not permuted are so
+wherever the first point happens to be sorted.
+"""
+
+import jax
+import pytest
+
+KEYS = 3
+
+several_keys = pytest.mark.parametrize("key", [jax.random.key(i) for i in range(KEYS)], ids=str)
+"""In place of the fixture `key`, for every test that calls `check_grads`."""
