@@ -86,7 +86,6 @@ def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options)
             rows = [*map(cells, timings), *means(pairs, timings)]
             cli.show_table(title, HEAD, rows, min_width=120, left=HEAD[:1])
     settings = {"options": asdict(options) | {"out": str(options.out)}, "seconds": cli.seconds()}
-    # Files without this line hold the ratio of the medians.
     return provenance | settings | {"ratios": "paired", "groups": found}
 
 
