@@ -2,9 +2,9 @@
 
     python scripts/bench.py            # about eight minutes on 2 cores
 
-Every pair is compiled and warmed up first; the two are then timed in turn, and the ratio is that of
-the medians, with the quartiles of the ratios of neighbours. Below 1, ours is faster. Layers are
-also set beside a plain copy of their input, the floor that memory sets, and beside the memory that
+Every pair is compiled and warmed up first; the two are then timed in turn, and the ratio is the
+median of the ratios of neighbours, with their quartiles. Below 1, ours is faster. Layers are also
+set beside a plain copy of their input, the floor that memory sets, and beside the memory that
 Flax's compiled program takes for results and temporaries. `--out` keeps the numbers, with the
 load of the machine before them.
 """
@@ -86,7 +86,7 @@ def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options)
             rows = [*map(cells, timings), *means(pairs, timings)]
             cli.show_table(title, HEAD, rows, min_width=120, left=HEAD[:1])
     settings = {"options": asdict(options) | {"out": str(options.out)}, "seconds": cli.seconds()}
-    return provenance | settings | {"groups": found}
+    return provenance | settings | {"ratios": "paired", "groups": found}
 
 
 def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:

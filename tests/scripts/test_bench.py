@@ -113,14 +113,27 @@ def kept(leaves, shape):
 
 
 def test_a_row_holds_medians_ratio_quartiles_copy_and_memory(monkeypatch):
-    seconds = {"ours": [1, 2, 9], "peer": [4, 4, 3], "copy": [1, 1, 2]}
+    # The medians have the ratio 2/4; that of neighbours is 2/3 in the middle.
+    seconds = {"ours": [1, 2, 9], "peer": [4, 3, 4], "copy": [1, 1, 2]}
     monkeypatch.setattr(
         timing, "alternately", lambda a, b, runs: tuple(np.array(seconds[f()]) for f in (a, b))
     )
     pair = timing.Pair("x", lambda: "ours", lambda: "peer", lambda: "copy", 0.5)
     found = timing.timed(pair, 3)
-    assert found == timing.Timing("x", 2000, 4000, 0.5, (0.375, 1.75), 2.0, 0.5)
-    assert bench.cells(found) == ["x", "2000.00", "4000.00", "0.50", "0.38 to 1.75", "2.0", "0.50"]
+    quartiles = (0.25 + 2 / 3) / 2, (2 / 3 + 2.25) / 2
+    assert found == timing.Timing("x", 2000, 4000, 2 / 3, quartiles, 2.0, 0.5)
+    assert bench.cells(found) == ["x", "2000.00", "4000.00", "0.67", "0.46 to 1.46", "2.0", "0.50"]
+
+
+def test_no_published_ratio_lies_outside_its_quartiles():
+    cells = re.compile(r"(\d+\.\d\d) \((\d+\.\d\d) to (\d+\.\d\d)\)")
+    found = [
+        tuple(map(float, match))
+        for page in DOCS.glob("*.md")
+        for match in cells.findall(page.read_text(encoding="utf-8"))
+    ]
+    assert len(found) > 50
+    assert [row for row in found if not row[1] <= row[0] <= row[2]] == []
 
 
 def test_only_sizes_of_one_thing_have_a_mean():

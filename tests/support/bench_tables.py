@@ -40,10 +40,15 @@ def made(found: dict[str, Any], subject: str) -> str:
     """What the numbers are and how they were made."""
     machine, options = found["environment"], found["options"]
     peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())
+    ratios = (
+        "median of\nthe ratios of neighbours, ours over the peer's, with their quartiles"
+        if found.get("ratios") == "paired"
+        else "ratio of\nthe medians, ours over the peer's, with the quartiles of the ratios of "
+        "neighbours, which stand alone\nwhere the ratio of the medians lies outside of them"
+    )
     return (
         f"Medians of {options['runs']} calls of each side, or fewer of long ones, taken in turn, "
-        "and the ratio of\nthe medians, ours over the peer's, with the quartiles of the ratios of "
-        f"neighbours: {options['dtype']},\n{machine['cores']} cores ({machine['device']}), "
+        f"and the {ratios}: {options['dtype']},\n{machine['cores']} cores ({machine['device']}), "
         f"load {found['load']:.1f} of other work at the start, JAX {machine['jax']}, {peers},\n"
         f"{found['date'][:10]}, commit {machine['commit']}, `{found['command']}`\n"
         f"([file](results/bench/{subject}.json))."
@@ -82,8 +87,12 @@ def layers(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def ratio(row: dict[str, Any]) -> str:
-    low, high = row["quartiles"]
-    return f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})"
+    """The ratio and its quartiles; these alone where the ratio of the medians contradicts them."""
+    low, middle, high = (
+        round(n, 2) for n in (row["quartiles"][0], row["ratio"], row["quartiles"][1])
+    )
+    interval = f"{low:.2f} to {high:.2f}"
+    return f"{middle:.2f} ({interval})" if low <= middle <= high else interval
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ class Pair(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """A pair's medians, their ratio, and the quartiles of the ratios of neighbours."""
+    """A pair's medians, and the median and the quartiles of the ratios of neighbouring calls."""
 
     name: str
     ours_ms: float
@@ -50,14 +50,13 @@ def timed(pair: Pair, runs: int) -> Timing:
     """A pair's times, each side called `runs` times, or as often as the pair allows."""
     runs = runs if pair.runs is None else min(runs, pair.runs)
     a, b = alternately(pair.ours, pair.peer, runs)
-    low, high = np.quantile(a / b, (0.25, 0.75))
+    low, ratio, high = map(float, np.quantile(a / b, (0.25, 0.5, 0.75)))
     ours, peer = float(np.median(a)), float(np.median(b))
     copies = None
     if pair.copy is not None:
         of_ours, of_copy = alternately(pair.ours, pair.copy, runs)
         copies = float(np.median(of_ours) / np.median(of_copy))
-    quartiles = float(low), float(high)
-    return Timing(pair.name, 1e3 * ours, 1e3 * peer, ours / peer, quartiles, copies, pair.memory)
+    return Timing(pair.name, 1e3 * ours, 1e3 * peer, ratio, (low, high), copies, pair.memory)
 
 
 def alternately(
