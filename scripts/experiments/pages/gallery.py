@@ -14,6 +14,7 @@ from experiments.pages import (
     prune,
     repair,
     reproduce,
+    shift,
     theorems,
     train,
 )
@@ -27,6 +28,7 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "cifar10-vgg11": analysis.render,
     "cifar10-preact20": analysis.render,
     "settings": filter_settings.render,
+    "shift": shift.render,
     "geometry": geometry.render,
     "prune/digits": prune.render,
     "prune/digits-30": prune.render,
