@@ -134,8 +134,8 @@ def _summed(eqn: Any, k: int) -> Sequence[int]:
     """The axes of operand `k` on whose size the result depends, also where nothing varies."""
     if eqn.primitive.name == "dot_general":
         return tuple(map(int, eqn.params["dimension_numbers"][0][k]))
-    if eqn.primitive.name in REDUCTIONS.split():
-        return tuple(map(int, eqn.params["axes"]))
+    if eqn.primitive.name in (*REDUCTIONS.split(), "pmax", "pmin", "psum"):
+        return [axis for axis in eqn.params["axes"] if isinstance(axis, int)]
     entered = eqn.primitive.name in RULES or subprograms(eqn)
     return () if entered else range(eqn.invars[k].aval.ndim)
 

@@ -113,7 +113,7 @@ def fixed_channels(
       >>> params = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}
       >>> for report in fixed_channels(normalized, params, np.ones((1, 2))):
       ...     print(report.primitive, report.paths, report.line)
-      reduce_max ('a',) <doctest pruning.channels._coupling.fixed_channels[1]>:2 (normalized)
+      reduce_max ('a', 'b') <doctest pruning.channels._coupling.fixed_channels[1]>:2 (normalized)
       input ('a',) [0]
       output ('b',) ['y']
     """

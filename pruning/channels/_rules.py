@@ -74,6 +74,7 @@ SINGULAR |= {"rsqrt": 0, "sqrt": 0}
 REDUCTIONS = """
     argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor
 """
+SUMS = {"psum", "reduce_sum"}
 OVER_DEVICES = "pbroadcast pcast pmax pmin ppermute psum psum_invariant pvary"
 WINDOWS = "reduce_window reduce_window_max reduce_window_min reduce_window_sum"
 ALONG_AN_AXIS = "cumlogsumexp cummax cummin cumprod cumsum sort"
@@ -154,10 +155,15 @@ def reduction_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
 
 
 def over_devices_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
-    """Element by element over the devices of a mesh, each of which has all channels."""
-    axes = eqn.params.get("axes", eqn.params.get("axis_name", ()))
-    if any(isinstance(axis, int) for axis in (axes if isinstance(axes, tuple) else (axes,))):
-        return unknown(eqn, sets, *values)  # an axis of the arrays
+    """Element by element over the devices of a mesh, each of which has all channels.
+
+    Of an axis that `jax.vmap` names, once it is batched, it is a reduction of the arrays.
+    """
+    axes = eqn.params.get("axes", ())
+    if axes and all(isinstance(axis, int) for axis in axes):
+        return reduction_rule(eqn, sets, *values)
+    if any(isinstance(axis, int) for axis in axes):
+        return unknown(eqn, sets, *values)
     same = eqn.primitive.name in ("pbroadcast", "pcast", "pvary")
     return [v if same else v._replace(number=None, nonzero=False) for v in values]
 
@@ -165,7 +171,7 @@ def over_devices_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results
 def _summable(eqn: Any, sets: UnionFind, value: ChannelIds) -> bool:
     """Whether a sum runs over what is zero or, along one axis, the same at removed channels."""
     if value.zero is not None:
-        return eqn.primitive.name == "reduce_sum"
+        return eqn.primitive.name in SUMS
     summed = (value.axes[k] for k in eqn.params["axes"])
     once = sum(map(sets.removable, summed)) == 1
     return eqn.primitive.name == "reduce_sum" and value.uniform is not None and once
