@@ -119,10 +119,15 @@ def _channels(model: Architecture) -> tuple[int, int]:
     return len(found), total
 
 
+BESIDE = ("add", "dot_general")  # with what stays: the zeros of a shortcut, positions of tokens
+
+
 def stays(model: Architecture, *, resize: bool = False) -> str:
     """Why channels are fixed, by which primitive, and where."""
     places: dict[str, dict[str, None]] = {}
     for report in pinning(model.apply, model.params, *model.inputs, resize=resize):
+        if report.primitive in BESIDE:
+            continue
         reason = f"{WHY[report.primitive]}: `{report.primitive}` at "
         places.setdefault(reason, {})[_place(report.line)] = None
     return "; ".join(reason + ", ".join(found) for reason, found in places.items())
