@@ -1,15 +1,17 @@
 """Redraws Figures 2 and 3 of the unitization paper: moments and shift of layers through training.
 
-    python scripts/covariate_shift.py                                # digits, about a minute
-    python scripts/covariate_shift.py --dataset mnist --data-dir DIR --epochs 60    # 15 minutes
+    python scripts/covariate_shift.py                                # digits, two minutes
+    python scripts/covariate_shift.py --dataset mnist --data-dir DIR --epochs 200   # hours
 
 The paper's dense network (ten layers of 100 units, one of 8) is trained with batch norm and with
-unitized batch norm from the same weights, at a learning rate that is divided by 5 at 30, 60 and
-80 % of the epochs, and again at a constant one: only the second tells whether a fall of the shift
-comes from the layer or from the step. After every epoch a tracker measures, on test images, how far
-two layers' outputs have shifted, and moments are streamed over all training images. OUT/index.html
-shows it, OUT/results.json holds every number. OUT/runs holds finished networks, after the last of
-which an interrupted run resumes. Nothing is downloaded.
+unitized batch norm from the same weights, normalized before the ReLU and after it, at a learning
+rate that is divided by 5 at 30, 60 and 80 % of the epochs, and again at a constant one: only the
+second tells whether a fall of the shift comes from the layer or from the step. After every epoch
+trackers measure, on test images, how far two layers' outputs have shifted, and moments are taken
+over training images: with statistics of the whole training set, with running averages and with
+those of each batch. For the last two stands beside it what is measured with frozen weights.
+OUT/index.html shows it, OUT/results.json holds every number. OUT/runs holds finished networks,
+after the last of which an interrupted run resumes. Nothing is downloaded.
 """
 
 if __name__ == "__main__":  # for the seconds of the imports
@@ -19,6 +21,7 @@ if __name__ == "__main__":  # for the seconds of the imports
 
 import time
 from pathlib import Path
+from typing import Literal
 
 from experiments import cli, files, storage
 from experiments.options import AtLeastTwo, Location, Positive, checked
@@ -31,6 +34,8 @@ def main(
     data_dir: Location | None = None,
     epochs: AtLeastTwo = 40,
     seeds: Positive = 3,
+    schedules: tuple[Literal["drops", "constant"], ...] = ("drops", "constant"),
+    orders: tuple[Literal["norm first", "ReLU first"], ...] = ("norm first", "ReLU first"),
     batch_size: AtLeastTwo = 128,
     exact: AtLeastTwo = 400,
     out: Location = Path("out/shift"),
@@ -41,7 +46,9 @@ def main(
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
       epochs: Passes over the training images.
-      seeds: Networks for each of two normalizations and two schedules.
+      seeds: Networks for each normalization, order and schedule.
+      schedules: Learning rates that drop, that are constant, or both.
+      orders: Normalization before the ReLU, after it, or both.
       batch_size: Images per step.
       exact: Test images for which exact joint distances are computed.
       out: Folder for the page, its results and finished networks.
@@ -60,17 +67,14 @@ def main(
     recipe = shift.dense_recipe(dataset, epochs, batch_size)
     with files.in_use(out), progress_bar() as progress:
         run_folder.same_data(out, images)
-        total = len(NORMALIZATIONS) * len(shift.SCHEDULES) * seeds * epochs
+        total = len(NORMALIZATIONS) * len(schedules) * len(orders) * seeds * epochs
         task = progress.add_task("training", total=total)
 
         def update(description: str, epochs: int) -> None:
             progress.update(task, description=description, advance=epochs)
 
-        runs = shift.train_all(recipe, images, seeds, exact, out, update)
-    rates = {
-        schedule: [learning_rate(shift.scheduled(recipe, schedule), 1, e) for e in range(epochs)]
-        for schedule in shift.SCHEDULES
-    }
+        runs = shift.train_all(recipe, images, schedules, orders, seeds, exact, out, update)
+    rates = [learning_rate(recipe, 1, epoch) for epoch in range(epochs)]
     results = cli.provenance(__file__) | {
         "settings": provenance.settings(recipe) | {"seeds": seeds, "exact": exact},
         "data": provenance.described(images, shift.PROBE),

@@ -21,6 +21,8 @@ class MLP(nnx.Module):
       widths: Units of each hidden layer.
       classes: Number of outputs.
       norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
+      activation_first: Normalize after the ReLU instead of before it. The paper's text, "layers
+        with ReLU activations [...] A BN/unitization layer follows each", allows both orders.
       rngs: Keys for the initializers.
 
     Raises:
@@ -42,6 +44,7 @@ class MLP(nnx.Module):
         widths: Sequence[int] = (100,) * 10 + (8,),
         classes: int,
         norm: Norm = BatchNorm,
+        activation_first: bool = False,
         rngs: nnx.Rngs,
     ):
         if not widths:
@@ -54,14 +57,19 @@ class MLP(nnx.Module):
         )
         self.layers = nnx.List(hidden)
         self.norms = nnx.List([norm(width, rngs=rngs) for width in widths])
+        self.activation_first = activation_first
 
     def __call__(self, x: Float[Array, "n *sample"]) -> Float[Array, "n classes"]:
-        return self.head(nnx.relu(self.last_normalized(x)))
+        x = self.last_normalized(x)
+        return self.head(x if self.activation_first else nnx.relu(x))
 
     def last_normalized(self, x: Float[Array, "n *sample"]) -> Float[Array, "n width"]:
-        """Output of the last normalization, before ReLU; samples of any shape are flattened."""
+        """Output of the last normalization, before a ReLU that follows; samples are flattened."""
         x = x.reshape(x.shape[0], -1)  # may be a symbol, in `jax.export`
+        before, after = (
+            (nnx.relu, nnx.identity) if self.activation_first else (nnx.identity, nnx.relu)
+        )
         *hidden, (layer, norm) = zip(self.layers, self.norms, strict=True)
         for dense, normalize in hidden:
-            x = nnx.relu(normalize(dense(x)))
-        return norm(layer(x))
+            x = after(normalize(before(dense(x))))
+        return norm(before(layer(x)))

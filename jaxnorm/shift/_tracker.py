@@ -102,6 +102,13 @@ def stream_moments(
 class Tracker:
     """Follows layers through training: shift since the last epoch, and moments, on a fixed probe.
 
+    A shift should come from the weights alone. Outputs that are normalized by running averages
+    also move with the batches that the averages happened to see: with momentum 0.9 these are some
+    ten batches, and after the learning rate has dropped nearly all of the measured shift can be
+    this noise. So let `outputs` normalize by statistics of the whole training set, as in the
+    example: `recalibrate` with one batch, the whole set, gives every layer its exact statistics.
+    To see how much of a shift is noise, pass `frozen` to `update`.
+
     On the host, around the compiled step; within it there are `emd_1d` and `moments`. Between
     epochs it keeps one set of the probe's outputs; nothing else grows. `seconds` says what it has
     cost so far.
@@ -113,12 +120,21 @@ class Tracker:
       exact: Samples for the joint distance, as in `layer_shift`.
 
     Example:
-      >>> def layers(scale, x):
-      ...     return {"first": scale * x}
-      >>> tracker = Tracker(layers, jnp.array([[1.0], [3.0], [5.0], [7.0]]))
-      >>> tracker.update(1.0)["first"]["shift"]
-      >>> tracker.update(2.0)["first"]["shift"]["exact"]
-      4.0
+      >>> from flax import nnx
+      >>> from jaxnorm.nnx import BatchNorm, layer_outputs, recalibrate
+      >>> train_set, probe = jax.random.normal(jax.random.key(0), (2, 64, 3), "float32")
+      >>> model = nnx.Sequential(BatchNorm(3, rngs=nnx.Rngs(0)))
+      >>> graph, state = nnx.split(nnx.view(model, use_running_average=True))
+      >>> @jax.jit
+      ... def layers(state, x, train_set):
+      ...     model = nnx.merge(graph, state, copy=True)
+      ...     recalibrate(model, [train_set])
+      ...     return layer_outputs(model, ["layers.0"], x)
+      >>> tracker = Tracker(lambda state, x: layers(state, x, train_set), probe)
+      >>> tracker.update(state)["layers.0"]["shift"]  # of the untrained network: None
+      >>> _ = nnx.view(model, use_running_average=False)(probe)  # changes running averages alone
+      >>> print(tracker.update(nnx.state(model))["layers.0"]["shift"]["exact"])
+      0.0
     """
 
     def __init__(
@@ -133,28 +149,33 @@ class Tracker:
         self.seconds = 0.0
 
     @host_only("emd_1d and moments")
-    def update(self, state: Any) -> dict[str, dict[str, Any]]:
+    def update(self, state: Any, *, frozen: Any = None) -> dict[str, dict[str, Any]]:
         """Metrics of each layer, as Python numbers: "moments", and "shift" since the last call.
 
-        The shift is None at the first call."""
+        The shift is None at the first call.
+
+        Args:
+          state: Of the network now.
+          frozen: The same weights with statistics of other batches. The distance of the outputs
+            under `state` and `frozen`, "floor", is what a shift of zero would have measured; None
+            without `frozen`.
+        """
         start = time.perf_counter()
         after = self.outputs(state, self.probe)
+        again = None if frozen is None else self.outputs(frozen, self.probe)
         metrics = {}
         for name, y in after.items():
-            shift = None
-            if self.before is not None:
-                shift = layer_shift(self.before[name], y, exact=self.exact)._asdict()
-                shift["channels"] = shift["channels"].tolist()
-            channel_moments = _moments(y)
-            metrics[name] = {
-                "shift": shift,
-                "moments": {
-                    k: np.asarray(v).tolist() for k, v in channel_moments._asdict().items()
-                },
-            }
+            shift = None if self.before is None else self._distance(self.before[name], y)
+            floor = None if again is None else self._distance(y, again[name])["exact"]
+            moments = {k: np.asarray(v).tolist() for k, v in _moments(y)._asdict().items()}
+            metrics[name] = {"shift": shift, "floor": floor, "moments": moments}
         self.before = after
         self.seconds += time.perf_counter() - start
         return metrics
+
+    def _distance(self, before: Array, after: Array) -> dict[str, Any]:
+        found = layer_shift(before, after, exact=self.exact)._asdict()
+        return found | {"channels": found["channels"].tolist()}
 
 
 @jax.jit

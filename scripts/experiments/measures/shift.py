@@ -1,24 +1,33 @@
 """Moments and internal covariate shift of a network's layers, after every epoch of training.
 
-The paper's dense network (ten layers of 100 units, one of 8) is trained with both normalizations
-from the same weights, at a learning rate that drops and at a constant one.
+The paper's dense network (ten layers of 100 units, one of 8) is trained with both normalizations,
+in both orders of normalization and ReLU that its text allows, at a learning rate that drops and at
+a constant one; networks of one order and seed start from the same weights. Every measurement is
+made with three kinds of statistics, since the kind decides what is measured:
+
+- `whole set`: every layer normalizes by the statistics of all training images. They depend on the
+  weights alone, so that with frozen weights nothing moves.
+- `running`: running averages, as in inference.
+- `batch`: every batch of the probe normalizes by its own statistics, as in training.
+
+For the last two the `floor` is what is measured with frozen weights: after further batches have
+gone into the running averages, or with the same images in other batches.
 """
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-import jaxnorm
 from experiments import files, provenance, storage
 from experiments.data.datasets import Images
 from experiments.pages.page import plain
@@ -28,14 +37,54 @@ from experiments.training.paired_runs import NORMALIZATIONS
 from experiments.training.recipes import Recipe, drops, replace
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
+from jaxnorm.nnx import layer_outputs, recalibrate
 from jaxnorm.shift import Tracker, stream_moments
 
-Layers = Callable[[State, Array], dict[str, Array]]
+Network = tuple[Any, Any]  # parameters and running statistics
+Outputs = dict[str, Float[Array, "n *features"]]
+UnitMoments = dict[str, np.ndarray]  # of the units of the last layer, by name of the moment
 
 LAYERS = ("norms.4", "norms.10")
+KINDS = ("whole set", "running", "batch")
 SCHEDULES = ("drops", "constant")
-PROBE = 1000  # test images that the tracker sees
-CHUNK = 500  # training images at a time, for the moments
+ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}  # by the name of the model
+PROBE = 1000  # test images that the trackers see
+CHUNK = 500  # training images at a time, for the moments with statistics of the whole set
+MOMENT_BATCHES = 20  # batches of training images for the moments with other statistics
+# Further batches for the floor: at momentum 0.9 the averages before them count 3e-5 afterwards.
+FLOOR_BATCHES = 100
+
+
+class Run(NamedTuple):
+    """Which network is trained."""
+
+    normalization: str
+    order: str
+    schedule: str
+    seed: int
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """`recipe` with the normalization, order and schedule of the run."""
+        own = replace(recipe, normalization=self.normalization, model=ORDERS[self.order])
+        return replace(own, drops=()) if self.schedule == "constant" else own
+
+
+class Program(NamedTuple):
+    """Compiled functions for the networks of one recipe, shared by their seeds.
+
+    Attributes:
+      trainer: Trains them.
+      outputs: Of `LAYERS` for images, normalized by the network's running statistics.
+      in_batches: The same for images in batches that normalize by their own statistics.
+      whole_set: The network with statistics of all training images.
+      more_batches: The network with running averages over further batches, its weights frozen.
+    """
+
+    trainer: Trainer
+    outputs: Callable[[Network, Array], Outputs]
+    in_batches: Callable[[Network, Array], Outputs]
+    whole_set: Callable[[Network, Array], Network]
+    more_batches: Callable[[Network, Array, Array], Network]
 
 
 def dense_recipe(dataset: str, epochs: int, batch_size: int) -> Recipe:
@@ -51,42 +100,59 @@ def dense_recipe(dataset: str, epochs: int, batch_size: int) -> Recipe:
     )
 
 
-def scheduled(recipe: Recipe, schedule: str) -> Recipe:
-    """The recipe with its drops, or for the schedule `constant` without them."""
-    return replace(recipe, drops=()) if schedule == "constant" else recipe
-
-
 def train_all(
     recipe: Recipe,
     images: Images,
+    schedules: Iterable[str],
+    orders: Iterable[str],
     seeds: int,
     exact: int,
     out: Path,
     update: Callable[[str, int], None],
-) -> dict[str, dict[str, list[list[dict]]]]:
-    """Measurements by normalization, schedule, seed and epoch.
+) -> list[dict[str, Any]]:
+    """Measurements of every network: its `Run` and, of each quantity, a number an epoch.
+
+    Seeds are the outermost loop, so that an interrupted command has whole comparisons.
 
     Args:
-      recipe: Of one normalization; those of the others differ in it and in the drops.
+      recipe: Of one network; those of the others differ as `Run.recipe` says.
       images: The data set.
-      seeds: Number of networks for each normalization and schedule.
+      schedules: Of `SCHEDULES`.
+      orders: Of `ORDERS`.
+      seeds: Number of networks of each kind.
       exact: Test images between which exact distances are computed.
       out: Folder whose `runs` has the networks that are finished: they are read, not trained.
       update: Called with a description and the number of epochs since the last call.
     """
-    runs: dict[str, dict[str, list]] = {name: {} for name in NORMALIZATIONS}
-    layers_by = {n: layers_of(replace(recipe, normalization=n), images) for n in NORMALIZATIONS}
-    for normalization, schedule in itertools.product(NORMALIZATIONS, SCHEDULES):
-        own = scheduled(replace(recipe, normalization=normalization), schedule)
-        trainer, layers = Trainer(own, images, mesh_of(1)), layers_by[normalization]
-        runs[normalization][schedule] = []
-        for seed in range(seeds):
-            name = f"{normalization.replace('_', ' ')}, {schedule}, seed {seed + 1} of {seeds}"
-            path = f"{digest(own, exact)}-{normalization}-{schedule}-{seed}.json"
-            measured = partial(train, trainer, layers, images, exact, seed)
-            lines = read_or_train(measured, own, out / "runs" / path, partial(update, name))
-            runs[normalization][schedule].append(lines)
-    return runs
+    program_of = cache(partial(program, images=images))
+    measured = []
+    for seed, schedule, order, normalization in itertools.product(
+        range(seeds), schedules, orders, NORMALIZATIONS
+    ):
+        run = Run(normalization, order, schedule, seed)
+        own = run.recipe(recipe)
+        name = f"{normalization.replace('_', ' ')}, {order}, {schedule}, seed {seed + 1} of {seeds}"
+        file = f"{digest(own, exact)}-{'-'.join(map(str, run))}.json".replace(" ", "_")
+        lines = read_or_train(
+            lambda own=own, seed=seed: train(program_of(own), images, exact, seed),
+            own,
+            out / "runs" / file,
+            partial(update, name),
+        )
+        found = columns(lines)
+        if seed > 0:
+            del found["moments"]  # the page draws one network's
+        measured.append(run._asdict() | found)
+    return measured
+
+
+def columns(lines: list[dict]) -> dict[str, Any]:
+    """Measurements by epoch as one list for each quantity, rounded to five digits."""
+    return jax.tree.map(
+        lambda *values: [v if v is None else float(f"{v:.5g}") for v in values],
+        *lines,
+        is_leaf=lambda value: value is None,
+    )
 
 
 def read_or_train(
@@ -116,42 +182,141 @@ def digest(recipe: Recipe, exact: int) -> str:
     return provenance.digest(decisive, (Path(__file__), *provenance.code()))[:12]
 
 
-def layers_of(recipe: Recipe, images: Images) -> Layers:
-    """A function of a state and images: the outputs of `LAYERS` in inference."""
-    _, inference = graphs(recipe, images)
+def program(recipe: Recipe, images: Images) -> Program:
+    """Compiled functions to train and measure the networks of a recipe."""
+    training, inference = graphs(recipe, images)
 
     @jax.jit
-    def outputs(network: Any, x: Float[Array, "n h w c"]) -> dict[str, Array]:
-        return jaxnorm.nnx.layer_outputs(nnx.merge(inference, *network, copy=True), LAYERS, x)
+    def outputs(network: Network, x: Float[Array, "n h w c"]) -> Outputs:
+        return layer_outputs(nnx.merge(inference, *network, copy=True), LAYERS, x)
 
-    return lambda state, x: outputs((state.params, state.statistics), x)
+    @jax.jit
+    def in_batches(network: Network, x: Float[Array, "n h w c"]) -> Outputs:
+        size = min(recipe.batch_size, len(x))
+        batches = x[: len(x) // size * size].reshape(-1, size, *x.shape[1:])
+        model = nnx.merge(training, *network, copy=True)
+        found = jax.lax.map(partial(layer_outputs, model, LAYERS), batches)
+        return {name: y.reshape(-1, *y.shape[2:]) for name, y in found.items()}
+
+    @jax.jit
+    def whole_set(network: Network, x: Float[Array, "n h w c"]) -> Network:
+        model = nnx.merge(inference, *network, copy=True)
+        recalibrate(model, [x])
+        return network[0], nnx.state(model, nnx.BatchStat)
+
+    @jax.jit
+    def more_batches(network: Network, x: Float[Array, "n h w c"], key: Array) -> Network:
+        params, statistics = network
+        size = min(recipe.batch_size, len(x))
+        batches = min(FLOOR_BATCHES, len(x) // size)
+        rows = jax.random.permutation(key, len(x))[: batches * size].reshape(batches, size)
+
+        def see(statistics: Any, rows: Int[Array, " n"]) -> tuple[Any, None]:
+            model = nnx.merge(training, params, statistics, copy=True)
+            model(x[rows])
+            return nnx.state(model, nnx.BatchStat), None
+
+        return params, jax.lax.scan(see, statistics, rows)[0]
+
+    trainer = Trainer(recipe, images, mesh_of(1))
+    return Program(trainer, outputs, in_batches, whole_set, more_batches)
 
 
-def train(
-    trainer: Trainer, layers: Layers, images: Images, exact: int, seed: int
-) -> Iterator[dict[str, Any]]:
+def train(program: Program, images: Images, exact: int, seed: int) -> Iterator[dict[str, Any]]:
     """Train one network, and yield the measurements of every epoch."""
+    trainer = program.trainer
     x, probe = jnp.asarray(images.x_train), jnp.asarray(images.x_test[:PROBE])
-    tracker, state = Tracker(layers, probe, exact=exact), trainer.init_state((seed,))
-    tracker.update(state)
+    follow = Follower(program, x, probe, exact)
+    state = trainer.init_state((seed,))
+    follow.update(state, jax.random.key(seed))
     for chunk in chunks.epochs(trainer, state, (seed,)):
         state = chunk.state
         (fractions,) = trainer.evaluate(state)
+        key = jax.random.fold_in(jax.random.key(seed), chunk.step)
         yield {
             "loss": float(state.loss) / trainer.steps,
             **fractions,
-            "shift": {
-                name: layer["shift"] | {"channels": float(np.mean(layer["shift"]["channels"]))}
-                for name, layer in tracker.update(state).items()
-            },
-            "tracker_seconds": tracker.seconds,
-            "moments": stream_moments(partial(layers, state), image_chunks(x))[
-                LAYERS[-1]
-            ]._asdict(),
+            **follow.update(state, key),
         }
 
 
-def image_chunks(x: Float[Array, "n h w c"]) -> Iterator[Float[Array, "m h w c"]]:
-    """Images in parts of `CHUNK`."""
-    for i in range(0, len(x), CHUNK):
-        yield x[i : i + CHUNK]
+class Follower:
+    """Shift and moments of a network's layers since the last epoch, by kind of statistics."""
+
+    def __init__(self, program: Program, x: Array, probe: Array, exact: int):
+        self.program, self.x = program, x
+        self.few = x[: MOMENT_BATCHES * program.trainer.recipe.batch_size]
+        self.trackers = {
+            "whole set": Tracker(program.outputs, probe, exact=exact),
+            "running": Tracker(program.outputs, probe, exact=exact),
+            "batch": Tracker(self._in_batches, probe, exact=exact),
+        }
+        self.before: dict[str, UnitMoments] = {}
+
+    def update(self, state: State, key: Array) -> dict[str, Any]:
+        """Distances, movements of moments and their floors, since the last call."""
+        network = state.params, state.statistics
+        exact = self.program.whole_set(network, self.x)
+        more = self.program.more_batches(network, self.x, key)
+        metrics = {
+            "whole set": self.trackers["whole set"].update(exact),
+            "running": self.trackers["running"].update(network, frozen=more),
+            "batch": self.trackers["batch"].update((network, None), frozen=(network, key)),
+        }
+        moments = {
+            "whole set": self._moments(partial(self.program.outputs, exact), self.x, CHUNK),
+            "running": self._moments(partial(self.program.outputs, network), self.few, CHUNK),
+            "batch": self._moments(partial(self._in_batches, (network, None)), self.few, None),
+        }
+        frozen = {
+            "running": self._moments(partial(self.program.outputs, more), self.few, CHUNK),
+            "batch": self._moments(partial(self._in_batches, (network, key)), self.few, None),
+        }
+        before, self.before = self.before, moments
+        if not before:
+            return {}
+        return {
+            "shift": {kind: _distances(layers) for kind, layers in metrics.items()},
+            "movement": {kind: _movement(before[kind], moments[kind]) for kind in KINDS},
+            "floor": {kind: _movement(moments[kind], frozen[kind]) for kind in frozen},
+            "moments": moments["whole set"],
+        }
+
+    def _in_batches(self, state: tuple[Network, Array | None], x: Array) -> Outputs:
+        """Outputs of the images in batches as they come, or of the same in a random order."""
+        network, key = state
+        size = min(self.program.trainer.recipe.batch_size, len(x))
+        x = x[: len(x) // size * size]
+        if key is None:
+            return self.program.in_batches(network, x)
+        order = jax.random.permutation(key, len(x))
+        found = self.program.in_batches(network, x[order])
+        return {name: y[jnp.argsort(order)] for name, y in found.items()}
+
+    def _moments(
+        self, outputs: Callable[[Array], Outputs], x: Array, chunk: int | None
+    ) -> UnitMoments:
+        """Moments of the units of the last layer over `x`, `chunk` images at a time or all."""
+        found = stream_moments(outputs, image_chunks(x, chunk or len(x)))[LAYERS[-1]]
+        return {name: np.asarray(value) for name, value in found._asdict().items()}
+
+
+def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Of each layer the distance since the last epoch, its bounds and its floor where there is."""
+    kept = ("exact", "lower", "upper", "baseline")
+    return {
+        name: {what: layer["shift"][what] for what in kept}
+        | ({} if layer["floor"] is None else {"floor": layer["floor"]})
+        for name, layer in layers.items()
+    }
+
+
+def _movement(before: UnitMoments, after: UnitMoments) -> dict[str, float]:
+    """Mean |change| of each moment over the units that have it."""
+    return {name: float(np.nanmean(np.abs(after[name] - before[name]))) for name in after}
+
+
+def image_chunks(x: Float[Array, "n h w c"], size: int) -> Iterator[Float[Array, "m h w c"]]:
+    """Images in parts of `size`."""
+    for i in range(0, len(x), size):
+        yield x[i : i + size]

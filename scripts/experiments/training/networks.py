@@ -44,6 +44,7 @@ def network(
     family, depth = recipes.family_and_depth(recipe.model)
     small = {
         "mlp": partial(models.MLP, inputs=math.prod(shape)),
+        "mlp_relu_first": partial(models.MLP, inputs=math.prod(shape), activation_first=True),
         "preact": partial(models.PreActResNet, depth, bottleneck=depth == 164, channels=shape[-1]),
         "resnet": partial(models.CifarResNet, depth, channels=shape[-1]),
         "vgg": partial(models.VGG, depth, hidden=()),
@@ -81,6 +82,8 @@ def _norm(recipe: Recipe, statistics: Mapping[str, Any]) -> models.Norm:
         return partial(jaxnorm.nnx.BatchNorm, **arguments)
     if recipe.normalization == "unitized":
         return partial(jaxnorm.nnx.UnitizedBatchNorm, **arguments)
+    if recipe.normalization == "bounded":
+        return partial(jaxnorm.nnx.UnitizedBatchNorm, factor=jaxnorm.bounded, **arguments)
     if recipe.normalization == "none":
         return lambda num_features, *, rngs: lambda x: x
 

@@ -21,7 +21,9 @@ from experiments.options import (
 IN_MEMORY = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
 STREAMED = ("imagenet2012",)  # too large for memory
 
-Normalization = Literal["batch_norm", "unitized", "group_norm", "none"]
+DENSE = ("mlp", "mlp_relu_first")  # models without a depth
+
+Normalization = Literal["batch_norm", "unitized", "bounded", "group_norm", "none"]
 Schedule = Literal["drops", "cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
 Evaluation = Literal["center", "crops", "whole"]
@@ -33,8 +35,10 @@ class Recipe:
 
     Attributes:
       dataset: The images, as `--data-dir` names them; digits need none.
-      model: The network: mlp, or a family and a depth such as preact20, resnet56 or vgg16.
+      model: The network: mlp, mlp_relu_first (normalized after the ReLU), or a family and a depth
+        such as preact20, resnet56 or vgg16.
       normalization: Normalization of every layer; all networks start from the same weights.
+        bounded is unitized by Eq. 9, alpha kept in [0, 1], where its bounds hold.
       epochs: Passes over the training images.
       batch_size: Images per step, over all devices.
       learning_rate: Learning rate after warm-up, before it falls.
@@ -226,10 +230,10 @@ def check_model(model: str, *, streamed: bool) -> None:
     Raises:
       InputError: No family has the name, or no residual network for small images has the depth.
     """
-    families = ("preact", "resnet", "vgg") if streamed else ("mlp", "preact", "resnet", "vgg")
+    dense, deep = () if streamed else DENSE, ("preact", "resnet", "vgg")
     family, depth = family_and_depth(model)
-    if family not in families or (family == "mlp") != (depth == 0):
-        known = ", ".join(name if name == "mlp" else f"{name}N" for name in families)
+    if model not in dense and not (family in deep and depth):
+        known = ", ".join((*dense, *(f"{name}N" for name in deep)))
         raise InputError(f"--model must be one of {known}; got {model}")
     if not streamed and family in ("preact", "resnet") and not has_residual_depth(depth):
         raise InputError(f"--model {model}: depth must be 6k + 2 with k at least 1; got {depth}")

@@ -66,10 +66,22 @@ def train_step(
         )
         updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
+        if recipe.normalization == "bounded":
+            params = clip_alpha(params)
         loss = jnp.where(step_of_epoch == 0, 0, state.loss) + loss
         return State(params, statistics, optimizer_state, state.step + 1, loss)
 
     return step
+
+
+def clip_alpha(params: Any) -> Any:
+    """`params` with every alpha of a unitized layer in [0, 1], where Theorem 3 holds."""
+
+    def clip(path: tuple, leaf: Array) -> Array:
+        is_alpha = any(getattr(part, "key", None) == "alpha" for part in path)
+        return jnp.clip(leaf, 0, 1) if is_alpha else leaf
+
+    return jax.tree_util.tree_map_with_path(clip, params)
 
 
 def cast(tree: Any, recipe: Recipe) -> Any:
