@@ -130,17 +130,12 @@ def test_functions_of_one_name_are_not_confused(kind, key):
     """Two claims whose functions are both called f are decided each by its own."""
 
     def claim(name, value):
-        if kind is Computed:
-
-            def f():
-                return value
-
-            return Claim("p", name, "zero", [Computed("zero", f)])
-
         def f(key):
-            return {"x": value + 0 * jax.random.uniform(key)}
+            number = value + 0 * jax.random.uniform(key)
+            return number if kind is Computed else {"x": number}
 
-        return Claim("p", name, "zero", [Sampled("zero", 0.0, Draws(f, 10), "x")])
+        check = Computed("zero", f) if kind is Computed else Sampled("zero", 0.0, Draws(f, 10), "x")
+        return Claim("p", name, "zero", [check])
 
     first, second = claim("A", 0.0), claim("B", 5.0)
     for order in ([first, second], [second, first]):

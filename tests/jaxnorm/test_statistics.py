@@ -124,7 +124,7 @@ def test_a_sharded_batch_takes_two_all_reduces_and_no_other_collective(rows, kin
     mesh = jax.make_mesh((8,), ("data",), axis_types=(axis_type,))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     x = jax.ShapeDtypeStruct((rows, 5), "float32", sharding=sharding)
-    text = jax.jit(jaxnorm.batch_statistics).lower(x).compile().as_text()
+    text = jax.jit(jaxnorm.batch_statistics).lower(x).compile().as_text() or ""
     found = re.findall(r"= .* (all-[a-z]+|collective-permute|reduce-scatter)(?:-start)?\(", text)
     # The shift; and the two sums, which the CPU's compiler does not always combine.
     assert set(found) == {"all-reduce"}
