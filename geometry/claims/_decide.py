@@ -123,33 +123,34 @@ def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
 
     Draws have the name of their function, computed numbers those of the claim and the check.
     """
-    names: dict[str, Draws | Callable] = {}
+    name_of: dict[Draws | Callable, str] = {}
     for claim in claims:
         for part in claim.checks:
-            names.setdefault(_name(claim, part, names), part.source)
-    return names
+            if part.source not in name_of:
+                name_of[part.source] = _name(claim, part, set(name_of.values()))
+    return {name: source for source, name in name_of.items()}
 
 
-def _name(claim: Claim, part: Check, taken: Mapping[str, Draws | Callable]) -> str:
-    """The name of what a check reads; another source of the same name gets a number."""
+def _name(claim: Claim, part: Check, taken: set[str]) -> str:
+    """The name of what a check reads; with a number where another source has it."""
     drawn = isinstance(part, Sampled)
     plain = part.function.__qualname__ if drawn else f"{claim.paper}, {claim.name}: {part.what}"
     numbered = (f"{plain} ({i})" for i in itertools.count(2))
     names = itertools.chain([plain], numbered)
-    return next(name for name in names if taken.get(name, part.source) == part.source)
+    return next(name for name in names if name not in taken)
 
 
 def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list[Verdict]:
     """Verdicts from what `measure` returned."""
-    name_of = {id(source): name for name, source in sources(claims).items()}
+    name_of = {source: name for name, source in sources(claims).items()}
     checks = dict.fromkeys(part for claim in claims for part in claim.checks)
     sampled = [part for part in checks if isinstance(part, Sampled)]
     findings: dict[Check, Finding] = {
-        part: _computed_finding(part, measured[name_of[id(part.source)]])
+        part: _computed_finding(part, measured[name_of[part.source]])
         for part in checks
         if isinstance(part, Computed)
     }
-    drawn = [measured[name_of[id(part.source)]] for part in sampled]
+    drawn = [measured[name_of[part.source]] for part in sampled]
     findings |= zip(sampled, _sampled_findings(sampled, drawn), strict=True)
     return [_verdict(claim, tuple(findings[part] for part in claim.checks)) for claim in claims]
 

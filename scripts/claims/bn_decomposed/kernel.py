@@ -90,10 +90,11 @@ def _kernel_excess(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 INEQUALITY = claim(
     "Inequality after Equation 111",
     r"$K(x, y) > x \cdot y$ at $\sigma^2 = 2/d$ for $x \ne y$",
-    printed=r"Appendix F, after Eq. 111: '$K(x, y) > x \cdot y$ for $\sigma^2 = 2/d$ and "
-    r"$x \ne y$'",
+    printed="Appendix F, after Eq. 111: “The function appearing in equation 111 has an important "
+    r"property”: $K(x, y) > x \cdot y$ for $\sigma^2 = 2/d$ and $x \ne y$",
     corrected=r"$K \ge x \cdot y$, with equality for positively parallel vectors, and where one is "
     "0",
+    fault="false in a case",
     why=r"$K - x \cdot y = \|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$, which is positive for "
     r"$\theta$ in $(0, \pi]$ and 0 at $\theta = 0$.",
 )
