@@ -123,7 +123,7 @@ def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch,
         check_theorems.main(precision=2.0, out=tmp_path)
     assert (tmp_path / "results.json").read_bytes() == before
     measured = json.loads((tmp_path / "measured.json").read_text())["measured"]
-    assert "facts" in measured
+    assert "Unitization, Facts 1 and 2: dual with the other sign, and pinned" in measured
     if broken == "page":
         assert "gaussian_rows" in measured
         assert GAMMA in capsys.readouterr().out
@@ -160,7 +160,7 @@ def test_errata_are_written_where_they_are_asked_for(few, tmp_path):
     check_theorems.main(precision=2.0, out=tmp_path / "out", errata=tmp_path / "errata.md")
     text = (tmp_path / "errata.md").read_text()
     assert GAMMA in text
-    assert "draws; predicted" in text
+    assert "**Correct:**" in text
 
 
 PROCESS = """

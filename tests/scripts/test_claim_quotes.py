@@ -1,6 +1,7 @@
 """What the errata quote stands in the papers, word for word but for white space and markup."""
 
 import re
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ MARKUP = r"\\(?:mathrm|mathbf|boldsymbol|operatorname\*?|text|bm|rm|left|right|h
 
 def bare(text: str) -> str:
     """A text without white space, links, fonts of formulas and kinds of quotation marks."""
-    text = re.sub(r"\[([^\]]*)\]\(#[^)]*\)", r"\1", text)
+    text = re.sub(r"\[([^\]]*)\]\(#[^)]*\)", r"\1", unicodedata.normalize("NFKC", text))
     text = re.sub(r"[‘’]", "'", re.sub(r"[“”]", '"', text))
     return re.sub(r"[\s$*\\{}^_]", "", re.sub(MARKUP, "", text)).lower().rstrip(".,")
 
