@@ -129,7 +129,7 @@ NAME: Any = "batch_norm"  # in place of a function
             geometry.claims.about,
             ("bn-decomposed", "Theorem 1"),
             TypeError,
-            r"claims must be such as `PAPERS\['bn-decomposed'\]`",
+            "claims must be a list of `Claim`; got the text 'bn-decomposed'",
         ),
         (geometry.tree.step, (X[0],), ValueError, r"\(samples, features\); got \(3,\)"),
         (geometry.tree.depth_bound, (X,), ValueError, r"\(samples,\); got \(4, 3\)"),

@@ -44,8 +44,7 @@ def _() -> Values:
 PROPOSITION_5 = claim(
     "Proposition 5, Equation 19 (FKG)",
     r"$E\,f\,g \ge E\,f\,E\,g$ for increasing $f$ and $g$ on $\mathbb{R}^n$",
-    printed="Proposition 5: “If f and g are increasing functions on Rn (Graham, 1983), we have” "
-    r"$E(f)E(g) \le E(fg)$",
+    printed=r"Proposition 5: “If f and g are increasing functions on Rn”, $E(f)E(g) \le E(fg)$",
     corrected=r"independent coordinates, here $|x_1|, \dots, |x_n|$",
     fault="false in a case",
     why=r"$X = (z, -z)$ with $f = x_1$ and $g = x_2$ has $E\,f\,g = -1$. The norms are not "

@@ -87,9 +87,8 @@ T_SIZE, T_POWER = 0.2008, 0.9106
 TEST_2 = claim(
     "Section 2.1, test (2)",
     "Student's $t$ test that the filters' standard deviations are alike, at 5 %",
-    printed="Section 2.1 (2): “We use Student’s t test (Efron, 1969) to check if the variance of "
-    "these σj is small enough.” No statistic, margin or size is printed, and Appendix G "
-    "is empty.",
+    printed="Section 2.1 (2), a Student’s t test: “to check if the variance of these σj is small "
+    "enough.” No statistic, margin or size is printed, and Appendix G is empty.",
     corrected=r"one reading that holds its size: a $\chi^2$ test of the spread of the $\sigma_j$",
     remark=Remark(
         "hypothesis",
