@@ -148,6 +148,9 @@ results_long.command = lambda job, workspace: [sys.executable, "-c", WAITS, sys.
 results_long.run(Job(network("a"), 0), Workspace(Path(), Path(sys.argv[1]), False), lambda: False)
 """
 
+# The command itself has no JAX when it starts a child that ends with it; these tests may.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
+
 
 def test_a_command_saves_and_ends_when_its_parent_is_killed(tmp_path):
     path = os.pathsep.join([*sys.path, str(ROOT)])
