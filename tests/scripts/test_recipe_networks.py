@@ -61,7 +61,7 @@ def test_a_family_is_another_network_for_imagenet(built):
 
 @pytest.mark.parametrize("model", ["mlp3", "preact", "resnet", "pears", "20"])
 def test_a_family_has_a_depth_and_the_mlp_none(model, built):
-    with pytest.raises(InputError, match=f"one of mlp, preactN, resnetN, vggN; got {model}$"):
+    with pytest.raises(InputError, match=f"mlp_relu_first, preactN, resnetN, vggN; got {model}$"):
         built(model)
 
 
