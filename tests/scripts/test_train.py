@@ -276,7 +276,7 @@ def test_recipes_out_of_range_are_refused(changes, sentence):
 
 
 def test_what_cannot_be_built_is_refused(images):
-    with pytest.raises(InputError, match="--model must be one of mlp, preactN"):
+    with pytest.raises(InputError, match="--model must be one of mlp, mlp_relu_first, preactN"):
         compiled(replace(SMALL, model="transformer"), images)
     with pytest.raises(InputError, match="--model preact21: depth must be 6k"):
         compiled(replace(SMALL, model="preact21"), images)
@@ -296,8 +296,11 @@ def test_what_cannot_be_built_is_refused(images):
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_network_too_deep_for_its_images_is_refused(images):
+    coloured = images._replace(
+        x_train=images.x_train.repeat(3, -1), x_test=images.x_test.repeat(3, -1)
+    )
     with pytest.raises(InputError, match="--model vgg11 must fit the images; images must be at"):
-        compiled(replace(SMALL, model="vgg11"), images)
+        compiled(replace(SMALL, model="vgg11"), coloured)
 
 
 SHALLOW = ("mlp", "preact8", "preact20", "vgg16")  # and of data sets that differ in more than name
@@ -486,7 +489,7 @@ def test_what_options_alone_decide_is_refused_without_jax():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"seeds": 0}, "--seeds must be at least 1; got 0"),
+        ({"seeds": 0}, r"--seeds must lie in \[1, 10000\]; got 0"),
         ({"workers": -1}, "--workers must be at least 0; got -1"),
         ({"processes": 2}, "--processes and --process need --coordinator HOST:PORT"),
         ({"coordinator": "host:1"}, "--coordinator HOST:PORT needs --processes and --process"),
