@@ -53,7 +53,8 @@ def recalibrate(
       ValueError: The model holds no batch norm, or there is no batch.
 
     Example:
-      >>> layer = nnx.BatchNorm(1, use_running_average=True, rngs=nnx.Rngs(0))
+      >>> from jaxnorm.nnx import BatchNorm
+      >>> layer = BatchNorm(1, use_running_average=True, rngs=nnx.Rngs(0))
       >>> recalibrate(layer, [jnp.array([[1.0], [3.0]]), jnp.array([[5.0], [7.0]])])
       >>> print(layer.mean[...], layer.var[...])
       [4.] [5.]

@@ -30,13 +30,17 @@ def written(folder, name, content):
 
 
 def refused(path):
-    """The sentence, after less than a second of processor time."""
+    """The sentence, after a few seconds of processor time at most.
+
+    It takes 0.7 s at most on a quiet machine, twice as long beside other work; what these files
+    did to a reader without limits took minutes.
+    """
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(WeightsError) as caught:
             load(path, dense=True, vectors=True)
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 3
     said = str(caught.value)
     assert "must" in said
     assert "\n" not in said

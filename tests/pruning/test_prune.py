@@ -421,7 +421,8 @@ def test_a_model_that_writes_its_widths_down_is_refused():
 
     params = {"a": np.ones((2, 6)), "b": np.ones((6, 3))}
     said = (
-        r"apply must take its widths from params; with fewer .* at .*test_prune\.py:\d+ \(apply\)"
+        r"apply must take its widths from params, as modules do by .*fit_widths; .*resize=True; "
+        r"with fewer .* at .*test_prune\.py:\d+ \(apply\)"
     )
     with pytest.raises(ValueError, match=said):
         prune(apply, params, np.ones((1, 2)), ratios=(0.5,))

@@ -42,7 +42,7 @@ const drawn = mark => {{
 }};
 onload = () => {{
   const view = document.querySelector("iframe").contentWindow, page = view.document;
-  page.querySelector("{choose}")?.click();
+  if ("{choose}") page.querySelector("{choose}").click();
   const figures = [...page.querySelectorAll("svg[role=img]")].map(svg => {{
     const box = svg.getBoundingClientRect();
     const texts = [...svg.querySelectorAll("text")];
@@ -84,7 +84,7 @@ def open_page(
     *,
     dark: bool = False,
     fragment: str = "",
-    choose: str = "no-such-element",
+    choose: str = "",
     scratch: Path,
 ) -> dict:
     """What Chromium shows of the file `page` in a window of `width` by `height` pixels.
@@ -94,7 +94,7 @@ def open_page(
     colour of its first), `cards` (the folded ones that are shown, with their top, their id and
     whether they are open), `width` of the window and of the `content`, `dark`, the colour of the
     `paper`, and the lines that the `console` logged. The address ends in `fragment`, and what the
-    selector `choose` finds is clicked. Skips the test where there is no browser.
+    selector `choose` finds is clicked (the page must have it). Skips the test where there is no browser.
     """
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
