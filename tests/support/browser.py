@@ -94,7 +94,8 @@ def open_page(
     colour of its first), `cards` (the folded ones that are shown, with their top, their id and
     whether they are open), `width` of the window and of the `content`, `dark`, the colour of the
     `paper`, and the lines that the `console` logged. The address ends in `fragment`, and what the
-    selector `choose` finds is clicked (the page must have it). Skips the test where there is no browser.
+    selector `choose` finds, which the page must have, is clicked. Skips the test where there is no
+    browser.
     """
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
