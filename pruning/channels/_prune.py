@@ -10,15 +10,21 @@ import numpy as np
 
 from jaxnorm._numerics import check_function, check_on_host
 from pruning._arguments import check_takes
-from pruning.channels._checkpoint import Pruned, resumed, save_pruned
-from pruning.channels._choice import Scores, Select, channel_scores, excluding, select_layerwise
-from pruning.channels._comparison import check_program
-from pruning.channels._coupling import coupled_channels, fixed_channels
-from pruning.channels._folding import fold_constants
-from pruning.channels._groups import ChannelGroup, FixedChannels
-from pruning.channels._lines import at
-from pruning.channels._removal import Keep, producers, remaining_groups, remove_channels
-from pruning.channels._resizing import resized
+from pruning.channels._coupling.coupling import coupled_channels, fixed_channels
+from pruning.channels._coupling.groups import ChannelGroup, FixedChannels
+from pruning.channels._program.lines import at
+from pruning.channels._removal.checkpoint import Pruned, resumed, save_pruned
+from pruning.channels._removal.comparison import check_program
+from pruning.channels._removal.removal import Keep, producers, remaining_groups, remove_channels
+from pruning.channels._removal.resizing import resized
+from pruning.channels._repair.constants import fold_constants
+from pruning.channels._selection.choice import (
+    Scores,
+    Select,
+    channel_scores,
+    excluding,
+    select_layerwise,
+)
 from pruning.channels._training_mode import check_evaluation
 
 NOTHING = "apply must have channels that can be removed and are not excluded"

@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
-from pruning.channels._gains import live
-from pruning.channels._groups import described
-from pruning.channels._programs import closed_jaxpr, is_literal, traced
+from pruning.channels._coupling.groups import described
+from pruning.channels._program.interpret import closed_jaxpr, is_literal, traced
+from pruning.channels._repair.gains import live
 
 
 def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> None:

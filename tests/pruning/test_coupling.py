@@ -13,8 +13,8 @@ import jaxnorm
 from jaxnorm import models
 from pruning import coupled_channels, mask_channels, remove_channels
 from pruning.channels import Position, fixed_channels, resized
-from pruning.channels._channel_ids import FIXED, NO_CHANNEL
-from pruning.channels._coupling import channels_of
+from pruning.channels._coupling.channel_ids import FIXED, NO_CHANNEL
+from pruning.channels._coupling.coupling import channels_of
 from tests.support import prunable
 from tests.support.random_networks import random_network, random_transformer
 from tests.support.reasons import pinning

@@ -10,7 +10,7 @@ from flax import nnx
 
 import pruning
 from pruning.channels import taylor_scores, wanda_scores
-from pruning.channels._removal import producers
+from pruning.channels._removal.removal import producers
 from tests.support import prunable
 
 

@@ -10,7 +10,8 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import pruning
-from pruning.channels import _repair, least_squares, mask_channels, remove_channels, rescale
+from pruning.channels import least_squares, mask_channels, remove_channels, rescale
+from pruning.channels._repair import least_squares as module
 from tests.support import prunable
 
 RNG = np.random.default_rng(0)
@@ -353,7 +354,7 @@ def test_the_last_quarter_of_the_batches_chooses_the_ridge(count, held, monkeypa
         rows.append((first.rows, last.rows, first.x, last.x))
         return kernel
 
-    monkeypatch.setattr(_repair, "ridge_solution", solver)
+    monkeypatch.setattr(module, "ridge_solution", solver)
     groups = pruning.coupled_channels(mlp, MLP, X)
     keep = [np.arange(group.size) > 0 for group in groups]
     batches = [(RNG.normal(size=(5, *X.shape[1:])),) for _ in range(count)]

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.special
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from pruning.channels._programs import scan_parts
+from pruning.channels._coupling.control_flow import scan_parts
 from tests.support.numpy_windows import dynamic_slice, gather, scatter
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -1,0 +1,169 @@
+"""What a network costs at any widths of its groups, from one trace of it.
+
+The size of an axis is linear in the widths, so that every product, every convolution and every
+parameter costs a product of linear functions of them.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
+from pruning.channels._cost.cost import Cost, cost
+from pruning.channels._coupling.channel_ids import ChannelIds, Vector, is_free
+from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant, inner_ids
+from pruning.channels._coupling.coupling import TracedChannels, united
+from pruning.channels._coupling.groups import ChannelGroup, parameters_of
+from pruning.channels._program.calls import subprograms
+from pruning.channels._program.interpret import interpret, traced
+from pruning.channels._removal.removal import name, remove_channels
+from pruning.channels._removal.resizing import resized
+
+Widths = Sequence[int]
+"""For each group, how many of its channels are left."""
+Product = tuple[int, Sequence[Vector]]
+"""A factor, and the ids of the axes whose sizes it is multiplied by."""
+
+
+def cost_at(
+    apply: Callable[..., Any],
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    *inputs: Any,
+    batch_sizes: Sequence[int] = (),
+) -> Callable[[Widths], Cost]:
+    """What the network costs at other widths: a function of the channels left of each group.
+
+    Counts are those of `cost` for the smaller network, without tracing it: of the branches of a
+    `cond`, those of the one that is dearest at the whole widths, and not what `resized` computes
+    for removed channels under a norm. With `batch_sizes` every call compiles the smaller network,
+    run by `resized`, and times it, as `cost` does.
+
+    Args:
+      apply: As in `coupled_channels`.
+      params: The tree that the groups were read from. Shapes are enough where nothing is timed.
+      groups: All or some of `coupled_channels`.
+      inputs: What else `apply` is called with.
+      batch_sizes: As in `cost`.
+
+    Raises:
+      ValueError: `apply` cannot be traced, or the groups are not of `params`; of the function, a
+        width is not one of its group's.
+
+    Example:
+      >>> from pruning import coupled_channels
+      >>> def mlp(params, x):
+      ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
+      >>> params, x = {"a": np.ones((2, 8)), "b": np.ones((8, 3))}, np.ones((1, 2))
+      >>> at = cost_at(mlp, params, coupled_channels(mlp, params, x), x)
+      >>> print(at([8]).macs, at([5]).macs, at([5]).parameters)
+      40 25 25
+    """
+    if batch_sizes:
+        check_on_host("a timing of cost_at", params, inputs, instead="leave batch_sizes empty")
+        check_values("a timing of cost_at", params, inputs)
+    parameters = parameters_of(params, groups)
+    program, result = traced(apply, params, inputs)
+    channels = united(program, parameters, inputs, result)
+    leaves = jax.tree.leaves(params)
+    of_leaves = [(1, value.axes) for value in channels.arguments[: len(leaves)]]
+    arrays = Products(channels, groups, of_leaves)
+    products = Products(channels, groups, _macs(channels, program, channels.arguments))
+    itemsizes = np.array([leaf.dtype.itemsize for leaf in leaves], np.int64)
+
+    def at(widths: Widths) -> Cost:
+        check_widths(groups, widths)
+        sizes, timings = arrays(widths), {}
+        if batch_sizes:
+            keep = [np.arange(g.size) < n for g, n in zip(groups, widths, strict=True)]
+            small = remove_channels(params, groups, keep)
+            run = resized(apply, groups, keep)
+            timings = cost(run, small, *inputs, batch_sizes=batch_sizes).timings
+        return Cost(int(sizes.sum()), int(products(widths).sum()), int(sizes @ itemsizes), timings)
+
+    return at
+
+
+def check_widths(groups: Sequence[ChannelGroup], widths: Widths) -> None:
+    """Raise unless there is one width a group, from 1 to its size."""
+    if len(widths) != len(groups):
+        raise ValueError(
+            f"widths must hold {len(groups)} numbers, one a group; got {len(widths)}: where prune "
+            "excludes layers, count for excluding(groups, names)"
+        )
+    for group, width in zip(groups, widths, strict=True):
+        if not 1 <= width <= group.size:
+            raise ValueError(f"widths must lie in 1..{group.size} for {name(group)}; got {width}")
+
+
+class Products:
+    """Products of sizes of axes, each as a function of the widths of groups."""
+
+    def __init__(
+        self,
+        channels: TracedChannels,
+        groups: Sequence[ChannelGroup],
+        products: Sequence[Product],
+    ):
+        sets, paths = channels.sets, channels.parameters.paths
+        owner = np.full(sets.parents.size, len(groups))
+        for i, group in enumerate(groups):
+            for p in group.positions:
+                ids = channels.arguments[paths.index(p.path)].axes[p.axis][p.indices]
+                owner[sets.find(ids)] = i
+        sizes = np.array([*(group.size for group in groups), 1])
+        count, longest = len(products), max((len(axes) for _, axes in products), default=0)
+        self.factors = np.array([factor for factor, _ in products], np.int64)
+        self.slopes = np.zeros((count, longest, len(groups) + 1), np.int64)
+        self.slopes[:, :, -1] = 1  # of what is in no group, and of axes that are not there
+        for i, (_, axes) in enumerate(products):
+            for k, axis in enumerate(axes):
+                roots = sets.find(np.where(axis < owner.size, axis, sets.find(axis)))
+                counts = np.bincount(owner[roots], minlength=sizes.size)
+                self.slopes[i, k] = counts // sizes
+
+    def __call__(self, widths: Widths) -> np.ndarray:
+        """The products at these widths."""
+        return self.factors * (self.slopes @ np.array([*widths, 1])).prod(1)
+
+
+def _macs(
+    channels: TracedChannels, program: Any, arguments: Sequence[ChannelIds], factor: int = 1
+) -> list[Product]:
+    """The multiply-accumulates of each product and convolution of a program."""
+    products: list[Product] = []
+
+    def step(eqn: Any, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+        results = equation_ids(channels.sets, eqn, values)
+        if (axes := _summed_and_given(eqn, values)) is not None:
+            products.append((factor, (*results[0].axes, *axes)))
+        times = factor * eqn.params["length"] if eqn.primitive.name == "scan" else factor
+        programs = zip(subprograms(eqn), inner_ids(channels.sets, eqn, values), strict=True)
+        inner = [_macs(channels, inside, ids, times) for inside, ids in programs]
+        if eqn.primitive.name == "cond":
+            inner = [max(inner, key=_total)]
+        products.extend(product for of_program in inner for product in of_program)
+        return results
+
+    interpret(program, arguments, ids_of_constant, step)
+    return products
+
+
+def _total(products: Sequence[Product]) -> int:
+    return sum(factor * math.prod(axis.size for axis in axes) for factor, axes in products)
+
+
+def _summed_and_given(eqn: Any, values: Sequence[ChannelIds]) -> list[Vector] | None:
+    """The axes that a product or a convolution sums over, if the equation is one."""
+    if eqn.primitive.name == "conv_general_dilated":
+        _, *others = eqn.params["dimension_numbers"].rhs_spec
+        return [values[1].axes[k] for k in others]
+    if eqn.primitive.name == "dot_general":
+        contracted, _ = eqn.params["dimension_numbers"]
+        a, b = ([v.axes[k] for k in axes] for v, axes in zip(values, contracted, strict=True))
+        return [y if is_free(x) else x for x, y in zip(a, b, strict=True)]
+    return None

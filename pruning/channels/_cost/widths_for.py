@@ -1,0 +1,186 @@
+"""Which widths of a group are worth having on a device: measured there, or compiled for it.
+
+Hardware computes in tiles, so that a few channels less may cost as much, or more.
+"""
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import at_least
+from pruning.channels._cost.cost import RUNS
+from pruning.channels._cost.cost_at import check_widths
+from pruning.channels._coupling.groups import ChannelGroup
+from pruning.channels._removal.removal import remove_channels
+from pruning.channels._removal.resizing import resized
+
+CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+
+
+class Executable(NamedTuple):
+    """A compiled program, and the arrays or shapes that it is called with."""
+
+    compiled: Any
+    arguments: tuple[Any, ...]
+
+
+class WidthCost(NamedTuple):
+    """What the network costs at a width of a group, and whether no wider one is as cheap."""
+
+    width: int
+    cost: float
+    worth: bool
+
+
+Measure = Callable[[Sequence[Executable]], Sequence[float]]
+
+
+def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[float]:
+    """The median time of a call of each program, all called in turn after one that is left out.
+
+    Raises:
+      ValueError: There are only shapes to call them with.
+    """
+    at_least(1, runs=runs)
+    leaves = jax.tree.leaves([program.arguments for program in programs])
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        raise ValueError(
+            "milliseconds must be measured on arrays; got shapes, which compiled_flops and "
+            "compiled_bytes take"
+        )
+    seconds = np.empty((runs + 1, len(programs)))
+    for i, j in np.ndindex(seconds.shape):
+        start = time.perf_counter()
+        jax.block_until_ready(programs[j].compiled(*programs[j].arguments))
+        seconds[i, j] = time.perf_counter() - start
+    return (1e3 * np.median(seconds[1:], axis=0)).tolist()
+
+
+def compiled_flops(programs: Sequence[Executable]) -> list[float]:
+    """Floating-point operations that the compiler counts: a proxy for time, nothing is run.
+
+    Raises:
+      ValueError: The compiler does not count them.
+    """
+    return [_counted(program, "flops") for program in programs]
+
+
+def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
+    """Bytes that the compiler counts as read and written: a proxy for time, nothing is run.
+
+    Raises:
+      ValueError: The compiler does not count them.
+    """
+    return [_counted(program, "bytes accessed") for program in programs]
+
+
+def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
+    """Cycles that a TPU's compiler estimates, which sees tiles: a proxy for time, nothing is run.
+
+    Operations and bytes grow evenly with the width, where a TPU computes in tiles of 128 channels.
+    Kernels in a loop count once.
+
+    Raises:
+      ValueError: The compiler estimates none, as those of CPUs and GPUs.
+    """
+    return [float(sum(_cycles(program))) for program in programs]
+
+
+def _cycles(program: Executable) -> list[int]:
+    """Of each kernel."""
+    found = [int(n) for n in CYCLES.findall(program.compiled.as_text() or "")]
+    if not found:
+        raise ValueError(
+            "the program must be compiled for a TPU, whose compiler estimates cycles; it has no "
+            "estimates"
+        )
+    return found
+
+
+def _counted(program: Executable, quantity: str) -> float:
+    found = program.compiled.cost_analysis() or {}
+    if quantity not in found:
+        known = ", ".join(found) or "nothing, as for a GPU that is not at hand"
+        raise ValueError(f"the compiler must count {quantity}; it counts {known}")
+    return float(found[quantity])
+
+
+def widths_for(
+    apply: Callable[..., Any],
+    params: Any,
+    group: ChannelGroup,
+    *inputs: Any,
+    widths: Sequence[int],
+    measure: Measure = milliseconds,
+    margin: int | float = 0,
+) -> tuple[WidthCost, ...]:
+    """What the network costs at each width of one group, and which of these are worth having.
+
+    The first channels of the group are left and all other groups whole; each of these networks is
+    compiled, as `resized` runs it. Milliseconds are those of the device at hand. Of shapes that are
+    placed on a device that is not, `jax.ShapeDtypeStruct(..., sharding=...)` of a topology of
+    `jax.experimental.topologies`, there are the compiler's counts, which are no times: for a TPU
+    `compiled_cycles`, else `compiled_flops` and `compiled_bytes`, which see no tiles.
+
+    Args:
+      apply: As in `coupled_channels`.
+      params: The tree that the group was read from, or its shapes.
+      group: One of `coupled_channels`.
+      inputs: What else `apply` is called with, of the batch size that counts, or its shapes.
+      widths: To compare, in any order: `range(8, group.size + 1, 8)`.
+      measure: `milliseconds`, `partial(milliseconds, runs=30)`, `compiled_cycles`,
+        `compiled_flops`, `compiled_bytes`, or any function of the programs.
+      margin: The fraction of the cost that a width must save beside the narrowest of the wider ones
+        that are worth having: beyond the scatter of measured times, such as 0.02.
+
+    Returns:
+      The widths, rising.
+
+    Raises:
+      ValueError: There are no widths, or one is not of the group; `margin` lies outside [0, 1);
+        otherwise as `resized` and `measure`.
+
+    Example:
+      >>> from pruning import coupled_channels
+      >>> def tiled(params, x):
+      ...     h = jax.nn.relu(x @ params["a"])
+      ...     return h @ params["b"]
+      >>> params, x = {"a": np.ones((2, 8)), "b": np.ones((8, 3))}, np.ones((4, 2))
+      >>> (group,) = coupled_channels(tiled, params, x)
+      >>> for found in widths_for(tiled, params, group, x, widths=[4, 8], measure=compiled_flops):
+      ...     print(found.width, found.worth)
+      4 True
+      8 True
+    """
+    check_on_host("widths_for", params, inputs, instead="give arrays, or their shapes")
+    if not 0 <= margin < 1:
+        raise ValueError(f"margin must lie in [0, 1); got {margin}")
+    if not (rising := sorted(set(widths))):
+        raise ValueError("widths must hold one at least; got none")
+    costs = measure([_compiled(apply, params, group, inputs, width) for width in rising])
+    found: list[WidthCost] = []
+    bound = np.inf
+    for width, cost in reversed(list(zip(rising, costs, strict=True))):
+        worth = cost < bound
+        bound = (1 - margin) * cost if worth else bound
+        found.append(WidthCost(width, cost, worth))
+    return tuple(reversed(found))
+
+
+def _compiled(
+    apply: Callable[..., Any],
+    params: Any,
+    group: ChannelGroup,
+    inputs: Sequence[Any],
+    width: int,
+) -> Executable:
+    check_widths([group], [width])
+    keep = [np.arange(group.size) < width]
+    arguments = (remove_channels(params, [group], keep), *inputs)
+    program = jax.jit(resized(apply, [group], keep)).lower(*arguments).compile()
+    return Executable(program, arguments)

@@ -1,0 +1,327 @@
+"""Ids of channels: what an array of a traced program remembers of the channels it is made of.
+
+Every axis of every array carries one id an index. Two ids are united where the program needs both
+channels or neither, so a set of united ids is a channel of the network. `FIXED` is the set of all
+that cannot be removed; an axis made by broadcasting is `FREE`, and takes the ids of what it is
+combined with.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pruning.channels._program.lines import at, line_of
+
+FREE, FIXED = 0, 1
+NO_CHANNEL = -2
+"""In place of a reason for which ids are pinned."""
+
+Vector = np.ndarray
+Zero = frozenset[int] | None
+"""Parameters, by number, that make an array zero; None where it need not be."""
+
+
+class ChannelIds(NamedTuple):
+    """One vector of ids an axis, and what is known of the elements.
+
+    Attributes:
+      axes: A vector an axis.
+      zero: Parameters, by number: elements are zero at every id that may be removed, on any axis,
+        if these are. None where elements need not be.
+      number: The value, of a number of the program.
+      nonzero: Whether it is not zero where parameters are.
+      given: Whether it is made of parameters and constants alone, as a weight is.
+      constant: Whether it is made of constants alone, as a table of angles is, or of random bits.
+      uniform: Parameters, by number: along every axis elements are the same at all ids that may be
+        removed, if these are zero there. None where they need not be.
+      drawn: The equations, each inside the one before, that drew the random bits it is made of.
+    """
+
+    axes: tuple[Vector, ...]
+    zero: Zero = None
+    number: float | None = None
+    nonzero: bool = False
+    given: bool = False
+    constant: bool = False
+    uniform: Zero = None
+    drawn: tuple[Any, ...] = ()
+
+
+class Pinned(NamedTuple):
+    """Every id of the sets that an equation pinned, the last of these, each inside the one before.
+
+    Those before it are calls, branches and loops. `normed`: it pins them only where the model
+    itself runs on fewer: it sums over activations, as a norm does, and would divide by another
+    width, or has a constant of theirs; `new`: the ids of sets that no such equation had before;
+    `name`: of an input or an output of the program, which no equation pins, and its path.
+    """
+
+    equations: tuple[Any, ...]
+    ids: Vector
+    new: Vector
+    normed: bool
+    name: tuple[str, str] | None = None
+
+
+class Requirement(NamedTuple):
+    """Ids at which a value must be zero or uniform, or must not, and the parameters for it.
+
+    It is of `equations`, the last of them; `given` as in `ChannelIds`.
+    """
+
+    ids: Vector
+    parameters: Zero
+    given: bool
+    equations: tuple[Any, ...]
+
+
+class UnionFind:
+    """Disjoint sets of ids, over one array of parents."""
+
+    def __init__(self):
+        self.parents = np.arange(2)
+        self.reasons = np.full(2, -1)  # of each id that is pinned: which of `pinned` did it
+        self.equations: tuple[Any, ...] = ()  # those at work, each inside the one before
+        self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
+        self.settled = False  # once a program was read: what was not pinned then never is
+        self.removed = np.zeros(0, bool)  # once channels are: by root, which of these are
+        self.pinned: list[Pinned] = []
+        self.normed = fixed(0)  # ids that a sum of activations runs over, or a constant has
+        self.incoming: list[Vector] = []  # ids of weights that a sum runs over
+        self.zeroed: list[Requirement] = []  # what sums over channels need
+        self.singular: list[Requirement] = []  # what must not be zero, such as divisors
+
+    def new(self, count: int) -> Vector:
+        """`count` ids, each a set of its own."""
+        ids = np.arange(self.parents.size, self.parents.size + count)
+        self.parents = np.concatenate([self.parents, ids])
+        self.reasons = np.concatenate([self.reasons, np.full(count, -1)])
+        return ids
+
+    def find(self, ids: Vector) -> Vector:
+        """The smallest id of the set of each, `FIXED` for what cannot be removed."""
+        roots = self.parents[ids]
+        while not np.array_equal(above := self.parents[roots], roots):
+            roots = above
+        self.parents[ids] = roots
+        return roots
+
+    def removable(self, ids: Vector) -> bool:
+        """Whether any of `ids` may still be removed."""
+        return bool((self.find(ids) > FIXED).any())
+
+    def union(self, a: Vector, b: Vector) -> Vector:
+        """Unite `a` and `b` index by index; the ids of `a` where it has any, else of `b`."""
+        first, second = self.find(a), self.find(b)
+        differ = (first != second) & (first != FREE) & (second != FREE)
+        if differ.any():
+            self._note_pinned(*(ids[differ] for ids in (a, b, first, second)))
+        for pair in set(zip(first[differ].tolist(), second[differ].tolist(), strict=True)):
+            low, high = sorted(self.find(np.array(pair)).tolist())
+            self.parents[high] = low
+        return np.where(first == FREE, b, a)
+
+    def _note_pinned(self, a: Vector, b: Vector, first: Vector, second: Vector) -> None:
+        """Before `a` and `b`, of these roots, are united: what pins those beside pinned ones."""
+        if self.settled:
+            self._check_kept(first, second)
+            return
+        pinned, others = np.where(first == FIXED, a, b), np.where(first == FIXED, second, first)
+        met = (first == FIXED) | (second == FIXED)
+        for reason in np.unique(self.reasons[pinned[met]]).tolist():
+            of_reason = others[met & (self.reasons[pinned] == reason)]
+            by = self.pinned[reason] if reason >= 0 else None
+            self.report(of_reason, by.equations if by else (), name=by.name if by else None)
+
+    def pin(
+        self, ids: Vector, equations: tuple[Any, ...] = (), name: tuple[str, str] | None = None
+    ) -> Vector:
+        """Make `ids` part of `FIXED`, on account of equations, by default those at work."""
+        if self.settled:
+            self._check_kept(self.find(ids), np.full(ids.size, FIXED))
+            return ids
+        self.report(ids, equations, name=name)
+        roots = self.find(ids)
+        self.parents[roots[roots > FIXED]] = FIXED
+        return np.where(roots == FREE, FIXED, ids)
+
+    def pinned_by_equation(self, count: int) -> Vector:
+        """Ids that are no channels, for which the equation at work pins what meets them."""
+        return fixed(count) if self.settled else np.repeat(self.pin(self.new(1)), count)
+
+    def pinned_like(self, axes: Sequence[Vector], count: int) -> Vector:
+        """Ids that are pinned for the reason that one of `axes` is."""
+        ids = np.concatenate([fixed(1), *axes])
+        return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
+
+    def fix(self, ids: Vector) -> None:
+        """Make `ids` part of `FIXED` that are no channels, such as the offsets of a window."""
+        if not self.settled:
+            roots = self.find(ids)
+            self.reasons[ids[roots > FIXED]] = NO_CHANNEL
+            self.parents[roots[roots > FIXED]] = FIXED
+
+    def report(
+        self,
+        ids: Vector,
+        equations: tuple[Any, ...] = (),
+        *,
+        normed: bool = False,
+        name: tuple[str, str] | None = None,
+    ) -> None:
+        """Note which sets of `ids` equations pin, or an input or output of this name and path."""
+        roots = self.find(ids)
+        if self.settled or not (roots > FIXED).any():
+            return
+        every = self.find(np.arange(self.parents.size))
+        members = np.flatnonzero(np.isin(every, roots[roots > FIXED]))
+        new = members[~np.isin(every[members], self.find(self.normed))]
+        self.pinned.append(Pinned(equations or self.equations, members, new, normed, name))
+        if normed:
+            self.normed = np.concatenate([self.normed, ids])
+        else:
+            self.reasons[members] = len(self.pinned) - 1
+
+    def _check_kept(self, first: Vector, second: Vector) -> None:
+        """Raise if the equation at work unites channels of which some alone are removed."""
+        if not self.removed.size:
+            return
+        old = np.maximum(first, second) < self.removed.size  # later ids take what they meet
+        if (self.removed[first[old]] != self.removed[second[old]]).any():
+            name = self.equations[-1].primitive.name if self.equations else "apply"
+            raise ValueError(
+                f"groups must be of channels that this program too can do without; {name} needs "
+                f"some that were removed{at(line_of(self.equations))}"
+            )
+
+    def is_removed(self, ids: Vector) -> Vector:
+        """Which ids are those of removed channels, also of ids made since these were removed."""
+        roots = self.find(ids)
+        return self.removed[np.where(roots < self.removed.size, roots, FREE)]
+
+    def union_all(self, values: Sequence[ChannelIds], shape: Sequence[int]) -> tuple[Vector, ...]:
+        """The axes of what combines `values` element by element; scalars and sides of 1 stretch."""
+
+        def united(k: int, n: int) -> Vector:
+            axes = (v.axes[k] for v in values if v.axes)
+            return reduce(self.union, (axis for axis in axes if axis.size == n), free(n))
+
+        return tuple(united(k, n) for k, n in enumerate(shape))
+
+    def zero_at(self, value: ChannelIds, axes: Sequence[Vector]) -> Zero:
+        """The parameters that make `value` zero at ids of `axes`, as part of an array of these.
+
+        None where it need not be: where it is free, or stretched, along one that may be removed
+        from. Where nothing may be removed, none are needed.
+        """
+        if value.number == 0 or not any(map(self.removable, axes)):
+            return frozenset()
+        if value.zero is None or len(value.axes) != len(axes):
+            return None
+        pairs = zip(axes, value.axes, strict=True)
+        stretched = any(v.size < a.size or is_free(v) for a, v in pairs if self.removable(a))
+        return None if stretched else value.zero
+
+    def all_zero(self, values: Sequence[ChannelIds], axes: Sequence[Vector]) -> Zero:
+        """The parameters that make all of `values` zero at ids of `axes`."""
+        return together([self.zero_at(value, axes) for value in values])
+
+    def any_zero(self, values: Sequence[ChannelIds], axes: Sequence[Vector]) -> Zero:
+        """The parameters that make one of `values` zero at ids of `axes`: a product of them all."""
+        zeros = (self.zero_at(value, axes) for value in values)
+        return next((zero for zero in zeros if zero is not None), None)
+
+    def uniform(self, values: Sequence[ChannelIds]) -> Zero:
+        """The parameters that make all of `values` the same at ids that may be removed."""
+
+        def one(value: ChannelIds) -> Zero:
+            varies = value.zero is None and any(map(self.removable, value.axes))
+            return value.uniform if varies else value.zero or frozenset()
+
+        return together(map(one, values))
+
+    def required(self, value: ChannelIds, ids: Vector) -> Requirement:
+        """Of `value`, zero or else uniform, and the equation at work."""
+        parameters = value.uniform if value.zero is None else value.zero
+        return Requirement(ids, parameters, value.given, self.equations)
+
+    def merge(self, axes: Sequence[Vector]) -> Vector:
+        """The ids of `axes` flattened into one, which vary along one of these, as in `split`."""
+        size = int(np.prod([axis.size for axis in axes]))
+        removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
+        if not removable:
+            return free(size) if all(map(is_free, axes)) else self.pinned_like(axes, size)
+        left = removable[-2:][0]
+        for k in removable:
+            if k != left:
+                self.pin(axes[k])
+        return np.broadcast_to(along(axes[left], left, len(axes)), [a.size for a in axes]).ravel()
+
+    def split(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
+        """The ids of `axis` folded into `sizes`, united so that they vary along one of these only.
+
+        Of those that they vary along that is the last but one, as heads are of heads and widths,
+        or the longest where they are folded into maps, or are shuffled.
+        """
+        if is_free(axis):
+            return [free(n) for n in sizes]
+        rest = [self.pinned_like([axis], n) if n > 1 else free(n) for n in sizes]
+        if not self.removable(axis):
+            return rest
+        grid = self.find(axis).reshape(sizes)
+        varying = [k for k in range(len(sizes)) if (grid != grid.take([0], k)).any()]
+        if not varying or id(self.equations[-1]) in self.long_folds:
+            varying = [max(varying or range(len(sizes)), key=lambda k: sizes[k])]
+        k = varying[-2:][0]
+        line, *others = np.moveaxis(grid, k, 0).reshape(sizes[k], -1).T
+        for other in others:
+            if not np.array_equal(line, other):
+                self.union(line, other)
+        return [*rest[:k], self.find(line), *rest[k + 1 :]]
+
+    def tabled(self, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+        """`values`, of which constants take the ids of the channels of others that they vary along.
+
+        The model itself has them at one width only, `resized` at the channels that are left.
+        """
+        others = [v for v in values if not v.constant]
+        return [self._table(v, others) if v.constant else v for v in values]
+
+    def _table(self, constant: ChannelIds, others: Sequence[ChannelIds]) -> ChannelIds:
+        axes = list(constant.axes)
+        for k, axis in enumerate(axes):
+            beside = [v.axes[k] for v in others if v.axes and v.axes[k].size == axis.size]
+            channels = [ids for ids in beside if self.removable(ids)]
+            if channels and not is_free(axis):
+                self.report(channels[0], constant.drawn, normed=True)
+                axes[k] = channels[0]
+        return constant._replace(axes=tuple(axes), zero=None, uniform=None)
+
+    def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
+        """The axes of `value`, all pinned but the `untouched` ones."""
+        return [axis if untouched(k) else self.pin(axis) for k, axis in enumerate(value.axes)]
+
+
+def together(zeros: Iterable[Zero]) -> Zero:
+    """The parameters of all, None if one is."""
+    sets = list(zeros)
+    return None if None in sets else frozenset().union(*filter(None, sets))
+
+
+def free(count: int) -> Vector:
+    return np.full(count, FREE)
+
+
+def fixed(count: int) -> Vector:
+    return np.full(count, FIXED)
+
+
+def is_free(axis: Vector) -> bool:
+    return bool((axis == FREE).all())
+
+
+def along(vector: Vector, axis: int, ndim: int) -> np.ndarray:
+    """`vector` on `axis` of `ndim`, all others of size 1."""
+    return vector.reshape([-1 if k == axis else 1 for k in range(ndim)])

@@ -1,0 +1,266 @@
+"""A traced program on ids of channels: calls, branches and loops are entered."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Jaxpr
+
+from jaxnorm._numerics import is_traced
+from pruning.channels._coupling.channel_ids import (
+    ChannelIds,
+    UnionFind,
+    Vector,
+    fixed,
+    free,
+    is_free,
+)
+from pruning.channels._coupling.rules import ELEMENTWISE, RULES
+from pruning.channels._coupling.shape_rules import unknown
+from pruning.channels._program.calls import KINDS, program_of, subprograms
+from pruning.channels._program.interpret import closed_jaxpr, interpret, is_literal
+
+T = TypeVar("T")
+Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
+"""Of the arguments of every program inside an equation, and of its results."""
+JITTED = {name for name, kind in KINDS.items() if kind == "jit"}
+STRAIGHT = {*JITTED, *ELEMENTWISE.split(), "dot_general", "transpose"}
+"""What keeps values uniform that are: see `ChannelIds`."""
+
+
+def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+    """The ids of the results of `program`; calls, branches and loops are entered."""
+    sets.long_folds |= _long_folds(closed_jaxpr(program).jaxpr)
+    return interpret(program, values, ids_of_constant, partial(equation_ids, sets))
+
+
+def _long_folds(program: Jaxpr) -> set[int]:
+    """Which equations fold an axis into maps that a convolution reads, or only to shuffle it."""
+    readers: dict[Any, list[Any]] = {}
+    for eqn in program.eqns:
+        for variable in eqn.invars:
+            if not is_literal(variable):
+                readers.setdefault(variable, []).append(eqn)
+
+    def shuffled(eqn: Any) -> bool:
+        found = readers.get(eqn.outvars[0], [])
+        names = [reader.primitive.name for reader in found]
+        return names == ["reshape"] or (names == ["transpose"] and shuffled(found[0]))
+
+    def convolved(eqn: Any) -> bool:
+        seen, left = set(), [eqn]
+        while left:
+            made = left.pop()
+            for reader in (r for v in made.outvars for r in readers.get(v, [])):
+                if reader.primitive.name == "conv_general_dilated":
+                    return True
+                if _same_shape(made, reader) and id(reader) not in seen:
+                    seen.add(id(reader))
+                    left.append(reader)
+        return False
+
+    folds = [eqn for eqn in program.eqns if eqn.primitive.name == "reshape"]
+    return {id(eqn) for eqn in folds if shuffled(eqn) or convolved(eqn)}
+
+
+def _same_shape(eqn: Any, reader: Any) -> bool:
+    """Whether a reader of what an equation gives is elementwise, or calls what may be."""
+    name = reader.primitive.name
+    same = reader.outvars[0].aval.shape == eqn.outvars[0].aval.shape
+    return same and (name in ELEMENTWISE.split() or program_of(reader) is not None)
+
+
+def ids_of_constant(array: Any) -> ChannelIds:
+    axes = tuple(fixed(n) for n in np.shape(array))  # of a size that cannot change
+    dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
+    if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
+        return ChannelIds(axes, number=float(array), given=True, constant=True)
+    return ChannelIds(axes, given=True, constant=True)
+
+
+def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> list[ChannelIds]:
+    """The ids of the results of an equation."""
+    outer, sets.equations = sets.equations, (*sets.equations, eqn)
+    operands = entering(eqn, operands)
+    if (inner := program_of(eqn)) is not None:
+        results = evaluate(inner, sets, operands)
+    elif (rule := BLOCKS.get(eqn.primitive.name)) is not None:
+        results = rule(sets, eqn, operands)[1]
+    else:
+        given, constant = all(v.given for v in operands), all(v.constant for v in operands)
+        values = RULES.get(eqn.primitive.name, unknown)(eqn, sets, *operands)
+        drawn = next((v.drawn for v in operands if v.drawn), ())
+        if eqn.primitive.name == "random_bits":  # those of the whole width, as a constant's numbers
+            constant, drawn = True, sets.equations
+        facts = {"given": given, "constant": constant, "drawn": drawn if constant else ()}
+        results = [value._replace(**facts) for value in values]
+    sets.equations = outer
+    return results if eqn.primitive.name in STRAIGHT else not_uniform(results)
+
+
+def entering(eqn: Any, operands: Sequence[ChannelIds]) -> Sequence[ChannelIds]:
+    """The operands as a program inside of the equation knows them: only `jit` is looked through."""
+    straight = eqn.primitive.name in STRAIGHT or not subprograms(eqn)
+    return operands if straight else not_uniform(operands)
+
+
+def not_uniform(values: Sequence[ChannelIds]) -> list[ChannelIds]:
+    return [value._replace(uniform=None) for value in values]
+
+
+def inner_ids(
+    sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]
+) -> Sequence[Sequence[ChannelIds]]:
+    """The ids of the arguments of each of the programs inside an equation."""
+    inner, values = subprograms(eqn), entering(eqn, values)
+    if program_of(eqn) is not None:
+        return [values] * len(inner)
+    if (rule := BLOCKS.get(eqn.primitive.name)) is not None:
+        return rule(sets, eqn, values)[0]
+    shapes = [[v.aval.shape for v in closed_jaxpr(program).jaxpr.invars] for program in inner]
+    return [[ChannelIds(tuple(map(fixed, shape))) for shape in of_inner] for of_inner in shapes]
+
+
+def cond_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+    """Of a branching: every branch must give results of the same channels."""
+    index, *operands = values
+    branches = eqn.params["branches"]
+    results = [evaluate(branch, sets, operands) for branch in branches]
+    either = (_either(sets, alternatives) for alternatives in zip(*results, strict=True))
+    either = [value._replace(given=value.given and index.given) for value in either]
+    return [operands] * len(branches), either
+
+
+def scan_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+    """Of a scan: its body is the same at every step."""
+    constants, carried = scan_parts(eqn)
+    whole = constants + carried
+    before, stacked = list(values[:constants]), []
+    for value in values[whole:]:
+        steps, *axes = value.axes
+        sets.fix(steps)  # a number of layers, not of channels
+        stacked.append(value._replace(axes=tuple(axes)))
+
+    def body(carry: list[ChannelIds]) -> list[ChannelIds]:
+        return evaluate(eqn.params["jaxpr"], sets, [*before, *carry, *stacked])
+
+    carry, results = _settled(sets, values[constants:whole], body)
+    length = fixed(eqn.params["length"])
+    outer = [v._replace(axes=(length, *v.axes)) for v in results[carried:]]
+    return [[*before, *carry, *stacked]], [*carry, *outer]
+
+
+def while_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+    """Of a loop: of its body, and then of its condition."""
+    condition, constants, start = while_parts(eqn, values)
+
+    def body(carry: list[ChannelIds]) -> list[ChannelIds]:
+        return evaluate(eqn.params["body_jaxpr"], sets, [*constants, *carry])
+
+    carry, _ = _settled(sets, start, body)
+    evaluate(eqn.params["cond_jaxpr"], sets, [*condition, *carry])
+    given = all(v.given for v in values)
+    results = [v._replace(given=given) for v in carry]
+    return [[*constants, *carry], [*condition, *carry]], results
+
+
+def shard_map_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+    """Of a program for one device of a mesh: axes that the mesh splits are pinned, others enter."""
+    (program,), params = subprograms(eqn), eqn.params
+    inside = closed_jaxpr(program).jaxpr
+    inner = _resharded(sets, eqn, values, params["in_specs"], inside.invars)
+    results = evaluate(program, sets, inner)
+    return [inner], _resharded(sets, eqn, results, params["out_specs"], eqn.outvars)
+
+
+def _resharded(
+    sets: UnionFind,
+    eqn: Any,
+    values: Sequence[ChannelIds],
+    specs: Sequence[Any],
+    variables: Sequence[Any],
+) -> list[ChannelIds]:
+    """The ids of values on the other side of a `shard_map`, of these variables."""
+
+    def axis(ids: Vector, names: Any, size: int) -> Vector:
+        names = names if isinstance(names, tuple) else (names,)
+        if all(name is None or eqn.params["mesh"].shape[name] == 1 for name in names):
+            return ids
+        if is_free(ids):
+            return free(size)
+        sets.pin(ids)
+        return sets.pinned_by_equation(size)
+
+    found = []
+    for value, spec, variable in zip(values, specs, variables, strict=True):
+        names = (*spec, *[None] * (len(value.axes) - len(spec)))
+        axes = map(axis, value.axes, names, variable.aval.shape)
+        found.append(value._replace(axes=tuple(axes)))
+    return found
+
+
+def while_parts(eqn: Any, values: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
+    """The constants of the condition, those of the body, and the carry."""
+    first = eqn.params["cond_nconsts"]
+    second = first + eqn.params["body_nconsts"]
+    return list(values[:first]), list(values[first:second]), list(values[second:])
+
+
+def _settled(
+    sets: UnionFind,
+    start: Sequence[ChannelIds],
+    body: Callable[[list[ChannelIds]], list[ChannelIds]],
+) -> tuple[list[ChannelIds], list[ChannelIds]]:
+    """The ids of the carry at every step of a loop, and of what its body returns.
+
+    The body is the same at every step: repeated until what is known of the carry no longer changes.
+    """
+
+    def known(values: list[ChannelIds]) -> list[Any]:
+        """All but ids, of which only ever more are united."""
+        return [v._replace(axes=tuple(map(is_free, v.axes))) for v in values]
+
+    carry = [_named(sets, value) for value in start]
+    while True:
+        results = body(carry)
+        after = [_either(sets, pair) for pair in zip(carry, results, strict=False)]
+        if known(carry) == known(after):
+            return after, results
+        carry = after
+
+
+def _named(sets: UnionFind, value: ChannelIds) -> ChannelIds:
+    """`value` with ids of its own along axes that are free, such as those of a state of zeros."""
+    axes = tuple(sets.new(a.size) if a.size > 1 and is_free(a) else a for a in value.axes)
+    zero = sets.zero_at(value, axes)
+    return value._replace(axes=axes, zero=zero, number=None, constant=False)
+
+
+def scan_parts(eqn: Any) -> tuple[int, int]:
+    """How many constants and how many carries; what is stacked has one axis more outside."""
+    inner = closed_jaxpr(eqn.params["jaxpr"]).jaxpr
+    carried = sum(map(_same_rank, eqn.outvars, inner.outvars))
+    return sum(map(_same_rank, eqn.invars, inner.invars)) - carried, carried
+
+
+def _same_rank(outer: Any, inner: Any) -> bool:
+    return outer.aval.ndim == inner.aval.ndim
+
+
+BLOCKS: dict[str, Callable[[UnionFind, Any, Sequence[ChannelIds]], Ids]] = {
+    "cond": cond_ids,
+    "scan": scan_ids,
+    "shard_map": shard_map_ids,
+    "while": while_ids,
+}
+
+
+def _either(sets: UnionFind, values: Sequence[ChannelIds]) -> ChannelIds:
+    """The ids of one array that may be any of `values`."""
+    axes = sets.union_all(values, [axis.size for axis in values[0].axes])
+    zero = sets.all_zero(values, axes)
+    nonzero, given = all(v.nonzero for v in values), all(v.given for v in values)
+    return ChannelIds(axes, zero, nonzero=nonzero, given=given)

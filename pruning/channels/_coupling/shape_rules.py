@@ -1,0 +1,236 @@
+"""Rules of the primitives that move elements and compute nothing: see `_rules`."""
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from pruning.channels._coupling.channel_ids import (
+    ChannelIds,
+    UnionFind,
+    Vector,
+    fixed,
+    free,
+    is_free,
+    together,
+)
+
+Results = list[ChannelIds]
+SCATTERS = "scatter scatter-add scatter-max scatter-min scatter-mul scatter-sub"
+
+
+def unknown(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
+    for value in values:
+        sets.pin_others(value, lambda k: False)
+    shapes = map(shape_of, eqn.outvars)
+    return [ChannelIds(tuple(map(sets.pinned_by_equation, shape))) for shape in shapes]
+
+
+def identity_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
+    return list(values)
+
+
+def reshape_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    old, new = shape_of(eqn.invars[0]), shape_of(eqn.outvars[0])
+    if eqn.params["dimensions"] is not None or 0 in old:
+        return unknown(eqn, sets, value)
+    axes = []
+    for before, after in _factors(old, new):
+        merged = sets.merge([value.axes[k] for k in before])
+        axes += sets.split(merged, [new[k] for k in after])
+    return [value._replace(axes=tuple(axes))]
+
+
+def transpose_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    return [value._replace(axes=tuple(value.axes[k] for k in eqn.params["permutation"]))]
+
+
+def squeeze_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    squeezed = eqn.params["dimensions"]
+    axes = tuple(axis for k, axis in enumerate(value.axes) if k not in squeezed)
+    return [value._replace(axes=axes)]
+
+
+def broadcast_in_dim_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    axes = [free(n) for n in shape_of(eqn.outvars[0])]
+    for axis, k in zip(value.axes, eqn.params["broadcast_dimensions"], strict=True):
+        if axis.size == axes[k].size:
+            axes[k] = axis
+    return [value._replace(axes=tuple(axes))]
+
+
+def rev_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    reversed_axes = eqn.params["dimensions"]
+    axes = (axis[::-1] if k in reversed_axes else axis for k, axis in enumerate(value.axes))
+    return [value._replace(axes=tuple(axes))]
+
+
+def tile_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    axes = (np.tile(axis, n) for axis, n in zip(value.axes, eqn.params["reps"], strict=True))
+    return [value._replace(axes=tuple(axes))]
+
+
+def stack_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
+    axes, new = sets.union_all(values, shape_of(eqn.invars[0])), eqn.params["axis"]
+    return [
+        ChannelIds(
+            (*axes[:new], fixed(len(values)), *axes[new:]),
+            sets.all_zero(values, axes),
+        )
+    ]
+
+
+def unstack_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    stacked = eqn.params["axis"]
+    sets.pin(value.axes[stacked])
+    axes = tuple(axis for k, axis in enumerate(value.axes) if k != stacked)
+    return [value._replace(axes=axes) for _ in eqn.outvars]
+
+
+def iota_rule(eqn: Any, sets: UnionFind) -> Results:
+    shape, axis = shape_of(eqn.outvars[0]), eqn.params["dimension"]
+    return [ChannelIds(tuple(fixed(n) if k == axis else free(n) for k, n in enumerate(shape)))]
+
+
+def concatenate_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
+    axis = eqn.params["dimension"]
+    parts = (v.axes[axis] for v in values)  # beside others, constants have a size of their own
+    parts = [fixed(p.size) if is_free(p) else p for p in parts]
+    axes = [
+        np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])
+        for k in range(len(values[0].axes))
+    ]
+    zero = together(
+        sets.zero_at(v, [*axes[:axis], v.axes[axis], *axes[axis + 1 :]]) for v in values
+    )
+    return [ChannelIds(tuple(axes), zero)]
+
+
+def pad_rule(eqn: Any, sets: UnionFind, value: ChannelIds, padding: ChannelIds) -> Results:
+    axes = []
+    for axis, sides in zip(value.axes, eqn.params["padding_config"], strict=True):
+        low, high, between = map(int, sides)
+        if (low, high, between) == (0, 0, 0):
+            axes.append(axis)
+        elif between or low < 0 or high < 0:
+            sets.pin(axis)
+            axes.append(fixed(shape_of(eqn.outvars[0])[len(axes)]))
+        else:
+            inner = fixed(axis.size) if is_free(axis) else axis
+            axes.append(np.concatenate([fixed(low), inner, fixed(high)]))
+    zeros = padding.number == 0 or all(a is b for a, b in zip(axes, value.axes, strict=True))
+    return [ChannelIds(tuple(axes), value.zero if zeros else None)]
+
+
+def slice_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    starts, limits = eqn.params["start_indices"], eqn.params["limit_indices"]
+    strides = eqn.params["strides"] or [1] * len(starts)
+    axes = []
+    for axis, start, limit, stride in zip(value.axes, starts, limits, strides, strict=True):
+        if stride > 1 and sets.removable(axis):
+            axis = _in_blocks(sets, axis, start, limit, stride)
+        axes.append(_part(sets, axis, axis[start:limit:stride]))
+    return [value._replace(axes=tuple(axes))]
+
+
+def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
+    """`part` of an axis, pinned if it is one channel: without it nothing would be left of it."""
+    return sets.pin(part) if part.size == 1 < whole.size else part
+
+
+def _in_blocks(sets: UnionFind, axis: Vector, start: int, limit: int, stride: int) -> Vector:
+    """`axis`, of which a slice takes one of every `stride` channels: these are united."""
+    if axis.size % stride or start >= stride or limit <= axis.size - stride + start:
+        return sets.pin(axis)
+    line, *others = axis.reshape(-1, stride).T
+    for other in others:
+        sets.union(line, other)
+    return axis
+
+
+def dynamic_slice_rule(
+    eqn: Any, sets: UnionFind, value: ChannelIds, *starts: ChannelIds
+) -> Results:
+    shape = shape_of(eqn.outvars[0])
+    axes = sets.pin_others(value, lambda k: value.axes[k].size == shape[k])
+    axes = [a if a.size == n else fixed(n) for a, n in zip(axes, shape, strict=True)]
+    return [ChannelIds(tuple(axes), value.zero)]
+
+
+def split_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+    axis, sizes = eqn.params["axis"], eqn.params["sizes"]
+    whole = value.axes[axis]
+    parts = [_part(sets, whole, part) for part in np.split(whole, np.cumsum(sizes)[:-1])]
+    before, after = value.axes[:axis], value.axes[axis + 1 :]
+    return [value._replace(axes=(*before, part, *after)) for part in parts]
+
+
+def dynamic_update_slice_rule(
+    eqn: Any, sets: UnionFind, value: ChannelIds, new: ChannelIds, *starts: ChannelIds
+) -> Results:
+    whole = [a.size == b.size for a, b in zip(value.axes, new.axes, strict=True)]
+    old_axes, new_axes = (sets.pin_others(v, lambda k: whole[k]) for v in (value, new))
+    pairs = zip(whole, old_axes, new_axes, strict=True)
+    axes = tuple(sets.union(a, b) if w else a for w, a, b in pairs)
+    return [ChannelIds(axes, sets.all_zero((value, new), axes))]
+
+
+def scatter_rule(
+    eqn: Any, sets: UnionFind, value: ChannelIds, indices: ChannelIds, new: ChannelIds
+) -> Results:
+    whole = windows(eqn)
+    sets.pin_others(indices, lambda k: False)
+    sets.pin_others(new, lambda j: j in whole.values())
+    axes = sets.pin_others(value, lambda k: k in whole)
+    axes = [sets.union(a, new.axes[whole[k]]) if k in whole else a for k, a in enumerate(axes)]
+    written = [new.axes[whole[k]] if k in whole else axis for k, axis in enumerate(axes)]
+    zero = sets.all_zero((value, new._replace(axes=tuple(written))), axes)
+    applied = eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is not None
+    return [ChannelIds(tuple(axes), None if applied else zero)]
+
+
+def gather_rule(eqn: Any, sets: UnionFind, value: ChannelIds, indices: ChannelIds) -> Results:
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    whole = [k not in dropped and axis.size == sizes[k] for k, axis in enumerate(value.axes)]
+    axes = sets.pin_others(value, lambda k: whole[k])
+    sets.pin_others(indices, lambda k: False)
+    result = [fixed(n) for n in shape_of(eqn.outvars[0])]
+    remaining = [k for k in range(len(axes)) if k not in dropped]
+    for k, position in zip(remaining, numbers.offset_dims, strict=True):
+        if whole[k]:
+            result[position] = axes[k]
+    missing = eqn.params["fill_value"]  # what rows that there are not are filled with
+    zero = value.zero if missing is None or not missing or np.isnan(missing) else None
+    return [ChannelIds(tuple(result), zero)]
+
+
+def windows(eqn: Any) -> dict[int, int]:
+    """Of a scatter, the axes that are taken whole, and those of what is written there."""
+    numbers, (value, _, new) = eqn.params["dimension_numbers"], map(shape_of, eqn.invars)
+    dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    others = (k for k in range(len(value)) if k not in dropped)
+    pairs = zip(others, numbers.update_window_dims, strict=True)
+    return {k: j for k, j in pairs if value[k] == new[j]}
+
+
+def shape_of(variable: Any) -> tuple[int, ...]:
+    return variable.aval.shape
+
+
+def _factors(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
+    """The shortest runs of axes of two shapes that hold the same number of elements."""
+    i = j = 0
+    while i < len(old) or j < len(new):
+        first, second, sizes = i, j, [1, 1]
+        if i < len(old):
+            sizes[0], i = old[i], i + 1
+        if j < len(new):
+            sizes[1], j = new[j], j + 1
+        while sizes[0] != sizes[1]:
+            if sizes[0] < sizes[1]:
+                sizes[0], i = sizes[0] * old[i], i + 1
+            else:
+                sizes[1], j = sizes[1] * new[j], j + 1
+        yield range(first, i), range(second, j)

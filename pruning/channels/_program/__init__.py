@@ -1,0 +1,1 @@
+"""Traced programs: their calls, their lines in the model, how to interpret them, and products."""

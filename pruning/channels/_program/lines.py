@@ -1,0 +1,56 @@
+"""The lines of a model that equations and errors come from."""
+
+import sys
+import sysconfig
+import traceback
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jax.extend.source_info_util import summarize
+
+FRAMEWORKS = """
+    jax jaxlib flax equinox keras haiku optax einops chex numpy scipy jaxtyping beartype
+"""
+"""Whose lines are no lines of a model: another library's may be, which is a model itself."""
+
+
+def line_of(equations: Sequence[Any]) -> str:
+    """The line that makes the last of these equations, or else the one that it is inside of.
+
+    The innermost outside of JAX and the frameworks above it, if there is one.
+    """
+    for eqn in reversed(equations):
+        frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()
+        for frame in frames:
+            if not _of_library(frame.file_name):
+                return f"{frame.file_name}:{frame.line_num} ({frame.function_name})"
+    return next(filter(None, (summarize(eqn.source_info) for eqn in reversed(equations))), "")
+
+
+def line_of_error(error: Exception) -> str:
+    """The innermost line outside of frameworks that an error was raised in; none if all are."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not _of_library(frame.filename):
+            return f"{frame.filename}:{frame.lineno} ({frame.name})"
+    return ""
+
+
+def at(line: str) -> str:
+    """The end of a sentence."""
+    return f" at {line}" if line else ""
+
+
+def _of_library(filename: str) -> bool:
+    installed = "site-packages" in filename or "dist-packages" in filename
+    of_python = filename.startswith(f"{sysconfig.get_path('stdlib')}/") and not installed
+    return of_python or filename.startswith(("<frozen", "<@beartype", *_folders(len(sys.modules))))
+
+
+@cache
+def _folders(modules: int) -> tuple[str, ...]:
+    """Those of the frameworks that are loaded, wherever they are, and this one."""
+    loaded = (sys.modules.get(name) for name in FRAMEWORKS.split())
+    files = (getattr(module, "__file__", None) for module in loaded)
+    return (f"{Path(__file__).parents[1]}/", *(f"{Path(file).parent}/" for file in files if file))

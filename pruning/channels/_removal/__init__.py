@@ -1,0 +1,1 @@
+"""Channels removed from the arrays of a model, and the smaller program run, compared and saved."""

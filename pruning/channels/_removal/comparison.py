@@ -1,0 +1,154 @@
+"""Whether a network computes the same at smaller widths, but for the shapes: program by program.
+
+A shape may decide what is computed: a projection that is skipped where shapes are equal, a gain
+that was read off a width. Then the smaller network is another one, though it runs.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pruning._arguments import quoted
+from pruning.channels._coupling.channel_ids import FREE, ChannelIds
+from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant, inner_ids
+from pruning.channels._coupling.coupling import united
+from pruning.channels._coupling.groups import ChannelGroup, described
+from pruning.channels._coupling.rules import REDUCTIONS, RULES
+from pruning.channels._program.calls import subprograms, trace
+from pruning.channels._program.interpret import closed_jaxpr, is_literal, traced
+from pruning.channels._program.lines import at, line_of, line_of_error
+from pruning.channels._removal.removal import Keep, keep_masks
+from pruning.channels._removal.sizes import Sizes, large_tree
+
+SHAPES = {"shape", "new_sizes", "slice_sizes", "limit_indices"}  # known by those of the results
+CURE = "run it by pruning.channels.resized, which prune does with resize=True"
+
+
+def check_program(
+    apply: Callable[..., Any],
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    keep: Keep,
+    *inputs: Any,
+) -> None:
+    """Raise unless `apply(params, *inputs)` is the large network's program but for its shapes.
+
+    Args:
+      apply: As in `coupled_channels`.
+      params: The smaller tree that `remove_channels` returned.
+      groups: All or some of `coupled_channels`.
+      keep: As in `remove_channels`.
+      inputs: What else `apply` is called with.
+
+    Raises:
+      ValueError: `apply` does not take its widths from `params`, or computes something else at
+        the smaller widths; the sentence names the first difference and the line of the model.
+    """
+    try:
+        small, _ = trace(apply, params, *inputs)
+    except Exception as error:
+        raise ValueError(
+            "apply must take its widths from params, as modules do by jaxnorm.nnx.fit_widths; else "
+            f"{CURE}; with fewer channels it raises {quoted(error)}{at(line_of_error(error))}"
+        ) from error
+    tree = large_tree(params, groups)
+    large, result = traced(apply, tree, inputs)
+    channels = united(large, described(tree), inputs, result)
+    masks = keep_masks(groups, list(map(np.asarray, keep)))
+    if found := difference(Sizes(channels, masks), large, small, channels.arguments):
+        raise ValueError(f"apply must compute the same with fewer channels; {found}; else {CURE}")
+
+
+def difference(sizes: Sizes, large: Any, small: Any, arguments: Sequence[ChannelIds]) -> str:
+    """What `small` first does otherwise than `large`, equation by equation; none if nothing."""
+    large, small = closed_jaxpr(large), closed_jaxpr(small)
+    ids, same = {}, {}  # of variables of the large program: its ids, the one of the small
+    for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):
+        ids[a], same[a] = value, b
+    if not all(map(_same_constant, large.consts, small.consts)):
+        return "constants that it holds change"
+    for a, b, x in zip(large.jaxpr.constvars, small.jaxpr.constvars, large.consts, strict=True):
+        ids[a], same[a] = ids_of_constant(x), b
+    for a, b in zip_longest(large.jaxpr.eqns, small.jaxpr.eqns):
+        one, other = (e.primitive.name if e else "nothing" for e in (a, b))
+        if one != other:
+            return f"{other} takes the place of {one}{at(line_of([a or b]))}"
+        values = [ids_of_constant(v.val) if is_literal(v) else ids[v] for v in a.invars]
+        results = equation_ids(sizes.sets, a, values)
+        if reason := _of_equation(sizes, a, b, values, results, same):
+            return f"{reason} of {a.primitive.name}{at(line_of([a]))}"
+        inner = zip(subprograms(a), subprograms(b), inner_ids(sizes.sets, a, values), strict=True)
+        for inside, other, of_inner in inner:
+            if found := difference(sizes, inside, other, of_inner):
+                return found
+        ids |= zip(a.outvars, results, strict=True)
+        same |= zip(a.outvars, b.outvars, strict=True)
+    return ""
+
+
+def _of_equation(
+    sizes: Sizes,
+    a: Any,
+    b: Any,
+    values: Sequence[ChannelIds],
+    results: Sequence[ChannelIds],
+    same: dict[Any, Any],
+) -> str:
+    for u, v in zip(a.invars, b.invars, strict=True):
+        if is_literal(u) and is_literal(v):
+            if not np.array_equal(u.val, v.val, equal_nan=True):
+                return f"{u.val} becomes {v.val}, an operand"
+        elif is_literal(u) or same[u] is not v:
+            return "another array becomes an operand"
+    for v, value in zip(b.outvars, results, strict=True):
+        triples = zip(v.aval.shape, sizes.shape(value), value.axes, strict=True)
+        if any(n != m and (axis != FREE).any() for n, m, axis in triples):
+            return f"{sizes.shape(value)} becomes {v.aval.shape}, the shape"
+    for k, (v, value) in enumerate(zip(b.invars, values, strict=True)):
+        before, after = sizes.shape(value), v.aval.shape
+        if any(before[axis] != after[axis] for axis in _summed(a, k)):
+            return f"{before} becomes {after}, the shape of an operand"
+    if a.primitive.name == "reduce_sum" and values[0].zero is None:
+        shape = sizes.shape(values[0])
+        if any(shape[k] != a.invars[0].aval.shape[k] for k in a.params["axes"]):
+            return "channels that are not zero where removed change, the operand"
+    expected = sizes.params(a, values, results)
+    for name in expected.keys() - SHAPES:
+        x, y = expected[name], b.params[name]
+        if _plain(x) and _plain(y) and not _equal(x, y):
+            return f"{x} becomes {y}, {name}"
+    return ""
+
+
+def _summed(eqn: Any, k: int) -> Sequence[int]:
+    """The axes of operand `k` on whose size the result depends, also where nothing varies."""
+    if eqn.primitive.name == "dot_general":
+        return tuple(map(int, eqn.params["dimension_numbers"][0][k]))
+    if eqn.primitive.name in (*REDUCTIONS.split(), "pmax", "pmin", "psum"):
+        return [axis for axis in eqn.params["axes"] if isinstance(axis, int)]
+    entered = eqn.primitive.name in RULES or subprograms(eqn)
+    return () if entered else range(eqn.invars[k].aval.ndim)
+
+
+def _same_constant(x: Any, y: Any) -> bool:
+    if x is y:
+        return True
+    if jnp.issubdtype(jax.typeof(x).dtype, jax.dtypes.prng_key):
+        x, y = jax.random.key_data(x), jax.random.key_data(y)
+    nan = jnp.issubdtype(jax.typeof(x).dtype, jnp.inexact)
+    return np.array_equal(x, y, equal_nan=nan)
+
+
+def _equal(x: Any, y: Any) -> bool:
+    """Whether numbers or names are the same, NaN the same as NaN."""
+    pairs = list(zip_longest(jax.tree.leaves(x), jax.tree.leaves(y)))
+    return all(a == b or {str(a), str(b)} == {"nan"} for a, b in pairs)
+
+
+def _plain(x: Any) -> bool:
+    """Whether `x` is a number, a name or a tuple of such."""
+    return all(isinstance(leaf, int | float | str | np.number) for leaf in jax.tree.leaves(x))

@@ -1,0 +1,311 @@
+"""Channels removed from the arrays of a model, or set to zero in them.
+
+Trees are cut by the names of their arrays, so that the state of an optimizer, such as optax's
+momentum, is cut by the same call. Channels that are kept have their order and their values.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jaxtyping import Array, Bool
+
+from jaxnorm._numerics import check_on_host
+from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, described
+
+Keep = Sequence[Bool[Array | np.ndarray, " _"]]
+"""For each group, which of its channels are kept."""
+
+Shape = tuple[int, ...]
+KeepMasks = dict[tuple[str, int], Any]
+"""By array and axis, which indices are kept: a mask."""
+
+
+def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
+    """`params` without the channels that are not kept: every array cut on every coupled axis.
+
+    With the smaller tree the model computes what it computes with `mask_channels`, to rounding, if
+    its program is the same at the smaller widths. That is not looked at here: `check_program` does,
+    and `resized` runs any model. Functions and modules that take their widths from the arrays run
+    as they are; most of `flax.nnx` do after `jaxnorm.nnx.fit_widths`; those of `flax.linen` are
+    built with the `widths` of the result. `keep` decides shapes and is read on the host; `params`
+    may be traced, or be `jax.ShapeDtypeStruct`. Sharded arrays stay sharded as they are, but are
+    replicated along an axis that the mesh no longer divides.
+
+    Args:
+      params: The tree that the groups were read from, or any that holds arrays of the same names
+        and shapes, such as an optimizer's state, those that Adafactor and SM3 factor included. An
+        array of another tree is cut as the parameter whose path ends as its own does, but for the
+        first name at most. Scalars are left alone. Adafactor needs a new state where the longest
+        axis of a kernel is another one afterwards, or too short for it to factor.
+      groups: All or some of `coupled_channels`.
+      keep: For each group, a boolean vector of its channels: those to keep, at least one.
+
+    Raises:
+      TypeError: A vector of `keep` is not boolean, or traced.
+      ValueError: `keep` does not fit the groups or keeps no channel; an array of `params` has
+        another shape than the groups were read from, or is no parameter of theirs.
+
+    Example:
+      >>> from pruning import coupled_channels
+      >>> def mlp(params, x):
+      ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
+      >>> params = {"a": np.ones((2, 3)), "b": np.ones((3, 4))}
+      >>> groups = coupled_channels(mlp, params, np.ones((1, 2)))
+      >>> smaller = remove_channels(params, groups, [np.array([True, False, True])])
+      >>> print(smaller["a"].shape, smaller["b"].shape)
+      (2, 2) (2, 4)
+    """
+
+    def cut(leaf: Any, axis: int, mask: np.ndarray) -> Any:
+        indices, library = np.flatnonzero(mask), _library(leaf)
+        if isinstance(leaf, jax.core.Tracer):
+            return leaf.take(indices, axis)
+        sharding = _sharding(leaf, axis, indices.size)
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            shape = (*leaf.shape[:axis], indices.size, *leaf.shape[axis + 1 :])
+            return leaf.update(shape=shape, sharding=sharding)
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            return jax.jit(lambda x: x.take(indices, axis), out_shardings=sharding)(leaf)
+        taken = np.asarray(leaf).take(indices, axis)  # nothing to compile
+        return taken if sharding is None and library is np else jax.device_put(taken, sharding)
+
+    check_on_host("remove_channels", keep, instead="of a traced keep, use mask_channels")
+    check_keep(groups, keep)
+    vectors = [np.asarray(vector) for vector in keep]
+    check_some_left(groups, vectors)
+    return _along_channels(cut, params, groups, keep_masks(groups, vectors))
+
+
+def mask_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
+    """`params` with zeros at all positions of the channels that are not kept.
+
+    A channel then counts as zero after its nonlinearity for all that follows, as its inputs of the
+    next kernel are zero too. Where the model divides by what would be zero, or takes a root or a
+    logarithm of it, only these inputs are: so are all its values and derivatives finite. `keep` may
+    be traced. Arguments and errors are those of `remove_channels`, but for a group of which no
+    channel is kept.
+    """
+
+    def zeroed(leaf: Any, axis: int, mask: Any) -> Any:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf
+        shape = [-1 if k == axis else 1 for k in range(leaf.ndim)]
+        where = _library(leaf, mask).where
+        return where(mask.reshape(shape), leaf, np.zeros((), leaf.dtype))
+
+    check_keep(groups, keep)
+    vectors = [v if isinstance(v, jax.core.Tracer) else np.asarray(v) for v in keep]
+    masked = [g._replace(positions=tuple(p for p in g.positions if p.masked)) for g in groups]
+    return _along_channels(zeroed, params, masked, keep_masks(masked, vectors))
+
+
+def remaining_groups(
+    groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]
+) -> tuple[ChannelGroup, ...]:
+    """The groups of the tree from which channels were removed, in the same order."""
+    masks = keep_masks(groups, keep)
+    new_indices = {key: np.cumsum(mask) - 1 for key, mask in masks.items()}
+    parameters = groups[0].parameters if groups else Parameters((), ())
+    shapes = tuple(
+        tuple(int(masks[path, k].sum()) if (path, k) in masks else n for k, n in enumerate(shape))
+        for path, shape in zip(parameters.paths, parameters.shapes, strict=True)
+    )
+    smaller = parameters._replace(shapes=shapes)
+    return tuple(
+        group._replace(
+            size=int(vector.sum()),
+            positions=tuple(
+                p._replace(indices=new_indices[p.path, p.axis][p.indices[vector]])
+                for p in group.positions
+            ),
+            parameters=smaller,
+        )
+        for group, vector in zip(groups, keep, strict=True)
+    )
+
+
+def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks:
+    """By array and axis, which indices are kept; of the axes that the groups have."""
+    masks: KeepMasks = {}
+    for (size, positions, parameters, _), vector in zip(groups, keep, strict=True):
+        shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
+        of_channel = _library(vector).append(vector, True)  # the last: of no channel of the group
+        for p in positions:
+            key, channels = (p.path, p.axis), np.full(shapes[p.path][p.axis], size)
+            channels[p.indices] = np.arange(size)[:, None]
+            mask = of_channel[channels]
+            masks[key] = masks[key] & mask if key in masks else mask
+    return masks
+
+
+def removed_elements(leaf: Any, path: str, masks: KeepMasks) -> np.ndarray:
+    """Which elements of the array at `path` are of a removed channel."""
+    removed = np.zeros(np.shape(leaf), bool)
+    for axis in range(removed.ndim):
+        if (mask := masks.get((path, axis))) is not None:
+            shape = [-1 if k == axis else 1 for k in range(removed.ndim)]
+            removed |= ~np.asarray(mask).reshape(shape)
+    return removed
+
+
+def _sharding(leaf: Any, axis: int, size: int) -> Sharding | None:
+    """The sharding of an array once an axis has another size: not along it if that is not even."""
+    sharding = getattr(leaf, "sharding", None)
+    if not isinstance(sharding, NamedSharding):
+        single = isinstance(sharding, SingleDeviceSharding) and getattr(leaf, "committed", True)
+        return sharding if single else None
+    names = list(sharding.spec)
+    if axis < len(names) and names[axis] is not None:
+        split = names[axis] if isinstance(names[axis], tuple) else (names[axis],)
+        if size % math.prod(sharding.mesh.shape[name] for name in split):
+            names[axis] = None
+    return NamedSharding(sharding.mesh, PartitionSpec(*names), memory_kind=sharding.memory_kind)
+
+
+def _library(*arrays: Any) -> Any:
+    """NumPy for arrays of NumPy, `jax.numpy` where one is of JAX."""
+    return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
+
+
+def widths(params: Any) -> dict[str, int]:
+    """How many outputs each layer has, by its name: the last axis of its kernel.
+
+    What a `flax.linen` module is built with to take a pruned tree.
+
+    Example:
+      >>> print(widths({"conv": {"kernel": np.ones((3, 3, 2, 8)), "bias": np.ones(8)}}))
+      {'conv': 8}
+    """
+    paths, shapes = described(params)
+    return {
+        path.rpartition("/")[0]: shape[-1]
+        for path, shape in zip(paths, shapes, strict=True)
+        if len(shape) > 1
+    }
+
+
+def check_keep(groups: Sequence[ChannelGroup], keep: Keep) -> None:
+    """Raise unless `keep` has one boolean vector of the size of each group."""
+    if len(keep) != len(groups):
+        raise ValueError(f"keep must hold {len(groups)} vectors, one a group; got {len(keep)}")
+    if len({group.parameters for group in groups}) > 1:
+        raise ValueError("groups must be of one model; got those of several")
+    for group, vector in zip(groups, keep, strict=True):
+        if np.shape(vector) != (group.size,):
+            raise ValueError(
+                f"keep must hold {group.size} values for {name(group)}; got shape "
+                f"{np.shape(vector)}"
+            )
+        dtype = getattr(vector, "dtype", type(vector).__name__)
+        if dtype != np.bool_:
+            raise TypeError(f"keep must hold arrays of booleans for {name(group)}; got {dtype}")
+
+
+def check_some_left(groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]) -> None:
+    """Raise unless a channel of each group is kept."""
+    for group, vector in zip(groups, keep, strict=True):
+        if not vector.any():
+            raise ValueError(f"keep must hold at least one channel of {name(group)}; got none")
+
+
+def name(group: ChannelGroup) -> str:
+    """The path of the first array of a group."""
+    return group.positions[0].path
+
+
+def producers(group: ChannelGroup) -> tuple[Position, ...]:
+    """The positions of the filters that make the channels of a group: axes not summed over.
+
+    Where all are summed over, as between two factors of one matrix, all of these.
+    """
+    shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
+    kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]
+    return tuple(p for p in kernels if not p.incoming) or tuple(kernels)
+
+
+def _along_channels(
+    change: Callable[[Any, int, Any], Any],
+    tree: Any,
+    groups: Sequence[ChannelGroup],
+    masks: KeepMasks,
+) -> Any:
+    """`tree` with `change(leaf, axis, mask)` of every array on every axis of channels."""
+    if not groups:
+        return tree
+    leaves, structure = jax.tree.flatten(tree)
+    for i, owner in _owners(described(tree), groups[0].parameters).items():
+        for axis, of_parameter in enumerate(owner.axes):
+            if (key := (owner.path, of_parameter)) in masks:
+                leaves[i] = change(leaves[i], axis, masks[key])
+    return jax.tree.unflatten(structure, leaves)
+
+
+class Owner(NamedTuple):
+    """The parameter as which an array is cut, and which of its axes the array has, in order."""
+
+    path: str
+    axes: tuple[int, ...]
+
+
+def _owners(tree: Parameters, parameters: Parameters) -> dict[int, Owner]:
+    """The owner of each array of a tree, by the number of the array."""
+    shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
+    by_end: dict[str, list[str]] = {}
+    for path in parameters.paths:
+        by_end.setdefault(path.partition("/")[2] or path, []).append(path)
+    by_end |= {path: [path] for path in parameters.paths}
+    pairs = enumerate(zip(*tree, strict=True))
+    return {i: _owner(path, shape, shapes, by_end) for i, (path, shape) in pairs if shape}
+
+
+def _owner(
+    path: str, shape: Shape, shapes: Mapping[str, Shape], by_end: Mapping[str, list[str]]
+) -> Owner:
+    end, candidates = _longest_end(path, by_end)
+    before, _, last = path.rpartition("/")
+    inner, factors = _longest_end(before, by_end)
+    if len(factors) == 1 and last.isdigit() and inner.count("/") >= end.count("/"):  # of SM3
+        (owner,), axis = factors, int(last)
+        if shape == shapes[owner][axis : axis + 1]:
+            return Owner(owner, (axis,))
+    if len(candidates) != 1:
+        raise ValueError(
+            f"params must hold arrays that the groups were read from; {path} belongs to "
+            f"{' and '.join(candidates) or 'none of them'}"
+        )
+    (owner,) = candidates
+    for axes in _axes(path.split("/"), shapes[owner]):
+        if shape == tuple(shapes[owner][k] for k in axes) or (shape == (1,) and not axes):
+            return Owner(owner, axes)
+    raise ValueError(
+        f"params must have the shapes that the groups were read from; {path} must have shape "
+        f"{shapes[owner]}, got {shape}"
+    )
+
+
+def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
+    """Axes that an array of these names may have: in Adafactor's state all but the longest, all
+    but the second longest, or none, a number that is not used.
+    """
+    whole = tuple(range(len(shape)))
+    yield whole
+    ascending = sorted(whole, key=lambda k: (shape[k], k))
+    for name, dropped in (("v_row", ascending[-1:]), ("v_col", ascending[-2:-1])):
+        if name in names:
+            yield tuple(k for k in whole if k not in dropped)
+    if {"v", "v_row", "v_col"} & {*names}:
+        yield ()
+
+
+def _longest_end(path: str, by_end: Mapping[str, list[str]]) -> tuple[str, list[str]]:
+    """The longest end of `path` that is of a parameter, but for its first name at most, and which
+    parameters these are.
+    """
+    ends = (path.split("/", k)[-1] for k in range(path.count("/") + 1))
+    return next(((end, by_end[end]) for end in ends if end in by_end), ("", []))

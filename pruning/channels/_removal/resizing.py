@@ -1,0 +1,344 @@
+"""The program of a network run on smaller arrays: its shapes adapted, its constants kept.
+
+The network is traced at the widths that it was written for, and its program is evaluated on the
+arrays that are left. A shape that it spells out becomes that of the channels that are left; numbers
+that were read off a shape, such as 1/√width, remain what they were.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxnorm._numerics import check_on_host
+from pruning.channels._coupling.channel_ids import ChannelIds, is_free
+from pruning.channels._coupling.control_flow import (
+    STRAIGHT,
+    entering,
+    equation_ids,
+    ids_of_constant,
+    scan_ids,
+    scan_parts,
+    shard_map_ids,
+    while_ids,
+    while_parts,
+)
+from pruning.channels._coupling.coupling import united
+from pruning.channels._coupling.groups import ChannelGroup, described
+from pruning.channels._program.calls import (
+    Call,
+    Transpose,
+    call_of,
+    evaluate_equation,
+    is_floating,
+    of_all,
+    subprograms,
+    trace_cotangents,
+    trace_tangents,
+)
+from pruning.channels._program.interpret import interpret, traced
+from pruning.channels._removal.removal import Keep, check_keep, keep_masks
+from pruning.channels._removal.sizes import Sizes, first, fitted, large_tree, operand_axes
+
+
+class Sized(NamedTuple):
+    """A smaller array, the ids of the channels of the large one, and `removed` if not zero."""
+
+    array: Any
+    ids: ChannelIds
+    fill: Callable[[int], Any] | None = None
+
+    def removed(self, axis: int) -> Any:
+        """What is at each channel removed along an axis, of size 1, where they are uniform."""
+        if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
+            return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
+        if self.ids.zero is not None:  # of a part, all channels may be gone
+            shape = np.shape(self.array)
+            return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)
+        assert self.fill is not None  # they are not uniform
+        return self.fill(axis)
+
+
+def resized(
+    apply: Callable[..., Any],
+    groups: Sequence[ChannelGroup],
+    keep: Keep,
+    *,
+    states: Sequence[Any] = (),
+) -> Callable[..., Any]:
+    """`apply` for the smaller tree: a function of what `remove_channels` returns, and of inputs.
+
+    It is right where `apply` itself is not, or cannot be called: for `flax.linen`, written widths,
+    depthwise convolutions, attention, norms over channels, and wherever a shape decides what is
+    computed. To a sum over channels those that are removed add what they would. `apply` is traced
+    at the old widths, without their arrays. It can be compiled, differentiated and batched;
+    rules of differentiation, by `jax.custom_jvp` and `jax.custom_vjp`, are kept.
+
+    `apply` need not be the function that the groups were read from. Of a training step, random bits
+    are drawn for the whole width and cut, so that dropout is that of the masked network; what it
+    returns of removed channels, such as hidden activations, gradients or the new statistics of a
+    batch norm, is as narrow as the channels that are left.
+
+    Args:
+      apply: A function of the tree that the groups were read from, and of inputs.
+      groups: All or some of `coupled_channels`.
+      keep: As in `remove_channels`, read on the host.
+      states: The first of the inputs, arrays or shapes, as they are at the whole width, if they
+        hold channels: a key-value cache, running statistics, the carry of a recurrence. They are
+        given as narrow as they are returned, or at the whole width, and cut; removed channels in
+        them count as zero.
+
+    Raises:
+      ValueError: `keep` does not fit the groups; of the function, `apply` cannot be traced, needs
+        channels that were removed, or couples them with others; a state has another shape.
+
+    Example:
+      >>> from pruning import coupled_channels, remove_channels
+      >>> def mean_of_relu(params, x):
+      ...     h = jax.nn.relu(x @ params["a"])
+      ...     return h @ params["b"] / h.shape[1]
+      >>> params = {"a": np.ones((2, 4)), "b": np.ones((4, 1))}
+      >>> groups, keep = coupled_channels(mean_of_relu, params, np.ones((1, 2))), [np.arange(4) < 2]
+      >>> small = remove_channels(params, groups, keep)
+      >>> right = resized(mean_of_relu, groups, keep)(small, np.ones((1, 2)))
+      >>> print(mean_of_relu(small, np.ones((1, 2))), right)
+      [[2.]] [[1.]]
+    """
+    check_on_host("resized", keep, instead="of a traced keep, use mask_channels")
+    check_keep(groups, keep)
+    masks = keep_masks(groups, list(map(np.asarray, keep)))
+
+    def small_apply(params: Any, *inputs: Any) -> Any:
+        tree, rest = large_tree(params, groups), inputs[len(states) :]
+        whole = (*jax.tree.map(_shape, tuple(states)), *rest)
+        program, result = traced(apply, tree, whole)
+        channels = united(program, described(tree), whole, states=len(states))
+        sizes = Sizes(channels, masks)
+        count = len(channels.parameters.paths)
+        held = _narrow(sizes, states, inputs[: len(states)], channels.arguments[count:])
+        arrays = [*jax.tree.leaves(params), *held, *jax.tree.leaves(rest)]
+        outputs = Resizing(sizes).run(program, list(map(Sized, arrays, channels.arguments)))
+        return jax.tree.unflatten(jax.tree.structure(result), [y.array for y in outputs])
+
+    return small_apply
+
+
+def _shape(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(np.shape(x), jax.typeof(x).dtype)
+
+
+def _narrow(
+    sizes: Sizes, whole: Sequence[Any], states: Sequence[Any], ids: Sequence[ChannelIds]
+) -> list[Any]:
+    """The leaves of states without removed channels, which they have or not."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tuple(states))
+    if structure != jax.tree.structure(tuple(whole)):
+        raise ValueError(
+            f"inputs must begin with states of structure {jax.tree.structure(tuple(whole))}; got "
+            f"{structure}"
+        )
+    narrow = []
+    for (path, leaf), large, of_leaf in zip(leaves, jax.tree.leaves(whole), ids, strict=False):
+        if np.shape(leaf) == np.shape(large):
+            for axis, of_axis in enumerate(of_leaf.axes):
+                leaf = sizes.cut(leaf, axis, of_axis)
+        if np.shape(leaf) != (small := sizes.shape(of_leaf)):
+            raise ValueError(
+                f"states must have the shapes that they are returned with, {small} at "
+                f"{jax.tree_util.keystr(path)}, or that of the whole width, {np.shape(large)}; got "
+                f"{np.shape(leaf)}"
+            )
+        narrow.append(leaf)
+    return narrow
+
+
+class Resizing:
+    """Evaluates a program on smaller arrays."""
+
+    def __init__(self, sizes: Sizes):
+        self.sizes, self.sets = sizes, sizes.sets
+
+    def run(self, program: Any, values: Sequence[Sized]) -> list[Sized]:
+        """The results of `program`."""
+        return interpret(program, values, lambda x: Sized(x, ids_of_constant(x)), self.step)
+
+    def step(self, eqn: Any, values: Sequence[Sized]) -> Sequence[Sized]:
+        """The results of an equation."""
+        arrays, ids = [v.array for v in values], entering(eqn, [v.ids for v in values])
+        values = [v._replace(ids=i) for v, i in zip(values, ids, strict=True)]
+        if all(np.shape(a) == v.aval.shape for a, v in zip(arrays, eqn.invars, strict=True)):
+            ids, results = self.ids(eqn, values), evaluate_equation(eqn, arrays)
+        elif (call := call_of(eqn)) is not None:
+            return self.call(eqn, call, values)
+        elif eqn.primitive.name == "scan":
+            return self.scan(eqn, values)
+        elif eqn.primitive.name == "while":
+            return self.loop(eqn, values)
+        elif eqn.primitive.name == "shard_map":
+            return self.shard(eqn, values)
+        else:
+            ids = self.ids(eqn, values)
+            if eqn.primitive.name == "cond":
+                results = self.branch(eqn, values, ids)
+            else:
+                params = self.sizes.params(eqn, [v.ids for v in values], ids)
+                arrays = self.sizes.tables(eqn, arrays, [v.ids for v in values])
+                results = evaluate_equation(
+                    eqn, fitted(eqn, arrays, self.sizes.shape(ids[0])), params
+                )
+            if eqn.primitive.name in STRAIGHT and ids[0].zero is None:
+                return [Sized(results[0], ids[0], partial(self.removed, eqn, values))]
+            if eqn.primitive.name == "reduce_sum":
+                results[0] = results[0] + self.removed_sum(eqn, values[0])
+        return list(map(Sized, results, ids))
+
+    def removed(self, eqn: Any, values: Sequence[Sized], axis: int) -> Any:
+        """What an equation gives at each of the channels removed along an axis of its result."""
+        axes = zip(values, operand_axes(eqn, axis), strict=True)
+        operands = [v.array if k is None else v.removed(k) for v, k in axes]
+        shape = list(self.sizes.shape(self.ids(eqn, values)[0]))
+        shape[axis] = 1
+        return evaluate_equation(eqn, fitted(eqn, operands, tuple(shape)))[0]
+
+    def removed_sum(self, eqn: Any, value: Sized) -> Any:
+        """What removed channels add to a sum over channels, all of them the same."""
+        for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
+            count = value.ids.axes[axis].size - value.array.shape[axis]
+            if count:
+                return count * evaluate_equation(eqn, [value.removed(axis)])[0]
+        return 0
+
+    def ids(self, eqn: Any, values: Sequence[Sized]) -> list[ChannelIds]:
+        return equation_ids(self.sets, eqn, [v.ids for v in values])
+
+    def call(self, eqn: Any, call: Call, values: Sequence[Sized]) -> list[Sized]:
+        """A call, with its checkpoint or its rule of differentiation."""
+        if call.kind == "jit":
+            return self.run(call.program, values)
+        operands, arrays = [v.ids for v in values], [v.array for v in values]
+
+        def function(*arrays: Any) -> list[Any]:
+            return [r.array for r in self.run(call.program, list(map(Sized, arrays, operands)))]
+
+        results = self.ids(eqn, values)
+        if call.kind == "checkpoint":
+            function = jax.checkpoint(function, **call.options)
+        elif call.kind == "custom_jvp":
+            function = jax.custom_jvp(function)
+            function.defjvp(partial(self.tangents, eqn, operands))
+        else:
+            function = jax.custom_vjp(function)
+            function.defvjp(*self.rule(eqn, operands, results))
+        return list(map(Sized, function(*arrays), results))
+
+    def tangents(
+        self, eqn: Any, ids: list[ChannelIds], primals: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """The rule of `jax.custom_jvp`, on smaller arrays."""
+        pairs = [(t, i) for x, t, i in zip(primals, tangents, ids, strict=True) if is_floating(x)]
+        values = [*map(Sized, primals, ids), *(Sized(t, i) for t, i in pairs)]
+        results = [v.array for v in self.run_rule(eqn, trace_tangents(eqn), values)]
+        count = len(eqn.outvars)
+        return results[:count], of_all(results[:count], results[count:])
+
+    def rule(
+        self, eqn: Any, operands: list[ChannelIds], results: Sequence[ChannelIds]
+    ) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The two functions of `jax.custom_vjp`, on smaller arrays."""
+        transpose: list[Transpose] = []  # traced where it is differentiated
+        residuals: list[ChannelIds] = []
+        cotangents = [v._replace(zero=None, uniform=None, given=False) for v in results]
+
+        def forward(*arrays: Any) -> tuple[list[Any], Any]:
+            transpose[:] = [trace_cotangents(eqn)]
+            (traced,) = transpose
+            values = self.run_rule(eqn, traced.forward, list(map(Sized, arrays, operands)))
+            outputs, rest = values[: len(results)], values[len(results) :]
+            residuals[:] = [v.ids for v in rest]
+            return [v.array for v in outputs], ([v.array for v in rest], arrays)
+
+        def backward(saved: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+            (traced,), (arrays, primals) = transpose, saved
+            pairs = zip(grads, cotangents, eqn.outvars, strict=True)
+            of_results = [Sized(g, i) for g, i, v in pairs if is_floating(v.aval)]
+            values = [*map(Sized, arrays, residuals), *of_results]
+            found = iter(self.run_rule(eqn, traced.backward, values))
+            return tuple(
+                first(next(found).array, np.shape(x)) if is_floating(x) else None for x in primals
+            )
+
+        return forward, backward
+
+    def run_rule(self, eqn: Any, program: Any, values: Sequence[Sized]) -> list[Sized]:
+        """The results of a program that a rule of differentiation of an equation is."""
+        outer, self.sets.equations = self.sets.equations, (*self.sets.equations, eqn)
+        results = self.run(program, values)
+        self.sets.equations = outer
+        return results
+
+    def branch(self, eqn: Any, values: Sequence[Sized], ids: Sequence[ChannelIds]) -> list[Any]:
+        index, *operands = values
+
+        def taken(program: Any, *arrays: Any) -> list[Any]:
+            pairs = zip(arrays, operands, strict=True)
+            results = self.run(program, [Sized(a, v.ids) for a, v in pairs])
+            return [first(r.array, self.sizes.shape(i)) for r, i in zip(results, ids, strict=True)]
+
+        branches = [partial(taken, program) for program in eqn.params["branches"]]
+        return jax.lax.switch(index.array, branches, *(v.array for v in operands))
+
+    def scan(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
+        (inner,), results = scan_ids(self.sets, eqn, [v.ids for v in values])
+        count, carried = scan_parts(eqn)
+        arrays = [v.array for v in values]
+        constants, stacked = arrays[:count], arrays[count + carried :]
+        shapes = list(map(self.sizes.shape, results[:carried]))
+
+        def body(carry: list[Any], layer: list[Any]) -> tuple[list[Any], list[Any]]:
+            operands = list(map(Sized, [*constants, *carry, *layer], inner))
+            outputs = [v.array for v in self.run(eqn.params["jaxpr"], operands)]
+            return list(map(first, outputs[:carried], shapes)), outputs[carried:]
+
+        start = list(map(first, arrays[count : count + carried], shapes))
+        options = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
+        end, layers = jax.lax.scan(body, start, stacked, **options)
+        return list(map(Sized, [*end, *layers], results))
+
+    def shard(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
+        """A program for one device of a mesh."""
+        (inner,), results = shard_map_ids(self.sets, eqn, [v.ids for v in values])
+        (program,), params = subprograms(eqn), eqn.params
+
+        def body(*arrays: Any) -> list[Any]:
+            return [v.array for v in self.run(program, list(map(Sized, arrays, inner)))]
+
+        manual = params.get("newly_manual_axes", params.get("manual_axes"))
+        function = jax.shard_map(
+            body,
+            mesh=params["mesh"],
+            in_specs=tuple(params["in_specs"]),
+            out_specs=list(params["out_specs"]),
+            axis_names=set(manual),
+            check_vma=params["check_vma"],
+        )
+        return list(map(Sized, function(*(v.array for v in values)), results))
+
+    def loop(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
+        (of_body, of_condition), results = while_ids(self.sets, eqn, [v.ids for v in values])
+        condition, constants, start = while_parts(eqn, [v.array for v in values])
+        shapes = list(map(self.sizes.shape, results))
+
+        def body(carry: list[Any]) -> list[Any]:
+            operands = list(map(Sized, [*constants, *carry], of_body))
+            outputs = self.run(eqn.params["body_jaxpr"], operands)
+            return [first(v.array, shape) for v, shape in zip(outputs, shapes, strict=True)]
+
+        def goes_on(carry: list[Any]) -> Any:
+            operands = list(map(Sized, [*condition, *carry], of_condition))
+            return self.run(eqn.params["cond_jaxpr"], operands)[0].array
+
+        end = jax.lax.while_loop(goes_on, body, list(map(first, start, shapes)))
+        return list(map(Sized, end, results))

@@ -1,0 +1,1 @@
+"""Parameters changed to make up for removed channels, and batch norm folded into kernels."""

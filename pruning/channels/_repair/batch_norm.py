@@ -1,0 +1,237 @@
+"""Batch norm in evaluation folded into the kernels before it, in the program of any model."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
+from pruning.channels._coupling.groups import described
+from pruning.channels._program.calls import evaluate_equation, program_of
+from pruning.channels._program.interpret import closed_jaxpr, interpret, is_literal, traced
+from pruning.channels._repair.chains import (
+    STRUCTURAL,
+    Chain,
+    Value,
+    along_axis,
+    extended,
+    folded,
+    nontrivial,
+    started,
+    varying,
+)
+
+Arrays = dict[str, Array]
+KernelAndShift = tuple[Array, Array]
+ANOTHER = (
+    "apply must be the program that was folded; at these inputs it is another: fold it at these"
+)
+
+
+def fold_batch_norms(
+    apply: Callable[..., Any], params: Any, *inputs: Any
+) -> tuple[Callable[..., Any], Arrays]:
+    """The network without its batch norms: a function of fewer arrays and of inputs, and these.
+
+    Wherever in the program parameters alone scale and shift the channels that a convolution or a
+    product with a kernel has made, as batch norm with running statistics does, the scale moves into
+    the kernel and all shifts, the bias among them, into one vector: across modules, calls,
+    transpositions and changes of dtype, grouped, depthwise and transposed convolutions included.
+    Left as it is: a norm before its kernel or after a nonlinearity, one whose input is read
+    elsewhere too, and what is inside a loop or a branch. Outputs are the same to rounding,
+    that of the kernels' dtype.
+
+    Args:
+      apply: As in `coupled_channels`: a model in evaluation.
+      params: Any tree of arrays, running statistics included.
+      inputs: What else `apply` is called with: of any batch size, shapes are enough.
+
+    Returns:
+      A function `run(arrays, *inputs)`, which traces `apply`, and `arrays` by their paths in
+      `params`, for `cost`, `prune` and `jax.export` as any other model. A kernel has its old path,
+      with a number where that is taken, its shift this path with `_shift` after it; arrays that are
+      no longer needed are left out.
+
+    Raises:
+      ValueError: Nothing can be folded, or `apply` cannot be traced. Of `run`, if at its inputs
+        `apply` is another program.
+
+    Example:
+      >>> def layer(p, x):
+      ...     return (x @ p["w"] - p["mean"]) / jnp.sqrt(p["var"])
+      >>> params = {"w": jnp.ones((2, 3)), "mean": jnp.ones(3), "var": jnp.full(3, 4.0)}
+      >>> run, arrays = fold_batch_norms(layer, params, jnp.ones(2))
+      >>> print({path: array.tolist() for path, array in arrays.items()})
+      {'w': [[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]], 'w_shift': [-0.5, -0.5, -0.5]}
+      >>> print(run(arrays, jnp.ones(2)), layer(params, jnp.ones(2)))
+      [0.5 0.5 0.5] [0.5 0.5 0.5]
+    """
+    check_on_host("fold_batch_norms", params, instead="fold first, and compile what it returns")
+    check_values("fold_batch_norms", params)
+    paths = described(params).paths
+    leaves = list(map(jnp.asarray, jax.tree.leaves(params)))
+    kernels: list[int | None] = []
+    new: list[KernelAndShift] = []
+
+    def fold(chain: Chain) -> KernelAndShift:
+        first = chain.links[0]
+        kernel = first.values[first.side]
+        with jax.ensure_compile_time_eval():
+            new.append(folded(chain, kernel.array()))
+        kernels.append(kernel.leaf)
+        return new[-1]
+
+    network = Unfolded(leaves.__getitem__, fold, eager=True)
+    jax.eval_shape(partial(_run, apply, network, params), *inputs)
+    if not new:
+        raise ValueError(
+            "apply must have a convolution or a product that parameters alone scale channel by "
+            "channel, as batch norm in evaluation does; there is none"
+        )
+    arrays = {paths[i]: leaves[i] for i in sorted(network.used)}
+    shifted = _paths([None if i is None else paths[i] for i in kernels], set(arrays))
+    for path, (kernel, shift) in zip(shifted, new, strict=True):
+        arrays |= {path: kernel, f"{path}_shift": shift}
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params)
+
+    def run(arrays: Arrays, *inputs: Any) -> Any:
+        left = list(zip(kernels, shifted, strict=True))
+
+        def stored(chain: Chain) -> KernelAndShift:
+            first = chain.links[0]
+            if not left or left[0][0] != first.values[first.side].leaf:
+                raise ValueError(ANOTHER)
+            _, path = left.pop(0)
+            return arrays[path], arrays[f"{path}_shift"]
+
+        def parameter(i: int) -> Array:
+            if i not in network.used:
+                raise ValueError(ANOTHER)
+            return arrays[paths[i]]
+
+        return _run(apply, Unfolded(parameter, stored), shapes, *inputs)
+
+    return run, arrays
+
+
+def _run(apply: Callable[..., Any], network: "Unfolded", params: Any, *inputs: Any) -> Any:
+    program, result = traced(apply, params, inputs)
+    leaves = [network.leaf(i, np.shape(leaf)) for i, leaf in enumerate(jax.tree.leaves(params))]
+    values = [*leaves, *map(_computed, jax.tree.leaves(inputs))]
+    outputs = [network.operand(value) for value in network.evaluate(program, values)]
+    return jax.tree.unflatten(jax.tree.structure(result), outputs)
+
+
+def _paths(kernels: Sequence[str | None], taken: set[str]) -> list[str]:
+    """A path for each kernel that is folded, its own where that and the shift's are free."""
+    found: list[str] = []
+    for path in kernels:
+        names = (f"{path or 'kernel'}{end}" for end in ("", *(f"_{k}" for k in range(2, 10**6))))
+        found.append(next(name for name in names if taken.isdisjoint((name, f"{name}_shift"))))
+        taken = taken | {found[-1], f"{found[-1]}_shift"}
+    return found
+
+
+def _computed(array: Any) -> Value:
+    return Value(lambda: array)
+
+
+class Unfolded:
+    """Evaluates a program whose chains are folded; arrays are computed when they are needed."""
+
+    def __init__(
+        self,
+        parameter: Callable[[int], Array],
+        fold: Callable[[Chain], KernelAndShift],
+        *,
+        eager: bool = False,
+    ):
+        self.parameter, self.fold, self.eager = parameter, fold, eager
+        self.used: set[int] = set()  # parameters that are read as they are
+        self.reads: Counter[Any] = Counter()  # of each variable
+        self.seen: set[int] = set()
+
+    def leaf(self, i: int, shape: Sequence[int]) -> Value:
+        axes = frozenset(nontrivial(shape))
+        return Value(partial(self.parameter, i), True, frozenset({i}), axes, i)
+
+    def evaluate(self, program: Any, values: Sequence[Value]) -> list[Value]:
+        jaxpr = closed_jaxpr(program).jaxpr
+        if id(jaxpr) not in self.seen:
+            self.seen.add(id(jaxpr))
+            read = [v for eqn in jaxpr.eqns for v in eqn.invars] + list(jaxpr.outvars)
+            self.reads.update(v for v in read if not is_literal(v))
+        return interpret(program, self.unshared(jaxpr.invars, values), _constant, self.step)
+
+    def unshared(self, variables: Sequence[Any], values: Sequence[Value]) -> list[Value]:
+        """The values; a chain that is read more than once ends there."""
+        pairs = zip(variables, values, strict=True)
+        return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
+
+    def step(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
+        if (inner := program_of(eqn)) is not None:
+            results = self.evaluate(inner, values)
+        elif eqn.outvars and all(value.given for value in values):
+            return self.given(eqn, values)
+        elif (chain := started(eqn, values) or extended(eqn, values)) is not None:
+            results = [Value(cache(partial(self.result, chain)), chain=chain)]
+        else:
+            results = list(map(_computed, evaluate_equation(eqn, self.operands(values))))
+        return self.unshared(eqn.outvars, results)
+
+    def given(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
+        """What is made of parameters and constants alone."""
+
+        @cache
+        def arrays() -> list[Any]:
+            operands = [value.array() for value in values]
+            if not self.eager:
+                return evaluate_equation(eqn, operands)
+            with jax.ensure_compile_time_eval():
+                return evaluate_equation(eqn, operands)
+
+        leaves = frozenset().union(*(value.leaves for value in values))
+        leaf = values[0].leaf if eqn.primitive.name in STRUCTURAL else None
+        first = Value(lambda: arrays()[0], True, leaves, varying(eqn, values), leaf)
+        others = [
+            Value(lambda k=k: arrays()[k], True, leaves, frozenset(range(v.aval.ndim)))
+            for k, v in enumerate(eqn.outvars)
+        ]
+        return [first, *others[1:]]
+
+    def operand(self, value: Value) -> Any:
+        self.used |= value.leaves
+        return value.array()
+
+    def operands(self, values: Sequence[Value]) -> list[Any]:
+        return list(map(self.operand, values))
+
+    def result(self, chain: Chain) -> Any:
+        """What a chain gives, folded if parameters scale it."""
+        first, *links = chain.links
+        if not chain.scaled:
+            (y,) = evaluate_equation(first.eqn, self.operands(first.values))
+            for link in links:
+                before = list(link.values)
+                before[link.side] = _computed(y)
+                (y,) = evaluate_equation(link.eqn, self.operands(before))
+            return y
+        kernel, shift = self.fold(chain)
+        x = self.operand(first.values[1 - first.side])
+        operands = (x, kernel) if first.side == 1 else (kernel, x)
+        (y,) = evaluate_equation(first.eqn, operands)
+        y = y + along_axis(shift, first.axis, y.ndim).astype(y.dtype)
+        for link in links:
+            if link.eqn.primitive.name in STRUCTURAL:
+                (y,) = evaluate_equation(link.eqn, [y])
+        return y
+
+
+def _constant(array: Any) -> Value:
+    return Value(lambda: array, True, varies=frozenset(nontrivial(np.shape(array))))

@@ -1,0 +1,192 @@
+"""What removed channels still contribute, folded into the biases that follow them.
+
+A filter at zero leaves a constant behind its nonlinearity, relu(β) of a batch norm's bias β.
+Without its channel, that constant would be missing from the sums of the next layer.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import compress
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxnorm._numerics import check_on_host
+from pruning.channels._coupling.groups import ChannelGroup, described
+from pruning.channels._program.calls import evaluate_equation, program_of
+from pruning.channels._program.interpret import interpret, traced
+from pruning.channels._removal.removal import (
+    Keep,
+    KeepMasks,
+    keep_masks,
+    mask_channels,
+    producers,
+    removed_elements,
+)
+
+STRUCTURAL = """
+    broadcast_in_dim convert_element_type copy expand_dims neg optimization_barrier reshape squeeze
+    transpose
+"""
+
+
+class Addend(NamedTuple):
+    """A parameter in a sum: `spread` maps a change of it to that of the sum, linearly."""
+
+    leaf: int
+    spread: Callable[[Array], Array]
+
+
+class Value(NamedTuple):
+    """An array of the program, with the filters of removed channels at zero, and with all masked.
+
+    Attributes:
+      zeroed: With what follows the filters still there.
+      masked: With all positions of removed channels at zero.
+      given: Whether it is made of parameters and constants alone.
+      addend: The parameter that it is a sum of, if there is one.
+    """
+
+    zeroed: Any
+    masked: Any
+    given: bool
+    addend: Addend | None = None
+
+
+def fold_constants(
+    apply: Callable[..., Any],
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    keep: Keep,
+    *inputs: Any,
+) -> Any:
+    """`params` with the constants of removed channels in the biases after them.
+
+    Of a removed channel, the filters count as zero, and activations as their running mean where
+    that is subtracted, so that relu(β) is left, β the bias added last. What this adds to the next
+    sums moves into the first parameter that is added to them, a bias, or subtracted, a running
+    mean; where none is, before a nonlinearity or inside a loop, it is dropped, as is that of groups
+    with a divisor or a logarithm, which has no value where filters are zero, or under a norm over
+    channels, which makes them depend on the inputs. A next kernel that
+    is padded with zeros adds less of it along the edges: the mean over the image is folded there;
+    elsewhere the folding is exact.
+
+    Args:
+      apply: As in `coupled_channels`.
+      params: The tree that the groups were read from.
+      groups: All or some of `coupled_channels`.
+      keep: As in `remove_channels`, which comes next: read on the host.
+      inputs: What else `apply` is called with: images of any kind, as the constants are the same.
+
+    Returns:
+      A tree of the same shapes, in which only vectors that are added have changed.
+
+    Raises:
+      ValueError: As `remove_channels`, or `apply` cannot be traced at these arguments.
+      TypeError: As `remove_channels`.
+
+    Example:
+      >>> from pruning import coupled_channels
+      >>> def mlp(params, x):
+      ...     h = jax.nn.relu(x @ params["a"] + params["b"])
+      ...     return h @ params["c"] + params["d"]
+      >>> params = {"a": np.ones((2, 2)), "b": np.array([3.0, 1.0])}
+      >>> params |= {"c": np.full((2, 1), 2.0), "d": np.zeros(1)}
+      >>> groups = coupled_channels(mlp, params, np.ones(2))
+      >>> print(fold_constants(mlp, params, groups, [np.array([False, True])], np.ones(2))["d"])
+      [6.]
+    """
+    check_on_host("fold_constants", keep, instead="of a traced keep, use mask_channels alone")
+    regular = [not g.normed and all(p.masked for p in g.positions) for g in groups]
+    groups = list(compress(groups, regular))
+    keep = list(compress(keep, regular))
+    kernels = [group._replace(positions=producers(group)) for group in groups]
+    masks = keep_masks(groups, list(map(np.asarray, keep)))
+    inputs = tuple(jax.tree.map(_array, inputs))
+    trees = (mask_channels(params, some, keep) for some in (kernels, groups))
+    pairs = zip(*map(jax.tree.leaves, trees), strict=True)
+    values = [
+        Value(zeroed, masked, True, Addend(i, lambda change: change))
+        for i, (zeroed, masked) in enumerate(pairs)
+    ]
+    values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
+    leaves, structure = jax.tree.flatten(params)
+    folding = Folding(described(params).paths, leaves, masks)
+    folding.evaluate(traced(apply, params, inputs)[0], values)  # a jit would compile at every call
+    for i, change in folding.changes.items():
+        leaves[i] = leaves[i] + change
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _array(x: Any) -> Any:
+    return jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
+
+
+class Folding:
+    """Both networks evaluated at once, and the changes that make the second like the first."""
+
+    def __init__(self, paths: Sequence[str], leaves: Sequence[Any], masks: KeepMasks):
+        self.paths, self.leaves, self.masks = paths, leaves, masks
+        self.changes: dict[int, Array] = {}
+
+    def evaluate(self, program: Any, values: Sequence[Value]) -> list[Value]:
+        """The results of `program`."""
+        return interpret(program, values, lambda x: Value(x, x, True), self.step)
+
+    def step(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
+        if (inner := program_of(eqn)) is not None:
+            return self.evaluate(inner, values)
+        zeroed = evaluate_equation(eqn, [v.zeroed for v in values])
+        same = all(v.zeroed is v.masked for v in values)
+        masked = zeroed if same else evaluate_equation(eqn, [v.masked for v in values])
+        given, addend = all(v.given for v in values), addend_of(eqn, values)
+        if addend is not None and not given:
+            return [self.absorbed(eqn.primitive.name, addend, zeroed[0], masked[0])]
+        addends = [addend] + [None] * (len(zeroed) - 1)
+        return [Value(a, b, given, c) for a, b, c in zip(zeroed, masked, addends, strict=True)]
+
+    def absorbed(self, primitive: str, addend: Addend, zeroed: Array, masked: Array) -> Value:
+        """A sum of activations and a parameter, which takes on average what the masked one lacks.
+
+        Where a running mean is subtracted, what removed channels leave behind is their mean.
+        """
+        leaf, removed = addend.leaf, self.removed(addend.leaf)
+
+        def spread(change: Array) -> Array:
+            return jnp.broadcast_to(addend.spread(change), zeroed.shape)
+
+        if primitive == "sub":
+            zeroed = jnp.where(spread(removed) == 0, zeroed, 0)
+        if leaf not in self.changes and zeroed is masked:
+            # It would change this sum too: later ones do without.
+            self.changes[leaf] = jnp.zeros_like(removed)
+            return Value(zeroed, masked, False)
+        if leaf not in self.changes:
+            count, transpose = jax.vjp(spread, jnp.ones_like(removed))
+            change = transpose(zeroed - masked)[0] / transpose(count)[0] * (1 - removed)
+            self.changes[leaf] = change
+        return Value(zeroed, masked + spread(self.changes[leaf]), False)
+
+    def removed(self, leaf: int) -> Array:
+        """One where a parameter is of a removed channel, else zero."""
+        array = self.leaves[leaf]
+        removed = removed_elements(array, self.paths[leaf], self.masks)
+        return jnp.asarray(removed, jnp.asarray(array).dtype)
+
+
+def addend_of(eqn: Any, values: Sequence[Any]) -> Addend | None:
+    """The parameter that the result is a sum of, the first where there are two."""
+    name = eqn.primitive.name
+    if name in STRUCTURAL.split() and values[0].addend is not None:
+        leaf, spread = values[0].addend
+        return Addend(leaf, lambda change: evaluate_equation(eqn, [spread(change)])[0])
+    if name not in ("add", "add_any", "sub"):
+        return None
+    first, second = (v.addend for v in values)
+    if first is not None:
+        return first
+    if second is not None and name == "sub":
+        return Addend(second.leaf, lambda change: -second.spread(change))
+    return second

@@ -1,0 +1,257 @@
+"""Accuracy back without a gradient step: the kernels after removed channels, solved on data.
+
+Both networks are evaluated on the same inputs, the whole one and the one with removed channels at
+zero. Layer after layer, a kernel of the second is replaced by the one whose outputs, on what the
+repaired layers before it give, are nearest those of the first: a linear least-squares problem.
+Luo et al. (2017), ThiNet; He et al. (2017).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
+from pruning.channels._coupling.groups import ChannelGroup, described
+from pruning.channels._program.calls import evaluate_equation, program_of
+from pruning.channels._program.interpret import interpret, traced
+from pruning.channels._removal.removal import (
+    Keep,
+    KeepMasks,
+    keep_masks,
+    mask_channels,
+    removed_elements,
+)
+from pruning.channels._repair.constants import Addend
+from pruning.channels._repair.moments import Moments, merged, moments, ridge_solution, scaled
+from pruning.channels._repair.plan import Plan, Shift, Solve, check_solved
+
+Batches = Sequence[Sequence[Any]]
+Solver = Callable[[np.ndarray, Moments, Moments | None, bool], np.ndarray]
+Arrays = list[Any]
+"""An array of the program for each batch, of the whole network and then of the pruned one."""
+
+RIDGE = tuple(10.0**k for k in range(-8, 1))
+
+
+def least_squares(
+    apply: Callable[..., Any],
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    keep: Keep,
+    batches: Batches,
+    *,
+    ridge: Sequence[int | float] = RIDGE,
+) -> Any:
+    """`params` with the kernels after removed channels solved on data; `remove_channels` is next.
+
+    For every convolution and product with a kernel whose inputs change, in the order of the
+    program, W is that of the smallest Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions: x̃ are the
+    inputs in the pruned network, as far as it is repaired, y the outputs in the whole one, W₀ the
+    old kernel. Where a parameter is added to the outputs, a bias, or subtracted, a running mean,
+    the mean error moves into it, and so it does at every other such sum. λ is one of `ridge` times
+    the mean of Σ x̃²; the last quarter of the batches chooses it, after which W is solved on all.
+    On the batches themselves no kernel is further from the whole network's outputs than W₀ is.
+
+    Each kernel is solved group by group by Cholesky's factors, on the host in float64; second
+    moments are those of the devices that the batches are on, sharded ones of all. Of both networks,
+    the activations that are still to be read are in memory for all batches at once.
+
+    Args:
+      apply: As in `coupled_channels`.
+      params: The tree that the groups were read from.
+      groups: All or some of `coupled_channels`.
+      keep: As in `remove_channels`, which comes next: read on the host.
+      batches: What else `apply` is called with, a tuple a batch, all of the same shapes: some
+        hundred images.
+      ridge: To choose from.
+
+    Returns:
+      A tree of the same shapes. Parameters of removed channels are zero or what they were.
+
+    Raises:
+      ValueError: There are no batches, or one where `ridge` is to be chosen; their shapes differ;
+        a kernel with removed inputs is read inside a loop or more than once, or computed from
+        others; second moments are not finite, or too few rows for a `ridge` of zero; otherwise
+        as `remove_channels`, or `apply` cannot be traced at these arguments.
+      TypeError: As `remove_channels`.
+
+    Example:
+      >>> from pruning import coupled_channels
+      >>> def mlp(params, x):
+      ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
+      >>> params = {"a": np.array([[1.0, 2.0]]), "b": np.array([[3.0], [4.0]])}
+      >>> x = np.linspace(0, 1, 8)[:, None]
+      >>> groups, keep = coupled_channels(mlp, params, x), [np.array([True, False])]
+      >>> repaired = least_squares(mlp, params, groups, keep, [(x[:4],), (x[4:],)])
+      >>> print(repaired["b"][0].round(3))  # relu(2 x) = 2 relu(x)
+      [11.]
+    """
+    if not ridge or min(ridge) < 0:
+        raise ValueError(f"ridge must hold numbers that are not negative; got {tuple(ridge)}")
+    if len(ridge) > 1 and len(batches) == 1:
+        raise ValueError("batches must hold two at least, so that the last chooses ridge; got 1")
+    solver = partial(ridge_solution, ridge=ridge)
+    return _repaired("least_squares", apply, params, groups, keep, batches, solver)
+
+
+def rescale(
+    apply: Callable[..., Any],
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    keep: Keep,
+    batches: Batches,
+) -> Any:
+    """`params` with one scale and one shift for each output of the kernels after removed channels.
+
+    As `least_squares`, whose arguments and errors it has, but a kernel is only multiplied by one
+    number an output, that of the smallest Σ (a w·x̃ − y)².
+    """
+    return _repaired("rescale", apply, params, groups, keep, batches, scaled)
+
+
+def _repaired(
+    name: str,
+    apply: Callable[..., Any],
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    keep: Keep,
+    batches: Batches,
+    solver: Solver,
+) -> Any:
+    check_on_host(name, (params, keep, batches), instead="repair before compiling")
+    check_values(name, params, batches)
+    check_batches(batches)
+    params, batches = jax.tree.map(jnp.asarray, (params, list(map(tuple, batches))))
+    masked = mask_channels(params, groups, keep)
+    cut = [(g, v) for g, v in zip(groups, map(np.asarray, keep), strict=True) if not v.all()]
+    if not cut:
+        return params
+    program, _ = traced(apply, params, batches[0])
+    parameters = described(params)
+    uses = Plan(program, parameters.shapes).uses()
+    check_solved([group for group, _ in cut], uses)
+    masks = keep_masks(*zip(*cut, strict=True))
+    repair = Repair(params, masked, uses, masks, solver)
+    repair.run(program, batches)
+    return jax.tree.unflatten(jax.tree.structure(params), repair.leaves)
+
+
+def check_batches(batches: Batches) -> None:
+    """Raise unless there are batches, all of the same shapes."""
+    if not len(batches):
+        raise ValueError("batches must hold one at least; got none")
+    shapes = list(dict.fromkeys(str(jax.tree.map(np.shape, tuple(batch))) for batch in batches))
+    if len(shapes) > 1:
+        raise ValueError(f"batches must have one shape; got {shapes[0]} and {shapes[1]}")
+
+
+class Repair:
+    """Evaluates both networks on all batches at once, and repairs the second as it goes along."""
+
+    def __init__(
+        self,
+        params: Any,
+        masked: Any,
+        uses: Sequence[Solve | Shift | None],
+        masks: KeepMasks,
+        solver: Solver,
+    ):
+        self.paths, self.masks, self.solver = described(params).paths, masks, solver
+        self.uses = iter(uses)
+        changed = {path for path, _ in masks}
+        self.whole = jax.tree.leaves(params)
+        triples = zip(self.paths, self.whole, jax.tree.leaves(masked), strict=True)
+        self.leaves = [pruned if path in changed else whole for path, whole, pruned in triples]
+
+    def run(self, program: Any, batches: Batches) -> None:
+        self.count = len(batches)
+        pairs = zip(self.whole, self.leaves, strict=True)
+        values = [[whole] * self.count + [pruned] * self.count for whole, pruned in pairs]
+        columns = zip(*map(jax.tree.leaves, batches), strict=True)
+        self.evaluate(program, values + [list(column) * 2 for column in columns])
+
+    def evaluate(self, program: Any, values: Sequence[Arrays]) -> list[Arrays]:
+        return interpret(program, values, lambda x: [x] * (2 * self.count), self.step)
+
+    def step(self, eqn: Any, values: Sequence[Arrays]) -> Sequence[Arrays]:
+        if (inner := program_of(eqn)) is not None:
+            return self.evaluate(inner, values)
+        use = next(self.uses)
+        if isinstance(use, Solve) and self.differs(values[1 - use.side]):
+            return self.solved(eqn, use, values)
+        results = self.results(eqn, values)
+        if isinstance(use, Shift) and self.differs(results[0]):
+            return [self.shifted(use.addend, results[0])]
+        return results
+
+    def differs(self, arrays: Arrays) -> bool:
+        pairs = zip(arrays[: self.count], arrays[self.count :], strict=True)
+        return any(whole is not pruned for whole, pruned in pairs)
+
+    def results(self, eqn: Any, values: Sequence[Arrays]) -> list[Arrays]:
+        """Of the equation, computed once for the same operands."""
+        found: dict[tuple[int, ...], list[Any]] = {}
+        rows = []
+        for arrays in zip(*values, strict=True) if values else [()] * (2 * self.count):
+            if (key := tuple(map(id, arrays))) not in found:
+                found[key] = evaluate_equation(eqn, arrays)
+            rows.append(found[key])
+        return list(map(list, zip(*rows, strict=True)))
+
+    def solved(self, eqn: Any, use: Solve, values: Sequence[Arrays]) -> list[Arrays]:
+        """The outputs of both networks, the second with its kernel solved."""
+
+        def outputs(x: Any, kernel: Any) -> Any:
+            operands = (x, kernel) if use.side == 1 else (kernel, x)
+            return evaluate_equation(eqn, operands)[0]
+
+        x, kernels, leaf = values[1 - use.side], values[use.side], use.addend.leaf
+        inputs, kernel = x[self.count :], kernels[-1]
+        whole = [outputs(a, kernels[0]) for a in x[: self.count]]
+        old = np.asarray(use.form.matrix(kernel), np.float64)
+        difference = self.solution(use, old, inputs, whole) - old
+        change = use.kernel(difference, self.leaves[leaf])
+        change = jnp.where(self.removed(leaf), 0, change)
+        self.leaves[leaf] = self.leaves[leaf] + change
+        kernel = kernel + use.addend.spread(change)
+        return [whole + [outputs(a, kernel) for a in inputs]]
+
+    def solution(
+        self, use: Solve, kernel: np.ndarray, inputs: Sequence[Any], whole: Sequence[Any]
+    ) -> np.ndarray:
+        parts = (moments(use.form, x, y) for x, y in zip(inputs, whole, strict=True))
+        first = merged(islice(parts, self.count - max(1, self.count // 4) or 1))
+        held = merged(parts) if self.count > 1 else None
+        path = self.paths[use.addend.leaf]
+        try:
+            return self.solver(kernel, first, held, use.shifted)
+        except np.linalg.LinAlgError as error:  # also a ValueError
+            raise ValueError(
+                f"batches must hold more rows or ridge must be larger; {first.rows} rows are too "
+                f"few for the {kernel.shape[1]} inputs of {path}"
+            ) from error
+
+    def shifted(self, addend: Addend, results: Arrays) -> Arrays:
+        """A sum of activations and a parameter, which takes the mean difference of the networks."""
+        removed = self.removed(addend.leaf)
+
+        def spread(change: Array) -> Array:
+            return jnp.broadcast_to(addend.spread(change), results[0].shape)
+
+        whole, pruned = results[: self.count], results[self.count :]
+        rows, transpose = jax.vjp(spread, jnp.ones_like(self.leaves[addend.leaf]))
+        total = sum(transpose(a - b)[0] for a, b in zip(whole, pruned, strict=True))
+        change = total / (self.count * transpose(rows)[0])
+        change = jnp.where(removed, 0, change)
+        self.leaves[addend.leaf] = self.leaves[addend.leaf] + change
+        return whole + [y + spread(change) for y in pruned]
+
+    def removed(self, leaf: int) -> np.ndarray:
+        return removed_elements(self.leaves[leaf], self.paths[leaf], self.masks)

@@ -1,0 +1,277 @@
+"""Accuracy back without data: removed channels merged into similar ones that are kept.
+
+Where two channels are the same, one does if the kernels that read them add up what they do with
+both; where they are alike, the mean of their filters does nearly. A plan T says how much of channel
+i is carried to kept channel j. Filters, and what is added to the channels they make, become means
+with the weights T[i, j] / Σᵢ T[i, j]; the rows of kernels that read them sums with the weights
+T[i, j] / Σⱼ T[i, j]. Means of filters that differ have a smaller variance, so filters behind a
+running variance are scaled up to it. Wang et al. (2025), Theus et al. (2024), Jordan et al. (2023).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import check_values
+from pruning.channels._coupling.channel_ids import FIXED
+from pruning.channels._coupling.coupling import TracedChannels, united
+from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
+from pruning.channels._program.interpret import traced
+from pruning.channels._program.lines import at, line_of
+from pruning.channels._removal.removal import Keep, check_keep, check_some_left, name
+from pruning.channels._repair.gains import Gain, gains
+from pruning.channels._repair.merge_plans import Plans, clusters
+from pruning.channels._repair.plan import Plan, Shift, Solve, check_solved
+
+
+def merge_channels(
+    apply: Callable[..., Any],
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    keep: Keep,
+    *,
+    inputs: Sequence[Any],
+    plan: Plans = clusters,
+) -> Any:
+    """`params` with removed channels merged into similar ones; `remove_channels` is next.
+
+    Channels are compared by their filters, each divided by its length and multiplied by its gain
+    and its running standard deviation where it has them, and by what is added after that, a bias:
+    to inputs that are white, differences are then those of what goes into the nonlinearity.
+    Running means are those of the merged filters, and these have the length with which their
+    variance is the mean of the running ones, if inputs are white. Channels that are the same are
+    merged without loss.
+
+    Args:
+      apply: As in `coupled_channels`.
+      params: The tree that the groups were read from.
+      groups: All or some of `coupled_channels`.
+      keep: As in `remove_channels`, which comes next: read on the host.
+      inputs: What else `apply` is called with: only its shapes count.
+      plan: Maps features of the channels of a group, (n, d), and the mask of those that are kept,
+        k of n, to T, (n, k), without rows or columns of zeros: `clusters`, `transport`.
+
+    Returns:
+      A tree of the same shapes. Parameters of removed channels are what they were.
+
+    Raises:
+      ValueError: Something else than kernels sums over channels with removed ones: a norm over
+        them, or a product of queries with keys; a kernel with removed inputs is read inside a loop
+        or more than once, or computed from others; filters are not finite; a plan has another
+        shape, negative or infinite numbers, or a row or a column of zeros; the groups are not of
+        `params`; otherwise as `remove_channels`, or `apply` cannot be traced at these arguments.
+      TypeError: As `remove_channels`.
+
+    Example:
+      >>> from pruning import coupled_channels
+      >>> def mlp(params, x):
+      ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
+      >>> params = {"a": np.array([[1.0, 1.0, -2.0]]), "b": np.array([[3.0], [4.0], [5.0]])}
+      >>> groups = coupled_channels(mlp, params, np.ones((1, 1)))
+      >>> keep = [np.array([True, False, True])]
+      >>> merged = merge_channels(mlp, params, groups, keep, inputs=[np.ones((1, 1))])
+      >>> print(merged["a"][:, keep[0]], merged["b"][keep[0], 0])
+      [[ 1. -2.]] [7. 5.]
+    """
+    check_on_host("merge_channels", (params, keep), instead="merge before compiling")
+    check_values("merge_channels", params)
+    check_keep(groups, keep)
+    masks = [np.asarray(vector) for vector in keep]
+    check_some_left(groups, masks)
+    cut = [(g, v) for g, v in zip(groups, masks, strict=True) if not v.all()]
+    if not cut:
+        return params
+    parameters = parameters_of(params, groups)
+    program, result = traced(apply, params, inputs)
+    uses = [_alone(use) for use in Plan(program, parameters.shapes).uses()]
+    check_solved([group for group, _ in cut], uses)
+    _check_sums([group for group, _ in cut], united(program, parameters, inputs, result))
+    leaves = list(map(jnp.asarray, jax.tree.leaves(params)))
+    merging = Merging(parameters.paths, leaves, gains(program, leaves, uses))
+    merging.choose(cut, plan)
+    vectors = merging.vectors()
+    leaves = merging.kernels(vectors, gains(program, vectors, uses))
+    return jax.tree.unflatten(jax.tree.structure(params), leaves)
+
+
+def _alone(use: Solve | Shift | None) -> Solve | Shift | None:
+    """`use`, unless it is that of a kernel that is a sum."""
+    return use if not isinstance(use, Solve) or use.alone else None
+
+
+def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
+    """Raise if anything but a kernel sums over channels of the groups."""
+    sets, parameters = channels.sets, channels.parameters
+    by_kernels = {id(ids) for ids in sets.incoming}
+    starts = dict(zip(channels.axes, channels.starts, strict=False))
+    for required in sets.zeroed:
+        if required.given and id(required.ids) in by_kernels:
+            continue
+        roots = np.setdiff1d(sets.find(required.ids), [FIXED])
+        for group in groups:
+            first = group.positions[0]
+            start = starts[parameters.paths.index(first.path), first.axis]
+            if np.isin(sets.find(start + first.indices.ravel()), roots).any():
+                raise ValueError(
+                    f"channels that are merged must be summed by kernels alone; those of "
+                    f"{name(group)} are by {required.equations[-1].primitive.name}"
+                    f"{at(line_of(required.equations))}"
+                )
+
+
+class Merge(NamedTuple):
+    """A group with removed channels, which of them are kept, and the plan."""
+
+    group: ChannelGroup
+    keep: np.ndarray
+    plan: np.ndarray
+
+    def along(self, x: np.ndarray, position: Position) -> np.ndarray:
+        """`x` with what is merged at the kept channels of an axis: sums of inputs, else means."""
+        weights = self.plan / self.plan.sum(1 if position.incoming else 0, keepdims=True)
+        x = x.copy()
+        rows = np.moveaxis(x, position.axis, 0)
+        merged = np.tensordot(weights.T, rows[position.indices], 1)
+        rows[position.indices[self.keep]] = merged
+        return x
+
+
+class Merging:
+    """Chooses plans by the features of channels, and merges the arrays of a network."""
+
+    def __init__(self, paths: Sequence[str], leaves: Sequence[Array], found: Mapping[int, Gain]):
+        self.paths, self.leaves, self.found = paths, leaves, found
+        self.before = {a.leaf: (i, a) for i, gain in found.items() for a in gain.before}
+        self.factors = {leaf: i for i, gain in found.items() for leaf in gain.leaves}
+        self.merges: list[Merge] = []
+
+    def choose(self, cut: Sequence[tuple[ChannelGroup, np.ndarray]], plan: Plans) -> None:
+        """Plan the merge of every group."""
+        for group, keep in cut:
+            features = self.features(group)
+            if not np.isfinite(features).all():
+                raise ValueError(f"filters of {name(group)} must be finite; they have NaN or inf")
+            chosen = np.asarray(plan(features, keep), np.float64)
+            shape = (group.size, int(keep.sum()))
+            if chosen.shape != shape or not _carries_all(chosen):
+                raise ValueError(
+                    f"plan must give {shape[0]} rows of {shape[1]} numbers that are finite and not "
+                    f"negative, with no row or column of zeros, for {name(group)}; got shape "
+                    f"{chosen.shape}"
+                )
+            self.merges.append(Merge(group, keep, chosen))
+
+    def features(self, group: ChannelGroup) -> np.ndarray:
+        """What tells the channels of a group from each other, a row each."""
+        columns = []
+        for p in group.positions:
+            i = self.paths.index(p.path)
+            if not p.incoming and i not in self.before and i not in self.factors:
+                rows = np.moveaxis(self.filters(i), p.axis, 0)[p.indices]
+                columns.append(rows.reshape(group.size, -1))
+        return np.concatenate(columns, 1)
+
+    def filters(self, i: int) -> np.ndarray:
+        """A parameter; of a kernel with a gain, what it is with the gain."""
+        gain, leaf = self.found.get(i), self.leaves[i]
+        if gain is None:
+            return np.asarray(leaf, np.float64)
+        matrix = np.asarray(gain.solve.matrix(leaf), np.float64)
+        if gain.variances:
+            matrix = matrix * _quotient(gain.of_outputs(gain.deviation), _length(matrix))
+        else:
+            matrix = matrix * gain.of_outputs(gain.array)
+        return np.asarray(gain.solve.kernel(matrix, leaf), np.float64)
+
+    def vectors(self) -> list[Array]:
+        """All arrays, merged but for kernels with a gain and what is added before it."""
+        return [
+            self.merged(i, self.signed(i))
+            if any(self.positions(i)) and i not in self.before and i not in self.found
+            else leaf
+            for i, leaf in enumerate(self.leaves)
+        ]
+
+    def signed(self, i: int) -> np.ndarray:
+        """A parameter; a scale with the signs of the gains, as they move into the filters."""
+        x, kernel = np.array(self.leaves[i]), self.factors.get(i)
+        if kernel is None or i in self.found[kernel].variances:
+            return x
+        gain = self.found[kernel]
+        of_kernel = np.asarray(gain.solve.kernel(gain.of_outputs(gain.array), self.leaves[kernel]))
+        for merge, p in self.positions(i):
+            for q in (q for m, q in self.positions(kernel, incoming=False) if m is merge):
+                rows = np.moveaxis(of_kernel, q.axis, 0)[q.indices].reshape(merge.group.size, -1)
+                signs = np.where(rows.mean(1) < 0, -1, 1).astype(x.dtype)
+                rows = np.moveaxis(x, p.axis, -1)
+                rows[..., p.indices] *= signs[:, None]
+        return x
+
+    def kernels(self, leaves: Sequence[Array], after: Mapping[int, Gain]) -> list[Array]:
+        """`leaves` with the other arrays merged too, given their gains in `leaves`."""
+        leaves = list(leaves)
+        for i, gain in self.found.items():
+            if not list(self.positions(i, incoming=False)):
+                leaves[i] = self.merged(i, np.asarray(leaves[i]))
+                continue
+            factor = _quotient(self.growth(i, after[i]), after[i].of_outputs(after[i].array))
+            of_gain = gain.of_outputs(gain.array)
+            scaled = gain.solve.kernel(
+                np.asarray(gain.solve.matrix(leaves[i])) * of_gain, leaves[i]
+            )
+            merged = gain.solve.matrix(self.merged(i, np.asarray(scaled)))
+            leaves[i] = gain.solve.kernel(np.asarray(merged) * factor, leaves[i])
+            for addend in gain.before:
+                if not list(self.positions(addend.leaf)):
+                    continue  # one number for all channels
+                leaf = leaves[addend.leaf]
+                scaled = leaf * gain.of_parameter(addend, of_gain, leaf)
+                merged = self.merged(addend.leaf, np.asarray(scaled))
+                leaves[addend.leaf] = merged * gain.of_parameter(addend, factor, leaf)
+        return leaves
+
+    def growth(self, i: int, after: Gain) -> np.ndarray:
+        """By how much merged filters are too short for the running variance, (groups, 1, outputs).
+
+        Where they are zero, or there is none, one.
+        """
+        if not after.variances:
+            return np.ones((1, 1, 1))
+        filters = self.merged(i, self.filters(i), incoming=False)
+        length = _length(np.asarray(after.solve.matrix(filters), np.float64))
+        deviation = np.abs(after.of_outputs(after.deviation))
+        return np.where(length > 0, _quotient(deviation, length), 1)
+
+    def merged(self, i: int, x: np.ndarray, *, incoming: bool = True) -> Array:
+        """`x`, an array like parameter `i`, merged on all axes, or on those of outputs alone."""
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            for merge, position in self.positions(i, incoming=incoming):
+                x = merge.along(x, position)
+        return jnp.asarray(x)
+
+    def positions(self, i: int, *, incoming: bool = True) -> Iterator[tuple[Merge, Position]]:
+        """The axes of a parameter that are merged: all, or those of outputs alone."""
+        for merge in self.merges:
+            for p in merge.group.positions:
+                if p.path == self.paths[i] and (incoming or not p.incoming):
+                    yield merge, p
+
+
+def _carries_all(plan: np.ndarray) -> bool:
+    """Whether a plan is finite and not negative, and has no row or column of zeros."""
+    valid = (np.isfinite(plan) & (plan >= 0)).all()
+    return bool(valid and plan.any(0).all() and plan.any(1).all())
+
+
+def _length(matrix: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(matrix, axis=1, keepdims=True)
+
+
+def _quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x / y, zero where y is."""
+    return np.where(y != 0, x / np.where(y != 0, y, 1), 0)

@@ -1,0 +1,141 @@
+"""Second moments of the inputs and the outputs of a kernel, and the kernels that they decide.
+
+Moments are taken on the device about the mean of a batch, in float32 at least, and merged on the
+host in float64. Shapes are those of `_kernels`, with the axis of groups first.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial, reduce
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from jaxnorm._numerics import auto_sharded, promote_to_float32
+from pruning.channels._program.linear import Form
+
+
+class Moments(NamedTuple):
+    """Of rows of inputs x and of wanted outputs y: their number, means, and sums about the means.
+
+    Attributes:
+      rows: Their number.
+      x: Mean, (groups, inputs).
+      y: Mean, (groups, outputs).
+      xx: Σ x xᵀ, (groups, inputs, inputs).
+      xy: Σ x yᵀ, (groups, inputs, outputs).
+    """
+
+    rows: int
+    x: np.ndarray
+    y: np.ndarray
+    xx: np.ndarray
+    xy: np.ndarray
+
+    def about(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Σ x xᵀ and Σ x yᵀ about a point."""
+        dx, dy = self.x - x, self.y - y
+        xx = self.xx + self.rows * dx[:, :, None] * dx[:, None, :]
+        return xx, self.xy + self.rows * dx[:, :, None] * dy[:, None, :]
+
+
+def moments(form: Form, x: Array, y: Array) -> Moments:
+    """The moments of a batch of inputs and outputs, in the shapes of the program."""
+    rows, *sums = auto_sharded(partial(_sums, form))(x, y)
+    return Moments(int(rows), *(np.asarray(s, np.float64) for s in sums))
+
+
+@partial(jax.jit, static_argnames="form")
+def _sums(form: Form, x: Array, y: Array) -> tuple[Array, ...]:
+    x, y = promote_to_float32(form.inputs(x)), promote_to_float32(form.outputs(y))
+    mean_x, mean_y = x.mean(1), y.mean(1)
+    x, y = x - mean_x[:, None], y - mean_y[:, None]
+    product = partial(jnp.einsum, "gri,grj->gij", precision="highest")
+    return jnp.asarray(x.shape[1]), mean_x, mean_y, product(x, x), product(x, y)
+
+
+def merged(parts: Iterable[Moments]) -> Moments:
+    """The moments of the union of several sets of rows, Chan et al. (1979)."""
+    return reduce(_both, parts)
+
+
+def _both(a: Moments, b: Moments) -> Moments:
+    rows = a.rows + b.rows
+    x, y = ((a.rows * u + b.rows * v) / rows for u, v in ((a.x, b.x), (a.y, b.y)))
+    sums = (u + v for u, v in zip(a.about(x, y), b.about(x, y), strict=True))
+    return Moments(rows, x, y, *sums)
+
+
+Equations = tuple[np.ndarray, np.ndarray]
+"""Σ x xᵀ and Σ x yᵀ of the normal equations."""
+
+
+def equations(rows: Moments, center: Moments | None) -> Equations:
+    """The normal equations: with a constant beside the kernel about `center`, else about zero."""
+    if center is None:
+        return rows.about(np.zeros_like(rows.x), np.zeros_like(rows.y))
+    return rows.about(center.x, center.y)
+
+
+def ridge_solution(
+    kernel: np.ndarray,
+    first: Moments,
+    held: Moments | None,
+    shifted: bool,
+    *,
+    ridge: Sequence[int | float],
+) -> np.ndarray:
+    """The kernel W of the smallest Σ ‖W x − y‖² + λ ‖W − kernel‖² over all rows.
+
+    λ is one of `ridge` times the mean of Σ x², the one whose W, solved on the first rows alone, has
+    the smallest error on the held-out rows.
+    """
+    normal = all_equations(first, held, shifted)
+    if held is None or len(ridge) == 1:
+        return _solved(kernel, normal, ridge[0])
+    center = first if shifted else None
+    xx, xy = equations(held, center)
+
+    def error(r: int | float) -> float:
+        try:
+            w = _solved(kernel, equations(first, center), r)
+        except np.linalg.LinAlgError:
+            return np.inf
+        return float(np.sum(w * (xx @ w - 2 * xy)))
+
+    return _solved(kernel, normal, min(ridge, key=error))
+
+
+def scaled(kernel: np.ndarray, first: Moments, held: Moments | None, shifted: bool) -> np.ndarray:
+    """The kernel times one number an output, that of the smallest Σ (a w·x − y)² over all rows."""
+    xx, xy = all_equations(first, held, shifted)
+    square = np.sum(kernel * (xx @ kernel), 1, keepdims=True)
+    product = np.sum(kernel * xy, 1, keepdims=True)
+    return kernel * np.where(square > 0, product / np.where(square > 0, square, 1), 1)
+
+
+def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equations:
+    """The normal equations of all rows."""
+    rows = first if held is None else merged((first, held))
+    if not (np.isfinite(rows.xx).all() and np.isfinite(rows.xy).all()):
+        raise ValueError("second moments must be finite; they have NaN or inf")
+    return equations(rows, rows if shifted else None)
+
+
+def _solved(kernel: np.ndarray, normal: Equations, ridge: int | float) -> np.ndarray:
+    """The kernel at a ridge, by Cholesky's factors; inputs that never vary keep their row."""
+    import scipy.linalg  # loads slowly, and repairs alone need it
+
+    solution = kernel.copy()
+    for w, xx, xy in zip(solution, *normal, strict=True):
+        square = np.diagonal(xx)
+        used = np.flatnonzero(square > 0)
+        if used.size:
+            matrix = xx[np.ix_(used, used)]
+            factor = scipy.linalg.cho_factor(
+                matrix + ridge * square[used].mean() * np.eye(used.size)
+            )
+            w[used] += scipy.linalg.cho_solve(factor, xy[used] - matrix @ w[used])
+    return solution

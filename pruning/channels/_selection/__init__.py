@@ -1,0 +1,1 @@
+"""Which channels are removed: scores, and the choice by them."""

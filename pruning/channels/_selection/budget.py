@@ -1,0 +1,175 @@
+"""Which channels are kept within a budget of milliseconds, multiply-accumulates or bytes.
+
+A knapsack: the scores that are lost shall be few, the cost of what is left at most the budget.
+"""
+
+import heapq
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from jaxnorm._numerics import check_on_host
+from pruning._arguments import at_least
+from pruning.channels._cost.cost_at import Widths
+from pruning.channels._selection.choice import Masks, Scores
+from pruning.ranking._ranking import order
+
+CostOf = Callable[[Widths], int | float]
+
+
+def select_within(
+    scores: Scores,
+    *,
+    budget: int | float,
+    cost: CostOf,
+    price: CostOf | None = None,
+    widths: Sequence[Sequence[int]] | None = None,
+    min_channels: int = 1,
+    round_to: int = 1,
+) -> Masks:
+    """Masks of what is kept when the cost of the network must be at most `budget`.
+
+    Greedy: at each step the group loses its lowest channels whose scores, over what they save at
+    the widths so far, are least; the first widths on this way whose cost is within the budget are
+    selected, and without `price` the largest steps that still fit are taken back. Where the cost is
+    a sum over groups in which the next channels save no more than those before them, the scores
+    that are lost exceed the least possible by those of the last step at most, Dantzig (1957). The
+    layers between two groups make no such sum: there this is a heuristic. Scores are compared as in
+    `select_globally`; a sum of them does not see that a layer of one channel is a bottleneck, as
+    `min_channels` does.
+
+    On the host. With `price`, which steps are chosen by, `cost` is called as often as the logarithm
+    of their number, so that it may compile and measure.
+
+    Args:
+      scores: One vector a group; −∞ for channels that are removed already.
+      budget: In the unit of `cost`.
+      cost: What the network costs by the width of each group, such as
+        `lambda widths: at(widths).macs` of `at = cost_at(apply, params, groups, x)`. No wider
+        network may cost less.
+      price: What steps save, by default `cost`: multiply-accumulates, say, of milliseconds.
+      widths: For each group, the widths that it may have beside its own, such as those that
+        `widths_for` finds worth having; by default all.
+      min_channels: The fewest channels of a group that are kept, all of them if it has fewer.
+      round_to: The number kept is a multiple of this, or all.
+
+    Raises:
+      ValueError: `cost` exceeds the budget at the fewest channels; an option is out of range.
+
+    Example:
+      >>> scores = [jnp.array([3.0, 1.0, 2.0]), jnp.array([5.0, 4.0])]
+      >>> cost = lambda widths: widths[0] + 4 * widths[1]
+      >>> print([m.tolist() for m in select_within(scores, budget=7, cost=cost)])
+      [[True, True, True], [True, False]]
+    """
+    check_on_host("select_within", scores, instead="use lowest, the mask of what is removed")
+    at_least(1, min_channels=min_channels, round_to=round_to)
+    ascending = [np.asarray(order(jnp.asarray(vector))) for vector in scores]
+    present = [
+        np.asarray(vector, np.float64)[i] for vector, i in zip(scores, ascending, strict=True)
+    ]
+    present = [vector[vector > -np.inf] for vector in present]
+    allowed = [range(1, v.size) for v in present] if widths is None else widths
+    if len(allowed) != len(present):
+        raise ValueError(f"widths must hold {len(present)} lists, one a group; got {len(allowed)}")
+    narrower = [
+        sorted({n for n in own if min_channels <= n < v.size and n % round_to == 0}, reverse=True)
+        for own, v in zip(allowed, present, strict=True)
+    ]
+    path = _path(present, narrower, cost if price is None else price)
+    if not (smallest := cost(path[-1])) <= budget:
+        raise ValueError(
+            f"budget must be at least {smallest:g}, the cost at the fewest channels; got {budget:g}"
+        )
+    first = bisect_left(path, True, hi=len(path) - 1, key=lambda widths: cost(widths) <= budget)
+    chosen = path[first]
+    if price is None:
+        chosen = _widened(path[: first + 1], present, budget, cost)
+    return [_largest(i, width) for i, width in zip(ascending, chosen, strict=True)]
+
+
+def _largest(ascending: Int[np.ndarray, " n"], width: int) -> Bool[np.ndarray, " n"]:
+    mask = np.zeros(ascending.size, bool)
+    mask[ascending[ascending.size - width :]] = True
+    return mask
+
+
+class Step(NamedTuple):
+    """A group made narrower: the scores that it loses over what it saves; the least is first.
+
+    `number`: which of its steps this is; `widths` and `price`: after it.
+    """
+
+    rate: float
+    group: int
+    number: int
+    widths: tuple[int, ...]
+    price: float
+
+
+def _path(
+    scores: Sequence[Float[np.ndarray, " _"]],
+    narrower: Sequence[Sequence[int]],
+    price: CostOf,
+) -> list[tuple[int, ...]]:
+    """The widths after each step, from the first to the narrowest; scores ascend.
+
+    A step is priced again when it seems the best, as it saves less after others.
+    """
+    path = [tuple(vector.size for vector in scores)]
+    now = price(path[0])
+
+    def step(group: int, number: int) -> Step:
+        widths = _replaced(path[-1], group, narrower[group][number])
+        new = price(widths)
+        lost = _between(scores[group], widths[group], path[-1][group])
+        return Step(lost / (now - new) if now > new else math.inf, group, number, widths, new)
+
+    steps = [step(group, 0) for group, own in enumerate(narrower) if own]
+    heapq.heapify(steps)
+    while steps:
+        _, group, number, *_ = heapq.heappop(steps)
+        best = step(group, number)
+        if steps and best.rate > steps[0].rate:
+            heapq.heappush(steps, best)
+            continue
+        path.append(best.widths)
+        now = best.price
+        if number + 1 < len(narrower[group]):
+            heapq.heappush(steps, step(group, number + 1))
+    return path
+
+
+def _widened(
+    path: Sequence[tuple[int, ...]],
+    scores: Sequence[Float[np.ndarray, " _"]],
+    budget: int | float,
+    cost: CostOf,
+) -> tuple[int, ...]:
+    """The last widths of a path, with steps taken back that fit the budget, the largest first."""
+    widths = path[-1]
+    steps = [sorted({before[group] for before in path}) for group in range(len(scores))]
+    while True:
+        wider = []
+        for group, own in enumerate(steps):
+            for width in own[own.index(widths[group]) + 1 :][:1]:
+                gained = _between(scores[group], widths[group], width)
+                wider.append((gained, _replaced(widths, group, width)))
+        fitting = [pair for pair in wider if cost(pair[1]) <= budget]
+        if not fitting:
+            return widths
+        _, widths = max(fitting)
+
+
+def _replaced(widths: tuple[int, ...], group: int, width: int) -> tuple[int, ...]:
+    return (*widths[:group], width, *widths[group + 1 :])
+
+
+def _between(ascending: Float[np.ndarray, " _"], narrow: int, wide: int) -> float:
+    """The scores that the wider one of two widths has beside those of the other."""
+    return float(ascending[ascending.size - wide : ascending.size - narrow].sum())

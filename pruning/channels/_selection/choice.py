@@ -1,0 +1,176 @@
+"""Which channels of coupled groups are kept: scores of the filters that make them, and a ratio.
+
+The lowest scores are removed first, ties as in `order`. A group's scores are one number a channel.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from jaxnorm._numerics import auto_sharded, check_function, check_on_host, flat_rows
+from pruning._arguments import at_least, check_values
+from pruning.channels._coupling.groups import ChannelGroup
+from pruning.channels._removal.removal import producers
+from pruning.criteria._criteria import l2_norm
+from pruning.ranking._ranking import order, rounded_down
+
+Scores = Sequence[Float[Array, " _"]]
+Masks = list[Bool[np.ndarray, " _"]]
+Select = Callable[..., Masks]
+
+
+def channel_scores(
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    *,
+    criterion: Callable[[Float[Array, "filters dims"]], Float[Array, " filters"]] = l2_norm,
+    reduce: Callable[..., Array] = jnp.mean,
+) -> list[Float[Array, " _"]]:
+    """The scores of the channels of each group, from the filters of all layers that make them.
+
+    A layer's filters are scored together, those of fixed channels with them. The scores of
+    the filters that make one channel, several where maps are added or groups are convolved, become
+    one by `reduce`.
+
+    Args:
+      params: The tree that the groups were read from.
+      groups: All or some of `coupled_channels`.
+      criterion: One of `CRITERIA` or any other function of filters, one a row.
+      reduce: `jnp.sum`, `jnp.mean`, `jnp.max` or the like, called with an axis.
+
+    Raises:
+      TypeError: A kernel is of integers, or arrays have no values.
+
+    Example:
+      >>> from pruning import coupled_channels
+      >>> def mlp(params, x):
+      ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
+      >>> params = {"a": np.array([[3.0, 1.0], [4.0, 1.0]]), "b": np.ones((2, 1))}
+      >>> groups = coupled_channels(mlp, params, np.ones((1, 2)))
+      >>> print(channel_scores(params, groups, criterion=lambda v: abs(v).sum(1))[0])
+      [7. 2.]
+    """
+    check_function(criterion, "criterion", "pruning.CRITERIA['l1']")
+    check_values("channel_scores", params)
+    paths = groups[0].parameters.paths if groups else ()
+    leaves = dict(zip(paths, jax.tree.leaves(params), strict=bool(groups)))
+
+    @cache
+    def scores(path: str, axis: int) -> Array:
+        dtype = leaves[path].dtype
+        if not jnp.issubdtype(dtype, jnp.inexact):
+            raise TypeError(
+                f"params must hold floating kernels to be scored; {path} is {dtype}: give a score "
+                "of your own, such as channel_scores of a tree with kernels times their scales"
+            )
+        return auto_sharded(criterion)(flat_rows(jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0)))
+
+    return [
+        reduce(
+            jnp.concatenate(
+                [jnp.take(scores(p.path, p.axis), p.indices, 0) for p in producers(group)], 1
+            ),
+            axis=1,
+        )
+        for group in groups
+    ]
+
+
+def select_layerwise(
+    scores: Scores, *, ratio: int | float, min_channels: int = 1, round_to: int = 1
+) -> Masks:
+    """Masks of what is kept when each group loses its ⌊ratio · n⌋ lowest, as in the paper.
+
+    On the host, as masks decide shapes; under `jit` there is `lowest`.
+
+    Args:
+      scores: One vector a group.
+      ratio: The fraction to remove, in (0, 1).
+      min_channels: The fewest channels of a group that are kept, all of them if it has fewer.
+      round_to: The number kept is a multiple of this, or all: 8, 64 or 128 suit hardware.
+
+    Raises:
+      ValueError: An option is out of range.
+
+    Example:
+      >>> select_layerwise([jnp.array([3.0, 1.0, 2.0, 4.0])], ratio=0.5)[0].tolist()
+      [True, False, False, True]
+    """
+    check_on_host("select_layerwise", scores, instead="use lowest, the mask of what is removed")
+    _check_options(ratio, min_channels, round_to)
+    sizes = [len(vector) for vector in scores]
+    counts = [n - rounded_down(ratio, n) for n in sizes]
+    return _largest(scores, counts, min_channels, round_to)
+
+
+def select_globally(
+    scores: Scores, *, ratio: int | float, min_channels: int = 1, round_to: int = 1
+) -> Masks:
+    """Masks of what is kept when the ⌊ratio · n⌋ lowest of all n channels are removed.
+
+    On the host; under `jit` there is `lowest` of all scores together. Scores of several layers are
+    compared as they are: a criterion that grows with the number of weights, as the norms do, is
+    divided by its mean over the layer first where that is not wanted. `min_channels` and
+    `round_to`, as in `select_layerwise`, keep more channels.
+
+    Raises:
+      ValueError: An option is out of range.
+
+    Example:
+      >>> masks = select_globally([jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])], ratio=0.5)
+      >>> print([mask.tolist() for mask in masks])
+      [[False, True], [True, True]]
+    """
+    check_on_host("select_globally", scores, instead="use lowest of all scores together")
+    _check_options(ratio, min_channels, round_to)
+    together = jnp.concatenate(list(scores))
+    keep = np.ones(together.size, bool)
+    keep[np.asarray(order(together))[: rounded_down(ratio, together.size)]] = False
+    parts = np.split(keep, np.cumsum([len(vector) for vector in scores])[:-1])
+    return _largest(scores, [int(part.sum()) for part in parts], min_channels, round_to)
+
+
+def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[ChannelGroup, ...]:
+    """The groups of which no channel is made by a layer of these names.
+
+    Args:
+      groups: All or some of `coupled_channels`.
+      names: Whole parts of the paths of arrays, such as `"stem"` or `"blocks/0"`.
+
+    Raises:
+      ValueError: A name matches no layer that makes channels of a group.
+    """
+    made = [[f"/{p.path}/" for p in producers(group)] for group in groups]
+    for name in names:
+        if not any(f"/{name}/" in path for paths in made for path in paths):
+            raise ValueError(
+                f"names must match layers with channels that can be removed; {name!r} matches none"
+            )
+    return tuple(
+        group
+        for group, paths in zip(groups, made, strict=True)
+        if not any(f"/{name}/" in path for name in names for path in paths)
+    )
+
+
+def _check_options(ratio: int | float, min_channels: int, round_to: int) -> None:
+    if not 0 < ratio < 1:
+        raise ValueError(f"ratio must lie in (0, 1); got {ratio}")
+    at_least(1, min_channels=min_channels, round_to=round_to)
+
+
+def _largest(scores: Scores, counts: Sequence[int], min_channels: int, round_to: int) -> Masks:
+    """Masks of the largest scores: `counts` of them, or more where the options ask for it."""
+    masks = []
+    for vector, count in zip(scores, counts, strict=True):
+        rounded = math.ceil(max(count, min_channels) / round_to) * round_to
+        mask = np.ones(len(vector), bool)
+        mask[np.asarray(order(vector))[: max(len(vector) - rounded, 0)]] = False
+        masks.append(mask)
+    return masks
