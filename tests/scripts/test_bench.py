@@ -251,6 +251,11 @@ def test_half_the_work_of_a_network_is_asked_for(monkeypatch):
     assert len(pairs) == 6
 
 
+def arguments_size(call):
+    """How many numbers a bound call is given: fewer are those of the smaller network."""
+    return sum(np.size(leaf) for leaf in jax.tree.leaves(call.args))
+
+
 @pytest.mark.slow
 def test_half_the_work_is_timed_of_any_network(monkeypatch):
     monkeypatch.setattr(
@@ -270,6 +275,7 @@ def test_half_the_work_is_timed_of_any_network(monkeypatch):
         assert np.isfinite(pair.ours()).all()
         within = (0.35, 0.5) if "budget" in pair.name else (0.45, 0.65)  # ⌊0.29 · 16⌋ = 4 of 16
         assert within[0] < float(found[2]) <= within[1]
+        assert arguments_size(pair.ours) < arguments_size(pair.peer)
 
 
 @pytest.mark.slow
@@ -282,6 +288,7 @@ def test_transformers_are_timed_at_any_size(small_transformers, family):
     for pair in (blocks, stream):
         assert pair.ours().shape == pair.peer().shape == (2, 7, 50)
         assert np.isfinite(pair.ours()).all()
+        assert arguments_size(pair.ours) < arguments_size(pair.peer)
 
 
 def test_norms_positions_and_attention_of_a_transformer_are_the_published_ones(small_transformers):

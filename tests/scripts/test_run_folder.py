@@ -312,6 +312,17 @@ def test_a_checkpoint_has_the_notes_of_its_step(tmp_path, monkeypatch):
     assert notes == [[{"epoch": 1}]]
 
 
+def test_a_checkpoint_shares_no_buffer_with_the_state(tmp_path, monkeypatch):
+    """The next step writes into the state's buffers while the checkpoint is being written."""
+    state, written = [jnp.arange(5.0), jnp.zeros((2, 3))], []
+    with checkpoints.Checkpoints(tmp_path) as saved:
+        monkeypatch.setattr(saved.manager, "save", lambda _, args: written.extend(args.state.item))
+        saved.save(1, state)
+    for ours, theirs in zip(written, state, strict=True):
+        assert ours.unsafe_buffer_pointer() != theirs.unsafe_buffer_pointer()
+        np.testing.assert_array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize("several", [True, False])
 def test_a_collective_that_fails_in_a_save_is_one_sentence(several, tmp_path, monkeypatch):
     def save(*_, **__):

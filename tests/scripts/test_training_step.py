@@ -1,5 +1,6 @@
 """What a step of training does to weights, images and the loss that is logged."""
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 
 from experiments.data import loaders
 from experiments.data.datasets import Images
-from experiments.training import loop
+from experiments.training import chunks, loop
 from experiments.training.optimizers import make_optimizer
 from experiments.training.recipes import Recipe, replace
-from tests.support.small_runs import SMALL, compiled, first_state, train_one
+from tests.support.small_runs import SMALL, compiled, first_state, random_images, train_one
 
 pytestmark = pytest.mark.usefixtures("users_jax")
 STILL = replace(SMALL, learning_rate=1e-30, weight_decay=0.0)
@@ -45,6 +46,33 @@ def test_every_step_draws_other_crops_and_every_run_the_same(one_image):
     assert abs(both - 2 * first) > 1e-3
     assert float(first_state(program, 2).loss) == both
     assert float(first_state(program, 1, seeds=(1,)).loss) != first
+
+
+def test_no_two_parts_of_a_run_draw_the_same(monkeypatch, tmp_path):
+    """Of every seed, epoch, step and accumulated part: where images are cropped and flipped."""
+    drawn = []
+
+    def draw_noted(key, count, draw=loaders.draw_crops):
+        offsets, flips = draw(key, count)
+        jax.debug.callback(lambda a, b: drawn.append((str(a), str(b))), offsets, flips)
+        return offsets, flips
+
+    monkeypatch.setattr(loaders, "draw_crops", draw_noted)
+    program = compiled(replace(SMALL, augment=True, accumulate=2, epochs=3), random_images())
+    for seed in (0, 1):
+        train_one(program, tmp_path / str(seed), seeds=(seed,))
+    jax.effects_barrier()
+    assert len(drawn) == 2 * 3 * program.steps * 2
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_the_loss_of_a_part_of_an_epoch_is_the_mean_of_its_steps(one_image):
+    """After every step, of the second epoch too, where nothing is learnt and images are alike."""
+    program = compiled(STILL, one_image)
+    steps = chunks.chunks(program, program.init_state((0,)), (0,), itertools.repeat(1))
+    losses = [float(chunk.losses[0]) for chunk in steps]
+    assert len(losses) == STILL.epochs * program.steps > STILL.epochs
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
 
 
 def test_the_loss_of_an_epoch_is_the_mean_of_its_steps(one_image, tmp_path):
