@@ -21,7 +21,7 @@ COMPILERS := .venv-compiled/installed-$(VERSIONS)
 help:  ## List the targets
 	@echo "make reproduce       train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
 	@echo "make test            all tests that take seconds"
-	@echo "make test-slow       the tests that take minutes, or one of their parts (PART=2, see tests/support/slow_parts.py)"
+	@echo "make test-slow       the tests that take minutes, or one of their parts (PART=2, see tools/slow_parts.py)"
 	@echo "make coverage        which lines and branches the tests run, out/coverage/index.html"
 	@echo "make mutants         which planted mistakes the tests notice (ARGS=\"--package pruning --count 50\")"
 	@echo "make results         what of docs/results differs when made anew (ARGS=\"all\")"
@@ -75,22 +75,22 @@ coverage: $(INSTALLED)
 
 mutants: $(INSTALLED)
 	@echo "Planting mistakes"
-	@$(RUN) tests/support/mutants.py $(ARGS)
+	@$(RUN) -m tools.mutants $(ARGS)
 
 results: $(INSTALLED)
 	@echo "Regenerating results"
-	@$(RUN) tests/support/results.py $(ARGS)
+	@$(RUN) -m tools.results $(ARGS)
 
 results-long: $(INSTALLED)
 	@echo "Training the networks of the papers' tables"
-	@$(RUN) tests/support/results_long.py $(ARGS)
+	@$(RUN) -m tools.results_long $(ARGS)
 
 lint: $(INSTALLED)
 	@echo "Checking formatting, lint, types and structure"
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/basedpyright
-	@$(RUN) tests/support/structure.py
+	@$(RUN) -m tools.structure
 
 docs: $(DOCUMENTERS)
 	@echo "Building the site"

@@ -5,7 +5,8 @@ import importlib
 import os
 from pathlib import Path
 
-from tests.support import kept_programs, slow_parts
+from tests.support import kept_programs
+from tools import slow_parts
 
 # What one worker or subprocess of a run has compiled, the others need not compile again, nor the
 # next run.

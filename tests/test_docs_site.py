@@ -14,8 +14,8 @@ import pytest
 
 from experiments.pages import gallery
 from tests.support.browser import open_page
-from tests.support.structure import PACKAGES, public_names
 from tests.support.web import CSS_URL, Page, is_local, target
+from tools.structure import PACKAGES, public_names
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

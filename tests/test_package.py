@@ -19,7 +19,7 @@ import pytest
 
 import jaxnorm
 from jaxnorm import _version
-from tests.support.structure import PACKAGES
+from tools.structure import PACKAGES
 
 ROOT = Path(__file__).parents[1]
 PINS = f"constraints-{'newest' if jax.__version_info__ >= (0, 12) else 'oldest'}.txt"

@@ -25,8 +25,8 @@ from geometry import claims
 from geometry.claims import LEVEL, Check, Claim, Computed, Draws, Measurement, Sampled
 from geometry.claims._types import MUST_FAIL
 from jaxnorm import unitize
-from tests.support.false_alarms import false_alarms
 from tests.support.recorded_claims import difference
+from tools.false_alarms import false_alarms
 
 SCRIPT = str(Path(__file__).parents[2] / "scripts" / "check_theorems.py")
 SAMPLED = {

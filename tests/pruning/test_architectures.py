@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pruning import coupled_channels
-from tests.support.architecture_table import HEADER, PAGE, compiled, cut, rows
 from tests.support.architectures import ARCHITECTURES
-from tests.support.tables import table_of
+from tools.architecture_table import HEADER, PAGE, compiled, cut, rows
+from tools.tables import table_of
 
 # Whose channels all pass a norm over them, alone or beside what they are multiplied with.
 UNCUT = {"gMLP", "Progressive GAN, generator", "layer norm"}

@@ -226,7 +226,7 @@ def test_originals_of_the_damaged_files_are_read(tmp_path):
 
 @pytest.mark.slow
 def test_two_thousand_damaged_and_a_hundred_crafted_files_stay_within_a_second_and_64_mebibytes():
-    command = [sys.executable, "tests/support/bounded_loads.py", "--mutated", "2000"]
+    command = [sys.executable, "-m", "tools.bounded_loads", "--mutated", "2000"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False

@@ -10,14 +10,14 @@ import pytest
 
 from pruning import coupled_channels, mask_channels, prune, remove_channels
 from pruning.channels import check_program, resized
-from tests.support.architecture_table import PAGE, compiled, cut
 from tests.support.architectures.streams import STREAMS
 from tests.support.random_blocks.constants import CONSTANTS as TABLES
 from tests.support.random_blocks.constants import TAKEN
 from tests.support.random_networks import WRONG, outcome, random_transformer
 from tests.support.reasons import pinning
-from tests.support.stream_table import HEADER, rows
-from tests.support.tables import table_of
+from tools.architecture_table import PAGE, compiled, cut
+from tools.stream_table import HEADER, rows
+from tools.tables import table_of
 
 QUICK = ("GPT, scan and remat (Equinox)", "LLaMA, halves turned (a function)")
 WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # no norm over channels left

@@ -27,9 +27,9 @@ from experiments.training.recipes import replace
 from jaxnorm import models
 from pruning import coupled_channels, mask_channels, remove_channels
 from pruning.channels import resized
-from tests.support import bench_tables
-from tests.support.bench_tables import DOCS
-from tests.support.results import FOLDER
+from tools import bench_tables
+from tools.bench_tables import DOCS
+from tools.results import FOLDER
 
 
 @pytest.fixture

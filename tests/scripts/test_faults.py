@@ -22,7 +22,8 @@ import pytest
 import train
 from experiments import files, signals
 from experiments.training import loop
-from tests.support import full_disk, random_kills
+from tests.support import full_disk
+from tools import random_kills
 
 pytestmark = pytest.mark.slow
 STRANGER = 1234  # a user without any right to the files of others

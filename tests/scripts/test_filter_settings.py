@@ -16,8 +16,8 @@ from experiments.data.datasets import Images
 from experiments.measures import filter_settings, filter_tests, filter_training
 from experiments.measures.filter_training import Setting
 from experiments.pages import filter_settings as settings_page
-from tests.support.results import FOLDER
 from tests.support.web import Page
+from tools.results import FOLDER
 
 pytestmark = pytest.mark.usefixtures("users_jax")
 

@@ -13,9 +13,9 @@ import pytest
 import shift_estimators
 from experiments.cli import InputError
 from experiments.measures import shift_estimators as measures
-from tests.support.results import FOLDER, ROOT
 from tests.support.small_runs import random_images
-from tests.support.tables import table_of
+from tools.results import FOLDER, ROOT
+from tools.tables import table_of
 
 HEADER = """
 | laws | W₁ | exact, of the samples | slices | trained lower bound | Algorithm 3 |

@@ -7,7 +7,7 @@ from typing import Any
 
 from geometry.claims import Claim, Computed
 from geometry.claims._findings import Finding
-from tests.support.results import ROOT
+from tools.results import ROOT
 
 STANDARD_ERRORS = 6.0  # of the difference of two estimates, from different numbers of draws
 ROUNDING = 1e-3  # of computed values, relative: much is computed in float32

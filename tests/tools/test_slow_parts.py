@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.slow_parts import CI, NAMES, PARTS, is_in, selected
+from tools.slow_parts import CI, NAMES, PARTS, is_in, selected
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @cache

@@ -1,6 +1,6 @@
 """Loads hostile files of weights in processes of little memory and time, and measures each.
 
-    python tests/support/bounded_loads.py --mutated 2000 --seed 0
+    python -m tools.bounded_loads --mutated 2000 --seed 0
 
 A file may take a second of processor time, 64 MiB and four times its size; it is loaded, or refused
 with one sentence. Prints a line for each file that is not, then one JSON object; exits with 1 if

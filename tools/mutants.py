@@ -1,6 +1,6 @@
 """Plants small mistakes in the code and says which the tests notice.
 
-    python tests/support/mutants.py --package pruning --count 50
+    python -m tools.mutants --package pruning --count 50
 
 A mutant is one change, chosen by a seed: a sign, a comparison, an axis, a constant, a dropped
 guard, exchanged arguments, a removed call. Each is planted in a copy of the code, in which a child
@@ -37,13 +37,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
 MOST_FILES = 3  # of tests for one module
 MOST_TESTS = 100  # for one line, beside those of its module
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_drawn_of_its_numbers"
-COMMITTED = "tests/test_results.py"  # numbers, beside what commands and experiments say
+COMMITTED = "tests/tools/test_results.py"  # numbers, beside what commands and experiments say
 RECORDED = ROOT / "out" / "coverage" / "data"
 UNNOTICED = ("survived", "untested")
 START = time.monotonic()
@@ -378,7 +378,7 @@ def provenance(has_lines: bool) -> dict[str, Any]:
     from experiments import cli
 
     return {
-        "command": " ".join(["python tests/support/mutants.py", *sys.argv[1:]]),
+        "command": " ".join(["python -m tools.mutants", *sys.argv[1:]]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": cli.environment(),
         "seconds": time.monotonic() - START,

@@ -1,6 +1,6 @@
 """The same steps on 1, 2, 4 and 8 virtual devices of a CPU, and on two processes of one device.
 
-    python tests/support/scale_table.py --out docs/results/scale.json     # minutes on 2 cores
+    python -m tools.scale_table --out docs/results/scale.json     # minutes on 2 cores
 
 Of `digits-preact8`: the losses of the first steps and the running statistics after them, beside
 those of one device; and images a second, of devices that share the cores of one machine. Writes
@@ -18,9 +18,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
-
 import jax
 import numpy as np
 import tyro
@@ -30,9 +27,10 @@ from experiments.data import datasets
 from experiments.training import processes
 from experiments.training.recipes import PRESETS, replace
 from experiments.training.trainer import Trainer, mesh_of
-from tests.support.tables import write_table
+from tools.tables import write_table
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 OUT, PAGE = DOCS / "results/scale.json", DOCS / "scale.md"
 STEPS, TIMED, REPEATS = 4, 10, 9
 NORMALIZATIONS = ("batch_norm", "unitized")
@@ -66,7 +64,7 @@ def main(out: Path = OUT) -> None:
                 row(normalization, case, found[0], f) for case, f in zip(CASES, found, strict=True)
             ]
     results = {
-        "command": "python tests/support/scale_table.py --out docs/results/scale.json",
+        "command": "python -m tools.scale_table --out docs/results/scale.json",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": cli.environment(),
         "seconds": cli.seconds(),
@@ -89,9 +87,17 @@ def measured(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndar
         "JAX_NUM_CPU_DEVICES": str(case.devices),
         "XLA_FLAGS": "",
     }
-    command = [sys.executable, __file__, "worker", normalization, str(path), address]
+    command = [
+        sys.executable,
+        "-m",
+        "tools.scale_table",
+        "worker",
+        normalization,
+        str(path),
+        address,
+    ]
     started = [
-        subprocess.Popen([*command, str(case.processes), str(i)], env=environment)
+        subprocess.Popen([*command, str(case.processes), str(i)], cwd=ROOT, env=environment)
         for i in range(case.processes)
     ]
     assert [process.wait() for process in started] == [0] * case.processes

@@ -6,8 +6,8 @@ import sys
 import pytest
 from coverage import CoverageData
 
-from tests.support import mutants
-from tests.support.mutants import ROOT, Mutant, against, files_of_tests, mutants_of, record
+from tools import mutants
+from tools.mutants import ROOT, Mutant, against, files_of_tests, mutants_of, record
 
 MODULE = '''
 """A docstring with 1 < 2."""
@@ -92,7 +92,7 @@ def test_only_what_the_unchanged_code_survives_is_counted(
 RUN = """
 import json, sys
 from pathlib import Path
-from tests.support import mutants
+from tools import mutants
 mutants.preload()
 path = mutants.ROOT / "jaxnorm" / "shift" / "_emd.py"
 source = path.read_text()

@@ -1,24 +1,19 @@
 """The table of residual streams in docs/pruning.md: what goes under norms over channels.
 
-    python tests/support/stream_table.py [--write]
+    python -m tools.stream_table [--write]
 
 Prints the rows, or puts them into the page.
 """
 
-import sys
-from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
 import numpy as np
 
 from pruning import coupled_channels, mask_channels
-from tests.support.architecture_table import command, cut, size, stays
 from tests.support.architectures import Architecture
 from tests.support.architectures.streams import STREAMS
+from tools.architecture_table import command, cut, size, stays
 
 HEADER = (
     "| family | parameters in channels that can go | with the stream | parameters at 50 % | error "

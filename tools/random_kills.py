@@ -1,7 +1,7 @@
 """Kill a command at random moments, resume it, and compare its end with that of a whole run.
 
-    python tests/support/random_kills.py FOLDER --kills 300                  # train.py
-    python tests/support/random_kills.py FOLDER --command prune --kills 30
+    python -m tools.random_kills FOLDER --kills 300                  # train.py
+    python -m tools.random_kills FOLDER --command prune --kills 30
 
 A chain is killed up to ten times by SIGKILL, SIGTERM or SIGINT, every fourth time while a file or a
 checkpoint is being written, and then ends: all numbers of its results and metrics but times, and
@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 import tyro
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 COMMANDS = {
     "train": "digits-mlp --epochs 4 --drops 0.5",
     "prune": "--epochs 2 --seeds 1 --images 128 --batch-sizes 1 --fine-tune 1",
@@ -80,7 +80,6 @@ def import_commands(cache: Path) -> None:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
-    sys.path.insert(0, str(SCRIPTS))
     experiments = importlib.import_module("experiments")
     modules = [found.name for found in pkgutil.walk_packages(experiments.__path__, "experiments.")]
     needed = [name for name in modules if "benchmarks" not in name]  # commands wait with these
@@ -226,7 +225,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     cli, files = (importlib.import_module(f"experiments.{name}") for name in ("cli", "files"))
     result = cli.provenance(__file__) | chains.result()
     result |= {"minutes": (time.monotonic() - began) / 60}
-    result["command"] = result["command"].replace("scripts", "tests/support", 1)
+    result["command"] = " ".join(["python -m tools.random_kills", *result["command"].split()[2:]])
     if options.results is not None:
         known = files.read_json(options.results, dict) or {}
         text = json.dumps(known | {options.command: result}, indent=1) + "\n"

@@ -1,6 +1,6 @@
 """Widths that are worth having on chips that are not at hand: docs/results/compiled/widths.json.
 
-    python tests/support/widths_table.py     # for v5e:2x2 and h100, a minute of a core
+    python -m tools.widths_table     # for v5e:2x2 and h100, a minute of a core
 
 Of a bottleneck block of ResNet-50's third stage in bfloat16, in evaluation, 64 images of 14 × 14 on
 one chip: the widths between its first two convolutions from 112 to 256. What is counted is no time,
@@ -9,15 +9,11 @@ and nothing is run: of an H100 bytes alone, read off the program, as its compile
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +26,7 @@ from experiments.benchmarks.compiled_traffic import summary
 from pruning import widths_for
 from pruning.channels import Executable, compiled_cycles, compiled_flops
 
-OUT = Path(__file__).parents[2] / "docs/results/compiled/widths.json"
+OUT = Path(__file__).parents[1] / "docs/results/compiled/widths.json"
 WIDTH, CHANNELS, SHAPE = 256, 1024, (64, 14, 14, 1024)
 WIDTHS = range(112, WIDTH + 1, 16)
 MARGIN = 0.02  # of the cost, that a width must save
@@ -100,7 +96,7 @@ def main() -> None:
     given = parser.parse_args()
     chips = {topology: rows(topology) for topology in given.topology}  # before JAX uses a device
     run = {
-        "command": "python tests/support/widths_table.py",
+        "command": "python -m tools.widths_table",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": cli.environment(),
         "seconds": cli.seconds(),

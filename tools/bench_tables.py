@@ -1,7 +1,7 @@
 """Writes the tables of docs/results/bench into the pages of the documentation.
 
     python scripts/bench.py --only layers --out docs/results/bench/layers.json
-    python tests/support/bench_tables.py
+    python -m tools.bench_tables
 
 A page has a line `<!-- bench: layers, inference -->`, the subject's file and the beginning of the
 titles of groups, or no title for all of them; the tables follow, up to `<!-- end of bench -->`.
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"(<!-- bench: (\w+)(?:, ([^>]*))? -->\n).*?(?=<!-- end of bench -->)", re.S)
 IDEAL = re.compile(r"ideal (\d\.\d+)")
 LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")

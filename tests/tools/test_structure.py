@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import structure
+from tools import structure
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LONG_BODY = "def long():\n" + "    print()\n" * 41
 TYPES = "def check(x):\n    return isinstance(x, int), hasattr(x, 'a')\n"
 # Files, the check, and what its one line must hold.

@@ -1,6 +1,6 @@
 """How often claims that hold are rejected by chance, over many keys.
 
-    python tests/support/false_alarms.py --keys 200 --precision 2 --processes 2
+    python -m tools.false_alarms --keys 200 --precision 2 --processes 2
 
 A key is one whole run of the drawn checks, decided together; at most one run in 500 may reject
 something that holds (`geometry.claims.LEVEL`). An error of a prediction that is too small for one

@@ -1,19 +1,15 @@
 """The table of architectures in docs/pruning.md: what can be cut, what stays, and how exactly.
 
-    python tests/support/architecture_table.py [--write]
+    python -m tools.architecture_table [--write]
 
 Prints the rows, or puts them into the page.
 """
 
 import argparse
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
 import numpy as np
@@ -25,9 +21,9 @@ from tests.support.architectures.torch_pruning import TORCH_PRUNING
 from tests.support.numpy_programs import evaluated
 from tests.support.random_networks import difference
 from tests.support.reasons import pinning
-from tests.support.tables import write_table
+from tools.tables import write_table
 
-PAGE = Path(__file__).parents[2] / "docs/pruning.md"
+PAGE = Path(__file__).parents[1] / "docs/pruning.md"
 HEADER = (
     "| architecture | channels that can be cut | parameters at 50 % | error | runs | what stays "
     "| Torch-Pruning |\n| --- | --- | --- | --- | --- | --- | --- |\n"

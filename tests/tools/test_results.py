@@ -19,9 +19,9 @@ import train
 from experiments.measures import depth, geometry_figures, shift_estimators
 from experiments.pages import theorem_plots
 from experiments.training.recipes import PRESETS, residual_recipe
-from tests.support import results, scale_table
-from tests.support.results import ROOT, Difference, Result, command, count, differences
-from tests.support.tables import table_of
+from tools import results, scale_table
+from tools.results import ROOT, Difference, Result, command, count, differences
+from tools.tables import table_of
 
 EVERY = results.results()
 
@@ -31,6 +31,8 @@ def test_a_result_names_a_command_of_the_repository(result, tmp_path):
     inputs = dict.fromkeys(result.inputs, "PATH")
     assert result.inputs == [] or "--input" in str(result.needs({}))
     _, script, *options = command(result, inputs, tmp_path)
+    if script == "-m":
+        script = options.pop(0).replace(".", "/") + ".py"
     assert (ROOT / script).is_file()
     assert options.count("--out") == 1
     assert str(tmp_path) in options[options.index("--out") + 1]
@@ -249,13 +251,13 @@ def test_a_command_that_fails_is_told_and_the_next_one_runs(tmp_path, monkeypatc
 
 
 def test_what_needs_compilers_is_left_out_without_them(tmp_path, monkeypatch):
-    content = {"command": "python tests/support/widths_table.py"}
+    content = {"command": "python -m tools.widths_table"}
     made = Result("compiled/widths", tmp_path / "widths.json", content)
     monkeypatch.setattr(results, "COMPILERS", tmp_path / "python")
     assert "make bench-compiled" in str(made.needs({}))
     (tmp_path / "python").touch()
     assert made.needs({}) is None
-    expected = [str(tmp_path / "python"), "tests/support/widths_table.py"]
+    expected = [str(tmp_path / "python"), "-m", "tools.widths_table"]
     assert command(made, {}, tmp_path) == [*expected, "--out", str(tmp_path / "widths.json")]
 
 

@@ -1,10 +1,11 @@
 """What `make lint` holds of the code's structure: sizes, imports, words and docstrings.
 
-    python tests/support/structure.py
+    python -m tools.structure
 
 Prints a table of measures, a line for every fault, and exits with 1 if there is one.
 """
 
+import argparse
 import ast
 import importlib
 import inspect
@@ -278,5 +279,5 @@ def top(module: Module) -> str:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, ".")
-    sys.exit(main(Path(__file__).parents[2]))
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
+    sys.exit(main(Path(__file__).parents[1]))

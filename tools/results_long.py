@@ -23,18 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[2] / name) for name in ("", "scripts")]
-
 import tyro
 
 from experiments import cli, files, signals
 from experiments.cli import StoppedError
 from experiments.options import Above, LocalPath, checked
 from experiments.progress import print_above, progress_bar
-from tests.support import long_plan
-from tests.support.long_plan import PRUNED_SEEDS, Job, Network
-from tests.support.results import HOUR, ROOT
+from tools import long_plan
+from tools.long_plan import PRUNED_SEEDS, Job, Network
+from tools.results import HOUR, ROOT
 
 TICK, GRACE = 0.5, 600.0  # seconds: between two looks at a command, and for it to save its state
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h

@@ -14,11 +14,11 @@ from claims.unitization import tables
 from experiments import files
 from experiments.signals import Interruption
 from experiments.training.recipes import PRESETS
-from tests.support import long_plan, results_long
-from tests.support.long_plan import Job, Network
-from tests.support.results import ROOT
-from tests.support.results_long import Workspace
 from tests.support.small_runs import without_times
+from tools import long_plan, results_long
+from tools.long_plan import Job, Network
+from tools.results import ROOT
+from tools.results_long import Workspace
 
 JOBS = long_plan.jobs(accelerated=False)
 NETWORKS = list(dict.fromkeys(job.network for job in JOBS))
@@ -142,8 +142,8 @@ def test_when_time_is_over_the_command_saves_and_nothing_else_is_begun(made_up, 
 KILLED = """
 import sys
 from pathlib import Path
-from tests.support import results_long
-from tests.test_results_long import WAITS, Job, Workspace, network
+from tools import results_long
+from tests.tools.test_results_long import WAITS, Job, Workspace, network
 results_long.command = lambda job, workspace: [sys.executable, "-c", WAITS, sys.argv[1] + "/a"]
 results_long.run(Job(network("a"), 0), Workspace(Path(), Path(sys.argv[1]), False), lambda: False)
 """

@@ -1,0 +1,9 @@
+"""What makes and guards the project: each module is a command, `python -m tools.NAME --help`."""
+
+import sys
+from pathlib import Path
+
+# As the commands in scripts see them: `experiments` and `claims` are beside them.
+SCRIPTS = str(Path(__file__).parents[1] / "scripts")
+if SCRIPTS not in sys.path:
+    sys.path.insert(1, SCRIPTS)

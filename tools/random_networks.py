@@ -1,0 +1,69 @@
+"""Cuts random networks of many kinds of block: removed is masked, or it is refused.
+
+    python -m tools.random_networks --count 10000 --seed 0 [--transformers]
+
+Prints how many were equal, had nothing to cut or were refused, by sentence, and what was wrong.
+"""
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections import Counter
+
+if __name__ == "__main__":
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
+
+import jax
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from tests.support.random_networks import (
+    WRONG,
+    Outcome,
+    outcome,
+    random_network,
+    random_transformer,
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=200, help="how many (default 200)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first (default 0)")
+    parser.add_argument("--transformers", action="store_true", help="through norms over channels")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    draw = random_transformer if options.transformers else random_network
+    start, outcomes, kinds = time.time(), [], Counter()
+    seeds = range(options.seed, options.seed + options.count)
+    for seed in track(seeds, "cutting", console=Console(stderr=True)):
+        network = draw(seed)
+        outcomes.append(outcome(network, seed, resize=options.transformers))
+        kinds.update(network.kinds)
+        if outcomes[-1].kind in WRONG:
+            print(f"seed {seed}: {', '.join(network.kinds)}: {outcomes[-1]}", flush=True)
+    Console().print(_table(outcomes))
+    print(f"{len(kinds)} kinds of block; {time.time() - start:.0f} s")
+    sys.exit(any(found.kind in WRONG for found in outcomes))
+
+
+def _table(outcomes: list[Outcome]) -> Table:
+    table = Table("outcome", "sentence", "networks", "worst error", title="Random networks")
+    counts = Counter((found.kind, _sentence(found.said)) for found in outcomes)
+    for (kind, said), count in sorted(counts.items(), key=lambda row: (row[0][0], -row[1])):
+        errors = [x.error for x in outcomes if (x.kind, _sentence(x.said)) == (kind, said)]
+        table.add_row(kind, said, f"{count}", f"{max(errors):.1e}")
+    return table
+
+
+def _sentence(said: str) -> str:
+    """What changes, of a refusal, without numbers and lines of the model."""
+    changes = said.partition("; else")[0].removeprefix("apply must compute the same with ")
+    return re.sub(r" at \S+\.py:\S+ \(\S+\)|[-.\d]*\d\S*", "…", changes)
+
+
+if __name__ == "__main__":
+    main()
