@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from geometry._arguments import as_samples
 from jaxnorm import unit_vector
-from jaxnorm._numerics import norm, replicated
+from jaxnorm.internal import norm, replicated
 
 # Bytes of pairwise differences at a time; a whole batch has n² · features of them. TPU and GPU fuse
 # them, a CPU materializes them, and takes 2.5 times as long for blocks larger than its cache.

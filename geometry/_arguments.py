@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_array, check_finite, is_traced, promote_to_float32, replicated
+from jaxnorm.internal import check_array, check_finite, is_traced, promote_to_float32, replicated
 
 # Largest |gᵢⱼ − gⱼᵢ| of a Gram matrix relative to its largest entry; bfloat16 rounds by 0.004.
 _ASYMMETRY = 0.01

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from geometry._arguments import as_samples, whole_number
 from jaxnorm import unit_vector
-from jaxnorm._numerics import check_key, check_whole, host_only, replicated, row_at
+from jaxnorm.internal import check_key, check_whole, host_only, replicated, row_at
 
 
 class SampledCells(NamedTuple):

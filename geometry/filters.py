@@ -16,9 +16,7 @@ from jaxtyping import Array, Float
 
 from geometry._angles import angles, distances
 from geometry._arguments import as_samples, whole_number
-from jaxnorm._numerics import check_positive, host_only, norm, replicated
-from pruning import chi_moment
-from pruning.gaussian import chi_variance
+from jaxnorm.internal import check_positive, chi_defect, chi_mean, host_only, norm, replicated
 
 
 class FilterGeometry(NamedTuple):
@@ -91,17 +89,17 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     if dims < 2 or std <= 0:
         raise ValueError(f"dims must be at least 2 and std positive; got {dims} and {std}")
     dims, std = whole_number(dims, "dims"), check_positive(std, "std")
-    length, wide = chi_moment(1.0, float(dims), 1), 2**0.5 * std
+    length, variance = chi_mean(dims), 2 * chi_defect(dims) * std**2
     moments = (
         std * length,
-        chi_variance(std, float(dims)),
+        variance,
         0.0,
         1 / dims,
         (2 / math.pi) ** 0.5 / length,
         math.pi / 2,
         polygamma(1, jnp.asarray(dims / 2)) / 2,
-        wide * length,
-        chi_variance(wide, float(dims)),
+        2**0.5 * std * length,
+        2 * variance,
     )
     return FilterGeometry(*map(jnp.asarray, moments))
 

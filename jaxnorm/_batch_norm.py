@@ -18,8 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import check_array, check_eps, promote_to_float32
-from jaxnorm._sharding import join_batch, split_batch
 from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
@@ -33,6 +31,7 @@ from jaxnorm._statistics import (
     sample_mask,
     shift_batch,
 )
+from jaxnorm.internal import check_array, check_eps, join_batch, promote_to_float32, split_batch
 
 PerChannel = Number | Float[Array, ""] | Float[Array, " c"]
 

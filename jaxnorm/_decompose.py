@@ -13,7 +13,7 @@ no sample.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import (
+from jaxnorm.internal import (
     Axes,
     axis_tuple,
     center,

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import (
+from jaxnorm._statistics import BatchStatistics, check_same_features
+from jaxnorm.internal import (
     Axes,
     CentralMoments,
     axis_tuple,
@@ -18,7 +19,6 @@ from jaxnorm._numerics import (
     safe_sqrt,
     unit_of,
 )
-from jaxnorm._statistics import BatchStatistics, check_same_features
 
 Count = int | Float[Array, ""]
 

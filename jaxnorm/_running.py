@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_array, check_range
 from jaxnorm._statistics import BatchStatistics, Correction
+from jaxnorm.internal import check_array, check_range
 
 Normalize = Callable[..., tuple[Array, BatchStatistics]]
 

@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import check_array, floating, merge_means, promote_to_float32
-from jaxnorm._sharding import spread_slice
+from jaxnorm.internal import check_array, floating, merge_means, promote_to_float32, spread_slice
 
 Tree = TypeVar("Tree")
 AxisName = Hashable | tuple[Hashable, ...]

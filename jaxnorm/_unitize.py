@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import axis_tuple, check_array, check_eps, norm, promote_to_float32
+from jaxnorm.internal import axis_tuple, check_array, check_eps, norm, promote_to_float32
 
 Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import PerChannel, by_group, own_or_given, per_channel
-from jaxnorm._numerics import check_eps, check_number, check_positive, floating, inverse_root
 from jaxnorm._statistics import (
     AxisName,
     BatchStatistics,
@@ -27,6 +26,7 @@ from jaxnorm._statistics import (
     sample_mask,
     sums_by_sample,
 )
+from jaxnorm.internal import check_eps, check_number, check_positive, floating, inverse_root
 
 Factor = Callable[[Array, Array], Array]
 

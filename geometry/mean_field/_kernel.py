@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from geometry._arguments import as_gram, whole_number
 from jaxnorm import recenter
-from jaxnorm._numerics import floating, host_only, promote_to_float32, replicated, safe_sqrt
+from jaxnorm.internal import floating, host_only, promote_to_float32, replicated, safe_sqrt
 
 # Neurons beyond which the series is more accurate than the sum, whose terms cancel digits.
 _LONG_SUM = 10_000

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from geometry._arguments import as_gram
 from geometry.mean_field._kernel import relu_kernel
 from jaxnorm import recenter
-from jaxnorm._numerics import floating, matmul, promote_to_float32, replicated, safe_sqrt
+from jaxnorm.internal import floating, matmul, promote_to_float32, replicated, safe_sqrt
 
 _STEP = 0.4  # of log a: the error of the trapezoidal rule is then 1e-9
 _BLOCK = 2**26  # bytes of matrices, one for each node, at a time

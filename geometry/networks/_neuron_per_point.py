@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from geometry._arguments import as_samples
-from jaxnorm._numerics import host_only
+from jaxnorm.internal import host_only
 
 _MIN_MARGIN = 1e-9  # of a vertex, relative to the length of its direction and of the batch
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from geometry._angles import gram, rows_times
 from geometry._arguments import as_samples
 from jaxnorm import recenter
-from jaxnorm._numerics import check_function, check_key, check_whole, replicated
+from jaxnorm.internal import check_function, check_key, check_whole, replicated
 
 
 class RandomNetwork(NamedTuple):

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from geometry._arguments import as_gram, as_samples
 from geometry.mean_field._kernel import relu_kernel
-from jaxnorm._numerics import (
+from jaxnorm.internal import (
     check_whole,
     floating,
     matmul,

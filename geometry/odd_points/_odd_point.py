@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from geometry._arguments import as_gram
-from jaxnorm._numerics import replicated, row_at
+from jaxnorm.internal import replicated, row_at
 
 
 class OddPoint(NamedTuple):

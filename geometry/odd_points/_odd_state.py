@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geometry._arguments import whole_number
-from jaxnorm._numerics import host_only
+from jaxnorm.internal import host_only
 
 
 class OddState(NamedTuple):

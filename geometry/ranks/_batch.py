@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from geometry._angles import gram as gram_matrix
 from geometry._arguments import as_gram, as_samples
-from jaxnorm._numerics import replicated, safe_sqrt
+from jaxnorm.internal import replicated, safe_sqrt
 
 
 def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:

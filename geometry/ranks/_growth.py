@@ -18,7 +18,7 @@ from geometry._arguments import as_samples, whole_number
 from geometry.cells import cell_volumes_2d
 from geometry.ranks._batch import numerical_rank
 from jaxnorm import unit_vector
-from jaxnorm._numerics import check_key, check_whole, host_only, matmul, replicated, unit_of
+from jaxnorm.internal import check_key, check_whole, host_only, matmul, replicated, unit_of
 
 
 def rows_needed(

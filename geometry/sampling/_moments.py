@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from geometry.sampling._streams import Reduction
-from jaxnorm._numerics import CentralMoments, matmul, merge_central_moments, merge_means
+from jaxnorm.internal import CentralMoments, matmul, merge_central_moments, merge_means
 
 
 class CoMoments(NamedTuple):

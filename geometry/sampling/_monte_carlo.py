@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from geometry.sampling._moments import CENTRAL_MOMENTS, CO_MOMENTS, CentralMoments
 from geometry.sampling._streams import Inputs, Sampler, compiled, empty, fold, number_of_keys
-from jaxnorm._numerics import is_traced
+from jaxnorm.internal import is_traced
 
 
 class Estimate(NamedTuple):

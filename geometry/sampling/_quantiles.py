@@ -24,7 +24,7 @@ from geometry.sampling._streams import (
     number_of_keys,
     one_draw,
 )
-from jaxnorm._numerics import host_only
+from jaxnorm.internal import host_only
 
 _DIGIT = 8  # bits that a pass determines
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Key
 
-from jaxnorm._numerics import check_function, check_key, check_whole, is_traced, replicated
+from jaxnorm.internal import check_function, check_key, check_whole, is_traced, replicated
 
 # Draws that a device holds at a time by default.
 _CHUNK = 2**14

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from geometry._arguments import as_vector, whole_number
 from geometry.tree._tree import tree_gram
-from jaxnorm._numerics import floating, host_only, promote_to_float32, replicated
+from jaxnorm.internal import floating, host_only, promote_to_float32, replicated
 
 
 class TreeLimits(NamedTuple):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from geometry.tree._float_exp import FloatExp, add, at_exponent, multiply, renormalize, top_exponent
-from jaxnorm._numerics import matmul
+from jaxnorm.internal import matmul
 
 
 class Slots(NamedTuple):

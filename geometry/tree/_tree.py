@@ -18,7 +18,7 @@ from geometry._arguments import as_samples, whole_number
 from geometry.tree import _recursion
 from geometry.tree._float_exp import FloatExp, at_exponent, renormalize, top_exponent
 from jaxnorm import recenter
-from jaxnorm._numerics import check_array, replicated
+from jaxnorm.internal import check_array, replicated
 
 
 class TreeGram(NamedTuple):

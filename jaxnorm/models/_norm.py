@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxtyping import Array
 
-from jaxnorm._numerics import check_array, check_function
+from jaxnorm.internal import check_array, check_function
 
 Norm = Callable[..., Callable[..., Array]]
 """Constructor of a layer, called as `norm(num_features, rngs=rngs)`; the layer keeps shapes."""

@@ -11,10 +11,10 @@ from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
-from jaxnorm._numerics import check_eps, check_positive, check_range
 from jaxnorm._running import Normalize, Running, apply, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
+from jaxnorm.internal import check_eps, check_positive, check_range
 
 Metadata = Mapping[str, Any] | None
 

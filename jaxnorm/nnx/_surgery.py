@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import promote_to_float32
 from jaxnorm._statistics import channels
+from jaxnorm.internal import promote_to_float32
 from jaxnorm.nnx._layers import BatchNorm, RunningNorm, UnitizedBatchNorm
 
 OPTIONS = {

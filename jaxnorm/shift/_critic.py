@@ -10,7 +10,7 @@ import optax
 from jax.nn.initializers import he_normal
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._numerics import check_key, check_positive, promote_to_float32
+from jaxnorm.internal import check_key, check_positive, promote_to_float32
 from jaxnorm.shift._pairs import train, train_and_test_pairs
 
 Params = list[tuple[Array, Array]]  # kernel and bias of each layer

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._numerics import (
+from jaxnorm.internal import (
     auto_sharded,
     check_key,
     check_positive,

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._numerics import check_key, matmul, unit_of
 from jaxnorm._unitize import unit_vector
+from jaxnorm.internal import check_key, matmul, unit_of
 from jaxnorm.shift._pairs import Pairs, train, train_and_test_pairs
 from jaxnorm.shift._samples import vectors
 

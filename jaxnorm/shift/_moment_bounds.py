@@ -10,7 +10,7 @@ least float32; those of different lengths, or without an element, raise `ValueEr
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_floating, check_positive, check_whole, safe_sqrt, unit_of
+from jaxnorm.internal import check_floating, check_positive, check_whole, safe_sqrt, unit_of
 from jaxnorm.shift._samples import check_pair, length, same_length, vectors
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._numerics import check_key, check_whole, replicated
+from jaxnorm.internal import check_key, check_whole, replicated
 from jaxnorm.shift._samples import check_pair
 
 

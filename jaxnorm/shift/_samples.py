@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import (
+from jaxnorm.internal import (
     check_array,
     check_finite,
     check_floating,

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._moments import Moments, merge_moments, moments
-from jaxnorm._numerics import host_only
-from jaxnorm._sharding import auto_sharded, flat_rows
+from jaxnorm.internal import auto_sharded, flat_rows, host_only
 from jaxnorm.shift._emd import emd
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._moment_bounds import mean_lower_bound, paired_upper_bound

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_positive, check_whole, floating, host_only, promote_to_float32
+from jaxnorm.internal import check_positive, check_whole, floating, host_only, promote_to_float32
 from jaxnorm.shift._samples import check_pair, length
 
 Alpha = int | float | Float[Array, "..."]

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import matmul
+from jaxnorm.internal import chi_defect, matmul
 from pruning._arguments import at_least, parameters, positive_number, real
 
 Parameter = int | float | Float[Array, "..."]
@@ -133,27 +133,6 @@ def _mean_noncentral_chi(y: Float[Array, ""], dims: Float[Array, ""]) -> Float[A
     mean = matmul(jax.nn.softmax(jnp.cumsum(steps)), lengths)
     mean = jnp.where(y < 2450, mean, jnp.nan)
     return jnp.where(at_zero, jnp.sqrt(dims - 2 * chi_defect(dims)), mean)
-
-
-def chi_defect(dims: Parameter) -> Parameter:
-    """h = dims/2 − R², R = Γ((dims + 1)/2)/Γ(dims/2): half the variance of a chi variable.
-
-    R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms, and eight such
-    steps lead to where R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)), y = 2d − 1, E₂ₖ Euler's numbers, is
-    precise: the constants are those of its expansion in y⁻². Arithmetic only: a Python number
-    stays one, in double precision.
-    """
-    y = 2 * (dims + 16) - 1
-    u = 1 / y / y
-    series = 0.0
-    for coefficient in (-227803437 / 1024, 1268343 / 256, -21429 / 128, 153 / 16, -9 / 8, 1 / 2):
-        series = (series + coefficient) * u
-    defect = 0.25 - y / 4 * series
-    for step in range(14, -1, -2):
-        d = dims + step
-        share = d / (d + 1)
-        defect = share * (0.5 / (d + 1) + share * defect)
-    return defect
 
 
 def _gamma_moment(

@@ -12,7 +12,7 @@ from claims import PAPERS
 from claims.cwda import spread_and_mean
 from geometry.claims import Computed
 from geometry.filters import gaussian_filter_geometry, welch_bound
-from jaxnorm import _numerics
+from jaxnorm.internal import _numerics
 from pruning import criteria, gaussian, ranking, weight_tests
 from pruning.weight_tests import TestResult
 from tests.support.faults import (

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxnorm import _numerics
+from jaxnorm.internal import _numerics
 
 
 @pytest.mark.parametrize("square", [0.0, 4.0])

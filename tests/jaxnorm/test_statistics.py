@@ -13,8 +13,8 @@ from jax.test_util import check_grads
 
 import jaxnorm
 from jaxnorm import bessel
-from jaxnorm._sharding import spread_slice
 from jaxnorm._statistics import Sums, mean_and_variance
+from jaxnorm.internal import spread_slice
 from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 

@@ -16,7 +16,7 @@ FAULTS = [
     ({"jaxnorm/_body.py": LONG_BODY}, structure.sizes, "long has 41 lines of code; at most 40"),
     ({"pruning/_types.py": TYPES}, structure.type_checks, "pruning: 1000.0 isinstance"),
     (
-        {"geometry/_a.py": "from jaxnorm._sharding import replicated\n"},
+        {"geometry/_a.py": "from jaxnorm.internal import replicated\n"},
         structure.private_imports,
         "imports jaxnorm._sharding, which is private",
     ),
@@ -40,7 +40,7 @@ FAULTS = [
 FINE = {
     "jaxnorm/_a.py": "x = 1\n\n" * 150,
     "jaxnorm/_numerics.py": "from jaxnorm import _a\n",
-    "geometry/_b.py": "from jaxnorm._numerics import matmul\n",
+    "geometry/_b.py": "from jaxnorm.internal import matmul\n",
     "scripts/command.py": '"""Doc."""\nfrom experiments import cli\n',
     "scripts/experiments/cli.py": "def load():\n    import command\n",
 }

@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 import pruning
 from claims.draws import normal
 from geometry.claims import Draws, Form, Sampled, Statistics
-from jaxnorm._numerics import chi_mean
+from jaxnorm.internal import chi_mean
 
 DIMS = 9  # of three filters
 LAYER_FILTERS, LAYER_DIMS = 64, 144

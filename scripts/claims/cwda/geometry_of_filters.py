@@ -28,7 +28,7 @@ from geometry.claims import (
     Values,
 )
 from geometry.filters import FilterGeometry, gaussian_filter_geometry, welch_bound
-from jaxnorm._numerics import chi_mean
+from jaxnorm.internal import chi_mean
 
 claim = partial(Claim, "CWDA")
 

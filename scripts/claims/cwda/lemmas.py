@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 import pruning
 from claims.draws import normal
 from geometry.claims import Claim, Draws, Remark, Statistics
-from jaxnorm._numerics import chi_mean
+from jaxnorm.internal import chi_mean
 
 claim = partial(Claim, "CWDA")
 

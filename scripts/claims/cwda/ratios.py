@@ -22,7 +22,7 @@ from geometry.claims import (
     Statistics,
     Values,
 )
-from jaxnorm._numerics import chi_mean
+from jaxnorm.internal import chi_mean
 from pruning.gaussian import RatioVariances
 
 claim = partial(Claim, "CWDA")

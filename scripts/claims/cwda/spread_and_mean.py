@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 import pruning
 from claims.draws import generator, normal
 from geometry.claims import Claim, Draws, Remark, Statistics, Values
-from jaxnorm._numerics import chi_mean, promote_to_float32
+from jaxnorm.internal import chi_mean, promote_to_float32
 from pruning.weight_tests import TestResult
 
 claim = partial(Claim, "CWDA")

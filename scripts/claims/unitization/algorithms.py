@@ -26,7 +26,7 @@ from jaxnorm import (
     shift,
     unitized_batch_norm,
 )
-from jaxnorm._numerics import chi_mean
+from jaxnorm.internal import chi_mean
 
 claim = partial(Claim, "Unitization")
 

@@ -26,7 +26,7 @@ from geometry.claims import (
     Values,
 )
 from jaxnorm import shift, unitize, unitize_bounded, unitized_batch_norm
-from jaxnorm._numerics import chi_mean
+from jaxnorm.internal import chi_mean
 
 claim = partial(Claim, "Unitization")
 

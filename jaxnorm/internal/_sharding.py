@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array, Float, Int, Shaped
 
-from jaxnorm._host import is_traced
+from jaxnorm.internal._host import is_traced
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -1,0 +1,161 @@
+"""Floating point for every package: the precision of sums, and the edges of square roots."""
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxnorm.internal._checks import check_floating
+from jaxnorm.internal._sharding import first_along
+
+Axes = int | Sequence[int]
+Number = Any  # a Python number or an array of floats
+
+
+def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
+    """`x` in at least float32, the precision in which statistics are summed."""
+    check_floating(x, name)
+    return x.astype(np.promote_types(x.dtype, np.float32))
+
+
+def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
+    """`x` itself, or a Python number as an array of the default floating dtype."""
+    if isinstance(x, int | float):
+        if sys.float_info.max < abs(x) < math.inf:
+            raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
+        return jnp.asarray(float(x), float)
+    check_floating(x, name)
+    return jnp.asarray(x)
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """a b in the full precision of the dtype, also where the device has a faster product."""
+    return jnp.matmul(a, b, precision="highest")
+
+
+def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """√square, and 0 with gradient zero where `square` is zero."""
+    nonzero = square != 0  # a NaN stays one
+    return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
+
+
+def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """1 / √square, and 1 with gradient zero where `square` is zero."""
+    zero = square <= 0  # a NaN stays one
+    return jnp.where(zero, 1, jax.lax.rsqrt(jnp.where(zero, 1, square)))
+
+
+def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """A unit in which squares of numbers up to `largest` fit the dtype; NaN where it is infinite.
+
+    At most a 64th of the largest float, since XLA multiplies by its inverse, and a subnormal
+    inverse is zero on most devices. Constant in gradients: what has no unit does not depend on it.
+    """
+    largest = jax.lax.stop_gradient(largest)
+    capped = jnp.minimum(largest, float(jnp.finfo(largest.dtype).max) / 64)
+    return jnp.where(largest == 0, 1, jnp.where(largest == math.inf, math.nan, capped))
+
+
+def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
+    """Euclidean norm along `axis`, which remains with size 1; its gradient at the origin is zero.
+
+    Relative to the largest entry, so that no square overflows or underflows. Infinite where an
+    entry is.
+    """
+    largest = jnp.max(jnp.abs(x), axis, keepdims=True)
+    nonzero = largest != 0  # NaN remains NaN
+    scale = unit_of(jnp.where(largest == math.inf, 1, largest))
+    square = jnp.sum(jnp.square(x / scale), axis, keepdims=True)
+    return jnp.where(nonzero, scale * jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
+
+
+def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
+    """`x` minus its mean along `axis`, exactly zero where `x` is constant.
+
+    The first entry is subtracted before the mean is formed: a constant then leaves no rounding
+    error, and a large mean costs no digits. The gradient is that of x − mean(x).
+    """
+    axes = axis_tuple(x, axis)
+    h = x - jax.lax.stop_gradient(first_along(x, axes))
+    return h - h.mean(axes, keepdims=True)
+
+
+def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
+    """The axes of `x` named by `axis`, counted from the front; they must hold samples."""
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    if not all(-x.ndim <= i < x.ndim for i in given) or not given:
+        raise ValueError(f"axis must name axes of an array of shape {x.shape}; got {axis}")
+    axes = tuple(i % x.ndim for i in given)
+    if any(x.shape[i] == 0 for i in axes):
+        raise ValueError(f"axis must hold at least one sample; got shape {x.shape}, axis {axis}")
+    return axes
+
+
+def chi_mean(dims: int) -> float:
+    """E ‖z‖ = √2 Γ((d + 1)/2) / Γ(d/2) of a standard normal vector in d = `dims` dimensions."""
+    return math.sqrt(dims - 2 * chi_defect(dims))
+
+
+def chi_defect(dims: Number) -> Number:
+    """h = dims/2 − R², R = Γ((dims + 1)/2)/Γ(dims/2): half the variance of a chi variable.
+
+    R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms, and eight such
+    steps lead to where R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)), y = 2d − 1, E₂ₖ Euler's numbers, is
+    precise: the constants are those of its expansion in y⁻². Arithmetic only: a Python number
+    stays one, in double precision.
+    """
+    y = 2 * (dims + 16) - 1
+    u = 1 / y / y
+    series = 0.0
+    for coefficient in (-227803437 / 1024, 1268343 / 256, -21429 / 128, 153 / 16, -9 / 8, 1 / 2):
+        series = (series + coefficient) * u
+    defect = 0.25 - y / 4 * series
+    for step in range(14, -1, -2):
+        d = dims + step
+        share = d / (d + 1)
+        defect = share * (0.5 / (d + 1) + share * defect)
+    return defect
+
+
+class CentralMoments(NamedTuple):
+    """Mean of `count` samples, and the means of the powers 2, 3 and 4 of the deviations from it."""
+
+    count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
+    mean: Float[Array, "*s"]
+    second: Float[Array, "*s"]
+    third: Float[Array, "*s"]
+    fourth: Float[Array, "*s"]
+
+
+def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array]]:
+    """Count and mean of the union of two sets of samples, each a tuple with `count` and `mean`.
+
+    Also the share of `b` in the union, and the deviations of the means of `a` and `b` from its
+    mean. A set without samples has deviation 0, whatever its mean is.
+    """
+    count = a.count + b.count
+    share = b.count / jnp.maximum(count, 1)
+    # The mean of no samples is arbitrary, and the square of its deviation might overflow.
+    delta = jnp.where((a.count > 0) & (b.count > 0), b.mean - a.mean, 0)
+    mean = jnp.where(a.count > 0, a.mean + share * delta, b.mean)
+    return count, mean, share, (-share * delta, (1 - share) * delta)
+
+
+def merge_central_moments(a: CentralMoments, b: CentralMoments) -> CentralMoments:
+    """Moments of the union of two sets of samples, Pébay (2008); the order does not matter."""
+    count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
+
+    def about_union(part: CentralMoments, delta: Array) -> Array:
+        """Moments of `part` about the mean of the union, from which its own deviates by `delta`."""
+        second = part.second + delta * delta
+        third = part.third + 3 * delta * part.second + delta**3
+        fourth = part.fourth + 4 * delta * part.third + 6 * delta**2 * part.second + delta**4
+        return jnp.stack([second, third, fourth])
+
+    powers = (1 - share) * about_union(a, deviation_a) + share * about_union(b, deviation_b)
+    return CentralMoments(count, mean, *powers)
