@@ -16,9 +16,14 @@ FAULTS = [
     ({"jaxnorm/_body.py": LONG_BODY}, structure.sizes, "long has 41 lines of code; at most 40"),
     ({"pruning/_types.py": TYPES}, structure.type_checks, "pruning: 1000.0 isinstance"),
     (
-        {"geometry/_a.py": "from jaxnorm.internal import replicated\n"},
-        structure.private_imports,
-        "imports jaxnorm._sharding, which is private",
+        {"geometry/_a.py": "from jaxnorm._statistics import replicated\n"},
+        structure.package_imports,
+        "imports jaxnorm._statistics, which is private",
+    ),
+    (
+        {"geometry/_a.py": "from pruning import spearman\n", "pruning/__init__.py": ""},
+        structure.package_imports,
+        "imports pruning; packages import jaxnorm alone",
     ),
     (
         {"scripts/a.py": "import b\n", "scripts/b.py": ""},
@@ -39,7 +44,7 @@ FAULTS = [
 ]
 FINE = {
     "jaxnorm/_a.py": "x = 1\n\n" * 150,
-    "jaxnorm/_numerics.py": "from jaxnorm import _a\n",
+    "jaxnorm/internal/__init__.py": "from jaxnorm import _a\n",
     "geometry/_b.py": "from jaxnorm.internal import matmul\n",
     "scripts/command.py": '"""Doc."""\nfrom experiments import cli\n',
     "scripts/experiments/cli.py": "def load():\n    import command\n",
