@@ -38,15 +38,18 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "train/cifar10-speed-batch_norm": train.render,
     "train/cifar10-speed-unitized": train.render,
     "compiled": compiled_page.render,
-    "repair": repair.render,
+    "repair": lambda digits: repair.render(digits, _read("repair/resnet20.json")),
 }
 NUMBERS = {"repair": "digits.json"}  # else results.json
 
 
 def numbers(name: str) -> Any:
     """What the file of a page holds."""
-    path = FOLDER / name / NUMBERS.get(name, "results.json")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return _read(f"{name}/{NUMBERS.get(name, 'results.json')}")
+
+
+def _read(name: str) -> Any:
+    return json.loads((FOLDER / name).read_text(encoding="utf-8"))
 
 
 def draw(name: str) -> str:

@@ -1,7 +1,5 @@
-"""The page of repaired networks, of digits.json and resnet20.json in docs/results/repair."""
+"""The page of repaired networks: those on digits, and a ResNet-20."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,6 @@ from experiments.pages.papers import criteria_defined
 from experiments.pages.plots import BAND, MUTED, SERIES, Series, panels
 from experiments.pages.series import CRITERIA
 
-FOLDER = Path(__file__).parents[3] / "docs/results/repair"
 HEAD = (
     "network, removed",
     "repair",
@@ -42,9 +39,8 @@ CONTROLLED = CRITERIA | {CONTROL: Series("random", MUTED, "*")}
 COMPARED = ("folded", "recalibrated", "least squares", "fine-tuned, one epoch")
 
 
-def render(digits: dict[str, Any]) -> str:
+def render(digits: dict[str, Any], resnet: dict[str, Any]) -> str:
     """The page of the networks on digits and of the residual network beside them."""
-    resnet = json.loads((FOLDER / "resnet20.json").read_text(encoding="utf-8"))
     runs = {"digits": digits, "ResNet-20": resnet}
     tables = of_networks(digits) | of_images(resnet)
     spent = took(digits["rows"]) | took(resnet["rows"])

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
+import repair
+from experiments.cli import InputError
+from experiments.measures import repair_images
 from experiments.measures.repair import (
     margin,
     mean_of,
@@ -15,7 +18,7 @@ from experiments.measures.repair import (
     packed,
     unpacked,
 )
-from tests.support import repair_markdown
+from tools import repair_markdown
 
 
 def test_the_page_has_the_tables_that_the_results_give():
@@ -72,3 +75,18 @@ def test_what_is_found_is_packed_by_draw_and_criterion():
     cells = table["ResNet-20", 0.5, "scaled"]
     assert named(cells).shape == (2, 2, 13)
     assert cells["random"].shape == (1, 13)
+
+
+def test_a_trained_network_needs_its_weights_and_images():
+    with pytest.raises(InputError, match="resnet20 must have --weights and --data-dir"):
+        repair.main(repair.Options("resnet20"))
+
+
+def test_a_second_run_continues_one_of_the_same_settings_alone():
+    settings = repair_images.Settings(images=8, test=4)
+    rows = [{"draw": 0}]
+    first = repair_images.continued(settings, {})
+    again = repair_images.continued(settings, first | {"rows": rows, "seconds": 3.0})
+    assert again == first | {"rows": rows}
+    assert repair_images.continued(settings._replace(test=5), again)["rows"] == []
+    assert repair_images.continued(settings._replace(draws=9), again)["rows"] == rows

@@ -1,6 +1,6 @@
 """Writes the tables of docs/results/repair into docs/pruning.md.
 
-    python tests/support/repair_markdown.py
+    python -m tools.repair_markdown
 
 The page has a line `<!-- repair: NETWORK -->` for each; a table follows, up to
 `<!-- end of repair -->`.
@@ -8,13 +8,9 @@ The page has a line `<!-- repair: NETWORK -->` for each; a table follows, up to
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
 
 from experiments.measures.repair import (
     CONTROL,
@@ -29,9 +25,10 @@ from experiments.measures.repair import (
     ratios,
     repairs,
 )
-from experiments.pages.repair import FOLDER, percent, probability
+from experiments.pages.repair import percent, probability
 
-PAGE = Path(__file__).parents[2] / "docs/pruning.md"
+DOCS = Path(__file__).parents[1] / "docs"
+FOLDER, PAGE = DOCS / "results/repair", DOCS / "pruning.md"
 BLOCK = re.compile(r"(<!-- repair: ([\w-]+) -->\n).*?(?=<!-- end of repair -->)", re.S)
 LABELS = {
     "folded": "constants folded",

@@ -1,25 +1,15 @@
-"""Digits networks pruned and repaired without a gradient step: docs/results/repair/digits.json.
-
-    python tests/support/repair_digits.py
+"""Digits networks pruned and repaired without a gradient step.
 
 Of a perceptron and of a small convolutional network with batch norm, for every seed, criterion and
 ratio: test accuracies after each repair, all with the same training images. Merging sees none, and
 clusters and the greedy choice look at no criterion.
 """
 
-import argparse
 import itertools
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +18,6 @@ import optax
 from jax import lax
 
 import pruning
-from experiments import cli
 from experiments.data import datasets
 from pruning.channels import (
     least_squares,
@@ -38,7 +27,6 @@ from pruning.channels import (
     transport,
 )
 
-OUT = Path(__file__).parents[2] / "docs/results/repair/digits.json"
 SEEDS, RATIOS, EPOCHS, BATCH = 3, (0.3, 0.5), 20, 64
 WIDTHS = {"perceptron": (64, 128, 128), "convolutional": (1, 16, 32, 32)}
 Tree = dict[str, dict[str, jax.Array]]
@@ -167,16 +155,11 @@ def timed(makers: Makers) -> Iterator[tuple[str, Any, float]]:
         yield name, tree, time.perf_counter() - start
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, default=OUT)
-    out = parser.parse_args().out
+def run(save: Callable[[dict[str, Any]], None]) -> None:
+    """Measure every network, seed, ratio and criterion, and save after each network."""
     images = datasets.load("digits")
     x, y = images.x_train, images.y_train
-    results: dict[str, Any] = {
-        "command": "python tests/support/repair_digits.py",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": cli.environment(),
+    found: dict[str, Any] = {
         "data": images.note,
         "settings": {"epochs": EPOCHS, "batch": BATCH},
         "whole": [],
@@ -186,11 +169,10 @@ def main() -> None:
     def accuracy(tree: Tree) -> float:
         return float((apply(tree, jnp.asarray(images.x_test)).argmax(1) == images.y_test).mean())
 
-    out.parent.mkdir(parents=True, exist_ok=True)
     for name, seed in itertools.product(WIDTHS, range(SEEDS)):
         tree = trained(init(jax.random.key(seed), name), x, y, EPOCHS, 3e-3)
         network = {"network": name, "seed": seed}
-        results["whole"].append(network | {"accuracy": accuracy(tree)})
+        found["whole"].append(network | {"accuracy": accuracy(tree)})
         for ratio, criterion in itertools.product(RATIOS, [*pruning.CRITERIA, "none"]):
             prune = partial(pruning.prune, apply, tree, x[:2], ratios=[ratio])
             if criterion in pruning.CRITERIA:
@@ -201,11 +183,5 @@ def main() -> None:
                 makers = choices(x, prune)
             for repair, small, seconds in timed(makers):
                 row = network | {"ratio": ratio, "criterion": criterion, "repair": repair}
-                results["rows"].append(row | {"seconds": seconds, "accuracy": accuracy(small)})
-                print(*results["rows"][-1].values(), flush=True)
-        results["seconds"] = cli.seconds()
-        out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+                found["rows"].append(row | {"seconds": seconds, "accuracy": accuracy(small)})
+        save(found)

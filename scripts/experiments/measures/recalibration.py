@@ -1,37 +1,28 @@
 """When not to recalibrate: a whole network on images unlike those that it was trained on.
 
-    python tests/support/recalibration.py --weights resnet20.safetensors --data-dir tfds
-
 A ResNet-20 that others trained on CIFAR-10's original pixels, with statistics of JPEG-recompressed
-training images: docs/results/repair/recalibration.json.
+training images.
 """
 
-import json
-import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.cli import environment, seconds
-from tests.support.repair_table import correct, images, network, options, recalibrated, write
+from experiments.measures.repair_images import correct, images, network, recalibrated
 
 Mix = Callable[[int, Any, Any], None]
 
 
-def main() -> None:
-    given = options()
-    graph, tree = network(given.weights)
-    train, _ = images(given.data_dir, "train", 0, given.images)
-    test = images(given.data_dir, "test", 0, given.test)
+def run(weights: Path, data_dir: Path, count: int, tested: int) -> dict[str, Any]:
+    """Accuracies of the network with statistics of `count` other images, or with a part of them."""
+    graph, tree = network(weights)
+    train, _ = images(data_dir, "train", 0, count)
+    test = images(data_dir, "test", 0, tested)
     parts = np.array_split(train, 4)
     fresh = recalibrated(graph, tree, [(x,) for x in parts])
     rng = np.random.default_rng(0)
@@ -48,12 +39,7 @@ def main() -> None:
     }
     found = {name: correct(graph, t, test) for name, t in trees.items()}
     before = found["as trained"].astype(float)
-    results = {
-        "command": "python tests/support/recalibration.py --weights resnet20.safetensors "
-        f"--data-dir tfds --images {given.images} --test {given.test}",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": environment(),
-        "seconds": seconds(),
+    return {
         "data": "CIFAR-10, JPEG-recompressed; the network was trained on the original pixels.",
         "accuracy": {name: float(c.mean()) for name, c in found.items()},
         "standard error of the difference": {
@@ -64,8 +50,6 @@ def main() -> None:
             for a, b in zip(*(norms(nnx.merge(graph, t)) for t in (tree, fresh)), strict=True)
         ],
     }
-    print(json.dumps(results, indent=1))
-    write(given.out.with_name("recalibration.json"), results)
 
 
 def augmented(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
@@ -105,7 +89,3 @@ def stem(i: int, a: Any, b: Any) -> None:
 
 def halfway(i: int, a: Any, b: Any) -> None:
     a.mean[...], a.var[...] = (a.mean[...] + b.mean[...]) / 2, (a.var[...] + b.var[...]) / 2
-
-
-if __name__ == "__main__":
-    main()

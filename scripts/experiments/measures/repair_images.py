@@ -1,27 +1,18 @@
-"""A trained ResNet-20 pruned on CIFAR-10 and repaired: docs/results/repair/resnet20.json.
-
-    python tests/support/repair_table.py --weights resnet20.safetensors --data-dir tfds
+"""A trained ResNet-20 pruned on CIFAR-10 and repaired.
 
 The weights have PyTorch's names, the folder CIFAR-10 in tensorflow-datasets' format. The inner
 channels of all blocks are removed by every criterion and, as a control, at random. Every repair
 starts from the same network and, of one draw, sees the same training images; other draws have
-others. A row is written when it is measured, and a second run continues the first.
+others. A row is saved when it is measured, and a second run continues the first.
 """
 
-import argparse
 import itertools
-import json
 import resource
-import sys
 import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "scripts")]
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +22,6 @@ import tensorflow_datasets as tfds
 from flax import nnx
 
 import pruning
-from experiments import files
-from experiments.cli import environment
 from experiments.data import loaders
 from experiments.measures.repair import packed
 from experiments.training import weight_files
@@ -45,14 +34,22 @@ from pruning.channels import (
     transport,
 )
 
-OUT = Path(__file__).parents[2] / "docs/results/repair"
 CHOICES = (*pruning.CRITERIA, "random", "greedy")
-OPTIONS = {"images": 250, "test": 2000, "batch": 125, "draws": 3, "ratios": [0.1, 0.2, 0.3, 0.5]}
 LAST = ("merged, transport", "merged, clusters", "scaled")  # of what a stopped run has measured
 RATE, STEP = 0.003, 25  # of fine-tuning: the best rate of 0.001, 0.003 and 0.01 on other images
 
 Examples = tuple[np.ndarray, np.ndarray]  # images and labels
 Makers = dict[tuple[str, str], Callable[[], Any]]  # by criterion and repair
+
+
+class Settings(NamedTuple):
+    """How many images repair and test a network, of how many draws, and what is removed."""
+
+    images: int = 250
+    test: int = 2000
+    batch: int = 125
+    draws: int = 3
+    ratios: Sequence[float] = (0.1, 0.2, 0.3, 0.5)
 
 
 class Task(NamedTuple):
@@ -181,17 +178,22 @@ def correct(graph: Any, tree: Any, test: Examples) -> np.ndarray:
     return np.concatenate([applied(graph)(tree, part).argmax(1) for part in parts]) == labels
 
 
-def main() -> None:
-    given = options()
-    out = given.out
-    graph, tree = network(given.weights)
-    test = images(given.data_dir, "test", 0, given.test)
-    results = continued(given, out)
+def run(
+    weights: Path,
+    data_dir: Path,
+    settings: Settings,
+    before: dict[str, Any],
+    save: Callable[[dict[str, Any]], None],
+) -> None:
+    """Measure what a run of the same settings, `before`, has not; each row is saved."""
+    graph, tree = network(weights)
+    test = images(data_dir, "test", 0, settings.test)
+    results = continued(settings, before)
     rows = results["rows"]
     done = {(row["draw"], row["ratio"], row["criterion"], row["repair"]) for row in rows}
-    for draw, ratio in itertools.product(range(given.draws), given.ratios):
-        train = images(given.data_dir, "train", draw * given.images, given.images)
-        whole = Task(graph, tree, train, given.batch, ratio, "greedy", draw)
+    for draw, ratio in itertools.product(range(settings.draws), settings.ratios):
+        train = images(data_dir, "train", draw * settings.images, settings.images)
+        whole = Task(graph, tree, train, settings.batch, ratio, "greedy", draw)
         if len(results["whole, recalibrated"]) == draw:
             results["whole"] = packed(correct(graph, tree, test))
             fresh = recalibrated(graph, tree, whole.batches)
@@ -204,57 +206,25 @@ def main() -> None:
                 if (draw, ratio, *key) not in done and (key[1] in LAST) == last
             }
             for (criterion, repair), small, took in measured(left):
-                found = correct(graph, small, test)
                 row = {"draw": draw, "ratio": ratio, "criterion": criterion, "repair": repair}
-                print(*row.values(), f"{found.mean():.4f}", took, flush=True)
-                rows.append(row | took | {"correct": packed(found)})
-                write(out, results)
+                rows.append(row | took | {"correct": packed(correct(graph, small, test))})
+                save(results)
 
 
-def continued(given: argparse.Namespace, out: Path) -> dict[str, Any]:
+def continued(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
     """The beginning of a run, with what an earlier one of the same settings has measured."""
-    settings = {name: getattr(given, name) for name in OPTIONS if name not in ("draws", "ratios")}
-    settings |= {"learning rate": RATE, "images a step": STEP}
+    shared = {name: getattr(settings, name) for name in ("images", "test", "batch")}
+    shared |= {"learning rate": RATE, "images a step": STEP}
     results = {
-        "command": f"python tests/support/repair_table.py {described(given)}",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": environment(),
-        "settings": settings,
+        "settings": shared,
         "data": "CIFAR-10, JPEG-recompressed: accuracies are below those on the original pixels.",
         "whole": "",
         "whole, recalibrated": [],
         "rows": [],
     }
-    before = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
-    same = before.get("settings") == settings
-    return results | (
-        {k: before[k] for k in results if "whole" in k or k == "rows"} if same else {}
-    )
-
-
-def write(path: Path, results: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write(path, json.dumps(results, indent=1) + "\n")
-
-
-def described(given: argparse.Namespace) -> str:
-    words = [f"--weights {Path(given.weights).name} --data-dir tfds"]
-    words += [f"--{name} {getattr(given, name)}" for name in OPTIONS if name != "ratios"]
-    words += [f"--ratios {' '.join(map(str, given.ratios))}"]
-    return " ".join([*words, f"--out docs/results/repair/{Path(given.out).name}"])
-
-
-def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--weights", required=True)
-    parser.add_argument("--data-dir", required=True)
-    for name, value in OPTIONS.items():
-        if isinstance(value, list):
-            parser.add_argument(f"--{name}", type=float, nargs="+", default=value)
-        else:
-            parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--out", type=Path, default=OUT / "resnet20.json")
-    return parser.parse_args()
+    measured_before = ("whole", "whole, recalibrated", "rows")
+    same = before.get("settings") == shared
+    return results | ({name: before[name] for name in measured_before} if same else {})
 
 
 def measured(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, float]]]:
@@ -274,7 +244,3 @@ def peak() -> int:
     """The memory in use, kB, after which a new peak is counted."""
     Path("/proc/self/clear_refs").write_text("5")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-if __name__ == "__main__":
-    main()
