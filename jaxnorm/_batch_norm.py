@@ -11,7 +11,6 @@ neither a variance nor a result: both are NaN.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ from jaxnorm._statistics import (
     Correction,
     Keep,
     Number,
-    Shards,
+    Reduction,
     Shifted,
     channels,
     check_features,
@@ -83,38 +82,33 @@ def batch_norm(
     """
     check_features(x)
     eps = check_eps(eps)
-    if groups != 1 and statistics is None:
-        normalize = partial(
-            batch_norm,
-            eps=eps,
-            recentering=recentering,
-            rescaling=rescaling,
-            correction=correction,
-            axis_name=axis_name,
-            axis_index_groups=axis_index_groups,
-        )
-        return by_group(lambda x, keep: normalize(x, scale, bias, where=keep), x, where, groups)
-    keep = None if where is None else sample_mask(x, where)
-    batch = own_or_given(x, keep, statistics, Shards(axis_name, axis_index_groups), correction)
-    gain = jax.lax.rsqrt(batch.var + eps) if rescaling else jnp.ones_like(batch.var)
-    gain = gain * per_channel("scale", 1 if scale is None else scale, x)
-    # y = gain (h − mean of h) + bias, or without recentering gain (h + shift) + bias
-    offset = gain * (-batch.mean if recentering else batch.shift)
-    offset = offset + per_channel("bias", 0 if bias is None else bias, x)
-    y = channels(gain, x) * batch.h + channels(offset, x)
-    return y.astype(x.dtype), batch.statistics
+    scale = per_channel("scale", 1 if scale is None else scale, x)
+    bias = per_channel("bias", 0 if bias is None else bias, x)
+    reduction = Reduction(axis_name, axis_index_groups, correction)
+
+    def normalize(
+        x: Float[Array, "n *spatial c"], keep: Keep
+    ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
+        batch = own_or_given(x, keep, statistics, reduction)
+        gain = jax.lax.rsqrt(batch.var + eps) if rescaling else jnp.ones_like(batch.var)
+        gain = gain * scale
+        # y = gain (h − mean of h) + bias, or without recentering gain (h + shift) + bias
+        offset = gain * (-batch.mean if recentering else batch.shift) + bias
+        y = channels(gain, x) * batch.h + channels(offset, x)
+        return y.astype(x.dtype), batch.statistics
+
+    return by_group(normalize, x, where, groups if statistics is None else 1)
 
 
 def own_or_given(
     x: Float[Array, "n *spatial c"],
     keep: Keep,
     statistics: BatchStatistics | None,
-    shards: Shards,
-    correction: Correction | None,
+    reduction: Reduction,
 ) -> Shifted:
     """`x` minus a shift with its own statistics in training, minus the given mean in inference."""
     if statistics is None:
-        return shift_batch(x, keep, shards, correction)
+        return shift_batch(x, keep, reduction)
     if not isinstance(statistics, BatchStatistics):
         raise TypeError(f"statistics must be BatchStatistics; got {type(statistics).__name__}")
     mean = per_channel("statistics.mean", statistics.mean, x)
@@ -149,6 +143,8 @@ def by_group(
     if groups < 1 or x.shape[0] % groups:
         raise ValueError(f"groups must divide the batch of {x.shape[0]}; got {groups}")
     keep = None if where is None else sample_mask(x, where)
+    if groups == 1:
+        return normalize(x, keep)
     parts = (split_batch(x, groups), None if keep is None else split_batch(keep, groups))
     y, statistics = jax.vmap(normalize, (0, None if keep is None else 0))(*parts)
     return join_batch(y, x), statistics

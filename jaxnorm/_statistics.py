@@ -64,14 +64,21 @@ def batch_statistics(
     """
     check_features(x)
     keep = None if where is None else sample_mask(x, where)
-    return shift_batch(x, keep, Shards(axis_name, axis_index_groups)).statistics
+    return shift_batch(x, keep, Reduction(axis_name, axis_index_groups)).statistics
 
 
-class Shards(NamedTuple):
-    """Mapped axes over which a batch is spread; none for a batch on one device."""
+class Reduction(NamedTuple):
+    """How a batch becomes its statistics.
 
-    axis_name: AxisName | None
+    Attributes:
+      axis_name: Mapped axes over which the batch is spread; None for one device.
+      axis_index_groups: Groups of indices along them, each a batch of its own.
+      correction: Factor of the variance that divides.
+    """
+
+    axis_name: AxisName | None = None
     axis_index_groups: Sequence[Sequence[int]] | None = None
+    correction: Correction | None = None
 
     def total(self, sums: Tree) -> Tree:
         """Sums over all shards, exact because every shard's are about the same shift."""
@@ -102,11 +109,10 @@ class Shifted(NamedTuple):
 def shift_batch(
     x: Float[Array, "n *spatial c"],
     keep: Keep,
-    shards: Shards,
-    correction: Correction | None = None,
+    reduction: Reduction,
 ) -> Shifted:
     """`x` minus a shift near its mean, with its own statistics; these are 0 without any sample."""
-    h, shift = shift_near_mean(x, keep, shards)
+    h, shift = shift_near_mean(x, keep, reduction)
     samples = None
     if x.ndim == 2:
         total = sums(h, keep, (0,))
@@ -116,8 +122,8 @@ def shift_batch(
         first, second = jax.lax.optimization_barrier((samples.first, samples.second))
         samples = Sums(first, second, samples.count)
         total = _over_samples(samples, keep)
-    mean, var, count = mean_and_variance(shards.total(total))
-    corrected = var if correction is None else var * correction(count)
+    mean, var, count = mean_and_variance(reduction.total(total))
+    corrected = var if reduction.correction is None else var * reduction.correction(count)
     return Shifted(h, samples, shift, mean, corrected, BatchStatistics(shift + mean, var, count))
 
 
@@ -137,7 +143,7 @@ def _over_samples(samples: Sums, keep: Keep) -> Sums:
 
 
 def shift_near_mean(
-    x: Float[Array, "*batch c"], keep: Keep, shards: Shards
+    x: Float[Array, "*batch c"], keep: Keep, reduction: Reduction
 ) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
     """x − shift in at least float32, and the shift: a mean of samples, the same on all shards.
 
@@ -153,7 +159,7 @@ def shift_near_mean(
         total = part.sum(axes), jnp.asarray(math.prod(part.shape[:-1]), h.dtype)
     else:
         total = jnp.where(keep[..., None], promote_to_float32(still), 0).sum(axes), keep.sum()
-    first, count = shards.total(total)
+    first, count = reduction.total(total)
     shift = first / jnp.maximum(count, 1).astype(h.dtype)
     return h - channels(shift, h), shift
 

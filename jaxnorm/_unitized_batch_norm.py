@@ -5,7 +5,6 @@ Shapes, dtypes, training and inference are those of `batch_norm`.
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -19,11 +18,10 @@ from jaxnorm._statistics import (
     Correction,
     Keep,
     Number,
-    Shards,
+    Reduction,
     Shifted,
     channels,
     check_features,
-    sample_mask,
     sums_by_sample,
 )
 from jaxnorm.internal import check_eps, check_number, check_positive, floating, inverse_root
@@ -137,21 +135,6 @@ def unitized_batch_norm(
     pixels = None if pixels is None else check_positive(pixels, "pixels")
     check_features(x)
     eps = check_eps(eps)
-    if groups != 1 and statistics is None:
-        normalize = partial(
-            unitized_batch_norm,
-            eps=eps,
-            pixels=pixels,
-            per_pixel=per_pixel,
-            factor=factor,
-            correction=correction,
-            axis_name=axis_name,
-            axis_index_groups=axis_index_groups,
-        )
-        return by_group(
-            lambda x, keep: normalize(x, alpha, scale, bias, where=keep), x, where, groups
-        )
-    keep = None if where is None else sample_mask(x, where)
     alpha = per_channel("alpha", alpha, x)
     scale = per_channel("scale", 1 if scale is None else scale, x)
     bias = per_channel("bias", 0 if bias is None else bias, x)
@@ -161,12 +144,19 @@ def unitized_batch_norm(
         return factor(channels(alpha, square), square + eps)
 
     affine = Affine(factors, scale, bias)
-    batch = own_or_given(x, keep, statistics, Shards(axis_name, axis_index_groups), correction)
-    if per_pixel or x.ndim == 2:
-        y = _unitized_vectors(batch, affine, eps, pixels or 1)
-    else:
-        y = _unitized_images(batch, keep, affine, eps, pixels or math.prod(x.shape[1:-1]))
-    return y.astype(x.dtype), batch.statistics
+    reduction = Reduction(axis_name, axis_index_groups, correction)
+
+    def normalize(
+        x: Float[Array, "n *spatial c"], keep: Keep
+    ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
+        batch = own_or_given(x, keep, statistics, reduction)
+        if per_pixel or x.ndim == 2:
+            y = _unitized_vectors(batch, affine, eps, pixels or 1)
+        else:
+            y = _unitized_images(batch, keep, affine, eps, pixels or math.prod(x.shape[1:-1]))
+        return y.astype(x.dtype), batch.statistics
+
+    return by_group(normalize, x, where, groups if statistics is None else 1)
 
 
 class Affine(NamedTuple):

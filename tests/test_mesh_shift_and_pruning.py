@@ -147,8 +147,7 @@ ON_THE_HOST = {
     "select_layerwise": [(select_layerwise, (SCORES,))],
     "select_globally": [(select_globally, PAIR)],
 }
-# Of Python numbers, names, shapes, keys, whole networks or the features of one; and emd_sinkhorn,
-# which needs ott-jax.
+# Of Python numbers, names, shapes, keys, whole networks or the features of one.
 OTHERS = {
     "chance_overlap",
     "check_program",
@@ -160,7 +159,6 @@ OTHERS = {
     "cost_at",
     "coupled_channels",
     "cubic",
-    "emd_sinkhorn",
     "excluding",
     "expected_distance",
     "fixed_channels",

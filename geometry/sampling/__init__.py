@@ -1,10 +1,6 @@
 """Monte Carlo estimates that travel with their standard errors."""
 
 from geometry.sampling._monte_carlo import Estimate as Estimate
-from geometry.sampling._monte_carlo import SampleCovariance as SampleCovariance
 from geometry.sampling._monte_carlo import SampleMoments as SampleMoments
 from geometry.sampling._monte_carlo import monte_carlo as monte_carlo
-from geometry.sampling._monte_carlo import monte_carlo_covariance as monte_carlo_covariance
 from geometry.sampling._monte_carlo import monte_carlo_moments as monte_carlo_moments
-from geometry.sampling._quantiles import SampleQuantiles as SampleQuantiles
-from geometry.sampling._quantiles import monte_carlo_quantiles as monte_carlo_quantiles

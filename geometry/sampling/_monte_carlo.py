@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from geometry.sampling._moments import CENTRAL_MOMENTS, CO_MOMENTS, CentralMoments
 from geometry.sampling._streams import Inputs, Sampler, compiled, empty, fold, number_of_keys
-from jaxnorm.internal import is_traced
+from jaxnorm.internal import CentralMoments, is_traced
 
 
 class Estimate(NamedTuple):
@@ -33,14 +32,6 @@ class SampleMoments(NamedTuple):
     mean_stderr: Float[Array, "*s"]
     variance: Float[Array, "*s"]
     variance_stderr: Float[Array, "*s"]
-    samples: int
-
-
-class SampleCovariance(NamedTuple):
-    """Unbiased covariance of the elements of a draw, and its standard error."""
-
-    covariance: Float[Array, "d d"]
-    stderr: Float[Array, "d d"]
     samples: int
 
 
@@ -125,42 +116,6 @@ def monte_carlo_moments(
     )
 
 
-def monte_carlo_covariance(
-    draw: Callable[..., Array],
-    key: Key[Array, ""],
-    samples: int,
-    *,
-    parameters: tuple[Any, ...] = (),
-    batch_size: int | None = None,
-    devices: Sequence[Any] | None = None,
-) -> SampleCovariance:
-    """Covariance of the elements of a vector that `draw` returns, with standard errors.
-
-    These are √((E δᵢ² δⱼ² − cᵢⱼ²)/n), δ the deviations from the mean. Arguments and errors are
-    those of `monte_carlo`.
-
-    Raises:
-      ValueError: A draw is no vector.
-
-    Example:
-      >>> import jax
-      >>> def draw(key):
-      ...     return jnp.cumsum(jax.random.normal(key, (2,)))
-      >>> covariance, stderr, _ = monte_carlo_covariance(draw, jax.random.key(0), 10_000)
-      >>> print(bool((abs(covariance - jnp.array([[1.0, 1], [1, 2]])) < 0.1).all()))
-      True
-    """
-    sampler = Sampler(draw, parameters, batch_size, None, devices)
-    keys = number_of_keys(sampler, key, samples)
-    program = compiled(sampler, CO_MOMENTS, key, keys)
-    inputs = Inputs(key, parameters)
-    state = fold(program, inputs, 0, keys, empty(program, inputs))
-    spread = jnp.maximum(state.both_squared - jnp.square(state.product), 0)
-    return SampleCovariance(
-        state.product * (samples / (samples - 1)), jnp.sqrt(spread / samples), samples
-    )
-
-
 def _central_moments(
     sampler: Sampler,
     key: Key[Array, ""],
@@ -169,7 +124,7 @@ def _central_moments(
 ) -> tuple[CentralMoments, int]:
     """Moments of the draws, and the number of draws that were made."""
     keys = number_of_keys(sampler, key, samples)
-    program = compiled(sampler, CENTRAL_MOMENTS, key, keys)
+    program = compiled(sampler, key, keys)
     inputs = Inputs(key, sampler.parameters)
     state, done = empty(program, inputs), 0
     if target_stderr is None:

@@ -1,4 +1,4 @@
-"""Draws by the million, reduced chunk by chunk, on every device, to a state of fixed size.
+"""Moments of draws by the million, chunk by chunk, on every device, in a state of fixed size.
 
 Draw i has the key `fold_in(key, i)`, and states merge by formulas whose order of merging changes
 rounding alone. So neither the size of a chunk nor the number of devices changes a result.
@@ -14,7 +14,16 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Key
 
-from jaxnorm.internal import check_function, check_key, check_whole, is_traced, replicated
+from geometry.sampling._moments import central_moments
+from jaxnorm.internal import (
+    CentralMoments,
+    check_function,
+    check_key,
+    check_whole,
+    is_traced,
+    merge_central_moments,
+    replicated,
+)
 
 # Draws that a device holds at a time by default.
 _CHUNK = 2**14
@@ -39,20 +48,8 @@ class Sampler(NamedTuple):
     devices: Sequence[Any] | None = None
 
 
-class Reduction(NamedTuple):
-    """A state of draws, and how states merge.
-
-    Attributes:
-      reduce: The state of draws (n, *s), by a mask of those that count; further arguments follow.
-      merge: The state of two sets of draws from their states; zeros are the state of no draws.
-    """
-
-    reduce: Callable[..., Any]
-    merge: Callable[[Any, Any], Any]
-
-
 class Program(NamedTuple):
-    """What is compiled once: a reduction of the draws of keys.
+    """What is compiled once: the moments of the draws of keys.
 
     Attributes:
       size: Keys that a device holds at a time.
@@ -61,17 +58,15 @@ class Program(NamedTuple):
 
     draw: Callable[..., Array]
     draws_per_key: int | None
-    reduction: Reduction
     size: int
     mesh: Mesh | AbstractMesh | None
 
 
 class Inputs(NamedTuple):
-    """What a program is given: a key, the parameters of draws and those of the reduction."""
+    """What a program is given: a key, and the parameters of draws."""
 
     key: Key[Array, ""]
     parameters: tuple[Any, ...] = ()
-    extra: tuple[Any, ...] = ()
 
 
 def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
@@ -97,14 +92,14 @@ def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
     return keys
 
 
-def compiled(sampler: Sampler, reduction: Reduction, key: Key[Array, ""], keys: int) -> Program:
+def compiled(sampler: Sampler, key: Key[Array, ""], keys: int) -> Program:
     """The program of chunks of equal size for `keys` keys."""
     mesh = None if is_traced((key, sampler.parameters)) else _mesh(sampler.devices)
     batch_size = _CHUNK if sampler.batch_size is None else sampler.batch_size
     size = max(1, batch_size // (sampler.draws_per_key or 1))
     share = -(-keys // (1 if mesh is None else mesh.size))
     chunks = -(-share // size)
-    return Program(sampler.draw, sampler.draws_per_key, reduction, -(-share // chunks), mesh)
+    return Program(sampler.draw, sampler.draws_per_key, -(-share // chunks), mesh)
 
 
 def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
@@ -123,13 +118,15 @@ def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
     return Mesh(np.array(devices), ("draws",)) if len(devices) > 1 else None
 
 
-def empty(program: Program, inputs: Inputs) -> Any:
+def empty(program: Program, inputs: Inputs) -> CentralMoments:
     """The state of no draws."""
     shape = jax.eval_shape(partial(_chunk, program), inputs, 0, 0)
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shape)
 
 
-def fold(program: Program, inputs: Inputs, start: int, stop: int, state: Any) -> Any:
+def fold(
+    program: Program, inputs: Inputs, start: int, stop: int, state: CentralMoments
+) -> CentralMoments:
     """`state` with the draws of keys `start` to `stop` merged into it."""
     bounds = np.int64(start), np.int64(stop)
     if is_traced(inputs):
@@ -144,14 +141,19 @@ def fold(program: Program, inputs: Inputs, start: int, stop: int, state: Any) ->
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _fold(
-    program: Program, implementation: Any, inputs: Inputs, start: Array, stop: Array, state: Any
-) -> Any:
+    program: Program,
+    implementation: Any,
+    inputs: Inputs,
+    start: Array,
+    stop: Array,
+    state: CentralMoments,
+) -> CentralMoments:
     if implementation is not None:
         inputs = inputs._replace(key=jax.random.wrap_key_data(inputs.key, impl=implementation))
     arguments = (inputs, jnp.int32(start), jnp.int32(stop), state)
-    merge, mesh = program.reduction.merge, program.mesh
+    mesh = program.mesh
     if mesh is None:
-        return merge(state, _on_device(program, 0, *arguments))
+        return merge_central_moments(state, _on_device(program, 0, *arguments))
 
     def on_each(*arguments: Any) -> Any:
         found = _on_device(program, jax.lax.axis_index(mesh.axis_names), *arguments)
@@ -160,24 +162,31 @@ def _fold(
     states = jax.shard_map(
         on_each, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
     )(*arguments)
-    return jax.lax.scan(lambda a, b: (merge(a, b), None), state, states)[0]
+    return jax.lax.scan(lambda a, b: (merge_central_moments(a, b), None), state, states)[0]
 
 
 def _on_device(
-    program: Program, index: Array | int, inputs: Inputs, start: Array, stop: Array, state: Any
-) -> Any:
+    program: Program,
+    index: Array | int,
+    inputs: Inputs,
+    start: Array,
+    stop: Array,
+    state: CentralMoments,
+) -> CentralMoments:
     """The state of one device's draws: of every chunk whose number is its index modulo theirs."""
     stride = (1 if program.mesh is None else program.mesh.size) * program.size
     chunks = (stop - start + stride - 1) // stride
 
     def step(i: Array, carry: Any) -> Any:
         first = start + i * stride + index * program.size
-        return program.reduction.merge(carry, _chunk(program, inputs, first, stop))
+        return merge_central_moments(carry, _chunk(program, inputs, first, stop))
 
     return jax.lax.fori_loop(0, chunks, step, jax.tree.map(jnp.zeros_like, state))
 
 
-def _chunk(program: Program, inputs: Inputs, first: Array | int, stop: Array | int) -> Any:
+def _chunk(
+    program: Program, inputs: Inputs, first: Array | int, stop: Array | int
+) -> CentralMoments:
     """The state of `size` keys' draws from `first` on, of which those before `stop` count."""
     index = first + jnp.arange(program.size, dtype=jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(inputs.key, index)
@@ -191,7 +200,7 @@ def _chunk(program: Program, inputs: Inputs, first: Array | int, stop: Array | i
             )
         draws = draws.reshape(-1, *draws.shape[2:])
         counted = jnp.repeat(counted, program.draws_per_key)
-    return program.reduction.reduce(draws.astype(draw_dtype(draws.dtype)), counted, *inputs.extra)
+    return central_moments(draws.astype(draw_dtype(draws.dtype)), counted)
 
 
 def one_draw(draw: Callable[..., Any], key: Key[Array, ""], parameters: tuple[Any, ...]) -> Array:

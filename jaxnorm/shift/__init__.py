@@ -10,7 +10,6 @@ them returns replicated results; the samples of the two critics are gathered on 
 from jaxnorm.shift._critic import emd_critic as emd_critic
 from jaxnorm.shift._emd import Sliced as Sliced
 from jaxnorm.shift._emd import emd as emd
-from jaxnorm.shift._emd import emd_sinkhorn as emd_sinkhorn
 from jaxnorm.shift._emd import emd_sliced as emd_sliced
 from jaxnorm.shift._emd import mean_projection as mean_projection
 from jaxnorm.shift._emd import transport_plan as transport_plan

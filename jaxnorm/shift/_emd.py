@@ -1,7 +1,7 @@
 """Earth mover distances of joint outputs: exact, by projections, and regularized."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -245,48 +245,3 @@ def mean_projection(dims: int) -> float:
         raise ValueError(f"dims must be at least 1; got {dims}")
     check_positive(dims, "dims")
     return (2 / math.pi) ** 0.5 / chi_mean(dims)
-
-
-@auto_sharded
-def emd_sinkhorn(
-    x: Float[Array, "n *features"], y: Float[Array, "m *features"], *, epsilon: float
-) -> Float[Array, ""]:
-    """Cost of an entropy-regularized transport plan: an upper bound of W₁ in the unit of `x`.
-
-    ott-jax solves the problem with regularization `epsilon`, in the unit of the cost; the plan's
-    marginals, which hold only up to a tolerance, are then made exact (Altschuler, Weed and
-    Rigollet, 2017, Algorithm 2). So the result is the cost of a transport that exists, above W₁ by
-    at most epsilon log(n m) once the solver has converged.
-
-    Raises:
-      ImportError: ott-jax is not installed.
-      ValueError: `epsilon` is not positive, or the samples do not fit, as in `emd_1d`.
-    """
-    check_pair(x, y)
-    epsilon = check_positive(epsilon, "epsilon")
-    try:
-        from ott.geometry import costs, pointcloud  # pyright: ignore[reportMissingImports]
-        from ott.solvers import linear  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise ImportError("emd_sinkhorn needs ott-jax: pip install ott-jax") from error
-    # ott-jax relies on both promotions.
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        geometry = pointcloud.PointCloud(
-            vectors(x),
-            vectors(y),
-            cost_fn=costs.Euclidean(),
-            epsilon=epsilon,
-        )
-        plan = linear.solve(geometry).matrix
-        cost: Any = geometry.cost_matrix  # not None, as its types have it
-    return jnp.sum(_feasible(plan) * cost)
-
-
-def _feasible(plan: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """The plan with uniform marginals next to `plan`."""
-    n, m = plan.shape
-    plan = plan * jnp.minimum(1, 1 / n / plan.sum(1, keepdims=True))
-    plan = plan * jnp.minimum(1, 1 / m / plan.sum(0, keepdims=True))
-    short, scarce = 1 / n - plan.sum(1), 1 / m - plan.sum(0)
-    missing = jnp.sum(short)
-    return plan + jnp.where(missing > 0, short[:, None] * scarce[None] / missing, 0)

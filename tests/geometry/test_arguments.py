@@ -24,7 +24,6 @@ ON_HOST = {
     geometry.filters.gaussian_filter_geometry: (9,),
     geometry.networks.hull_vertices: (X,),
     geometry.ranks.mean_rows_bound: (5, 0.1),
-    geometry.sampling.monte_carlo_quantiles: (KEY, 10, [0.5]),
     geometry.networks.neuron_per_point: (X,),
     geometry.filters.norm_envelope: (9,),
     geometry.cells.number_of_cells: (6, 3),
@@ -38,7 +37,6 @@ ON_HOST = {
 INSTEAD = {
     geometry.tree.end_bounds: "`limits`",
     geometry.odd_points.escape_ratio: "`mean_field_step`",
-    geometry.sampling.monte_carlo_quantiles: "`jnp.quantile`",
     geometry.odd_points.odd_state: "`mean_field_step`",
     geometry.odd_points.recentred_angle: "`cosine_step`",
 }
@@ -46,10 +44,7 @@ on_host = pytest.mark.parametrize("function", ON_HOST, ids=lambda f: f.__name__)
 
 
 def call(function, first):
-    rest = ON_HOST[function][1:]
-    if function is geometry.sampling.monte_carlo_quantiles:
-        return function(jax.random.normal, first, *rest)
-    return function(first, *rest)
+    return function(first, *ON_HOST[function][1:])
 
 
 @on_host

@@ -90,12 +90,8 @@ FUNCTIONS = {
     "random_network_recentred": (partial(network, normalization=jaxnorm.recenter), X),
     **{
         name: (partial(estimate, getattr(geometry.sampling, name)), X)
-        for name in ("monte_carlo", "monte_carlo_moments", "monte_carlo_covariance")
+        for name in ("monte_carlo", "monte_carlo_moments")
     },
-    "monte_carlo_quantiles": (
-        lambda x: estimate(geometry.sampling.monte_carlo_quantiles, x, quantiles=[0.5]),
-        X,
-    ),
 }
 # Numbers in, numbers out: there is nothing to shard.
 OF_NUMBERS = {
@@ -116,7 +112,7 @@ OF_NUMBERS = {
     "rms_angle",
     "welch_bound",
 }
-ON_HOST = {"hull_vertices", "neuron_per_point", "point_initializers", "monte_carlo_quantiles"}
+ON_HOST = {"hull_vertices", "neuron_per_point", "point_initializers"}
 NOT_DIFFERENTIABLE = {
     "numerical_rank",
     "is_odd",
@@ -126,7 +122,6 @@ NOT_DIFFERENTIABLE = {
     "sampled_cells",
     "monte_carlo",  # loops over draws: no derivative backward
     "monte_carlo_moments",
-    "monte_carlo_covariance",
 }
 MESHES = {
     "explicit": jax.make_mesh((8,), ("data",)),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from geometry import Estimate, monte_carlo
-from geometry.sampling import monte_carlo_covariance, monte_carlo_moments, monte_carlo_quantiles
+from geometry.sampling import monte_carlo_moments
 
 
 def uniform_pair(key):
@@ -116,54 +116,10 @@ def test_moments_are_those_of_the_draws(pairs, key):
     assert_same(found, (*expected, np.sqrt(spread / 500), 500), rtol=1e-10)
 
 
-def test_covariance_is_that_of_the_draws(pairs, key):
-    found = monte_carlo_covariance(skewed_pair, key, 500, batch_size=70)
-    deviation = pairs - pairs.mean(0)
-    products = deviation[:, :, None] * deviation[:, None]
-    np.testing.assert_allclose(found.covariance, np.cov(pairs.T), rtol=1e-9)
-    np.testing.assert_allclose(found.stderr, products.std(0) / 500**0.5, rtol=1e-9)
-
-
-def test_quantiles_are_order_statistics(pairs, key):
-    q = [0.001, 0.1, 0.5, 0.999]
-    found = monte_carlo_quantiles(skewed_pair, key, 500, q, batch_size=64)
-    np.testing.assert_array_equal(
-        found.values, np.quantile(pairs, q, axis=0, method="inverted_cdf")
-    )
-    low, high = np.quantile(pairs[:, 0], [0.5 - 0.5 / 500**0.5, 0.5 + 0.5 / 500**0.5])
-    np.testing.assert_allclose(found.stderr[2, 0], (high - low) / 2, rtol=0.1)
-
-
-def test_quantiles_of_counts_are_counts(key):
-    def draw(key):
-        return jax.random.randint(key, (), -2, 9)
-
-    found = monte_carlo_quantiles(draw, key, 1000, [0.25, 0.75])
-    np.testing.assert_array_equal(found.values, [0, 6])
-
-
-def test_quantiles_of_both_signs_in_float32(key):
-    def draw(key):
-        return jax.random.normal(key, dtype=jnp.float32)
-
-    values = np.asarray(
-        jax.vmap(lambda i: draw(jax.random.fold_in(key, i)))(jnp.arange(1000, dtype=jnp.int32))
-    )
-    found = monte_carlo_quantiles(draw, key, 1000, [0.25, 0.75], devices=jax.devices()[:1])
-    assert found.values.dtype == jnp.float32
-    np.testing.assert_array_equal(
-        found.values, np.quantile(values, [0.25, 0.75], method="inverted_cdf")
-    )
-
-
-@pytest.mark.parametrize(
-    "estimate",
-    [monte_carlo_moments, pytest.param(monte_carlo_covariance, marks=pytest.mark.slow)],
-)
-def test_neither_devices_nor_batches_change_a_result(estimate, key):
-    one = estimate(skewed_pair, key, 500, devices=jax.devices()[:1])
+def test_neither_devices_nor_batches_change_a_result(key):
+    one = monte_carlo_moments(skewed_pair, key, 500, devices=jax.devices()[:1])
     for devices, batch_size in ((8, None), (8, 7), (3, 50), (2, None)):
-        many = estimate(
+        many = monte_carlo_moments(
             skewed_pair, key, 500, devices=jax.devices()[:devices], batch_size=batch_size
         )
         assert_same(many, one)
@@ -235,18 +191,12 @@ def test_draws_are_the_same_inside_any_mesh(key, kind, shape):
     devices = jax.devices()[: np.prod(shape)]
     mesh = jax.make_mesh(shape, ("a", "b")[: len(shape)], axis_types=axes, devices=devices)
     functions = {
-        f: jax.tree.map(np.asarray, f(skewed_pair, key, 100, *options))
-        for f, options in {
-            monte_carlo: (),
-            monte_carlo_moments: (),
-            monte_carlo_covariance: (),
-            monte_carlo_quantiles: ([0.5],),
-        }.items()
+        f: jax.tree.map(np.asarray, f(skewed_pair, key, 100))
+        for f in (monte_carlo, monte_carlo_moments)
     }
     with jax.set_mesh(mesh):
         for f, expected in functions.items():
-            options = ([0.5],) if f is monte_carlo_quantiles else ()
-            assert_same(f(skewed_pair, key, 100, *options), expected)
+            assert_same(f(skewed_pair, key, 100), expected)
         inside = jax.jit(lambda: monte_carlo(skewed_pair, key, 100).mean)()
         np.testing.assert_allclose(inside, functions[monte_carlo].mean, rtol=1e-12)
         traced = jax.jit(lambda key: monte_carlo(skewed_pair, key, 100).mean)(key)
@@ -272,13 +222,9 @@ def test_draws_are_the_same_inside_any_mesh(key, kind, shape):
         ({"batch_size": 2.5}, "batch_size must be an int; got 2.5"),
     ],
 )
-@pytest.mark.parametrize(
-    "function", [monte_carlo, monte_carlo_moments, monte_carlo_covariance, monte_carlo_quantiles]
-)
+@pytest.mark.parametrize("function", [monte_carlo, monte_carlo_moments])
 def test_wrong_arguments_get_one_sentence(function, change, message):
     options: dict[str, Any] = {"draw": skewed_pair, "key": jax.random.key(0), "samples": 10}
-    if function is monte_carlo_quantiles:
-        options["quantiles"] = [0.5]
     with pytest.raises(TypeError, match=f"^{message}"):
         function(**(options | change))
 
@@ -296,7 +242,3 @@ def test_impossible_arguments(key):
         monte_carlo(jax.random.uniform, key, 2**31)
     with pytest.raises(ValueError, match="a key and parameters that are not traced"):
         jax.jit(lambda key: monte_carlo(jax.random.uniform, key, 10, target_stderr=1.0))(key)
-    with pytest.raises(ValueError, match=r"quantiles must lie in \(0, 1\); got \[1.0\]"):
-        monte_carlo_quantiles(jax.random.uniform, key, 10, [1.0])
-    with pytest.raises(ValueError, match="draws that are vectors"):
-        monte_carlo_covariance(uniform_pair, key, 10)

@@ -1,6 +1,5 @@
 """Earth mover distances in one dimension and in many, against SciPy and closed forms."""
 
-import importlib.util
 import math
 import sys
 
@@ -18,7 +17,6 @@ from scipy.spatial.distance import cdist
 from jaxnorm.shift import (
     emd,
     emd_1d,
-    emd_sinkhorn,
     emd_sliced,
     mean_projection,
     transport_plan,
@@ -285,23 +283,6 @@ def test_no_projection_is_refused(key):
         emd_sliced(key, jnp.ones((2, 2)), jnp.ones((2, 2)), projections=0)
     with pytest.raises(ValueError, match="dims must be at least 1; got 0"):
         mean_projection(0)
-    with pytest.raises(ValueError, match="epsilon must be positive; got 0"):
-        emd_sinkhorn(jnp.ones((2, 2)), jnp.ones((2, 2)), epsilon=0.0)
-
-
-def test_without_ott_the_cure_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ott.geometry", None)
-    with pytest.raises(ImportError, match="emd_sinkhorn needs ott-jax: pip install ott-jax"):
-        emd_sinkhorn(jnp.ones((2, 2)), jnp.ones((2, 2)), epsilon=0.1)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of ott-jax's own libraries
-@pytest.mark.skipif(importlib.util.find_spec("ott") is None, reason="ott-jax is not installed")
-@pytest.mark.parametrize("epsilon", [1.0, 0.05])
-def test_a_regularized_plan_costs_more_by_at_most_its_entropy(key, epsilon):
-    x, y = jax.random.normal(key, (2, 40, 3))
-    exact = emd(x, y)
-    assert exact <= emd_sinkhorn(x, y, epsilon=epsilon) <= exact + epsilon * math.log(1600)
 
 
 @pytest.mark.parametrize("name", ["x_weights", "y_weights"])

@@ -265,7 +265,6 @@ def estimates() -> list[Case]:
     draws = {
         geometry.monte_carlo: max_of_100,
         geometry.sampling.monte_carlo_moments: max_of_100,
-        geometry.sampling.monte_carlo_covariance: eight_normals,
     }
     programs = {f: partial(f, draw, samples=1_000_000) for f, draw in draws.items()}
     return [Case(f, run, (random_key(),), "samples 1000000") for f, run in programs.items()]
@@ -273,7 +272,3 @@ def estimates() -> list[Case]:
 
 def max_of_100(key: Key[Array, ""]) -> Float[Array, ""]:
     return jax.random.normal(key, (100,)).max()
-
-
-def eight_normals(key: Key[Array, ""]) -> Float[Array, " 8"]:
-    return jax.random.normal(key, (8,))

@@ -18,11 +18,7 @@ def functions(module: ModuleType) -> Iterator[Callable]:
 # By the reason.
 HOST_ONLY: dict[str, tuple[Callable, ...]] = {
     "exact optimal transport by SciPy": (shift.emd, shift.transport_plan, shift.layer_shift),
-    "needs ott-jax, which is no dependency": (shift.emd_sinkhorn,),
     "a loop over batches, each a program of the caller's": (shift.stream_moments,),
-    "rounds until quantiles are bracketed, each a program": (
-        geometry.sampling.monte_carlo_quantiles,
-    ),
     "convex hulls by SciPy, or their constructions": (
         geometry.networks.hull_vertices,
         geometry.networks.neuron_per_point,
