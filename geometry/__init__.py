@@ -14,8 +14,7 @@ the caller. The most used ones are here, and all of a topic in its namespace:
 - `claims`: the claims of three papers as data, checked by Monte Carlo. Imported when first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import typing
 
 from jaxnorm import __version__ as __version__  # isort: split
 
@@ -53,13 +52,9 @@ from geometry.sampling import Estimate as Estimate
 from geometry.sampling import monte_carlo as monte_carlo
 from geometry.tree import TreeGram as TreeGram
 from geometry.tree import tree_gram as tree_gram
+from jaxnorm.internal import lazy_modules
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from geometry import claims as claims
 else:  # hidden from type checkers, which would take any name for one of this module
-
-    def __getattr__(name: str) -> Any:
-        """`claims`, which takes longer to import than all the rest."""
-        if name != "claims":
-            raise AttributeError(f"module 'geometry' has no attribute '{name}'")
-        return import_module("geometry.claims")
+    __getattr__, __dir__ = lazy_modules(__name__, {"claims": "geometry.claims"})

@@ -18,6 +18,16 @@ from geometry._arguments import as_samples, whole_number
 from jaxnorm import unit_vector
 from jaxnorm.internal import check_key, check_whole, host_only, replicated, row_at
 
+__all__ = [
+    "SampledCells",
+    "cell_volumes_2d",
+    "cell_volumes_3d",
+    "gamma_2d",
+    "gamma_3d",
+    "number_of_cells",
+    "sampled_cells",
+]
+
 
 class SampledCells(NamedTuple):
     """Pairs of a cell and its opposite, of equal volume, that random neurons fell into.

@@ -18,6 +18,14 @@ from geometry._angles import angles, distances
 from geometry._arguments import as_samples, whole_number
 from jaxnorm.internal import check_positive, chi_defect, chi_mean, host_only, norm, replicated
 
+__all__ = [
+    "FilterGeometry",
+    "filter_geometry",
+    "gaussian_filter_geometry",
+    "norm_envelope",
+    "welch_bound",
+]
+
 
 class FilterGeometry(NamedTuple):
     """Means and variances over filters, and over pairs of different filters."""

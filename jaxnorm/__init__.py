@@ -3,11 +3,10 @@
 Functions are pure and leave `jit`, `vmap` and `grad` to the caller. Samples lie on the leading
 axes, features on the last. `jaxnorm.nnx` and `jaxnorm.linen` wrap them in Flax modules,
 `jaxnorm.models` builds the papers' networks on these, and `jaxnorm.shift` measures the
-shift of a layer's outputs. These four are imported when they are first used.
+shift of a layer's outputs. `jaxnorm.pruning` and `jaxnorm.geometry` are the packages `pruning` and
+`geometry` by names that no module of your own hides. All six are imported when first used.
 """
 
-import importlib
-import types
 import typing
 
 from jaxnorm._version import __version__ as __version__  # isort: split
@@ -30,19 +29,18 @@ from jaxnorm._unitize import unitize_bounded as unitize_bounded
 from jaxnorm._unitized_batch_norm import bounded as bounded
 from jaxnorm._unitized_batch_norm import interpolated as interpolated
 from jaxnorm._unitized_batch_norm import unitized_batch_norm as unitized_batch_norm
+from jaxnorm.internal import lazy_modules
 
 if typing.TYPE_CHECKING:
+    import geometry as geometry
+    import pruning as pruning
     from jaxnorm import linen as linen
     from jaxnorm import models as models
     from jaxnorm import nnx as nnx
     from jaxnorm import shift as shift
-else:  # type checkers would take any name for one of this module
-
-    def __getattr__(name: str) -> types.ModuleType:
-        if name in ("linen", "models", "nnx", "shift"):
-            return importlib.import_module(f"jaxnorm.{name}")
-        raise AttributeError(f"module 'jaxnorm' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), "linen", "models", "nnx", "shift"})
+else:  # hidden from type checkers, which would take any name for one of this module
+    __getattr__, __dir__ = lazy_modules(
+        __name__,
+        {name: f"jaxnorm.{name}" for name in ("linen", "models", "nnx", "shift")}
+        | {name: name for name in ("geometry", "pruning")},
+    )

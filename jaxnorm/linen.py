@@ -18,6 +18,8 @@ from jaxnorm._statistics import AxisName, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
 from jaxnorm.internal import check_eps, check_range
 
+__all__ = ["BatchNorm", "UnitizedBatchNorm"]
+
 
 class _RunningNorm(linen.Module):
     """Scale, bias and running statistics, and the choice between training and inference."""
@@ -38,6 +40,7 @@ class _RunningNorm(linen.Module):
     running_correction: Correction = bessel
     groups: int = 1
     update_running_average: bool | None = None
+    eps: float | None = None
 
     def _parameter(self, name: str, init: Initializer, x: Array) -> Array:
         return self.param(name, init, (x.shape[self.axis],), self.param_dtype)
@@ -53,7 +56,6 @@ class _RunningNorm(linen.Module):
         use = linen.merge_param(
             "use_running_average", self.use_running_average, use_running_average
         )
-        check_eps(self.epsilon, "epsilon")
         check_range(self.momentum, "momentum", 1.0)
         update = updates(use, update_running_average, self.update_running_average)
         shape = (x.shape[self.axis],)
@@ -67,7 +69,7 @@ class _RunningNorm(linen.Module):
             normalize,
             scale=scale,
             bias=bias,
-            eps=self.epsilon,
+            eps=check_eps(self.epsilon if self.eps is None else self.eps),
             correction=self.correction,
             groups=self.groups,
             # While parameters are made there need not be a mapped axis.
@@ -92,28 +94,9 @@ class _RunningNorm(linen.Module):
 class BatchNorm(_RunningNorm):
     """`jaxnorm.nnx.BatchNorm`, in the place of `flax.linen.BatchNorm`.
 
-    Args:
-      use_running_average: Inference instead of training; given here or at call.
-      axis: The feature axis, which is not the first.
-      momentum: Weight of the old running statistics, in [0, 1].
-      epsilon: Added to the variance.
-      dtype: The dtype of the result, by default the input's.
-      param_dtype: The dtype of scale and bias.
-      use_bias: Whether a bias is learned and added.
-      use_scale: Whether a scale is learned and multiplied by.
-      bias_init: Initializer of bias.
-      scale_init: Initializer of scale.
-      axis_name: Mapped axes over which the batch is spread.
-      axis_index_groups: Groups of indices along `axis_name`, each a batch of its own.
-      correction: Factor of the variance in training, as in `batch_norm`.
-      running_correction: Factor of the variance that enters the running variance.
-      groups: Ghost batches in training, as in `batch_norm`; their average enters the running
-        statistics.
-      update_running_average: Whether the running statistics are updated; None: where they are not
-        used. With True they may be used and updated, by the batch after it was normalized, and with
-        False neither.
-      recentering: Whether the mean is subtracted.
-      rescaling: Whether the standard deviation divides.
+    Arguments and their meaning are those of `jaxnorm.nnx.BatchNorm`, but that the number of
+    features is the input's, `use_running_average` has no default, and keys and metadata come by
+    Linen's ways.
 
     Example:
       >>> import jax
@@ -144,30 +127,9 @@ class BatchNorm(_RunningNorm):
 class UnitizedBatchNorm(_RunningNorm):
     """`jaxnorm.nnx.UnitizedBatchNorm`, in the place of `flax.linen.BatchNorm`.
 
-    Args:
-      use_running_average: Inference instead of training; given here or at call.
-      axis: The feature axis, which is not the first.
-      momentum: Weight of the old running statistics, in [0, 1].
-      epsilon: Added to the variance and to the squared norms.
-      dtype: The dtype of the result, by default the input's.
-      param_dtype: The dtype of alpha, scale and bias.
-      use_bias: Whether a bias is learned and added.
-      use_scale: Whether a scale is learned and multiplied by.
-      bias_init: Initializer of bias.
-      scale_init: Initializer of scale.
-      axis_name: Mapped axes over which the batch is spread.
-      axis_index_groups: Groups of indices along `axis_name`, each a batch of its own.
-      correction: Factor of the variance in training, as in `batch_norm`.
-      running_correction: Factor of the variance that enters the running variance.
-      groups: Ghost batches in training, as in `batch_norm`; their average enters the running
-        statistics.
-      update_running_average: Whether the running statistics are updated; None: where they are not
-        used. With True they may be used and updated, by the batch after it was normalized, and with
-        False neither.
-      alpha_init: Initializer of alpha, one per channel: 0, batch norm, by default.
-      pixels: Line 9's constant; by default the number of pixels of the input.
-      per_pixel: The norm of each pixel, Figure 1(b), instead of each sample's.
-      factor: `interpolated`, Eq. 10, by default; or `bounded`, Eq. 9, or a function of one's own.
+    Arguments and their meaning are those of `jaxnorm.nnx.UnitizedBatchNorm`, but that the number of
+    features is the input's, `use_running_average` has no default, and keys and metadata come by
+    Linen's ways.
 
     Example:
       >>> import jax

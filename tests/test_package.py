@@ -1,6 +1,8 @@
 """What a person installs, and what the README shows."""
 
 import ast
+import importlib
+import inspect
 import os
 import re
 import resource
@@ -231,3 +233,46 @@ def test_make_takes_the_pins_of_the_jax_that_is_asked_for(environment, pins):
                 env=os.environ | environment)  # fmt: skip
     assert f"PIP_CONSTRAINT=constraints-{pins}.txt " in shown
     assert f"-{pins}" in shown.split("touch")[-1].splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "jaxnorm",
+        "jaxnorm.linen",
+        "jaxnorm.nnx",
+        "jaxnorm.shift",
+        "jaxnorm.models",
+        "pruning",
+        "pruning.channels",
+        "geometry",
+        "geometry.cells",
+        "geometry.filters",
+        "geometry.claims",
+    ],
+)
+def test_a_completion_list_shows_what_users_import(name):
+    """No imports of the module itself, such as jnp or Array, among its public names."""
+    module = importlib.import_module(name)
+    shown = getattr(module, "__all__", dir(module))
+    values = {shown_name: getattr(module, shown_name) for shown_name in shown}
+    homes = {
+        shown_name: value.__name__ if inspect.ismodule(value) else value.__module__
+        for shown_name, value in values.items()
+        if inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value)
+    }
+    ours = (*PACKAGES, "jaxtyping")  # jaxtyping is put into all modules by tests
+    foreign = [
+        shown_name
+        for shown_name, home in homes.items()
+        if home.split(".")[0] not in ours and not shown_name.startswith("_")
+    ]
+    assert foreign == []
+
+
+def test_the_other_packages_are_lazy_names_of_this_one():
+    code = (
+        "import sys, jaxnorm; assert 'pruning' not in sys.modules; import pruning, geometry; "
+        "assert (jaxnorm.pruning, jaxnorm.geometry) == (pruning, geometry)"
+    )
+    run(sys.executable, "-c", code)

@@ -42,6 +42,7 @@ from jaxnorm.internal._host import (
 from jaxnorm.internal._host import (
     is_traced as is_traced,
 )
+from jaxnorm.internal._lazy import lazy_modules as lazy_modules
 from jaxnorm.internal._numerics import (
     Axes as Axes,
 )

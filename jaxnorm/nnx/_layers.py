@@ -44,6 +44,7 @@ class RunningNorm(nnx.Module):
     rngs: InitVar[nnx.Rngs]
     bias_metadata: InitVar[Metadata] = None
     scale_metadata: InitVar[Metadata] = None
+    eps: InitVar[float | None] = None
 
     def __post_init__(
         self,
@@ -52,12 +53,13 @@ class RunningNorm(nnx.Module):
         rngs: nnx.Rngs,
         bias_metadata: Metadata,
         scale_metadata: Metadata,
+        eps: float | None,
     ):
+        self.epsilon = check_eps(self.epsilon if eps is None else eps)
         if self.num_features < 1:
             raise ValueError(f"num_features must be at least 1; got {self.num_features}")
         if self.groups < 1:
             raise ValueError(f"groups must be at least 1; got {self.groups}")
-        check_eps(self.epsilon, "epsilon")
         check_range(self.momentum, "momentum", 1.0)
         self.scale = self._parameter(scale_init, rngs, scale_metadata) if self.use_scale else None
         self.bias = self._parameter(bias_init, rngs, bias_metadata) if self.use_bias else None
@@ -159,6 +161,7 @@ class BatchNorm(RunningNorm):
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.
+      eps: What the functions call epsilon; given, it is taken instead.
 
     Example:
       >>> layer = BatchNorm(3, rngs=nnx.Rngs(0))
@@ -186,35 +189,14 @@ class UnitizedBatchNorm(RunningNorm):
     """`unitized_batch_norm` with learned `alpha`, `scale` and `bias` and running statistics.
 
     Args:
-      num_features: Channels of the input, along `axis`.
-      use_running_average: Inference instead of training; `model.eval()` and `model.train()` set
-        it, and a call may give it. None: the call must give it.
-      axis: The feature axis, which is not the first.
-      momentum: Weight of the old running statistics, in [0, 1].
-      epsilon: Added to the variance and to the squared norms.
-      dtype: The dtype of the result, by default the input's.
-      param_dtype: The dtype of alpha, scale and bias.
-      use_bias: Whether a bias is learned and added.
-      use_scale: Whether a scale is learned and multiplied by.
-      bias_init: Initializer of bias.
-      scale_init: Initializer of scale.
-      axis_name: Mapped axes over which the batch is spread.
-      axis_index_groups: Groups of indices along `axis_name`, each a batch of its own.
       alpha_init: Initializer of alpha, one per channel: 0, batch norm, by default.
       alpha_metadata: Metadata of alpha's variable.
       pixels: Line 9's constant; by default the number of pixels of the input.
       per_pixel: The norm of each pixel, Figure 1(b), instead of each sample's.
       factor: `interpolated`, Eq. 10; or `bounded`, Eq. 9, or any function of alpha and s + eps.
-      correction: Factor of the variance in training, as in `batch_norm`.
-      running_correction: Factor of the variance that enters the running variance.
-      groups: Ghost batches in training, as in `batch_norm`; their average enters the running
-        statistics.
-      update_running_average: Whether the running statistics are updated; None: where they are not
-        used. With True they may be used and updated, by the batch after it was normalized, and with
-        False neither.
-      rngs: Keys for the initializers.
-      bias_metadata: Metadata of the bias's variable, such as its sharding.
-      scale_metadata: Metadata of the scale's variable.
+      epsilon: Added to the variance and to the squared norms.
+
+    All other arguments are those of `BatchNorm` but `recentering` and `rescaling`.
 
     Example:
       >>> layer = UnitizedBatchNorm(3, alpha_init=nnx.initializers.ones, rngs=nnx.Rngs(0))
@@ -235,10 +217,11 @@ class UnitizedBatchNorm(RunningNorm):
         rngs: nnx.Rngs,
         bias_metadata: Metadata,
         scale_metadata: Metadata,
+        eps: float | None,
         alpha_init: Initializer,
         alpha_metadata: Metadata,
     ):
-        super().__post_init__(bias_init, scale_init, rngs, bias_metadata, scale_metadata)
+        super().__post_init__(bias_init, scale_init, rngs, bias_metadata, scale_metadata, eps)
         if self.pixels is not None:
             check_positive(self.pixels, "pixels")
         self.alpha = self._parameter(alpha_init, rngs, alpha_metadata)

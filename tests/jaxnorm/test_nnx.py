@@ -1,6 +1,7 @@
 """Modules: state that is updated as Flax updates it."""
 
 import inspect
+import re
 from typing import Any
 
 import jax
@@ -163,10 +164,16 @@ def test_ghost_batches_update_the_running_statistics_by_their_average():
     ids=lambda layer: f"{layer.__module__}.{layer.__name__}",
 )
 def test_arguments_are_spelled_and_documented(layer):
+    """By the layer itself, or by one that its docstring says has the same arguments."""
+    documented = inspect.getdoc(layer) or ""
+    if layer is not jaxnorm.nnx.BatchNorm:
+        assert re.search(r"(other arguments|and their meaning) are those of", documented)
+        for other in (jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm):
+            documented += inspect.getdoc(other) or ""
     parameters = list(inspect.signature(layer.__init__).parameters.values())
     assert not [p.name for p in parameters if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     for parameter in parameters:
-        assert parameter.name in ("self", "parent", "name") or f"{parameter.name}:" in layer.__doc__
+        assert parameter.name in ("self", "parent", "name") or f"{parameter.name}:" in documented
 
 
 @pytest.mark.parametrize("name", layer_classes(jaxnorm.nnx))

@@ -1,0 +1,111 @@
+"""Whole models: the parameters of their norms, the outputs of their layers, and their widths."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flax import nnx
+from jaxtyping import Array, Float
+
+from jaxnorm.nnx._surgery import batch_norms
+
+
+def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]:
+    """A filter of `flax.nnx` for scale, bias and alpha of every batch norm in `model`.
+
+    Of ours and of Flax's, by the paths that they have now: for a changed model ask again. To train
+    all but these, give `nnx.All(nnx.Param, nnx.Not(norm_parameters(model)))` to `nnx.Optimizer` as
+    `wrt` and to `nnx.DiffState`; together with `nnx.PathContains("encoder")`, also in `nnx.All`,
+    they are those of one part. Running statistics are no parameters. They are used and never
+    updated after `model.set_attributes(BatchNorm, use_running_average=True)`, to be called
+    again after `model.train()`.
+
+    Args:
+      model: Any module; without a batch norm the filter lets nothing through.
+
+    Example:
+      >>> from jaxnorm.models import MLP
+      >>> model = MLP(inputs=4, widths=(3,), classes=2, rngs=nnx.Rngs(0))
+      >>> frozen = nnx.state(model, norm_parameters(model))
+      >>> print(nnx.to_flat_state(frozen).paths)
+      (('norms', 0, 'bias'), ('norms', 0, 'scale'))
+    """
+    parameters = {
+        id(variable)
+        for norm in batch_norms(model)
+        for variable in vars(norm).values()
+        if isinstance(variable, nnx.Param)
+    }
+    paths = {path for path, node in nnx.iter_graph(model) if id(node) in parameters}
+    return lambda path, _: tuple(path) in paths
+
+
+def layer_outputs(
+    model: nnx.Module, layers: Sequence[str], x: Float[Array, "n *sample"]
+) -> dict[str, Float[Array, "n *features"]]:
+    """Outputs of the submodules `layers` while `model` is called on `x`, by name.
+
+    A name is the path of attributes and indices, joined by dots, as "norms.10". `x` goes through
+    the model as it is: hand over `nnx.view(model, use_running_average=True)` for inference, and
+    call under `jit`, where what nobody reads is not computed.
+
+    Args:
+      model: Any module; it is left as it is, running statistics too.
+      layers: Names of submodules that the call reaches once.
+      x: One batch.
+
+    Raises:
+      TypeError: `layers` is one string.
+      ValueError: The model has no such submodule, or calls it never or more than once.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxnorm.models import MLP
+      >>> model = MLP(inputs=4, widths=(3, 2), classes=2, rngs=nnx.Rngs(0))
+      >>> print(layer_outputs(model, ["norms.1"], jnp.ones((5, 4), "float32"))["norms.1"].shape)
+      (5, 2)
+    """
+    if isinstance(layers, str):
+        raise TypeError(f"layers must be a list of names; got the string {layers!r}")
+    model = nnx.merge(*nnx.split(model), copy=True)  # capturing leaves marks on it
+    _, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
+    calls = {
+        ".".join(map(str, path[:-1])): leaf.get_value()
+        for path, leaf in nnx.to_flat_state(captured)
+        if path[-1] == "__call__"
+    }
+    outputs = {}
+    for name in layers:
+        times = len(calls.get(name, ()))
+        if times != 1:
+            known = ", ".join(sorted(filter(None, calls)))
+            raise ValueError(f"{name!r} must be called once; it was {times} times. Called: {known}")
+        (outputs[name],) = calls[name]
+    return outputs
+
+
+def fit_widths(model: nnx.Module) -> nnx.Module:
+    """`model`, in place, with layers whose numbers of features are those of their arrays.
+
+    For a model whose arrays were replaced by smaller ones, as `pruning.remove_channels` makes
+    them: a depthwise convolution would else still look for all its channels. Of a depthwise
+    convolution, with several groups of one input, the groups follow its outputs; other groups keep
+    their number.
+
+    Example:
+      >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))
+      >>> conv.kernel = nnx.Param(conv.kernel[..., :6])
+      >>> print(fit_widths(conv).feature_group_count, conv.in_features, conv.out_features)
+      3 3 6
+    """
+    for _, layer in nnx.iter_modules(model):
+        if isinstance(layer, nnx.Conv):
+            shape = layer.kernel[...].shape
+            if 1 < layer.feature_group_count == layer.in_features:
+                layer.feature_group_count = shape[-1] * layer.in_features // layer.out_features
+            layer.in_features = shape[-2] * layer.feature_group_count
+            layer.out_features, layer.kernel_shape = shape[-1], shape
+        elif isinstance(layer, nnx.Linear):
+            layer.in_features, layer.out_features = layer.kernel[...].shape
+    for norm in batch_norms(model):
+        norm.num_features = norm.mean[...].size
+    return model
