@@ -10,15 +10,14 @@ from typing import Any
 import jax
 
 from pruning.channels._coupling.groups import described
-from pruning.channels._program.interpret import closed_jaxpr, is_literal, traced
-from pruning.channels._repair.gains import live
+from pruning.channels._program.interpret import closed_jaxpr, is_literal, live_program, traced
 
 
 def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> None:
     """Raise if arrays of `params` are only mixed with activations into what is not returned."""
     program, _ = traced(apply, params, inputs)
     paths, count = described(params).paths, len(jax.tree.leaves(params))
-    needed = live(program, set(program.jaxpr.outvars))
+    needed = {v for eqn in live_program(program).eqns for v in eqn.outvars}
     activations = set(program.jaxpr.invars[count:])
     lost = _mixed_in_vain(program, program.jaxpr.invars[:count], activations, needed)
     if lost:
@@ -31,7 +30,7 @@ def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[An
 
 
 def _mixed_in_vain(
-    program: Any, parameters: Sequence[Any], activations: set[Any], needed: set[int]
+    program: Any, parameters: Sequence[Any], activations: set[Any], needed: set[Any]
 ) -> set[int]:
     """Which parameters are read by sums with activations that no output needs, and else not."""
     sources = {v: {i} for i, v in enumerate(parameters)}  # of what parameters alone make
@@ -40,7 +39,7 @@ def _mixed_in_vain(
         variables = [v for v in eqn.invars if not is_literal(v)]
         found = set().union(*(sources.get(v, ()) for v in variables))
         active = any(v in activations for v in variables)
-        if id(eqn) in needed:
+        if not needed.isdisjoint(eqn.outvars):
             read |= found
         elif active and found:
             mixed |= found

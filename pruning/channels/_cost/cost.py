@@ -11,7 +11,8 @@ import numpy as np
 
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import check_values
-from pruning.channels._program.calls import subprograms
+from pruning.channels._coupling.rules import summed_of_product
+from pruning.channels._program.calls import Equation, shape_of, subprograms
 from pruning.channels._program.interpret import closed_jaxpr, traced
 
 RUNS = 10
@@ -94,15 +95,10 @@ def macs(program: Any) -> int:
     return sum(_of_equation(eqn) for eqn in closed_jaxpr(program).eqns)
 
 
-def _of_equation(eqn: Any) -> int:
-    if eqn.primitive.name == "conv_general_dilated":
-        kernel, numbers = eqn.invars[1].aval.shape, eqn.params["dimension_numbers"]
-        filters = kernel[numbers.rhs_spec[0]]
-        return eqn.outvars[0].aval.size * math.prod(kernel) // filters
-    if eqn.primitive.name == "dot_general":
-        (contracted, _), _ = eqn.params["dimension_numbers"]
-        sides = (eqn.invars[0].aval.shape[k] for k in contracted)
-        return eqn.outvars[0].aval.size * math.prod(sides)
+def _of_equation(eqn: Equation) -> int:
+    if (summed := summed_of_product(eqn)) is not None:
+        sides = (shape_of(eqn.invars[k])[axis] for (k, axis), *_ in summed)
+        return math.prod((*shape_of(eqn.outvars[0]), *sides))
     inner = list(map(macs, subprograms(eqn)))
     if eqn.primitive.name == "cond":
         return max(inner)

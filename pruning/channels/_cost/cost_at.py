@@ -18,8 +18,9 @@ from pruning.channels._coupling.channel_ids import ChannelIds, Vector, is_free
 from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant, inner_ids
 from pruning.channels._coupling.coupling import TracedChannels, united
 from pruning.channels._coupling.groups import ChannelGroup, parameters_of
+from pruning.channels._coupling.rules import summed_of_product
 from pruning.channels._program.calls import subprograms
-from pruning.channels._program.interpret import interpret, traced
+from pruning.channels._program.interpret import enter_none, interpret, traced
 from pruning.channels._removal.removal import name, remove_channels
 from pruning.channels._removal.resizing import resized
 
@@ -139,7 +140,9 @@ def _macs(
 
     def step(eqn: Any, values: Sequence[ChannelIds]) -> list[ChannelIds]:
         results = equation_ids(channels.sets, eqn, values)
-        if (axes := _summed_and_given(eqn, values)) is not None:
+        if (summed := summed_of_product(eqn)) is not None:
+            pairs = ([values[k].axes[axis] for k, axis in operands] for operands in summed)
+            axes = (next((a for a in pair if not is_free(a)), pair[0]) for pair in pairs)
             products.append((factor, (*results[0].axes, *axes)))
         times = factor * eqn.params["length"] if eqn.primitive.name == "scan" else factor
         programs = zip(subprograms(eqn), inner_ids(channels.sets, eqn, values), strict=True)
@@ -149,21 +152,9 @@ def _macs(
         products.extend(product for of_program in inner for product in of_program)
         return results
 
-    interpret(program, arguments, ids_of_constant, step)
+    interpret(program, arguments, ids_of_constant, step, enter=enter_none)
     return products
 
 
 def _total(products: Sequence[Product]) -> int:
     return sum(factor * math.prod(axis.size for axis in axes) for factor, axes in products)
-
-
-def _summed_and_given(eqn: Any, values: Sequence[ChannelIds]) -> list[Vector] | None:
-    """The axes that a product or a convolution sums over, if the equation is one."""
-    if eqn.primitive.name == "conv_general_dilated":
-        _, *others = eqn.params["dimension_numbers"].rhs_spec
-        return [values[1].axes[k] for k in others]
-    if eqn.primitive.name == "dot_general":
-        contracted, _ = eqn.params["dimension_numbers"]
-        a, b = ([v.axes[k] for k in axes] for v, axes in zip(values, contracted, strict=True))
-        return [y if is_free(x) else x for x, y in zip(a, b, strict=True)]
-    return None

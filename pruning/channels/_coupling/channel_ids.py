@@ -251,6 +251,7 @@ class UnionFind:
         """The ids of `axes` flattened into one, which vary along one of these, as in `split`."""
         size = int(np.prod([axis.size for axis in axes]))
         removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
+        removable = [k for k in removable if axes[k].size > 1] or removable
         if not removable:
             return free(size) if all(map(is_free, axes)) else self.pinned_like(axes, size)
         left = removable[-2:][0]
@@ -268,7 +269,7 @@ class UnionFind:
         if is_free(axis):
             return [free(n) for n in sizes]
         rest = [self.pinned_like([axis], n) if n > 1 else free(n) for n in sizes]
-        if not self.removable(axis):
+        if not self.removable(axis) or not rest:
             return rest
         grid = self.find(axis).reshape(sizes)
         varying = [k for k in range(len(sizes)) if (grid != grid.take([0], k)).any()]

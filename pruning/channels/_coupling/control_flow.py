@@ -7,9 +7,12 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Jaxpr
+from jax.extend.core import Jaxpr, Primitive
+from jax.extend.core import primitives as p
 
 from jaxnorm._numerics import is_traced
+from pruning.channels._coupling import moves
+from pruning.channels._coupling.arithmetic import convolution
 from pruning.channels._coupling.channel_ids import (
     ChannelIds,
     UnionFind,
@@ -18,23 +21,21 @@ from pruning.channels._coupling.channel_ids import (
     free,
     is_free,
 )
-from pruning.channels._coupling.rules import ELEMENTWISE, RULES
-from pruning.channels._coupling.shape_rules import unknown
-from pruning.channels._program.calls import KINDS, program_of, subprograms
-from pruning.channels._program.interpret import closed_jaxpr, interpret, is_literal
+from pruning.channels._coupling.rules import apply_rule, rule_of
+from pruning.channels._program.calls import call_of, program_of, subprograms
+from pruning.channels._program.interpret import closed_jaxpr, enter_none, interpret, is_literal
 
 T = TypeVar("T")
 Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
 """Of the arguments of every program inside an equation, and of its results."""
-JITTED = {name for name, kind in KINDS.items() if kind == "jit"}
-STRAIGHT = {*JITTED, *ELEMENTWISE.split(), "dot_general", "transpose"}
-"""What keeps values uniform that are: see `ChannelIds`."""
 
 
 def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
     """The ids of the results of `program`; calls, branches and loops are entered."""
     sets.long_folds |= _long_folds(closed_jaxpr(program).jaxpr)
-    return interpret(program, values, ids_of_constant, partial(equation_ids, sets))
+    return interpret(
+        program, values, ids_of_constant, partial(equation_ids, sets), enter=enter_none
+    )
 
 
 def _long_folds(program: Jaxpr) -> set[int]:
@@ -46,31 +47,33 @@ def _long_folds(program: Jaxpr) -> set[int]:
                 readers.setdefault(variable, []).append(eqn)
 
     def shuffled(eqn: Any) -> bool:
+        """Whether it is folded again, but for transpositions between."""
         found = readers.get(eqn.outvars[0], [])
-        names = [reader.primitive.name for reader in found]
-        return names == ["reshape"] or (names == ["transpose"] and shuffled(found[0]))
+        if len(found) != 1:
+            return False
+        axes = rule_of(found[0]).axes
+        return axes is moves.reshape or (axes is moves.transpose and shuffled(found[0]))
 
     def convolved(eqn: Any) -> bool:
         seen, left = set(), [eqn]
         while left:
             made = left.pop()
             for reader in (r for v in made.outvars for r in readers.get(v, [])):
-                if reader.primitive.name == "conv_general_dilated":
+                if rule_of(reader).axes is convolution:
                     return True
                 if _same_shape(made, reader) and id(reader) not in seen:
                     seen.add(id(reader))
                     left.append(reader)
         return False
 
-    folds = [eqn for eqn in program.eqns if eqn.primitive.name == "reshape"]
+    folds = [eqn for eqn in program.eqns if rule_of(eqn).axes is moves.reshape]
     return {id(eqn) for eqn in folds if shuffled(eqn) or convolved(eqn)}
 
 
 def _same_shape(eqn: Any, reader: Any) -> bool:
     """Whether a reader of what an equation gives is elementwise, or calls what may be."""
-    name = reader.primitive.name
     same = reader.outvars[0].aval.shape == eqn.outvars[0].aval.shape
-    return same and (name in ELEMENTWISE.split() or program_of(reader) is not None)
+    return same and (rule_of(reader).elementwise or program_of(reader) is not None)
 
 
 def ids_of_constant(array: Any) -> ChannelIds:
@@ -85,30 +88,30 @@ def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> l
     """The ids of the results of an equation."""
     outer, sets.equations = sets.equations, (*sets.equations, eqn)
     operands = entering(eqn, operands)
-    if (inner := program_of(eqn)) is not None:
-        results = evaluate(inner, sets, operands)
-    elif (rule := BLOCKS.get(eqn.primitive.name)) is not None:
-        results = rule(sets, eqn, operands)[1]
+    if (call := call_of(eqn)) is not None:
+        results = evaluate(call.program, sets, operands)
+        results = results if call.kind == "jit" else not_uniform(results)
+    elif (rule := block_of(eqn)) is not None:
+        results = not_uniform(rule(sets, eqn, operands)[1])
     else:
-        given, constant = all(v.given for v in operands), all(v.constant for v in operands)
-        values = RULES.get(eqn.primitive.name, unknown)(eqn, sets, *operands)
-        drawn = next((v.drawn for v in operands if v.drawn), ())
-        if eqn.primitive.name == "random_bits":  # those of the whole width, as a constant's numbers
-            constant, drawn = True, sets.equations
-        facts = {"given": given, "constant": constant, "drawn": drawn if constant else ()}
-        results = [value._replace(**facts) for value in values]
+        results = apply_rule(eqn, sets, operands)
     sets.equations = outer
-    return results if eqn.primitive.name in STRAIGHT else not_uniform(results)
+    return results
 
 
 def entering(eqn: Any, operands: Sequence[ChannelIds]) -> Sequence[ChannelIds]:
     """The operands as a program inside of the equation knows them: only `jit` is looked through."""
-    straight = eqn.primitive.name in STRAIGHT or not subprograms(eqn)
+    call = call_of(eqn)
+    straight = call.kind == "jit" if call else not subprograms(eqn)
     return operands if straight else not_uniform(operands)
 
 
 def not_uniform(values: Sequence[ChannelIds]) -> list[ChannelIds]:
     return [value._replace(uniform=None) for value in values]
+
+
+def block_of(eqn: Any) -> Callable[[UnionFind, Any, Sequence[ChannelIds]], Ids] | None:
+    return BLOCKS.get(eqn.primitive) or BLOCKS.get(eqn.primitive.name)
 
 
 def inner_ids(
@@ -118,7 +121,7 @@ def inner_ids(
     inner, values = subprograms(eqn), entering(eqn, values)
     if program_of(eqn) is not None:
         return [values] * len(inner)
-    if (rule := BLOCKS.get(eqn.primitive.name)) is not None:
+    if (rule := block_of(eqn)) is not None:
         return rule(sets, eqn, values)[0]
     shapes = [[v.aval.shape for v in closed_jaxpr(program).jaxpr.invars] for program in inner]
     return [[ChannelIds(tuple(map(fixed, shape))) for shape in of_inner] for of_inner in shapes]
@@ -250,11 +253,11 @@ def _same_rank(outer: Any, inner: Any) -> bool:
     return outer.aval.ndim == inner.aval.ndim
 
 
-BLOCKS: dict[str, Callable[[UnionFind, Any, Sequence[ChannelIds]], Ids]] = {
-    "cond": cond_ids,
-    "scan": scan_ids,
+BLOCKS: dict[Primitive | str, Callable[[UnionFind, Any, Sequence[ChannelIds]], Ids]] = {
+    p.cond_p: cond_ids,
+    p.scan_p: scan_ids,
     "shard_map": shard_map_ids,
-    "while": while_ids,
+    p.while_p: while_ids,
 }
 
 

@@ -1,298 +1,300 @@
-"""What each primitive of a traced program does to ids of channels.
+"""What the library knows of each primitive: a row each, which all that reads programs looks up.
 
-A rule is called as `rule(eqn, sets, *values)` with the `ChannelIds` of the operands and returns
-those of the results. A shape that the program spells out, such as the bounds of a slice, is one of
-the large network: `_sizes` adapts it to the channels that are left, and `_comparison` compares.
-
-    primitive                    what it does to an axis
-    elementwise (add, mul, ...)  unites the ids of all operands, index by index; constants have none
-    reduce_*                     keeps the other axes; pins the axis that is reduced, but for sums
-                                 of what is zero, or the same, where channels are removed
-    psum, pmax, ppermute, ...    keep all axes: they run over the devices of a mesh
-    cumsum, sort, ...            keeps the other axes; pins the axis along which they run
-    reduce_window*               keeps axes whose window is one index; pins the others
-    dot_general                  unites contracted and batch axes; keeps all others; pins what is
-                                 contracted unless a factor is zero where channels are removed
-    conv_general_dilated         unites the kernel's inputs with the features; returns its outputs
-    reshape                      folds ids and unfolds them, united along all axes but one
-    transpose, squeeze, rev      move, drop or reverse axes with their ids
-    broadcast_in_dim             new axes are free
-    concatenate, pad, tile       put ids end to end; pin what is added beside channels
-    stack, unstack               unite the ids of all operands; pin the axis that is new, or goes
-    slice, split                 take ids; of every nth, those of n neighbours are united
-    dynamic_slice                keeps axes that are taken whole; pins the others
-    dynamic_update_slice         unites axes that are replaced whole; pins the others
-    scatter*                     unites axes that are replaced whole; pins those that are indexed
-    gather                       keeps axes that are taken whole; pins those that are indexed
-    iota                         fixed along its dimension, free along the others: a constant
-    random_bits                  fixed: a constant, drawn for the whole width
-    bitcast_convert_type         keeps all axes between dtypes of one size
-    any other                    pins all that goes in
+A row says how axes correspond, where zeros and equal values remain, where a zero would be singular,
+what the parameters are at smaller shapes, and how it is a product with a kernel, a sum or a scale.
+To add a primitive is to add its row; `tests/pruning/test_rows.py` derives its truth from numbers.
+A primitive without a row pins all that goes in. Calls, branches and loops are in `control_flow`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jax.extend.core import Primitive
+from jax.extend.core import primitives as p
 
-from pruning.channels._coupling import shape_rules as shapes
-from pruning.channels._coupling.channel_ids import (
-    ChannelIds,
-    UnionFind,
-    Vector,
-    Zero,
-    fixed,
-    is_free,
-    together,
-)
-from pruning.channels._coupling.shape_rules import Results, shape_of, unknown
+from pruning.channels._coupling import arithmetic, moves
+from pruning.channels._coupling.arithmetic import Zeros, all_of, any_of, first_of, never, same
+from pruning.channels._coupling.channel_ids import FIXED, ChannelIds, UnionFind
+from pruning.channels._program.calls import Equation, shape_of
+from pruning.channels._program.linear import Linear, convolution_of, product_of
 
-Rule = Callable[..., Results]
-ELEMENTWISE = """
-    abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp
-    clz complex conj convert_element_type copy copy_p cos cosh digamma div eq erf erf_inv erfc exp
-    exp2 expm1 floor ge gt imag integer_pow is_finite le lgamma log log1p logistic lt max min mul ne
-    neg nextafter not or population_count pow real reduce_precision rem round rsqrt select_n
-    shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square
-    stop_gradient sub tan tanh xor
-"""
-# Zero where one operand is; where all are.
-PRODUCTS = {"and", "mul"}
-QUOTIENTS = {"div", "rem"}
-ZERO_AT_ZERO = """
-    abs add add_any asin asinh atan atanh cbrt ceil complex conj convert_element_type copy copy_p
-    cummax cummin cumprod cumsum erf erf_inv expm1 floor imag log1p max min neg or pmax
-    pmin psum real reduce_max reduce_min reduce_precision reduce_prod reduce_sum reduce_window_max
-    reduce_window_min reduce_window_sum round sign sin sinh sort sqrt square stop_gradient sub tan
-    tanh xor
-"""
-POSITIVE = {"exp", "exp2", "logistic", "cosh"}
-NONZERO = "abs convert_element_type copy div integer_pow mul neg pow rsqrt sqrt square"
-# The operand at whose zero a value or a derivative is infinite.
-SINGULAR = {"acosh": 0, "digamma": 0, "div": 1, "lgamma": 0, "log": 0, "pow": 0, "rem": 1}
-SINGULAR |= {"rsqrt": 0, "sqrt": 0}
-REDUCTIONS = """
-    argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor
-"""
-SUMS = {"psum", "reduce_sum"}
-OVER_DEVICES = "pbroadcast pcast pmax pmin ppermute psum psum_invariant pvary"
-WINDOWS = "reduce_window reduce_window_max reduce_window_min reduce_window_sum"
-ALONG_AN_AXIS = "cumlogsumexp cummax cummin cumprod cumsum sort"
+Numbers = Sequence[Any]
+"""Of the operands, those that are numbers; None of others."""
 
 
-def elementwise_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
-    values = tuple(sets.tabled(values))
-    axes, name = sets.union_all(values, shape_of(eqn.outvars[0])), eqn.primitive.name
-    if _is_singular(eqn, values):
-        value = values[SINGULAR.get(name, 0)]
-        if not (_nonzero(value) or value.constant):
-            sets.singular += [sets.required(value, axis) for axis in value.axes]
-    positive = name in ("add", "max") and any((v.number or 0) > 0 for v in values)
-    still = name in NONZERO.split() and all(map(_nonzero, values))
-    number = values[0].number if name == "convert_element_type" else None
-    nonzero = positive or still or name in POSITIVE
-    zero, uniform = _zero(eqn, sets, axes, values), sets.uniform(values)
-    return [ChannelIds(axes, zero, number, nonzero, uniform=uniform)]
+class Rule(NamedTuple):
+    """All that is known of a primitive.
 
-
-def _is_singular(eqn: Any, values: Sequence[ChannelIds]) -> bool:
-    """Whether a value or a derivative is infinite where an operand is zero: see `SINGULAR`."""
-    power = _power(eqn, values)
-    return eqn.primitive.name in SINGULAR if power is None else power < 1 and power != 0
-
-
-def _power(eqn: Any, values: Sequence[ChannelIds]) -> int | float | None:
-    """The exponent of a power, if it is a number."""
-    if eqn.primitive.name == "integer_pow":
-        return eqn.params["y"]
-    return values[1].number if eqn.primitive.name == "pow" else None
-
-
-def bitcast_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
-    same = shape_of(eqn.invars[0]) == shape_of(eqn.outvars[0])
-    return [ChannelIds(value.axes)] if same else unknown(eqn, sets, value)
-
-
-def _nonzero(value: ChannelIds) -> bool:
-    return value.nonzero or bool(value.number)
-
-
-def _zero(eqn: Any, sets: UnionFind, axes: Sequence[Vector], values: Sequence[ChannelIds]) -> Zero:
-    """The parameters that make an elementwise result zero at ids."""
-    name = eqn.primitive.name
-    if name in PRODUCTS:
-        return sets.any_zero(values, axes)
-    if name in QUOTIENTS:
-        return sets.zero_at(values[0], axes)
-    if name == "select_n":
-        return sets.all_zero(values[1:], axes)
-    if name in ("max", "min"):  # with a number that zero is beyond
-        sign = 1 if name == "min" else -1
-        values = [v for v in values if v.number is None or sign * v.number < 0]
-    if (power := _power(eqn, values)) is not None:
-        return sets.zero_at(values[0], axes) if power > 0 else None
-    return sets.all_zero(values, axes) if name in ZERO_AT_ZERO.split() else None
-
-
-def _zero_still(eqn: Any, value: ChannelIds) -> Zero:
-    """The parameters that make a result zero, whose elements are made of those of one id."""
-    return value.zero if eqn.primitive.name in ZERO_AT_ZERO.split() else None
-
-
-def reduction_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
-    reduced, results = eqn.params["axes"], []
-    for value in values:
-        axes = tuple(axis for k, axis in enumerate(value.axes) if k not in reduced)
-        for axis in (value.axes[k] for k in reduced):
-            if not _summable(eqn, sets, value):
-                sets.pin(axis)
-                continue
-            sets.zeroed.append(sets.required(value, axis))
-            if not _is_weight(sets, value, axes):
-                sets.report(axis, normed=True)
-        results.append(ChannelIds(axes, _zero_still(eqn, value)))
-    return results
-
-
-def over_devices_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
-    """Element by element over the devices of a mesh, each of which has all channels.
-
-    Of an axis that `jax.vmap` names, once it is batched, it is a reduction of the arrays.
+    Attributes:
+      axes: `axes(eqn, sets, *values)` are the ids of the results; it unites what corresponds, and
+        pins what cannot be cut.
+      zero: Where results are zero: at the operands' zeros or never.
+      uniform: Whether results are the same along channels along which all operands are.
+      nonzero: Whether a result is never zero, given whether each operand is, and its number.
+      exponent: Of a power, given the numbers of the operands.
+      singular: Operands at whose zero a value or a derivative is infinite.
+      smaller: Parameters that are others once channels are removed.
+      summed: `summed(eqn)` are the axes that it sums over, or reduces otherwise: of each,
+        (operand, axis) for the operands that have it. None of all that is not known.
+      layout: Whether it gives the first operand again, in another shape, order or dtype.
+      signs: Of the operands of a sum.
+      scaled: The operands in each of which it is linear, by numbers that are the others.
+      linear: `linear(eqn, side)` is the product with a kernel as operand `side`.
+      random: Whether it draws random bits, which are those of the whole width.
     """
-    axes = eqn.params.get("axes", ())
-    if axes and all(isinstance(axis, int) for axis in axes):
-        return reduction_rule(eqn, sets, *values)
-    if any(isinstance(axis, int) for axis in axes):
-        return unknown(eqn, sets, *values)
-    same = eqn.primitive.name in ("pbroadcast", "pcast", "pvary")
-    return [v if same else v._replace(number=None, nonzero=False) for v in values]
+
+    axes: Callable[..., list[ChannelIds]]
+    zero: Zeros = never
+    uniform: bool = False
+    nonzero: Callable[[Sequence[bool], Numbers], bool] = lambda nonzero, numbers: False
+    exponent: Callable[[Equation, Numbers], Any] | None = None
+    singular: tuple[int, ...] = ()
+    smaller: Callable[..., dict[str, Any]] | None = None
+    summed: Callable[[Equation], Sequence[Sequence[tuple[int, int]]]] | None = lambda eqn: ()
+    layout: bool = False
+    signs: tuple[int, ...] = ()
+    scaled: tuple[int, ...] = ()
+    linear: Callable[[Equation, int], Linear | None] | None = None
+    random: bool = False
+
+    @property
+    def elementwise(self) -> bool:
+        return self.axes is arithmetic.elementwise
+
+    @property
+    def sums(self) -> bool:
+        """Whether it sums over axes of its operand, along which removed channels may be equal."""
+        return self.axes is arithmetic.reduce_sum
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether it gives the first operand again but for its layout or its sign."""
+        return self.layout or self.signs == (-1,)
+
+    def singular_operands(self, eqn: Equation, numbers: Numbers) -> tuple[int, ...]:
+        """The operands that must not be zero; of a power, given the numbers among the operands."""
+        known = None if self.exponent is None else self.exponent(eqn, numbers)
+        return () if known is not None and (known >= 1 or known == 0) else self.singular
 
 
-def _summable(eqn: Any, sets: UnionFind, value: ChannelIds) -> bool:
-    """Whether a sum runs over what is zero or, along one axis, the same at removed channels."""
-    if value.zero is not None:
-        return eqn.primitive.name in SUMS
-    summed = (value.axes[k] for k in eqn.params["axes"])
-    once = sum(map(sets.removable, summed)) == 1
-    return eqn.primitive.name == "reduce_sum" and value.uniform is not None and once
+def elementwise(zero: Zeros = never, **facts: Any) -> Rule:
+    return Rule(arithmetic.elementwise, zero, uniform=True, **facts)
 
 
-def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
-    """Whether a sum runs over channels of a weight, a modulated one maybe, that are zero.
+def power(exponent: Callable[[Equation, Numbers], Any], **facts: Any) -> Rule:
+    """A power of the first operand: zero at its zeros if positive, singular there below one."""
 
-    A sum over the channels of an activation is a norm, and its divisor that of the whole width.
-    """
-    return value.zero is not None and (value.given or any(map(sets.removable, others)))
+    def zero(eqn: Equation, sets: UnionFind, values: Any, result: ChannelIds) -> Any:
+        found = exponent(eqn, [v.number for v in values])
+        return first_of(eqn, sets, values, result) if found is not None and found > 0 else None
 
-
-def along_an_axis_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
-    axis = eqn.params.get("axis", eqn.params.get("dimension"))
-    operands = [
-        ChannelIds(tuple(sets.pin_others(v, lambda k: k != axis)), _zero_still(eqn, v))
-        for v in values
-    ]
-    axes = sets.union_all(operands, shape_of(eqn.outvars[0]))
-    return [ChannelIds(axes, sets.zero_at(v, axes)) for v in operands]
+    return elementwise(zero, exponent=exponent, singular=(0,), nonzero=if_all, **facts)
 
 
-def reduce_window_rule(eqn: Any, sets: UnionFind, value: ChannelIds, *start: ChannelIds) -> Results:
-    params, shape = eqn.params, shape_of(eqn.outvars[0])
-    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
-    windows = [params.get(name) or (1,) * len(shape) for name in names]
-    single = [
-        all(sizes[k] == 1 for sizes in windows) and tuple(params["padding"][k]) == (0, 0)
-        for k in range(len(shape))
-    ]
-    axes = sets.pin_others(value, lambda k: single[k])
-    axes = [a if one else fixed(n) for a, one, n in zip(axes, single, shape, strict=True)]
-    padded = eqn.primitive.name != "reduce_window_sum" and np.any(params["padding"])
-    return [ChannelIds(tuple(axes), None if padded else _zero_still(eqn, value))]
+def movement(axes: Callable[..., list[ChannelIds]], **facts: Any) -> Rule:
+    return Rule(axes, same, **facts)
 
 
-def dot_general_rule(eqn: Any, sets: UnionFind, a: ChannelIds, b: ChannelIds) -> Results:
-    (contract_a, contract_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
-    for i, j in zip(contract_a, contract_b, strict=True):
-        contract(sets, (a, a.axes[i]), (b, b.axes[j]))
-    batch = [sets.union(a.axes[i], b.axes[j]) for i, j in zip(batch_a, batch_b, strict=True)]
-    parts = []
-    for value, dropped in ((a, {*contract_a, *batch_a}), (b, {*contract_b, *batch_b})):
-        parts.append(_part(value, [k for k in range(len(value.axes)) if k not in dropped]))
-    zeros = [sets.zero_at(part, part.axes) for part in parts]
-    zeros.append(sets.any_zero([_part(a, batch_a), _part(b, batch_b)], batch))
-    axes = (*batch, *parts[0].axes, *parts[1].axes)
-    return [ChannelIds(axes, together(zeros), uniform=sets.uniform((a, b)))]
+def always(nonzero: Sequence[bool], numbers: Numbers) -> bool:
+    return True
 
 
-def _part(value: ChannelIds, axes: Sequence[int]) -> ChannelIds:
-    return value._replace(axes=tuple(value.axes[k] for k in axes))
+def if_all(nonzero: Sequence[bool], numbers: Numbers) -> bool:
+    return all(nonzero)
 
 
-def conv_rule(eqn: Any, sets: UnionFind, x: ChannelIds, kernel: ChannelIds) -> Results:
-    numbers = eqn.params["dimension_numbers"]
-    if eqn.params["batch_group_count"] != 1:
-        return unknown(eqn, sets, x, kernel)
-    batch, features, *_ = numbers.lhs_spec
-    outputs, inputs, *_ = numbers.rhs_spec
-    x = x._replace(axes=tuple(sets.pin_others(x, lambda k: k in (batch, features))))
-    for k, axis in enumerate(kernel.axes):
-        if k not in (outputs, inputs):
-            sets.fix(axis)
-    out = kernel.axes[outputs]
-    incoming, groups = x.axes[features], eqn.params["feature_group_count"]
-    if groups == 1:
-        contract(sets, (x, incoming), (kernel, kernel.axes[inputs]))
-    elif groups == incoming.size:
-        out = sets.union(np.repeat(incoming, out.size // groups), out)
-    else:
-        contract(sets, (x, incoming), (kernel, np.tile(kernel.axes[inputs], groups)))
-        out = sets.union(np.tile(out[: out.size // groups], groups), out)
-    result = [fixed(n) for n in shape_of(eqn.outvars[0])]
-    result[numbers.out_spec[0]], result[numbers.out_spec[1]] = x.axes[batch], sets.find(out)
-    zero = None if sets.removable(x.axes[batch]) else kernel.zero
-    return [ChannelIds(tuple(result), zero)]
+def with_a_positive(nonzero: Sequence[bool], numbers: Numbers) -> bool:
+    """A sum or maximum with a number above zero: as variances are that are followed by a root."""
+    return any((number or 0) > 0 for number in numbers)
 
 
-def contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
-    """Unite the indices that a sum runs over, if one of its factors is zero at a removed channel.
-
-    Else removal would change a sum over channels, as it does a norm, a mean or attention.
-    """
-    zero = [(value, axis) for value, axis in (a, b) if value.zero is not None]
-    if not zero or any(is_free(axis) for _, axis in (a, b)):
-        sets.pin(a[1])
-        sets.pin(b[1])
-    weights = [(value, axis) for value, axis in zero if value.given]
-    sets.zeroed += [sets.required(value, axis) for value, axis in weights or zero[:1]]
-    sets.incoming += [axis for _, axis in weights]
-    sets.union(a[1], b[1])
+def reduced_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
+    """Those of the arrays, of a reduction that may run over the devices of a mesh too."""
+    axes = [axis for axis in eqn.params["axes"] if isinstance(axis, int)]
+    return [[(k, axis)] for k in range(len(eqn.invars)) for axis in axes]
 
 
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(ELEMENTWISE.split(), elementwise_rule),
-    **dict.fromkeys(REDUCTIONS.split(), reduction_rule),
-    **dict.fromkeys(OVER_DEVICES.split(), over_devices_rule),
-    **dict.fromkeys(WINDOWS.split(), reduce_window_rule),
-    **dict.fromkeys(ALONG_AN_AXIS.split(), along_an_axis_rule),
-    "bitcast_convert_type": bitcast_rule,
-    "broadcast_in_dim": shapes.broadcast_in_dim_rule,
-    "concatenate": shapes.concatenate_rule,
-    "conv_general_dilated": conv_rule,
-    "dot_general": dot_general_rule,
-    "dynamic_slice": shapes.dynamic_slice_rule,
-    "dynamic_update_slice": shapes.dynamic_update_slice_rule,
-    "gather": shapes.gather_rule,
-    "iota": shapes.iota_rule,
-    "optimization_barrier": shapes.identity_rule,
-    "pad": shapes.pad_rule,
-    "reshape": shapes.reshape_rule,
-    "rev": shapes.rev_rule,
-    "sharding_constraint": shapes.identity_rule,
-    "slice": shapes.slice_rule,
-    "split": shapes.split_rule,
-    "squeeze": shapes.squeeze_rule,
-    **dict.fromkeys(shapes.SCATTERS.split(), shapes.scatter_rule),
-    "stack": shapes.stack_rule,
-    "tile": shapes.tile_rule,
-    "transpose": shapes.transpose_rule,
-    "unstack": shapes.unstack_rule,
+def contracted_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
+    pairs = zip(*eqn.params["dimension_numbers"][0], strict=True)
+    return [[(0, int(i)), (1, int(j))] for i, j in pairs]
+
+
+def kernel_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
+    """Those of a convolution's kernel but for the outputs."""
+    return [[(1, axis)] for axis in eqn.params["dimension_numbers"].rhs_spec[1:]]
+
+
+UNKNOWN = Rule(moves.unknown, summed=None)
+
+RULES: dict[Primitive | str, Rule] = {
+    # Element by element, zero where all operands are.
+    p.add_p: elementwise(all_of, nonzero=with_a_positive, signs=(1, 1)),
+    p.add_jaxvals_p: elementwise(all_of, nonzero=with_a_positive, signs=(1, 1)),
+    p.sub_p: elementwise(all_of, signs=(1, -1)),
+    p.neg_p: elementwise(all_of, nonzero=if_all, signs=(-1,)),
+    p.abs_p: elementwise(all_of, nonzero=if_all),
+    **dict.fromkeys(
+        (p.convert_element_type_p, p.copy_p, "copy_p"),
+        elementwise(all_of, nonzero=if_all, layout=True),
+    ),
+    **dict.fromkeys(
+        (
+            *(p.asin_p, p.asinh_p, p.atan_p, p.atanh_p, p.bessel_i1e_p, p.ceil_p, p.complex_p),
+            *(p.conj_p, p.erf_p, p.erf_inv_p, p.expm1_p, p.floor_p, p.imag_p, p.log1p_p, p.or_p),
+            *(p.population_count_p, p.real_p, p.reduce_precision_p, p.round_p, p.shift_left_p),
+            *(p.shift_right_arithmetic_p, p.shift_right_logical_p, p.sign_p, p.sin_p, p.sinh_p),
+            *(p.stop_gradient_p, p.tan_p, p.tanh_p, p.xor_p),
+        ),
+        elementwise(all_of),
+    ),
+    p.max_p: elementwise(arithmetic.extremum(-1), nonzero=with_a_positive),
+    p.min_p: elementwise(arithmetic.extremum(1)),
+    p.select_n_p: elementwise(arithmetic.cases_of),
+    # Zero where one operand is.
+    p.mul_p: elementwise(any_of, nonzero=if_all, scaled=(0, 1)),
+    p.and_p: elementwise(any_of),
+    p.div_p: elementwise(first_of, nonzero=if_all, singular=(1,), scaled=(0,)),
+    p.rem_p: elementwise(first_of, singular=(1,)),
+    # Powers.
+    p.square_p: power(lambda eqn, numbers: 2),
+    p.sqrt_p: power(lambda eqn, numbers: 1 / 2),
+    p.rsqrt_p: power(lambda eqn, numbers: -1 / 2),
+    p.cbrt_p: power(lambda eqn, numbers: 1 / 3),
+    p.integer_pow_p: power(lambda eqn, numbers: eqn.params["y"]),
+    p.pow_p: power(lambda eqn, numbers: numbers[1]),
+    # Not zero where operands are.
+    **dict.fromkeys((p.exp_p, p.exp2_p, p.logistic_p, p.cosh_p), elementwise(nonzero=always)),
+    **dict.fromkeys(
+        (p.acosh_p, p.digamma_p, p.lgamma_p, p.log_p, "log2"), elementwise(singular=(0,))
+    ),
+    **dict.fromkeys(
+        (
+            *(p.acos_p, p.atan2_p, p.bessel_i0e_p, p.clamp_p, p.clz_p, p.cos_p, p.eq_p, p.erfc_p),
+            *(p.ge_p, p.gt_p, p.is_finite_p, p.le_p, p.lt_p, p.ne_p, p.nextafter_p, p.not_p),
+            "one_minus_square",
+        ),
+        elementwise(),
+    ),
+    p.bitcast_convert_type_p: Rule(moves.bitcast),
+    # Along axes: those that a sum runs over may be cut where what is removed adds nothing.
+    p.reduce_sum_p: Rule(arithmetic.reduce_sum, same, summed=reduced_axes),
+    **dict.fromkeys(
+        (p.reduce_max_p, p.reduce_min_p, p.reduce_prod_p),
+        Rule(arithmetic.reduce, same, summed=reduced_axes),
+    ),
+    **dict.fromkeys(
+        (p.argmax_p, p.argmin_p, p.reduce_and_p, p.reduce_or_p, p.reduce_xor_p),
+        Rule(arithmetic.reduce, summed=reduced_axes),
+    ),
+    **dict.fromkeys(
+        (p.cummax_p, p.cummin_p, p.cumprod_p, p.cumsum_p, p.sort_p),
+        movement(arithmetic.along_an_axis),
+    ),
+    p.cumlogsumexp_p: Rule(arithmetic.along_an_axis),
+    p.reduce_window_sum_p: movement(arithmetic.reduce_window),
+    **dict.fromkeys(
+        (p.reduce_window_max_p, p.reduce_window_min_p),
+        Rule(arithmetic.reduce_window, arithmetic.unpadded),
+    ),
+    p.reduce_window_p: Rule(arithmetic.reduce_window),
+    # Over the devices of a mesh, each of which has all channels.
+    p.psum_p: Rule(arithmetic.sum_over_devices, same, summed=reduced_axes),
+    **dict.fromkeys((p.pmax_p, p.pmin_p), Rule(arithmetic.over_devices, same, summed=reduced_axes)),
+    **dict.fromkeys((p.ppermute_p, "psum_invariant"), movement(arithmetic.over_devices)),
+    **dict.fromkeys(("pbroadcast", "pcast", "pvary"), movement(moves.identity)),
+    # Products with kernels.
+    p.dot_general_p: Rule(
+        arithmetic.dot_general, same, uniform=True, summed=contracted_axes, linear=product_of
+    ),
+    p.conv_general_dilated_p: Rule(
+        arithmetic.convolution,
+        same,
+        smaller=arithmetic.smaller_convolution,
+        summed=kernel_axes,
+        linear=convolution_of,
+    ),
+    # What moves elements.
+    p.transpose_p: movement(moves.transpose, uniform=True, layout=True),
+    p.reshape_p: movement(moves.reshape, layout=True, smaller=moves.smaller_shape("new_sizes")),
+    p.squeeze_p: movement(moves.squeeze, layout=True),
+    p.broadcast_in_dim_p: movement(
+        moves.broadcast_in_dim, layout=True, smaller=moves.smaller_shape("shape")
+    ),
+    "optimization_barrier": movement(moves.identity, layout=True),
+    p.sharding_constraint_p: movement(moves.identity),
+    p.rev_p: movement(moves.reverse),
+    "tile": movement(moves.tile),
+    "stack": movement(moves.stack),
+    "unstack": movement(moves.unstack),
+    p.concatenate_p: movement(moves.concatenate),
+    p.pad_p: movement(moves.pad),
+    p.slice_p: movement(moves.slice_, smaller=moves.smaller_slice),
+    "split": movement(moves.split, smaller=moves.smaller_split),
+    p.dynamic_slice_p: movement(moves.dynamic_slice, smaller=moves.smaller_shape("slice_sizes")),
+    p.dynamic_update_slice_p: movement(moves.dynamic_update_slice),
+    p.gather_p: movement(moves.gather, smaller=moves.smaller_gather),
+    p.scatter_p: Rule(moves.scatter, moves.written_zero),
+    **dict.fromkeys(
+        (p.scatter_add_p, p.scatter_mul_p, p.scatter_max_p, p.scatter_min_p, "scatter-sub"),
+        movement(moves.scatter),
+    ),
+    p.iota_p: movement(moves.iota),
+    p.random_bits_p: UNKNOWN._replace(random=True),
 }
+"""By the primitive, or by its name where JAX has it under no public one in every version."""
+
+
+def rule_of(eqn: Equation) -> Rule:
+    """The row of the primitive of an equation."""
+    return RULES.get(eqn.primitive) or RULES.get(eqn.primitive.name, UNKNOWN)
+
+
+def summed_of_product(eqn: Equation) -> Sequence[Sequence[tuple[int, int]]] | None:
+    """The axes that a product or a convolution sums over, if the equation is one."""
+    rule = rule_of(eqn)
+    return None if rule.linear is None or rule.summed is None else rule.summed(eqn)
+
+
+def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+    """The ids of the results of an equation, by its row."""
+    rule = rule_of(eqn)
+    values = sets.tabled(values) if rule.elementwise else values
+    results = rule.axes(eqn, sets, *values)
+    numbers = [v.number for v in values]
+    nonzero = [v.nonzero or bool(v.number) for v in values]
+    for value in (values[k] for k in rule.singular_operands(eqn, numbers)):
+        if not (value.nonzero or value.number or value.constant):
+            sets.singular += [sets.required(value, axis) for axis in value.axes]
+    facts: dict[str, Any] = {"uniform": sets.uniform(values) if rule.uniform else None}
+    facts |= {"given": all(v.given for v in values), "constant": all(v.constant for v in values)}
+    if rule.random:  # those of the whole width, as a constant's numbers
+        facts |= {"constant": True, "drawn": sets.equations}
+    elif facts["constant"]:
+        facts["drawn"] = next((v.drawn for v in values if v.drawn), ())
+    if rule.elementwise:
+        facts["nonzero"] = rule.nonzero(nonzero, numbers)
+        facts["number"] = numbers[0] if rule.layout else None
+    return [r._replace(zero=rule.zero(eqn, sets, values, r), **facts) for r in results]
+
+
+def corresponding_axes(eqn: Equation) -> list[list[int | None]]:
+    """Of each operand, which axis of the first result each of its axes is, None if it is none."""
+    sets = UnionFind()
+    sets.equations = (eqn,)
+    values = [
+        ChannelIds(tuple(map(sets.new, shape_of(v))), frozenset({k}), given=True)
+        for k, v in enumerate(eqn.invars)
+    ]
+    results = rule_of(eqn).axes(eqn, sets, *values)[0].axes if values else ()
+
+    def axis_of(ids: np.ndarray) -> int | None:
+        for k, found in enumerate(results):
+            if found.size == ids.size:
+                roots = sets.find(ids)
+                united = np.array_equal(sets.find(found), roots) and (roots > FIXED).all()
+                if np.array_equal(found, ids) or united:
+                    return k
+        return None
+
+    return [list(map(axis_of, value.axes)) for value in values]

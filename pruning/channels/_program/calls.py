@@ -13,7 +13,15 @@ from weakref import WeakKeyDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+
+Equation = JaxprEqn
+Program = ClosedJaxpr | Jaxpr
+Variable = Var | Literal
+Tree = Any
+"""Arrays, or their shapes, in containers that JAX can flatten."""
+Apply = Callable[..., Tree]
+"""A network: a function of a tree of parameters and of inputs."""
 
 KINDS = {
     **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "eval_jaxpr"), "jit"),
@@ -148,6 +156,16 @@ def of_all(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     left = iter(tangents)
     zeros = (np.zeros(x.shape, jax.dtypes.float0) for x in primals)
     return [next(left) if is_floating(x) else zero for x, zero in zip(primals, zeros, strict=True)]
+
+
+def shape_of(variable: Any) -> tuple[int, ...]:
+    return variable.aval.shape
+
+
+def makes_reals(eqn: Equation) -> bool:
+    """Whether the results of an equation are real floating-point numbers."""
+    avals: list[Any] = [v.aval for v in eqn.outvars]
+    return all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in avals)
 
 
 def is_floating(x: Any) -> bool:

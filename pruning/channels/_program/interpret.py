@@ -4,16 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from jax.extend.core import ClosedJaxpr, Literal
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from pruning._arguments import quoted
-from pruning.channels._program.calls import trace
+from pruning.channels._program.calls import Apply, Equation, Program, Tree, program_of, trace
 
 T = TypeVar("T")
 
 
-def traced(
-    apply: Callable[..., Any], params: Any, inputs: Sequence[Any]
-) -> tuple[ClosedJaxpr, Any]:
+def traced(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[ClosedJaxpr, Tree]:
     """The program of `apply(params, *inputs)`, its leaves in order as arguments, and its result."""
     try:
         return trace(apply, params, *inputs)
@@ -24,20 +23,23 @@ def traced(
         ) from error
 
 
-def closed_jaxpr(program: Any) -> ClosedJaxpr:
+def closed_jaxpr(program: Program) -> ClosedJaxpr:
     """`program`, a jaxpr closed over its constants or one without."""
     return program if isinstance(program, ClosedJaxpr) else ClosedJaxpr(program, ())
 
 
 def interpret(
-    program: Any,
+    program: Program,
     values: Sequence[T],
     constant: Callable[[Any], T],
-    step: Callable[[Any, list[T]], Sequence[T]],
+    step: Callable[[Equation, list[T]], Sequence[T]],
+    *,
+    enter: Callable[[Equation], Program | None] = program_of,
 ) -> list[T]:
     """The results of `program`, by `constant(array)` and, of an equation, `step(eqn, operands)`.
 
-    No value outlives its last reader.
+    Calls are entered, so that no step sees one, but for those of which `enter` is None. No value
+    outlives its last reader.
     """
     closed = closed_jaxpr(program)
     readers = {v: eqn for eqn in closed.jaxpr.eqns for v in eqn.invars if not is_literal(v)}
@@ -45,16 +47,32 @@ def interpret(
     env: dict[Any, T] = dict(zip(closed.jaxpr.constvars, map(constant, closed.consts), strict=True))
     env |= dict(zip(closed.jaxpr.invars, values, strict=True))
 
+    def run(inner: Program, operands: Sequence[T]) -> list[T]:
+        return interpret(inner, operands, constant, step, enter=enter)
+
     def read(variable: Any) -> T:
         return constant(variable.val) if is_literal(variable) else env[variable]
 
     for eqn in closed.jaxpr.eqns:
-        results = step(eqn, [read(v) for v in eqn.invars])
+        operands = [read(v) for v in eqn.invars]
+        inner = enter(eqn)
+        results = step(eqn, operands) if inner is None else run(inner, operands)
         pairs = zip(eqn.outvars, results, strict=True)
         env |= {variable: value for variable, value in pairs if variable in readers}
         for variable in {v for v in eqn.invars if not is_literal(v) and readers[v] is eqn}:
             del env[variable]
     return [read(v) for v in closed.jaxpr.outvars]
+
+
+def live_program(program: ClosedJaxpr) -> ClosedJaxpr:
+    """`program` without the equations that no result needs."""
+    needed = [True] * len(program.jaxpr.outvars)
+    jaxpr, _ = dce_jaxpr(program.jaxpr, needed, instantiate=True)
+    return ClosedJaxpr(jaxpr, program.consts)
+
+
+def enter_none(eqn: Equation) -> None:
+    """For a step that must know of calls: all of them are its own."""
 
 
 def is_literal(variable: Any) -> bool:

@@ -7,12 +7,14 @@ another order. Padding, strides, dilation and grouped convolutions are in the in
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array
+
+from pruning.channels._program.calls import Equation, shape_of
 
 Axes = tuple[int, ...]
 
@@ -34,6 +36,14 @@ class Product(NamedTuple):
 
     def outputs(self, y: Array) -> Array:
         return _matrices(y, *self.of_outputs)
+
+    def squares(self, x: Array) -> Array:
+        """Σ x² of what each input of the matrix multiplies, (groups, inputs)."""
+        return jnp.square(self.inputs(x)).sum(1)
+
+    def output_axes(self) -> tuple[Axes, Axes]:
+        """The axes of the outputs, in the kernel and in the result."""
+        return self.of_kernel[1], self.of_outputs[2]
 
 
 class Convolution(NamedTuple):
@@ -77,20 +87,26 @@ class Convolution(NamedTuple):
         outputs = y.shape[0] // self.groups
         return y.reshape(self.groups, outputs, math.prod(y.shape[1:])).swapaxes(1, 2)
 
+    def squares(self, x: Array) -> Array:
+        """Σ x² of the map that each input of the matrix is of, (groups, inputs)."""
+        maps = jnp.square(x.transpose(self.axes[0])).sum((0, *range(2, x.ndim)))
+        return jnp.repeat(maps, math.prod(self.window)).reshape(self.groups, -1)
 
-Form = Product | Convolution
+    def output_axes(self) -> tuple[Axes, Axes]:
+        """The axis of the outputs, in the kernel and in the result."""
+        return (self.axes[1][0],), (self.axes[2][1],)
 
 
-def form_of(eqn: Any, side: int) -> Form | None:
-    """How an equation with a kernel as operand `side` is a matrix product, if it is one."""
-    if eqn.primitive.name == "dot_general":
-        return _product(eqn, side)
-    params = eqn.params
-    if eqn.primitive.name != "conv_general_dilated" or side != 1 or params["batch_group_count"] > 1:
+Linear = Product | Convolution
+
+
+def convolution_of(eqn: Equation, side: int) -> Linear | None:
+    """`conv_general_dilated` as matrix products; none of groups of samples, or of its images."""
+    params, numbers = eqn.params, eqn.params["dimension_numbers"]
+    if side != 1 or params["batch_group_count"] > 1:
         return None
-    numbers = params["dimension_numbers"]
     return Convolution(
-        tuple(eqn.invars[1].aval.shape[k] for k in numbers.rhs_spec[2:]),
+        tuple(shape_of(eqn.invars[1])[k] for k in numbers.rhs_spec[2:]),
         tuple(params["window_strides"]),
         tuple(map(tuple, params["padding"])),
         tuple(params["lhs_dilation"]),
@@ -100,10 +116,11 @@ def form_of(eqn: Any, side: int) -> Form | None:
     )
 
 
-def _product(eqn: Any, side: int) -> Product:
+def product_of(eqn: Equation, side: int) -> Linear:
+    """`dot_general` as matrix products."""
     contracted, batch = eqn.params["dimension_numbers"]
     free = [
-        tuple(k for k in range(v.aval.ndim) if k not in (*contracted[i], *batch[i]))
+        tuple(k for k in range(len(shape_of(v))) if k not in (*contracted[i], *batch[i]))
         for i, v in enumerate(eqn.invars)
     ]
     axes = [(tuple(batch[i]), free[i], tuple(contracted[i])) for i in (0, 1)]

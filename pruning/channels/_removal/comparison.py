@@ -17,8 +17,8 @@ from pruning.channels._coupling.channel_ids import FREE, ChannelIds
 from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant, inner_ids
 from pruning.channels._coupling.coupling import united
 from pruning.channels._coupling.groups import ChannelGroup, described
-from pruning.channels._coupling.rules import REDUCTIONS, RULES
-from pruning.channels._program.calls import subprograms, trace
+from pruning.channels._coupling.rules import rule_of
+from pruning.channels._program.calls import Equation, shape_of, subprograms, trace
 from pruning.channels._program.interpret import closed_jaxpr, is_literal, traced
 from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, keep_masks
@@ -112,7 +112,7 @@ def _of_equation(
         before, after = sizes.shape(value), v.aval.shape
         if any(before[axis] != after[axis] for axis in _summed(a, k)):
             return f"{before} becomes {after}, the shape of an operand"
-    if a.primitive.name == "reduce_sum" and values[0].zero is None:
+    if rule_of(a).sums and values[0].zero is None:
         shape = sizes.shape(values[0])
         if any(shape[k] != a.invars[0].aval.shape[k] for k in a.params["axes"]):
             return "channels that are not zero where removed change, the operand"
@@ -124,14 +124,13 @@ def _of_equation(
     return ""
 
 
-def _summed(eqn: Any, k: int) -> Sequence[int]:
+def _summed(eqn: Equation, k: int) -> Sequence[int]:
     """The axes of operand `k` on whose size the result depends, also where nothing varies."""
-    if eqn.primitive.name == "dot_general":
-        return tuple(map(int, eqn.params["dimension_numbers"][0][k]))
-    if eqn.primitive.name in (*REDUCTIONS.split(), "pmax", "pmin", "psum"):
-        return [axis for axis in eqn.params["axes"] if isinstance(axis, int)]
-    entered = eqn.primitive.name in RULES or subprograms(eqn)
-    return () if entered else range(eqn.invars[k].aval.ndim)
+    summed = rule_of(eqn).summed
+    if summed is None and not subprograms(eqn):
+        return range(len(shape_of(eqn.invars[k])))
+    axes = summed(eqn) if summed else ()
+    return [axis for operands in axes for i, axis in operands if i == k]
 
 
 def _same_constant(x: Any, y: Any) -> bool:

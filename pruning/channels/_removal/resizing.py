@@ -16,7 +16,6 @@ import numpy as np
 from jaxnorm._numerics import check_on_host
 from pruning.channels._coupling.channel_ids import ChannelIds, is_free
 from pruning.channels._coupling.control_flow import (
-    STRAIGHT,
     entering,
     equation_ids,
     ids_of_constant,
@@ -28,6 +27,7 @@ from pruning.channels._coupling.control_flow import (
 )
 from pruning.channels._coupling.coupling import united
 from pruning.channels._coupling.groups import ChannelGroup, described
+from pruning.channels._coupling.rules import corresponding_axes, rule_of
 from pruning.channels._program.calls import (
     Call,
     Transpose,
@@ -39,9 +39,9 @@ from pruning.channels._program.calls import (
     trace_cotangents,
     trace_tangents,
 )
-from pruning.channels._program.interpret import interpret, traced
+from pruning.channels._program.interpret import enter_none, interpret, traced
 from pruning.channels._removal.removal import Keep, check_keep, keep_masks
-from pruning.channels._removal.sizes import Sizes, first, fitted, large_tree, operand_axes
+from pruning.channels._removal.sizes import Sizes, first, large_tree, trim_broadcast
 
 
 class Sized(NamedTuple):
@@ -163,7 +163,8 @@ class Resizing:
 
     def run(self, program: Any, values: Sequence[Sized]) -> list[Sized]:
         """The results of `program`."""
-        return interpret(program, values, lambda x: Sized(x, ids_of_constant(x)), self.step)
+        constant = lambda x: Sized(x, ids_of_constant(x))  # noqa: E731
+        return interpret(program, values, constant, self.step, enter=enter_none)
 
     def step(self, eqn: Any, values: Sequence[Sized]) -> Sequence[Sized]:
         """The results of an equation."""
@@ -186,22 +187,21 @@ class Resizing:
             else:
                 params = self.sizes.params(eqn, [v.ids for v in values], ids)
                 arrays = self.sizes.tables(eqn, arrays, [v.ids for v in values])
-                results = evaluate_equation(
-                    eqn, fitted(eqn, arrays, self.sizes.shape(ids[0])), params
-                )
-            if eqn.primitive.name in STRAIGHT and ids[0].zero is None:
+                arrays = trim_broadcast(eqn, arrays, self.sizes.shape(ids[0]))
+                results = evaluate_equation(eqn, arrays, params)
+            if rule_of(eqn).uniform and ids[0].zero is None:
                 return [Sized(results[0], ids[0], partial(self.removed, eqn, values))]
-            if eqn.primitive.name == "reduce_sum":
+            if rule_of(eqn).sums:
                 results[0] = results[0] + self.removed_sum(eqn, values[0])
         return list(map(Sized, results, ids))
 
     def removed(self, eqn: Any, values: Sequence[Sized], axis: int) -> Any:
         """What an equation gives at each of the channels removed along an axis of its result."""
-        axes = zip(values, operand_axes(eqn, axis), strict=True)
-        operands = [v.array if k is None else v.removed(k) for v, k in axes]
+        pairs = zip(values, corresponding_axes(eqn), strict=True)
+        operands = [v.removed(axes.index(axis)) if axis in axes else v.array for v, axes in pairs]
         shape = list(self.sizes.shape(self.ids(eqn, values)[0]))
         shape[axis] = 1
-        return evaluate_equation(eqn, fitted(eqn, operands, tuple(shape)))[0]
+        return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
     def removed_sum(self, eqn: Any, value: Sized) -> Any:
         """What removed channels add to a sum over channels, all of them the same."""

@@ -9,12 +9,12 @@ import numpy as np
 from pruning.channels._coupling.channel_ids import ChannelIds, Vector
 from pruning.channels._coupling.coupling import TracedChannels
 from pruning.channels._coupling.groups import ChannelGroup
-from pruning.channels._coupling.rules import ELEMENTWISE
-from pruning.channels._coupling.shape_rules import SCATTERS, windows
+from pruning.channels._coupling.moves import sizes
+from pruning.channels._coupling.rules import corresponding_axes, rule_of
+from pruning.channels._program.calls import Equation
 from pruning.channels._removal.removal import KeepMasks
 
 Shape = tuple[int, ...]
-SAME_SHAPE = {*ELEMENTWISE.split(), "concatenate", "dynamic_update_slice", "sort"}
 
 
 def large_tree(params: Any, groups: Sequence[ChannelGroup]) -> Any:
@@ -47,15 +47,17 @@ class Sizes:
 
     def shape(self, ids: ChannelIds) -> Shape:
         """The shape of an array of these ids."""
-        return tuple(int(self.remain(axis).sum()) for axis in ids.axes)
+        return sizes(self.remain, ids)
 
     def remain(self, ids: Vector) -> Vector:
         """Which ids are not removed; those of a loop's state, made anew, by what they are now."""
         return ~self.sets.is_removed(ids)
 
-    def tables(self, eqn: Any, arrays: Sequence[Any], values: Sequence[ChannelIds]) -> list[Any]:
+    def tables(
+        self, eqn: Equation, arrays: Sequence[Any], values: Sequence[ChannelIds]
+    ) -> list[Any]:
         """The operands, of which constants that vary along channels are those of what is left."""
-        if eqn.primitive.name not in ELEMENTWISE.split():
+        if not rule_of(eqn).elementwise:
             return list(arrays)
         return list(map(self._table, arrays, values, self.sets.tabled(values)))
 
@@ -71,58 +73,11 @@ class Sizes:
         return array if remain.all() else array.take(np.flatnonzero(remain), axis=axis)
 
     def params(
-        self, eqn: Any, values: Sequence[ChannelIds], results: Sequence[ChannelIds]
+        self, eqn: Equation, values: Sequence[ChannelIds], results: Sequence[ChannelIds]
     ) -> dict[str, Any]:
         """The parameters of a primitive, with the shapes of smaller operands and results."""
-        params, shapes = dict(eqn.params), list(map(self.shape, results))
-        match eqn.primitive.name:
-            case "broadcast_in_dim":
-                params["shape"] = shapes[0]
-            case "reshape":
-                params["new_sizes"] = shapes[0]
-            case "dynamic_slice":
-                params["slice_sizes"] = shapes[0]
-            case "slice":
-                params |= self.bounds(params, values[0], shapes[0])
-            case "split":
-                params["sizes"] = tuple(shape[params["axis"]] for shape in shapes)
-            case "gather":
-                axes = zip(params["slice_sizes"], values[0].axes, strict=True)
-                sizes = ((n, a, int(self.remain(a).sum())) for n, a in axes)
-                params["slice_sizes"] = tuple(new if n == a.size else n for n, a, new in sizes)
-            case "conv_general_dilated":
-                features = params["dimension_numbers"].lhs_spec[1]
-                if params["feature_group_count"] == values[0].axes[features].size:  # depthwise
-                    params["feature_group_count"] = self.shape(values[0])[features]
-        return params
-
-    def bounds(self, params: dict[str, Any], value: ChannelIds, shape: Shape) -> dict[str, Shape]:
-        """The bounds of a slice, whose result has this shape, among the channels that are left."""
-        starts = params["start_indices"]
-        strides = params["strides"] or (1,) * len(starts)
-        small = tuple(
-            int(self.remain(axis[:start]).sum()) if stride == 1 else start
-            for axis, start, stride in zip(value.axes, starts, strides, strict=True)
-        )
-        sizes = zip(small, strides, shape, strict=True)
-        limits = tuple(start + max((n - 1) * stride + 1, 0) for start, stride, n in sizes)
-        return {"start_indices": small, "limit_indices": limits}
-
-
-def operand_axes(eqn: Any, axis: int) -> list[int | None]:
-    """The axis of each operand that an axis of the result is, if it is one of that operand."""
-    if eqn.primitive.name == "transpose":
-        return [int(eqn.params["permutation"][axis])]
-    if eqn.primitive.name != "dot_general":
-        return [axis if v.aval.ndim else None for v in eqn.invars]
-    contracted, batch = eqn.params["dimension_numbers"]
-    a, b = (
-        [k for k in range(v.aval.ndim) if k not in (*summed, *shared)]
-        for v, summed, shared in zip(eqn.invars, contracted, batch, strict=True)
-    )
-    of_a, of_b = [*map(int, batch[0]), *a, *(None for _ in b)], [*map(int, batch[1])]
-    of_b += [*(None for _ in a), *b]
-    return [of_a[axis], of_b[axis]]
+        smaller = rule_of(eqn).smaller
+        return eqn.params | (smaller(eqn, self.remain, values, results) if smaller else {})
 
 
 def first(array: Any, shape: Shape) -> Any:
@@ -130,35 +85,14 @@ def first(array: Any, shape: Shape) -> Any:
     return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
 
 
-def fitted(eqn: Any, arrays: Sequence[Any], shape: Shape) -> list[Any]:
-    """The operands, of which an axis that was broadcast may be longer than the one beside it."""
-    if eqn.primitive.name == "dot_general":
-        a, b = (list(np.shape(x)) for x in arrays)
-        _, batch = eqn.params["dimension_numbers"]
-        for i, j in zip(*batch, strict=True):
-            a[i] = b[j] = min(a[i], b[j])
-        return [first(x, tuple(n)) for x, n in zip(arrays, (a, b), strict=True)]
-    if eqn.primitive.name in SCATTERS.split():
-        return _fitted_windows(eqn, arrays, shape)
-    if eqn.primitive.name == "stack":
-        new = eqn.params["axis"]
-        return [first(x, (*shape[:new], *shape[new + 1 :])) for x in arrays]
-    if eqn.primitive.name not in SAME_SHAPE:
-        return list(arrays)
-    large = eqn.outvars[0].aval.shape
+def trim_broadcast(eqn: Equation, arrays: Sequence[Any], shape: Shape) -> list[Any]:
+    """The operands, as long as the result along axes that they have in common.
 
-    def target(x: Any, old: Shape) -> Shape:
-        sizes = zip(np.shape(x), old, shape, large, strict=True)
-        return tuple(new if before == after else n for n, before, new, after in sizes)
+    One that was broadcast may be longer than the one beside it.
+    """
 
-    pairs = zip(arrays, (v.aval.shape for v in eqn.invars), strict=True)
-    return [first(x, target(x, old)) if len(old) == len(large) else x for x, old in pairs]
+    def trim(x: Any, axes: Sequence[int | None]) -> Any:
+        sizes = zip(np.shape(x), axes, strict=True)
+        return first(x, tuple(n if k is None else min(n, shape[k]) for n, k in sizes))
 
-
-def _fitted_windows(eqn: Any, arrays: Sequence[Any], shape: Shape) -> list[Any]:
-    """The operands of a scatter, what is written as wide as what it is written into."""
-    value, indices, new = arrays
-    sizes = list(np.shape(new))
-    for k, j in windows(eqn).items():
-        sizes[j] = shape[k]
-    return [first(value, shape), indices, first(new, tuple(sizes))]
+    return list(map(trim, arrays, corresponding_axes(eqn)))

@@ -13,17 +13,23 @@ from jaxtyping import Array
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import described
+from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import evaluate_equation, program_of
-from pruning.channels._program.interpret import closed_jaxpr, interpret, is_literal, traced
+from pruning.channels._program.interpret import (
+    closed_jaxpr,
+    enter_none,
+    interpret,
+    is_literal,
+    traced,
+)
 from pruning.channels._repair.chains import (
-    STRUCTURAL,
     Chain,
     Value,
     along_axis,
-    extended,
-    folded,
+    extend_chain,
+    fold_chain,
     nontrivial,
-    started,
+    start_chain,
     varying,
 )
 
@@ -83,7 +89,7 @@ def fold_batch_norms(
         first = chain.links[0]
         kernel = first.values[first.side]
         with jax.ensure_compile_time_eval():
-            new.append(folded(chain, kernel.array()))
+            new.append(fold_chain(chain, kernel.array()))
         kernels.append(kernel.leaf)
         return new[-1]
 
@@ -167,7 +173,8 @@ class Unfolded:
             self.seen.add(id(jaxpr))
             read = [v for eqn in jaxpr.eqns for v in eqn.invars] + list(jaxpr.outvars)
             self.reads.update(v for v in read if not is_literal(v))
-        return interpret(program, self.unshared(jaxpr.invars, values), _constant, self.step)
+        values = self.unshared(jaxpr.invars, values)
+        return interpret(program, values, _constant, self.step, enter=enter_none)
 
     def unshared(self, variables: Sequence[Any], values: Sequence[Value]) -> list[Value]:
         """The values; a chain that is read more than once ends there."""
@@ -179,7 +186,7 @@ class Unfolded:
             results = self.evaluate(inner, values)
         elif eqn.outvars and all(value.given for value in values):
             return self.given(eqn, values)
-        elif (chain := started(eqn, values) or extended(eqn, values)) is not None:
+        elif (chain := start_chain(eqn, values) or extend_chain(eqn, values)) is not None:
             results = [Value(cache(partial(self.result, chain)), chain=chain)]
         else:
             results = list(map(_computed, evaluate_equation(eqn, self.operands(values))))
@@ -197,7 +204,7 @@ class Unfolded:
                 return evaluate_equation(eqn, operands)
 
         leaves = frozenset().union(*(value.leaves for value in values))
-        leaf = values[0].leaf if eqn.primitive.name in STRUCTURAL else None
+        leaf = values[0].leaf if rule_of(eqn).layout else None
         first = Value(lambda: arrays()[0], True, leaves, varying(eqn, values), leaf)
         others = [
             Value(lambda k=k: arrays()[k], True, leaves, frozenset(range(v.aval.ndim)))
@@ -228,7 +235,7 @@ class Unfolded:
         (y,) = evaluate_equation(first.eqn, operands)
         y = y + along_axis(shift, first.axis, y.ndim).astype(y.dtype)
         for link in links:
-            if link.eqn.primitive.name in STRUCTURAL:
+            if rule_of(link.eqn).layout:
                 (y,) = evaluate_equation(link.eqn, [y])
         return y
 

@@ -15,7 +15,8 @@ from jaxtyping import Array
 
 from jaxnorm._numerics import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup, described
-from pruning.channels._program.calls import evaluate_equation, program_of
+from pruning.channels._coupling.rules import rule_of
+from pruning.channels._program.calls import Equation, evaluate_equation
 from pruning.channels._program.interpret import interpret, traced
 from pruning.channels._removal.removal import (
     Keep,
@@ -25,18 +26,7 @@ from pruning.channels._removal.removal import (
     producers,
     removed_elements,
 )
-
-STRUCTURAL = """
-    broadcast_in_dim convert_element_type copy expand_dims neg optimization_barrier reshape squeeze
-    transpose
-"""
-
-
-class Addend(NamedTuple):
-    """A parameter in a sum: `spread` maps a change of it to that of the sum, linearly."""
-
-    leaf: int
-    spread: Callable[[Array], Array]
+from pruning.channels._repair.parameters import Addend, Fact, facts_of
 
 
 class Value(NamedTuple):
@@ -45,14 +35,10 @@ class Value(NamedTuple):
     Attributes:
       zeroed: With what follows the filters still there.
       masked: With all positions of removed channels at zero.
-      given: Whether it is made of parameters and constants alone.
-      addend: The parameter that it is a sum of, if there is one.
     """
 
     zeroed: Any
     masked: Any
-    given: bool
-    addend: Addend | None = None
 
 
 def fold_constants(
@@ -106,15 +92,13 @@ def fold_constants(
     masks = keep_masks(groups, list(map(np.asarray, keep)))
     inputs = tuple(jax.tree.map(_array, inputs))
     trees = (mask_channels(params, some, keep) for some in (kernels, groups))
-    pairs = zip(*map(jax.tree.leaves, trees), strict=True)
-    values = [
-        Value(zeroed, masked, True, Addend(i, lambda change: change))
-        for i, (zeroed, masked) in enumerate(pairs)
-    ]
-    values += [Value(x, x, False) for x in jax.tree.leaves(inputs)]
+    values = list(map(Value, *map(jax.tree.leaves, trees)))
+    values += [Value(x, x) for x in jax.tree.leaves(inputs)]
     leaves, structure = jax.tree.flatten(params)
-    folding = Folding(described(params).paths, leaves, masks)
-    folding.evaluate(traced(apply, params, inputs)[0], values)  # a jit would compile at every call
+    program, _ = traced(apply, params, inputs)
+    paths, shapes = described(params)
+    folding = Folding(paths, leaves, masks, facts_of(program, shapes))
+    interpret(program, values, lambda x: Value(x, x), folding.step)  # a jit compiles at every call
     for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
     return jax.tree.unflatten(structure, leaves)
@@ -127,27 +111,25 @@ def _array(x: Any) -> Any:
 class Folding:
     """Both networks evaluated at once, and the changes that make the second like the first."""
 
-    def __init__(self, paths: Sequence[str], leaves: Sequence[Any], masks: KeepMasks):
-        self.paths, self.leaves, self.masks = paths, leaves, masks
+    def __init__(
+        self,
+        paths: Sequence[str],
+        leaves: Sequence[Any],
+        masks: KeepMasks,
+        facts: Sequence[Fact],
+    ):
+        self.paths, self.leaves, self.masks, self.facts = paths, leaves, masks, iter(facts)
         self.changes: dict[int, Array] = {}
 
-    def evaluate(self, program: Any, values: Sequence[Value]) -> list[Value]:
-        """The results of `program`."""
-        return interpret(program, values, lambda x: Value(x, x, True), self.step)
-
-    def step(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
-        if (inner := program_of(eqn)) is not None:
-            return self.evaluate(inner, values)
+    def step(self, eqn: Equation, values: Sequence[Value]) -> list[Value]:
         zeroed = evaluate_equation(eqn, [v.zeroed for v in values])
         same = all(v.zeroed is v.masked for v in values)
         masked = zeroed if same else evaluate_equation(eqn, [v.masked for v in values])
-        given, addend = all(v.given for v in values), addend_of(eqn, values)
-        if addend is not None and not given:
-            return [self.absorbed(eqn.primitive.name, addend, zeroed[0], masked[0])]
-        addends = [addend] + [None] * (len(zeroed) - 1)
-        return [Value(a, b, given, c) for a, b, c in zip(zeroed, masked, addends, strict=True)]
+        if (addend := next(self.facts).shift) is not None:
+            return [self.absorb(rule_of(eqn).signs[1:] == (-1,), addend, zeroed[0], masked[0])]
+        return list(map(Value, zeroed, masked))
 
-    def absorbed(self, primitive: str, addend: Addend, zeroed: Array, masked: Array) -> Value:
+    def absorb(self, subtracted: bool, addend: Addend, zeroed: Array, masked: Array) -> Value:
         """A sum of activations and a parameter, which takes on average what the masked one lacks.
 
         Where a running mean is subtracted, what removed channels leave behind is their mean.
@@ -157,36 +139,18 @@ class Folding:
         def spread(change: Array) -> Array:
             return jnp.broadcast_to(addend.spread(change), zeroed.shape)
 
-        if primitive == "sub":
+        if subtracted:
             zeroed = jnp.where(spread(removed) == 0, zeroed, 0)
         if leaf not in self.changes and zeroed is masked:
             # It would change this sum too: later ones do without.
             self.changes[leaf] = jnp.zeros_like(removed)
-            return Value(zeroed, masked, False)
+            return Value(zeroed, masked)
         if leaf not in self.changes:
-            count, transpose = jax.vjp(spread, jnp.ones_like(removed))
-            change = transpose(zeroed - masked)[0] / transpose(count)[0] * (1 - removed)
-            self.changes[leaf] = change
-        return Value(zeroed, masked + spread(self.changes[leaf]), False)
+            self.changes[leaf] = addend.mean(zeroed - masked, removed) * (1 - removed)
+        return Value(zeroed, masked + spread(self.changes[leaf]))
 
     def removed(self, leaf: int) -> Array:
         """One where a parameter is of a removed channel, else zero."""
         array = self.leaves[leaf]
         removed = removed_elements(array, self.paths[leaf], self.masks)
         return jnp.asarray(removed, jnp.asarray(array).dtype)
-
-
-def addend_of(eqn: Any, values: Sequence[Any]) -> Addend | None:
-    """The parameter that the result is a sum of, the first where there are two."""
-    name = eqn.primitive.name
-    if name in STRUCTURAL.split() and values[0].addend is not None:
-        leaf, spread = values[0].addend
-        return Addend(leaf, lambda change: evaluate_equation(eqn, [spread(change)])[0])
-    if name not in ("add", "add_any", "sub"):
-        return None
-    first, second = (v.addend for v in values)
-    if first is not None:
-        return first
-    if second is not None and name == "sub":
-        return Addend(second.leaf, lambda change: -second.spread(change))
-    return second

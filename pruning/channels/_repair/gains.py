@@ -13,20 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from pruning.channels._program.calls import evaluate_equation, program_of
-from pruning.channels._program.interpret import closed_jaxpr, interpret, is_literal
-from pruning.channels._repair.constants import Addend, addend_of
-from pruning.channels._repair.plan import Shift, Solve
-
-POWERS = {"rsqrt": -0.5, "sqrt": 0.5}
+from pruning.channels._coupling.rules import rule_of
+from pruning.channels._program.calls import Equation, Program, evaluate_equation, shape_of
+from pruning.channels._program.interpret import closed_jaxpr, interpret
+from pruning.channels._repair.parameters import Addend, Fact, Kernel
 
 
 class Gain(NamedTuple):
     """What is known of a value: made of parameters alone, or what a kernel's outputs became.
 
     Attributes:
-      given: Whether it is made of parameters and constants alone.
-      use: The `Solve` of the kernel, of its outputs, else None.
+      kernel: That whose outputs they were; None of what is made of parameters.
       array: The value, or what outputs were multiplied by, in their shape.
       deviation: The same with every running variance under a root at one, so that it is the gain
         times the running standard deviation.
@@ -36,8 +33,7 @@ class Gain(NamedTuple):
       addend: The parameter that a given value is a sum of, if there is one.
     """
 
-    given: bool = False
-    use: Solve | None = None
+    kernel: Kernel | None = None
     array: Any = None
     deviation: Any = None
     before: tuple[Addend, ...] = ()
@@ -46,121 +42,110 @@ class Gain(NamedTuple):
     addend: Addend | None = None
 
     @property
-    def solve(self) -> Solve:
-        """`use`, of the outputs of a kernel."""
-        assert self.use is not None
-        return self.use
+    def given(self) -> bool:
+        """Whether it is made of parameters and constants alone."""
+        return self.kernel is None and self.array is not None
+
+    @property
+    def maker(self) -> Kernel:
+        """The kernel of outputs."""
+        assert self.kernel is not None
+        return self.kernel
 
     def of_outputs(self, array: Array) -> np.ndarray:
         """One number an output, (groups, 1, outputs), of `array` or `deviation`."""
-        return np.asarray(self.solve.form.outputs(array).mean(1, keepdims=True), np.float64)
+        return np.asarray(self.maker.linear.outputs(array).mean(1, keepdims=True), np.float64)
 
     def of_parameter(self, addend: Addend, factor: np.ndarray, like: Array) -> Array:
         """One number an output as an array like a parameter that is added to the outputs."""
-        zero, transpose = jax.vjp(self.solve.form.outputs, jnp.zeros_like(self.array))
+        zero, transpose = jax.vjp(self.maker.linear.outputs, jnp.zeros_like(self.array))
         (whole,) = transpose(jnp.broadcast_to(jnp.asarray(factor, zero.dtype), zero.shape))
-
-        def spread(change: Array) -> Array:
-            return jnp.broadcast_to(addend.spread(change), whole.shape).astype(whole.dtype)
-
-        signs, transpose = jax.vjp(spread, jnp.ones_like(like))
-        return transpose(whole * signs)[0] / transpose(signs)[0]
+        return addend.mean(whole * addend.spread(jnp.ones_like(like)), like)
 
 
-ACTIVATION = Gain()
+NO_GAIN = Gain()
 
 
-def gains(
-    program: Any, leaves: Sequence[Any], uses: Sequence[Solve | Shift | None]
-) -> dict[int, Gain]:
-    """By the number of its kernel, every gain of a program; `uses` are those of `Plan`.
+def gains(program: Program, leaves: Sequence[Array], facts: Sequence[Fact]) -> dict[int, Gain]:
+    """By the number of its kernel, every gain of a program without dead code.
 
     Left out are those of outputs that are also read without it, and those where something else than
     one parameter is added before.
     """
-    followed = Gains(leaves, uses, live(program, set(program.jaxpr.outvars)))
+    found = Gains(leaves, facts)
     parameters = [
-        Gain(True, None, x, x, (), frozenset([i]), addend=Addend(i, lambda change: change))
+        Gain(None, x, x, (), frozenset([i]), addend=Addend(i, lambda change: change))
         for i, x in enumerate(leaves)
     ]
-    inputs = [ACTIVATION] * (len(program.jaxpr.invars) - len(leaves))
-    followed.evaluate(program, [*parameters, *inputs])
-    return {i: gain for i, gain in followed.latest.items() if gain.leaves}
+    inputs = [NO_GAIN] * (len(closed_jaxpr(program).jaxpr.invars) - len(leaves))
+    interpret(program, [*parameters, *inputs], lambda x: Gain(None, x, x), found.step)
+    return {i: gain for i, gain in found.latest.items() if gain.leaves}
 
 
 class Gains:
     """Evaluates what is made of parameters, and follows the outputs of kernels."""
 
-    def __init__(
-        self, leaves: Sequence[Any], uses: Sequence[Solve | Shift | None], equations: set[int]
-    ):
-        self.leaves, self.uses, self.live = leaves, iter(uses), equations
+    def __init__(self, leaves: Sequence[Array], facts: Sequence[Fact]):
+        self.leaves, self.facts = leaves, iter(facts)
         self.latest: dict[int, Gain] = {}
         self.ended: set[int] = set()  # kernels whose outputs were read by something else
 
-    def evaluate(self, program: Any, values: Sequence[Gain]) -> list[Gain]:
-        return interpret(program, values, lambda x: Gain(True, None, x, x), self.step)
-
-    def step(self, eqn: Any, values: Sequence[Gain]) -> Sequence[Gain]:
-        if (inner := program_of(eqn)) is not None:
-            return self.evaluate(inner, values)
-        use, addend = next(self.uses), addend_of(eqn, values)
-        if all(value.given for value in values):
-            return self.given(eqn, values, addend)
-        results = [ACTIVATION] * len(eqn.outvars)
-        outputs = [value for value in values if value.use is not None]
-        if isinstance(use, Solve):
-            ones = jnp.ones(eqn.outvars[0].aval.shape, eqn.outvars[0].aval.dtype)
-            self.latest[use.addend.leaf] = results[0] = Gain(False, use, ones, ones)
+    def step(self, eqn: Equation, values: Sequence[Gain]) -> Sequence[Gain]:
+        fact = next(self.facts)
+        if fact.given:
+            return self.given(eqn, values, fact.addend)
+        results = [NO_GAIN] * len(eqn.outvars)
+        outputs = [value for value in values if value.kernel is not None]
+        if (kernel := fact.solved) is not None and kernel.alone:
+            result: Any = eqn.outvars[0].aval
+            ones = jnp.ones(result.shape, result.dtype)
+            self.latest[kernel.addend.leaf] = results[0] = Gain(kernel, ones, ones)
         elif len(outputs) == 1 and sum(value.given for value in values) == len(values) - 1:
-            results[0] = self.followed(eqn, use is not None, values, outputs[0], addend)
-        for value in outputs if id(eqn) in self.live else ():
+            results[0] = self.follow(eqn, values, outputs[0], fact)
+        for value in outputs:
             self.read(value, results[0])
         return results
 
     def read(self, gain: Gain, after: Gain) -> None:
         """Note what became of outputs: they must not be read in two ways, but at the end."""
-        leaf = gain.solve.addend.leaf
-        if self.latest[leaf] is not gain or (leaf in self.ended and after is not ACTIVATION):
-            self.latest[leaf] = ACTIVATION
-        elif after is ACTIVATION:
+        leaf = gain.maker.addend.leaf
+        if self.latest[leaf] is not gain or (leaf in self.ended and after is not NO_GAIN):
+            self.latest[leaf] = NO_GAIN
+        elif after is NO_GAIN:
             self.ended.add(leaf)
         else:
             self.latest[leaf] = after
 
-    def given(self, eqn: Any, values: Sequence[Gain], addend: Addend | None) -> list[Gain]:
+    def given(self, eqn: Equation, values: Sequence[Gain], addend: Addend | None) -> list[Gain]:
         leaves, variances = together(values)
         arrays = evaluate_equation(eqn, [v.array for v in values])
         same = all(v.array is v.deviation for v in values)
         deviations = arrays if same else evaluate_equation(eqn, [v.deviation for v in values])
-        name = eqn.primitive.name
-        power = POWERS.get(name, values[1].array if name == "pow" else None)
-        if power is not None and np.ndim(power) == 0 and values[0].addend is not None:
+        exponent = rule_of(eqn).exponent
+        power = exponent(eqn, [v.array for v in values]) if exponent else 1
+        if np.ndim(power) == 0 and power % 1 != 0 and values[0].addend is not None:
             leaf, spread = values[0].addend
             variance = jnp.broadcast_to(spread(self.leaves[leaf]), arrays[0].shape)
-            deviations, variances = [deviations[0] * variance ** -float(power)], variances | {leaf}
+            deviations, variances = [deviations[0] * variance**-power], variances | {leaf}
         addends = [addend] + [None] * (len(arrays) - 1)
         return [
-            Gain(True, None, array, deviation, (), leaves, variances, addend)
+            Gain(None, array, deviation, (), leaves, variances, addend)
             for array, deviation, addend in zip(arrays, deviations, addends, strict=True)
         ]
 
-    def followed(
-        self, eqn: Any, once: bool, values: Sequence[Gain], gain: Gain, addend: Addend | None
-    ) -> Gain:
+    def follow(self, eqn: Equation, values: Sequence[Gain], gain: Gain, fact: Fact) -> Gain:
         """The gain after an equation that has it and what is given as operands."""
-        name, first = eqn.primitive.name, values[0] is gain
+        rule, side = rule_of(eqn), next(k for k, value in enumerate(values) if value is gain)
         leaves, variances = together(v for v in values if v.given)
-        after, added = ACTIVATION, name in ("add", "add_any") or (name == "sub" and first)
-        if eqn.outvars[0].aval.shape != gain.array.shape:
+        after, added = NO_GAIN, len(values) == 2 and rule.signs[side : side + 1] == (1,)
+        addend = fact.shift if fact.once else None
+        if shape_of(eqn.outvars[0]) != gain.array.shape:
             return after
         if added and gain.leaves and leaves:
             after = gain._replace()
-        elif added and once and addend is not None and leaves == {addend.leaf}:
+        elif added and addend is not None and leaves == {addend.leaf}:
             after = gain._replace(before=(*gain.before, addend))
-        elif (name in ("convert_element_type", "copy")) or (
-            leaves and (name == "mul" or (name == "div" and first))
-        ):
+        elif (rule.elementwise and rule.layout) or (leaves and side in rule.scaled):
             array, deviation = (
                 evaluate_equation(eqn, [getattr(v, kind) for v in values])[0]
                 for kind in ("array", "deviation")
@@ -170,20 +155,6 @@ class Gains:
                 array=array, deviation=deviation, leaves=leaves, variances=variances
             )
         return after
-
-
-def live(program: Any, needed: set[Any]) -> set[int]:
-    """The equations, by `id`, that variables of a program are computed by; calls are entered."""
-    found, needed = set(), {v for v in needed if not is_literal(v)}
-    for eqn in reversed(closed_jaxpr(program).jaxpr.eqns):
-        if needed.isdisjoint(eqn.outvars):
-            continue
-        found.add(id(eqn))
-        if (inner := program_of(eqn)) is not None:
-            results = zip(closed_jaxpr(inner).jaxpr.outvars, eqn.outvars, strict=True)
-            found |= live(inner, {result for result, v in results if v in needed})
-        needed |= {v for v in eqn.invars if not is_literal(v)}
-    return found
 
 
 def together(values: Any) -> tuple[frozenset[int], frozenset[int]]:

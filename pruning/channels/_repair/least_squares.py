@@ -19,7 +19,7 @@ from jaxtyping import Array
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import ChannelGroup, described
-from pruning.channels._program.calls import evaluate_equation, program_of
+from pruning.channels._program.calls import Equation, evaluate_equation
 from pruning.channels._program.interpret import interpret, traced
 from pruning.channels._removal.removal import (
     Keep,
@@ -28,9 +28,8 @@ from pruning.channels._removal.removal import (
     mask_channels,
     removed_elements,
 )
-from pruning.channels._repair.constants import Addend
 from pruning.channels._repair.moments import Moments, merged, moments, ridge_solution, scaled
-from pruning.channels._repair.plan import Plan, Shift, Solve, check_solved
+from pruning.channels._repair.parameters import Addend, Fact, Kernel, check_solved, facts_of
 
 Batches = Sequence[Sequence[Any]]
 Solver = Callable[[np.ndarray, Moments, Moments | None, bool], np.ndarray]
@@ -135,10 +134,10 @@ def _repaired(
         return params
     program, _ = traced(apply, params, batches[0])
     parameters = described(params)
-    uses = Plan(program, parameters.shapes).uses()
-    check_solved([group for group, _ in cut], uses)
+    facts = facts_of(program, parameters.shapes)
+    check_solved([group for group, _ in cut], [fact.solved for fact in facts])
     masks = keep_masks(*zip(*cut, strict=True))
-    repair = Repair(params, masked, uses, masks, solver)
+    repair = Repair(params, masked, facts, masks, solver)
     repair.run(program, batches)
     return jax.tree.unflatten(jax.tree.structure(params), repair.leaves)
 
@@ -159,12 +158,12 @@ class Repair:
         self,
         params: Any,
         masked: Any,
-        uses: Sequence[Solve | Shift | None],
+        facts: Sequence[Fact],
         masks: KeepMasks,
         solver: Solver,
     ):
         self.paths, self.masks, self.solver = described(params).paths, masks, solver
-        self.uses = iter(uses)
+        self.facts = iter(facts)
         changed = {path for path, _ in masks}
         self.whole = jax.tree.leaves(params)
         triples = zip(self.paths, self.whole, jax.tree.leaves(masked), strict=True)
@@ -175,27 +174,23 @@ class Repair:
         pairs = zip(self.whole, self.leaves, strict=True)
         values = [[whole] * self.count + [pruned] * self.count for whole, pruned in pairs]
         columns = zip(*map(jax.tree.leaves, batches), strict=True)
-        self.evaluate(program, values + [list(column) * 2 for column in columns])
+        values += [list(column) * 2 for column in columns]
+        interpret(program, values, lambda x: [x] * (2 * self.count), self.step)
 
-    def evaluate(self, program: Any, values: Sequence[Arrays]) -> list[Arrays]:
-        return interpret(program, values, lambda x: [x] * (2 * self.count), self.step)
-
-    def step(self, eqn: Any, values: Sequence[Arrays]) -> Sequence[Arrays]:
-        if (inner := program_of(eqn)) is not None:
-            return self.evaluate(inner, values)
-        use = next(self.uses)
-        if isinstance(use, Solve) and self.differs(values[1 - use.side]):
-            return self.solved(eqn, use, values)
+    def step(self, eqn: Equation, values: Sequence[Arrays]) -> Sequence[Arrays]:
+        fact = next(self.facts)
+        if (kernel := fact.solved) is not None and self.differs(values[1 - kernel.side]):
+            return self.solve(eqn, kernel, values)
         results = self.results(eqn, values)
-        if isinstance(use, Shift) and self.differs(results[0]):
-            return [self.shifted(use.addend, results[0])]
+        if fact.once and fact.shift is not None and self.differs(results[0]):
+            return [self.shift(fact.shift, results[0])]
         return results
 
     def differs(self, arrays: Arrays) -> bool:
         pairs = zip(arrays[: self.count], arrays[self.count :], strict=True)
         return any(whole is not pruned for whole, pruned in pairs)
 
-    def results(self, eqn: Any, values: Sequence[Arrays]) -> list[Arrays]:
+    def results(self, eqn: Equation, values: Sequence[Arrays]) -> list[Arrays]:
         """Of the equation, computed once for the same operands."""
         found: dict[tuple[int, ...], list[Any]] = {}
         rows = []
@@ -205,7 +200,7 @@ class Repair:
             rows.append(found[key])
         return list(map(list, zip(*rows, strict=True)))
 
-    def solved(self, eqn: Any, use: Solve, values: Sequence[Arrays]) -> list[Arrays]:
+    def solve(self, eqn: Equation, use: Kernel, values: Sequence[Arrays]) -> list[Arrays]:
         """The outputs of both networks, the second with its kernel solved."""
 
         def outputs(x: Any, kernel: Any) -> Any:
@@ -215,7 +210,7 @@ class Repair:
         x, kernels, leaf = values[1 - use.side], values[use.side], use.addend.leaf
         inputs, kernel = x[self.count :], kernels[-1]
         whole = [outputs(a, kernels[0]) for a in x[: self.count]]
-        old = np.asarray(use.form.matrix(kernel), np.float64)
+        old = np.asarray(use.linear.matrix(kernel), np.float64)
         difference = self.solution(use, old, inputs, whole) - old
         change = use.kernel(difference, self.leaves[leaf])
         change = jnp.where(self.removed(leaf), 0, change)
@@ -224,9 +219,9 @@ class Repair:
         return [whole + [outputs(a, kernel) for a in inputs]]
 
     def solution(
-        self, use: Solve, kernel: np.ndarray, inputs: Sequence[Any], whole: Sequence[Any]
+        self, use: Kernel, kernel: np.ndarray, inputs: Sequence[Any], whole: Sequence[Any]
     ) -> np.ndarray:
-        parts = (moments(use.form, x, y) for x, y in zip(inputs, whole, strict=True))
+        parts = (moments(use.linear, x, y) for x, y in zip(inputs, whole, strict=True))
         first = merged(islice(parts, self.count - max(1, self.count // 4) or 1))
         held = merged(parts) if self.count > 1 else None
         path = self.paths[use.addend.leaf]
@@ -238,7 +233,7 @@ class Repair:
                 f"few for the {kernel.shape[1]} inputs of {path}"
             ) from error
 
-    def shifted(self, addend: Addend, results: Arrays) -> Arrays:
+    def shift(self, addend: Addend, results: Arrays) -> Arrays:
         """A sum of activations and a parameter, which takes the mean difference of the networks."""
         removed = self.removed(addend.leaf)
 
@@ -246,11 +241,10 @@ class Repair:
             return jnp.broadcast_to(addend.spread(change), results[0].shape)
 
         whole, pruned = results[: self.count], results[self.count :]
-        rows, transpose = jax.vjp(spread, jnp.ones_like(self.leaves[addend.leaf]))
-        total = sum(transpose(a - b)[0] for a, b in zip(whole, pruned, strict=True))
-        change = total / (self.count * transpose(rows)[0])
-        change = jnp.where(removed, 0, change)
-        self.leaves[addend.leaf] = self.leaves[addend.leaf] + change
+        leaf = self.leaves[addend.leaf]
+        means = [addend.mean(a - b, leaf) for a, b in zip(whole, pruned, strict=True)]
+        change = jnp.where(removed, 0, sum(means) / self.count)
+        self.leaves[addend.leaf] = leaf + change
         return whole + [y + spread(change) for y in pruned]
 
     def removed(self, leaf: int) -> np.ndarray:

@@ -21,12 +21,12 @@ from pruning._arguments import check_values
 from pruning.channels._coupling.channel_ids import FIXED
 from pruning.channels._coupling.coupling import TracedChannels, united
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
-from pruning.channels._program.interpret import traced
+from pruning.channels._program.interpret import live_program, traced
 from pruning.channels._program.lines import at, line_of
 from pruning.channels._removal.removal import Keep, check_keep, check_some_left, name
 from pruning.channels._repair.gains import Gain, gains
 from pruning.channels._repair.merge_plans import Plans, clusters
-from pruning.channels._repair.plan import Plan, Shift, Solve, check_solved
+from pruning.channels._repair.parameters import check_solved, facts_of
 
 
 def merge_channels(
@@ -88,20 +88,17 @@ def merge_channels(
         return params
     parameters = parameters_of(params, groups)
     program, result = traced(apply, params, inputs)
-    uses = [_alone(use) for use in Plan(program, parameters.shapes).uses()]
-    check_solved([group for group, _ in cut], uses)
+    live = live_program(program)
+    facts = facts_of(live, parameters.shapes)
+    kernels = [fact.solved for fact in facts]
+    check_solved([group for group, _ in cut], [k for k in kernels if k is not None and k.alone])
     _check_sums([group for group, _ in cut], united(program, parameters, inputs, result))
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))
-    merging = Merging(parameters.paths, leaves, gains(program, leaves, uses))
+    merging = Merging(parameters.paths, leaves, gains(live, leaves, facts))
     merging.choose(cut, plan)
     vectors = merging.vectors()
-    leaves = merging.kernels(vectors, gains(program, vectors, uses))
+    leaves = merging.kernels(vectors, gains(live, vectors, facts))
     return jax.tree.unflatten(jax.tree.structure(params), leaves)
-
-
-def _alone(use: Solve | Shift | None) -> Solve | Shift | None:
-    """`use`, unless it is that of a kernel that is a sum."""
-    return use if not isinstance(use, Solve) or use.alone else None
 
 
 def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
@@ -181,12 +178,12 @@ class Merging:
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
             return np.asarray(leaf, np.float64)
-        matrix = np.asarray(gain.solve.matrix(leaf), np.float64)
+        matrix = np.asarray(gain.maker.matrix(leaf), np.float64)
         if gain.variances:
             matrix = matrix * _quotient(gain.of_outputs(gain.deviation), _length(matrix))
         else:
             matrix = matrix * gain.of_outputs(gain.array)
-        return np.asarray(gain.solve.kernel(matrix, leaf), np.float64)
+        return np.asarray(gain.maker.kernel(matrix, leaf), np.float64)
 
     def vectors(self) -> list[Array]:
         """All arrays, merged but for kernels with a gain and what is added before it."""
@@ -203,7 +200,7 @@ class Merging:
         if kernel is None or i in self.found[kernel].variances:
             return x
         gain = self.found[kernel]
-        of_kernel = np.asarray(gain.solve.kernel(gain.of_outputs(gain.array), self.leaves[kernel]))
+        of_kernel = np.asarray(gain.maker.kernel(gain.of_outputs(gain.array), self.leaves[kernel]))
         for merge, p in self.positions(i):
             for q in (q for m, q in self.positions(kernel, incoming=False) if m is merge):
                 rows = np.moveaxis(of_kernel, q.axis, 0)[q.indices].reshape(merge.group.size, -1)
@@ -221,11 +218,11 @@ class Merging:
                 continue
             factor = _quotient(self.growth(i, after[i]), after[i].of_outputs(after[i].array))
             of_gain = gain.of_outputs(gain.array)
-            scaled = gain.solve.kernel(
-                np.asarray(gain.solve.matrix(leaves[i])) * of_gain, leaves[i]
+            scaled = gain.maker.kernel(
+                np.asarray(gain.maker.matrix(leaves[i])) * of_gain, leaves[i]
             )
-            merged = gain.solve.matrix(self.merged(i, np.asarray(scaled)))
-            leaves[i] = gain.solve.kernel(np.asarray(merged) * factor, leaves[i])
+            merged = gain.maker.matrix(self.merged(i, np.asarray(scaled)))
+            leaves[i] = gain.maker.kernel(np.asarray(merged) * factor, leaves[i])
             for addend in gain.before:
                 if not list(self.positions(addend.leaf)):
                     continue  # one number for all channels
@@ -243,7 +240,7 @@ class Merging:
         if not after.variances:
             return np.ones((1, 1, 1))
         filters = self.merged(i, self.filters(i), incoming=False)
-        length = _length(np.asarray(after.solve.matrix(filters), np.float64))
+        length = _length(np.asarray(after.maker.matrix(filters), np.float64))
         deviation = np.abs(after.of_outputs(after.deviation))
         return np.where(length > 0, _quotient(deviation, length), 1)
 

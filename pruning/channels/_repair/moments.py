@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxnorm._numerics import auto_sharded, promote_to_float32
-from pruning.channels._program.linear import Form
+from pruning.channels._program.linear import Linear
 
 
 class Moments(NamedTuple):
@@ -41,15 +41,15 @@ class Moments(NamedTuple):
         return xx, self.xy + self.rows * dx[:, :, None] * dy[:, None, :]
 
 
-def moments(form: Form, x: Array, y: Array) -> Moments:
+def moments(linear: Linear, x: Array, y: Array) -> Moments:
     """The moments of a batch of inputs and outputs, in the shapes of the program."""
-    rows, *sums = auto_sharded(partial(_sums, form))(x, y)
+    rows, *sums = auto_sharded(partial(_sums, linear))(x, y)
     return Moments(int(rows), *(np.asarray(s, np.float64) for s in sums))
 
 
-@partial(jax.jit, static_argnames="form")
-def _sums(form: Form, x: Array, y: Array) -> tuple[Array, ...]:
-    x, y = promote_to_float32(form.inputs(x)), promote_to_float32(form.outputs(y))
+@partial(jax.jit, static_argnames="linear")
+def _sums(linear: Linear, x: Array, y: Array) -> tuple[Array, ...]:
+    x, y = promote_to_float32(linear.inputs(x)), promote_to_float32(linear.outputs(y))
     mean_x, mean_y = x.mean(1), y.mean(1)
     x, y = x - mean_x[:, None], y - mean_y[:, None]
     product = partial(jnp.einsum, "gri,grj->gij", precision="highest")

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from pruning.channels._coupling.groups import ChannelGroup, described
-from pruning.channels._program.calls import evaluate_equation, program_of
+from pruning.channels._program.calls import Apply, Equation, Tree, evaluate_equation
 from pruning.channels._program.interpret import interpret, traced
 from pruning.channels._removal.removal import name
+from pruning.channels._repair.parameters import facts_of
 from pruning.channels._selection.choice import channel_scores
 
 
@@ -118,84 +118,27 @@ def _along(x: Array, axis: int) -> Array:
     return x.sum([k for k in range(x.ndim) if k != axis])
 
 
-class Operand(NamedTuple):
-    """An array of the program; a kernel, whose axis k is `axes[k]` of a leaf of `params`."""
-
-    array: Any
-    leaf: int | None = None
-    axes: tuple[int, ...] = ()
-
-
-def _input_products(
-    apply: Callable[..., Any], params: Any, inputs: Sequence[Any]
-) -> dict[int, Array]:
+def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
     """By leaf, |w| ‖x‖₂ of every weight of the kernels that multiply activations x."""
-    program = traced(apply, params, inputs)[0]
+    program, _ = traced(apply, params, inputs)
+    facts = facts_of(program, described(params).shapes)
 
     @jax.jit
-    def run(params: Any, inputs: Sequence[Any]) -> dict[int, Array]:
-        products: dict[int, Array] = {}
+    def run(params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
+        leaves, products = list(map(jnp.asarray, jax.tree.leaves(params))), {}
+        of_equations = iter(facts)
 
-        def step(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-            if (inner := program_of(eqn)) is not None:
-                return interpret(inner, operands, Operand, step)
-            reader = READERS.get(eqn.primitive.name)
-            for kernel, other in (operands, operands[::-1]) if reader else ():
-                if reader and kernel.leaf is not None and other.leaf is None:
-                    norms = jnp.sqrt(reader(eqn, kernel is operands[0], jnp.square(other.array)))
-                    product = jnp.abs(kernel.array) * norms
-                    product = product.transpose(np.argsort(kernel.axes))
-                    products[kernel.leaf] = products.get(kernel.leaf, 0) + product
-            return _evaluated(eqn, operands)
+        def step(eqn: Equation, operands: Sequence[Array]) -> list[Array]:
+            kernel = next(of_equations).kernel
+            if kernel is not None and kernel.alone:
+                leaf = kernel.addend.leaf
+                norms = jnp.sqrt(kernel.linear.squares(operands[1 - kernel.side]))[:, :, None]
+                product = jnp.abs(leaves[leaf] * kernel.kernel(norms, leaves[leaf]))
+                products[leaf] = products.get(leaf, 0) + product
+            return evaluate_equation(eqn, operands)
 
-        leaves = [
-            Operand(leaf, i, tuple(range(np.ndim(leaf))))
-            for i, leaf in enumerate(map(jnp.asarray, jax.tree.leaves(params)))
-        ]
-        values = [*leaves, *map(Operand, map(jnp.asarray, jax.tree.leaves(inputs)))]
-        interpret(program, values, Operand, step)
+        arrays = [*leaves, *map(jnp.asarray, jax.tree.leaves(inputs))]
+        interpret(program, arrays, jnp.asarray, step)
         return products
 
     return run(params, tuple(inputs))
-
-
-def _evaluated(eqn: Any, operands: Sequence[Any]) -> list[Any]:
-    """The results; a kernel that is cast or transposed remains one."""
-    results = evaluate_equation(eqn, [x.array for x in operands])
-    first = operands[0] if operands else Operand(None)
-    if first.leaf is not None and eqn.primitive.name in ("convert_element_type", "copy"):
-        return [Operand(results[0], first.leaf, first.axes)]
-    if first.leaf is not None and eqn.primitive.name == "transpose":
-        axes = tuple(first.axes[k] for k in eqn.params["permutation"])
-        return [Operand(results[0], first.leaf, axes)]
-    return [Operand(result) for result in results]
-
-
-def _squares_of_product(eqn: Any, kernel_first: bool, squares: Array) -> Array:
-    """Σ x² of what each axis that is summed over multiplies, shaped to act on the kernel."""
-    contracted, batched = eqn.params["dimension_numbers"]
-    kernel, other = (0, 1) if kernel_first else (1, 0)
-    axes = dict(zip(contracted[other], contracted[kernel], strict=True))
-    axes |= dict(zip(batched[other], batched[kernel], strict=True))
-    sums = squares.sum([k for k in range(squares.ndim) if k not in axes])
-    of_kernel = [axes[k] for k in sorted(axes)]
-    sums = sums.transpose(np.argsort(of_kernel))
-    shape = eqn.invars[kernel].aval.shape
-    return sums.reshape([n if k in of_kernel else 1 for k, n in enumerate(shape)])
-
-
-def _squares_of_convolution(eqn: Any, kernel_first: bool, squares: Array) -> Array:
-    """Σ x² of each map, shaped to act on the kernel; groups read maps of their own."""
-    numbers, groups = eqn.params["dimension_numbers"], eqn.params["feature_group_count"]
-    shape = eqn.invars[1].aval.shape
-    outputs, maps, *_ = numbers.rhs_spec
-    sums = _along(squares, numbers.lhs_spec[1]).reshape(groups, shape[maps])
-    sums = jnp.repeat(sums, shape[outputs] // groups, 0)
-    sums = sums if outputs < maps else sums.T
-    return sums.reshape([n if k in (outputs, maps) else 1 for k, n in enumerate(shape)])
-
-
-READERS = {
-    "dot_general": _squares_of_product,
-    "conv_general_dilated": _squares_of_convolution,
-}

@@ -11,12 +11,12 @@ from jaxtyping import Array, Float
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
-from pruning.channels._program.calls import evaluate_equation, program_of
+from pruning.channels._program.calls import evaluate_equation
 from pruning.channels._program.interpret import interpret, traced
 from pruning.channels._removal.removal import name
 from pruning.channels._repair.least_squares import Batches, check_batches
 from pruning.channels._repair.moments import Moments, all_equations, merged, moments
-from pruning.channels._repair.plan import Plan, Shift, Solve, check_solved
+from pruning.channels._repair.parameters import Kernel, check_solved, facts_of
 
 
 def reconstruction_scores(
@@ -74,10 +74,10 @@ def reconstruction_scores(
     paths, shapes = parameters_of(params, groups)
     params, batches = jax.tree.map(jnp.asarray, (params, list(map(tuple, batches))))
     program, _ = traced(apply, params, batches[0])
-    uses = Plan(program, shapes).uses()
-    check_solved(groups, uses)
+    kernels = [fact.solved for fact in facts_of(program, shapes)]
+    check_solved(groups, kernels)
     incoming = {p.path for group in groups for p in group.positions if p.incoming}
-    inputs = Inputs(uses, {i for i, path in enumerate(paths) if path in incoming})
+    inputs = Inputs(kernels, {i for i, path in enumerate(paths) if path in incoming})
     for batch in batches:
         inputs.read(program, jax.tree.leaves((params, batch)))
     return [jnp.asarray(_scores(group, inputs.blocks(group, paths, ridge))) for group in groups]
@@ -103,23 +103,21 @@ def _scores(group: ChannelGroup, blocks: Sequence["Block"]) -> np.ndarray:
 class Inputs:
     """Second moments of the inputs and outputs of kernels in the whole network, by parameter."""
 
-    def __init__(self, uses: Sequence[Solve | Shift | None], wanted: set[int]):
+    def __init__(self, uses: Sequence[Kernel | None], wanted: set[int]):
         self.uses, self.wanted = uses, wanted
-        self.kernels: dict[int, tuple[Solve, np.ndarray]] = {}
+        self.kernels: dict[int, tuple[Kernel, np.ndarray]] = {}
         self.moments: dict[int, Moments] = {}
 
     def read(self, program: Any, arrays: Sequence[Any]) -> None:
         uses = iter(self.uses)
 
         def step(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
-            if (inner := program_of(eqn)) is not None:
-                return interpret(inner, values, lambda x: x, step)
             use, results = next(uses), evaluate_equation(eqn, values)
-            if isinstance(use, Solve) and (leaf := use.addend.leaf) in self.wanted:
-                part = moments(use.form, values[1 - use.side], results[0])
+            if use is not None and (leaf := use.addend.leaf) in self.wanted:
+                part = moments(use.linear, values[1 - use.side], results[0])
                 before = [self.moments[leaf]] if leaf in self.moments else []
                 self.moments[leaf] = merged([*before, part])
-                kernel = np.asarray(use.form.matrix(values[use.side]), np.float64)
+                kernel = np.asarray(use.linear.matrix(values[use.side]), np.float64)
                 self.kernels[leaf] = use, kernel
             return results
 
@@ -176,7 +174,7 @@ class Block:
         self.inverse = self.inverse - columns @ factor
 
 
-def _channels(position: Position, use: Solve, shape: tuple[int, ...]) -> np.ndarray:
+def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.ndarray:
     """Which channel reads each input of a kernel's matrix, (groups, inputs); −1: none."""
     numbers = np.zeros(shape[position.axis], int)
     numbers[position.indices] = np.arange(1, len(position.indices) + 1)[:, None]

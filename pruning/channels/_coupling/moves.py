@@ -1,7 +1,12 @@
-"""Rules of the primitives that move elements and compute nothing: see `_rules`."""
+"""What primitives that move elements, and compute nothing, do to ids of channels.
 
-from collections.abc import Iterator, Sequence
-from functools import reduce
+A function of axes is called as `axes(eqn, sets, *values)` with the ids of the operands and returns
+those of the results: see `rules`. Beside it is what the parameters of the primitive become where
+channels are removed, `smaller(eqn, remain, values, results)`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -10,28 +15,36 @@ from pruning.channels._coupling.channel_ids import (
     ChannelIds,
     UnionFind,
     Vector,
+    Zero,
     fixed,
     free,
     is_free,
     together,
 )
+from pruning.channels._program.calls import Equation, shape_of
 
 Results = list[ChannelIds]
-SCATTERS = "scatter scatter-add scatter-max scatter-min scatter-mul scatter-sub"
+Remain = Callable[[Vector], Vector]
+"""Which ids are not removed."""
 
 
-def unknown(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
+def unknown(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     for value in values:
         sets.pin_others(value, lambda k: False)
     shapes = map(shape_of, eqn.outvars)
     return [ChannelIds(tuple(map(sets.pinned_by_equation, shape))) for shape in shapes]
 
 
-def identity_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
+def identity(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     return list(values)
 
 
-def reshape_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+def bitcast(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
+    same = shape_of(eqn.invars[0]) == shape_of(eqn.outvars[0])
+    return [ChannelIds(value.axes)] if same else unknown(eqn, sets, value)
+
+
+def reshape(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     old, new = shape_of(eqn.invars[0]), shape_of(eqn.outvars[0])
     if eqn.params["dimensions"] is not None or 0 in old:
         return unknown(eqn, sets, value)
@@ -42,17 +55,17 @@ def reshape_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
     return [value._replace(axes=tuple(axes))]
 
 
-def transpose_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+def transpose(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     return [value._replace(axes=tuple(value.axes[k] for k in eqn.params["permutation"]))]
 
 
-def squeeze_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+def squeeze(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     squeezed = eqn.params["dimensions"]
     axes = tuple(axis for k, axis in enumerate(value.axes) if k not in squeezed)
     return [value._replace(axes=axes)]
 
 
-def broadcast_in_dim_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+def broadcast_in_dim(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     axes = [free(n) for n in shape_of(eqn.outvars[0])]
     for axis, k in zip(value.axes, eqn.params["broadcast_dimensions"], strict=True):
         if axis.size == axes[k].size:
@@ -60,40 +73,36 @@ def broadcast_in_dim_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Resul
     return [value._replace(axes=tuple(axes))]
 
 
-def rev_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+def reverse(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     reversed_axes = eqn.params["dimensions"]
     axes = (axis[::-1] if k in reversed_axes else axis for k, axis in enumerate(value.axes))
     return [value._replace(axes=tuple(axes))]
 
 
-def tile_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+def tile(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     axes = (np.tile(axis, n) for axis, n in zip(value.axes, eqn.params["reps"], strict=True))
     return [value._replace(axes=tuple(axes))]
 
 
-def stack_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
+def stack(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axes, new = sets.union_all(values, shape_of(eqn.invars[0])), eqn.params["axis"]
-    return [
-        ChannelIds(
-            (*axes[:new], fixed(len(values)), *axes[new:]),
-            sets.all_zero(values, axes),
-        )
-    ]
+    zero = sets.all_zero(values, axes)
+    return [ChannelIds((*axes[:new], fixed(len(values)), *axes[new:]), zero)]
 
 
-def unstack_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+def unstack(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     stacked = eqn.params["axis"]
     sets.pin(value.axes[stacked])
     axes = tuple(axis for k, axis in enumerate(value.axes) if k != stacked)
     return [value._replace(axes=axes) for _ in eqn.outvars]
 
 
-def iota_rule(eqn: Any, sets: UnionFind) -> Results:
+def iota(eqn: Equation, sets: UnionFind) -> Results:
     shape, axis = shape_of(eqn.outvars[0]), eqn.params["dimension"]
     return [ChannelIds(tuple(fixed(n) if k == axis else free(n) for k, n in enumerate(shape)))]
 
 
-def concatenate_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
+def concatenate(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
     parts = (v.axes[axis] for v in values)  # beside others, constants have a size of their own
     parts = [fixed(p.size) if is_free(p) else p for p in parts]
@@ -107,7 +116,7 @@ def concatenate_rule(eqn: Any, sets: UnionFind, *values: ChannelIds) -> Results:
     return [ChannelIds(tuple(axes), zero)]
 
 
-def pad_rule(eqn: Any, sets: UnionFind, value: ChannelIds, padding: ChannelIds) -> Results:
+def pad(eqn: Equation, sets: UnionFind, value: ChannelIds, padding: ChannelIds) -> Results:
     axes = []
     for axis, sides in zip(value.axes, eqn.params["padding_config"], strict=True):
         low, high, between = map(int, sides)
@@ -123,7 +132,7 @@ def pad_rule(eqn: Any, sets: UnionFind, value: ChannelIds, padding: ChannelIds) 
     return [ChannelIds(tuple(axes), value.zero if zeros else None)]
 
 
-def slice_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
+def slice_(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     starts, limits = eqn.params["start_indices"], eqn.params["limit_indices"]
     strides = eqn.params["strides"] or [1] * len(starts)
     axes = []
@@ -132,6 +141,21 @@ def slice_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
             axis = _in_blocks(sets, axis, start, limit, stride)
         axes.append(_part(sets, axis, axis[start:limit:stride]))
     return [value._replace(axes=tuple(axes))]
+
+
+def smaller_slice(
+    eqn: Equation, remain: Remain, values: Results, results: Results
+) -> dict[str, Any]:
+    """Its bounds among the channels that are left."""
+    starts, shape = eqn.params["start_indices"], sizes(remain, results[0])
+    strides = eqn.params["strides"] or (1,) * len(starts)
+    small = tuple(
+        int(remain(axis[:start]).sum()) if stride == 1 else start
+        for axis, start, stride in zip(values[0].axes, starts, strides, strict=True)
+    )
+    triples = zip(small, strides, shape, strict=True)
+    limits = tuple(start + max((n - 1) * stride + 1, 0) for start, stride, n in triples)
+    return {"start_indices": small, "limit_indices": limits}
 
 
 def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
@@ -149,8 +173,8 @@ def _in_blocks(sets: UnionFind, axis: Vector, start: int, limit: int, stride: in
     return axis
 
 
-def dynamic_slice_rule(
-    eqn: Any, sets: UnionFind, value: ChannelIds, *starts: ChannelIds
+def dynamic_slice(
+    eqn: Equation, sets: UnionFind, value: ChannelIds, *starts: ChannelIds
 ) -> Results:
     shape = shape_of(eqn.outvars[0])
     axes = sets.pin_others(value, lambda k: value.axes[k].size == shape[k])
@@ -158,16 +182,22 @@ def dynamic_slice_rule(
     return [ChannelIds(tuple(axes), value.zero)]
 
 
-def split_rule(eqn: Any, sets: UnionFind, value: ChannelIds) -> Results:
-    axis, sizes = eqn.params["axis"], eqn.params["sizes"]
+def split(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
+    axis, parts = eqn.params["axis"], eqn.params["sizes"]
     whole = value.axes[axis]
-    parts = [_part(sets, whole, part) for part in np.split(whole, np.cumsum(sizes)[:-1])]
+    vectors = [_part(sets, whole, part) for part in np.split(whole, np.cumsum(parts)[:-1])]
     before, after = value.axes[:axis], value.axes[axis + 1 :]
-    return [value._replace(axes=(*before, part, *after)) for part in parts]
+    return [value._replace(axes=(*before, vector, *after)) for vector in vectors]
 
 
-def dynamic_update_slice_rule(
-    eqn: Any, sets: UnionFind, value: ChannelIds, new: ChannelIds, *starts: ChannelIds
+def smaller_split(
+    eqn: Equation, remain: Remain, values: Results, results: Results
+) -> dict[str, Any]:
+    return {"sizes": tuple(sizes(remain, result)[eqn.params["axis"]] for result in results)}
+
+
+def dynamic_update_slice(
+    eqn: Equation, sets: UnionFind, value: ChannelIds, new: ChannelIds, *starts: ChannelIds
 ) -> Results:
     whole = [a.size == b.size for a, b in zip(value.axes, new.axes, strict=True)]
     old_axes, new_axes = (sets.pin_others(v, lambda k: whole[k]) for v in (value, new))
@@ -176,24 +206,39 @@ def dynamic_update_slice_rule(
     return [ChannelIds(axes, sets.all_zero((value, new), axes))]
 
 
-def scatter_rule(
-    eqn: Any, sets: UnionFind, value: ChannelIds, indices: ChannelIds, new: ChannelIds
+def scatter(
+    eqn: Equation, sets: UnionFind, value: ChannelIds, indices: ChannelIds, new: ChannelIds
 ) -> Results:
-    whole = windows(eqn)
+    whole = _windows(eqn)
     sets.pin_others(indices, lambda k: False)
     sets.pin_others(new, lambda j: j in whole.values())
     axes = sets.pin_others(value, lambda k: k in whole)
     axes = [sets.union(a, new.axes[whole[k]]) if k in whole else a for k, a in enumerate(axes)]
     written = [new.axes[whole[k]] if k in whole else axis for k, axis in enumerate(axes)]
     zero = sets.all_zero((value, new._replace(axes=tuple(written))), axes)
-    applied = eqn.primitive.name == "scatter" and eqn.params["update_jaxpr"] is not None
-    return [ChannelIds(tuple(axes), None if applied else zero)]
+    return [ChannelIds(tuple(axes), zero)]
 
 
-def gather_rule(eqn: Any, sets: UnionFind, value: ChannelIds, indices: ChannelIds) -> Results:
-    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+def written_zero(
+    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
+) -> Zero:
+    """Of a scatter, unless a function is applied in place."""
+    return result.zero if eqn.params["update_jaxpr"] is None else None
+
+
+def _windows(eqn: Equation) -> dict[int, int]:
+    """Of a scatter, the axes that are taken whole, and those of what is written there."""
+    numbers, (value, _, new) = eqn.params["dimension_numbers"], map(shape_of, eqn.invars)
+    dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    others = (k for k in range(len(value)) if k not in dropped)
+    pairs = zip(others, numbers.update_window_dims, strict=True)
+    return {k: j for k, j in pairs if value[k] == new[j]}
+
+
+def gather(eqn: Equation, sets: UnionFind, value: ChannelIds, indices: ChannelIds) -> Results:
+    numbers, windows = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-    whole = [k not in dropped and axis.size == sizes[k] for k, axis in enumerate(value.axes)]
+    whole = [k not in dropped and axis.size == windows[k] for k, axis in enumerate(value.axes)]
     axes = sets.pin_others(value, lambda k: whole[k])
     sets.pin_others(indices, lambda k: False)
     result = [fixed(n) for n in shape_of(eqn.outvars[0])]
@@ -206,31 +251,41 @@ def gather_rule(eqn: Any, sets: UnionFind, value: ChannelIds, indices: ChannelId
     return [ChannelIds(tuple(result), zero)]
 
 
-def windows(eqn: Any) -> dict[int, int]:
-    """Of a scatter, the axes that are taken whole, and those of what is written there."""
-    numbers, (value, _, new) = eqn.params["dimension_numbers"], map(shape_of, eqn.invars)
-    dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-    others = (k for k in range(len(value)) if k not in dropped)
-    pairs = zip(others, numbers.update_window_dims, strict=True)
-    return {k: j for k, j in pairs if value[k] == new[j]}
+def smaller_gather(
+    eqn: Equation, remain: Remain, values: Results, results: Results
+) -> dict[str, Any]:
+    windows = zip(eqn.params["slice_sizes"], values[0].axes, strict=True)
+    return {"slice_sizes": tuple(int(remain(a).sum()) if n == a.size else n for n, a in windows)}
 
 
-def shape_of(variable: Any) -> tuple[int, ...]:
-    return variable.aval.shape
+def smaller_shape(name: str) -> Callable[..., dict[str, Any]]:
+    """Of a primitive that spells out the shape of its result, as the parameter of this name."""
+    return partial(_smaller_shape, name)
+
+
+def _smaller_shape(
+    name: str, eqn: Equation, remain: Remain, values: Results, results: Results
+) -> dict[str, Any]:
+    return {name: sizes(remain, results[0])}
+
+
+def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:
+    """The shape of an array of these ids without those that are removed."""
+    return tuple(int(remain(axis).sum()) for axis in value.axes)
 
 
 def _factors(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
     """The shortest runs of axes of two shapes that hold the same number of elements."""
     i = j = 0
     while i < len(old) or j < len(new):
-        first, second, sizes = i, j, [1, 1]
+        first, second, counts = i, j, [1, 1]
         if i < len(old):
-            sizes[0], i = old[i], i + 1
+            counts[0], i = old[i], i + 1
         if j < len(new):
-            sizes[1], j = new[j], j + 1
-        while sizes[0] != sizes[1]:
-            if sizes[0] < sizes[1]:
-                sizes[0], i = sizes[0] * old[i], i + 1
+            counts[1], j = new[j], j + 1
+        while counts[0] != counts[1]:
+            if counts[0] < counts[1]:
+                counts[0], i = counts[0] * old[i], i + 1
             else:
-                sizes[1], j = sizes[1] * new[j], j + 1
+                counts[1], j = counts[1] * new[j], j + 1
         yield range(first, i), range(second, j)

@@ -1,0 +1,240 @@
+"""What primitives that compute do to ids of channels: see `moves` and `rules`.
+
+Sums over channels may drop terms only if each dropped term is zero, or all of them are the same:
+a sum notes what it requires, and pins channels where that is not known.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pruning.channels._coupling.channel_ids import (
+    ChannelIds,
+    UnionFind,
+    Vector,
+    Zero,
+    fixed,
+    is_free,
+    together,
+)
+from pruning.channels._coupling.moves import Remain, Results, unknown
+from pruning.channels._program.calls import Equation, shape_of
+
+Zeros = Callable[[Equation, UnionFind, Sequence[ChannelIds], ChannelIds], Zero]
+"""`zero(eqn, sets, values, result)`: the parameters that make a result zero, see `ChannelIds`."""
+
+
+def never(*_: Any) -> None:
+    """Of a result that is not zero where operands are."""
+    return
+
+
+def same(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds) -> Zero:
+    """As the function of axes says: of what moves elements."""
+    return result.zero
+
+
+def any_of(
+    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
+) -> Zero:
+    """Zero where one operand is: a product."""
+    return sets.any_zero(values, result.axes)
+
+
+def all_of(
+    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
+) -> Zero:
+    """Zero where all operands are."""
+    return sets.all_zero(values, result.axes)
+
+
+def first_of(
+    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
+) -> Zero:
+    """Zero where the first operand is: a quotient."""
+    return sets.zero_at(values[0], result.axes)
+
+
+def cases_of(
+    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
+) -> Zero:
+    """Zero where all operands but the first are, which selects one of them."""
+    return sets.all_zero(values[1:], result.axes)
+
+
+def extremum(sign: int) -> Zeros:
+    """Zero where all operands are, but for numbers that zero is beyond: of a maximum above (1)."""
+
+    def zero(
+        eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
+    ) -> Zero:
+        within = [v for v in values if v.number is None or sign * v.number > 0]
+        return sets.all_zero(within, result.axes)
+
+    return zero
+
+
+def elementwise(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
+    return [ChannelIds(sets.union_all(values, shape_of(eqn.outvars[0])))]
+
+
+def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
+    """The other axes; pins those that are reduced."""
+    return _reduced(eqn, sets, values, lambda value, axis: False)
+
+
+def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
+    """The other axes; pins those that are reduced, but where removed channels add nothing.
+
+    Or, along one axis, all the same, which `resized` adds.
+    """
+
+    def summable(value: ChannelIds, axis: Vector) -> bool:
+        if value.zero is not None:
+            return True
+        summed = (value.axes[k] for k in eqn.params["axes"])
+        return value.uniform is not None and sum(map(sets.removable, summed)) == 1
+
+    return _reduced(eqn, sets, values, summable)
+
+
+def _reduced(
+    eqn: Equation,
+    sets: UnionFind,
+    values: Sequence[ChannelIds],
+    summable: Callable[[ChannelIds, Vector], bool],
+) -> Results:
+    results = []
+    for value in values:
+        axes = tuple(axis for k, axis in enumerate(value.axes) if k not in eqn.params["axes"])
+        for axis in (value.axes[k] for k in eqn.params["axes"]):
+            if not summable(value, axis):
+                sets.pin(axis)
+                continue
+            sets.zeroed.append(sets.required(value, axis))
+            if not _is_weight(sets, value, axes):
+                sets.report(axis, normed=True)
+        results.append(ChannelIds(axes, value.zero))
+    return results
+
+
+def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
+    """Whether a sum runs over channels of a weight, a modulated one maybe, that are zero.
+
+    A sum over the channels of an activation is a norm, and its divisor that of the whole width.
+    """
+    return value.zero is not None and (value.given or any(map(sets.removable, others)))
+
+
+def over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
+    """Element by element over the devices of a mesh, each of which has all channels.
+
+    Of an axis that `jax.vmap` names, once it is batched, it is a reduction of the arrays.
+    """
+    axes = eqn.params.get("axes", ())
+    if axes and all(isinstance(axis, int) for axis in axes):
+        return reduce(eqn, sets, *values)
+    if any(isinstance(axis, int) for axis in axes):
+        return unknown(eqn, sets, *values)
+    return [v._replace(number=None, nonzero=False) for v in values]
+
+
+def sum_over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
+    axes = eqn.params.get("axes", ())
+    if axes and all(isinstance(axis, int) for axis in axes):
+        return _reduced(eqn, sets, values, lambda value, axis: value.zero is not None)
+    return over_devices(eqn, sets, *values)
+
+
+def along_an_axis(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
+    axis = eqn.params.get("axis", eqn.params.get("dimension"))
+    operands = [ChannelIds(tuple(sets.pin_others(v, lambda k: k != axis)), v.zero) for v in values]
+    axes = sets.union_all(operands, shape_of(eqn.outvars[0]))
+    return [ChannelIds(axes, sets.zero_at(v, axes)) for v in operands]
+
+
+def reduce_window(eqn: Equation, sets: UnionFind, value: ChannelIds, *start: ChannelIds) -> Results:
+    params, shape = eqn.params, shape_of(eqn.outvars[0])
+    names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
+    windows = [params.get(name) or (1,) * len(shape) for name in names]
+    single = [
+        all(sizes[k] == 1 for sizes in windows) and tuple(params["padding"][k]) == (0, 0)
+        for k in range(len(shape))
+    ]
+    axes = sets.pin_others(value, lambda k: single[k])
+    axes = [a if one else fixed(n) for a, one, n in zip(axes, single, shape, strict=True)]
+    return [ChannelIds(tuple(axes), value.zero)]
+
+
+def unpadded(
+    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
+) -> Zero:
+    """Of extrema over windows, which take what is padded for one that is not zero."""
+    return None if np.any(eqn.params["padding"]) else result.zero
+
+
+def dot_general(eqn: Equation, sets: UnionFind, a: ChannelIds, b: ChannelIds) -> Results:
+    (contract_a, contract_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
+    for i, j in zip(contract_a, contract_b, strict=True):
+        _contract(sets, (a, a.axes[i]), (b, b.axes[j]))
+    batch = [sets.union(a.axes[i], b.axes[j]) for i, j in zip(batch_a, batch_b, strict=True)]
+    parts = []
+    for value, dropped in ((a, {*contract_a, *batch_a}), (b, {*contract_b, *batch_b})):
+        parts.append(_part(value, [k for k in range(len(value.axes)) if k not in dropped]))
+    zeros = [sets.zero_at(part, part.axes) for part in parts]
+    zeros.append(sets.any_zero([_part(a, batch_a), _part(b, batch_b)], batch))
+    return [ChannelIds((*batch, *parts[0].axes, *parts[1].axes), together(zeros))]
+
+
+def _part(value: ChannelIds, axes: Sequence[int]) -> ChannelIds:
+    return value._replace(axes=tuple(value.axes[k] for k in axes))
+
+
+def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelIds) -> Results:
+    numbers = eqn.params["dimension_numbers"]
+    if eqn.params["batch_group_count"] != 1:
+        return unknown(eqn, sets, x, kernel)
+    batch, features, *_ = numbers.lhs_spec
+    outputs, inputs, *_ = numbers.rhs_spec
+    x = x._replace(axes=tuple(sets.pin_others(x, lambda k: k in (batch, features))))
+    for k, axis in enumerate(kernel.axes):
+        if k not in (outputs, inputs):
+            sets.fix(axis)
+    out = kernel.axes[outputs]
+    incoming, groups = x.axes[features], eqn.params["feature_group_count"]
+    if groups == 1:
+        _contract(sets, (x, incoming), (kernel, kernel.axes[inputs]))
+    elif groups == incoming.size:
+        out = sets.union(np.repeat(incoming, out.size // groups), out)
+    else:
+        _contract(sets, (x, incoming), (kernel, np.tile(kernel.axes[inputs], groups)))
+        out = sets.union(np.tile(out[: out.size // groups], groups), out)
+    result = [fixed(n) for n in shape_of(eqn.outvars[0])]
+    result[numbers.out_spec[0]], result[numbers.out_spec[1]] = x.axes[batch], sets.find(out)
+    zero = None if sets.removable(x.axes[batch]) else kernel.zero
+    return [ChannelIds(tuple(result), zero)]
+
+
+def smaller_convolution(
+    eqn: Equation, remain: Remain, values: Results, results: Results
+) -> dict[str, Any]:
+    """A depthwise one has as many groups as channels are left."""
+    features = values[0].axes[eqn.params["dimension_numbers"].lhs_spec[1]]
+    depthwise = eqn.params["feature_group_count"] == features.size
+    return {"feature_group_count": int(remain(features).sum())} if depthwise else {}
+
+
+def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
+    """Unite the indices that a sum runs over, if one of its factors is zero at a removed channel.
+
+    Else removal would change a sum over channels, as it does a norm, a mean or attention.
+    """
+    zero = [(value, axis) for value, axis in (a, b) if value.zero is not None]
+    if not zero or any(is_free(axis) for _, axis in (a, b)):
+        sets.pin(a[1])
+        sets.pin(b[1])
+    weights = [(value, axis) for value, axis in zero if value.given]
+    sets.zeroed += [sets.required(value, axis) for value, axis in weights or zero[:1]]
+    sets.incoming += [axis for _, axis in weights]
+    sets.union(a[1], b[1])

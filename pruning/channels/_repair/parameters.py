@@ -1,0 +1,179 @@
+"""What a traced network does with its parameters: the facts that all repairs read.
+
+One pass over the program finds, for every equation in the order in which `interpret` comes to them,
+whether it computes from parameters alone, which parameter its result is a sum of, and which kernel
+it multiplies activations by.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from pruning.channels._coupling.groups import ChannelGroup
+from pruning.channels._coupling.rules import rule_of
+from pruning.channels._program.calls import (
+    Equation,
+    Program,
+    evaluate_equation,
+    makes_reals,
+    shape_of,
+)
+from pruning.channels._program.interpret import closed_jaxpr, interpret
+from pruning.channels._program.linear import Linear
+
+
+class Addend(NamedTuple):
+    """A parameter in a sum: `spread` maps a change of the parameter to that of the sum."""
+
+    leaf: int
+    spread: Callable[[Array], Array]
+
+    def mean(self, change: Array, like: Array) -> Array:
+        """The change of the parameter that comes nearest to `change` of the sum, in the mean."""
+
+        def spread(x: Array) -> Array:
+            return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
+
+        count, transpose = jax.vjp(spread, jnp.ones_like(like))
+        return transpose(change)[0] / transpose(count)[0]
+
+
+class Kernel(NamedTuple):
+    """A kernel that multiplies activations.
+
+    Attributes:
+      side: Which operand it is.
+      addend: The parameter that it is, but for the order of its elements, or a sum of.
+      linear: The matrix product.
+      alone: Whether it is the parameter and no sum.
+      shifted: Whether a parameter is added to what it makes, which is read for nothing else.
+    """
+
+    side: int
+    addend: Addend
+    linear: Linear
+    alone: bool
+    shifted: bool = False
+
+    def matrix(self, kernel: Array) -> Array:
+        """The matrix of the parameter, or of a change of it."""
+        return self.linear.matrix(self.addend.spread(kernel))
+
+    def kernel(self, matrix: Array | np.ndarray, like: Array) -> Array:
+        """What `matrix` is of as an array like the parameter: only the order is another."""
+        zero, transpose = jax.vjp(self.matrix, jnp.zeros_like(like))
+        return transpose(jnp.broadcast_to(jnp.asarray(matrix, zero.dtype), zero.shape))[0]
+
+
+class Fact(NamedTuple):
+    """What an equation does with parameters.
+
+    Attributes:
+      given: Whether it computes from parameters and constants alone.
+      addend: The parameter that its first result is a sum of, the first where there are two.
+      kernel: The kernel that it multiplies activations by.
+      once: Whether the parameter is read by nothing else.
+    """
+
+    given: bool
+    addend: Addend | None = None
+    kernel: Kernel | None = None
+    once: bool = False
+
+    @property
+    def shift(self) -> Addend | None:
+        """The parameter that is added to activations."""
+        return None if self.given else self.addend
+
+    @property
+    def solved(self) -> Kernel | None:
+        """The kernel, if it is read by nothing else."""
+        return self.kernel if self.once else None
+
+
+class Role(NamedTuple):
+    """What a value is made of: as in `Fact`, and `maker`, the equation of the kernel behind it."""
+
+    given: bool
+    addend: Addend | None = None
+    alone: bool = False
+    maker: int | None = None
+
+
+def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
+    """The facts of each equation of a program whose first arguments are parameters."""
+    facts: list[Fact] = []
+    readers: Counter[int] = Counter()  # of each parameter
+    sums: dict[int, int] = {}  # by the equation of a kernel, that of the sum after it
+
+    def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:
+        given, addend = all(role.given for role in roles), _addend(eqn, roles)
+        read = {role.addend.leaf for role in roles if role.addend is not None}
+        readers.update(read - {addend.leaf} if given and addend else read)
+        kernel, number = None if addend else _kernel(eqn, roles, shapes), len(facts)
+        if addend is not None and not given and makes_reals(eqn):
+            sums.update({role.maker: number for role in roles if role.maker is not None})
+        facts.append(Fact(given, addend if given or makes_reals(eqn) else None, kernel))
+        first = roles[0] if roles and rule_of(eqn).rearranges else Role(given)
+        alone, maker = first.alone, number if kernel else first.maker
+        result = Role(given, addend if given else None, alone, maker)
+        return [result, *[Role(given)] * (len(eqn.outvars) - 1)]
+
+    parameters = [Role(True, Addend(i, lambda x: x), alone=True) for i in range(len(shapes))]
+    inputs = [Role(False)] * (len(closed_jaxpr(program).jaxpr.invars) - len(shapes))
+    interpret(program, parameters + inputs, lambda x: Role(True), step)
+    for i, fact in enumerate(facts):
+        addend = fact.kernel.addend if fact.kernel else fact.addend
+        facts[i] = fact._replace(once=addend is not None and readers[addend.leaf] == 1)
+    for i, after in sums.items():
+        if (kernel := facts[i].kernel) is not None:
+            facts[i] = facts[i]._replace(kernel=kernel._replace(shifted=facts[after].once))
+    return facts
+
+
+def _addend(eqn: Equation, roles: Sequence[Role]) -> Addend | None:
+    rule = rule_of(eqn)
+    if rule.layout and roles[0].addend is not None:
+        leaf, spread = roles[0].addend
+        return Addend(leaf, lambda change: evaluate_equation(eqn, [spread(change)])[0])
+    pairs = zip(roles, rule.signs, strict=False)
+    found = ((role.addend, sign) for role, sign in pairs if role.addend is not None)
+    addend, sign = next(found, (None, 1))
+    if addend is None or sign > 0:
+        return addend
+    return Addend(addend.leaf, lambda change: -addend.spread(change))
+
+
+def _kernel(
+    eqn: Equation, roles: Sequence[Role], shapes: Sequence[tuple[int, ...]]
+) -> Kernel | None:
+    """The kernel of an equation, if it has one."""
+    linear_of = rule_of(eqn).linear
+    if linear_of is None or not makes_reals(eqn):
+        return None
+    for side, role in enumerate(roles):
+        if role.addend is None or roles[1 - side].given:
+            continue
+        linear = linear_of(eqn, side)
+        size = math.prod(shapes[role.addend.leaf])
+        if linear is not None and math.prod(shape_of(eqn.invars[side])) == size:
+            return Kernel(side, role.addend, linear, role.alone)
+    return None
+
+
+def check_solved(groups: Sequence[ChannelGroup], kernels: Sequence[Kernel | None]) -> None:
+    """Raise unless all kernels that read channels of the groups are read once, by a product."""
+    leaves = {kernel.addend.leaf for kernel in kernels if kernel is not None}
+    solved = {groups[0].parameters.paths[leaf] for leaf in leaves}
+    incoming = [p.path for group in groups for p in group.positions if p.incoming]
+    if refused := [path for path in dict.fromkeys(incoming) if path not in solved]:
+        raise ValueError(
+            "kernels after removed channels must be read once, outside of loops, by a product "
+            f"with activations; that is not so of {', '.join(refused)}"
+        )
