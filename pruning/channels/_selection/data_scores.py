@@ -39,6 +39,7 @@ def taylor_scores(
       ValueError: There is no batch.
 
     Example:
+      >>> import numpy as np
       >>> from pruning import coupled_channels
       >>> def mlp(params, x):
       ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
@@ -85,6 +86,7 @@ def wanda_scores(
         kernel is an array of `params`, or by one inside a loop.
 
     Example:
+      >>> import numpy as np
       >>> from pruning import coupled_channels
       >>> def mlp(params, x):
       ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
