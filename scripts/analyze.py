@@ -69,7 +69,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         measured = analysis.measure(
             parameters, ratio=options.ratio, gaussian_layers=options.gaussian_layers
         )
-        results: Analysis = page.plain(
+        results: Analysis = files.plain(
             {
                 **measured,
                 **cli.provenance(__file__),

@@ -57,8 +57,10 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Compile, print a line per program, and write a page."""
     import jax
 
-    from experiments.benchmarks import compiled_layers, compiled_page, compiled_tables
-    from experiments.benchmarks.compile_only import check_plugin
+    from experiments.compiled import layers as compiled_layers
+    from experiments.compiled import tables as compiled_tables
+    from experiments.compiled.compile_only import check_plugin
+    from experiments.pages import compiled as compiled_page
     from experiments.pages import page
 
     start = time.perf_counter()
@@ -100,7 +102,7 @@ def measured(
     target: str, tables: Sequence[str], shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]
 ) -> dict[str, list[dict]]:
     """Rows of each table; prints each as it is compiled."""
-    from experiments.benchmarks import compiled_tables
+    from experiments.compiled import tables as compiled_tables
 
     rows: dict[str, list[dict]] = {}
     for name in tables:

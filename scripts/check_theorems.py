@@ -87,9 +87,9 @@ def check(
 ) -> dict[str, Any]:
     """Check claims, print a report of each, and return what results.json has of them."""
     from claims import ALL
+    from experiments.files import plain
     from experiments.measures import claims as claim_measures
     from experiments.pages import theorem_plots
-    from experiments.pages.page import plain
     from geometry import claims
 
     start = time.perf_counter()

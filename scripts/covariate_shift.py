@@ -53,9 +53,8 @@ def main(
       exact: Test images for which exact joint distances are computed.
       out: Folder for the page, its results and finished networks.
     """
-    from experiments import provenance
     from experiments.data import datasets
-    from experiments.measures import shift
+    from experiments.measures import provenance, shift
     from experiments.pages import page
     from experiments.pages import shift as shift_page
     from experiments.training import run_folder

@@ -44,7 +44,7 @@ def main(seeds: SeveralSeeds = 3, out: LocalPath = Path("out/filter_settings")) 
 
         path = out / "settings.json"
         found = filter_tests.measure(settings, images, seeds, path=path, log=log)
-        results = page.plain(
+        results = files.plain(
             cli.provenance(__file__)
             | {"seeds": seeds, "data": images.name, "base": filter_training.BASE, "settings": found}
             | {"seconds": sum(setting["seconds"] for setting in found.values())}

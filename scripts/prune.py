@@ -34,7 +34,7 @@ from experiments.cli import InputError
 from experiments.measures.plan import Plan
 from experiments.options import AtLeastTwo, LocalPath, Location, Positive, Seeds, checked
 from experiments.progress import Stages, progress_bar
-from experiments.training.recipes import Recipe, residual_recipe
+from experiments.recipes import Recipe, residual_recipe
 
 if TYPE_CHECKING:
     from experiments.measures.pruned import Results
@@ -101,7 +101,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             out=options.out,
             stages=Stages(progress, pruned.units(recipe, seeds, options.plan)),
         )
-        results: Results = page.plain({**measured, **cli.provenance(__file__)})
+        results: Results = files.plain({**measured, **cli.provenance(__file__)})
         page.write(results, prune_page.render(results), options.out)
     summarize(results)
     cli.say(f"Open {(options.out / 'index.html').resolve()}")

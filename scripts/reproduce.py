@@ -22,7 +22,7 @@ import tyro
 from experiments import cli, files, storage
 from experiments.options import AtLeastTwo, Location, Positive, Seeds, checked
 from experiments.progress import Stages, progress_bar
-from experiments.training.recipes import residual_recipe
+from experiments.recipes import residual_recipe
 
 if TYPE_CHECKING:
     from experiments.measures.report import Report

@@ -22,11 +22,11 @@ from typing import Literal
 
 import tyro
 
-from experiments import cli, files
+from experiments import cli, files, recipes
 from experiments.options import Location, Natural, Positive, Seeds
 from experiments.options import check as check_ranges
-from experiments.training import checks, recipes
-from experiments.training.recipes import PRESETS, Evaluation, Recipe
+from experiments.recipes import PRESETS, Evaluation, Recipe
+from experiments.training import checks
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def main(recipe: Recipe, options: Options) -> None:
 
     from experiments.data import datasets, stand_ins
     from experiments.pages import train as train_page
-    from experiments.training import compiled_step, processes, run
+    from experiments.training import compile_for, processes, run
     from experiments.training.introduction import introduce
     from experiments.training.loop import Extras
     from experiments.training.trainer import Layout, Trainer, mesh_of
@@ -99,7 +99,7 @@ def main(recipe: Recipe, options: Options) -> None:
     layout = Layout(options.shard_state, options.remat, vmapped, workers, parts)
     placement = {"devices": options.devices, "axis_type": AxisType[options.axis_type.capitalize()]}
     if options.compile_for is not None:
-        compiled_step.show(recipe, options.compile_for, layout, **placement)
+        compile_for.show(recipe, options.compile_for, layout, **placement)
         return
     extras = Extras(options.evaluations, options.profile, options.log_every)
     several = options.coordinator, options.processes, options.process

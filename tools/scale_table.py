@@ -24,8 +24,8 @@ import tyro
 
 from experiments import cli, files
 from experiments.data import datasets
+from experiments.recipes import PRESETS, replace
 from experiments.training import processes
-from experiments.training.recipes import PRESETS, replace
 from experiments.training.trainer import Trainer, mesh_of
 from tools.tables import write_table
 

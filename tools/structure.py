@@ -11,7 +11,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,6 +81,8 @@ def main(root: Path) -> int:
         *package_imports(modules),
         *command_imports(modules),
         *import_cycles(modules),
+        *upward_imports(modules),
+        *tool_imports(modules),
         *dialect(modules),
         *undocumented(PACKAGES),
     ]
@@ -164,13 +166,61 @@ def import_cycles(modules: list[Module]) -> Iterator[str]:
     """A line for every set of modules that import each other while they are loaded."""
     names = {module.name for module in modules}
     graph = {m.name: set(imports(m, names)) & names - {m.name} for m in modules}
+    if cycle := in_cycles(graph):
+        yield f"import cycle among {', '.join(cycle)}"
+
+
+def upward_imports(modules: list[Module]) -> Iterator[str]:
+    """A line for every set of folders that import each other, when they are loaded or later.
+
+    A folder is below those that import it; so none imports one above it.
+    """
+    names = {module.name for module in modules}
+    of_modules = [m.name if m.path.name == "__init__.py" else parent(m.name) for m in modules]
+    folders = {""}
+    for name in of_modules:
+        while name not in folders:
+            folders.add(name)
+            name = parent(name)
+    for folder in sorted(folders):
+        inner = {name for name in folders if name and parent(name) == folder}
+        graph: dict[str, set[str]] = {name: set() for name in inner}
+        for module in modules:
+            for name in set(imports(module, names, ast.walk)):
+                user, used = (ancestor(n, inner) for n in (module.name, name))
+                if user and used and user != used:
+                    graph[user].add(used)
+        if cycle := in_cycles(graph):
+            yield f"imports go up and down between the folders {', '.join(cycle)}"
+
+
+def in_cycles(graph: dict[str, set[str]]) -> list[str]:
+    """The nodes on cycles of a graph and between them, sorted."""
     while graph:
         free = {name for name, needs in graph.items() if not needs & graph.keys()}
         users = {name for name in graph if not any(name in needs for needs in graph.values())}
         if not free | users:
-            yield f"import cycle among {', '.join(sorted(graph))}"
-            return
+            return sorted(graph)
         graph = {name: needs for name, needs in graph.items() if name not in free | users}
+    return []
+
+
+def parent(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def ancestor(name: str, folders: set[str]) -> str | None:
+    """The one of `folders` that has a module, if any."""
+    return next((f for f in folders if name == f or name.startswith(f + ".")), None)
+
+
+def tool_imports(modules: list[Module]) -> Iterator[str]:
+    """Tools and tests use packages and scripts, never the reverse."""
+    names = {module.name for module in modules}
+    for module in modules:
+        for name in sorted(set(imports(module, names, ast.walk))):
+            if name.split(".")[0] in ("tools", "tests"):
+                yield f"{module.path}: imports {name}; packages and scripts import no tool or test"
 
 
 def dialect(modules: list[Module]) -> Iterator[str]:
@@ -215,9 +265,11 @@ def public_names(module: object) -> dict[str, object]:
     }
 
 
-def imports(module: Module, names: set[str]) -> Iterator[str]:
-    """Modules that are imported while this one is loaded."""
-    for node in at_load(module.tree):
+def imports(
+    module: Module, names: set[str], nodes: Callable[[ast.AST], Iterator[ast.AST]] | None = None
+) -> Iterator[str]:
+    """Modules that are imported while this one is loaded, or by `nodes` of its tree."""
+    for node in (nodes or at_load)(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

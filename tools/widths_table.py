@@ -21,8 +21,8 @@ from jax.sharding import SingleDeviceSharding
 
 import pruning
 from experiments import cli, files
-from experiments.benchmarks import compile_only
-from experiments.benchmarks.compiled_traffic import summary
+from experiments.compiled import compile_only
+from experiments.compiled.traffic import summary
 from pruning import widths_for
 from pruning.channels import Executable, compiled_cycles, compiled_flops
 

@@ -8,10 +8,11 @@ which is replaced whole.
 import errno
 import fcntl
 import json
+import math
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -187,3 +188,18 @@ def is_in_use(folder: Path) -> bool:
     except OSError as error:
         return error.errno not in NO_LOCKS
     return False
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can say it: lists for arrays, None for what is not finite."""
+    match value:
+        case None | str() | bool() | int():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case _:
+            return plain(value.tolist())

@@ -23,7 +23,7 @@ from experiments.benchmarks import (
     transformers,
 )
 from experiments.cli import InputError
-from experiments.training.recipes import replace
+from experiments.recipes import replace
 from jaxnorm import models
 from pruning import coupled_channels, mask_channels, remove_channels
 from pruning.channels import resized

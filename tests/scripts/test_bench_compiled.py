@@ -24,13 +24,16 @@ import pytest
 import bench_compiled
 import geometry
 import pruning
-from experiments.benchmarks import compile_only, compiled_layers, compiled_page, compiled_tables
-from experiments.benchmarks.compile_only import compile_only_devices
-from experiments.benchmarks.compiled_functions import cases
-from experiments.benchmarks.compiled_layers import LAYERS, Limits, floor, judged, limits, training
-from experiments.benchmarks.compiled_tables import LIMITS, TABLES
 from experiments.benchmarks.host_functions import HOST_ONLY
 from experiments.cli import InputError
+from experiments.compiled import compile_only
+from experiments.compiled import layers as compiled_layers
+from experiments.compiled import tables as compiled_tables
+from experiments.compiled.compile_only import compile_only_devices
+from experiments.compiled.functions import cases
+from experiments.compiled.layers import LAYERS, Limits, floor, judged, limits, training
+from experiments.compiled.tables import LIMITS, TABLES
+from experiments.pages import compiled as compiled_page
 
 ROOT = Path(__file__).parents[2]
 IMAGES, VECTORS = (256, 56, 56, 256), (8192, 4096)

@@ -11,7 +11,7 @@ from flax import nnx
 
 from experiments.benchmarks import pruning as bench
 from experiments.benchmarks import training
-from experiments.training.recipes import replace
+from experiments.recipes import replace
 from jaxnorm import models
 from tests.support import numpy_torch
 

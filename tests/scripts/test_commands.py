@@ -62,7 +62,7 @@ def test_a_command_refuses_an_output_that_another_run_uses(path, tmp_path, monke
     out = tmp_path / "out"
     if path.stem in ("bench", "shift_estimators"):  # OUT is a file
         out = tmp_path / "out" / "a.json"
-    monkeypatch.setattr("experiments.benchmarks.compile_only.check_plugin", lambda name: None)
+    monkeypatch.setattr("experiments.compiled.compile_only.check_plugin", lambda name: None)
     with (
         files.in_use(tmp_path / "out"),
         pytest.raises(InputError, match=r"--out must not be in use; process \d+ on .* uses .*out"),

@@ -17,12 +17,13 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import train
 from experiments import cli
-from experiments.benchmarks import compile_only
 from experiments.cli import InputError
+from experiments.compiled import compile_only
+from experiments.compiled import step as compiled_step
 from experiments.data import stand_ins
 from experiments.data.datasets import Images
-from experiments.training import compiled_step, trainer
-from experiments.training.recipes import PRESETS, Recipe, replace
+from experiments.recipes import PRESETS, Recipe, replace
+from experiments.training import trainer
 
 SMALL = replace(PRESETS["digits-mlp"][1], batch_size=16)
 
@@ -172,7 +173,8 @@ def test_a_library_that_is_not_installed_is_named_before_minutes_of_compilation(
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(cli, "version", version)
-    monkeypatch.setattr(compiled_step, "compile_only_devices", lambda _: pytest.fail("compiled"))
+    path = "experiments.training.compile_for.compile_only_devices"
+    monkeypatch.setattr(path, lambda _: pytest.fail("compiled"))
     with pytest.raises(InputError, match="jaxnorm must be installed, so that its version"):
         train.main(SMALL, train.Options(compile_for="v5e:2x2"))
 

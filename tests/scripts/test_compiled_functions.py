@@ -16,9 +16,9 @@ from jax.sharding import SingleDeviceSharding
 
 import geometry
 import jaxnorm
-from experiments.benchmarks import compiled_functions
-from experiments.benchmarks.compile_only import Measured
-from experiments.benchmarks.compiled_functions import Case, case, cases, f32, random_key
+from experiments.compiled import functions as compiled_functions
+from experiments.compiled.compile_only import Measured
+from experiments.compiled.functions import Case, case, cases, f32, random_key
 
 PAGE = Path(__file__).parents[2] / "docs/results/compiled/results.json"
 MEASURED = Measured(3e6, 7, 2_000_000, 5, Counter({"sort": 2}), 1, [], 1.5)

@@ -15,10 +15,11 @@ from flax import nnx
 from jax.sharding import PartitionSpec, SingleDeviceSharding
 
 import jaxnorm
-from experiments.benchmarks import compiled_block, compiled_layers
-from experiments.benchmarks.compile_only import Measured
-from experiments.benchmarks.compiled_layers import LAYERS, layer_rows, limits
-from experiments.benchmarks.compiled_traffic import Collective
+from experiments.compiled import block as compiled_block
+from experiments.compiled import layers as compiled_layers
+from experiments.compiled.compile_only import Measured
+from experiments.compiled.layers import LAYERS, layer_rows, limits
+from experiments.compiled.traffic import Collective
 
 PAGE = Path(__file__).parents[2] / "docs/results/compiled/results.json"
 SHAPES = ((2, 4, 4, 3), (8, 5))

@@ -9,10 +9,11 @@ import pytest
 from jax.sharding import AxisType
 
 from experiments.cli import InputError
+from experiments.compiled import step as compiled_step
+from experiments.compiled.step import Chip
 from experiments.data import stand_ins
-from experiments.training import compiled_step
-from experiments.training.compiled_step import Chip
-from experiments.training.recipes import PRESETS, replace
+from experiments.recipes import PRESETS, replace
+from experiments.training import compile_for
 from experiments.training.trainer import Layout
 
 RECIPE = replace(PRESETS["digits-mlp"][1], batch_size=12)
@@ -66,12 +67,13 @@ def show(monkeypatch, capsys):
 
         built.clear()
         kind = jax.devices()[0].device_kind
-        monkeypatch.setattr(compiled_step, "CHIPS", {kind: chip} if chip else {})
-        monkeypatch.setattr(compiled_step, "Trainer", trainer)
+        for module in (compile_for, compiled_step):
+            monkeypatch.setattr(module, "CHIPS", {kind: chip} if chip else {})
+        monkeypatch.setattr(compile_for, "Trainer", trainer)
         monkeypatch.setattr(
-            compiled_step, "compile_only_devices", lambda name: jax.devices()[: int(name[-1])]
+            compile_for, "compile_only_devices", lambda name: jax.devices()[: int(name[-1])]
         )
-        compiled_step.show(RECIPE, "made:3", Layout(remat=True), **options)
+        compile_for.show(RECIPE, "made:3", Layout(remat=True), **options)
         *lines, result = capsys.readouterr().out.splitlines()
         return lines, json.loads(result)
 
@@ -157,9 +159,9 @@ def test_what_a_compiler_refuses_and_unknown_topologies_are_one_sentence(show, m
     def refuse(name):
         raise ValueError(f"no {name}")
 
-    monkeypatch.setattr(compiled_step, "compile_only_devices", refuse)
+    monkeypatch.setattr(compile_for, "compile_only_devices", refuse)
     with pytest.raises(InputError, match=r"^--compile-for: no made:3$"):
-        compiled_step.show(RECIPE, "made:3", Layout())
+        compile_for.show(RECIPE, "made:3", Layout())
 
 
 def test_a_step_without_collectives_says_so(show, monkeypatch):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.benchmarks.compiled_text import (
+from experiments.compiled.text import (
     BYTES,
     array_bytes,
     arrays,
@@ -20,7 +20,7 @@ from experiments.benchmarks.compiled_text import (
     trip_count,
     tuple_parts,
 )
-from experiments.benchmarks.compiled_traffic import collectives, summary
+from experiments.compiled.traffic import collectives, summary
 
 KILOBYTE = 1024  # f32[256], and a row of f32[10,256]
 

@@ -1,7 +1,7 @@
 """Long runs resume from what the same code has measured, and from nothing else."""
 
-from experiments import finished
-from experiments.finished import Finished
+from experiments.measures import finished
+from experiments.measures.finished import Finished
 
 
 def test_parts_are_kept_for_a_run_of_the_same_settings_and_code(tmp_path, monkeypatch):

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from experiments import recipes
 from experiments.cli import InputError
 from experiments.data import datasets, imagenet, loaders
-from experiments.training import evaluation, recipes, trainer
-from experiments.training.recipes import PRESETS, replace
+from experiments.recipes import PRESETS, replace
+from experiments.training import evaluation, trainer
 from tests.support.made_imagenet import CLASSES, make, pictures
 
 CROP, SCALES = 32, (36, 48)

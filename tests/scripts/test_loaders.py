@@ -11,8 +11,8 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from experiments.data import loaders
 from experiments.data.imagenet import Shard
+from experiments.recipes import Recipe
 from experiments.training import trainer
-from experiments.training.recipes import Recipe
 from tests.support.small_runs import random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax")

@@ -14,9 +14,9 @@ from flax import nnx
 import geometry
 from experiments.data import datasets
 from experiments.measures import networks, odd_point, report
+from experiments.recipes import Recipe
 from experiments.training import paired_runs
 from experiments.training.networks import graphs
-from experiments.training.recipes import Recipe
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,9 @@ import numpy as np
 import optax
 import pytest
 
+from experiments import recipes
 from experiments.cli import InputError
-from experiments.training import recipes
+from experiments.recipes import Recipe
 from experiments.training.optimizers import (
     check_optimizer,
     known_optimizers,
@@ -20,7 +21,6 @@ from experiments.training.optimizers import (
     make_optimizer,
     make_schedule,
 )
-from experiments.training.recipes import Recipe
 from experiments.training.step import cross_entropy
 
 pytestmark = pytest.mark.usefixtures("users_jax")

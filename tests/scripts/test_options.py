@@ -18,10 +18,9 @@ import covariate_shift
 import reproduce
 import reproduce_geometry
 import train
-from experiments import options
+from experiments import options, recipes
 from experiments.cli import InputError
-from experiments.training import recipes
-from experiments.training.recipes import PRESETS, Recipe
+from experiments.recipes import PRESETS, Recipe
 
 NUMBER = re.compile(r"--([a-z-]+) [^\n]*?\b(INT|FLOAT)\b(?! (at least|above|in [(\[]) ?\d)")
 COMMANDS = sorted(path.stem for path in Path(train.__file__).parent.glob("*.py"))

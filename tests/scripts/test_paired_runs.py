@@ -7,9 +7,10 @@ import jax
 import numpy as np
 import pytest
 
+from experiments import recipes
 from experiments.cli import InputError
 from experiments.data import datasets
-from experiments.training import paired_runs, recipes
+from experiments.training import paired_runs
 from experiments.training.optimizers import learning_rate
 
 RECIPE = recipes.Recipe(model="preact8", normalization="unitized", epochs=3)

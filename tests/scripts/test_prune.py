@@ -20,8 +20,8 @@ from experiments.measures import pruned
 from experiments.measures.plan import Plan
 from experiments.measures.pruned import STAGES, Results
 from experiments.pages import prune as prune_page
+from experiments.recipes import PRESETS, Recipe, replace, residual_recipe
 from experiments.training import run_folder, weight_files
-from experiments.training.recipes import PRESETS, Recipe, replace, residual_recipe
 from prune import Options
 from tests.support.small_runs import random_images
 

@@ -11,8 +11,8 @@ from flax import nnx
 
 import jaxnorm
 from experiments.cli import InputError
+from experiments.recipes import Recipe
 from experiments.training import networks
-from experiments.training.recipes import Recipe
 from jaxnorm import models
 from tests.support.small_runs import random_images
 

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from experiments import recipes
 from experiments.cli import InputError
-from experiments.training import recipes
-from experiments.training.recipes import PRESETS, Recipe
+from experiments.recipes import PRESETS, Recipe
 
 # Data set, network, epochs, images a step, learning rate, epochs at which it drops and by what.
 RECIPES = {

@@ -13,11 +13,11 @@ import pytest
 
 import geometry
 import reproduce_geometry
+from experiments import files
 from experiments.cli import InputError
 from experiments.data import datasets
 from experiments.measures import depth, geometry_figures
 from experiments.pages import geometry as geometry_page
-from experiments.pages import page
 from tests.support.browser import open_page
 from tests.support.small_runs import random_images
 
@@ -63,7 +63,7 @@ def test_a_small_run_makes_a_page_that_a_browser_shows(small, as_users_have_it, 
     for key, title, _ in geometry_page.SECTIONS:
         assert f'id="{key}"' in text
         assert title in text
-    assert page.plain(results) == results
+    assert files.plain(results) == results
     seen = open_page(tmp_path / "out" / "index.html", 390, 800, scratch=tmp_path)
     assert seen["console"] == []
     assert seen["content"] <= 390
@@ -321,7 +321,7 @@ def test_every_figure_is_measured_once_with_its_seed(options, recipe, data, monk
     for name in (*seeded, "figure_4"):
         assert results[name] == {"is": name}
     assert results["figures_7_and_8"] == {"is": "figure_7_and_8"}
-    assert results["figure_2"] == page.plain(recipe | {"data": images.name, "runs of": "figure_2"})
+    assert results["figure_2"] == files.plain(recipe | {"data": images.name, "runs of": "figure_2"})
     spread = geometry.odd_points.odd_state(8).spread
     np.testing.assert_allclose(results["odd_state_spread"], np.degrees(spread))
     assert 0 < results["seconds"] < 60

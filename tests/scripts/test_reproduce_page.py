@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from experiments import files
 from experiments.measures.report import Report
-from experiments.pages import page as page_of_results
 from experiments.pages import reproduce as reproduce_page
 from experiments.pages import reproduce_claims, reproduce_criteria, reproduce_training, sentences
 from experiments.pages.papers import papers
@@ -326,4 +326,4 @@ def test_an_earlier_report_survives_results_that_cannot_be_shown(results, tmp_pa
 
 
 def test_the_json_makes_the_page_again(results, page):
-    assert reproduce_page.render(json.loads(json.dumps(page_of_results.plain(results)))) == page
+    assert reproduce_page.render(json.loads(json.dumps(files.plain(results)))) == page

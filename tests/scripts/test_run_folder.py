@@ -17,8 +17,8 @@ import pytest
 from experiments import cli, files
 from experiments.cli import InputError
 from experiments.pages import page
+from experiments.recipes import replace
 from experiments.training import checkpoints, checks, finite, loop, processes, run_folder
-from experiments.training.recipes import replace
 from tests.support.small_runs import (
     SMALL,
     View,

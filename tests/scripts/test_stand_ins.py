@@ -11,7 +11,7 @@ from experiments.cli import InputError
 from experiments.data import datasets, stand_ins
 from experiments.data.datasets import Images
 from experiments.data.imagenet import decode
-from experiments.training.recipes import PRESETS
+from experiments.recipes import PRESETS
 from tests.support.small_runs import SMALL
 
 pytestmark = pytest.mark.usefixtures("users_jax")

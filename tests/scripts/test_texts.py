@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 import train
-from experiments import cli, texts
-from experiments.benchmarks import compiled_page
+from experiments import cli, files, texts
 from experiments.pages import analysis as analysis_page
+from experiments.pages import compiled as compiled_page
 from experiments.pages import geometry as geometry_page
-from experiments.pages import page
 from experiments.pages import prune as prune_page
 from experiments.pages import reproduce as reproduce_page
 from experiments.pages import shift as shift_page
@@ -84,7 +83,7 @@ PAGES = {
     ),
     "train": lambda: train_page.render(hostile(train_results())),
     "prune": lambda: prune_page.render(hostile({**prune_results(), "ratios": [0.5]})),
-    "reproduce": lambda: reproduce_page.render(hostile(page.plain(made_up()), ATTACK)),
+    "reproduce": lambda: reproduce_page.render(hostile(files.plain(made_up()), ATTACK)),
     "theorems": lambda: theorem_page.render(hostile(made_up_theorems(), ATTACK), SCRIPTS),
 }
 
@@ -137,8 +136,8 @@ def test_printable_texts_stay_as_they_are():
     assert texts.html("a < b\n& c") == "a &lt; b\n&amp; c"
 
 
-# Where texts are escaped, and a tool that prints a table of our own names.
-HOMES = ("cli.py", "progress.py", "texts.py", "compiled_table.py")
+# Where texts are escaped.
+HOMES = ("cli.py", "progress.py", "texts.py")
 
 
 def uses(tree):

@@ -24,23 +24,23 @@ from flax import nnx
 from tensorboardX.proto import event_pb2 as events
 
 import train
+from experiments import recipes
 from experiments.cli import InputError, StoppedError
 from experiments.data import datasets, loaders
 from experiments.data.datasets import Images
+from experiments.recipes import PRESETS, Normalization, Recipe, replace
 from experiments.training import (
     checkpoints,
     introduction,
     loop,
     networks,
     processes,
-    recipes,
     run,
     run_folder,
     trainer,
 )
 from experiments.training import events as event_log
 from experiments.training.optimizers import learning_rate, make_optimizer
-from experiments.training.recipes import PRESETS, Normalization, Recipe, replace
 from tests.support import made_imagenet
 from tests.support.small_runs import (
     SMALL,

@@ -15,14 +15,15 @@ from flax import nnx
 
 import analyze
 import train
+from experiments import recipes
 from experiments.cli import InputError
 from experiments.data import datasets
-from experiments.training import introduction, loop, recipes, run_folder, trained
+from experiments.recipes import residual_recipe
+from experiments.training import introduction, loop, run_folder, trained
 from experiments.training import run as training_run
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.loop import Extras
 from experiments.training.optimizers import make_optimizer
-from experiments.training.recipes import residual_recipe
 from experiments.training.run_folder import read_lines
 from experiments.training.step_log import StepLog
 from experiments.training.trained import load_network

@@ -11,9 +11,9 @@ import pytest
 
 from experiments.data import loaders
 from experiments.data.datasets import Images
+from experiments.recipes import Recipe, replace
 from experiments.training import chunks, loop
 from experiments.training.optimizers import make_optimizer
-from experiments.training.recipes import Recipe, replace
 from tests.support.small_runs import SMALL, compiled, first_state, random_images, train_one
 
 pytestmark = pytest.mark.usefixtures("users_jax")

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from experiments.measures import tuning
-from experiments.training.recipes import Recipe
+from experiments.recipes import Recipe
 from experiments.training.step import State
 from tests.support.small_runs import random_images
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import train
 from experiments import cli
 from experiments.data import datasets
+from experiments.recipes import PRESETS, replace
 from experiments.training import loop, run_folder, trainer
-from experiments.training.recipes import PRESETS, replace
 from experiments.training.trainer import Trainer, mesh_of
 
 RECIPE = replace(PRESETS["digits-mlp"][1], epochs=3, drops=(), batch_size=256)

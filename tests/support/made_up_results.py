@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from claims import ALL
+from experiments import files
 from experiments.measures import claims as claim_measures
 from experiments.measures.analysis import Histogram
 from experiments.measures.networks import OverSeeds
 from experiments.measures.report import Report
-from experiments.pages import page, theorem_plots
 from experiments.pages import shift as shift_page
+from experiments.pages import theorem_plots
 from experiments.pages.series import MOMENTS, NORMALIZATIONS
 from geometry import claims
 
@@ -54,7 +55,7 @@ def made_up(seeds=3) -> Report:
 
 def made_up_theorems():
     """Results of a check of every claim that never was; the figures are what they are."""
-    return page.plain(
+    return files.plain(
         {
             "command": "python scripts/check_theorems.py",
             "date": "2025-11-21 05:10",
@@ -267,5 +268,5 @@ def made_up_shift(seeds=3) -> dict[str, Any]:
             for norm in NORMALIZATIONS
         ],
     }
-    results["findings"] = page.plain(shift_page.findings(results))
+    results["findings"] = files.plain(shift_page.findings(results))
     return results

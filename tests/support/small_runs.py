@@ -8,8 +8,8 @@ import numpy as np
 
 from experiments import signals
 from experiments.data.datasets import Images
+from experiments.recipes import PRESETS, replace
 from experiments.training import loop, trainer
-from experiments.training.recipes import PRESETS, replace
 
 SMALL = replace(PRESETS["digits-mlp"][1], epochs=3, drops=(), batch_size=16)
 

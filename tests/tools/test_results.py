@@ -18,7 +18,7 @@ import tyro
 import train
 from experiments.measures import depth, geometry_figures, shift_estimators
 from experiments.pages import theorem_plots
-from experiments.training.recipes import PRESETS, residual_recipe
+from experiments.recipes import PRESETS, residual_recipe
 from tools import results, scale_table
 from tools.results import ROOT, Difference, Result, command, count, differences
 from tools.tables import table_of

@@ -12,8 +12,8 @@ import pytest
 
 from claims.unitization import tables
 from experiments import files
+from experiments.recipes import PRESETS
 from experiments.signals import Interruption
-from experiments.training.recipes import PRESETS
 from tests.support.small_runs import without_times
 from tools import long_plan, results_long
 from tools.long_plan import Job, Network

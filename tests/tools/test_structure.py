@@ -39,6 +39,21 @@ FAULTS = [
         structure.import_cycles,
         "import cycle among geometry._a, geometry._b, geometry._c",
     ),
+    (
+        {
+            "scripts/experiments/data/a.py": "def load():\n    from experiments.pages import b\n",
+            "scripts/experiments/pages/b.py": "",
+            "scripts/experiments/pages/c.py": "from experiments.data.d import x\n",
+            "scripts/experiments/data/d.py": "x = 1\n",
+        },
+        structure.upward_imports,
+        "between the folders experiments.data, experiments.pages",
+    ),
+    (
+        {"scripts/experiments/a.py": "from tools.results import ROOT\n"},
+        structure.tool_imports,
+        "imports tools.results; packages and scripts import no tool",
+    ),
     ({"jaxnorm/_a.py": "def widen(x): ...\n"}, structure.dialect, "say promote_to_float32"),
     ({"jaxnorm/_a.py": "# As the ledger has it.\n"}, structure.dialect, "'ledger': say"),
 ]

@@ -1,1 +1,1 @@
-"""Benchmarks: what programs cost, timed on a device or read from compiled text."""
+"""Benchmarks: what programs cost, timed on a device beside their peers."""

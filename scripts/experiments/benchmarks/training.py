@@ -12,8 +12,8 @@ from flax import nnx
 import jaxnorm
 from experiments.benchmarks.timing import Pair, torch_on_all_cores
 from experiments.data.datasets import Images
+from experiments.recipes import PRESETS, Recipe
 from experiments.training.chunks import steps_done
-from experiments.training.recipes import PRESETS, Recipe
 from experiments.training.trainer import Layout, Trainer, mesh_of
 
 RECIPE = PRESETS["cifar10-resnet20"][1]

@@ -19,7 +19,7 @@ from sklearn.model_selection import train_test_split
 from experiments import storage
 from experiments.cli import InputError
 from experiments.data.imagenet import Records, named
-from experiments.training.recipes import IN_MEMORY, STREAMED
+from experiments.recipes import IN_MEMORY, STREAMED
 
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Num, UInt8
 from experiments.data import imagenet
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records, Shard
-from experiments.training.recipes import Recipe
+from experiments.recipes import Recipe
 
 PAD = 4  # pixels around an image, from which a crop is taken
 # ImageNet's channels, in [0, 1].

@@ -12,7 +12,7 @@ from experiments.cli import InputError
 from experiments.data import datasets
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
-from experiments.training.recipes import Recipe
+from experiments.recipes import Recipe
 
 STEPS = 20  # of an epoch of noise
 JPEG_SHAPE = (375, 500, 3)  # the most frequent one of ImageNet

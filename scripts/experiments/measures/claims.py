@@ -13,7 +13,7 @@ from rich.table import Table
 
 from claims import ALL, PAPERS
 from experiments.cli import InputError
-from experiments.finished import Finished
+from experiments.measures.finished import Finished
 from experiments.progress import progress_bar
 from geometry import claims
 from geometry.claims import Claim, Measurement, Verdict

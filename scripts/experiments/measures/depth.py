@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 
 import geometry
 from experiments.data import datasets
-from experiments.finished import Finished
+from experiments.measures.finished import Finished
 from experiments.training.scan import scan_steps
 from jaxnorm import standardize
 

@@ -15,9 +15,9 @@ from jaxtyping import Array, Float
 
 import pruning
 from experiments.data.datasets import Images, identity
-from experiments.finished import Finished
 from experiments.measures import analysis, filter_settings, filter_training
 from experiments.measures.filter_training import Setting
+from experiments.measures.finished import Finished
 from experiments.measures.networks import mean
 
 GAUSSIAN_LAYERS = 400  # drawn for the rank correlation of Gaussian filters

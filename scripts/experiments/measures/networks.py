@@ -15,9 +15,9 @@ from jaxtyping import Array, Bool, Float
 
 import pruning
 from experiments.measures.analysis import PAIRS, Histogram, histogram, theory
+from experiments.recipes import Recipe
 from experiments.training.optimizers import learning_rate
 from experiments.training.paired_runs import NORMALIZATIONS, History, Program
-from experiments.training.recipes import Recipe
 from experiments.training.step import State
 
 RATIOS = (0.1, 0.3, 0.5)

@@ -17,15 +17,16 @@ import scipy.stats
 from flax import nnx
 
 import pruning
-from experiments import cli, files, provenance
+from experiments import cli, files
 from experiments.cli import InputError
 from experiments.data.datasets import Images
+from experiments.measures import provenance
 from experiments.measures.networks import OverSeeds, mean
 from experiments.measures.plan import Plan
 from experiments.measures.tuning import Network, trained_networks
 from experiments.progress import Stages
+from experiments.recipes import Recipe
 from experiments.training import networks as training_networks
-from experiments.training.recipes import Recipe
 from pruning.channels import cost_at, coupled_channels, excluding, select_within
 
 CURVES = {

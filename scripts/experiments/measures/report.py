@@ -7,15 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
-from experiments import cli, provenance
+from experiments import cli, recipes
 from experiments.data import datasets
 from experiments.data.datasets import Images
-from experiments.measures import claims, networks, odd_point
+from experiments.measures import claims, networks, odd_point, provenance
 from experiments.measures.analysis import Histogram
 from experiments.progress import Stages
-from experiments.training import paired_runs, recipes
+from experiments.recipes import Recipe
+from experiments.training import paired_runs
 from experiments.training.paired_runs import NORMALIZATIONS, History, Program
-from experiments.training.recipes import Recipe
 from experiments.training.run_folder import same_data
 from experiments.training.step import State
 

@@ -28,13 +28,14 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from experiments import files, provenance, storage
+from experiments import files, storage
 from experiments.data.datasets import Images
-from experiments.pages.page import plain
+from experiments.files import plain
+from experiments.measures import provenance
+from experiments.recipes import Recipe, replace
 from experiments.training import chunks
 from experiments.training.networks import graphs
 from experiments.training.paired_runs import NORMALIZATIONS
-from experiments.training.recipes import Recipe, replace
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import layer_outputs, recalibrate

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from experiments import recipes
 from experiments.data import datasets
 from experiments.measures.shift import LAYERS, outputs_of
-from experiments.training import chunks, recipes
+from experiments.training import chunks
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.shift import emd, emd_critic, emd_lower_bound, emd_sliced, mean_projection
 

@@ -15,9 +15,9 @@ from flax import nnx
 from experiments import signals
 from experiments.data.datasets import Images
 from experiments.progress import Stages
+from experiments.recipes import Recipe, replace
 from experiments.training import chunks, loop, weight_files
 from experiments.training.networks import graphs
-from experiments.training.recipes import Recipe, replace
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.files import plain
 from experiments.pages import errata
 from experiments.pages.errata import escaped
-from experiments.pages.page import plain
 from experiments.pages.papers import ROOT, Paper, papers
 from experiments.pages.sentences import duration
 

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmarks import compiled_page
 from experiments.pages import (
     analysis,
     filter_settings,
@@ -18,6 +17,7 @@ from experiments.pages import (
     theorems,
     train,
 )
+from experiments.pages import compiled as compiled_page
 
 FOLDER = Path(__file__).parents[3] / "docs" / "results"
 PAGES: dict[str, Callable[[Any], str]] = {

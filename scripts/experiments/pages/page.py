@@ -12,9 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from string import Template
-from typing import Any
-
-import numpy as np
 
 from experiments import files, storage
 from experiments.pages.plots import Series, swatch
@@ -59,7 +56,7 @@ def render(
 def write(results: Mapping[str, object], page: str, folder: Path) -> None:
     """Write `index.html` and `results.json`; earlier ones stay whole until both new ones are."""
     texts = {
-        "results.json": json.dumps(plain(results), indent=1, allow_nan=False) + "\n",
+        "results.json": json.dumps(files.plain(results), indent=1, allow_nan=False) + "\n",
         "index.html": page,
     }
     if storage.is_remote(folder):
@@ -77,21 +74,6 @@ def write(results: Mapping[str, object], page: str, folder: Path) -> None:
                 os.fsync(file.fileno())
         for name in texts:
             os.replace(Path(unfinished, name), folder / name)
-
-
-def plain(value: object) -> Any:
-    """`value` as JSON can say it: lists for arrays, None for what is not finite."""
-    match value:
-        case None | str() | bool() | int():
-            return value
-        case float():
-            return value if np.isfinite(value) else None
-        case Mapping():
-            return {str(key): plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [plain(item) for item in value]
-        case _:
-            return plain(np.asarray(value).tolist())
 
 
 def cards(items: Iterable[tuple[str, str, str]]) -> str:

@@ -8,12 +8,13 @@ its place in a section in one file: `reproduce_training`, `reproduce_criteria` o
 from collections.abc import Iterable
 from pathlib import Path
 
+from experiments.files import plain
 from experiments.measures.report import Report
 from experiments.pages import page, sentences
 from experiments.pages import reproduce_claims as claims
 from experiments.pages import reproduce_criteria as criteria
 from experiments.pages import reproduce_training as training
-from experiments.pages.page import cards, made, paragraphs, plain
+from experiments.pages.page import cards, made, paragraphs
 from experiments.pages.papers import KEYS, criteria_defined, reference
 from experiments.pages.sentences import likeness, percent
 from experiments.pages.series import NORMALIZATIONS, pair_label

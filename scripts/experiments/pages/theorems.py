@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from experiments import files
 from experiments.pages import mathematics, page, theorem_plots
 from experiments.pages.page import made, paragraphs, table
 from experiments.pages.papers import papers
@@ -18,7 +19,7 @@ HEADING = "What three papers claim, and what holds"
 
 def render(results: dict, out: Path) -> str:
     """The whole page, for the folder `out`. `results` is what check_theorems.py writes."""
-    results = {key: page.plain(part) for key, part in results.items()}
+    results = {key: files.plain(part) for key, part in results.items()}
     claims = results["claims"]
     shown = _highlights(claims, results["curves"])
     sections = [

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from experiments.cli import InputError
-from experiments.training.recipes import Evaluation, Recipe
+from experiments.recipes import Evaluation, Recipe
 
 
 def check_processes(coordinator: str | None, processes: int | None, process: int | None) -> None:

@@ -22,8 +22,8 @@ from experiments.data import imagenet
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records, Shard
 from experiments.data.loaders import local_shard, replicate, sharded, standardize
+from experiments.recipes import Recipe
 from experiments.training.networks import inference_graph
-from experiments.training.recipes import Recipe
 from experiments.training.step import cast
 
 CHUNK = 512  # images

@@ -4,10 +4,10 @@ import jax
 from jax.sharding import Mesh
 
 from experiments import cli
-from experiments.training.compiled_step import operations, scaled
+from experiments.compiled.step import operations, scaled
+from experiments.recipes import Evaluation, Recipe
 from experiments.training.optimizers import takes_momentum
 from experiments.training.processes import is_main_process
-from experiments.training.recipes import Evaluation, Recipe
 from experiments.training.trainer import Seeds, Trainer, platform
 
 

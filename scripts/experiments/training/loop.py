@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import jax
 
 from experiments.cli import StoppedError
+from experiments.recipes import Evaluation
 from experiments.signals import Interruption
 from experiments.storage import is_remote
 from experiments.training.checkpoints import Checkpoints
@@ -21,7 +22,6 @@ from experiments.training.chunks import Chunk, Clock, chunks
 from experiments.training.finite import check_finite
 from experiments.training.optimizers import learning_rate
 from experiments.training.processes import any_process, is_main_process
-from experiments.training.recipes import Evaluation
 from experiments.training.run_folder import Lines, MetricsLog, lines_of
 from experiments.training.step import State
 from experiments.training.step_log import StepLog

@@ -10,10 +10,10 @@ from flax import nnx
 from jaxtyping import Array
 
 import jaxnorm
+from experiments import recipes
 from experiments.cli import InputError
 from experiments.data.datasets import Images
-from experiments.training import recipes
-from experiments.training.recipes import Recipe
+from experiments.recipes import Recipe
 from jaxnorm import models
 
 

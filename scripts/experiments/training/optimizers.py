@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from experiments.cli import InputError
-from experiments.training.recipes import Recipe, drop_epochs
+from experiments.recipes import Recipe, drop_epochs
 
 
 def known_optimizers() -> list[str]:

@@ -13,9 +13,9 @@ from jaxtyping import Array, Float
 
 import jaxnorm
 from experiments.data.datasets import Images
+from experiments.recipes import Recipe
 from experiments.training import chunks, evaluation, networks
 from experiments.training.checkpoints import Checkpoints
-from experiments.training.recipes import Recipe
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate

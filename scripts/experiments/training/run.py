@@ -15,11 +15,11 @@ from experiments import cli, signals
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
 from experiments.progress import print_above, progress_bar
+from experiments.recipes import Evaluation, Recipe
 from experiments.training import chunks, loop, run_folder
 from experiments.training.accuracies import percentages
 from experiments.training.loop import Extras
 from experiments.training.processes import is_main_process
-from experiments.training.recipes import Evaluation, Recipe
 from experiments.training.step import State
 from experiments.training.trained import InitialWeights, newest_state
 from experiments.training.trainer import Seeds, Trainer

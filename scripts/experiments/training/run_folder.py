@@ -10,9 +10,9 @@ from experiments import files, storage
 from experiments.cli import InputError
 from experiments.data.datasets import Images, identity
 from experiments.data.imagenet import Records
+from experiments.recipes import Recipe, is_constant
 from experiments.training.events import EventLog
 from experiments.training.processes import is_main_process
-from experiments.training.recipes import Recipe, is_constant
 
 Lines = list[dict[str, Any]]
 

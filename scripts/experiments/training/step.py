@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int
 
 from experiments.data.loaders import Loader, sharded
-from experiments.training.recipes import Recipe
+from experiments.recipes import Recipe
 from jaxnorm.nnx import microbatched
 
 Step = Callable[["State", tuple[Array, ...], Int[Array, ""]], "State"]

@@ -12,16 +12,16 @@ import jax
 import numpy as np
 from flax import nnx
 
-from experiments import cli, files, storage
+from experiments import cli, files, recipes, storage
 from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
 from experiments.options import MAX_SEEDS
-from experiments.training import networks, recipes
+from experiments.recipes import Recipe
+from experiments.training import networks
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.loop import name_of
 from experiments.training.optimizers import check_optimizer
-from experiments.training.recipes import Recipe
 from experiments.training.step import State
 from experiments.training.trainer import Layout, Seeds, Trainer, mesh_of
 

@@ -19,13 +19,14 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int
 
+from experiments import recipes
 from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
 from experiments.data.loaders import InMemoryLoader, Loader, StreamingLoader
-from experiments.training import evaluation, networks, recipes
+from experiments.recipes import Recipe
+from experiments.training import evaluation, networks
 from experiments.training.optimizers import make_optimizer
-from experiments.training.recipes import Recipe
 from experiments.training.step import State, rematerialized, train_step
 
 STEPS_IN_SCAN, STEPS_IN_LOOP = 100, 10

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import cli, files
-from experiments.provenance import digest, packages
+from experiments.measures.provenance import digest, packages
 
 
 class Finished:

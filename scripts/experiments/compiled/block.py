@@ -16,8 +16,8 @@ from jax.sharding import Sharding
 from jaxtyping import Array
 
 import jaxnorm
-from experiments.benchmarks.compile_only import Measured, measure, placed
-from experiments.benchmarks.compiled_layers import Limits, judged
+from experiments.compiled.compile_only import Measured, measure, placed
+from experiments.compiled.layers import Limits, judged
 
 SHAPE = (256, 56, 56, 256)
 LEARNING_RATE = 0.1

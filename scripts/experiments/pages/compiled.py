@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from experiments.benchmarks.compiled_functions import qualified_name
-from experiments.benchmarks.compiled_tables import TABLES, Row
 from experiments.benchmarks.host_functions import HOST_ONLY
+from experiments.compiled.functions import qualified_name
+from experiments.compiled.tables import TABLES, Row
 from experiments.pages import page
 
 DEVICES = {"v5e": "TPU v5e", "h100": "NVIDIA H100"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import jaxnorm
 from experiments.data.datasets import Images
-from experiments.training.recipes import Recipe
+from experiments.recipes import Recipe
 
 NOT_SHARED = ("normalization", "crop", "scales", "test_scales")
 
@@ -29,9 +29,10 @@ def digest(decisive: object, files: Iterable[Path] = ()) -> str:
 
 def code() -> list[Path]:
     """The files that decide, beside its recipe, how a network is trained."""
-    experiments = Path(__file__).parent
+    experiments = Path(__file__).parents[1]
     folders = (experiments / "data", experiments / "training", Path(jaxnorm.__file__).parent)
-    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    modules = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    return [experiments / "recipes.py", *modules]
 
 
 def packages() -> list[Path]:

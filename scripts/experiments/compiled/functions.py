@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Key
 import geometry
 import jaxnorm
 import pruning
-from experiments.benchmarks.compile_only import measure, placed
+from experiments.compiled.compile_only import measure, placed
 from jaxnorm import shift
 
 

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from jax.sharding import SingleDeviceSharding
 
-from experiments.benchmarks.compile_only import compile_only_devices
-from experiments.benchmarks.compiled_block import block_rows
-from experiments.benchmarks.compiled_functions import function_rows
-from experiments.benchmarks.compiled_layers import DTYPES, SHAPES, collective_rows, layer_rows
+from experiments.compiled.block import block_rows
+from experiments.compiled.compile_only import compile_only_devices
+from experiments.compiled.functions import function_rows
+from experiments.compiled.layers import DTYPES, SHAPES, collective_rows, layer_rows
 
 TARGETS = {"v5e": "v5e:2x2", "h100": "h100:4"}
 LIMITS = (

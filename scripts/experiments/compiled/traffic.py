@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from typing import Any, NamedTuple
 
-from experiments.benchmarks.compiled_text import (
+from experiments.compiled.text import (
     Instruction,
     Program,
     array_bytes,

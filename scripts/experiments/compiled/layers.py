@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import Array
 
 import jaxnorm
-from experiments.benchmarks.compile_only import Measured, measure, placed
+from experiments.compiled.compile_only import Measured, measure, placed
 
 SHAPES = (
     (256, 112, 112, 64),

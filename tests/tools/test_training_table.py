@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import train
-from experiments.training import compiled_table
-from experiments.training.compiled_table import CELLS
+from tools import training_table
+from tools.training_table import CELLS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -37,14 +37,14 @@ def result(cell, **changes):
 
 def test_a_row_has_the_units_of_the_head_and_says_what_does_not_fit():
     cell = CELLS[0]
-    row = compiled_table.row(cell, result(cell))
+    row = training_table.row(cell, result(cell))
     cells = [text.strip() for text in row.strip("|").split("|")]
     assert cells == [*map(str, cell), "3.2", "15.4", "1.5", "3.0", "7.80", "18.80", "0.96"]
     too_large = result(cell, memory={"needed": 21.04e9})
     del too_large["bound"]
-    row = compiled_table.row(cell, too_large)
+    row = training_table.row(cell, too_large)
     assert " 21.0 does not fit " in row
-    assert row.count("|") == compiled_table.HEAD.count("|")
+    assert row.count("|") == training_table.HEAD.count("|")
 
 
 def test_missing_cells_alone_are_compiled_and_all_are_shown(monkeypatch, tmp_path, capsys):
@@ -54,24 +54,24 @@ def test_missing_cells_alone_are_compiled_and_all_are_shown(monkeypatch, tmp_pat
         compiled.append(cell)
         return json.dumps(result(cell))
 
-    monkeypatch.setattr(compiled_table, "CELLS", CELLS[:3])
-    monkeypatch.setattr(compiled_table, "compile_cell", compile_cell)
-    compiled_table.main(show=True, out=out)
+    monkeypatch.setattr(training_table, "CELLS", CELLS[:3])
+    monkeypatch.setattr(training_table, "compile_cell", compile_cell)
+    training_table.main(show=True, out=out)
     assert compiled == []
     assert len(capsys.readouterr().out.splitlines()) == 2  # the head and its rule
-    compiled_table.main(out=out)
+    training_table.main(out=out)
     assert compiled == CELLS[:3]
     lines = out.read_text().splitlines()
     assert [json.loads(line) for line in lines] == [result(cell) for cell in CELLS[:3]]
     captured = capsys.readouterr()
     assert captured.err.splitlines() == [f"{' '.join(map(str, c))} compiled" for c in CELLS[:3]]
     head, rule, *rows = captured.out.splitlines()
-    assert rows == [compiled_table.row(cell, result(cell)) for cell in CELLS[:3]]
+    assert rows == [training_table.row(cell, result(cell)) for cell in CELLS[:3]]
     assert len({line.count("|") for line in (head, rule, *rows)}) == 1
     out.write_text("\n".join(lines[1:]) + "\n")
-    compiled_table.main(out=out)
+    training_table.main(out=out)
     assert compiled == [*CELLS[:3], CELLS[0]]
-    assert compiled_table.read(out).keys() == {*CELLS[:3]}
+    assert training_table.read(out).keys() == {*CELLS[:3]}
 
 
 @pytest.mark.parametrize(("topology", "chips"), [("v5e:4x4", 16), ("v5e:16x16", 256)])
@@ -92,9 +92,9 @@ def test_a_cell_is_one_command_for_all_chips(monkeypatch, topology, chips):
         return subprocess.CompletedProcess(command, 0, "compiled, not run\nmemory: 3 GB\n{}\n")
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert compiled_table.compile_cell(("resnet101", "unitized", 64, topology)) == "{}"
+    assert training_table.compile_cell(("resnet101", "unitized", 64, topology)) == "{}"
 
 
 def test_the_committed_results_are_of_all_cells():
-    assert compiled_table.read(compiled_table.OUT).keys() == {*CELLS}
-    assert compiled_table.OUT.is_relative_to(DOCS)
+    assert training_table.read(training_table.OUT).keys() == {*CELLS}
+    assert training_table.OUT.is_relative_to(DOCS)

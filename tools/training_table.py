@@ -1,7 +1,7 @@
 """Compile ResNet steps for TPU pods and print the table of docs/training.md.
 
-    python scripts/experiments/training/compiled_table.py            # hours; resumes
-    python scripts/experiments/training/compiled_table.py --show     # the table alone
+    python -m tools.training_table            # hours; resumes
+    python -m tools.training_table --show     # the table alone
 
 Each cell is one run of `train.py --compile-for`; its JSON is a line of OUT. A cell that OUT holds
 is not compiled again: remove the file first when the layers have changed.
@@ -18,7 +18,7 @@ from typing import Any
 
 import tyro
 
-SCRIPTS = Path(__file__).parents[2]
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 OUT = SCRIPTS.parent / "docs/results/compiled/training.jsonl"
 HEAD = (
     "| network | layer | images per chip | topology | memory, GB | HBM traffic, GB | TFLOP "

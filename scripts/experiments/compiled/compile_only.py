@@ -18,7 +18,7 @@ from jax import ShapeDtypeStruct
 from jax.experimental import topologies
 from jax.sharding import Sharding
 
-from experiments.benchmarks.compiled_traffic import Collective, collectives, summary
+from experiments.compiled.traffic import Collective, collectives, summary
 
 H100 = """gpu_device_info {
   threads_per_block_limit: 1024
