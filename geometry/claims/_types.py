@@ -146,12 +146,13 @@ class Result(NamedTuple):
     """What training or measuring networks gave, beside the number that the paper prints.
 
     Attributes:
-      ours: With its uncertainty, and of how many runs.
+      ours: With its uncertainty, and of how many runs: a sentence, or a function that gives it of
+        what `page` holds, so that no number is written twice.
       printed: The paper's.
       page: The file of numbers, from the root of the repository.
     """
 
-    ours: str
+    ours: str | Callable[[Any], str]
     printed: str
     page: str
 

@@ -7,6 +7,7 @@ float64: differences that should be 0, or excesses over a bound.
 from claims.bn_decomposed import (
     cells,
     figures,
+    interpretation,
     invariance,
     kernel,
     odd_points,
@@ -33,4 +34,5 @@ CLAIMS = claims_in(
     stability,
     odd_points,
     figures,
+    interpretation,
 )

@@ -26,11 +26,6 @@ SPEARMAN_NEXT_TERM = {
     ("l2", "gm"): 2 / LAYER_FILTERS**2,
     ("fermat", "gm"): 1e-5,
 }
-RESNET20 = "docs/results/resnet20/results.json"
-REPORT = "docs/results/report/results.json"
-MLP = "docs/results/mnist-mlp/results.json"
-PREACT = "docs/results/cifar10-preact20/results.json"
-VGG = "docs/results/cifar10-vgg11/results.json"
 
 
 def norm_cv2(dims: int) -> float:

@@ -1,6 +1,8 @@
 """Section 2 of the pruning paper: the assumption (CWDA), and how it is tested."""
 
+import statistics
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import scipy.stats
 from jaxtyping import Array, Key
 
 import pruning
-from claims.cwda._draws import MLP, PREACT, RESNET20, VGG
+from claims.cwda._networks import Layers, failing, of_networks, of_resnet20
 from claims.draws import normal
 from geometry.claims import (
     Cases,
@@ -25,17 +27,52 @@ from geometry.claims import (
 claim = partial(Claim, "CWDA")
 
 
+def rejected_assumptions(found: Any) -> str:
+    """How many layers reject each part of the assumption."""
+    parts = {
+        "normal": "a Gaussian",
+        "homogeneity": "one standard deviation",
+        "uncorrelated": "uncorrelated filters",
+        "spherical": "a covariance c²I",
+    }
+    layers = found["layers"]
+    counts = ", ".join(f"{failing(layers, test)} reject {what}" for test, what in parts.items())
+    return f"of {len(layers)} layers of one trained ResNet-20 {counts}, by Holm's correction at 5 %"
+
+
+def distances_to_a_gaussian(layers: Layers) -> str:
+    """How many layers reject a Gaussian, and how far they lie from it."""
+    distances = [layer["ks"] for layer in layers]
+    return (
+        f"{failing(layers, 'normal')} reject a Gaussian; distances to it {min(distances):.3f} to "
+        f"{max(distances):.3f}, median {statistics.median(distances):.3f}"
+    )
+
+
+def rejections_of_settings(found: Any) -> str:
+    """In how many settings of training no layer rejects, and in how many all do."""
+    after = {name: setting["after"] for name, setting in found["settings"].items()}
+    share = {
+        test: {name: one["fails"][test] / one["layers"] for name, one in after.items()}
+        for test in ("normal", "spherical")
+    }
+    none, every = (
+        {test: [name for name, x in share[test].items() if x == end] for test in share}
+        for end in (0, 1)
+    )
+    return (
+        f"{len(after)} settings of a small network on digits, 3 networks each, "
+        f"{sum(one['layers'] for one in after.values())} layers tested: in {len(none['normal'])} "
+        f"settings no trained layer rejects a Gaussian, in {len(every['normal'])} all do "
+        f"({', '.join(every['normal'])}); in {len(none['spherical'])} none rejects a covariance "
+        f"c²I, in {len(every['spherical'])} all do"
+    )
+
+
 EQUATION_2 = claim(
     "Equation 2, CWDA",
     "The filters of a trained layer are independent draws of $N(0, c^2I)$",
-    results=(
-        Result(
-            "19 of 19 layers of one ResNet-20 reject a Gaussian, one standard deviation, no "
-            "correlation and a covariance c²I, by Holm's correction at 5 %",
-            "a small number of layers can not pass the tests",
-            RESNET20,
-        ),
-    ),
+    results=(of_resnet20("a small number of layers can not pass the tests", rejected_assumptions),),
     reason="An assumption about trained weights, which no derivation decides.",
 )
 
@@ -133,37 +170,14 @@ FIGURE_3 = claim(
     why="Before training the answer is known: uniform starts lie 0.0572 from a Gaussian and "
     "truncated normal ones 0.0167 (test (1)).",
     results=(
-        Result(
-            "19 of 19 layers of one ResNet-20 reject a Gaussian; their distances to it are 0.039 "
-            "to 0.141, median 0.064",
+        *of_networks(
             "a figure without numbers; the results of Table 3 are in Appendix G, without content",
-            RESNET20,
+            distances_to_a_gaussian,
         ),
         Result(
-            "43 settings of a small network on digits, 3 networks each, 267 layers tested: in 27 "
-            "settings no trained layer rejects a Gaussian, in 4 all do (Kaiming uniform, "
-            "L1 0.0001, L1 0.001, without batch norm); in 2 none rejects a covariance c²I, in 21 "
-            "all do",
+            rejections_of_settings,
             "some 40 settings; their results are in Appendix G, without content",
             "docs/results/settings/results.json",
-        ),
-        Result(
-            "10 of 10 layers of 100 neurons of one dense network on MNIST reject a Gaussian; "
-            "their distances to it are 0.016 to 0.026, median 0.020",
-            "no such network",
-            MLP,
-        ),
-        Result(
-            "15 of 21 layers of one pre-activation ResNet-20 after four epochs on CIFAR-10 reject "
-            "a Gaussian; their distances to it are 0.015 to 0.052, median 0.022",
-            "no such network",
-            PREACT,
-        ),
-        Result(
-            "7 of 8 layers of one VGG-11 after one epoch on CIFAR-10 reject a Gaussian; their "
-            "distances to it are 0.017 to 0.034, median 0.023",
-            "no such network",
-            VGG,
         ),
     ),
     reason="Measured on pretrained networks and trainings that are not at hand; one ResNet-20 is, "

@@ -13,17 +13,16 @@ from claims.cwda._draws import (
     LAYER_DIMS,
     LAYER_FILTERS,
     LAYERS,
-    RESNET20,
     THREE_FILTERS,
     norm_cv2,
 )
+from claims.cwda._networks import failing, of_resnet20
 from claims.draws import exponent, generator, normal
 from geometry.claims import (
     Cases,
     Claim,
     Draws,
     Remark,
-    Result,
     Statistics,
     Values,
 )
@@ -241,11 +240,14 @@ SECTION_4_3 = claim(
     "Section 4.3, Figure 8",
     "Gains, biases and fully connected weights are not Gaussian; convolutions alone are",
     results=(
-        Result(
-            "31 of 39 other parameters of one ResNet-20 reject a Gaussian of mean 0 at 5 %, but so "
-            "do 19 of 19 convolutions",
+        of_resnet20(
             "BN and FC of VGG16-BN can not pass the test",
-            RESNET20,
+            lambda found: (
+                f"{sum(other['p_value'] < 0.05 for other in found['others'])} of "
+                f"{len(found['others'])} other parameters of one trained ResNet-20 reject a "
+                f"Gaussian of mean 0 at 5 %, but so do {failing(found['layers'], 'normal')} of "
+                f"{len(found['layers'])} convolutions"
+            ),
         ),
     ),
     why=r"At the start gains are 1, which lie $\Phi(1) = 0.841$ from a Gaussian, and fully "
@@ -259,10 +261,12 @@ CWDA_PLUS = claim(
     "CWDA Plus",
     "The filters of a trained layer are independent draws of a symmetric distribution of mean 0",
     results=(
-        Result(
-            "14 of 19 layers of one ResNet-20 reject symmetry, by Holm's correction at 5 %",
+        of_resnet20(
             "a conjecture",
-            RESNET20,
+            lambda found: (
+                f"{failing(found['layers'], 'symmetry')} of {len(found['layers'])} layers of one "
+                "trained ResNet-20 reject symmetry, by Holm's correction at 5 %"
+            ),
         ),
     ),
     why="Theorem 2 would follow from it, and Theorem 4 needs nothing; Theorem 5 would not "

@@ -7,6 +7,7 @@ from claims.unitization import (
     distances,
     experiments,
     interpolation,
+    introduction,
     lower_bounds,
     tables,
     unit_vectors,
@@ -15,6 +16,7 @@ from claims.unitization import (
 from claims.unitization.upper_bounds import distance_bounds as distance_bounds
 
 CLAIMS = claims_in(
+    introduction,
     distances,
     upper_bounds,
     lower_bounds,

@@ -1,6 +1,7 @@
 """Claims of three papers as commands check them: chosen, measured, and as they are written down."""
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import jax
 from rich.table import Table
 
+import geometry
 from claims import ALL, PAPERS
 from experiments.cli import InputError
 from experiments.measures.finished import Finished
@@ -18,6 +20,7 @@ from experiments.progress import progress_bar
 from geometry import claims
 from geometry.claims import Claim, Measurement, Verdict
 
+ROOT = Path(geometry.__file__).parents[1]
 # Functions that draw and compile within seconds.
 QUICK = {"three_filters", "next_layers", "lemma_3", "norm_ratios", "gaussian_rows"}
 # Claims whose checks are computed in milliseconds.
@@ -136,7 +139,7 @@ def result(verdict: Verdict) -> dict[str, Any]:
         "objects": claims.objects(claim),
         "remark": claim.remark and claim.remark._asdict(),
         "why": claim.why,
-        "results": [result._asdict() for result in claim.results],
+        "results": [said(result) for result in claim.results],
         "reason": claim.reason,
         "printed_holds": verdict.printed_holds,
         "corrected_holds": verdict.corrected_holds,
@@ -144,6 +147,14 @@ def result(verdict: Verdict) -> dict[str, Any]:
         "verdict": verdict.text,
         "checks": [_check_result(finding) for finding in verdict.findings],
     }
+
+
+def said(result: claims.Result) -> dict[str, str]:
+    """What our networks gave, in a sentence of the file that holds the numbers."""
+    ours = result.ours
+    if callable(ours):
+        ours = ours(json.loads((ROOT / result.page).read_text(encoding="utf-8")))
+    return {"ours": ours, "printed": result.printed, "page": result.page}
 
 
 def _check_result(finding: claims.Finding) -> dict[str, Any]:

@@ -1,0 +1,141 @@
+"""What the text says around the theorems: an intuition, a comparison, an interpretation, a hope."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+import geometry
+from claims.draws import generator
+from geometry.claims import Cases, Claim, Remark, Values
+
+claim = partial(Claim, "Batch Normalization Decomposed")
+
+
+def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean number of samples that ReLU maps to zero: neurons with Wν < μ, and with Wν > μ.
+
+    Of 40 batches of a cluster of 19 samples and one sample far from it, 2,000 neurons each.
+    """
+    rng = generator(key)
+    x = np.concatenate([5 * rng.normal(size=(40, 1, 8)), rng.normal(size=(40, 19, 8))], 1)
+    projected = x @ rng.normal(size=(40, 8, 2000))
+    projected -= projected.mean(1, keepdims=True)
+    zeros, below = (projected < 0).sum(1), projected[:, 1:].mean(1) < 0
+    return (zeros * below).sum(1) / below.sum(1), (zeros * ~below).sum(1) / (~below).sum(1)
+
+
+INTUITION = claim(
+    "Section III, intuition",
+    r"Neurons with $W\nu - \mu > 0$ change the geometry more, as more points map to zero",
+    printed=r"Section III: “the effect on the representation of a projection with $W\nu - \mu > 0$ "
+    r"is much greater than the case with $W\nu - \mu < 0$ since in the former case much more "
+    r"points map to zero”",
+    corrected=r"more points map to zero where $W\nu - \mu < 0$: the two cases are exchanged",
+    fault="misprint",
+    why=r"Where $W\nu < \mu$ most of the cluster lies below the mean and maps to zero, as the "
+    "paper's own steps 2 and 3 say two paragraphs above.",
+)
+
+
+@INTUITION.at_most("more points map to zero where Wν > μ", form="rejected")
+def _(key: Key[Array, ""]) -> Values:
+    below, above = _zeros_by_side(key)
+    return below - above
+
+
+@INTUITION.at_most("more points map to zero where Wν < μ", form="corrected")
+def _(key: Key[Array, ""]) -> Values:
+    below, above = _zeros_by_side(key)
+    return above - below
+
+
+IMAGE = claim(
+    "Section I, dimension of the image",
+    "ReLU of a random layer with two inputs has an image whose dimension is its number of rows",
+    printed="Section I: “the image dimension scales linearly with the number of rows”",
+    remark=Remark(
+        "over-reading",
+        "It is the dimension of the span of the image. The image itself is a surface of dimension "
+        "2, and a notion of singular values that counts 2 is right about that.",
+    ),
+    why=r"Functions $\max(0, w_i \cdot x)$ of pairwise non-parallel $w_i$ have their kinks on "
+    "different lines, so that they are linearly independent.",
+)
+
+
+@IMAGE.equal("2 inputs, d rows: the span has dimension d, d = 2 to 20")
+def _(key: Key[Array, ""]) -> Cases:
+    x = jax.random.normal(key, (400, 2))
+    for rows in (2, 5, 10, 20):
+        angle = math.pi * (np.arange(rows) + 0.5) / rows
+        w = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+        yield int(geometry.numerical_rank(jax.nn.relu(x @ w))) - rows
+
+
+@IMAGE.equal("the image of the disc has the dimension 2 at each point")
+def _(key: Key[Array, ""]) -> Cases:
+    w = jax.random.normal(key, (2, 20))
+    jacobian = jax.vmap(jax.jacfwd(lambda x: jax.nn.relu(x @ w)))
+    for slope in jacobian(jax.random.normal(jax.random.fold_in(key, 1), (20, 2))):
+        yield int(geometry.numerical_rank(slope)) - 2
+
+
+INTERPRETATION = claim(
+    "Interpretation of Theorem 11",
+    r"The escaped point is $\Theta(n)$ times as long as the others, in the tree and in a random "
+    "network",
+    printed="Interpretation of the theorem: “the ratio between the norm of the escaped point and "
+    r"that of any point in the cluster is $\Theta(n)$”; “our model, even if simpler (and easier "
+    "to analyze), approximates well the geometrical evolution of a batch in the general random "
+    "case”",
+    remark=Remark(
+        "over-reading",
+        "It does so for the ratio and for the angle of the odd point. In the tree the cluster "
+        r"collapses into one direction; in a random network an angle near $3\pi/n$ remains in it "
+        "(Figure 3).",
+    ),
+    why=r"In the limit of the tree with one end that escapes the ratio is $n - 1$ and the angle "
+    r"90°. The fixed point of a wide random layer has 7.4 and 88.7° at "
+    "$n = 10$, 48.6 and 89.99° at 50.",
+)
+
+
+@INTERPRETATION.equal("tree: n − 1 and 90°", tolerance=1e-6)
+def _() -> Cases:
+    for n in (10, 50, 1000):
+        ends = geometry.tree.limits(n, jnp.asarray(0.0))
+        yield float(ends.norm_ratios[0]) * (n - 1) - 1
+        yield float(ends.angles[0]) - math.pi / 2
+
+
+@INTERPRETATION.at_most("random network: the ratio over n − 1 differs from 1 by 2/n at most")
+def _() -> Cases:
+    for n in (10, 50, 200, 1000):
+        state = geometry.odd_points.odd_state(n)
+        yield abs(state.norm_ratio / (n - 1) - 1) - 2 / n
+
+
+@INTERPRETATION.at_most("random network: the angle differs from 90° by 2.5/n² at most")
+def _() -> Cases:
+    for n in (10, 50, 200, 1000):
+        yield abs(geometry.odd_points.odd_state(n).angle - math.pi / 2) - 2.5 / n**2
+
+
+@INTERPRETATION.at_most("random network: others are within 0.001 of one direction", form="overread")
+def _() -> Cases:
+    for n in (10, 50, 200):
+        yield geometry.odd_points.odd_state(n).spread - 1e-3
+
+
+SMALL_DATA = claim(
+    "Discussion, small data sets",
+    "A start with one neuron for each data point is a good one for small data sets",
+    printed="Discussion: “Initial experimentation suggests that this might be a good "
+    "initialization strategy for small data sets”",
+    reason="The experiments are not described. That such neurons exist has an entry of its own "
+    "(Discussion, one neuron per data point).",
+)

@@ -1,0 +1,127 @@
+"""What the files of results say of our trained networks, in sentences beside the paper's numbers.
+
+Layers of one network are not independent runs: the number in brackets is the standard deviation
+over layers, a spread and no error of a mean.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from geometry.claims import Result
+
+Layers = Sequence[dict[str, Any]]
+
+
+class Network(NamedTuple):
+    """A network whose layers `scripts/analyze.py` measured.
+
+    Attributes:
+      page: The file of the results.
+      name: As it ends a sentence.
+      filters: Layers of that many filters alone, of a network whose first and last are others.
+    """
+
+    page: str
+    name: str
+    filters: int | None = None
+
+
+RESNET20 = Network("docs/results/resnet20/results.json", "one trained ResNet-20")
+# The last two are outside the paper's condition, which is of trained networks.
+OTHERS = (
+    Network("docs/results/mnist-mlp/results.json", "one dense network on MNIST", filters=100),
+    Network(
+        "docs/results/cifar10-preact20/results.json",
+        "one pre-activation ResNet-20 after only four epochs on CIFAR-10",
+    ),
+    Network(
+        "docs/results/cifar10-vgg11/results.json", "one VGG-11 after only one epoch on CIFAR-10"
+    ),
+)
+REPORT = "docs/results/report/results.json"
+
+
+def of_resnet20(printed: str, sentence: Callable[[Any], str]) -> Result:
+    """A sentence of all that the file of the trained ResNet-20 holds."""
+    return Result(sentence, printed, RESNET20.page)
+
+
+def of_networks(printed: str, sentence: Callable[[Layers], str]) -> tuple[Result, ...]:
+    """A sentence of the layers of each network, the trained ResNet-20 first."""
+    return tuple(
+        Result(
+            lambda found, network=network: (
+                f"{sentence(_layers(found, network))}, {len(_layers(found, network))} layers"
+                f"{f' of {network.filters} neurons' if network.filters else ''} of {network.name}"
+            ),
+            printed if network is RESNET20 else "no such network",
+            network.page,
+        )
+        for network in (RESNET20, *OTHERS)
+    )
+
+
+def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
+    """A sentence of the networks of `scripts/reproduce.py`, with batch norm and unitized."""
+
+    def both(found: Any) -> str:
+        kinds = {"batch_norm": "with batch norm", "unitized": "unitized"}
+        said = [f"{sentence(found['pruning'][kind])} {words}" for kind, words in kinds.items()]
+        return f"{'; '.join(said)}; three pre-activation ResNet-20 each, on digits"
+
+    return Result(both, "no such networks", REPORT)
+
+
+def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
+    """Mean and spread over layers of a similarity of pairs of criteria, such as "l1-l2"."""
+
+    def sentence(layers: Layers) -> str:
+        found = ((pair, [layer[measure][pair] for layer in layers]) for pair in pairs)
+        return ", ".join(f"{words(pair)} {spread(values)}" for pair, values in found)
+
+    return sentence
+
+
+def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]], str]:
+    """Mean over networks, each a mean over its layers, and the standard error of that mean."""
+
+    def sentence(found: dict[str, Any]) -> str:
+        by_network = ((pair, np.mean(found[measure][pair], 1).tolist()) for pair in pairs)
+        return ", ".join(
+            f"{words(pair)} {statistics.mean(values):.3f} ± "
+            f"{statistics.stdev(values) / len(values) ** 0.5:.3f}"
+            for pair, values in by_network
+        )
+
+    return sentence
+
+
+def above(limit: float, values: dict[str, Sequence[float]]) -> str:
+    """In how many layers each pair of criteria is more alike than `limit`."""
+    counts = (
+        f"{sum(rho > limit for rho in found)} of {len(found)} for {words(pair)}"
+        for pair, found in values.items()
+    )
+    return f"above {limit} in {', '.join(counts)}"
+
+
+def words(pair: str) -> str:
+    """ "l2-gm" as "l2 and GM"."""
+    return " and ".join({"gm": "GM", "fermat": "Fermat"}.get(a, a) for a in pair.split("-"))
+
+
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """The mean of layers, and in brackets their standard deviation."""
+    return f"{statistics.mean(values):.{digits}f} (spread {statistics.stdev(values):.{digits}f})"
+
+
+def failing(layers: Layers, test: str) -> int:
+    """How many layers fail a test of `pruning.weight_tests`, by Holm's correction at 5 %."""
+    return sum(test in layer["fails"] for layer in layers)
+
+
+def _layers(found: Any, network: Network) -> Layers:
+    return [layer for layer in found["layers"] if network.filters in (None, layer["filters"])]

@@ -1,0 +1,124 @@
+"""What claims say of our networks is filled from the files of docs/results."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claims import ALL
+from claims.cwda import _networks, accuracies, assumption, rankings, redundancy
+from claims.unitization import experiments
+from experiments.measures.claims import said
+
+ROOT = Path(__file__).parents[2]
+RESULTS = [(claim, result) for claim in ALL for result in claim.results]
+
+
+def layer(l1_l2: float, l2_gm: float, **options: Any) -> dict[str, Any]:
+    similar = {"l1-l2": l1_l2, "l2-gm": l2_gm}
+    return {"filters": 16, "fails": ["normal"], "spearman": similar, **options}
+
+
+@pytest.mark.parametrize(
+    ("claim", "result"), RESULTS, ids=lambda x: getattr(x, "page", getattr(x, "name", ""))
+)
+def test_every_sentence_is_filled_from_its_file(claim, result):
+    sentence = said(result)
+    assert (ROOT / result.page).is_file()
+    assert callable(result.ours), f"{claim.name}: a number is written twice"
+    assert re.search(r"\d", sentence["ours"])
+    assert not re.search(r"nan|inf\b|None|\{", sentence["ours"])
+
+
+def test_layers_have_a_mean_and_a_spread():
+    layers = [layer(0.7, 0.9), layer(0.9, 0.9), layer(0.8, 0.9)]
+    found = _networks.pairs_of("spearman", "l1-l2", "l2-gm")(layers)
+    assert found == "l1 and l2 0.800 (spread 0.100), l2 and GM 0.900 (spread 0.000)"
+
+
+def test_networks_have_a_mean_and_its_error():
+    of_two = {"spearman": {"l2-gm": [[0.5, 0.7], [0.8, 1.0]]}}  # means 0.6 and 0.9
+    found = _networks.pairs_in_the_report("spearman", "l2-gm")(of_two)
+    assert found == "l2 and GM 0.750 ± 0.150"  # 0.3 / √2 / √2
+
+
+def test_layers_above_a_limit_are_counted():
+    found = _networks.above(0.9, {"l1-l2": [0.91, 0.9, 0.95], "l1-gm": [0.1, 0.2, 0.3]})
+    assert found == "above 0.9 in 2 of 3 for l1 and l2, 0 of 3 for l1 and GM"
+
+
+def test_only_layers_of_one_size_count_in_the_dense_network():
+    result = next(r for r in _networks.of_networks("", lambda x: str(len(x))) if "mnist" in r.page)
+    sentence: Any = result.ours
+    found = {"layers": [layer(1, 1, filters=n) for n in (100, 10, 100)]}
+    assert sentence(found) == "2, 2 layers of 100 neurons of one dense network on MNIST"
+
+
+def test_shared_filters_are_of_the_first_eight():
+    first = {"first": {"l1": [1, 2, 3], "l2": [3, 4, 1]}}
+    assert rankings.first_shared(first) == 2
+
+
+def test_distances_to_a_gaussian_and_rejections():
+    layers = [{"ks": ks, "fails": fails} for ks, fails in ((0.1, ["normal"]), (0.2, []), (0.4, []))]
+    found = assumption.distances_to_a_gaussian(layers)
+    assert found == "1 reject a Gaussian; distances to it 0.100 to 0.400, median 0.200"
+
+
+def test_settings_that_reject_nowhere_and_everywhere():
+    def setting(normal: int, spherical: int) -> dict:
+        return {"after": {"fails": {"normal": normal, "spherical": spherical}, "layers": 4}}
+
+    settings = {"a": setting(0, 4), "b": setting(4, 4), "c": setting(2, 0)}
+    found = assumption.rejections_of_settings({"settings": settings})
+    assert found.startswith("3 settings of a small network on digits, 3 networks each, 12 layers")
+    assert "in 1 settings no trained layer rejects a Gaussian, in 1 all do (b)" in found
+    assert found.endswith("in 1 none rejects a covariance c²I, in 2 all do")
+
+
+def test_spreads_of_criteria_are_in_points():
+    spread = {"fine-tuned": {"values": [0.01, 0.03]}, "pruned": {"values": [0.2, 0.2]}}
+    found = {"accuracy": {"spread": spread}, "settings": {"seeds": 2}}
+    assert accuracies.difference_of_criteria("digits", found) == (
+        "criteria differ by 2.0 ± 1.0 points fine-tuned and 20.0 ± 0.0 pruned, 2 ResNet-8 on digits"
+    )
+
+
+def test_layers_where_the_width_changes():
+    layers = [layer(0.9, 1), layer(0.5, 1, filters=32), layer(0.8, 1, filters=32)]
+    assert redundancy.sensitivity_of_transitions({"layers": layers}) == (
+        "l1 and l2 0.500 in the 1 layers where the number of filters changes, median 0.850 of the "
+        "2 others of one trained ResNet-20"
+    )
+
+
+def test_falls_of_the_distance_at_the_drops():
+    def drop(norm: str, kind: str, ratio: float) -> dict:
+        of = {"normalization": norm, "kind": kind, "schedule": "drops", "order": "norm first"}
+        return of | {"ratio": {"mean": ratio}}
+
+    drops = [drop("batch_norm", "whole set", r) for r in (0.2, 0.3)]
+    drops += [drop("unitized", "whole set", 0.25), drop("unitized", "running", 0.9)]
+    found = {"runs": [{"seed": 0}, {"seed": 1}], "data": {"train": 60_000}}
+    sentence = experiments.falls(found | {"findings": {"drops": drops}})
+    assert (
+        "falls to 0.20, 0.30 (batch norm, norm first); to 0.25 (unitized, norm first)" in sentence
+    )
+    assert "2 runs each" in sentence
+
+
+def test_the_page_on_pruning_says_how_alike_criteria_are_after_short_trainings():
+    text = " ".join((ROOT / "docs/pruning.md").read_text(encoding="utf-8").split())
+    said = (
+        ("resnet20", "{} in a [trained ResNet-20]"),
+        ("cifar10-preact20", "{} in [one after four epochs]"),
+        ("cifar10-vgg11", "{} in a [VGG-11 after one]"),
+    )
+    for name, words in said:
+        path = f"results/{name}/results.json"
+        layers = json.loads((ROOT / "docs" / path).read_text(encoding="utf-8"))["layers"]
+        rho = statistics.mean(one["spearman"]["l2-gm"] for one in layers)
+        assert f"{words.format(f'{rho:.2f}')}({path})" in text
