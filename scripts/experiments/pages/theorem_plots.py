@@ -123,15 +123,6 @@ def _shared_point() -> Numbers:
     }
 
 
-def _margins() -> Numbers:
-    stds = np.array([0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1])
-    return {
-        "σ": stds.tolist(),
-        "margin 0.05 σ": [0.05] * len(stds),
-        "as printed": (0.05 * stds).tolist(),
-    }
-
-
 def _spreads() -> Numbers:
     counts = (10, 20, 50, 100, 200, 500)
     spreads = [math.degrees(geometry.odd_points.odd_state(n).spread) for n in counts]
@@ -143,32 +134,50 @@ def _spreads() -> Numbers:
     }
 
 
-def _angles() -> Numbers:
-    counts = (4, 5, 7, 9, 13, 20, 50, 100, 300)
-
-    def angle(n: int) -> float:
-        cosine = -1 / (n - 1)
-        gram = jnp.asarray([[1, cosine], [cosine, 1]])
-        return math.degrees(math.acos(float(geometry.mean_field.arccosine_kernel(gram)[0, 1])))
-
+def _growth() -> Numbers:
+    """Distances in the cluster of an invariant batch of 10 at Theorem 13's variance."""
+    n, layers = 10, (0, 1, 2, 5, 10, 20, 50, 100)
+    x = np.array(geometry.invariant_representation(n, 3))
+    x[1:] += 1e-5 * np.random.default_rng(0).normal(size=(n - 1, 3))
+    gram, found = jnp.asarray(x @ x.T), {}
+    for layer in range(layers[-1] + 1):
+        found[layer] = math.sqrt(_squared_distances(np.asarray(gram)[1:, 1:]))
+        gram = geometry.odd_points.cluster_growth(n) * geometry.mean_field_step(gram)
     return {
-        "n": list(counts),
-        "infinite width": [angle(n) for n in counts],
-        "about 75°": [75.0] * len(counts),
+        "layer": list(layers),
+        "n = 10": [found[layer] / found[0] for layer in layers],
+        "as printed, at most": [1.0] * len(layers),
     }
 
 
-def _ends() -> Numbers:
-    counts = list(range(5, 31))
+def _squared_distances(gram: np.ndarray) -> float:
+    square = np.diag(gram)
+    return float((square[:, None] + square[None] - 2 * gram).sum())
+
+
+def _waiting() -> Numbers:
+    counts = list(range(1, 9))
     return {
-        "n": [float(n) for n in counts],
-        "attained": [math.degrees(math.acos((2 * (n - 1) ** 2 + 2) ** -0.5)) for n in counts],
-        "printed bound": [90 - math.sqrt(2) * 180 / (n - 2) for n in counts],
+        "k": [float(k) for k in counts],
+        "P(y₂ = 0 | y₁ = k)": [1 - 2.0 ** (1 - k) for k in counts],
+        "if independent": [1 / 3] * len(counts),
+    }
+
+
+def _dimensions() -> Numbers:
+    dims = [float(2**k) for k in range(11)]
+    return {
+        "d": dims,
+        "the bound 2d + 2": [(2 * d + 2) / d**0.5 for d in dims],
+        "largest W": [2**0.5] * len(dims),
     }
 
 
 FIGURES = {
     "bounds": Figure(_bounds, "bound over W", "exact distance W", "xy", joined=False),
+    "dimensions": Figure(
+        _dimensions, "distance over √d, the size of an output", "dimension d", "xy"
+    ),
     "unbounded": Figure(
         _unbounded, "distance W of the outputs", "length R of both inputs", "xy", reference="2/α"
     ),
@@ -185,24 +194,17 @@ FIGURES = {
     "shared-point": Figure(
         _shared_point, "variance, k = 100", "number n of vectors", "xy", reference="1/(2nk)"
     ),
-    "margins": Figure(
-        _margins,
-        "margin, in σ",
-        "standard deviation σ of the weights",
-        "xy",
-        reference="as printed",
-    ),
     "spread": Figure(
         _spreads, "angle in the cluster, degrees", "points n", "x", reference="as printed"
     ),
-    "angles": Figure(
-        _angles,
-        "angle, degrees",
-        "samples n",
-        "x",
-        reference="about 75°",
+    "growth": Figure(
+        _growth,
+        "distance in the cluster, over that at the start",
+        "layer",
+        "y",
+        reference="as printed, at most",
     ),
-    "ends": Figure(
-        _ends, "least angle with an end, degrees", "samples n", reference="printed bound"
+    "waiting": Figure(
+        _waiting, "probability", "rows k until the first is active", reference="if independent"
     ),
 }
