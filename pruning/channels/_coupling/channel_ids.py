@@ -50,16 +50,17 @@ class ChannelIds(NamedTuple):
 
 
 class Pinned(NamedTuple):
-    """Every id of the sets that an equation pinned, the last of these, each inside the one before.
+    """What an equation pinned, the last of these, each inside the one before.
 
-    Those before it are calls, branches and loops. `normed`: it pins them only where the model
-    itself runs on fewer: it sums over activations, as a norm does, and would divide by another
-    width, or has a constant of theirs; `new`: the ids of sets that no such equation had before;
-    `name`: of an input or an output of the program, which no equation pins, and its path.
+    Those before it are calls, branches and loops. `axes`: of parameters that have ids of the sets
+    that it pinned, by number; `new`: those that have ids of sets that no such equation had before;
+    `normed`: it pins them only where the model itself runs on fewer: it sums over activations, as a
+    norm does, and would divide by another width, or has a constant of theirs; `name`: of an input
+    or an output of the program, which no equation pins, and its path.
     """
 
     equations: tuple[Any, ...]
-    ids: Vector
+    axes: Vector
     new: Vector
     normed: bool
     name: tuple[str, str] | None = None
@@ -82,6 +83,7 @@ class UnionFind:
 
     def __init__(self):
         self.parents = np.arange(2)
+        self.owners = np.full(2, -1)  # of each id of a parameter: the number of its axis
         self.reasons = np.full(2, -1)  # of each id that is pinned: which of `pinned` did it
         self.equations: tuple[Any, ...] = ()  # those at work, each inside the one before
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
@@ -95,18 +97,32 @@ class UnionFind:
 
     def new(self, count: int) -> Vector:
         """`count` ids, each a set of its own."""
-        ids = np.arange(self.parents.size, self.parents.size + count)
+        return self.of_axes([count], owned=False)[0]
+
+    def of_axes(self, counts: Sequence[int], *, owned: bool = True) -> list[Vector]:
+        """Ids of axes of these sizes, of parameters if they are `owned`, each a set of its own."""
+        start, count = self.parents.size, sum(counts)
+        ids = np.arange(start, start + count)
+        owners = np.repeat(np.arange(len(counts)), counts) if owned else np.full(count, -1)
         self.parents = np.concatenate([self.parents, ids])
+        self.owners = np.concatenate([self.owners, owners])
         self.reasons = np.concatenate([self.reasons, np.full(count, -1)])
-        return ids
+        return np.split(ids, np.cumsum(counts)[:-1]) if counts else []
 
     def find(self, ids: Vector) -> Vector:
         """The smallest id of the set of each, `FIXED` for what cannot be removed."""
         roots = self.parents[ids]
         while not np.array_equal(above := self.parents[roots], roots):
+            self.parents[roots] = self.parents[above]
             roots = above
         self.parents[ids] = roots
         return roots
+
+    def roots(self) -> Vector:
+        """`find` of every id."""
+        while not np.array_equal(above := self.parents[self.parents], self.parents):
+            self.parents = above
+        return self.parents
 
     def removable(self, ids: Vector) -> bool:
         """Whether any of `ids` may still be removed."""
@@ -118,9 +134,13 @@ class UnionFind:
         differ = (first != second) & (first != FREE) & (second != FREE)
         if differ.any():
             self._note_pinned(*(ids[differ] for ids in (a, b, first, second)))
-        for pair in set(zip(first[differ].tolist(), second[differ].tolist(), strict=True)):
-            low, high = sorted(self.find(np.array(pair)).tolist())
-            self.parents[high] = low
+        low, high = first[differ], second[differ]
+        while low.size:  # an id above several others takes the smallest first
+            low, high = np.minimum(low, high), np.maximum(low, high)
+            descending = np.argsort(-low)
+            self.parents[high[descending]] = low[descending]
+            low, high = self.find(low), self.find(high)
+            low, high = low[low != high], high[low != high]
         return np.where(first == FREE, b, a)
 
     def _note_pinned(self, a: Vector, b: Vector, first: Vector, second: Vector) -> None:
@@ -175,14 +195,21 @@ class UnionFind:
         roots = self.find(ids)
         if self.settled or not (roots > FIXED).any():
             return
-        every = self.find(np.arange(self.parents.size))
-        members = np.flatnonzero(np.isin(every, roots[roots > FIXED]))
-        new = members[~np.isin(every[members], self.find(self.normed))]
-        self.pinned.append(Pinned(equations or self.equations, members, new, normed, name))
+        every = self.roots()
+        members = self.marked(roots[roots > FIXED])[every]
+        new = members & ~self.marked(self.find(self.normed))[every]
+        axes, of_new = (distinct(self.owners[mask]) for mask in (members, new))
+        self.pinned.append(Pinned(equations or self.equations, axes, of_new, normed, name))
         if normed:
             self.normed = np.concatenate([self.normed, ids])
         else:
             self.reasons[members] = len(self.pinned) - 1
+
+    def marked(self, ids: Vector) -> Vector:
+        """A mask of all ids."""
+        mask = np.zeros(self.parents.size, bool)
+        mask[ids] = True
+        return mask
 
     def _check_kept(self, first: Vector, second: Vector) -> None:
         """Raise if the equation at work unites channels of which some alone are removed."""
@@ -303,6 +330,11 @@ class UnionFind:
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
         """The axes of `value`, all pinned but the `untouched` ones."""
         return [axis if untouched(k) else self.pin(axis) for k, axis in enumerate(value.axes)]
+
+
+def distinct(numbers: Vector) -> Vector:
+    """Those of many small numbers that are not negative, each once."""
+    return np.flatnonzero(np.bincount(numbers + 1)[1:])
 
 
 def together(zeros: Iterable[Zero]) -> Zero:

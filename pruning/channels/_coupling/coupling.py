@@ -7,6 +7,7 @@ outputs are never removed, nor those for which this cannot be shown: `fixed_chan
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +30,7 @@ from pruning.channels._coupling.groups import (
     Position,
     described,
 )
+from pruning.channels._program.calls import shape_of
 from pruning.channels._program.interpret import traced
 from pruning.channels._program.lines import at, line_of
 
@@ -47,12 +49,6 @@ class TracedChannels(NamedTuple):
     arguments: list[ChannelIds]
     starts: list[int]
     axes: list[Axis]
-
-    def axes_of(self, ids: np.ndarray) -> list[Axis]:
-        """The axes of the parameters that the ids belong to."""
-        of_parameters = ids[(ids > FIXED) & (ids < self.starts[-1])]
-        numbers = np.searchsorted(self.starts, of_parameters, side="right") - 1
-        return [self.axes[k] for k in np.unique(numbers)]
 
     def check_removable(self, ids: np.ndarray) -> None:
         """Raise if some of `ids` are pinned, by what pins them."""
@@ -134,10 +130,10 @@ def fixed_channels(
     channels = channels_of(apply, params, inputs)
     found: dict[tuple[str, str], set[int]] = {}
     for pinned in channels.sets.pinned:
-        ids = pinned.ids if resize else pinned.new
-        if ids.size and not (resize and pinned.normed):
+        axes = pinned.axes if resize else pinned.new
+        if axes.size and not (resize and pinned.normed):
             primitive, _, line = reported(pinned)
-            found.setdefault((primitive, line), set()).update(i for i, _ in channels.axes_of(ids))
+            found.setdefault((primitive, line), set()).update(channels.axes[k][0] for k in axes)
     reports = [
         FixedChannels(primitive, tuple(channels.parameters.paths[i] for i in sorted(arrays)), line)
         for (primitive, line), arrays in found.items()
@@ -180,20 +176,16 @@ def united(
                 f"inputs must have known shapes; got {variable.aval.shape}: for a symbolic batch "
                 "apply jax.vmap to the function of one sample"
             )
-    sets, starts, axes, values = UnionFind(), [], [], []
+    sets, values = UnionFind(), []
     count = len(parameters.shapes)
     used = {id(v) for eqn in program.jaxpr.eqns for v in eqn.invars}
-    for i, variable in enumerate(program.jaxpr.invars[:count]):
-        vectors = []
-        for k, n in enumerate(variable.aval.shape):
-            channels = n > 1 and id(variable) in used
-            vectors.append(sets.new(n) if channels else fixed(n))
-            if channels:
-                starts.append(int(vectors[-1][0]))
-                axes.append((i, k))
-        zero = frozenset({i}) if vectors else None
-        values.append(ChannelIds(tuple(vectors), zero, given=True))
-    starts.append(sets.parents.size)
+    shapes = [shape_of(v) if id(v) in used else () for v in program.jaxpr.invars[:count]]
+    axes = [(i, k) for i, shape in enumerate(shapes) for k, n in enumerate(shape) if n > 1]
+    vectors = dict(zip(axes, sets.of_axes([shapes[i][k] for i, k in axes]), strict=True))
+    starts = [*(int(ids[0]) for ids in vectors.values()), sets.parents.size]
+    for i, shape in enumerate(parameters.shapes):
+        ids = tuple(vectors.get((i, k), fixed(n)) for k, n in enumerate(shape))
+        values.append(ChannelIds(ids, frozenset({i}) if shape else None, given=True))
     held = len(jax.tree.leaves(inputs[:states]))
     paths = jax.tree_util.tree_leaves_with_path(tuple(inputs))
     pairs = zip(program.jaxpr.invars[count:], paths, strict=True)
@@ -219,73 +211,78 @@ def _input_ids(
     return ChannelIds(tuple(np.repeat(one, n) if n > 1 else fixed(n) for n in shape))
 
 
-def _groups(traced_channels: TracedChannels) -> tuple[ChannelGroup, ...]:
+def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     """Channels with the same number of indices in the same axes, in order of the parameters."""
-    sets, parameters, _, starts, axes = traced_channels
-    incoming = set(traced_channels.axes_of(np.concatenate([*sets.incoming, fixed(0)])))
-    channels: dict[int, dict[Axis, list[int]]] = {}
-    roots = np.split(sets.find(np.arange(sets.parents.size)), starts)[1:-1]
-    for axis, of_axis in zip(axes, roots, strict=True):
-        for index, root in enumerate(of_axis.tolist()):
-            if root != FIXED:
-                channels.setdefault(root, {}).setdefault(axis, []).append(index)
-    alike: dict[tuple[bool, tuple[tuple[Axis, int, bool], ...]], list[dict[Axis, list[int]]]] = {}
-    singular, zeroed = _singular(sets), _zeroed(sets)
-    normed = set(sets.find(sets.normed).tolist())
-    for root, channel in channels.items():
-        kind = tuple(
-            ((i, k), len(indices), root not in singular or root in zeroed.get(i, ()))
-            for (i, k), indices in channel.items()
-        )
-        alike.setdefault((root in normed, kind), []).append(channel)
+    sets, parameters, _, starts, axes = channels
+    every, zeroed = sets.roots(), _zeroed(sets)
+    normed, singular = sets.marked(sets.find(sets.normed)), sets.marked(_singular(sets))
+    roots = np.split(every, starts)[1:-1]
+
+    def masked(i: int, ids: np.ndarray) -> np.ndarray:
+        return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))
+
+    kinds, count = normed.astype(int), 2  # by root: channels that are alike in all axes so far
+    for (i, _), of_axis in zip(axes, roots, strict=True):
+        found, repeats = np.unique(of_axis, return_counts=True)
+        key = (kinds[found] * (of_axis.size + 1) + repeats) * 2 + masked(i, found)
+        kinds[found] = count + np.unique(key, return_inverse=True)[1]
+        count += found.size
+    found, firsts = np.unique(np.concatenate([*roots, fixed(0)]), return_index=True)
+    found = found[np.argsort(firsts)]
+    found = found[found != FIXED]  # the channels in order
+    groups = list(dict.fromkeys(kinds[found].tolist()))
+    sizes = dict(zip(*np.unique(kinds[found], return_counts=True), strict=True))
+    place = np.zeros(every.size, int)
+    place[found] = np.arange(found.size)
+    positions: dict[int, list[Position]] = {group: [] for group in groups}
+    incoming = set(sets.owners[np.concatenate([*sets.incoming, fixed(0)])].tolist())
+    for k, ((i, axis), of_axis) in enumerate(zip(axes, roots, strict=True)):
+        of_groups = np.where(of_axis == FIXED, -1, kinds[of_axis])
+        for group in np.setdiff1d(of_groups, [-1]).tolist():
+            indices = np.flatnonzero(of_groups == group)
+            indices = indices[np.argsort(place[of_axis[indices]], kind="stable")]
+            one = Position(
+                parameters.paths[i],
+                axis,
+                indices.reshape(sizes[group], -1),
+                k in incoming,
+                bool(masked(i, of_axis[indices[:1]])),
+            )
+            positions[group].append(one)
     return tuple(
         ChannelGroup(
-            len(members),
-            tuple(
-                Position(
-                    parameters.paths[i],
-                    k,
-                    np.array([channel[i, k] for channel in members]),
-                    (i, k) in incoming,
-                    masked,
-                )
-                for (i, k), _, masked in kind
-            ),
-            parameters,
-            is_normed,
+            int(sizes[g]), tuple(ps), parameters, bool(normed[found[kinds[found] == g][0]])
         )
-        for (is_normed, kind), members in alike.items()
+        for g, ps in positions.items()
     )
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
     """Pin the channels of what must be zero in one place and must not in another."""
 
-    def pin(required: Requirement, roots: set[int]) -> None:
-        among = np.isin(sets.find(required.ids), list(roots))
+    def pin(required: Requirement, roots: np.ndarray) -> None:
+        among = np.isin(sets.find(required.ids), roots)
         sets.pin(required.ids[among], required.equations)
 
     zeroed, singular = _zeroed(sets), _singular(sets)
     for divisor in sets.singular:
-        needed = [zeroed.get(i, set()) for i in divisor.parameters or ()]
-        if needed and (both := set.intersection(*needed)):
-            pin(divisor, both)
+        needed = [zeroed.get(i, fixed(0)) for i in divisor.parameters or ()]
+        if needed:
+            pin(divisor, reduce(np.intersect1d, needed))
     for factor in sets.zeroed:
         if not factor.given:
             pin(factor, singular)
 
 
-def _singular(sets: UnionFind) -> set[int]:
+def _singular(sets: UnionFind) -> np.ndarray:
     """The sets of ids of what must not be zero."""
-    ids = [divisor.ids for divisor in sets.singular]
-    return set(sets.find(np.concatenate([*ids, fixed(0)])).tolist())
+    return sets.find(np.concatenate([*(divisor.ids for divisor in sets.singular), fixed(0)]))
 
 
-def _zeroed(sets: UnionFind) -> dict[int, set[int]]:
+def _zeroed(sets: UnionFind) -> dict[int, np.ndarray]:
     """For each parameter, the sets of ids at which sums over channels need it to be zero."""
-    zeroed: dict[int, set[int]] = {}
+    zeroed: dict[int, list[np.ndarray]] = {}
     for factor in sets.zeroed:
-        roots = sets.find(factor.ids).tolist()
         for i in factor.parameters or ():
-            zeroed.setdefault(i, set()).update(roots)
-    return zeroed
+            zeroed.setdefault(i, []).append(sets.find(factor.ids))
+    return {i: np.unique(np.concatenate(roots)) for i, roots in zeroed.items()}
