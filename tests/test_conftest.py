@@ -1,5 +1,6 @@
 """Programs that the tests compile are kept for the next run, and no other's are touched."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -100,3 +101,31 @@ def test_a_program_has_the_same_name_in_the_folder_of_every_run(tmp_path):
     first, second = ({path.name for path in run.glob("*-cache")} for run in runs)
     assert first == second
     assert len(first) == 1
+
+
+def gradient_tests():
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                if any(name_of(call) == "check_grads" for call in ast.walk(node)):
+                    yield pytest.param(node, id=f"{path.stem}.{node.name}")
+
+
+def name_of(node):
+    return getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+
+
+@pytest.mark.parametrize("test", gradient_tests())
+def test_derivatives_are_compared_at_the_points_of_several_keys(test):
+    """By the decorator `several_keys`, whose key the test uses, or in a loop over keys."""
+    decorated = any("several_keys" in ast.unparse(one) for one in test.decorator_list)
+    loops = [node for node in ast.walk(test) if isinstance(node, ast.For)]
+    looped = any(
+        "jax.random.split" in ast.unparse(loop.iter)
+        and any(name_of(call) == "check_grads" for call in ast.walk(loop))
+        for loop in loops
+    )
+    assert decorated or looped
+    assert any(
+        isinstance(x, ast.Name) and x.id == "key" for part in test.body for x in ast.walk(part)
+    )

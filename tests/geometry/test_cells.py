@@ -150,11 +150,15 @@ def test_numbers_of_cells(n, dims, cells):
     assert geometry.cells.number_of_cells(n, dims) == cells
 
 
-def test_vmap_and_gradients_in_space():
+def test_vmap_in_space():
     x = jnp.stack([in_space(4), in_space(4, 1)])
     many = jax.jit(jax.vmap(volumes_3d))(x)
     np.testing.assert_allclose(many[1], volumes_3d(x[1]), atol=1e-14)
-    check_grads(volumes_3d, (x[0],), order=1, modes=["rev"])
+
+
+@several_keys
+def test_gradients_in_space(key):
+    check_grads(volumes_3d, (jax.random.normal(key, (4, 3)),), order=1, modes=["rev"])
 
 
 def test_impossible_arguments(key):

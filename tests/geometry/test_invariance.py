@@ -141,9 +141,8 @@ def test_recognition():
 
 @several_keys
 def test_gradients(key):
-    check_grads(
-        jax.jit(lambda x: next_layer(x).gram), (batch(4, 1.0),), order=1, modes=["rev"], eps=1e-5
-    )
+    x = batch(4, 1.0, np.asarray(jax.random.key_data(key)))
+    check_grads(jax.jit(lambda x: next_layer(x).gram), (x,), order=1, modes=["rev"], eps=1e-5)
 
 
 def test_impossible_sizes():

@@ -12,6 +12,7 @@ from jax.test_util import check_grads
 
 from geometry import TreeGram, tree_gram
 from geometry.tree import neurons, step
+from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 from tests.support.numpy_programs import evaluated
 
@@ -218,8 +219,9 @@ def test_vmap_equals_one_at_a_time(key):
         np.testing.assert_allclose(many.squared_distances[i], one.squared_distances, atol=1e-15)
 
 
-def test_gradients():
-    x = jnp.asarray(np.random.default_rng(0).normal(size=5))
+@several_keys
+def test_gradients(key):
+    x = jax.random.normal(key, (5,))
 
     def true_gram(x):
         tree = tree_gram(x, 4)

@@ -11,6 +11,7 @@ from jax.test_util import check_grads
 
 from pruning import weight_tests
 from pruning.weight_tests import ks_generalized_gaussian
+from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 
 fit_generalized_gaussian = jitted(weight_tests.fit_generalized_gaussian)
@@ -52,8 +53,9 @@ def test_ends_of_the_fit():
         fit_generalized_gaussian(jnp.zeros(0))
 
 
-def test_the_fit_has_its_derivatives():
-    x = jnp.asarray(np.random.default_rng(0).laplace(size=30))
+@several_keys
+def test_the_fit_has_its_derivatives(key):
+    x = jax.random.laplace(key, (30,))
     fit = jax.jit(lambda x: tuple(fit_generalized_gaussian(x)))
     check_grads(fit, (x,), order=2, modes=["rev"])
 
