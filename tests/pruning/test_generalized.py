@@ -57,7 +57,8 @@ def test_ends_of_the_fit():
 def test_the_fit_has_its_derivatives(key):
     x = jax.random.laplace(key, (30,))
     fit = jax.jit(lambda x: tuple(fit_generalized_gaussian(x)))
-    check_grads(fit, (x,), order=2, modes=["rev"])
+    # Differences of second derivatives are that precise where the fit is steep.
+    check_grads(fit, (x,), order=2, modes=["rev"], rtol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [0.7, 1.0, 2.0])
