@@ -20,6 +20,7 @@ from pruning.channels._coupling.channel_ids import (
     Pinned,
     Requirement,
     UnionFind,
+    distinct,
     fixed,
 )
 from pruning.channels._coupling.control_flow import evaluate
@@ -49,6 +50,10 @@ class TracedChannels(NamedTuple):
     arguments: list[ChannelIds]
     starts: list[int]
     axes: list[Axis]
+
+    def axes_of(self, ids: np.ndarray) -> list[Axis]:
+        """The axes of the parameters that the ids belong to."""
+        return [self.axes[k] for k in distinct(self.sets.owners[ids])]
 
     def check_removable(self, ids: np.ndarray) -> None:
         """Raise if some of `ids` are pinned, by what pins them."""
@@ -235,8 +240,8 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     place = np.zeros(every.size, int)
     place[found] = np.arange(found.size)
     positions: dict[int, list[Position]] = {group: [] for group in groups}
-    incoming = set(sets.owners[np.concatenate([*sets.incoming, fixed(0)])].tolist())
-    for k, ((i, axis), of_axis) in enumerate(zip(axes, roots, strict=True)):
+    incoming = channels.axes_of(np.concatenate([*sets.incoming, fixed(0)]))
+    for (i, axis), of_axis in zip(axes, roots, strict=True):
         of_groups = np.where(of_axis == FIXED, -1, kinds[of_axis])
         for group in np.setdiff1d(of_groups, [-1]).tolist():
             indices = np.flatnonzero(of_groups == group)
@@ -245,7 +250,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
                 parameters.paths[i],
                 axis,
                 indices.reshape(sizes[group], -1),
-                k in incoming,
+                (i, axis) in incoming,
                 bool(masked(i, of_axis[indices[:1]])),
             )
             positions[group].append(one)
