@@ -3,6 +3,7 @@
 Names here may change in any release.
 """
 
+from jaxnorm.internal import checkpoints as checkpoints
 from jaxnorm.internal._checks import (
     check_array as check_array,
 )

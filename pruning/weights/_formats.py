@@ -1,9 +1,7 @@
 """Readers of safetensors, npz, Flax msgpack and Orbax directories: path to tree."""
 
 import io
-import logging
 import re
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import safetensors as library
 
+from jaxnorm.internal import checkpoints
 from pruning.weights._limits import (
     PiecewiseReader,
     WeightsError,
@@ -101,8 +100,6 @@ def msgpack(path: Path, max_bytes: int) -> Mapping:
 
 def orbax(path: Path) -> Mapping:
     """The newest step of a directory of steps, or the directory itself: its item of weights."""
-    import orbax.checkpoint as ocp  # takes a second
-
     steps = [int(child.name) for child in path.iterdir() if child.name.isdigit()]
     if steps:
         path = path / str(max(steps))
@@ -114,13 +111,7 @@ def orbax(path: Path) -> Mapping:
         raise WeightsError(
             f"the directory {path.name} must be an Orbax checkpoint; it has no _METADATA"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that shardings are unknown: arrays go to the host
-        logging.disable(logging.WARNING)
-        try:
-            tree = ocp.PyTreeCheckpointer().restore(path.resolve())
-        finally:
-            logging.disable(logging.NOTSET)
+    tree = checkpoints.read_tree(path)
     if isinstance(tree, list | tuple):
         raise WeightsError(
             "its arrays must have names, by which weights are told from an optimizer's state; it "

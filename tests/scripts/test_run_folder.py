@@ -19,6 +19,7 @@ from experiments.cli import InputError
 from experiments.pages import page
 from experiments.recipes import replace
 from experiments.training import checkpoints, checks, finite, loop, processes, run_folder
+from jaxnorm import internal
 from tests.support.small_runs import (
     SMALL,
     View,
@@ -75,7 +76,7 @@ def test_a_checkpoint_that_only_cannot_be_read_is_not_touched(one, run, monkeypa
         raise ValueError("PERMISSION_DENIED: Error opening local file\nsecond line")
 
     before = steps(run)
-    monkeypatch.setattr(checkpoints.ocp.CheckpointManager, "restore", refuse)
+    monkeypatch.setattr(internal.checkpoints, "restore", refuse)
     with pytest.raises(InputError, match=r"-0/10 must be read; ValueError: PERM.* file$"):
         train_one(one, run)
     assert steps(run) == before
@@ -316,7 +317,9 @@ def test_a_checkpoint_shares_no_buffer_with_the_state(tmp_path, monkeypatch):
     """The next step writes into the state's buffers while the checkpoint is being written."""
     state, written = [jnp.arange(5.0), jnp.zeros((2, 3))], []
     with checkpoints.Checkpoints(tmp_path) as saved:
-        monkeypatch.setattr(saved.manager, "save", lambda _, args: written.extend(args.state.item))
+        monkeypatch.setattr(
+            saved.manager, "save", lambda _, args, force: written.extend(args.state.item)
+        )
         saved.save(1, state)
     for ours, theirs in zip(written, state, strict=True):
         assert ours.unsafe_buffer_pointer() != theirs.unsafe_buffer_pointer()

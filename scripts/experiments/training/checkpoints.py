@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jaxtyping import Array, UInt32
 
@@ -27,6 +26,7 @@ from experiments import files, storage
 from experiments.cli import InputError
 from experiments.training import processes
 from experiments.training.processes import is_main_process
+from jaxnorm.internal import checkpoints
 
 Tree = TypeVar("Tree")
 
@@ -53,14 +53,11 @@ class Checkpoints:
                 "checkpoints must be in a folder or at gs://, where Orbax writes them; got "
                 f"{self.dir}"
             )
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=2,
-            cleanup_tmp_directories=True,
-            async_options=ocp.AsyncOptions(post_finalization_callback=self._list_files),
-        )
         with self._explained("written"):
             storage.make_folder(self.dir)
-            self.manager = ocp.CheckpointManager(self.dir, options=options)
+            self.manager = checkpoints.manager(
+                self.dir, max_to_keep=2, when_written=self._list_files
+            )
             self.inode = self._inode()
 
     def __enter__(self) -> "Checkpoints":
@@ -103,12 +100,11 @@ class Checkpoints:
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
         sums = sums_of(leaves)
         with self._explained("written"):
-            self.manager.save(
+            checkpoints.save(
+                self.manager,
                 step,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(leaves),
-                    checksums=ocp.args.JsonSave({"mixed": sums, "notes": notes}),
-                ),
+                arrays={"state": leaves},
+                notes={"checksums": {"mixed": sums, "notes": notes}},
             )
 
     def restore(self, like: Tree, log: Callable[[str], None]) -> tuple[Tree, Any]:
@@ -163,11 +159,8 @@ class Checkpoints:
     def _read(self, step: int, leaves: list[Array]) -> tuple[list[Array], Any]:
         shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding) for a in leaves]
         with self._explained("read", str(step)):
-            read = self.manager.restore(
-                step,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardRestore(shapes), checksums=ocp.args.JsonRestore()
-                ),
+            read = checkpoints.restore(
+                self.manager, step, arrays={"state": shapes}, notes=("checksums",)
             )
             written = read["checksums"]["mixed"]
         if sums_of(read["state"]) != written:

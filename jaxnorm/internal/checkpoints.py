@@ -1,0 +1,80 @@
+"""The only module that touches Orbax: its next interface is a change of this file.
+
+A step of a folder holds named trees of arrays, and named notes such as JSON holds. Orbax is
+imported at the first call, since that takes a second.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def manager(
+    folder: Path | Any,
+    *,
+    max_to_keep: int,
+    create: bool = True,
+    when_written: Callable[[], None] | None = None,
+) -> Any:
+    """What writes and reads the steps of a folder; a context manager.
+
+    Args:
+      folder: Absolute, local or in a bucket.
+      max_to_keep: Steps that remain.
+      create: Make the folder, and remove what an interrupted save left there.
+      when_written: Called when a step is all written, before it gets its name; saves then return
+        before they are written.
+    """
+    import orbax.checkpoint as ocp
+
+    background = {} if when_written is None else {"post_finalization_callback": when_written}
+    options = ocp.CheckpointManagerOptions(
+        max_to_keep=max_to_keep,
+        create=create,
+        cleanup_tmp_directories=create,
+        enable_async_checkpointing=when_written is not None,
+        async_options=ocp.AsyncOptions(**background),
+    )
+    return ocp.CheckpointManager(folder, options=options)
+
+
+def save(
+    steps: Any,
+    step: int,
+    *,
+    arrays: Mapping[str, Any],
+    notes: Mapping[str, Any],
+    force: bool = False,
+) -> None:
+    """Write named trees of arrays and named notes as one step; `force` writes any step."""
+    import orbax.checkpoint as ocp
+
+    items = {name: ocp.args.StandardSave(tree) for name, tree in arrays.items()}
+    items |= {name: ocp.args.JsonSave(note) for name, note in notes.items()}
+    steps.save(step, args=ocp.args.Composite(**items), force=force)
+
+
+def restore(
+    steps: Any, step: int, *, arrays: Mapping[str, Any] | None = None, notes: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The named trees, of the shapes and shardings of `arrays`, and the named notes of a step."""
+    import orbax.checkpoint as ocp
+
+    items: dict[str, Any] = {name: ocp.args.JsonRestore() for name in notes}
+    items |= {name: ocp.args.StandardRestore(like) for name, like in (arrays or {}).items()}
+    return dict(steps.restore(step, args=ocp.args.Composite(**items)))
+
+
+def read_tree(path: Path) -> Any:
+    """The tree of arrays that a folder of Orbax holds, on the host, without a warning."""
+    import orbax.checkpoint as ocp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that shardings are unknown: arrays go to the host
+        logging.disable(logging.WARNING)
+        try:
+            return ocp.PyTreeCheckpointer().restore(path.resolve())
+        finally:
+            logging.disable(logging.NOTSET)
