@@ -29,7 +29,7 @@ from jaxnorm._unitize import unitize_bounded as unitize_bounded
 from jaxnorm._unitized_batch_norm import bounded as bounded
 from jaxnorm._unitized_batch_norm import interpolated as interpolated
 from jaxnorm._unitized_batch_norm import unitized_batch_norm as unitized_batch_norm
-from jaxnorm.internal import lazy_modules
+from jaxnorm.internal import lazy_modules as _lazy_modules
 
 if typing.TYPE_CHECKING:
     import geometry as geometry
@@ -39,7 +39,7 @@ if typing.TYPE_CHECKING:
     from jaxnorm import nnx as nnx
     from jaxnorm import shift as shift
 else:  # hidden from type checkers, which would take any name for one of this module
-    __getattr__, __dir__ = lazy_modules(
+    __getattr__, __dir__ = _lazy_modules(
         __name__,
         {name: f"jaxnorm.{name}" for name in ("linen", "models", "nnx", "shift")}
         | {name: name for name in ("geometry", "pruning")},

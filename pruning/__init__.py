@@ -8,24 +8,34 @@ deviations stay where the filters are; what sorts or compares all filters, or al
 replicated results.
 
 At the top are the names that most users need. Each lives in one of the namespaces, with more like
-it: `criteria`, `ranking`, `gaussian`, `weight_tests`, `channels`, `schedules` and `weights`.
+it: `criteria`, `ranking`, `gaussian`, `weight_tests`, `channels`, `nnx`, `schedules` and `weights`.
 """
+
+import typing
 
 from jaxnorm import __version__ as __version__  # isort: split
 
 from pruning import channels as channels
 from pruning import criteria as criteria
 from pruning import gaussian as gaussian
+from pruning import nnx as nnx
 from pruning import ranking as ranking
 from pruning import schedules as schedules
 from pruning import weight_tests as weight_tests
 from pruning import weights as weights
 from pruning.channels import ChannelGroup as ChannelGroup
+from pruning.channels import Pruned as Pruned
 from pruning.channels import cost as cost
 from pruning.channels import coupled_channels as coupled_channels
+from pruning.channels import least_squares as least_squares
+from pruning.channels import load_pruned as load_pruned
 from pruning.channels import mask_channels as mask_channels
 from pruning.channels import prune as prune
 from pruning.channels import remove_channels as remove_channels
+from pruning.channels import resized as resized
+from pruning.channels import save_pruned as save_pruned
+from pruning.channels import select_globally as select_globally
+from pruning.channels import select_within as select_within
 from pruning.channels import widths_for as widths_for
 from pruning.criteria import CRITERIA as CRITERIA
 from pruning.criteria import fermat as fermat
@@ -34,21 +44,72 @@ from pruning.criteria import geometric_median as geometric_median
 from pruning.criteria import gm as gm
 from pruning.criteria import l1_norm as l1_norm
 from pruning.criteria import l2_norm as l2_norm
-from pruning.gaussian import amoroso_moment as amoroso_moment
-from pruning.gaussian import chi_moment as chi_moment
 from pruning.gaussian import expected_spearman as expected_spearman
-from pruning.gaussian import half_normal_moment as half_normal_moment
 from pruning.gaussian import l1_l2_correlation as l1_l2_correlation
 from pruning.gaussian import l1_l2_ratio_variance as l1_l2_ratio_variance
 from pruning.ranking import kendall as kendall
 from pruning.ranking import order as order
 from pruning.ranking import overlap as overlap
 from pruning.ranking import spearman as spearman
-from pruning.weight_tests import anderson_darling as anderson_darling
-from pruning.weight_tests import ks_equivalence as ks_equivalence
 from pruning.weight_tests import ks_normal as ks_normal
 from pruning.weight_tests import lilliefors as lilliefors
 from pruning.weight_tests import mean_equivalence as mean_equivalence
-from pruning.weight_tests import std_equivalence as std_equivalence
 from pruning.weight_tests import std_homogeneity as std_homogeneity
-from pruning.weight_tests import symmetry as symmetry
+
+__all__ = [
+    "CRITERIA",
+    "ChannelGroup",
+    "Pruned",
+    "channels",
+    "cost",
+    "coupled_channels",
+    "criteria",
+    "expected_spearman",
+    "fermat",
+    "filter_matrix",
+    "gaussian",
+    "geometric_median",
+    "gm",
+    "kendall",
+    "ks_normal",
+    "l1_l2_correlation",
+    "l1_l2_ratio_variance",
+    "l1_norm",
+    "l2_norm",
+    "least_squares",
+    "lilliefors",
+    "load_pruned",
+    "mask_channels",
+    "mean_equivalence",
+    "nnx",
+    "order",
+    "overlap",
+    "prune",
+    "ranking",
+    "remove_channels",
+    "resized",
+    "save_pruned",
+    "schedules",
+    "select_globally",
+    "select_within",
+    "spearman",
+    "std_homogeneity",
+    "weight_tests",
+    "weights",
+    "widths_for",
+]
+
+# Reached from here too, and documented in their namespaces alone.
+_ELSEWHERE = {
+    **dict.fromkeys(("amoroso_moment", "chi_moment", "half_normal_moment"), gaussian),
+    **dict.fromkeys(
+        ("anderson_darling", "ks_equivalence", "std_equivalence", "symmetry"), weight_tests
+    ),
+}
+
+if not typing.TYPE_CHECKING:  # type checkers would take any name for one of this module
+
+    def __getattr__(name: str) -> typing.Any:
+        if name in _ELSEWHERE:
+            return getattr(_ELSEWHERE[name], name)
+        raise AttributeError(f"module 'pruning' has no attribute {name!r}")

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import at_least, real
 
+__all__ = ["Curve", "cubic", "geometric", "iterative", "linear"]
+
 Curve = Callable[[int | float, float], float]
 """`curve(target, t)`: the fraction that is removed after a share t of the steps."""
 

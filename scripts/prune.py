@@ -3,7 +3,7 @@
     python scripts/prune.py                     # digits, about 3 minutes on 2 cores
     python scripts/prune.py out/train --ratio 0.7 --steps 4 --curve cubic
     python scripts/prune.py out/train --ratio 0.3 --repair least_squares
-    python scripts/prune.py out/train --budget 1e6 --unit macs --round-to 8
+    python scripts/prune.py out/train --budget 0.5 --unit macs --round-to 8
     python scripts/prune.py --dataset cifar10 --data-dir DIR --images 5000 --epochs 4
     python scripts/prune.py resnet20.safetensors --dataset cifar10 --data-dir DIR --images 1000 \
         --exclude stem --repair least_squares
@@ -14,7 +14,7 @@ channels, so that none can be removed), or a weight file of a residual network f
 PyTorch's names, conv1, bn1, layer1.0.conv1, ..., that was trained with ImageNet's means and
 deviations of pixels; without one, residual networks are trained first, in OUT/run. OUT/index.html
 shows accuracies and costs, OUT/results.json has every value, OUT/networks the small networks, which
-`pruning.channels.load_pruned` reads. An interrupted run resumes from its last checkpoint.
+`pruning.load_pruned` reads. An interrupted run resumes from its last checkpoint.
 """
 
 if __name__ == "__main__":  # for the seconds of the imports

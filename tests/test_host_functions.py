@@ -27,8 +27,8 @@ def tracked(x):
 
 
 def saved(params):
-    pruned = pruning.channels.Pruned(params, GROUPS, (np.ones(4, bool),))
-    pruning.channels.save_pruned("nowhere", pruned)
+    pruned = pruning.Pruned(params, GROUPS, (np.ones(4, bool),), mlp)
+    pruning.save_pruned("nowhere", pruned)
 
 
 # By what stands for the function in the message: a call, its traced argument, what to do instead.
@@ -113,7 +113,12 @@ HOST = {
     "reconstruction_scores": (
         lambda x: pruning.channels.reconstruction_scores(PARAMS, GROUPS, apply=mlp, batches=[(x,)]),
         (jnp.ones((1, 2)),),
-        "score before compiling",
+        "choose channels before compiling",
+    ),
+    "swap_channels": (
+        lambda x: pruning.channels.swap_channels(mlp, PARAMS, GROUPS, [KEEP], batches=[(x,)]),
+        (jnp.ones((1, 2)),),
+        "choose channels before compiling",
     ),
     "resized": (
         lambda keep: pruning.channels.resized(mlp, GROUPS, [keep])(PARAMS, jnp.ones((1, 2))),
@@ -181,10 +186,10 @@ MOMENTS = (jnp.array([1.0, 0.5]), jnp.array([0.1, 0.2]), jnp.ones(2), jnp.zeros(
 POINTS = jnp.array([[3.0, 0.0], [0.0, 0.5]])
 # Functions of numbers, with numbers that int, float and arrays can hold.
 NUMBERS = {
-    "half_normal_moment": (pruning.half_normal_moment, (2, 1)),
-    "chi_moment": (pruning.chi_moment, (2, 9, 2)),
+    "half_normal_moment": (pruning.gaussian.half_normal_moment, (2, 1)),
+    "chi_moment": (pruning.gaussian.chi_moment, (2, 9, 2)),
     "chi_variance": (pruning.gaussian.chi_variance, (2, 9)),
-    "amoroso_moment": (partial(pruning.amoroso_moment, order=2), (1, 2, 3, 4)),
+    "amoroso_moment": (partial(pruning.gaussian.amoroso_moment, order=2), (1, 2, 3, 4)),
     "l1_l2_correlation": (pruning.l1_l2_correlation, (9,)),
     "expected_spearman": (lambda n, d: pruning.expected_spearman(n, d, ("l1", "gm")), (9, 12)),
     "expected_overlap": (
@@ -208,7 +213,7 @@ NUMBERS = {
     "ks_normal": (lambda c: pruning.ks_normal(X, scale=c), (2,)),
     "ks_distance": (lambda c: pruning.weight_tests.ks_distance(X, scale=c), (2,)),
     "ks_bound": (lambda c: pruning.weight_tests.ks_bound(X, scale=c), (2,)),
-    "ks_equivalence": (lambda c: pruning.ks_equivalence(X, margin=0.9, scale=c), (2,)),
+    "ks_equivalence": (lambda c: pruning.weight_tests.ks_equivalence(X, margin=0.9, scale=c), (2,)),
 }
 
 

@@ -21,7 +21,6 @@ from pruning.channels._coupling.groups import ChannelGroup as ChannelGroup
 from pruning.channels._coupling.groups import FixedChannels as FixedChannels
 from pruning.channels._coupling.groups import Position as Position
 from pruning.channels._prune import prune as prune
-from pruning.channels._removal.checkpoint import Loaded as Loaded
 from pruning.channels._removal.checkpoint import Pruned as Pruned
 from pruning.channels._removal.checkpoint import load_pruned as load_pruned
 from pruning.channels._removal.checkpoint import save_pruned as save_pruned
@@ -45,3 +44,48 @@ from pruning.channels._selection.choice import select_layerwise as select_layerw
 from pruning.channels._selection.data_scores import taylor_scores as taylor_scores
 from pruning.channels._selection.data_scores import wanda_scores as wanda_scores
 from pruning.channels._selection.greedy import reconstruction_scores as reconstruction_scores
+from pruning.channels._selection.greedy import swap_channels as swap_channels
+
+__all__ = [
+    "ChannelGroup",
+    "Cost",
+    "Executable",
+    "FixedChannels",
+    "Position",
+    "Pruned",
+    "Timing",
+    "WidthCost",
+    "channel_scores",
+    "check_program",
+    "clusters",
+    "compiled_bytes",
+    "compiled_cycles",
+    "compiled_flops",
+    "cost",
+    "cost_at",
+    "coupled_channels",
+    "excluding",
+    "fixed_channels",
+    "fold_batch_norms",
+    "fold_constants",
+    "least_squares",
+    "load_pruned",
+    "mask_channels",
+    "merge_channels",
+    "milliseconds",
+    "prune",
+    "reconstruction_scores",
+    "remove_channels",
+    "rescale",
+    "resized",
+    "save_pruned",
+    "select_globally",
+    "select_layerwise",
+    "select_within",
+    "swap_channels",
+    "taylor_scores",
+    "transport",
+    "wanda_scores",
+    "widths",
+    "widths_for",
+]

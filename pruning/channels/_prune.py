@@ -1,6 +1,8 @@
 """A network pruned: scored, cut, recalibrated and fine-tuned, in one step or in several."""
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import numpy as np
 
 from jaxnorm._numerics import check_function, check_on_host
 from pruning._arguments import check_takes
+from pruning.channels._cost.cost import Cost
+from pruning.channels._cost.cost_at import cost_at
 from pruning.channels._coupling.coupling import coupled_channels, fixed_channels
 from pruning.channels._coupling.groups import ChannelGroup, FixedChannels
 from pruning.channels._program.lines import at
@@ -18,13 +22,18 @@ from pruning.channels._removal.comparison import check_program
 from pruning.channels._removal.removal import Keep, producers, remaining_groups, remove_channels
 from pruning.channels._removal.resizing import resized
 from pruning.channels._repair.constants import fold_constants
+from pruning.channels._selection.budget import select_within
 from pruning.channels._selection.choice import (
+    Masks,
     Scores,
     Select,
     channel_scores,
     excluding,
+    multiples_by_name,
+    select_globally,
     select_layerwise,
 )
+from pruning.channels._selection.repeats import repeating, select_equally
 from pruning.channels._training_mode import check_evaluation
 
 NOTHING = "apply must have channels that can be removed and are not excluded"
@@ -36,27 +45,39 @@ CURES = {
 RESIZE = "with resize=True channels under a norm are removed, too, as in a unitized layer"
 
 
+def macs_of(cost: Cost) -> int:
+    """Multiply-accumulates: what a budget is of, by default."""
+    return cost.macs
+
+
 def prune(
     apply: Callable[..., Any],
     params: Any,
     *inputs: Any,
-    ratios: Sequence[float] = (),
-    budgets: Sequence[int | float] = (),
+    ratios: Sequence[int | float] = (),
+    budget: int | float | Sequence[int | float] = (),
+    cost: Callable[[Cost], int | float] = macs_of,
+    batch_sizes: Sequence[int] = (),
     score: Callable[[Any, Sequence[ChannelGroup]], Scores] = channel_scores,
-    select: Select = select_layerwise,
+    select: Select | None = None,
+    round_to: int | Mapping[str, int] = 1,
+    equal_repeats: bool = False,
     exclude: Sequence[str] = (),
+    refine: Callable[[Callable[..., Any], Any, Sequence[ChannelGroup], Keep], Keep] | None = None,
     fold: bool = True,
     repair: Callable[[Callable[..., Any], Any, Sequence[ChannelGroup], Keep], Any] | None = None,
     resize: bool = False,
     recalibrate: Callable[..., Any] = lambda params, *_: params,
     fine_tune: Callable[..., Any] = lambda params, *_: params,
+    callback: Callable[[int, Pruned], object] = lambda step, pruned: None,
     checkpoint_dir: Path | str | None = None,
 ) -> Pruned:
     """A smaller network: at each step scored, cut, recalibrated and fine-tuned.
 
     On the host, as shapes change. The smaller network is scored anew at each step. Nothing of
     `params` is changed in place. With `resize` channels under a norm over them, such as a
-    transformer's residual stream, are removed too.
+    transformer's residual stream, are removed too. However it was cut, the result runs by
+    `pruned.apply(pruned.params, *inputs)`.
 
     Args:
       apply: A function that JAX can trace and that takes its widths from `params`; of a module,
@@ -65,14 +86,25 @@ def prune(
       inputs: What else `apply` is called with, such as a few images.
       ratios: The fraction of the channels that is removed after each step, rising, such as
         `[0.5]`, all in one step, or `iterative(0.5, steps=4)`.
-      budgets: In place of ratios, the cost that is left after each step, falling, for a `select`
-        that takes a budget: `partial(select_within, cost=cost, round_to=8)`, its cost that of
-        the groups which `exclude` leaves, `excluding(coupled_channels(...), exclude)`.
+      budget: In place of ratios, the share of the cost that is left, in (0, 1), or from 1 on the
+        cost itself; of several steps, the falling shares after each.
+      cost: What of the network's `Cost` the budget is of: `lambda cost: cost.parameters`. By
+        default multiply-accumulates at `inputs`.
+      batch_sizes: Batches that are timed, for `cost=lambda cost: cost.timings[32].milliseconds`,
+        `batch_sizes=[32]`: networks are compiled and measured, a few at each step.
       score: Scores the channels of each group, such as
         `partial(channel_scores, criterion=fermat, reduce=jnp.max)`.
-      select: Selects the channels that are kept by their scores, such as
-        `partial(select_globally, min_channels=8, round_to=8)`.
+      select: Selects the channels that are kept by their scores: `select_layerwise` for ratios,
+        `select_within` for a budget, or another, such as `partial(select_globally,
+        min_channels=8)`. What a `partial` has of `cost`, `price` and `round_to` is left to it.
+      round_to: The number of channels kept is a multiple of this, or all: of every group, or of
+        those made by layers of these names, `{"mlp": 128, "attention": 8}`.
+      equal_repeats: Whether groups that repeat, alike in sizes and but for numbers in the names of
+        their arrays, keep the same number of channels, as formats of checkpoints with one width for
+        all layers need. They count as one group for `select`, by the mean of their sorted scores.
       exclude: Layers whose filters are all kept: whole parts of the paths of their arrays.
+      refine: Maps `(apply, params, groups, keep)` to a better `keep` of as many channels, after
+        `select`: `partial(swap_channels, batches=[(images,), ...])`.
       fold: Whether the constants that removed channels leave behind move into the next biases.
       repair: In place of folding, maps `(apply, params, groups, keep)` to a tree of the same shapes
         whose channels are then removed: `partial(least_squares, batches=[(images,), ...])`.
@@ -83,66 +115,103 @@ def prune(
       fine_tune: Trains the smaller tree after each removal; called with it and the step from 0.
         With `resize` both are also called with a `Pruned`, whose `groups` and `keep` are those for
         `resized(train, groups, keep)`.
+      callback: Called after each step with its number from 0 and the `Pruned` so far, to log it.
       checkpoint_dir: Holds a checkpoint of the latest step, from which an interrupted run resumes;
         `load_pruned` reads the last.
 
     Raises:
-      TypeError: `ratios` or `budgets` are no list, or a function takes other arguments.
+      TypeError: `ratios` is no list, `budget` neither that nor a number, or a function takes other
+        arguments.
       ValueError: `apply` is a network in training mode, which computes statistics from the batch
-        and leaves its running ones; `ratios` do not rise within (0, 1), `budgets` do not fall above
-        0, or `select` takes none; no channel can be removed, a name of `exclude` matches none, a
-        score is NaN or not one a channel; `apply` cannot be traced, or without `resize` does not
-        take its widths from `params` or computes something else there; `recalibrate` or `fine_tune`
-        returns a tree of other shapes; `checkpoint_dir` holds a run of other ratios or of another
-        network.
+        and leaves its running ones; `ratios` do not rise within (0, 1), the budget does not fall
+        above 0 or is less than the network of the fewest channels costs; no channel can be removed,
+        a name of `exclude` or `round_to` matches none, a score is NaN or not one a channel; `apply`
+        cannot be traced, or without `resize` does not take its widths from `params` or computes
+        something else there; `recalibrate` or `fine_tune` returns a tree of other shapes;
+        `checkpoint_dir` holds a run of other ratios or of another network.
 
     Example:
       >>> import jax
       >>> from pruning.schedules import iterative
       >>> def mlp(params, x):
       ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
-      >>> params = {"a": np.ones((2, 8)), "b": np.ones((8, 3))}
-      >>> small = prune(mlp, params, np.ones((1, 2)), ratios=iterative(0.75, steps=2)).params
-      >>> print(small["a"].shape, small["b"].shape)
-      (2, 2) (2, 3)
+      >>> params, x = {"a": np.ones((2, 8)), "b": np.ones((8, 3))}, np.ones((1, 2))
+      >>> pruned = prune(mlp, params, x, ratios=iterative(0.75, steps=2))
+      >>> print(pruned.params["a"].shape, pruned.apply(pruned.params, x).shape)
+      (2, 2) (1, 3)
+      >>> print(prune(mlp, params, x, budget=0.5).params["a"].shape)
+      (2, 4)
     """
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
     check_function(score, "score", "partial(channel_scores, criterion=pruning.CRITERIA['l1'])")
     _check_functions(params, score, repair, recalibrate, fine_tune, resize)
-    option, targets = _targets(_listed(ratios, "ratios"), _listed(budgets, "budgets"))
-    if option == "budget" and select is select_layerwise:
-        raise ValueError("select must take a budget, as partial(select_within, cost=cost) does")
+    option, targets = _targets(_listed(ratios, "ratios"), _budgets(budget))
     check_evaluation(apply, params, inputs)
     groups = _groups(apply, params, inputs, exclude, resize)
-    pruned, done = Pruned(params, groups, tuple(np.ones(g.size, bool) for g in groups)), 0
+    keep = tuple(np.ones(g.size, bool) for g in groups)
+    pruned, done = _pruned(apply, params, groups, keep, resize), 0
+    costs = {}
+    if option == "budget":
+        costs = _costs(apply, params, groups, inputs, cost, batch_sizes) | dict(_keywords(select))
+    selector = _selector(select, option, groups, round_to, equal_repeats, costs)
+    goals = _goals(targets, groups, costs)
     if checkpoint_dir is not None:
-        pruned, done = resumed(Path(checkpoint_dir), params, groups, targets) or (pruned, done)
-    for step, target in list(enumerate(targets))[done:]:
-        params, keep = pruned.params, pruned.keep
-        current = remaining_groups(groups, keep)
-        scores = score(params, current)
+        pruned, done = resumed(Path(checkpoint_dir), pruned, apply, targets) or (pruned, done)
+    for step, goal in list(enumerate(goals))[done:]:
+        current = remaining_groups(groups, pruned.keep)
+        scores = score(pruned.params, current)
         _check_scores(scores, current)
-        selected = select(_scattered(scores, keep), **{option: target})
-        current_keep = [new[old] for new, old in zip(selected, keep, strict=True)]
-        both = tuple(old & new for old, new in zip(keep, selected, strict=True))
-        run = resized(apply, groups, keep) if resize else apply
-        if repair is not None:
-            params = repair(run, params, current, current_keep)
-        elif fold:
-            params = fold_constants(run, params, current, current_keep, *inputs)
-        params = remove_channels(params, current, current_keep)
+        selected = selector(_scattered(scores, pruned.keep), **{option: goal})
+        some = [new[old] for new, old in zip(selected, pruned.keep, strict=True)]
+        if refine is not None:
+            some = list(map(np.asarray, refine(pruned.apply, pruned.params, current, some)))
+        mended = _mended(pruned, current, some, inputs, fold, repair)
+        params, keep = remove_channels(mended, current, some), _kept_of(pruned.keep, some)
         if not resize:
-            check_program(apply, params, groups, both, *inputs)
-        so_far = [Pruned(params, groups, both)] if resize else []
-        shapes = _shapes(params)
-        params = recalibrate(params, *so_far)
-        _check_shapes("recalibrate", params, shapes)
-        params = fine_tune(params, step, *so_far)
-        _check_shapes("fine_tune", params, shapes)
-        pruned = Pruned(params, groups, both)
+            check_program(apply, params, groups, keep, *inputs)
+        pruned = _pruned(apply, params, groups, keep, resize)
+        so_far = [pruned] if resize else []
+        params = _same_shapes("recalibrate", recalibrate(params, *so_far), params)
+        params = _same_shapes("fine_tune", fine_tune(params, step, *so_far), params)
+        pruned = pruned._replace(params=params)
         if checkpoint_dir is not None:
             save_pruned(checkpoint_dir, pruned, step=step + 1, ratios=targets)
+        callback(step, pruned)
     return pruned
+
+
+def _mended(
+    pruned: Pruned,
+    groups: Sequence[ChannelGroup],
+    keep: Keep,
+    inputs: Sequence[Any],
+    fold: bool,
+    repair: Callable[..., Any] | None,
+) -> Any:
+    """The tree whose channels are removed next, repaired or its constants folded."""
+    if repair is not None:
+        return repair(pruned.apply, pruned.params, groups, keep)
+    if not fold:
+        return pruned.params
+    return fold_constants(pruned.apply, pruned.params, groups, keep, *inputs)
+
+
+def _pruned(
+    apply: Callable[..., Any],
+    params: Any,
+    groups: tuple[ChannelGroup, ...],
+    keep: tuple[np.ndarray, ...],
+    resize: bool,
+) -> Pruned:
+    return Pruned(params, groups, keep, resized(apply, groups, keep) if resize else apply)
+
+
+def _kept_of(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Which of all channels are kept, of those that `keep` keeps only `some`."""
+    both = tuple(np.copy(mask) for mask in keep)
+    for mask, new in zip(both, some, strict=True):
+        mask[mask] = new
+    return both
 
 
 def _check_functions(
@@ -194,13 +263,73 @@ def _shapes(params: Any) -> list[tuple[int, ...]]:
     return [np.shape(leaf) for leaf in jax.tree.leaves(params)]
 
 
-def _check_shapes(name: str, params: Any, shapes: list[tuple[int, ...]]) -> None:
-    """A tree has the shapes that it was given with."""
-    if (found := _shapes(params)) != shapes:
+def _same_shapes(name: str, params: Any, given: Any) -> Any:
+    """`params`, if it has the shapes that a function of this name was given."""
+    if (found := _shapes(params)) != (shapes := _shapes(given)):
         got = "None" if params is None else f"{found}"
         raise ValueError(
             f"{name} must return the smaller tree that it is given, of shapes {shapes}; got {got}"
         )
+    return params
+
+
+def _selector(
+    select: Select | None,
+    option: str,
+    groups: Sequence[ChannelGroup],
+    round_to: int | Mapping[str, int],
+    equal_repeats: bool,
+    costs: Mapping[str, Any],
+) -> Callable[..., Masks]:
+    """`select` with all it is told; what a `partial` has of its own comes first."""
+    default = select_within if option == "budget" else select_layerwise
+    given = partial(default if select is None else select)
+    if option == "budget" and given.func in (select_layerwise, select_globally):
+        raise ValueError("select must take a budget, as select_within does")
+    repeats = repeating(groups) if equal_repeats else [[i] for i in range(len(groups))]
+    options = dict(costs)
+    if round_to != 1:
+        own = multiples_by_name(groups, round_to)
+        options["round_to"] = [math.lcm(*(own[i] for i in alike)) for alike in repeats]
+    options |= given.keywords
+    if equal_repeats:
+        return partial(select_equally, partial(given.func, *given.args), repeats, **options)
+    return partial(given.func, *given.args, **options)
+
+
+def _costs(
+    apply: Callable[..., Any],
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    inputs: Sequence[Any],
+    cost: Callable[[Cost], int | float],
+    batch_sizes: Sequence[int],
+) -> dict[str, Any]:
+    """What `select_within` is told of the cost."""
+    at = cost_at(apply, params, groups, *inputs)
+    if not batch_sizes:
+        return {"cost": lambda widths: cost(at(widths))}
+    timed = cost_at(apply, params, groups, *inputs, batch_sizes=batch_sizes)
+    return {"cost": lambda widths: cost(timed(widths)), "price": lambda widths: at(widths).macs}
+
+
+def _keywords(select: Select | None) -> Mapping[str, Any]:
+    """What a selection of the caller's, a `partial`, has of its own."""
+    return select.keywords if isinstance(select, partial) else {}
+
+
+def _goals(
+    targets: Sequence[int | float], groups: Sequence[ChannelGroup], costs: Mapping[str, Any]
+) -> list[int | float]:
+    """Ratios as they are, and budgets below 1 as shares of what the whole network costs."""
+    if "cost" not in costs:
+        return list(targets)
+    whole = costs["cost"]([group.size for group in groups])
+    return [target * whole if target < 1 else target for target in targets]
+
+
+def _budgets(budget: Any) -> list[int | float]:
+    return [budget] if isinstance(budget, int | float) else _listed(budget, "budget")
 
 
 def _listed(numbers: Any, name: str) -> list[int | float]:
@@ -218,9 +347,9 @@ def _targets(
             raise ValueError(f"ratios must rise within (0, 1), one at least; got {ratios}")
         return "ratio", ratios
     if ratios:
-        raise ValueError(f"ratios must be empty beside budgets; got {ratios}")
+        raise ValueError(f"ratios must be empty beside a budget; got {ratios}")
     if budgets != sorted(set(budgets), reverse=True) or not budgets[-1] > 0:
-        raise ValueError(f"budgets must fall and be positive; got {budgets}")
+        raise ValueError(f"budget must be positive, and fall if it is a list; got {budgets}")
     return "budget", budgets
 
 

@@ -14,3 +14,16 @@ from pruning.criteria._criteria import repr_score as repr_score
 from pruning.criteria._criteria import scores as scores
 from pruning.criteria._median import geometric_median as geometric_median
 from pruning.criteria._median import optimality_gap as optimality_gap
+
+__all__ = [
+    "CRITERIA",
+    "fermat",
+    "filter_matrix",
+    "geometric_median",
+    "gm",
+    "l1_norm",
+    "l2_norm",
+    "optimality_gap",
+    "repr_score",
+    "scores",
+]

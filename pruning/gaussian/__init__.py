@@ -13,3 +13,19 @@ from pruning.gaussian._ratios import l1_l2_ratio_variance as l1_l2_ratio_varianc
 from pruning.gaussian._ratios import l1_l2_ratio_variance_limit as l1_l2_ratio_variance_limit
 from pruning.gaussian._ratios import norm_sum_ratio_variance as norm_sum_ratio_variance
 from pruning.gaussian._ratios import norm_sum_ratio_variance_limit as norm_sum_ratio_variance_limit
+
+__all__ = [
+    "RatioVariances",
+    "amoroso_moment",
+    "chi_moment",
+    "chi_variance",
+    "expected_distance",
+    "expected_overlap",
+    "expected_spearman",
+    "half_normal_moment",
+    "l1_l2_correlation",
+    "l1_l2_ratio_variance",
+    "l1_l2_ratio_variance_limit",
+    "norm_sum_ratio_variance",
+    "norm_sum_ratio_variance_limit",
+]

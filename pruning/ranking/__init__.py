@@ -15,3 +15,18 @@ from pruning.ranking._ranking import permutation_p_value as permutation_p_value
 from pruning.ranking._ranking import similarity as similarity
 from pruning.ranking._ranking import spearman as spearman
 from pruning.ranking._ranking import spearman_z_score as spearman_z_score
+
+__all__ = [
+    "PAIRS",
+    "Similarity",
+    "chance_overlap",
+    "gaussian_similarity",
+    "kendall",
+    "lowest",
+    "order",
+    "overlap",
+    "permutation_p_value",
+    "similarity",
+    "spearman",
+    "spearman_z_score",
+]

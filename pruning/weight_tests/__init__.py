@@ -24,3 +24,25 @@ from pruning.weight_tests._weight_tests import mean_equivalence as mean_equivale
 from pruning.weight_tests._weight_tests import std_equivalence as std_equivalence
 from pruning.weight_tests._weight_tests import std_homogeneity as std_homogeneity
 from pruning.weight_tests._weight_tests import symmetry as symmetry
+
+__all__ = [
+    "Covariance",
+    "GeneralizedGaussian",
+    "TestResult",
+    "anderson_darling",
+    "covariance",
+    "covariance_report",
+    "filter_stds",
+    "fit_generalized_gaussian",
+    "holm",
+    "ks_bound",
+    "ks_distance",
+    "ks_equivalence",
+    "ks_generalized_gaussian",
+    "ks_normal",
+    "lilliefors",
+    "mean_equivalence",
+    "std_equivalence",
+    "std_homogeneity",
+    "symmetry",
+]

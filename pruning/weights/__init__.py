@@ -8,3 +8,10 @@ from pruning.weights._limits import WeightsError as WeightsError
 from pruning.weights._load import load as load
 from pruning.weights._save import restore as restore
 from pruning.weights._save import save as save
+
+__all__ = [
+    "WeightsError",
+    "load",
+    "restore",
+    "save",
+]

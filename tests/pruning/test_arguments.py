@@ -27,7 +27,7 @@ OF_FILTERS = {
 OF_WEIGHTS = {
     "ks_normal": pruning.ks_normal,
     "ks_bound": weight_tests.ks_bound,
-    "symmetry": pruning.symmetry,
+    "symmetry": pruning.weight_tests.symmetry,
     "holm": weight_tests.holm,
     "mean_equivalence": lambda x: pruning.mean_equivalence(x, margin=0.1),
     "lilliefors": lambda x: pruning.lilliefors(jax.random.key(0), x, samples=9),
@@ -92,10 +92,10 @@ def test_scores_must_be_one_real_vector(function):
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
-        (pruning.half_normal_moment, (1.0, 1.0)),
-        (pruning.chi_moment, (1.0, 9.0, 1.0)),
+        (pruning.gaussian.half_normal_moment, (1.0, 1.0)),
+        (pruning.gaussian.chi_moment, (1.0, 9.0, 1.0)),
         (gaussian.chi_variance, (1.0, 9.0)),
-        (lambda *args: pruning.amoroso_moment(*args, order=2), (1.0, 1.0, 1.0, 1.0)),
+        (lambda *args: pruning.gaussian.amoroso_moment(*args, order=2), (1.0, 1.0, 1.0, 1.0)),
         (gaussian.expected_distance, (1.0, 1.0, 9.0)),
         (pruning.l1_l2_correlation, (9.0,)),
         (lambda n, d: pruning.expected_spearman(n, d, ("l1", "gm")), (9.0, 9.0)),
@@ -163,7 +163,7 @@ def test_weights_that_are_not_finite_never_look_small(name, bad):
 def test_a_statistic_that_is_nan_has_no_p_value(key):
     x = jnp.asarray(np.where(np.arange(20) == 3, np.nan, 1.0))
     assert np.isnan(jitted(pruning.lilliefors)(key, x, samples=19).p_value)
-    assert np.isnan(jitted(pruning.anderson_darling)(key, x, samples=19).p_value)
+    assert np.isnan(jitted(pruning.weight_tests.anderson_darling)(key, x, samples=19).p_value)
 
 
 def test_the_spread_of_a_constant_filter_has_a_gradient():
@@ -176,11 +176,13 @@ def test_the_spread_of_a_constant_filter_has_a_gradient():
 OF_ANY_UNIT = {
     "repr_score": criteria.repr_score,
     "std_homogeneity": pruning.std_homogeneity,
-    "std_equivalence": lambda x: pruning.std_equivalence(x, margin=0.5),
+    "std_equivalence": lambda x: pruning.weight_tests.std_equivalence(x, margin=0.5),
     "mean_equivalence": lambda x: pruning.mean_equivalence(x, margin=0.5),
     "covariance_report": weight_tests.covariance_report,
     "lilliefors": lambda x: pruning.lilliefors(jax.random.key(0), x, samples=9),
-    "anderson_darling": lambda x: pruning.anderson_darling(jax.random.key(0), x, samples=9),
+    "anderson_darling": lambda x: pruning.weight_tests.anderson_darling(
+        jax.random.key(0), x, samples=9
+    ),
     "optimality_gap": lambda x: criteria.optimality_gap(x[0], x),
 }
 
@@ -226,10 +228,10 @@ def test_nan_is_never_the_best(key):
             "margin must be one number",
         ),
         (
-            lambda: pruning.std_equivalence(jnp.asarray(X), margin=10**400),
+            lambda: pruning.weight_tests.std_equivalence(jnp.asarray(X), margin=10**400),
             "margin must fit a float",
         ),
-        (lambda: pruning.chi_moment(10**400, 2, 1), "std must fit a float"),
+        (lambda: pruning.gaussian.chi_moment(10**400, 2, 1), "std must fit a float"),
         (lambda: gaussian.chi_variance(1.0, -1), "dims must be at least 0"),
         (lambda: ranking.chance_overlap(10**400, ratio=0.5), "num_filters must fit a float"),
         (lambda: schedules.iterative(0.5, steps=10**400), "steps must fit a float"),
@@ -259,6 +261,6 @@ def test_wrong_arguments_are_named(call, message):
 @pytest.mark.usefixtures("unchecked")
 def test_a_parameter_must_be_a_number():
     with pytest.raises(TypeError, match="std must be an array; got str"):
-        pruning.chi_moment("1", 2, 1)  # pyright: ignore[reportArgumentType]
+        pruning.gaussian.chi_moment("1", 2, 1)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="order must be a whole number"):
-        pruning.amoroso_moment(1.0, 1.0, 1.0, 1.0, order=float("inf"))
+        pruning.gaussian.amoroso_moment(1.0, 1.0, 1.0, 1.0, order=float("inf"))

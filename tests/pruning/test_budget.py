@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import pruning
+from jaxnorm.models import CifarResNet
 from pruning import prune
 from pruning.channels import (
     cost_at,
@@ -18,6 +20,8 @@ from pruning.channels import (
     reconstruction_scores,
     remove_channels,
     resized,
+    select_globally,
+    select_layerwise,
     select_within,
 )
 from tests.support import prunable
@@ -66,23 +70,26 @@ def bilinear(widths):
     return 3 * a + a * b + b * c + 2 * c
 
 
-def lost_and_least(seed, cost, size=16):
-    """The scores lost to half the cost, and the fewest of all choices; and the largest score."""
+def lost_and_least(seed, cost, normalize, size=16):
+    """What is lost to half the cost, and the least of all choices; and the largest step."""
     rng = np.random.default_rng(seed)
     scores = rng.uniform(size=(3, size)) * rng.uniform(0.5, 2, (3, 1))
     budget = cost([size] * 3) / 2
-    masks = select_within(list(jnp.asarray(scores)), budget=budget, cost=cost)
-    assert cost([mask.sum() for mask in masks]) <= budget
+    select = partial(select_within, list(jnp.asarray(scores)), budget=budget, cost=cost)
+    chosen = [int(mask.sum()) for mask in select(normalize=normalize)]
+    assert cost(chosen) <= budget
     widths = np.array(list(itertools.product(range(1, size + 1), repeat=3))).T
-    below = np.cumsum(np.pad(np.sort(scores), ((0, 0), (1, 0))), 1)[:, ::-1]  # by the width
-    every = np.sum([b[n] for b, n in zip(below, widths, strict=True)], 0)
-    least = every[cost(widths) <= budget].min()
-    return sum(v[~m].sum() for v, m in zip(scores, masks, strict=True)), least, scores.max()
+    best = np.cumsum(np.sort(scores)[:, ::-1], 1)  # the scores of the best channels, by the width
+    losses = -np.log(best / best[:, -1:]) if normalize else best[:, -1:] - best
+    every = np.sum([own[n - 1] for own, n in zip(losses, widths, strict=True)], 0)
+    lost = sum(own[n - 1] for own, n in zip(losses, chosen, strict=True))
+    return lost, every[cost(widths) <= budget].min(), -np.diff(losses).min()
 
 
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("seed", range(5))
-def test_of_a_sum_over_groups_no_more_than_one_step_is_lost_needlessly(seed):
-    lost, least, largest = lost_and_least(seed, additive([5, 2, 3]))
+def test_of_a_sum_over_groups_no_more_than_one_step_is_lost_needlessly(seed, normalize):
+    lost, least, largest = lost_and_least(seed, additive([5, 2, 3]), normalize)
     assert least - 1e-9 <= lost <= least + largest
 
 
@@ -99,23 +106,67 @@ def test_the_least_is_lost_where_channels_of_one_group_have_one_price(seed):
 def test_the_score_of_the_next_channel_is_not_counted():
     """Losing 1 beats losing 2, whatever the scores that stay are."""
     scores = [jnp.array([1.0, 100.0, 100.0]), jnp.array([2.0, 2.5, 3.0])]
-    masks = select_within(scores, budget=5, cost=sum)
+    masks = select_within(scores, budget=5, cost=sum, normalize=False)
     assert [m.tolist() for m in masks] == [[False, True, True], [True, True, True]]
 
 
-def test_of_layers_between_groups_little_is_lost_needlessly():
-    found = [lost_and_least(seed, bilinear)[:2] for seed in range(20)]
+@pytest.mark.parametrize("normalize", [True, False])
+def test_of_layers_between_groups_little_is_lost_needlessly(normalize):
+    found = [lost_and_least(seed, bilinear, normalize)[:2] for seed in range(20)]
     excess = [lost / least - 1 for lost, least in found]
     assert min(excess) > -1e-9
     assert np.mean(excess) < 0.05
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("round_to", [1, 4])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_budget_is_met_from_below_within_one_step(seed, round_to, normalize):
+    """No group that lost channels can have its next ones back: of any cost that widths raise."""
+    rng = np.random.default_rng(seed)
+    sizes, prices = rng.integers(5, 30, 4), rng.uniform(0.1, 3, (2, 4))
+    scores = [jnp.asarray(rng.exponential(size=n)) for n in sizes]
+    cost = lambda w: float(np.dot(prices[0], w) + np.dot(prices[1] * w, np.roll(w, 1)))  # noqa: E731
+    budget = rng.uniform(0.4, 0.9) * cost(sizes)
+    masks = select_within(scores, budget=budget, cost=cost, round_to=round_to, normalize=normalize)
+    widths = np.array([mask.sum() for mask in masks])
+    assert all(w % round_to == 0 or w == n for w, n in zip(widths, sizes, strict=True))
+    assert cost(widths) <= budget
+    for i in np.flatnonzero(widths < sizes):
+        wider = widths.copy()
+        wider[i] = min(sizes[i], (widths[i] // round_to + 1) * round_to)
+        assert cost(wider) > budget
+
+
+def test_half_of_a_residual_network_is_half_and_no_stage_is_cut_to_the_bone():
+    """Within a channel of the widest group; as scores alike count by their share of the layer."""
+    model = CifarResNet(8, classes=10, rngs=nnx.Rngs(0))
+    graph, state = nnx.split(nnx.view(model, use_running_average=True))
+    apply = lambda state, x: nnx.merge(graph, state)(x)  # noqa: E731
+    x = jnp.ones((1, 16, 16, 3), "float32")
+    found = prune(apply, state, x, budget=0.5, fold=False)
+    at, sizes = cost_at(apply, state, found.groups, x), [g.size for g in found.groups]
+    whole, widths = at(sizes).macs, [int(mask.sum()) for mask in found.keep]
+    channel = whole - at([*sizes[:-1], sizes[-1] - 1]).macs
+    assert sizes[-1] == max(sizes)
+    assert 0.5 * whole - channel < at(widths).macs <= 0.5 * whole
+    assert min(n / size for n, size in zip(widths, sizes, strict=True)) > 0.3
+
+
 def test_what_was_cut_for_the_last_step_is_taken_back_where_it_fits():
     scores = [jnp.array([1.0, 1.1]), jnp.array([9.0, 9.0, 30.0])]
     cost = additive([1, 10])  # 32; by rate first 9 / 10 twice, and 1 for 1
-    assert [m.sum() for m in select_within(scores, budget=13, cost=cost)] == [2, 1]
-    assert [m.sum() for m in select_within(scores, budget=12, cost=cost)] == [2, 1]
-    assert [m.sum() for m in select_within(scores, budget=11, cost=cost)] == [1, 1]
+    for budget, widths in ((13, [2, 1]), (12, [2, 1]), (11, [1, 1])):
+        masks = select_within(scores, budget=budget, cost=cost, normalize=False)
+        assert [m.sum() for m in masks] == widths
+
+
+def test_shares_of_a_layer_have_no_sign():
+    with pytest.raises(ValueError, match="scores must not be negative, or normalize false: it"):
+        select_within([jnp.array([-1.0, 2.0])], budget=1, cost=sum)
+    masks = select_within([jnp.array([-1.0, 2.0])], budget=1, cost=sum, normalize=False)
+    assert masks[0].tolist() == [False, True]
+    assert select_within([jnp.zeros(4)], budget=2, cost=sum)[0].sum() == 2
 
 
 def test_the_whole_network_is_left_where_it_is_within_the_budget():
@@ -160,21 +211,57 @@ def by_number(params, groups):
     return [jnp.arange(1.0, group.size + 1) for group in groups]
 
 
-def test_a_network_is_pruned_to_a_budget_step_by_step():
+@pytest.mark.parametrize(
+    "cost", [lambda cost: cost.macs, lambda cost: cost.parameters, lambda cost: cost.size]
+)
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_network_is_pruned_to_a_budget_step_by_step(cost, absolute):
+    """Shares of the whole network's cost, or the cost itself, whatever is counted."""
     apply, params, x = prunable.model("vgg")
-    at = cost_at(apply, params, pruning.coupled_channels(apply, params, x), x)
-    whole, seen = pruning.cost(apply, params, x), []
+    whole, seen = cost(pruning.cost(apply, params, x)), []
 
-    def tuned(params, step):
-        seen.append(pruning.cost(apply, params, x).macs)
-        return params
+    def log(step, pruned):
+        seen.append((step, cost(pruning.cost(apply, pruned.params, x))))
 
-    select = partial(select_within, cost=lambda widths: at(widths).macs)
-    budgets = [0.7 * whole.macs, 0.5 * whole.macs]
-    options: Any = {"select": select, "fine_tune": tuned, "fold": False}
-    prune(apply, params, x, budgets=budgets, score=by_number, **options)
-    for macs, budget in zip(seen, budgets, strict=True):
-        assert budget - 0.15 * whole.macs < macs <= budget
+    shares = [0.7, 0.5]
+    budget = [whole * share for share in shares] if absolute else shares
+    prune(apply, params, x, budget=budget, cost=cost, score=by_number, fold=False, callback=log)
+    for (step, found), (i, share) in zip(seen, enumerate(shares), strict=True):
+        assert step == i
+        assert (share - 0.15) * whole < found <= share * whole
+
+
+def test_a_budget_may_be_of_measured_time():
+    """The network is timed a few times, as multiply-accumulates choose the steps."""
+    apply, params, x = prunable.model("mlp")
+    read = []
+
+    def milliseconds(cost):
+        read.append(cost.macs)
+        return cost.macs * 1e-3 + 0 * cost.timings[2].milliseconds  # of times as they should be
+
+    found = prune(apply, params, x, budget=0.5, cost=milliseconds, batch_sizes=[2], fold=False)
+    whole = pruning.cost(apply, params, x).macs
+    assert pruning.cost(apply, found.params, x).macs <= 0.5 * whole
+    assert 2 <= len(read) <= 6
+
+
+def test_a_selection_of_one_s_own_is_told_the_cost_and_keeps_what_it_has():
+    apply, params, x = prunable.model("vgg")
+    options = []
+
+    def select(scores, **given):
+        options.append(given)
+        return select_within(scores, **given)
+
+    found = prune(apply, params, x, budget=0.5, select=partial(select, round_to=2), fold=False)
+    (given,) = options
+    sizes = [group.size for group in found.groups]
+    whole = pruning.cost(apply, params, x).macs
+    assert (given["cost"](sizes), given["budget"], given["round_to"]) == (whole, whole / 2, 2)
+    own = partial(select, cost=sum)
+    prune(apply, params, x, budget=0.5, select=own, fold=False)
+    assert (options[-1]["cost"], options[-1]["budget"]) == (sum, sum(sizes) / 2)
 
 
 def test_scores_are_one_number_a_channel():
@@ -216,10 +303,13 @@ def test_a_budget_may_be_of_parameters_or_of_bytes(quantity):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budgets": [1.0, 2.0]}, "budgets must fall and be positive"),
-        ({"budgets": [0.0]}, "budgets must fall and be positive"),
-        ({"budgets": [1.0], "ratios": [0.5]}, "ratios must be empty beside budgets"),
-        ({"budgets": [1.0]}, "select must take a budget, as partial"),
+        ({"budget": [1.0, 2.0]}, "budget must be positive, and fall if it is a list"),
+        ({"budget": 0.0}, "budget must be positive"),
+        ({"budget": 0.5, "ratios": [0.5]}, "ratios must be empty beside a budget"),
+        ({"budget": 0.5, "select": select_layerwise}, "select must take a budget, as select_wit"),
+        ({"budget": 0.5, "select": partial(select_globally)}, "select must take a budget, as sel"),
+        ({"budget": 1}, "budget must be at least .*, the cost at the fewest channels; got 1"),
+        ({"budget": 0.5, "round_to": {"pear": 2}}, "names must match .*'pear' matches none"),
         ({}, "ratios must rise"),
     ],
 )

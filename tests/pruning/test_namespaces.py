@@ -1,6 +1,8 @@
 """Where users find the names of the package."""
 
+import importlib
 import types
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,9 @@ def names(module):
     return {
         name
         for name, value in vars(module).items()
-        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+        if not name.startswith("_")
+        and not isinstance(value, types.ModuleType)
+        and getattr(value, "__module__", module.__name__).startswith(module.__name__)
     }
 
 
@@ -35,6 +39,23 @@ def test_a_namespace_says_what_it_holds(namespace):
 
 @pytest.mark.parametrize("name", sorted(names(pruning)))
 def test_a_name_at_the_top_lives_in_one_namespace(name):
-    homes = [n for n in NAMESPACES if name in names(getattr(pruning, n))]
+    value = getattr(pruning, name)
+    homes = [n for n in NAMESPACES if vars(getattr(pruning, n)).get(name) is value]
     assert len(homes) == 1
-    assert getattr(pruning, name) is getattr(getattr(pruning, homes[0]), name)
+
+
+@pytest.mark.parametrize("module", ["", *sorted(NAMESPACES)])
+def test_a_module_lists_its_names(module):
+    found = importlib.import_module(f"pruning.{module}".rstrip("."))
+    own = names(found) if module else names(found) | NAMESPACES
+    assert sorted(found.__all__) == found.__all__
+    assert own <= set(found.__all__) <= set(vars(found))
+
+
+def test_names_that_are_rarely_used_are_reached_from_the_top_and_not_shown():
+    top: Any = pruning
+    assert top.chi_moment is pruning.gaussian.chi_moment
+    assert top.symmetry is pruning.weight_tests.symmetry
+    assert "chi_moment" not in dir(pruning)
+    with pytest.raises(AttributeError, match="module 'pruning' has no attribute 'pear'"):
+        _ = top.pear

@@ -12,7 +12,7 @@ from flax import linen, nnx
 import jaxnorm
 import pruning
 from pruning import coupled_channels, prune
-from pruning.channels import cost_at, excluding, least_squares, select_within
+from pruning.channels import cost_at, least_squares, select_within
 
 RNG = np.random.default_rng(0)
 PARAMS = {"a": RNG.normal(size=(4, 8)), "c": RNG.normal(size=(8, 8)), "b": RNG.normal(size=(8, 3))}
@@ -123,17 +123,15 @@ def test_a_refusal_begins_with_the_cure_and_quotes_little():
 
 
 @pytest.mark.parametrize("exclude", [["a"], ["c"]])
-def test_a_budget_beside_layers_that_are_excluded(exclude):
-    """The cost is that of the groups that are left: the whole network's, within the budget."""
-    groups = excluding(coupled_channels(mlp, PARAMS, X), exclude)
-    at = cost_at(mlp, PARAMS, groups, X)
-    select = partial(select_within, cost=lambda widths: at(widths).macs)
-    whole = at([8]).macs
-    pruned = prune(mlp, PARAMS, X, budgets=[0.75 * whole], select=select, exclude=exclude)
+@pytest.mark.parametrize("select", [None, select_within, partial(select_within, min_channels=2)])
+def test_a_budget_beside_layers_that_are_excluded(exclude, select):
+    """The cost is that of the whole network, of which one layer can lose channels."""
+    pruned = prune(mlp, PARAMS, X, budget=0.75, select=select, exclude=exclude)
     assert pruned.params[exclude[0]].shape[1] == 8
-    found = pruning.cost(mlp, pruned.params, X).macs
-    width = int(pruned.keep[0].sum())
-    assert found == at([width]).macs <= 0.75 * whole < at([width + 1]).macs
+    at = cost_at(mlp, PARAMS, pruned.groups, X)
+    width, whole = int(pruned.keep[0].sum()), pruning.cost(mlp, PARAMS, X).macs
+    assert pruning.cost(mlp, pruned.params, X).macs == at([width]).macs
+    assert at([width]).macs <= 0.75 * whole < at([width + 1]).macs
 
 
 def test_a_cost_of_groups_that_are_excluded_is_refused_with_the_cure():
@@ -142,7 +140,7 @@ def test_a_cost_of_groups_that_are_excluded_is_refused_with_the_cure():
     with pytest.raises(
         ValueError, match=r"^widths must hold 2 numbers, .* excluding\(groups, names"
     ):
-        prune(mlp, PARAMS, X, budgets=[100], select=select, exclude=["a"])
+        prune(mlp, PARAMS, X, budget=100, select=select, exclude=["a"])
 
 
 def test_pruning_again_compiles_nothing(caplog):

@@ -15,8 +15,8 @@ from tests.support.jitted import jitted
 mean_equivalence, std_equivalence, std_homogeneity, symmetry, filter_stds, holm = map(
     jitted,
     (
-        *(pruning.mean_equivalence, pruning.std_equivalence, pruning.std_homogeneity),
-        *(pruning.symmetry, weight_tests.filter_stds, weight_tests.holm),
+        *(pruning.mean_equivalence, pruning.weight_tests.std_equivalence, pruning.std_homogeneity),
+        *(pruning.weight_tests.symmetry, weight_tests.filter_stds, weight_tests.holm),
     ),
 )
 

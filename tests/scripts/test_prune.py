@@ -141,7 +141,7 @@ def test_a_repair_sees_batches_of_one_size():
 
 
 def two_layers() -> Any:
-    """A network as `pruned.removed` sees it: each channel costs 12 multiply-accumulates."""
+    """A network of which each channel costs 12 multiply-accumulates."""
     return SimpleNamespace(
         apply=lambda tree, x: jax.nn.relu(x @ tree["a"]) @ tree["b"],
         tree={"a": np.ones((8, 16)), "b": np.ones((16, 4))},
@@ -152,8 +152,8 @@ def two_layers() -> Any:
 def width(**plan):
     """The channels that a plan leaves of it."""
     network = two_layers()
-    removed = pruned.removed(network, Plan(**plan))
-    x = network.images.x_test
+    removed = pruned.removed(Plan(**plan))
+    x = network.images.x_test[:1]
     return pruning.prune(network.apply, network.tree, x, **removed).params["a"].shape[1]
 
 
@@ -161,19 +161,22 @@ def width(**plan):
 def test_a_budget_decides_how_many_channels_are_left(unit, cost):
     assert width(budget=5.5 * cost, unit=unit) == 5
     assert width(budget=5.5 * cost, unit=unit, round_to=2) == 4
+    assert width(budget=0.5, unit=unit) == 8
     with pytest.raises(ValueError, match="at the fewest channels"):
         width(budget=0.5 * cost, unit=unit)
 
 
 def test_milliseconds_are_measured_and_steps_need_a_ratio(monkeypatch):
+    counted = pruning.channels.cost_at
+
     def timed(*arguments, batch_sizes=()):
         def at(widths):
             timing = {size: SimpleNamespace(milliseconds=widths[0] / 4) for size in batch_sizes}
-            return pruning.channels.cost_at(*arguments)(widths)._replace(timings=timing)
+            return counted(*arguments)(widths)._replace(timings=timing)
 
         return at
 
-    monkeypatch.setattr(pruned, "cost_at", timed)
+    monkeypatch.setattr("pruning.channels._prune.cost_at", timed)
     assert width(budget=1.6, unit="milliseconds") == 6
     with pytest.raises(InputError, match="--steps must be 1 with --budget; got 2"):
         Plan(budget=1.6, steps=2)

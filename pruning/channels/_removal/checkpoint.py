@@ -3,7 +3,9 @@
 Written by Orbax; read without the network that was pruned.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +15,9 @@ from flax.traverse_util import unflatten_dict
 
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import check_values
-from pruning.channels._coupling.groups import ChannelGroup, Parameters, described
+from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, described
 from pruning.channels._removal.removal import keep_masks
+from pruning.channels._removal.resizing import Resized, resized
 
 UNFINISHED = ".orbax-checkpoint-tmp"  # ends the name of a step that was not saved to its end
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
@@ -22,17 +25,22 @@ Indices = Mapping[str, Mapping[int, Sequence[int]]]
 
 
 class Pruned(NamedTuple):
-    """A pruned network, and which channels it has of the one that it was made from.
+    """A pruned network, how it runs, and which channels it has of the one that it was made from.
+
+    A pytree whose leaves are those of `params`: `jax.jit`, `jax.grad` and optimizers take it whole.
 
     Attributes:
       params: The smaller tree.
       groups: Channels of the large network that could be removed.
       keep: For each group, which of its channels were kept.
+      apply: Runs the smaller tree, `apply(params, *inputs)`: the function that was pruned, or with
+        `resize` the program of the large network by `resized`.
     """
 
     params: Any
     groups: tuple[ChannelGroup, ...]
     keep: tuple[np.ndarray, ...]
+    apply: Callable[..., Any]
 
     def kept_indices(self) -> Indices:
         """By array and axis, the indices that were kept."""
@@ -42,18 +50,24 @@ class Pruned(NamedTuple):
         return indices
 
 
-class Loaded(NamedTuple):
-    """A pruned network read from a checkpoint.
+class _Fixed:
+    """What a `Pruned` has besides arrays: equal if it is the same objects."""
 
-    Attributes:
-      params: Its arrays, in dictionaries by the parts of their paths or in a given structure.
-      kept_indices: By array and axis, the indices of the large network that were kept.
-      step: How many steps of pruning it has had.
-    """
+    def __init__(self, parts: tuple[Any, ...]):
+        self.parts = parts
 
-    params: Any
-    kept_indices: Indices
-    step: int
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Fixed) and all(map(operator.is_, self.parts, other.parts))
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.parts)))
+
+
+jax.tree_util.register_pytree_with_keys(
+    Pruned,
+    lambda x: (((jax.tree_util.GetAttrKey("params"), x.params),), _Fixed(x[1:])),
+    lambda fixed, children: Pruned(*children, *fixed.parts),
+)
 
 
 def save_pruned(
@@ -72,16 +86,17 @@ def save_pruned(
     check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
     check_values("save_pruned", pruned.params)
     paths, shapes = described(pruned.params)
+    large = pruned.groups[0].parameters.shapes if pruned.groups else shapes
     metadata = {
         "step": step,
         "ratios": list(ratios),
         "paths": list(paths),
         "dtypes": [str(leaf.dtype) for leaf in jax.tree.leaves(pruned.params)],
         "widths": [list(shape) for shape in shapes],
-        "widths before": [list(shape) for shape in pruned.groups[0].parameters.shapes],
-        "kept": {
-            p: {str(k): v for k, v in axes.items()} for p, axes in pruned.kept_indices().items()
-        },
+        "widths before": [list(shape) for shape in large],
+        "structure": _written(pruned.params),
+        "groups": [_group(*pair) for pair in zip(pruned.groups, pruned.keep, strict=True)],
+        "resized": isinstance(pruned.apply, Resized),
     }
     arrays = ocp.args.StandardSave(jax.tree.leaves(pruned.params))
     with _manager(Path(checkpoint_dir)) as manager:
@@ -89,38 +104,132 @@ def save_pruned(
         manager.save(step, args=parts, force=True)
 
 
-def load_pruned(checkpoint_dir: Path | str, like: Any = None) -> Loaded:
+def load_pruned(
+    checkpoint_dir: Path | str, apply: Callable[..., Any] | None = None, *, like: Any = None
+) -> Pruned:
     """The network that `save_pruned` or `prune` wrote to `checkpoint_dir`; no large one is needed.
 
     Args:
       checkpoint_dir: Holds the checkpoint.
+      apply: The function that was pruned. Without it the network has its arrays and its channels,
+        and does not run.
       like: A tree of arrays or shapes whose structure the arrays will have, of the widths that
-        were saved or of those before pruning, such as `nnx.state(nnx.eval_shape(build))`.
+        were saved or of those before pruning, such as `nnx.state(nnx.eval_shape(build))`. Not
+        needed for dictionaries, lists and tuples; other trees are dictionaries without it, by the
+        parts of their paths.
 
     Raises:
-      ValueError: There is no checkpoint, or `like` has other arrays or other widths.
+      ValueError: There is no checkpoint, or `like` has other arrays or other widths; of the
+        network's `apply`, none was given.
     """
-    return _loaded(*_read(Path(checkpoint_dir)), like)
+    return _loaded(*_read(Path(checkpoint_dir)), apply, like)
 
 
-def _loaded(metadata: dict[str, Any], leaves: list[Any], like: Any) -> Loaded:
-    if like is None:
-        pairs = zip(metadata["paths"], leaves, strict=True)
-        tree: Any = unflatten_dict(dict(pairs), sep="/")
-    else:
+def _loaded(
+    metadata: dict[str, Any], leaves: list[Any], apply: Callable[..., Any] | None, like: Any
+) -> Pruned:
+    if like is not None:
         _check_like(described(like), metadata)
-        tree = jax.tree.unflatten(jax.tree.structure(like), leaves)
-    indices = {p: {int(k): v for k, v in axes.items()} for p, axes in metadata["kept"].items()}
-    return Loaded(tree, indices, metadata["step"])
+        tree: Any = jax.tree.unflatten(jax.tree.structure(like), leaves)
+    elif (structure := metadata.get("structure")) is not None:
+        tree = _read_tree(structure, iter(leaves))
+    else:
+        pairs = zip(metadata["paths"], leaves, strict=True)
+        tree = unflatten_dict(dict(pairs), sep="/")
+    shapes = tuple(map(tuple, metadata["widths before"]))
+    parameters = Parameters(tuple(metadata["paths"]), shapes)
+    read = [_read_group(group, parameters) for group in _groups_of(metadata)]
+    groups, keep = tuple(group for group, _ in read), tuple(mask for _, mask in read)
+    run = _missing if apply is None else apply
+    return Pruned(tree, groups, keep, resized(run, groups, keep) if metadata["resized"] else run)
+
+
+def _missing(*_: Any) -> Any:
+    raise ValueError("load_pruned must be given the function that was pruned, to run it: apply=")
+
+
+def _group(group: ChannelGroup, mask: np.ndarray) -> dict[str, Any]:
+    """A group and its kept channels, in what JSON holds; equal indices are written once."""
+    tables: dict[bytes, int] = {}
+    positions = []
+    for path, axis, indices, *flags in group.positions:
+        number = tables.setdefault(np.asarray(indices, np.int64).tobytes(), len(tables))
+        positions.append([path, axis, number, *flags])
+    size = group.size
+    rows = [np.frombuffer(table, np.int64).reshape(size, -1).tolist() for table in tables]
+    keep = np.flatnonzero(mask).tolist()
+    return {"keep": keep, "normed": group.normed, "positions": positions, "indices": rows}
+
+
+def _read_group(written: dict[str, Any], parameters: Parameters) -> tuple[ChannelGroup, np.ndarray]:
+    tables = [np.array(rows, int) for rows in written["indices"]]
+    positions = tuple(
+        Position(path, axis, tables[number], *flags)
+        for path, axis, number, *flags in written["positions"]
+    )
+    size = len(tables[0])
+    group = ChannelGroup(size, positions, parameters, written["normed"])
+    return group, np.isin(np.arange(size), written["keep"])
+
+
+def _groups_of(metadata: dict[str, Any]) -> list[dict[str, Any]]:
+    """The groups as they are written; in checkpoints of 0.1, one for each axis that was cut."""
+    if "groups" in metadata:
+        return metadata["groups"]
+    metadata["resized"] = False  # was not written
+    sizes = dict(zip(metadata["paths"], metadata["widths before"], strict=True))
+    return [
+        {
+            "keep": keep,
+            "normed": False,
+            "positions": [[path, int(axis), 0, False]],
+            "indices": [[[i] for i in range(sizes[path][int(axis)])]],
+        }
+        for path, axes in metadata["kept"].items()
+        for axis, keep in axes.items()
+    ]
+
+
+def _written(tree: Any) -> Any:
+    """The structure of a tree of dictionaries, lists and tuples, in JSON; of another, None."""
+    counter = itertools.count()
+    numbered = jax.tree.map(lambda _: next(counter), tree)
+
+    def write(node: Any) -> Any:
+        kind = type(node)
+        if kind is int or node is None:
+            return node
+        if kind in (list, tuple):
+            return [kind.__name__, *map(write, node)]
+        if kind is dict and all(type(key) in (str, int) for key in node):
+            return ["dict", *([key, write(value)] for key, value in sorted(node.items()))]
+        raise TypeError(kind)
+
+    try:
+        return write(numbered)
+    except TypeError:
+        return None
+
+
+def _read_tree(written: Any, leaves: Iterator[Any]) -> Any:
+    if isinstance(written, int):
+        return next(leaves)
+    if written is None:
+        return None
+    kind, *items = written
+    if kind == "dict":
+        return {key: _read_tree(value, leaves) for key, value in items}
+    read = [_read_tree(item, leaves) for item in items]
+    return read if kind == "list" else tuple(read)
 
 
 def resumed(
-    checkpoint_dir: Path,
-    params: Any,
-    groups: tuple[ChannelGroup, ...],
-    ratios: Sequence[int | float],
+    checkpoint_dir: Path, start: Pruned, apply: Callable[..., Any], ratios: Sequence[int | float]
 ) -> tuple[Pruned, int] | None:
-    """What an earlier run of `prune` with these arguments saved, and the number of its steps."""
+    """What an earlier run of `prune` with these arguments saved, and the number of its steps.
+
+    `start` is the whole network, `apply` the function that is pruned.
+    """
     found = checkpoint_dir.iterdir() if checkpoint_dir.is_dir() else ()
     if all(path.name.endswith(UNFINISHED) for path in found):
         return None
@@ -130,13 +239,16 @@ def resumed(
             f"checkpoint_dir must hold a run of the ratios or budgets {list(ratios)}; "
             f"{checkpoint_dir} holds one of {metadata['ratios']}"
         )
-    loaded = _loaded(metadata, leaves, params)
-    keep = []
-    for group in groups:
+    loaded = _loaded(metadata, leaves, apply, start.params)
+    indices, keep = loaded.kept_indices(), []
+    for group in start.groups:
         first = group.positions[0]
-        indices = loaded.kept_indices.get(first.path, {}).get(first.axis, first.indices)
-        keep.append(np.isin(first.indices[:, 0], indices))
-    return Pruned(loaded.params, groups, tuple(keep)), loaded.step
+        own = indices.get(first.path, {}).get(first.axis, first.indices)
+        keep.append(np.isin(first.indices[:, 0], own))
+    masks = tuple(keep)
+    whole = isinstance(start.apply, Resized)
+    run = resized(apply, start.groups, masks) if whole else apply
+    return Pruned(loaded.params, start.groups, masks, run), metadata["step"]
 
 
 def _manager(checkpoint_dir: Path, *, create: bool = True) -> Any:

@@ -6,12 +6,14 @@ that were read off a shape, such as 1/√width, remain what they were.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
 from jaxnorm._numerics import check_on_host
 from pruning.channels._coupling.channel_ids import ChannelIds, is_free
@@ -109,21 +111,45 @@ def resized(
     """
     check_on_host("resized", keep, instead="of a traced keep, use mask_channels")
     check_keep(groups, keep)
-    masks = keep_masks(groups, list(map(np.asarray, keep)))
+    return Resized(apply, tuple(groups), tuple(map(np.asarray, keep)), tuple(states))
 
-    def small_apply(params: Any, *inputs: Any) -> Any:
-        tree, rest = large_tree(params, groups), inputs[len(states) :]
-        whole = (*jax.tree.map(_shape, tuple(states)), *rest)
-        program, result = traced(apply, tree, whole)
-        channels = united(program, described(tree), whole, states=len(states))
-        sizes = Sizes(channels, masks)
+
+@dataclass(frozen=True, eq=False)
+class Resized:
+    """A function of the smaller tree and of inputs, as `resized` describes it.
+
+    What it reads of `apply` is kept, by the shapes of its arguments, as `jax.jit` keeps programs.
+    """
+
+    apply: Callable[..., Any]
+    groups: tuple[ChannelGroup, ...]
+    keep: tuple[np.ndarray, ...]
+    states: tuple[Any, ...]
+
+    def __call__(self, params: Any, *inputs: Any) -> Any:
+        """What `apply` returns, of the channels that are left."""
+        program, arrays = self._traced.trace(params, *inputs), jax.tree.leaves((params, inputs))
+        if len(program.jaxpr.in_avals) > len(arrays):  # `apply` closes over traced arrays
+            return self._evaluate(params, *inputs)
+        results = jaxpr_as_fun(program.jaxpr)(*arrays)
+        return jax.tree.unflatten(jax.tree.structure(program.out_info), results)
+
+    @cached_property
+    def _traced(self) -> Any:
+        return jax.jit(self._evaluate)
+
+    def _evaluate(self, params: Any, *inputs: Any) -> Any:
+        tree, rest = large_tree(params, self.groups), inputs[len(self.states) :]
+        whole = (*jax.tree.map(_shape, self.states), *rest)
+        program, result = traced(self.apply, tree, whole)
+        channels = united(program, described(tree), whole, states=len(self.states))
+        sizes = Sizes(channels, keep_masks(self.groups, self.keep))
         count = len(channels.parameters.paths)
-        held = _narrow(sizes, states, inputs[: len(states)], channels.arguments[count:])
+        given = inputs[: len(self.states)]
+        held = _narrow(sizes, self.states, given, channels.arguments[count:])
         arrays = [*jax.tree.leaves(params), *held, *jax.tree.leaves(rest)]
         outputs = Resizing(sizes).run(program, list(map(Sized, arrays, channels.arguments)))
         return jax.tree.unflatten(jax.tree.structure(result), [y.array for y in outputs])
-
-    return small_apply
 
 
 def _shape(x: Any) -> Any:

@@ -1,6 +1,6 @@
 """Which channels are kept within a budget of milliseconds, multiply-accumulates or bytes.
 
-A knapsack: the scores that are lost shall be few, the cost of what is left at most the budget.
+A knapsack: what is lost of the scores shall be little, the cost of what is left at most the budget.
 """
 
 import heapq
@@ -16,10 +16,12 @@ from jaxtyping import Bool, Float, Int
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import at_least
 from pruning.channels._cost.cost_at import Widths
-from pruning.channels._selection.choice import Masks, Scores
+from pruning.channels._selection.choice import Masks, Scores, multiples
 from pruning.ranking._ranking import order
 
 CostOf = Callable[[Widths], int | float]
+Values = Float[np.ndarray, " _"]
+"""The value of the best 0, 1, 2, ... channels of a group."""
 
 
 def select_within(
@@ -30,24 +32,26 @@ def select_within(
     price: CostOf | None = None,
     widths: Sequence[Sequence[int]] | None = None,
     min_channels: int = 1,
-    round_to: int = 1,
+    round_to: int | Sequence[int] = 1,
+    normalize: bool = True,
 ) -> Masks:
     """Masks of what is kept when the cost of the network must be at most `budget`.
 
-    Greedy: at each step the group loses its lowest channels whose scores, over what they save at
-    the widths so far, are least; the first widths on this way whose cost is within the budget are
-    selected, and without `price` the largest steps that still fit are taken back. Where the cost is
-    a sum over groups in which the next channels save no more than those before them, the scores
-    that are lost exceed the least possible by those of the last step at most, Dantzig (1957). The
-    layers between two groups make no such sum: there this is a heuristic. Scores are compared as in
-    `select_globally`; a sum of them does not see that a layer of one channel is a bottleneck, as
-    `min_channels` does.
+    Greedy: at each step the group loses its lowest channels whose loss, over what they save at the
+    widths so far, is least; the first widths on this way whose cost is within the budget are
+    selected, and without `price` the largest steps that still fit are taken back, so that less is
+    left of the budget than the next step of any group that lost channels. The loss of a group is
+    −log of the share of its scores that is kept: scores of layers need no common unit, and channels
+    of a layer that has lost many count more, as a bottleneck harms the whole network. Where the
+    cost is a sum over groups in which the next channels save no more than those before them, the
+    loss exceeds the least possible by that of the last step at most, Dantzig (1957). The layers
+    between two groups make no such sum: there this is a heuristic.
 
     On the host. With `price`, which steps are chosen by, `cost` is called as often as the logarithm
     of their number, so that it may compile and measure.
 
     Args:
-      scores: One vector a group; −∞ for channels that are removed already.
+      scores: One vector a group, not negative; −∞ for channels that are removed already.
       budget: In the unit of `cost`.
       cost: What the network costs by the width of each group, such as
         `lambda widths: at(widths).macs` of `at = cost_at(apply, params, groups, x)`. No wider
@@ -56,10 +60,12 @@ def select_within(
       widths: For each group, the widths that it may have beside its own, such as those that
         `widths_for` finds worth having; by default all.
       min_channels: The fewest channels of a group that are kept, all of them if it has fewer.
-      round_to: The number kept is a multiple of this, or all.
+      round_to: As in `select_layerwise`.
+      normalize: False compares scores as they are: the loss is their sum, over all groups.
 
     Raises:
-      ValueError: `cost` exceeds the budget at the fewest channels; an option is out of range.
+      ValueError: `cost` exceeds the budget at the fewest channels; an option is out of range; a
+        score is negative and `normalize` is true.
 
     Example:
       >>> scores = [jnp.array([3.0, 1.0, 2.0]), jnp.array([5.0, 4.0])]
@@ -68,20 +74,22 @@ def select_within(
       [[True, True, True], [True, False]]
     """
     check_on_host("select_within", scores, instead="use lowest, the mask of what is removed")
-    at_least(1, min_channels=min_channels, round_to=round_to)
+    at_least(1, min_channels=min_channels)
     ascending = [np.asarray(order(jnp.asarray(vector))) for vector in scores]
-    present = [
-        np.asarray(vector, np.float64)[i] for vector, i in zip(scores, ascending, strict=True)
+    values = [
+        _values(np.asarray(vector, np.float64)[i], normalize)
+        for vector, i in zip(scores, ascending, strict=True)
     ]
-    present = [vector[vector > -np.inf] for vector in present]
-    allowed = [range(1, v.size) for v in present] if widths is None else widths
-    if len(allowed) != len(present):
-        raise ValueError(f"widths must hold {len(present)} lists, one a group; got {len(allowed)}")
+    sizes = [value.size - 1 for value in values]
+    allowed = list(map(range, sizes)) if widths is None else widths
+    if len(allowed) != len(sizes):
+        raise ValueError(f"widths must hold {len(sizes)} lists, one a group; got {len(allowed)}")
+    multiple = multiples(round_to, len(sizes))
     narrower = [
-        sorted({n for n in own if min_channels <= n < v.size and n % round_to == 0}, reverse=True)
-        for own, v in zip(allowed, present, strict=True)
+        sorted({n for n in own if min_channels <= n < size and n % step == 0}, reverse=True)
+        for own, size, step in zip(allowed, sizes, multiple, strict=True)
     ]
-    path = _path(present, narrower, cost if price is None else price)
+    path = _path(values, narrower, cost if price is None else price)
     if not (smallest := cost(path[-1])) <= budget:
         raise ValueError(
             f"budget must be at least {smallest:g}, the cost at the fewest channels; got {budget:g}"
@@ -89,8 +97,24 @@ def select_within(
     first = bisect_left(path, True, hi=len(path) - 1, key=lambda widths: cost(widths) <= budget)
     chosen = path[first]
     if price is None:
-        chosen = _widened(path[: first + 1], present, budget, cost)
+        chosen = _widened(path[: first + 1], values, budget, cost)
     return [_largest(i, width) for i, width in zip(ascending, chosen, strict=True)]
+
+
+def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
+    """The value of the largest 0, 1, 2, ... of the channels that are left, by their scores."""
+    descending = ascending[ascending > -np.inf][::-1]
+    if not normalize:
+        return np.cumsum([0.0, *descending])
+    if descending.size and descending[-1] < 0:
+        raise ValueError(
+            "scores must not be negative, or normalize false: it is shares of a layer's scores "
+            f"that count; got {descending[-1]:g}"
+        )
+    if not descending.any():
+        descending = np.ones_like(descending)
+    sums = np.cumsum(descending)
+    return np.concatenate([[-np.inf], np.log(sums / sums[-1])]) if sums.size else np.zeros(1)
 
 
 def _largest(ascending: Int[np.ndarray, " n"], width: int) -> Bool[np.ndarray, " n"]:
@@ -100,7 +124,7 @@ def _largest(ascending: Int[np.ndarray, " n"], width: int) -> Bool[np.ndarray, "
 
 
 class Step(NamedTuple):
-    """A group made narrower: the scores that it loses over what it saves; the least is first.
+    """A group made narrower: what it loses over what it saves; the least is first.
 
     `number`: which of its steps this is; `widths` and `price`: after it.
     """
@@ -113,21 +137,21 @@ class Step(NamedTuple):
 
 
 def _path(
-    scores: Sequence[Float[np.ndarray, " _"]],
+    values: Sequence[Values],
     narrower: Sequence[Sequence[int]],
     price: CostOf,
 ) -> list[tuple[int, ...]]:
-    """The widths after each step, from the first to the narrowest; scores ascend.
+    """The widths after each step, from the first to the narrowest.
 
     A step is priced again when it seems the best, as it saves less after others.
     """
-    path = [tuple(vector.size for vector in scores)]
+    path = [tuple(own.size - 1 for own in values)]
     now = price(path[0])
 
     def step(group: int, number: int) -> Step:
         widths = _replaced(path[-1], group, narrower[group][number])
         new = price(widths)
-        lost = _between(scores[group], widths[group], path[-1][group])
+        lost = values[group][path[-1][group]] - values[group][widths[group]]
         return Step(lost / (now - new) if now > new else math.inf, group, number, widths, new)
 
     steps = [step(group, 0) for group, own in enumerate(narrower) if own]
@@ -147,18 +171,18 @@ def _path(
 
 def _widened(
     path: Sequence[tuple[int, ...]],
-    scores: Sequence[Float[np.ndarray, " _"]],
+    values: Sequence[Values],
     budget: int | float,
     cost: CostOf,
 ) -> tuple[int, ...]:
     """The last widths of a path, with steps taken back that fit the budget, the largest first."""
     widths = path[-1]
-    steps = [sorted({before[group] for before in path}) for group in range(len(scores))]
+    steps = [sorted({before[group] for before in path}) for group in range(len(values))]
     while True:
         wider = []
         for group, own in enumerate(steps):
             for width in own[own.index(widths[group]) + 1 :][:1]:
-                gained = _between(scores[group], widths[group], width)
+                gained = values[group][width] - values[group][widths[group]]
                 wider.append((gained, _replaced(widths, group, width)))
         fitting = [pair for pair in wider if cost(pair[1]) <= budget]
         if not fitting:
@@ -168,8 +192,3 @@ def _widened(
 
 def _replaced(widths: tuple[int, ...], group: int, width: int) -> tuple[int, ...]:
     return (*widths[:group], width, *widths[group + 1 :])
-
-
-def _between(ascending: Float[np.ndarray, " _"], narrow: int, wide: int) -> float:
-    """The scores that the wider one of two widths has beside those of the other."""
-    return float(ascending[ascending.size - wide : ascending.size - narrow].sum())

@@ -4,7 +4,7 @@ The lowest scores are removed first, ties as in `order`. A group's scores are on
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -83,7 +83,11 @@ def channel_scores(
 
 
 def select_layerwise(
-    scores: Scores, *, ratio: int | float, min_channels: int = 1, round_to: int = 1
+    scores: Scores,
+    *,
+    ratio: int | float,
+    min_channels: int = 1,
+    round_to: int | Sequence[int] = 1,
 ) -> Masks:
     """Masks of what is kept when each group loses its ⌊ratio · n⌋ lowest, as in the paper.
 
@@ -93,7 +97,8 @@ def select_layerwise(
       scores: One vector a group.
       ratio: The fraction to remove, in (0, 1).
       min_channels: The fewest channels of a group that are kept, all of them if it has fewer.
-      round_to: The number kept is a multiple of this, or all: 8, 64 or 128 suit hardware.
+      round_to: The number kept is a multiple of this, or all: 8, 64 or 128 suit hardware. One
+        number, or one a group.
 
     Raises:
       ValueError: An option is out of range.
@@ -103,37 +108,87 @@ def select_layerwise(
       [True, False, False, True]
     """
     check_on_host("select_layerwise", scores, instead="use lowest, the mask of what is removed")
-    _check_options(ratio, min_channels, round_to)
-    sizes = [len(vector) for vector in scores]
-    counts = [n - rounded_down(ratio, n) for n in sizes]
-    return _largest(scores, counts, min_channels, round_to)
+    _check_ratio(ratio)
+    counts = [len(vector) - rounded_down(ratio, len(vector)) for vector in scores]
+    return _largest(scores, counts, min_channels, multiples(round_to, len(scores)))
 
 
 def select_globally(
-    scores: Scores, *, ratio: int | float, min_channels: int = 1, round_to: int = 1
+    scores: Scores,
+    *,
+    ratio: int | float,
+    min_channels: int = 1,
+    round_to: int | Sequence[int] = 1,
+    normalize: bool = True,
 ) -> Masks:
     """Masks of what is kept when the ⌊ratio · n⌋ lowest of all n channels are removed.
 
-    On the host; under `jit` there is `lowest` of all scores together. Scores of several layers are
-    compared as they are: a criterion that grows with the number of weights, as the norms do, is
-    divided by its mean over the layer first where that is not wanted. `min_channels` and
-    `round_to`, as in `select_layerwise`, keep more channels.
+    On the host; under `jit` there is `lowest` of all scores together. Scores of a group are divided
+    by their mean, as norms grow with the number of weights, so that small layers would lose most.
+    `min_channels` and `round_to`, as in `select_layerwise`, keep more channels.
+
+    Args:
+      scores: One vector a group; −∞ for channels that are removed already.
+      ratio: The fraction to remove, in (0, 1).
+      min_channels: As in `select_layerwise`.
+      round_to: As in `select_layerwise`.
+      normalize: False compares scores as they are: those with a unit of their own, such as
+        `taylor_scores` and `reconstruction_scores`.
 
     Raises:
       ValueError: An option is out of range.
 
     Example:
-      >>> masks = select_globally([jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])], ratio=0.5)
-      >>> print([mask.tolist() for mask in masks])
+      >>> scores = [jnp.array([1.0, 2.0]), jnp.array([3.0, 9.0])]
+      >>> print([mask.tolist() for mask in select_globally(scores, ratio=0.5)])
+      [[False, True], [False, True]]
+      >>> print([m.tolist() for m in select_globally(scores, ratio=0.5, normalize=False)])
       [[False, True], [True, True]]
     """
     check_on_host("select_globally", scores, instead="use lowest of all scores together")
-    _check_options(ratio, min_channels, round_to)
+    _check_ratio(ratio)
+    scores = normalized(scores) if normalize else scores
     together = jnp.concatenate(list(scores))
     keep = np.ones(together.size, bool)
     keep[np.asarray(order(together))[: rounded_down(ratio, together.size)]] = False
     parts = np.split(keep, np.cumsum([len(vector) for vector in scores])[:-1])
-    return _largest(scores, [int(part.sum()) for part in parts], min_channels, round_to)
+    counts = [int(part.sum()) for part in parts]
+    return _largest(scores, counts, min_channels, multiples(round_to, len(scores)))
+
+
+def normalized(scores: Scores) -> list[Float[Array, " _"]]:
+    """Scores of each group over the mean of their sizes, but for channels removed already."""
+
+    def relative(vector: Array) -> Array:
+        present = vector > -jnp.inf
+        mean = jnp.mean(jnp.abs(vector), where=present) if present.any() else 0
+        return vector / jnp.where(mean > 0, mean, 1)
+
+    return [relative(jnp.asarray(vector)) for vector in scores]
+
+
+def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
+    """What each of `count` groups is rounded to, from one number or one a group."""
+    numbers = [round_to] * count if isinstance(round_to, int) else list(round_to)
+    if len(numbers) != count:
+        raise ValueError(f"round_to must hold {count} numbers, one a group; got {len(numbers)}")
+    for number in numbers:
+        at_least(1, round_to=number)
+    return numbers
+
+
+def multiples_by_name(
+    groups: Sequence[ChannelGroup], round_to: int | Mapping[str, int]
+) -> list[int]:
+    """What each group is rounded to, from one number or from one a name of layers.
+
+    Raises:
+      ValueError: A name matches no layer that makes channels of a group.
+    """
+    if not isinstance(round_to, Mapping):
+        return multiples(round_to, len(groups))
+    names = named(groups, round_to)
+    return [math.lcm(*(round_to[name] for name in found)) for found in names]
 
 
 def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[ChannelGroup, ...]:
@@ -146,30 +201,40 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
     """
+    made = named(groups, names)
+    return tuple(group for group, found in zip(groups, made, strict=True) if not found)
+
+
+def named(groups: Sequence[ChannelGroup], names: Iterable[str]) -> list[set[str]]:
+    """For each group, which of the names are of layers that make its channels.
+
+    Raises:
+      ValueError: A name matches no layer that makes channels of a group.
+    """
+    names = list(names)
     made = [[f"/{p.path}/" for p in producers(group)] for group in groups]
+    found = [{n for n in names if any(f"/{n}/" in path for path in paths)} for paths in made]
     for name in names:
-        if not any(f"/{name}/" in path for paths in made for path in paths):
+        if not any(name in of_group for of_group in found):
             raise ValueError(
                 f"names must match layers with channels that can be removed; {name!r} matches none"
             )
-    return tuple(
-        group
-        for group, paths in zip(groups, made, strict=True)
-        if not any(f"/{name}/" in path for name in names for path in paths)
-    )
+    return found
 
 
-def _check_options(ratio: int | float, min_channels: int, round_to: int) -> None:
+def _check_ratio(ratio: int | float) -> None:
     if not 0 < ratio < 1:
         raise ValueError(f"ratio must lie in (0, 1); got {ratio}")
-    at_least(1, min_channels=min_channels, round_to=round_to)
 
 
-def _largest(scores: Scores, counts: Sequence[int], min_channels: int, round_to: int) -> Masks:
+def _largest(
+    scores: Scores, counts: Sequence[int], min_channels: int, round_to: Sequence[int]
+) -> Masks:
     """Masks of the largest scores: `counts` of them, or more where the options ask for it."""
+    at_least(1, min_channels=min_channels)
     masks = []
-    for vector, count in zip(scores, counts, strict=True):
-        rounded = math.ceil(max(count, min_channels) / round_to) * round_to
+    for vector, count, multiple in zip(scores, counts, round_to, strict=True):
+        rounded = math.ceil(max(count, min_channels) / multiple) * multiple
         mask = np.ones(len(vector), bool)
         mask[np.asarray(order(vector))[: max(len(vector) - rounded, 0)]] = False
         masks.append(mask)

@@ -1,22 +1,24 @@
 """Scores of channels by what least squares cannot repair: the error of the kernels after them."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxnorm._numerics import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
 from pruning.channels._program.calls import evaluate_equation
 from pruning.channels._program.interpret import interpret, traced
-from pruning.channels._removal.removal import name
+from pruning.channels._removal.removal import Keep, check_keep, check_some_left, name
 from pruning.channels._repair.least_squares import Batches, check_batches
 from pruning.channels._repair.moments import Moments, all_equations, merged, moments
 from pruning.channels._repair.parameters import Kernel, check_solved, facts_of
+
+SWAP_MARGIN = 1e-9  # beyond rounding, so that no swap is undone
 
 
 def reconstruction_scores(
@@ -64,13 +66,71 @@ def reconstruction_scores(
       >>> print(scores[0].round(2))  # relu(x) is half of relu(2 x)
       [0.  0.1 1. ]
     """
-    check_on_host("reconstruction_scores", (params, batches), instead="score before compiling")
-    check_values("reconstruction_scores", params, batches)
+    blocks = _blocks("reconstruction_scores", apply, params, groups, batches, ridge)
+    return [jnp.asarray(_scores(g.size, own)) for g, own in zip(groups, blocks, strict=True)]
+
+
+def swap_channels(
+    apply: Callable[..., Any],
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    keep: Keep,
+    *,
+    batches: Batches,
+    ridge: int | float = 1e-4,
+) -> list[Bool[np.ndarray, " _"]]:
+    """`keep` after swaps of a kept channel for a removed one, until none lessens the error.
+
+    The error is that of `reconstruction_scores`. Of each group, every kept channel in turn is
+    swapped for the removed one that lessens it most, if one does; the number of kept channels
+    stays. This is the local search of OSSCAR, Meng et al. (2024), by swaps of one channel: after
+    the greedy choice, or that of any other criterion, `keep` cannot be improved by a single swap.
+
+    As `refine=partial(swap_channels, batches=batches)`, `prune` calls it after `select`.
+
+    Args:
+      apply: As in `coupled_channels`.
+      params: The tree that the groups were read from.
+      groups: All or some of `coupled_channels`.
+      keep: As in `remove_channels`, read on the host.
+      batches: As in `least_squares`.
+      ridge: As in `reconstruction_scores`.
+
+    Raises:
+      ValueError: As `reconstruction_scores` and `remove_channels`.
+
+    Example:
+      >>> from pruning import coupled_channels
+      >>> def mlp(params, x):
+      ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
+      >>> params = {"a": np.array([[1.0, -1.0, 2.0]]), "b": np.ones((3, 1))}
+      >>> x = np.linspace(-1, 1, 9)[:, None]
+      >>> groups, keep = coupled_channels(mlp, params, x), [np.array([True, False, True])]
+      >>> print(swap_channels(mlp, params, groups, keep, batches=[(x,)])[0])  # relu(-x) is needed
+      [False  True  True]
+    """
+    check_keep(groups, keep)
+    check_some_left(groups, list(map(np.asarray, keep)))
+    blocks = _blocks("swap_channels", apply, params, groups, batches, ridge)
+    return [_swapped(own, np.array(mask)) for own, mask in zip(blocks, keep, strict=True)]
+
+
+def _blocks(
+    caller: str,
+    apply: Callable[..., Any],
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    batches: Batches,
+    ridge: int | float,
+) -> Iterator[list["Block"]]:
+    """For each group, the products that read it, none of their channels removed."""
+    check_on_host(caller, (params, batches), instead="choose channels before compiling")
+    check_values(caller, params, batches)
     check_batches(batches)
     if not 0 < ridge < np.inf:
         raise ValueError(f"ridge must be positive and finite; got {ridge}")
     if not groups:
-        return []
+        return
     paths, shapes = parameters_of(params, groups)
     params, batches = jax.tree.map(jnp.asarray, (params, list(map(tuple, batches))))
     program, _ = traced(apply, params, batches[0])
@@ -80,24 +140,45 @@ def reconstruction_scores(
     inputs = Inputs(kernels, {i for i, path in enumerate(paths) if path in incoming})
     for batch in batches:
         inputs.read(program, jax.tree.leaves((params, batch)))
-    return [jnp.asarray(_scores(group, inputs.blocks(group, paths, ridge))) for group in groups]
+    for group in groups:
+        if not (own := inputs.blocks(group, paths, ridge)):
+            raise ValueError(
+                f"the channels of {name(group)} must be read by a convolution or a product whose "
+                "kernel is an array of params; there is none"
+            )
+        yield own
 
 
-def _scores(group: ChannelGroup, blocks: Sequence["Block"]) -> np.ndarray:
-    if not blocks:
-        raise ValueError(
-            f"the channels of {name(group)} must be read by a convolution or a product whose "
-            "kernel is an array of params; there is none"
-        )
-    scores, left, error = np.zeros(group.size), np.ones(group.size, bool), 0.0
-    for _ in range(group.size):
-        growth = np.sum([block.growth() for block in blocks], 0)
-        channel = int(np.where(left, growth, np.inf).argmin())
-        error += growth[channel]
+def _scores(size: int, blocks: Sequence["Block"]) -> np.ndarray:
+    scores, left, error = np.zeros(size), np.ones(size, bool), 0.0
+    for _ in range(size):
+        losses = np.sum([block.losses(left) for block in blocks], 0)
+        channel = int(np.where(left, losses, np.inf).argmin())
+        error += losses[channel]
         scores[channel], left[channel] = error, False
         for block in blocks:
             block.remove(channel)
     return scores
+
+
+def _swapped(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
+    """`left` after swaps that lessen the error by more than rounding."""
+    for block in blocks:
+        for channel in np.flatnonzero(~left).tolist():
+            block.remove(channel)
+    helped = not left.all()
+    while helped:
+        helped = False
+        for channel in np.flatnonzero(left).tolist():
+            loss = np.sum([block.losses(left) for block in blocks], 0)[channel]
+            gains = np.sum([block.gains(channel, left) for block in blocks], 0)
+            other = int(np.where(left, -np.inf, gains).argmax())
+            if gains[other] > loss * (1 + SWAP_MARGIN) + SWAP_MARGIN:
+                helped, left[channel], left[other] = True, False, True
+                for block in blocks:
+                    block.remove(channel)
+                    block.add(other)
+    return left
 
 
 class Inputs:
@@ -139,7 +220,11 @@ class Inputs:
 
 
 class Block:
-    """The inverse of Σ x xᵀ + λ of the inputs that are left, and the kernel that is solved."""
+    """Least squares of one product: the kernel that is best without the removed channels.
+
+    With G = Σ x xᵀ + λ and the old kernel W₀, the kernel of the inputs S that are left is
+    G_SS⁻¹ (G W₀)_S. Rows of removed channels are zero in it and in the inverse.
+    """
 
     def __init__(
         self,
@@ -152,26 +237,92 @@ class Block:
     ):
         square = np.diagonal(xx)
         mean = square[square > 0].mean() if square.any() else 1.0
-        self.inverse = np.linalg.inv(xx + ridge * mean * np.eye(len(xx)))
-        self.kernel, self.size, self.share = kernel.copy(), size, share if share > 0 else 1.0
-        self.rows = {c: np.flatnonzero(channels == c) for c in range(size)}
+        self.gram = xx + ridge * mean * np.eye(len(xx))
+        self.inverse, self.kernel = np.linalg.inv(self.gram), kernel.copy()
+        self.target = self.gram @ kernel
+        self.size, self.share = size, share if share > 0 else 1.0
+        rows = {c: np.flatnonzero(channels == c) for c in range(size)}  # as many of each channel
+        self.rows = {c: found for c, found in rows.items() if found.size}
+        self.missing: Missing | None = None  # of the channels that are removed now
 
-    def growth(self) -> np.ndarray:
+    def losses(self, left: np.ndarray) -> np.ndarray:
         """By how much the error grows with the removal of each channel, as a share."""
-        growth = np.zeros(self.size)
-        rows = np.array(list(self.rows.values()))  # as many of each channel
-        kernels = self.kernel[rows]
-        solved = np.linalg.solve(self.inverse[rows[:, :, None], rows[:, None]], kernels)
-        growth[list(self.rows)] = np.maximum(np.sum(kernels * solved, (1, 2)), 0) / self.share
-        return growth
+        channels = [c for c in self.rows if left[c]]
+        losses = np.zeros(self.size)
+        if channels:
+            rows = np.array([self.rows[c] for c in channels])
+            inverses = self.inverse[rows[:, :, None], rows[:, None]]
+            losses[channels] = self._shares(self.kernel[rows], inverses)
+        return losses
+
+    def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
+        """By how much the error falls with each removed channel, once `channel` is removed."""
+        gains = np.zeros(self.size)
+        if all(left[c] for c in self.rows):
+            return gains
+        if self.missing is None:
+            self.missing = self._missing(left)
+        others, rows, crossed, schur, residual = self.missing
+        if (own := self.rows.get(channel)) is not None:
+            cross = crossed[own][:, rows]  # (inputs of the channel, others, their inputs)
+            solved = np.linalg.solve(self.inverse[np.ix_(own, own)], cross.reshape(len(own), -1))
+            solved = solved.reshape(cross.shape)
+            schur = schur + np.einsum("irs,irt->rst", cross, solved)
+            residual = residual + np.einsum("irs,io->rso", solved, self.kernel[own])
+        gains[others] = self._shares(residual, schur)
+        return gains
+
+    def _missing(self, left: np.ndarray) -> "Missing":
+        others = [c for c in self.rows if not left[c]]
+        rows = np.array([self.rows[c] for c in others])
+        crossed = self.inverse @ self.gram
+        explained = np.einsum("nrs,nrt->rst", self.gram[:, rows], crossed[:, rows])
+        schur = self.gram[rows[:, :, None], rows[:, None]] - explained
+        return Missing(others, rows, crossed, schur, (self.target - self.gram @ self.kernel)[rows])
+
+    def _shares(self, vectors: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+        """tr vᵀ m⁻¹ v of each matrix m, over the size of the outputs."""
+        solved = np.linalg.solve(matrices, vectors)
+        return np.maximum(np.sum(vectors * solved, (1, 2)), 0) / self.share
 
     def remove(self, channel: int) -> None:
         """Solve the kernel without a channel."""
-        rows = self.rows.pop(channel)
-        columns = self.inverse[:, rows]
+        if (rows := self.rows.get(channel)) is None:
+            return
+        columns, self.missing = self.inverse[:, rows], None
         factor = np.linalg.solve(columns[rows], columns.T)
         self.kernel = self.kernel - factor.T @ self.kernel[rows]
         self.inverse = self.inverse - columns @ factor
+        self.kernel[rows] = self.inverse[rows] = self.inverse[:, rows] = 0
+
+    def add(self, channel: int) -> None:
+        """Solve the kernel with a channel that was removed."""
+        if (rows := self.rows.get(channel)) is None:
+            return
+        change, self.missing = self.inverse @ self.gram[:, rows], None
+        schur = self.gram[np.ix_(rows, rows)] - self.gram[rows] @ change
+        residual = self.target[rows] - self.gram[rows] @ self.kernel
+        change[rows] = -np.eye(len(rows))
+        self.kernel = self.kernel - change @ np.linalg.solve(schur, residual)
+        self.inverse = self.inverse + change @ np.linalg.solve(schur, change.T)
+
+
+class Missing(NamedTuple):
+    """What a block lacks of each removed channel, by which an addition is judged.
+
+    Attributes:
+      channels: Removed channels that the block reads.
+      rows: Their inputs J, (channels, inputs of one).
+      crossed: G_SS⁻¹ G_S:, of the inputs S that are left.
+      schur: Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ; the error falls by tr Rᵀ A⁻¹ R.
+      residual: R = (G W₀)_J − G_JS W_S, what the kernel leaves of their equations.
+    """
+
+    channels: list[int]
+    rows: np.ndarray
+    crossed: np.ndarray
+    schur: np.ndarray
+    residual: np.ndarray
 
 
 def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.ndarray:

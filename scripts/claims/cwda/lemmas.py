@@ -114,7 +114,7 @@ def _second_order_mean(covariance: float) -> float:
 
 def covariance_of_a_and_b() -> float:
     """Cov(A, B) at c = 1, k = 20, by moments of ‖x‖: E‖x‖⁵ E‖x‖ and (E‖x‖³)²."""
-    first, third, fifth = (float(pruning.chi_moment(1.0, float(K), j)) for j in (1, 3, 5))
+    first, third, fifth = (float(pruning.gaussian.chi_moment(1.0, float(K), j)) for j in (1, 3, 5))
     return 4 * fifth * first - 4 * third**2 - 4 * K * 2 * first**2
 
 

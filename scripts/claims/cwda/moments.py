@@ -29,7 +29,7 @@ def amoroso(key: Key[Array, ""]) -> Cases:
     for parameters in ((0.0, 1.5, 1.5, 2.0), (0.7, -2.0, 1.2, 1.3), (-1.0, 0.5, 4.5, 2.0)):
         for order in (0, 1, 2):
             integral = scipy.integrate.quad(integrand, 0, 60, args=(order, *parameters))[0]
-            yield float(pruning.amoroso_moment(*parameters, order)) - integral
+            yield float(pruning.gaussian.amoroso_moment(*parameters, order)) - integral
 
 
 PROPOSITION_1 = claim(
@@ -54,7 +54,7 @@ def _() -> Values:
 
 @PROPOSITION_1.equal("it is infinite", form="corrected")
 def _() -> Values:
-    return float(np.isfinite(float(pruning.amoroso_moment(0, 1.5, 1.5, -1.0, 2))))
+    return float(np.isfinite(float(pruning.gaussian.amoroso_moment(0, 1.5, 1.5, -1.0, 2))))
 
 
 def _moment(density: Callable[[float], Any], order: int | float) -> float:
@@ -72,9 +72,9 @@ PROPOSITION_2 = claim(
 def _() -> Cases:
     density = partial(scipy.stats.halfnorm.pdf, scale=1.7)
     for order in (1, 2, 3, 5.5):
-        moment = float(pruning.half_normal_moment(1.7, order))
+        moment = float(pruning.gaussian.half_normal_moment(1.7, order))
         yield moment / _moment(density, order) - 1
-        yield moment / float(pruning.amoroso_moment(0, 2**0.5 * 1.7, 0.5, 2.0, order)) - 1
+        yield moment / float(pruning.gaussian.amoroso_moment(0, 2**0.5 * 1.7, 0.5, 2.0, order)) - 1
 
 
 PROPOSITION_2.mean("mean", (2 / math.pi) ** 0.5, THREE_FILTERS, "first_size")
@@ -95,14 +95,14 @@ PROPOSITION_3 = claim(
 def _() -> Cases:
     for k in (1, 2, 9, 64):
         distribution = scipy.stats.chi(k, scale=1.3)
-        yield float(pruning.chi_moment(1.3, float(k), 1)) / distribution.mean() - 1
+        yield float(pruning.gaussian.chi_moment(1.3, float(k), 1)) / distribution.mean() - 1
         yield float(pruning.gaussian.chi_variance(1.3, float(k))) / distribution.var() - 1
         for order in (2.5, -0.5):
-            moment = float(pruning.chi_moment(1.3, float(k), order))
+            moment = float(pruning.gaussian.chi_moment(1.3, float(k), order))
             density = partial(scipy.stats.chi.pdf, df=k, scale=1.3)
             yield moment / _moment(density, order) - 1
             if order > 0:
-                amoroso = pruning.amoroso_moment(0, 2**0.5 * 1.3, k / 2, 2.0, order)
+                amoroso = pruning.gaussian.amoroso_moment(0, 2**0.5 * 1.3, k / 2, 2.0, order)
                 yield moment / float(amoroso) - 1
 
 

@@ -59,7 +59,8 @@ def exact() -> RatioVariances:
 def independent_ratio_variance(dims: int = RATIO_DIMS) -> float:
     """Var of l1(X)/l2(X′) for independent X and X′, both scaled to mean 1."""
     first, second = (
-        float(pruning.chi_moment(1.0, float(dims), -j)) * chi_mean(dims) ** j for j in (1, 2)
+        float(pruning.gaussian.chi_moment(1.0, float(dims), -j)) * chi_mean(dims) ** j
+        for j in (1, 2)
     )
     return (1 + (math.pi / 2 - 1) / dims) * second - first**2
 

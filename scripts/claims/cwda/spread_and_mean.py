@@ -60,8 +60,8 @@ def std_tests(key: Key[Array, ""]) -> Statistics:
     return {
         "t_at_margin": supports(std_t_test, margin),
         "t_below_margin": supports(std_t_test, 1.5 * margin),
-        "chi_square_at_margin": supports(pruning.std_equivalence, margin),
-        "chi_square_below_margin": supports(pruning.std_equivalence, 1.5 * margin),
+        "chi_square_at_margin": supports(pruning.weight_tests.std_equivalence, margin),
+        "chi_square_below_margin": supports(pruning.weight_tests.std_equivalence, 1.5 * margin),
         "bartlett_p_value": pruning.std_homogeneity(v).p_value,
     }
 

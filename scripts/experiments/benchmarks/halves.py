@@ -3,7 +3,7 @@
 The share of the ideal speed-up that is reached is the ideal in a name over the ratio beside it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -41,20 +41,12 @@ def pairs(name: str) -> list[Pair]:
     apply, whole = evaluation(BUILD[name](nnx.Rngs(0)))
     image = jnp.zeros((1, SIDE, SIDE, 3), jnp.float32)
     macs = pruning.cost(apply, whole, image).macs
-    found = pruning.coupled_channels(apply, whole, image)
-    at = pruning.channels.cost_at(apply, whole, found, image)
-    within = partial(
-        pruning.channels.select_within,
-        cost=lambda widths: at(widths).macs,
-        min_channels=MIN_CHANNELS,
-    )
-    prune = partial(pruning.prune, apply, whole, image, score=relative_scores, fold=False)
+    within = partial(pruning.channels.select_within, min_channels=MIN_CHANNELS)
+    prune = partial(pruning.prune, apply, whole, image, fold=False)
     small = {
         "29 % of every group": prune(ratios=[UNIFORM]),
-        "a budget": prune(budgets=[macs / 2], select=within),
-        f"a budget, multiples of {ROUND_TO}": prune(
-            budgets=[macs / 2], select=partial(within, round_to=ROUND_TO)
-        ),
+        "a budget": prune(budget=0.5, select=within),
+        f"a budget, multiples of {ROUND_TO}": prune(budget=0.5, select=within, round_to=ROUND_TO),
     }
     run, timed = jax.jit(apply), []
     for batch in BATCHES:
@@ -65,9 +57,3 @@ def pairs(name: str) -> list[Pair]:
             label = f"{how}, batch {batch}, ideal {ideal:.3f}"
             timed.append(Pair(label, partial(run, half, x), partial(run, whole, x), runs=RUNS))
     return timed
-
-
-def relative_scores(params: Any, groups: Sequence[pruning.ChannelGroup]) -> list[jax.Array]:
-    """l2 norms over their mean in the group, as weights of no training tell no layers apart."""
-    scores = pruning.channels.channel_scores(params, groups)
-    return [vector / vector.mean() for vector in scores]

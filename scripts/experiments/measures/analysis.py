@@ -234,7 +234,7 @@ def tests_of(v: Float[Array, "n dims"]) -> dict[str, Array]:
         "low_edge": covariance.low,
         "high_edge": covariance.high,
         "normal": normal,
-        "symmetry": pruning.symmetry(v)[1],
+        "symmetry": pruning.weight_tests.symmetry(v)[1],
         "homogeneity": pruning.std_homogeneity(v)[1],
         "uncorrelated": two_sided(covariance.off_diagonal),
         "spherical": two_sided(covariance.sphericity),

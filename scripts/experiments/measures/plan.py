@@ -13,7 +13,8 @@ class Plan:
 
     Attributes:
       ratio: The fraction of the channels that is removed.
-      budget: In place of a ratio, the cost of what is left, of all layers together.
+      budget: In place of a ratio, the cost of what is left, of all layers together; below 1, the
+        share of it that is left.
       unit: The cost: multiply-accumulates, parameters with running statistics, their bytes, or
         milliseconds of one image.
       steps: Number of steps in which they are removed.

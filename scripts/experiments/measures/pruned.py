@@ -27,7 +27,7 @@ from experiments.measures.tuning import Network, trained_networks
 from experiments.progress import Stages
 from experiments.recipes import Recipe
 from experiments.training import networks as training_networks
-from pruning.channels import cost_at, coupled_channels, excluding, select_within
+from pruning.channels import coupled_channels, excluding, select_within
 
 CURVES = {
     "linear": pruning.schedules.linear,
@@ -186,9 +186,9 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
         pruning.prune(
             network.apply,
             network.tree,
-            network.images.x_test[:8],
+            network.images.x_test[:1],
             score=partial(pruning.channels.channel_scores, criterion=pruning.CRITERIA[criterion]),
-            **removed(network, plan),
+            **removed(plan),
             exclude=plan.exclude,
             fold=plan.fold,
             repair=repair(plan, network.images.x_train),
@@ -200,25 +200,17 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
     return rows
 
 
-def removed(network: Network, plan: Plan) -> dict[str, Any]:
+def removed(plan: Plan) -> dict[str, Any]:
     """What `prune` is told of how many channels are removed: ratios or a budget, and `select`."""
     limits = {"min_channels": plan.min_channels, "round_to": plan.round_to}
     if plan.budget is None:
         return {"ratios": ratios(plan), "select": partial(SCOPES[plan.scope], **limits)}
-    network_at = network.apply, network.tree
-    image = network.images.x_test[:1]
-    groups = excluding(coupled_channels(*network_at, image), plan.exclude)
-    at = cost_at(*network_at, groups, image)
+    within = {"budget": plan.budget, "select": partial(select_within, **limits)}
     if plan.unit == "milliseconds":
-        timed = cost_at(*network_at, groups, image, batch_sizes=[1])
-        costs = {
-            "cost": lambda widths: timed(widths).timings[1].milliseconds,
-            "price": lambda widths: at(widths).macs,
-        }
-    else:
-        field = {"bytes": "size"}.get(plan.unit, plan.unit)
-        costs = {"cost": lambda widths: getattr(at(widths), field)}
-    return {"budgets": [plan.budget], "select": partial(select_within, **costs, **limits)}
+        read = {"cost": lambda cost: cost.timings[1].milliseconds, "batch_sizes": [1]}
+        return within | read
+    field = {"bytes": "size"}.get(plan.unit, plan.unit)
+    return within | {"cost": lambda cost: getattr(cost, field)}
 
 
 def repair(plan: Plan, x: np.ndarray) -> Any:
@@ -262,7 +254,7 @@ def costs(network: Network, checkpoint_dir: Path, batch_sizes: tuple[int, ...]) 
     """Widths and costs of a network as it was trained and as its checkpoint has it."""
     trees = {
         "trained": network.tree,
-        "pruned": pruning.channels.load_pruned(checkpoint_dir, network.tree).params,
+        "pruned": pruning.load_pruned(checkpoint_dir, like=network.tree).params,
     }
     image = network.images.x_test[:1]
     measured = {

@@ -1,0 +1,116 @@
+"""Sizes that layers keep beside their arrays, taken from the arrays again."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flax import nnx
+
+from jaxnorm.nnx._surgery import batch_norms
+
+
+def fit_widths(model: nnx.Module) -> nnx.Module:
+    """`model`, in place, with layers whose numbers of features are those of their arrays.
+
+    For a model whose arrays were replaced by smaller ones, as `pruning.remove_channels` makes
+    them: a depthwise convolution, heads of attention or the state of a recurrent cell would else
+    still be looked for at their old number. Of a depthwise convolution, with several groups of one
+    input, the groups follow its outputs; other groups keep their number. Of a group norm, groups
+    keep their size.
+
+    Example:
+      >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))
+      >>> conv.kernel = nnx.Param(conv.kernel[..., :6])
+      >>> print(fit_widths(conv).feature_group_count, conv.in_features, conv.out_features)
+      3 3 6
+    """
+    for _, layer in nnx.iter_modules(model):
+        for kind, fit in FITS.items():
+            if isinstance(layer, kind):
+                fit(layer)
+    for norm in batch_norms(model):
+        norm.num_features = norm.mean[...].size
+    return model
+
+
+def _conv(layer: nnx.Conv) -> None:
+    shape = layer.kernel[...].shape
+    if 1 < layer.feature_group_count == layer.in_features:
+        layer.feature_group_count = shape[-1] * layer.in_features // layer.out_features
+    layer.in_features = shape[-2] * layer.feature_group_count
+    layer.out_features, layer.kernel_shape = shape[-1], shape
+
+
+def _conv_transpose(layer: nnx.ConvTranspose) -> None:
+    layer.kernel_shape = layer.kernel[...].shape
+    ends = layer.kernel_shape[-2:]
+    layer.in_features, layer.out_features = ends[::-1] if layer.transpose_kernel else ends
+
+
+def _linear(layer: nnx.Linear) -> None:
+    layer.in_features, layer.out_features = layer.kernel[...].shape
+
+
+def _linear_general(layer: nnx.LinearGeneral) -> None:
+    shape, count = layer.kernel[...].shape, len(layer.out_features)
+    layer.in_features = shape[-count - len(layer.in_features) : -count]
+    layer.out_features = shape[-count:]
+
+
+def _einsum(layer: nnx.Einsum) -> None:
+    layer.kernel_shape = layer.kernel[...].shape
+    layer.bias_shape = None if layer.bias is None else layer.bias[...].shape
+
+
+def _embed(layer: nnx.Embed) -> None:
+    layer.num_embeddings, layer.features = layer.embedding[...].shape
+
+
+def _norm(layer: nnx.LayerNorm | nnx.RMSNorm | nnx.InstanceNorm) -> None:
+    layer.num_features = _channels(layer, layer.num_features)
+
+
+def _group_norm(layer: nnx.GroupNorm) -> None:
+    """Whole groups are removed: their size stays."""
+    layer.num_groups = _channels(layer, layer.num_groups * layer.group_size) // layer.group_size
+
+
+def _channels(layer: nnx.Module, default: int) -> int:
+    """Of a norm with a scale or a bias."""
+    found = (getattr(layer, name, None) for name in ("scale", "bias"))
+    return next((x[...].size for x in found if x is not None), default)
+
+
+def _attention(layer: nnx.MultiHeadAttention) -> None:
+    """Of its four projections, each (inputs, heads, features of a head) or the reverse."""
+    layer.in_features, layer.num_heads, layer.head_dim = layer.query.kernel[...].shape
+    layer.in_kv_features, layer.num_kv_heads, _ = layer.key.kernel[...].shape
+    layer.qkv_features = layer.num_heads * layer.head_dim
+    layer.out_features = layer.out.kernel[...].shape[-1]
+
+
+def _lstm(layer: nnx.LSTMCell) -> None:
+    layer.in_features, layer.hidden_features = layer.ii.kernel[...].shape
+
+
+def _dense_cell(layer: nnx.OptimizedLSTMCell | nnx.GRUCell | nnx.SimpleCell) -> None:
+    layer.in_features = layer.dense_i.kernel[...].shape[0]
+    layer.hidden_features = layer.dense_h.kernel[...].shape[0]
+
+
+FITS: dict[type[nnx.Module], Callable[[Any], None]] = {
+    nnx.Conv: _conv,
+    nnx.ConvTranspose: _conv_transpose,
+    nnx.Linear: _linear,
+    nnx.LinearGeneral: _linear_general,
+    nnx.Einsum: _einsum,
+    nnx.Embed: _embed,
+    nnx.LayerNorm: _norm,
+    nnx.RMSNorm: _norm,
+    nnx.InstanceNorm: _norm,
+    nnx.GroupNorm: _group_norm,
+    nnx.MultiHeadAttention: _attention,
+    nnx.LSTMCell: _lstm,
+    nnx.OptimizedLSTMCell: _dense_cell,
+    nnx.GRUCell: _dense_cell,
+    nnx.SimpleCell: _dense_cell,
+}

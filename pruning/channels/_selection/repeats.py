@@ -1,0 +1,57 @@
+"""Layers that repeat, as the blocks of a transformer: as many channels kept in each."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from pruning.channels._coupling.groups import ChannelGroup
+from pruning.channels._selection.choice import Masks, Scores, Select
+from pruning.ranking._ranking import order
+
+Repeats = Sequence[Sequence[int]]
+"""The numbers of the groups that repeat each other, every group once."""
+
+
+def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
+    """Which groups are alike: in size and positions, but for numbers in the paths of arrays."""
+    alike: dict[Any, list[int]] = {}
+    for i, group in enumerate(groups):
+        positions = sorted(
+            (re.sub(r"\d+", "#", p.path), p.axis, p.incoming, p.indices.shape[1])
+            for p in group.positions
+        )
+        alike.setdefault((group.size, tuple(positions)), []).append(i)
+    return list(alike.values())
+
+
+def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: Any) -> Masks:
+    """Masks of what `select` keeps if groups that repeat are one, by the mean of sorted scores.
+
+    Options that are functions of the widths of all groups, `cost` and `price`, are called with
+    these.
+    """
+    ascending = [np.sort(np.asarray(vector)) for vector in scores]
+    together = [jnp.asarray(np.mean([ascending[i] for i in alike], 0)) for alike in repeats]
+
+    def of_all(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda widths: function(_spread(repeats, widths))
+
+    functions = {name: of_all(f) for name, f in options.items() if name in ("cost", "price")}
+    masks = select(together, **(options | functions))
+    counts = _spread(repeats, [int(mask.sum()) for mask in masks])
+    return [_largest(vector, count) for vector, count in zip(scores, counts, strict=True)]
+
+
+def _spread(repeats: Repeats, widths: Sequence[int]) -> list[int]:
+    """The width of each group, from that of those that repeat."""
+    of_group = {i: n for alike, n in zip(repeats, widths, strict=True) for i in alike}
+    return [of_group[i] for i in range(len(of_group))]
+
+
+def _largest(scores: Any, count: int) -> np.ndarray:
+    mask = np.zeros(len(scores), bool)
+    mask[np.asarray(order(jnp.asarray(scores)))[len(scores) - count :]] = True
+    return mask

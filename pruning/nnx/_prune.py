@@ -1,0 +1,115 @@
+"""A model of `flax.nnx` as a function of its arrays, and a smaller model of smaller arrays."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flax import nnx
+
+from jaxnorm.nnx import fit_widths
+from pruning import channels
+
+
+def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
+    """The evaluation of a model as `apply(params, *inputs)`, and its `params`.
+
+    What all of `pruning` takes. `apply` fits the widths of the layers to the arrays that it is
+    given. The model is not changed, and may be in training mode.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> apply, params = evaluation(nnx.Linear(3, 2, rngs=nnx.Rngs(0)))
+      >>> print(apply(params, jnp.ones((1, 3), "float32")).shape)
+      (1, 2)
+    """
+    graph, params = _split(model)
+
+    def apply(params: Any, *inputs: Any) -> Any:
+        small: Any = _merged(graph, params)
+        return small(*inputs)
+
+    return apply, params
+
+
+def prune(
+    model: nnx.Module,
+    *inputs: Any,
+    recalibrate: Callable[[Any], object] = lambda model: None,
+    fine_tune: Callable[[Any, int], object] = lambda model, step: None,
+    callback: Callable[[int, Any], object] = lambda step, model: None,
+    **options: Any,
+) -> Any:
+    """A smaller model of the same class, in evaluation mode; `model` is not changed.
+
+    Its layers have the widths of their arrays, `repr` included. Train it after `model.train()`.
+
+    Args:
+      model: In any mode; what is pruned is its evaluation.
+      inputs: What it is called with, such as a few images.
+      recalibrate: Called with the smaller model after each removal, which it changes in place:
+        `lambda model: jaxnorm.nnx.recalibrate(model, batches)`.
+      fine_tune: Trains the smaller model in place after each removal; called with it and the step
+        from 0.
+      callback: Called with each step and the smaller model after it.
+      options: The others of `pruning.prune`, such as `ratios` or `budget`, but not `resize`: a
+        module that computes something else at smaller widths runs as a function, `pruning.prune`
+        of `evaluation(model)` with `resize=True`.
+
+    Raises:
+      TypeError: As `pruning.prune`, or `resize` is given.
+      ValueError: As `pruning.prune`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jaxnorm.models import MLP
+      >>> model = MLP(inputs=4, widths=(16,), classes=2, rngs=nnx.Rngs(0))
+      >>> small = prune(model, jnp.ones((1, 4), "float32"), ratios=[0.75])
+      >>> print(small.layers[0].out_features, small(jnp.ones((1, 4), "float32")).shape)
+      4 (1, 2)
+    """
+    if "resize" in options:
+        raise TypeError(
+            "resize must be left out, as a module cannot be resized: its program can, by "
+            "pruning.prune(*pruning.nnx.evaluation(model), ..., resize=True)"
+        )
+    graph, _ = _split(model)
+    apply, params = evaluation(model)
+
+    def in_place(change: Callable[..., object]) -> Callable[..., Any]:
+        def changed(params: Any, *rest: Any) -> Any:
+            small = _merged(graph, params)
+            change(small, *rest)
+            return nnx.state(small)
+
+        return changed
+
+    def log(step: int, pruned: channels.Pruned) -> None:
+        callback(step, _merged(graph, pruned.params))
+
+    own = {"recalibrate": in_place(recalibrate), "fine_tune": in_place(fine_tune), "callback": log}
+    return _merged(graph, channels.prune(apply, params, *inputs, **own, **options).params)
+
+
+def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
+    """The smaller model of which `prune(..., checkpoint_dir=...)` wrote the arrays.
+
+    Args:
+      checkpoint_dir: Holds the checkpoint.
+      model: The large one, or its shapes: `nnx.eval_shape(lambda: Net(rngs=nnx.Rngs(0)))`.
+
+    Raises:
+      ValueError: There is no checkpoint, or it is of another model.
+    """
+    graph, params = _split(model)
+    return _merged(graph, channels.load_pruned(checkpoint_dir, like=params).params)
+
+
+def _split(model: nnx.Module) -> tuple[Any, Any]:
+    """The evaluation of a model, without changing it."""
+    copy = nnx.merge(*nnx.split(model))
+    copy.eval()
+    return nnx.split(copy)
+
+
+def _merged(graph: Any, params: Any) -> Any:
+    return fit_widths(nnx.merge(graph, params, copy=True))

@@ -1,0 +1,212 @@
+"""Models of flax.nnx are pruned as models; a pruned function of any framework runs."""
+
+import re
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import pruning
+from jaxnorm.models import MLP, CifarResNet
+from jaxnorm.nnx import recalibrate
+from pruning.channels import mask_channels
+from tests.support.exported import FRAMEWORKS
+
+pytestmark = pytest.mark.usefixtures("promotion")
+RNG = np.random.default_rng(0)
+
+
+class Mobile(nnx.Module):
+    """Depthwise, group norm, dropout, transposed convolution and a general layer."""
+
+    def __init__(self, rngs):
+        self.first = nnx.Conv(3, 8, (3, 3), rngs=rngs)
+        self.norm = nnx.BatchNorm(8, rngs=rngs)
+        self.depth = nnx.Conv(8, 16, (3, 3), feature_group_count=8, rngs=rngs)
+        self.groups = nnx.GroupNorm(16, num_groups=4, rngs=rngs)
+        self.up = nnx.ConvTranspose(16, 12, (2, 2), strides=2, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.general = nnx.LinearGeneral(12, (2, 3), rngs=rngs)
+
+    def __call__(self, x):
+        h = nnx.relu(self.norm(self.first(x)))
+        h = nnx.relu(self.up(nnx.relu(self.groups(self.depth(h)))))
+        return self.general(self.dropout(h).mean((1, 2)))
+
+
+class Attends(nnx.Module):
+    def __init__(self, rngs):
+        self.attention = nnx.MultiHeadAttention(4, 8, decode=False, rngs=rngs)
+        self.hidden, self.out = nnx.Linear(8, 16, rngs=rngs), nnx.Linear(16, 2, rngs=rngs)
+
+    def __call__(self, x):
+        return self.out(nnx.gelu(self.hidden(x + self.attention(x))))
+
+
+class Recurs(nnx.Module):
+    def __init__(self, cell, rngs):
+        self.rnn = nnx.RNN(cell(3, 8, rngs=rngs))
+        self.out = nnx.Linear(8, 2, rngs=rngs)
+
+    def __call__(self, x):
+        states: Any = self.rnn(x)
+        return self.out(states)
+
+
+def images(side=8):
+    return jnp.asarray(RNG.normal(size=(4, side, side, 3)), "float32")
+
+
+def sequences(size):
+    return jnp.asarray(RNG.normal(size=(4, 5, size)), "float32")
+
+
+MODELS: Any = {
+    "mlp": (lambda r: MLP(inputs=5, widths=(8, 6), classes=3, rngs=r), lambda: sequences(5)[:, 0]),
+    "resnet": (lambda r: CifarResNet(8, classes=4, rngs=r), images),
+    "depthwise, group norm, transposed": (Mobile, images),
+    "attention": (Attends, lambda: sequences(8)),
+    "lstm": (partial(Recurs, nnx.LSTMCell), lambda: sequences(3)),
+    "fused lstm": (partial(Recurs, nnx.OptimizedLSTMCell), lambda: sequences(3)),
+    "gru": (partial(Recurs, nnx.GRUCell), lambda: sequences(3)),
+    "simple": (partial(Recurs, nnx.SimpleCell), lambda: sequences(3)),
+}
+
+
+def select_heads(scores, ratio=0.5, **options):
+    """Half of all groups but those of two: attention divides by the root of queries' widths."""
+    halves = pruning.channels.select_layerwise(scores, ratio=ratio)
+    return [half if len(half) > 2 else np.ones(2, bool) for half in halves]
+
+
+def built(name):
+    """A model whose arrays are all drawn, statistics too."""
+    build, inputs = MODELS[name]
+    model = build(nnx.Rngs(0))
+    drawn = lambda p: jnp.asarray(RNG.uniform(0.5, 1, p.shape), p.dtype)  # noqa: E731
+    nnx.update(model, jax.tree.map(drawn, nnx.state(model, nnx.BatchStat)))
+    return model, inputs()
+
+
+@pytest.mark.parametrize("asked", [{"ratios": [0.5]}, {"budget": 0.6}], ids=["ratio", "budget"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_smaller_model_computes_what_the_masked_one_does(name, asked):
+    model, x = built(name)
+    before = jax.tree.map(jnp.copy, nnx.state(model))
+    asked = {"ratios": [0.5], "select": select_heads} if name == "attention" else asked
+    small = pruning.nnx.prune(model, x, **asked, fold=False)
+    assert type(small) is type(model)
+    jax.tree.map(np.testing.assert_array_equal, plain(nnx.state(model)), plain(before))
+    apply, params = pruning.nnx.evaluation(model)
+    whole = pruning.prune(apply, params, x, **asked, fold=False)
+    assert pruning.cost(apply, whole.params, x).macs < 0.8 * pruning.cost(apply, params, x).macs
+    masked = mask_channels(params, whole.groups, whole.keep)
+    for found in (
+        small(x),
+        nnx.jit(lambda model, x: model(x))(small, x),
+        whole.apply(whole.params, x),
+    ):
+        np.testing.assert_allclose(found, apply(masked, x), rtol=1e-4, atol=1e-5)
+
+
+def plain(state):
+    """Keys as numbers."""
+    return [
+        jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        for leaf in jax.tree.leaves(state)
+    ]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_say_the_widths_that_their_arrays_have(name):
+    """`repr` of the small model is that of one built so: each number of a layer fits its kernel."""
+    model, x = built(name)
+    small = pruning.nnx.prune(model, x, ratios=[0.5], select=select_heads)
+    pairs: Any = zip(nnx.iter_modules(small), nnx.iter_modules(model), strict=True)
+    for (_, a), (_, b) in pairs:
+        kernel: Any = getattr(a, "kernel", None)
+        if isinstance(a, nnx.Linear):
+            assert (a.in_features, a.out_features) == kernel.shape
+        elif isinstance(a, nnx.Conv | nnx.ConvTranspose):
+            assert a.kernel_shape == kernel.shape
+            assert a.out_features == kernel.shape[-1]
+        elif isinstance(a, nnx.LinearGeneral):
+            assert (*a.in_features, *a.out_features) == kernel.shape
+        elif isinstance(a, nnx.GroupNorm):
+            assert a.num_groups * a.group_size == nnx.state(a)["scale"].size
+            assert a.group_size == b.group_size
+        elif isinstance(a, nnx.MultiHeadAttention):
+            assert (a.num_heads, a.qkv_features, b.num_heads) == (2, 4, 4)
+    shapes = re.findall(r"(?:features|num_groups|num_heads)=(\d+)", repr(small))
+    assert shapes != re.findall(r"(?:features|num_groups|num_heads)=(\d+)", repr(model))
+
+
+def test_retraining_is_of_models_in_place_and_ends_in_evaluation():
+    model, x = built("resnet")
+    model.train()
+    seen = []
+
+    def fine_tune(small, step):
+        small.train()
+        small(x)
+        small.head.kernel[...] = 2 * small.head.kernel[...]
+        seen.append((step, small.head.kernel.shape))
+
+    small = pruning.nnx.prune(
+        model,
+        x,
+        ratios=pruning.schedules.iterative(0.5, steps=2),
+        recalibrate=lambda small: recalibrate(small, [x]),
+        fine_tune=fine_tune,
+        callback=lambda step, small: seen.append(small(x).shape),
+    )
+    assert seen == [(0, seen[0][1]), (4, 4), (1, small.head.kernel.shape), (4, 4)]
+    once = small(x[:1])
+    np.testing.assert_allclose(small(x)[:1], once, rtol=1e-4, atol=1e-5)  # no batch statistics
+    small.train()
+    assert abs(small(x)[:1] - small(x[:1])).max() > 1e-3
+
+
+def test_a_model_is_read_from_its_checkpoint(tmp_path):
+    model, x = built("depthwise, group norm, transposed")
+    small = pruning.nnx.prune(model, x, ratios=[0.5], checkpoint_dir=tmp_path)
+    abstract = nnx.eval_shape(lambda: Mobile(nnx.Rngs(0)))
+    for large in (model, abstract):
+        np.testing.assert_array_equal(pruning.nnx.load_pruned(tmp_path, large)(x), small(x))
+
+
+def test_a_module_is_not_resized():
+    model, x = built("mlp")
+    with pytest.raises(TypeError, match=r"resize must be left out, .*evaluation\(model\)"):
+        pruning.nnx.prune(model, x, ratios=[0.5], resize=True)
+    pruned = pruning.prune(*pruning.nnx.evaluation(model), x, ratios=[0.5], resize=True)
+    assert pruned.apply(pruned.params, x).shape == (4, 3)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("resize", [False, True])
+@pytest.mark.parametrize("fold", [False, True])
+def test_a_pruned_network_runs_whichever_way_it_was_cut(framework, resize, fold):
+    """Compiled, differentiated, batched and as a tree of its arrays, it is one function."""
+    apply, params, x = FRAMEWORKS[framework]()
+    pruned = pruning.prune(apply, params, x, ratios=[0.5], resize=resize, fold=fold)
+    expected = pruned.apply(pruned.params, x)
+    assert expected.shape == apply(params, x).shape
+    near = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    near(jax.jit(pruned.apply)(pruned.params, x), expected)
+    near(jax.jit(lambda pruned, x: pruned.apply(pruned.params, x))(pruned, x), expected)
+    each = jax.vmap(pruned.apply, (None, 0))(pruned.params, x[:, None])
+    near(each[:, 0], expected)
+    total = lambda pruned: pruned.apply(pruned.params, x).sum()  # noqa: E731
+    gradient = jax.grad(total, allow_int=True)(pruned)
+    assert isinstance(gradient, pruning.Pruned)
+    assert jax.tree.structure(gradient.params) == jax.tree.structure(pruned.params)
+    assert [a.shape for a in jax.tree.leaves(gradient)] == [
+        a.shape for a in jax.tree.leaves(pruned.params)
+    ]
+    size = sum(abs(g).sum() for g in jax.tree.leaves(gradient) if g.dtype != jax.dtypes.float0)
+    assert size > 0
