@@ -192,8 +192,8 @@ def test_the_change_of_a_moment_counts_the_last_epoch_of_a_short_training(epochs
 def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypatch, tmp_path):
     said, trained, reached = [], [], []
 
-    def train(program, seed, checkpoint_dir, on_epoch, log):
-        trained.append((program, seed, checkpoint_dir.name, log))
+    def train(program, seed, out, on_epoch, log):
+        trained.append((program, seed, out.name, log))
         on_epoch(1)
         on_epoch(4)
         return f"state {program} {seed}", "history"
@@ -207,9 +207,7 @@ def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypa
     assert programs == {name: name for name in ("batch_norm", "unitized")}
     assert states["unitized"] == ["state unitized 0", "state unitized 1"]
     assert trained == [
-        (name, seed, f"{name}-{seed}", print)
-        for name in ("batch_norm", "unitized")
-        for seed in (0, 1)
+        (name, seed, name, print) for name in ("batch_norm", "unitized") for seed in (0, 1)
     ]
     assert said == [
         f"training {name}, seed {seed} of 2"

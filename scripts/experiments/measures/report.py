@@ -88,9 +88,8 @@ def train(
         for seed in range(seeds):
             stages.describe(f"training {name.replace('_', ' ')}, seed {seed + 1} of {seeds}")
             finished = partial(stages.reach, (len(states) * seeds + seed) * recipe.epochs)
-            checkpoint_dir = folder / f"{name}-{seed}"
             runs.append(
-                paired_runs.train(programs[name], seed, checkpoint_dir, finished, stages.log)
+                paired_runs.train(programs[name], seed, folder / name, finished, stages.log)
             )
         states[name], histories[name] = map(list, zip(*runs, strict=True))
     return programs, states, histories

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 
@@ -31,6 +31,9 @@ PROFILED_STEPS = 10
 BETWEEN_CHECKPOINTS = 30.0  # seconds
 
 
+Measure = Callable[[State], dict[str, Any]]
+
+
 class Trained(NamedTuple):
     """Networks after their last epoch, the metrics of every epoch by seed, and evaluations."""
 
@@ -47,12 +50,15 @@ class Extras(NamedTuple):
       profile: Whether to write a trace of ten steps.
       log_every: After how many steps a line is added to steps.jsonl, if any.
       hooks: Called with every chunk, for loggers of other kinds.
+      measure: Of the state from which the run goes on, makes a function of the state after each
+        epoch, whose values are added to the metrics of its one seed; chunks are whole epochs.
     """
 
     evaluations: tuple[Evaluation, ...] = ()
     profile: bool = False
     log_every: int | None = None
     hooks: tuple[Callable[[Chunk], None], ...] = ()
+    measure: Callable[[State], Measure] | None = None
 
 
 class View(Protocol):
@@ -98,6 +104,7 @@ def train(
             files.enter_context(MetricsLog(folder, before, view.log))
             for folder, before in zip(folders, lines, strict=True)
         ]
+        measure = extras.measure(state) if extras.measure else lambda _: {}
         # The first chunk compiles, and the second one may be traced.
         clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + extras.profile)
         after_chunk: list[Callable[[Chunk], None]] = [
@@ -105,15 +112,14 @@ def train(
             lambda chunk: check_finite("loss", chunk.losses, chunk.step, checkpoints),
             clock,
             partial(show_progress, trainer, seeds, view, logs, clock),
-            partial(log_epoch, trainer, view, logs, clock),
+            partial(log_epoch, trainer, view, logs, clock, measure),
             *([logged_steps(trainer, folders, state)] if extras.log_every else []),
             *extras.hooks,
             Checkpointing(trainer, checkpoints, lines, interrupted),
         ]
         profiled = [PROFILED_STEPS] * 2 if extras.profile else []
-        sizes = itertools.chain(
-            profiled, itertools.repeat(extras.log_every or trainer.steps_per_call)
-        )
+        usual = trainer.steps if extras.measure else extras.log_every or trainer.steps_per_call
+        sizes = itertools.chain(profiled, itertools.repeat(usual))
         for chunk in chunks(trainer, state, seeds, sizes):
             for hook in after_chunk:
                 hook(chunk)
@@ -195,7 +201,12 @@ def show_progress(
 
 
 def log_epoch(
-    trainer: Trainer, view: View, logs: list[MetricsLog], clock: Clock, chunk: Chunk
+    trainer: Trainer,
+    view: View,
+    logs: list[MetricsLog],
+    clock: Clock,
+    measure: Measure,
+    chunk: Chunk,
 ) -> None:
     """Evaluate the networks at the end of an epoch, and log its metrics for each seed.
 
@@ -217,6 +228,7 @@ def log_epoch(
                 "seconds": time.monotonic() - clock.start,
                 "images_per_second": clock.speed,
                 "waiting_for_data": waited,
+                **measure(chunk.state),
             }
         )
 

@@ -1,7 +1,7 @@
 """Networks of two normalizations, trained from the same weights and measured at every epoch."""
 
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,9 @@ from jaxtyping import Array, Float
 import jaxnorm
 from experiments.data.datasets import Images
 from experiments.recipes import Recipe
-from experiments.training import chunks, evaluation, networks
-from experiments.training.checkpoints import Checkpoints
+from experiments.signals import Interruption
+from experiments.training import chunks, evaluation, loop, networks
+from experiments.training.loop import Extras
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
@@ -23,7 +24,6 @@ from jaxnorm.nnx import recalibrate
 NORMALIZATIONS = ("batch_norm", "unitized")
 SAMPLE = 500  # images, for the running statistics of untrained networks
 PROBE = 1000  # test images whose outputs are measured
-BETWEEN_CHECKPOINTS = 5.0  # seconds; the last epoch is always saved
 
 
 class History(NamedTuple):
@@ -85,10 +85,31 @@ def program(recipe: Recipe, images: Images) -> Program:
     )
 
 
+class View:
+    """Calls functions with finished epochs, and with lines on damaged checkpoints."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        seed: int,
+        on_epoch: Callable[[int], None],
+        log: Callable[[str], None],
+    ):
+        self.trainer, self.seed, self.on_epoch, self._log = trainer, seed, on_epoch, log
+
+    def log(self, line: str) -> None:
+        """Call `log` with a line."""
+        self._log(line)
+
+    def update(self, steps: int, description: str, numbers: str) -> None:
+        """Call `on_epoch` with the number of whole epochs of this seed."""
+        self.on_epoch(steps // self.trainer.steps - self.seed * self.trainer.recipe.epochs)
+
+
 def train(
     program: Program,
     seed: int,
-    checkpoint_dir: Path,
+    out: Path,
     on_epoch: Callable[[int], None],
     log: Callable[[str], None],
 ) -> tuple[State, History]:
@@ -97,32 +118,40 @@ def train(
     Args:
       program: Compiled for the recipe.
       seed: Decides the initial weights and the order of the images.
-      checkpoint_dir: Folder of the checkpoints of this seed.
+      out: Folder of the runs of all seeds.
       on_epoch: Called with the number of finished epochs, restored ones included.
       log: Called with a line for each checkpoint that is damaged.
     """
-    trainer, epochs = program.trainer, program.trainer.recipe.epochs
-    state = program.init_state(seed)
-    history = _empty_history(epochs, program.outputs(state))
-    with Checkpoints(checkpoint_dir) as checkpoints:
-        (state, restored), _ = checkpoints.restore((state, jax.device_put(history)), log)
-        history = History(*map(np.array, restored))
-        outputs = program.outputs(state)
-        on_epoch(chunks.steps_done(state) // trainer.steps)
-        saved = time.monotonic()
-        for chunk in chunks.epochs(trainer, state, (seed,)):
-            epoch, state = chunk.epoch, chunk.state
-            before, outputs = outputs, program.outputs(state)
-            (fractions,) = trainer.evaluate(state)
-            history.loss[epoch] = chunk.losses[0]
-            history.accuracy[epoch] = fractions["accuracy"]
-            history.moments[epoch + 1] = _moments(outputs)
-            history.distances[epoch] = _distances(before, outputs)
-            if epoch + 1 == epochs or time.monotonic() - saved > BETWEEN_CHECKPOINTS:
-                checkpoints.save(chunk.step, (state, jax.device_put(history)))
-                saved = time.monotonic()
-            on_epoch(epoch + 1)
-    return state, history
+    untrained = _moments(program.outputs(program.init_state(seed)))
+    trained = loop.train(
+        program.trainer,
+        (seed,),
+        out,
+        View(program.trainer, seed, on_epoch, log),
+        Interruption(),
+        Extras(measure=partial(_measure, program, on_epoch)),
+        lambda seeds: program.init_state(*seeds),
+    )
+    (lines,) = trained.lines
+    loss, accuracy, moments, distances = (
+        np.array([line[name] for line in lines], np.float32)
+        for name in ("loss", "accuracy", "moments", "distances")
+    )
+    return trained.state, History(loss, accuracy, np.stack([untrained, *moments]), distances)
+
+
+def _measure(program: Program, on_epoch: Callable[[int], None], state: State) -> loop.Measure:
+    """Moments after each epoch and distances from the epoch before, from `state` on."""
+    on_epoch(chunks.steps_done(state) // program.trainer.steps)
+    outputs = program.outputs(state)
+
+    def measure(state: State) -> dict[str, Any]:
+        nonlocal outputs
+        before, outputs = outputs, program.outputs(state)
+        distances = _distances(before, outputs)
+        return {"moments": _moments(outputs).tolist(), "distances": distances.tolist()}
+
+    return measure
 
 
 @jax.jit
@@ -137,11 +166,3 @@ def _distances(
     return jaxnorm.shift.emd_1d(
         *(outputs.reshape(-1, outputs.shape[-1]) for outputs in (before, after))
     )
-
-
-def _empty_history(epochs: int, outputs: Float[Array, "n h w c"]) -> History:
-    c = outputs.shape[-1]
-    shapes = (epochs,), (epochs,), (epochs + 1, 4, c), (epochs, c)
-    history = History(*(np.zeros(shape, np.float32) for shape in shapes))
-    history.moments[0] = _moments(outputs)
-    return history

@@ -154,7 +154,8 @@ class MetricsLog:
         self.lines.append(line)
         if self._events:
             self._write()
-            self._events.add(line["epoch"], {k: v for k, v in line.items() if k != "epoch"})
+            scalars = {k: v for k, v in line.items() if isinstance(v, float)}
+            self._events.add(line["epoch"], scalars)
 
     def _write(self) -> None:
         files.write(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
