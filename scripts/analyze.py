@@ -79,6 +79,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
                     "gaussian layers": options.gaussian_layers,
                     "level": analysis.LEVEL,
                 },
+                "seeds": None,
                 "seconds": {"analysis": time.perf_counter() - start},
             }
         )

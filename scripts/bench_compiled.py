@@ -82,7 +82,8 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         if out is not None:
             results = origin | {
                 "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},
-                "minutes": (time.perf_counter() - start) / 60,
+                "seconds": time.perf_counter() - start,
+                "seeds": None,
                 "limits": compiled_tables.LIMITS,
                 "targets": rows,
             }

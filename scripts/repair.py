@@ -73,9 +73,11 @@ def measure(options: Options) -> None:
 
     def save(found: dict[str, Any]) -> None:
         spent = cli.seconds() + (before.get("seconds") or 0.0) * resumes
-        files.write(path, json.dumps(start | {"seconds": spent} | found, indent=1) + "\n")
+        whole = start | {"seconds": spent, "seeds": seeds} | found
+        files.write(path, json.dumps(whole, indent=1) + "\n")
 
     resumes = options.experiment == "resnet20"
+    seeds = 1 if options.experiment == "recalibration" else 3 if not resumes else options.draws
     weights, data_dir = Path(options.weights or ""), Path(options.data_dir or "")
     if options.experiment == "digits":
         from experiments.measures import repair_digits

@@ -1,11 +1,8 @@
 """The table of architectures in docs/pruning.md: what can be cut, what stays, and how exactly.
 
-    python -m tools.architecture_table [--write]
-
-Prints the rows, or puts them into the page.
+`python -m tools.tables --computed` writes it.
 """
 
-import argparse
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +18,6 @@ from tests.support.architectures.torch_pruning import TORCH_PRUNING
 from tests.support.numpy_programs import evaluated
 from tests.support.random_networks import difference
 from tests.support.reasons import pinning
-from tools.tables import write_table
 
 PAGE = Path(__file__).parents[1] / "docs/pruning.md"
 HEADER = (
@@ -135,19 +131,3 @@ def _place(line: str) -> str:
     parts = Path(path).parts
     start = parts.index("site-packages") + 1 if "site-packages" in parts else -1
     return f"{'/'.join(parts[start:])}:{number}"
-
-
-def command(doc: str | None, header: str, rows: Callable[[], Sequence[str]]) -> None:
-    """Prints a table, or writes it below its header in the page."""
-    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="into docs/pruning.md")
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    if options.write:
-        write_table(PAGE, header, rows())
-    else:
-        print(*rows(), sep="\n")
-
-
-if __name__ == "__main__":
-    command(__doc__, HEADER, rows)

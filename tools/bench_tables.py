@@ -1,32 +1,15 @@
-"""Writes the tables of docs/results/bench into the pages of the documentation.
+"""The tables of docs/results/bench: `tools.tables` writes them."""
 
-    python scripts/bench.py --only layers --out docs/results/bench/layers.json
-    python -m tools.bench_tables
-
-A page has a line `<!-- bench: layers, inference -->`, the subject's file and the beginning of the
-titles of groups, or no title for all of them; the tables follow, up to `<!-- end of bench -->`.
-"""
-
-import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[1] / "docs"
-BLOCK = re.compile(r"(<!-- bench: (\w+)(?:, ([^>]*))? -->\n).*?(?=<!-- end of bench -->)", re.S)
 IDEAL = re.compile(r"ideal (\d\.\d+)")
 LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 
 
-def rendered(page: str) -> str:
-    """A page with the tables of the files that it names."""
-    return BLOCK.sub(lambda found: found[1] + "\n" + tables(found[2], found[3] or ""), page)
-
-
-def tables(subject: str, titles: str) -> str:
-    """How one file was made, and a table of each of its groups."""
-    found = json.loads((DOCS / f"results/bench/{subject}.json").read_text(encoding="utf-8"))
+def tables(found: dict[str, Any], subject: str, titles: str) -> str:
+    """How one file was made, and a table of each of its groups whose title begins with `titles`."""
     parts = [made(found, subject)]
     for title, rows in found["groups"].items():
         if title.startswith(titles):
@@ -93,12 +76,3 @@ def ratio(row: dict[str, Any]) -> str:
     )
     interval = f"{low:.2f} to {high:.2f}"
     return f"{middle:.2f} ({interval})" if low <= middle <= high else interval
-
-
-def main() -> None:
-    for page in DOCS.glob("*.md"):
-        page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

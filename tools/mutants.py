@@ -359,7 +359,7 @@ def main() -> None:
             change = f"{mutant.kind}: {mutant.before} -> {mutant.after}"
             print(f"{row['outcome']} {row['path']}:{mutant.line} {change}", flush=True)
         if options.out:
-            results = provenance(recorded is not None) | {"mutants": rows}
+            results = provenance(recorded is not None) | {"seed": options.seed, "mutants": rows}
             options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     for column in ("package", "kind"):
         Console().print(_table(rows, column))

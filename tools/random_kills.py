@@ -10,7 +10,7 @@ saved five times a second.
 
 Each run is a process of its own. It is forked from one that has imported the commands and has not
 computed anything, because imports would take most of the time. Prints a line for each chain, and
-one JSON object at the end; `--results` adds it to a file.
+one JSON object at the end; `--out` writes it to a file.
 """
 
 import importlib
@@ -63,7 +63,7 @@ class Options:
       kills: Signals in all.
       seed: Of the moments.
       minutes: No chain begins later.
-      results: File of JSON to which the result is added.
+      out: File of JSON for the result.
     """
 
     folder: tyro.conf.Positional[Path]
@@ -71,7 +71,7 @@ class Options:
     kills: int = 300
     seed: int = 0
     minutes: float = 240.0
-    results: Path | None = None
+    out: Path | None = None
 
 
 def import_commands(cache: Path) -> None:
@@ -85,9 +85,7 @@ def import_commands(cache: Path) -> None:
     needed = [name for name in modules if "benchmarks" not in name]  # commands wait with these
     for name in (*COMMANDS, *needed, "sklearn.datasets"):
         importlib.import_module(name)
-    for name in ("loop", "paired_runs"):
-        module = importlib.import_module(f"experiments.training.{name}")
-        vars(module)["BETWEEN_CHECKPOINTS"] = 0.2
+    vars(importlib.import_module("experiments.training.loop"))["BETWEEN_CHECKPOINTS"] = 0.2
 
 
 def start(command: str, out: Path) -> BaseProcess:
@@ -224,12 +222,10 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         chains.run()
     cli, files = (importlib.import_module(f"experiments.{name}") for name in ("cli", "files"))
     result = cli.provenance(__file__) | chains.result()
-    result |= {"minutes": (time.monotonic() - began) / 60}
+    result |= {"seconds": time.monotonic() - began}
     result["command"] = " ".join(["python -m tools.random_kills", *result["command"].split()[2:]])
-    if options.results is not None:
-        known = files.read_json(options.results, dict) or {}
-        text = json.dumps(known | {options.command: result}, indent=1) + "\n"
-        files.write(options.results, text)
+    if options.out is not None:
+        files.write(options.out, json.dumps(result, indent=1) + "\n")
     print(json.dumps(result))
 
 

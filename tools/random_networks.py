@@ -6,11 +6,14 @@ Prints how many were equal, had nothing to cut or were refused, by sentence, and
 """
 
 import argparse
+import json
 import os
 import re
 import sys
 import time
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
@@ -20,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from experiments import cli, files
 from tests.support.random_networks import (
     WRONG,
     Outcome,
@@ -34,6 +38,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="how many (default 200)")
     parser.add_argument("--seed", type=int, default=0, help="of the first (default 0)")
     parser.add_argument("--transformers", action="store_true", help="through norms over channels")
+    parser.add_argument("--out", type=Path, help="a JSON file for the outcomes")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     draw = random_transformer if options.transformers else random_network
@@ -45,18 +50,30 @@ def main() -> None:
         kinds.update(network.kinds)
         if outcomes[-1].kind in WRONG:
             print(f"seed {seed}: {', '.join(network.kinds)}: {outcomes[-1]}", flush=True)
-    Console().print(_table(outcomes))
+    rows = _rows(outcomes)
+    table = Table(*rows[0], title="Random networks")
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    Console().print(table)
     print(f"{len(kinds)} kinds of block; {time.time() - start:.0f} s")
+    if options.out:
+        header = cli.provenance(__file__) | {"seconds": time.time() - start, "seed": options.seed}
+        header["command"] = " ".join(["python -m tools.random_networks", *sys.argv[1:]])
+        found = {"kinds of block": len(kinds), "networks": options.count, "outcomes": rows}
+        files.write(options.out, json.dumps(header | found, indent=1) + "\n")
     sys.exit(any(found.kind in WRONG for found in outcomes))
 
 
-def _table(outcomes: list[Outcome]) -> Table:
-    table = Table("outcome", "sentence", "networks", "worst error", title="Random networks")
+def _rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    """A row for each outcome and sentence: how many networks, and the worst error."""
     counts = Counter((found.kind, _sentence(found.said)) for found in outcomes)
+    rows = []
     for (kind, said), count in sorted(counts.items(), key=lambda row: (row[0][0], -row[1])):
         errors = [x.error for x in outcomes if (x.kind, _sentence(x.said)) == (kind, said)]
-        table.add_row(kind, said, f"{count}", f"{max(errors):.1e}")
-    return table
+        worst = float(f"{max(errors):.1e}")
+        row = {"outcome": kind, "sentence": said, "networks": count, "worst error": worst}
+        rows.append(row)
+    return rows
 
 
 def _sentence(said: str) -> str:

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -34,7 +35,7 @@ RUNS = (
 INPUTS = ("DIR", "tfds", "resnet20.safetensors", *RUNS)
 COMPILERS = ROOT / ".venv-compiled" / "bin" / "python"
 # What no two runs share.
-TIMES = {"command", "date", "environment", "seconds", "minutes", "checkpoint", "timings"}
+TIMES = {"command", "date", "environment", "seconds", "checkpoint", "timings"}
 TIMES |= {
     "images_per_second",
     "waiting_for_data",
@@ -62,7 +63,9 @@ class Result(NamedTuple):
     @property
     def seconds(self) -> float:
         """That it took; NaN where it does not say."""
-        found = self.content.get("seconds", 60 * self.content.get("minutes", math.nan))
+        found = self.content["seconds"]
+        if found is None:
+            return math.nan
         return max(found.values()) if isinstance(found, dict) else found
 
     @property
@@ -78,6 +81,8 @@ class Result(NamedTuple):
     def needs(self, inputs: dict[str, str]) -> str | None:
         """What is missing to make it anew."""
         missing = [f"--input {name}=PATH" for name in self.inputs if name not in inputs]
+        if "FOLDER" in self.content["command"] or "--compile-for" in self.content["command"]:
+            missing.append("a run by hand: it writes no file by --out alone")
         if not Path(self.interpreter).exists():
             missing.append("`make bench-compiled`, which installs the compilers")
         return next(iter(missing), None)
@@ -89,6 +94,48 @@ class Difference(NamedTuple):
     place: str
     recorded: Any
     now: Any
+
+
+class Header(NamedTuple):
+    """How a result was made.
+
+    Attributes:
+      command: From the root of the repository, but for inputs.
+      date: ISO 8601.
+      commit: Of the code.
+      device: That the command ran on.
+      versions: Of JAX, and of what else is known.
+      seconds: In all, or of its parts; None where they were not recorded.
+      seeds: How many, the one, or those of its parts; None where nothing is drawn.
+    """
+
+    command: str
+    date: datetime
+    commit: str
+    device: str
+    versions: dict[str, Any]
+    seconds: float | dict[str, float] | None
+    seeds: Any
+
+
+def header(content: dict[str, Any]) -> Header:
+    """The header of a file of docs/results.
+
+    Raises:
+      KeyError: An entry is missing.
+    """
+    environment = dict(content["environment"])
+    parts = [content, *(content.get(name, {}) for name in ("settings", "options"))]
+    seeds = {name: part[name] for part in parts for name in ("seed", "seeds") if name in part}
+    return Header(
+        content["command"],
+        datetime.fromisoformat(content["date"]),
+        environment.pop("commit"),
+        environment.pop("device"),
+        environment,
+        content["seconds"],
+        next(iter(seeds.values())) if seeds else content["seeds"],
+    )
 
 
 def results() -> list[Result]:

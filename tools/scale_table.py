@@ -4,7 +4,7 @@
 
 Of `digits-preact8`: the losses of the first steps and the running statistics after them, beside
 those of one device; and images a second, of devices that share the cores of one machine. Writes
-docs/results/scale.json and the table of docs/scale.md.
+docs/results/scale.json, of which `tools.tables` makes the table of docs/scale.md.
 """
 
 import json
@@ -27,11 +27,10 @@ from experiments.data import datasets
 from experiments.recipes import PRESETS, replace
 from experiments.training import processes
 from experiments.training.trainer import Trainer, mesh_of
-from tools.tables import write_table
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-OUT, PAGE = DOCS / "results/scale.json", DOCS / "scale.md"
+OUT = DOCS / "results/scale.json"
 STEPS, TIMED, REPEATS = 4, 10, 9
 NORMALIZATIONS = ("batch_norm", "unitized")
 HEADER = (
@@ -68,12 +67,12 @@ def main(out: Path = OUT) -> None:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": cli.environment(),
         "seconds": cli.seconds(),
+        "seeds": 1,
         "load": os.getloadavg()[0],
         "steps": STEPS,
         "rows": rows,
     }
     files.write(out, json.dumps(results, indent=1) + "\n")
-    write_table(PAGE, HEADER, table(rows))
 
 
 def measured(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarray]:

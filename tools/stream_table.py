@@ -1,8 +1,6 @@
 """The table of residual streams in docs/pruning.md: what goes under norms over channels.
 
-    python -m tools.stream_table [--write]
-
-Prints the rows, or puts them into the page.
+`python -m tools.tables --computed` writes it.
 """
 
 from typing import Any
@@ -13,7 +11,7 @@ import numpy as np
 from pruning import coupled_channels, mask_channels
 from tests.support.architectures import Architecture
 from tests.support.architectures.streams import STREAMS
-from tools.architecture_table import command, cut, size, stays
+from tools.architecture_table import cut, size, stays
 
 HEADER = (
     "| family | parameters in channels that can go | with the stream | parameters at 50 % | error "
@@ -43,7 +41,3 @@ def _share(model: Architecture, resize: bool) -> float:
     ones = jax.tree.map(lambda leaf: np.ones(np.shape(leaf)), params)
     left: Any = mask_channels(ones, groups, [np.zeros(group.size, bool) for group in groups])
     return 1 - sum(leaf.sum() for leaf in jax.tree.leaves(left)) / size(params)
-
-
-if __name__ == "__main__":
-    command(__doc__, HEADER, rows)

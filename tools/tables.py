@@ -1,17 +1,137 @@
-"""Tables of Markdown in pages, found by their headers."""
+"""Writes the tables and measured numbers of the documentation from docs/results.
 
-from collections.abc import Sequence
+    python -m tools.tables               # those of JSON: less than a second
+    python -m tools.tables --computed    # those of architectures, too, which are cut: minutes
+
+A page has marks around what is written: `<!-- KIND: ARGUMENT -->` and `<!-- end of KIND -->`, where
+KIND is one of `WRITERS` or `COMPUTED`. A number has the mark `<!-- number: FILE PATH FORMAT -->`,
+such as `<!-- number: train/a/results.json seeds/0/-1/accuracy .2% -->`.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import shift_estimators
+from tools import bench_tables, repair_tables, scale_table, training_table
+
+DOCS = Path(__file__).parents[1] / "docs"
+RESULTS = DOCS / "results"
+MARK = re.compile(r"(<!-- ([a-z]+):? ?([^>]*?) -->)(.*?)(?=<!-- end of \2 -->)", re.DOTALL)
 
 
-def write_table(page: Path, header: str, rows: Sequence[str]) -> None:
-    """Put rows below their header, in place of those that are there."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(header)
-    after = rest.split("\n\n", 1)[1] if "\n\n" in rest else ""
-    table = "\n".join(rows)
-    page.write_text(f"{before}{header}{table}\n\n{after}", encoding="utf-8")
+def estimators(_: str) -> str:
+    """The table of four estimates of the earth mover distance."""
+    head = "| laws | W₁ | exact, of the samples | slices | trained lower bound | Algorithm 3 |"
+    pairs = recorded("shift/estimators.json")["pairs"]
+    rows = (f"| {' | '.join(shift_estimators.row(pair))} |" for pair in pairs)
+    return table(f"{head}\n| --- | --- | --- | --- | --- | --- |\n", list(rows))
+
+
+def scale(_: str) -> str:
+    """The table of devices and processes."""
+    return table(scale_table.HEADER, scale_table.table(recorded("scale.json")["rows"]))
+
+
+def training(_: str) -> str:
+    """The table of compiled training steps."""
+    return table(training_table.HEADER, training_table.rows())
+
+
+def bench(argument: str) -> str:
+    """The tables of a subject, of all its groups or of those whose titles begin so."""
+    subject, _, titles = argument.partition(", ")
+    return "\n\n" + bench_tables.tables(recorded(f"bench/{subject}.json"), subject, titles)
+
+
+def repair(network: str) -> str:
+    """The table of a network's repairs."""
+    runs = recorded("repair/digits.json"), recorded("repair/resnet20.json")
+    return "\n\n" + "\n".join(repair_tables.lines(repair_tables.table(*runs), network)) + "\n\n"
+
+
+def architectures(_: str) -> str:
+    """The table of architectures, each of which is cut."""
+    from tools import architecture_table
+
+    return table(architecture_table.HEADER, architecture_table.rows())
+
+
+def streams(_: str) -> str:
+    """The table of residual streams, each of which is cut."""
+    from tools import stream_table
+
+    return table(stream_table.HEADER, stream_table.rows())
+
+
+def number(argument: str) -> str:
+    """One number of a file: by its path, whose steps are keys or indices, in a format of Python."""
+    file, path, form = argument.split(" ")
+    value: Any = recorded(file)
+    for step in path.split("/"):
+        value = value[int(step) if isinstance(value, list) else step]
+    return format(value, form).replace("%", " %")
+
+
+WRITERS: dict[str, Callable[[str], str]] = {
+    "bench": bench,
+    "estimators": estimators,
+    "number": number,
+    "repair": repair,
+    "scale": scale,
+    "training": training,
+}
+COMPUTED: dict[str, Callable[[str], str]] = {"architectures": architectures, "streams": streams}
+
+
+def written(page: str, writers: dict[str, Callable[[str], str]]) -> str:
+    """A page with what its marks stand around written anew."""
+
+    def replaced(found: re.Match[str]) -> str:
+        mark, kind, argument, before = found.groups()
+        return mark + (writers[kind](argument) if kind in writers else before)
+
+    return MARK.sub(replaced, page)
+
+
+def pages() -> list[Path]:
+    """The pages of the documentation that have marks."""
+    every = [*DOCS.glob("*.md"), RESULTS / "README.md"]
+    return [page for page in every if MARK.search(page.read_text(encoding="utf-8"))]
+
+
+@cache
+def recorded(file: str) -> Any:
+    """What a file of docs/results holds."""
+    return json.loads((RESULTS / file).read_text(encoding="utf-8"))
+
+
+def table(header: str, rows: Sequence[str]) -> str:
+    """A table between its marks."""
+    return "\n\n" + header + "\n".join(rows) + "\n\n"
 
 
 def table_of(page: Path, header: str) -> list[str]:
     """The rows below a header."""
     return page.read_text(encoding="utf-8").split(header)[1].split("\n\n")[0].splitlines()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--computed", action="store_true", help="also of architectures: minutes")
+    writers = WRITERS | (COMPUTED if parser.parse_args().computed else {})
+    if "architectures" in writers:
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        page.write_text(written(text, writers), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,7 @@
     python -m tools.training_table            # hours; resumes
     python -m tools.training_table --show     # the table alone
 
-Each cell is one run of `train.py --compile-for`; its JSON is a line of OUT. A cell that OUT holds
+Each cell is one run of `train.py --compile-for`; OUT has its JSON. A cell that OUT holds
 is not compiled again: remove the file first when the layers have changed.
 """
 
@@ -12,18 +12,23 @@ import math
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import tyro
 
+from experiments import files
+
 SCRIPTS = Path(__file__).parents[1] / "scripts"
-OUT = SCRIPTS.parent / "docs/results/compiled/training.jsonl"
-HEAD = (
-    "| network | layer | images per chip | topology | memory, GB | HBM traffic, GB | TFLOP "
-    "| all-reduced, MB | compute, ms | HBM, ms | interconnect, ms |"
+OUT = SCRIPTS.parent / "docs/results/compiled/training.json"
+HEADER = (
+    "| network | layer | images per chip | memory, GB | HBM traffic, GB | TFLOP | all-reduced, MB "
+    "| compute, ms | HBM, ms | interconnect, 16 chips, ms | 256 chips, ms |\n"
+    "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
+SMALL, LARGE = "v5e:4x4", "v5e:16x16"
 
 
 # Model, normalization, images per chip and topology of every step.
@@ -32,7 +37,7 @@ CELLS: list[Cell] = [
     (model, normalization, images, topology)
     for model, topology, images, normalization in product(
         ("resnet50", "resnet101"),
-        ("v5e:4x4", "v5e:16x16"),
+        (SMALL, LARGE),
         (64, 128, 256),
         ("batch_norm", "unitized"),
     )
@@ -45,18 +50,14 @@ def main(show: bool = False, jobs: int = 1, out: Path = OUT) -> None:
     Args:
       show: Compile nothing.
       jobs: Cells that are compiled at a time; each takes about 3 GB of memory.
-      out: File of results, a line of JSON per cell.
+      out: File of results.
     """
     missing = [] if show else [cell for cell in CELLS if cell not in read(out)]
     with ThreadPoolExecutor(jobs) as pool:
         for cell, line in zip(missing, pool.map(compile_cell, missing), strict=True):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            with out.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+            write(out, [*read(out).values(), json.loads(line)])
             print(*cell, "compiled", file=sys.stderr, flush=True)
-    results = read(out)
-    rule = "| --- | --- |" + " ---: |" * (HEAD.count("|") - 3)
-    print(HEAD, rule, *(row(cell, results[cell]) for cell in CELLS if cell in results), sep="\n")
+    print(HEADER, *rows(out), sep="\n")
 
 
 def compile_cell(cell: Cell) -> str:
@@ -70,25 +71,52 @@ def compile_cell(cell: Cell) -> str:
     return run.stdout.splitlines()[-1]
 
 
+def write(path: Path, cells: list[dict[str, Any]]) -> None:
+    """The cells that there are, and how they were made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = {
+        "command": "python -m tools.training_table --jobs 2",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": cells[-1]["environment"] | {"device": "none: compiled ahead of time"},
+        "seconds": sum(cell["compile_seconds"] for cell in cells),
+        "seeds": None,
+    }
+    files.write(path, json.dumps(header | {"cells": cells}, indent=1) + "\n")
+
+
 def read(path: Path) -> dict[Cell, dict[str, Any]]:
     """Results by their cells."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"cells": []}
     results = {}
-    for result in map(json.loads, lines):
+    for result in content["cells"]:
         names = result["recipe"]["model"], result["recipe"]["normalization"]
         results[*names, result["images_per_chip"], result["topology"]] = result
     return results
 
 
-def row(cell: Cell, result: dict[str, Any]) -> str:
-    """A row of the table, in Markdown."""
-    columns = [*map(str, cell), f"{result['memory']['needed'] / 1e9:.1f}"]
+def rows(path: Path = OUT) -> list[str]:
+    """A row in Markdown for each step whose two topologies, which differ in links, are there."""
+    results = read(path)
+    return [
+        row(cell, results[cell], results[*cell[:3], LARGE])
+        for cell in sorted(CELLS, key=lambda cell: (cell[0] != "resnet50", cell[2]))
+        if cell[3] == SMALL and {cell, (*cell[:3], LARGE)} <= results.keys()
+    ]
+
+
+def row(cell: Cell, result: dict[str, Any], large: dict[str, Any]) -> str:
+    """A row of the table: of 16 chips, and the time of the interconnect of 256 beside it."""
+    model, normalization, images, _ = cell
+    network, layer = model.replace("resnet", "ResNet-"), normalization.replace("_", " ")
+    columns = [network, layer, str(images), f"{result['memory']['needed'] / 1e9:.1f}"]
     if "bound" not in result:
-        return f"| {' | '.join(columns)} does not fit |" + " |" * 6
+        return f"| {' | '.join(columns)} does not fit |" + " |" * 7
     reduced = sum(e["bytes"] for e in result["collectives"] if e["kind"] == "all-reduce")
     work = [result["hbm_bytes"] / 1e9, result["flops"] / 1e12, reduced / 1e6]
-    times = [f"{1e3 * result['seconds'][name]:.2f}" for name in ("compute", "HBM", "interconnect")]
-    return f"| {' | '.join([*columns, *(f'{n:.1f}' for n in work), *times])} |"
+    times = [result["seconds"][name] for name in ("compute", "HBM", "interconnect")]
+    times.append(large["seconds"]["interconnect"])
+    cells = [*columns, *(f"{n:.1f}" for n in work), *(f"{1e3 * n:.2f}" for n in times)]
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

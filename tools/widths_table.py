@@ -100,6 +100,7 @@ def main() -> None:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": cli.environment(),
         "seconds": cli.seconds(),
+        "seeds": None,
         "chips": chips,
     }
     files.write(given.out, json.dumps(run, indent=1) + "\n")

@@ -25,7 +25,7 @@ class StaticFiles(SphinxTransform):
             target = node["reftarget"]
             if target.endswith("references.bib"):
                 target = "bibliography.html"
-            if target.endswith((".html", ".json", ".jsonl")):
+            if target.endswith((".html", ".json")):
                 address = gallery.page_of(target)
                 node.replace_self(nodes.reference("", "", *node.children, refuri=address))
 

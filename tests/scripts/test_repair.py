@@ -1,4 +1,4 @@
-"""The errors of repaired networks, and the tables of docs/pruning.md."""
+"""The errors of repaired networks, and how a run continues."""
 
 from typing import Any
 
@@ -18,15 +18,6 @@ from experiments.measures.repair import (
     packed,
     unpacked,
 )
-from tools import repair_markdown
-
-
-def test_the_page_has_the_tables_that_the_results_give():
-    text = repair_markdown.PAGE.read_text(encoding="utf-8")
-    assert repair_markdown.rendered(text) == text
-    tables = [found[0] for found in repair_markdown.BLOCK.finditer(text)]
-    assert len(tables) > 1
-    assert all("| `least_squares` |" in table for table in tables)
 
 
 def test_the_error_is_that_over_images_and_over_draws():

@@ -14,13 +14,7 @@ import shift_estimators
 from experiments.cli import InputError
 from experiments.measures import shift_estimators as measures
 from tests.support.small_runs import random_images
-from tools.results import FOLDER, ROOT
-from tools.tables import table_of
-
-HEADER = """
-| laws | W₁ | exact, of the samples | slices | trained lower bound | Algorithm 3 |
-| --- | --- | --- | --- | --- | --- |
-"""
+from tools.results import FOLDER
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,12 +56,6 @@ def test_a_row_is_printed_for_each_pair(capsys):
         for cell, estimate in zip(cells[2:5], estimates, strict=False):
             assert cell == f"{estimate['bias']:+.3f} ± {estimate['spread']:.3f}"
         assert cells[5] == f"{1 + estimates[3]['bias']:.1e} of it"
-
-
-def test_the_table_of_the_page_is_that_of_its_file():
-    results = json.loads((FOLDER / "shift/estimators.json").read_text(encoding="utf-8"))["pairs"]
-    rows = [f"| {' | '.join(shift_estimators.row(result))} |" for result in results]
-    assert table_of(ROOT / "docs/shift.md", HEADER) == rows
 
 
 def test_distributions_have_the_distances_that_are_stated(monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 
 import train
 from tools import training_table
-from tools.training_table import CELLS
+from tools.training_table import CELLS, LARGE, SMALL
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -32,46 +32,52 @@ def result(cell, **changes):
         "flops": 1.5e12,
         "seconds": {"compute": 0.0078, "HBM": 0.0188, "interconnect": 0.00096},
         "bound": "HBM",
+        "environment": {"commit": "1234567"},
+        "compile_seconds": 1.0,
     } | changes
 
 
 def test_a_row_has_the_units_of_the_head_and_says_what_does_not_fit():
     cell = CELLS[0]
-    row = training_table.row(cell, result(cell))
+    assert cell == ("resnet50", "batch_norm", 64, SMALL)
+    large = result((*cell[:3], LARGE), seconds={"interconnect": 0.00102})
+    row = training_table.row(cell, result(cell), large)
     cells = [text.strip() for text in row.strip("|").split("|")]
-    assert cells == [*map(str, cell), "3.2", "15.4", "1.5", "3.0", "7.80", "18.80", "0.96"]
+    first = ["ResNet-50", "batch norm", "64"]
+    assert cells == [*first, "3.2", "15.4", "1.5", "3.0", "7.80", "18.80", "0.96", "1.02"]
     too_large = result(cell, memory={"needed": 21.04e9})
     del too_large["bound"]
-    row = training_table.row(cell, too_large)
+    row = training_table.row(cell, too_large, large)
     assert " 21.0 does not fit " in row
-    assert row.count("|") == training_table.HEAD.count("|")
+    assert row.count("|") == training_table.HEADER.splitlines()[0].count("|")
 
 
 def test_missing_cells_alone_are_compiled_and_all_are_shown(monkeypatch, tmp_path, capsys):
-    compiled, out = [], tmp_path / "new" / "out.jsonl"
+    compiled, out = [], tmp_path / "new" / "out.json"
 
     def compile_cell(cell):
         compiled.append(cell)
         return json.dumps(result(cell))
 
-    monkeypatch.setattr(training_table, "CELLS", CELLS[:3])
+    chosen = [CELLS[0], (*CELLS[0][:3], LARGE), CELLS[1]]  # the last without its second topology
+    monkeypatch.setattr(training_table, "CELLS", chosen)
     monkeypatch.setattr(training_table, "compile_cell", compile_cell)
     training_table.main(show=True, out=out)
     assert compiled == []
-    assert len(capsys.readouterr().out.splitlines()) == 2  # the head and its rule
+    assert capsys.readouterr().out == training_table.HEADER + "\n"
     training_table.main(out=out)
-    assert compiled == CELLS[:3]
-    lines = out.read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [result(cell) for cell in CELLS[:3]]
+    assert compiled == chosen
+    cells = json.loads(out.read_text())["cells"]
+    assert cells == [result(cell) for cell in chosen]
     captured = capsys.readouterr()
-    assert captured.err.splitlines() == [f"{' '.join(map(str, c))} compiled" for c in CELLS[:3]]
-    head, rule, *rows = captured.out.splitlines()
-    assert rows == [training_table.row(cell, result(cell)) for cell in CELLS[:3]]
+    assert captured.err.splitlines() == [f"{' '.join(map(str, c))} compiled" for c in chosen]
+    head, rule, _, *rows = captured.out.splitlines()
+    assert rows == [training_table.row(chosen[0], result(chosen[0]), result(chosen[1]))]
     assert len({line.count("|") for line in (head, rule, *rows)}) == 1
-    out.write_text("\n".join(lines[1:]) + "\n")
+    training_table.write(out, cells[1:])
     training_table.main(out=out)
-    assert compiled == [*CELLS[:3], CELLS[0]]
-    assert training_table.read(out).keys() == {*CELLS[:3]}
+    assert compiled == [*chosen, chosen[0]]
+    assert training_table.read(out).keys() == {*chosen}
 
 
 @pytest.mark.parametrize(("topology", "chips"), [("v5e:4x4", 16), ("v5e:16x16", 256)])

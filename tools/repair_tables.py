@@ -1,16 +1,7 @@
-"""Writes the tables of docs/results/repair into docs/pruning.md.
+"""The tables of repaired networks: `tools.tables` writes them."""
 
-    python -m tools.repair_markdown
-
-The page has a line `<!-- repair: NETWORK -->` for each; a table follows, up to
-`<!-- end of repair -->`.
-"""
-
-import json
-import re
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
+from typing import Any
 
 from experiments.measures.repair import (
     CONTROL,
@@ -27,9 +18,6 @@ from experiments.measures.repair import (
 )
 from experiments.pages.repair import percent, probability
 
-DOCS = Path(__file__).parents[1] / "docs"
-FOLDER, PAGE = DOCS / "results/repair", DOCS / "pruning.md"
-BLOCK = re.compile(r"(<!-- repair: ([\w-]+) -->\n).*?(?=<!-- end of repair -->)", re.S)
 LABELS = {
     "folded": "constants folded",
     "recalibrated": "recalibrated",
@@ -46,22 +34,8 @@ LABELS = {
 CONTROLS = ("recalibrated", "least squares", "fine-tuned, one epoch")
 
 
-def rendered(page: str) -> str:
-    """A page with the tables that it names."""
-    return BLOCK.sub(lambda found: f"{found[1]}\n{text(found[2])}\n\n", page)
-
-
-def text(network: str) -> str:
-    return "\n".join(lines(table(), network))
-
-
-@cache
-def table() -> Table:
+def table(digits: dict[str, Any], resnet: dict[str, Any]) -> Table:
     """The values of all networks."""
-    digits, resnet = (
-        json.loads((FOLDER / name).read_text(encoding="utf-8"))
-        for name in ("digits.json", "resnet20.json")
-    )
     return of_networks(digits) | of_images(resnet)
 
 
@@ -92,11 +66,3 @@ def accuracy(cells: Cells | None) -> str:
 def tests(cells: Cells | None) -> str:
     p, limit = (None, None) if cells is None else (p_value(cells), margin(cells))
     return "" if p is None or limit is None else f"{100 * limit:.1f}, {probability(p)}"
-
-
-def main() -> None:
-    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
