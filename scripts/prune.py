@@ -56,6 +56,7 @@ class Options:
       images: The largest number of training images.
       plan: How they are pruned.
       batch_sizes: Batches that are timed.
+      sensitivity: Whether the accuracy is measured without channels of one layer at a time, by l2.
       out: Folder for the page, its results and the small networks.
     """
 
@@ -69,6 +70,7 @@ class Options:
     images: Positive | None = None
     plan: Plan = field(default_factory=Plan)
     batch_sizes: tuple[Positive, ...] = (1, 32)
+    sensitivity: bool = False
     out: LocalPath = Path("out/prune")
 
 
@@ -97,6 +99,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             options.plan,
             seeds=seeds,
             batch_sizes=options.batch_sizes,
+            sensitivity=options.sensitivity,
             run=run,
             out=options.out,
             stages=Stages(progress, pruned.units(recipe, seeds, options.plan)),

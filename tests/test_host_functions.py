@@ -115,6 +115,11 @@ HOST = {
         (jnp.ones((1, 2)),),
         "choose channels before compiling",
     ),
+    "sensitivity": (
+        lambda params: pruning.channels.sensitivity(params, GROUPS, measure=lambda tree: 0.0),
+        (PARAMS,),
+        "scan before compiling",
+    ),
     "swap_channels": (
         lambda x: pruning.channels.swap_channels(mlp, PARAMS, GROUPS, [KEEP], batches=[(x,)]),
         (jnp.ones((1, 2)),),

@@ -39,12 +39,15 @@ from pruning.channels._repair.merging import merge_channels as merge_channels
 from pruning.channels._selection.budget import select_within as select_within
 from pruning.channels._selection.choice import channel_scores as channel_scores
 from pruning.channels._selection.choice import excluding as excluding
+from pruning.channels._selection.choice import mean_scores as mean_scores
 from pruning.channels._selection.choice import select_globally as select_globally
 from pruning.channels._selection.choice import select_layerwise as select_layerwise
 from pruning.channels._selection.data_scores import taylor_scores as taylor_scores
 from pruning.channels._selection.data_scores import wanda_scores as wanda_scores
 from pruning.channels._selection.greedy import reconstruction_scores as reconstruction_scores
 from pruning.channels._selection.greedy import swap_channels as swap_channels
+from pruning.channels._selection.sensitivity import output_error as output_error
+from pruning.channels._selection.sensitivity import sensitivity as sensitivity
 
 __all__ = [
     "ChannelGroup",
@@ -71,8 +74,10 @@ __all__ = [
     "least_squares",
     "load_pruned",
     "mask_channels",
+    "mean_scores",
     "merge_channels",
     "milliseconds",
+    "output_error",
     "prune",
     "reconstruction_scores",
     "remove_channels",
@@ -82,6 +87,7 @@ __all__ = [
     "select_globally",
     "select_layerwise",
     "select_within",
+    "sensitivity",
     "swap_channels",
     "taylor_scores",
     "transport",

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 import pruning
-from pruning.channels import taylor_scores, wanda_scores
+from pruning.channels import mean_scores, taylor_scores, wanda_scores
 from pruning.channels._removal.removal import producers
 from tests.support import prunable
 
@@ -152,3 +152,22 @@ def test_what_cannot_be_scored_is_refused():
     groups = pruning.coupled_channels(looped, params, np.ones((1, 2)))
     with pytest.raises(ValueError, match="channels of a must be read by a convolution"):
         wanda_scores(params, groups, apply=looped, inputs=[np.ones((1, 2))])
+
+
+def test_scores_are_averaged_over_batches():
+    """Of Wanda on each batch, the mean of what each gives; and of none there is no score."""
+    apply, params, x = prunable.model("vgg")
+    groups = pruning.coupled_channels(apply, params, x)
+
+    def of_batch(params, groups, batch):
+        return wanda_scores(params, groups, apply=apply, inputs=batch)
+
+    batches = [(x,), (2 * x,), (x[::-1] + 1,)]
+    found = mean_scores(params, groups, score=of_batch, batches=batches)
+    each = [of_batch(params, groups, batch) for batch in batches]
+    for mean, own in zip(found, zip(*each, strict=True), strict=True):
+        np.testing.assert_allclose(mean, np.mean(own, 0), rtol=1e-12)
+    score = partial(mean_scores, score=of_batch, batches=batches)
+    assert pruning.prune(apply, params, x, ratios=[0.3, 0.5], score=score).keep[0].sum() == 3
+    with pytest.raises(ValueError, match="batches must hold at least one batch; got none"):
+        mean_scores(params, groups, score=of_batch, batches=[])

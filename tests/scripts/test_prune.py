@@ -195,7 +195,7 @@ def test_networks_are_pruned_by_every_criterion_and_the_small_ones_are_kept(tmp_
                 images=images,
                 tree={name: {"kernel": w} for name, w in zip("ab", kernels, strict=True)},
                 apply=lambda p, x: jax.nn.relu(x @ p["a"]["kernel"]) @ p["b"]["kernel"],
-                accuracy=lambda tree: tree["a"]["kernel"].shape[1] / 10,
+                accuracy=lambda tree: np.asarray(tree["a"]["kernel"]).any(0).sum() / 10,
                 recalibrated=lambda tree: tree,
                 fine_tuned=lambda tree: tree,
             )
@@ -225,8 +225,12 @@ def test_networks_are_pruned_by_every_criterion_and_the_small_ones_are_kept(tmp_
     (folder,) = (out / "networks").iterdir()
     kept = {f"{criterion}-{seed}" for criterion in pruning.CRITERIA for seed in (0, 1)}
     assert {path.name for path in folder.iterdir() if path.is_dir()} == kept
-    again = pruned.measure(images, recipe, plan, stages=stages, **options)
+    assert "sensitivity" not in found
+    again = pruned.measure(images, recipe, plan, stages=stages, **options, sensitivity=True)
     assert again["accuracy"] == found["accuracy"]
+    left = [round(0.6 - int(6 * ratio + 1e-9) / 10, 1) for ratio in pruned.SCANNED]
+    assert again["sensitivity"]["ratios"] == pruned.SCANNED
+    np.testing.assert_allclose(again["sensitivity"]["accuracy"]["a/kernel"], left)
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
@@ -235,6 +239,15 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     run_folder.prepare(tmp_path, Recipe(), random_images(), vmapped_seeds=5)
     with pytest.raises(InputError, match="must be trained with --vmap-seeds no"):
         prune.main(Options(tmp_path, out=tmp_path))
+
+
+def test_the_page_shows_the_layers_one_at_a_time_if_they_were_measured():
+    run = results() | {"ratios": [0.5]}
+    assert "One layer at a time" not in prune_page.render(run)
+    run["sensitivity"] = {"ratios": [0.5, 0.9], "accuracy": {"a": [0.9, 0.5], "b": [0.8, 0.123]}}
+    page = prune_page.render(run)
+    assert page.count("One layer at a time") == 2  # in the contents and above the section
+    assert "12.3" in page
 
 
 @pytest.fixture

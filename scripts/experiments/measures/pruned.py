@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import jax
 import numpy as np
@@ -44,6 +44,7 @@ REPAIRS = {
     "least_squares": pruning.channels.least_squares,
 }
 REPAIR_BATCH = 125  # images
+SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # ratios of one layer at a time
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 Row = dict[str, float]  # accuracy by stage, after one step
@@ -62,6 +63,13 @@ Accuracy = TypedDict(
 )
 
 
+class Sensitivity(TypedDict):
+    """Accuracies by the first layer of a group, one a ratio."""
+
+    ratios: Sequence[float]
+    accuracy: dict[str, list[float]]
+
+
 class Results(TypedDict):
     """What `results.json` holds."""
 
@@ -76,6 +84,7 @@ class Results(TypedDict):
     widths: dict[str, dict[str, int]]  # "trained" and "pruned", by layer
     cost: dict[str, dict[str, Any]]  # "trained" and "pruned": `pruning.channels.Cost`
     checkpoint: int  # bytes of the small network
+    sensitivity: NotRequired[Sensitivity]
     seconds: float
 
 
@@ -101,6 +110,7 @@ def measure(
     run: Path,
     out: Path,
     stages: Stages,
+    sensitivity: bool = False,
 ) -> dict[str, Any]:
     """Networks of all seeds pruned by all criteria, and the costs of the first.
 
@@ -113,6 +123,7 @@ def measure(
       run: Folder of the training, with its checkpoints; or a weight file of the only network.
       out: Folder for the small networks.
       stages: Shows how far the experiment is.
+      sensitivity: Whether the layers of the first network are pruned one at a time, too.
     """
     start = time.perf_counter()
     settings = dataclasses.asdict(recipe) | {"seeds": seeds, "training images": len(images.x_train)}
@@ -135,8 +146,20 @@ def measure(
         data=provenance.described(images, len(images.x_test)),
         accuracy=accuracies([network.accuracy(network.tree) for network in networks], rows),
         **costs(networks[0], folder / "l2-0", batch_sizes),
+        **({"sensitivity": layer_by_layer(networks[0], plan)} if sensitivity else {}),
         seconds=time.perf_counter() - start,
     )
+
+
+def layer_by_layer(network: Network, plan: Plan) -> Sensitivity:
+    """The accuracy without the lowest channels of one group, by its first layer and the ratio."""
+    image = network.images.x_test[:1]
+    found = coupled_channels(network.apply, network.tree, image)
+    groups = excluding(found, plan.exclude)
+    options = {"measure": network.accuracy, "ratios": SCANNED}
+    table = pruning.channels.sensitivity(network.tree, groups, **options)
+    layers = [group.positions[0].path for group in groups]
+    return {"ratios": SCANNED, "accuracy": dict(zip(layers, table.tolist(), strict=True))}
 
 
 def check_names(images: Images, recipe: Recipe, names: Sequence[str]) -> None:

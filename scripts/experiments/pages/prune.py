@@ -15,6 +15,7 @@ from experiments.pages.sentences import duration, percent
 from experiments.pages.series import CRITERIA
 
 Rows = list[list[str]]
+FIRST, LAST = (0.1, 0.25, 0.5), (0.95, 0.6, 0.2)  # colours of the first and the last layer
 # Names of quantities, and how they are written.
 COSTS = {
     "parameters": ("parameters", ",.0f"),
@@ -36,7 +37,11 @@ def render(results: Results) -> str:
         kicker=f"jaxnorm · {name} · {results['date'].replace('T', ' ')}",
         heading=f"Pruned networks on {name}: what is lost, recovered and gained?",
         summary=_summary(results),
-        sections=[(key, title, section(results)) for key, title, section in SECTIONS],
+        sections=[
+            (key, title, text)
+            for key, title, draw_section in SECTIONS
+            if (text := draw_section(results))
+        ],
     )
 
 
@@ -242,6 +247,34 @@ def _cost_panel(results: Results) -> str:
     return draw(paint, name="costs", title="pruned / trained", xlabel=xlabel, size=size)
 
 
+def _sensitivity(results: Results) -> str:
+    """Accuracy without channels of one layer, in as many panels as stages of widths."""
+    if (scan := results.get("sensitivity")) is None:
+        return ""
+    ratios, rows = 100 * np.array(scan["ratios"]), scan["accuracy"]
+
+    def paint(axes: Axes) -> None:
+        for i, (layer, accuracies) in enumerate(rows.items()):
+            shade = i / max(1, len(rows) - 1)  # from the first layer to the last
+            colour = tuple((1 - shade) * a + shade * b for a, b in zip(FIRST, LAST, strict=True))
+            axes.plot(ratios, 100 * np.array(accuracies), color=colour, lw=1.2, label=layer)
+        axes.axhline(100 * results["accuracy"]["trained"]["values"][0], color=MUTED, lw=1)
+        axes.legend(fontsize=6, frameon=False)
+
+    title, xlabel = "test accuracy, %", "channels of one layer removed, %"
+    panel = draw(paint, name="sensitivity", title=title, xlabel=xlabel, size=(4.6, 3.4))
+    caption = (
+        "Test accuracy of the first network when one group of coupled channels loses its lowest by "
+        "l2 and all others are whole, neither recalibrated nor trained. A group is named by its "
+        "first array; lines run from dark to light through the network, grey is the network before."
+    )
+    head = ["layer", *(f"{ratio:.0f} %" for ratio in ratios)]
+    table_rows = [[layer, *(_points(a, 1) for a in values)] for layer, values in rows.items()]
+    return figure([panel], caption, columns="one") + table(
+        head, table_rows, "Test accuracy in %, by layer and share of its channels removed"
+    )
+
+
 def _widths(results: Results) -> str:
     widths = results["widths"]
     rows = [[name, f"{n}", f"{widths['pruned'][name]}"] for name, n in widths["trained"].items()]
@@ -259,5 +292,6 @@ SECTIONS = (
     ("accuracy", "Trained, pruned, recalibrated, fine-tuned", _accuracy),
     ("cost", "What it cost and gained", _cost),
     ("widths", "Widths", _widths),
+    ("sensitivity", "One layer at a time", _sensitivity),
     ("settings", "How it was made", _settings),
 )

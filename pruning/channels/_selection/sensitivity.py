@@ -1,0 +1,83 @@
+"""How much a network depends on each group alone: what is measured, by the ratio removed of it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxnorm.internal import check_on_host
+from pruning.channels._coupling.groups import ChannelGroup
+from pruning.channels._removal.removal import mask_channels
+from pruning.channels._selection.choice import Scores, channel_scores, select_layerwise
+
+RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+def sensitivity(
+    params: Any,
+    groups: Sequence[ChannelGroup],
+    *,
+    measure: Callable[[Any], Any],
+    ratios: Sequence[int | float] = RATIOS,
+    score: Callable[[Any, Sequence[ChannelGroup]], Scores] = channel_scores,
+) -> Float[np.ndarray, "groups ratios"]:
+    """What is measured when one group loses a ratio of its channels, and the others none.
+
+    The scan of Li et al. (2017), Pruning filters, by group. Channels are masked, which computes
+    what a smaller network does: all trees have one shape, so that a compiled `measure` compiles
+    once. On the host.
+
+    Args:
+      params: The tree that the groups were read from.
+      groups: All or some of `coupled_channels`.
+      measure: A number for a tree of the shapes of `params`, such as its accuracy on some images,
+        or `output_error(apply, params, images)`.
+      ratios: Fractions of the channels, in (0, 1).
+      score: As in `prune`; the lowest are removed.
+
+    Raises:
+      ValueError: A ratio lies outside (0, 1).
+
+    Example:
+      >>> from pruning import coupled_channels
+      >>> def mlp(params, x):
+      ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
+      >>> params, x = {"a": np.array([[3.0, 1.0]]), "b": np.ones((2, 1))}, np.ones((1, 1))
+      >>> groups = coupled_channels(mlp, params, x)
+      >>> measure = output_error(mlp, params, x)
+      >>> print(sensitivity(params, groups, measure=measure, ratios=[0.1, 0.5]))
+      [[0.   0.25]]
+    """
+    check_on_host("sensitivity", params, instead="scan before compiling")
+    scores = score(params, groups)
+
+    def measured(group: ChannelGroup, own: Array, ratio: int | float) -> float:
+        return float(measure(mask_channels(params, [group], select_layerwise([own], ratio=ratio))))
+
+    pairs = zip(groups, scores, strict=True)
+    values = [[measured(group, own, ratio) for ratio in ratios] for group, own in pairs]
+    return np.array(values, float).reshape(len(groups), len(ratios))
+
+
+def output_error(
+    apply: Callable[..., Any], params: Any, *inputs: Any
+) -> Callable[[Any], Float[Array, ""]]:
+    """A function of a tree: ‖apply(tree) − apply(params)‖ / ‖apply(params)‖ at `inputs`.
+
+    Example:
+      >>> error = output_error(lambda w, x: w * x, 2.0, np.ones(3))
+      >>> print(error(3.0))
+      0.5
+    """
+    whole = jax.tree.leaves(apply(params, *inputs))
+    size = sum(jnp.sum(jnp.square(jnp.abs(y))) for y in whole)
+
+    def error(tree: Any) -> Float[Array, ""]:
+        pairs = zip(jax.tree.leaves(apply(tree, *inputs)), whole, strict=True)
+        change = sum(jnp.sum(jnp.square(jnp.abs(a - b))) for a, b in pairs)
+        return jnp.sqrt(change / size)
+
+    return error
