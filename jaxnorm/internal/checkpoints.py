@@ -29,7 +29,9 @@ def manager(
     """
     import orbax.checkpoint as ocp
 
-    background = {} if when_written is None else {"post_finalization_callback": when_written}
+    background: dict[str, Any] = (
+        {} if when_written is None else {"post_finalization_callback": when_written}
+    )
     options = ocp.CheckpointManagerOptions(
         max_to_keep=max_to_keep,
         create=create,
