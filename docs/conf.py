@@ -35,9 +35,6 @@ html_show_copyright = False
 html_show_sphinx = False
 html_math_renderer = "mathml"
 html_theme_options = {
-    "source_repository": "https://github.com/jaxnorm/jaxnorm/",
-    "source_branch": "main",
-    "source_directory": "docs/",
     "top_of_page_buttons": [],
 }
 copybutton_prompt_text = r">>> |\.\.\. "
