@@ -75,7 +75,7 @@ def test_the_readme_is_the_long_description(distributions):
     metadata = contents(distributions[0])["jaxnorm-0.1.0.dist-info/METADATA"].decode()
     assert "\nDescription-Content-Type: text/markdown\n" in metadata
     assert metadata.endswith("\n\n" + (ROOT / "README.md").read_text())
-    assert "Project-URL" not in metadata
+    assert "\nProject-URL: " not in metadata
 
 
 def test_an_address_completes_the_links_of_the_readme(tmp_path):

@@ -26,6 +26,11 @@ FAULTS = [
         "imports pruning; packages import jaxnorm alone",
     ),
     (
+        {"pruning/a.py": "def read():\n    import orbax.checkpoint as ocp\n"},
+        structure.orbax_imports,
+        "imports orbax; only jaxnorm.internal.checkpoints may",
+    ),
+    (
         {"scripts/a.py": "import b\n", "scripts/b.py": ""},
         structure.command_imports,
         "scripts/a.py: imports the command b",

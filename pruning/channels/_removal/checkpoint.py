@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host, checkpoints
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, described
 from pruning.channels._removal.removal import keep_masks
@@ -81,8 +81,6 @@ def save_pruned(
       step: Steps of pruning that it has had; only the latest is kept.
       ratios: The schedule, or budgets, so that `prune` resumes with no other.
     """
-    import orbax.checkpoint as ocp  # takes a second
-
     check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
     check_values("save_pruned", pruned.params)
     paths, shapes = described(pruned.params)
@@ -98,10 +96,9 @@ def save_pruned(
         "groups": [_group(*pair) for pair in zip(pruned.groups, pruned.keep, strict=True)],
         "resized": isinstance(pruned.apply, Resized),
     }
-    arrays = ocp.args.StandardSave(jax.tree.leaves(pruned.params))
+    arrays = {"arrays": jax.tree.leaves(pruned.params)}
     with _manager(Path(checkpoint_dir)) as manager:
-        parts = ocp.args.Composite(arrays=arrays, pruning=ocp.args.JsonSave(metadata))
-        manager.save(step, args=parts, force=True)
+        checkpoints.save(manager, step, arrays=arrays, notes={"pruning": metadata}, force=True)
 
 
 def load_pruned(
@@ -252,21 +249,11 @@ def resumed(
 
 
 def _manager(checkpoint_dir: Path, *, create: bool = True) -> Any:
-    import orbax.checkpoint as ocp
-
-    options = ocp.CheckpointManagerOptions(
-        max_to_keep=1,
-        create=create,
-        cleanup_tmp_directories=create,
-        enable_async_checkpointing=False,
-    )
-    return ocp.CheckpointManager(checkpoint_dir.resolve(), options=options)
+    return checkpoints.manager(checkpoint_dir.resolve(), max_to_keep=1, create=create)
 
 
 def _read(checkpoint_dir: Path) -> tuple[dict[str, Any], list[Any]]:
     """The metadata and the arrays of the latest step."""
-    import orbax.checkpoint as ocp
-
     none = ValueError(
         f"checkpoint_dir must hold a checkpoint of a pruned network; {checkpoint_dir} holds none"
     )
@@ -275,14 +262,12 @@ def _read(checkpoint_dir: Path) -> tuple[dict[str, Any], list[Any]]:
     with _manager(checkpoint_dir, create=False) as manager:
         if (step := manager.latest_step()) is None:
             raise none
-        json = ocp.args.Composite(pruning=ocp.args.JsonRestore())
-        metadata = manager.restore(step, args=json)["pruning"]
+        metadata = checkpoints.restore(manager, step, notes=("pruning",))["pruning"]
         like = [
             jax.ShapeDtypeStruct(s, jax.random.key(0).dtype if "key<" in name else np.dtype(name))
             for s, name in zip(metadata["widths"], metadata["dtypes"], strict=True)
         ]
-        arrays = ocp.args.Composite(arrays=ocp.args.StandardRestore(like))
-        return metadata, manager.restore(step, args=arrays)["arrays"]
+        return metadata, checkpoints.restore(manager, step, arrays={"arrays": like})["arrays"]
 
 
 def _check_like(like: Parameters, metadata: dict[str, Any]) -> None:

@@ -69,7 +69,7 @@ def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
 
     def both(found: Any) -> str:
         kinds = {"batch_norm": "with batch norm", "unitized": "unitized"}
-        said = [f"{sentence(found['pruning'][kind])} {words}" for kind, words in kinds.items()]
+        said = [f"{sentence(found['pruning'][kind])} {label}" for kind, label in kinds.items()]
         return f"{'; '.join(said)}; three pre-activation ResNet-20 each, on digits"
 
     return Result(both, "no such networks", REPORT)
@@ -80,7 +80,7 @@ def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
 
     def sentence(layers: Layers) -> str:
         found = ((pair, [layer[measure][pair] for layer in layers]) for pair in pairs)
-        return ", ".join(f"{words(pair)} {spread(values)}" for pair, values in found)
+        return ", ".join(f"{in_english(pair)} {spread(values)}" for pair, values in found)
 
     return sentence
 
@@ -91,7 +91,7 @@ def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]],
     def sentence(found: dict[str, Any]) -> str:
         by_network = ((pair, np.mean(found[measure][pair], 1).tolist()) for pair in pairs)
         return ", ".join(
-            f"{words(pair)} {statistics.mean(values):.3f} ± "
+            f"{in_english(pair)} {statistics.mean(values):.3f} ± "
             f"{statistics.stdev(values) / len(values) ** 0.5:.3f}"
             for pair, values in by_network
         )
@@ -102,13 +102,13 @@ def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]],
 def above(limit: float, values: dict[str, Sequence[float]]) -> str:
     """In how many layers each pair of criteria is more alike than `limit`."""
     counts = (
-        f"{sum(rho > limit for rho in found)} of {len(found)} for {words(pair)}"
+        f"{sum(rho > limit for rho in found)} of {len(found)} for {in_english(pair)}"
         for pair, found in values.items()
     )
     return f"above {limit} in {', '.join(counts)}"
 
 
-def words(pair: str) -> str:
+def in_english(pair: str) -> str:
     """ "l2-gm" as "l2 and GM"."""
     return " and ".join({"gm": "GM", "fermat": "Fermat"}.get(a, a) for a in pair.split("-"))
 

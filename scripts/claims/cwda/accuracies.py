@@ -52,7 +52,7 @@ def friedman(accuracies: list) -> float:
     return float(scipy.stats.friedmanchisquare(*_rows(accuracies).T).pvalue)
 
 
-def difference_of_criteria(words: str, found: Any) -> str:
+def difference_of_criteria(task: str, found: Any) -> str:
     """Best minus worst criterion, mean over networks and its standard error."""
 
     def points(stage: str) -> str:
@@ -62,7 +62,7 @@ def difference_of_criteria(words: str, found: Any) -> str:
 
     return (
         f"criteria differ by {points('fine-tuned')} points fine-tuned and {points('pruned')} "
-        f"pruned, {found['settings']['seeds']} ResNet-8 on {words}"
+        f"pruned, {found['settings']['seeds']} ResNet-8 on {task}"
     )
 
 
@@ -81,11 +81,11 @@ TABLE_4 = claim(
     "trained networks; three experiments of one network are not independent of it.",
     results=tuple(
         Result(
-            partial(difference_of_criteria, words),
+            partial(difference_of_criteria, task),
             "at most 0.35 fine-tuned and 8.32 pruned",
             f"docs/results/prune/{folder}/results.json",
         )
-        for folder, words in (
+        for folder, task in (
             ("digits", "digits, half of the channels"),
             ("digits-30", "digits, 30 % of the channels"),
             ("cifar10", "5,000 images of CIFAR-10, half of the channels"),

@@ -57,7 +57,7 @@ def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
     return found
 
 
-def _moved(key: Key[Array, ""], target: float | None) -> list[float]:
+def _distances(key: Key[Array, ""], target: float | None) -> list[float]:
     """The distance W of every layer's outputs after a step of gradient descent.
 
     Without a `target` it is what the network returns, so that no gradient is left.
@@ -87,18 +87,18 @@ VANISHING = claim(
 
 @VANISHING.equal("no gradient in any layer: no output moves")
 def _(key: Key[Array, ""]) -> Values:
-    return _moved(key, None)
+    return _distances(key, None)
 
 
 @VANISHING.at_most("20 sigmoid layers: the first moves by 10⁻⁹ of the last at most", 1e-9)
 def _(key: Key[Array, ""]) -> Values:
-    moved = _moved(key, 1.0)
-    return moved[0] / moved[-1]
+    distances = _distances(key, 1.0)
+    return distances[0] / distances[-1]
 
 
 @VANISHING.at_most("20 sigmoid layers: the last one's outputs move by 10⁻³", 1e-3, form="overread")
 def _(key: Key[Array, ""]) -> Values:
-    return _moved(key, 1.0)[-1]
+    return _distances(key, 1.0)[-1]
 
 
 BOUND_2 = claim(
