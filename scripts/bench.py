@@ -86,8 +86,7 @@ def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options)
             rows = [*map(cells, timings), *means(pairs, timings)]
             cli.show_table(title, HEAD, rows, min_width=120, left=HEAD[:1])
     settings = {"options": asdict(options) | {"out": str(options.out)}, "seconds": cli.seconds()}
-    settings |= {"seeds": None}
-    return provenance | settings | {"ratios": "paired", "groups": found}
+    return provenance | settings | {"seeds": None, "ratios": "paired", "groups": found}
 
 
 def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:

@@ -185,7 +185,8 @@ def import_cycles(modules: list[Module]) -> Iterator[str]:
 def upward_imports(modules: list[Module]) -> Iterator[str]:
     """A line for every set of folders that import each other, when they are loaded or later.
 
-    A folder is below those that import it; so none imports one above it.
+    A folder is below those that import it; so none imports one above it. The packages themselves
+    count as they are loaded: `jaxnorm` shows the others as lazy names.
     """
     names = {module.name for module in modules}
     of_modules = [m.name if m.path.name == "__init__.py" else parent(m.name) for m in modules]
@@ -198,7 +199,7 @@ def upward_imports(modules: list[Module]) -> Iterator[str]:
         inner = {name for name in folders if name and parent(name) == folder}
         graph: dict[str, set[str]] = {name: set() for name in inner}
         for module in modules:
-            for name in set(imports(module, names, at_run)):
+            for name in set(imports(module, names, at_run if folder else at_load)):
                 user, used = (ancestor(n, inner) for n in (module.name, name))
                 if user and used and user != used:
                     graph[user].add(used)

@@ -18,50 +18,18 @@ import train
 from experiments.cli import InputError
 from experiments.measures import pruned
 from experiments.measures.plan import Plan
-from experiments.measures.pruned import STAGES, Results
+from experiments.measures.pruned import STAGES
 from experiments.pages import prune as prune_page
 from experiments.recipes import PRESETS, Recipe, replace, residual_recipe
 from experiments.training import run_folder, weight_files
 from prune import Options
+from tests.support.made_up_results import PRUNED as VALUES
+from tests.support.made_up_results import pruned_networks
 from tests.support.small_runs import random_images
 
 
-def made_up(values):
-    """Accuracies of networks by criterion, the same at every stage but for a step of 0.1."""
-    return [
-        {
-            c: [{s: v + i / 10 for i, s in enumerate(STAGES)}]
-            for c, v in zip(pruning.CRITERIA, row, strict=True)
-        }
-        for row in values
-    ]
-
-
-VALUES = np.array([[0.5, 0.6, 0.55, 0.4], [0.52, 0.58, 0.5, 0.44], [0.51, 0.61, 0.6, 0.42]])
-
-
-def results() -> Results:
-    timings = {"1": {"milliseconds": 1.0, "samples_per_second": 1000.0, "memory": 400}}
-    cost = {"parameters": 100, "macs": 800, "size": 400, "timings": timings}
-    faster = {"1": timings["1"] | {"milliseconds": 0.5, "samples_per_second": 2000.0}}
-    return {
-        "accuracy": pruned.accuracies([0.9, 0.92, 0.91], made_up(VALUES)),
-        "ratios": [0.25, 0.5],
-        "settings": {"seeds": 3, "depth": 8},
-        "options": {"ratio": 0.5, "scope": "layerwise"},
-        "data": {"name": "digits", "note": "Of <scikit-learn>."},
-        "cost": {"trained": cost, "pruned": cost | {"macs": 200, "timings": faster}},
-        "widths": {"trained": {"stem": 16}, "pruned": {"stem": 8}},
-        "checkpoint": 1234,
-        "environment": {"device": "cpu", "cores": 2},
-        "seconds": 61.0,
-        "command": "python scripts/prune.py --x <y>",
-        "date": "2026-11-21T00:00:00",
-    }
-
-
 def test_spread_and_friedman_s_test_are_over_networks():
-    accuracy = results()["accuracy"]
+    accuracy = pruned_networks()["accuracy"]
     spread = accuracy["spread"]["pruned"]["mean"]
     assert spread is not None
     np.testing.assert_allclose(spread, np.ptp(VALUES, axis=1).mean())
@@ -77,14 +45,14 @@ def test_spread_and_friedman_s_test_are_over_networks():
 
 
 def test_where_clusters_are_merged_the_table_says_that_no_criterion_is_asked():
-    run = results()
+    run = pruned_networks()
     assert "whatever the criterion" not in prune_page.accuracy_table(run)[0]
     run["options"] |= {"repair": "merge"}
     assert prune_page.accuracy_table(run)[0].endswith("whatever the criterion")
 
 
 def test_tables_show_accuracies_and_what_was_gained():
-    (_, head, rows), (_, _, costs) = prune_page.tables(results())
+    (_, head, rows), (_, _, costs) = prune_page.tables(pruned_networks())
     assert list(head) == ["criterion", "trained", *STAGES]
     assert rows[0][:3] == ["l1", "91.00\xa0±\xa00.58", "51.00\xa0±\xa00.58"]
     assert rows[4][:3] == ["spread, points", "0", f"{100 * np.ptp(VALUES, axis=1).mean():.2f}"]
@@ -95,7 +63,7 @@ def test_tables_show_accuracies_and_what_was_gained():
 
 
 def test_the_page_shows_both_tables_and_its_text_is_no_html():
-    run = results()
+    run = pruned_networks()
     for network in run["accuracy"]["steps"]:
         for rows in network.values():
             rows *= 2
@@ -257,7 +225,7 @@ def made_up_run(monkeypatch):
 
     def measure(images, recipe, plan, **options):
         asked.append({"images": images, "recipe": recipe, "plan": plan} | options)
-        return results()
+        return pruned_networks()
 
     def prepare(run, recipe, data, **options):
         asked.append({"run": run, "recipe": recipe, "data": data} | options)
@@ -291,13 +259,13 @@ def test_networks_are_trained_where_no_run_is_given(made_up_run, tmp_path, capsy
     (task,) = measured["stages"].progress.tasks
     assert task.total == pruned.units(recipe, 2, Plan())
     said = capsys.readouterr().out
-    for title, _, rows in prune_page.tables(results()):
+    for title, _, rows in prune_page.tables(pruned_networks()):
         assert " ".join(title.split()[:3]) in said
         assert rows[0][1] in said
     assert said.splitlines()[-1] == f"Open {tmp_path / 'index.html'}"
     written = json.loads((tmp_path / "results.json").read_text())
     assert written["command"].startswith("python scripts/prune.py")
-    assert written["cost"] == results()["cost"]
+    assert written["cost"] == pruned_networks()["cost"]
 
 
 def test_the_networks_of_a_run_and_of_a_file_are_pruned(made_up_run, tmp_path, monkeypatch):

@@ -91,7 +91,7 @@ def test_the_first_link_leads_past_the_navigation(page):
 
 def test_every_figure_takes_its_colours_from_the_page(page):
     panels = re.findall(r'<svg role="img".*?</svg>', page, re.DOTALL)
-    assert len(panels) == 3 + 4 + 2 + 6 + 6 + 4 + 4 + 3 + 3
+    assert len(panels) >= 3 + 4 + 2 + 6 + 6 + 4 + 4 + 3 + 3
     for panel in panels:
         assert set(re.findall(r"(?:fill|stroke): ([^;\"]+)", panel)) <= {
             "none",

@@ -19,8 +19,12 @@ from experiments.pages import shift as shift_page
 from experiments.pages import theorems as theorem_page
 from experiments.pages import train as train_page
 from experiments.progress import print_above, progress_bar
-from tests.scripts.test_prune import results as prune_results
-from tests.support.made_up_results import made_up, made_up_shift, made_up_theorems
+from tests.support.made_up_results import (
+    made_up,
+    made_up_shift,
+    made_up_theorems,
+    pruned_networks,
+)
 
 SCRIPTS = Path(train.__file__).parent
 HOSTILE = "[bold]x[/red]:smile: a\x1b]0;owned\x07 b\u202egnp\u2028 <script>c</script> $\\frac{"
@@ -82,7 +86,7 @@ PAGES = {
         | {k: hostile(made_up_shift()[k], ATTACK) for k in ("command", "environment", "data")}
     ),
     "train": lambda: train_page.render(hostile(train_results())),
-    "prune": lambda: prune_page.render(hostile({**prune_results(), "ratios": [0.5]})),
+    "prune": lambda: prune_page.render(hostile({**pruned_networks(), "ratios": [0.5]})),
     "reproduce": lambda: reproduce_page.render(hostile(files.plain(made_up()), ATTACK)),
     "theorems": lambda: theorem_page.render(hostile(made_up_theorems(), ATTACK), SCRIPTS),
 }

@@ -5,11 +5,14 @@ from typing import Any
 
 import numpy as np
 
+import pruning
 from claims import ALL
 from experiments import files
 from experiments.measures import claims as claim_measures
+from experiments.measures import pruned
 from experiments.measures.analysis import Histogram
 from experiments.measures.networks import OverSeeds
+from experiments.measures.pruned import STAGES, Results
 from experiments.measures.report import Report
 from experiments.pages import shift as shift_page
 from experiments.pages import theorem_plots
@@ -270,3 +273,38 @@ def made_up_shift(seeds=3) -> dict[str, Any]:
     }
     results["findings"] = files.plain(shift_page.findings(results))
     return results
+
+
+def made_up_accuracies(values):
+    """Accuracies of networks by criterion, the same at every stage but for a step of 0.1."""
+    return [
+        {
+            c: [{s: v + i / 10 for i, s in enumerate(STAGES)}]
+            for c, v in zip(pruning.CRITERIA, row, strict=True)
+        }
+        for row in values
+    ]
+
+
+PRUNED = np.array([[0.5, 0.6, 0.55, 0.4], [0.52, 0.58, 0.5, 0.44], [0.51, 0.61, 0.6, 0.42]])
+
+
+def pruned_networks() -> Results:
+    """Of three networks pruned by every criterion."""
+    timings = {"1": {"milliseconds": 1.0, "samples_per_second": 1000.0, "memory": 400}}
+    cost = {"parameters": 100, "macs": 800, "size": 400, "timings": timings}
+    faster = {"1": timings["1"] | {"milliseconds": 0.5, "samples_per_second": 2000.0}}
+    return {
+        "accuracy": pruned.accuracies([0.9, 0.92, 0.91], made_up_accuracies(PRUNED)),
+        "ratios": [0.25, 0.5],
+        "settings": {"seeds": 3, "depth": 8},
+        "options": {"ratio": 0.5, "scope": "layerwise"},
+        "data": {"name": "digits", "note": "Of <scikit-learn>."},
+        "cost": {"trained": cost, "pruned": cost | {"macs": 200, "timings": faster}},
+        "widths": {"trained": {"stem": 16}, "pruned": {"stem": 8}},
+        "checkpoint": 1234,
+        "environment": {"device": "cpu", "cores": 2},
+        "seconds": 61.0,
+        "command": "python scripts/prune.py --x <y>",
+        "date": "2026-11-21T00:00:00",
+    }

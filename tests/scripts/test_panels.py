@@ -1,0 +1,140 @@
+"""What panels and tables of pages show, worked out by hand from numbers that were made up."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from experiments.measures import analysis
+from experiments.pages import analysis as analysis_page
+from experiments.pages import plots
+from experiments.pages import prune as prune_page
+from experiments.pages import reproduce_criteria as criteria_page
+from tests.support.made_up_results import PRUNED, pruned_networks
+
+
+@pytest.fixture
+def panels(monkeypatch):
+    """The axes of every panel that a function draws, by title."""
+    found: dict[str, Any] = {}
+
+    def draw(paint, *, title, **_):
+        axes = Figure().add_subplot()
+        paint(axes)
+        found[title] = axes
+        return ""
+
+    for module in (plots, prune_page, criteria_page):
+        if "draw" in vars(module):
+            monkeypatch.setattr(module, "draw", draw)
+    return found
+
+
+def heights(axes):
+    """The values of each curve, without lines across the panel."""
+    curves = [np.asarray(line.get_ydata()) for line in axes.get_lines()]
+    return [curve for curve in curves if len(set(curve)) > 1 or len(curve) != 2]
+
+
+def test_bars_of_costs_are_what_is_left_of_them(panels):
+    prune_page._cost_panel(pruned_networks())
+    axes = panels["pruned / trained"]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    shares = dict(zip(names, (bar.get_width() for bar in axes.patches), strict=True))
+    # 800 multiply-accumulates become 200, 1 millisecond 0.5; parameters are the same.
+    assert shares["multiply-accumulates"] == 25
+    assert shares["ms, batch 1"] == 50
+    assert shares["parameters"] == 100
+    assert not any("images a second" in name for name in names)
+
+
+def test_cards_say_how_many_times_fewer_and_the_range_over_criteria():
+    page = prune_page._summary(pruned_networks())
+    assert "4.0 times fewer" in page
+    assert "0.50 of before" in page
+    # Means over networks of l1, l2, Fermat and GM: 0.51, 0.597, 0.55 and 0.42.
+    assert "42.0 to 59.7 %" in page
+
+
+def test_stages_are_means_over_networks_and_differences_are_from_the_criteria(panels):
+    prune_page._stage_panels(pruned_networks()["accuracy"])
+    shown, differences = (heights(axes) for axes in panels.values())
+    np.testing.assert_allclose([curve[0] for curve in shown], 100 * PRUNED.mean(0))
+    by_hand = 100 * (PRUNED - PRUNED.mean(1, keepdims=True)).mean(0)
+    np.testing.assert_allclose([curve[0] for curve in differences], by_hand)
+
+
+def pruning():
+    """Two criteria, two shares masked and two seeds of both normalizations; two layers."""
+    values = {"l1": ([0.9, 0.8], [0.5, 0.3]), "l2": ([0.7, 0.8], [0.1, 0.1])}
+    masked = {
+        name: {
+            ratio: {"values": seeds, "mean": float(np.mean(seeds)), "stderr": 0.1}
+            for ratio, seeds in zip(("0.2", "0.6"), rows, strict=True)
+        }
+        for name, rows in values.items()
+    }
+    network = {"unmasked": {"mean": 0.95, "stderr": 0.01}, "masked": masked}
+    network["spearman"] = {"l1-l2": [[0.25, 0.75], [0.35, 0.85]]}  # seeds, layers
+    layers = [{"name": f"layer {i}", "filters": 4 * i, "dims": 9 * i} for i in (1, 2)]
+    return {"batch_norm": network, "unitized": network, "pairs": ["l1-l2"], "layers": layers}
+
+
+def test_differences_after_masking_are_from_the_mean_of_the_criteria(panels):
+    criteria_page.masking_plots(pruning(), "masked")
+    accuracy, difference = (
+        next(axes for title, axes in panels.items() if part in title)
+        for part in ("test accuracy", "differences")
+    )
+    np.testing.assert_allclose(heights(accuracy), [[85, 40], [75, 10]])
+    # Half of the distance between the two criteria, to either side: seeds 90 - 70 and 80 - 80, ...
+    np.testing.assert_allclose(heights(difference), [[5, 15], [-5, -15]])
+
+
+def test_the_table_by_layer_has_a_row_of_each_layer_s_own_mean():
+    page = criteria_page._layers(pruning())
+    first, second = page.split("layer 1")[1].split("layer 2")
+    assert "0.300" in first  # (0.25 + 0.35) / 2
+    assert "0.800" in second
+
+
+@pytest.mark.parametrize(("ks", "count"), [(0.0130, 0), (0.0137, 1)])
+def test_layers_are_counted_that_depart_from_gaussian_at_5_percent(ks, count):
+    # Kolmogorov's 5 % point of 10,000 weights is 0.0136, its 10 % point 0.0122.
+    layer: Any = {"layer": "conv", "ks": ks, "weights": 10_000}
+    assert f"{count} of 1 layers lie farther" in criteria_page.histograms_sentence([layer])
+
+
+def layer(name, ks, bound):
+    overlap = {pair: 0.25 + i / 10 for i, pair in enumerate(analysis.PAIRS)}
+    return {
+        "name": name,
+        "filters": 4,
+        "dims": 9,
+        "spearman": dict.fromkeys(analysis.PAIRS, 0.5),
+        "overlap": overlap,
+        "ks": ks,
+        "ks_bound": bound,
+        "std_spread": 0.1,
+        "dead": 0,
+        "fails": [],
+    }
+
+
+def test_the_least_overlap_and_the_farthest_layer_are_shown():
+    layers = [layer("near", 0.10, 0.30), layer("far", 0.20, 0.25)]
+    assert analysis_page.layer_columns(layers)["overlap"] == ["0.25", "0.25"]
+    results: Any = {"layers": layers, "kind": "convolutions", "file": "x", "left_out": {}}
+    page = analysis_page._summary(results)
+    cards = dict(zip(*[iter(_cells(page))] * 2, strict=False))
+    assert cards["Farthest from Gaussian"] == "0.200"  # by the distance, not by its bound
+    assert cards["Nearest to Gaussian"] == "0.100"
+
+
+def _cells(page):
+    """Names and values of the cards."""
+    import re
+
+    for name, value in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page):
+        yield from (name, value)
