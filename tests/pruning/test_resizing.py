@@ -298,3 +298,22 @@ def test_a_network_may_close_over_traced_numbers():
 
     expected = 2 * hidden(small, X) @ small["o"] + 1
     np.testing.assert_allclose(scaled(small, 2.0, np.ones((1, 3))), expected, rtol=1e-12)
+
+
+def test_what_was_read_of_a_program_is_kept_by_shapes():
+    """`apply` is traced once for arguments of the same shapes, and anew for others."""
+    traces = []
+
+    def apply(params, x):
+        traces.append(x.shape)
+        return jax.nn.relu(x @ params["a"]) @ params["b"]
+
+    params = {"a": jnp.ones((3, 6)), "b": jnp.ones((6, 2))}
+    pruned = prune(apply, params, jnp.ones((1, 3)), ratios=[0.5], resize=True)
+    traces.clear()
+    for _ in range(3):
+        expected = 9.0 * jnp.ones((4, 2))
+        np.testing.assert_allclose(pruned.apply(pruned.params, jnp.ones((4, 3))), expected)
+    assert len(traces) == 1
+    pruned.apply(pruned.params, jnp.ones((5, 3)))
+    assert len(traces) == 2
