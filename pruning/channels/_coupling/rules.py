@@ -166,7 +166,8 @@ RULES: dict[Primitive | str, Rule] = {
     # Not zero where operands are.
     **dict.fromkeys((p.exp_p, p.exp2_p, p.logistic_p, p.cosh_p), elementwise(nonzero=always)),
     **dict.fromkeys(
-        (p.acosh_p, p.digamma_p, p.lgamma_p, p.log_p, "log2"), elementwise(singular=(0,))
+        (p.acosh_p, p.digamma_p, p.igamma_p, p.igammac_p, p.lgamma_p, p.log_p, "log2"),
+        elementwise(singular=(0,)),
     ),
     **dict.fromkeys(
         (
