@@ -8,13 +8,23 @@ from tools import structure
 
 ROOT = Path(__file__).parents[2]
 LONG_BODY = "def long():\n" + "    print()\n" * 41
-TYPES = "def check(x):\n    return isinstance(x, int), hasattr(x, 'a')\n"
+REACHING = "".join(f"def f{k}():\n    f{k + 1}()\n" for k in range(300))
+REACHING += "class A:\n    def b(self): ...\ndef prune():\n    f0(A().b())\n"
+IMPORT = "from pruning.channels._a import prune as prune\n"
 # Files, the check, and what its one line must hold.
 FAULTS = [
-    ({"jaxnorm/_long.py": "x = 1\n" * 501}, structure.sizes, "501 lines; at most 500"),
     ({"scripts/long.py": "x = 1\n" * 151}, structure.sizes, "151 lines; at most 150"),
     ({"jaxnorm/_body.py": LONG_BODY}, structure.sizes, "long has 41 lines of code; at most 40"),
-    ({"pruning/_types.py": TYPES}, structure.type_checks, "pruning: 1000.0 isinstance"),
+    (
+        {"pruning/channels/_a.py": REACHING, "pruning/channels/__init__.py": IMPORT},
+        structure.reaches,
+        "pruning.channels.prune reaches 303 functions and classes of pruning; at most",
+    ),
+    (
+        {"pruning/channels/_a.py": "x = ['neg', p.neg_p, p.neg_p]\n"},
+        structure.primitive_places,
+        "neg is named at pruning/channels/_a.py:1, pruning/channels/_a.py:1",
+    ),
     (
         {"geometry/_a.py": "from jaxnorm._statistics import replicated\n"},
         structure.package_imports,

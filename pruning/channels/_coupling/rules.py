@@ -166,7 +166,7 @@ RULES: dict[Primitive | str, Rule] = {
     # Not zero where operands are.
     **dict.fromkeys((p.exp_p, p.exp2_p, p.logistic_p, p.cosh_p), elementwise(nonzero=always)),
     **dict.fromkeys(
-        (p.acosh_p, p.digamma_p, p.igamma_p, p.igammac_p, p.lgamma_p, p.log_p, "log2"),
+        (p.acosh_p, p.digamma_p, p.lgamma_p, p.log_p, "log2"),
         elementwise(singular=(0,)),
     ),
     **dict.fromkeys(
@@ -177,6 +177,7 @@ RULES: dict[Primitive | str, Rule] = {
         ),
         elementwise(),
     ),
+    **dict.fromkeys((p.igamma_p, p.igammac_p), elementwise(singular=(0, 1))),
     p.bitcast_convert_type_p: Rule(moves.bitcast),
     # Along axes: those that a sum runs over may be cut where what is removed adds nothing.
     p.reduce_sum_p: Rule(arithmetic.reduce_sum, same, summed=reduced_axes),
