@@ -18,35 +18,18 @@ from typing import NamedTuple
 PACKAGES = ("jaxnorm", "pruning", "geometry")
 MAX_COMMAND, MAX_BODY = 150, 40
 MAX_REACH = {
-    "pruning.channels.prune": 245,
-    "pruning.channels.coupled_channels": 110,
-    "pruning.channels.resized": 150,
-    "pruning.channels.merge_channels": 160,
+    "pruning.channels.prune": 265,
+    "pruning.channels.coupled_channels": 80,
+    "pruning.channels.resized": 135,
+    "pruning.channels.merge_channels": 130,
 }
 """Functions and classes that must be known to know all that one does."""
 MAX_PLACES = 2
-PRIMITIVES = [
-    "add",
-    "broadcast_in_dim",
-    "concatenate",
-    "conv_general_dilated",
-    "convert_element_type",
-    "div",
-    "dot_general",
-    "gather",
-    "mul",
-    "neg",
-    "pad",
-    "reduce_sum",
-    "reshape",
-    "rsqrt",
-    "select_n",
-    "slice",
-    "sqrt",
-    "squeeze",
-    "sub",
-    "transpose",
-]
+PRIMITIVES = {
+    *("add", "broadcast_in_dim", "concatenate", "conv_general_dilated", "convert_element_type"),
+    *("div", "dot_general", "gather", "mul", "neg", "pad", "reduce_sum", "reshape", "rsqrt"),
+    *("select_n", "slice", "sqrt", "squeeze", "sub", "transpose"),
+}
 ORBAX = "jaxnorm.internal.checkpoints"
 MAX_NAMES = 45  # at the top of a package
 
@@ -176,28 +159,32 @@ def reached(name: str, modules: list[Module]) -> set[str]:
     """
     imported = {m.name: imported_names(m) for m in modules}
     found = {n: node for m in modules for n, node in definitions(m)}
-    methods: dict[str, list[str]] = {}
-    for path in found:
-        methods.setdefault(path.rpartition(".")[2], []).append(path)
+    names = {m.name for m in modules}
     module, _, first = name.rpartition(".")
-    seen, left = set(), [imported.get(module, {}).get(first, name)]
-    while left:
-        if (path := left.pop()) in seen or path not in found:
-            package, _, last = path.rpartition(".")
-            if path not in seen and last in imported.get(package, {}):
-                left.append(imported[package][last])
+    seen, attributes = set(), set()
+    left = [imported.get(module, {}).get(first, name)]
+    while left or (left := methods(seen, attributes, found)):
+        package, _, last = (path := left.pop()).rpartition(".")
+        if path not in found and last in imported.get(package, {}):
+            left.append(imported[package][last])
+        if path in seen or path not in found:
             continue
         seen.add(path)
-        place = max((m.name for m in modules if path.startswith(f"{m.name}.")), key=len)
+        place = package if package in names else package.rpartition(".")[0]
         for node in ast.walk(found[path]):
             if isinstance(node, ast.Name):
                 left.append(imported[place].get(node.id, f"{place}.{node.id}"))
             elif isinstance(node, ast.Attribute):
+                attributes.add(node.attr)
                 if isinstance(node.value, ast.Name) and node.value.id in imported[place]:
                     left.append(f"{imported[place][node.value.id]}.{node.attr}")
-                owned = methods.get(node.attr, ())
-                left += [path for path in owned if path.rpartition(".")[0] in seen]
     return seen
+
+
+def methods(seen: set[str], attributes: set[str], found: dict[str, ast.AST]) -> list[str]:
+    """Those of the classes that were seen, of which an attribute has the name."""
+    paths = [f"{owner}.{name}" for owner in seen for name in attributes]
+    return [path for path in paths if path in found and path not in seen]
 
 
 def definitions(module: Module) -> Iterator[tuple[str, ast.AST]]:
@@ -233,7 +220,7 @@ def primitive_places(modules: list[Module]) -> Iterator[str]:
             else:
                 continue
             places.setdefault(name, []).append(f"{module.path}:{node.lineno}")
-    for name in PRIMITIVES:
+    for name in sorted(PRIMITIVES):
         if len(found := places.get(name, [])) > MAX_PLACES:
             yield f"{name} is named at {', '.join(found)}; at most at {MAX_PLACES} places"
 

@@ -11,8 +11,6 @@ from jax.extend.core import Jaxpr, Primitive
 from jax.extend.core import primitives as p
 
 from jaxnorm._numerics import is_traced
-from pruning.channels._coupling import moves
-from pruning.channels._coupling.arithmetic import convolution
 from pruning.channels._coupling.channel_ids import (
     ChannelIds,
     UnionFind,
@@ -46,28 +44,30 @@ def _long_folds(program: Jaxpr) -> set[int]:
             if not is_literal(variable):
                 readers.setdefault(variable, []).append(eqn)
 
+    def folds(eqn: Any) -> bool:
+        return eqn.primitive is p.reshape_p
+
     def shuffled(eqn: Any) -> bool:
         """Whether it is folded again, but for transpositions between."""
         found = readers.get(eqn.outvars[0], [])
         if len(found) != 1:
             return False
-        axes = rule_of(found[0]).axes
-        return axes is moves.reshape or (axes is moves.transpose and shuffled(found[0]))
+        moved_again = found[0].primitive is p.transpose_p and shuffled(found[0])
+        return folds(found[0]) or moved_again
 
     def convolved(eqn: Any) -> bool:
         seen, left = set(), [eqn]
         while left:
             made = left.pop()
             for reader in (r for v in made.outvars for r in readers.get(v, [])):
-                if rule_of(reader).axes is convolution:
+                if reader.primitive is p.conv_general_dilated_p:
                     return True
                 if _same_shape(made, reader) and id(reader) not in seen:
                     seen.add(id(reader))
                     left.append(reader)
         return False
 
-    folds = [eqn for eqn in program.eqns if rule_of(eqn).axes is moves.reshape]
-    return {id(eqn) for eqn in folds if shuffled(eqn) or convolved(eqn)}
+    return {id(eqn) for eqn in filter(folds, program.eqns) if shuffled(eqn) or convolved(eqn)}
 
 
 def _same_shape(eqn: Any, reader: Any) -> bool:

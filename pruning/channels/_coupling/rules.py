@@ -42,6 +42,8 @@ class Rule(NamedTuple):
       scaled: The operands in each of which it is linear, by numbers that are the others.
       linear: `linear(eqn, side)` is the product with a kernel as operand `side`.
       random: Whether it draws random bits, which are those of the whole width.
+      elementwise: Whether it computes element by element.
+      sums: Whether it sums over axes, along which removed channels may be equal and not zero.
     """
 
     axes: Callable[..., list[ChannelIds]]
@@ -57,15 +59,8 @@ class Rule(NamedTuple):
     scaled: tuple[int, ...] = ()
     linear: Callable[[Equation, int], Linear | None] | None = None
     random: bool = False
-
-    @property
-    def elementwise(self) -> bool:
-        return self.axes is arithmetic.elementwise
-
-    @property
-    def sums(self) -> bool:
-        """Whether it sums over axes of its operand, along which removed channels may be equal."""
-        return self.axes is arithmetic.reduce_sum
+    elementwise: bool = False
+    sums: bool = False
 
     @property
     def rearranges(self) -> bool:
@@ -79,7 +74,7 @@ class Rule(NamedTuple):
 
 
 def elementwise(zero: Zeros = never, **facts: Any) -> Rule:
-    return Rule(arithmetic.elementwise, zero, uniform=True, **facts)
+    return Rule(arithmetic.elementwise, zero, uniform=True, elementwise=True, **facts)
 
 
 def power(exponent: Callable[[Equation, Numbers], Any], **facts: Any) -> Rule:
@@ -180,7 +175,7 @@ RULES: dict[Primitive | str, Rule] = {
     **dict.fromkeys((p.igamma_p, p.igammac_p), elementwise(singular=(0, 1))),
     p.bitcast_convert_type_p: Rule(moves.bitcast),
     # Along axes: those that a sum runs over may be cut where what is removed adds nothing.
-    p.reduce_sum_p: Rule(arithmetic.reduce_sum, same, summed=reduced_axes),
+    p.reduce_sum_p: Rule(arithmetic.reduce_sum, same, summed=reduced_axes, sums=True),
     **dict.fromkeys(
         (p.reduce_max_p, p.reduce_min_p, p.reduce_prod_p),
         Rule(arithmetic.reduce, same, summed=reduced_axes),
