@@ -18,7 +18,7 @@ from typing import NamedTuple
 PACKAGES = ("jaxnorm", "pruning", "geometry")
 MAX_COMMAND, MAX_BODY = 150, 40
 MAX_REACH = {
-    "pruning.channels.prune": 265,
+    "pruning.channels.prune": 270,
     "pruning.channels.coupled_channels": 80,
     "pruning.channels.resized": 135,
     "pruning.channels.merge_channels": 130,
@@ -161,13 +161,15 @@ def reached(name: str, modules: list[Module]) -> set[str]:
     found = {n: node for m in modules for n, node in definitions(m)}
     names = {m.name for m in modules}
     module, _, first = name.rpartition(".")
-    seen, attributes = set(), set()
+    seen, asked, attributes = set(), set(), set()
     left = [imported.get(module, {}).get(first, name)]
     while left or (left := methods(seen, attributes, found)):
         package, _, last = (path := left.pop()).rpartition(".")
-        if path not in found and last in imported.get(package, {}):
-            left.append(imported[package][last])
-        if path in seen or path not in found:
+        if path in asked:
+            continue
+        asked.add(path)
+        if path not in found:
+            left += [imported[package][last]] if last in imported.get(package, {}) else []
             continue
         seen.add(path)
         place = package if package in names else package.rpartition(".")[0]
