@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 from experiments.pages import gallery
 from experiments.pages.gallery import FOLDER
 
-LOCAL = re.compile(r'(?<=href=")(?!data:|https?:|#)([^"#]+)')
+LOCAL = re.compile(r'<a href="(?!data:|https?:|#)([^"#]+)([^>]*)>(.*?)</a>', re.DOTALL)
 BODY = re.compile(r"<body>.*?(<header>.*)</body>", re.DOTALL)
 
 
@@ -60,15 +60,19 @@ def scoped(css: str) -> str:
 
 def linked(body: str, folder: Path, app: Sphinx) -> str:
     """The body with links to code that lead to the forge, if there is one."""
-    forge = app.config.html_theme_options["source_repository"] + "blob/main"
+    forge = app.config.html_theme_options.get("source_repository")
     root = Path(app.srcdir).parent.resolve()
 
     def resolved(link: re.Match[str]) -> str:
         target = (folder / link[1]).resolve()
         if target.is_relative_to(FOLDER.resolve()):
             own = link[1] == "results.json"  # the page's own numbers
-            return link[1] if own else gallery.page_of(link[1])
-        return f"{forge}/{target.relative_to(root).as_posix()}"
+            address = link[1] if own else gallery.page_of(link[1])
+        elif forge:
+            address = f"{forge}blob/main/{target.relative_to(root).as_posix()}"
+        else:
+            return link[3]
+        return f'<a href="{address}{link[2]}>{link[3]}</a>'
 
     return LOCAL.sub(resolved, body)
 
