@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import check_array, promote_to_float32, unit_of
+from jaxnorm.internal import check_array, promote_to_float32, unit_of
 
 
 def floating(x: Any, name: str) -> Float[Array, "*shape"]:

@@ -6,7 +6,7 @@ in `target`.
 
 from collections.abc import Callable
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning._arguments import at_least, real
 
 __all__ = ["Curve", "cubic", "geometric", "iterative", "linear"]

@@ -106,8 +106,9 @@ def test_a_program_has_the_same_name_in_the_folder_of_every_run(tmp_path):
 def gradient_tests():
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            is_test = isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-            if is_test and any(name_of(call) == "check_grads" for call in ast.walk(node)):
+            if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
+                continue
+            if any(name_of(call) == "check_grads" for call in ast.walk(node)):
                 yield pytest.param(node, id=f"{path.stem}.{node.name}")
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 PACKAGES = ("jaxnorm", "pruning", "geometry")
-MAX_COMMAND, MAX_BODY = 150, 40
+MAX_COMMAND, MAX_BODY = 160, 40
 MAX_REACH = {
-    "pruning.channels.prune": 270,
+    "pruning.channels.prune": 280,
     "pruning.channels.coupled_channels": 80,
-    "pruning.channels.resized": 135,
+    "pruning.channels.resized": 140,
     "pruning.channels.merge_channels": 130,
 }
 """Functions and classes that must be known to know all that one does."""
@@ -185,8 +185,10 @@ def reached(name: str, modules: list[Module]) -> set[str]:
 
 def methods(seen: set[str], attributes: set[str], found: dict[str, ast.AST]) -> list[str]:
     """Those of the classes that were seen, of which an attribute has the name."""
-    paths = [f"{owner}.{name}" for owner in seen for name in attributes]
-    return [path for path in paths if path in found and path not in seen]
+    parts = {path: path.rpartition(".") for path in found.keys() - seen}
+    return [
+        path for path, (owner, _, name) in parts.items() if owner in seen and name in attributes
+    ]
 
 
 def definitions(module: Module) -> Iterator[tuple[str, ast.AST]]:
@@ -234,7 +236,7 @@ def package_imports(modules: list[Module]) -> Iterator[str]:
             package, *rest = name.split(".")
             if package not in PACKAGES or package == top(module):
                 continue
-            if any(part.startswith("_") for part in rest) and name != "jaxnorm._numerics":
+            if any(part.startswith("_") for part in rest):
                 yield f"{module.path}: imports {name}, which is private: see jaxnorm.internal"
             if top(module) in PACKAGES and package != "jaxnorm":
                 yield f"{module.path}: imports {name}; packages import jaxnorm alone"
@@ -279,11 +281,13 @@ def upward_imports(modules: list[Module]) -> Iterator[str]:
         while name not in folders:
             folders.add(name)
             name = parent(name)
+    ever = {m.name: set(imports(m, names, at_run)) for m in modules}
+    at_first = {m.name: set(imports(m, names, at_load)) for m in modules}
     for folder in sorted(folders):
         inner = {name for name in folders if name and parent(name) == folder}
         graph: dict[str, set[str]] = {name: set() for name in inner}
         for module in modules:
-            for name in set(imports(module, names, at_run if folder else at_load)):
+            for name in (ever if folder else at_first)[module.name]:
                 user, used = (ancestor(n, inner) for n in (module.name, name))
                 if user and used and user != used:
                     graph[user].add(used)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm._numerics import check_function, check_on_host
+from jaxnorm.internal import check_function, check_on_host
 from pruning._arguments import check_takes
 from pruning.channels._cost.cost import Cost
 from pruning.channels._cost.cost_at import cost_at

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import auto_sharded, flat_rows, matmul
+from jaxnorm.internal import auto_sharded, flat_rows, matmul
 from pruning._arguments import floating, in_largest, matrix
 from pruning.criteria._median import centred, geometric_median, lengths, minimum, weiszfeld
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxnorm._numerics import auto_sharded, matmul, norm
+from jaxnorm.internal import auto_sharded, matmul, norm
 from pruning._arguments import floating, in_largest, matrix
 
 Filters = Float[Array, "filters dims"]

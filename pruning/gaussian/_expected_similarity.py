@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import matmul
+from jaxnorm.internal import matmul
 from pruning._arguments import at_least, parameters
 from pruning.criteria import CRITERIA
 from pruning.gaussian._moments import Parameter, chi_defect

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning._arguments import at_least
 from pruning.gaussian._moments import chi_defect
 

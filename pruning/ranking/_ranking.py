@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from jaxnorm._numerics import auto_sharded, check_key, check_on_host, check_whole
+from jaxnorm.internal import auto_sharded, check_key, check_on_host, check_whole
 from pruning._arguments import at_least, floating, real, vectors
 from pruning.criteria import CRITERIA
 from pruning.criteria import scores as scores_by_name

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from jaxnorm._numerics import auto_sharded
+from jaxnorm.internal import auto_sharded
 from pruning._arguments import floating, in_largest, scalar
 from pruning.weight_tests._ks import against_samples
 from pruning.weight_tests._weight_tests import Scalar, TestResult

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxnorm._numerics import auto_sharded, center, check_key, check_whole
+from jaxnorm.internal import auto_sharded, center, check_key, check_whole
 from pruning._arguments import at_least, floating, in_largest, scalar
 from pruning.weight_tests._supremum import by_counting, by_sorting
 from pruning.weight_tests._weight_tests import Scalar, TestResult

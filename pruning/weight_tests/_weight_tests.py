@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm._numerics import auto_sharded, center, matmul, norm
+from jaxnorm.internal import auto_sharded, center, matmul, norm
 from pruning._arguments import floating, in_largest, matrix, scalar, vectors
 
 Scalar = int | float | Float[Array, ""]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning.weights import _formats, _keras, _layout, _pytorch
 from pruning.weights._limits import WeightsError, default_max_bytes
 from pruning.weights._tree import leaves, unwrapped

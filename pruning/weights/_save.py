@@ -9,7 +9,7 @@ import numpy as np
 import safetensors.numpy as library
 from flax import nnx
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.weights import _formats
 from pruning.weights._limits import WeightsError, default_max_bytes

@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +24,7 @@ def square_distances(g):
     return norms[:, None] + norms[None] - 2 * np.asarray(g)
 
 
-def batch(n, radius, seed=0):
+def batch(n, radius, seed: Any = 0):
     """First sample and centre of the others `radius` apart and not orthogonal."""
     x = np.random.default_rng(seed).normal(size=(n, 7))
     x[1:] = 0.03 * (x[1:] - x[1:].mean(0)) + 0.4

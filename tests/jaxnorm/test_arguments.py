@@ -302,12 +302,15 @@ def test_an_array_of_another_byte_order_is_refused(call):
 def test_the_functions_name_of_epsilon_does_for_layers_too():
     x = jax.random.normal(jax.random.key(0), (6, 3))
     for kind in (jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm):
-        layers = [kind(3, rngs=nnx.Rngs(0), **{name: 0.5}) for name in ("eps", "epsilon")]
-        np.testing.assert_array_equal(*(layer(x) for layer in layers))
+        layers = [kind(3, rngs=nnx.Rngs(0), eps=0.5), kind(3, rngs=nnx.Rngs(0), epsilon=0.5)]
+        first, second = (layer(x) for layer in layers)
+        np.testing.assert_array_equal(first, second)
         assert [layer.epsilon for layer in layers] == [0.5, 0.5]
     for kind in (jaxnorm.linen.BatchNorm, jaxnorm.linen.UnitizedBatchNorm):
-        layers = [kind(use_running_average=False, **{name: 0.5}) for name in ("eps", "epsilon")]
-        outputs = [layer.init_with_output(jax.random.key(0), x)[0] for layer in layers]
-        np.testing.assert_array_equal(*outputs)
+        layers = kind(use_running_average=False, eps=0.5), kind(epsilon=0.5)
+        key = jax.random.key(0)
+        first, _ = layers[0].init_with_output(key, x)
+        second, _ = layers[1].init_with_output(key, x, use_running_average=False)
+        np.testing.assert_array_equal(first, second)
     expected, _ = jaxnorm.batch_norm(x, eps=0.5)
     np.testing.assert_allclose(jaxnorm.nnx.BatchNorm(3, eps=0.5, rngs=nnx.Rngs(0))(x), expected)

@@ -30,7 +30,7 @@ batch_norm, unitized_batch_norm, batch_statistics = map(
 SHAPES = [(6, 5), (4, 7, 3), (3, 4, 5, 2), (2, 2, 3, 2, 3)]
 
 
-def case(shape, mean=0.0, seed=0):
+def case(shape, mean=0.0, seed: Any = 0):
     """Input and the four parameters, alpha reaching outside [0, 1]."""
     rng = np.random.default_rng(seed)
     c = shape[-1]

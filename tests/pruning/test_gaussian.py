@@ -16,18 +16,18 @@ from jax.test_util import check_grads
 
 from pruning import (
     CRITERIA,
-    amoroso_moment,
-    chi_moment,
     expected_spearman,
-    half_normal_moment,
     l1_l2_correlation,
     l1_l2_ratio_variance,
     spearman,
 )
 from pruning.gaussian import (
+    amoroso_moment,
+    chi_moment,
     chi_variance,
     expected_distance,
     expected_overlap,
+    half_normal_moment,
     l1_l2_ratio_variance_limit,
     norm_sum_ratio_variance,
     norm_sum_ratio_variance_limit,

@@ -9,8 +9,8 @@ import pytest
 import scipy.stats
 from jax.test_util import check_grads
 
-from pruning import anderson_darling, ks_equivalence, ks_normal, lilliefors
-from pruning.weight_tests import ks_bound, ks_distance
+from pruning import ks_normal, lilliefors
+from pruning.weight_tests import anderson_darling, ks_bound, ks_distance, ks_equivalence
 from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 

@@ -210,7 +210,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 
 
 def test_the_page_shows_the_layers_one_at_a_time_if_they_were_measured():
-    run = results() | {"ratios": [0.5]}
+    run: Any = pruned_networks() | {"ratios": [0.5]}
     assert "One layer at a time" not in prune_page.render(run)
     run["sensitivity"] = {"ratios": [0.5, 0.9], "accuracy": {"a": [0.9, 0.5], "b": [0.8, 0.123]}}
     page = prune_page.render(run)

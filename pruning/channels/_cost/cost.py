@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.rules import summed_of_product
 from pruning.channels._program.calls import Equation, shape_of, subprograms

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._cost.cost import Cost, cost
 from pruning.channels._coupling.channel_ids import ChannelIds, Vector, is_free

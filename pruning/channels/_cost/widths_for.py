@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning._arguments import at_least
 from pruning.channels._cost.cost import RUNS
 from pruning.channels._cost.cost_at import check_widths

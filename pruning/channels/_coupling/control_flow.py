@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import Jaxpr, Primitive
 from jax.extend.core import primitives as p
 
-from jaxnorm._numerics import is_traced
+from jaxnorm.internal import is_traced
 from pruning.channels._coupling.channel_ids import (
     ChannelIds,
     UnionFind,

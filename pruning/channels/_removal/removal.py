@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jaxtyping import Array, Bool
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, described
 
 Keep = Sequence[Bool[Array | np.ndarray, " _"]]

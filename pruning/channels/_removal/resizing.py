@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.channel_ids import ChannelIds, is_free
 from pruning.channels._coupling.control_flow import (
     entering,

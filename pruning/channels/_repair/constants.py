@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup, described
 from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import Equation, evaluate_equation

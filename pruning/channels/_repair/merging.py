@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.channel_ids import FIXED
 from pruning.channels._coupling.coupling import TracedChannels, united

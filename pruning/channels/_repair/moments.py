@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxnorm._numerics import auto_sharded, promote_to_float32
+from jaxnorm.internal import auto_sharded, promote_to_float32
 from pruning.channels._program.linear import Linear
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jaxnorm._numerics import check_on_host
+from jaxnorm.internal import check_on_host
 from pruning._arguments import at_least
 from pruning.channels._cost.cost_at import Widths
 from pruning.channels._selection.choice import Masks, Scores, multiples

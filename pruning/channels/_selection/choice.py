@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm._numerics import auto_sharded, check_function, check_on_host, flat_rows
+from jaxnorm.internal import auto_sharded, check_function, check_on_host, flat_rows
 from pruning._arguments import at_least, check_values
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._removal.removal import producers

@@ -1,3 +1,0 @@
-"""Until `pruning` imports `jaxnorm.internal`."""
-
-from jaxnorm.internal import *  # noqa: F403
