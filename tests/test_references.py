@@ -121,7 +121,6 @@ def test_the_citation_file_names_this_version_and_the_three_papers():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert f"\nversion: {project['version']}\n" in text
     assert f"\nlicense: {project['license']}\n" in text
-    assert f"\nrepository-code: {project['urls']['Repository']}\n" in text
     papers = [ENTRIES[key] for key in ("huang_yu_unitization", "huang_cwda")]
     papers.append(ENTRIES["batch_norm_decomposed"])
     assert re.findall(r"value: arXiv:(\S+)", text) == [paper["eprint"] for paper in papers]

@@ -77,7 +77,7 @@ def test_results_hold_every_value(smallest):
 
 @pytest.mark.parametrize("name", ["batch_norm", "unitized"])
 def test_the_last_epoch_of_every_network_is_kept(smallest, name):
-    assert [path for path in smallest.rglob(f"{name}-0/*") if path.name.isdigit()]
+    assert [path for path in smallest.rglob(f"{name}/checkpoints-0/*") if path.name.isdigit()]
 
 
 def test_both_normalizations_start_as_the_same_network(smallest):

@@ -222,10 +222,12 @@ def name(group: ChannelGroup) -> str:
 def producers(group: ChannelGroup) -> tuple[Position, ...]:
     """The positions of the filters that make the channels of a group: axes not summed over.
 
-    Where all are summed over, as between two factors of one matrix, all of these.
+    Where all are summed over, as between two factors of one matrix, all of these. Where a channel
+    has one number in each array, all arrays are kernels.
     """
     shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
     kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]
+    kernels = kernels or list(group.positions)
     return tuple(p for p in kernels if not p.incoming) or tuple(kernels)
 
 

@@ -52,6 +52,7 @@ HOST_ONLY: dict[str, tuple[Callable, ...]] = {
     ),
     "parameter trees, traced programs and files": (
         *functions(pruning.channels),
+        *functions(pruning.nnx),
         pruning.weights.load,
         pruning.weights.restore,
         pruning.weights.save,
