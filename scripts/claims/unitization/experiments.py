@@ -34,9 +34,14 @@ def _of_the_whole_set(found: Any, record: str) -> list[dict[str, Any]]:
     return [one for one in records if one.get("schedule") == "drops"]
 
 
+def _runs(found: Any) -> str:
+    """How many networks of each kind there are."""
+    seeds = len({run["seed"] for run in found["runs"]})
+    return f"{seeds} {'run' if seeds == 1 else 'runs'} each"
+
+
 def movements(found: Any) -> str:
     """How far skewness and kurtosis of 8 units move in an epoch."""
-    runs = len({run["seed"] for run in found["runs"]})
     said = [
         f"{one['moment']} {one['unitized']['mean']:.3f} unitized and "
         f"{one['batch_norm']['mean']:.3f} with batch norm ({one['order']})"
@@ -44,13 +49,12 @@ def movements(found: Any) -> str:
     ]
     return (
         f"mean change in an epoch, statistics of all {found['data']['train']:,} training images: "
-        f"{'; '.join(said)}; {runs} {'run' if runs == 1 else 'runs'} each on MNIST"
+        f"{'; '.join(said)}; {_runs(found)} on MNIST"
     )
 
 
 def falls(found: Any) -> str:
     """What is left of the distance when the learning rate falls to a fifth."""
-    runs = len({run["seed"] for run in found["runs"]})
     said = []
     for norm, name in (("batch_norm", "batch norm"), ("unitized", "unitized")):
         drops = [o for o in _of_the_whole_set(found, "drops") if o["normalization"] == norm]
@@ -60,7 +64,7 @@ def falls(found: Any) -> str:
     return (
         "at the drops of the rate to a fifth the distance between epochs falls "
         f"{'; '.join(said)}; statistics of all {found['data']['train']:,} training images, "
-        f"{runs} {'run' if runs == 1 else 'runs'} each of a dense network on MNIST"
+        f"{_runs(found)} of a dense network on MNIST"
     )
 
 

@@ -103,16 +103,15 @@ def _(key: Key[Array, ""]) -> Values:
 
 BOUND_2 = claim(
     "Section 3.3, the bound 2",
-    "A distance of at most 2 from the start is a severe problem if the start is poor",
+    "Unitized outputs stay within the distance 2 of those at the start",
     printed="Section 3.3: “This might be a severe problem, especially when the network is poorly "
     "initialized”",
     remark=Remark(
         "over-reading",
-        "2 is the diameter of the unit sphere, on which the outputs lie: any two distributions "
-        "on it are within 2, and the bound excludes none.",
+        "That this is a severe problem does not follow: outputs lie on the unit sphere, whose "
+        "diameter is 2, so that the bound excludes no distribution on it.",
     ),
-    why="Two points of the unit sphere are at most 2 apart, so that the bound holds for all pairs "
-    "of distributions on it and constrains no training.",
+    why="Two points of the unit sphere are at most 2 apart, and opposite ones are.",
 )
 
 
