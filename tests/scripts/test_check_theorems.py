@@ -169,7 +169,7 @@ jax.config.update("jax_enable_x64", True)
 rank, port = int(sys.argv[1]), sys.argv[2]
 if port != "0":
     jax.distributed.initialize(f"localhost:{port}", 2, rank)
-from claims import ALL, PAPERS
+from claims import ALL
 from geometry import claims
 names = ("Definition 1, example", "Theorem 14, item 1")
 chosen = [claim for claim in ALL if claim.name in names]
@@ -179,7 +179,9 @@ print(json.dumps([len(jax.devices()), {name: part._asdict() for name, part in me
 
 
 def run_process(rank, port):
+    scripts = str(Path(check_theorems.__file__).parent)
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+    environment |= {"PYTHONPATH": scripts}
     command = [sys.executable, "-c", PROCESS, str(rank), str(port)]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
