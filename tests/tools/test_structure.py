@@ -13,7 +13,11 @@ REACHING += "class A:\n    def b(self): ...\ndef prune():\n    f0(A().b())\n"
 IMPORT = "from pruning.channels._a import prune as prune\n"
 # Files, the check, and what its one line must hold.
 FAULTS = [
-    ({"scripts/long.py": "x = 1\n" * 151}, structure.sizes, "151 lines; at most 150"),
+    (
+        {"scripts/long.py": "x = 1\n" * (structure.MAX_COMMAND + 1)},
+        structure.sizes,
+        f"{structure.MAX_COMMAND + 1} lines; at most {structure.MAX_COMMAND}",
+    ),
     ({"jaxnorm/_body.py": LONG_BODY}, structure.sizes, "long has 41 lines of code; at most 40"),
     (
         {"pruning/channels/_a.py": REACHING, "pruning/channels/__init__.py": IMPORT},
