@@ -1,4 +1,4 @@
-"""The table of architectures in docs/pruning.md: what can be cut, what stays, and how exactly.
+"""The table of architectures in docs/programs.md: what can be cut, what stays, and how exactly.
 
 `python -m tools.tables --computed` writes it.
 """
@@ -19,7 +19,7 @@ from tests.support.numpy_programs import evaluated
 from tests.support.random_networks import difference
 from tests.support.reasons import pinning
 
-PAGE = Path(__file__).parents[1] / "docs/pruning.md"
+PAGE = Path(__file__).parents[1] / "docs/programs.md"
 HEADER = (
     "| architecture | channels that can be cut | parameters at 50 % | error | runs | what stays "
     "| Torch-Pruning |\n| --- | --- | --- | --- | --- | --- | --- |\n"

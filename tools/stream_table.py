@@ -1,4 +1,4 @@
-"""The table of residual streams in docs/pruning.md: what goes under norms over channels.
+"""The table of residual streams in docs/programs.md: what goes under norms over channels.
 
 `python -m tools.tables --computed` writes it.
 """

@@ -68,6 +68,13 @@ def streams(_: str) -> str:
     return table(stream_table.HEADER, stream_table.rows())
 
 
+def primitives(_: str) -> str:
+    """The table of primitives that pruning knows."""
+    from tools import primitive_table
+
+    return table(primitive_table.HEADER, primitive_table.rows())
+
+
 def number(argument: str) -> str:
     """One number of a file: by its path, whose steps are keys or indices, in a format of Python."""
     file, path, form = argument.split(" ")
@@ -81,6 +88,7 @@ WRITERS: dict[str, Callable[[str], str]] = {
     "bench": bench,
     "estimators": estimators,
     "number": number,
+    "primitives": primitives,
     "repair": repair,
     "scale": scale,
     "training": training,
