@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from jaxnorm.internal import auto_sharded, promote_to_float32
 from jaxnorm.shift._samples import check_pair, check_weights
@@ -82,35 +82,61 @@ def _weighted(x: Array, y: Array, p: Float[Array, " n"], q: Float[Array, " m"]) 
 @jax.custom_jvp
 def _sorted(x: Float[Array, "n *features"]) -> Float[Array, "n *features"]:
     """`x` in ascending order along its first axis; NaN may lie anywhere."""
-    return jax.lax.platform_dependent(x, cpu=_sorting_network, default=lambda x: jnp.sort(x, 0))
+    return jax.lax.platform_dependent(
+        x, cpu=lambda x: _sorting_network(x)[0], default=lambda x: jnp.sort(x, 0)
+    )
 
 
 @_sorted.defjvp
 def _sorted_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     # Only a derivative needs the permutation.
-    order = jnp.argsort(primals[0], 0)
-    return jnp.take_along_axis(primals[0], order, 0), jnp.take_along_axis(tangents[0], order, 0)
+    (x,) = primals
+    dtype = jnp.int16 if len(x) <= 2**14 else jnp.int32  # padded to a power of two
+    index = jax.lax.broadcasted_iota(dtype, x.shape, 0)
+    y, order = jax.lax.platform_dependent(
+        x,
+        index,
+        cpu=_sorting_network,
+        default=lambda x, index: tuple(jax.lax.sort((x, index), dimension=0, num_keys=1)),
+    )
+    # Beside a NaN the network may lose samples among the rows that it adds.
+    y = jnp.where(jnp.isnan(x).any(0), math.nan, y)
+    return y, jnp.take_along_axis(tangents[0], order.astype(jnp.int32), 0)
 
 
 @jax.jit
-def _sorting_network(x: Float[Array, "n *features"]) -> Float[Array, "n *features"]:
-    """Batcher's bitonic network, one comparison of whole rows after another.
+def _sorting_network(
+    x: Float[Array, "n *features"], *followers: Shaped[Array, "n *features"]
+) -> tuple[Array, ...]:
+    """`x` by Batcher's bitonic network, one comparison of whole rows after another.
 
-    XLA's CPU back end sorts column by column with a comparison function; minima and maxima of
-    rows run on vector units, ten times as fast where there are some tens of features.
+    `followers` are moved as `x` is. XLA's CPU back end sorts column by column with a comparison
+    function; minima and maxima of rows run on vector units, ten times as fast where there are some
+    tens of features.
     """
     n = len(x)
     size = 1 << (n - 1).bit_length()
-    rows = jnp.pad(x.reshape(n, -1), [(0, size - n), (0, 0)], constant_values=math.inf)
+    arrays = [
+        jnp.pad(a.reshape(n, -1), [(0, size - n), (0, 0)], constant_values=fill)
+        for a, fill in zip((x, *followers), (math.inf, *[0] * len(followers)), strict=True)
+    ]
     for k in (2**i for i in range(1, size.bit_length())):
         # Two sorted halves, the second read backwards, are one bitonic sequence.
-        low, high = _compared(rows.reshape(size // k, 2, k // 2, -1), flip=True)
-        rows = jnp.stack([low, high[:, ::-1]], 1)
+        arrays = _compared([a.reshape(size // k, 2, k // 2, -1) for a in arrays], flip=True)
         for j in (2**i for i in reversed(range(k.bit_length() - 2))):
-            rows = jnp.stack(_compared(rows.reshape(size // (2 * j), 2, j, -1)), 1)
-    return rows.reshape(size, -1)[:n].reshape(x.shape)
+            arrays = _compared([a.reshape(size // (2 * j), 2, j, -1) for a in arrays])
+    return tuple(a.reshape(size, -1)[:n].reshape(x.shape) for a in arrays)
 
 
-def _compared(halves: Float[Array, "k 2 j c"], *, flip: bool = False) -> tuple[Array, Array]:
-    a, b = halves[:, 0], halves[:, 1, ::-1] if flip else halves[:, 1]
-    return jnp.minimum(a, b), jnp.maximum(a, b)
+def _compared(arrays: list[Shaped[Array, "k 2 j c"]], *, flip: bool = False) -> list[Array]:
+    def halves(a: Array) -> tuple[Array, Array]:
+        return a[:, 0], a[:, 1, ::-1] if flip else a[:, 1]
+
+    def joined(low: Array, high: Array) -> Array:
+        return jnp.stack([low, high[:, ::-1] if flip else high], 1)
+
+    x, *followers = map(halves, arrays)
+    if not followers:
+        return [joined(jnp.minimum(*x), jnp.maximum(*x))]
+    swap = x[0] > x[1]
+    return [joined(jnp.where(swap, b, a), jnp.where(swap, a, b)) for a, b in (x, *followers)]

@@ -112,6 +112,21 @@ def test_the_gradient_pulls_every_sample_to_its_partner():
         np.testing.assert_allclose(gradient(jnp.array(x), y), np.array(signs) / 3, rtol=1e-12)
 
 
+@pytest.mark.parametrize("features", [(), (3,), (2, 2)])
+def test_gradients_of_many_samples_with_ties(features):
+    """Equal samples share nothing but their value: the gradient sums to that of a common shift."""
+    rng = np.random.default_rng(2)
+    x, y = (np.maximum(rng.normal(size=(100, *features)), 0) for _ in range(2))
+    y = y + np.where(rng.uniform(size=y.shape) < 0.5, 0.01, -0.01)
+    gradient = np.asarray(jax.jit(jax.grad(lambda x, y: emd_1d(x, y).sum()))(x, y))
+    signs = np.sign(np.sort(x, 0) - np.sort(y, 0)) / 100
+    np.testing.assert_allclose(gradient.sum(0), signs.sum(0), rtol=1e-12, atol=1e-14)
+    moved = x - 1e-6 * gradient
+    for j in np.ndindex(features):
+        lost = -np.diff([scipy.stats.wasserstein_distance(z[:, *j], y[:, *j]) for z in (x, moved)])
+        np.testing.assert_allclose(lost, 1e-6 * np.square(gradient[:, *j]).sum(), rtol=1e-6)
+
+
 def test_the_standard_error_of_slices_is_that_of_independent_directions(key):
     """Few projections, where n and n − 1 differ, of samples for which each has a known distance."""
     x = jnp.zeros((1, 2))
@@ -143,6 +158,8 @@ def test_slices_in_any_unit(key, unit):
 def test_nan_in_a_feature_stays_there_under_jit():
     x = jnp.array([[0.0, jnp.nan], [1.0, 2.0], [0.5, 1.0]])
     found = jax.jit(emd_1d)(x, jnp.ones((3, 2)))
+    beside_a_gradient, _ = jax.jit(lambda x: jax.vjp(lambda x: emd_1d(x, jnp.ones((3, 2))), x))(x)
+    np.testing.assert_array_equal(found, beside_a_gradient)
     assert found[0] == 0.5
     assert jnp.isnan(found[1])
 
