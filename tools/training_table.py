@@ -1,4 +1,4 @@
-"""Compile ResNet steps for TPU pods and print the table of docs/training.md.
+"""Compile ResNet steps for TPU pods and print the table of docs/compile.md.
 
     python -m tools.training_table            # hours; resumes
     python -m tools.training_table --show     # the table alone
