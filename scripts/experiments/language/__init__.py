@@ -1,0 +1,1 @@
+"""Language models in Hugging Face's format: read, evaluated, cut, repaired and written."""

@@ -1,0 +1,226 @@
+"""What `config.json` says of a decoder: its sizes, and how its layers differ from Llama's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.cli import InputError
+
+
+class Family(NamedTuple):
+    """How a family of decoders differs from Llama.
+
+    Attributes:
+      head_norms: Queries and keys have an RMS norm for each head.
+      gemma: Norms scale by 1 + weight, stand behind attention and perceptrons as well, and
+        embeddings are multiplied by √hidden.
+      divides: Whether `transformers` demands that the heads divide the hidden width.
+    """
+
+    head_norms: bool = False
+    gemma: bool = False
+    divides: bool = False
+
+
+FAMILIES = {
+    "llama": Family(divides=True),
+    "mistral": Family(),
+    "qwen2": Family(),
+    "qwen3": Family(head_norms=True),
+    "gemma2": Family(gemma=True, divides=True),
+    "gemma3_text": Family(gemma=True, head_norms=True, divides=True),
+}
+ACTIVATIONS = ("silu", "gelu_pytorch_tanh", "gelu", "relu")
+GEMMA_HEAD = 256  # the default of `head_dim`, which Gemma's files may leave out
+THETA = 10_000.0
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The program of a decoder. `windows` and `rates` have an entry a layer.
+
+    Attributes:
+      family: Its `model_type`.
+      hidden: Width of the residual stream.
+      intermediate: Width of the multilayer perceptrons.
+      heads: Query heads.
+      groups: Key-value heads, each of which serves as many queries.
+      head_dim: Width of a head.
+      eps: Of the norms.
+      activation: Of the gate, one of `ACTIVATIONS`.
+      score_scale: What products of queries and keys are multiplied by.
+      score_cap, logit_cap: c in c tanh(x / c), or None.
+      windows: How many positions a position sees, its own included; None: all before it.
+      rates: Angles of the rotary positions, for position 1.
+    """
+
+    family: str
+    hidden: int
+    intermediate: int
+    heads: int
+    groups: int
+    head_dim: int
+    eps: float
+    activation: str
+    score_scale: float
+    score_cap: float | None
+    logit_cap: float | None
+    windows: tuple[int | None, ...]
+    rates: tuple[tuple[float, ...], ...]
+
+    @property
+    def layers(self) -> int:
+        """Their number."""
+        return len(self.windows)
+
+    @property
+    def traits(self) -> Family:
+        """How the family differs from Llama."""
+        return FAMILIES[self.family]
+
+
+def parse(config: Mapping[str, Any]) -> Architecture:
+    """The decoder of a `config.json`, of releases 4 and 5 of `transformers`.
+
+    Raises:
+      InputError: The architecture is not supported, or an entry is missing.
+    """
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        raise InputError(
+            f"model_type must be one of {', '.join(FAMILIES)}, which are supported; got {family}"
+        )
+    check_plain(config)
+    heads, hidden = whole(config, "num_attention_heads"), whole(config, "hidden_size")
+    head_dim = config.get("head_dim") or (GEMMA_HEAD if FAMILIES[family].gemma else hidden // heads)
+    kinds, gemma2 = layer_kinds(config), family == "gemma2"
+    window = config.get("sliding_window")
+    scalar = config.get("query_pre_attn_scalar", 256) if FAMILIES[family].gemma else head_dim
+    rates = {kind: frequencies(rotary(config, kind), head_dim) for kind in set(kinds)}
+    return Architecture(
+        family=family,
+        hidden=hidden,
+        intermediate=whole(config, "intermediate_size"),
+        heads=heads,
+        groups=config.get("num_key_value_heads") or heads,
+        head_dim=head_dim,
+        eps=config.get("rms_norm_eps", 1e-6),
+        activation=activation(config),
+        score_scale=scalar**-0.5,
+        score_cap=config.get("attn_logit_softcapping", 50.0 if gemma2 else None),
+        logit_cap=config.get("final_logit_softcapping", 30.0 if gemma2 else None),
+        windows=tuple(window if kind == "sliding_attention" else None for kind in kinds),
+        rates=tuple(rates[kind] for kind in kinds),
+    )
+
+
+def check_plain(config: Mapping[str, Any]) -> None:
+    """Refuse what is read in one way only.
+
+    Raises:
+      InputError: The weights are quantized, or attention sees what comes after.
+    """
+    if "quantization_config" in config:
+        raise InputError("the weights must not be quantized; config.json has quantization_config")
+    if config.get("use_bidirectional_attention"):
+        raise InputError("attention must be causal; config.json has use_bidirectional_attention")
+
+
+def whole(config: Mapping[str, Any], name: str) -> int:
+    """A positive whole number of the file.
+
+    Raises:
+      InputError: It is missing or no such number.
+    """
+    value = config.get(name)
+    if not isinstance(value, int) or value < 1:
+        raise InputError(f"config.json must have a positive whole number {name}; got {value}")
+    return value
+
+
+def activation(config: Mapping[str, Any]) -> str:
+    """The name of the gate's activation.
+
+    Raises:
+      InputError: It is unknown.
+    """
+    gemma = FAMILIES[config["model_type"]].gemma
+    name = config.get("hidden_activation") if gemma else config.get("hidden_act")
+    name = name or ("gelu_pytorch_tanh" if gemma else "silu")
+    if name not in ACTIVATIONS:
+        raise InputError(f"the activation must be one of {', '.join(ACTIVATIONS)}; got {name}")
+    return name
+
+
+def layer_kinds(config: Mapping[str, Any]) -> list[str]:
+    """For each layer "full_attention" or "sliding_attention".
+
+    Raises:
+      InputError: `layer_types` has another number of layers, or another kind.
+    """
+    layers, family = whole(config, "num_hidden_layers"), config["model_type"]
+    listed = config.get("layer_types")
+    if listed is None:
+        sliding = [slides(config, family, i) for i in range(layers)]
+        return ["sliding_attention" if s else "full_attention" for s in sliding]
+    if len(listed) != layers or set(listed) - {"sliding_attention", "full_attention"}:
+        raise InputError(
+            f"layer_types must name full_attention or sliding_attention for {layers} layers; got "
+            f"{len(listed)} entries, {', '.join(sorted(set(map(str, listed))))}"
+        )
+    return list(listed)
+
+
+def slides(config: Mapping[str, Any], family: str, layer: int) -> bool:
+    """Whether a layer has a sliding window, where `layer_types` does not say."""
+    if family == "gemma2":
+        return layer % 2 == 0
+    if family == "gemma3_text":
+        pattern = config.get("sliding_window_pattern") or config.get("_sliding_window_pattern", 6)
+        return bool((layer + 1) % pattern)
+    if family in ("qwen2", "qwen3"):
+        first = config.get("max_window_layers", 28)
+        return bool(config.get("use_sliding_window")) and layer >= first
+    return family == "mistral" and config.get("sliding_window") is not None
+
+
+def rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The parameters of the rotary positions of a kind of layer, by the names of release 5."""
+    known = config.get("rope_parameters") or {}
+    if kind in known:
+        return known[kind] or {}
+    if known:
+        return known
+    if config["model_type"] == "gemma3_text" and kind == "sliding_attention":
+        return {"rope_theta": config.get("rope_local_base_freq", THETA)}
+    default = 1e6 if config["model_type"] == "gemma3_text" else THETA
+    scaling = dict(config.get("rope_scaling") or {})
+    return {"rope_type": scaling.pop("type", "default"), **scaling} | {
+        "rope_theta": config.get("rope_theta", default)
+    }
+
+
+def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
+    """Angles for position 1, of the rotary embedding of Su et al. (2024) and two ways to scale it.
+
+    Raises:
+      InputError: They are scaled in another way, or only a part of a head is rotated.
+    """
+    kind = rope.get("rope_type", "default")
+    if kind not in ("default", "linear", "llama3") or rope.get("partial_rotary_factor", 1) != 1:
+        raise InputError(
+            "rotary positions must be of the type default, linear or llama3 and rotate whole "
+            f"heads; got {dict(rope)}"
+        )
+    base = rope.get("rope_theta", THETA)
+    rates = 1 / base ** (np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+    if kind == "linear":
+        rates = rates / rope["factor"]
+    if kind == "llama3":
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        turns = rates * rope["original_max_position_embeddings"] / (2 * np.pi)
+        share = np.clip((turns - low) / (high - low), 0, 1)  # of the rate that is not scaled
+        rates = rates * (share + (1 - share) / rope["factor"])
+    return tuple(map(float, rates))

@@ -1,0 +1,145 @@
+"""How many units remain: given one by one, or the most that a budget of parameters allows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from experiments.cli import InputError
+from experiments.language.architecture import Architecture
+from experiments.language.folders import Tensors
+from experiments.language.removal import Counts, counts, parameters
+
+SUFFIXES = {"K": 10**3, "M": 10**6, "B": 10**9}
+STEPS = 200  # ratios that are tried
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for; None where nothing is.
+
+    Attributes:
+      layers, heads, intermediate, hidden: Numbers of units.
+      budget: The largest number of parameters.
+      units: What a budget takes, of heads, intermediate and hidden.
+      round_to: What chosen widths are multiples of.
+    """
+
+    layers: int | None = None
+    heads: int | None = None
+    intermediate: int | None = None
+    hidden: int | None = None
+    budget: int | None = None
+    units: tuple[str, ...] = ("heads", "intermediate")
+    round_to: int = 32
+
+
+def number(text: str) -> int:
+    """A number such as 500M or 0.5B.
+
+    Raises:
+      InputError: It is none, or not above zero.
+    """
+    factor = SUFFIXES.get(text[-1:].upper(), 1)
+    digits = text[:-1] if factor > 1 else text
+    try:
+        value = int(float(digits) * factor)
+    except (ValueError, OverflowError):
+        value = 0
+    if value < 1:
+        raise InputError(f"--parameters must be a number above 0, such as 500M or 0.5B; got {text}")
+    return value
+
+
+def choose(model: Architecture, tensors: Tensors, wanted: Wanted) -> Counts:
+    """The counts of the smaller decoder.
+
+    Raises:
+      InputError: A number lies outside the decoder's, `transformers` refuses the counts, or none
+        meet the budget.
+    """
+    given = explicit(model, wanted)
+    if wanted.budget is None:
+        if not allowed(model, given):
+            raise InputError(
+                f"the heads of a {model.family} must divide its hidden width, or transformers "
+                f"refuses the model; got {heads(model, given)} and {given.hidden}"
+            )
+        return given
+    smallest = None
+    for found in candidates(model, given, wanted):
+        if not allowed(model, found):
+            continue
+        smallest = parameters(model, tensors, found)
+        if smallest <= wanted.budget:
+            return filled(model, tensors, found, wanted)
+    raise InputError(
+        f"a budget must be met by some counts; {wanted.budget:,} parameters are fewer than the "
+        f"{smallest or parameters(model, tensors, given):,} that are left at the smallest of "
+        f"{', '.join(wanted.units)}"
+    )
+
+
+def explicit(model: Architecture, wanted: Wanted) -> Counts:
+    """The numbers that were given, the decoder's elsewhere.
+
+    Raises:
+      InputError: A number lies outside the decoder's, or cuts a group of heads.
+    """
+    queries = model.heads // model.groups
+    limits = {
+        "layers": model.layers,
+        "heads": model.heads,
+        "intermediate": model.intermediate,
+        "hidden": model.hidden,
+    }
+    chosen = {name: getattr(wanted, name) or limit for name, limit in limits.items()}
+    for name, limit in limits.items():
+        if not 1 <= chosen[name] <= limit:
+            raise InputError(f"--{name} must lie in 1..{limit}; got {chosen[name]}")
+    if chosen["heads"] % queries:
+        raise InputError(
+            f"--heads must be a multiple of {queries}, the queries of a key-value head, which are "
+            f"removed with it; got {chosen['heads']}"
+        )
+    groups = chosen["heads"] // queries
+    return Counts(chosen["layers"], groups, chosen["intermediate"], chosen["hidden"])
+
+
+def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[Counts]:
+    """Counts from large to small: the same share of every kind of unit that may be taken."""
+    free = [name for name in wanted.units if getattr(wanted, name) is None]
+    for step in range(STEPS, 0, -1):
+        found = given
+        for name in ("hidden", "intermediate", "heads"):
+            if name not in free:
+                continue
+            field = "groups" if name == "heads" else name
+            size = getattr(counts(model), field)
+            unit = 1 if name == "heads" else min(wanted.round_to, size)
+            found = found._replace(**{field: max(unit, size * step // STEPS // unit * unit)})
+        if "heads" in free:  # the most that divide the hidden width, where they must
+            while found.groups > 1 and not allowed(model, found):
+                found = found._replace(groups=found.groups - 1)
+        yield found
+
+
+def filled(model: Architecture, tensors: Tensors, found: Counts, wanted: Wanted) -> Counts:
+    """The counts with as many intermediate units as the budget still allows, if it takes them."""
+    if "intermediate" not in wanted.units or wanted.intermediate is not None:
+        return found
+    unit, budget = wanted.round_to, wanted.budget or 0
+    while (more := found.intermediate + unit) <= model.intermediate:
+        larger = found._replace(intermediate=more)
+        if parameters(model, tensors, larger) > budget:
+            break
+        found = larger
+    return found
+
+
+def heads(model: Architecture, found: Counts) -> int:
+    """The query heads of counts."""
+    return found.groups * (model.heads // model.groups)
+
+
+def allowed(model: Architecture, found: Counts) -> bool:
+    """Whether `transformers` takes the counts of the decoder's family."""
+    return not model.traits.divides or found.hidden % heads(model, found) == 0

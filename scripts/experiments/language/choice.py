@@ -1,0 +1,212 @@
+"""Which units remain: chosen in one pass over the layers of the whole decoder."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from experiments.language import folders, removal, scores, streams
+from experiments.language.architecture import Architecture
+from experiments.language.folders import Tensors
+from experiments.language.removal import EMBEDDING, HEAD, NORM, Counts, Selection
+from experiments.language.scores import Score, largest
+from experiments.language.streams import Layer, Perplexity
+from experiments.language.tokens import Tokens
+
+Params = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A decoder and where its tensors lie."""
+
+    architecture: Architecture
+    tensors: Tensors
+
+    def layer(self, layer: int) -> Params:
+        """The float32 parameters of a layer by their short names; of the ends, where it is -1."""
+        return {
+            short: folders.read(self.tensors[name]).astype(np.float32)
+            for short, name in removal.named(self.tensors, layer)
+        }
+
+    @property
+    def tied(self) -> bool:
+        """Whether the embedding is the output's kernel."""
+        return HEAD not in self.tensors
+
+    def read(self, name: str) -> np.ndarray:
+        """A tensor in the dtype of the file."""
+        return folders.read(self.tensors[name])
+
+    @property
+    def head(self) -> np.ndarray:
+        """The output's kernel in the dtype of the file."""
+        return self.read(EMBEDDING if self.tied else HEAD)
+
+
+class Text(NamedTuple):
+    """Sequences of one token more than is read: those of scores and repair, and held-out ones."""
+
+    calibration: Tokens
+    held_out: Tokens
+
+
+class Chosen(NamedTuple):
+    """What remains, and what was seen on the way.
+
+    Attributes:
+      selection: The units that remain.
+      influences: 1 − cos between the streams before and after each layer, its mean over tokens.
+      perplexity: Of the whole decoder on held-out text; None without text.
+    """
+
+    selection: Selection
+    influences: list[float]
+    perplexity: Perplexity | None
+
+
+def choose(
+    model: Model,
+    counts: Counts,
+    score: Score,
+    text: Text | None,
+    seed: int,
+    log: Callable[[str], None],
+) -> Chosen:
+    """Score the units of every layer, and let the best of `counts` remain."""
+    rng, whole = np.random.default_rng(seed), model.architecture
+    table = model.read(EMBEDDING)
+    of_hidden = np.square(table.astype(np.float32)).sum(0)  # for `magnitude`
+    of_hidden = of_hidden if score == "magnitude" else np.zeros(whole.hidden)
+    groups, intermediate, influences = [], [], []
+    x, y = (streams.embed(whole, table, part[:, :-1]) for part in text) if text else (None, None)
+    del table
+    for i in range(whole.layers):
+        p = model.layer(i)
+        if text is not None and x is not None and y is not None:
+            layer = streams.ready(whole, p, i, x.shape[1])
+            seen = observe(layer, x)
+            influences.append(influence(x, seen.after))
+            y = layer.run("layer", y)
+        else:
+            seen = None
+        groups.append(of_heads(whole, p, seen, counts.groups, score, rng))
+        intermediate.append(of_intermediate(p, seen, counts.intermediate, score, rng))
+        of_hidden = of_hidden + hidden_scores(whole, p, seen, score)
+        x = seen.after if seen else None
+        log(f"layer {i + 1} of {whole.layers} scored")
+    measured = None
+    if text is not None and y is not None:
+        norm = model.read(NORM).astype(np.float32)
+        measured = streams.perplexity(whole, norm, model.head, y, text.held_out[:, 1:])
+    if score == "random":
+        of_hidden = rng.random(whole.hidden)
+    ranks = np.array(influences) if influences else rng.random(whole.layers)
+    selection = Selection(
+        largest(ranks, counts.layers), groups, intermediate, largest(of_hidden, counts.hidden)
+    )
+    return Chosen(selection, influences, measured)
+
+
+class Seen(NamedTuple):
+    """What calibration text makes of a layer.
+
+    Attributes:
+      mixed: What the output projection of attention reads, a row a token.
+      activated: What the down projection reads.
+      squares: Σ h² over tokens behind each of the two norms that are read, by channels.
+      after: The stream after the layer.
+    """
+
+    mixed: Float[np.ndarray, "rows queries"]
+    activated: Float[np.ndarray, "rows intermediate"]
+    squares: dict[str, Float[np.ndarray, " hidden"]]
+    after: streams.Stream
+
+
+def observe(layer: Layer, x: streams.Stream) -> Seen:
+    """Run a layer step by step."""
+    mixed = layer.run("attend", x)
+    between = layer.run("add_attention", x, mixed)
+    activated = layer.run("activate", between)
+    after = layer.run("add_activations", between, activated)
+    names = streams.norm_names(layer.model)
+    squares = {
+        name: np.square(layer.normalize(name, stream)).sum((0, 1))
+        for name, stream in zip(names, (x, between), strict=True)
+    }
+    return Seen(rows(mixed), rows(activated), squares, after)
+
+
+def rows(x: np.ndarray) -> np.ndarray:
+    """A row a token."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def influence(before: streams.Stream, after: streams.Stream) -> float:
+    """1 − cos between the streams before and after a layer, its mean over tokens."""
+    products = np.einsum("...c,...c->...", before, after)
+    sizes = np.linalg.norm(before, axis=-1) * np.linalg.norm(after, axis=-1)
+    return float(1 - np.mean(products / np.maximum(sizes, np.finfo(np.float32).tiny)))
+
+
+def of_heads(
+    model: Architecture, p: Params, seen: Seen | None, count: int, score: Score, rng: Any
+) -> np.ndarray:
+    """The key-value heads of a layer that remain."""
+    width = model.head_dim * model.heads // model.groups
+    if score == "random":
+        return np.sort(rng.permutation(model.groups)[:count])
+    if seen is None or score == "magnitude":
+        return largest(scores.head_magnitudes(model, p), count)
+    return of_inputs(p["self_attn.o_proj.weight"], seen.mixed, width, count, score)
+
+
+def of_intermediate(p: Params, seen: Seen | None, count: int, score: Score, rng: Any) -> np.ndarray:
+    """The intermediate units of a layer that remain."""
+    kernel = p["mlp.down_proj.weight"]
+    if score == "random":
+        return np.sort(rng.permutation(kernel.shape[1])[:count])
+    if seen is None or score == "magnitude":
+        return largest(scores.magnitudes(p, "intermediate"), count)
+    return of_inputs(kernel, seen.activated, 1, count, score)
+
+
+def of_inputs(
+    kernel: np.ndarray, inputs: np.ndarray, width: int, count: int, score: Score
+) -> np.ndarray:
+    """The units of `width` inputs of a projection that remain, by their scores on text."""
+    if count == kernel.shape[1] // width:
+        return np.arange(count)
+    if score == "reconstruction":
+        return scores.reconstruction(kernel, gram(inputs, inputs), width, count)
+    square = np.square(inputs).sum(0)
+    return largest(scores.projection_scores(score, kernel, square, width), count)
+
+
+def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Σ a bᵀ over rows, in float32 on the device."""
+    return np.asarray(jnp.matmul(jnp.asarray(a).T, jnp.asarray(b), precision="highest"))
+
+
+def product(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """x times a kernel, (inputs, outputs)."""
+    return np.asarray(jnp.matmul(jnp.asarray(x), jnp.asarray(kernel), precision="highest"))
+
+
+def hidden_scores(
+    model: Architecture, p: Params, seen: Seen | None, score: Score
+) -> Float[np.ndarray, " hidden"]:
+    """What a layer says of the channels of the stream; `reconstruction` says what `wanda` does."""
+    if score == "random":
+        return np.zeros(model.hidden)
+    if seen is None or score == "magnitude":
+        return scores.magnitudes(p, "hidden")
+    sizes = {name: np.sqrt(square) for name, square in seen.squares.items()}
+    if score == "activation":
+        return np.sum(list(sizes.values()), 0)
+    return np.sum([scores.readers(p, name) * size for name, size in sizes.items()], 0)

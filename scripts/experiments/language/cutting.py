@@ -1,0 +1,217 @@
+"""The smaller decoder, made layer by layer: cut, folded, repaired on text, and handed on."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.language import removal, repair, streams
+from experiments.language.architecture import Architecture
+from experiments.language.choice import Model, Params, Text, gram, product, rows
+from experiments.language.removal import EMBEDDING, HEAD, NORM, Selection
+from experiments.language.repair import Equations
+from experiments.language.streams import Layer, Perplexity, Stream
+
+ATTENTION = [f"self_attn.{x}_proj.weight" for x in "qkv"]
+PERCEPTRON = ["mlp.gate_proj.weight", "mlp.up_proj.weight"]
+
+
+class Plan(NamedTuple):
+    """A decoder and what is made of it.
+
+    Attributes:
+      model: The whole decoder.
+      small: The program of the smaller one.
+      selection: The units that remain.
+      text: Calibration and held-out sequences, if there are any.
+      repaired: Whether kernels are solved on the calibration text.
+    """
+
+    model: Model
+    small: Architecture
+    selection: Selection
+    text: Text | None
+    repaired: bool
+
+
+class State(NamedTuple):
+    """Streams between two layers; None where they are not needed.
+
+    Attributes:
+      whole: Of the whole decoder, calibration text.
+      repaired: Of the repaired one, the same text.
+      cut_held_out: Of the cut one without repair, held-out text.
+      repaired_held_out: Of the repaired one, the same text.
+    """
+
+    whole: Stream | None = None
+    repaired: Stream | None = None
+    cut_held_out: Stream | None = None
+    repaired_held_out: Stream | None = None
+
+
+def plan(model: Model, selection: Selection, text: Text | None, *, repaired: bool) -> Plan:
+    """The plan of a selection; a decoder that remains whole is not repaired."""
+    small = removal.smaller(model.architecture, selection)
+    changed = selection.counts != removal.counts(model.architecture)
+    return Plan(model, small, selection, text, repaired and changed and text is not None)
+
+
+def arrays(
+    plan: Plan, found: dict[str, Perplexity], log: Callable[[str], None]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The tensors of the smaller decoder in the dtypes of the old ones.
+
+    Args:
+      plan: Says which.
+      found: Gets the perplexities on held-out text, of the cut and the repaired decoder.
+      log: Called with a line for each layer.
+    """
+    names = [name for name, _ in removal.named(plan.model.tensors, -1)]
+    ends = {name: small_array(plan, name, plan.model.read(name), -1) for name in names}
+    yield from ends.items()
+    state, position = start(plan, ends[EMBEDDING]), 0
+    for i in range(plan.model.architecture.layers):
+        p = plan.model.layer(i)
+        if i in plan.selection.layers:
+            small, state = step(plan, p, i, position, state)
+            for name, full in removal.named(plan.model.tensors, i):
+                dtype = plan.model.tensors[full].dtype
+                yield f"model.layers.{position}.{name}", small[name].astype(dtype)
+            position += 1
+        elif state.whole is not None:
+            layer = streams.ready(plan.model.architecture, p, i, state.whole.shape[1])
+            state = state._replace(whole=layer.run("layer", state.whole))
+        log(f"layer {i + 1} of {plan.model.architecture.layers} cut")
+    head, norm = ends.get(HEAD, ends[EMBEDDING]), ends[NORM].astype(np.float32)
+    stages = {"cut": state.cut_held_out, "repaired": state.repaired_held_out}
+    for name, x in stages.items():
+        if plan.text is not None and x is not None:
+            following = plan.text.held_out[:, 1:]
+            found[name] = streams.perplexity(plan.small, norm, head, x, following)
+
+
+def small_array(plan: Plan, name: str, array: np.ndarray, layer: int) -> np.ndarray:
+    """A tensor without removed units, with the norms' width folded in, in its dtype."""
+    whole, hidden = plan.model.architecture, len(plan.selection.hidden)
+    small = removal.cut(name, array, removal.indices(whole, plan.selection, layer))
+    if hidden == whole.hidden:
+        return small
+    folded = removal.fold(whole, name, small.astype(np.float32), hidden, tied=plan.model.tied)
+    return folded.astype(array.dtype)
+
+
+def start(plan: Plan, table: np.ndarray) -> State:
+    """The streams before the first layer."""
+    if plan.text is None:
+        return State()
+    calibration, held_out = (part[:, :-1] for part in plan.text)
+    cut = streams.embed(plan.small, table, held_out)
+    if not plan.repaired:
+        return State(cut_held_out=cut)
+    whole = plan.model.read(EMBEDDING)
+    return State(
+        streams.embed(plan.model.architecture, whole, calibration),
+        streams.embed(plan.small, table, calibration),
+        cut,
+        cut,
+    )
+
+
+def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Params, State]:
+    """A layer of the smaller decoder and the streams behind it."""
+    small = {name: small_array(plan, name, array, i) for name, array in p.items()}
+    if state.cut_held_out is None:
+        return small, state
+    tokens = state.cut_held_out.shape[1]
+    cut = streams.ready(plan.small, small, position, tokens)
+    state = state._replace(cut_held_out=cut.run("layer", state.cut_held_out))
+    if state.whole is None or state.repaired is None or state.repaired_held_out is None:
+        return small, state
+    whole = streams.ready(plan.model.architecture, p, i, tokens)
+    layer, x, y = repaired(plan, i, whole, cut, state.whole, state.repaired)
+    held_out = layer.run("layer", state.repaired_held_out)
+    params = {name: np.asarray(array) for name, array in layer.params.items()}
+    return params, state._replace(whole=x, repaired=y, repaired_held_out=held_out)
+
+
+def repaired(
+    plan: Plan, i: int, whole: Layer, small: Layer, x: Stream, y: Stream
+) -> tuple[Layer, Stream, Stream]:
+    """A layer whose kernels are solved, and the streams x of the whole and y behind it."""
+    first, second = streams.norm_names(whole.model)
+    small = solve_readers(plan, i, small, ATTENTION, whole, (x, y), first)
+    inner, inner_small = whole.run("attend", x), small.run("attend", y)
+    between = whole.run("add_attention", x, inner)
+    small = solve_writer(plan, whole, small, "self_attn.o_proj", (inner, between), (inner_small, y))
+    y = small.run("add_attention", y, inner_small)
+    small = solve_readers(plan, i, small, PERCEPTRON, whole, (between, y), second)
+    inner, inner_small = whole.run("activate", between), small.run("activate", y)
+    after = whole.run("add_activations", between, inner)
+    small = solve_writer(plan, whole, small, "mlp.down_proj", (inner, after), (inner_small, y))
+    return small, after, small.run("add_activations", y, inner_small)
+
+
+def solve_readers(
+    plan: Plan,
+    i: int,
+    small: Layer,
+    names: list[str],
+    whole: Layer,
+    both: tuple[Stream, Stream],
+    norm: str,
+) -> Layer:
+    """Projections that read a narrower stream, which give what the whole ones give."""
+    model, hidden = plan.model.architecture, len(plan.selection.hidden)
+    if hidden == model.hidden:
+        return small
+    h, h_small = whole.normalize(norm, both[0]), small.normalize(norm, both[1])
+    remaining = removal.indices(model, plan.selection, i)
+    del remaining["hidden"]  # the whole stream is read
+    cut = [removal.cut(name, np.asarray(whole.params[name]), remaining) for name in names]
+    wanted = [
+        removal.fold(model, name, kernel, hidden, tied=plan.model.tied)
+        for name, kernel in zip(names, cut, strict=True)
+    ]
+    kernel = np.concatenate([np.asarray(small.params[name]) for name in names])
+    solution = solved(kernel, h_small, product(h, np.concatenate(wanted).T))
+    ends = np.cumsum([len(part) for part in wanted])[:-1]
+    return small.replace(dict(zip(names, np.split(solution, ends), strict=True)))
+
+
+def solve_writer(
+    plan: Plan,
+    whole: Layer,
+    small: Layer,
+    name: str,
+    of_whole: tuple[Stream, Stream],
+    of_small: tuple[Stream, Stream],
+) -> Layer:
+    """An output projection that brings the stream to where the whole decoder's is.
+
+    Where a norm follows the projection, it gives what the whole one gives instead.
+
+    Args:
+      of_whole: What its projection reads, and its stream afterwards.
+      of_small: What the smaller one's reads, and its stream before.
+    """
+    inner, after = of_whole
+    inputs, before = of_small
+    hidden, weight, bias = plan.selection.hidden, f"{name}.weight", f"{name}.bias"
+    if plan.small.traits.gemma:
+        wanted = product(inner, np.asarray(whole.params[weight])[hidden].T)
+    else:
+        wanted = after[..., hidden] - before
+        if bias in small.params:
+            wanted = wanted - np.asarray(small.params[bias])
+    return small.replace({weight: solved(np.asarray(small.params[weight]), inputs, wanted)})
+
+
+def solved(kernel: np.ndarray, inputs: Stream, wanted: Stream) -> np.ndarray:
+    """A kernel by least squares; every fourth sequence is held out to choose the ridge."""
+    last = np.arange(len(inputs)) % repair.HELD_OUT == repair.HELD_OUT - 1
+    parts = [
+        Equations(gram(x, x), gram(x, y))
+        for x, y in ((rows(inputs[part]), rows(wanted[part])) for part in (~last, last))
+    ]
+    return repair.solved(kernel, *parts)

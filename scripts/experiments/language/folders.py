@@ -1,0 +1,227 @@
+"""Folders of Hugging Face's format: read one tensor at a time, written as they come.
+
+A tensor of a safetensors file is a name, a dtype, a shape and its bytes between two offsets; the
+file begins with the length of a JSON header. Nothing is memory-mapped, so that what a process
+takes is what it holds.
+"""
+
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from experiments import files
+from experiments.cli import InputError
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+DTYPES = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+HEADER_BYTES = 2**17  # reserved in a shard that is written, for its names
+TENSOR_BYTES = 200  # of a name, shape and offsets in the header, at most
+SHARD_BYTES = 4 * 2**30
+NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
+
+
+class Tensor(NamedTuple):
+    """Where a tensor lies."""
+
+    path: Path
+    start: int
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+Tensors = dict[str, Tensor]
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The folder's `config.json`.
+
+    Raises:
+      InputError: There is none.
+    """
+    config = files.read_json(folder / "config.json", dict)
+    if config is None:
+        raise InputError(f"the folder of a model must have a config.json; {folder} has none")
+    return config
+
+
+def tensors(folder: Path) -> Tensors:
+    """The tensors of a folder by name, of one file or of the shards that its index names.
+
+    Raises:
+      InputError: There are no weights, a shard or a tensor of the index is missing, or a file is
+        damaged.
+    """
+    index = files.read_json(folder / INDEX, dict)
+    if index is None:
+        if not (folder / SINGLE).is_file():
+            raise InputError(f"{folder} must have {SINGLE} or {INDEX}; it has neither")
+        return shard(folder / SINGLE)
+    placed = index.get("weight_map")
+    if not isinstance(placed, dict) or not placed:
+        raise InputError(f"{folder / INDEX} must have a weight_map; it has none")
+    names = sorted(set(map(str, placed.values())))
+    missing = [name for name in names if not (folder / Path(name).name).is_file()]
+    if missing:
+        raise InputError(
+            f"all {len(names)} shards of {INDEX} must be in {folder}; {len(missing)} are missing, "
+            f"such as {missing[0]}"
+        )
+    found = {k: t for name in names for k, t in shard(folder / Path(name).name).items()}
+    if absent := sorted(placed.keys() - found.keys()):
+        raise InputError(
+            f"the shards must hold every tensor of {INDEX}; {len(absent)} are missing, such as "
+            f"{absent[0]}"
+        )
+    return found
+
+
+def shard(path: Path) -> Tensors:
+    """The floating tensors of one file.
+
+    Raises:
+      InputError: It is cut off or damaged, or has a dtype that is not read.
+    """
+    size = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(length, size)))
+        header.pop("__metadata__", None)
+        found = {
+            name: Tensor(
+                path,
+                8 + length + entry["data_offsets"][0],
+                DTYPES[entry["dtype"]],
+                tuple(entry["shape"]),
+            )
+            for name, entry in header.items()
+        }
+    except KeyError as error:
+        raise InputError(
+            f"the tensors of {path} must be of {', '.join(DTYPES)}; got {error}"
+        ) from error
+    except (ValueError, AttributeError, TypeError) as error:
+        raise InputError(f"{path} must be a whole safetensors file; {error}") from error
+    end = max((t.start + n_bytes(t) for t in found.values()), default=8 + length)
+    if end > size:
+        raise InputError(f"{path} must have {end} bytes by its header; it has {size}")
+    return found
+
+
+def n_bytes(tensor: Tensor) -> int:
+    """Of its elements."""
+    return math.prod(tensor.shape) * tensor.dtype.itemsize
+
+
+def read(tensor: Tensor) -> np.ndarray:
+    """The elements, in the dtype of the file."""
+    array = np.empty(tensor.shape, tensor.dtype)
+    with tensor.path.open("rb") as file:
+        file.seek(tensor.start)
+        if array.size and file.readinto(as_bytes(array)) != array.nbytes:
+            raise InputError(f"{tensor.path} must remain as it is while it is read; it is cut off")
+    return array
+
+
+def as_bytes(array: np.ndarray) -> memoryview:
+    """The memory of a contiguous array, of any dtype."""
+    return memoryview(array.reshape(-1).view(np.uint8))  # pyright: ignore[reportArgumentType]
+
+
+@contextmanager
+def unfinished(folder: Path) -> Iterator[Path]:
+    """A folder inside `folder` whose files replace those of `folder` once the block has ended.
+
+    `config.json` comes last, since a reader begins with it. After an error nothing is left.
+
+    Raises:
+      InputError: `folder` has a model already.
+    """
+    if (folder / "config.json").exists():
+        raise InputError(f"--out must be a folder without a model; {folder} has a config.json")
+    for left in folder.glob(".unfinished-*"):  # by a command that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder) as name:
+        yield Path(name)
+        made = sorted(Path(name).iterdir(), key=lambda path: path.name == "config.json")
+        for path in made:
+            os.replace(path, folder / path.name)
+    files.sync(folder)
+
+
+def write(
+    folder: Path, arrays: Iterable[tuple[str, np.ndarray]], *, shard_bytes: int = SHARD_BYTES
+) -> int:
+    """Write tensors to shards as they come, and their index; the number of their elements."""
+    placed: dict[str, int] = {}
+    elements = total = 0
+    stream, number = iter(arrays), 0
+    for first in stream:
+        number += 1
+        path = folder / f"shard-{number}"
+        with files.named(path), path.open("wb") as file:
+            for name, array in fill(file, first, stream, shard_bytes):
+                placed[name] = number
+                elements, total = elements + array.size, total + array.nbytes
+            file.flush()
+            os.fsync(file.fileno())
+    names = {i: f"model-{i:05}-of-{number:05}.safetensors" for i in range(1, number + 1)}
+    for i, name in names.items():
+        (folder / f"shard-{i}").rename(folder / name)
+    index = {
+        "metadata": {"total_parameters": elements, "total_size": total},
+        "weight_map": {name: names[i] for name, i in placed.items()},
+    }
+    files.write(folder / INDEX, json.dumps(index, indent=2) + "\n")
+    return elements
+
+
+def fill(
+    file: BinaryIO,
+    first: tuple[str, np.ndarray],
+    stream: Iterator[tuple[str, np.ndarray]],
+    shard_bytes: int,
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Write tensors to one shard until it is full, then its header before them."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    file.write(b" " * (8 + HEADER_BYTES))
+    at, following = 0, first
+    while following is not None:
+        name, array = following
+        file.write(as_bytes(np.ascontiguousarray(array)))
+        end = at + array.nbytes
+        header[name] = {
+            "dtype": DTYPE_NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [at, end],
+        }
+        at = end
+        yield name, array
+        full = at >= shard_bytes or len(header) * TENSOR_BYTES > HEADER_BYTES - TENSOR_BYTES
+        following = None if full else next(stream, None)
+    text = json.dumps(header).encode()
+    file.seek(0)
+    file.write(HEADER_BYTES.to_bytes(8, "little") + text)  # JSON, then the spaces of before
+
+
+def copy_others(source: Path, target: Path) -> None:
+    """Copy what is beside the weights: the tokenizer, the settings of generation, the licence."""
+    for path in sorted(source.iterdir()):
+        weights = path.name.endswith(NOT_COPIED) or path.name.endswith(".index.json")
+        if path.is_file() and not weights and path.name not in ("config.json", files.LOCK):
+            shutil.copyfile(path, target / path.name)

@@ -1,0 +1,145 @@
+"""A folder of a language model pruned into another one."""
+
+import json
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments import files
+from experiments.cli import InputError
+from experiments.language import budget, choice, cutting, folders, removal, tokens
+from experiments.language.architecture import Architecture, parse
+from experiments.language.budget import Wanted
+from experiments.language.choice import Model, Text
+from experiments.language.removal import Counts
+from experiments.language.scores import ON_TEXT, Score
+from experiments.language.streams import Perplexity
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How units are chosen and repaired; as the options of `prune_lm.py`."""
+
+    score: Score = "reconstruction"
+    repair: str = "least_squares"
+    sequences: int = 32
+    length: int = 256
+    held_out: int = 16
+    seed: int = 0
+
+
+def prune(
+    folder: Path,
+    out: Path,
+    wanted: Wanted,
+    settings: Settings,
+    text: Path | None,
+    log: Callable[[str], None],
+) -> dict[str, Any]:
+    """Write the smaller model of a folder to another one; what was removed and what it costs.
+
+    Raises:
+      InputError: The folder, the numbers or the text are not what they must be.
+    """
+    begun = time.monotonic()
+    config = folders.read_config(folder)
+    architecture = parse(config)
+    model = Model(architecture, folders.tensors(folder))
+    removal.check_names(architecture, model.tensors)
+    counts = budget.choose(architecture, model.tensors, wanted)
+    sequences = read_text(folder, model, text, settings)
+    check_text(architecture, counts, sequences, settings)
+    chosen = choice.choose(model, counts, settings.score, sequences, settings.seed, log)
+    plan = cutting.plan(
+        model, chosen.selection, sequences, repaired=settings.repair == "least_squares"
+    )
+    found: dict[str, Perplexity] = {}
+    elements = folders.write(out, cutting.arrays(plan, found, log))
+    folders.copy_others(folder, out)
+    new = removal.updated(config, plan.small, chosen.selection)
+    files.write(out / "config.json", json.dumps(new, indent=2) + "\n")
+    stages = {"whole": chosen.perplexity, **found}
+    return {
+        "family": architecture.family,
+        "counts": {
+            "whole": removal.counts(architecture)._asdict(),
+            "pruned": counts._asdict(),
+        },
+        "heads": {"whole": architecture.heads, "pruned": plan.small.heads},
+        "parameters": {
+            "whole": removal.parameters(architecture, model.tensors, removal.counts(architecture)),
+            "pruned": elements,
+        },
+        "perplexity": {name: p._asdict() for name, p in stages.items() if p is not None},
+        "influences": chosen.influences,
+        "remaining": {
+            "layers": chosen.selection.layers.tolist(),
+            "groups": [indices.tolist() for indices in chosen.selection.groups],
+        },
+        "settings": vars(settings),
+        "seeds": 1,
+        "seconds": time.monotonic() - begun,
+        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+
+
+def budget_of(folder: Path, keep: float | None, parameters: str | None) -> int | None:
+    """The largest number of parameters, from a share of the folder's or from a number.
+
+    Raises:
+      InputError: Both are given, or the number is none.
+    """
+    if keep is not None and parameters is not None:
+        raise InputError(
+            f"--keep or --parameters must be given, not both; got {keep}, {parameters}"
+        )
+    if parameters is not None:
+        return budget.number(parameters)
+    if keep is None:
+        return None
+    architecture = parse(folders.read_config(folder))
+    tensors = folders.tensors(folder)
+    removal.check_names(architecture, tensors)
+    return int(keep * removal.parameters(architecture, tensors, removal.counts(architecture)))
+
+
+def read_text(folder: Path, model: Model, text: Path | None, settings: Settings) -> Text | None:
+    """The sequences of a text, if one is given.
+
+    Raises:
+      InputError: It cannot be read or is too short, or there is none, and settings need it.
+    """
+    if text is None:
+        if settings.score in ON_TEXT or settings.repair != "none":
+            raise InputError(
+                f"--text must be given for --score {settings.score} and --repair "
+                f"{settings.repair}; without it use --score magnitude --repair none"
+            )
+        return None
+    vocabulary = model.tensors[removal.EMBEDDING].shape[0]
+    numbers = tokens.read(folder, text, vocabulary)
+    parts = settings.length, settings.sequences, settings.held_out, settings.seed
+    return Text(*tokens.divide(numbers, *parts))
+
+
+def check_text(model: Architecture, counts: Counts, text: Text | None, settings: Settings) -> None:
+    """Refuse fewer tokens than the largest kernel that is solved has inputs.
+
+    Raises:
+      InputError: They are fewer.
+    """
+    if text is None or settings.repair == "none":
+        return
+    sizes = removal.axis_sizes(model, counts)
+    inputs = max(sizes["queries"], sizes["intermediate"], sizes["hidden"])
+    rows = int(np.prod(text.calibration[:, 1:].shape))
+    if rows < inputs:
+        raise InputError(
+            f"least squares must have as many tokens as its largest kernel has inputs, {inputs}; "
+            f"--sequences and --length give {rows}"
+        )

@@ -1,0 +1,43 @@
+"""Text that every machine has: the sources of Python's standard library and its help topics."""
+
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from pydoc_data import topics
+
+import numpy as np
+from jaxtyping import UInt8
+
+LEFT_OUT = {"__pycache__", "idle_test", "site-packages", "test", "tests"}
+HELD_OUT = 20  # every one of so many documents
+
+
+def load() -> tuple[UInt8[np.ndarray, " n"], UInt8[np.ndarray, " m"]]:
+    """Bytes to train on and held-out ones: whole documents, in the order of their names."""
+    texts = list(documents())
+    held_out = texts[::HELD_OUT]
+    train = [text for i, text in enumerate(texts) if i % HELD_OUT]
+    return joined(train), joined(held_out)
+
+
+def documents() -> Iterator[bytes]:
+    """The sources without their tests, then the topics of `help()`."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(library.rglob("*.py")):
+        if not LEFT_OUT & set(path.relative_to(library).parts) and path.stem != "topics":
+            yield path.read_bytes()
+    for _, text in sorted(topics.topics.items()):
+        yield text.encode()
+
+
+def joined(texts: list[bytes]) -> UInt8[np.ndarray, " n"]:
+    """Documents one after the other, a byte of zero between them."""
+    return np.frombuffer(b"\0".join(texts), np.uint8)
+
+
+def windows(
+    text: UInt8[np.ndarray, " n"], length: int, count: int, rng: np.random.Generator
+) -> UInt8[np.ndarray, "count length"]:
+    """Pieces of a text from places drawn at random."""
+    starts = rng.integers(0, len(text) - length + 1, count)
+    return text[starts[:, None] + np.arange(length)]

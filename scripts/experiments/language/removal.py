@@ -1,0 +1,240 @@
+"""Units of a decoder taken out of its arrays, or set to zero, exactly.
+
+An RMS norm divides by a mean over the width, which changes with it. With d old and k new channels,
+x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k): the norms and ε take up the width. Three more
+places follow. The norms of single heads read the new ε, so queries and keys are scaled by √(d/k).
+Gemma multiplies embeddings by the root of the width, so they are scaled by √(d/k), too; where they
+are the output's kernel as well, the last norm is divided by as much.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.cli import InputError
+from experiments.language.architecture import Architecture, layer_kinds
+from experiments.language.folders import Tensors
+
+EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+AXES: dict[str, tuple[str, ...]] = {
+    "self_attn.q_proj.weight": ("queries", "hidden"),
+    "self_attn.k_proj.weight": ("keys", "hidden"),
+    "self_attn.v_proj.weight": ("keys", "hidden"),
+    "self_attn.o_proj.weight": ("hidden", "queries"),
+    "self_attn.q_proj.bias": ("queries",),
+    "self_attn.k_proj.bias": ("keys",),
+    "self_attn.v_proj.bias": ("keys",),
+    "self_attn.o_proj.bias": ("hidden",),
+    "self_attn.q_norm.weight": ("dims",),
+    "self_attn.k_norm.weight": ("dims",),
+    "mlp.gate_proj.weight": ("intermediate", "hidden"),
+    "mlp.up_proj.weight": ("intermediate", "hidden"),
+    "mlp.down_proj.weight": ("hidden", "intermediate"),
+    "mlp.gate_proj.bias": ("intermediate",),
+    "mlp.up_proj.bias": ("intermediate",),
+    "mlp.down_proj.bias": ("hidden",),
+    "input_layernorm.weight": ("hidden",),
+    "post_attention_layernorm.weight": ("hidden",),
+    "pre_feedforward_layernorm.weight": ("hidden",),
+    "post_feedforward_layernorm.weight": ("hidden",),
+    EMBEDDING: ("words", "hidden"),
+    HEAD: ("words", "hidden"),
+    NORM: ("hidden",),
+}
+ENDS = (EMBEDDING, HEAD, NORM)
+NORMS = [name for name, axes in AXES.items() if axes == ("hidden",) and "norm" in name]
+SCALED_HEADS = [f"self_attn.{x}_proj.{kind}" for x in "qk" for kind in ("weight", "bias")]
+IGNORED = ("rotary_emb.inv_freq",)  # computed from the configuration
+
+
+class Counts(NamedTuple):
+    """How many units a decoder has."""
+
+    layers: int
+    groups: int
+    intermediate: int
+    hidden: int
+
+
+class Selection(NamedTuple):
+    """The units that remain, rising indices; inner ones for each of the old layers."""
+
+    layers: np.ndarray
+    groups: Sequence[np.ndarray]
+    intermediate: Sequence[np.ndarray]
+    hidden: np.ndarray
+
+    @property
+    def counts(self) -> Counts:
+        """Their numbers, which are the same in all layers."""
+        inner = len(self.groups[0]), len(self.intermediate[0])
+        return Counts(len(self.layers), *inner, len(self.hidden))
+
+
+def counts(model: Architecture) -> Counts:
+    """Of the whole decoder."""
+    return Counts(model.layers, model.groups, model.intermediate, model.hidden)
+
+
+def whole(model: Architecture) -> Selection:
+    """All units."""
+    layers, groups, intermediate, hidden = map(np.arange, counts(model))
+    return Selection(layers, [groups] * len(layers), [intermediate] * len(layers), hidden)
+
+
+def check_names(model: Architecture, tensors: Tensors) -> None:
+    """Refuse a folder with tensors of another program, or without those of this one.
+
+    Raises:
+      InputError: One is unknown, missing, or of another shape than `config.json` says.
+    """
+    sizes = axis_sizes(model, counts(model))
+    needed = {f"model.layers.{i}.{name}" for i in range(model.layers) for name in required(model)}
+    if missing := sorted((needed | {EMBEDDING, NORM}) - tensors.keys()):
+        raise InputError(
+            f"the weights must have every tensor of a {model.family}; {len(missing)} are missing, "
+            f"such as {missing[0]}"
+        )
+    for name, tensor in tensors.items():
+        axes = AXES.get(short(name))
+        if name.endswith(IGNORED):
+            continue
+        if axes is None or layer_of(name) >= model.layers:
+            raise InputError(f"the weights must be of a {model.family}; {name} is none of its")
+        shape = tuple(sizes.get(axis, n) for axis, n in zip(axes, tensor.shape, strict=False))
+        if len(axes) != len(tensor.shape) or shape != tensor.shape:
+            raise InputError(
+                f"{name} must have the shape {shape} by config.json; it has {tensor.shape}"
+            )
+
+
+def required(model: Architecture) -> list[str]:
+    """The tensors that each layer has."""
+    names = [n for n in AXES if n.endswith("weight") and n not in ENDS]
+    left_out = () if model.traits.head_norms else ("q_norm", "k_norm")
+    left_out += () if model.traits.gemma else ("feedforward",)
+    return [name for name in names if not any(part in name for part in left_out)]
+
+
+def short(name: str) -> str:
+    """A tensor's name without the prefix of its layer."""
+    return name.split(".", 3)[3] if name.startswith("model.layers.") else name
+
+
+def layer_of(name: str) -> int:
+    """The layer of a tensor, -1 for those before and after all layers."""
+    return int(name.split(".")[2]) if name.startswith("model.layers.") else -1
+
+
+def axis_sizes(model: Architecture, found: Counts) -> dict[str, int]:
+    """The length of every named axis, but for the words."""
+    queries = model.heads // model.groups
+    return {
+        "queries": found.groups * queries * model.head_dim,
+        "keys": found.groups * model.head_dim,
+        "intermediate": found.intermediate,
+        "hidden": found.hidden,
+        "dims": model.head_dim,
+    }
+
+
+def parameters(model: Architecture, tensors: Tensors, found: Counts) -> int:
+    """How many parameters a decoder with such counts has."""
+    sizes, total = axis_sizes(model, found), 0
+    for name, tensor in tensors.items():
+        if name.endswith(IGNORED) or layer_of(name) > 0:
+            continue
+        axes = zip(AXES[short(name)], tensor.shape, strict=True)
+        size = int(np.prod([sizes.get(axis, n) for axis, n in axes]))
+        total += size * (found.layers if layer_of(name) == 0 else 1)
+    return total
+
+
+def indices(model: Architecture, selection: Selection, layer: int) -> dict[str, np.ndarray]:
+    """The indices that remain of every named axis of a layer; of the ends, where it is -1."""
+    if layer < 0:
+        return {"hidden": selection.hidden}
+    per_key, per_group = model.head_dim, model.head_dim * (model.heads // model.groups)
+    groups = selection.groups[layer][:, None]
+    return {
+        "queries": (groups * per_group + np.arange(per_group)).ravel(),
+        "keys": (groups * per_key + np.arange(per_key)).ravel(),
+        "intermediate": selection.intermediate[layer],
+        "hidden": selection.hidden,
+    }
+
+
+def cut(name: str, array: np.ndarray, remaining: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The array without removed units."""
+    for axis, unit in enumerate(AXES[name]):
+        if unit in remaining:
+            array = array.take(remaining[unit], axis)
+    return array
+
+
+def mask(name: str, array: np.ndarray, remaining: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The array with removed units at zero; norms, which read zeros then, are left as they are."""
+    array = array.copy()
+    for axis, unit in enumerate(AXES[name]):
+        if unit in remaining and name not in NORMS:
+            removed = np.setdiff1d(np.arange(array.shape[axis]), remaining[unit])
+            array[(slice(None),) * axis + (removed,)] = 0
+    return array
+
+
+def fold(
+    model: Architecture, name: str, array: np.ndarray, hidden: int, *, tied: bool
+) -> np.ndarray:
+    """A float32 array that takes up the new width of the stream."""
+    factor, offset = (model.hidden / hidden) ** 0.5, float(model.traits.gemma)
+    if hidden == model.hidden:
+        return array
+    if name == NORM and model.traits.gemma and tied:
+        return array
+    if name in NORMS:
+        return (offset + array) * np.float32(factor) - np.float32(offset)
+    scaled = name in SCALED_HEADS if model.traits.head_norms else False
+    if scaled or (name == EMBEDDING and model.traits.gemma):
+        return array * np.float32(factor)
+    return array
+
+
+def smaller(model: Architecture, selection: Selection) -> Architecture:
+    """The program of the smaller decoder."""
+    found = selection.counts
+    return replace(
+        model,
+        hidden=found.hidden,
+        intermediate=found.intermediate,
+        heads=found.groups * (model.heads // model.groups),
+        groups=found.groups,
+        eps=model.eps * model.hidden / found.hidden,
+        windows=tuple(model.windows[i] for i in selection.layers),
+        rates=tuple(model.rates[i] for i in selection.layers),
+    )
+
+
+def updated(config: Mapping[str, Any], small: Architecture, selection: Selection) -> dict[str, Any]:
+    """The `config.json` of the smaller decoder."""
+    changed = {
+        "hidden_size": small.hidden,
+        "intermediate_size": small.intermediate,
+        "num_hidden_layers": small.layers,
+        "num_attention_heads": small.heads,
+        "num_key_value_heads": small.groups,
+        "head_dim": small.head_dim,
+        "rms_norm_eps": small.eps,
+    }
+    kinds = layer_kinds(config)
+    if small.family not in ("llama", "mistral"):  # which have one kind of layers
+        changed["layer_types"] = [kinds[i] for i in selection.layers]
+    return {**config, **changed}
+
+
+def named(tensors: Tensors, layer: int) -> Iterator[tuple[str, str]]:
+    """The short and the full names of a layer's tensors, or of the ends, where it is -1."""
+    for name in tensors:
+        if layer_of(name) == layer and not name.endswith(IGNORED):
+            yield short(name), name

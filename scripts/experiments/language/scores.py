@@ -1,0 +1,112 @@
+"""Which units are worth most, by their weights or by what calibration text makes of them.
+
+A score is one number a unit, and the largest remain. `gram` are sums of products over all tokens,
+Σ x xᵀ, of what an output projection reads.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Float
+
+from experiments.language.architecture import Architecture
+from experiments.language.removal import AXES, EMBEDDING
+
+Score = Literal["reconstruction", "wanda", "activation", "magnitude", "random"]
+ON_TEXT = ("reconstruction", "wanda", "activation")
+ROUNDS = 16  # of `reconstruction`, each of which removes its share of the units
+DAMPING = 1e-3  # of the mean of the diagonal
+
+Vector = Float[np.ndarray, " n"]
+Matrix = Float[np.ndarray, "n n"]
+
+
+def projection_scores(
+    score: Score, kernel: np.ndarray, square: Vector, width: int
+) -> Float[np.ndarray, " units"]:
+    """Of units of `width` inputs of an output projection, (outputs, inputs).
+
+    `activation` is ‖x‖₂ over tokens; `wanda` is Σ |w| ‖x‖₂, Sun et al. (2024).
+    """
+    size = np.sqrt(square)
+    inputs = size**2 if score == "activation" else size * np.abs(kernel).sum(0)
+    sums = inputs.reshape(-1, width).sum(1)
+    return np.sqrt(sums) if score == "activation" else sums
+
+
+def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int) -> np.ndarray:
+    """The units that remain when those are removed, a share a time, that least squares miss least.
+
+    Removing inputs j raises the least Σ ‖W x̃ − W x‖² by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), H = Σ x xᵀ, after
+    which W and H⁻¹ are those without j: ZipLM, Kurtic et al. (2023).
+
+    Args:
+      kernel: Of an output projection, (outputs, inputs).
+      gram: Of its inputs.
+      width: Inputs of a unit.
+      remaining: How many units remain.
+    """
+    n = len(gram)
+    w = kernel.astype(np.float64)
+    damped = gram.astype(np.float64) + DAMPING * max(np.trace(gram) / n, 1e-30) * np.eye(n)
+    inverse = scipy.linalg.inv(damped)
+    units = np.arange(n // width)
+    while (excess := len(units) - remaining) > 0:
+        share = -(-(n // width - remaining) // ROUNDS)
+        rises = rise(w, inverse, width)
+        order = np.argsort(rises, kind="stable")
+        remove = np.sort(order[: min(share, excess)])
+        j = (remove[:, None] * width + np.arange(width)).ravel()
+        rest = np.setdiff1d(np.arange(len(inverse)), j)
+        change = scipy.linalg.solve(inverse[np.ix_(j, j)], inverse[j][:, rest], assume_a="pos")
+        w = w[:, rest] - w[:, j] @ change
+        inverse = inverse[np.ix_(rest, rest)] - inverse[rest][:, j] @ change
+        units = np.delete(units, remove)
+    return units
+
+
+def rise(w: np.ndarray, inverse: Matrix, width: int) -> Vector:
+    """What the error rises by, for each unit alone."""
+    if width == 1:
+        return np.square(w).sum(0) / np.diagonal(inverse)
+    found = []
+    for start in range(0, len(inverse), width):
+        j = slice(start, start + width)
+        found.append(np.sum(w[:, j] * scipy.linalg.solve(inverse[j, j], w[:, j].T).T))
+    return np.array(found)
+
+
+def magnitudes(p: Mapping[str, np.ndarray], unit: str) -> Float[np.ndarray, " indices"]:
+    """Σ w² over all weights of a layer that belong to an index of a kind of unit."""
+    sums = [
+        np.square(array).sum(tuple(k for k in range(array.ndim) if AXES[name][k] != unit))
+        for name, array in p.items()
+        if array.ndim == 2 and unit in AXES[name]
+    ]
+    return np.sum(sums, 0)
+
+
+def head_magnitudes(model: Architecture, p: Mapping[str, np.ndarray]) -> Vector:
+    """The norm of all weights of a key-value head and its queries."""
+    kinds = ("queries", "keys")
+    sums = [magnitudes(p, kind).reshape(model.groups, -1).sum(1) for kind in kinds]
+    return np.sqrt(np.sum(sums, 0))
+
+
+def readers(p: Mapping[str, np.ndarray], norm: str) -> Vector:
+    """Σ |w| over the projections that read a norm, by channels of the stream."""
+    prefix = "self_attn" if norm == "input_layernorm.weight" else "mlp"
+    names = [n for n in p if n.startswith(prefix) and AXES[n][-1] == "hidden" and p[n].ndim == 2]
+    return np.sum([np.abs(p[name]).sum(0) for name in names], 0)
+
+
+def largest(scores: Vector, count: int) -> np.ndarray:
+    """The indices of the largest scores, rising; the first of equal ones."""
+    return np.sort(np.argsort(-scores, kind="stable")[:count])
+
+
+def embedding_magnitudes(p: Mapping[str, Any]) -> Vector:
+    """Σ w² of the embedding, by channels of the stream."""
+    return np.square(p[EMBEDDING].astype(np.float32)).sum(0)

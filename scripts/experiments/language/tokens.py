@@ -1,0 +1,80 @@
+"""Text as sequences of a model's tokens."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from experiments.cli import InputError
+
+BYTES = 256  # the vocabulary of a model whose tokens are bytes, where the folder has no tokenizer
+
+Tokens = Int[np.ndarray, "sequences length"]
+
+
+def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
+    """The tokens of a text file by the folder's tokenizer, or of an .npy file of numbers.
+
+    Raises:
+      InputError: There is no such file, or no tokenizer for it; a token is none of the model's.
+    """
+    if not text.is_file():
+        raise InputError(f"--text must be a file; there is none at {text}")
+    if text.suffix == ".npy":
+        found = np.load(text, allow_pickle=False)
+    elif (folder / "tokenizer.json").is_file():
+        found = np.asarray(encoder(folder)(text.read_text(encoding="utf-8")))
+    elif vocabulary == BYTES:
+        found = np.frombuffer(text.read_bytes(), np.uint8)
+    else:
+        raise InputError(
+            f"{folder} must have a tokenizer.json to read {text.name}; give an .npy file of the "
+            "numbers of tokens instead"
+        )
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise InputError(f"{text} must hold one row of whole numbers; got {found.dtype}")
+    if found.size and not 0 <= found.min() <= found.max() < vocabulary:
+        raise InputError(f"tokens must lie in 0..{vocabulary - 1}; {text.name} has {found.max()}")
+    return found.astype(np.int32)
+
+
+def encoder(folder: Path) -> Any:
+    """A function of text to the numbers of its tokens.
+
+    Raises:
+      InputError: The library of tokenizers is not installed.
+    """
+    try:
+        from tokenizers import Tokenizer  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise InputError(
+            "tokenizers must be installed to read text by tokenizer.json; pip install tokenizers, "
+            "or give --text as an .npy file of the numbers of tokens"
+        ) from error
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def divide(
+    tokens: Int[np.ndarray, " n"], length: int, sequences: int, held_out: int, seed: int
+) -> tuple[Tokens, Tokens]:
+    """Sequences of one token more than `length`: from the first 9/10, and from the rest.
+
+    Those that repair and score are drawn at random, without an overlap where there is room; the
+    held-out ones are evenly spread and the same for every seed.
+
+    Raises:
+      InputError: The text is too short.
+    """
+    split, whole = len(tokens) * 9 // 10, length + 1
+    if split < whole * sequences or len(tokens) - split < whole:
+        raise InputError(
+            f"--text must hold {whole * sequences * 10 // 9 + whole} tokens for {sequences} "
+            f"sequences of {length} and held-out ones; it holds {len(tokens)}"
+        )
+    places = np.random.default_rng(seed).permutation(split // whole)[:sequences] * whole
+    rest = len(tokens) - split - whole
+    others = split + np.linspace(0, rest, min(held_out, rest // whole + 1)).astype(int)
+    within = np.arange(whole)
+    return tokens[np.sort(places)[:, None] + within], tokens[others[:, None] + within]

@@ -1,0 +1,92 @@
+"""The page of `scripts/prune_lm.py`: what was removed from a language model, and what it costs."""
+
+from typing import Any
+
+from experiments.pages import page
+from experiments.pages.page import cards, made, paragraphs, table
+from experiments.pages.sentences import duration
+
+STAGES = {
+    "whole": "whole",
+    "cut": "cut, as it is",
+    "repaired": "cut and solved by least squares",
+}
+
+
+def render(results: dict[str, Any]) -> str:
+    """The whole page."""
+    parameters = results["parameters"]
+    share = parameters["pruned"] / parameters["whole"]
+    return page.render(
+        title=f"Pruned {results['family']}",
+        kicker=f"{results['family']}, {parameters['whole']:,} parameters",
+        heading=f"{100 * share:.0f} % of a language model",
+        summary=paragraphs(summary(results)) + cards(headline(results, share)),
+        sections=[
+            ("perplexity", "Perplexity of held-out text", perplexities(results)),
+            ("counts", "What remains", counts(results)),
+            ("layers", "Layer by layer", layers(results)),
+            ("settings", "How it was made", settings(results)),
+        ],
+    )
+
+
+def summary(results: dict[str, Any]) -> str:
+    """What was done."""
+    chosen = results["settings"]
+    repair = "no kernel was changed" if chosen["repair"] == "none" else "kernels were solved again"
+    return f"Units were chosen by {chosen['score']}; {repair}; nothing was trained."
+
+
+def headline(results: dict[str, Any], share: float) -> list[tuple[str, str, str]]:
+    """The main results."""
+    found = [("parameters", f"{results['parameters']['pruned']:,}", f"{100 * share:.1f} %")]
+    for name, value in results["perplexity"].items():
+        found.append((f"perplexity, {name}", f"{value['value']:.3f}", "held-out text"))
+    found.append(("memory", f"{results['peak_gib']:.2f} GiB", "at most, of the process"))
+    return found
+
+
+def perplexities(results: dict[str, Any]) -> str:
+    """Of each stage, with its error."""
+    if not results["perplexity"]:
+        return paragraphs("No text was given, so none was measured.")
+    rows = [
+        [STAGES[name], f"{found['value']:.3f}", error(found["stderr"])]
+        for name, found in results["perplexity"].items()
+    ]
+    caption = "exp of the mean cross entropy; the standard error is that over sequences"
+    return table(["decoder", "perplexity", "standard error"], rows, caption)
+
+
+def error(value: float | None) -> str:
+    """A standard error, unknown for one sequence."""
+    return "unknown" if value is None or value != value else f"{value:.3f}"
+
+
+def counts(results: dict[str, Any]) -> str:
+    """Units before and after."""
+    before, after = (results["counts"][name] for name in ("whole", "pruned"))
+    rows = [[name, f"{n:,}", f"{after[name]:,}"] for name, n in before.items()]
+    rows.append(["queries", *(f"{results['heads'][name]:,}" for name in ("whole", "pruned"))])
+    rows.append(["parameters", *(f"{results['parameters'][n]:,}" for n in ("whole", "pruned"))])
+    return table(["", "whole", "pruned"], rows, "Units of the decoder, the same in every layer")
+
+
+def layers(results: dict[str, Any]) -> str:
+    """Which key-value heads remain, and how much each layer turned the stream."""
+    remaining, influences = results["remaining"], results["influences"]
+    rows = []
+    for i, groups in enumerate(results["remaining"]["groups"]):
+        turned = f"{influences[i]:.4f}" if influences else ""
+        here = ", ".join(map(str, groups)) if i in remaining["layers"] else "removed"
+        rows.append([str(i), here, turned])
+    caption = "1 − cos is between the streams before and after a layer; the smallest are removed"
+    return table(["layer", "key-value heads that remain", "1 − cos"], rows, caption)
+
+
+def settings(results: dict[str, Any]) -> str:
+    """The command, its options and where it ran."""
+    entries = {**results["settings"], **results["environment"]}
+    entries["time"] = duration(results["seconds"])
+    return made(results["command"], page.settings(entries))

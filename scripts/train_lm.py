@@ -1,0 +1,72 @@
+"""Train a small language model of bytes on Python's own library, in Hugging Face's format.
+
+    python scripts/train_lm.py                   # about 40 minutes of one core
+    python scripts/train_lm.py --steps 50 --batch-size 4
+
+The model has the architecture of Qwen 3 and two million parameters; its tokens are bytes. It is
+trained on the sources of this interpreter's standard library and the topics of `help()`, of which
+every twentieth document is held out. OUT/model is what `prune_lm.py`, `compare_lm.py` and stock
+`transformers` read; OUT/results.json has the losses and the perplexity of a held-out byte. An
+interrupted run resumes from its last checkpoint.
+"""
+
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from experiments import cli, files
+from experiments.options import Above, LocalPath, Natural, Positive, checked
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the model is trained.
+
+    Attributes:
+      steps: Of AdamW.
+      batch_size: Sequences a step.
+      length: Bytes of a sequence.
+      learning_rate: The highest.
+      seed: Of the weights and the batches.
+      every: Steps between checkpoints.
+      out: Folder for the model, its checkpoints and results.json.
+    """
+
+    steps: Positive = 1200
+    batch_size: Positive = 8
+    length: Positive = 256
+    learning_rate: Above = 3e-3
+    seed: Natural = 0
+    every: Positive = 100
+    out: LocalPath = Path("out/train_lm")
+
+
+@checked
+def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+    """Train the model, and write OUT/model and OUT/results.json."""
+    with files.in_use(options.out) as check_folder:
+        from experiments.language import training_run
+
+        settings = training_run.Settings(
+            **{name: value for name, value in asdict(options).items() if name != "out"}
+        )
+        params, found = training_run.train(settings, options.out)
+        check_folder()
+        from experiments.language import export
+
+        export.write(options.out / "model", params)
+        results: dict[str, Any] = {**cli.provenance(__file__), **found}
+        files.write(options.out / "results.json", json.dumps(results, indent=1) + "\n")
+    cli.say(f"perplexity of a held-out byte: {found['perplexity']:.3f}")
+
+
+if __name__ == "__main__":
+    cli.run(main, again="start again to resume from the last checkpoint")

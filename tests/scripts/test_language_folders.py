@@ -1,0 +1,123 @@
+"""Folders of Hugging Face's format: what is read, written and refused."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy as library
+
+from experiments.cli import InputError
+from experiments.language import folders
+from tests.support import language_models
+
+
+def small(folder, *, shards=1, family="qwen3"):
+    rng = np.random.default_rng(0)
+    config = language_models.random_config(family, rng)
+    weights = language_models.random_weights(config, rng)
+    return language_models.write(folder, config, weights, shards=shards), weights
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_tensors_are_those_that_the_library_of_the_format_wrote(tmp_path, shards):
+    folder, weights = small(tmp_path / "model", shards=shards)
+    found = folders.tensors(folder)
+    assert found.keys() == weights.keys()
+    for name, tensor in found.items():
+        np.testing.assert_array_equal(folders.read(tensor), weights[name])
+
+
+def test_the_library_of_the_format_reads_shards_that_are_written_as_they_come(tmp_path):
+    arrays = {
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": np.arange(5).astype(ml_dtypes.bfloat16),
+        "c": np.zeros((2, 2), np.float16),
+        "d": np.float32(3).reshape(()),
+    }
+    assert folders.write(tmp_path, iter(arrays.items()), shard_bytes=12) == 16
+    index = json.loads((tmp_path / folders.INDEX).read_text(encoding="utf-8"))
+    first, second = (f"model-0000{i}-of-00003.safetensors" for i in (1, 2))
+    assert index["weight_map"]["a"] == first  # each is at least as large as it should be
+    assert index["weight_map"]["b"] == index["weight_map"]["c"] == second
+    assert index["metadata"] == {"total_parameters": 16, "total_size": 24 + 10 + 8 + 4}
+    found = {}
+    for name in set(index["weight_map"].values()):
+        found |= library.load_file(tmp_path / name)
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_a_shard_ends_before_its_header_is_full(tmp_path):
+    arrays = {f"{i:0100}": np.zeros(1, np.float32) for i in range(1000)}
+    folders.write(tmp_path, iter(arrays.items()))
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
+    assert folders.tensors(tmp_path).keys() == arrays.keys()
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    folder, _ = small(tmp_path / "model", shards=3)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(InputError, match=r"all 3 shards .*1 are missing, such as model-00002-of-0"):
+        folders.tensors(folder)
+
+
+def test_a_tensor_that_no_shard_has_is_named(tmp_path):
+    folder, _ = small(tmp_path / "model", shards=2)
+    index = json.loads((folder / folders.INDEX).read_text(encoding="utf-8"))
+    index["weight_map"]["model.extra"] = "model-00001-of-00002.safetensors"
+    (folder / folders.INDEX).write_text(json.dumps(index), encoding="utf-8")
+    with pytest.raises(InputError, match=r"1 are missing, such as model\.extra"):
+        folders.tensors(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "must be a whole safetensors file"),
+        (b"\xff" * 40, "must be a whole safetensors file"),
+        ((2).to_bytes(8, "little") + b"[]", "must be a whole safetensors file"),
+        (
+            (61).to_bytes(8, "little")
+            + b'{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}    ',
+            "must have 85 bytes by its header; it has 69",
+        ),
+        (
+            (61).to_bytes(8, "little")
+            + b'{"a":{"dtype":"I8","shape":[2,2],"data_offsets":[0,4]}}      ',
+            "must be of F64, F32, F16, BF16; got 'I8'",
+        ),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path, content, message):
+    (tmp_path / folders.SINGLE).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        folders.tensors(tmp_path)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(InputError, match="it has neither"):
+        folders.tensors(tmp_path)
+    with pytest.raises(InputError, match=r"must have a config\.json"):
+        folders.read_config(tmp_path)
+    (tmp_path / folders.INDEX).write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match="must have a weight_map"):
+        folders.tensors(tmp_path)
+
+
+def test_files_appear_together_or_not_at_all(tmp_path):
+    (tmp_path / ".unfinished-killed").mkdir()
+    with pytest.raises(FileNotFoundError), folders.unfinished(tmp_path) as new:
+        (new / "missing" / "model.safetensors").write_text("half", encoding="utf-8")
+    assert list(tmp_path.iterdir()) == []
+    with folders.unfinished(tmp_path) as new:
+        for name in ("config.json", "z"):
+            (new / name).write_text(name, encoding="utf-8")
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "z"}
+    with (
+        pytest.raises(InputError, match="must be a folder without a model"),
+        folders.unfinished(tmp_path),
+    ):
+        pass
