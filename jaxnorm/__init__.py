@@ -12,6 +12,7 @@ import typing
 from jaxnorm._version import __version__ as __version__  # isort: split
 
 from jaxnorm._batch_norm import batch_norm as batch_norm
+from jaxnorm._batch_renorm import batch_renorm as batch_renorm
 from jaxnorm._decompose import recenter as recenter
 from jaxnorm._decompose import rescale as rescale
 from jaxnorm._decompose import rescale_rms as rescale_rms
@@ -19,6 +20,8 @@ from jaxnorm._decompose import standardize as standardize
 from jaxnorm._moments import Moments as Moments
 from jaxnorm._moments import merge_moments as merge_moments
 from jaxnorm._moments import moments as moments
+from jaxnorm._pointwise import derf as derf
+from jaxnorm._pointwise import dyt as dyt
 from jaxnorm._statistics import BatchStatistics as BatchStatistics
 from jaxnorm._statistics import batch_statistics as batch_statistics
 from jaxnorm._statistics import bessel as bessel

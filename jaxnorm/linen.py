@@ -4,8 +4,9 @@ Parameters are `scale`, `bias` and `alpha` in the collection "params", running s
 and `var` in "batch_stats", which training must declare mutable, as for `flax.linen.BatchNorm`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 from flax import linen
@@ -13,12 +14,15 @@ from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
+from jaxnorm._batch_renorm import batch_renorm
+from jaxnorm._pointwise import affine, derf, dyt
 from jaxnorm._running import Normalize, Running, apply, updates
-from jaxnorm._statistics import AxisName, Correction, bessel
+from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
+from jaxnorm._unitize import unitize
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
 from jaxnorm.internal import check_eps, check_range
 
-__all__ = ["BatchNorm", "UnitizedBatchNorm"]
+__all__ = ["BatchNorm", "BatchRenorm", "Derf", "DyT", "Unitization", "UnitizedBatchNorm"]
 
 
 class _RunningNorm(linen.Module):
@@ -160,3 +164,132 @@ class UnitizedBatchNorm(_RunningNorm):
             factor=self.factor,
         )
         return self._apply(normalize, x, use_running_average, update_running_average, mask)
+
+
+class BatchRenorm(_RunningNorm):
+    """`jaxnorm.nnx.BatchRenorm`, in the place of `flax.linen.BatchNorm`.
+
+    Arguments and their meaning are those of `jaxnorm.nnx.BatchRenorm`, but that the number of
+    features is the input's, `use_running_average` has no default, and keys and metadata come by
+    Linen's ways.
+
+    Example:
+      >>> import jax
+      >>> layer = BatchRenorm(use_running_average=False)
+      >>> x = jnp.array([[1.0], [3.0]])
+      >>> variables = layer.init(jax.random.key(0), x)
+      >>> print(layer.apply(variables, x, mutable="batch_stats")[0].ravel().round(2))
+      [1. 3.]
+    """
+
+    r_max: int | float = 3.0
+    d_max: int | float = 5.0
+
+    @linen.compact
+    def __call__(
+        self,
+        x: Float[Array, "n *shape"],
+        use_running_average: bool | None = None,
+        *,
+        update_running_average: bool | None = None,
+        mask: Bool[Array, "..."] | None = None,
+    ) -> Float[Array, "n *shape"]:
+        def normalize(x: Array, **options: Any) -> tuple[Array, BatchStatistics]:
+            # Called within `_apply`, which makes the variables.
+            mean, var = (self.get_variable("batch_stats", name) for name in ("mean", "var"))
+            running = BatchStatistics(mean, var, jnp.ones((), jnp.float32))
+            limits = {"r_max": self.r_max, "d_max": self.d_max}
+            return batch_renorm(x, running=running, **limits, **options)
+
+        return self._apply(normalize, x, use_running_average, update_running_average, mask)
+
+
+class _Stateless(linen.Module):
+    """Scale and bias, one of each per feature."""
+
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    use_bias: bool = True
+    use_scale: bool = True
+    bias_init: Initializer = linen.initializers.zeros
+    scale_init: Initializer = linen.initializers.ones
+
+    def _scale_and_bias(self, x: Array) -> dict[str, Array | None]:
+        shape = x.shape[-1:]
+        scale, bias = (
+            self.param(name, init, shape, self.param_dtype) if use else None
+            for name, init, use in (
+                ("scale", self.scale_init, self.use_scale),
+                ("bias", self.bias_init, self.use_bias),
+            )
+        )
+        return {"scale": scale, "bias": bias}
+
+    def _cast(self, y: Array) -> Array:
+        return y if self.dtype is None else y.astype(self.dtype)
+
+
+class DyT(_Stateless):
+    """`jaxnorm.nnx.DyT`, in the place of `flax.linen.LayerNorm`.
+
+    Arguments and their meaning are those of `jaxnorm.nnx.DyT`, but that the number of
+    features is the input's, and keys and metadata come by Linen's ways.
+
+    Example:
+      >>> import jax
+      >>> x = jnp.array([[0.0, 1e3]])
+      >>> print(DyT().init_with_output(jax.random.key(0), x)[0])
+      [[0. 1.]]
+    """
+
+    alpha_init: Initializer = linen.initializers.constant(0.5)
+
+    @linen.compact
+    def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+        alpha = self.param("alpha", self.alpha_init, (), self.param_dtype)
+        return self._cast(dyt(x, alpha, **self._scale_and_bias(x)))
+
+
+class Derf(_Stateless):
+    """`jaxnorm.nnx.Derf`, in the place of `flax.linen.LayerNorm`.
+
+    Arguments and their meaning are those of `jaxnorm.nnx.Derf`, but that the number of
+    features is the input's, and keys and metadata come by Linen's ways.
+
+    Example:
+      >>> import jax
+      >>> x = jnp.array([[0.0, 1e3]])
+      >>> print(Derf().init_with_output(jax.random.key(0), x)[0])
+      [[0. 1.]]
+    """
+
+    alpha_init: Initializer = linen.initializers.constant(0.5)
+    offset_init: Initializer = linen.initializers.zeros
+
+    @linen.compact
+    def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+        alpha = self.param("alpha", self.alpha_init, (), self.param_dtype)
+        offset = self.param("offset", self.offset_init, (), self.param_dtype)
+        return self._cast(derf(x, alpha, offset, **self._scale_and_bias(x)))
+
+
+class Unitization(_Stateless):
+    """`jaxnorm.nnx.Unitization`, in the place of `flax.linen.LayerNorm`.
+
+    Arguments and their meaning are those of `jaxnorm.nnx.Unitization`, but that the number of
+    features is the input's, and keys and metadata come by Linen's ways.
+
+    Example:
+      >>> import jax
+      >>> x = jnp.array([[3.0, 4.0]])
+      >>> print(Unitization().init_with_output(jax.random.key(0), x)[0].round(3))
+      [[0.6 0.8]]
+    """
+
+    alpha_init: Initializer = linen.initializers.ones
+    transform: Callable[[Array, Array], Array] = unitize
+
+    @linen.compact
+    def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+        alpha = self.param("alpha", self.alpha_init, x.shape[-1:], self.param_dtype)
+        return self._cast(affine(self.transform(x, alpha), **self._scale_and_bias(x)))

@@ -41,6 +41,8 @@ NUMERICAL = {
     jaxnorm.unitize_bounded: ((X, ALPHA), {}),
     jaxnorm.unitize: ((X, ALPHA), {}),
     **{layer: ((IMAGES, *[ALPHA[:2]] * n), {}) for layer, n in layer_functions().items()},
+    jaxnorm.dyt: ((X, ALPHA, ALPHA, ALPHA), {}),
+    jaxnorm.derf: ((X, ALPHA, ALPHA, ALPHA, ALPHA), {}),
     jaxnorm.batch_statistics: ((X,), {}),
     jaxnorm.merge_statistics: (tuple(HALVES), {}),
     jaxnorm.moments: ((X,), {}),
@@ -222,6 +224,7 @@ OTHERS = {
 }
 KEYWORDS = {
     *("axis", "eps", "where", "axis_name", "ratio", "batch_size"),
+    *("r_max", "d_max"),
     *("groups", "pixels", "projections", "radius", "steps"),
 }
 # What orders or counts has another dtype than what it orders.

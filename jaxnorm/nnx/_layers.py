@@ -1,4 +1,4 @@
-"""Batch norm and unitized batch norm as modules: parameters and state around the functions."""
+"""Batch norm, renormalized or unitized, as modules: parameters and state around the functions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
@@ -11,6 +11,7 @@ from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
+from jaxnorm._batch_renorm import batch_renorm
 from jaxnorm._running import Normalize, Running, apply, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
@@ -20,30 +21,66 @@ Metadata = Mapping[str, Any] | None
 
 
 @dataclass(eq=False, repr=False)
-class RunningNorm(nnx.Module):
-    """Scale, bias and running statistics, and the choice between training and inference."""
+class Affine(nnx.Module):
+    """Scale and bias, one of each per feature."""
 
     num_features: int
     _: KW_ONLY
-    use_running_average: bool | None = False
-    axis: int = -1
-    momentum: float = 0.99
-    epsilon: float = 1e-5
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
     use_bias: bool = True
     use_scale: bool = True
     bias_init: InitVar[Initializer] = nnx.initializers.zeros
     scale_init: InitVar[Initializer] = nnx.initializers.ones
+    rngs: InitVar[nnx.Rngs]
+    bias_metadata: InitVar[Metadata] = None
+    scale_metadata: InitVar[Metadata] = None
+
+    def __post_init__(
+        self,
+        bias_init: Initializer,
+        scale_init: Initializer,
+        rngs: nnx.Rngs,
+        bias_metadata: Metadata,
+        scale_metadata: Metadata,
+    ):
+        if self.num_features < 1:
+            raise ValueError(f"num_features must be at least 1; got {self.num_features}")
+        self.scale = self._parameter(scale_init, rngs, scale_metadata) if self.use_scale else None
+        self.bias = self._parameter(bias_init, rngs, bias_metadata) if self.use_bias else None
+
+    def _parameter(
+        self,
+        init: Initializer,
+        rngs: nnx.Rngs,
+        metadata: Metadata,
+        shape: tuple[int, ...] | None = None,
+    ) -> nnx.Param:
+        shape = (self.num_features,) if shape is None else shape
+        return nnx.Param(init(rngs.params(), shape, self.param_dtype), **(metadata or {}))
+
+    def _scale_and_bias(self) -> dict[str, Array | None]:
+        return {
+            "scale": None if self.scale is None else self.scale[...],
+            "bias": None if self.bias is None else self.bias[...],
+        }
+
+
+@dataclass(eq=False, repr=False)
+class RunningNorm(Affine):
+    """Running statistics, and the choice between training and inference."""
+
+    _: KW_ONLY
+    use_running_average: bool | None = False
+    axis: int = -1
+    momentum: float = 0.99
+    epsilon: float = 1e-5
     axis_name: AxisName | None = None
     axis_index_groups: Sequence[Sequence[int]] | None = None
     correction: Correction | None = None
     running_correction: Correction = bessel
     groups: int = 1
     update_running_average: bool | None = None
-    rngs: InitVar[nnx.Rngs]
-    bias_metadata: InitVar[Metadata] = None
-    scale_metadata: InitVar[Metadata] = None
     eps: InitVar[float | None] = None
 
     def __post_init__(
@@ -55,20 +92,13 @@ class RunningNorm(nnx.Module):
         scale_metadata: Metadata,
         eps: float | None,
     ):
+        super().__post_init__(bias_init, scale_init, rngs, bias_metadata, scale_metadata)
         self.epsilon = check_eps(self.epsilon if eps is None else eps)
-        if self.num_features < 1:
-            raise ValueError(f"num_features must be at least 1; got {self.num_features}")
         if self.groups < 1:
             raise ValueError(f"groups must be at least 1; got {self.groups}")
         check_range(self.momentum, "momentum", 1.0)
-        self.scale = self._parameter(scale_init, rngs, scale_metadata) if self.use_scale else None
-        self.bias = self._parameter(bias_init, rngs, bias_metadata) if self.use_bias else None
         self.mean = nnx.BatchStat(jnp.zeros(self.num_features, jnp.float32))
         self.var = nnx.BatchStat(jnp.ones(self.num_features, jnp.float32))
-
-    def _parameter(self, init: Initializer, rngs: nnx.Rngs, metadata: Metadata) -> nnx.Param:
-        value = init(rngs.params(), (self.num_features,), self.param_dtype)
-        return nnx.Param(value, **(metadata or {}))
 
     def set_view(
         self,
@@ -95,8 +125,7 @@ class RunningNorm(nnx.Module):
         update = updates(use, update_running_average, self.update_running_average)
         with_parameters = partial(
             normalize,
-            scale=None if self.scale is None else self.scale[...],
-            bias=None if self.bias is None else self.bias[...],
+            **self._scale_and_bias(),
             eps=self.epsilon,
             correction=self.correction,
             groups=self.groups,
@@ -241,4 +270,41 @@ class UnitizedBatchNorm(RunningNorm):
             per_pixel=self.per_pixel,
             factor=self.factor,
         )
+        return self._apply(normalize, x, use_running_average, update_running_average, mask)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BatchRenorm(RunningNorm):
+    """`batch_renorm` with learned `scale` and `bias` and running statistics.
+
+    In training r and d come from the running statistics before the batch. The paper trains its
+    first steps with `r_max` 1 and `d_max` 0: both are attributes, and a program is compiled for
+    each value; with a schedule for every step, call the function.
+
+    Args:
+      r_max: As in `batch_renorm`.
+      d_max: As in `batch_renorm`.
+
+    All other arguments are those of `BatchNorm` but `recentering` and `rescaling`.
+
+    Example:
+      >>> layer = BatchRenorm(2, rngs=nnx.Rngs(0))
+      >>> print(layer(jnp.array([[1.0, 2.0], [3.0, 4.0]])).round(2))  # as at first in inference
+      [[1. 2.]
+       [3. 4.]]
+    """
+
+    r_max: int | float = 3.0
+    d_max: int | float = 5.0
+
+    def __call__(
+        self,
+        x: Float[Array, "n *shape"],
+        use_running_average: bool | None = None,
+        *,
+        update_running_average: bool | None = None,
+        mask: Bool[Array, "..."] | None = None,
+    ) -> Float[Array, "n *shape"]:
+        running = BatchStatistics(self.mean[...], self.var[...], jnp.ones((), jnp.float32))
+        normalize = partial(batch_renorm, running=running, r_max=self.r_max, d_max=self.d_max)
         return self._apply(normalize, x, use_running_average, update_running_average, mask)

@@ -10,7 +10,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._statistics import BatchStatistics, merge_statistics
-from jaxnorm.nnx._layers import RunningNorm
+from jaxnorm.nnx._layers import BatchRenorm, RunningNorm
 from jaxnorm.nnx._surgery import batch_norms
 
 Loss = Callable[[nnx.Module, Any], Float[Array, ""]]
@@ -121,6 +121,8 @@ def _in_training(model: nnx.Module) -> list[Any]:
     for norm in norms:
         if not isinstance(norm, RunningNorm):
             raise ValueError("batch norms must be ours: call replace_batch_norm(model) before")
+        if isinstance(norm, BatchRenorm):
+            raise ValueError("batch norms must not be BatchRenorm, whose r and d would be lost")
         if norm.groups != 1 or norm.use_running_average:
             raise ValueError(
                 "every batch norm must be in training and have groups=1; one has groups="

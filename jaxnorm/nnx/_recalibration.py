@@ -20,6 +20,8 @@ OF_THE_BATCH: dict[str, Any] = {
     "momentum": 0.0,
     "running_correction": jnp.ones_like,
     "groups": 1,
+    "r_max": 1.0,
+    "d_max": 0.0,
     "update_running_average": None,
 }
 

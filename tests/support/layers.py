@@ -1,6 +1,7 @@
 """The normalization layers of the package, found so that a new one needs no line in a table."""
 
 import inspect
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -19,8 +20,8 @@ def layer_functions() -> dict[Callable[..., Any], int]:
 
 
 def layer_classes(module: ModuleType) -> list[str]:
-    """Names of the layers among the classes of `jaxnorm.nnx` or `jaxnorm.linen`."""
-    return [name for name in vars(module) if name.endswith("Norm") and not name.startswith("_")]
+    """Names of the layers with running statistics in `jaxnorm.nnx` or `jaxnorm.linen`."""
+    return [name for name in vars(module) if re.fullmatch(r"[A-Z]\w*([Nn]orm)", name)]
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:

@@ -1,0 +1,115 @@
+"""Batch renormalization: batch norm in training that keeps near its own inference.
+
+Shapes, dtypes, training and inference are those of `batch_norm`.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from jaxnorm._batch_norm import PerChannel, by_group, own_or_given, per_channel
+from jaxnorm._statistics import (
+    AxisName,
+    BatchStatistics,
+    Correction,
+    Keep,
+    Number,
+    Reduction,
+    Shifted,
+    channels,
+    check_features,
+)
+from jaxnorm.internal import check_eps, check_range, is_traced
+
+Bound = Number | Float[Array, ""]
+
+
+def batch_renorm(
+    x: Float[Array, "n *spatial c"],
+    scale: PerChannel | None = None,
+    bias: PerChannel | None = None,
+    statistics: BatchStatistics | None = None,
+    *,
+    running: BatchStatistics | None = None,
+    r_max: Bound = 3.0,
+    d_max: Bound = 5.0,
+    eps: float = 1e-5,
+    correction: Correction | None = None,
+    groups: int = 1,
+    where: Bool[Array, "..."] | None = None,
+    axis_name: AxisName | None = None,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
+) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
+    """scale (r (x − μ) / σ + d) + bias, Ioffe (2017), Algorithm 1, with σ = √(σ² + eps).
+
+    With μ and σ of the batch and μ′ and σ′ of `running`, r = σ/σ′ within [1/r_max, r_max] and
+    d = (μ − μ′)/σ′ within [−d_max, d_max], both constant in gradients. Between these limits the
+    result is that of inference, (x − μ′)/σ′, with the gradients of a batch norm. With r_max 1 and
+    d_max 0, or without `running`, it is batch norm: the paper begins there, and relaxes both
+    to 3 and 5. In inference it is `batch_norm`.
+
+    Args:
+      x: Samples first, channels last.
+      scale: γ, a number or one per channel, by default 1.
+      bias: β, a number or one per channel, by default 0.
+      statistics: Given in inference; in training those of `x` are taken.
+      running: Running statistics before this batch, for r and d. They carry no gradient.
+      r_max: At least 1; a number, or a traced one that a schedule moves.
+      d_max: At least 0; the same.
+      eps: Added to both variances.
+      correction: As in `batch_norm`.
+      groups: As in `batch_norm`; each has its own r and d.
+      where: Samples that count in the statistics, as in `batch_statistics`. All are normalized.
+      axis_name: Mapped axes over which the batch, or each group of it, is spread.
+      axis_index_groups: As in `batch_statistics`.
+
+    Raises:
+      TypeError: `x` is not of a floating dtype.
+      ValueError: A shape does not fit, `r_max` is below 1, `d_max` or `eps` is negative, or
+        `groups` does not divide the batch.
+
+    Example:
+      >>> running = BatchStatistics(jnp.array([1.0]), jnp.array([4.0]), jnp.array(1.0))
+      >>> y, _ = batch_renorm(jnp.array([[1.0], [3.0]]), running=running, eps=0.0)
+      >>> print(y.ravel())  # as in inference: (x - 1) / 2
+      [0. 1.]
+      >>> y, _ = batch_renorm(jnp.array([[1.0], [3.0]]), running=running, r_max=1, d_max=0, eps=0.0)
+      >>> print(y.ravel())
+      [-1.  1.]
+    """
+    check_features(x)
+    eps = check_eps(eps)
+    check_range(d_max, "d_max")
+    if not is_traced(r_max) and not r_max >= 1:
+        raise ValueError(f"r_max must be at least 1; got {r_max}")
+    scale = per_channel("scale", 1 if scale is None else scale, x)
+    bias = per_channel("bias", 0 if bias is None else bias, x)
+    reduction = Reduction(axis_name, axis_index_groups, correction)
+
+    def normalize(
+        x: Float[Array, "n *spatial c"], keep: Keep
+    ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
+        batch = own_or_given(x, keep, statistics, reduction)
+        gain, offset = scale * jax.lax.rsqrt(batch.var + eps), bias
+        if statistics is None and running is not None:
+            r, d = _corrections(batch, running, x, eps, r_max, d_max)
+            gain, offset = gain * r, bias + scale * d
+        y = channels(gain, x) * batch.h + channels(offset - gain * batch.mean, x)
+        return y.astype(x.dtype), batch.statistics
+
+    return by_group(normalize, x, where, groups if statistics is None else 1)
+
+
+def _corrections(
+    batch: Shifted, running: BatchStatistics, x: Array, eps: float, r_max: Bound, d_max: Bound
+) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
+    """r and d of Algorithm 1, constant in gradients."""
+    mean = per_channel("running.mean", running.mean, x)
+    inverse = jax.lax.rsqrt(per_channel("running.var", running.var, x) + eps)
+    r_max, d_max = (jnp.asarray(bound, inverse.dtype) for bound in (r_max, d_max))
+    r = jnp.clip(jnp.sqrt(batch.var + eps) * inverse, 1 / r_max, r_max)
+    # μ − μ′ from parts about the shift, which a large mean does not round.
+    d = jnp.clip((batch.mean + (batch.shift - mean)) * inverse, -d_max, d_max)
+    return jax.lax.stop_gradient((r, d))

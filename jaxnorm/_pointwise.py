@@ -1,0 +1,88 @@
+"""Layers in the place of a normalization that need no statistics: DyT and Derf.
+
+Every element is mapped by itself. Samples lie on the leading axes, features on the last. The result
+has the dtype of `x`, computed in at least float32.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm._batch_norm import PerChannel, per_channel
+from jaxnorm._statistics import channels, check_features
+from jaxnorm.internal import promote_to_float32
+
+
+def dyt(
+    x: Float[Array, "*batch c"],
+    alpha: PerChannel,
+    scale: PerChannel | None = None,
+    bias: PerChannel | None = None,
+) -> Float[Array, "*batch c"]:
+    """scale tanh(alpha x) + bias: dynamic tanh, Zhu et al. (2025), section 4.
+
+    The deviation from `bias` is at most |scale|, whatever `x` is: see `jaxnorm.shift.dyt_bounds`.
+
+    Args:
+      x: Samples first, features last.
+      alpha: α, in the paper one number for all features, at first 0.5.
+      scale: γ, a number or one per feature, by default 1.
+      bias: β, a number or one per feature, by default 0.
+
+    Raises:
+      TypeError: `x` is not of a floating dtype.
+      ValueError: A shape does not fit.
+
+    Example:
+      >>> print(dyt(jnp.array([[0.0, 1.0], [100.0, -100.0]]), 0.5, scale=2.0).round(3))
+      [[ 0.     0.924]
+       [ 2.    -2.   ]]
+    """
+    check_features(x)
+    h = promote_to_float32(x) * _along("alpha", alpha, x)
+    return affine(jnp.tanh(h), scale, bias).astype(x.dtype)
+
+
+def derf(
+    x: Float[Array, "*batch c"],
+    alpha: PerChannel,
+    offset: PerChannel = 0,
+    scale: PerChannel | None = None,
+    bias: PerChannel | None = None,
+) -> Float[Array, "*batch c"]:
+    """scale erf(alpha x + offset) + bias: Derf, Chen et al. (2025), Eq. 10.
+
+    The deviation from `bias` is at most |scale|, whatever `x` is: see `jaxnorm.shift.derf_bounds`.
+
+    Args:
+      x: Samples first, features last.
+      alpha: α, in the paper one number for all features, at first 0.5.
+      offset: s, in the paper one number for all features, at first 0.
+      scale: γ, a number or one per feature, by default 1.
+      bias: β, a number or one per feature, by default 0.
+
+    Raises:
+      TypeError: `x` is not of a floating dtype.
+      ValueError: A shape does not fit.
+
+    Example:
+      >>> print(derf(jnp.array([[0.0, 1.0], [100.0, -100.0]]), 0.5, scale=2.0).round(3))
+      [[ 0.     1.041]
+       [ 2.    -2.   ]]
+    """
+    check_features(x)
+    h = promote_to_float32(x) * _along("alpha", alpha, x) + _along("offset", offset, x)
+    return affine(jax.scipy.special.erf(h), scale, bias).astype(x.dtype)
+
+
+def affine(
+    x: Float[Array, "*batch c"], scale: PerChannel | None = None, bias: PerChannel | None = None
+) -> Float[Array, "*batch c"]:
+    """scale x + bias, by default 1 and 0."""
+    h = promote_to_float32(x)
+    h = h if scale is None else h * _along("scale", scale, x)
+    return (h if bias is None else h + _along("bias", bias, x)).astype(x.dtype)
+
+
+def _along(name: str, value: PerChannel, x: Array) -> Array:
+    return channels(per_channel(name, value, x), x)

@@ -1,0 +1,145 @@
+"""DyT, Derf and unitization as modules: learned parameters around the functions, and no state."""
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, InitVar, dataclass
+
+from flax import nnx
+from flax.typing import Initializer
+from jaxtyping import Array, Float
+
+from jaxnorm._pointwise import affine, derf, dyt
+from jaxnorm._unitize import unitize
+from jaxnorm.nnx._layers import Affine, Metadata
+
+HALF = nnx.initializers.constant(0.5)
+
+
+@dataclass(eq=False, repr=False)
+class Stateless(Affine):
+    """A parameter alpha beside scale and bias."""
+
+    _: KW_ONLY
+    alpha_init: InitVar[Initializer] = HALF
+    alpha_metadata: InitVar[Metadata] = None
+
+    def __post_init__(
+        self,
+        bias_init: Initializer,
+        scale_init: Initializer,
+        rngs: nnx.Rngs,
+        bias_metadata: Metadata,
+        scale_metadata: Metadata,
+        alpha_init: Initializer,
+        alpha_metadata: Metadata,
+    ):
+        super().__post_init__(bias_init, scale_init, rngs, bias_metadata, scale_metadata)
+        self.alpha = self._parameter(alpha_init, rngs, alpha_metadata, self._alpha_shape())
+
+    def _alpha_shape(self) -> tuple[int, ...]:
+        return ()
+
+    def _cast(self, y: Array) -> Array:
+        return y if self.dtype is None else y.astype(self.dtype)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DyT(Stateless):
+    """`dyt` with one learned `alpha`, and learned `scale` and `bias`.
+
+    Training and inference are the same, and there are no statistics.
+
+    Args:
+      num_features: Features of the input, along its last axis.
+      dtype: The dtype of the result, by default the input's.
+      param_dtype: The dtype of the parameters.
+      use_bias: Whether a bias is learned and added.
+      use_scale: Whether a scale is learned and multiplied by.
+      bias_init: Initializer of bias.
+      scale_init: Initializer of scale.
+      alpha_init: Initializer of alpha: 0.5 by default, as in the paper.
+      rngs: Keys for the initializers.
+      bias_metadata: Metadata of the bias's variable, such as its sharding.
+      scale_metadata: Metadata of the scale's variable.
+      alpha_metadata: Metadata of alpha's variable.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> print(DyT(2, rngs=nnx.Rngs(0))(jnp.array([[0.0, 1e3]])))
+      [[0. 1.]]
+    """
+
+    def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+        return self._cast(dyt(x, self.alpha[...], **self._scale_and_bias()))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Derf(Stateless):
+    """`derf` with one learned `alpha` and `offset`, and learned `scale` and `bias`.
+
+    Args:
+      offset_init: Initializer of the offset: 0 by default, as in the paper.
+      offset_metadata: Metadata of the offset's variable.
+
+    All other arguments are those of `DyT`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> print(Derf(2, rngs=nnx.Rngs(0))(jnp.array([[0.0, 1e3]])))
+      [[0. 1.]]
+    """
+
+    offset_init: InitVar[Initializer] = nnx.initializers.zeros
+    offset_metadata: InitVar[Metadata] = None
+
+    def __post_init__(
+        self,
+        bias_init: Initializer,
+        scale_init: Initializer,
+        rngs: nnx.Rngs,
+        bias_metadata: Metadata,
+        scale_metadata: Metadata,
+        alpha_init: Initializer,
+        alpha_metadata: Metadata,
+        offset_init: Initializer,
+        offset_metadata: Metadata,
+    ):
+        super().__post_init__(
+            bias_init, scale_init, rngs, bias_metadata, scale_metadata, alpha_init, alpha_metadata
+        )
+        self.offset = self._parameter(offset_init, rngs, offset_metadata, ())
+
+    def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+        y = derf(x, self.alpha[...], self.offset[...], **self._scale_and_bias())
+        return self._cast(y)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Unitization(Stateless):
+    """Unitization over features alone, with learned `alpha`, `scale` and `bias`.
+
+    scale ⊙ unitize(x, alpha) + bias, each vector along the last axis by its own norm: no batch norm
+    before, no statistics. Outputs before the scale have norm 1 at first; what stands behind the
+    layer may want a larger `scale_init`, such as √features, the size of a layer norm's outputs.
+
+    Args:
+      alpha_init: Initializer of alpha, one per feature: 1, the unit vector, by default.
+      transform: `unitize`, Eq. 10, by default; or `unitize_bounded`, Eq. 9, whose outputs are
+        bounded for alpha in (0, 1].
+
+    All other arguments are those of `DyT`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> layer = Unitization(2, rngs=nnx.Rngs(0))
+      >>> print(layer(jnp.array([[3.0, 4.0]])).round(3))
+      [[0.6 0.8]]
+    """
+
+    alpha_init: InitVar[Initializer] = nnx.initializers.ones
+    transform: Callable[[Array, Array], Array] = unitize
+
+    def _alpha_shape(self) -> tuple[int, ...]:
+        return (self.num_features,)
+
+    def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+        return self._cast(affine(self.transform(x, self.alpha[...]), **self._scale_and_bias()))
