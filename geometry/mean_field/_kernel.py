@@ -44,7 +44,18 @@ def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[1. 0.]
        [0. 1.]]
     """
-    return relu_kernel(recenter(recenter(as_gram(gram), axis=0), axis=1)).astype(gram.dtype)
+    return relu_kernel(recentered(as_gram(gram))).astype(gram.dtype)
+
+
+def recenter_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Gram matrix H G H of the recentred batch, H = I − 11ᵀ/n: of `jaxnorm.recenter`.
+
+    Example:
+      >>> print(recenter_gram(2 * jnp.eye(2)))
+      [[ 1. -1.]
+       [-1.  1.]]
+    """
+    return recentered(as_gram(gram)).astype(gram.dtype)
 
 
 @host_only()
@@ -107,3 +118,8 @@ def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
     rho = g / divisor / replicated(divisor).T
     kernel = norm * replicated(norm).T * cosine_step(jnp.where(diagonal, 1, rho))
     return jnp.where(diagonal, squares, kernel)
+
+
+def recentered(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """`recenter_gram` of a Gram matrix that needs no check."""
+    return recenter(recenter(g, axis=0), axis=1)

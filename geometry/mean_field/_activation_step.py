@@ -1,0 +1,99 @@
+"""Layers of any activation on the Gram matrix of a batch, and norms of it, at infinite width."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from geometry._arguments import as_gram
+from geometry.mean_field._kernel_map import Activation, Expansion, expand, ramp_kernel, within
+from jaxnorm.internal import replicated, safe_sqrt
+
+
+def activation_step(
+    gram: Float[Array, "n n"],
+    activation: Activation,
+    kinks: tuple[float, ...] = (),
+    *,
+    terms: int | None = None,
+) -> Float[Array, "n n"]:
+    """Gram matrix E φ(zᵢ) φ(zⱼ) after a layer of any activation, z Gaussian of covariance `gram`.
+
+    It is that of width · activations of weights of variance 1/width, exactly, whatever the norms of
+    the samples: the series of `kernel_map` with each sample's own coefficients. Twice that of ReLU
+    is `arccosine_kernel`. A layer of batch norm by parts is a norm of the Gram matrix and this:
+
+        neither                activation_step(gram, φ)
+        recentering            activation_step(recenter_gram(gram), φ)
+        rescaling              activation_step(rescale_gram(gram), φ)
+        both                   activation_step(rescale_gram(recenter_gram(gram)), φ)
+        RMS or layer norm      activation_step(rms_norm_gram(gram), φ), over features
+        residual branch        gram + scale² · activation_step(...)
+
+    Rescaling over a finite batch divides by a size that differs between neurons. For ReLU
+    `rescale_rms_step` and `standardize_step` have its distribution; here the size is its mean,
+    which many samples of many directions approach. All others are exact for any batch.
+
+    Args:
+      activation: As for `kernel_map`, like `kinks` and `terms`.
+
+    Raises:
+      ValueError: As `kernel_map`, or `gram` is no Gram matrix.
+
+    Example:
+      >>> gram = jnp.array([[1.0, 0.5], [0.5, 2.0]])
+      >>> print(activation_step(gram, lambda x: x**2, terms=3).round(4))
+      [[ 3.   2.5]
+       [ 2.5 12. ]]
+    """
+    g = replicated(as_gram(gram))
+    n = len(g)
+    variances = jnp.diagonal(g)
+    std = safe_sqrt(jnp.where(variances <= 0, 0, variances))
+    divisor = jnp.where(std == 0, 1, std)
+    rho = within(g / divisor[:, None] / divisor[None])
+    series = jax.vmap(lambda s: expand(activation, kinks, s, terms=terms))(std)
+
+    def horner(total: Array, columns: tuple[Array, Array]) -> tuple[Array, None]:
+        whole, ramps = (column[:, None] * column[None] for column in columns)
+        return total * rho + (whole - ramps), None
+
+    columns = (series.coefficients.T, series.ramps.T)
+    smooth = jax.lax.scan(horner, jnp.zeros_like(g), columns, reverse=True)[0]
+
+    def pair(a: Expansion, b: Expansion, rho: Array) -> Array:
+        return ramp_kernel(a, b, rho)
+
+    over_columns = jax.vmap(pair, in_axes=(None, 0, 0))
+    kernel = smooth + jax.vmap(over_columns, in_axes=(0, None, 0))(series, series, rho)
+    diagonal = jnp.eye(n, dtype=bool)
+    return jnp.where(diagonal, series.mean_square[None], kernel).astype(gram.dtype)
+
+
+def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Gram matrix of the batch scaled to a mean squared norm of 1. Zeros remain zeros.
+
+    Example:
+      >>> print(rescale_gram(jnp.diag(jnp.array([1.0, 3.0]))))
+      [[0.5 0. ]
+       [0.  1.5]]
+    """
+    g = as_gram(gram)
+    mean = jnp.trace(g) / len(g)
+    return (g / jnp.where(mean == 0, 1, mean)).astype(gram.dtype)
+
+
+def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Gram matrix of samples scaled to norm 1, each by itself: their cosines. Zeros remain zeros.
+
+    RMS norm over features, and layer norm of preactivations, whose mean over features vanishes at
+    infinite width. Layer norm of activations: see `layer_norm_map`.
+
+    Example:
+      >>> print(rms_norm_gram(jnp.array([[4.0, 3.0], [3.0, 9.0]])))
+      [[1.  0.5]
+       [0.5 1. ]]
+    """
+    g = replicated(as_gram(gram))
+    std = safe_sqrt(jnp.diagonal(g))
+    divisor = jnp.where(std == 0, 1, std)
+    return (g / divisor[:, None] / divisor[None]).astype(gram.dtype)

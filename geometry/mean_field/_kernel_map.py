@@ -1,0 +1,390 @@
+"""Layers of any activation φ at infinite width: what they do to the correlation of two samples.
+
+The preactivations of a neuron at two samples are Gaussian, of one standard deviation and of
+correlation ρ. With aₖ the coefficients of φ in the normalized Hermite polynomials,
+
+    E φ(u) φ(v) = Σ aₖ² ρᵏ.
+
+The series of a function with kinks converges slowly at ρ = ±1. A kink at t, where the slope jumps
+by j, contributes that of the ramp j max(x − t, 0), whose sum is an integral over an angle,
+
+    E max(u − s, 0) max(v − t, 0) = (linear in ρ) + ∫ (ρ − sin θ) h(θ) dθ,   0 ≤ θ ≤ arcsin ρ,
+    h(θ) = exp(−((s − t)²/(1 − sin θ) + (s + t)²/(1 + sin θ))/4) / 2π,
+
+by Plackett's identity. The terms of the series up to the last are those of φ, all others those of
+its ramps: piecewise linear functions are exact.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxnorm.internal import (
+    check_function,
+    check_positive,
+    check_whole,
+    floating,
+    is_traced,
+    matmul,
+    promote_to_float32,
+)
+
+Activation = Callable[[Array], Array]
+"""A function of each element of an array, such as `jnp.tanh`."""
+
+_RADIUS = 12.0  # beyond which a Hermite function times the root of the density is below 1e-15
+_TERMS, _TERMS_WITH_KINKS = 128, 1024
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class KernelMap:
+    """κ(ρ), the correlation of two samples after a layer, as a function to call.
+
+    It takes cosines in [−1, 1], a number or an array, and has κ(1) = 1. It is a pytree: `jit`,
+    `vmap` and `grad` take it as an argument. `jax.grad(kernel)` is its slope; the second derivative
+    of a function with kinks is large, but finite, at ±1, where it should be infinite.
+
+    Attributes:
+      powers: Coefficients of ρᵏ, but for those of ramps.
+      kinks: Where they are, in standard deviations of the preactivations.
+      jumps: Of the slope at the kinks, relative to the root mean square of the activations.
+      mean_square: E φ(u)², of the activations.
+      slope: κ′(1) = E φ′(u)² E u²/E φ(u)²: the growth of squared small angles.
+      tail: Mass of the terms that are left out, about the largest error of κ.
+    """
+
+    powers: Float[Array, " terms"]
+    kinks: Float[Array, " kinks"]
+    jumps: Float[Array, " kinks"]
+    mean_square: Float[Array, ""]
+    slope: Float[Array, ""]
+    tail: Float[Array, ""]
+
+    def __call__(self, cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        cosine = floating(cosine, "cosine")
+        rho = within(promote_to_float32(cosine).astype(self.powers.dtype))
+
+        def value(rho: Array) -> Array:
+            return _power_series(self.powers, rho) + ramp_kernel(self, self, rho)
+
+        return jnp.vectorize(value)(rho).astype(cosine.dtype)
+
+
+class FixedPoint(NamedTuple):
+    """The correlation that many layers lead to, and how fast.
+
+    Attributes:
+      cosine: The fixed point.
+      slope: κ′ there: the factor on small deviations from it in a layer.
+      depth_scale: −1/log|slope|: layers after which deviations are e times smaller.
+    """
+
+    cosine: Float[Array, ""]
+    slope: Float[Array, ""]
+    depth_scale: Float[Array, ""]
+
+
+class Expansion(NamedTuple):
+    """Hermite coefficients of x ↦ φ(std x), and of the ramps in it."""
+
+    coefficients: Float[Array, " terms"]
+    ramps: Float[Array, " terms"]
+    kinks: Float[Array, " kinks"]
+    jumps: Float[Array, " kinks"]
+    mean_square: Float[Array, ""]
+    mean_square_slope: Float[Array, ""]
+
+
+def kernel_map(
+    activation: Activation,
+    kinks: tuple[float, ...] = (),
+    *,
+    std: int | float | Float[Array, ""] = 1.0,
+    terms: int | None = None,
+) -> KernelMap:
+    """The map of the correlation of two samples by a layer of any activation, at infinite width.
+
+    κ(ρ) = E φ(u) φ(v)/E φ(u)² for Gaussian u and v of standard deviation `std` and correlation ρ,
+    the map of correlations of Poole et al. (2016) and the dual activation of Daniely et al. (2016).
+    Of ReLU it is `cosine_step`. κ is convex on [0, 1], as no coefficient is negative. For RMS norm
+    or layer norm of the preactivations `std` is the norm's scale; without a norm it is the root of
+    the variance that layers keep: v ↦ weight_variance · `mean_square` + bias_variance.
+
+    In float64 the error is about 1e-14 for GELU, erf, tanh and piecewise linear functions, and 1e-9
+    for ELU and SELU. `tail` estimates it; more `terms` lower it.
+
+    Args:
+      activation: φ, differentiable but at the kinks, and continuous.
+      kinks: Where its slope, or another derivative, jumps, in ascending order.
+      std: Of the preactivations; may be traced and differentiated.
+      terms: Of the series: by default 128, and 1,024 for functions with kinks.
+
+    Raises:
+      TypeError: `activation` is no function.
+      ValueError: Kinks are not finite or do not ascend, or `activation` jumps at one; there are
+        fewer than 3 terms; `std` is not positive.
+
+    Example:
+      >>> relu = kernel_map(jax.nn.relu, (0.0,))
+      >>> print(relu(jnp.array([-0.5, 0.0, 1.0])).round(4))
+      [0.109  0.3183 1.    ]
+      >>> print(f"{jax.grad(kernel_map(jnp.tanh))(0.5):.2f}")
+      0.98
+    """
+    std = promote_to_float32(floating(check_positive(std, "std"), "std"))
+    series = expand(activation, kinks, std, terms=terms)
+    powers = jnp.square(series.coefficients) - jnp.square(series.ramps)
+    size = jnp.sqrt(series.mean_square)
+    unit = KernelMap(
+        powers / series.mean_square,
+        series.kinks,
+        series.jumps / size,
+        series.mean_square,
+        jnp.square(std) * series.mean_square_slope / series.mean_square,
+        jnp.zeros_like(std),
+    )
+    # κ(1) = 1: the mass of the terms that are left out is in the last.
+    tail = 1 - unit.powers.sum() - ramp_kernel(unit, unit, within(jnp.ones_like(std)))
+    return replace(unit, powers=unit.powers.at[-1].add(tail), tail=tail)
+
+
+def mixed_map(
+    kernel: KernelMap,
+    *,
+    skip: int | float | Float[Array, ""] = 0.0,
+    bias: int | float | Float[Array, ""] = 0.0,
+) -> KernelMap:
+    """κ of a layer with a residual stream or biases: skip ρ + bias + (1 − skip − bias) κ(ρ).
+
+    Args:
+      skip: The share of the stream in the squared norm after its branch is added.
+      bias: The share of the biases' variance in the variance of preactivations.
+
+    Raises:
+      ValueError: A share is negative, or both exceed 1.
+
+    Example:
+      >>> kernel = mixed_map(kernel_map(jax.nn.relu, (0.0,)), skip=0.5)
+      >>> print(f"{kernel(0.0):.4f}")
+      0.1592
+    """
+    concrete = [share for share in (skip, bias) if isinstance(share, int | float)]
+    if any(share < 0 for share in concrete) or sum(concrete) > 1:
+        raise ValueError(f"skip and bias must be shares, at most 1 in all; got {skip} and {bias}")
+    dtype = kernel.powers.dtype
+    skip, bias = (floating(share).astype(dtype) for share in (skip, bias))
+    rest = 1 - skip - bias
+    powers = (rest * kernel.powers).at[1].add(skip).at[0].add(bias)
+    return replace(
+        kernel,
+        powers=powers,
+        jumps=jnp.sqrt(rest) * kernel.jumps,
+        slope=rest * kernel.slope + skip,
+        tail=rest * kernel.tail,
+    )
+
+
+def layer_norm_map(kernel: KernelMap) -> KernelMap:
+    """κ of a layer whose activations are normalized over features with their mean subtracted.
+
+    At infinite width layer norm subtracts E φ(u): the constant term of the series is left out, and
+    (κ(ρ) − κ(0))/(1 − κ(0)) is left. RMS norm of the activations, and both norms of the
+    preactivations, whose mean over features is zero, do not change κ.
+
+    Example:
+      >>> kernel = layer_norm_map(kernel_map(jax.nn.relu, (0.0,)))
+      >>> print(f"{kernel(0.0):.4f} {kernel(1.0):.4f}")
+      0.0000 1.0000
+    """
+    rest = 1 - kernel.powers[0]
+    return KernelMap(
+        kernel.powers.at[0].set(0) / rest,
+        kernel.kinks,
+        kernel.jumps / jnp.sqrt(rest),
+        rest * kernel.mean_square,
+        kernel.slope / rest,
+        kernel.tail / rest,
+    )
+
+
+def fixed_point(kernel: KernelMap) -> FixedPoint:
+    """The stable fixed point of κ in [0, 1], which correlations in [0, 1) tend to.
+
+    κ is convex there and κ(1) = 1, so that κ′(1) decides: up to 1 it is 1, samples become alike
+    ("ordered"); above, it is the one fixed point below 1 ("chaotic"), Poole et al. (2016);
+    from the Hermite series Joudaki and Hofmann (2024) show that all of [0, 1) leads there. The
+    depth scale is that of Schoenholz et al. (2017), infinite where κ′(1) = 1: then angles fall like
+    1/(c layers) where there are kinks, c being `cubic_term`, and like 1/√layers where there are
+    none. Derivatives by the parameters of κ are those of the fixed point.
+
+    Example:
+      >>> print(fixed_point(kernel_map(jax.nn.relu, (0.0,))).cosine)
+      1.0
+      >>> chaotic = fixed_point(kernel_map(jnp.sin, std=2.0))
+      >>> print(f"{chaotic.cosine:.2f} {chaotic.slope:.2f} {chaotic.depth_scale:.2f}")
+      0.00 0.15 0.52
+    """
+    dtype = kernel.powers.dtype
+
+    def excess(cosine: Array) -> Array:
+        return kernel(cosine) - cosine
+
+    def bisect(f: Callable[[Array], Array], start: Array) -> Array:
+        def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            middle = (ends[0] + ends[1]) / 2
+            above = f(middle) > 0
+            return jnp.where(above, middle, ends[0]), jnp.where(above, ends[1], middle)
+
+        steps = jnp.finfo(dtype).nmant + 8
+        return jax.lax.fori_loop(0, steps, halve, (start, jnp.ones_like(start)))[0]
+
+    def divide(linear: Callable[[Array], Array], y: Array) -> Array:
+        slope = linear(jnp.ones_like(y))
+        return y / jnp.where(slope == 0, 1, slope)
+
+    ordered = kernel.slope <= 1 + 4 * jnp.finfo(dtype).eps
+    root = jax.lax.custom_root(excess, jnp.zeros_like(kernel.slope), bisect, divide)
+    slope_at_root = jax.jvp(kernel, (root,), (jnp.ones_like(root),))[1]
+    slope = jnp.where(ordered, kernel.slope, slope_at_root)
+    size = jnp.abs(slope)
+    moves = (size > 0) & (size < 1)
+    log = jnp.log(jnp.where(moves, size, 0.5))
+    depth = jnp.where(moves, -1 / log, jnp.where(size > 0, jnp.inf, 0))
+    return FixedPoint(jnp.where(ordered, 1, root), slope, depth)
+
+
+def cubic_term(kernel: KernelMap) -> Float[Array, ""]:
+    """c of 1 − κ(cos θ) = κ′(1) θ²/2 − c θ³ + O(θ⁴), for small angles θ.
+
+    Σ jumps² exp(−kinks²/2)/(6π): 1/(3π) for ReLU, zero where there are no kinks.
+
+    Example:
+      >>> print(f"{cubic_term(kernel_map(jax.nn.relu, (0.0,))):.4f}")
+      0.1061
+    """
+    return jnp.sum(jnp.square(kernel.jumps) * jnp.exp(-jnp.square(kernel.kinks) / 2)) / (
+        6 * math.pi
+    )
+
+
+def expand(
+    activation: Activation,
+    kinks: tuple[float, ...],
+    std: Float[Array, ""],
+    *,
+    terms: int | None,
+) -> Expansion:
+    """Hermite coefficients by Gauss-Legendre quadrature in the pieces between kinks."""
+    terms = _checked(activation, kinks, terms)
+    dtype, tiny = std.dtype, float(jnp.finfo(std.dtype).tiny)
+    scale = jnp.maximum(std, tiny**0.5)
+    cuts = jnp.clip(jnp.asarray(kinks, dtype) / scale, -_RADIUS, _RADIUS)
+    ends = jnp.concatenate([jnp.full(1, -_RADIUS, dtype), cuts, jnp.full(1, _RADIUS, dtype)])
+    # Two nodes for each half wave of the last Hermite function, and as many for φ.
+    nodes, weights = (jnp.asarray(a, dtype) for a in leggauss(128 + int(_RADIUS * terms**0.5)))
+    half, middle = (ends[1:] - ends[:-1]) / 2, (ends[1:] + ends[:-1]) / 2
+    x = (middle[:, None] + half[:, None] * nodes[None]).ravel()
+    values, slopes = jax.jvp(activation, (std * x,), (jnp.ones_like(x),))
+    weights = (half[:, None] * weights[None]).ravel() / math.sqrt(2 * math.pi)
+    density = weights * jnp.exp(-jnp.square(x) / 2)
+    jumps = std * jump(activation, kinks, dtype)
+    # Hermite functions hₖ(x) exp(−x²/4) do not overflow, unlike the polynomials.
+    points = jnp.concatenate([x, cuts])
+    root = jnp.exp(-jnp.square(points) / 4)
+    masses = jnp.concatenate([weights * values, jumps / math.sqrt(2 * math.pi)]) * root
+
+    def step(
+        pair: tuple[Array, Array], k: Array
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        before, now = pair
+        after = (points * now - jnp.sqrt(k) * before) / jnp.sqrt(k + 1)
+        product = masses * now
+        return (now, after), (product[: x.size].sum(), product[x.size :].sum())
+
+    ks = jnp.arange(terms, dtype=dtype)
+    coefficients, at_kinks = jax.lax.scan(step, (jnp.zeros_like(root), root), ks)[1]
+    ramps = jnp.pad(at_kinks[:-2] / jnp.sqrt(ks[2:] * (ks[2:] - 1)), (2, 0))
+    return Expansion(coefficients, ramps, cuts, jumps, density @ values**2, density @ slopes**2)
+
+
+def ramp_kernel(
+    a: KernelMap | Expansion, b: KernelMap | Expansion, rho: Float[Array, ""]
+) -> Float[Array, ""]:
+    """Σ over kinks of both of jump · jump · ∫ (ρ − sin θ) h(θ) dθ."""
+    nodes, weights = (jnp.asarray(x, rho.dtype) for x in leggauss(64))
+    half = jnp.arcsin(rho) / 2
+    sine = jnp.sin(half * (nodes + 1))
+    s, t = a.kinks[:, None, None], b.kinks[None, :, None]
+    difference, total = jnp.square(s - t), jnp.square(s + t)
+    exponent = (difference / (1 - sine[None, None]) + total / (1 + sine[None, None])) / 4
+    heights = (jnp.exp(-exponent) * (rho - sine)[None, None] * weights[None, None]).sum(-1)
+    return half * (heights * a.jumps[:, None] * b.jumps[None]).sum() / (2 * math.pi)
+
+
+def within(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """ρ inside of (−1, 1), with the gradient of ρ: rounding leads beyond, and arcsin ends there."""
+    limit = 1 - float(jnp.finfo(rho.dtype).eps)
+    constant = jax.lax.stop_gradient(rho)
+    return jnp.clip(constant, -limit, limit) + (rho - constant)
+
+
+def jump(
+    activation: Activation, kinks: tuple[float, ...], dtype: jnp.dtype
+) -> Float[Array, " kinks"]:
+    """Jumps of the slope at the kinks; an error in them only changes the last terms' remainder."""
+    t = jnp.asarray(kinks, dtype)
+    step = float(jnp.finfo(dtype).eps) ** 0.5 * (1 + jnp.abs(t))
+    (low, below), (high, above) = (
+        jax.jvp(activation, (t + side * step,), (jnp.ones_like(t),)) for side in (-1, 1)
+    )
+    # Continuous functions differ by the two slopes times the step.
+    gap = jnp.abs(high - low - step * (above + below))
+    if not is_traced(gap) and jnp.any(gap > 0.01 * jnp.maximum(jnp.abs(high), jnp.abs(low))):
+        raise ValueError(f"activation must be continuous; it jumps at a kink of {kinks}")
+    return above - below
+
+
+def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None) -> int:
+    """The number of terms, if all arguments are what they must be."""
+    check_function(activation, "activation", "jnp.tanh")
+    ascending = all(a < b for a, b in itertools.pairwise(kinks))
+    if not all(map(math.isfinite, kinks)) or not ascending:
+        raise ValueError(f"kinks must be finite numbers in ascending order; got {kinks}")
+    check_whole(terms=terms)
+    terms = (_TERMS_WITH_KINKS if kinks else _TERMS) if terms is None else terms
+    if terms < 3:
+        raise ValueError(f"terms must be at least 3; got {terms}")
+    return terms
+
+
+@cache
+def leggauss(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of Gauss-Legendre quadrature, Golub and Welsch (1969)."""
+    k = np.arange(1, n)
+    off = k / np.sqrt(4.0 * k**2 - 1)
+    nodes, vectors = np.linalg.eigh(np.diag(off, 1) + np.diag(off, -1))
+    return nodes, 2 * vectors[0] ** 2
+
+
+def _power_series(powers: Float[Array, " terms"], rho: Float[Array, ""]) -> Float[Array, ""]:
+    """Σ powersₖ ρᵏ by blocks of √terms, two short loops for one long."""
+    block = math.isqrt(powers.size)
+    rows = jnp.pad(powers, (0, -powers.size % block)).reshape(-1, block)
+    return matmul(matmul(rows, _first_powers(rho, block)), _first_powers(rho**block, len(rows)))
+
+
+def _first_powers(x: Float[Array, ""], count: int) -> Float[Array, " count"]:
+    """1, x, x², ... as products, whose derivatives of every order are finite at 0."""
+    powers = jnp.ones(1, x.dtype)
+    while powers.size < count:
+        powers, x = jnp.concatenate([powers, powers * x]), x * x
+    return powers[:count]

@@ -1,0 +1,292 @@
+import math
+import time
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+from jax.test_util import check_grads
+
+import geometry
+from geometry.mean_field import (
+    activation_step,
+    cosine_step,
+    cubic_term,
+    fixed_point,
+    kernel_map,
+    layer_norm_map,
+    mixed_map,
+    recenter_gram,
+    rescale_gram,
+    rms_norm_gram,
+)
+
+RHO = jnp.array([-1.0, -0.999, -0.6, 0.0, 0.3, 0.9, 0.999, 1.0])
+RELU = (jax.nn.relu, (0.0,))
+
+
+@pytest.mark.parametrize(
+    ("activation", "kinks", "closed"),
+    [
+        # The kernel of Cho and Saul (2009), the arcsine kernel, Hermite series by hand.
+        (*RELU, lambda r: (np.sqrt(1 - r**2) + (np.pi - np.arccos(r)) * r) / np.pi),
+        (jax.scipy.special.erf, (), lambda r: np.arcsin(2 * r / 3) / np.arcsin(2 / 3)),
+        (jnp.sin, (), lambda r: np.sinh(r) / np.sinh(1)),
+        (lambda x: jnp.cos(2 * x), (), lambda r: np.cosh(4 * r) / np.cosh(4)),
+        (jnp.exp, (), lambda r: np.exp(r - 1)),
+        (lambda x: x**3, (), lambda r: (9 * r + 6 * r**3) / 15),
+        (jnp.abs, (0.0,), lambda r: 2 / np.pi * (np.sqrt(1 - r**2) + r * np.arcsin(r))),
+    ],
+)
+def test_kernels_in_closed_form(activation, kinks, closed):
+    kernel = kernel_map(activation, kinks)
+    np.testing.assert_allclose(kernel(RHO), closed(RHO), rtol=0, atol=2e-14)
+
+
+def normal_density(mpmath, x):
+    return mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
+
+
+def mean_of_elu(mpmath, mean, std):
+    """E ELU(mean + std z)."""
+    ratio = mean / std
+    linear = mean * mpmath.ncdf(ratio) + std * normal_density(mpmath, ratio)
+    return linear + mpmath.exp(mean + std**2 / 2) * mpmath.ncdf(-ratio - std) - mpmath.ncdf(-ratio)
+
+
+def mean_of_hard_tanh(mpmath, mean, std):
+    def ramp(t):
+        ratio = (mean - t) / std
+        return (mean - t) * mpmath.ncdf(ratio) + std * normal_density(mpmath, ratio)
+
+    return ramp(-1) - ramp(1) - 1
+
+
+@pytest.mark.parametrize("cosine", [-0.9, 0.3, 0.99, 0.9999])
+@pytest.mark.parametrize(
+    ("activation", "kinks", "value", "inner"),
+    [
+        (jax.nn.elu, (0.0,), lambda m, x: x if x > 0 else m.expm1(x), mean_of_elu),
+        (jax.nn.hard_tanh, (-1.0, 1.0), lambda m, x: min(max(x, -1), 1), mean_of_hard_tanh),
+    ],
+)
+def test_functions_with_kinks_agree_with_mpmath(cosine, activation, kinks, value, inner):
+    """One integral is taken by hand, the other in 30 digits, between the kinks."""
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(30):
+        rho = mpmath.mpf(cosine)
+        std = mpmath.sqrt(1 - rho**2)
+
+        def integrate(f):
+            ends = [-14, -4, -1, 0, 1, 4, 14]
+            return mpmath.quad(lambda u: f(u) * normal_density(mpmath, u), ends)
+
+        both = integrate(lambda u: value(mpmath, u) * inner(mpmath, rho * u, std))
+        expected = both / integrate(lambda u: value(mpmath, u) ** 2)
+    assert abs(kernel_map(activation, kinks)(cosine) - float(expected)) < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("activation", "name"), [(jnp.tanh, "tanh"), (partial(jax.nn.gelu, approximate=False), "gelu")]
+)
+def test_smooth_functions_agree_with_mpmath(activation, name):
+    """By the trapezoidal rule in two dimensions, whose error is exp(−2π · 1.5/0.3) < 1e-13."""
+    mpmath = pytest.importorskip("mpmath")
+    value = {"tanh": mpmath.tanh, "gelu": lambda x: x * mpmath.ncdf(x)}[name]
+    nodes = [mpmath.mpf(k) * 3 / 10 for k in range(-28, 29)]
+    density = [normal_density(mpmath, x) * 3 / 10 for x in nodes]
+    outer = [value(x) * p for x, p in zip(nodes, density, strict=True)]
+    mean_square = mpmath.fdot(outer, [value(x) for x in nodes])
+    kernel = kernel_map(activation)
+    for cosine in (-0.7, 0.5, 0.95):
+        rho, std = mpmath.mpf(cosine), mpmath.sqrt(1 - mpmath.mpf(cosine) ** 2)
+        inner = [mpmath.fdot(density, [value(rho * u + std * z) for z in nodes]) for u in nodes]
+        expected = mpmath.fdot(outer, inner) / mean_square
+        assert abs(kernel(cosine) - float(expected)) < 1e-10
+
+
+def test_the_slope_at_one_is_the_mean_square_of_the_derivative():
+    def mean(f):
+        density = scipy.stats.norm.pdf
+        return scipy.integrate.quad(lambda x: f(x) * density(x), -12, 12, epsabs=1e-13)[0]
+
+    for std in (0.5, 1.5):
+        slopes = mean(lambda x, std=std: std**2 / np.cosh(std * x) ** 4)
+        squares = mean(lambda x, std=std: np.tanh(std * x) ** 2)
+        slope = kernel_map(jnp.tanh, std=std).slope
+        np.testing.assert_allclose(slope, slopes / squares, rtol=1e-12)
+    for activation, kinks in ((jnp.tanh, ()), RELU, (jax.nn.hard_tanh, (-1.0, 1.0))):
+        kernel = kernel_map(activation, kinks)
+        np.testing.assert_allclose(jax.grad(kernel)(1.0), kernel.slope, rtol=1e-7)
+
+
+def test_the_expansion_at_one():
+    kernel = kernel_map(jax.nn.leaky_relu, (0.0,))
+    for angle in (1e-2, 1e-3):
+        deficit = 1 - kernel(math.cos(angle)) - kernel.slope * angle**2 / 2
+        assert abs(-deficit / angle**3 / cubic_term(kernel) - 1) < angle
+    assert cubic_term(kernel_map(jnp.tanh)) == 0
+    np.testing.assert_allclose(cubic_term(kernel_map(*RELU)), 1 / (3 * np.pi), rtol=1e-14)
+
+
+def test_kernels_are_differentiable_traceable_and_of_their_dtype():
+    kernel = kernel_map(jax.nn.hard_tanh, (-1.0, 1.0))
+    check_grads(jax.jit(kernel), (jnp.array([-0.8, 0.0, 0.5, 0.9]),), order=2)
+    assert jnp.isfinite(jax.vmap(jax.grad(kernel))(jnp.asarray(RHO))).all()
+    batched = jax.jit(jax.vmap(lambda k, r: k(r), in_axes=(None, 0)))(kernel, jnp.asarray(RHO))
+    np.testing.assert_allclose(batched, kernel(RHO), atol=1e-14)
+    assert kernel(jnp.float32(0.5)).dtype == np.float32
+    stds = jnp.array([0.5, 2.0])
+    many = jax.jit(jax.vmap(lambda std: kernel_map(jnp.tanh, std=std)(0.5)))(stds)
+    alone = [kernel_map(jnp.tanh, std=std)(0.5) for std in (0.5, 2.0)]
+    np.testing.assert_allclose(many, alone, atol=1e-14)
+    by_std = jax.jit(lambda std: kernel_map(jax.nn.selu, (0.0,), std=std)(0.9))
+    check_grads(by_std, (1.3,), order=1, modes=["rev"])
+
+
+def test_float32_without_x64():
+    with jax.enable_x64(False):
+        kernel = kernel_map(*RELU)
+        assert kernel.powers.dtype == np.float32
+        assert abs(kernel(0.5) - cosine_step(0.5)) < 1e-6
+
+
+def test_ten_thousand_layers_take_less_than_a_second():
+    kernel = kernel_map(*RELU)
+
+    @jax.jit
+    def layers(kernel, cosine):
+        return jax.lax.scan(lambda c, _: (kernel(c), None), cosine, length=10_000)[0]
+
+    start = jnp.asarray(0.3)
+    last = float(layers(kernel, start))
+    begin = time.perf_counter()
+    layers(kernel, start).block_until_ready()
+    assert time.perf_counter() - begin < 1
+    np.testing.assert_allclose(math.acos(last) * 10_000, 3 * np.pi, rtol=2e-3)  # falls like 3π/L
+
+
+def test_the_stable_fixed_point_is_where_layers_lead():
+    kernel = mixed_map(kernel_map(jnp.sin, std=1.5), bias=0.1)
+    found = fixed_point(kernel)
+    cosines = [0.5]
+    for _ in range(60):
+        cosines.append(float(kernel(cosines[-1])))
+    assert abs(cosines[-1] - found.cosine) < 1e-14
+    rate = (cosines[15] - found.cosine) / (cosines[14] - found.cosine)
+    np.testing.assert_allclose(rate, found.slope, rtol=1e-3)
+    np.testing.assert_allclose(found.depth_scale, -1 / np.log(found.slope), rtol=1e-12)
+
+
+def test_fixed_points_of_ordered_and_critical_maps():
+    ordered = fixed_point(mixed_map(kernel_map(jnp.sin, std=0.3), bias=0.5))
+    assert ordered.cosine == 1
+    assert ordered.slope < 1
+    critical = fixed_point(kernel_map(*RELU))
+    assert critical.cosine == 1
+    assert critical.depth_scale > 1e9
+
+
+def test_the_derivative_of_a_fixed_point_is_that_of_its_equation():
+    """κ = (sinh σ²ρ)/(sinh σ²) · 0.9 + 0.1 for φ = sin: dρ/dσ by the implicit function theorem."""
+
+    def point(std):
+        return fixed_point(mixed_map(kernel_map(jnp.sin, std=std), bias=0.1)).cosine
+
+    std, rho = 1.5, float(point(1.5))
+    v = std**2
+    by_rho = 0.9 * v * np.cosh(v * rho) / np.sinh(v)
+    by_v = 0.9 * (rho * np.cosh(v * rho) * np.sinh(v) - np.sinh(v * rho) * np.cosh(v))
+    expected = 2 * std * by_v / np.sinh(v) ** 2 / (1 - by_rho)
+    np.testing.assert_allclose(jax.jit(jax.grad(point))(std), expected, rtol=1e-9)
+
+
+def test_mixed_and_layer_norm_maps_by_hand():
+    kernel = kernel_map(*RELU)
+    mixed = mixed_map(kernel, skip=0.3, bias=0.2)
+    np.testing.assert_allclose(mixed(RHO), 0.3 * RHO + 0.2 + 0.5 * cosine_step(RHO), atol=1e-14)
+    np.testing.assert_allclose(mixed.slope, 0.3 + 0.5, atol=1e-14)
+    normed = layer_norm_map(kernel)
+    expected = (cosine_step(RHO) - 1 / np.pi) / (1 - 1 / np.pi)
+    np.testing.assert_allclose(normed(RHO), expected, atol=1e-14)
+    np.testing.assert_allclose(normed.mean_square, 0.5 - 0.5 / np.pi, atol=1e-14)
+
+
+def test_gram_matrices_of_any_norms_in_closed_form(key):
+    x = jax.random.normal(key, (5, 4)) * jnp.array([0.1, 0.5, 1.0, 1.5, 0.0])[:, None]
+    g = geometry.gram(jnp.concatenate([x, 0.5 * x[2:3], -x[2:3]]))
+    relu = jax.jit(lambda g: activation_step(g, *RELU, terms=64))(g)
+    np.testing.assert_allclose(2 * relu, geometry.arccosine_kernel(g), atol=1e-13)
+    erf = jax.jit(lambda g: activation_step(g, jax.scipy.special.erf, terms=400))(g)
+    sizes = 1 + 2 * np.diag(g)
+    arcsine = 2 / np.pi * np.arcsin(2 * g / np.sqrt(sizes[:, None] * sizes))
+    np.testing.assert_allclose(erf, arcsine, atol=1e-12)
+    jacobian = jax.jit(jax.jacobian(lambda g: activation_step(g, *RELU, terms=64)))(g)
+    reference = jax.jit(jax.jacobian(lambda g: geometry.arccosine_kernel(g)))(g)
+    np.testing.assert_allclose(2 * jacobian, reference, atol=1e-7)
+
+
+def test_norms_of_gram_matrices_are_those_of_batches(key):
+    x = jax.random.normal(key, (6, 4)) + 1
+    g = geometry.gram(x)
+    centred = x - x.mean(0, keepdims=True)
+    np.testing.assert_allclose(recenter_gram(g), geometry.gram(centred), atol=1e-12)
+    np.testing.assert_allclose(np.trace(rescale_gram(g)), 6, rtol=1e-14)
+    units = x / jnp.linalg.norm(x, axis=1, keepdims=True)
+    np.testing.assert_allclose(rms_norm_gram(g), geometry.gram(units), atol=1e-14)
+    assert (rms_norm_gram(jnp.zeros((2, 2))) == 0).all()
+    assert (rescale_gram(jnp.zeros((2, 2))) == 0).all()
+    relu = activation_step(recenter_gram(g), *RELU, terms=64)
+    np.testing.assert_allclose(2 * relu, geometry.mean_field_step(g), atol=1e-12)
+
+
+@pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.gelu])
+def test_networks_of_finite_width_differ_by_one_over_the_width(activation, key):
+    """Three layers: the first is exact in the mean at any width, the others differ by c/width."""
+    g = jnp.array([[1.0, 0.4], [0.4, 1.5]])
+    infinite = g
+    for _ in range(3):
+        infinite = 2 * activation_step(infinite, activation)
+    widths, scaled = (8, 16, 32), []
+    for i, width in enumerate(widths):
+
+        def draw(key, width=width):
+            gram = g
+            for layer in jax.random.split(key, 3):
+                z = jax.random.normal(layer, (width, 2)) @ jnp.linalg.cholesky(gram).T
+                h = activation(z)
+                gram = 2 * h.T @ h / width
+            return gram
+
+        mean, stderr, _ = geometry.monte_carlo(
+            draw, jax.random.fold_in(key, i), 20_000, batch_size=4000
+        )
+        scaled.append((width * (mean - infinite), width * stderr))
+    (first, first_error), *others = scaled
+    assert (abs(first) > 5 * first_error).any()  # the difference is seen
+    for product, stderr in others:  # and is that of 1/width, to first order
+        assert (abs(product - first) < 4 * np.hypot(stderr, first_error) + 0.25 * abs(first)).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((jax.nn.relu, (1.0, 0.0)), {}, "ascending order"),
+        ((jnp.sign, (0.0,)), {}, "continuous"),
+        ((jnp.tanh,), {"terms": 2}, "at least 3; got 2"),
+        ((jnp.tanh,), {"std": 0.0}, "std must be positive"),
+    ],
+)
+def test_impossible_arguments(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        kernel_map(*arguments, **options)
+
+
+def test_a_name_is_no_activation():
+    with pytest.raises(TypeError):
+        kernel_map("relu")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="at most 1 in all"):
+        mixed_map(kernel_map(jnp.tanh), skip=0.7, bias=0.7)
