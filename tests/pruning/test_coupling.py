@@ -143,6 +143,25 @@ def test_inputs_outputs_and_unused_arrays_stay():
     assert coupled_channels(lambda p, x: x @ p["a"], params, np.ones((1, 2))) == ()
 
 
+@pytest.mark.parametrize("dead", [lambda p, h: p["dead"] + h, lambda p, h: None])
+def test_parameters_that_no_result_depends_on_stay_or_are_cut_beside_live_ones(dead):
+    """An associative scan over one step computes with rates that it does not use."""
+
+    def apply(params, x):
+        h = x @ params["a"]
+        jnp.broadcast_to(jnp.tanh(params["alone"]), (2, 4))  # a width that is written down
+        dead(params, h)
+        return h @ params["b"]
+
+    params = {"a": np.ones((2, 4)), "b": np.ones((4, 3))}
+    params |= {"alone": np.ones((1, 4)), "dead": np.ones((1, 4))}
+    x = np.ones((2, 2))
+    (group,) = coupled_channels(apply, params, x)
+    small = remove_channels(params, [group], [np.array([True, False, True, False])])
+    assert small["alone"].shape == (1, 4)
+    assert apply(small, x).shape == (2, 3)
+
+
 def test_channels_beside_constants_side_by_side_stay():
     def apply(params, x):
         h = x @ params["a"]

@@ -32,7 +32,7 @@ from pruning.channels._coupling.groups import (
     described,
 )
 from pruning.channels._program.calls import shape_of
-from pruning.channels._program.interpret import traced
+from pruning.channels._program.interpret import live_program, traced
 from pruning.channels._program.lines import at, line_of
 
 Axis = tuple[int, int]
@@ -43,6 +43,7 @@ class TracedChannels(NamedTuple):
     """The united ids of a model, and those of the arguments of its program.
 
     `starts`: the first id of each of the `axes` that have ids, and the first of no parameter.
+    `live`: the numbers of the parameters that a result of the program depends on.
     """
 
     sets: UnionFind
@@ -50,6 +51,7 @@ class TracedChannels(NamedTuple):
     arguments: list[ChannelIds]
     starts: list[int]
     axes: list[Axis]
+    live: frozenset[int]
 
     def axes_of(self, ids: np.ndarray) -> list[Axis]:
         """The axes of the parameters that the ids belong to."""
@@ -203,7 +205,9 @@ def united(
             sets.pin(vector, name=("output", jax.tree_util.keystr(path)))
     _pin_ambiguous(sets)
     sets.settled = True
-    return TracedChannels(sets, parameters, values, starts, axes)
+    read = {id(v) for eqn in live_program(program).jaxpr.eqns for v in eqn.invars}
+    live = frozenset(i for i, v in enumerate(program.jaxpr.invars[:count]) if id(v) in read)
+    return TracedChannels(sets, parameters, values, starts, axes, live)
 
 
 def _input_ids(
@@ -217,8 +221,11 @@ def _input_ids(
 
 
 def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
-    """Channels with the same number of indices in the same axes, in order of the parameters."""
-    sets, parameters, _, starts, axes = channels
+    """Channels with the same number of indices in the same axes, in order of the parameters.
+
+    Channels of dead parameters alone stay: the model may still compute with their old width.
+    """
+    sets, parameters, _, starts, axes, live = channels
     every, zeroed = sets.roots(), _zeroed(sets)
     normed, singular = sets.marked(sets.find(sets.normed)), sets.marked(_singular(sets))
     roots = np.split(every, starts)[1:-1]
@@ -240,6 +247,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     place = np.zeros(every.size, int)
     place[found] = np.arange(found.size)
     positions: dict[int, list[Position]] = {group: [] for group in groups}
+    needed = set()
     incoming = channels.axes_of(np.concatenate([*sets.incoming, fixed(0)]))
     for (i, axis), of_axis in zip(axes, roots, strict=True):
         of_groups = np.where(of_axis == FIXED, -1, kinds[of_axis])
@@ -254,11 +262,13 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
                 bool(masked(i, of_axis[indices[:1]])),
             )
             positions[group].append(one)
+            needed |= {group} if i in live else set()
     return tuple(
         ChannelGroup(
             int(sizes[g]), tuple(ps), parameters, bool(normed[found[kinds[found] == g][0]])
         )
         for g, ps in positions.items()
+        if g in needed
     )
 
 
