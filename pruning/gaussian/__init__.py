@@ -1,4 +1,7 @@
-"""What theory says of Gaussian filters: moments, variances of ratios, correlations of criteria."""
+"""What theory says of Gaussian filters: moments, variances of ratios, correlations of criteria.
+
+And of filters whose weights have other tails and scales: correlations of l1 and l2.
+"""
 
 from pruning.gaussian._expected_similarity import expected_overlap as expected_overlap
 from pruning.gaussian._expected_similarity import expected_spearman as expected_spearman
@@ -13,8 +16,15 @@ from pruning.gaussian._ratios import l1_l2_ratio_variance as l1_l2_ratio_varianc
 from pruning.gaussian._ratios import l1_l2_ratio_variance_limit as l1_l2_ratio_variance_limit
 from pruning.gaussian._ratios import norm_sum_ratio_variance as norm_sum_ratio_variance
 from pruning.gaussian._ratios import norm_sum_ratio_variance_limit as norm_sum_ratio_variance_limit
+from pruning.gaussian._scaled_filters import FilterModel as FilterModel
+from pruning.gaussian._scaled_filters import fit_filter_model as fit_filter_model
+from pruning.gaussian._scaled_filters import normal_kendall as normal_kendall
+from pruning.gaussian._scaled_filters import normal_overlap as normal_overlap
+from pruning.gaussian._scaled_filters import normal_spearman as normal_spearman
+from pruning.gaussian._scaled_filters import scaled_l1_l2_correlation as scaled_l1_l2_correlation
 
 __all__ = [
+    "FilterModel",
     "RatioVariances",
     "amoroso_moment",
     "chi_moment",
@@ -22,10 +32,15 @@ __all__ = [
     "expected_distance",
     "expected_overlap",
     "expected_spearman",
+    "fit_filter_model",
     "half_normal_moment",
     "l1_l2_correlation",
     "l1_l2_ratio_variance",
     "l1_l2_ratio_variance_limit",
     "norm_sum_ratio_variance",
     "norm_sum_ratio_variance_limit",
+    "normal_kendall",
+    "normal_overlap",
+    "normal_spearman",
+    "scaled_l1_l2_correlation",
 ]

@@ -65,10 +65,7 @@ def expected_spearman(
     """
     noise = _noise(num_filters, dims, pair)
     (num_filters,) = parameters(num_filters=num_filters)
-    # asin ρ = π/2 − atan √t keeps the digits that ρ = 1 − 10⁻⁸ would lose.
-    whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0)))
-    half = jnp.arcsin(jnp.sqrt(1 / (1 + noise)) / 2)
-    return 6 / (jnp.pi * (num_filters + 1)) * (whole + (num_filters - 2) * half)
+    return spearman_of_noise(noise, num_filters)
 
 
 def expected_overlap(
@@ -87,16 +84,32 @@ def expected_overlap(
       >>> print(f"{expected_overlap(256, 2304, ('l1', 'l2'), ratio=8 / 256):.2f}")
       0.68
     """
+    return overlap_of_noise(_noise(num_filters, dims, pair), ratio=ratio)
+
+
+def spearman_of_noise(
+    noise: Parameter, num_filters: Parameter, sign: Parameter = 1.0
+) -> Float[Array, "..."]:
+    """`expected_spearman` of draws of a normal pair with t = 1/ρ² − 1 and the sign of ρ."""
+    # asin ρ = π/2 − atan √t keeps the digits that ρ = 1 − 10⁻⁸ would lose.
+    whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0)))
+    half = jnp.arcsin(jnp.sqrt(1 / (1 + noise)) / 2)
+    return sign * 6 / (jnp.pi * (num_filters + 1)) * (whole + (num_filters - 2) * half)
+
+
+def overlap_of_noise(
+    noise: Parameter, *, ratio: int | float, sign: Parameter = 1.0
+) -> Float[Array, "..."]:
+    """`expected_overlap` of draws of a normal pair with t = 1/ρ² − 1 and the sign of ρ."""
     from scipy.special import ndtri  # half a second to import
 
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
-    noise = _noise(num_filters, dims, pair)
     if ratio == 1:
         return jnp.ones_like(jnp.asarray(1.0 * noise))
     z = float(ndtri(ratio))
     # Φ₂ = Φ(z)² + 1/2π ∫ exp(−z²/(1 + sin θ)) dθ up to asin ρ, Plackett's identity.
-    whole = jnp.asarray(jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0))))
+    whole = sign * jnp.asarray(jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0))))
     nodes, weights = np.polynomial.legendre.leggauss(40)
     angles = jnp.multiply.outer(whole, jnp.asarray((nodes + 1) / 2, whole.dtype))
     heights = jnp.exp(-(z**2) / (1 + jnp.sin(angles)))

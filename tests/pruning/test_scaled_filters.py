@@ -1,0 +1,132 @@
+"""Filters of other tails, scales and correlations than Gaussian ones."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from jax.test_util import check_grads
+
+from pruning import l1_l2_correlation
+from pruning.gaussian import (
+    fit_filter_model,
+    normal_kendall,
+    normal_overlap,
+    normal_spearman,
+    scaled_l1_l2_correlation,
+)
+
+
+def spearman(a, b) -> float:
+    found: Any = scipy.stats.spearmanr(a, b)
+    return float(found[0])
+
+
+def kurtosis(shape) -> float:
+    found: Any = scipy.stats.gennorm.stats(shape, moments="k")
+    return float(found)
+
+
+def draw(shape, spread, filters, dims, seed=0):
+    rng = np.random.default_rng(seed)
+    x = scipy.stats.gennorm.rvs(shape, size=(filters, dims), random_state=rng)
+    return x * np.exp(spread * rng.standard_normal((filters, 1)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "spread"), [(0.7, 0.0), (1.0, 0.05), (2.0, 0.0), (2.0, 0.02), (5.0, 0.03)]
+)
+def test_ranks_of_drawn_filters_are_as_expected(shape, spread):
+    """10,000 filters: the standard error of Spearman's ρ is about (1 − ρ²)/100.
+
+    The correlation is of first order in 1/dims: it may err by the kurtosis over the dims.
+    """
+    v = draw(shape, spread, 10_000, 576)
+    order = abs(kurtosis(shape)) / 576 / 2 + 0.003
+    l1, l2 = np.abs(v).sum(1), np.square(v).sum(1)
+    rho = scaled_l1_l2_correlation(576, shape=shape, spread=spread)
+    expected = float(normal_spearman(rho, 10_000))
+    found = spearman(l1, l2)
+    assert abs(found - expected) < 5 * (1 - expected**2) / 100 + order
+    kendall: Any = scipy.stats.kendalltau(l1, l2)
+    assert abs(float(kendall[0]) - float(normal_kendall(rho))) < 0.01 + 2 * order
+    lowest = (l1 < np.quantile(l1, 0.3)) & (l2 < np.quantile(l2, 0.3))
+    assert abs(lowest.mean() / 0.3 - float(normal_overlap(rho, ratio=0.3))) < 0.01 + 2 * order
+
+
+@pytest.mark.parametrize("dims", [1.0, 9.0, 576.0])
+def test_gaussian_filters_of_one_scale_are_the_exact_special_case(dims):
+    np.testing.assert_allclose(scaled_l1_l2_correlation(dims), l1_l2_correlation(dims), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [0.7, 1.0, 4.0])
+def test_the_limit_is_that_of_scipys_moments(shape):
+    x = scipy.stats.gennorm(shape)
+    m1, m2, m3, m4 = (x.expect(lambda x, k=k: abs(x) ** k) for k in (1, 2, 3, 4))
+    deviations = np.array([[m2 - m1**2, m3 - m1 * m2], [m3 - m1 * m2, m4 - m2**2]])
+    expected = deviations[0, 1] / np.sqrt(deviations[0, 0] * deviations[1, 1])
+    found = scaled_l1_l2_correlation(1e8, shape=shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_fit_finds_what_was_drawn():
+    for shape, spread in ((1.0, 0.3), (2.0, 0.1), (3.0, 0.0)):
+        fit = fit_filter_model(jnp.asarray(draw(shape, spread, 400, 288)))
+        assert abs(fit.shape / shape - 1) < 0.03
+        noise = (kurtosis(shape) + 2) / (4 * 288)
+        error = (2 / 400) ** 0.5 * (spread**2 + noise)  # of a variance of 400
+        assert abs(fit.spread**2 - spread**2) < 4 * error
+        assert fit.effective_dims > 280
+
+
+def test_the_effective_dimension_is_that_of_the_covariance():
+    lag = np.abs(np.subtract.outer(np.arange(200), np.arange(200)))
+    covariance = 0.5**lag
+    x = np.random.default_rng(0).standard_normal((2000, 200)) @ np.linalg.cholesky(covariance).T
+    expected = np.trace(covariance) ** 2 / np.trace(covariance @ covariance)
+    np.testing.assert_allclose(fit_filter_model(jnp.asarray(x)).effective_dims, expected, rtol=0.05)
+    assert fit_filter_model(jnp.asarray(x), correlated=False).effective_dims == 200
+
+
+def test_ranks_of_correlated_filters_follow_from_their_effective_dimension():
+    """Three noises, of which the correlations make two and a part of the third larger."""
+    rng = np.random.default_rng(1)
+    rotation = np.linalg.qr(rng.standard_normal((144, 144)))[0]
+    root = rotation * (1 + np.arange(144)) ** -0.35
+    v = rng.standard_normal((8000, 144)) @ root.T * np.exp(0.03 * rng.standard_normal((8000, 1)))
+    found = spearman(np.abs(v).sum(1), np.square(v).sum(1))
+    effective = np.trace(root @ root.T) ** 2 / np.sum((root @ root.T) ** 2)
+
+    def expected(effective_dims):
+        rho = scaled_l1_l2_correlation(144, spread=0.03, effective_dims=effective_dims)
+        return float(normal_spearman(rho, 8000))
+
+    assert effective < 100
+    assert abs(found - expected(effective)) < 0.005 < abs(found - expected(144)) / 2
+
+
+def test_normal_pairs_by_hand_and_scipy():
+    np.testing.assert_allclose(normal_spearman(0.4, 2), 2 / np.pi * np.arcsin(0.4), rtol=1e-12)
+    np.testing.assert_allclose(normal_spearman(-0.4, 9), -normal_spearman(0.4, 9), rtol=1e-12)
+    assert normal_spearman(0.0, 9) == 0
+    assert normal_spearman(1.0, 9) == 1
+    for rho in (-0.6, 0.0, 0.9):
+        z = scipy.stats.norm.ppf(0.2)
+        covariance: Any = [[1, rho], [rho, 1]]
+        both = scipy.stats.multivariate_normal.cdf([z, z], [0, 0], covariance)
+        np.testing.assert_allclose(normal_overlap(rho, ratio=0.2), both / 0.2, atol=1e-5)
+
+
+def test_gradients():
+    def correlation(dims, shape, spread):
+        return scaled_l1_l2_correlation(dims, shape=shape, spread=spread)
+
+    arguments = tuple(jnp.asarray(x) for x in (99.0, 1.3, 0.2))
+    check_grads(jax.jit(correlation), arguments, order=1, modes=["rev"])
+
+
+def test_one_filter_has_no_spread():
+    with pytest.raises(ValueError, match="at least 2, to have a spread; got 1"):
+        fit_filter_model(jnp.ones((1, 4)))
