@@ -26,7 +26,7 @@ STAGES = {"images": [ANY, IMAGES], "tokens": [ANY, TOKENS | CACHES], "vectors": 
 ALL = {*ANY, *IMAGES, *TOKENS, *CACHES}
 COUNTING = """
     attention by depth, attention with biases, equalized kernel, folded heads, fused, fused heads,
-    group norm, grouped, shuffle, shuffle after groups, shuffle net, signed scale
+    group norm, grouped, shuffle, shuffle after groups, shuffle net, signed scale, two groups
 """
 CHANGING = {
     *ARITHMETIC,
