@@ -50,7 +50,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    items[:] = slow_parts.selected(items, config.getoption("part"))
+    items[:] = slow_parts.select(items, config.getoption("part"))
 
 
 def pytest_collect_file(file_path):

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from geometry._arguments import as_samples
 from jaxnorm import unit_vector
-from jaxnorm.internal import norm, replicated
+from jaxnorm.internal import norm, replicate
 
 # Bytes of pairwise differences at a time; a whole batch has n² · features of them. TPU and GPU fuse
 # them, a CPU materializes them, and takes 2.5 times as long for blocks larger than its cache.
@@ -35,7 +35,7 @@ def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
        [6. 9.]]
     """
     h = as_samples(x)
-    return rows_times(h, _gathered_rows(h).T).astype(x.dtype)
+    return rows_times(h, _gather_rows(h).T).astype(x.dtype)
 
 
 def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
@@ -54,7 +54,7 @@ def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     u = unit_vector(h)
     half = jnp.arctan2(_pairs(jnp.subtract, u), _pairs(jnp.add, u))
     zero = jnp.all(h == 0, axis=1)
-    undefined = replicated(zero)[:, None] | zero[None]
+    undefined = replicate(zero)[:, None] | zero[None]
     return jnp.where(undefined, jnp.nan, 2 * half).astype(x.dtype)
 
 
@@ -87,7 +87,7 @@ def rows_times(x: Float[Array, "n k"], w: Float[Array, "k m"]) -> Float[Array, "
 
 def _pairs(combine: Callable[[Array, Array], Array], x: Float[Array, "n d"]) -> Array:
     """‖combine(xᵢ, xⱼ)‖ for all i and j; `combine` is symmetric up to sign."""
-    others = _gathered_rows(x)
+    others = _gather_rows(x)
 
     def norms(block: int) -> Callable[[Array, Array], Array]:
         rows = max(1, block // (x.size * x.dtype.itemsize))
@@ -101,7 +101,7 @@ def _pairs(combine: Callable[[Array, Array], Array], x: Float[Array, "n d"]) -> 
     return jax.lax.platform_dependent(x, others, cpu=norms(_CPU_BLOCK), default=norms(_BLOCK))
 
 
-def _gathered_rows(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+def _gather_rows(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
     """`x` with all its rows on every device; sharded features stay so."""
     sharding = jax.typeof(x).sharding
     rows, features = sharding.spec

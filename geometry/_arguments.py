@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import check_array, check_finite, is_traced, promote_to_float32, replicated
+from jaxnorm.internal import check_array, check_finite, is_traced, promote_to_float32, replicate
 
 # Largest |gᵢⱼ − gⱼᵢ| of a Gram matrix relative to its largest entry; bfloat16 rounds by 0.004.
 _ASYMMETRY = 0.01
@@ -60,7 +60,7 @@ def _check_symmetric(gram: Float[Array, "n n"]) -> None:
     if is_traced(gram):
         return
     with jax.ensure_compile_time_eval():
-        g = replicated(jnp.asarray(gram))
+        g = replicate(jnp.asarray(gram))
         asymmetric = bool(jnp.abs(g - g.T).max() > _ASYMMETRY * jnp.abs(g).max())
     if asymmetric:
         raise ValueError("gram must be symmetric; of a batch x give its Gram matrix, gram(x)")

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from geometry._arguments import as_samples, whole_number
 from jaxnorm import unit_vector
-from jaxnorm.internal import check_key, check_whole, host_only, replicated, row_at
+from jaxnorm.internal import check_key, check_whole, host_only, replicate, row_at
 
 __all__ = [
     "SampledCells",
@@ -54,7 +54,7 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
       [0.125 0.375 0.125 0.375]
     """
-    h = replicated(as_samples(x, columns=2))
+    h = replicate(as_samples(x, columns=2))
     nonzero = jnp.any(h != 0, axis=1)
     # Zero vectors repeat the line of another sample, or have (1, 0) where the angle of 0 has no
     # derivative.
@@ -97,7 +97,7 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))
       [0.125 0.125 0.125 0.125 0.125 0.125 0.125 0.125]
     """
-    h = replicated(as_samples(x, columns=3))
+    h = replicate(as_samples(x, columns=3))
     n, eps = len(h), float(jnp.finfo(h.dtype).eps)
     if n == 1:
         return jnp.where(jnp.any(h != 0), jnp.full(2, 0.5, x.dtype), jnp.nan)
@@ -156,7 +156,7 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     check_whole(samples=samples)
     if samples < 1:
         raise ValueError(f"samples must be at least 1; got {samples}")
-    u = unit_vector(replicated(as_samples(x)))
+    u = unit_vector(replicate(as_samples(x)))
     n, dims = u.shape
     w = jax.random.normal(key, (samples, dims), u.dtype)
     active = jnp.einsum("sd,nd->sn", w, u, precision="highest") > 0

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from geometry._angles import angles, distances
 from geometry._arguments import as_samples, whole_number
-from jaxnorm.internal import check_positive, chi_defect, chi_mean, host_only, norm, replicated
+from jaxnorm.internal import check_positive, chi_defect, chi_mean, host_only, norm, replicate
 
 __all__ = [
     "FilterGeometry",
@@ -59,7 +59,7 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     h = as_samples(filters, min_samples=2)
     pairs = np.triu_indices(len(h), 1)
     length = norm(h)[:, 0]
-    angle, distance = replicated(angles(h))[pairs], replicated(distances(h))[pairs]
+    angle, distance = replicate(angles(h))[pairs], replicate(distances(h))[pairs]
     # Most angles are nearly right, where this sine has more digits than the cosine.
     cosine = jnp.sin(math.pi / 2 - angle)
     moments = FilterGeometry(

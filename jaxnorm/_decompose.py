@@ -47,7 +47,7 @@ def rescale(
       [1. 3.]
     """
     h = promote_to_float32(x)
-    return _divided(h, center(h, axis), axis, eps).astype(x.dtype)
+    return _divide(h, center(h, axis), axis, eps).astype(x.dtype)
 
 
 def rescale_rms(
@@ -62,7 +62,7 @@ def rescale_rms(
       [ 1. -1.]
     """
     h = promote_to_float32(x)
-    return _divided(h, h, axis, eps).astype(x.dtype)
+    return _divide(h, h, axis, eps).astype(x.dtype)
 
 
 def standardize(
@@ -75,10 +75,10 @@ def standardize(
       [-1.  1. -1.  1.]
     """
     h = center(promote_to_float32(x), axis)
-    return _divided(h, h, axis, eps).astype(x.dtype)
+    return _divide(h, h, axis, eps).astype(x.dtype)
 
 
-def _divided(
+def _divide(
     x: Float[Array, "*shape"], h: Float[Array, "*shape"], axis: Axes, eps: float
 ) -> Float[Array, "*shape"]:
     """x / √(mean(h²) + eps), and `x` itself where that root is zero."""

@@ -52,7 +52,7 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     centered = center(h, axes)
     unit = unit_of(jnp.max(jnp.abs(centered), axes, keepdims=True))
     m2, m3, m4 = (jnp.mean((centered / unit) ** power, axes) for power in (2, 3, 4))
-    return _standardized(h.mean(axes), m2, m3, m4, unit.reshape(m2.shape))
+    return _moments_of_powers(h.mean(axes), m2, m3, m4, unit.reshape(m2.shape))
 
 
 def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Moments:
@@ -76,16 +76,16 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
     check_same_features(a.mean, b.mean)
     a, b = Moments(*map(floating, a)), Moments(*map(floating, b))
     n, m = (jnp.asarray(count, a.mean.dtype) for count in counts)
-    a, b = _counted(a, n), _counted(b, m)
+    a, b = _zero_without_samples(a, n), _zero_without_samples(b, m)
     apart = jnp.where((n > 0) & (m > 0), jnp.abs(b.mean - a.mean), 0)
     spread = safe_sqrt(jnp.maximum(a.var, b.var))
     unit = unit_of(jnp.maximum(apart, spread))
     merged = merge_central_moments(_central(a, n, unit), _central(b, m, unit))
     mean = merge_means(BatchStatistics(a.mean, a.var, n), BatchStatistics(b.mean, b.var, m))[1]
-    return _standardized(mean, merged.second, merged.third, merged.fourth, unit)
+    return _moments_of_powers(mean, merged.second, merged.third, merged.fourth, unit)
 
 
-def _counted(moments: Moments, count: Array) -> Moments:
+def _zero_without_samples(moments: Moments, count: Array) -> Moments:
     """`moments`, and zeros where they are of no samples."""
     return Moments(*(jnp.where(count > 0, part, 0) for part in moments))
 
@@ -100,7 +100,9 @@ def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
     return CentralMoments(count, moments.mean / unit, var, third, fourth)
 
 
-def _standardized(mean: Array, var: Array, third: Array, fourth: Array, unit: Array) -> Moments:
+def _moments_of_powers(
+    mean: Array, var: Array, third: Array, fourth: Array, unit: Array
+) -> Moments:
     """Moments from powers of deviations in this unit."""
     constant = var == 0
     safe = jnp.where(constant, 1, var)

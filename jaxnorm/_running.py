@@ -19,7 +19,9 @@ class Running(NamedTuple):
     mean: Float[Array, " c"]
     var: Float[Array, " c"]
 
-    def updated(self, batch: BatchStatistics, momentum: float, correction: Correction) -> "Running":
+    def update_running(
+        self, batch: BatchStatistics, momentum: float, correction: Correction
+    ) -> "Running":
         """After one more batch, or the groups of one; unchanged if it held no sample."""
         check_range(momentum, "momentum", 1.0)
         count = jnp.atleast_1d(batch.count)

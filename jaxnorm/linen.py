@@ -91,7 +91,9 @@ class _RunningNorm(linen.Module):
             dtype=self.dtype,
         )
         if batch is not None and not self.is_initializing():
-            mean.value, var.value = running.updated(batch, self.momentum, self.running_correction)
+            mean.value, var.value = running.update_running(
+                batch, self.momentum, self.running_correction
+            )
         return y
 
 

@@ -121,7 +121,7 @@ def check_takes(
         raise TypeError(f"{name} must be a function of {like}; got {own}({names})") from error
 
 
-def quoted(error: Exception) -> str:
+def quote(error: Exception) -> str:
     """What another library says, in one line of at most 200 characters without its full stop."""
     text = " ".join(str(error).split())
     short = text if len(text) <= 200 else f"{text[:199]}…"

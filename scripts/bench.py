@@ -57,7 +57,7 @@ class Options:
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Time our functions beside their peers and print a table of each group."""
-    groups = chosen(options)
+    groups = choose(options)
     with files.in_use(options.out.parent) if options.out else nullcontext():
         results = measure(groups, options)
         if options.out is not None:
@@ -78,7 +78,7 @@ def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options)
         for title, group in groups.items():
             progress.update(task, description=title)
             pairs = group()
-            timings = [timing.timed(pair, options.runs) for pair in pairs]
+            timings = [timing.time_pair(pair, options.runs) for pair in pairs]
             found[title] = [row._asdict() for row in timings]
             device = f"{jax.devices()[0].device_kind}, jax {jax.__version__}"
             progress.advance(task)
@@ -89,7 +89,7 @@ def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options)
     return provenance | settings | {"seeds": None, "ratios": "paired", "groups": found}
 
 
-def chosen(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
+def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
     """The groups of pairs that are timed, by title."""
     import jax.numpy as jnp
 

@@ -121,7 +121,7 @@ def write(results: dict, out: Path, errata: Path | None) -> None:
 def report(claim: dict) -> Group:
     """A claim, its outcome, and a line for each check and each result of trained networks."""
     from experiments.pages import mathematics
-    from experiments.pages.theorem_words import FORMS, found
+    from experiments.pages.theorem_words import FORMS, describe_finding
 
     checks = Table.grid(padding=(0, 2))
     checks.add_column(no_wrap=True)
@@ -129,7 +129,8 @@ def report(claim: dict) -> Group:
         mark = "✓" if check["as_recorded"] else "✗ not as recorded"
         form = "" if check["form"] == "printed" else f" ({FORMS[check['form']]})"
         checks.add_row(
-            f"  {mark}", Text(f"{mathematics.plain(check['what'])}{form}: {found(check)}")
+            f"  {mark}",
+            Text(f"{mathematics.plain(check['what'])}{form}: {describe_finding(check)}"),
         )
     if not claim["checks"]:
         checks.add_row("  –", Text(mathematics.plain(claim["reason"])))

@@ -76,7 +76,7 @@ def main(
     rates = [learning_rate(recipe, 1, epoch) for epoch in range(epochs)]
     results = cli.provenance(__file__) | {
         "settings": provenance.settings(recipe) | {"seeds": seeds, "exact": exact},
-        "data": provenance.described(images, shift.PROBE),
+        "data": provenance.describe(images, shift.PROBE),
         "seconds": time.perf_counter() - start,
         "learning_rate": rates,
         "runs": runs,

@@ -84,7 +84,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     from experiments.training import run_folder
 
     run = options.out / "run" if options.run is None else options.run
-    recipe, seeds, count = chosen(options)
+    recipe, seeds, count = choose(options)
     # Networks of PyTorch standardize the images of any data set by those of ImageNet.
     moments = (loaders.MEAN, loaders.DEVIATION) if run.is_file() else None
     images = datasets.load(recipe.dataset, options.data_dir, moments)
@@ -110,7 +110,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     cli.say(f"Open {(options.out / 'index.html').resolve()}")
 
 
-def chosen(options: Options) -> tuple[Recipe, int, int | None]:
+def choose(options: Options) -> tuple[Recipe, int, int | None]:
     """The recipe of the networks, their number, and that of the images, if they are not all."""
     recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
     if options.run is None:

@@ -10,7 +10,7 @@ LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 
 def tables(found: dict[str, Any], subject: str, titles: str) -> str:
     """How one file was made, and a table of each of its groups whose title begins with `titles`."""
-    parts = [made(found, subject)]
+    parts = [provenance(found, subject)]
     for title, rows in found["groups"].items():
         if title.startswith(titles):
             by_layer = all(LAYER.fullmatch(row["name"]) for row in rows)
@@ -19,7 +19,7 @@ def tables(found: dict[str, Any], subject: str, titles: str) -> str:
     return "\n\n".join(parts) + "\n\n"
 
 
-def made(found: dict[str, Any], subject: str) -> str:
+def provenance(found: dict[str, Any], subject: str) -> str:
     """What the numbers are and how they were made."""
     machine, options = found["environment"], found["options"]
     peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())

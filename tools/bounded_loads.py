@@ -63,7 +63,7 @@ def main() -> int:
                     path = written(folder, name, content)
                     size = len(content)
                     del content
-                    outcomes.append(measured(path, size))
+                    outcomes.append(measure(path, size))
                     path.unlink()
                     report(outcomes[-1], options.all)
     print(json.dumps(summary(outcomes)))
@@ -76,7 +76,7 @@ def written(folder: str, name: str, content: bytes) -> Path:
     return path
 
 
-def measured(path: Path, size: int) -> Outcome:
+def measure(path: Path, size: int) -> Outcome:
     """One file in a process of its own, which the kernel ends after five seconds."""
     ctypes.CDLL(None).malloc_trim(0)  # memory that was freed is used again, unseen
     receiver, sender = os.pipe()

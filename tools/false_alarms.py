@@ -30,7 +30,7 @@ from geometry.claims import LEVEL, Check, Claim, Finding, Sampled
 from geometry.claims._types import MUST_FAIL
 
 
-def drawn(of: Iterable[Claim]) -> list[Claim]:
+def draw_checks(of: Iterable[Claim]) -> list[Claim]:
     """The claims with their drawn checks alone."""
     trimmed = (
         replace(claim, checks=tuple(part for part in claim.checks if isinstance(part, Sampled)))
@@ -48,7 +48,7 @@ class Run(NamedTuple):
 
 def run(seed: int, precision: float) -> Run:
     """One run of the drawn checks."""
-    of, key = drawn(ALL), jax.random.key(seed)
+    of, key = draw_checks(ALL), jax.random.key(seed)
     found = _true_statements(claims.check_all(of, key, precision=precision))
     return Run(
         [name for name, finding in found.items() if not finding.holds],

@@ -234,15 +234,15 @@ def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
     """
     if not tests:
         return "untested"
-    said, last = tried(mutant.path, mutant.source, tests, limit)
+    said, last = try_module(mutant.path, mutant.source, tests, limit)
     if said == "survived":
         return said
     source = mutant.path.read_text(encoding="utf-8")
-    unchanged, _ = tried(mutant.path, source, tests, limit, only=last)
+    unchanged, _ = try_module(mutant.path, source, tests, limit, only=last)
     return said if unchanged == "survived" else "not counted"
 
 
-def tried(
+def try_module(
     path: Path, source: str, tests: list[str], limit: float, *, only: str | None = None
 ) -> tuple[str, str]:
     """What tests say of a module with this source, and the name of the last test that began.

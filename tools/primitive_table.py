@@ -19,7 +19,7 @@ ZEROS = {
     arithmetic.first_of: "of the first operand",
     arithmetic.cases_of: "of all but the first operand",
     arithmetic.unpadded: "without padding",
-    moves.written_zero: "where no function is applied",
+    moves.zero_of_scatter: "where no function is applied",
 }
 ORDINALS = ("the first operand", "the second operand")
 

@@ -9,12 +9,12 @@ from experiments.measures.repair import (
     Table,
     margin,
     mean_of,
-    named,
     of_images,
     of_networks,
     p_value,
     ratios,
     repairs,
+    values_of_criteria,
 )
 from experiments.pages.repair import percent, probability
 
@@ -60,7 +60,9 @@ def accuracy(cells: Cells | None) -> str:
     """The mean over criteria, or of the control alone."""
     if cells is None:
         return ""
-    return percent(mean_of(cells[CONTROL] if list(cells) == [CONTROL] else named(cells).mean(0)))
+    return percent(
+        mean_of(cells[CONTROL] if list(cells) == [CONTROL] else values_of_criteria(cells).mean(0))
+    )
 
 
 def tests(cells: Cells | None) -> str:

@@ -66,7 +66,7 @@ class Workspace(NamedTuple):
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Run what is not done, or list it; the status is 1 where a command failed."""
-    workspace = Workspace(options.data_dir.resolve(), options.out.resolve(), accelerated())
+    workspace = Workspace(options.data_dir.resolve(), options.out.resolve(), has_accelerator())
     jobs = long_plan.jobs(accelerated=workspace.accelerated)
     if options.list:
         show(jobs, workspace)
@@ -82,7 +82,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     sys.exit(bool(failed))
 
 
-def accelerated() -> bool:
+def has_accelerator() -> bool:
     """Whether JAX finds an accelerator; asked in a process of its own, which frees it again."""
     words = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
@@ -260,7 +260,7 @@ def write(
     """Write the file of every network and the table of all, whose rows are returned."""
     rows = []
     for network in networks:
-        found = found_of(network, workspace)
+        found = compare(network, workspace)
         found["status"] = failed.get(network.name, found["status"])
         files.write(workspace.out / f"{network.name}.json", json.dumps(found, indent=1) + "\n")
         rows.append([found[key] for key in ("shows", "printed", "ours", "differs", "status")])
@@ -270,7 +270,7 @@ def write(
     return rows
 
 
-def found_of(network: Network, workspace: Workspace) -> dict[str, Any]:
+def compare(network: Network, workspace: Workspace) -> dict[str, Any]:
     """Our number beside the printed one, and what differs."""
     results, (lines, total) = results_of(network, workspace.out), epochs(network, workspace.out)
     ours, differs = "", [network.differs]

@@ -58,7 +58,7 @@ def main(out: Path = OUT) -> None:
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         for normalization in NORMALIZATIONS:
-            found = [measured(case, normalization, Path(scratch)) for case in CASES]
+            found = [measure(case, normalization, Path(scratch)) for case in CASES]
             rows += [
                 row(normalization, case, found[0], f) for case, f in zip(CASES, found, strict=True)
             ]
@@ -75,7 +75,7 @@ def main(out: Path = OUT) -> None:
     files.write(out, json.dumps(results, indent=1) + "\n")
 
 
-def measured(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarray]:
+def measure(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarray]:
     """What the first process of a case has found."""
     with socket.socket() as free:
         free.bind(("localhost", 0))

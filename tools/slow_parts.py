@@ -40,6 +40,6 @@ def part_of(test: str) -> int:
     return next(named, len(PARTS))
 
 
-def selected(items: list[Any], part: str | None) -> list[Any]:
+def select(items: list[Any], part: str | None) -> list[Any]:
     """The collected tests of a part, or all of them."""
     return [item for item in items if part is None or is_in(part, item.nodeid)]

@@ -105,7 +105,7 @@ def main(root: Path) -> int:
     for part in (*PACKAGES, "scripts"):
         print(measures(part, [m for m in modules if top(m) == part]))
     for name in MAX_REACH:
-        print(f"{name} reaches {len(reached(name, modules))} functions and classes")
+        print(f"{name} reaches {len(reach(name, modules))} functions and classes")
     print(*faults, sep="\n")
     print(f"{len(faults)} faults of structure" if faults else "The structure holds")
     return bool(faults)
@@ -146,12 +146,12 @@ def sizes(modules: list[Module]) -> Iterator[str]:
 def reaches(modules: list[Module]) -> Iterator[str]:
     """A line for every public function of pruning that needs too much to be understood."""
     for name, limit in MAX_REACH.items():
-        count = len(reached(name, modules))
+        count = len(reach(name, modules))
         if count > limit:
             yield f"{name} reaches {count} functions and classes of pruning; at most {limit}"
 
 
-def reached(name: str, modules: list[Module]) -> set[str]:
+def reach(name: str, modules: list[Module]) -> set[str]:
     """The functions, classes and methods that a function calls, and those that they call.
 
     By names alone: a method counts where its class is reached and anything has an attribute of its

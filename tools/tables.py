@@ -27,14 +27,14 @@ MARK = re.compile(r"(<!-- ([a-z]+):? ?([^>]*?) -->)(.*?)(?=<!-- end of \2 -->)",
 def estimators(_: str) -> str:
     """The table of four estimates of the earth mover distance."""
     head = "| laws | W₁ | exact, of the samples | slices | trained lower bound | Algorithm 3 |"
-    pairs = recorded("shift/estimators.json")["pairs"]
+    pairs = load_result("shift/estimators.json")["pairs"]
     rows = (f"| {' | '.join(shift_estimators.row(pair))} |" for pair in pairs)
     return table(f"{head}\n| --- | --- | --- | --- | --- | --- |\n", list(rows))
 
 
 def scale(_: str) -> str:
     """The table of devices and processes."""
-    return table(scale_table.HEADER, scale_table.table(recorded("scale.json")["rows"]))
+    return table(scale_table.HEADER, scale_table.table(load_result("scale.json")["rows"]))
 
 
 def training(_: str) -> str:
@@ -45,12 +45,12 @@ def training(_: str) -> str:
 def bench(argument: str) -> str:
     """The tables of a subject, of all its groups or of those whose titles begin so."""
     subject, _, titles = argument.partition(", ")
-    return "\n\n" + bench_tables.tables(recorded(f"bench/{subject}.json"), subject, titles)
+    return "\n\n" + bench_tables.tables(load_result(f"bench/{subject}.json"), subject, titles)
 
 
 def repair(network: str) -> str:
     """The table of a network's repairs."""
-    runs = recorded("repair/digits.json"), recorded("repair/resnet20.json")
+    runs = load_result("repair/digits.json"), load_result("repair/resnet20.json")
     return "\n\n" + "\n".join(repair_tables.lines(repair_tables.table(*runs), network)) + "\n\n"
 
 
@@ -78,7 +78,7 @@ def primitives(_: str) -> str:
 def number(argument: str) -> str:
     """One number of a file: by its path, whose steps are keys or indices, in a format of Python."""
     file, path, form = argument.split(" ")
-    value: Any = recorded(file)
+    value: Any = load_result(file)
     for step in path.split("/"):
         value = value[int(step) if isinstance(value, list) else step]
     return format(value, form).replace("%", " %")
@@ -96,7 +96,7 @@ WRITERS: dict[str, Callable[[str], str]] = {
 COMPUTED: dict[str, Callable[[str], str]] = {"architectures": architectures, "streams": streams}
 
 
-def written(page: str, writers: dict[str, Callable[[str], str]]) -> str:
+def write_marks(page: str, writers: dict[str, Callable[[str], str]]) -> str:
     """A page with what its marks stand around written anew."""
 
     def replaced(found: re.Match[str]) -> str:
@@ -113,7 +113,7 @@ def pages() -> list[Path]:
 
 
 @cache
-def recorded(file: str) -> Any:
+def load_result(file: str) -> Any:
     """What a file of docs/results holds."""
     return json.loads((RESULTS / file).read_text(encoding="utf-8"))
 
@@ -138,7 +138,7 @@ def main() -> None:
         jax.config.update("jax_enable_x64", True)
     for page in pages():
         text = page.read_text(encoding="utf-8")
-        page.write_text(written(text, writers), encoding="utf-8")
+        page.write_text(write_marks(text, writers), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def counts(programs: Sequence[Executable], *, of_tpu: bool) -> list[dict[str, fl
 def rows(topology: str) -> list[dict[str, float]]:
     """Width, whether it is worth having by cycles, of a GPU by bytes, and counts."""
     device = compile_only.compile_only_devices(topology)[0]
-    placed = partial(compile_only.placed, sharding=SingleDeviceSharding(device))
+    placed = partial(compile_only.place, sharding=SingleDeviceSharding(device))
     params, x = placed((shapes(), jax.ShapeDtypeStruct(SHAPE, jnp.bfloat16)))
     _, group = pruning.coupled_channels(block, params, x)  # expand's inputs; window's inputs
     found: list[dict[str, float]] = []

@@ -96,13 +96,13 @@ def measure(
         for name, source in sources(claims).items()
         if name not in measured
     }
-    for name, measurement in _completed(tasks, threads):
+    for name, measurement in _complete(tasks, threads):
         measured[name] = measurement
         on_done(name, measurement)
     return measured
 
 
-def _completed(
+def _complete(
     tasks: Mapping[str, Callable[[], Measurement]], threads: int
 ) -> Iterator[tuple[str, Measurement]]:
     """What the tasks return, by their names, in the order of their ends."""
@@ -165,10 +165,10 @@ def _in_float64(
     name: str, source: Draws | Callable, key: Key[Array, ""], *options: Any
 ) -> Measurement:
     with jax.enable_x64(True):
-        return _measured(source, jax.random.fold_in(key, zlib.crc32(name.encode())), *options)
+        return _measure(source, jax.random.fold_in(key, zlib.crc32(name.encode())), *options)
 
 
-def _measured(
+def _measure(
     source: Draws | Callable, key: Key[Array, ""], precision: float, devices: Sequence[Any] | None
 ) -> Measurement:
     if not isinstance(source, Draws):
@@ -179,7 +179,7 @@ def _measured(
     draws_per_key = source.draws_per_key or 1
     samples = max(2, math.ceil(source.samples / draws_per_key / precision**2)) * draws_per_key
     moments = monte_carlo_moments(
-        _stacked(source.draw),
+        _stack(source.draw),
         key,
         samples,
         batch_size=source.batch_size,
@@ -195,7 +195,7 @@ def _measured(
 
 
 @cache
-def _stacked(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[Array, "..."]]:
+def _stack(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[Array, "..."]]:
     """`draw` with its statistics on the last axis, sorted by name.
 
     The same function every time, since Monte Carlo compiles once for each function object.

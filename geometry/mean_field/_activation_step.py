@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from geometry._arguments import as_gram
 from geometry.mean_field._kernel_map import Activation, Expansion, expand, ramp_kernel, within
-from jaxnorm.internal import replicated, safe_sqrt
+from jaxnorm.internal import replicate, safe_sqrt
 
 
 def activation_step(
@@ -45,7 +45,7 @@ def activation_step(
       [[ 3.   2.5]
        [ 2.5 12. ]]
     """
-    g = replicated(as_gram(gram))
+    g = replicate(as_gram(gram))
     n = len(g)
     variances = jnp.diagonal(g)
     std = safe_sqrt(jnp.where(variances <= 0, 0, variances))
@@ -93,7 +93,7 @@ def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[1.  0.5]
        [0.5 1. ]]
     """
-    g = replicated(as_gram(gram))
+    g = replicate(as_gram(gram))
     std = safe_sqrt(jnp.diagonal(g))
     divisor = jnp.where(std == 0, 1, std)
     return (g / divisor[:, None] / divisor[None]).astype(gram.dtype)

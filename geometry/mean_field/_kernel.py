@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from geometry._arguments import as_gram, whole_number
 from jaxnorm import recenter
-from jaxnorm.internal import floating, host_only, promote_to_float32, replicated, safe_sqrt
+from jaxnorm.internal import floating, host_only, promote_to_float32, replicate, safe_sqrt
 
 # Neurons beyond which the series is more accurate than the sum, whose terms cancel digits.
 _LONG_SUM = 10_000
@@ -115,8 +115,8 @@ def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
     squares = jnp.where(squares <= 0, 0, squares)
     norm = safe_sqrt(squares)
     divisor = jnp.where(norm == 0, 1, norm)
-    rho = g / divisor / replicated(divisor).T
-    kernel = norm * replicated(norm).T * cosine_step(jnp.where(diagonal, 1, rho))
+    rho = g / divisor / replicate(divisor).T
+    kernel = norm * replicate(norm).T * cosine_step(jnp.where(diagonal, 1, rho))
     return jnp.where(diagonal, squares, kernel)
 
 

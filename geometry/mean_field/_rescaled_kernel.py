@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 from geometry._arguments import as_gram
 from geometry.mean_field._kernel import recentered, relu_kernel
 from jaxnorm import recenter
-from jaxnorm.internal import floating, matmul, promote_to_float32, replicated, safe_sqrt
+from jaxnorm.internal import floating, matmul, promote_to_float32, replicate, safe_sqrt
 
 _STEP = 0.4  # of log a: the error of the trapezoidal rule is then 1e-9
 _BLOCK = 2**26  # bytes of matrices, one for each node, at a time
@@ -161,7 +161,7 @@ def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
 
 def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array, "n n"]:
     """`gram` over its trace: no result depends on it, and small ones would lose their gradients."""
-    g = replicated(as_gram(gram, min_samples=min_samples))
+    g = replicate(as_gram(gram, min_samples=min_samples))
     trace = jax.lax.stop_gradient(jnp.trace(g))
     return g / jnp.where(trace <= 0, 1, trace)
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from geometry._angles import gram, rows_times
 from geometry._arguments import as_samples
 from jaxnorm import recenter
-from jaxnorm.internal import check_function, check_key, check_whole, replicated
+from jaxnorm.internal import check_function, check_key, check_whole, replicate
 
 
 class RandomNetwork(NamedTuple):
@@ -98,7 +98,7 @@ def random_network(
         h, log_scale = layer(h, log_scale, key)
 
         def record(recorded: PyTree[Array]) -> PyTree[Array]:
-            now = jax.tree.map(replicated, (statistic(h), log_scale))
+            now = jax.tree.map(replicate, (statistic(h), log_scale))
             return jax.tree.map(lambda rows, one: rows.at[row].set(one), recorded, now)
 
         recorded = jax.lax.cond(row < len(chosen), record, lambda same: same, recorded)

@@ -20,7 +20,7 @@ from jaxnorm.internal import (
     matmul,
     norm,
     promote_to_float32,
-    replicated,
+    replicate,
 )
 
 
@@ -52,7 +52,7 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
       >>> print(is_invariant(jnp.array([[9.0, 0.0], [0.0, 9.0]])))
       True
     """
-    g = replicated(as_gram(gram, min_samples=2))
+    g = replicate(as_gram(gram, min_samples=2))
     n = len(g)
     odd = jnp.arange(n) == jnp.argmax(jnp.diagonal(g))
     largest = jnp.max(jnp.diagonal(g))
@@ -81,7 +81,7 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
       >>> print(layer.radius, layer.gain.round(4), layer.gram[0, 0].round(4))
       3.0 0.25 1.0
     """
-    h = replicated(as_samples(x, min_samples=2))
+    h = replicate(as_samples(x, min_samples=2))
     n = len(h)
     h = h - h.mean(0, keepdims=True)
     # Recentred, ν and the first sample are opposite: x₁ − ν is n/(n − 1) times the first.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from geometry._arguments import as_gram
-from jaxnorm.internal import replicated, row_at
+from jaxnorm.internal import replicate, row_at
 
 
 class OddPoint(NamedTuple):
@@ -44,7 +44,7 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
       >>> print(odd_point(x @ x.T).norm_ratio)
       4.0
     """
-    g = replicated(as_gram(gram, min_samples=3))
+    g = replicate(as_gram(gram, min_samples=3))
     n = len(g)
     norm = jnp.sqrt(jnp.diagonal(g))
     cosine = g / norm[:, None] / norm[None]

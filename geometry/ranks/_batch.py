@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from geometry._angles import gram as gram_matrix
 from geometry._arguments import as_gram, as_samples
-from jaxnorm.internal import replicated, safe_sqrt
+from jaxnorm.internal import replicate, safe_sqrt
 
 
 def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
@@ -28,7 +28,7 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
       >>> print(numerical_rank(jnp.ones((5, 3))))
       1
     """
-    values = jnp.linalg.svd(replicated(as_samples(x)), compute_uv=False)
+    values = jnp.linalg.svd(replicate(as_samples(x)), compute_uv=False)
     return jnp.sum(values > max(x.shape) * float(jnp.finfo(x.dtype).eps) * values.max())
 
 
@@ -57,7 +57,7 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
       1.5
     """
     g = _relative_gram(x)
-    return _quotient(_trace(g), jnp.linalg.eigvalsh(replicated(g))[-1]).astype(x.dtype)
+    return _quotient(_trace(g), jnp.linalg.eigvalsh(replicate(g))[-1]).astype(x.dtype)
 
 
 def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
@@ -70,7 +70,7 @@ def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
       >>> print(isometry_gap(3 * jnp.eye(4)))
       0.0
     """
-    values = jnp.linalg.eigvalsh(replicated(as_gram(gram)))
+    values = jnp.linalg.eigvalsh(replicate(as_gram(gram)))
     tolerance = len(gram) * float(jnp.finfo(values.dtype).eps) * values[-1]
     positive = values > tolerance
     logs = jnp.where(positive, jnp.log(jnp.where(positive, values, 1)), -jnp.inf)

@@ -18,7 +18,7 @@ from geometry._arguments import as_samples, whole_number
 from geometry.cells import cell_volumes_2d
 from geometry.ranks._batch import numerical_rank
 from jaxnorm import unit_vector
-from jaxnorm.internal import check_key, check_whole, host_only, matmul, replicated, unit_of
+from jaxnorm.internal import check_key, check_whole, host_only, matmul, replicate, unit_of
 
 
 def rows_needed(
@@ -43,7 +43,7 @@ def rows_needed(
         raise ValueError(f"max_rows must be at least 1; got {max_rows}")
     if max_rows >= 2**31:
         raise ValueError("max_rows must be below 2**31")
-    h = replicated(as_samples(x))
+    h = replicate(as_samples(x))
     u = jnp.where(jnp.any(h != 0, axis=1, keepdims=True), unit_vector(h), 0)
     n, dims = u.shape
     tolerance = 64 * n * float(jnp.finfo(u.dtype).eps)
@@ -56,8 +56,8 @@ def rows_needed(
         rows, rank, basis = state
         w = jax.random.normal(jax.random.fold_in(key, rows), (dims,), u.dtype)
         y = _unit(jax.nn.relu(jnp.einsum("nd,d->n", u, w, precision="highest")))
-        new = y - _projected(basis, y)
-        new = new - _projected(basis, new)  # again: the first is orthogonal up to rounding only
+        new = y - _project(basis, y)
+        new = new - _project(basis, new)  # again: the first is orthogonal up to rounding only
         grows = jnp.linalg.norm(new) > tolerance
         basis = basis.at[rank].set(jnp.where(grows, _unit(new), basis[rank]))
         return rows + 1, rank + grows.astype(rank.dtype), basis
@@ -81,7 +81,7 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
       >>> print(full_rank_reachable(x), full_rank_reachable(x - x.mean(0)[None]))
       True False
     """
-    h = replicated(as_samples(x))
+    h = replicate(as_samples(x))
     tolerance = 64 * float(jnp.finfo(h.dtype).eps)
     apart = angles(h)
     above = jnp.triu(jnp.ones_like(apart, bool), 1)
@@ -110,9 +110,9 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
       >>> print(full_rank_probability(x, jnp.array([[1.0, 1.0]])).round(2))
       0.75
     """
-    h = replicated(as_samples(x, min_samples=2, columns=2))
+    h = replicate(as_samples(x, min_samples=2, columns=2))
     h = h / unit_of(jnp.abs(h).max())  # the probability has no unit
-    neurons = replicated(as_samples(neurons, columns=2, name="neurons"))
+    neurons = replicate(as_samples(neurons, columns=2, name="neurons"))
     y = jax.nn.relu(matmul(h, neurons.astype(h.dtype).T))
     relation = jnp.append(jnp.linalg.lstsq(y[:-1].T, y[-1])[0], -1)
     line = jnp.sort(jnp.mod(jnp.arctan2(h[:, 1], h[:, 0]), math.pi))
@@ -200,7 +200,7 @@ def _check(n: int, gamma: float, max_gamma: float) -> None:
         raise ValueError(f"gamma must lie in 0..{max_gamma}; got {gamma}")
 
 
-def _projected(basis: Float[Array, "n n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
+def _project(basis: Float[Array, "n n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
     return basis.T @ (basis @ y)
 
 

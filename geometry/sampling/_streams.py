@@ -22,7 +22,7 @@ from jaxnorm.internal import (
     check_whole,
     is_traced,
     merge_central_moments,
-    replicated,
+    replicate,
 )
 
 # Draws that a device holds at a time by default.
@@ -190,7 +190,7 @@ def _chunk(
     """The state of `size` keys' draws from `first` on, of which those before `stop` count."""
     index = first + jnp.arange(program.size, dtype=jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(inputs.key, index)
-    draws = replicated(jax.vmap(lambda key: one_draw(program.draw, key, inputs.parameters))(keys))
+    draws = replicate(jax.vmap(lambda key: one_draw(program.draw, key, inputs.parameters))(keys))
     counted: Bool[Array, " n"] = index < stop
     if program.draws_per_key is not None:
         if draws.shape[1:2] != (program.draws_per_key,):

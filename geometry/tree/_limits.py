@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from geometry._arguments import as_vector, whole_number
 from geometry.tree._tree import tree_gram
-from jaxnorm.internal import floating, host_only, promote_to_float32, replicated
+from jaxnorm.internal import floating, host_only, promote_to_float32, replicate
 
 
 class TreeLimits(NamedTuple):
@@ -61,7 +61,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     n = len(h)
     if n < 4:
         raise ValueError(f"a depth bound needs at least 4 samples; got {n}, always stable")
-    h = jnp.sort(replicated(h))
+    h = jnp.sort(replicate(h))
     gap = jnp.diff(h[1:-1]).min()
     coincide = gap == 0  # a NaN stays one
     ratio = (n - 3) / 2 * (h[-1] - h[0]) / jnp.where(coincide, 1, gap)
@@ -84,7 +84,7 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
       >>> print(jax.jit(limit_ratio)(jnp.array([-1.0, 0.0, 1.0])).round(3))
       1.0
     """
-    h = replicated(as_vector(x))
+    h = replicate(as_vector(x))
     _at_least_three(len(h))
     if depth < 1:
         raise ValueError(f"depth must be at least 1; got {depth}")

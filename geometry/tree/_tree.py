@@ -18,7 +18,7 @@ from geometry._arguments import as_samples, whole_number
 from geometry.tree import _recursion
 from geometry.tree._float_exp import FloatExp, at_exponent, renormalize, top_exponent
 from jaxnorm import recenter
-from jaxnorm.internal import check_array, replicated
+from jaxnorm.internal import check_array, replicate
 
 
 class TreeGram(NamedTuple):
@@ -60,7 +60,7 @@ def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float
       >>> neurons(jnp.array([0.0, 1.0, 5.0]), depth=3).shape
       (3, 8)
     """
-    depth = _checked_depth(depth)
+    depth = _check_depth(depth)
     x = _columns(x).astype(x.dtype)
     if depth > 30 or x.size << depth > 2**30:
         raise ValueError(
@@ -101,8 +101,8 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
       >>> print(tree.gram[0, 2])
       0.0
     """
-    depth = _checked_depth(depth)
-    h = replicated(_columns(x))
+    depth = _check_depth(depth)
+    h = replicate(_columns(x))
     if depth == 0:
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
     grams, squares = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
@@ -128,7 +128,7 @@ def _columns(x: Float[Array, " n"] | Float[Array, "n m"]) -> Float[Array, "n m"]
     return as_samples(x[:, None] if x.ndim == 1 else x)
 
 
-def _checked_depth(depth: int) -> int:
+def _check_depth(depth: int) -> int:
     depth = whole_number(depth, "depth")
     if depth < 0:
         raise ValueError(f"depth must not be negative; got {depth}")

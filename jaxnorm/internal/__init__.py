@@ -102,7 +102,7 @@ from jaxnorm.internal._sharding import (
     join_batch as join_batch,
 )
 from jaxnorm.internal._sharding import (
-    replicated as replicated,
+    replicate as replicate,
 )
 from jaxnorm.internal._sharding import (
     row_at as row_at,

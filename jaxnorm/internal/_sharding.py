@@ -45,7 +45,7 @@ def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, R
     return call
 
 
-def replicated(x: Array) -> Array:
+def replicate(x: Array) -> Array:
     """`x` on every device, where it is sharded over Explicit mesh axes; `x` itself otherwise."""
     mesh = _explicit_mesh(x)
     return x if mesh is None else reshard(x, NamedSharding(mesh, PartitionSpec()))

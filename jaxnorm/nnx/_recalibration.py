@@ -69,7 +69,7 @@ def recalibrate(
     if not norms:
         raise ValueError("the model must hold at least one batch norm; it holds none")
     graph, state = nnx.split(model)
-    seen = jax.jit(lambda state, batch: _seen(call, graph, state, batch))
+    seen = jax.jit(lambda state, batch: _last_statistics(call, graph, state, batch))
     fresh: list[BatchStatistics] | None = None
     for batch in batches:
         if call is _called and (count := len(jax.tree.leaves(batch))) != 1:
@@ -86,7 +86,7 @@ def recalibrate(
         norm.mean[...], norm.var[...] = statistics.mean, statistics.var
 
 
-def _seen(
+def _last_statistics(
     call: Callable[[nnx.Module, Any], Any], graph: Any, state: Any, batch: Any
 ) -> tuple[list[BatchStatistics], Any]:
     """What every batch norm saw of a batch last, by its own count; and the state after it."""

@@ -91,7 +91,7 @@ def _init_convolutional(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any)
 def _convolutional(params: Params, z: Float[Array, "n *features"]) -> Float[Array, " n"]:
     h = promote_to_float32(z).reshape(_as_images(z.shape))
     for (kernel, bias), stride in zip(params[:-1], STRIDES, strict=True):
-        h = jax.nn.relu(_convolved(h, kernel, stride) + bias[None, None, None])
+        h = jax.nn.relu(_convolve(h, kernel, stride) + bias[None, None, None])
     kernel, bias = params[-1]
     return jax.nn.sigmoid(jnp.matmul(h.reshape(len(h), -1), kernel) + bias[None])[:, 0]
 
@@ -102,7 +102,7 @@ def _as_images(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     return shape[0], 1, 1, math.prod(shape[1:])
 
 
-def _convolved(
+def _convolve(
     x: Float[Array, "n h w c"], kernel: Float[Array, "9*c d"], stride: int
 ) -> Float[Array, "n i j d"]:
     # XLA's CPU back end is slow at convolutions in a loop: 50 steps on vectors take 2.3 s, not 0.6.

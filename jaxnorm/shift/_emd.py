@@ -110,8 +110,8 @@ def _cheapest(
     check_weights(y_weights, y, "y_weights")
     a, b = (np.asarray(flat_rows(sample), np.float64) for sample in (x, y))
     if x_weights is None and y_weights is None and len(a) == len(b):
-        return a, b, _matched(a, b)
-    return a, b, _planned(a, b, _masses(x_weights, a), _masses(y_weights, b))
+        return a, b, _match(a, b)
+    return a, b, _plan(a, b, _masses(x_weights, a), _masses(y_weights, b))
 
 
 def _masses(weights: Array | None, rows: np.ndarray) -> np.ndarray:
@@ -121,7 +121,7 @@ def _masses(weights: Array | None, rows: np.ndarray) -> np.ndarray:
     return masses / masses.sum()
 
 
-def _matched(a: np.ndarray, b: np.ndarray) -> Moves:
+def _match(a: np.ndarray, b: np.ndarray) -> Moves:
     """The rows of `a` and `b` matched one to one."""
     from scipy.optimize import linear_sum_assignment
 
@@ -129,7 +129,7 @@ def _matched(a: np.ndarray, b: np.ndarray) -> Moves:
     return Moves(rows, columns, np.full(len(a), 1 / len(a)))
 
 
-def _planned(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
+def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
     """The cheapest moves from the masses `p` of the rows of `a` to `q` of those of `b`."""
     if len(a) * len(b) > _UNKNOWNS:
         raise ValueError(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key
 
-from jaxnorm.internal import check_key, check_whole, replicated
+from jaxnorm.internal import check_key, check_whole, replicate
 from jaxnorm.shift._samples import check_pair
 
 
@@ -44,7 +44,7 @@ def train_and_test_pairs(
             f"got {x_train.shape[1:]} and {x_test.shape[1:]}"
         )
     x_train, y_train, x_test, y_test = (
-        replicated(jnp.asarray(x)) for x in (x_train, y_train, x_test, y_test)
+        replicate(jnp.asarray(x)) for x in (x_train, y_train, x_test, y_test)
     )
     return Pairs(x_train, y_train), Pairs(x_test, y_test)
 

@@ -17,7 +17,7 @@ from pruning.channels._cost.cost_at import cost_at
 from pruning.channels._coupling.coupling import coupled_channels, fixed_channels
 from pruning.channels._coupling.groups import ChannelGroup, FixedChannels
 from pruning.channels._program.lines import at
-from pruning.channels._removal.checkpoint import Pruned, resumed, save_pruned
+from pruning.channels._removal.checkpoint import Pruned, resume, save_pruned
 from pruning.channels._removal.comparison import check_program
 from pruning.channels._removal.removal import Keep, producers, remaining_groups, remove_channels
 from pruning.channels._removal.resizing import resized
@@ -145,31 +145,31 @@ def prune(
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
     check_function(score, "score", "partial(channel_scores, criterion=pruning.CRITERIA['l1'])")
     _check_functions(params, score, repair, recalibrate, fine_tune, resize)
-    option, targets = _targets(_listed(ratios, "ratios"), _budgets(budget))
+    option, targets = _targets(_as_list(ratios, "ratios"), _budgets(budget))
     check_evaluation(apply, params, inputs)
     groups = _groups(apply, params, inputs, exclude, resize)
     keep = tuple(np.ones(g.size, bool) for g in groups)
-    pruned, done = _pruned(apply, params, groups, keep, resize), 0
+    pruned, done = _result(apply, params, groups, keep, resize), 0
     costs = {}
     if option == "budget":
         costs = _costs(apply, params, groups, inputs, cost, batch_sizes) | dict(_keywords(select))
     selector = _selector(select, option, groups, round_to, equal_repeats, costs)
     goals = _goals(targets, groups, costs)
     if checkpoint_dir is not None:
-        pruned, done = resumed(Path(checkpoint_dir), pruned, apply, targets) or (pruned, done)
+        pruned, done = resume(Path(checkpoint_dir), pruned, apply, targets) or (pruned, done)
     for step, goal in list(enumerate(goals))[done:]:
         current = remaining_groups(groups, pruned.keep)
         scores = score(pruned.params, current)
         _check_scores(scores, current)
-        selected = selector(_scattered(scores, pruned.keep), **{option: goal})
+        selected = selector(_scatter_scores(scores, pruned.keep), **{option: goal})
         some = [new[old] for new, old in zip(selected, pruned.keep, strict=True)]
         if refine is not None:
             some = list(map(np.asarray, refine(pruned.apply, pruned.params, current, some)))
-        mended = _mended(pruned, current, some, inputs, fold, repair)
-        params, keep = remove_channels(mended, current, some), _kept_of(pruned.keep, some)
+        mended = _repair_or_fold(pruned, current, some, inputs, fold, repair)
+        params, keep = remove_channels(mended, current, some), _combine_keep(pruned.keep, some)
         if not resize:
             check_program(apply, params, groups, keep, *inputs)
-        pruned = _pruned(apply, params, groups, keep, resize)
+        pruned = _result(apply, params, groups, keep, resize)
         so_far = [pruned] if resize else []
         params = _same_shapes("recalibrate", recalibrate(params, *so_far), params)
         params = _same_shapes("fine_tune", fine_tune(params, step, *so_far), params)
@@ -180,7 +180,7 @@ def prune(
     return pruned
 
 
-def _mended(
+def _repair_or_fold(
     pruned: Pruned,
     groups: Sequence[ChannelGroup],
     keep: Keep,
@@ -196,7 +196,7 @@ def _mended(
     return fold_constants(pruned.apply, pruned.params, groups, keep, *inputs)
 
 
-def _pruned(
+def _result(
     apply: Callable[..., Any],
     params: Any,
     groups: tuple[ChannelGroup, ...],
@@ -206,7 +206,7 @@ def _pruned(
     return Pruned(params, groups, keep, resized(apply, groups, keep) if resize else apply)
 
 
-def _kept_of(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Which of all channels are kept, of those that `keep` keeps only `some`."""
     both = tuple(np.copy(mask) for mask in keep)
     for mask, new in zip(both, some, strict=True):
@@ -329,10 +329,10 @@ def _goals(
 
 
 def _budgets(budget: Any) -> list[int | float]:
-    return [budget] if isinstance(budget, int | float) else _listed(budget, "budget")
+    return [budget] if isinstance(budget, int | float) else _as_list(budget, "budget")
 
 
-def _listed(numbers: Any, name: str) -> list[int | float]:
+def _as_list(numbers: Any, name: str) -> list[int | float]:
     if not isinstance(numbers, Iterable):
         raise TypeError(f"{name} must be a list, such as [{numbers}]; got {numbers}")
     return list(numbers)
@@ -367,7 +367,7 @@ def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
             )
 
 
-def _scattered(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:
+def _scatter_scores(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:
     """The scores of all channels, −∞ for those that are removed already."""
     all_scores = []
     for vector, mask in zip(scores, keep, strict=True):

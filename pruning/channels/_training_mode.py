@@ -9,17 +9,17 @@ from typing import Any
 
 import jax
 
-from pruning.channels._coupling.groups import described
-from pruning.channels._program.interpret import closed_jaxpr, is_literal, live_program, traced
+from pruning.channels._coupling.groups import describe
+from pruning.channels._program.interpret import closed_jaxpr, is_literal, live_program, trace_apply
 
 
 def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> None:
     """Raise if arrays of `params` are only mixed with activations into what is not returned."""
-    program, _ = traced(apply, params, inputs)
-    paths, count = described(params).paths, len(jax.tree.leaves(params))
+    program, _ = trace_apply(apply, params, inputs)
+    paths, count = describe(params).paths, len(jax.tree.leaves(params))
     needed = {v for eqn in live_program(program).eqns for v in eqn.outvars}
     activations = set(program.jaxpr.invars[count:])
-    lost = _mixed_in_vain(program, program.jaxpr.invars[:count], activations, needed)
+    lost = _unneeded_sums(program, program.jaxpr.invars[:count], activations, needed)
     if lost:
         found = ", ".join(paths[i] for i in sorted(lost))
         raise ValueError(
@@ -29,7 +29,7 @@ def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[An
         )
 
 
-def _mixed_in_vain(
+def _unneeded_sums(
     program: Any, parameters: Sequence[Any], activations: set[Any], needed: set[Any]
 ) -> set[int]:
     """Which parameters are read by sums with activations that no output needs, and else not."""

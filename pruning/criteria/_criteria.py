@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm.internal import auto_sharded, flat_rows, matmul
 from pruning._arguments import floating, in_largest, matrix
-from pruning.criteria._median import centred, geometric_median, lengths, minimum, weiszfeld
+from pruning.criteria._median import center, geometric_median, lengths, minimum, weiszfeld
 
 
 def l1_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
@@ -37,7 +37,7 @@ def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     loses digits to it, from differences elsewhere: right to 64 units of rounding. All weights must
     be finite: with one that is not there is no median, and all scores are NaN.
     """
-    h, unit = centred(matrix(filters))
+    h, unit = center(matrix(filters))
     near = weiszfeld(matmul(h, h.T))
     return unit * jax.lax.cond(
         near.settled,
@@ -68,7 +68,7 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     from differences, so that scores are right to 64 units of rounding whatever the filters. All
     weights must be finite: no filter has a distance from one that is not, and all scores are NaN.
     """
-    h, unit = centred(matrix(filters))
+    h, unit = center(matrix(filters))
     gram = matmul(h, h.T)
     squares = jnp.diagonal(gram)
     sums = squares[:, None] + squares[None, :]

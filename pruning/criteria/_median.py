@@ -34,7 +34,7 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
       [2.0, 2.0]
     """
     filters = matrix(filters)
-    h, unit = centred(filters)
+    h, unit = center(filters)
     constant = jax.lax.stop_gradient(h)
     solution = minimum(constant, weiszfeld(matmul(constant, constant.T)))
     x = filters.mean(0) + _differentiable(unit * h, unit, solution)
@@ -240,7 +240,7 @@ def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"]
     return differences * inverse[:, None], inverse, at_x.sum(dtype=h.dtype)
 
 
-def centred(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
+def center(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
     """The filters minus their mean in units of the largest entry, and this unit."""
     return in_largest(filters - filters.mean(0)[None, :])
 

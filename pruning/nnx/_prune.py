@@ -25,7 +25,7 @@ def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
     graph, params = _split(model)
 
     def apply(params: Any, *inputs: Any) -> Any:
-        small: Any = _merged(graph, params)
+        small: Any = _merge(graph, params)
         return small(*inputs)
 
     return apply, params
@@ -77,17 +77,17 @@ def prune(
 
     def in_place(change: Callable[..., object]) -> Callable[..., Any]:
         def changed(params: Any, *rest: Any) -> Any:
-            small = _merged(graph, params)
+            small = _merge(graph, params)
             change(small, *rest)
             return nnx.state(small)
 
         return changed
 
     def log(step: int, pruned: channels.Pruned) -> None:
-        callback(step, _merged(graph, pruned.params))
+        callback(step, _merge(graph, pruned.params))
 
     own = {"recalibrate": in_place(recalibrate), "fine_tune": in_place(fine_tune), "callback": log}
-    return _merged(graph, channels.prune(apply, params, *inputs, **own, **options).params)
+    return _merge(graph, channels.prune(apply, params, *inputs, **own, **options).params)
 
 
 def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
@@ -101,7 +101,7 @@ def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
       ValueError: There is no checkpoint, or it is of another model.
     """
     graph, params = _split(model)
-    return _merged(graph, channels.load_pruned(checkpoint_dir, like=params).params)
+    return _merge(graph, channels.load_pruned(checkpoint_dir, like=params).params)
 
 
 def _split(model: nnx.Module) -> tuple[Any, Any]:
@@ -111,5 +111,5 @@ def _split(model: nnx.Module) -> tuple[Any, Any]:
     return nnx.split(copy)
 
 
-def _merged(graph: Any, params: Any) -> Any:
+def _merge(graph: Any, params: Any) -> Any:
     return fit_widths(nnx.merge(graph, params, copy=True))

@@ -227,13 +227,13 @@ def pruned_count(n: int, ratio: int | float) -> int:
     """How many of n filters are pruned, one at least."""
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
-    count = rounded_down(ratio, n)
+    count = round_down(ratio, n)
     if count == 0:
         raise ValueError(f"ratio must select at least one of {n} scores; got {ratio}")
     return count
 
 
-def rounded_down(ratio: int | float, n: int) -> int:
+def round_down(ratio: int | float, n: int) -> int:
     """⌊ratio · n⌋, rounded at nine decimals first: 0.29 · 100 is 28.999999999999996."""
     return math.floor(round(ratio * n, 9))
 

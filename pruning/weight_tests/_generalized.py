@@ -47,8 +47,8 @@ def fit_generalized_gaussian(x: Float[Array, "*shape"]) -> GeneralizedGaussian:
     """
     h, unit = in_largest(floating(x, "x").ravel())
     logs = _logs(h)
-    shape = _fitted_shape(logs)
-    return GeneralizedGaussian(shape, unit * _fitted_scale(logs, shape))
+    shape = _fit_shape(logs)
+    return GeneralizedGaussian(shape, unit * _fit_scale(logs, shape))
 
 
 @auto_sharded
@@ -91,12 +91,12 @@ def ks_generalized_gaussian(
     """
     h, _ = in_largest(floating(x, "x").ravel())
     fitted = shape is None
-    drawn = _fitted_shape(_logs(h)) if fitted else scalar(shape, "shape", h.dtype)
+    drawn = _fit_shape(_logs(h)) if fitted else scalar(shape, "shape", h.dtype)
 
     def distance(x: Float[Array, " n"]) -> Float[Array, ""]:
         logs = _logs(x)
-        own = _fitted_shape(logs) if fitted else drawn
-        return _distance(x, GeneralizedGaussian(own, _fitted_scale(logs, own)))
+        own = _fit_shape(logs) if fitted else drawn
+        return _distance(x, GeneralizedGaussian(own, _fit_scale(logs, own)))
 
     sample = partial(_sample, exponent=drawn)
     return against_samples(key, x, distance, samples, sample)
@@ -109,7 +109,7 @@ def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 @jax.custom_jvp
-def _fitted_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
+def _fit_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
     """The root of the score in log β by bisection."""
     low, high = (jnp.asarray(math.log(shape), logs.dtype) for shape in SHAPES)
 
@@ -122,8 +122,8 @@ def _fitted_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
     return jnp.where(jnp.isnan(logs).any(), jnp.nan, jnp.exp((low + high) / 2))
 
 
-@_fitted_shape.defjvp
-def _fitted_shape_jvp(
+@_fit_shape.defjvp
+def _fit_shape_jvp(
     primals: tuple[Float[Array, " n"]], tangents: tuple[Float[Array, " n"]]
 ) -> tuple[Array, Array]:
     """The score of (β, logs) stays zero: dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
@@ -131,7 +131,7 @@ def _fitted_shape_jvp(
     β here is this function again, so that derivatives of every order are those of the root.
     """
     (logs,) = primals
-    shape = _fitted_shape(logs)
+    shape = _fit_shape(logs)
     change = jax.jvp(lambda logs: _score(shape, logs), primals, tangents)[1]
     return shape, -change / jax.grad(_score)(shape, logs)
 
@@ -144,7 +144,7 @@ def _score(shape: Float[Array, ""], logs: Float[Array, " n"]) -> Float[Array, ""
     return shape + jax.scipy.special.digamma(1 / shape) + jnp.log(shape) + log_mean - shape * slope
 
 
-def _fitted_scale(logs: Float[Array, " n"], shape: Float[Array, ""]) -> Float[Array, ""]:
+def _fit_scale(logs: Float[Array, " n"], shape: Float[Array, ""]) -> Float[Array, ""]:
     log_mean = jax.nn.logsumexp(shape * logs) - math.log(logs.size)
     return jnp.exp((jnp.log(shape) + log_mean) / shape)
 

@@ -54,7 +54,7 @@ def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
 
     counts = _over_chunks(h, c, count, jnp.zeros(BINS, jnp.int32))
     candidates = _candidates(counts, h.size, h.dtype)
-    supremum = _refined(h, c, candidates)
+    supremum = _refine(h, c, candidates)
     return jax.lax.cond(candidates.too_many, by_sorting, lambda h, c: supremum, h, c)
 
 
@@ -68,7 +68,7 @@ def _candidates(counts: Int[Array, " bins"], n: int, dtype: jnp.dtype) -> Candid
     return Candidates(bins, below[bins], possible.sum() > CELLS)
 
 
-def _refined(h: Float[Array, " n"], c: Float[Array, ""], candidates: Candidates) -> Supremum:
+def _refine(h: Float[Array, " n"], c: Float[Array, ""], candidates: Candidates) -> Supremum:
     """The supremum over the cells of the candidate bins, and the entry at which it is."""
     n, bins = h.size, candidates.bins
     slot = jnp.full(BINS + 1, CELLS, jnp.int32)

@@ -23,7 +23,7 @@ def layer(name: str) -> str:
     return OWN_NAME.sub("", name) or name
 
 
-def transposed(arrays: Mapping[str, np.ndarray]) -> set[str]:
+def transposed_names(arrays: Mapping[str, np.ndarray]) -> set[str]:
     """Names of the arrays that lie as PyTorch keeps them, (cout, cin, *window)."""
     # GPT-2's Conv1D keeps (cin, cout), other networks keep Linear layers under the same names.
     conv1d = any(

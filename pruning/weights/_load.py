@@ -11,7 +11,7 @@ from flax import nnx
 from jaxnorm.internal import check_on_host
 from pruning.weights import _formats, _keras, _layout, _pytorch
 from pruning.weights._limits import WeightsError, default_max_bytes
-from pruning.weights._tree import leaves, unwrapped
+from pruning.weights._tree import leaves, unwrap
 
 READERS: dict[str, Callable[[Path, int], Mapping]] = {
     ".safetensors": _formats.safetensors,
@@ -71,7 +71,7 @@ def load(
       {'Conv_0': (3, 3, 1, 8)}
     """
     arrays = _flat(_read(source, max_bytes))
-    transposed, statistics = _layout.transposed(arrays), _layout.statistics(arrays)
+    transposed, statistics = _layout.transposed_names(arrays), _layout.statistics(arrays)
     chosen = {}
     for name, array in arrays.items():
         if array.size and (array.ndim >= 3 or (dense and array.ndim == 2)):
@@ -98,7 +98,7 @@ def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> M
             return source
     path = Path(source)
     if path.is_dir():
-        return guarded(lambda path, _: _formats.orbax(path), path, 0)
+        return guard(lambda path, _: _formats.orbax(path), path, 0)
     if not path.is_file():
         raise WeightsError(f"there must be a file or directory of weights at {path}; there is none")
     if (reader := READERS.get(path.suffix.lower())) is None:
@@ -106,10 +106,10 @@ def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> M
             f"the name must end in one of {', '.join(READERS)}, or be a directory; got {path.name}"
         )
     limit = default_max_bytes(path) if max_bytes is None else max_bytes
-    return guarded(reader, path, limit)
+    return guard(reader, path, limit)
 
 
-def guarded(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) -> Mapping:
+def guard(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) -> Mapping:
     """What `reader` reads; whatever goes wrong is told in one sentence."""
     try:
         return reader(path, max_bytes)
@@ -129,7 +129,7 @@ def guarded(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) 
 def _flat(tree: Mapping) -> dict[str, np.ndarray]:
     """Floating arrays of a tree of mappings and lists by their path, without wrappers."""
     arrays: dict[str, np.ndarray] = {}
-    for name, leaf in leaves(unwrapped(tree)):
+    for name, leaf in leaves(unwrap(tree)):
         match leaf:
             case np.ndarray() | jax.Array() if jnp.issubdtype(leaf.dtype, jnp.floating):
                 check_on_host("weights.load", leaf, instead="load first, and pass the kernels in")

@@ -45,7 +45,7 @@ class Parser:
         match kind:
             case "map":
                 self.spend(2 * length)
-                return merged(dict(self.item(depth + 1) for _ in range(length)))
+                return merge_chunks(dict(self.item(depth + 1) for _ in range(length)))
             case "array":
                 self.spend(length)
                 return [self.value(depth + 1) for _ in range(length)]
@@ -110,7 +110,7 @@ def floating(name: str) -> np.dtype | None:
     return jnp.dtype(name) if re.fullmatch(r"(b?float)\d\w{0,12}", name) else None
 
 
-def merged(tree: dict) -> Any:
+def merge_chunks(tree: dict) -> Any:
     """Flax cuts arrays above a gigabyte into a mapping of chunks, numbered by strings."""
     match tree:
         case {"__msgpack_chunked_array__": _, "shape": {**sizes}, "chunks": {**chunks}}:

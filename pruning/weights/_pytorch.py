@@ -28,7 +28,7 @@ from pruning.weights._limits import (
     max_steps,
     n_elements,
 )
-from pruning.weights._tree import leaves, unwrapped
+from pruning.weights._tree import leaves, unwrap
 
 MAGIC = 0x1950A86A20F9469CFC6C
 STORAGES = {
@@ -164,7 +164,7 @@ def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) 
     content = cache(content)
     return {
         name: _array(leaf, content(leaf.storage.key))
-        for name, leaf in leaves(unwrapped(tree))
+        for name, leaf in leaves(unwrap(tree))
         if type(leaf) is _Tensor
     }
 

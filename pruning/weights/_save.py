@@ -13,7 +13,7 @@ from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.weights import _formats
 from pruning.weights._limits import WeightsError, default_max_bytes
-from pruning.weights._load import guarded
+from pruning.weights._load import guard
 
 ARRAYS = (jax.Array, np.ndarray, np.generic)
 DTYPE_NAMES = {np.dtype(dtype).name for dtype in _formats.DTYPES.values()}
@@ -44,10 +44,10 @@ def save(path: str | Path, source: Any) -> None:
       ...     print(sorted(library.load_file(file)))
       ['params.Dense_0.bias', 'params.Dense_0.kernel']
     """
-    path = _checked(path)
+    path = _check(path)
     check_on_host("weights.save", source, instead="return the arrays and save them then")
     check_values("weights.save", source)
-    named = [(name, leaf) for name, leaf in _named(source) if isinstance(leaf, ARRAYS)]
+    named = [(name, leaf) for name, leaf in _by_name(source) if isinstance(leaf, ARRAYS)]
     tensors = {name: np.ascontiguousarray(leaf) for name, leaf in named}
     if not tensors or len(tensors) < len(named):
         raise WeightsError(f"source must hold arrays of unlike names; got {[n for n, _ in named]}")
@@ -81,29 +81,29 @@ def restore(path: str | Path, like: Any) -> Any:
       ...     print(restore(folder + "/net.safetensors", {"a": [np.zeros(5)]}))
       {'a': [array([0, 1, 2])]}
     """
-    path = _checked(path)
+    path = _check(path)
     if not path.is_file():
         raise WeightsError(f"there must be a file of weights at {path}; there is none")
-    arrays = guarded(_formats.safetensors, path, default_max_bytes(path))
+    arrays = guard(_formats.safetensors, path, default_max_bytes(path))
     names = [
-        name for name, leaf in _named(like) if isinstance(leaf, (*ARRAYS, jax.ShapeDtypeStruct))
+        name for name, leaf in _by_name(like) if isinstance(leaf, (*ARRAYS, jax.ShapeDtypeStruct))
     ]
     if missing := sorted(set(names) ^ set(arrays)):
         raise WeightsError(
             f"the file and like must hold arrays of the same names; {missing[0]} and "
             f"{len(missing) - 1} more are only in one"
         )
-    leaves = [arrays.get(name, leaf) for name, leaf in _named(like)]
+    leaves = [arrays.get(name, leaf) for name, leaf in _by_name(like)]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _checked(path: str | Path) -> Path:
+def _check(path: str | Path) -> Path:
     if Path(path).suffix != ".safetensors":
         raise WeightsError(f"path must end in .safetensors; got {Path(path).name}")
     return Path(path)
 
 
-def _named(tree: Any) -> list[tuple[str, Any]]:
+def _by_name(tree: Any) -> list[tuple[str, Any]]:
     """The leaves of a tree by their names; a variable of NNX is its array."""
     if isinstance(tree, nnx.Module):
         tree = nnx.state(tree, nnx.Any(nnx.Param, nnx.BatchStat))

@@ -11,7 +11,7 @@ OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")  # whose moments have the sha
 MAX_NAMES = 2**22  # characters of all names, with 32 for each node
 
 
-def unwrapped(tree: Mapping) -> Mapping:
+def unwrap(tree: Mapping) -> Mapping:
     """The weights without what surrounds them in a checkpoint."""
     for _ in range(MAX_DEPTH):
         inner = [key for key in WRAPPERS if isinstance(tree.get(key), Mapping)]

@@ -39,7 +39,7 @@ def write(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.part")
     temporary.unlink(missing_ok=True)
     try:
-        with named(path), temporary.open("x", encoding="utf-8") as file:
+        with name_path(path), temporary.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -59,12 +59,12 @@ def append(path: Path, text: str) -> None:
     if storage.is_remote(path):
         write(path, (read_bytes(path) or b"").decode() + text)
         return
-    with named(path), path.open("a", encoding="utf-8") as file:
+    with name_path(path), path.open("a", encoding="utf-8") as file:
         file.write(text)
 
 
 @contextmanager
-def named(path: Path) -> Iterator[None]:
+def name_path(path: Path) -> Iterator[None]:
     """Name `path` in errors of the system: those of a write name no file."""
     try:
         yield

@@ -93,7 +93,7 @@ def reachable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def copied(folder: Path, cache: Path) -> Path:
+def copy_local(folder: Path, cache: Path) -> Path:
     """A local copy, in `cache`, of a remote folder that has no folders.
 
     A file that is there with as many bytes is not copied again; what another process copies

@@ -12,7 +12,7 @@ import pytest
 from claims import ALL
 from claims.cwda import _networks, accuracies, assumption, rankings, redundancy
 from claims.unitization import experiments
-from experiments.measures.claims import said
+from experiments.measures.claims import sentence_of
 
 ROOT = Path(__file__).parents[2]
 RESULTS = [(claim, result) for claim in ALL for result in claim.results]
@@ -27,7 +27,7 @@ def layer(l1_l2: float, l2_gm: float, **options: Any) -> dict[str, Any]:
     ("claim", "result"), RESULTS, ids=lambda x: getattr(x, "page", getattr(x, "name", ""))
 )
 def test_every_sentence_is_filled_from_its_file(claim, result):
-    sentence = said(result)
+    sentence = sentence_of(result)
     assert (ROOT / result.page).is_file()
     assert callable(result.ours), f"{claim.name}: a number is written twice"
     assert re.search(r"\d", sentence["ours"])
@@ -113,12 +113,12 @@ def test_falls_of_the_distance_at_the_drops():
 
 def test_the_page_on_pruning_says_how_alike_criteria_are_after_short_trainings():
     text = " ".join((ROOT / "docs/pruning.md").read_text(encoding="utf-8").split())
-    said = (
+    expected = (
         ("resnet20", "{} in a [trained ResNet-20]"),
         ("cifar10-preact20", "{} in [one after four epochs]"),
         ("cifar10-vgg11", "{} in a [VGG-11 after one]"),
     )
-    for name, words in said:
+    for name, words in expected:
         path = f"results/{name}/results.json"
         layers = json.loads((ROOT / "docs" / path).read_text(encoding="utf-8"))["layers"]
         rho = statistics.mean(one["spearman"]["l2-gm"] for one in layers)
@@ -128,11 +128,11 @@ def test_the_page_on_pruning_says_how_alike_criteria_are_after_short_trainings()
 def test_the_readme_has_the_counts_of_the_claims():
     counts = Counter(claim.standing for claim in ALL)
     text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    said = re.search(
+    counted = re.search(
         r"of (\d+) statements of the papers (\d+) are true, (\d+) misprinted, (\d+) false in a "
         r"case, (\d+) false and (\d+) not tested",
         text,
     )
-    assert said
+    assert counted
     standings = ("true", "misprint", "false in a case", "false", "not tested")
-    assert list(map(int, said.groups())) == [len(ALL), *(counts[name] for name in standings)]
+    assert list(map(int, counted.groups())) == [len(ALL), *(counts[name] for name in standings)]

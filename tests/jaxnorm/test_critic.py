@@ -186,7 +186,7 @@ def test_both_forms_of_a_convolution_are_one(stride, key):
         "SAME",
         dimension_numbers=("NHWC", "HWIO", "NHWC"),
     )
-    found = critics._convolved(x, kernel, stride)
+    found = critics._convolve(x, kernel, stride)
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 

@@ -117,7 +117,7 @@ def test_a_row_holds_medians_ratio_quartiles_copy_and_memory(monkeypatch):
         timing, "alternately", lambda a, b, runs: tuple(np.array(seconds[f()]) for f in (a, b))
     )
     pair = timing.Pair("x", lambda: "ours", lambda: "peer", lambda: "copy", 0.5)
-    found = timing.timed(pair, 3)
+    found = timing.time_pair(pair, 3)
     quartiles = (0.25 + 2 / 3) / 2, (2 / 3 + 2.25) / 2
     assert found == timing.Timing("x", 2000, 4000, 2 / 3, quartiles, 2.0, 0.5)
     assert bench.cells(found) == ["x", "2000.00", "4000.00", "0.67", "0.46 to 1.46", "2.0", "0.50"]
@@ -146,7 +146,7 @@ def test_only_sizes_of_one_thing_have_a_mean():
 
 def test_the_numbers_are_kept_with_what_made_them(monkeypatch, tmp_path):
     pair = timing.Pair("x / y", lambda: 0, lambda: 0)
-    monkeypatch.setattr(bench, "chosen", lambda options: {"title": lambda: [pair]})
+    monkeypatch.setattr(bench, "choose", lambda options: {"title": lambda: [pair]})
     bench.main(bench.Options(runs=3, out=tmp_path / "bench.json"))
     kept = json.loads((tmp_path / "bench.json").read_text())
     ((row,),) = kept["groups"].values()
@@ -195,7 +195,7 @@ def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
     assert found
     np.testing.assert_allclose(float(found[1]), 0.25, atol=0.01)
     assert pair.ours().shape == pair.peer().shape == (32, 10)
-    assert timing.timed(pair, 3).ratio < 1 / 2.5
+    assert timing.time_pair(pair, 3).ratio < 1 / 2.5
 
 
 def cut_by_nothing(monkeypatch, module):
@@ -297,7 +297,7 @@ def test_norms_positions_and_attention_of_a_transformer_are_the_published_ones(s
     q, k, v = rng.normal(size=(3, 1, 7, 3, 8))
     pairs = q[..., :4] + 1j * q[..., 4:]  # each turned by its position over 10000^(i/4)
     turned = pairs * np.exp(1j * np.arange(7)[:, None, None] / 10000 ** (np.arange(4) / 4))
-    found = np.asarray(transformers.rotated(jnp.asarray(q)))
+    found = np.asarray(transformers.rotate(jnp.asarray(q)))
     np.testing.assert_allclose(found[..., :4] + 1j * found[..., 4:], turned, rtol=1e-9)
     found = np.asarray(transformers.attention(*map(jnp.asarray, (q, k, v))))
     for i in range(7):
@@ -357,7 +357,7 @@ def test_trees_and_draws_are_timed_at_any_size(small_geometry):
 @pytest.mark.parametrize("file", sorted((FOLDER / "bench").glob("*.json")), ids=lambda f: f.stem)
 def test_the_numbers_of_a_file_were_made_at_the_sizes_that_the_bench_has(file):
     recorded = json.loads(file.read_text(encoding="utf-8"))["groups"]
-    assert list(recorded) == list(bench.chosen(bench.Options(only=file.stem)))
+    assert list(recorded) == list(bench.choose(bench.Options(only=file.stem)))
 
 
 def test_the_layers_of_the_file_have_the_shapes_that_the_bench_has():

@@ -31,7 +31,7 @@ from experiments.compiled import layers as compiled_layers
 from experiments.compiled import tables as compiled_tables
 from experiments.compiled.compile_only import compile_only_devices
 from experiments.compiled.functions import cases
-from experiments.compiled.layers import LAYERS, Limits, floor, judged, limits, training
+from experiments.compiled.layers import LAYERS, Limits, floor, judge, limits, training
 from experiments.compiled.tables import LIMITS, TABLES
 from experiments.pages import compiled as compiled_page
 
@@ -121,10 +121,10 @@ def test_limits_are_of_the_target_the_layer_and_the_dtype():
 
 def test_a_row_holds_its_limits_to_two_decimals():
     row = {"ratio_to_flax": 1.004, "temporary": 0.0}
-    assert judged(row, Limits(1.0, 0.1))["holds"] is True
-    assert judged(row | {"ratio_to_flax": 1.01}, Limits(1.0, 0.1))["holds"] is False
-    assert judged(row | {"temporary": 2.0}, Limits(1.0, 0.1))["holds"] is False
-    assert judged(row, Limits())["holds"] is None
+    assert judge(row, Limits(1.0, 0.1))["holds"] is True
+    assert judge(row | {"ratio_to_flax": 1.01}, Limits(1.0, 0.1))["holds"] is False
+    assert judge(row | {"temporary": 2.0}, Limits(1.0, 0.1))["holds"] is False
+    assert judge(row, Limits())["holds"] is None
 
 
 @pytest.mark.parametrize(("target", "plugin"), [("v5e", "libtpu"), ("h100", "jax_cuda12_plugin")])
@@ -163,8 +163,8 @@ def test_the_page_has_every_row_and_says_what_is_not_measured():
     function_row = {"function": "pruning.gm", "size": "512×4608"}
     found = {
         "layers": [
-            judged(row, Limits(1.0, 0.1)),
-            judged(row | {"ratio_to_flax": 2.0}, Limits(1.0, 0.1)),
+            judge(row, Limits(1.0, 0.1)),
+            judge(row | {"ratio_to_flax": 2.0}, Limits(1.0, 0.1)),
         ],
         "bottleneck": [{"skipped": "convolutions"}],
         "functions": [function_row | {"error": "ValueError: no"}],

@@ -70,7 +70,7 @@ def test_a_run_resumes_from_what_was_measured(few, tmp_path, monkeypatch):
     def refuse(what, *_):
         raise AssertionError(what)
 
-    monkeypatch.setattr("geometry.claims._decide._measured", refuse)
+    monkeypatch.setattr("geometry.claims._decide._measure", refuse)
     check_theorems.main(precision=2.0, out=tmp_path)
     assert results_in(tmp_path) == results
     with pytest.raises(AssertionError):  # another seed is another run

@@ -95,7 +95,7 @@ def test_gradients_are_added_over_devices_in_float32(images):
     """XLA's CPU back end promotes sums of bfloat16: only the lowered program shows them."""
     recipe = replace(SMALL, precision="bfloat16")
     program = trainer.Trainer(recipe, images, trainer.mesh_of(8))
-    text = program.lowered().as_text()
+    text = program.lower().as_text()
     summed = re.findall(r"\}\) : \(tensor<([\dx]*?)x?(f32|bf16)>\)", text)
     assert {dtype for _, dtype in summed} == {"f32"}
     elements = sum(int(np.prod([int(n) for n in dims.split("x") if n])) for dims, _ in summed)
@@ -106,7 +106,7 @@ def test_the_lowered_step_is_the_one_that_runs(images, monkeypatch):
     monkeypatch.setattr(trainer, "MIN_SHARDED_SIZE", 64)
     layout = trainer.Layout(shard_state=True)
     program = trainer.Trainer(SMALL, images, trainer.mesh_of(8), layout)
-    compiled = program.lowered().compile()  # a warning of unused donations is an error
+    compiled = program.lower().compile()  # a warning of unused donations is an error
     state = program.init_state((0,))
     leaves = jax.tree.leaves(state)
     shardings = jax.tree.leaves(compiled.input_shardings[0][0])
@@ -137,7 +137,7 @@ def test_collectives_are_counted_with_the_bytes_of_whole_arrays():
         ("reduce-scatter", "bf16", 1, 1, 8 * 128 * 2),
     ]
     # A ring of 4 sends each byte of an all-reduce 6/4 times, of the others 3/4 times.
-    assert compiled_step.sent(found, 4) == 1.5 * 32 + 0.75 * (8192 + 2048)
+    assert compiled_step.bytes_sent(found, 4) == 1.5 * 32 + 0.75 * (8192 + 2048)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_collectives_are_counted_with_the_bytes_of_whole_arrays():
     [(0, "0 "), (1.5412e12, "1.54 T"), (963e-6, "963 µ"), (20.1, "20.1 "), (999.9, "1e+03 ")],
 )
 def test_numbers_are_shown_with_the_prefix_of_their_unit(number, text):
-    assert compiled_step.scaled(number) == text
+    assert compiled_step.with_prefix(number) == text
 
 
 @pytest.mark.parametrize("name", stand_ins.DATA_SETS)
@@ -293,7 +293,7 @@ def test_a_program_is_measured_on_the_devices_of_its_arguments():
         "x": jax.ShapeDtypeStruct((8, 32), np.float32),
         "n": jax.ShapeDtypeStruct((4,), "int32"),
     }
-    arguments = compile_only.placed(shapes, sharding)
+    arguments = compile_only.place(shapes, sharding)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), arguments) == {
         "x": ((8, 32), np.float32),
         "n": ((4,), np.int32),

@@ -199,4 +199,4 @@ def test_compilers_are_among_the_versions(monkeypatch):
     [(2e-10, "0.2 n"), (1.5e-9, "1.5 n"), (1.0, "1 "), (1000, "1 k"), (2.5e16, "2.5e+04 T")],
 )
 def test_prefixes_end_at_nano_and_tera(number, text):
-    assert compiled_step.scaled(number) == text
+    assert compiled_step.with_prefix(number) == text

@@ -114,7 +114,7 @@ def test_penalties_are_of_the_strength_that_is_named():
 
 
 def test_a_fifth_of_the_activations_is_dropped_and_the_mean_stays(key):
-    found = np.asarray(filter_settings.dropped(key, jnp.ones(20_000, jnp.float32)))
+    found = np.asarray(filter_settings.drop(key, jnp.ones(20_000, jnp.float32)))
     assert set(np.unique(found)) == {0, np.float32(1.25)}
     assert abs((found == 0).mean() - 0.2) < 0.02
 
@@ -144,7 +144,7 @@ def test_only_scaled_filters_have_small_p_values_of_the_rank_correlation():
     gaussian = np.random.default_rng(0).standard_normal((4, 3, 3, 32, 32), np.float32)
     scaled = gaussian * np.linspace(0.5, 1.5, 32, dtype=np.float32)
     found = [
-        [row["p_values"]["spearman"] for row in filter_tests.tested([kernels, kernels])]
+        [row["p_values"]["spearman"] for row in filter_tests.run_tests([kernels, kernels])]
         for kernels in (gaussian, scaled)
     ]
     assert all(0 < p <= 1 for p in found[0] + found[1])

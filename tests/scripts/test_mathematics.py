@@ -5,7 +5,7 @@ import re
 import pytest
 
 from claims import ALL
-from experiments.measures.claims import said
+from experiments.measures.claims import sentence_of
 from experiments.pages import mathematics
 from experiments.pages.theorem_findings import HIGHLIGHTS
 
@@ -63,7 +63,7 @@ def texts_of(claim):
     yield from (claim.why, claim.reason, *(check.what for check in claim.checks))
     yield claim.remark.text if claim.remark else ""
     for result in claim.results:
-        yield from (said(result)["ours"], result.printed)
+        yield from (sentence_of(result)["ours"], result.printed)
 
 
 def test_every_formula_of_every_claim_converts():

@@ -75,7 +75,7 @@ def test_every_convolution_is_scored(network):
 def test_a_masked_channel_of_a_block_is_absent(network):
     state, logits = network
     keep = ~np.isin(np.arange(32), [3, 17])
-    masked = networks.masked(state, {"blocks.1.conv1": keep})
+    masked = networks.mask_filters(state, {"blocks.1.conv1": keep})
     # Absent for the only layer that reads the channel: as if its kernel did not see it.
     flat = [
         (path, leaf.replace(leaf[...].at[:, :, ~keep].set(0)))
@@ -94,10 +94,12 @@ def test_masking_nothing_changes_nothing_and_masking_keeps_the_original(network)
     keep = {
         name: np.ones(k.shape[-1], bool) for name, k in networks.conv_kernels(state.params).items()
     }
-    for a, b in zip(*map(jax.tree.leaves, (networks.masked(state, keep), state)), strict=True):
+    for a, b in zip(
+        *map(jax.tree.leaves, (networks.mask_filters(state, keep), state)), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
     before = np.array(networks.conv_kernels(state.params)["stem"])
-    without = networks.masked(state, {"stem": np.zeros(16, bool)})
+    without = networks.mask_filters(state, {"stem": np.zeros(16, bool)})
     assert (np.array(networks.conv_kernels(without.params)["stem"]) == 0).all()
     np.testing.assert_array_equal(networks.conv_kernels(state.params)["stem"], before)
 
@@ -235,7 +237,7 @@ def test_the_bar_of_a_report_is_full_when_all_is_done(monkeypatch, tmp_path):
         report: ("same_data", "run_folder"),
         report.claims: ("quick_results",),
         report.odd_point: ("odd_point",),
-        report.provenance: ("described",),
+        report.provenance: ("describe",),
     }.items():
         for name in names:
             monkeypatch.setattr(module, name, lambda *_, **__: {})

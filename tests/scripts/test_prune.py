@@ -120,7 +120,7 @@ def two_layers() -> Any:
 def width(**plan):
     """The channels that a plan leaves of it."""
     network = two_layers()
-    removed = pruned.removed(Plan(**plan))
+    removed = pruned.removal_options(Plan(**plan))
     x = network.images.x_test[:1]
     return pruning.prune(network.apply, network.tree, x, **removed).params["a"].shape[1]
 

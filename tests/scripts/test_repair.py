@@ -12,11 +12,11 @@ from experiments.measures import repair_images
 from experiments.measures.repair import (
     margin,
     mean_of,
-    named,
     of_images,
     p_value,
-    packed,
-    unpacked,
+    pack,
+    unpack,
+    values_of_criteria,
 )
 
 
@@ -56,15 +56,15 @@ def test_of_one_draw_the_tests_are_scipy_s():
 
 def test_what_is_found_is_packed_by_draw_and_criterion():
     found = np.random.default_rng(0).random(13) < 0.5
-    np.testing.assert_array_equal(unpacked(packed(found), 13), found)
+    np.testing.assert_array_equal(unpack(pack(found), 13), found)
     rows = [
-        {"ratio": 0.5, "repair": "scaled", "criterion": c, "draw": d, "correct": packed(found)}
+        {"ratio": 0.5, "repair": "scaled", "criterion": c, "draw": d, "correct": pack(found)}
         for c in ("l1", "l2", "random")
         for d in (1, 0)
     ]
     table = of_images({"settings": {"test": 13}, "rows": rows[:-1]})
     cells = table["ResNet-20", 0.5, "scaled"]
-    assert named(cells).shape == (2, 2, 13)
+    assert values_of_criteria(cells).shape == (2, 2, 13)
     assert cells["random"].shape == (1, 13)
 
 
@@ -76,8 +76,8 @@ def test_a_trained_network_needs_its_weights_and_images():
 def test_a_second_run_continues_one_of_the_same_settings_alone():
     settings = repair_images.Settings(images=8, test=4)
     rows = [{"draw": 0}]
-    first = repair_images.continued(settings, {})
-    again = repair_images.continued(settings, first | {"rows": rows, "seconds": 3.0})
+    first = repair_images.resume(settings, {})
+    again = repair_images.resume(settings, first | {"rows": rows, "seconds": 3.0})
     assert again == first | {"rows": rows}
-    assert repair_images.continued(settings._replace(test=5), again)["rows"] == []
-    assert repair_images.continued(settings._replace(draws=9), again)["rows"] == rows
+    assert repair_images.resume(settings._replace(test=5), again)["rows"] == []
+    assert repair_images.resume(settings._replace(draws=9), again)["rows"] == rows

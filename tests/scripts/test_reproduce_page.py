@@ -228,7 +228,7 @@ def test_a_layer_without_a_ranking_is_a_gap(results):
 def test_a_difference_is_judged_by_its_standard_error(results, values, sentence):
     other = copy.deepcopy(results)
     other["training"]["difference"] = over_seeds(values)
-    assert sentences.judged(over_seeds(values)).startswith(sentence)
+    assert sentences.judge(over_seeds(values)).startswith(sentence)
     assert sentence in reproduce_training.accuracy_sentence(other)
 
 
@@ -259,7 +259,7 @@ def test_sentences_follow_the_results(results):
     ],
 )
 def test_a_standard_error_sets_the_decimals(value, stderr, text):
-    assert sentences.measured(value, stderr) == text.replace(" ", "\N{NO-BREAK SPACE}")
+    assert sentences.value_with_error(value, stderr) == text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 @pytest.fixture

@@ -200,7 +200,7 @@ SAMPLED |= {"tolerance": 0.0}
     ],
 )
 def test_what_a_check_found_is_said_in_words(check, words):
-    found = theorem_words.found(check) + theorem_words.power(check)
+    found = theorem_words.describe_finding(check) + theorem_words.power(check)
     assert found.replace("\N{NO-BREAK SPACE}", " ") == words
 
 

@@ -122,7 +122,7 @@ def test_eight_devices_have_the_losses_of_one(one, images, shard_state, monkeypa
 
 def test_each_device_computes_its_part_of_a_batch(images):
     def program_text(recipe, devices):
-        return str(compiled(recipe, images, devices).lowered().compile().as_text())
+        return str(compiled(recipe, images, devices).lower().compile().as_text())
 
     assert "all-reduce" not in program_text(SMALL, 1)
     text = program_text(replace(SMALL, accumulate=2, augment=True), 8)
@@ -554,7 +554,7 @@ def with_blocks(images, remat, normalization: Normalization = "unitized"):
 def test_blocks_are_rematerialized_where_asked(images):
     """XLA's CPU back end undoes it, so that only the request can be seen here."""
     barriers = [
-        with_blocks(images, remat, "none").lowered().as_text().count("optimization_barrier")
+        with_blocks(images, remat, "none").lower().as_text().count("optimization_barrier")
         for remat in (False, True)
     ]
     assert barriers[1] >= barriers[0] + 3

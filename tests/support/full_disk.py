@@ -39,13 +39,13 @@ def run(out: Path) -> tuple[int, str]:
     return 0, said.getvalue()
 
 
-CACHED = ((trainer, "Trainer"), (Trainer, "lowered"), (datasets, "load"))  # by `compile_once`
+CACHED = ((trainer, "Trainer"), (Trainer, "lower"), (datasets, "load"))  # by `compile_once`
 
 
 def compile_once() -> None:
     """Let all runs have the data and the programs of the first."""
     one = functools.cache(lambda: Trainer(RECIPE, datasets.load("digits"), mesh_of(1)))
-    trainer.Trainer, Trainer.lowered = lambda *_: one(), functools.cache(Trainer.lowered)
+    trainer.Trainer, Trainer.lower = lambda *_: one(), functools.cache(Trainer.lower)
     datasets.load = functools.cache(datasets.load)
 
 

@@ -82,7 +82,7 @@ def test_only_what_the_unchanged_code_survives_is_counted(
         calls.append((source == module.read_text(), only))
         return (of_unchanged, only) if len(calls) > 1 else mutated
 
-    monkeypatch.setattr(mutants, "tried", tried)
+    monkeypatch.setattr(mutants, "try_module", tried)
     mutant = Mutant(module, 1, "sign", "", "", "1 / 0")
     assert mutants.outcome(mutant, ["tests/a.py"], 1.0) == counted
     assert calls[1:] == ([] if of_unchanged is None else [(True, mutated[1])])

@@ -183,7 +183,7 @@ def test_a_folder_that_is_still_in_use_is_waited_for(made_up, tmp_path):
 
 def test_a_network_in_training_is_shown_by_its_epochs_and_estimated_by_their_time(tmp_path):
     workspace, job = Workspace(tmp_path, tmp_path, accelerated=True), Job(network("a", runs=5), 3)
-    assert results_long.found_of(job.network, workspace)["status"] == "not run"
+    assert results_long.compare(job.network, workspace)["status"] == "not run"
     assert results_long.hours_left(job, workspace) is None
     assert results_long.hours_left(job, workspace._replace(accelerated=False)) == 3.0
     (tmp_path / "a" / "seed-0").mkdir(parents=True)
@@ -192,7 +192,7 @@ def test_a_network_in_training_is_shown_by_its_epochs_and_estimated_by_their_tim
     lines.append({"accuracy": 0.4, "seconds": 5.0})  # the first epoch after a new start
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "a" / "seed-0" / "metrics.jsonl").write_text(text)
-    found = results_long.found_of(job.network, workspace)
+    found = results_long.compare(job.network, workspace)
     assert found["status"] == "seed 0, 4 of 10 epochs"
     assert (found["ours"], found["differs"]) == ("40.00 %", "4 of 10 epochs of one seed")
     assert results_long.hours_left(job, workspace) == pytest.approx(26 * 0.01)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tools.slow_parts import CI, NAMES, PARTS, is_in, selected
+from tools.slow_parts import CI, NAMES, PARTS, is_in, select
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,6 +52,6 @@ class Item(NamedTuple):
 def test_a_part_is_what_is_collected(part):
     """All of a part and nothing else, and all without a part."""
     items = [Item(test) for test in [*functions(), *CI]]
-    found = {item.nodeid for item in selected(items, part)}
+    found = {item.nodeid for item in select(items, part)}
     assert found == {test for test in [*functions(), *CI] if part is None or is_in(part, test)}
     assert found

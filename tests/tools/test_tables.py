@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tools import tables
-from tools.tables import COMPUTED, DOCS, WRITERS, written
+from tools.tables import COMPUTED, DOCS, WRITERS, write_marks
 
 MARKED = re.compile(r"<!-- ([a-z]+):? ?[^>]*? -->")
 
@@ -13,7 +13,7 @@ MARKED = re.compile(r"<!-- ([a-z]+):? ?[^>]*? -->")
 @pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.stem)
 def test_writing_a_page_would_change_nothing(page):
     text = page.read_text(encoding="utf-8")
-    assert written(text, WRITERS) == text
+    assert write_marks(text, WRITERS) == text
     kinds = [kind for kind in MARKED.findall(text) if kind != "end"]
     assert kinds
     assert {*kinds} <= {*WRITERS, *COMPUTED}
@@ -36,11 +36,11 @@ def test_a_changed_number_is_written_anew(page, pattern):
     assert first
     changed = text[: first.start()] + re.sub(pattern, "0.001 (", first[0], count=1)
     assert changed != text
-    assert written(changed, WRITERS) == text
+    assert write_marks(changed, WRITERS) == text
 
 
 def test_a_number_is_found_by_its_path_and_formatted(monkeypatch):
-    monkeypatch.setattr(tables, "recorded", lambda file: {"file": file, "rows": [{"a": 0.12345}]})
+    monkeypatch.setattr(tables, "load_result", lambda file: {"file": file, "rows": [{"a": 0.12345}]})
     page = "Of <!-- number: x.json rows/-1/a .1% -->9 %<!-- end of number --> and 9 %."
-    assert written(page, WRITERS) == page.replace("9 %<", "12.3 %<")
-    assert written(page, {}) == page
+    assert write_marks(page, WRITERS) == page.replace("9 %<", "12.3 %<")
+    assert write_marks(page, {}) == page

@@ -13,7 +13,7 @@ from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.rules import summed_of_product
 from pruning.channels._program.calls import Equation, shape_of, subprograms
-from pruning.channels._program.interpret import closed_jaxpr, traced
+from pruning.channels._program.interpret import closed_jaxpr, trace_apply
 
 RUNS = 10
 
@@ -84,7 +84,7 @@ def cost(
     leaves = jax.tree.leaves(params)
     return Cost(
         sum(leaf.size for leaf in leaves),
-        macs(traced(apply, params, inputs)[0]),
+        macs(trace_apply(apply, params, inputs)[0]),
         sum(leaf.size * leaf.dtype.itemsize for leaf in leaves),
         {size: _timing(apply, params, _batch(inputs, size), size) for size in batch_sizes},
     )

@@ -16,11 +16,11 @@ from pruning._arguments import check_values
 from pruning.channels._cost.cost import Cost, cost
 from pruning.channels._coupling.channel_ids import ChannelIds, Vector, is_free
 from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant, inner_ids
-from pruning.channels._coupling.coupling import TracedChannels, united
+from pruning.channels._coupling.coupling import TracedChannels, unite
 from pruning.channels._coupling.groups import ChannelGroup, parameters_of
 from pruning.channels._coupling.rules import summed_of_product
 from pruning.channels._program.calls import subprograms
-from pruning.channels._program.interpret import enter_none, interpret, traced
+from pruning.channels._program.interpret import enter_none, interpret, trace_apply
 from pruning.channels._removal.removal import name, remove_channels
 from pruning.channels._removal.resizing import resized
 
@@ -68,8 +68,8 @@ def cost_at(
         check_on_host("a timing of cost_at", params, inputs, instead="leave batch_sizes empty")
         check_values("a timing of cost_at", params, inputs)
     parameters = parameters_of(params, groups)
-    program, result = traced(apply, params, inputs)
-    channels = united(program, parameters, inputs, result)
+    program, result = trace_apply(apply, params, inputs)
+    channels = unite(program, parameters, inputs, result)
     leaves = jax.tree.leaves(params)
     of_leaves = [(1, value.axes) for value in channels.arguments[: len(leaves)]]
     arrays = Products(channels, groups, of_leaves)

@@ -67,7 +67,7 @@ def compiled_flops(programs: Sequence[Executable]) -> list[float]:
     Raises:
       ValueError: The compiler does not count them.
     """
-    return [_counted(program, "flops") for program in programs]
+    return [_count(program, "flops") for program in programs]
 
 
 def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
@@ -76,7 +76,7 @@ def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
     Raises:
       ValueError: The compiler does not count them.
     """
-    return [_counted(program, "bytes accessed") for program in programs]
+    return [_count(program, "bytes accessed") for program in programs]
 
 
 def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
@@ -102,7 +102,7 @@ def _cycles(program: Executable) -> list[int]:
     return found
 
 
-def _counted(program: Executable, quantity: str) -> float:
+def _count(program: Executable, quantity: str) -> float:
     found = program.compiled.cost_analysis() or {}
     if quantity not in found:
         known = ", ".join(found) or "nothing, as for a GPU that is not at hand"

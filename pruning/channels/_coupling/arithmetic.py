@@ -81,7 +81,7 @@ def elementwise(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
 def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     """The other axes; pins those that are reduced."""
-    return _reduced(eqn, sets, values, lambda value, axis: False)
+    return _reduce_axes(eqn, sets, values, lambda value, axis: False)
 
 
 def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
@@ -96,10 +96,10 @@ def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
         summed = (value.axes[k] for k in eqn.params["axes"])
         return value.uniform is not None and sum(map(sets.removable, summed)) == 1
 
-    return _reduced(eqn, sets, values, summable)
+    return _reduce_axes(eqn, sets, values, summable)
 
 
-def _reduced(
+def _reduce_axes(
     eqn: Equation,
     sets: UnionFind,
     values: Sequence[ChannelIds],
@@ -112,7 +112,7 @@ def _reduced(
             if not summable(value, axis):
                 sets.pin(axis)
                 continue
-            sets.zeroed.append(sets.required(value, axis))
+            sets.zeroed.append(sets.requirement_of(value, axis))
             if not _is_weight(sets, value, axes):
                 sets.report(axis, normed=True)
         results.append(ChannelIds(axes, value.zero))
@@ -143,7 +143,7 @@ def over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results
 def sum_over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axes = eqn.params.get("axes", ())
     if axes and all(isinstance(axis, int) for axis in axes):
-        return _reduced(eqn, sets, values, lambda value, axis: value.zero is not None)
+        return _reduce_axes(eqn, sets, values, lambda value, axis: value.zero is not None)
     return over_devices(eqn, sets, *values)
 
 
@@ -235,6 +235,6 @@ def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds
         sets.pin(a[1])
         sets.pin(b[1])
     weights = [(value, axis) for value, axis in zero if value.given]
-    sets.zeroed += [sets.required(value, axis) for value, axis in weights or zero[:1]]
+    sets.zeroed += [sets.requirement_of(value, axis) for value, axis in weights or zero[:1]]
     sets.incoming += [axis for _, axis in weights]
     sets.union(a[1], b[1])

@@ -171,7 +171,7 @@ class UnionFind:
         """Ids that are no channels, for which the equation at work pins what meets them."""
         return fixed(count) if self.settled else np.repeat(self.pin(self.new(1)), count)
 
-    def pinned_like(self, axes: Sequence[Vector], count: int) -> Vector:
+    def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
         """Ids that are pinned for the reason that one of `axes` is."""
         ids = np.concatenate([fixed(1), *axes])
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
@@ -196,8 +196,8 @@ class UnionFind:
         if self.settled or not (roots > FIXED).any():
             return
         every = self.roots()
-        members = self.marked(roots[roots > FIXED])[every]
-        new = members & ~self.marked(self.find(self.normed))[every]
+        members = self.mask_of(roots[roots > FIXED])[every]
+        new = members & ~self.mask_of(self.find(self.normed))[every]
         axes, of_new = (distinct(self.owners[mask]) for mask in (members, new))
         self.pinned.append(Pinned(equations or self.equations, axes, of_new, normed, name))
         if normed:
@@ -205,7 +205,7 @@ class UnionFind:
         else:
             self.reasons[members] = len(self.pinned) - 1
 
-    def marked(self, ids: Vector) -> Vector:
+    def mask_of(self, ids: Vector) -> Vector:
         """A mask of all ids."""
         mask = np.zeros(self.parents.size, bool)
         mask[ids] = True
@@ -269,7 +269,7 @@ class UnionFind:
 
         return together(map(one, values))
 
-    def required(self, value: ChannelIds, ids: Vector) -> Requirement:
+    def requirement_of(self, value: ChannelIds, ids: Vector) -> Requirement:
         """Of `value`, zero or else uniform, and the equation at work."""
         parameters = value.uniform if value.zero is None else value.zero
         return Requirement(ids, parameters, value.given, self.equations)
@@ -280,14 +280,14 @@ class UnionFind:
         removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
         removable = [k for k in removable if axes[k].size > 1] or removable
         if not removable:
-            return free(size) if all(map(is_free, axes)) else self.pinned_like(axes, size)
+            return free(size) if all(map(is_free, axes)) else self.pin_like(axes, size)
         left = removable[-2:][0]
         for k in removable:
             if k != left:
                 self.pin(axes[k])
         return np.broadcast_to(along(axes[left], left, len(axes)), [a.size for a in axes]).ravel()
 
-    def split(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
+    def split_axis(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
         """The ids of `axis` folded into `sizes`, united so that they vary along one of these only.
 
         Of those that they vary along that is the last but one, as heads are of heads and widths,
@@ -295,7 +295,7 @@ class UnionFind:
         """
         if is_free(axis):
             return [free(n) for n in sizes]
-        rest = [self.pinned_like([axis], n) if n > 1 else free(n) for n in sizes]
+        rest = [self.pin_like([axis], n) if n > 1 else free(n) for n in sizes]
         if not self.removable(axis) or not rest:
             return rest
         grid = self.find(axis).reshape(sizes)
@@ -309,7 +309,7 @@ class UnionFind:
                 self.union(line, other)
         return [*rest[:k], self.find(line), *rest[k + 1 :]]
 
-    def tabled(self, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+    def give_constants_ids(self, values: Sequence[ChannelIds]) -> list[ChannelIds]:
         """`values`, of which constants take the ids of the channels of others that they vary along.
 
         The model itself has them at one width only, `resized` at the channels that are left.

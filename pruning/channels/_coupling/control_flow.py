@@ -150,7 +150,7 @@ def scan_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:
         return evaluate(eqn.params["jaxpr"], sets, [*before, *carry, *stacked])
 
-    carry, results = _settled(sets, values[constants:whole], body)
+    carry, results = _settle_carry(sets, values[constants:whole], body)
     length = fixed(eqn.params["length"])
     outer = [v._replace(axes=(length, *v.axes)) for v in results[carried:]]
     return [[*before, *carry, *stacked]], [*carry, *outer]
@@ -163,7 +163,7 @@ def while_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:
         return evaluate(eqn.params["body_jaxpr"], sets, [*constants, *carry])
 
-    carry, _ = _settled(sets, start, body)
+    carry, _ = _settle_carry(sets, start, body)
     evaluate(eqn.params["cond_jaxpr"], sets, [*condition, *carry])
     given = all(v.given for v in values)
     results = [v._replace(given=given) for v in carry]
@@ -174,12 +174,12 @@ def shard_map_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Id
     """Of a program for one device of a mesh: axes that the mesh splits are pinned, others enter."""
     (program,), params = subprograms(eqn), eqn.params
     inside = closed_jaxpr(program).jaxpr
-    inner = _resharded(sets, eqn, values, params["in_specs"], inside.invars)
+    inner = _reshard(sets, eqn, values, params["in_specs"], inside.invars)
     results = evaluate(program, sets, inner)
-    return [inner], _resharded(sets, eqn, results, params["out_specs"], eqn.outvars)
+    return [inner], _reshard(sets, eqn, results, params["out_specs"], eqn.outvars)
 
 
-def _resharded(
+def _reshard(
     sets: UnionFind,
     eqn: Any,
     values: Sequence[ChannelIds],
@@ -212,7 +212,7 @@ def while_parts(eqn: Any, values: Sequence[T]) -> tuple[list[T], list[T], list[T
     return list(values[:first]), list(values[first:second]), list(values[second:])
 
 
-def _settled(
+def _settle_carry(
     sets: UnionFind,
     start: Sequence[ChannelIds],
     body: Callable[[list[ChannelIds]], list[ChannelIds]],
@@ -226,7 +226,7 @@ def _settled(
         """All but ids, of which only ever more are united."""
         return [v._replace(axes=tuple(map(is_free, v.axes))) for v in values]
 
-    carry = [_named(sets, value) for value in start]
+    carry = [_name_free_axes(sets, value) for value in start]
     while True:
         results = body(carry)
         after = [_either(sets, pair) for pair in zip(carry, results, strict=False)]
@@ -235,7 +235,7 @@ def _settled(
         carry = after
 
 
-def _named(sets: UnionFind, value: ChannelIds) -> ChannelIds:
+def _name_free_axes(sets: UnionFind, value: ChannelIds) -> ChannelIds:
     """`value` with ids of its own along axes that are free, such as those of a state of zeros."""
     axes = tuple(sets.new(a.size) if a.size > 1 and is_free(a) else a for a in value.axes)
     zero = sets.zero_at(value, axes)

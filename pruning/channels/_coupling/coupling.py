@@ -29,10 +29,10 @@ from pruning.channels._coupling.groups import (
     FixedChannels,
     Parameters,
     Position,
-    described,
+    describe,
 )
 from pruning.channels._program.calls import shape_of
-from pruning.channels._program.interpret import live_program, traced
+from pruning.channels._program.interpret import live_program, trace_apply
 from pruning.channels._program.lines import at, line_of
 
 Axis = tuple[int, int]
@@ -62,7 +62,7 @@ class TracedChannels(NamedTuple):
         pinned = ids[self.sets.find(ids) == FIXED]
         if pinned.size:
             reason = self.sets.reasons[pinned[0]]
-            by = reported(self.sets.pinned[reason])
+            by = report_of(self.sets.pinned[reason])
             raise ValueError(
                 "groups must be of channels that this program too can do without; "
                 f"{by.primitive} needs some that were removed{at(by.line)}"
@@ -139,7 +139,7 @@ def fixed_channels(
     for pinned in channels.sets.pinned:
         axes = pinned.axes if resize else pinned.new
         if axes.size and not (resize and pinned.normed):
-            primitive, _, line = reported(pinned)
+            primitive, _, line = report_of(pinned)
             found.setdefault((primitive, line), set()).update(channels.axes[k][0] for k in axes)
     reports = [
         FixedChannels(primitive, tuple(channels.parameters.paths[i] for i in sorted(arrays)), line)
@@ -149,7 +149,7 @@ def fixed_channels(
     return tuple(sorted(reports, key=lambda report: ("input", "output").count(report.primitive)))
 
 
-def reported(pinned: Pinned) -> FixedChannels:
+def report_of(pinned: Pinned) -> FixedChannels:
     """What pins channels, and where, without their arrays."""
     primitive, line = pinned.name or (
         pinned.equations[-1].primitive.name if pinned.equations else "apply",
@@ -160,11 +160,11 @@ def reported(pinned: Pinned) -> FixedChannels:
 
 def channels_of(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> TracedChannels:
     """The united ids of a model, all axes of channels of its outputs pinned."""
-    program, result = traced(apply, params, inputs)
-    return united(program, described(params), inputs, result)
+    program, result = trace_apply(apply, params, inputs)
+    return unite(program, describe(params), inputs, result)
 
 
-def united(
+def unite(
     program: Any,
     parameters: Parameters,
     inputs: Sequence[Any],
@@ -226,8 +226,8 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     Channels of dead parameters alone stay: the model may still compute with their old width.
     """
     sets, parameters, _, starts, axes, live = channels
-    every, zeroed = sets.roots(), _zeroed(sets)
-    normed, singular = sets.marked(sets.find(sets.normed)), sets.marked(_singular(sets))
+    every, zeroed = sets.roots(), _zero_requirements(sets)
+    normed, singular = sets.mask_of(sets.find(sets.normed)), sets.mask_of(_singular(sets))
     roots = np.split(every, starts)[1:-1]
 
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
@@ -279,7 +279,7 @@ def _pin_ambiguous(sets: UnionFind) -> None:
         among = np.isin(sets.find(required.ids), roots)
         sets.pin(required.ids[among], required.equations)
 
-    zeroed, singular = _zeroed(sets), _singular(sets)
+    zeroed, singular = _zero_requirements(sets), _singular(sets)
     for divisor in sets.singular:
         needed = [zeroed.get(i, fixed(0)) for i in divisor.parameters or ()]
         if needed:
@@ -294,7 +294,7 @@ def _singular(sets: UnionFind) -> np.ndarray:
     return sets.find(np.concatenate([*(divisor.ids for divisor in sets.singular), fixed(0)]))
 
 
-def _zeroed(sets: UnionFind) -> dict[int, np.ndarray]:
+def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
     """For each parameter, the sets of ids at which sums over channels need it to be zero."""
     zeroed: dict[int, list[np.ndarray]] = {}
     for factor in sets.zeroed:

@@ -70,7 +70,7 @@ class FixedChannels(NamedTuple):
     line: str
 
 
-def described(params: Any) -> Parameters:
+def describe(params: Any) -> Parameters:
     """Paths and shapes of the arrays of a tree."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     paths = tuple(
@@ -90,7 +90,7 @@ def parameters_of(params: Any, groups: Sequence[ChannelGroup]) -> Parameters:
     Raises:
       ValueError: They are others.
     """
-    parameters = described(params)
+    parameters = describe(params)
     for group in groups:
         if group.parameters != parameters:
             expected, found = (set(zip(*p, strict=True)) for p in (group.parameters, parameters))

@@ -51,7 +51,7 @@ def reshape(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     axes = []
     for before, after in _factors(old, new):
         merged = sets.merge([value.axes[k] for k in before])
-        axes += sets.split(merged, [new[k] for k in after])
+        axes += sets.split_axis(merged, [new[k] for k in after])
     return [value._replace(axes=tuple(axes))]
 
 
@@ -219,7 +219,7 @@ def scatter(
     return [ChannelIds(tuple(axes), zero)]
 
 
-def written_zero(
+def zero_of_scatter(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
     """Of a scatter, unless a function is applied in place."""

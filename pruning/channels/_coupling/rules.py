@@ -231,7 +231,7 @@ RULES: dict[Primitive | str, Rule] = {
     p.dynamic_slice_p: movement(moves.dynamic_slice, smaller=moves.smaller_shape("slice_sizes")),
     p.dynamic_update_slice_p: movement(moves.dynamic_update_slice),
     p.gather_p: movement(moves.gather, smaller=moves.smaller_gather),
-    p.scatter_p: Rule(moves.scatter, moves.written_zero),
+    p.scatter_p: Rule(moves.scatter, moves.zero_of_scatter),
     **dict.fromkeys(
         (p.scatter_add_p, p.scatter_mul_p, p.scatter_max_p, p.scatter_min_p, "scatter-sub"),
         movement(moves.scatter),
@@ -256,13 +256,13 @@ def summed_of_product(eqn: Equation) -> Sequence[Sequence[tuple[int, int]]] | No
 def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
     """The ids of the results of an equation, by its row."""
     rule = rule_of(eqn)
-    values = sets.tabled(values) if rule.elementwise else values
+    values = sets.give_constants_ids(values) if rule.elementwise else values
     results = rule.axes(eqn, sets, *values)
     numbers = [v.number for v in values]
     nonzero = [v.nonzero or bool(v.number) for v in values]
     for value in (values[k] for k in rule.singular_operands(eqn, numbers)):
         if not (value.nonzero or value.number or value.constant):
-            sets.singular += [sets.required(value, axis) for axis in value.axes]
+            sets.singular += [sets.requirement_of(value, axis) for axis in value.axes]
     facts: dict[str, Any] = {"uniform": sets.uniform(values) if rule.uniform else None}
     facts |= {"given": all(v.given for v in values), "constant": all(v.constant for v in values)}
     if rule.random:  # those of the whole width, as a constant's numbers

@@ -51,7 +51,7 @@ def call_of(eqn: Any) -> Call | None:
     if (kind := KINDS.get(name)) is not None:
         keys = ("jaxpr", "call_jaxpr", "fun_jaxpr")
         program = next(params[key] for key in keys if key in params)
-    elif name == "call_hi_primitive" and (program := _expanded(params["_prim"])) is not None:
+    elif name == "call_hi_primitive" and (program := _expand(params["_prim"])) is not None:
         params = params["_prim"].params
         kind = HI_KINDS.get(type(eqn.params["_prim"]).__name__, "custom_vjp")
     else:
@@ -81,7 +81,7 @@ def _is_program(value: Any) -> bool:
 _EXPANDED: WeakKeyDictionary[Any, ClosedJaxpr | None] = WeakKeyDictionary()
 
 
-def _expanded(primitive: Any) -> ClosedJaxpr | None:
+def _expand(primitive: Any) -> ClosedJaxpr | None:
     """The program of a `HiPrim`, the same object every time, if it is one of plain arrays."""
     if primitive not in _EXPANDED:
 

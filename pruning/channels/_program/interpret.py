@@ -6,20 +6,20 @@ from typing import Any, TypeVar
 from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from pruning._arguments import quoted
+from pruning._arguments import quote
 from pruning.channels._program.calls import Apply, Equation, Program, Tree, program_of, trace
 
 T = TypeVar("T")
 
 
-def traced(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[ClosedJaxpr, Tree]:
+def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[ClosedJaxpr, Tree]:
     """The program of `apply(params, *inputs)`, its leaves in order as arguments, and its result."""
     try:
         return trace(apply, params, *inputs)
     except Exception as error:
         raise ValueError(
             "apply must be traceable at these params and inputs, and of an nnx module a function "
-            f"of its state: see nnx.split; got {quoted(error)}"
+            f"of its state: see nnx.split; got {quote(error)}"
         ) from error
 
 

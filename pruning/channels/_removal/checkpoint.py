@@ -15,7 +15,7 @@ from flax.traverse_util import unflatten_dict
 
 from jaxnorm.internal import check_on_host, checkpoints
 from pruning._arguments import check_values
-from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, described
+from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, describe
 from pruning.channels._removal.removal import keep_masks
 from pruning.channels._removal.resizing import Resized, resized
 
@@ -83,7 +83,7 @@ def save_pruned(
     """
     check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
     check_values("save_pruned", pruned.params)
-    paths, shapes = described(pruned.params)
+    paths, shapes = describe(pruned.params)
     large = pruned.groups[0].parameters.shapes if pruned.groups else shapes
     metadata = {
         "step": step,
@@ -92,7 +92,7 @@ def save_pruned(
         "dtypes": [str(leaf.dtype) for leaf in jax.tree.leaves(pruned.params)],
         "widths": [list(shape) for shape in shapes],
         "widths before": [list(shape) for shape in large],
-        "structure": _written(pruned.params),
+        "structure": _structure(pruned.params),
         "groups": [_group(*pair) for pair in zip(pruned.groups, pruned.keep, strict=True)],
         "resized": isinstance(pruned.apply, Resized),
     }
@@ -119,14 +119,14 @@ def load_pruned(
       ValueError: There is no checkpoint, or `like` has other arrays or other widths; of the
         network's `apply`, none was given.
     """
-    return _loaded(*_read(Path(checkpoint_dir)), apply, like)
+    return _load(*_read(Path(checkpoint_dir)), apply, like)
 
 
-def _loaded(
+def _load(
     metadata: dict[str, Any], leaves: list[Any], apply: Callable[..., Any] | None, like: Any
 ) -> Pruned:
     if like is not None:
-        _check_like(described(like), metadata)
+        _check_like(describe(like), metadata)
         tree: Any = jax.tree.unflatten(jax.tree.structure(like), leaves)
     elif (structure := metadata.get("structure")) is not None:
         tree = _read_tree(structure, iter(leaves))
@@ -187,7 +187,7 @@ def _groups_of(metadata: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _written(tree: Any) -> Any:
+def _structure(tree: Any) -> Any:
     """The structure of a tree of dictionaries, lists and tuples, in JSON; of another, None."""
     counter = itertools.count()
     numbered = jax.tree.map(lambda _: next(counter), tree)
@@ -220,7 +220,7 @@ def _read_tree(written: Any, leaves: Iterator[Any]) -> Any:
     return read if kind == "list" else tuple(read)
 
 
-def resumed(
+def resume(
     checkpoint_dir: Path, start: Pruned, apply: Callable[..., Any], ratios: Sequence[int | float]
 ) -> tuple[Pruned, int] | None:
     """What an earlier run of `prune` with these arguments saved, and the number of its steps.
@@ -236,7 +236,7 @@ def resumed(
             f"checkpoint_dir must hold a run of the ratios or budgets {list(ratios)}; "
             f"{checkpoint_dir} holds one of {metadata['ratios']}"
         )
-    loaded = _loaded(metadata, leaves, apply, start.params)
+    loaded = _load(metadata, leaves, apply, start.params)
     indices, keep = loaded.kept_indices(), []
     for group in start.groups:
         first = group.positions[0]

@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pruning._arguments import quoted
+from pruning._arguments import quote
 from pruning.channels._coupling.channel_ids import FREE, ChannelIds
 from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant, inner_ids
-from pruning.channels._coupling.coupling import united
-from pruning.channels._coupling.groups import ChannelGroup, described
+from pruning.channels._coupling.coupling import unite
+from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import Equation, shape_of, subprograms, trace
-from pruning.channels._program.interpret import closed_jaxpr, is_literal, traced
+from pruning.channels._program.interpret import closed_jaxpr, is_literal, trace_apply
 from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, large_tree
@@ -53,11 +53,11 @@ def check_program(
     except Exception as error:
         raise ValueError(
             "apply must take its widths from params, as modules do by jaxnorm.nnx.fit_widths; else "
-            f"{CURE}; with fewer channels it raises {quoted(error)}{at(line_of_error(error))}"
+            f"{CURE}; with fewer channels it raises {quote(error)}{at(line_of_error(error))}"
         ) from error
     tree = large_tree(params, groups)
-    large, result = traced(apply, tree, inputs)
-    channels = united(large, described(tree), inputs, result)
+    large, result = trace_apply(apply, tree, inputs)
+    channels = unite(large, describe(tree), inputs, result)
     masks = keep_masks(groups, list(map(np.asarray, keep)))
     if found := difference(Sizes(channels, masks), large, small, channels.arguments):
         raise ValueError(f"apply must compute the same with fewer channels; {found}; else {CURE}")
@@ -110,7 +110,7 @@ def _of_equation(
             return f"{sizes.shape(value)} becomes {v.aval.shape}, the shape"
     for k, (v, value) in enumerate(zip(b.invars, values, strict=True)):
         before, after = sizes.shape(value), v.aval.shape
-        if any(before[axis] != after[axis] for axis in _summed(a, k)):
+        if any(before[axis] != after[axis] for axis in _dependent_axes(a, k)):
             return f"{before} becomes {after}, the shape of an operand"
     if rule_of(a).sums and values[0].zero is None:
         shape = sizes.shape(values[0])
@@ -124,7 +124,7 @@ def _of_equation(
     return ""
 
 
-def _summed(eqn: Equation, k: int) -> Sequence[int]:
+def _dependent_axes(eqn: Equation, k: int) -> Sequence[int]:
     """The axes of operand `k` on whose size the result depends, also where nothing varies."""
     summed = rule_of(eqn).summed
     if summed is None and not subprograms(eqn):

@@ -16,7 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSha
 from jaxtyping import Array, Bool
 
 from jaxnorm.internal import check_on_host
-from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, described
+from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, describe
 
 Keep = Sequence[Bool[Array | np.ndarray, " _"]]
 """For each group, which of its channels are kept."""
@@ -182,7 +182,7 @@ def widths(params: Any) -> dict[str, int]:
       >>> print(widths({"conv": {"kernel": np.ones((3, 3, 2, 8)), "bias": np.ones(8)}}))
       {'conv': 8}
     """
-    paths, shapes = described(params)
+    paths, shapes = describe(params)
     return {
         path.rpartition("/")[0]: shape[-1]
         for path, shape in zip(paths, shapes, strict=True)
@@ -241,7 +241,7 @@ def _along_channels(
     if not groups:
         return tree
     leaves, structure = jax.tree.flatten(tree)
-    for i, owner in _owners(described(tree), groups[0].parameters).items():
+    for i, owner in _owners(describe(tree), groups[0].parameters).items():
         for axis, of_parameter in enumerate(owner.axes):
             if (key := (owner.path, of_parameter)) in masks:
                 leaves[i] = change(leaves[i], axis, masks[key])

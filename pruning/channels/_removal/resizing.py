@@ -27,8 +27,8 @@ from pruning.channels._coupling.control_flow import (
     while_ids,
     while_parts,
 )
-from pruning.channels._coupling.coupling import united
-from pruning.channels._coupling.groups import ChannelGroup, described
+from pruning.channels._coupling.coupling import unite
+from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import corresponding_axes, rule_of
 from pruning.channels._program.calls import (
     Call,
@@ -41,7 +41,7 @@ from pruning.channels._program.calls import (
     trace_cotangents,
     trace_tangents,
 )
-from pruning.channels._program.interpret import enter_none, interpret, traced
+from pruning.channels._program.interpret import enter_none, interpret, trace_apply
 from pruning.channels._removal.removal import Keep, check_keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, first, large_tree, trim_broadcast
 
@@ -141,8 +141,8 @@ class Resized:
     def _evaluate(self, params: Any, *inputs: Any) -> Any:
         tree, rest = large_tree(params, self.groups), inputs[len(self.states) :]
         whole = (*jax.tree.map(_shape, self.states), *rest)
-        program, result = traced(self.apply, tree, whole)
-        channels = united(program, described(tree), whole, states=len(self.states))
+        program, result = trace_apply(self.apply, tree, whole)
+        channels = unite(program, describe(tree), whole, states=len(self.states))
         sizes = Sizes(channels, keep_masks(self.groups, self.keep))
         count = len(channels.parameters.paths)
         given = inputs[: len(self.states)]

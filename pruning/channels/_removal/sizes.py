@@ -59,7 +59,7 @@ class Sizes:
         """The operands, of which constants that vary along channels are those of what is left."""
         if not rule_of(eqn).elementwise:
             return list(arrays)
-        return list(map(self._table, arrays, values, self.sets.tabled(values)))
+        return list(map(self._table, arrays, values, self.sets.give_constants_ids(values)))
 
     def _table(self, array: Any, before: ChannelIds, after: ChannelIds) -> Any:
         for k, (old, new) in enumerate(zip(before.axes, after.axes, strict=True)):

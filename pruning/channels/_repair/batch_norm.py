@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
-from pruning.channels._coupling.groups import described
+from pruning.channels._coupling.groups import describe
 from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import evaluate_equation, program_of
 from pruning.channels._program.interpret import (
@@ -20,7 +20,7 @@ from pruning.channels._program.interpret import (
     enter_none,
     interpret,
     is_literal,
-    traced,
+    trace_apply,
 )
 from pruning.channels._repair.chains import (
     Chain,
@@ -80,7 +80,7 @@ def fold_batch_norms(
     """
     check_on_host("fold_batch_norms", params, instead="fold first, and compile what it returns")
     check_values("fold_batch_norms", params)
-    paths = described(params).paths
+    paths = describe(params).paths
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))
     kernels: list[int | None] = []
     new: list[KernelAndShift] = []
@@ -127,9 +127,9 @@ def fold_batch_norms(
 
 
 def _run(apply: Callable[..., Any], network: "Unfolded", params: Any, *inputs: Any) -> Any:
-    program, result = traced(apply, params, inputs)
+    program, result = trace_apply(apply, params, inputs)
     leaves = [network.leaf(i, np.shape(leaf)) for i, leaf in enumerate(jax.tree.leaves(params))]
-    values = [*leaves, *map(_computed, jax.tree.leaves(inputs))]
+    values = [*leaves, *map(_compute, jax.tree.leaves(inputs))]
     outputs = [network.operand(value) for value in network.evaluate(program, values)]
     return jax.tree.unflatten(jax.tree.structure(result), outputs)
 
@@ -144,7 +144,7 @@ def _paths(kernels: Sequence[str | None], taken: set[str]) -> list[str]:
     return found
 
 
-def _computed(array: Any) -> Value:
+def _compute(array: Any) -> Value:
     return Value(lambda: array)
 
 
@@ -173,10 +173,10 @@ class Unfolded:
             self.seen.add(id(jaxpr))
             read = [v for eqn in jaxpr.eqns for v in eqn.invars] + list(jaxpr.outvars)
             self.reads.update(v for v in read if not is_literal(v))
-        values = self.unshared(jaxpr.invars, values)
+        values = self.unshare(jaxpr.invars, values)
         return interpret(program, values, _constant, self.step, enter=enter_none)
 
-    def unshared(self, variables: Sequence[Any], values: Sequence[Value]) -> list[Value]:
+    def unshare(self, variables: Sequence[Any], values: Sequence[Value]) -> list[Value]:
         """The values; a chain that is read more than once ends there."""
         pairs = zip(variables, values, strict=True)
         return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
@@ -189,8 +189,8 @@ class Unfolded:
         elif (chain := start_chain(eqn, values) or extend_chain(eqn, values)) is not None:
             results = [Value(cache(partial(self.result, chain)), chain=chain)]
         else:
-            results = list(map(_computed, evaluate_equation(eqn, self.operands(values))))
-        return self.unshared(eqn.outvars, results)
+            results = list(map(_compute, evaluate_equation(eqn, self.operands(values))))
+        return self.unshare(eqn.outvars, results)
 
     def given(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
         """What is made of parameters and constants alone."""
@@ -226,7 +226,7 @@ class Unfolded:
             (y,) = evaluate_equation(first.eqn, self.operands(first.values))
             for link in links:
                 before = list(link.values)
-                before[link.side] = _computed(y)
+                before[link.side] = _compute(y)
                 (y,) = evaluate_equation(link.eqn, self.operands(before))
             return y
         kernel, shift = self.fold(chain)

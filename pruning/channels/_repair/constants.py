@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxnorm.internal import check_on_host
-from pruning.channels._coupling.groups import ChannelGroup, described
+from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import Equation, evaluate_equation
-from pruning.channels._program.interpret import interpret, traced
+from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import (
     Keep,
     KeepMasks,
@@ -95,8 +95,8 @@ def fold_constants(
     values = list(map(Value, *map(jax.tree.leaves, trees)))
     values += [Value(x, x) for x in jax.tree.leaves(inputs)]
     leaves, structure = jax.tree.flatten(params)
-    program, _ = traced(apply, params, inputs)
-    paths, shapes = described(params)
+    program, _ = trace_apply(apply, params, inputs)
+    paths, shapes = describe(params)
     folding = Folding(paths, leaves, masks, facts_of(program, shapes))
     interpret(program, values, lambda x: Value(x, x), folding.step)  # a jit compiles at every call
     for i, change in folding.changes.items():

@@ -18,9 +18,9 @@ from jaxtyping import Array
 
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
-from pruning.channels._coupling.groups import ChannelGroup, described
+from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._program.calls import Equation, evaluate_equation
-from pruning.channels._program.interpret import interpret, traced
+from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import (
     Keep,
     KeepMasks,
@@ -28,7 +28,7 @@ from pruning.channels._removal.removal import (
     mask_channels,
     removed_elements,
 )
-from pruning.channels._repair.moments import Moments, merged, moments, ridge_solution, scaled
+from pruning.channels._repair.moments import Moments, merge, moments, ridge_solution, scale_outputs
 from pruning.channels._repair.parameters import Addend, Fact, Kernel, check_solved, facts_of
 
 Batches = Sequence[Sequence[Any]]
@@ -97,7 +97,7 @@ def least_squares(
     if len(ridge) > 1 and len(batches) == 1:
         raise ValueError("batches must hold two at least, so that the last chooses ridge; got 1")
     solver = partial(ridge_solution, ridge=ridge)
-    return _repaired("least_squares", apply, params, groups, keep, batches, solver)
+    return _repair("least_squares", apply, params, groups, keep, batches, solver)
 
 
 def rescale(
@@ -112,10 +112,10 @@ def rescale(
     As `least_squares`, whose arguments and errors it has, but a kernel is only multiplied by one
     number an output, that of the smallest Σ (a w·x̃ − y)².
     """
-    return _repaired("rescale", apply, params, groups, keep, batches, scaled)
+    return _repair("rescale", apply, params, groups, keep, batches, scale_outputs)
 
 
-def _repaired(
+def _repair(
     name: str,
     apply: Callable[..., Any],
     params: Any,
@@ -132,8 +132,8 @@ def _repaired(
     cut = [(g, v) for g, v in zip(groups, map(np.asarray, keep), strict=True) if not v.all()]
     if not cut:
         return params
-    program, _ = traced(apply, params, batches[0])
-    parameters = described(params)
+    program, _ = trace_apply(apply, params, batches[0])
+    parameters = describe(params)
     facts = facts_of(program, parameters.shapes)
     check_solved([group for group, _ in cut], [fact.solved for fact in facts])
     masks = keep_masks(*zip(*cut, strict=True))
@@ -162,7 +162,7 @@ class Repair:
         masks: KeepMasks,
         solver: Solver,
     ):
-        self.paths, self.masks, self.solver = described(params).paths, masks, solver
+        self.paths, self.masks, self.solver = describe(params).paths, masks, solver
         self.facts = iter(facts)
         changed = {path for path, _ in masks}
         self.whole = jax.tree.leaves(params)
@@ -222,8 +222,8 @@ class Repair:
         self, use: Kernel, kernel: np.ndarray, inputs: Sequence[Any], whole: Sequence[Any]
     ) -> np.ndarray:
         parts = (moments(use.linear, x, y) for x, y in zip(inputs, whole, strict=True))
-        first = merged(islice(parts, self.count - max(1, self.count // 4) or 1))
-        held = merged(parts) if self.count > 1 else None
+        first = merge(islice(parts, self.count - max(1, self.count // 4) or 1))
+        held = merge(parts) if self.count > 1 else None
         path = self.paths[use.addend.leaf]
         try:
             return self.solver(kernel, first, held, use.shifted)

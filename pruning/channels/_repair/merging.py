@@ -19,9 +19,9 @@ from jaxtyping import Array
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.channel_ids import FIXED
-from pruning.channels._coupling.coupling import TracedChannels, united
+from pruning.channels._coupling.coupling import TracedChannels, unite
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
-from pruning.channels._program.interpret import live_program, traced
+from pruning.channels._program.interpret import live_program, trace_apply
 from pruning.channels._program.lines import at, line_of
 from pruning.channels._removal.removal import Keep, check_keep, check_some_left, name
 from pruning.channels._repair.gains import Gain, gains
@@ -87,12 +87,12 @@ def merge_channels(
     if not cut:
         return params
     parameters = parameters_of(params, groups)
-    program, result = traced(apply, params, inputs)
+    program, result = trace_apply(apply, params, inputs)
     live = live_program(program)
     facts = facts_of(live, parameters.shapes)
     kernels = [fact.solved for fact in facts]
     check_solved([group for group, _ in cut], [k for k in kernels if k is not None and k.alone])
-    _check_sums([group for group, _ in cut], united(program, parameters, inputs, result))
+    _check_sums([group for group, _ in cut], unite(program, parameters, inputs, result))
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))
     merging = Merging(parameters.paths, leaves, gains(live, leaves, facts))
     merging.choose(cut, plan)
@@ -188,13 +188,13 @@ class Merging:
     def vectors(self) -> list[Array]:
         """All arrays, merged but for kernels with a gain and what is added before it."""
         return [
-            self.merged(i, self.signed(i))
+            self.merged(i, self.sign(i))
             if any(self.positions(i)) and i not in self.before and i not in self.found
             else leaf
             for i, leaf in enumerate(self.leaves)
         ]
 
-    def signed(self, i: int) -> np.ndarray:
+    def sign(self, i: int) -> np.ndarray:
         """A parameter; a scale with the signs of the gains, as they move into the filters."""
         x, kernel = np.array(self.leaves[i]), self.factors.get(i)
         if kernel is None or i in self.found[kernel].variances:

@@ -56,7 +56,7 @@ def _sums(linear: Linear, x: Array, y: Array) -> tuple[Array, ...]:
     return jnp.asarray(x.shape[1]), mean_x, mean_y, product(x, x), product(x, y)
 
 
-def merged(parts: Iterable[Moments]) -> Moments:
+def merge(parts: Iterable[Moments]) -> Moments:
     """The moments of the union of several sets of rows, Chan et al. (1979)."""
     return reduce(_both, parts)
 
@@ -94,21 +94,23 @@ def ridge_solution(
     """
     normal = all_equations(first, held, shifted)
     if held is None or len(ridge) == 1:
-        return _solved(kernel, normal, ridge[0])
+        return _solve(kernel, normal, ridge[0])
     center = first if shifted else None
     xx, xy = equations(held, center)
 
     def error(r: int | float) -> float:
         try:
-            w = _solved(kernel, equations(first, center), r)
+            w = _solve(kernel, equations(first, center), r)
         except np.linalg.LinAlgError:
             return np.inf
         return float(np.sum(w * (xx @ w - 2 * xy)))
 
-    return _solved(kernel, normal, min(ridge, key=error))
+    return _solve(kernel, normal, min(ridge, key=error))
 
 
-def scaled(kernel: np.ndarray, first: Moments, held: Moments | None, shifted: bool) -> np.ndarray:
+def scale_outputs(
+    kernel: np.ndarray, first: Moments, held: Moments | None, shifted: bool
+) -> np.ndarray:
     """The kernel times one number an output, that of the smallest Σ (a w·x − y)² over all rows."""
     xx, xy = all_equations(first, held, shifted)
     square = np.sum(kernel * (xx @ kernel), 1, keepdims=True)
@@ -118,13 +120,13 @@ def scaled(kernel: np.ndarray, first: Moments, held: Moments | None, shifted: bo
 
 def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equations:
     """The normal equations of all rows."""
-    rows = first if held is None else merged((first, held))
+    rows = first if held is None else merge((first, held))
     if not (np.isfinite(rows.xx).all() and np.isfinite(rows.xy).all()):
         raise ValueError("second moments must be finite; they have NaN or inf")
     return equations(rows, rows if shifted else None)
 
 
-def _solved(kernel: np.ndarray, normal: Equations, ridge: int | float) -> np.ndarray:
+def _solve(kernel: np.ndarray, normal: Equations, ridge: int | float) -> np.ndarray:
     """The kernel at a ridge, by Cholesky's factors; inputs that never vary keep their row."""
     import scipy.linalg  # loads slowly, and repairs alone need it
 

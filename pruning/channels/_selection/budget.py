@@ -97,7 +97,7 @@ def select_within(
     first = bisect_left(path, True, hi=len(path) - 1, key=lambda widths: cost(widths) <= budget)
     chosen = path[first]
     if price is None:
-        chosen = _widened(path[: first + 1], values, budget, cost)
+        chosen = _widen(path[: first + 1], values, budget, cost)
     return [_largest(i, width) for i, width in zip(ascending, chosen, strict=True)]
 
 
@@ -149,7 +149,7 @@ def _path(
     now = price(path[0])
 
     def step(group: int, number: int) -> Step:
-        widths = _replaced(path[-1], group, narrower[group][number])
+        widths = _replace(path[-1], group, narrower[group][number])
         new = price(widths)
         lost = values[group][path[-1][group]] - values[group][widths[group]]
         return Step(lost / (now - new) if now > new else math.inf, group, number, widths, new)
@@ -169,7 +169,7 @@ def _path(
     return path
 
 
-def _widened(
+def _widen(
     path: Sequence[tuple[int, ...]],
     values: Sequence[Values],
     budget: int | float,
@@ -183,12 +183,12 @@ def _widened(
         for group, own in enumerate(steps):
             for width in own[own.index(widths[group]) + 1 :][:1]:
                 gained = values[group][width] - values[group][widths[group]]
-                wider.append((gained, _replaced(widths, group, width)))
+                wider.append((gained, _replace(widths, group, width)))
         fitting = [pair for pair in wider if cost(pair[1]) <= budget]
         if not fitting:
             return widths
         _, widths = max(fitting)
 
 
-def _replaced(widths: tuple[int, ...], group: int, width: int) -> tuple[int, ...]:
+def _replace(widths: tuple[int, ...], group: int, width: int) -> tuple[int, ...]:
     return (*widths[:group], width, *widths[group + 1 :])

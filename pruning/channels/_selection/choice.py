@@ -18,7 +18,7 @@ from pruning._arguments import at_least, check_values
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._removal.removal import producers
 from pruning.criteria._criteria import l2_norm
-from pruning.ranking._ranking import order, rounded_down
+from pruning.ranking._ranking import order, round_down
 
 Scores = Sequence[Float[Array, " _"]]
 Masks = list[Bool[np.ndarray, " _"]]
@@ -146,7 +146,7 @@ def select_layerwise(
     """
     check_on_host("select_layerwise", scores, instead="use lowest, the mask of what is removed")
     _check_ratio(ratio)
-    counts = [len(vector) - rounded_down(ratio, len(vector)) for vector in scores]
+    counts = [len(vector) - round_down(ratio, len(vector)) for vector in scores]
     return _largest(scores, counts, min_channels, multiples(round_to, len(scores)))
 
 
@@ -187,7 +187,7 @@ def select_globally(
     scores = normalized(scores) if normalize else scores
     together = jnp.concatenate(list(scores))
     keep = np.ones(together.size, bool)
-    keep[np.asarray(order(together))[: rounded_down(ratio, together.size)]] = False
+    keep[np.asarray(order(together))[: round_down(ratio, together.size)]] = False
     parts = np.split(keep, np.cumsum([len(vector) for vector in scores])[:-1])
     counts = [int(part.sum()) for part in parts]
     return _largest(scores, counts, min_channels, multiples(round_to, len(scores)))
@@ -224,7 +224,7 @@ def multiples_by_name(
     """
     if not isinstance(round_to, Mapping):
         return multiples(round_to, len(groups))
-    names = named(groups, round_to)
+    names = match_names(groups, round_to)
     return [math.lcm(*(round_to[name] for name in found)) for found in names]
 
 
@@ -238,11 +238,11 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
     """
-    made = named(groups, names)
+    made = match_names(groups, names)
     return tuple(group for group, found in zip(groups, made, strict=True) if not found)
 
 
-def named(groups: Sequence[ChannelGroup], names: Iterable[str]) -> list[set[str]]:
+def match_names(groups: Sequence[ChannelGroup], names: Iterable[str]) -> list[set[str]]:
     """For each group, which of the names are of layers that make its channels.
 
     Raises:

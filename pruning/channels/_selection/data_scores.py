@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from pruning.channels._coupling.groups import ChannelGroup, described
+from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._program.calls import Apply, Equation, Tree, evaluate_equation
-from pruning.channels._program.interpret import interpret, traced
+from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import name
 from pruning.channels._repair.parameters import facts_of
 from pruning.channels._selection.choice import channel_scores
@@ -96,7 +96,7 @@ def wanda_scores(
       [15. 10.]
     """
     products = _input_products(apply, params, inputs)
-    paths = described(params).paths
+    paths = describe(params).paths
     by_path = {paths[leaf]: product for leaf, product in products.items()}
 
     def of_group(group: ChannelGroup) -> Array:
@@ -122,8 +122,8 @@ def _along(x: Array, axis: int) -> Array:
 
 def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
     """By leaf, |w| ‖x‖₂ of every weight of the kernels that multiply activations x."""
-    program, _ = traced(apply, params, inputs)
-    facts = facts_of(program, described(params).shapes)
+    program, _ = trace_apply(apply, params, inputs)
+    facts = facts_of(program, describe(params).shapes)
 
     @jax.jit
     def run(params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:

@@ -12,10 +12,10 @@ from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
 from pruning.channels._program.calls import evaluate_equation
-from pruning.channels._program.interpret import interpret, traced
+from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import Keep, check_keep, check_some_left, name
 from pruning.channels._repair.least_squares import Batches, check_batches
-from pruning.channels._repair.moments import Moments, all_equations, merged, moments
+from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Kernel, check_solved, facts_of
 
 SWAP_MARGIN = 1e-9  # beyond rounding, so that no swap is undone
@@ -112,7 +112,7 @@ def swap_channels(
     check_keep(groups, keep)
     check_some_left(groups, list(map(np.asarray, keep)))
     blocks = _blocks("swap_channels", apply, params, groups, batches, ridge)
-    return [_swapped(own, np.array(mask)) for own, mask in zip(blocks, keep, strict=True)]
+    return [_swap(own, np.array(mask)) for own, mask in zip(blocks, keep, strict=True)]
 
 
 def _blocks(
@@ -133,7 +133,7 @@ def _blocks(
         return
     paths, shapes = parameters_of(params, groups)
     params, batches = jax.tree.map(jnp.asarray, (params, list(map(tuple, batches))))
-    program, _ = traced(apply, params, batches[0])
+    program, _ = trace_apply(apply, params, batches[0])
     kernels = [fact.solved for fact in facts_of(program, shapes)]
     check_solved(groups, kernels)
     incoming = {p.path for group in groups for p in group.positions if p.incoming}
@@ -161,7 +161,7 @@ def _scores(size: int, blocks: Sequence["Block"]) -> np.ndarray:
     return scores
 
 
-def _swapped(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
+def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
     """`left` after swaps that lessen the error by more than rounding."""
     for block in blocks:
         for channel in np.flatnonzero(~left).tolist():
@@ -197,7 +197,7 @@ class Inputs:
             if use is not None and (leaf := use.addend.leaf) in self.wanted:
                 part = moments(use.linear, values[1 - use.side], results[0])
                 before = [self.moments[leaf]] if leaf in self.moments else []
-                self.moments[leaf] = merged([*before, part])
+                self.moments[leaf] = merge([*before, part])
                 kernel = np.asarray(use.linear.matrix(values[use.side]), np.float64)
                 self.kernels[leaf] = use, kernel
             return results

@@ -46,7 +46,7 @@ class Timing(NamedTuple):
     memory: float | None = None
 
 
-def timed(pair: Pair, runs: int) -> Timing:
+def time_pair(pair: Pair, runs: int) -> Timing:
     """A pair's times, each side called `runs` times, or as often as the pair allows."""
     runs = runs if pair.runs is None else min(runs, pair.runs)
     a, b = alternately(pair.ours, pair.peer, runs)

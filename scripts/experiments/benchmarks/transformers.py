@@ -94,7 +94,7 @@ def llama(params: Params, tokens: jax.Array) -> jax.Array:
     def block(x: jax.Array, p: Params) -> tuple[jax.Array, None]:
         h = rms_norm(x, p["scale"])
         q, k, v = (jnp.einsum("btc,chd->bthd", h, p[name]) for name in "qkv")
-        x = x + jnp.einsum("bthd,hdc->btc", attention(rotated(q), rotated(k), v), p["o"])
+        x = x + jnp.einsum("bthd,hdc->btc", attention(rotate(q), rotate(k), v), p["o"])
         h = rms_norm(x, p["scale_mlp"])
         return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"], None
 
@@ -111,7 +111,7 @@ def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
     return x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-5) * scale
 
 
-def rotated(x: jax.Array) -> jax.Array:
+def rotate(x: jax.Array) -> jax.Array:
     """Halves of the last axis turned together, by positions."""
     a, b = jnp.split(x, 2, -1)
     rates = 10000.0 ** -np.linspace(0, 1, a.shape[-1], endpoint=False)

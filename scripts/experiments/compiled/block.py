@@ -16,8 +16,8 @@ from jax.sharding import Sharding
 from jaxtyping import Array
 
 import jaxnorm
-from experiments.compiled.compile_only import Measured, measure, placed
-from experiments.compiled.layers import Limits, judged
+from experiments.compiled.compile_only import Measured, measure, place
+from experiments.compiled.layers import Limits, judge
 
 SHAPE = (256, 56, 56, 256)
 LEARNING_RATE = 0.1
@@ -50,7 +50,7 @@ def measure_step(norm: Any, sharding: Sharding) -> Measured:
         return y, dx, new_params, new_statistics
 
     x = jax.ShapeDtypeStruct(SHAPE, jnp.bfloat16)
-    return measure(step, *placed((params, statistics, x, x), sharding))
+    return measure(step, *place((params, statistics, x, x), sharding))
 
 
 def block_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
@@ -67,4 +67,4 @@ def block_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
             "kernels": program.kernels,
             "seconds": program.seconds,
         }
-        yield judged(row, limits)
+        yield judge(row, limits)

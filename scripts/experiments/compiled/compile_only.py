@@ -129,6 +129,6 @@ def measure(program: Callable, *arguments: Any) -> Measured:
     )
 
 
-def placed(tree: Any, sharding: Sharding) -> Any:
+def place(tree: Any, sharding: Sharding) -> Any:
     """The shapes of `tree` as arguments on a device."""
     return jax.tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Key
 import geometry
 import jaxnorm
 import pruning
-from experiments.compiled.compile_only import measure, placed
+from experiments.compiled.compile_only import measure, place
 from jaxnorm import shift
 
 
@@ -58,7 +58,7 @@ def function_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
     for case in cases():
         row = {"function": case.name, "size": case.size}
         try:
-            measured = measure(case.program, *placed(case.arguments, sharding))
+            measured = measure(case.program, *place(case.arguments, sharding))
         except Exception as error:  # whatever JAX or a compiler raises is the result
             lines = str(error).splitlines() or [""]
             yield row | {"error": f"{type(error).__name__}: {lines[0]}"}

@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import Array
 
 import jaxnorm
-from experiments.compiled.compile_only import Measured, measure, placed
+from experiments.compiled.compile_only import Measured, measure, place
 
 SHAPES = (
     (256, 112, 112, 64),
@@ -166,17 +166,17 @@ def layer_rows(
                 "kernels": program.kernels,
                 "seconds": program.seconds,
             }
-            yield judged(row, limits(target, name, shape, dtype, mode))
+            yield judge(row, limits(target, name, shape, dtype, mode))
 
 
 def measure_layer(name: str, shape: Shape, dtype: str, mode: Mode, sharding: Sharding) -> Measured:
     program, inputs = (training, 2) if mode == "training" else (inference, 1)
     data = inputs * (jax.ShapeDtypeStruct(shape, dtype),)
-    arguments = placed((*parameters(name, shape[-1]), *data), sharding)
+    arguments = place((*parameters(name, shape[-1]), *data), sharding)
     return measure(partial(program, LAYERS[name]), *arguments)
 
 
-def judged(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
+def judge(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
     """The row with its limits, and whether it holds them to two decimals."""
     pairs = ((row["ratio_to_flax"], limits.traffic), (row["temporary"], limits.temporary))
     held = [round(value, 2) <= limit for value, limit in pairs if limit is not None]
@@ -189,11 +189,11 @@ def collective_rows(devices: Sequence[Any]) -> Iterator[dict[str, Any]]:
     replicated = NamedSharding(mesh, PartitionSpec())
     for shape in ((256, 56, 56, 256), (8192, 4096)):
         expected = 0
-        x = placed(
+        x = place(
             jax.ShapeDtypeStruct(shape, "bfloat16"), NamedSharding(mesh, PartitionSpec("data"))
         )
         for name, layer in LAYERS.items():
-            params, running = placed(parameters(name, shape[-1]), replicated)
+            params, running = place(parameters(name, shape[-1]), replicated)
             collectives = measure(partial(forward, layer), params, running, x).collectives
             expected = len(collectives) if name == "Flax" else expected
             yield {

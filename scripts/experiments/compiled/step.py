@@ -71,7 +71,7 @@ def measure(
         seconds = {
             "compute": flops / chip.flops,
             "HBM": traffic.bytes / chip.hbm_bandwidth,
-            "interconnect": sent(exchanged, chips) / chip.interconnect,
+            "interconnect": bytes_sent(exchanged, chips) / chip.interconnect,
         }
         result |= {"seconds": seconds, "bound": max(seconds, key=lambda name: seconds[name])}
     return result
@@ -129,7 +129,7 @@ def sizes(shapes: list[str]) -> dict[str, list[float]]:
     return found
 
 
-def sent(exchanged: list[dict[str, Any]], chips: int) -> float:
+def bytes_sent(exchanged: list[dict[str, Any]], chips: int) -> float:
     """Bytes that a chip sends where collectives are rings over all chips."""
     times = {"all-reduce": 2 * (chips - 1) / chips, "collective-permute": 1}
     return sum(times.get(e["kind"], (chips - 1) / chips) * e["bytes"] for e in exchanged)
@@ -138,32 +138,36 @@ def sent(exchanged: list[dict[str, Any]], chips: int) -> float:
 def lines(result: dict[str, Any]) -> list[str]:
     """The result of `measure` in sentences."""
     chip = CHIPS.get(result["chip"])
-    memory, capacity = result["memory"], f" of {scaled(chip.hbm)}B" if chip else ""
+    memory, capacity = result["memory"], f" of {with_prefix(chip.hbm)}B" if chip else ""
     verdict = {True: ": fits", False: ": does not fit", None: ""}[memory["fits"]]
     said = [
         f"compiled, not run: {result['chips']} x {result['chip']} ({result['topology']}), "
         f"{result['images_per_chip']} images per chip, {result['parameters']:,} parameters; "
         "all numbers are per chip",
-        f"memory: {scaled(memory['needed'])}B{capacity}{verdict}",
+        f"memory: {with_prefix(memory['needed'])}B{capacity}{verdict}",
     ]
     if "arguments" not in memory:
         return said
-    parts = (f"{name} {scaled(memory[name])}B" for name in ("arguments", "temporary", "program"))
+    parts = (
+        f"{name} {with_prefix(memory[name])}B" for name in ("arguments", "temporary", "program")
+    )
     said[-1] += f" ({', '.join(parts)})"
     said += [
         f"collectives: {e['count']:g} {e['kind']} of {e['arrays']:g} {e['dtype']} arrays, "
-        f"{scaled(e['bytes'])}B"
+        f"{with_prefix(e['bytes'])}B"
         for e in result["collectives"]
     ] or ["collectives: none"]
-    said.append(f"HBM traffic: {scaled(result['hbm_bytes'])}B in {result['kernels']:,} kernels")
-    said.append(f"floating-point operations: {scaled(result['flops'])}")
+    said.append(
+        f"HBM traffic: {with_prefix(result['hbm_bytes'])}B in {result['kernels']:,} kernels"
+    )
+    said.append(f"floating-point operations: {with_prefix(result['flops'])}")
     if chip is None:
         return [*said, f"no bounds: the published figures of {result['chip']} are not known"]
-    times = ", ".join(f"{name} {scaled(s)}s" for name, s in result["seconds"].items())
+    times = ", ".join(f"{name} {with_prefix(s)}s" for name, s in result["seconds"].items())
     return [*said, f"bounds by the chip's published figures: {times}; {result['bound']} binds"]
 
 
-def scaled(number: float) -> str:
+def with_prefix(number: float) -> str:
     """Three digits of a number and the prefix for its unit, such as 1.54 T or 27.8 µ."""
     if not number > 0:
         return f"{number:g} "

@@ -98,7 +98,7 @@ def instruction_summary(program: Program, i: Instruction, shapes: dict[str, str]
         trips = trip_count(program, i)
         body = computation_summary(program, attribute(i, r"body=%?([\w.\-]+)"))
         once = Summary(0, 0, Counter([f"while x{trips or '?'}"]), trips is None, ())
-        return total([once, repeated(body, trips or 1)])
+        return total([once, sum_over_trips(body, trips or 1)])
     if i.op == "conditional":
         dearest = max((computation_summary(program, b) for b in branches(i)), key=lambda s: s.bytes)
         return total([NOTHING._replace(notable=Counter(["conditional"])), dearest])
@@ -119,7 +119,7 @@ def total(parts: list[Summary]) -> Summary:
     )
 
 
-def repeated(body: Summary, trips: int) -> Summary:
+def sum_over_trips(body: Summary, trips: int) -> Summary:
     """Sum over the trips of a loop."""
     return Summary(
         body.bytes * trips,
@@ -150,7 +150,7 @@ def kernel_bytes(program: Program, i: Instruction, shapes: dict[str, str]) -> fl
     if op in COLLECTIVES:
         operands = (shapes.get(name, "") for name in i.operands)
         return sum(map(hbm_bytes, [*results(i), *operands]))
-    return written(program, i, shapes) + read(program, i, shapes)
+    return bytes_written(program, i, shapes) + bytes_read(program, i, shapes)
 
 
 def results(collective: Instruction) -> list[str]:
@@ -161,12 +161,12 @@ def results(collective: Instruction) -> list[str]:
     return parts
 
 
-def written(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
+def bytes_written(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
     """Bytes of the results of a kernel, of one updated in place the bytes that change."""
     if i.op == "fusion":
         inside = program.callee(i)
         return sum(
-            written_by_fusion(inside, part, index)
+            bytes_written_by_fusion(inside, part, index)
             for index, part in enumerate(tuple_parts(i.shape))
         )
     if i.op == "async-start":  # shape: ((operands), results, ...)
@@ -181,7 +181,7 @@ def written(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
     return sum(map(hbm_bytes, parts))
 
 
-def written_by_fusion(inside: list[Instruction], part: str, index: int) -> float:
+def bytes_written_by_fusion(inside: list[Instruction], part: str, index: int) -> float:
     """Bytes that a fused computation writes of the part `index` of its result."""
     whole = hbm_bytes(part)
     by_name = {i.name: i for i in inside}
@@ -195,12 +195,12 @@ def written_by_fusion(inside: list[Instruction], part: str, index: int) -> float
     return whole
 
 
-def read(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
+def bytes_read(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
     """Bytes of the operands of a kernel, of sliced ones the bytes in the slices."""
     inside = program.callee(i) if i.op in ("fusion", "async-start") else []
     sizes = [hbm_bytes(shapes.get(name, "")) for name in i.operands]
     if inside:
-        return sum(read_by_fusion(program, inside, *operand) for operand in enumerate(sizes))
+        return sum(bytes_read_by_fusion(program, inside, *operand) for operand in enumerate(sizes))
     if i.op in ("slice", "dynamic-slice", "gather"):
         sizes[0] = min(sizes[0], array_bytes(i.shape))
     if i.op in ("dynamic-update-slice", "scatter"):
@@ -208,7 +208,9 @@ def read(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
     return sum(dict(zip(reversed(i.operands), reversed(sizes), strict=True)).values())
 
 
-def read_by_fusion(program: Program, inside: list[Instruction], index: int, whole: float) -> float:
+def bytes_read_by_fusion(
+    program: Program, inside: list[Instruction], index: int, whole: float
+) -> float:
     """Bytes that a fused computation reads of its parameter `index`, of `whole` bytes."""
     names = [i.name for i in inside if i.op == "parameter" and i.operands == [str(index)]]
     traffic = 0.0 if names else whole
@@ -220,11 +222,11 @@ def read_by_fusion(program: Program, inside: list[Instruction], index: int, whol
             if i.op == "bitcast":
                 names.append(i.name)
             else:
-                traffic += read_by_instruction(program, i, name, whole)
+                traffic += bytes_read_by_instruction(program, i, name, whole)
     return min(traffic, whole)
 
 
-def read_by_instruction(program: Program, i: Instruction, name: str, whole: float) -> float:
+def bytes_read_by_instruction(program: Program, i: Instruction, name: str, whole: float) -> float:
     """Bytes that one instruction of a fused computation reads of the operand `name`."""
     is_first_only = i.operands[0] == name and name not in i.operands[1:]
     if i.op in ("slice", "dynamic-slice") or (i.op == "gather" and i.operands[0] == name):
@@ -233,7 +235,7 @@ def read_by_instruction(program: Program, i: Instruction, name: str, whole: floa
         return 0  # updated in place: the update counts as written
     if i.op == "fusion":
         return sum(
-            read_by_fusion(program, program.callee(i), index, whole)
+            bytes_read_by_fusion(program, program.callee(i), index, whole)
             for index, operand in enumerate(i.operands)
             if operand == name
         )

@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 
 from experiments import storage
 from experiments.cli import InputError
-from experiments.data.imagenet import Records, named
+from experiments.data.imagenet import Records, name_record
 from experiments.recipes import IN_MEMORY, STREAMED
 
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
@@ -89,7 +89,7 @@ def load(name: str, data_dir: Path | None = None, moments: Moments | None = None
         raise InputError(f"the data set must be one of {', '.join(IN_MEMORY)}; got {name!r}")
     version = _version(name, data_dir)
     if storage.is_remote(version):  # one request for each file, not for each image
-        version = storage.copied(version, cache_folder())
+        version = storage.copy_local(version, cache_folder())
     return _read(name, version, moments)
 
 
@@ -302,7 +302,7 @@ def _note(name: str, version: Path) -> str:
 def _stack(source: Sequence, split: str) -> Examples:
     images, labels = [], []
     for i in range(len(source)):
-        with named(split, i):
+        with name_record(split, i):
             example = source[i]
             image, label = np.asarray(example["image"]), np.int32(example["label"])
             if image.dtype == object or image.size == 0:

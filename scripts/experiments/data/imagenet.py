@@ -69,7 +69,7 @@ def decode(record: dict) -> Image.Image:
 
 
 @contextmanager
-def named(split: str, index: int) -> Iterator[None]:
+def name_record(split: str, index: int) -> Iterator[None]:
     """Name the record of a split, counted from 0, where it cannot be read.
 
     Raises:
@@ -223,7 +223,7 @@ def _read(
     draws = rng.integers(2**63, size=len(indices))  # the same for every shard
     for position in shard.positions(len(indices)):
         draw = np.random.default_rng(draws[position])
-        with named("train", int(indices[position])):
+        with name_record("train", int(indices[position])):
             record = records[int(indices[position])]
             images.append(scale_crop(decode(record), draw, crop=crop, scales=scales))
             labels.append(np.int32(record["label"]))

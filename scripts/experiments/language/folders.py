@@ -174,7 +174,7 @@ def write(
     for first in stream:
         number += 1
         path = folder / f"shard-{number}"
-        with files.named(path), path.open("wb") as file:
+        with files.name_path(path), path.open("wb") as file:
             for name, array in fill(file, first, stream, shard_bytes):
                 placed[name] = number
                 elements, total = elements + array.size, total + array.nbytes

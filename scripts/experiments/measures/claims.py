@@ -139,7 +139,7 @@ def result(verdict: Verdict) -> dict[str, Any]:
         "objects": claims.objects(claim),
         "remark": claim.remark and claim.remark._asdict(),
         "why": claim.why,
-        "results": [said(result) for result in claim.results],
+        "results": [sentence_of(result) for result in claim.results],
         "reason": claim.reason,
         "printed_holds": verdict.printed_holds,
         "corrected_holds": verdict.corrected_holds,
@@ -149,7 +149,7 @@ def result(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def said(result: claims.Result) -> dict[str, str]:
+def sentence_of(result: claims.Result) -> dict[str, str]:
     """What our networks gave, in a sentence of the file that holds the numbers."""
     ours = result.ours
     if callable(ours):

@@ -35,7 +35,7 @@ def random_relu(key: Key[Array, ""], h: Array) -> Array:
     return jnp.where(h > 0, h, h / jax.random.uniform(key, h.shape, minval=3.0, maxval=8.0))
 
 
-def dropped(key: Key[Array, ""], h: Array) -> Array:
+def drop(key: Key[Array, ""], h: Array) -> Array:
     """ReLU, of which a fifth is dropped at random, in training; in place of Dropact."""
     return jnp.where(jax.random.bernoulli(key, 0.8, h.shape), jax.nn.relu(h) / 0.8, 0)
 
@@ -123,7 +123,7 @@ def _regularizations() -> Iterator[Setting]:
     for strength in (0.0, 1e-3, 1e-2):
         yield Setting("regularization", f"L2 {strength:g}", penalty=l2(strength))
     yield Setting("regularization", "RReLU", activation=random_relu)
-    yield Setting("regularization", "dropout of activations", activation=dropped)
+    yield Setting("regularization", "dropout of activations", activation=drop)
     yield Setting("regularization", "Cutout", augment=cutout)
     yield Setting("regularization", "CutMix", augment=cutmix)
     yield Setting("regularization", "without batch norm", is_normalized=False)

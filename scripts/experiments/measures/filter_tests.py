@@ -52,7 +52,7 @@ def measure(
         if name not in done.parts:
             start = time.perf_counter()
             before, after, accuracy = jax.device_get(filter_training.run(setting, images, seeds))
-            rows = {"before": list(tested(before)), "after": list(tested(after))}
+            rows = {"before": list(run_tests(before)), "after": list(run_tests(after))}
             seconds = time.perf_counter() - start
             own = {"group": setting.group, "accuracy": accuracy.tolist(), "seconds": seconds}
             done.add(name, own | rows)
@@ -62,13 +62,13 @@ def measure(
     return {name: summary(setting) for name, setting in found.items()}
 
 
-def tested(kernels: list[Float[np.ndarray, "seeds 3 3 cin cout"]]) -> Iterator[Row]:
+def run_tests(kernels: list[Float[np.ndarray, "seeds 3 3 cin cout"]]) -> Iterator[Row]:
     """Tests and effect sizes of all convolutions but the first, whose filters have 9 weights."""
     for layer, stacked in enumerate(kernels[1:], start=2):
         filters = jax.vmap(pruning.filter_matrix)(jnp.asarray(stacked))
         n, dims = filters.shape[1:]
         drawn, expected = gaussian(n, dims)
-        values = jax.device_get(_measured(filters, drawn))
+        values = jax.device_get(_measure(filters, drawn))
         for seed in range(len(filters)):
             own = {name: float(value[seed]) for name, value in values.items()}
             yield {
@@ -98,7 +98,7 @@ def _rank_correlation(v: Float[Array, "layers n dims"]) -> Float[Array, " layers
 
 
 @partial(jax.jit, compiler_options=analysis.QUICK)
-def _measured(v: Float[Array, "seeds n dims"], drawn: Float[Array, " draws"]) -> dict[str, Array]:
+def _measure(v: Float[Array, "seeds n dims"], drawn: Float[Array, " draws"]) -> dict[str, Array]:
     values = jax.vmap(analysis.tests_of)(v)
     rank = _rank_correlation(v)
     draws = jnp.broadcast_to(drawn[:, None], (drawn.size, rank.size))

@@ -138,23 +138,23 @@ def criteria(
     for name, runs in states.items():
         measured = []
         for state in runs:
-            measured.append(_measured(state, programs[name]))
+            measured.append(_measure(state, programs[name]))
             on_network()
         results[name] = _over_seeds(measured)
     return results
 
 
-def _measured(state: State, program: Program) -> dict[str, Any]:
+def _measure(state: State, program: Program) -> dict[str, Any]:
     """Of one network ρ and overlap by pair and layer, and accuracies by criterion and ratio."""
     ranked = {
-        name: jax.device_get(_ranked(_scores(kernel)))
+        name: jax.device_get(_rank(_scores(kernel)))
         for name, kernel in conv_kernels(state.params).items()
     }
     spearman, overlap = zip(*(alike for alike, _ in ranked.values()), strict=True)
 
     def masked_accuracy(criterion: str, ratio: float) -> float:
         keep = {name: masks[criterion][ratio] for name, (_, masks) in ranked.items()}
-        return program.probe_accuracy(masked(state, keep))
+        return program.probe_accuracy(mask_filters(state, keep))
 
     return {
         "spearman": dict(zip(PAIRS, np.stack(spearman, 1).tolist(), strict=True)),
@@ -191,7 +191,7 @@ def _scores(kernel: Float[Array, "h w cin cout"]) -> dict[str, Float[Array, " fi
 
 
 @jax.jit
-def _ranked(
+def _rank(
     scores: dict[str, Float[Array, " filters"]],
 ) -> tuple[pruning.ranking.Similarity, dict[str, dict[float, Array]]]:
     """How alike each pair of criteria ranks, and what each criterion keeps at each ratio."""
@@ -212,7 +212,7 @@ def conv_kernels(params: nnx.State) -> Kernels:
 
 
 @jax.jit
-def masked(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
+def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
     """The network with filters set to zero, with all that they feed.
 
     A block's first convolution reaches the second only through a normalization, whose scale, bias

@@ -42,7 +42,7 @@ def packages() -> list[Path]:
     return [path for name in names for path in sorted((root / name).rglob("*.py"))]
 
 
-def described(images: Images, probe: int) -> dict[str, Any]:
+def describe(images: Images, probe: int) -> dict[str, Any]:
     """A data set, of whose test images at most `probe` are measured."""
     return {
         "name": images.name,

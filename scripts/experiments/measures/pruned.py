@@ -137,13 +137,13 @@ def measure(
     for network, criterion in ((n, c) for n in networks for c in pruning.CRITERIA):
         stages.describe(f"pruning by {criterion}, seed {network.seed + 1} of {seeds}")
         checkpoint_dir = folder / f"{criterion}-{network.seed}"
-        rows[network.seed][criterion] = pruned_by(network, criterion, plan, checkpoint_dir)
+        rows[network.seed][criterion] = prune_by(network, criterion, plan, checkpoint_dir)
         stages.advance(plan.steps * plan.fine_tune)
     return dict(
         settings=settings,
         options=dataclasses.asdict(plan),
         ratios=ratios(plan),
-        data=provenance.described(images, len(images.x_test)),
+        data=provenance.describe(images, len(images.x_test)),
         accuracy=accuracies([network.accuracy(network.tree) for network in networks], rows),
         **costs(networks[0], folder / "l2-0", batch_sizes),
         **({"sensitivity": layer_by_layer(networks[0], plan)} if sensitivity else {}),
@@ -187,7 +187,7 @@ def check_names(images: Images, recipe: Recipe, names: Sequence[str]) -> None:
         raise InputError(f"--exclude: {error}") from error
 
 
-def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path) -> list[Row]:
+def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path) -> list[Row]:
     """Prune by a criterion; accuracies at every stage of each step.
 
     `checkpoint_dir` keeps the small network and a file beside it the accuracies: steps that are
@@ -211,7 +211,7 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
             network.tree,
             network.images.x_test[:1],
             score=partial(pruning.channels.channel_scores, criterion=pruning.CRITERIA[criterion]),
-            **removed(plan),
+            **removal_options(plan),
             exclude=plan.exclude,
             fold=plan.fold,
             repair=repair(plan, network.images.x_train),
@@ -223,7 +223,7 @@ def pruned_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path
     return rows
 
 
-def removed(plan: Plan) -> dict[str, Any]:
+def removal_options(plan: Plan) -> dict[str, Any]:
     """What `prune` is told of how many channels are removed: ratios or a budget, and `select`."""
     limits = {"min_channels": plan.min_channels, "round_to": plan.round_to}
     if plan.budget is None:

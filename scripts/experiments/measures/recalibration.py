@@ -30,12 +30,12 @@ def run(weights: Path, data_dir: Path, count: int, tested: int) -> dict[str, Any
         "as trained": tree,
         "recalibrated": fresh,
         "recalibrated on crops and flips": recalibrated(
-            graph, tree, [(augmented(rng, x),) for x in parts]
+            graph, tree, [(augment(rng, x),) for x in parts]
         ),
-        "means alone": mixed(graph, tree, fresh, means),
-        "variances alone": mixed(graph, tree, fresh, variances),
-        "stem alone": mixed(graph, tree, fresh, stem),
-        "halfway": mixed(graph, tree, fresh, halfway),
+        "means alone": mix_statistics(graph, tree, fresh, means),
+        "variances alone": mix_statistics(graph, tree, fresh, variances),
+        "stem alone": mix_statistics(graph, tree, fresh, stem),
+        "halfway": mix_statistics(graph, tree, fresh, halfway),
     }
     found = {name: correct(graph, t, test) for name, t in trees.items()}
     before = found["as trained"].astype(float)
@@ -52,7 +52,7 @@ def run(weights: Path, data_dir: Path, count: int, tested: int) -> dict[str, Any
     }
 
 
-def augmented(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
+def augment(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
     """Crops of images with four zeros on each side, half of them flipped, as in training."""
     padded = np.pad(x, ((0, 0), (4, 4), (4, 4), (0, 0)))
     starts = rng.integers(0, 9, (len(x), 2))
@@ -66,7 +66,7 @@ def norms(model: Any) -> list[Any]:
     return [model.stem_norm, *(n for block in model.blocks for n in (block.norm1, block.norm2))]
 
 
-def mixed(graph: Any, tree: Any, fresh: Any, mix: Mix) -> Any:
+def mix_statistics(graph: Any, tree: Any, fresh: Any, mix: Mix) -> Any:
     """The network with what `mix` takes of the fresh statistics of each norm."""
     model = nnx.merge(graph, jax.tree.map(jnp.copy, tree))
     for i, (a, b) in enumerate(zip(norms(model), norms(nnx.merge(graph, fresh)), strict=True)):

@@ -30,12 +30,12 @@ class Mean(NamedTuple):
     dof: float
 
 
-def packed(found: np.ndarray) -> str:
+def pack(found: np.ndarray) -> str:
     """Yes and no by image as hexadecimal digits, four images each."""
     return np.packbits(found).tobytes().hex()
 
 
-def unpacked(text: str, count: int) -> np.ndarray:
+def unpack(text: str, count: int) -> np.ndarray:
     return np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8), count=count)
 
 
@@ -53,7 +53,7 @@ def of_images(run: dict[str, Any]) -> Table:
     found: dict[Any, list[np.ndarray]] = {}
     for row in sorted(run["rows"], key=lambda row: row["draw"]):
         key = "ResNet-20", row["ratio"], row["repair"], row["criterion"]
-        found.setdefault(key, []).append(unpacked(row["correct"], run["settings"]["test"]))
+        found.setdefault(key, []).append(unpack(row["correct"], run["settings"]["test"]))
     return _by_criterion((key, np.array(values, float)) for key, values in found.items())
 
 
@@ -64,7 +64,7 @@ def _by_criterion(cells: Iterable[tuple[Any, np.ndarray]]) -> Table:
     return table
 
 
-def named(cells: Cells) -> np.ndarray:
+def values_of_criteria(cells: Cells) -> np.ndarray:
     """The values of all criteria but the control, (criteria, draws, blocks)."""
     values = [v for name, v in cells.items() if name != CONTROL]
     draws = min(len(v) for v in values)  # of a run that is not finished
@@ -91,7 +91,7 @@ def mean_of(values: np.ndarray) -> Mean:
 
 def p_value(cells: Cells) -> float | None:
     """Friedman's test that criteria do not differ; blocks are means over draws."""
-    values = named(cells)
+    values = values_of_criteria(cells)
     return friedman(values.mean(1).T)["p"] if len(values) > 2 else None
 
 
@@ -100,7 +100,7 @@ def margin(cells: Cells) -> float | None:
 
     By two one-sided tests of the paired difference of means at 5 %.
     """
-    pairs = list(itertools.combinations(named(cells), 2))
+    pairs = list(itertools.combinations(values_of_criteria(cells), 2))
     if not pairs or not all(np.isfinite(mean_of(a - b).stderr) for a, b in pairs):
         return None
     return max(_limit(mean_of(a - b)) for a, b in pairs)

@@ -72,7 +72,7 @@ def apply(tree: Tree, x: jax.Array) -> jax.Array:
     return logits(tree, x)[0]
 
 
-def trained(tree: Tree, x: np.ndarray, y: np.ndarray, epochs: int, rate: float) -> Tree:
+def train(tree: Tree, x: np.ndarray, y: np.ndarray, epochs: int, rate: float) -> Tree:
     """Trained by Adam, with fresh statistics at the end."""
     rng = np.random.default_rng(0)
     rows = [rng.permutation(len(x))[: len(x) // BATCH * BATCH] for _ in range(epochs)]
@@ -128,7 +128,7 @@ def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
         "merged, transport": lambda: prune(repair=transported).params,
         "scaled": lambda: prune(repair=partial(rescale, batches=batches)).params,
         "least squares": lambda: prune(repair=partial(least_squares, batches=batches)).params,
-        "fine-tuned, one epoch": lambda: trained(recalibrated(folded(), x), x, y, 1, 1e-3),
+        "fine-tuned, one epoch": lambda: train(recalibrated(folded(), x), x, y, 1, 1e-3),
     }
 
 
@@ -170,7 +170,7 @@ def run(save: Callable[[dict[str, Any]], None]) -> None:
         return float((apply(tree, jnp.asarray(images.x_test)).argmax(1) == images.y_test).mean())
 
     for name, seed in itertools.product(WIDTHS, range(SEEDS)):
-        tree = trained(init(jax.random.key(seed), name), x, y, EPOCHS, 3e-3)
+        tree = train(init(jax.random.key(seed), name), x, y, EPOCHS, 3e-3)
         network = {"network": name, "seed": seed}
         found["whole"].append(network | {"accuracy": accuracy(tree)})
         for ratio, criterion in itertools.product(RATIOS, [*pruning.CRITERIA, "none"]):

@@ -23,7 +23,7 @@ from flax import nnx
 
 import pruning
 from experiments.data import loaders
-from experiments.measures.repair import packed
+from experiments.measures.repair import pack
 from experiments.training import weight_files
 from jaxnorm.nnx import recalibrate
 from pruning.channels import (
@@ -68,7 +68,7 @@ class Task(NamedTuple):
         x, _ = self.train
         return [(part,) for part in np.split(x, len(x) // self.batch)]
 
-    def pruned(self, **options: Any) -> Any:
+    def prune_draw(self, **options: Any) -> Any:
         x = self.train[0][:1]  # the stem is excluded, and with it the residual stream
         given = {"ratios": [self.ratio], "exclude": ["stem"], "score": self.score()} | options
         return pruning.prune(applied(self.graph), self.tree, x, **given).params
@@ -95,20 +95,22 @@ def random_scores(key: jax.Array, params: Any, groups: Any) -> list[jax.Array]:
 def repairs(task: Task) -> Makers:
     """Every repair by the criterion that chose channels, none where it looks at no criterion."""
     batches = task.batches
-    folded = cache(task.pruned)
+    folded = cache(task.prune_draw)
     fresh = partial(recalibrated, task.graph, batches=batches)
-    solved = cache(lambda: task.pruned(repair=partial(least_squares, batches=batches)))
+    solved = cache(lambda: task.prune_draw(repair=partial(least_squares, batches=batches)))
     merged = partial(merge_channels, inputs=batches[0])
     if task.choice == "greedy":
-        clusters = {("none", "merged, clusters"): lambda: task.pruned(repair=merged, score=zeros)}
+        clusters = {
+            ("none", "merged, clusters"): lambda: task.prune_draw(repair=merged, score=zeros)
+        }
         return {("none", "greedy, least squares"): solved} | ({} if task.draw else clusters)
     makers: dict[str, Callable[[], Any]] = {}
     if task.draw == 0 or task.choice == "random":  # what sees no images is the same at every draw
         carried = partial(merged, plan=transport)
-        makers = {"folded": folded, "merged, transport": lambda: task.pruned(repair=carried)}
+        makers = {"folded": folded, "merged, transport": lambda: task.prune_draw(repair=carried)}
     makers |= {
         "recalibrated": lambda: fresh(folded()),
-        "scaled": lambda: task.pruned(repair=partial(rescale, batches=batches)),
+        "scaled": lambda: task.prune_draw(repair=partial(rescale, batches=batches)),
         "least squares": solved,
         "least squares, recalibrated": lambda: fresh(solved()),
         "fine-tuned, one epoch": lambda: fresh(fine_tuned(task.graph, fresh(folded()), task.train)),
@@ -188,16 +190,16 @@ def run(
     """Measure what a run of the same settings, `before`, has not; each row is saved."""
     graph, tree = network(weights)
     test = images(data_dir, "test", 0, settings.test)
-    results = continued(settings, before)
+    results = resume(settings, before)
     rows = results["rows"]
     done = {(row["draw"], row["ratio"], row["criterion"], row["repair"]) for row in rows}
     for draw, ratio in itertools.product(range(settings.draws), settings.ratios):
         train = images(data_dir, "train", draw * settings.images, settings.images)
         whole = Task(graph, tree, train, settings.batch, ratio, "greedy", draw)
         if len(results["whole, recalibrated"]) == draw:
-            results["whole"] = packed(correct(graph, tree, test))
+            results["whole"] = pack(correct(graph, tree, test))
             fresh = recalibrated(graph, tree, whole.batches)
-            results["whole, recalibrated"].append(packed(correct(graph, fresh, test)))
+            results["whole, recalibrated"].append(pack(correct(graph, fresh, test)))
         for last, choice in itertools.product((False, True), CHOICES):
             makers = repairs(whole._replace(choice=choice))
             left = {
@@ -205,13 +207,13 @@ def run(
                 for key, make in makers.items()
                 if (draw, ratio, *key) not in done and (key[1] in LAST) == last
             }
-            for (criterion, repair), small, took in measured(left):
+            for (criterion, repair), small, took in measure(left):
                 row = {"draw": draw, "ratio": ratio, "criterion": criterion, "repair": repair}
-                rows.append(row | took | {"correct": packed(correct(graph, small, test))})
+                rows.append(row | took | {"correct": pack(correct(graph, small, test))})
                 save(results)
 
 
-def continued(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
+def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
     """The beginning of a run, with what an earlier one of the same settings has measured."""
     shared = {name: getattr(settings, name) for name in ("images", "test", "batch")}
     shared |= {"learning rate": RATE, "images a step": STEP}
@@ -227,7 +229,7 @@ def continued(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
     return results | ({name: before[name] for name in measured_before} if same else {})
 
 
-def measured(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, float]]]:
+def measure(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, float]]]:
     """Keys, trees, and what each took: seconds of the processor, MB of memory beyond those before.
 
     What was compiled for an earlier one, of the same widths, is not compiled again.

@@ -64,7 +64,7 @@ def measure(
     return Report(
         **cli.provenance(script),
         settings=provenance.settings(recipe) | {"seeds": seeds},
-        data=provenance.described(images, paired_runs.PROBE),
+        data=provenance.describe(images, paired_runs.PROBE),
         seconds=stages.seconds | {"total": time.perf_counter() - start},
         training=networks.training(states, histories, recipe),
         moments=networks.moments(histories),

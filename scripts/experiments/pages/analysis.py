@@ -6,7 +6,7 @@ from experiments.measures import analysis
 from experiments.measures.analysis import Analysis
 from experiments.pages import analysis_figures as figures
 from experiments.pages import page
-from experiments.pages.page import cards, details, made, paragraphs, table
+from experiments.pages.page import cards, details, paragraphs, provenance, table
 from experiments.pages.papers import criteria_defined, reference
 from experiments.pages.series import CRITERIA, pair_label
 from experiments.texts import shorten
@@ -156,7 +156,7 @@ def _first(results: Analysis) -> str:
 def _settings(results: Analysis) -> str:
     entries = {**results["settings"], **results["environment"]}
     entries["seconds"] = f"{results['seconds']['analysis']:.1f}"
-    return made(results["command"], page.settings(entries))
+    return provenance(results["command"], page.settings(entries))
 
 
 SECTIONS = (

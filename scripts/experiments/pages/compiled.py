@@ -71,4 +71,4 @@ def host_table() -> str:
 def made(results: dict[str, Any]) -> str:
     entries = results["environment"] | results["plugins"]
     entries |= {"date": results["date"], "minutes": f"{results['seconds'] / 60:.0f}"}
-    return page.made(results["command"], page.settings(entries, "Environment", ("", "")))
+    return page.provenance(results["command"], page.settings(entries, "Environment", ("", "")))

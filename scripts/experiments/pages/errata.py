@@ -51,19 +51,19 @@ def _paper(paper: Paper, claims: list[dict]) -> str:
 
 def _erratum(claim: dict) -> Iterator[str]:
     yield f"({anchor(claim['paper'], claim['name'])})=\n"
-    yield f"### {escaped(claim['name'])}\n"
-    yield f"> {escaped(claim['printed'])}\n"
-    yield f"*{claim['fault'].capitalize()}.* {escaped(claim['statement'])}.\n"
-    yield f"**Correct:** {escaped(claim['corrected'])}.\n"
+    yield f"### {escape(claim['name'])}\n"
+    yield f"> {escape(claim['printed'])}\n"
+    yield f"*{claim['fault'].capitalize()}.* {escape(claim['statement'])}.\n"
+    yield f"**Correct:** {escape(claim['corrected'])}.\n"
     if claim["why"]:
-        yield f"**Why:** {escaped(claim['why'])}\n"
+        yield f"**Why:** {escape(claim['why'])}\n"
 
 
 def _remark(claim: dict) -> str:
     remark = claim["remark"]
-    return f"- **{escaped(claim['name'])}** ({remark['kind']}): {escaped(remark['text'])}"
+    return f"- **{escape(claim['name'])}** ({remark['kind']}): {escape(remark['text'])}"
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Text whose characters Markdown leaves alone; formulas in Unicode."""
     return re.sub(r"([\\`*_<>#|\[\]~])", r"\\\1", plain(text))

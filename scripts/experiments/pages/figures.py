@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from experiments.files import plain
 from experiments.pages import errata
-from experiments.pages.errata import escaped
+from experiments.pages.errata import escape
 from experiments.pages.papers import ROOT, Paper, papers
 from experiments.pages.sentences import duration
 
@@ -80,7 +80,7 @@ def rows(claims: list[dict]) -> list[Row]:
 
 def _section(paper: Paper, claims: list[dict]) -> str:
     lines = [
-        f"| {row.name} | {escaped(row.printed)} | {escaped(row.ours)} | {_link(row.page)} | "
+        f"| {row.name} | {escape(row.printed)} | {escape(row.ours)} | {_link(row.page)} | "
         f"{_made(row)} |"
         for row in rows(claims)
     ]

@@ -9,7 +9,7 @@ from experiments.measures.analysis import TESTS
 from experiments.measures.filter_tests import SIZES
 from experiments.pages import page
 from experiments.pages.analysis import MARKS
-from experiments.pages.page import cards, figure, made, paragraphs, table
+from experiments.pages.page import cards, figure, paragraphs, provenance, table
 from experiments.pages.papers import criteria_defined, reference
 from experiments.pages.plots import MUTED, SERIES, Series, mark, panels
 from experiments.pages.sentences import duration, mean, percent
@@ -81,11 +81,14 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
         )
     by_distance = sorted(after, key=lambda name: after[name]["ks"]["mean"])
 
-    def said(names: list[str]) -> str:
+    def summary(names: list[str]) -> str:
         return ", ".join(f"{name} {mean(after[name]['ks'], digits=3)}" for name in names)
 
     far, near = by_distance[: -FEW - 1 : -1], by_distance[:FEW]
-    yield f"Distances to a Gaussian: {said(['base'])}; largest {said(far)}; smallest {said(near)}."
+    yield (
+        f"Distances to a Gaussian: {summary(['base'])}; largest {summary(far)}; "
+        f"smallest {summary(near)}."
+    )
 
 
 def _few(names: list[str]) -> str:
@@ -161,4 +164,4 @@ def _summary(results: dict[str, Any]) -> str:
 
 def _made(results: dict[str, Any]) -> str:
     entries = {"data": results["data"], "networks of a setting": results["seeds"]}
-    return made(results["command"], page.settings(entries | results["environment"]))
+    return provenance(results["command"], page.settings(entries | results["environment"]))

@@ -7,7 +7,7 @@ import numpy as np
 from experiments.pages import geometry_plots as figures
 from experiments.pages import page
 from experiments.pages.geometry_plots import FIRST_LAYERS, ODD, OTHERS, PARTS, SAME, STARTS
-from experiments.pages.page import details, figure, made, paragraphs, table
+from experiments.pages.page import details, figure, paragraphs, provenance, table
 from experiments.pages.papers import reference
 
 # Computed without this code: medians of six networks (Figure 3), median angles (Figure 5),
@@ -241,7 +241,9 @@ def settings(results: dict) -> str:
     rows = [[key.replace("_", " "), f"{value}"] for key, value in results["environment"].items()]
     rows.append(["seed", f"{results['seed']}"])
     rows.append(["seconds", f"{results['seconds']:.0f}"])
-    return made(results["command"], table(["Part", "Version"], rows, "Device, versions, seed"))
+    return provenance(
+        results["command"], table(["Part", "Version"], rows, "Device, versions, seed")
+    )
 
 
 SECTIONS = (

@@ -3,7 +3,7 @@
 from typing import Any
 
 from experiments.pages import page
-from experiments.pages.page import cards, made, paragraphs, table
+from experiments.pages.page import cards, paragraphs, provenance, table
 from experiments.pages.sentences import duration
 
 STAGES = {
@@ -89,4 +89,4 @@ def settings(results: dict[str, Any]) -> str:
     """The command, its options and where it ran."""
     entries = {**results["settings"], **results["environment"]}
     entries["time"] = duration(results["seconds"])
-    return made(results["command"], page.settings(entries))
+    return provenance(results["command"], page.settings(entries))

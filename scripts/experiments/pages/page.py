@@ -156,7 +156,7 @@ def details(title: str, body: str) -> str:
     return f"<details><summary>{html(title)}</summary>{body}</details>"
 
 
-def made(command: str, *tables: str) -> str:
+def provenance(command: str, *tables: str) -> str:
     """How a page was made: its command, where its results are, and tables that fit a phone."""
     return (
         f"<p>Command: <code>{html(command)}</code></p>"

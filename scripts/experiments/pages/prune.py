@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from experiments.measures.pruned import Accuracy, Results
 from experiments.pages import page
-from experiments.pages.page import cards, figure, made, paragraphs, table
+from experiments.pages.page import cards, figure, paragraphs, provenance, table
 from experiments.pages.papers import criteria_defined, reference
 from experiments.pages.plots import MUTED, SERIES, draw, mark, panels
 from experiments.pages.sentences import duration, percent
@@ -285,7 +285,7 @@ def _widths(results: Results) -> str:
 def _settings(results: Results) -> str:
     entries = {**results["settings"], **results["options"], **results["environment"]}
     entries["time"] = duration(results["seconds"])
-    return made(results["command"], page.settings(entries))
+    return provenance(results["command"], page.settings(entries))
 
 
 SECTIONS = (

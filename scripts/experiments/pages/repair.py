@@ -11,13 +11,13 @@ from experiments.measures.repair import (
     Table,
     margin,
     mean_of,
-    named,
     of_images,
     of_networks,
     p_value,
     ratios,
     repairs,
-    unpacked,
+    unpack,
+    values_of_criteria,
 )
 from experiments.pages import page
 from experiments.pages.papers import criteria_defined
@@ -58,7 +58,7 @@ def render(digits: dict[str, Any], resnet: dict[str, Any]) -> str:
             ("figure", "Accuracy against what is removed", by_repair(tables)),
             ("criteria", "By criterion", by_criterion(tables)),
             ("table", "By repair", page.table(HEAD, lines(tables, spent), CAPTION)),
-            ("settings", "How it was made", "".join(map(made, runs.values()))),
+            ("settings", "How it was made", "".join(map(provenance, runs.values()))),
         ],
     )
 
@@ -82,9 +82,9 @@ def whole(digits: dict[str, Any], resnet: dict[str, Any]) -> dict[str, float]:
     for network in digits["whole"]:
         found.setdefault(f"digits, {network['network']}", []).append(network["accuracy"])
     count = resnet["settings"]["test"]
-    found["ResNet-20"] = [float(unpacked(resnet["whole"], count).mean())]
+    found["ResNet-20"] = [float(unpack(resnet["whole"], count).mean())]
     fresh = resnet["whole, recalibrated"]
-    found["ResNet-20, recalibrated"] = [float(unpacked(text, count).mean()) for text in fresh]
+    found["ResNet-20, recalibrated"] = [float(unpack(text, count).mean()) for text in fresh]
     return {name: float(np.mean(values)) for name, values in found.items()}
 
 
@@ -113,7 +113,7 @@ def lines(table: Table, spent: dict[tuple[str, str], list[float]]) -> list[list[
             [
                 f"{network}, {ratio:.0%}",
                 repair,
-                percent(mean_of(named(cells).mean(0))),
+                percent(mean_of(values_of_criteria(cells).mean(0))),
                 "–" if control is None else percent(control),
                 "–" if p is None else probability(p),
                 "–" if limit is None else f"{100 * limit:.1f}",
@@ -152,7 +152,7 @@ def by_repair(table: Table) -> str:
     def paint(axes: Axes, network: str) -> None:
         for repair in repairs(table, network):
             points = {
-                ratio: mean_of(named(table[network, ratio, repair]).mean(0))
+                ratio: mean_of(values_of_criteria(table[network, ratio, repair]).mean(0))
                 for ratio in ratios(table, network)
                 if (network, ratio, repair) in table
             }
@@ -200,6 +200,6 @@ def curve(axes: Axes, points: dict[float, Mean], series: Series) -> None:
     axes.fill_between(x, mean - error, mean + error, color=series.colour, **BAND)
 
 
-def made(run: dict[str, Any]) -> str:
+def provenance(run: dict[str, Any]) -> str:
     entries = {"command": run["command"], "date": run["date"], "data": run["data"]}
     return page.settings(entries | run["settings"] | run["environment"])

@@ -14,7 +14,7 @@ from experiments.pages import page, sentences
 from experiments.pages import reproduce_claims as claims
 from experiments.pages import reproduce_criteria as criteria
 from experiments.pages import reproduce_training as training
-from experiments.pages.page import cards, made, paragraphs
+from experiments.pages.page import cards, paragraphs, provenance
 from experiments.pages.papers import KEYS, criteria_defined, reference
 from experiments.pages.sentences import likeness, percent
 from experiments.pages.series import NORMALIZATIONS, pair_label
@@ -49,7 +49,7 @@ def _summary(results: Report) -> str:
         (
             "Unitized minus batch norm",
             percent(training["difference"], sign="+"),
-            "points: " + sentences.judged(training["difference"]),
+            "points: " + sentences.judge(training["difference"]),
         ),
         (
             "Least alike criteria",
@@ -86,7 +86,7 @@ def _about(results: Report) -> Iterable[str]:
 
 def _settings(results: Report) -> str:
     times = {stage: sentences.duration(value) for stage, value in results["seconds"].items()}
-    return made(
+    return provenance(
         results["command"],
         page.settings(results["settings"]),
         page.settings(results["environment"], "Device and versions", ("Part", "Version")),

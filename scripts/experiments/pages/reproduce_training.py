@@ -13,7 +13,7 @@ from experiments.measures.report import Report
 from experiments.pages import plots
 from experiments.pages.page import figure, paragraphs, table
 from experiments.pages.plots import BAND, INK, SMALL, curve, draw, floats, line, mark_drops, panels
-from experiments.pages.sentences import average, hundredths, judged, mean, number, percent
+from experiments.pages.sentences import average, hundredths, judge, mean, number, percent
 from experiments.pages.series import MOMENTS, NORMALIZATIONS
 
 
@@ -67,7 +67,7 @@ def accuracy_sentence(results: Report) -> str:
     return (
         f"Batch norm ends at {batch_norm} % of the test images and unitized batch norm at "
         f"{unitized} %; paired by seed, unitized minus batch norm is "
-        f"{percent(training['difference'], sign='+')} points: {judged(training['difference'])} "
+        f"{percent(training['difference'], sign='+')} points: {judge(training['difference'])} "
         f"(one of the {test:,} test images is {100 / test:.2g} points)."
     )
 
@@ -120,7 +120,7 @@ def moments_sentence(results: Report) -> str:
 
     def clause(moment: str) -> str:
         batch_norm, unitized = (mean(change[moment][name]) for name in NORMALIZATIONS)
-        verdict = judged(change[moment]["difference"], more="less steady", less="steadier")
+        verdict = judge(change[moment]["difference"], more="less steady", less="steadier")
         return (
             f"{moment} changes by {batch_norm} under batch norm and {unitized} unitized: {verdict}"
         )

@@ -20,14 +20,14 @@ def number(value: float | None, digits: int = 4) -> str:
     return _minus(mantissa) + (_power(int(power)) if power else "")
 
 
-def measured(value: float | None, stderr: float | None, *, digits: int = 4) -> str:
+def value_with_error(value: float | None, stderr: float | None, *, digits: int = 4) -> str:
     """`value ± stderr`, with the decimals that the standard error makes sense of."""
     if value is None or stderr is None or not math.isfinite(value) or not 0 < stderr < math.inf:
         return number(value, digits) + (" ± 0" if stderr == 0 and value is not None else "")
     size = max(abs(value), stderr)
     if not 1e-3 <= size < 1e6:
         power = math.floor(math.log10(size))
-        return f"({measured(value / 10**power, stderr / 10**power)}){_power(power)}"
+        return f"({value_with_error(value / 10**power, stderr / 10**power)}){_power(power)}"
     decimals = max(0, 1 - math.floor(math.log10(stderr)))
     return _minus(f"{value:.{decimals}f} ± {stderr:.{decimals}f}")
 
@@ -37,7 +37,7 @@ def mean(result: OverSeeds, *, scale: float = 1, digits: int = 4) -> str:
     value = None if result["mean"] is None else scale * result["mean"]
     if result["stderr"] is None:
         return f"{number(value, digits)} (one seed)"
-    return measured(value, scale * result["stderr"], digits=digits)
+    return value_with_error(value, scale * result["stderr"], digits=digits)
 
 
 def duration(seconds: float) -> str:
@@ -77,7 +77,7 @@ def average(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def judged(difference: OverSeeds, *, more: str = "higher", less: str = "lower") -> str:
+def judge(difference: OverSeeds, *, more: str = "higher", less: str = "lower") -> str:
     """What a difference, paired by seed, lets one say at a level of 5 % (Student's t)."""
     value, stderr, seeds = difference["mean"], difference["stderr"], len(difference["values"])
     if value is None:

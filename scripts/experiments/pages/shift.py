@@ -16,7 +16,7 @@ from experiments.pages import page, plots
 from experiments.pages.page import cards, figure, paragraphs, table
 from experiments.pages.papers import reference
 from experiments.pages.plots import MUTED, SERIES, SMALL, Series, curve, line, mark_drops, panels
-from experiments.pages.sentences import duration, measured, number, percent
+from experiments.pages.sentences import duration, number, percent, value_with_error
 from experiments.pages.series import MARKERS, MOMENTS, NORMALIZATIONS
 
 UNITS = [Series(f"unit {i + 1}", SERIES[i % 6], MARKERS[i % 5], filled=i < 5) for i in range(8)]
@@ -197,7 +197,7 @@ def _schedule(record: dict) -> str:
 
 
 def _measured(result: OverSeeds) -> str:
-    return measured(result["mean"], result["stderr"], digits=3)
+    return value_with_error(result["mean"], result["stderr"], digits=3)
 
 
 def _tested(record: dict) -> str:
@@ -259,10 +259,10 @@ def _shift(results: dict) -> str:
         rows.append([group, str(epoch), *(_measured(by_kind[k]["ratio"]) for k in KINDS)])
     return (
         paragraphs(
-            "Which statistics normalize the outputs decides what is measured. With statistics of "
+            "Which statistics normalize the outputs decides what is value_with_error. With statistics of "
             "the whole training set the distance comes from the weights alone. Running averages "
             "follow the last ten batches, and a batch's own statistics its other images: dashed is "
-            "the distance that is measured with frozen weights, the floor below which these two "
+            "the distance that is value_with_error with frozen weights, the floor below which these two "
             "kinds cannot see a shift."
         )
         + figure(
@@ -429,4 +429,4 @@ def _mark(axes: Axes, results: dict) -> None:
 def _run(results: dict) -> str:
     entries = {**results["settings"], **results["environment"]}
     entries["time"] = duration(results["seconds"])
-    return page.made(results["command"], page.settings(entries))
+    return page.provenance(results["command"], page.settings(entries))

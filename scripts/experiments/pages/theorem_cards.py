@@ -1,4 +1,4 @@
-"""The folded card of a claim: what is printed, what holds, why, and what every check found."""
+"""The folded card of a claim: what is printed, what holds, why, and what every check describe_finding."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiments.pages import mathematics
 from experiments.pages.papers import ROOT
-from experiments.pages.theorem_words import FORMS, MUST_FAIL, found, outcome, power
+from experiments.pages.theorem_words import FORMS, MUST_FAIL, describe_finding, outcome, power
 from experiments.texts import html
 
 GROUPS = {
@@ -110,7 +110,7 @@ def _results(claim: dict, out: Path) -> str:
 def _checks(claim: dict) -> str:
     """What is computed or drawn, and what it gave."""
     items = (
-        f"<li><p>{mathematics.html(check['what'])}: {html(found(check) + power(check))}.</p>"
+        f"<li><p>{mathematics.html(check['what'])}: {html(describe_finding(check) + power(check))}.</p>"
         f'<p class="outcome {_colour(check)}">{html(outcome(check))} · '
         f"{html(FORMS[check['form']])}</p></li>"
         for check in claim["checks"]

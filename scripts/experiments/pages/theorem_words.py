@@ -3,7 +3,7 @@
 Checks are as they stand in results.json.
 """
 
-from experiments.pages.sentences import measured, number
+from experiments.pages.sentences import number, value_with_error
 
 STANDINGS = {
     "true": ("true", "Every check of the printed form passed."),
@@ -41,7 +41,7 @@ def outcome(check: dict) -> str:
     return "holds" if check["holds"] else "fails, as recorded"
 
 
-def found(check: dict) -> str:
+def describe_finding(check: dict) -> str:
     """What a check found beside what was predicted."""
     return _sampled(check) if check["side"] else _computed(check)
 
@@ -49,7 +49,7 @@ def found(check: dict) -> str:
 def _sampled(check: dict) -> str:
     relation = {"=": "", "≤": "at most ", "≥": "at least "}[check["side"]]
     text = (
-        f"{measured(check['estimate'], check['stderr'])} in {check['draws']:,} draws; predicted "
+        f"{value_with_error(check['estimate'], check['stderr'])} in {check['draws']:,} draws; predicted "
         f"{relation}{number(check['prediction'])}"
     )
     if check["tolerance"]:

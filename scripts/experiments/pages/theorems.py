@@ -1,4 +1,4 @@
-"""The page of theorems: three papers, what was found, and a card for every numbered object."""
+"""The page of theorems: three papers, what was describe_finding, and a card for every numbered object."""
 
 import re
 from collections import Counter
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from experiments import files
 from experiments.pages import mathematics, page, theorem_plots
-from experiments.pages.page import made, paragraphs, table
+from experiments.pages.page import paragraphs, provenance, table
 from experiments.pages.papers import papers
 from experiments.pages.theorem_cards import GROUPS, TEXT, UNEXPECTED, anchor, card, groups
 from experiments.pages.theorem_findings import HIGHLIGHTS, Highlight
-from experiments.pages.theorem_words import STANDINGS, found
+from experiments.pages.theorem_words import STANDINGS, describe_finding
 from experiments.texts import html
 
 HEADING = "What three papers claim, and what holds"
@@ -38,7 +38,7 @@ def render(results: dict, out: Path) -> str:
 
 
 def overview(claims: list[dict]) -> str:
-    """A table of claims with their statement, what their checks found, and the outcome."""
+    """A table of claims with their statement, what their checks describe_finding, and the outcome."""
     head = ["Claim", "Printed form", "Corrected form", "Outcome"]
     rows = [
         [
@@ -54,9 +54,9 @@ def overview(claims: list[dict]) -> str:
 
 
 def _found(claim: dict, *forms: str) -> str:
-    """What the first check of one of the forms found, a dash without one."""
+    """What the first check of one of the forms describe_finding, a dash without one."""
     checks = (check for check in claim["checks"] if check["form"] in forms)
-    return next((found(check) for check in checks), "–")
+    return next((describe_finding(check) for check in checks), "–")
 
 
 def _papers() -> str:
@@ -186,8 +186,8 @@ def _number(number: str, claims: list[dict]) -> str:
 
 def _part(name: str) -> str:
     """Which part of an object the claim of this name is about."""
-    found = re.search(r"item \d+|proof|example|Equations? [\w ]+|$", name, re.IGNORECASE)
-    return (found[0] if found else "").lower() or "more"
+    describe_finding = re.search(r"item \d+|proof|example|Equations? [\w ]+|$", name, re.IGNORECASE)
+    return (describe_finding[0] if describe_finding else "").lower() or "more"
 
 
 def _in_order(number: str) -> tuple[list[int], str]:
@@ -209,4 +209,6 @@ def _chance(results: dict) -> str:
 def _settings(results: dict) -> str:
     rows = [[key.replace("_", " "), f"{value}"] for key, value in results["environment"].items()]
     rows += [[name, f"{results[name]:g}"] for name in ("seed", "precision", "devices", "seconds")]
-    return made(results["command"], table(["Part", "Version"], rows, "Device, versions, seed"))
+    return provenance(
+        results["command"], table(["Part", "Version"], rows, "Device, versions, seed")
+    )

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from experiments import cli
 from experiments.pages import page, plots
-from experiments.pages.page import cards, figure, made, paragraphs, table
+from experiments.pages.page import cards, figure, paragraphs, provenance, table
 from experiments.pages.plots import SERIES, SMALL, Series, curve, draw, mark_drops
 from experiments.pages.sentences import duration, number, percent
 from experiments.pages.series import NORMALIZATIONS
@@ -146,4 +146,4 @@ def _settings(results: dict) -> str:
     entries["devices"] = f"{devices} × {mesh['device']}"
     entries["seeds"] = f"{seeds}, {results['vmapped seeds']} as one program" if seeds > 1 else "1"
     entries["learning rate at the end"] = number(results["seeds"][0][-1]["learning_rate"])
-    return made(results["command"], page.settings(entries))
+    return provenance(results["command"], page.settings(entries))

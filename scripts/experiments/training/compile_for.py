@@ -52,12 +52,12 @@ def show(
     }
     start = time.perf_counter()
     try:
-        compiled = program.lowered().compile()
+        compiled = program.lower().compile()
     except jax.errors.JaxRuntimeError as error:
         result["memory"] = {"needed": hbm_needed(error), "fits": False}
     else:
         # The CUDA plugin counts no operations; JAX does, in the program before it is compiled.
-        flops = operations(compiled) or operations(build(mesh_of(1)).lowered()) / mesh.size
+        flops = operations(compiled) or operations(build(mesh_of(1)).lower()) / mesh.size
         result |= measure(compiled, flops, mesh.size, CHIPS.get(chip))
     result["compile_seconds"] = time.perf_counter() - start
     cli.say(*lines(result))

@@ -184,7 +184,7 @@ class RecordEvaluator:
         scores = np.zeros((len(images), self._records.classes))
         labels = np.zeros(len(images), np.int64)
         waiting: dict[tuple[int, ...], list[View]] = defaultdict(list)
-        viewed = _viewed(self._records.test, views, self._shard, self._workers)
+        viewed = _views(self._records.test, views, self._shard, self._workers)
         for image, (pixels, label) in enumerate(viewed):
             labels[image] = label
             for view in pixels:
@@ -207,7 +207,7 @@ class RecordEvaluator:
             scores[view.image] += row / view.views
 
 
-def _viewed(
+def _views(
     records: Sequence, views: Views, shard: Shard, workers: int
 ) -> Iterator[tuple[Sequence[UInt8[np.ndarray, "h w 3"]], int]]:
     """Views and label of each image of a shard, in order."""
@@ -216,6 +216,6 @@ def _viewed(
 
 
 def _view(records: Sequence, views: Views, index: int) -> tuple[list[np.ndarray], int]:
-    with imagenet.named("validation", index):
+    with imagenet.name_record("validation", index):
         record = records[index]
         return list(views(imagenet.decode(record))), int(record["label"])

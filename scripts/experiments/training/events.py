@@ -30,7 +30,7 @@ class EventLog:
         storage.make_folder(folder)
         # Names of files differ by seconds: without the suffix, a run resumed within one would
         # overwrite its own file.
-        with files.named(folder):
+        with files.name_path(folder):
             prefix = str(folder / "events")
             self._writer = EventsWriter(prefix, filename_suffix=f".from-epoch-{first}")
             start = SessionLog(status=SessionLog.START)
@@ -38,7 +38,7 @@ class EventLog:
 
     def add(self, epoch: int, values: Mapping[str, float]) -> None:
         """Write the values of an epoch."""
-        with files.named(self.folder):
+        with files.name_path(self.folder):
             for name, value in values.items():
                 event = Event(step=epoch, wall_time=time.time(), summary=scalar(name, value))
                 self._writer.write_event(event)
@@ -46,7 +46,7 @@ class EventLog:
 
     def close(self) -> None:
         """Write what is left."""
-        with files.named(self.folder):
+        with files.name_path(self.folder):
             self._writer.close()
 
 

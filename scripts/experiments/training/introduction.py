@@ -4,7 +4,7 @@ import jax
 from jax.sharding import Mesh
 
 from experiments import cli
-from experiments.compiled.step import operations, scaled
+from experiments.compiled.step import operations, with_prefix
 from experiments.recipes import Evaluation, Recipe
 from experiments.training.optimizers import takes_momentum
 from experiments.training.processes import is_main_process
@@ -32,8 +32,8 @@ def first_line(trainer: Trainer, mesh: Mesh, groups: list[Seeds]) -> str:
     if mesh.size > 1:
         parts[-1] += f", {batch // mesh.size} on each device"
     parts += [f"{trainer.parameters:,} parameters", f"{trainer.steps:,} steps an epoch"]
-    if flops := operations(trainer.lowered()) / len(groups[0]):
-        parts.append(f"{scaled(flops)} floating-point operations a step".replace("  ", " "))
+    if flops := operations(trainer.lower()) / len(groups[0]):
+        parts.append(f"{with_prefix(flops)} floating-point operations a step".replace("  ", " "))
     if len(groups) * len(groups[0]) > 1:
         parts.append("seeds " + ("vmapped" if len(groups) == 1 else "one after the other"))
     return ", ".join(parts)
@@ -85,7 +85,7 @@ def settings(
       streamed: Whether images are cropped while they are read.
       evaluations: Views of the test images by which the last state is evaluated.
     """
-    unused = _unused(recipe, streamed, evaluations)
+    unused = _unused_fields(recipe, streamed, evaluations)
     said = {name: _text(value) for name, value in vars(recipe).items() if name not in unused}
     return said | {"augment": augmentation(recipe, streamed=streamed)}
 
@@ -109,7 +109,7 @@ def augmentation(recipe: Recipe, *, streamed: bool) -> str:
     return "images neither cropped nor flipped"
 
 
-def _unused(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
+def _unused_fields(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
     """Names of the fields that decide nothing under the others; crop and scales are said apart."""
     unused = {"crop", "scales"}
     if not streamed or not {"crops", "whole"} & set(evaluations):

@@ -89,7 +89,7 @@ def cast(tree: Any, recipe: Recipe) -> Any:
     return jax.tree.map(lambda a: a.astype(recipe.precision), tree)
 
 
-def rematerialized(model: nnx.Module) -> nnx.Module:
+def rematerialize(model: nnx.Module) -> nnx.Module:
     """A copy whose blocks, or stages, are recomputed in the backward pass."""
     copy: Any = nnx.merge(*nnx.split(model), copy=True)
     for part in getattr(copy, "blocks", getattr(copy, "stages", ())):

@@ -27,7 +27,7 @@ from experiments.data.loaders import InMemoryLoader, Loader, StreamingLoader
 from experiments.recipes import Recipe
 from experiments.training import evaluation, networks
 from experiments.training.optimizers import make_optimizer
-from experiments.training.step import State, rematerialized, train_step
+from experiments.training.step import State, rematerialize, train_step
 
 STEPS_IN_SCAN, STEPS_IN_LOOP = 100, 10
 MIN_SHARDED_SIZE = 2**12  # elements
@@ -115,7 +115,7 @@ class Trainer:
     def _compile(
         self, build: Callable[..., nnx.Module], model: nnx.Module, mesh: Mesh, layout: Layout
     ) -> None:
-        graph = nnx.graphdef(rematerialized(model) if layout.remat else model)
+        graph = nnx.graphdef(rematerialize(model) if layout.remat else model)
         optimizer = make_optimizer(self.recipe, self.steps)
         step = train_step(self.recipe, self._loader, optimizer, graph, mesh, layout.microbatches)
         step = self._maybe_vmap(step, (0, self._loader.in_axes, 0))
@@ -179,7 +179,7 @@ class Trainer:
         network = state.params, state.statistics
         return {view: self._evaluate(network, view)[0] for view in views}
 
-    def lowered(self) -> jax.stages.Lowered:
+    def lower(self) -> jax.stages.Lowered:
         """The program of one step, not compiled."""
         seed = self._seed_array((0, 1))
         return self._take_steps.lower(self._state_shapes, self._loader.shapes(seed), seed, 1)

@@ -33,13 +33,13 @@ def read(path: Path) -> CifarResNet:
     try:
         if path.suffix != ".safetensors":
             raise ValueError(f"its name must end in .safetensors; got {path.name}")
-        model = _untrained(weights.load(path, dense=True))
+        model = _untrained_network(weights.load(path, dense=True))
         variables = dict(_variables(model))
         with safe_open(path, "numpy") as file:
             names = list(file.keys())
         counts = [name for name in names if name.endswith(".num_batches_tracked")]
         like = dict.fromkeys([*variables, *counts], np.zeros(()))
-        arrays = {name: _laid_out(a) for name, a in weights.restore(path, like).items()}
+        arrays = {name: _to_hwio(a) for name, a in weights.restore(path, like).items()}
         _check(arrays, variables)
     except ValueError as error:
         raise InputError(
@@ -66,7 +66,7 @@ def check_fits(model: CifarResNet, images: Images) -> None:
         )
 
 
-def _untrained(kernels: Mapping[str, np.ndarray]) -> CifarResNet:
+def _untrained_network(kernels: Mapping[str, np.ndarray]) -> CifarResNet:
     """A network of as many convolutions, channels of images and classes."""
     if not {"conv1", "linear"} <= set(kernels):
         raise ValueError(f"its kernels are {', '.join(list(kernels)[:3])}, ...")
@@ -91,7 +91,7 @@ def _variables(model: Any) -> Iterator[tuple[str, Any]]:
     yield "linear.bias", model.head.bias
 
 
-def _laid_out(array: np.ndarray) -> np.ndarray:
+def _to_hwio(array: np.ndarray) -> np.ndarray:
     """(out, in, *window) as (*window, in, out)."""
     return array.transpose(*range(2, array.ndim), 1, 0) if array.ndim > 1 else array
 
