@@ -56,5 +56,5 @@ from jaxnorm.internal import lazy_modules
 
 if typing.TYPE_CHECKING:
     from geometry import claims as claims
-else:  # hidden from type checkers, which would take any name for one of this module
+else:  # type checkers would accept any name of this module
     __getattr__, __dir__ = lazy_modules(__name__, {"claims": "geometry.claims"})

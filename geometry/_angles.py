@@ -21,8 +21,8 @@ from geometry._arguments import as_samples
 from jaxnorm import unit_vector
 from jaxnorm.internal import norm, replicate
 
-# Bytes of pairwise differences at a time; a whole batch has n² · features of them. TPU and GPU fuse
-# them, a CPU materializes them, and takes 2.5 times as long for blocks larger than its cache.
+# Bytes of pairwise differences at a time; a whole batch needs n² · features. TPU and GPU fuse
+# them. A CPU materializes them, and takes 2.5 times as long for blocks larger than its cache.
 _BLOCK, _CPU_BLOCK = 2**26, 2**20
 
 

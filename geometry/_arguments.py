@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm.internal import check_array, check_finite, is_traced, promote_to_float32, replicate
 
-# Largest |gᵢⱼ − gⱼᵢ| of a Gram matrix relative to its largest entry; bfloat16 rounds by 0.004.
+# Largest |gᵢⱼ − gⱼᵢ| of a Gram matrix over its largest entry; bfloat16 rounds by 0.004.
 _ASYMMETRY = 0.01
 
 

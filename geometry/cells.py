@@ -56,7 +56,7 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """
     h = replicate(as_samples(x, columns=2))
     nonzero = jnp.any(h != 0, axis=1)
-    # Zero vectors repeat the line of another sample, or have (1, 0) where the angle of 0 has no
+    # A zero vector gets the line of another sample, or (1, 0), because the angle of 0 has no
     # derivative.
     first = row_at(h, jnp.argmax(nonzero))
     line_of_zero = jnp.where(nonzero.any(), first, jnp.eye(1, 2, dtype=h.dtype)[0])
@@ -109,7 +109,8 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     sine, cosine = jnp.linalg.norm(corner, axis=1), jnp.sum(u[i] * u[j], axis=1)
     side = jnp.einsum("cd,nd->cn", corner, u, precision="highest")
     undecided = jnp.any((jnp.abs(side) < 8 * eps) & ~own) | jnp.any(sine < 8 * eps)
-    # Four cells meet at each of two opposite corners: one for each pair of signs of its own two.
+    # Four cells meet at each of two opposite corners, one for each pair of signs of the corner's
+    # two planes.
     signs, angles = [], []
     for outer, a, b in np.ndindex(2, 2, 2):
         ahead = (side > 0) if outer else (side < 0)
@@ -131,7 +132,7 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
       0.125
     """
     volumes = cell_volumes_3d(x)
-    # By index: the derivative of a minimum is NaN if, evaluated again, nothing equals it.
+    # By index: the derivative of `min` is NaN if recomputed values differ from the minimum.
     return row_at(volumes, jnp.argmin(volumes))
 
 
@@ -160,7 +161,7 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     n, dims = u.shape
     w = jax.random.normal(key, (samples, dims), u.dtype)
     active = jnp.einsum("sd,nd->sn", w, u, precision="highest") > 0
-    same = active == active[:, :1]  # a cell and its opposite have one pattern
+    same = active == active[:, :1]  # a cell and its opposite cell have the same pattern
     pairs = min(number_of_cells(n, dims) // 2, samples)
     _, counts = jnp.unique(
         same.astype(jnp.int8), axis=0, size=pairs, fill_value=2, return_counts=True

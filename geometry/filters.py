@@ -60,7 +60,7 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     pairs = np.triu_indices(len(h), 1)
     length = norm(h)[:, 0]
     angle, distance = replicate(angles(h))[pairs], replicate(distances(h))[pairs]
-    # Most angles are nearly right, where this sine has more digits than the cosine.
+    # Most angles are close to π/2, where this sine has more digits than the cosine.
     cosine = jnp.sin(math.pi / 2 - angle)
     moments = FilterGeometry(
         length.mean(),

@@ -41,7 +41,7 @@ if typing.TYPE_CHECKING:
     from jaxnorm import models as models
     from jaxnorm import nnx as nnx
     from jaxnorm import shift as shift
-else:  # hidden from type checkers, which would take any name for one of this module
+else:  # type checkers would accept any name of this module
     __getattr__, __dir__ = _lazy_modules(
         __name__,
         {name: f"jaxnorm.{name}" for name in ("linen", "models", "nnx", "shift")}

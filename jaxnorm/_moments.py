@@ -94,7 +94,8 @@ def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
     """Central moments of `count` samples in this unit."""
     var = moments.var / unit / unit
     constant = (moments.var == 0) & (jnp.isnan(moments.skewness) | (count == 0))
-    safe = jnp.where(constant, 1, jnp.where(var == 0, math.nan, var))  # NaN: it has underflowed
+    # NaN, because the variance underflowed.
+    safe = jnp.where(constant, 1, jnp.where(var == 0, math.nan, var))
     third = jnp.where(constant, 0, moments.skewness) * safe**1.5
     fourth = jnp.where(constant, 0, moments.kurtosis) * safe**2
     return CentralMoments(count, moments.mean / unit, var, third, fourth)

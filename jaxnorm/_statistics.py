@@ -99,7 +99,8 @@ class Shifted(NamedTuple):
     """A batch minus a shift, with the mean relative to that shift and the variance that divide."""
 
     h: Float[Array, "n *spatial c"]
-    samples: Sums | None  # of each image over its pixels; none of vectors and in inference
+    # One sum for each image over its pixels; None for vectors and in inference.
+    samples: Sums | None
     shift: Float[Array, " c"]
     mean: Float[Array, " c"]
     var: Float[Array, " c"]
@@ -118,7 +119,7 @@ def shift_batch(
         total = sums(h, keep, (0,))
     else:
         samples = sums_by_sample(h, keep)
-        # Without the barrier XLA turns the sum of these sums into another pass over the data.
+        # Without the barrier, XLA computes the sum of these sums in another pass over the data.
         first, second = jax.lax.optimization_barrier((samples.first, samples.second))
         samples = Sums(first, second, samples.count)
         total = _over_samples(samples, keep)
@@ -210,7 +211,7 @@ def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float
     """
     count = floating(count, "count")
     degrees = count - (1 + eps)
-    none = degrees <= 0  # a NaN stays one
+    none = degrees <= 0  # False for NaN, which stays NaN
     return jnp.where(none, 1, count / jnp.where(none, 1, degrees))
 
 

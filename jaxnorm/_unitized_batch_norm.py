@@ -59,7 +59,7 @@ def bounded(
     """
     check_number(alpha, "alpha")
     square = floating(square, "square")
-    zero = square <= 0  # a NaN stays one
+    zero = square <= 0  # False for NaN, which stays NaN
     finite = jnp.minimum(square, jnp.finfo(square.dtype).max)
     norm = jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, finite)))
     divisor = alpha * norm + (1 - alpha)

@@ -76,7 +76,7 @@ class _RunningNorm(linen.Module):
             eps=check_eps(self.epsilon if self.eps is None else self.eps),
             correction=self.correction,
             groups=self.groups,
-            # While parameters are made there need not be a mapped axis.
+            # While parameters are initialized, no axis needs to be mapped.
             axis_name=None if self.is_initializing() else self.axis_name,
             axis_index_groups=self.axis_index_groups,
         )
@@ -197,7 +197,7 @@ class BatchRenorm(_RunningNorm):
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
         def normalize(x: Array, **options: Any) -> tuple[Array, BatchStatistics]:
-            # Called within `_apply`, which makes the variables.
+            # Called inside `_apply`, which creates the variables.
             mean, var = (self.get_variable("batch_stats", name) for name in ("mean", "var"))
             running = BatchStatistics(mean, var, jnp.ones((), jnp.float32))
             limits = {"r_max": self.r_max, "d_max": self.d_max}

@@ -99,7 +99,7 @@ __all__ = [
     "widths_for",
 ]
 
-# Reached from here too, and documented in their namespaces alone.
+# Also available here, but documented only in their namespaces.
 _ELSEWHERE = {
     **dict.fromkeys(("amoroso_moment", "chi_moment", "half_normal_moment"), gaussian),
     **dict.fromkeys(
@@ -107,7 +107,7 @@ _ELSEWHERE = {
     ),
 }
 
-if not typing.TYPE_CHECKING:  # type checkers would take any name for one of this module
+if not typing.TYPE_CHECKING:  # type checkers would accept any name of this module
 
     def __getattr__(name: str) -> typing.Any:
         if name in _ELSEWHERE:

@@ -111,7 +111,7 @@ def check_takes(
     """Raise unless a function of a caller's takes these arguments, of the form `like`."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # one that has none, of C
+    except (TypeError, ValueError):  # functions written in C have no signature
         return
     try:
         signature.bind(*args)

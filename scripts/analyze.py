@@ -11,7 +11,7 @@ at, a filter being the weights of a neuron. A table of all layers is printed; OU
 pictures of the pruning paper, OUT/results.json every value.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

@@ -9,7 +9,7 @@ Flax's compiled program takes for results and temporaries. `--out` keeps the num
 load of the machine before them.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

@@ -8,7 +8,7 @@ them). Without options both targets are measured, each in a process of its own, 
 results are written. BatchNorm for v5e at (256, 112, 112, 64) in bfloat16 should take 8.00 n.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

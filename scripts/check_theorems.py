@@ -9,7 +9,7 @@ outcome differs from what is recorded. Measurements are saved in OUT/measured.js
 run resumes from there and ends with the same numbers. OUT/compiled keeps programs.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

@@ -14,7 +14,7 @@ OUT/index.html shows it, OUT/results.json holds every number. OUT/runs holds fin
 after the last of which an interrupted run resumes. Nothing is downloaded.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

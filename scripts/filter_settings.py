@@ -9,7 +9,7 @@ OUT/results.json every value. An interrupted run resumes after its last setting.
 training by Kaiming's or Xavier's normal initialization fail none of the tests.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

@@ -17,7 +17,7 @@ shows accuracies and costs, OUT/results.json has every value, OUT/networks the s
 `pruning.load_pruned` reads. An interrupted run resumes from its last checkpoint.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()
@@ -85,7 +85,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
     run = options.out / "run" if options.run is None else options.run
     recipe, seeds, count = choose(options)
-    # Networks of PyTorch standardize the images of any data set by those of ImageNet.
+    # PyTorch's networks standardize images of any data set with the moments of ImageNet.
     moments = (loaders.MEAN, loaders.DEVIATION) if run.is_file() else None
     images = datasets.load(recipe.dataset, options.data_dir, moments)
     images = images._replace(x_train=images.x_train[:count], y_train=images.y_train[:count])

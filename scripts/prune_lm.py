@@ -14,7 +14,7 @@ OUT/index.html shows what was removed, and perplexities of held-out text before 
 stage. 0.6 billion parameters take some minutes of two cores.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

@@ -11,7 +11,7 @@ names), and the whole network with statistics of images unlike those that it was
 of a perceptron by least squares keep 97 %. An interrupted ResNet-20 resumes after its last row.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

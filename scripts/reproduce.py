@@ -8,7 +8,7 @@ networks reach about 98 % of the test images. An interrupted run resumes from it
 when it is started again, and ends with the same results. Nothing is downloaded.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

@@ -9,7 +9,7 @@ OUT/results.json; two points that are not odd should keep an angle of 10.4 degre
 width. An interrupted run resumes after the last network of Figure 2. Nothing is downloaded.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

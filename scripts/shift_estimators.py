@@ -10,7 +10,7 @@ mean ± standard deviation over seeds of estimate minus distance, over the dista
 which is too small by orders of magnitude, the part of the distance that it is.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

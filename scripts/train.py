@@ -8,7 +8,7 @@ OUT gets settings, metrics (seed-0/metrics.jsonl, and for TensorBoard), checkpoi
 results.json and a page. An interrupted run resumes when started again, and ends the same.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()
@@ -83,7 +83,7 @@ class Options:
 def main(recipe: Recipe, options: Options) -> None:
     """Train a recipe for every seed, write OUT and print the accuracies."""
     check(recipe, options)
-    cli.versions()  # or it would be refused after the last epoch
+    cli.versions()  # checked now, not after the last epoch
     from jax.sharding import AxisType
 
     from experiments.data import datasets, stand_ins

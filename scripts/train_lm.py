@@ -10,7 +10,7 @@ every twentieth document is held out. OUT/model is what `prune_lm.py`, `compare_
 interrupted run resumes from its last checkpoint.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

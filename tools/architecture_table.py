@@ -111,7 +111,8 @@ def _channels(model: Architecture) -> tuple[int, int]:
     return len(found), total
 
 
-BESIDE = ("add", "dot_general")  # with what stays: the zeros of a shortcut, positions of tokens
+# Operations that fix channels together with others: zeros of a shortcut, positions of tokens.
+BESIDE = ("add", "dot_general")
 
 
 def stays(model: Architecture, *, resize: bool = False) -> str:

@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     size: int
     seconds: float
     memory: int
-    said: str  # nothing if the file was loaded
+    said: str  # empty if the file was loaded
 
     def fault(self) -> str:
         """Which bound the file broke; nothing if none."""
@@ -53,7 +53,7 @@ def main() -> int:
     options = parser.parse_args()
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in originals().items():  # what is imported once is no file's
+        for name, content in originals().items():  # imports that happen once are charged to no file
             load(written(folder, name, content), dense=True)
         gc.collect()
         gc.freeze()  # forks are faster
@@ -78,10 +78,10 @@ def written(folder: str, name: str, content: bytes) -> Path:
 
 def measure(path: Path, size: int) -> Outcome:
     """One file in a process of its own, which the kernel ends after five seconds."""
-    ctypes.CDLL(None).malloc_trim(0)  # memory that was freed is used again, unseen
+    ctypes.CDLL(None).malloc_trim(0)  # freed memory would be used again without being measured
     receiver, sender = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that JAX has threads: none is used
+        warnings.simplefilter("ignore")  # JAX warns of threads; none is used here
         child = os.fork()
     if not child:
         os.write(sender, json.dumps(attempted(path, size)).encode())
@@ -102,7 +102,7 @@ def attempted(path: Path, size: int) -> tuple[float, int, str]:
     resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
     space = memory("VmSize") + 2 * (MEMORY + TIMES * size)
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is held
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the present memory
     before, start, said = memory("VmRSS"), time.process_time(), ""
     try:
         weights = load(path, dense=True, vectors=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 SEEDS = (1, 3, 5)
-PRUNED_SEEDS = 3  # of the networks that are pruned
+PRUNED_SEEDS = 3  # seeds of the networks that are pruned
 GROUPS = (1, 2, 4, 8, 16)
 
 
@@ -161,7 +161,7 @@ FIGURES = [
         "steadier unitized; curves, no number",
         movement,
         "mnist",
-        hours=2.5,  # 40 networks of 15 minutes of a core
+        hours=2.5,  # 40 networks, 15 minutes of a core each
         differs="seeds: the paper has one",
     ),
     Network(
@@ -175,7 +175,7 @@ FIGURES = [
     ),
 ]
 TABLES = [
-    # docs/results/train: 4 epochs in 1,817 seconds beside another run on 2 cores.
+    # docs/results/train: 4 epochs in 1,817 seconds, beside another run on 2 cores.
     *_table_1(20, {"batch_norm": "91.79", "unitized": "92.21"}, hours=25.2),
     *_table_1(110, {"batch_norm": "93.99", "unitized": "94.12"}),
 ]

@@ -39,8 +39,8 @@ from rich.table import Table
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
-MOST_FILES = 3  # of tests for one module
-MOST_TESTS = 100  # for one line, beside those of its module
+MOST_FILES = 3  # largest number of test files for one module
+MOST_TESTS = 100  # largest number of tests for one line, besides those of its module
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_drawn_of_its_numbers"
 COMMITTED = "tests/tools/test_results.py"  # numbers, beside what commands and experiments say
@@ -198,7 +198,7 @@ def record(path: Path) -> CoverageData | None:
     if not path.exists():
         return None
     recorded = CoverageData(str(path))
-    recorded.read()  # or the first question would erase it
+    recorded.read()  # read first, because the first question erases it
     return recorded
 
 
@@ -259,7 +259,7 @@ def try_module(
             _run(Path(folder), tests, Begun(began, only))
         try:
             status = _status(child, limit)
-        finally:  # processes that tests have started, too
+        finally:  # also ends processes that tests have started
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
         if status is None:
@@ -319,7 +319,8 @@ def _run(folder: Path, tests: list[str], begun: Begun) -> None:
         import pytest
 
         by_name = ["-m", "slow or not slow"] if tests[0].startswith(OUTCOMES) else []
-        quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is loaded already
+        # About modules that are loaded already.
+        quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         options = ["-x", "-q", "-p", "no:cacheprovider", *quiet, *by_name]
         status = int(pytest.main([*options, *tests], plugins=[begun]))
     finally:
@@ -330,7 +331,7 @@ def preload() -> None:
     """Import what is slow to import and not under test, set up as the tests have it."""
     sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
     atexit.register(importlib.import_module("conftest").pytest_unconfigure, None)
-    del sys.modules["conftest"]  # a child imports that of its copy
+    del sys.modules["conftest"]  # a child process imports the conftest of its copy
     for name in ("flax.nnx", "optax", "scipy.stats"):
         importlib.import_module(name)
 

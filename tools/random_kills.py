@@ -43,7 +43,7 @@ COMMANDS = {
 }
 TIMES = {"command", "date", "seconds", "images_per_second", "tracker_seconds", "timings"}
 TIMES |= {"waiting_for_data"}
-TIMES |= {"checkpoint"}  # bytes of files with times, of a pruned network
+TIMES |= {"checkpoint"}  # bytes of a pruned network's files, which contain times
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 # By signal: handled, not handled, or too late.
 STATUSES = {
@@ -82,7 +82,7 @@ def import_commands(cache: Path) -> None:
     warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
     experiments = importlib.import_module("experiments")
     modules = [found.name for found in pkgutil.walk_packages(experiments.__path__, "experiments.")]
-    needed = [name for name in modules if "benchmarks" not in name]  # commands wait with these
+    needed = [name for name in modules if "benchmarks" not in name]  # commands wait for these
     for name in (*COMMANDS, *needed, "sklearn.datasets"):
         importlib.import_module(name)
     vars(importlib.import_module("experiments.training.loop"))["BETWEEN_CHECKPOINTS"] = 0.2
@@ -184,7 +184,7 @@ class Chains:
         while is_saving and process.is_alive() and unfinished(out) <= before:
             time.sleep(0.002)
         if not process.is_alive():
-            if is_new:  # a machine that others use is quicker at times
+            if is_new:  # a shared machine is faster at times
                 self.duration = min(self.duration, time.monotonic() - began)
             return process
         assert process.pid is not None

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeGuard
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "results"
 HOUR = 3600
-# In commands, of no fixed place; runs are made by commands in docs/results/README.md.
+# Folders of runs in commands; docs/results/README.md says how runs are made.
 RUNS = (
     "out/prune/run",
     "out/mnist-moments",
@@ -34,7 +34,7 @@ RUNS = (
 )
 INPUTS = ("DIR", "tfds", "resnet20.safetensors", *RUNS)
 COMPILERS = ROOT / ".venv-compiled" / "bin" / "python"
-# What no two runs share.
+# Fields that differ between any two runs.
 TIMES = {"command", "date", "environment", "seconds", "checkpoint", "timings"}
 TIMES |= {
     "images_per_second",
@@ -44,7 +44,7 @@ TIMES |= {
     "samples_per_second",
 }
 TIMES |= {"ours_ms", "peer_ms", "quartiles", "copies", "load"}
-TIMES_APART = 2  # the factor by which a ratio of times may differ on another day
+TIMES_APART = 2  # factor by which a ratio of times may differ on another day
 
 
 class Result(NamedTuple):
@@ -256,7 +256,7 @@ def main() -> int:
         parser.error(f"no result is named {', '.join(sorted(unknown))}")
     for result in every:
         missing = result.needs(inputs)
-        short = result.seconds < HOUR  # False where the time is not recorded
+        short = result.seconds < HOUR  # False if the time is not recorded
         wanted = result.name in options.names or ("all" in options.names and short)
         if wanted and not missing:
             same &= regenerate(result, inputs, options.tolerance)

@@ -33,7 +33,8 @@ from tools import long_plan
 from tools.long_plan import PRUNED_SEEDS, Job, Network
 from tools.results import HOUR, ROOT
 
-TICK, GRACE = 0.5, 600.0  # seconds: between two looks at a command, and for it to save its state
+# Seconds between two looks at a command, and seconds that it gets to save its state.
+TICK, GRACE = 0.5, 600.0
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 HEAD = ("table or figure", "printed", "ours", "differs", "status")
 
@@ -126,11 +127,11 @@ def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | No
     """Run a command until it ends or time is over; what it said last, if it failed."""
     workspace.out.mkdir(parents=True, exist_ok=True)
     folder, log = workspace.out / job.network.name, workspace.out / f"{job.network.name}.log"
-    while files.is_in_use(folder):  # by the command of a parent that was killed: it is saving
+    while files.is_in_use(folder):  # a command of a killed parent is still saving
         if is_over():
             return None
         time.sleep(TICK)
-    # In a process group of its own: Ctrl-C, a second of which saves nothing, reaches it once.
+    # In its own process group, so that Ctrl-C reaches it once; a second Ctrl-C would save nothing.
     with (
         log.open("ab") as file,
         subprocess.Popen(

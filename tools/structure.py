@@ -31,9 +31,9 @@ PRIMITIVES = {
     *("select_n", "slice", "sqrt", "squeeze", "sub", "transpose"),
 }
 ORBAX = "jaxnorm.internal.checkpoints"
-MAX_NAMES = 45  # at the top of a package
+MAX_NAMES = 45  # names at the top of a package
 
-# Names of our own for things that the field has a word for.
+# Our own names for things, and the field's word for each.
 DIALECT = {
     "fence": "optimization_barrier",
     "fenced": "optimization_barrier",
@@ -80,7 +80,7 @@ PHRASES = {
 
 
 class Module(NamedTuple):
-    name: str  # with dots, as imported
+    name: str  # full name, as imported
     path: Path
     text: str
     tree: ast.Module

@@ -29,7 +29,7 @@ from pruning.channels import Executable, compiled_cycles, compiled_flops
 OUT = Path(__file__).parents[1] / "docs/results/compiled/widths.json"
 WIDTH, CHANNELS, SHAPE = 256, 1024, (64, 14, 14, 1024)
 WIDTHS = range(112, WIDTH + 1, 16)
-MARGIN = 0.02  # of the cost, that a width must save
+MARGIN = 0.02  # share of the cost that a width must save
 
 
 def block(params: Any, x: jax.Array) -> jax.Array:
@@ -94,7 +94,8 @@ def main() -> None:
     parser.add_argument("--topology", nargs="+", default=["v5e:2x2", "h100"])
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
-    chips = {topology: rows(topology) for topology in given.topology}  # before JAX uses a device
+    # Compiled before JAX uses a device.
+    chips = {topology: rows(topology) for topology in given.topology}
     run = {
         "command": "python -m tools.widths_table",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

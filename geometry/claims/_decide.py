@@ -268,7 +268,7 @@ def _computed_finding(part: Computed, measurement: Measurement) -> Finding:
     excess = values - part.predicted
     if part.relation != "inequality":
         excess = np.abs(excess)
-    # What is not a number holds of nothing.
+    # NaN counts as a violation.
     worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
     holds = bool(excess[worst] <= part.tolerance)
     value = float(values[worst])

@@ -13,7 +13,7 @@ from geometry._arguments import as_gram, whole_number
 from jaxnorm import recenter
 from jaxnorm.internal import floating, host_only, promote_to_float32, replicate, safe_sqrt
 
-# Neurons beyond which the series is more accurate than the sum, whose terms cancel digits.
+# With more neurons the series is more accurate than the sum, whose terms cancel.
 _LONG_SUM = 10_000
 
 
@@ -111,7 +111,7 @@ def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*
 def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """`arccosine_kernel` of a Gram matrix that needs no check. NaN entries stay NaN."""
     diagonal = jnp.eye(len(g), dtype=bool)
-    squares = jnp.sum(g, 1, where=diagonal, keepdims=True)  # for rows of any sharding
+    squares = jnp.sum(g, 1, where=diagonal, keepdims=True)  # works for rows of any sharding
     squares = jnp.where(squares <= 0, 0, squares)
     norm = safe_sqrt(squares)
     divisor = jnp.where(norm == 0, 1, norm)

@@ -40,7 +40,7 @@ from jaxnorm.internal import (
 Activation = Callable[[Array], Array]
 """A function of each element of an array, such as `jnp.tanh`."""
 
-_RADIUS = 12.0  # beyond which a Hermite function times the root of the density is below 1e-15
+_RADIUS = 12.0  # beyond it, a Hermite function times the root of the density is below 1e-15
 _TERMS, _TERMS_WITH_KINKS = 128, 1024
 
 
@@ -152,7 +152,7 @@ def kernel_map(
         jnp.square(std) * series.mean_square_slope / series.mean_square,
         jnp.zeros_like(std),
     )
-    # κ(1) = 1: the mass of the terms that are left out is in the last.
+    # κ(1) = 1, so the last coefficient takes the mass of the omitted terms.
     tail = 1 - unit.powers.sum() - ramp_kernel(unit, unit, within(jnp.ones_like(std)))
     return replace(unit, powers=unit.powers.at[-1].add(tail), tail=tail)
 

@@ -26,8 +26,8 @@ from geometry.mean_field._kernel import recentered, relu_kernel
 from jaxnorm import recenter
 from jaxnorm.internal import floating, matmul, promote_to_float32, replicate, safe_sqrt
 
-_STEP = 0.4  # of log a: the error of the trapezoidal rule is then 1e-9
-_BLOCK = 2**26  # bytes of matrices, one for each node, at a time
+_STEP = 0.4  # step of log a: the error of the trapezoidal rule is 1e-9
+_BLOCK = 2**26  # bytes of matrices at a time, one matrix for each node
 
 
 def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -116,7 +116,7 @@ def rms_angle() -> float:
       >>> round(math.degrees(rms_angle()), 2)
       58.75
     """
-    with jax.ensure_compile_time_eval():  # a constant within a traced function
+    with jax.ensure_compile_time_eval():  # so that the value is a constant inside a traced function
         step, cosine = jax.jit(rms_cosine_step), jnp.zeros(())
         for _ in range(60):
             cosine = step(cosine)
@@ -178,7 +178,7 @@ def _integral(
     The last a is the largest at which I + a C can be inverted; the integral beyond it, a share
     ε^(3r/8) with r the rank of C, is left out.
     """
-    c = (c + c.T) / 2  # makes tangents symmetric too, as the derivative of `_resolvent` needs
+    c = (c + c.T) / 2  # also symmetrizes tangents, as the derivative of `_resolvent` needs
     constant = jax.lax.stop_gradient(c)
     values, vectors = jnp.linalg.eigh(constant)
     spectrum = _Spectrum(jnp.maximum(values, 0), vectors)
@@ -192,6 +192,6 @@ def _integral(
         g = covariance(a, at_a)
         return a * jnp.exp(-at_a.log_det / 2) * relu_kernel((g + g.T) / 2)
 
-    # Second derivatives of a `scan` would not use the rule of `_resolvent`.
+    # Not by `scan`: its second derivatives would not use the rule of `_resolvent`.
     parts = (jax.vmap(node)(part).sum(0) for part in jnp.array_split(nodes, blocks))
     return len(c) * _STEP / 2 * sum(parts, jnp.zeros((), c.dtype))

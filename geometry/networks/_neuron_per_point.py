@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Key
 from geometry._arguments import as_samples
 from jaxnorm.internal import host_only
 
-_MIN_MARGIN = 1e-9  # of a vertex, relative to the length of its direction and of the batch
+_MIN_MARGIN = 1e-9  # margin of a vertex, relative to the length of its direction and of the batch
 
 
 @host_only()
@@ -135,7 +135,7 @@ def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
     """The direction w within [−1, 1]ᵏ of the largest margin minⱼ w (xᵢ − xⱼ); 0 is feasible."""
-    import scipy.optimize  # takes longer to import than the rest of this package
+    import scipy.optimize  # this import takes longer than the rest of the package
 
     n, k = x.shape
     others = np.arange(n) != i

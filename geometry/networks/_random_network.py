@@ -113,7 +113,7 @@ def random_network(
         lambda one: jnp.zeros((len(chosen), *one.shape), one.dtype),
         (jax.eval_shape(statistic, last), log_scale),
     )
-    # Layers that are not recorded have a row beyond the last.
+    # Layers that are not recorded write to a row beyond the last.
     rows = jnp.full(depth, len(chosen)).at[jnp.array(chosen) - 1].set(jnp.arange(len(chosen)))
     # The first layer has another number of inputs; all others share one shape and one scan.
     carry, _ = step((*batch, recorded), (keys[0], rows[0]))
@@ -124,7 +124,7 @@ def random_network(
 def _divide_by_scale(x: Array, log_scale: Array) -> tuple[Array, Array]:
     """`x` at root mean squared norm 1, and the logarithm of the factor that restores it."""
     largest = jnp.max(jnp.abs(x))
-    zero = largest == 0  # a NaN stays one
+    zero = largest == 0  # False for NaN, which stays NaN
     safe = jnp.where(zero, 1, largest)
     h = x / safe
     square = jnp.where(zero, 1, jnp.square(h).sum() / len(x))

@@ -84,7 +84,7 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     h = replicate(as_samples(x, min_samples=2))
     n = len(h)
     h = h - h.mean(0, keepdims=True)
-    # Recentred, ν and the first sample are opposite: x₁ − ν is n/(n − 1) times the first.
+    # After recentering, ν and the first sample are opposite: x₁ − ν is n/(n − 1) times the first.
     h = jnp.concatenate([h, -h[:1] / (n - 1)])
     g = matmul(h, h.T)
     gain = 1 / g[0, 0]

@@ -167,7 +167,7 @@ def _layer(n: int, state: OddState) -> OddState:
 
 
 def _fixed_point(n: int, start: OddState) -> OddState:
-    import scipy.optimize  # takes longer to import than the rest of this package
+    import scipy.optimize  # this import takes longer than the rest of the package
 
     def step(values: np.ndarray) -> list[float]:
         before = OddState(*map(float, values))

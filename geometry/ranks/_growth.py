@@ -57,7 +57,8 @@ def rows_needed(
         w = jax.random.normal(jax.random.fold_in(key, rows), (dims,), u.dtype)
         y = _unit(jax.nn.relu(jnp.einsum("nd,d->n", u, w, precision="highest")))
         new = y - _project(basis, y)
-        new = new - _project(basis, new)  # again: the first is orthogonal up to rounding only
+        # Again: the first projection is orthogonal up to rounding only.
+        new = new - _project(basis, new)
         grows = jnp.linalg.norm(new) > tolerance
         basis = basis.at[rank].set(jnp.where(grows, _unit(new), basis[rank]))
         return rows + 1, rank + grows.astype(rank.dtype), basis
@@ -86,7 +87,7 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     apart = angles(h)
     above = jnp.triu(jnp.ones_like(apart, bool), 1)
     parallel = above & (apart <= tolerance)
-    # A sample has at most one opposite, where none are parallel.
+    # If no samples are parallel, a sample has at most one opposite.
     opposite = jnp.any(above & (apart >= math.pi - tolerance), axis=1)
     directions = jnp.where(opposite[:, None], unit_vector(h), 0)
     independent = numerical_rank(directions) == opposite.sum()
@@ -111,7 +112,7 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
       0.75
     """
     h = replicate(as_samples(x, min_samples=2, columns=2))
-    h = h / unit_of(jnp.abs(h).max())  # the probability has no unit
+    h = h / unit_of(jnp.abs(h).max())  # the probability does not depend on the unit
     neurons = replicate(as_samples(neurons, columns=2, name="neurons"))
     y = jax.nn.relu(matmul(h, neurons.astype(h.dtype).T))
     relation = jnp.append(jnp.linalg.lstsq(y[:-1].T, y[-1])[0], -1)
@@ -187,7 +188,7 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
     _check(n, gamma, 1.0)
     if rows < 1:
         raise ValueError(f"rows must be at least 1; got {rows}")
-    import scipy.stats  # takes longer to import than the rest of this package
+    import scipy.stats  # this import takes longer than the rest of the package
 
     return float(scipy.stats.binom.sf(n - 1, whole_number(rows, "rows"), gamma))
 

@@ -25,9 +25,9 @@ from jaxnorm.internal import (
     replicate,
 )
 
-# Draws that a device holds at a time by default.
+# Default number of draws that a device holds at a time.
 _CHUNK = 2**14
-_MAX_KEYS = 2**31  # they are counted in 32 bits
+_MAX_KEYS = 2**31  # draws are counted in 32 bits
 
 
 class Sampler(NamedTuple):
@@ -131,9 +131,9 @@ def fold(
     bounds = np.int64(start), np.int64(stop)
     if is_traced(inputs):
         return _fold(program, None, inputs, *bounds, state)
-    # Plain numbers are the same on all hosts; arrays lie on devices of one.
+    # Plain numbers are equal on all hosts; arrays lie on the devices of one host.
     implementation = jax.random.key_impl(inputs.key)
-    with jax.ensure_compile_time_eval():  # constants of a traced function
+    with jax.ensure_compile_time_eval():  # so that they are constants inside a traced function
         inputs = inputs._replace(key=jax.random.key_data(inputs.key))
         inputs, state = jax.tree.map(np.asarray, (inputs, state))
     return _fold(program, implementation, inputs, *bounds, state)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-# The exponent of nothing but zeros. Two of them can be added in 32 bits.
+# The exponent if all values are zero. Two of them can be added in 32 bits.
 _LOWEST = -(2**30)
 
 
@@ -58,7 +58,7 @@ def top_exponent(a: FloatExp) -> Int[Array, ""]:
 
 def at_exponent(a: FloatExp, exponent: Int[Array, ""]) -> Float[Array, "*shape"]:
     """Mantissas of `a` at an exponent that is at least `top_exponent(a)`; tiny ones become 0."""
-    # The exponents of zeros may be larger: zero times infinity would be NaN.
+    # Zeros may have larger exponents: zero times infinity would be NaN.
     shift = jnp.minimum(a.exponent - exponent, 0)
     return a.mantissa * _power_of_two(shift, a.mantissa)
 

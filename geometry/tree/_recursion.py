@@ -56,7 +56,7 @@ def start(x: Float[Array, " n"]) -> State:
     n = len(x)
     i, zero = _index(n), jnp.zeros((), jnp.int32)
     low, high = (jnp.sum(part, dtype=jnp.int32) for part in (x == 0, x < x[-1]))
-    # With two values there is only a jump, of a neuron that is zero below it.
+    # With two values there is only a jump, of a neuron that is zero below the jump.
     jump = (_index(n + 1) == low) & (high <= low)
     sums = jnp.stack([jnp.zeros(n + 1, x.dtype), jnp.where(jump, jnp.square(x[-1]), 0)])
     inside = (i >= low) & (i < high)
@@ -73,7 +73,8 @@ def layer(x: Float[Array, " n"], state: State) -> State:
     rises, falls = alive & (height > mean), alive & (height < mean)
     power = state.power
     power = renormalize(power._replace(mantissa=power.mantissa * len(x)))
-    # The first sample inside contributes the child that is zero from it on, the last the other.
+    # The first sample inside contributes the child that is zero from this sample on, the last
+    # sample the other child.
     i = _index(len(x))
     zero_from = jnp.where(alive & (i == slots.low) & ~falls, mean, 0)
     zero_up_to = jnp.where(alive & (i == slots.high - 1) & ~rises, top - mean, 0)
@@ -119,7 +120,8 @@ def _mean_and_top(x: Float[Array, " n"], slots: Slots) -> tuple[Array, Array]:
     first, last = x[low], x[high - 1]
     inside = (high - low).astype(x.dtype)
     sums = jnp.concatenate([jnp.zeros(1, x.dtype), jnp.cumsum(x)])
-    # Without spread inside only the gaps count, and they shrink: a difference would lose digits.
+    # Without spread inside, only the gaps count, and the gaps shrink: a difference would lose
+    # digits.
     spread = jnp.where(last > first, sums[high] - sums[low] - inside * first, 0)
     top = below + (last - first) + above
     return (inside * below + spread + (n - high).astype(x.dtype) * top) / n, top
@@ -137,8 +139,8 @@ def _slot_children(
     below, above = gaps.mantissa
     new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)
     new_high = jnp.where(falls, jnp.minimum(high, _next(alive & ~falls)), high)
-    # A sample at the mean rises or falls by rounding, which may differ from that of the gap: a gap
-    # of zero would end the whole neuron.
+    # A sample at the mean rises or falls by rounding, perhaps other rounding than that of the gap.
+    # A gap of zero would end the whole neuron.
     smallest_gap = jnp.finfo(x.dtype).eps * mean
     rise = below + (x[new_low] - x[low]) - mean
     fall = mean - (below + (x[new_high - 1] - x[low]))
@@ -146,7 +148,7 @@ def _slot_children(
     new_above = jnp.where(falls, jnp.maximum(fall, smallest_gap), above)
     lives = (rises | falls) & (new_low <= i) & (i < new_high)
     new_gaps = jnp.where(lives[None], jnp.stack([new_below, new_above]), 0)
-    # Without spread inside the gaps may be scaled: nothing else of the slot has a size.
+    # Without spread inside, the gaps may be scaled: nothing else of the slot has a size.
     alone = x[new_high - 1] == x[new_low]
     gaps = renormalize(FloatExp(new_gaps, gaps.exponent), axis=0, where=alone[None])
     return Slots(new_low, new_high, gaps, falls.astype(low.dtype))

@@ -88,7 +88,7 @@ def check_finite(x: Array, name: str) -> None:
     """Raise `ValueError` unless every element of `x` is finite; under `jit` nothing is checked."""
     if is_traced(x):
         return
-    with jax.ensure_compile_time_eval():  # a constant within a traced function
+    with jax.ensure_compile_time_eval():  # so that the value is a constant inside a traced function
         bad = int(jnp.sum(~jnp.isfinite(x)))
     if bad:
         raise ValueError(f"{name} must be finite; {bad} of {x.size} elements are not")

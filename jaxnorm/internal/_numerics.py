@@ -40,13 +40,13 @@ def matmul(a: Array, b: Array) -> Array:
 
 def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """√square, and 0 with gradient zero where `square` is zero."""
-    nonzero = square != 0  # a NaN stays one
+    nonzero = square != 0  # True for NaN, which stays NaN
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
 
 
 def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """1 / √square, and 1 with gradient zero where `square` is zero."""
-    zero = square <= 0  # a NaN stays one
+    zero = square <= 0  # False for NaN, which stays NaN
     return jnp.where(zero, 1, jax.lax.rsqrt(jnp.where(zero, 1, square)))
 
 
@@ -140,7 +140,7 @@ def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array
     """
     count = a.count + b.count
     share = b.count / jnp.maximum(count, 1)
-    # The mean of no samples is arbitrary, and the square of its deviation might overflow.
+    # The mean of zero samples is arbitrary, and its squared deviation might overflow.
     delta = jnp.where((a.count > 0) & (b.count > 0), b.mean - a.mean, 0)
     mean = jnp.where(a.count > 0, a.mean + share * delta, b.mean)
     return count, mean, share, (-share * delta, (1 - share) * delta)

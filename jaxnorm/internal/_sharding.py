@@ -92,7 +92,8 @@ def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
     strides, rest = [1] * x.ndim, min(128, max(1, math.prod(x.shape[:-1]) // 2))
     for axis in (*range(1, x.ndim - 1), 0):
         size, devices = x.shape[axis], _devices(sharding.mesh, sharding.spec[axis])
-        if axis == 0 and devices == 1:  # on Auto axes nothing is known: it may lie on all devices
+        # With Auto axes the placement is unknown: the axis may lie on all devices.
+        if axis == 0 and devices == 1:
             devices = jax.device_count() if size % jax.device_count() == 0 else 1
         strides[axis] = _stride(min(rest, size), size, devices)
         rest //= strides[axis]

@@ -74,7 +74,8 @@ def read_tree(path: Path) -> Any:
     import orbax.checkpoint as ocp
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that shardings are unknown: arrays go to the host
+        # Orbax warns that shardings are unknown; arrays are read to the host.
+        warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
         try:
             return ocp.PyTreeCheckpointer().restore(path.resolve())

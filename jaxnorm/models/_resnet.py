@@ -86,7 +86,7 @@ class ResNet(nnx.Module):
         x = nnx.pool(x, -jnp.inf, lax.max, (3, 3), (2, 2), ((1, 1), (1, 1)))
         for block in self.blocks:
             x = block(x)
-        # Of the two kinds of blocks, only those of pre-activation leave anything negative.
+        # Only pre-activation blocks leave negative outputs.
         return self.head(nnx.relu(x).mean((1, 2)))
 
 

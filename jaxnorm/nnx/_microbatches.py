@@ -66,7 +66,7 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
             for norm in norms
         ]
         given = merged(state, unsettled)
-        # Every pass settles the layers whose predecessors are settled.
+        # Each pass finishes the layers whose predecessors are finished.
         given, _ = jax.lax.scan(
             lambda given, _: (merged(state, given), None), given, length=max(len(norms) - 1, 0)
         )
@@ -78,7 +78,7 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     return whole
 
 
-@cache  # one class a kind of layer: JAX keeps every class of modules for good
+@cache  # one class for each kind of layer: JAX keeps every module class forever
 def _recorder(kind: type[RunningNorm]) -> type[Any]:
     """A batch norm of this kind that uses given statistics and keeps those of its own batch."""
 

@@ -66,7 +66,7 @@ def layer_outputs(
     """
     if isinstance(layers, str):
         raise TypeError(f"layers must be a list of names; got the string {layers!r}")
-    model = nnx.merge(*nnx.split(model), copy=True)  # capturing leaves marks on it
+    model = nnx.merge(*nnx.split(model), copy=True)  # a copy, because capturing marks the model
     _, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
     calls = {
         ".".join(map(str, path[:-1])): leaf.get_value()

@@ -14,7 +14,7 @@ from jaxtyping import Array
 from jaxnorm._statistics import BatchStatistics, merge_statistics, sample_mask
 from jaxnorm.nnx._surgery import batch_norms
 
-# In recalibration the running statistics are exactly those of the last batch.
+# During recalibration the running statistics are exactly those of the last batch.
 OF_THE_BATCH: dict[str, Any] = {
     "use_running_average": False,
     "momentum": 0.0,
@@ -107,7 +107,7 @@ def _last_statistics(
     return seen, nnx.state(model)
 
 
-@cache  # one class a kind of layer: JAX keeps every class of modules for good
+@cache  # one class for each kind of layer: JAX keeps every module class forever
 def _counting(kind: type[Any]) -> type[Any]:
     """A batch norm of this kind that also keeps how many elements its last batch held."""
 

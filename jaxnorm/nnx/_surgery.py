@@ -71,7 +71,8 @@ def replace_batch_norm(
     replaced = batch_norms(model)
     if not replaced:
         raise ValueError("the model must hold at least one batch norm; it holds none")
-    new = {id(old): _replacement(old, layer) for old in replaced}  # used twice, a layer remains one
+    # A layer that is used twice stays one layer.
+    new = {id(old): _replacement(old, layer) for old in replaced}
     for _, module in list(nnx.iter_modules(model)):
         for name, child in list(vars(module).items()):
             if id(child) in new:
@@ -101,7 +102,7 @@ def _replacement(
             f"recentering={parts[0]}, rescaling={parts[1]}"
         )
     options = {name: value for name, value in vars(old).items() if name in OPTIONS}
-    flax = {"running_correction": jnp.ones_like}  # the correction of Flax's layers
+    flax = {"running_correction": jnp.ones_like}  # Flax's layers apply this correction
     new = layer(old.num_features, **{**flax, **options}, rngs=nnx.Rngs(0))
     new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
     for name in (*PARTS, "alpha"):

@@ -105,7 +105,7 @@ def _as_images(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 def _convolve(
     x: Float[Array, "n h w c"], kernel: Float[Array, "9*c d"], stride: int
 ) -> Float[Array, "n i j d"]:
-    # XLA's CPU back end is slow at convolutions in a loop: 50 steps on vectors take 2.3 s, not 0.6.
+    # XLA's CPU compiler is slow at convolutions in a loop: 50 steps on vectors take 2.3 s, not 0.6.
     return jax.lax.platform_dependent(
         x,
         kernel,

@@ -22,7 +22,7 @@ from jaxnorm.internal import (
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._samples import check_pair, check_weights, vectors
 
-# Costs that the device holds at once, and unknowns that SciPy's linear program may have.
+# Costs that the device holds at once, and the largest number of unknowns of the linear program.
 _BLOCK, _UNKNOWNS = 2**23, 1_000_000
 
 
@@ -61,7 +61,7 @@ def emd(
       4.2426
     """
     a, b, moves = _cheapest(x, y, x_weights, y_weights)
-    # The differences themselves: squares lose digits where points nearly coincide.
+    # Direct differences: expanded squares lose digits if points nearly coincide.
     return float(moves.mass @ np.linalg.norm(a[moves.start] - b[moves.end], axis=1))
 
 
@@ -136,15 +136,16 @@ def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
             f"samples of different sizes, or with weights, must have at most {_UNKNOWNS:,} pairs; "
             f"got {len(a):,} and {len(b):,}: take equal numbers of samples, or emd_sliced"
         )
-    from scipy.optimize import linprog  # takes a second to import
+    from scipy.optimize import linprog  # this import takes a second
     from scipy.sparse import eye_array, kron, vstack
 
     ones = np.ones((1, len(a))), np.ones((1, len(b)))
     sums = vstack([kron(eye_array(len(a)), ones[1]), kron(ones[0], eye_array(len(b)))])
     costs = _costs(a, b).ravel()
-    costs /= costs.max() or 1  # HiGHS takes cost differences below 1e-7 for none
+    costs /= costs.max() or 1  # HiGHS treats cost differences below 1e-7 as zero
     solved = linprog(costs, A_eq=sums.tocsr(), b_eq=np.concatenate([p, q]), method="highs-ds")
-    assert solved.status == 0, solved.message  # there is a plan, p qᵀ, and costs are not negative
+    # The plan p qᵀ is feasible, and costs are not negative.
+    assert solved.status == 0, solved.message
     plan = np.maximum(solved.x, 0).reshape(len(a), len(b))
     start, end = np.nonzero(plan)
     return Moves(start, end, plan[start, end])
@@ -223,9 +224,9 @@ def emd_sliced(
     a, b = (matmul(part - center, directions) for part in (a, b))
     distances = emd_1d(a, b)
     mean = distances.mean()
-    # By a norm, which has a gradient where all projections agree, and squares nothing large.
+    # A norm: it has a gradient if all projections agree, and squares nothing large.
     deviation = norm(distances - mean)[0]
-    degrees = projections * (projections - 1) or math.nan  # of one projection there is none
+    degrees = projections * (projections - 1) or math.nan  # one projection has no standard error
     stderr = deviation / degrees**0.5
     return Sliced(mean, stderr, distances[distances.argmax()])
 

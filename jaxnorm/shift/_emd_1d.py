@@ -59,7 +59,7 @@ def emd_1d(
 
 def _quantile_pairs(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Order statistics of n and m samples that share quantiles, and the share of (0, 1)."""
-    # Steps of the two quantile functions in exact units of 1/(n m).
+    # Steps of both quantile functions in exact units of 1/(n m).
     edges = np.union1d(np.arange(n + 1, dtype=np.int64) * m, np.arange(m + 1, dtype=np.int64) * n)
     return edges[:-1] // m, edges[:-1] // n, np.diff(edges) / (n * m)
 
@@ -91,7 +91,7 @@ def _sorted(x: Float[Array, "n *features"]) -> Float[Array, "n *features"]:
 def _sorted_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     # Only a derivative needs the permutation.
     (x,) = primals
-    dtype = jnp.int16 if len(x) <= 2**14 else jnp.int32  # padded to a power of two
+    dtype = jnp.int16 if len(x) <= 2**14 else jnp.int32  # rows are padded to a power of two
     index = jax.lax.broadcasted_iota(dtype, x.shape, 0)
     y, order = jax.lax.platform_dependent(
         x,
@@ -99,7 +99,7 @@ def _sorted_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
         cpu=_sorting_network,
         default=lambda x, index: tuple(jax.lax.sort((x, index), dimension=0, num_keys=1)),
     )
-    # Beside a NaN the network may lose samples among the rows that it adds.
+    # Next to a NaN, the sorting network may swap samples with padding rows.
     y = jnp.where(jnp.isnan(x).any(0), math.nan, y)
     return y, jnp.take_along_axis(tangents[0], order.astype(jnp.int32), 0)
 
@@ -121,7 +121,7 @@ def _sorting_network(
         for a, fill in zip((x, *followers), (math.inf, *[0] * len(followers)), strict=True)
     ]
     for k in (2**i for i in range(1, size.bit_length())):
-        # Two sorted halves, the second read backwards, are one bitonic sequence.
+        # Two sorted halves, the second read backwards, form one bitonic sequence.
         arrays = _compared([a.reshape(size // k, 2, k // 2, -1) for a in arrays], flip=True)
         for j in (2**i for i in reversed(range(k.bit_length() - 2))):
             arrays = _compared([a.reshape(size // (2 * j), 2, j, -1) for a in arrays])

@@ -15,7 +15,7 @@ from jaxnorm.shift._samples import vectors
 
 Critic = Callable[[Array], Array]
 
-CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3  # where the spread of the samples is 1
+CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3  # for samples with a spread of 1
 
 
 def emd_lower_bound(

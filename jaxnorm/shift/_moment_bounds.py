@@ -56,7 +56,7 @@ def sharp_moment_upper_bound(
         mean_x=mean_x, var_x=var_x, mean_y=mean_y, var_y=var_y
     )
     apart, var = mean_x - mean_y, var_x + var_y
-    # In the unit of the largest length, so that no square overflows or vanishes.
+    # Lengths are divided by the largest one, so that no square overflows or vanishes.
     unit = unit_of(jnp.maximum(jnp.abs(apart).max(), jnp.sqrt(jnp.abs(var).max())))
     return unit * safe_sqrt(jnp.sum(var / unit / unit) + jnp.sum(jnp.square(apart / unit)))
 
@@ -138,7 +138,8 @@ def clipped_power(
     check_floating(x, "x")
     if x.ndim == 0 or x.shape[-1] == 0:
         raise ValueError(f"x must have features on its last axis; got shape {x.shape}")
-    # Relative to the radius, so that no power overflows.
+    # Powers of x
+    # radius, so that none overflows.
     return jnp.sum(jnp.clip(x / radius, -1, 1) ** p, -1) * (radius / (p * x.shape[-1] ** 0.5))
 
 

@@ -73,7 +73,7 @@ def train(
         params, moments = state
         index = jax.random.randint(key, (batch_size,), 0, len(pairs.x))
         gradient = jax.grad(loss)(params, pairs.x[index], pairs.y[index])
-        with jax.numpy_dtype_promotion("standard"):  # optax takes powers by integers
+        with jax.numpy_dtype_promotion("standard"):  # optax raises to integer powers
             updates, moments = optimizer.update(gradient, moments, params)
         return (project(optax.apply_updates(params, updates)), moments), None
 

@@ -24,10 +24,10 @@ class LayerShift(NamedTuple):
     """Shift of one layer's outputs, in their unit; row i of both came from one input."""
 
     exact: float  # W₁ of the joint outputs
-    lower: float  # distance of their means, below it
-    upper: float  # mean displacement of an output, above it
-    baseline: float  # W₁ of two halves of the later outputs: what a shift of zero would look like
-    channels: Float[np.ndarray, " c"]  # W₁ of each channel on its own
+    lower: float  # distance of the means, a lower bound
+    upper: float  # mean displacement of an output, an upper bound
+    baseline: float  # W₁ of two halves of the later outputs: what zero shift looks like
+    channels: Float[np.ndarray, " c"]  # W₁ of each channel
 
 
 @host_only("emd_1d, mean_lower_bound and paired_upper_bound")

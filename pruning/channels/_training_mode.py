@@ -33,7 +33,8 @@ def _unneeded_sums(
     program: Any, parameters: Sequence[Any], activations: set[Any], needed: set[Any]
 ) -> set[int]:
     """Which parameters are read by sums with activations that no output needs, and else not."""
-    sources = {v: {i} for i, v in enumerate(parameters)}  # of what parameters alone make
+    # For values computed from parameters only: which parameters.
+    sources = {v: {i} for i, v in enumerate(parameters)}
     mixed, read = set(), set()
     for eqn in closed_jaxpr(program).jaxpr.eqns:
         variables = [v for v in eqn.invars if not is_literal(v)]

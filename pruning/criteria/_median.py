@@ -94,7 +94,8 @@ def _differentiable_jvp(
     h, unit, solution = primals
     x = _differentiable(*primals)
     step = lambda h: _newton_step(x / unit, h, ~solution.on_filters)  # noqa: E731
-    return x, jax.jvp(step, (h / unit,), tangents[:1])[1]  # of degree 0: the same in any unit
+    # Degree 0: the derivative is the same in any unit.
+    return x, jax.jvp(step, (h / unit,), tangents[:1])[1]
 
 
 @jax.jit

@@ -91,7 +91,7 @@ def spearman_of_noise(
     noise: Parameter, num_filters: Parameter, sign: Parameter = 1.0
 ) -> Float[Array, "..."]:
     """`expected_spearman` of draws of a normal pair with t = 1/ρ² − 1 and the sign of ρ."""
-    # asin ρ = π/2 − atan √t keeps the digits that ρ = 1 − 10⁻⁸ would lose.
+    # asin ρ = π/2 − atan √t keeps digits that ρ = 1 − 10⁻⁸ would lose.
     whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0)))
     half = jnp.arcsin(jnp.sqrt(1 / (1 + noise)) / 2)
     return sign * 6 / (jnp.pi * (num_filters + 1)) * (whole + (num_filters - 2) * half)
@@ -101,7 +101,7 @@ def overlap_of_noise(
     noise: Parameter, *, ratio: int | float, sign: Parameter = 1.0
 ) -> Float[Array, "..."]:
     """`expected_overlap` of draws of a normal pair with t = 1/ρ² − 1 and the sign of ρ."""
-    from scipy.special import ndtri  # half a second to import
+    from scipy.special import ndtri  # this import takes half a second
 
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")

@@ -123,7 +123,7 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
 
 def _mean_noncentral_chi(y: Float[Array, ""], dims: Float[Array, ""]) -> Float[Array, ""]:
     """Mean of a chi variable of dims + 2j degrees, j Poisson of mean y; NaN beyond y = 2450."""
-    at_zero = y == 0  # a NaN stays one
+    at_zero = y == 0  # False for NaN, which stays NaN
     y = jnp.where(at_zero, 1, y)
     first = jnp.maximum(jnp.floor(jax.lax.stop_gradient(y)) - 512, 0)
     j = first + jnp.arange(1024, dtype=y.dtype)
@@ -144,7 +144,7 @@ def _gamma_moment(
     of all powers at a time, so that none overflows where the result does not.
     """
     converges = jnp.asarray(x + step > 0)
-    large = jnp.asarray(step > 100)  # then by logarithms, which cost digits
+    large = jnp.asarray(step > 100)  # by logarithms, which cost digits
     small = jnp.where(large | ~converges, 0.0, step)
     product = 1.0
     for i in range(10):

@@ -40,7 +40,7 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
         return RatioVariances(0.0, 0.0)
     defect = float(chi_defect(dims))
     direct = ((math.pi / 2 - 1) * (1 - 2 * defect / dims) - 2 * defect) / dims
-    if dims == 2:  # the mean over the angle, as E l1⁻² diverges
+    if dims == 2:  # by the mean over the angle, because E l1⁻² diverges
         inverse = (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
         return RatioVariances(direct, inverse)
     # E X⁻ʲ for X = l/E l is 1 + excess; l2's from Γ, l1's by quadrature.
@@ -117,7 +117,7 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt for j = 1, 2 with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ; e^(−t) is
     subtracted under the integral. Both integrals are sums over nodes that crowd at the ends.
     """
-    from scipy.special import expit, logsumexp  # half a second to import
+    from scipy.special import expit, logsumexp  # this import takes half a second
 
     u, width = np.linspace(-3.5, 3.5, 449, retstep=True)
     t = np.exp(np.pi / 2 * np.sinh(u))
@@ -126,12 +126,12 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     low, high = max(0.0, mean - 12), mean + 12
     share = expit(np.pi * np.sinh(u))
     r = low + (high - low) * share
-    # By logarithms: at a short r the density of many dimensions is below what float64 holds.
+    # By logarithms: in many dimensions the density at a short r underflows float64.
     log_density = (dims - 1) * np.log(r / mean) - (r - mean) * (r + mean) / 2
     log_density += np.log(np.cosh(u) * share * expit(-np.pi * np.sinh(u)))
     log_density -= logsumexp(log_density)
     away = np.outer(t / (n * mean), r - mean)
-    # E e^(−a) − 1 for a of mean 0 as a sum of positive terms, unless it overflows.
+    # E e^(−a) − 1 for a of mean 0 as a sum of positive terms, if it does not overflow.
     small = np.abs(away).max(1) < 30
     a = np.where(small[:, None], away, 0.0)
     near = np.log1p((np.expm1(-a) + a) @ np.exp(log_density))

@@ -218,7 +218,7 @@ def permutation_p_value(
         return alike(a, jax.random.permutation(key, b))
 
     drawn = jax.lax.map(draw, jax.random.split(key, samples))
-    # Equal but for rounding counts as equal.
+    # Values that differ only by rounding count as equal.
     p_value = (1 + jnp.sum(drawn >= observed - 1e-6, dtype=observed.dtype)) / (1 + samples)
     return jnp.where(jnp.isnan(observed), jnp.nan, p_value)
 

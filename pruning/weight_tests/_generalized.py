@@ -18,7 +18,7 @@ from pruning._arguments import floating, in_largest, scalar
 from pruning.weight_tests._ks import against_samples
 from pruning.weight_tests._weight_tests import Scalar, TestResult
 
-SHAPES = (0.1, 16.0)  # between which a shape is fitted
+SHAPES = (0.1, 16.0)  # the range in which shapes are fitted
 
 
 class GeneralizedGaussian(NamedTuple):
@@ -163,6 +163,6 @@ def _sample(
 ) -> Float[Array, " n"]:
     """Entries at scale 1, of which |x|^exponent follows a Gamma distribution of 1/exponent."""
     sign_key, size_key = jax.random.split(key)
-    # In logarithms, as entries of small exponents are below the smallest number.
+    # In logarithms, because entries of small exponents underflow.
     logs = jax.random.loggamma(size_key, 1 / exponent, shape, dtype) / exponent
     return jax.random.rademacher(sign_key, shape, dtype) * jnp.exp(logs)

@@ -19,7 +19,7 @@ from pruning._arguments import at_least, floating, in_largest, scalar
 from pruning.weight_tests._supremum import by_counting, by_sorting
 from pruning.weight_tests._weight_tests import Scalar, TestResult
 
-BATCH = 2**21  # entries of normal samples drawn at a time
+BATCH = 2**21  # normal samples drawn at a time
 
 
 def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> TestResult:
@@ -51,7 +51,7 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
       ValueError: If `x` is empty, or the number `scale` is not positive.
     """
     h = floating(x, "x").ravel()
-    if scale is None:  # in the unit of the largest, whose square is neither 0 nor infinite
+    if scale is None:  # divided by the largest entry, so that no square vanishes or overflows
         h, _ = in_largest(h)
         scale = jnp.sqrt(jnp.square(h).mean())
     c = scalar(scale, "scale", h.dtype)
@@ -144,7 +144,8 @@ def anderson_darling(
         n = x.size
         x = x if mean_known else center(x, 0)
         z = jnp.sort(x) / jnp.sqrt(jnp.square(x).mean())
-        # About logarithms at p = (i − ½)/n, whose sum is exact: else sums of n cancel to one.
+        # Minus the logarithms at p = (i − ½)/n, whose sum is exact: sums of size n would cancel to
+        # size one.
         middle = (np.arange(n) + 0.5) / n
         at_middle = -n - 4 * np.sum(middle * np.log(middle))
         p = jnp.asarray(middle, x.dtype)

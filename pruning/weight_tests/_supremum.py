@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-BINS, CELLS = 2**16, 2**8  # bins of [0, 1], cells of a bin; also the bins that are counted finely
-CHUNK = 2**16  # entries counted at a time, whose Φ stays in the cache
+BINS, CELLS = 2**16, 2**8  # bins of [0, 1]; cells of a bin, and bins that are counted finely
+CHUNK = 2**16  # entries counted at a time: their Φ fits in the cache
 
 
 class Supremum(NamedTuple):
@@ -42,7 +42,7 @@ def by_sorting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
     return Supremum(ranked[jnp.where(over, i, j)], jnp.where(over, i + 1, j).astype(h.dtype), over)
 
 
-@jax.custom_batching.sequential_vmap  # else both branches of its `cond` would be taken
+@jax.custom_batching.sequential_vmap  # plain vmap would compute both branches of `cond`
 def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
     """As `by_sorting`, to 10⁻⁷: entries are counted by bin, then by cell in the candidate bins.
 
@@ -86,7 +86,7 @@ def _refine(h: Float[Array, " n"], c: Float[Array, ""], candidates: Candidates) 
     i, j = above.argmax(), under.argmax()
     over = above[i] >= under[j]
     number = jnp.where(over, upto.ravel()[i], (upto - fine).ravel()[j])
-    # The last entry of the cell counts for an excess of F, the first for a lack.
+    # The last entry of a cell decides where F is too large, the first where F is too small.
     at, side = cells.ravel()[jnp.where(over, i, j)], jnp.where(over, 1, -1).astype(h.dtype)
 
     def farthest(best: Array, entries: Array, cell: Array) -> Array:

@@ -20,7 +20,7 @@ Scalar = int | float | Float[Array, ""]
 class TestResult(NamedTuple):
     """The statistic of a test, and the chance of one as extreme under its hypothesis."""
 
-    __test__ = False  # not a test of pytest's
+    __test__ = False  # tells pytest that this is no test
 
     statistic: Float[Array, ""]
     p_value: Float[Array, ""]
@@ -37,8 +37,8 @@ class Covariance(NamedTuple):
     diagonal: Float[Array, ""]  # spread of the variances
     off_diagonal: Float[Array, ""]  # mean square of the correlations
     sphericity: Float[Array, ""]  # John's U against a multiple of the identity
-    off_diagonal_mass: Float[Array, ""]  # Σᵢ≠ⱼ Cᵢⱼ² over Σ Cᵢᵢ²; (n − 1)/(dims + 1) is expected
-    smallest: Float[Array, ""]  # eigenvalue other than those that are zero as n ≥ dims
+    off_diagonal_mass: Float[Array, ""]  # Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ²; expected (n − 1)/(dims + 1)
+    smallest: Float[Array, ""]  # smallest eigenvalue, without those that n < dims makes zero
     largest: Float[Array, ""]
     low: Float[Array, ""]  # edge
     high: Float[Array, ""]
@@ -125,7 +125,7 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     terms = jnp.cos(jnp.pi * (odd - 1) / 2) / odd
     safe = jnp.maximum(statistic, 0.2)
     inside = 4 / jnp.pi * jnp.sum(terms * jnp.exp(-jnp.square(odd * jnp.pi / safe) / 8))
-    # The tail by reflection, where 1 − inside would round: 2 P(|W| ≥ s) − 2 P(|W| ≥ 3s) + …
+    # The tail by reflection, because 1 − inside would round: 2 P(|W| ≥ s) − 2 P(|W| ≥ 3s) + …
     k = jnp.arange(4, dtype=h.dtype)
     tails = jax.scipy.stats.norm.sf((2 * k + 1) * statistic)
     tail = 4 * jnp.sum(jnp.where(k % 2 == 0, tails, -tails))

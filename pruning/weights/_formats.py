@@ -24,7 +24,7 @@ from pruning.weights._limits import (
 )
 from pruning.weights._msgpack import Parser
 
-ITEMS = ("default", "params", "model", "state")  # of a checkpoint that has several
+ITEMS = ("default", "params", "model", "state")  # names in a checkpoint of several items
 DTYPES = {
     "F64": np.float64,
     "F32": np.float32,

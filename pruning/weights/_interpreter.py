@@ -73,7 +73,7 @@ class Interpreter:
 
     def memoize(self, index: int) -> None:
         """Remember the top of the stack; any other order of indices could make hashes collide."""
-        if index > len(self.memo) + 1:  # Python 2 begins with 1
+        if index > len(self.memo) + 1:  # Python 2 counts from 1
             raise WeightsError("the memo of a pickle must be numbered in order")
         self.memo[index] = self.stack[-1]
 

@@ -21,7 +21,7 @@ from pruning.weights._limits import (
     n_elements,
 )
 
-HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)  # where strings lie; with its size
+HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)  # heaps of strings, and their sizes
 
 
 def keras(path: Path, max_bytes: int) -> Mapping:
@@ -79,7 +79,8 @@ def _arrays(
         name, dataset = path.decode(), h5py.h5d.open(root.id, path)
         kind = dataset.get_type().get_class()
         if kind != h5py.h5t.FLOAT or dataset.shape is None:
-            parts -= 1 if kind in simple else 400  # a type with thousands of fields takes long
+            # A type with thousands of fields takes long to read.
+            parts -= 1 if kind in simple else 400
             _check_parts(parts)
             continue
         claimed = n_elements(dataset.shape) * dataset.dtype.itemsize

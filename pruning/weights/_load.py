@@ -75,7 +75,7 @@ def load(
     chosen = {}
     for name, array in arrays.items():
         if array.size and (array.ndim >= 3 or (dense and array.ndim == 2)):
-            order = (*range(2, array.ndim), 1, 0)  # (out, in, *window) as (*window, in, out)
+            order = (*range(2, array.ndim), 1, 0)  # from (out, in, *window) to (*window, in, out)
             chosen[_layout.layer(name)] = array.transpose(order) if name in transposed else array
         elif vectors and array.ndim == 1 and array.size and name not in statistics:
             chosen[name] = array
@@ -118,7 +118,7 @@ def guard(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) ->
         raise WeightsError(f"{path.name} cannot be read: {message}") from None
     except ImportError:
         raise
-    except Exception as error:  # parsers of six libraries raise many kinds
+    except Exception as error:  # parsers of six libraries raise many types of exceptions
         message = " ".join(str(error).split())[:200]
         raise WeightsError(
             f"{path.name} must be a whole {path.suffix or 'checkpoint'} of weights; reading it "

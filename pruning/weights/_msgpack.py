@@ -9,7 +9,7 @@ import numpy as np
 
 from pruning.weights._limits import MAX_DEPTH, WeightsError, n_elements, string_key
 
-# First byte: what follows. Lengths and elements by their struct format, constants as they are.
+# What follows each first byte: elements and lengths by their struct format, constants themselves.
 NUMBERS = {0xCA + i: code for i, code in enumerate("fdBHIQbhiq")}
 CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 LENGTHS = {
@@ -20,7 +20,7 @@ LENGTHS = {
     **{0xDE + i: ("map", code) for i, code in enumerate("HI")},
 }
 FIXED_EXTENSIONS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
-ARRAY, SCALAR = 1, 3  # of Flax's extensions; the other one is a complex number
+ARRAY, SCALAR = 1, 3  # numbers of Flax's extensions; the third one is a complex number
 
 
 class Parser:

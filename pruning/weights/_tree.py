@@ -7,8 +7,8 @@ from typing import Any
 from pruning.weights._limits import MAX_DEPTH, WeightsError
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
-OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")  # whose moments have the shapes of weights
-MAX_NAMES = 2**22  # characters of all names, with 32 for each node
+OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")  # optimizer moments have the shapes of weights
+MAX_NAMES = 2**22  # characters of all names; each node counts as 32 more
 
 
 def unwrap(tree: Mapping) -> Mapping:

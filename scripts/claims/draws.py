@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key
 
 def normal(key: Key[Array, ""], *shape: int) -> Float[Array, "..."]:
     """Standard normal numbers in float32."""
-    # XLA compiles a draw of several axes in many times the time of one that is reshaped.
+    # Drawn flat: XLA takes many times as long to compile a draw of several axes.
     return jax.random.normal(key, (math.prod(shape),), jnp.float32).reshape(shape)
 
 

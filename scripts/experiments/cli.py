@@ -37,7 +37,7 @@ class StoppedError(Exception):
         self.signum = signum
 
 
-# What a path must be, where the system refuses to read or write it.
+# What a path must be, for errors in which the system refuses to read or write it.
 NEEDS = {
     errno.ENOSPC: "on a disk that has room",
     errno.EDQUOT: "within the quota of a disk",
@@ -71,7 +71,7 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
             with signals.ctrl_c_ends(f"interrupted; {again}"):
                 yield
         finally:
-            sys.stdout.flush()  # what a reader that has gone does not take is noticed here
+            sys.stdout.flush()  # raises here if the reader of the pipe has ended
     except InputError as error:
         stop(2, f"error: {error}")
     except BrokenPipeError:
@@ -95,7 +95,7 @@ def stop(status: int, line: str) -> NoReturn:
     jax = sys.modules.get("jax")
     if jax and jax.distributed.is_initialized():
         sys.stdout.flush()
-        os._exit(status)  # an ordinary exit would wait for processes that may have ended
+        os._exit(status)  # an ordinary exit would wait for other processes, which may have ended
     sys.exit(status)
 
 

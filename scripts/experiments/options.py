@@ -41,7 +41,7 @@ def at_least(minimum: int) -> Spec:
     return number(int, f"at least {minimum}", lambda x: x >= minimum)
 
 
-MAX_SEEDS = 10_000  # more would fill the memory before anything is trained
+MAX_SEEDS = 10_000  # more would fill the memory before training starts
 Natural = Annotated[int, at_least(0)]
 Positive = Annotated[int, at_least(1)]
 Seeds = Annotated[int, number(int, f"in [1, {MAX_SEEDS}]", lambda x: 1 <= x <= MAX_SEEDS)]

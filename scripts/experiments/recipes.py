@@ -107,8 +107,8 @@ _CIFAR = Recipe(
     running_momentum=0.99,
 )
 _CIFAR100 = replace(_CIFAR, dataset="cifar100")
-# As in the published speed runs, the parts that need nothing new: one triangle of the rate, a
-# large batch, smoothed labels.
+# As in the published speed runs, without new parts: a triangular rate, a large batch, smoothed
+# labels.
 _SPEED = replace(
     _CIFAR,
     epochs=20,
@@ -122,14 +122,14 @@ _SPEED = replace(
 )
 _MICRO = replace(_CIFAR, model="preact110", batch_size=2)
 _DEEPEST = {"model": "preact164", "batch_size": 64}
-# Section 4.1 mentions neither momentum nor weight decay: there is none.
+# Section 4.1 mentions neither momentum nor weight decay, so there is neither.
 _MNIST = replace(
     _CIFAR, dataset="mnist", model="mlp", momentum=0.0, weight_decay=0.0, augment=False
 )
-# For pruning: He et al. (2016a) and Simonyan and Zisserman (2015) with batch norm.
+# For pruning: He et al. (2016a), and Simonyan and Zisserman (2015) with batch norm.
 _PLAIN = replace(_CIFAR, learning_rate=0.1, drop_factor=10.0, drops=(0.5, 0.75))
 _VGG = replace(_PLAIN, model="vgg16", learning_rate=0.05)
-# Section 4.3: scale augmentation alone, and pre-activation blocks.
+# Section 4.3: only scale augmentation, and pre-activation blocks.
 _IMAGENET = replace(
     _CIFAR,
     dataset="imagenet2012",
@@ -141,7 +141,7 @@ _IMAGENET = replace(
     weight_decay=1e-4,
     augment=False,
 )
-# For pruning, on ImageNet: a tenth of the rate every 30 epochs, as in PyTorch's examples.
+# For pruning on ImageNet: a tenth of the rate every 30 epochs, as in PyTorch's examples.
 _LARGE = replace(
     _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(1 / 3, 2 / 3), drop_factor=10.0
 )
@@ -247,7 +247,7 @@ def has_residual_depth(depth: int) -> bool:
 def family_and_depth(model: str) -> tuple[str, int]:
     """The family of a model, such as preact, and its depth, 0 where the name has none."""
     family = model.rstrip("0123456789")
-    digits = model[len(family) :][:9]  # of any longer number no network has the depth
+    digits = model[len(family) :][:9]  # longer numbers are the depth of no network
     return family, int(digits or 0)
 
 

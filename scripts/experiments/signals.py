@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-SHOW_CURSOR = "\x1b[?25h\n"  # which a progress bar hides
+SHOW_CURSOR = "\x1b[?25h\n"  # a progress bar hides the cursor
 
 
 def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
@@ -17,7 +17,8 @@ def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
 
     Nothing is raised: an exception could be lost in a callback, and a kill loses nothing either.
     """
-    with contextlib.suppress(RuntimeError, OSError, ValueError):  # as while it is being written
+    # Raised while the stream is being written.
+    with contextlib.suppress(RuntimeError, OSError, ValueError):
         sys.stdout.flush()
     for child in multiprocessing.active_children():
         child.terminate()

@@ -37,7 +37,7 @@ def location(text: str) -> Path:
         )
     from etils import epath
 
-    for client in CLIENTS:  # log with a traceback what they raise, too
+    for client in CLIENTS:  # these clients log their own exceptions with a traceback
         logging.getLogger(client).setLevel(logging.CRITICAL + 1)
     return cast(Path, epath.Path(text))
 

@@ -7,8 +7,8 @@ The only place that escapes: commands print by `say`, `show_table` and `console`
 from html import escape
 from unicodedata import category
 
-# Of Unicode: control and format characters, such as those that turn text round, lone surrogates,
-# separators of lines.
+# Unicode categories of control and format characters (such as direction marks), lone surrogates
+# and line separators.
 CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 

@@ -40,7 +40,9 @@ def test_a_changed_number_is_written_anew(page, pattern):
 
 
 def test_a_number_is_found_by_its_path_and_formatted(monkeypatch):
-    monkeypatch.setattr(tables, "load_result", lambda file: {"file": file, "rows": [{"a": 0.12345}]})
+    monkeypatch.setattr(
+        tables, "load_result", lambda file: {"file": file, "rows": [{"a": 0.12345}]}
+    )
     page = "Of <!-- number: x.json rows/-1/a .1% -->9 %<!-- end of number --> and 9 %."
     assert write_marks(page, WRITERS) == page.replace("9 %<", "12.3 %<")
     assert write_marks(page, {}) == page

@@ -120,7 +120,7 @@ class Products:
         count, longest = len(products), max((len(axes) for _, axes in products), default=0)
         self.factors = np.array([factor for factor, _ in products], np.int64)
         self.slopes = np.zeros((count, longest, len(groups) + 1), np.int64)
-        self.slopes[:, :, -1] = 1  # of what is in no group, and of axes that are not there
+        self.slopes[:, :, -1] = 1  # for axes that belong to no group, and for missing axes
         for i, (_, axes) in enumerate(products):
             for k, axis in enumerate(axes):
                 roots = sets.find(np.where(axis < owner.size, axis, sets.find(axis)))

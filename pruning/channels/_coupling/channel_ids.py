@@ -83,16 +83,18 @@ class UnionFind:
 
     def __init__(self):
         self.parents = np.arange(2)
-        self.owners = np.full(2, -1)  # of each id of a parameter: the number of its axis
-        self.reasons = np.full(2, -1)  # of each id that is pinned: which of `pinned` did it
-        self.equations: tuple[Any, ...] = ()  # those at work, each inside the one before
+        self.owners = np.full(2, -1)  # for each id of a parameter: the number of its axis
+        self.reasons = np.full(2, -1)  # for each pinned id: which entry of `pinned` pinned it
+        self.equations: tuple[Any, ...] = ()  # the equations that are being read, outermost first
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
-        self.settled = False  # once a program was read: what was not pinned then never is
-        self.removed = np.zeros(0, bool)  # once channels are: by root, which of these are
+        self.settled = False  # set after a program was read: ids that are free then stay free
+        # Set when channels are removed: for each root, whether it is removed.
+        self.removed = np.zeros(0, bool)
         self.pinned: list[Pinned] = []
-        self.normed = fixed(0)  # ids that a sum of activations runs over, or a constant has
-        self.incoming: list[Vector] = []  # ids of weights that a sum runs over
-        self.zeroed: list[Requirement] = []  # what sums over channels need
+        # Ids that a sum of activations runs over, or along which a constant varies.
+        self.normed = fixed(0)
+        self.incoming: list[Vector] = []  # ids of weights along axes that a sum runs over
+        self.zeroed: list[Requirement] = []  # what must be zero, because sums over channels drop it
         self.singular: list[Requirement] = []  # what must not be zero, such as divisors
 
     def new(self, count: int) -> Vector:
@@ -135,7 +137,7 @@ class UnionFind:
         if differ.any():
             self._note_pinned(*(ids[differ] for ids in (a, b, first, second)))
         low, high = first[differ], second[differ]
-        while low.size:  # an id above several others takes the smallest first
+        while low.size:  # an id above several others is united with the smallest first
             low, high = np.minimum(low, high), np.maximum(low, high)
             descending = np.argsort(-low)
             self.parents[high[descending]] = low[descending]
@@ -215,7 +217,8 @@ class UnionFind:
         """Raise if the equation at work unites channels of which some alone are removed."""
         if not self.removed.size:
             return
-        old = np.maximum(first, second) < self.removed.size  # later ids take what they meet
+        # A later id takes the id that it is united with.
+        old = np.maximum(first, second) < self.removed.size
         if (self.removed[first[old]] != self.removed[second[old]]).any():
             name = self.equations[-1].primitive.name if self.equations else "apply"
             raise ValueError(

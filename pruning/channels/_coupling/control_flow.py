@@ -77,7 +77,7 @@ def _same_shape(eqn: Any, reader: Any) -> bool:
 
 
 def ids_of_constant(array: Any) -> ChannelIds:
-    axes = tuple(fixed(n) for n in np.shape(array))  # of a size that cannot change
+    axes = tuple(fixed(n) for n in np.shape(array))  # its size cannot change
     dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
     if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
         return ChannelIds(axes, number=float(array), given=True, constant=True)
@@ -144,7 +144,7 @@ def scan_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
     before, stacked = list(values[:constants]), []
     for value in values[whole:]:
         steps, *axes = value.axes
-        sets.fix(steps)  # a number of layers, not of channels
+        sets.fix(steps)  # the axis counts layers, not channels
         stacked.append(value._replace(axes=tuple(axes)))
 
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:

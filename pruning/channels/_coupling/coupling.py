@@ -233,7 +233,8 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
         return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))
 
-    kinds, count = normed.astype(int), 2  # by root: channels that are alike in all axes so far
+    # A number for each root: equal for channels that are alike in all axes so far.
+    kinds, count = normed.astype(int), 2
     for (i, _), of_axis in zip(axes, roots, strict=True):
         found, repeats = np.unique(of_axis, return_counts=True)
         key = (kinds[found] * (of_axis.size + 1) + repeats) * 2 + masked(i, found)
@@ -241,7 +242,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
         count += found.size
     found, firsts = np.unique(np.concatenate([*roots, fixed(0)]), return_index=True)
     found = found[np.argsort(firsts)]
-    found = found[found != FIXED]  # the channels in order
+    found = found[found != FIXED]  # the removable channels, in order
     groups = list(dict.fromkeys(kinds[found].tolist()))
     sizes = dict(zip(*np.unique(kinds[found], return_counts=True), strict=True))
     place = np.zeros(every.size, int)

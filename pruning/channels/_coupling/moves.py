@@ -104,7 +104,7 @@ def iota(eqn: Equation, sets: UnionFind) -> Results:
 
 def concatenate(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
-    parts = (v.axes[axis] for v in values)  # beside others, constants have a size of their own
+    parts = (v.axes[axis] for v in values)  # next to other arrays, a constant keeps its own size
     parts = [fixed(p.size) if is_free(p) else p for p in parts]
     axes = [
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])
@@ -246,7 +246,7 @@ def gather(eqn: Equation, sets: UnionFind, value: ChannelIds, indices: ChannelId
     for k, position in zip(remaining, numbers.offset_dims, strict=True):
         if whole[k]:
             result[position] = axes[k]
-    missing = eqn.params["fill_value"]  # what rows that there are not are filled with
+    missing = eqn.params["fill_value"]  # what fills rows outside the array
     zero = value.zero if missing is None or not missing or np.isnan(missing) else None
     return [ChannelIds(tuple(result), zero)]
 

@@ -123,7 +123,7 @@ def kernel_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
 UNKNOWN = Rule(moves.unknown, summed=None)
 
 RULES: dict[Primitive | str, Rule] = {
-    # Element by element, zero where all operands are.
+    # Elementwise. Zero if all operands are zero.
     p.add_p: elementwise(all_of, nonzero=with_a_positive, signs=(1, 1)),
     p.add_jaxvals_p: elementwise(all_of, nonzero=with_a_positive, signs=(1, 1)),
     p.sub_p: elementwise(all_of, signs=(1, -1)),
@@ -146,7 +146,7 @@ RULES: dict[Primitive | str, Rule] = {
     p.max_p: elementwise(arithmetic.extremum(-1), nonzero=with_a_positive),
     p.min_p: elementwise(arithmetic.extremum(1)),
     p.select_n_p: elementwise(arithmetic.cases_of),
-    # Zero where one operand is.
+    # Elementwise. Zero if one operand is zero.
     p.mul_p: elementwise(any_of, nonzero=if_all, scaled=(0, 1)),
     p.and_p: elementwise(any_of),
     p.div_p: elementwise(first_of, nonzero=if_all, singular=(1,), scaled=(0,)),
@@ -158,7 +158,7 @@ RULES: dict[Primitive | str, Rule] = {
     p.cbrt_p: power(lambda eqn, numbers: 1 / 3),
     p.integer_pow_p: power(lambda eqn, numbers: eqn.params["y"]),
     p.pow_p: power(lambda eqn, numbers: numbers[1]),
-    # Not zero where operands are.
+    # Elementwise. Nonzero at zero operands.
     **dict.fromkeys((p.exp_p, p.exp2_p, p.logistic_p, p.cosh_p), elementwise(nonzero=always)),
     **dict.fromkeys(
         (p.acosh_p, p.digamma_p, p.lgamma_p, p.log_p, "log2"),
@@ -174,7 +174,7 @@ RULES: dict[Primitive | str, Rule] = {
     ),
     **dict.fromkeys((p.igamma_p, p.igammac_p), elementwise(singular=(0, 1))),
     p.bitcast_convert_type_p: Rule(moves.bitcast),
-    # Along axes: those that a sum runs over may be cut where what is removed adds nothing.
+    # Reductions. A sum over channels may drop terms that are zero.
     p.reduce_sum_p: Rule(arithmetic.reduce_sum, same, summed=reduced_axes, sums=True),
     **dict.fromkeys(
         (p.reduce_max_p, p.reduce_min_p, p.reduce_prod_p),
@@ -195,7 +195,7 @@ RULES: dict[Primitive | str, Rule] = {
         Rule(arithmetic.reduce_window, arithmetic.unpadded),
     ),
     p.reduce_window_p: Rule(arithmetic.reduce_window),
-    # Over the devices of a mesh, each of which has all channels.
+    # Collectives over the devices of a mesh. Each device has all channels.
     p.psum_p: Rule(arithmetic.sum_over_devices, same, summed=reduced_axes),
     **dict.fromkeys((p.pmax_p, p.pmin_p), Rule(arithmetic.over_devices, same, summed=reduced_axes)),
     **dict.fromkeys((p.ppermute_p, "psum_invariant"), movement(arithmetic.over_devices)),
@@ -265,7 +265,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> 
             sets.singular += [sets.requirement_of(value, axis) for axis in value.axes]
     facts: dict[str, Any] = {"uniform": sets.uniform(values) if rule.uniform else None}
     facts |= {"given": all(v.given for v in values), "constant": all(v.constant for v in values)}
-    if rule.random:  # those of the whole width, as a constant's numbers
+    if rule.random:  # bits of the whole width, like a constant
         facts |= {"constant": True, "drawn": sets.equations}
     elif facts["constant"]:
         facts["drawn"] = next((v.drawn for v in values if v.drawn), ())

@@ -91,7 +91,7 @@ def _expand(primitive: Any) -> ClosedJaxpr | None:
 
         try:
             _EXPANDED[primitive] = jax.make_jaxpr(flat)(*primitive.in_avals_flat)
-        except (NotImplementedError, TypeError):  # no `expand`, or its operands are no arrays
+        except (NotImplementedError, TypeError):  # no `expand`, or operands that are no arrays
             _EXPANDED[primitive] = None
     return _EXPANDED[primitive]
 

@@ -19,7 +19,7 @@ from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position
 from pruning.channels._removal.removal import keep_masks
 from pruning.channels._removal.resizing import Resized, resized
 
-UNFINISHED = ".orbax-checkpoint-tmp"  # ends the name of a step that was not saved to its end
+UNFINISHED = ".orbax-checkpoint-tmp"  # suffix of a step that was not saved completely
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
 """By array and axis, the indices of the large network that were kept."""
 

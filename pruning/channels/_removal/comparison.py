@@ -24,7 +24,8 @@ from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, large_tree
 
-SHAPES = {"shape", "new_sizes", "slice_sizes", "limit_indices"}  # known by those of the results
+# Parameters that follow from the shapes of results.
+SHAPES = {"shape", "new_sizes", "slice_sizes", "limit_indices"}
 CURE = "run it by pruning.channels.resized, which prune does with resize=True"
 
 
@@ -66,7 +67,8 @@ def check_program(
 def difference(sizes: Sizes, large: Any, small: Any, arguments: Sequence[ChannelIds]) -> str:
     """What `small` first does otherwise than `large`, equation by equation; none if nothing."""
     large, small = closed_jaxpr(large), closed_jaxpr(small)
-    ids, same = {}, {}  # of variables of the large program: its ids, the one of the small
+    # For each variable of the large program: its ids, and the variable of the small program.
+    ids, same = {}, {}
     for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):
         ids[a], same[a] = value, b
     if not all(map(_same_constant, large.consts, small.consts)):

@@ -135,7 +135,8 @@ def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks
     masks: KeepMasks = {}
     for (size, positions, parameters, _), vector in zip(groups, keep, strict=True):
         shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
-        of_channel = _library(vector).append(vector, True)  # the last: of no channel of the group
+        # The last entry is for elements of no channel of the group.
+        of_channel = _library(vector).append(vector, True)
         for p in positions:
             key, channels = (p.path, p.axis), np.full(shapes[p.path][p.axis], size)
             channels[p.indices] = np.arange(size)[:, None]

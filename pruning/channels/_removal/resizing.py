@@ -57,10 +57,10 @@ class Sized(NamedTuple):
         """What is at each channel removed along an axis, of size 1, where they are uniform."""
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
             return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
-        if self.ids.zero is not None:  # of a part, all channels may be gone
+        if self.ids.zero is not None:  # a part may lose all channels
             shape = np.shape(self.array)
             return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)
-        assert self.fill is not None  # they are not uniform
+        assert self.fill is not None  # so they are not uniform
         return self.fill(axis)
 
 
@@ -274,7 +274,7 @@ class Resizing:
         self, eqn: Any, operands: list[ChannelIds], results: Sequence[ChannelIds]
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The two functions of `jax.custom_vjp`, on smaller arrays."""
-        transpose: list[Transpose] = []  # traced where it is differentiated
+        transpose: list[Transpose] = []  # traced when it is differentiated
         residuals: list[ChannelIds] = []
         cotangents = [v._replace(zero=None, uniform=None, given=False) for v in results]
 

@@ -159,7 +159,7 @@ class Unfolded:
         eager: bool = False,
     ):
         self.parameter, self.fold, self.eager = parameter, fold, eager
-        self.used: set[int] = set()  # parameters that are read as they are
+        self.used: set[int] = set()  # parameters that are read without folding
         self.reads: Counter[Any] = Counter()  # of each variable
         self.seen: set[int] = set()
 

@@ -98,7 +98,8 @@ def fold_constants(
     program, _ = trace_apply(apply, params, inputs)
     paths, shapes = describe(params)
     folding = Folding(paths, leaves, masks, facts_of(program, shapes))
-    interpret(program, values, lambda x: Value(x, x), folding.step)  # a jit compiles at every call
+    # Without jit, which would compile at every call.
+    interpret(program, values, lambda x: Value(x, x), folding.step)
     for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
     return jax.tree.unflatten(structure, leaves)
@@ -142,7 +143,8 @@ class Folding:
         if subtracted:
             zeroed = jnp.where(spread(removed) == 0, zeroed, 0)
         if leaf not in self.changes and zeroed is masked:
-            # It would change this sum too: later ones do without.
+            # The constant would change this sum too, so the other sums are corrected for zero
+            # instead.
             self.changes[leaf] = jnp.zeros_like(removed)
             return Value(zeroed, masked)
         if leaf not in self.changes:

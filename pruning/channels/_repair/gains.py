@@ -88,7 +88,7 @@ class Gains:
     def __init__(self, leaves: Sequence[Array], facts: Sequence[Fact]):
         self.leaves, self.facts = leaves, iter(facts)
         self.latest: dict[int, Gain] = {}
-        self.ended: set[int] = set()  # kernels whose outputs were read by something else
+        self.ended: set[int] = set()  # kernels whose outputs something else reads
 
     def step(self, eqn: Equation, values: Sequence[Gain]) -> Sequence[Gain]:
         fact = next(self.facts)

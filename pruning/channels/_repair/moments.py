@@ -128,7 +128,7 @@ def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equati
 
 def _solve(kernel: np.ndarray, normal: Equations, ridge: int | float) -> np.ndarray:
     """The kernel at a ridge, by Cholesky's factors; inputs that never vary keep their row."""
-    import scipy.linalg  # loads slowly, and repairs alone need it
+    import scipy.linalg  # a slow import that only repairs need
 
     solution = kernel.copy()
     for w, xx, xy in zip(solution, *normal, strict=True):

@@ -110,7 +110,7 @@ def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
     """The facts of each equation of a program whose first arguments are parameters."""
     facts: list[Fact] = []
     readers: Counter[int] = Counter()  # of each parameter
-    sums: dict[int, int] = {}  # by the equation of a kernel, that of the sum after it
+    sums: dict[int, int] = {}  # for each equation of a kernel, the sum that follows
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:
         given, addend = all(role.given for role in roles), _addend(eqn, roles)

@@ -18,7 +18,7 @@ from pruning.channels._repair.least_squares import Batches, check_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Kernel, check_solved, facts_of
 
-SWAP_MARGIN = 1e-9  # beyond rounding, so that no swap is undone
+SWAP_MARGIN = 1e-9  # larger than rounding, so that no swap is undone
 
 
 def reconstruction_scores(
@@ -241,9 +241,10 @@ class Block:
         self.inverse, self.kernel = np.linalg.inv(self.gram), kernel.copy()
         self.target = self.gram @ kernel
         self.size, self.share = size, share if share > 0 else 1.0
-        rows = {c: np.flatnonzero(channels == c) for c in range(size)}  # as many of each channel
+        # Each channel has equally many rows.
+        rows = {c: np.flatnonzero(channels == c) for c in range(size)}
         self.rows = {c: found for c, found in rows.items() if found.size}
-        self.missing: Missing | None = None  # of the channels that are removed now
+        self.missing: Missing | None = None  # for the channels that are removed so far
 
     def losses(self, left: np.ndarray) -> np.ndarray:
         """By how much the error grows with the removal of each channel, as a share."""
@@ -333,7 +334,7 @@ def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.nda
     found: Any = -1
     for bit in range(
         int(numbers.max()).bit_length()
-    ):  # exact in any dtype that kernels are cast to
+    ):  # dtypes of kernels to which the cast is exact
         ones = (numbers.reshape(along) >> bit) & 1
         matrix = use.matrix(jnp.asarray(np.broadcast_to(ones, shape), jnp.float32))
         found = found + ((np.asarray(matrix)[..., 0] != 0) << bit)

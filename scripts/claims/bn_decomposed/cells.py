@@ -21,7 +21,7 @@ THREE = (
     (0.6, 0.8),
     (-0.3, 0.9),
 )  # the thinnest cells have the first two on different sides
-TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))  # which give the first two samples rank 2
+TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))  # rows that give the first two samples rank 2
 
 
 def circle(n: int) -> Float[Array, "n 2"]:

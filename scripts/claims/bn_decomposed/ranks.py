@@ -170,7 +170,7 @@ THEOREM_3_2.mean("P(Bin(3, γ) ≥ 1) of one point, attained", tail_of_one, ROWS
 _U, _V = np.array([1.0, 0.3]), np.array([-0.2, 1.0])
 _ZERO_ONCE_CENTRED = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
 _OPPOSITE_ONCE_CENTRED = np.array([3.0, 5.0]) + np.stack([_U, -_U, _V, -_V, _U + _V, -_U - _V])
-# Of these, each has one reason to be reached or not: by row a zero, parallel samples, dependent and
+# Each of these rows has a single reason: a zero, parallel samples, dependent or
 # independent opposite pairs.
 _SINGLE_REASONS = (
     np.stack([0 * _U, _U, _V, -_U - _V]),

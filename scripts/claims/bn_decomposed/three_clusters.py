@@ -205,7 +205,7 @@ def _() -> Values:
 def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
     """Products of x₂ and xₙ over ‖x₂‖‖x₁‖ and over ‖x₂‖‖xₙ‖, and the right side of Eq. 92."""
     rows, ac, bd = unbalanced_rows(key)
-    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # so that B + D is larger
+    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # makes B + D the larger sum
     ac, bd = ac, 4 * bd
     y = np.asarray(geometry.tree.step(jnp.asarray(rows.T)))
     norms = np.linalg.norm(y, axis=1)

@@ -31,7 +31,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 POINTS, BATCHES = 7, 30
-DEPTH = 600  # where limits are reached up to rounding
+DEPTH = 600  # limits are reached up to rounding
 
 
 class DeepTrees(NamedTuple):

@@ -17,7 +17,7 @@ from jaxnorm.internal import chi_mean
 DIMS = 9  # of three filters
 LAYER_FILTERS, LAYER_DIMS = 64, 144
 FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # the layer of Figure 1 that is cheaper to draw
-# Sizes of the next terms of E Sp of LAYER_FILTERS in LAYER_DIMS dimensions.
+# Sizes of the next terms of E Sp, for LAYER_FILTERS filters in LAYER_DIMS dimensions.
 SPEARMAN_NEXT_TERM = {
     ("l1", "l2"): 1e-3,
     ("l1", "fermat"): 1e-3,

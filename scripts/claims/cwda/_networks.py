@@ -30,7 +30,7 @@ class Network(NamedTuple):
 
 
 RESNET20 = Network("docs/results/resnet20/results.json", "one trained ResNet-20")
-# The last two are outside the paper's condition, which is of trained networks.
+# The last two do not meet the paper's condition, which asks for trained networks.
 OTHERS = (
     Network("docs/results/mnist-mlp/results.json", "one dense network on MNIST", filters=100),
     Network(

@@ -16,7 +16,7 @@ from jaxnorm.internal import chi_mean
 claim = partial(Claim, "CWDA")
 
 K = 20
-C = 0.05  # a standard deviation that shows wrong units
+C = 0.05  # this standard deviation reveals wrong units
 
 
 def _a_and_b(x: Array, y: Array) -> tuple[Array, Array]:

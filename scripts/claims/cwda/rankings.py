@@ -33,7 +33,7 @@ from geometry.claims import (
 
 claim = partial(Claim, "CWDA")
 
-# Pruned first by l1, l2, GM and Fermat: the eight filters that are printed, for two layers.
+# The eight filters that l1, l2, GM and Fermat prune first, as printed for two layers.
 FIRST_PRUNED = {
     "ResNet18, 12th": (
         (111, 212, 33, 61, 68, 152, 171, 45),

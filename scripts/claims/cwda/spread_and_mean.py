@@ -80,7 +80,7 @@ def many_stds(key: Key[Array, ""]) -> Statistics:
 
 
 MANY_STDS = Draws(many_stds, 40_000, batch_size=10_000, draws_per_key=1000)
-# Of the t test on 2 million draws of 16 standard deviations, chi variables of 143 degrees.
+# Of the t test, from 2 million draws of 16 standard deviations, chi variables of 143 degrees.
 T_SIZE, T_POWER = 0.2008, 0.9106
 
 

@@ -32,7 +32,8 @@ claim = partial(Claim, "Unitization")
 
 HEIGHT, WIDTH, CHANNELS = 8, 8, 16
 SIZE = HEIGHT * WIDTH * CHANNELS
-SHIFT = 1.0  # of every pixel, in standard deviations, up in one Gaussian and down in the other
+# Added to every pixel of one Gaussian and subtracted in the other, in standard deviations.
+SHIFT = 1.0
 
 
 ALGORITHM_1 = claim(

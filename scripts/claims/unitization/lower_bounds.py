@@ -15,7 +15,7 @@ from jaxnorm import batch_norm, shift
 
 claim = partial(Claim, "Unitization")
 
-STEP = 1e-6  # to a corner, where a bound is attained to within it
+STEP = 1e-6  # distance to a corner at which a bound is attained, up to this distance
 
 
 def theorem_2_attained(key: Key[Array, ""]) -> Cases:

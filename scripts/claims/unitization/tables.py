@@ -11,8 +11,8 @@ claim = partial(Claim, "Unitization")
 # Accuracies in percent: batch norm, unitized; ResNet-20, -110, -164.
 CIFAR_10 = np.array([(91.79, 92.21), (93.99, 94.12), (94.34, 94.62)])
 CIFAR_100 = np.array([(66.43, 67.49), (72.27, 73.31), (76.56, 77.58)])
-OF_HE_164, OF_HE_1001 = 94.54, 95.08  # the paper's [32], batch norm
-# Top-1 and top-5 of crops, then of the fully convolutional form.
+OF_HE_164, OF_HE_1001 = 94.54, 95.08  # accuracies of the paper's [32] with batch norm
+# Top-1 and top-5 of crops, then of the fully convolutional evaluation.
 IMAGENET = np.array([(78.12, 78.33), (93.45, 93.22), (76.47, 77.84), (93.02, 93.33)])
 BATCH_NORM, UNITIZED = 71.50, 81.88
 GROUP_NORM = np.array([10, 10, 10, 71.63, 73.76, 79.54, 73.58, 70.68, 72.04, 10])

@@ -21,9 +21,9 @@ BUILD: dict[str, Callable[[nnx.Rngs], nnx.Module]] = {
 }
 SIDE = 224
 BATCHES = (1, 32)
-RUNS = 10  # at most; a call takes seconds
+RUNS = 10  # at most, because a call takes seconds
 ROUND_TO = MIN_CHANNELS = 16
-UNIFORM = 0.29  # of the channels of every group: about half of the multiply-accumulates
+UNIFORM = 0.29  # share of the channels of every group: half of the multiply-accumulates
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:

@@ -18,7 +18,7 @@ from experiments.benchmarks.timing import Pair
 
 LAYERS, WIDTH, HEADS, WORDS, TOKENS = 12, 768, 12, 50257, 128
 BATCHES = (1, 8)
-RUNS = 10  # at most; a call takes seconds
+RUNS = 10  # at most, because a call takes seconds
 Params = dict[str, Any]
 
 

@@ -44,14 +44,14 @@ platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 10 patch: 0 }
 device_description_str: "NVIDIA H100 80GB HBM3"
 """
-# Without the first three libtpu asks a metadata server, which answers on a TPU host only, for
-# minutes; without the last, one process at a time may compile.
+# Without the first three, libtpu asks a metadata server that exists on TPU hosts only, for
+# minutes. Without the last, only one process at a time may compile.
 ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it otherwise refuses a second process, for its devices
-    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # nothing runs: CUDA's libraries need not be here
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # libtpu otherwise refuses a second process
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # nothing runs, so CUDA's libraries are not needed
 }
 INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compiled]'"
 
@@ -76,7 +76,7 @@ def compile_only_devices(name: str) -> list[Any]:
                     "h100",
                     platform="cuda",
                     target_config=H100,
-                    topology=f"1x1x{gpus[1] or 1}",  # slices, hosts, GPUs of a host
+                    topology=f"1x1x{gpus[1] or 1}",  # slices, hosts, GPUs of each host
                 ).devices
             )
         return list(topologies.get_topology_desc(name, platform="tpu").devices)

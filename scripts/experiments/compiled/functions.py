@@ -59,7 +59,7 @@ def function_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
         row = {"function": case.name, "size": case.size}
         try:
             measured = measure(case.program, *place(case.arguments, sharding))
-        except Exception as error:  # whatever JAX or a compiler raises is the result
+        except Exception as error:  # any exception of JAX or a compiler is a result
             lines = str(error).splitlines() or [""]
             yield row | {"error": f"{type(error).__name__}: {lines[0]}"}
             continue

@@ -26,7 +26,7 @@ class Chip(NamedTuple):
     flops: float  # bfloat16 operations per second
     hbm_bandwidth: float  # bytes per second
     hbm: float  # bytes
-    interconnect: float  # bytes per second that it sends over all its links, one way
+    interconnect: float  # bytes per second that a chip sends over all its links, one way
 
 
 # By JAX's name of the device. TPUs: docs.cloud.google.com/tpu/docs/v5e, v5p and v6e; H100:
@@ -104,7 +104,8 @@ def collectives(text: str) -> list[dict[str, Any]]:
         for i in computation:
             kind = i.op.removesuffix("-start")
             if kind in COLLECTIVES:
-                # An all-gather's results are whole, a reduce-scatter's operands.
+                # Count the full array: the result of an all-gather, the operand of a
+                # reduce-scatter.
                 sides = results(i), [shapes.get(name, "") for name in i.operands]
                 whole = max(map(sizes, sides), key=lambda side: sum(map(sum, side.values())))
                 for dtype, bytes_of in whole.items():

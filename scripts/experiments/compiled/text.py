@@ -24,7 +24,7 @@ class Instruction(NamedTuple):
     name: str
     shape: str
     op: str
-    operands: list[str]  # names; of a parameter its index, of a constant its value
+    operands: list[str]  # names; the index of a parameter, the value of a constant
     attributes: str
     is_root: bool
 

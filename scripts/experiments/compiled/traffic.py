@@ -48,14 +48,14 @@ class Summary(NamedTuple):
 
     bytes: float  # read from and written to HBM
     kernels: int
-    notable: Counter  # operations by name, inside fusions too
-    unknown_loops: int  # loops whose trips are not known, and counted once
+    notable: Counter  # operations by name, also inside fusions
+    unknown_loops: int  # loops of unknown length, which are counted once
     rows: tuple[tuple[float, str, str], ...]  # bytes, operation and name of every kernel
 
 
 class Collective(NamedTuple):
     op: str
-    dtypes: tuple[str, ...]  # of the arrays that it combines
+    dtypes: tuple[str, ...]  # dtypes of the arrays that it combines
     bytes: float  # of its results
 
 
@@ -232,7 +232,7 @@ def bytes_read_by_instruction(program: Program, i: Instruction, name: str, whole
     if i.op in ("slice", "dynamic-slice") or (i.op == "gather" and i.operands[0] == name):
         return array_bytes(i.shape)
     if i.op in ("dynamic-update-slice", "scatter") and is_first_only:
-        return 0  # updated in place: the update counts as written
+        return 0  # updated in place: the update is counted as written
     if i.op == "fusion":
         return sum(
             bytes_read_by_fusion(program, program.callee(i), index, whole)

@@ -50,7 +50,7 @@ class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     VERSION = tfds.core.Version("1.0.0")
 
     def _info(self) -> tfds.core.DatasetInfo:
-        # A tensor rather than an image: encoding a PNG would need TensorFlow.
+        # A tensor, not an image: encoding a PNG would need TensorFlow.
         image = tfds.features.Tensor(shape=(8, 8, 1), dtype=np.uint8)
         label = tfds.features.ClassLabel(num_classes=10)
         features = tfds.features.FeaturesDict({"image": image, "label": label})
@@ -186,7 +186,7 @@ def cache_folder() -> Path:
 
 
 def _newest_version(folder: Path) -> Path | None:
-    # Beside them tensorflow-datasets may have left folders such as 1.0.0.incompleteABC.
+    # tensorflow-datasets may also have left folders such as 1.0.0.incompleteABC.
     versions = [
         info.parent
         for info in folder.glob("*/dataset_info.json")
@@ -199,10 +199,11 @@ def _prepare_digits(folder: Path) -> None:
     tfds.disable_progress_bar()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.redirect_stdout(io.StringIO()):  # it announces a download
+        with contextlib.redirect_stdout(io.StringIO()):  # hides the announcement of a download
             Digits(data_dir=folder, file_format="array_record").download_and_prepare()
     except OSError as error:
-        if _newest_version(folder / "digits") is None:  # no other process prepared them meanwhile
+        # Unless another process has prepared them meanwhile.
+        if _newest_version(folder / "digits") is None:
             raise InputError(f"the data folder must be writable; {folder}: {error}") from error
 
 
@@ -293,7 +294,7 @@ def _note(name: str, version: Path) -> str:
     if name == "digits":
         return DIGITS
     _, (test,) = _open(version, ("test",), encoded=True)
-    image = test[0]["image"]  # an array where the data set holds tensors
+    image = test[0]["image"]  # data sets of tensors give arrays
     if isinstance(image, bytes) and image.startswith(b"\xff\xd8"):
         return "JPEG-recompressed: accuracies are below those on the original pixels."
     return ""

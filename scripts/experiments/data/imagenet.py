@@ -21,8 +21,8 @@ from PIL import Image
 from experiments.cli import InputError
 
 Pixels = UInt8[np.ndarray, "h w 3"]
-MAX_ASPECT = 32  # of the longer side to the shorter: a thin image would fill the memory
-STRIDE = 32  # of the networks; the sides of whole images are multiples of it
+MAX_ASPECT = 32  # largest ratio of the sides: a thin image would fill the memory
+STRIDE = 32  # stride of the networks: sides of whole images are multiples of it
 PREFETCHED = 4  # batches a worker
 
 
@@ -60,7 +60,7 @@ def decode(record: dict) -> Image.Image:
         if max(image.size) > MAX_ASPECT * min(image.size):
             raise ValueError(f"its sides are {image.size}, more than {MAX_ASPECT} to 1")
         return image.convert("RGB")
-    except Exception as error:  # Pillow raises many kinds
+    except Exception as error:  # Pillow raises many types of exceptions
         name = record.get("file_name", b"")
         reason = " ".join(re.sub(r" <_io\.BytesIO.*>", "", str(error)).split())[:200]
         raise InputError(
@@ -194,7 +194,7 @@ def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
     A caller that does not exhaust the generator closes it, which ends the processes.
     """
     if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()  # Grain reads its own flags
+        flags.FLAGS.mark_as_parsed()  # Grain reads its flags from here
     threads = 0 if workers else 1
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads * PREFETCHED)
     stream = elements.to_iter_dataset(options)
@@ -207,7 +207,7 @@ def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
         yield from iterator
     finally:
         iterator.close()
-        gc.collect()  # Grain's exception at the end refers to itself and to the last element
+        gc.collect()  # Grain's last exception refers to itself and to the last element
 
 
 def _read(
@@ -220,7 +220,7 @@ def _read(
     scales: tuple[int, int],
 ) -> tuple[UInt8[np.ndarray, "n h w 3"], Int32[np.ndarray, " n"]]:
     images, labels = [], []
-    draws = rng.integers(2**63, size=len(indices))  # the same for every shard
+    draws = rng.integers(2**63, size=len(indices))  # equal for every shard
     for position in shard.positions(len(indices)):
         draw = np.random.default_rng(draws[position])
         with name_record("train", int(indices[position])):

@@ -19,7 +19,7 @@ from experiments.data.datasets import Images
 from experiments.data.imagenet import Records, Shard
 from experiments.recipes import Recipe
 
-PAD = 4  # pixels around an image, from which a crop is taken
+PAD = 4  # pixels added around an image before a crop
 # ImageNet's channels, in [0, 1].
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

@@ -14,8 +14,8 @@ from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
 from experiments.recipes import Recipe
 
-STEPS = 20  # of an epoch of noise
-JPEG_SHAPE = (375, 500, 3)  # the most frequent one of ImageNet
+STEPS = 20  # in an epoch of noise
+JPEG_SHAPE = (375, 500, 3)  # the most frequent shape in ImageNet
 NOTE = "Random images and labels: times mean something, accuracies do not."
 
 
@@ -33,7 +33,7 @@ DATA_SETS = {
     "fashion_mnist": DataSet(60_000, (28, 28, 1), 10),
     "cifar10": DataSet(50_000, (32, 32, 3), 10),
     "cifar100": DataSet(50_000, (32, 32, 3), 100),
-    "imagenet2012": DataSet(1_281_167, (0, 0, 3), 1000),  # crops have the shape of a recipe
+    "imagenet2012": DataSet(1_281_167, (0, 0, 3), 1000),  # the recipe gives the shape of crops
 }
 
 

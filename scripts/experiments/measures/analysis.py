@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 import pruning
 
 PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
-LEVEL = 0.05  # of every test, and of the bound on the distance
-MEAN_MARGIN = 0.05  # of the test of equivalence, in standard deviations
+LEVEL = 0.05  # significance level of every test, and of the bound on the distance
+MEAN_MARGIN = 0.05  # margin of the equivalence test, in standard deviations
 BAND = (0.025, 0.975)  # of Gaussian layers
 TESTS = {
     "normal": "weights are N(0, c²) (Kolmogorov-Smirnov)",
@@ -28,8 +28,8 @@ TESTS = {
     "spherical": "the covariance of the filters is c² I",
     "spearman": "l1 and l2 rank as for Gaussian filters",
 }
-SHOWN = 64  # filters of a covariance
-# For programs that run a few times: to compile takes longer than to run. JAX 0.12 has no older
+SHOWN = 64  # filters shown in a covariance
+# For programs that run a few times, compiling takes longer than running. JAX 0.12 has no older
 # emitters of loops, which compile in half of the time.
 QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}
 if jax.__version_info__ < (0, 12):
@@ -65,10 +65,10 @@ class Analysis(TypedDict):
     file: str
     settings: dict[str, Any]
     seconds: dict[str, float]
-    kind: str  # of the layers: convolutions or dense layers
-    layers: list[dict[str, Any]]  # as `_layer` describes one
+    kind: str  # convolutions or dense layers
+    layers: list[dict[str, Any]]  # each as `_layer` describes it
     gaussian: dict[str, dict[str, Any]]  # by shape and pair, such as "64x576" and "l1-l2"
-    left_out: dict[str, str]  # why a layer is left out
+    left_out: dict[str, str]  # the reason for each layer that is left out
     chosen: list[str]  # the first, a middle and the last layer
     histograms: list[Histogram]
     covariances: list[Covariance]
@@ -126,7 +126,7 @@ def rankings(
     def group(layers: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
         return shape_group(layers, ratio=ratio, gaussian_layers=gaussian_layers)
 
-    with ThreadPoolExecutor() as pool:  # compiles one shape beside another
+    with ThreadPoolExecutor() as pool:  # compiles several shapes at once
         groups = dict(zip(by_shape, pool.map(group, by_shape.values()), strict=True))
     layers = [groups[v.shape][0][name] for name, v in filters.items()]
     judge(layers)
@@ -278,7 +278,7 @@ def histogram(name: str, weights: np.ndarray) -> Histogram:
     }
 
 
-# Not eagerly: that would compile every step.
+# Jitted: eager mode would compile every step.
 _ks = jax.jit(pruning.ks_normal, compiler_options=QUICK)
 
 

@@ -65,7 +65,7 @@ def forward(params: Params, x: Float[Array, "n d"], start: str) -> tuple[Array, 
 
     def hidden(h: Array, layer: tuple[Array, Array]) -> tuple[Array, None]:
         z = h @ layer[0]
-        if start == "batch_norm":  # with the unbiased deviation, no epsilon, no gain
+        if start == "batch_norm":  # the unbiased deviation, without epsilon and gain
             z = standardize(z) * ((len(z) - 1) / len(z)) ** 0.5
         else:
             z = z + layer[1][None]
@@ -133,7 +133,7 @@ def measure(
       path: A file of the networks that are done, after which an interrupted run resumes.
     """
     x = images.x_train.reshape(len(images.x_train), -1)
-    # Pixels in [0, 1] and nothing else: the loader's standardization is undone.
+    # Pixels in [0, 1]: this undoes the loader's standardization.
     x = jnp.asarray((x - x.min()) / (x.max() - x.min()))
     y = jnp.asarray(images.y_train)
     done = Finished(path, [datasets.identity(images), steps, runs], [Path(__file__)])

@@ -20,8 +20,8 @@ from experiments.measures.filter_training import Setting
 from experiments.measures.finished import Finished
 from experiments.measures.networks import mean
 
-GAUSSIAN_LAYERS = 400  # drawn for the rank correlation of Gaussian filters
-# Means over layers and seeds; 1 for the second and the fourth is what Gaussian filters have.
+GAUSSIAN_LAYERS = 400  # layers drawn for the rank correlation of Gaussian filters
+# Means over layers and seeds. Gaussian filters have 1 in the second and the fourth.
 SIZES = ("ks", "shape", "std_spread", "mean", "largest", "spearman")
 
 Row = dict[str, Any]

@@ -88,7 +88,7 @@ class Setting(NamedTuple):
     batch: int = 32
 
 
-# What results say of the setting from which all others depart.
+# The base setting, as results record it.
 BASE = {name: getattr(Setting(), name) for name in ("depth", "width", "steps", "batch")}
 
 

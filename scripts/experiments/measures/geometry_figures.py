@@ -20,7 +20,7 @@ from experiments.data import datasets
 from experiments.training.scan import scan_steps
 
 ODD_POINTS, ODD_WIDTH, ODD_LAYERS = 50, 500, (10, 30, 100, 299, 300)
-BEFORE_LAST = 299  # in the scatter of angles alone
+BEFORE_LAST = 299  # the layer of the scatter plot that shows only angles
 NETWORKS = 6
 SIZES = ((20, 1000), (100, 100), (100, 500), (100, 1000), (500, 500), (128, 2000))
 SCATTERED = (100, 500)
@@ -34,7 +34,7 @@ def no_part(x: Array) -> Array:
     return x
 
 
-# The parts that act, and whether a layer is then homogeneous.
+# The active parts, and whether a layer is homogeneous with them.
 PARTS: dict[str, tuple[Callable[[Array], Array], bool]] = {
     "standardize": (jaxnorm.standardize, False),
     "rescale_rms": (jaxnorm.rescale_rms, False),

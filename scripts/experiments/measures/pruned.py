@@ -44,13 +44,13 @@ REPAIRS = {
     "least_squares": pruning.channels.least_squares,
 }
 REPAIR_BATCH = 125  # images
-SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # ratios of one layer at a time
+SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # ratios, for one layer at a time
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 Row = dict[str, float]  # accuracy by stage, after one step
 
 
-# With keys that are no identifiers.
+# By call: some keys are no identifiers.
 Accuracy = TypedDict(
     "Accuracy",
     {
@@ -82,8 +82,8 @@ class Results(TypedDict):
     data: dict[str, Any]
     accuracy: Accuracy
     widths: dict[str, dict[str, int]]  # "trained" and "pruned", by layer
-    cost: dict[str, dict[str, Any]]  # "trained" and "pruned": `pruning.channels.Cost`
-    checkpoint: int  # bytes of the small network
+    cost: dict[str, dict[str, Any]]  # "trained" and "pruned", each a `pruning.channels.Cost`
+    checkpoint: int  # bytes of the small network's checkpoint
     sensitivity: NotRequired[Sensitivity]
     seconds: float
 
@@ -131,7 +131,7 @@ def measure(
     key = provenance.digest(decisive, [run] if run.is_file() else [])
     folder = out / "networks" / key[:12]
     if not run.is_file():
-        check_names(images, recipe, plan.exclude)  # before hours of training
+        check_names(images, recipe, plan.exclude)  # checked before hours of training
     networks = trained_networks(images, recipe, plan.fine_tune, seeds, run, stages)
     rows: list[dict[str, list[Row]]] = [{} for _ in networks]
     for network, criterion in ((n, c) for n in networks for c in pruning.CRITERIA):
@@ -200,7 +200,8 @@ def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path)
         recalibrated = network.recalibrated(tree)
         fine_tuned = network.fine_tuned(recalibrated)
         values = map(network.accuracy, (tree, recalibrated, fine_tuned))
-        rows[step:] = [dict(zip(STAGES, values, strict=True))]  # replaces an interrupted step's
+        # Replaces the row of an interrupted step.
+        rows[step:] = [dict(zip(STAGES, values, strict=True))]
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, json.dumps(rows))
         return fine_tuned

@@ -67,7 +67,7 @@ def _by_criterion(cells: Iterable[tuple[Any, np.ndarray]]) -> Table:
 def values_of_criteria(cells: Cells) -> np.ndarray:
     """The values of all criteria but the control, (criteria, draws, blocks)."""
     values = [v for name, v in cells.items() if name != CONTROL]
-    draws = min(len(v) for v in values)  # of a run that is not finished
+    draws = min(len(v) for v in values)  # an unfinished run has fewer
     return np.stack([v[:draws] for v in values])
 
 

@@ -98,7 +98,7 @@ def training(steps: int, rate: float) -> Callable[..., Tree]:
 
     def run(tree: Tree, x: jax.Array, y: jax.Array, order: np.ndarray) -> Tree:
         carry = tree, optimizer.init(tree)
-        for rows in order:  # XLA's convolutions are slow inside a scan on a CPU
+        for rows in order:  # a Python loop: XLA's CPU convolutions are slow inside a scan
             carry = step(carry, x[rows], y[rows])
         return carry[0]
 

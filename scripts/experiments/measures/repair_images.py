@@ -35,8 +35,9 @@ from pruning.channels import (
 )
 
 CHOICES = (*pruning.CRITERIA, "random", "greedy")
-LAST = ("merged, transport", "merged, clusters", "scaled")  # of what a stopped run has measured
-RATE, STEP = 0.003, 25  # of fine-tuning: the best rate of 0.001, 0.003 and 0.01 on other images
+# The last results that an interrupted run has measured.
+LAST = ("merged, transport", "merged, clusters", "scaled")
+RATE, STEP = 0.003, 25  # the best of the rates 0.001, 0.003 and 0.01 on other images
 
 Examples = tuple[np.ndarray, np.ndarray]  # images and labels
 Makers = dict[tuple[str, str], Callable[[], Any]]  # by criterion and repair
@@ -105,7 +106,7 @@ def repairs(task: Task) -> Makers:
         }
         return {("none", "greedy, least squares"): solved} | ({} if task.draw else clusters)
     makers: dict[str, Callable[[], Any]] = {}
-    if task.draw == 0 or task.choice == "random":  # what sees no images is the same at every draw
+    if task.draw == 0 or task.choice == "random":  # results without images are equal for every draw
         carried = partial(merged, plan=transport)
         makers = {"folded": folded, "merged, transport": lambda: task.prune_draw(repair=carried)}
     makers |= {

@@ -28,7 +28,7 @@ class Report(TypedDict):
     environment: dict[str, Any]
     settings: dict[str, Any]
     data: dict[str, Any]  # `provenance.described`
-    seconds: dict[str, float]  # of every stage, and in total
+    seconds: dict[str, float]  # for every stage, and in total
     training: dict[str, Any]  # `networks.training`
     moments: dict[str, Any]  # `networks.moments`
     distances: dict[str, Any]  # `networks.distances`

@@ -43,16 +43,16 @@ from jaxnorm.shift import Tracker, stream_moments
 
 Network = tuple[Any, Any]  # parameters and running statistics
 Outputs = dict[str, Float[Array, "n *features"]]
-UnitMoments = dict[str, np.ndarray]  # of the units of the last layer, by name of the moment
+UnitMoments = dict[str, np.ndarray]  # moments of the units of the last layer, by name
 
 LAYERS = ("norms.4", "norms.10")
 KINDS = ("whole set", "running", "batch")
 SCHEDULES = ("drops", "constant")
-ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}  # by the name of the model
-PROBE = 1000  # test images that the trackers see
-CHUNK = 500  # training images at a time, for the moments with statistics of the whole set
-MOMENT_BATCHES = 20  # batches of training images for the moments with other statistics
-# Further batches for the floor: at momentum 0.9 the averages before them count 3e-5 afterwards.
+ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}  # name of the model for each order
+PROBE = 1000  # test images that the trackers evaluate
+CHUNK = 500  # training images at a time, for moments with statistics of the whole set
+MOMENT_BATCHES = 20  # training batches for the moments with other statistics
+# Further batches for the floor: with momentum 0.9, earlier averages then weigh 3e-5.
 FLOOR_BATCHES = 100
 
 
@@ -141,7 +141,7 @@ def train_all(
         )
         found = columns(lines)
         if seed > 0:
-            del found["moments"]  # the page draws one network's
+            del found["moments"]  # the page draws the moments of one network
         measured.append(run._asdict() | found)
     return measured
 

@@ -76,7 +76,7 @@ class Programs(NamedTuple):
     @classmethod
     def compiled(cls, recipe: Recipe, images: Images, fine_tune: int) -> "Programs":
         mesh = mesh_of(1)
-        # Trained further from a fifth of the first learning rate, by the same schedule.
+        # Continued from a fifth of the first learning rate, by the same schedule.
         further = replace(recipe, epochs=fine_tune, learning_rate=recipe.learning_rate / 5)
         training, inference = graphs(recipe, images)
 
@@ -115,7 +115,7 @@ class Network:
     def fine_tuned(self, tree: Any) -> Any:
         """`tree` trained further, from an optimizer without momentum."""
         fine_tuner, seeds = self.programs.fine_tuner, (self.seed,)
-        tree = jax.tree.map(jnp.copy, tree)  # a step reuses what it is given
+        tree = jax.tree.map(jnp.copy, tree)  # a copy, because a step donates its input
         initial = fine_tuner.init_state(seeds)
         still = jax.tree.map(jnp.zeros_like, tree["params"])
         state = initial._replace(

@@ -49,7 +49,7 @@ PANELS = {
     ("width", "depth", "length"): "Width, depth and length",
 }
 TALL = (4.2, 3.2)
-FEW = 4  # settings that are named
+FEW = 4  # largest number of settings that a sentence names
 
 
 def render(results: dict[str, Any]) -> str:

@@ -51,7 +51,7 @@ def _mathml(latex: str) -> str:
     tree = _tree(latex)
     for node in tree.iter():
         node.tag = "mo" if node.text == "′" else _kind(node)
-    # A formula does not break: one that is wider than the page scrolls by itself.
+    # A formula does not break. If it is wider than the page, it scrolls.
     return f'<span class="formula">{ElementTree.tostring(tree, encoding="unicode")}</span>'
 
 
@@ -59,7 +59,7 @@ def _tree(latex: str) -> Element:
     """The MathML of a formula."""
     try:
         tree = ElementTree.fromstring(convert(latex))
-    except Exception as error:  # each mistake has an exception of its own
+    except Exception as error:  # each mistake raises another type of exception
         raise ValueError(f"not a formula: ${latex}$") from error
     incomplete = any(len(node) < _CHILDREN.get(_kind(node), 0) for node in tree.iter())
     if incomplete or "\\" in "".join(tree.itertext()):

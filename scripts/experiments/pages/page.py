@@ -17,7 +17,7 @@ from experiments import files, storage
 from experiments.pages.plots import Series, swatch
 from experiments.texts import html
 
-# Settings of a recipe that decide only about images that are streamed, and about group norm.
+# Settings of a recipe that matter only for streamed images, and only for group norm.
 STREAMED, GROUPED = {"crop", "scales", "test_scales"}, {"norm_groups", "norm_channels"}
 
 
@@ -64,7 +64,7 @@ def write(results: Mapping[str, object], page: str, folder: Path) -> None:
             files.write(folder / name, text)
         return
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".report-*"):  # by a command that was killed; the folder is locked
+    for left in folder.glob(".report-*"):  # left by a command that was killed; the folder is locked
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as unfinished:
         for name, text in texts.items():

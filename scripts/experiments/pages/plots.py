@@ -28,7 +28,7 @@ PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}
 BAND = {"alpha": 0.18, "lw": 0}
 PANEL, SMALL = (4.2, 2.7), (3.4, 2.2)
 
-STYLE: dict[Any, object] = {  # a key is one of matplotlib's thousand literals
+STYLE: dict[Any, object] = {  # keys have matplotlib's type of a thousand literals
     "svg.fonttype": "none",
     "text.color": INK,
     "font.size": 10.5,
@@ -196,7 +196,7 @@ def _inline(svg: str, *, name: str, label: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<g id=\"[^\"]*\">", "<g>", svg)
-    # Matplotlib's ids are hashes of coordinates, whose last bits are the machine's.
+    # Matplotlib's ids are hashes of coordinates, which differ between machines in their last bits.
     ids = dict.fromkeys(re.findall(r"\bid=\"([^\"]*)", svg))
     numbered = {hashed: f"{name}-{number}" for number, hashed in enumerate(ids)}
     svg = re.sub(

@@ -125,7 +125,7 @@ def _summary(results: Results) -> str:
 
 
 def _removed(options: dict[str, Any]) -> str:
-    if options.get("budget") is None:  # not in results of earlier versions
+    if options.get("budget") is None:  # results of earlier versions lack it
         return f"{100 * options['ratio']:.3g} % of the channels removed, {options['scope']}"
     return f"a budget of {options['budget']:,.6g} {options['unit']}"
 
@@ -150,7 +150,7 @@ def _accuracy(results: Results) -> str:
         "networks."
     )
     options = results["options"]
-    if (repair := options.get("repair", "none")) != "none":  # not in results of earlier versions
+    if (repair := options.get("repair", "none")) != "none":  # results of earlier versions lack it
         explanation += (
             f" Pruned: repaired by {repair.replace('_', ' ')} on {options['repair_images']:,} "
             "training images at most, without a gradient step, in place of folding."
@@ -255,7 +255,7 @@ def _sensitivity(results: Results) -> str:
 
     def paint(axes: Axes) -> None:
         for i, (layer, accuracies) in enumerate(rows.items()):
-            shade = i / max(1, len(rows) - 1)  # from the first layer to the last
+            shade = i / max(1, len(rows) - 1)  # runs from the first layer to the last
             colour = tuple((1 - shade) * a + shade * b for a, b in zip(FIRST, LAST, strict=True))
             axes.plot(ratios, 100 * np.array(accuracies), color=colour, lw=1.2, label=layer)
         axes.axhline(100 * results["accuracy"]["trained"]["values"][0], color=MUTED, lw=1)

@@ -259,10 +259,10 @@ def _shift(results: dict) -> str:
         rows.append([group, str(epoch), *(_measured(by_kind[k]["ratio"]) for k in KINDS)])
     return (
         paragraphs(
-            "Which statistics normalize the outputs decides what is value_with_error. With statistics of "
+            "Which statistics normalize the outputs decides what is measured. With statistics of "
             "the whole training set the distance comes from the weights alone. Running averages "
             "follow the last ten batches, and a batch's own statistics its other images: dashed is "
-            "the distance that is value_with_error with frozen weights, the floor below which these two "
+            "the distance that is measured with frozen weights, the floor below which these two "
             "kinds cannot see a shift."
         )
         + figure(

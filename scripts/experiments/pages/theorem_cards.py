@@ -1,4 +1,4 @@
-"""The folded card of a claim: what is printed, what holds, why, and what every check describe_finding."""
+"""The folded card of a claim: what is printed, what holds, why, and what every check found."""
 
 import os
 import re
@@ -110,7 +110,8 @@ def _results(claim: dict, out: Path) -> str:
 def _checks(claim: dict) -> str:
     """What is computed or drawn, and what it gave."""
     items = (
-        f"<li><p>{mathematics.html(check['what'])}: {html(describe_finding(check) + power(check))}.</p>"
+        f"<li><p>{mathematics.html(check['what'])}: "
+        f"{html(describe_finding(check) + power(check))}.</p>"
         f'<p class="outcome {_colour(check)}">{html(outcome(check))} · '
         f"{html(FORMS[check['form']])}</p></li>"
         for check in claim["checks"]

@@ -31,7 +31,7 @@ FORMS = {
     "overread": "not printed: an over-reading, which must fail",
 }
 MUST_FAIL = ("rejected", "overread")
-ROUNDING = 1e-8  # of float64, after some thousand operations
+ROUNDING = 1e-8  # rounding of float64 after some thousand operations
 
 
 def outcome(check: dict) -> str:
@@ -49,8 +49,8 @@ def describe_finding(check: dict) -> str:
 def _sampled(check: dict) -> str:
     relation = {"=": "", "≤": "at most ", "≥": "at least "}[check["side"]]
     text = (
-        f"{value_with_error(check['estimate'], check['stderr'])} in {check['draws']:,} draws; predicted "
-        f"{relation}{number(check['prediction'])}"
+        f"{value_with_error(check['estimate'], check['stderr'])} in {check['draws']:,} draws; "
+        f"predicted {relation}{number(check['prediction'])}"
     )
     if check["tolerance"]:
         text += f" to within {number(check['tolerance'])}"

@@ -1,4 +1,4 @@
-"""The page of theorems: three papers, what was describe_finding, and a card for every numbered object."""
+"""The page of theorems: three papers, what was found, and a card for every numbered object."""
 
 import re
 from collections import Counter
@@ -38,7 +38,7 @@ def render(results: dict, out: Path) -> str:
 
 
 def overview(claims: list[dict]) -> str:
-    """A table of claims with their statement, what their checks describe_finding, and the outcome."""
+    """A table of claims with their statement, what their checks found, and the outcome."""
     head = ["Claim", "Printed form", "Corrected form", "Outcome"]
     rows = [
         [
@@ -54,7 +54,7 @@ def overview(claims: list[dict]) -> str:
 
 
 def _found(claim: dict, *forms: str) -> str:
-    """What the first check of one of the forms describe_finding, a dash without one."""
+    """What the first check of one of the forms found, a dash without one."""
     checks = (check for check in claim["checks"] if check["form"] in forms)
     return next((describe_finding(check) for check in checks), "–")
 
@@ -186,8 +186,8 @@ def _number(number: str, claims: list[dict]) -> str:
 
 def _part(name: str) -> str:
     """Which part of an object the claim of this name is about."""
-    describe_finding = re.search(r"item \d+|proof|example|Equations? [\w ]+|$", name, re.IGNORECASE)
-    return (describe_finding[0] if describe_finding else "").lower() or "more"
+    label = re.search(r"item \d+|proof|example|Equations? [\w ]+|$", name, re.IGNORECASE)
+    return (label[0] if label else "").lower() or "more"
 
 
 def _in_order(number: str) -> tuple[list[int], str]:

@@ -31,7 +31,7 @@ from jaxnorm.internal import checkpoints
 Tree = TypeVar("Tree")
 
 LIST = "files.sha256"
-# Where Orbax logs every save, and its threads the tracebacks of a failure that `save` raises too.
+# Orbax logs every save here, and its threads the traceback of a failure that `save` raises too.
 NOISE = ("absl", "asyncio", "concurrent.futures")
 
 
@@ -68,7 +68,7 @@ class Checkpoints:
             with self._explained("written"):
                 self.manager.close()
         except InputError:
-            if kind is None:  # else what is raised already is the first fault
+            if kind is None:  # otherwise an earlier exception is on its way
                 raise
 
     def _inode(self) -> int | None:
@@ -94,8 +94,8 @@ class Checkpoints:
             raise InputError(f"the folder of a run must remain until it ends; {self.dir} does not")
         if step in self.manager.all_steps():
             return
-        # Copies, because the next step donates the buffers, which on a CPU are those written, and
-        # adds to the notes.
+        # Copies, because the next step donates the buffers (on a CPU, those being written) and adds
+        # to the notes.
         notes = copy.deepcopy(notes)
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
         sums = sums_of(leaves)
@@ -252,7 +252,7 @@ def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
     return [_checksum(leaf) for leaf in leaves]
 
 
-@jax.jit  # traced once for a shape
+@jax.jit  # traced once for each shape
 def _checksum(leaf: Array) -> UInt32[Array, ""]:
     bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
     positions = jnp.arange(bits.size, dtype=jnp.uint32).reshape(bits.shape)

@@ -35,7 +35,7 @@ def show(
       InputError: The topology or the data set is unknown, a plugin or a library is not installed,
         a plugin cannot compile the step, or the batch does not divide.
     """
-    found = environment()  # before minutes of compilation
+    found = environment()  # checked before minutes of compilation
     try:
         available = compile_only_devices(topology)
     except ValueError as error:
@@ -56,7 +56,7 @@ def show(
     except jax.errors.JaxRuntimeError as error:
         result["memory"] = {"needed": hbm_needed(error), "fits": False}
     else:
-        # The CUDA plugin counts no operations; JAX does, in the program before it is compiled.
+        # The CUDA plugin counts no operations; JAX counts those of the program before compilation.
         flops = operations(compiled) or operations(build(mesh_of(1)).lower()) / mesh.size
         result |= measure(compiled, flops, mesh.size, CHIPS.get(chip))
     result["compile_seconds"] = time.perf_counter() - start

@@ -27,7 +27,7 @@ from experiments.training.networks import inference_graph
 from experiments.training.step import cast
 
 CHUNK = 512  # images
-TOP = 5  # Table 3 also counts an image whose label is among the first five
+TOP = 5  # Table 3 also counts images whose label is among the five most likely
 
 Network = Any  # parameters and statistics
 Logits = Callable[[Network, Num[Array, "n h w c"]], Float[Array, "n classes"]]
@@ -65,7 +65,7 @@ def evaluator(
       InputError: The network does not fit the images.
     """
     shape = data.x_train.shape[1:] if isinstance(data, Images) else (recipe.crop, recipe.crop, 3)
-    # Unitized layers keep the number of pixels of training at any image size.
+    # At any image size, unitized layers keep the number of pixels of training.
     example = jax.ShapeDtypeStruct((2 * recipe.statistics_groups, *shape), jnp.float32)
     try:
         model = jaxnorm.nnx.fix_pixels(model, example)
@@ -104,7 +104,8 @@ def array_evaluator(
     chunk = -(-min(CHUNK, count) // mesh.size) * mesh.size
     missing = -count % chunk
     x_padded = np.pad(images.x_test, ((0, missing), *3 * ((0, 0),)))
-    y_padded = np.pad(images.y_test, (0, missing), constant_values=-1)  # no network predicts it
+    # No network predicts the label −1.
+    y_padded = np.pad(images.y_test, (0, missing), constant_values=-1)
     placed = cache(lambda: replicate(mesh, x_padded, y_padded))
     local = jax.shard_map(logits, mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
 

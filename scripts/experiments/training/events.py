@@ -12,7 +12,7 @@ from tensorboardX.summary import scalar
 
 from experiments import files, storage
 
-# Made by protoc without types.
+# protoc generates them without types.
 Event, SessionLog = (vars(event_pb2)[name] for name in ("Event", "SessionLog"))
 
 
@@ -28,8 +28,8 @@ class EventLog:
         """
         self.folder = folder
         storage.make_folder(folder)
-        # Names of files differ by seconds: without the suffix, a run resumed within one would
-        # overwrite its own file.
+        # File names differ by seconds: without the suffix, a run that resumes within one second
+        # would overwrite its own file.
         with files.name_path(folder):
             prefix = str(folder / "events")
             self._writer = EventsWriter(prefix, filename_suffix=f".from-epoch-{first}")

@@ -50,7 +50,7 @@ def devices_of(mesh: Mesh) -> str:
     return text
 
 
-# Fields of a recipe by subject, a line each.
+# Fields of a recipe by subject, one line each.
 SUBJECTS = {
     "network": ("dataset", "model", "normalization", "norm_groups", "norm_channels"),
     "statistics": ("running_momentum", "statistics_groups", "precision"),

@@ -105,7 +105,7 @@ def train(
             for folder, before in zip(folders, lines, strict=True)
         ]
         measure = extras.measure(state) if extras.measure else lambda _: {}
-        # The first chunk compiles, and the second one may be traced.
+        # The first chunk compiles; the second one may be profiled.
         clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + extras.profile)
         after_chunk: list[Callable[[Chunk], None]] = [
             *([Profiling(trainer, trace_folder(out), view)] if extras.profile else []),
@@ -171,7 +171,7 @@ class Checkpointing:
         is_due = time.monotonic() - self.saved > BETWEEN_CHECKPOINTS
         interrupted, is_due = any_process(self.interrupted.is_set(), is_due)
         if interrupted or is_due or chunk.step == self.last_step:
-            # After a step whose own loss still was.
+            # The loss of this step was still finite.
             check_finite("network", chunk.state, chunk.step, self.checkpoints)
             self.checkpoints.save(chunk.step, chunk.state, self.lines)
             self.saved = time.monotonic()

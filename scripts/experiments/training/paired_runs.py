@@ -22,7 +22,7 @@ from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
 
 NORMALIZATIONS = ("batch_norm", "unitized")
-SAMPLE = 500  # images, for the running statistics of untrained networks
+SAMPLE = 500  # images for the running statistics of untrained networks
 PROBE = 1000  # test images whose outputs are measured
 
 

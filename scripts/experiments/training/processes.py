@@ -14,12 +14,12 @@ from jax.experimental import multihost_utils
 from experiments.cli import InputError, say
 
 ENDED = "all processes must run to the end, and another one seems to have ended"
-# In what collectives, barriers and connections raise.
+# Phrases in exceptions of collectives, barriers and connections.
 BETWEEN_PROCESSES = re.compile(
     "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
 )
-WAITING = 120  # seconds for the processes to meet
-SOURCE = re.compile(r"\[external/[^\]]*\] ")  # where in XLA's code
+WAITING = 120  # seconds to wait for all processes
+SOURCE = re.compile(r"\[external/[^\]]*\] ")  # places in XLA's code
 
 
 def init_distributed(
@@ -54,7 +54,7 @@ def init_distributed(
     ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
 
 
-# JAX aborts from a thread of its own, where Python's handlers would never run.
+# JAX aborts from its own thread, where Python's handlers would never run.
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
 def _aborted(_: int) -> None:
     os.write(2, f"error: {ENDED}; JAX says above what it noticed\n".encode())

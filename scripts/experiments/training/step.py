@@ -93,7 +93,7 @@ def rematerialize(model: nnx.Module) -> nnx.Module:
     """A copy whose blocks, or stages, are recomputed in the backward pass."""
     copy: Any = nnx.merge(*nnx.split(model), copy=True)
     for part in getattr(copy, "blocks", getattr(copy, "stages", ())):
-        kind = type(part)  # a subclass of the same name keeps the names of the variables
+        kind = type(part)  # a subclass of the same name keeps the names of variables
         part.__class__ = type(kind.__name__, (kind,), {"__call__": nnx.remat(kind.__call__)})
     return copy
 
@@ -122,7 +122,7 @@ def _gradient(
     precision of the computation is inside, so that its gradient is float32 before it is averaged
     over the devices.
     """
-    axes = ("data",) if mesh.size > 1 else ()  # one device needs no collectives
+    axes = ("data",) if mesh.size > 1 else ()  # a single device needs no collectives
     loss_of = partial(cross_entropy, smoothing=recipe.label_smoothing)
     if microbatches > 1:
         loss_of = microbatched(loss_of, microbatches)
@@ -139,7 +139,7 @@ def _gradient(
         mesh=mesh,
         in_specs=(P(), P(), P("data"), P("data"), P("data")),
         out_specs=P(),
-        check_vma=False,  # with it `psum` takes no groups of indices
+        check_vma=False,  # with the check, `psum` takes no groups of indices
     )
     def gradient_of(
         params: Any, statistics: Any, x: Array, y: Array, draws: Any

@@ -46,7 +46,7 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
         raise InputError(f"{must}; got {run} ({type(error).__name__})") from error
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     recipe = Recipe(**fields)
-    try:  # the file may be another version's, or anyone's
+    try:  # another version, or anyone, may have written the file
         recipes.check(recipe)
         check_optimizer(recipe)
     except InputError as error:

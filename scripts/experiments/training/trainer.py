@@ -31,7 +31,7 @@ from experiments.training.step import State, rematerialize, train_step
 
 STEPS_IN_SCAN, STEPS_IN_LOOP = 100, 10
 MIN_SHARDED_SIZE = 2**12  # elements
-MAX_STEPS = 2**31  # they are counted in int32
+MAX_STEPS = 2**31  # steps are counted in int32
 
 Seeds = tuple[int, ...]
 
@@ -103,7 +103,7 @@ class Trainer:
         )
         model = nnx.eval_shape(partial(build, recipe))
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
-        # XLA's CPU back end runs convolutions in a scan 4 to 17 times slower.
+        # XLA's CPU compiler runs convolutions in a scan 4 to 17 times slower.
         self._scans = self._loader.scannable and platform(mesh) != "cpu"
         self.steps_per_call = STEPS_IN_SCAN if self._scans else STEPS_IN_LOOP
         local = partial(build, recipe, statistics=_statistics_options(recipe, mesh.size))
@@ -120,7 +120,7 @@ class Trainer:
         step = train_step(self.recipe, self._loader, optimizer, graph, mesh, layout.microbatches)
         step = self._maybe_vmap(step, (0, self._loader.in_axes, 0))
         init = self._maybe_vmap(partial(_init_state, self.recipe, build, optimizer), 0)
-        init = jax.jit(init)  # traced once, by the next line: deep networks take seconds
+        init = jax.jit(init)  # traced once, by the next line: tracing a deep network takes seconds
         shapes = jax.eval_shape(init, self._seed_array((0, 1)))
         shardings = jax.tree.map(partial(_state_sharding, mesh, layout.shard_state), shapes)
         self._init = jax.jit(init, out_shardings=shardings)
@@ -251,7 +251,7 @@ def _init_state(
     key = jax.random.key(seed)
     model = build(recipe, key=key)
     if recipe.normalization != "batch_norm":
-        # All networks start from the kernels of batch norm's, whatever their layers drew.
+        # All networks start from the kernels of the batch norm network, whatever their layers drew.
         shared = build(recipes.replace(recipe, normalization="batch_norm"), key=key)
         kernels = nnx.to_flat_state(nnx.state(shared, nnx.Param))
         own = dict(nnx.to_flat_state(nnx.state(model, nnx.Param)))
