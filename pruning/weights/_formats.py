@@ -1,6 +1,7 @@
 """Readers of safetensors, npz, Flax msgpack and Orbax directories: path to tree."""
 
 import io
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,10 +14,12 @@ import safetensors as library
 
 from jaxnorm.internal import checkpoints
 from pruning.weights._limits import (
+    INDEX,
     PiecewiseReader,
     WeightsError,
     check_bytes,
     entry,
+    file_bytes,
     max_arrays,
     max_names,
     max_steps,
@@ -52,6 +55,36 @@ def safetensors(path: Path, max_bytes: int) -> Mapping:
             dtype = np.dtype(DTYPES[tensor["dtype"]])
             arrays[name] = np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"])
     return dict(sorted(arrays.items(), key=lambda item: natural(item[0])))
+
+
+def index(path: Path, max_bytes: int) -> Mapping:
+    """The shards of a model of Hugging Face, which lie beside their index."""
+    size, limit = path.stat().st_size, max_names(file_bytes(path))
+    if size > limit:
+        raise WeightsError(f"it must have at most {limit} bytes beside its shards; it has {size}")
+    match json.loads(path.read_bytes()):
+        case {"weight_map": {**placed}} if placed:
+            shards = sorted(set(map(str, placed.values())), key=natural)
+        case _:
+            raise WeightsError("it must have a weight_map that names a shard for every array")
+    beside = {file.name for file in path.parent.glob("*.safetensors")}
+    if missing := [name for name in shards if name not in beside]:
+        raise WeightsError(
+            f"its {len(shards)} shards must lie beside it; {len(missing)} are missing, such as "
+            f"{missing[0][:100]}"
+        )
+    arrays: dict[str, np.ndarray] = {}
+    for name in shards:
+        arrays |= safetensors(path.parent / name, max_bytes)
+        max_bytes -= (path.parent / name).stat().st_size
+    return dict(sorted(arrays.items(), key=lambda item: natural(item[0])))
+
+
+def hugging_face(folder: Path) -> Path | None:
+    """The file of a folder of Hugging Face's by which its weights are read, if it is one."""
+    single = folder / "model.safetensors"
+    indices = sorted(folder.glob(f"*{INDEX}"))
+    return single if single.is_file() else indices[0] if len(indices) == 1 else None
 
 
 def npz(path: Path, max_bytes: int) -> Mapping:

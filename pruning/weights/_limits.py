@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
+INDEX = ".safetensors.index.json"  # how the name of an index of shards ends
 MAX_DEPTH = 64  # of trees
 MAX_INTEGER_KEY = 2**60
 
@@ -21,7 +22,14 @@ class WeightsError(ValueError):
 
 def default_max_bytes(path: Path) -> int:
     """Bytes that the arrays of a file may fill: the rest of 64 MiB is for names and parsers."""
-    return 32 * 2**20 + 4 * path.stat().st_size
+    return 32 * 2**20 + 4 * file_bytes(path)
+
+
+def file_bytes(path: Path) -> int:
+    """The size of a file; of an index of shards, that of the safetensors files beside it."""
+    if path.name.endswith(INDEX):
+        return sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))
+    return path.stat().st_size
 
 
 def max_arrays(size: int) -> int:

@@ -10,7 +10,7 @@ from flax import nnx
 
 from jaxnorm.internal import check_on_host
 from pruning.weights import _formats, _keras, _layout, _pytorch
-from pruning.weights._limits import WeightsError, default_max_bytes
+from pruning.weights._limits import INDEX, WeightsError, default_max_bytes
 from pruning.weights._tree import leaves, unwrap
 
 READERS: dict[str, Callable[[Path, int], Mapping]] = {
@@ -36,9 +36,10 @@ def load(
     """Kernels of the convolutions by layer, `(*window, cin, cout)`, in the network's order.
 
     On the host. Reads safetensors, npz, Flax msgpack, PyTorch's .pt, .pth and .th in both its
-    formats, Keras's .h5 and .keras (these need h5py), directories of Orbax checkpoints, and live
-    states of NNX and Linen. PyTorch, Flax and Keras keep the order of the layers; elsewhere it is
-    that of the names, with numbers in them counted. A name is that of the layer, joined by dots.
+    formats, Keras's .h5 and .keras (these need h5py), directories of Orbax checkpoints, models of
+    Hugging Face by their folder or the index of their shards, and live states of NNX and Linen.
+    PyTorch, Flax and Keras keep the order of the layers; elsewhere it is that of the names, with
+    numbers in them counted. A name is that of the layer, joined by dots.
 
     Arrays whose name ends in `weight` are PyTorch's, (cout, cin, *window), and are transposed; so
     are the parts into which weight norm, spectral norm and recurrent layers divide a weight
@@ -97,13 +98,17 @@ def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> M
         case Mapping():
             return source
     path = Path(source)
+    if path.is_dir() and (weights := _formats.hugging_face(path)):
+        path = weights
     if path.is_dir():
         return guard(lambda path, _: _formats.orbax(path), path, 0)
     if not path.is_file():
         raise WeightsError(f"there must be a file or directory of weights at {path}; there is none")
-    if (reader := READERS.get(path.suffix.lower())) is None:
+    is_index = path.name.endswith(INDEX)
+    if (reader := _formats.index if is_index else READERS.get(path.suffix.lower())) is None:
         raise WeightsError(
-            f"the name must end in one of {', '.join(READERS)}, or be a directory; got {path.name}"
+            f"the name must end in one of {', '.join(READERS)}, {INDEX}, or be a directory; got "
+            f"{path.name}"
         )
     limit = default_max_bytes(path) if max_bytes is None else max_bytes
     return guard(reader, path, limit)

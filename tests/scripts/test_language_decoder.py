@@ -1,18 +1,15 @@
 """Decoders, whole and smaller, beside one written in NumPy for one position after the other."""
 
 import dataclasses
-import json
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments.cli import InputError
-from experiments.language import cutting, folders, removal, training
+from experiments.language import removal
 from experiments.language.architecture import FAMILIES, parse
-from experiments.language.choice import Model
-from experiments.language.removal import Selection
-from tests.support import language_models
+from tests.support import language_models, smaller_language_models
+from tests.support.smaller_language_models import masked, ours, random_selection, read
 
 TOKENS = 11
 
@@ -20,54 +17,6 @@ TOKENS = 11
 @pytest.fixture(autouse=True)
 def float32(users_jax):
     """As the command runs."""
-
-
-def ours(folder, tokens):
-    model = read(folder)
-    params = {name: folders.read(tensor) for name, tensor in model.tensors.items()}
-    batch = jnp.asarray(tokens)[None]
-    return np.asarray(training.forward(model.architecture, params, batch)[0])
-
-
-def read(folder):
-    architecture = parse(folders.read_config(folder))
-    model = Model(architecture, folders.tensors(folder))
-    removal.check_names(architecture, model.tensors)
-    return model
-
-
-def random_selection(model, rng):
-    """A share of every kind of units, others in every layer."""
-    whole = removal.counts(model)
-    smaller = [int(rng.integers(1, n + 1)) for n in whole]
-
-    def some(n, count):
-        return np.sort(rng.permutation(n)[:count])
-
-    of_layers = [
-        [some(n, count) for _ in range(model.layers)]
-        for n, count in zip(whole[1:3], smaller[1:3], strict=True)
-    ]
-    groups, intermediate = of_layers
-    layers, hidden = some(whole.layers, smaller[0]), some(whole.hidden, smaller[3])
-    return Selection(layers, groups, intermediate, hidden)
-
-
-def masked(config, weights, model, selection):
-    """The old model with zeros at removed units, and without removed layers."""
-    places = {layer: i for i, layer in enumerate(selection.layers)}
-    found = {}
-    for name, array in weights.items():
-        layer, short = removal.layer_of(name), removal.short(name)
-        if layer >= 0 and layer not in places:
-            continue
-        zeros = removal.mask(short, array, removal.indices(model, selection, layer))
-        found[name if layer < 0 else f"model.layers.{places[layer]}.{short}"] = zeros
-    kinds = ["sliding_attention" if w else "full_attention" for w in model.windows]
-    config = config | {"num_hidden_layers": len(places)}
-    if model.family not in ("llama", "mistral"):
-        config["layer_types"] = [kinds[i] for i in selection.layers]
-    return config, found
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -88,19 +37,15 @@ def test_a_smaller_folder_gives_the_logits_of_zeros_at_removed_units(family, see
     rng = np.random.default_rng(100 + seed)
     config = language_models.random_config(family, rng)
     weights = language_models.random_weights(config, rng)
+    weights = {name: array.astype(np.float64) for name, array in weights.items()}
     model = read(language_models.write(tmp_path / "model", config, weights))
     selection = random_selection(model.architecture, rng)
-    plan = cutting.plan(model, selection, None, repaired=False)
-    out = tmp_path / "out"
-    out.mkdir()
-    folders.write(out, cutting.arrays(plan, {}, lambda _: None), shard_bytes=2000)
-    new = removal.updated(config, plan.small, selection)
-    (out / "config.json").write_text(json.dumps(new), encoding="utf-8")
+    out = smaller_language_models.write(model, config, selection, tmp_path / "out")
     tokens = rng.integers(0, language_models.WORDS, TOKENS)
     zeros = masked(config, weights, model.architecture, selection)
     expected = language_models.logits(*zeros, list(tokens))
     cut = language_models.logits(*language_models.read(out), list(tokens))
-    np.testing.assert_allclose(cut, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(cut, expected, rtol=0, atol=1e-10)
     np.testing.assert_allclose(ours(out, tokens), expected, rtol=0, atol=1e-5)
     small = removal.parameters(model.architecture, model.tensors, selection.counts)
     assert small == sum(a.size for a in language_models.read(out)[1].values())

@@ -27,9 +27,9 @@ class Model:
     tensors: Tensors
 
     def layer(self, layer: int) -> Params:
-        """The float32 parameters of a layer by their short names; of the ends, where it is -1."""
+        """The parameters of a layer by their short names, in at least float32."""
         return {
-            short: folders.read(self.tensors[name]).astype(np.float32)
+            short: in_float32(folders.read(self.tensors[name]))
             for short, name in removal.named(self.tensors, layer)
         }
 
@@ -46,6 +46,11 @@ class Model:
     def head(self) -> np.ndarray:
         """The output's kernel in the dtype of the file."""
         return self.read(EMBEDDING if self.tied else HEAD)
+
+
+def in_float32(array: np.ndarray) -> np.ndarray:
+    """The array in at least float32."""
+    return array.astype(np.promote_types(array.dtype, np.float32), copy=False)
 
 
 class Text(NamedTuple):

@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.language import removal, repair, streams
 from experiments.language.architecture import Architecture
-from experiments.language.choice import Model, Params, Text, gram, product, rows
+from experiments.language.choice import Model, Params, Text, gram, in_float32, product, rows
 from experiments.language.removal import EMBEDDING, HEAD, NORM, Selection
 from experiments.language.repair import Equations
 from experiments.language.streams import Layer, Perplexity, Stream
@@ -97,7 +97,7 @@ def small_array(plan: Plan, name: str, array: np.ndarray, layer: int) -> np.ndar
     small = removal.cut(name, array, removal.indices(whole, plan.selection, layer))
     if hidden == whole.hidden:
         return small
-    folded = removal.fold(whole, name, small.astype(np.float32), hidden, tied=plan.model.tied)
+    folded = removal.fold(whole, name, in_float32(small), hidden, tied=plan.model.tied)
     return folded.astype(array.dtype)
 
 

@@ -187,17 +187,17 @@ def mask(name: str, array: np.ndarray, remaining: Mapping[str, np.ndarray]) -> n
 def fold(
     model: Architecture, name: str, array: np.ndarray, hidden: int, *, tied: bool
 ) -> np.ndarray:
-    """A float32 array that takes up the new width of the stream."""
+    """An array, of float32 or float64, that takes up the new width of the stream."""
     factor, offset = (model.hidden / hidden) ** 0.5, float(model.traits.gemma)
     if hidden == model.hidden:
         return array
     if name == NORM and model.traits.gemma and tied:
         return array
     if name in NORMS:
-        return (offset + array) * np.float32(factor) - np.float32(offset)
+        return (offset + array) * factor - offset
     scaled = name in SCALED_HEADS if model.traits.head_norms else False
     if scaled or (name == EMBEDDING and model.traits.gemma):
-        return array * np.float32(factor)
+        return array * factor
     return array
 
 

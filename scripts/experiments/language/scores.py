@@ -16,7 +16,7 @@ from experiments.language.removal import AXES, EMBEDDING
 
 Score = Literal["reconstruction", "wanda", "activation", "magnitude", "random"]
 ON_TEXT = ("reconstruction", "wanda", "activation")
-ROUNDS = 16  # of `reconstruction`, each of which removes its share of the units
+ROUNDS = 8  # of `reconstruction`, each of which removes its share of the units
 DAMPING = 1e-3  # of the mean of the diagonal
 
 Vector = Float[np.ndarray, " n"]
@@ -49,33 +49,30 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
       remaining: How many units remain.
     """
     n = len(gram)
-    w = kernel.astype(np.float64)
+    w, remains = kernel.astype(np.float64), np.full(n // width, fill_value=True)
     damped = gram.astype(np.float64) + DAMPING * max(np.trace(gram) / n, 1e-30) * np.eye(n)
-    inverse = scipy.linalg.inv(damped)
-    units = np.arange(n // width)
-    while (excess := len(units) - remaining) > 0:
-        share = -(-(n // width - remaining) // ROUNDS)
-        rises = rise(w, inverse, width)
-        order = np.argsort(rises, kind="stable")
-        remove = np.sort(order[: min(share, excess)])
+    inverse = scipy.linalg.inv(damped, assume_a="pos", overwrite_a=True)
+    share = -(-(len(remains) - remaining) // ROUNDS)
+    while (excess := int(remains.sum()) - remaining) > 0:
+        rises = np.where(remains, rise(w, inverse, width, remains), np.inf)
+        remove = np.sort(np.argsort(rises, kind="stable")[: min(share, excess)])
         j = (remove[:, None] * width + np.arange(width)).ravel()
-        rest = np.setdiff1d(np.arange(len(inverse)), j)
-        change = scipy.linalg.solve(inverse[np.ix_(j, j)], inverse[j][:, rest], assume_a="pos")
-        w = w[:, rest] - w[:, j] @ change
-        inverse = inverse[np.ix_(rest, rest)] - inverse[rest][:, j] @ change
-        units = np.delete(units, remove)
-    return units
+        change = scipy.linalg.solve(inverse[np.ix_(j, j)], inverse[j], assume_a="pos")
+        w -= w[:, j] @ change
+        inverse -= inverse[:, j] @ change  # rows and columns of removed inputs become zero
+        remains[remove] = False
+    return np.flatnonzero(remains)
 
 
-def rise(w: np.ndarray, inverse: Matrix, width: int) -> Vector:
-    """What the error rises by, for each unit alone."""
+def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vector:
+    """What the error rises by, for each unit alone; removed ones have zeros."""
     if width == 1:
-        return np.square(w).sum(0) / np.diagonal(inverse)
-    found = []
-    for start in range(0, len(inverse), width):
-        j = slice(start, start + width)
-        found.append(np.sum(w[:, j] * scipy.linalg.solve(inverse[j, j], w[:, j].T).T))
-    return np.array(found)
+        return np.square(w).sum(0) / np.where(remains, np.diagonal(inverse), 1)
+    found = np.zeros(len(remains))
+    for unit in np.flatnonzero(remains):
+        j = slice(unit * width, (unit + 1) * width)
+        found[unit] = np.sum(w[:, j] * scipy.linalg.solve(inverse[j, j], w[:, j].T).T)
+    return found
 
 
 def magnitudes(p: Mapping[str, np.ndarray], unit: str) -> Float[np.ndarray, " indices"]:

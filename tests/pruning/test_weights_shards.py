@@ -1,0 +1,85 @@
+"""`weights.load` of models of Hugging Face: one file or shards in a folder."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy as library
+
+from pruning.weights import WeightsError, load
+
+INDEX = "model.safetensors.index.json"
+
+
+def arrays():
+    rng = np.random.default_rng(0)
+    return {
+        f"model.layers.{i}.mlp.up_proj.weight": rng.normal(size=(3, 2)).astype(ml_dtypes.bfloat16)
+        for i in range(11)
+    }
+
+
+def written(folder, shards):
+    found = arrays()
+    placed = {name: f"model-{i % shards + 1}.safetensors" for i, name in enumerate(found)}
+    for file in set(placed.values()):
+        library.save_file({n: a for n, a in found.items() if placed[n] == file}, folder / file)
+    (folder / INDEX).write_text(json.dumps({"weight_map": placed}), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("source", ["", INDEX])
+def test_shards_are_one_model_in_the_order_of_its_layers(tmp_path, source):
+    found = load(written(tmp_path, 3) / source, dense=True)
+    assert list(found) == [f"model.layers.{i}.mlp.up_proj" for i in range(11)]
+    for name, array in arrays().items():
+        np.testing.assert_array_equal(found[name.removesuffix(".weight")], array.T)
+
+
+def test_one_file_is_read_by_its_folder(tmp_path):
+    library.save_file(arrays(), tmp_path / "model.safetensors")
+    assert len(load(tmp_path, dense=True)) == 11
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    written(tmp_path, 3)
+    (tmp_path / "model-2.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"3 shards .*1 are missing, such as model-2\.safeten"):
+        load(tmp_path, dense=True)
+
+
+@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "a/b.safetensors"])
+def test_a_shard_elsewhere_is_refused(tmp_path, name):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    library.save_file(arrays(), tmp_path / "secret.safetensors")
+    (folder / INDEX).write_text(json.dumps({"weight_map": {"a": name}}), encoding="utf-8")
+    with pytest.raises(WeightsError, match="must lie beside it; 1 are missing"):
+        load(folder, dense=True)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"weight_map": {}}', '{"weight_map": 1}'])
+def test_an_index_without_a_map_is_refused(tmp_path, content):
+    (tmp_path / INDEX).write_text(content, encoding="utf-8")
+    with pytest.raises(WeightsError, match="must have a weight_map"):
+        load(tmp_path / INDEX)
+
+
+def test_an_index_that_is_too_large_for_its_shards_is_refused(tmp_path):
+    (tmp_path / INDEX).write_text("[" + "[]," * 2**19 + "[]]", encoding="utf-8")
+    with pytest.raises(WeightsError, match="must have at most 1048576 bytes"):
+        load(tmp_path / INDEX)
+
+
+def test_the_arrays_of_all_shards_fit_max_bytes(tmp_path):
+    written(tmp_path, 3)
+    with pytest.raises(WeightsError, match="max_bytes"):
+        load(tmp_path, dense=True, max_bytes=1000)
+    assert load(tmp_path, dense=True, max_bytes=4000)
+
+
+def test_a_json_file_of_another_name_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(WeightsError, match=r"\.safetensors\.index\.json, or be a directory"):
+        load(tmp_path / "config.json")

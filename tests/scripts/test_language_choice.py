@@ -1,0 +1,242 @@
+"""Which units of a language model remain, and the kernels that are solved for the others."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.cli import InputError
+from experiments.language import budget, choice, cutting, removal, repair, scores, tokens, training
+from experiments.language.budget import Wanted
+from experiments.language.choice import Text
+from experiments.language.removal import Counts
+from experiments.language.repair import Equations
+from tests.support import language_models, smaller_language_models
+
+
+@pytest.fixture(autouse=True)
+def float32(users_jax):
+    """As the command runs."""
+
+
+def model_of(folder, family="qwen3", change=lambda weights: weights, **sizes: Any):
+    rng = np.random.default_rng(0)
+    config = language_models.random_config(family, rng) | sizes
+    weights = change(language_models.random_weights(config, rng))
+    return smaller_language_models.read(language_models.write(folder, config, weights))
+
+
+def missed(w, x, j):
+    """Σ ‖W x − W' x'‖² of the best W' without inputs j, by NumPy's least squares."""
+    rest = np.delete(x, j, 1)
+    solution, *_ = np.linalg.lstsq(rest, x @ w.T, rcond=None)
+    return np.sum(np.square(rest @ solution - x @ w.T))
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_the_rise_of_a_unit_is_what_least_squares_misses_without_it(width):
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(40, 6)) @ rng.normal(size=(6, 6)), rng.normal(size=(3, 6))
+    found = scores.rise(w, np.linalg.inv(x.T @ x), width, np.full(6 // width, fill_value=True))
+    units = [np.arange(u * width, (u + 1) * width) for u in range(6 // width)]
+    np.testing.assert_allclose(found, [missed(w, x, j) for j in units], rtol=1e-8)
+
+
+def test_a_copy_costs_nothing_and_is_removed_before_all_others():
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(200, 12)), rng.normal(size=(5, 12))
+    x[:, 8], w[:, [3, 8]] = x[:, 3], 10.0  # by size alone both would remain
+    remaining = scores.reconstruction(w, x.T @ x, 1, 11)
+    assert len(set(range(12)) - set(remaining)) == 1
+    assert len({3, 8} & set(remaining)) == 1
+    assert list(scores.reconstruction(w, x.T @ x, 3, 4)) == [0, 1, 2, 3]
+
+
+def test_many_units_are_removed_in_rounds_that_see_each_other():
+    """Each of ten pairs is a copy: the greedy choice takes one of every pair, never both."""
+    rng = np.random.default_rng(1)
+    x = np.repeat(rng.normal(size=(400, 10)), 2, axis=1)
+    remaining = scores.reconstruction(rng.normal(size=(30, 20)), x.T @ x, 1, 18)
+    removed = sorted(set(range(20)) - set(remaining))
+    assert len({unit // 2 for unit in removed}) == 2
+
+
+def test_scores_of_inputs_are_those_of_a_loop():
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(7, 4)), rng.normal(size=(3, 4))
+    sizes = [np.sqrt(sum(row[j] ** 2 for row in x)) for j in range(4)]
+    wanda = [sum(abs(w[i, j]) * sizes[j] for i in range(3)) for j in range(4)]
+    square = np.square(x).sum(0)
+    np.testing.assert_allclose(scores.projection_scores("wanda", w, square, 1), wanda)
+    pairs = [wanda[0] + wanda[1], wanda[2] + wanda[3]]
+    np.testing.assert_allclose(scores.projection_scores("wanda", w, square, 2), pairs)
+    np.testing.assert_allclose(scores.projection_scores("activation", w, square, 1), sizes)
+    heads = [np.hypot(sizes[0], sizes[1]), np.hypot(sizes[2], sizes[3])]
+    np.testing.assert_allclose(scores.projection_scores("activation", w, square, 2), heads)
+
+
+def test_magnitudes_are_sums_over_all_weights_of_a_unit():
+    p = {
+        "mlp.up_proj.weight": np.array([[1.0, 2.0], [3.0, 4.0]]),
+        "mlp.down_proj.weight": np.array([[1.0, 0.0], [0.0, 5.0]]),
+        "mlp.up_proj.bias": np.array([9.0, 9.0]),
+    }
+    np.testing.assert_array_equal(scores.magnitudes(p, "intermediate"), [6.0, 50.0])
+    np.testing.assert_array_equal(scores.magnitudes(p, "hidden"), [11.0, 45.0])
+    assert list(scores.largest(np.array([1.0, 3.0, 3.0, 2.0, 3.0]), 2)) == [1, 2]
+
+
+def test_a_solution_without_a_ridge_is_that_of_least_squares():
+    rng = np.random.default_rng(0)
+    x, y, start = (rng.normal(size=shape) for shape in ((50, 4), (50, 3), (4, 3)))
+    expected, *_ = np.linalg.lstsq(x, y, rcond=None)
+    equations = Equations(x.T @ x, x.T @ y)
+    np.testing.assert_allclose(repair.solution(start, equations, 1e-13), expected, atol=1e-9)
+    np.testing.assert_allclose(repair.solution(start, equations, 1e13), start, atol=1e-9)
+    by_hand = repair.solution(np.array([[1.0]]), Equations(np.eye(1) * 3, np.eye(1) * 9), 1.0)
+    np.testing.assert_allclose(by_hand, [[2.0]])  # (9 + 3 · 1) / (3 + 3)
+
+
+def copies(weights):
+    """The second half of all intermediate units and key-value heads repeat the first."""
+    for name, array in weights.items():
+        if any(part in name for part in ("up_proj", "gate_proj", "q_proj", "k_proj", "v_proj")):
+            array[len(array) // 2 :] = array[: len(array) // 2]
+    return weights
+
+
+SIZES = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 16}
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma2", "qwen2", "llama"])
+def test_without_copies_the_repaired_model_is_the_whole_one(family, tmp_path):
+    sizes = SIZES | {"hidden_size": 24, "num_hidden_layers": 3, "head_dim": 4}
+    model = model_of(tmp_path / "model", family, copies, **sizes)
+    numbers = np.random.default_rng(0).integers(0, language_models.WORDS, 3000)
+    text = Text(*tokens.divide(numbers, 16, 32, 8, 0))
+    counts = Counts(3, 1, 8, 24)
+    chosen = choice.choose(model, counts, "reconstruction", text, 0, lambda _: None)
+    for remaining in chosen.selection.intermediate:
+        assert sorted(remaining % 8) == list(range(8))  # one of each pair
+    plan = cutting.plan(model, chosen.selection, text, repaired=True)
+    found = {}
+    assert len(dict(cutting.arrays(plan, found, lambda _: None))) == len(model.tensors)
+    assert chosen.perplexity is not None
+    whole, cut, repaired = chosen.perplexity.value, found["cut"].value, found["repaired"].value
+    assert abs(repaired / whole - 1) < 2e-3  # the ridge draws towards the cut kernel
+    assert abs(cut / whole - 1) > 10 * abs(repaired / whole - 1)
+
+
+def channel_copies(weights):
+    """The last four channels of the stream repeat the first; the logits do not read them."""
+    for name, array in weights.items():
+        if name.endswith(("embed_tokens.weight", "o_proj.weight", "down_proj.weight")):
+            axis = int("embed" in name)
+            np.moveaxis(array, axis, 0)[20:] = np.moveaxis(array, axis, 0)[:4]
+    weights["lm_head.weight"][:, 20:] = 0
+    return weights
+
+
+def test_a_narrower_stream_is_repaired_towards_the_whole_one(tmp_path):
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "tie_word_embeddings": False}
+    model = model_of(tmp_path / "model", "qwen2", channel_copies, **sizes)
+    numbers = np.random.default_rng(0).integers(0, language_models.WORDS, 9000)
+    text = Text(*tokens.divide(numbers, 32, 64, 8, 0))
+    wanted = outputs(model.architecture, {n: model.read(n) for n in model.tensors}, text)
+    selection = removal.whole(model.architecture)._replace(hidden=np.arange(20))
+    distance = []
+    for repaired in (True, False):
+        plan = cutting.plan(model, selection, text, repaired=repaired)
+        arrays = dict(cutting.arrays(plan, {}, lambda _: None))
+        distance.append(np.square(outputs(plan.small, arrays, text) - wanted).mean())
+    assert distance[0] < 0.2 * distance[1]
+
+
+def test_the_layer_that_turns_the_stream_least_is_removed(tmp_path):
+    sizes = {"num_hidden_layers": 3, "attention_bias": False}
+    model = model_of(tmp_path / "model", change=first_layer_is_weak, **sizes)
+    numbers = np.random.default_rng(0).integers(0, language_models.WORDS, 900)
+    text = Text(*tokens.divide(numbers, 16, 8, 4, 0))
+    counts = removal.counts(model.architecture)._replace(layers=2)
+    chosen = choice.choose(model, counts, "wanda", text, 0, lambda _: None)
+    assert chosen.influences[0] < 1e-4 < min(chosen.influences[1:])
+    assert list(chosen.selection.layers) == [1, 2]
+
+
+def first_layer_is_weak(weights):
+    for name in ("self_attn.o_proj", "mlp.down_proj"):
+        weights[f"model.layers.0.{name}.weight"] *= 1e-3
+    return weights
+
+
+def outputs(architecture, params, text):
+    """The logits of held-out sequences."""
+    return np.asarray(training.forward(architecture, params, jnp.asarray(text.held_out)))
+
+
+def test_a_budget_takes_the_same_share_and_fills_up_with_intermediate_units(tmp_path):
+    sizes = SIZES | {"num_key_value_heads": 4, "intermediate_size": 64, "hidden_size": 24}
+    model = model_of(tmp_path / "model", **sizes)
+    whole = removal.counts(model.architecture)
+    size = removal.parameters(model.architecture, model.tensors, whole)
+    limit = size * 7 // 10
+    wanted = Wanted(budget=limit, round_to=8)
+    found = budget.choose(model.architecture, model.tensors, wanted)
+    assert found.hidden == 24
+    assert found.layers == whole.layers
+    assert found.groups < 4
+    assert found.intermediate % 8 == 0
+    parameters = removal.parameters(model.architecture, model.tensors, found)
+    assert parameters <= limit
+    more = found._replace(intermediate=found.intermediate + 8)
+    assert removal.parameters(model.architecture, model.tensors, more) > limit
+
+
+@pytest.mark.parametrize(
+    ("family", "wanted", "message"),
+    [
+        ("qwen3", Wanted(heads=3), "--heads must be a multiple of 2"),
+        ("qwen3", Wanted(hidden=1000), r"--hidden must lie in 1\.\.24; got 1000"),
+        ("qwen3", Wanted(budget=10), "10 parameters are fewer than the [0-9,]+ that are left"),
+        ("llama", Wanted(heads=2, hidden=23), "must divide its hidden width.*; got 2 and 23"),
+    ],
+)
+def test_numbers_that_cannot_be_met_are_refused(family, wanted, message, tmp_path):
+    sizes = {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 24}
+    model = model_of(tmp_path / "model", family, **sizes)
+    with pytest.raises(InputError, match=message):
+        budget.choose(model.architecture, model.tensors, wanted)
+
+
+def test_the_heads_of_a_llama_divide_its_width_within_a_budget(tmp_path):
+    sizes = {"num_attention_heads": 8, "num_key_value_heads": 8, "hidden_size": 40}
+    model = model_of(tmp_path / "model", "llama", **sizes)
+    size = removal.parameters(model.architecture, model.tensors, removal.counts(model.architecture))
+    found = budget.choose(
+        model.architecture, model.tensors, Wanted(budget=size * 8 // 10, round_to=1)
+    )
+    assert found.groups == 5  # 7 and 6 do not divide 40
+
+
+@pytest.mark.parametrize("text", ["0.5B", "500m", "500_000_000", "5e8"])
+def test_numbers_of_parameters_have_suffixes(text):
+    assert budget.number(text) == 500_000_000
+
+
+@pytest.mark.parametrize("text", ["", "B", "0", "-1M", "many", "inf", "nan"])
+def test_what_is_no_number_of_parameters_is_refused(text):
+    with pytest.raises(InputError, match="--parameters must be a number above 0"):
+        budget.number(text)
+
+
+def test_held_out_sequences_lie_behind_the_others_and_are_the_same_for_every_seed():
+    numbers = np.arange(1000)
+    first, second = (tokens.divide(numbers, 9, 20, 5, seed) for seed in (0, 1))
+    np.testing.assert_array_equal(first[1], second[1])
+    assert first[1].min() >= 900
+    assert first[0].max() < 900
+    assert len(np.unique(first[0])) == 200
+    assert first[0].tolist() != second[0].tolist()
+    with pytest.raises(InputError, match=r"must hold .* tokens for 91 sequences"):
+        tokens.divide(numbers, 9, 91, 5, 0)

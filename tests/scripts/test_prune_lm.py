@@ -1,0 +1,156 @@
+"""The command that prunes a language model's folder: what it writes, and what it refuses."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import prune_lm
+from experiments.cli import InputError
+from experiments.language import tokens
+from prune_lm import Amounts, Options
+from tests.support import language_models, smaller_language_models
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    sizes = {"hidden_size": 24, "intermediate_size": 32, "num_attention_heads": 8}
+    config = language_models.random_config("qwen3", rng) | sizes | {"num_key_value_heads": 4}
+    weights = language_models.random_weights(config, rng)
+    folder = tmp_path_factory.mktemp("models") / "model"
+    language_models.write(folder, config, weights, shards=2)
+    (folder / "generation_config.json").write_text("{}", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "tokens.npy"
+    np.save(path, np.random.default_rng(0).integers(0, language_models.WORDS, 2000))
+    return path
+
+
+def options(folder, text_file, out, **changes: Any):
+    amounts = Amounts(keep=0.7, round_to=4)
+    small = Options(folder, amounts, text_file, sequences=16, length=16, held_out=4, out=out)
+    return replace(small, **changes)
+
+
+def names(out):
+    return {path.name for path in out.iterdir()} if out.is_dir() else set()
+
+
+def test_a_smaller_model_its_page_and_its_numbers_are_written(folder, text, tmp_path, users_jax):
+    out = tmp_path / "out"
+    prune_lm.main(options(folder, text, out))
+    assert names(out) == {
+        ".in-use",
+        "config.json",
+        "generation_config.json",
+        "index.html",
+        "model-00001-of-00001.safetensors",
+        "model.safetensors.index.json",
+        "results.json",
+    }
+    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    config, weights = language_models.read(out)
+    whole = sum(a.size for a in language_models.read(folder)[1].values())
+    small = sum(a.size for a in weights.values())
+    assert results["parameters"] == {"whole": whole, "pruned": small}
+    assert 0.6 * whole < small <= 0.7 * whole
+    assert config["intermediate_size"] == results["counts"]["pruned"]["intermediate"]
+    model = smaller_language_models.read(out)
+    numbers = np.load(text).astype(np.int32)
+    _, held_out = tokens.divide(numbers, 16, 16, 4, 0)
+    logits = [language_models.logits(config, weights, list(row[:-1])) for row in held_out]
+    losses = [
+        np.log(np.exp(row).sum()) - row[token]
+        for rows, sequence in zip(logits, held_out, strict=True)
+        for row, token in zip(rows, sequence[1:], strict=True)
+    ]
+    assert model.architecture.layers == config["num_hidden_layers"]
+    assert abs(results["perplexity"]["repaired"]["value"] / np.exp(np.mean(losses)) - 1) < 1e-5
+    page = (out / "index.html").read_text(encoding="utf-8")
+    for found in results["perplexity"].values():
+        assert f"{found['value']:.3f}" in page
+    assert f"{small:,}" in page
+    with pytest.raises(InputError, match="must be a folder without a model"):
+        prune_lm.main(options(folder, text, out))
+
+
+def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
+    amounts = Amounts(layers=1, heads=4, hidden=12)
+    for score in ("magnitude", "random"):
+        out = tmp_path / score
+        given = options(folder, None, out, amounts=amounts, score=score, repair="none")
+        prune_lm.main(given)
+        config, _ = language_models.read(out)
+        assert (config["num_attention_heads"], config["hidden_size"]) == (4, 12)
+        assert config["num_hidden_layers"] == 1
+        assert "No text was given" in (out / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": Path("missing")}, "MODEL_DIR must be a folder; there is none at missing"),
+        ({"text": None}, "--text must be given for --score reconstruction"),
+        ({"text": Path("missing.txt")}, "--text must be a file; there is none at missing.txt"),
+        ({"sequences": 200}, "--text must hold [0-9]+ tokens for 200 sequences of 16"),
+        ({"sequences": 2, "length": 8}, "as many tokens as its largest kernel .*give 16"),
+        ({"amounts": Amounts(keep=0.01)}, "a budget must be met by some counts"),
+        ({"amounts": Amounts(keep=0.5, parameters="1M")}, "--keep or --parameters .*, not both"),
+        ({"amounts": Amounts(heads=3)}, "--heads must be a multiple of 2"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(
+    changes, message, folder, text, tmp_path, users_jax
+):
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match=message):
+        prune_lm.main(options(folder, text, out, **changes))
+    assert names(out) == {".in-use"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.zeros(2000), "must hold one row of whole numbers; got float64"),
+        (np.zeros((2, 1000), int), "must hold one row of whole numbers"),
+        (np.full(2000, 40), r"tokens must lie in 0\.\.39; .* has 40"),
+    ],
+)
+def test_what_are_no_tokens_is_refused(content, message, folder, tmp_path, users_jax):
+    np.save(tmp_path / "text.npy", content)
+    with pytest.raises(InputError, match=message):
+        prune_lm.main(options(folder, tmp_path / "text.npy", tmp_path / "out"))
+
+
+def test_text_without_a_tokenizer_is_refused(folder, tmp_path, users_jax):
+    (tmp_path / "text.txt").write_text("text", encoding="utf-8")
+    with pytest.raises(InputError, match=r"must have a tokenizer\.json to read text\.txt"):
+        prune_lm.main(options(folder, tmp_path / "text.txt", tmp_path / "out"))
+
+
+def test_a_disk_without_room_is_named_and_nothing_is_left(folder, tmp_path):
+    out, script = tmp_path / "out", 'ulimit -f 20; exec "$0" "$@"'
+    amounts = ["--layers", "1", "--score", "magnitude", "--repair", "none"]
+    command = [sys.executable, prune_lm.__file__, str(folder), "--out", str(out), *amounts]
+    ended = subprocess.run(
+        ["bash", "-c", script, *command],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert "must be within the limit of a file's size; File too large" in ended.stderr
+    assert names(out) == {".in-use"}
