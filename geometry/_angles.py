@@ -27,7 +27,7 @@ _BLOCK, _CPU_BLOCK = 2**26, 2**20
 
 
 def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
-    """Inner products of all pairs of samples, x xᵀ; infinite where they do not fit the dtype.
+    """Inner products of all pairs of samples, x xᵀ; infinite if they do not fit the dtype.
 
     Example:
       >>> print(gram(jnp.array([[1.0, 2.0], [0.0, 3.0]])))
@@ -73,7 +73,7 @@ def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 
 
 def rows_times(x: Float[Array, "n k"], w: Float[Array, "k m"]) -> Float[Array, "n m"]:
-    """x w in full precision, its rows sharded as those of `x`."""
+    """x w in full precision; its rows are sharded like those of `x`."""
     sharding = jax.typeof(x).sharding
     rows, features = sharding.spec
     explicit = rows is not None or features is not None

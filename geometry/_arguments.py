@@ -1,4 +1,4 @@
-"""Checks of the arguments of this package, and their promotion to at least float32."""
+"""Checks of arguments, and their promotion to at least float32."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ _ASYMMETRY = 0.01
 def as_samples(
     x: Float[Array, "n d"], *, min_samples: int = 1, columns: int | None = None, name: str = "x"
 ) -> Float[Array, "n d"]:
-    """`x` in at least float32, if it is a matrix with enough rows; finite outside `jit`."""
+    """`x` in at least float32; raises unless it is a matrix with enough finite rows."""
     check_array(x, name)
     if x.ndim != 2 or x.size == 0 or columns not in (None, x.shape[1]):
         features = "features" if columns is None else columns
@@ -24,7 +24,7 @@ def as_samples(
 
 
 def as_gram(gram: Float[Array, "n n"], *, min_samples: int = 1) -> Float[Array, "n n"]:
-    """`gram` in at least float32, if it is square; finite and symmetric outside `jit`."""
+    """`gram` in at least float32; raises unless it is square, and symmetric outside `jit`."""
     check_array(gram, "gram")
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.size == 0:
         raise ValueError(f"gram must have shape (samples, samples); got {gram.shape}")
@@ -35,7 +35,7 @@ def as_gram(gram: Float[Array, "n n"], *, min_samples: int = 1) -> Float[Array, 
 
 
 def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`x` in at least float32, if it is a vector; finite outside `jit`."""
+    """`x` in at least float32; raises unless it is a vector, finite outside `jit`."""
     check_array(x, "x")
     if x.ndim != 1:
         raise ValueError(f"x must have shape (samples,); got {x.shape}")
@@ -44,7 +44,7 @@ def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def whole_number(n: int | float, name: str) -> int:
-    """`n` as an int, if it is whole and of a size that a float can hold exactly."""
+    """`n` as an int; raises unless it is whole and exact as a float."""
     if not (abs(n) <= 2**53 and n == int(n)):
         shown = n if abs(n) < 2**64 else "more"
         raise ValueError(f"{name} must be a whole number of at most 2**53; got {shown}")

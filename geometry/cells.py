@@ -30,7 +30,7 @@ __all__ = [
 
 
 class SampledCells(NamedTuple):
-    """Pairs of a cell and its opposite, of equal volume, that random neurons fell into.
+    """Cells with their opposites, of equal volume, into which random neurons fell.
 
     Attributes:
       volumes: Estimated volume of one cell of each pair seen, padded with zeros.
@@ -125,7 +125,7 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
 
 
 def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
-    """γ(x), the smallest volume of a cell of n samples in space in general position; else NaN.
+    """γ(x), the smallest cell volume of n samples in space; NaN unless in general position.
 
     Example:
       >>> print(jax.jit(gamma_3d)(jnp.eye(3)).round(3))

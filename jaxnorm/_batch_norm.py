@@ -106,7 +106,7 @@ def own_or_given(
     statistics: BatchStatistics | None,
     reduction: Reduction,
 ) -> Shifted:
-    """`x` minus a shift with its own statistics in training, minus the given mean in inference."""
+    """`x` minus a shift, with its own statistics in training or the given ones in inference."""
     if statistics is None:
         return shift_batch(x, keep, reduction)
     if not isinstance(statistics, BatchStatistics):
@@ -139,7 +139,7 @@ def by_group(
     where: Array | None,
     groups: int,
 ) -> tuple[Array, BatchStatistics]:
-    """`normalize` of each of the `groups` parts of the batch, and of its mask."""
+    """`normalize` applied to each of the `groups` parts of the batch and its mask."""
     if groups < 1 or x.shape[0] % groups:
         raise ValueError(f"groups must divide the batch of {x.shape[0]}; got {groups}")
     keep = None if where is None else sample_mask(x, where)

@@ -1,4 +1,4 @@
-"""Batch renormalization: batch norm in training that keeps near its own inference.
+"""Batch renormalization: batch norm whose training stays near its inference.
 
 Shapes, dtypes, training and inference are those of `batch_norm`.
 """

@@ -81,7 +81,7 @@ def standardize(
 def _divide(
     x: Float[Array, "*shape"], h: Float[Array, "*shape"], axis: Axes, eps: float
 ) -> Float[Array, "*shape"]:
-    """x / √(mean(h²) + eps), and `x` itself where that root is zero."""
+    """x / √(mean(h²) + eps); `x` itself where the root is zero."""
     root = check_eps(eps) ** 0.5
     axes = axis_tuple(h, axis)
     unit = unit_of(jnp.maximum(jnp.max(jnp.abs(h), axes, keepdims=True), root))

@@ -1,4 +1,4 @@
-"""Mean, variance, skewness and kurtosis, and how those of two sets of samples merge."""
+"""Mean, variance, skewness and kurtosis, and how to merge those of two sets of samples."""
 
 import math
 from typing import NamedTuple
@@ -33,7 +33,7 @@ class Moments(NamedTuple):
 
 
 def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
-    """Mean, variance, skewness and kurtosis of `x` along `axis`, all of the population.
+    """Population mean, variance, skewness and kurtosis of `x` along `axis`.
 
     The moments that Figure 2 of the unitization paper follows through training. Computed from
     centered data in at least float32, in the unit of the largest deviation, so that skewness and
@@ -56,7 +56,7 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
 
 
 def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Moments:
-    """Moments of the union of two sets of samples, Pébay (2008), for data that come in a stream.
+    """Moments of the union of two sets of samples, Pébay (2008), for streams of data.
 
     Args:
       a: Moments of the first set.
@@ -86,7 +86,7 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
 
 
 def _zero_without_samples(moments: Moments, count: Array) -> Moments:
-    """`moments`, and zeros where they are of no samples."""
+    """`moments`, with zeros where there are no samples."""
     return Moments(*(jnp.where(count > 0, part, 0) for part in moments))
 
 

@@ -1,4 +1,4 @@
-"""Layers in the place of a normalization that need no statistics: DyT and Derf.
+"""DyT and Derf: layers that replace a normalization and need no statistics.
 
 Every element is mapped by itself. Samples lie on the leading axes, features on the last. The result
 has the dtype of `x`, computed in at least float32.

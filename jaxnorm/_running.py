@@ -1,4 +1,4 @@
-"""Running statistics, and the choice between them and the batch's: what both Flax shells share."""
+"""Running statistics, and the choice between them and the batch's, for NNX and Linen."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ Normalize = Callable[..., tuple[Array, BatchStatistics]]
 
 
 class Running(NamedTuple):
-    """Exponential averages of the batches' means and corrected variances, in float32."""
+    """Exponential averages of batch means and corrected variances, in float32."""
 
     mean: Float[Array, " c"]
     var: Float[Array, " c"]
@@ -22,7 +22,7 @@ class Running(NamedTuple):
     def update_running(
         self, batch: BatchStatistics, momentum: float, correction: Correction
     ) -> "Running":
-        """After one more batch, or the groups of one; unchanged if it held no sample."""
+        """The statistics after one more batch, or after its groups; unchanged without samples."""
         check_range(momentum, "momentum", 1.0)
         count = jnp.atleast_1d(batch.count)
         share = count / jnp.maximum(count.sum(), 1)
@@ -40,7 +40,7 @@ class Running(NamedTuple):
 
 
 def updates(use_running_average: bool, *choices: bool | None) -> bool:
-    """The first choice that was made; by default what is used in training is also updated."""
+    """The first option that is set; by default running statistics are updated in training."""
     return next((choice for choice in choices if choice is not None), not use_running_average)
 
 
@@ -55,7 +55,7 @@ def apply(
     axis: int,
     dtype: Any,
 ) -> tuple[Array, BatchStatistics | None]:
-    """`x` normalized by its own statistics, or to `use` the running ones; its own, to `update`."""
+    """`x` normalized by batch statistics, or by running ones if `use`; and the new running ones."""
     check_array(x, "x")
     if not -x.ndim <= axis < x.ndim or axis % x.ndim == 0:
         raise ValueError(

@@ -68,7 +68,7 @@ def batch_statistics(
 
 
 class Reduction(NamedTuple):
-    """How a batch becomes its statistics.
+    """How a batch is reduced to its statistics.
 
     Attributes:
       axis_name: Mapped axes over which the batch is spread; None for one device.
@@ -81,14 +81,14 @@ class Reduction(NamedTuple):
     correction: Correction | None = None
 
     def total(self, sums: Tree) -> Tree:
-        """Sums over all shards, exact because every shard's are about the same shift."""
+        """Sums over all shards; exact, because all shards use the same shift."""
         if self.axis_name is None:
             return sums
         return jax.lax.psum(sums, self.axis_name, axis_index_groups=self.axis_index_groups)
 
 
 class Sums(NamedTuple):
-    """Σ h and Σ h² of each feature, and the number of elements that were summed."""
+    """Σ h and Σ h² of each feature, and the number of summed elements."""
 
     first: Float[Array, "*rest c"]
     second: Float[Array, "*rest c"]
@@ -96,7 +96,7 @@ class Sums(NamedTuple):
 
 
 class Shifted(NamedTuple):
-    """A batch minus a shift, with the mean relative to that shift and the variance that divide."""
+    """A batch minus a shift, its mean relative to the shift, and the variance that divides."""
 
     h: Float[Array, "n *spatial c"]
     # One sum for each image over its pixels; None for vectors and in inference.
@@ -112,7 +112,7 @@ def shift_batch(
     keep: Keep,
     reduction: Reduction,
 ) -> Shifted:
-    """`x` minus a shift near its mean, with its own statistics; these are 0 without any sample."""
+    """`x` minus a shift near its mean, with its statistics; these are 0 without samples."""
     h, shift = shift_near_mean(x, keep, reduction)
     samples = None
     if x.ndim == 2:
@@ -129,13 +129,13 @@ def shift_batch(
 
 
 def sums_by_sample(h: Float[Array, "n *spatial c"], keep: Keep) -> Sums:
-    """Sums of each image over its pixels to `keep`, or over all if it is masked whole."""
+    """Sums of each image over its pixels to `keep`; over all pixels if it is fully masked."""
     spatial = tuple(range(1, h.ndim - 1))
     return sums(h, None if keep is None else keep | ~keep.any(spatial, keepdims=True), spatial)
 
 
 def _over_samples(samples: Sums, keep: Keep) -> Sums:
-    """Sums of all images but those that are masked whole."""
+    """Sums over all images that are not fully masked."""
     if keep is not None:
         counts = keep.any(tuple(range(1, keep.ndim)))
         first, second = (jnp.where(counts[:, None], a, 0) for a in samples[:2])
@@ -146,7 +146,7 @@ def _over_samples(samples: Sums, keep: Keep) -> Sums:
 def shift_near_mean(
     x: Float[Array, "*batch c"], keep: Keep, reduction: Reduction
 ) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
-    """x − shift in at least float32, and the shift: a mean of samples, the same on all shards.
+    """x − shift in at least float32, and the shift: a mean of samples, equal on all shards.
 
     The mean of about every 128th sample; under a mask, where those may all be left out, the mean of
     all that count. If it is taken over m of N samples, (μ − shift)² ≤ (N/m) σ² for every batch, by
@@ -166,7 +166,7 @@ def shift_near_mean(
 
 
 def check_features(x: Array) -> None:
-    """Raise unless `x` is an array of samples with floats for features on its last axis."""
+    """Raise unless `x` is an array of floats with features on its last axis."""
     check_array(x, "x")
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"x must be of a floating dtype; got {x.dtype}")
@@ -175,7 +175,7 @@ def check_features(x: Array) -> None:
 
 
 def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums:
-    """Σ h and Σ h² over `axes` of the entries to `keep`; other leading axes remain, `axes` not."""
+    """Σ h and Σ h² over `axes` of the elements to `keep`; other leading axes remain."""
     if keep is None:
         shape = tuple(n for i, n in enumerate(h.shape[:-1]) if i not in axes)
         count = jnp.full(shape, math.prod(h.shape[i] for i in axes), h.dtype)
@@ -186,7 +186,7 @@ def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums
 
 
 def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
-    """Mean and biased variance of the elements that were summed, 0 where none were; their count.
+    """Mean and biased variance of the summed elements, 0 without elements, and their count.
 
     The elements are relative to a shift for which mean² ≤ 200 variance unless all are equal (see
     `shift_near_mean`). What is below 10⁻⁵ mean² is therefore the rounding of a constant. A variance
@@ -216,12 +216,12 @@ def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float
 
 
 def channels(parameter: Float[Array, " c"], x: Array) -> Array:
-    """`parameter` shaped to act along the last axis of `x`."""
+    """`parameter` reshaped to act along the last axis of `x`."""
     return parameter.reshape([1] * (x.ndim - 1) + [-1])
 
 
 def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
-    """`where` as one boolean for every sample, that is every entry of `x` but its last axis."""
+    """`where` as one boolean for each sample: each index of all axes but the last."""
     check_array(where, "where")
     if where.dtype != bool:
         raise TypeError(f"where must be boolean; got {where.dtype}: give where != 0")
@@ -261,7 +261,7 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
 
 
 def check_same_features(a: Array, b: Array) -> None:
-    """Raise unless the statistics `a` and `b` are of the same features."""
+    """Raise unless the statistics `a` and `b` have the same features."""
     if jnp.shape(a) != jnp.shape(b):
         raise ValueError(
             f"a and b must have the same features; got shapes {jnp.shape(a)} and {jnp.shape(b)}"

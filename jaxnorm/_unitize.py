@@ -1,4 +1,4 @@
-"""Unitization: dividing a sample by its norm, or part of the way there (Huang and Yu).
+"""Unitization: a sample divided by its norm, or moved a part of the way (Huang and Yu).
 
 Norms are Euclidean, along `axis`; the result has the dtype of `x`, computed in at least float32.
 `alpha` moves from the identity (0) to the unit vector (1). The paper's theorems hold for alpha in
@@ -94,7 +94,7 @@ def unitize(
 
 
 def _along(alpha: Alpha, h: Array, axis: int) -> Array:
-    """`alpha` in the dtype of `h`, placed to be multiplied along `axis`."""
+    """`alpha` in the dtype of `h`, reshaped to multiply along `axis`."""
     if not isinstance(alpha, int | float):
         check_array(alpha, "alpha")
     a = jnp.asarray(alpha, h.dtype)
@@ -109,7 +109,7 @@ def _along(alpha: Alpha, h: Array, axis: int) -> Array:
 
 
 def _first_axis(h: Array, axis: int) -> Array:
-    """(1, 0, ..., 0) along `axis`, to be broadcast with `h`."""
+    """(1, 0, ..., 0) along `axis`, to broadcast with `h`."""
     index = jnp.arange(h.shape[axis]).reshape(
         [-1 if i == axis % h.ndim else 1 for i in range(h.ndim)]
     )

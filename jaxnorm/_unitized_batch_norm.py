@@ -32,7 +32,7 @@ Factor = Callable[[Array, Array], Array]
 def interpolated(
     alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
-    """alpha / √square + 1 − alpha: what Eq. 10 multiplies a vector of that squared norm by.
+    """alpha / √square + 1 − alpha: the factor of Eq. 10 for a vector with this squared norm.
 
     A squared norm of zero gives 1 with a zero gradient: the vector is zero whatever its factor.
 
@@ -48,7 +48,7 @@ def interpolated(
 def bounded(
     alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
-    """1 / (alpha √square + 1 − alpha): what Eq. 9 multiplies a vector of that squared norm by.
+    """1 / (alpha √square + 1 − alpha): the factor of Eq. 9 for a vector with this squared norm.
 
     For alpha in [0, 1] its product with the norm stays below 1/alpha. Where the divisor is zero,
     at alpha 1 and a zero vector, the factor is 1: the vector is zero whatever its factor.
@@ -140,7 +140,7 @@ def unitized_batch_norm(
     bias = per_channel("bias", 0 if bias is None else bias, x)
 
     def factors(square: Float[Array, "*batch 1"]) -> Float[Array, "*batch c"]:
-        """What x̂ is multiplied by: Algorithm 2, lines 10 and 13, from the s of line 9."""
+        """The factors of x̂ in Algorithm 2, lines 10 and 13, from the s of line 9."""
         return factor(channels(alpha, square), square + eps)
 
     affine = Affine(factors, scale, bias)
@@ -160,7 +160,7 @@ def unitized_batch_norm(
 
 
 class Affine(NamedTuple):
-    """What becomes of x̂: lines 10 and 13 as a function of line 9's s, and line 14's γ and β."""
+    """The steps after x̂: lines 10 and 13 as a function of line 9's s, and line 14's γ and β."""
 
     factors: Callable[[Array], Array]
     scale: Float[Array, " c"]
@@ -195,7 +195,7 @@ def _unitized_images(
 def _squares_about_mean(
     batch: Shifted, keep: Keep
 ) -> tuple[Float[Array, "n c"], Float[Array, "n 1"]]:
-    """Line 6: Σ (x − μ)² of each channel over the pixels of each sample, and their number P.
+    """Line 6: Σ (x − μ)² of each channel over the pixels of each sample, and the pixel count P.
 
     In training without another pass over the data: Σ (h − m)² = Σ h² − 2 m Σ h + P m².
     """

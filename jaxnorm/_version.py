@@ -1,4 +1,4 @@
-"""The version, and the JAX that it needs: imported before what an older JAX would fail on."""
+"""The version, and a check of JAX's version before imports that need it."""
 
 import jax
 

@@ -1,4 +1,4 @@
-"""Flax Linen modules: the layers of `jaxnorm.nnx`, to the last bit, in the older interface.
+"""Flax Linen modules that equal the layers of `jaxnorm.nnx` to the last bit.
 
 Parameters are `scale`, `bias` and `alpha` in the collection "params", running statistics `mean`
 and `var` in "batch_stats", which training must declare mutable, as for `flax.linen.BatchNorm`.
@@ -207,7 +207,7 @@ class BatchRenorm(_RunningNorm):
 
 
 class _Stateless(linen.Module):
-    """Scale and bias, one of each per feature."""
+    """Scale and bias, one each for every feature."""
 
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32

@@ -1,4 +1,4 @@
-"""Which filters the criteria of pruning choose, how alike their choices are, and why.
+"""Criteria for pruning filters, how alike they choose, and the removal of channels.
 
 Filters are the rows of a matrix, `(filters, dims)`; scores are one number a filter, and the
 smallest are pruned first. Functions are pure and leave `jit`, `vmap` and `grad` to the caller.

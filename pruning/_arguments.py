@@ -1,4 +1,4 @@
-"""What functions ask of their arguments: one sentence that names the argument where it is wrong.
+"""Checks of arguments: each raises one sentence that names the wrong argument.
 
 And arrays in the unit of their largest entry, for what does not depend on a unit.
 """
@@ -18,7 +18,7 @@ from jaxnorm.internal import check_array, promote_to_float32, unit_of
 
 
 def floating(x: Any, name: str) -> Float[Array, "*shape"]:
-    """`x` in at least float32, if it is an array of floats with one element at least."""
+    """`x` in at least float32, if it is an array of floats with at least one element."""
     x = jnp.asarray(promote_to_float32(x, name))
     if x.size == 0:
         raise ValueError(f"{name} must have at least one element; got shape {x.shape}")
@@ -26,7 +26,7 @@ def floating(x: Any, name: str) -> Float[Array, "*shape"]:
 
 
 def matrix(filters: Any) -> Float[Array, "filters dims"]:
-    """`filters` in at least float32, if they are the rows of a matrix."""
+    """`filters` in at least float32, if they are rows of a matrix."""
     filters = floating(filters, "filters")
     if filters.ndim != 2:
         raise ValueError(
@@ -37,7 +37,7 @@ def matrix(filters: Any) -> Float[Array, "filters dims"]:
 
 
 def vectors(**scores: Any) -> None:
-    """Raise unless all are vectors of real numbers of one length."""
+    """Raise unless all arguments are vectors of real numbers with equal lengths."""
     real(**scores)
     shapes = [jnp.shape(x) for x in scores.values()]
     if len(shapes[0]) != 1 or len(set(shapes)) > 1:
@@ -48,7 +48,7 @@ def vectors(**scores: Any) -> None:
 
 
 def at_least(minimum: int, **numbers: Any) -> None:
-    """Raise if one of the Python numbers is smaller, or one of the arrays is complex."""
+    """Raise if a Python number is too small, or an array is complex."""
     real(**numbers)
     for name, x in numbers.items():
         if isinstance(x, int | float) and x < minimum:
@@ -56,7 +56,7 @@ def at_least(minimum: int, **numbers: Any) -> None:
 
 
 def real(**numbers: Any) -> None:
-    """Raise unless all are real numbers or arrays of them."""
+    """Raise unless all arguments are real numbers or arrays of real numbers."""
     for name, x in numbers.items():
         if not isinstance(x, int | float):
             check_array(x, name)
@@ -67,7 +67,7 @@ def real(**numbers: Any) -> None:
 
 
 def parameters(**numbers: Any) -> tuple[Any, ...]:
-    """Real numbers as they are computed with: floats, or arrays of at least float32.
+    """Real numbers in the form for computation: floats, or arrays of at least float32.
 
     Python's and NumPy's numbers are floats of Python, which lend arrays no dtype.
     """
@@ -81,13 +81,13 @@ def parameters(**numbers: Any) -> tuple[Any, ...]:
 
 
 def positive_number(x: Any, name: str) -> None:
-    """Raise `ValueError` for a Python number that is not positive and finite."""
+    """Raise `ValueError` unless a Python number is positive and finite."""
     if isinstance(x, int | float) and not 0 < x < math.inf:
         raise ValueError(f"{name} must be positive and finite; got {x}")
 
 
 def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
-    """`x` as an array of shape (), if it is one real number, positive and finite if Python's."""
+    """`x` as an array of shape (); raises unless it is one real number (positive if Python's)."""
     real(**{name: x})
     positive_number(x, name)
     if np.size(x) != 1:
@@ -96,7 +96,7 @@ def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
 
 
 def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:
-    """`x` in units of its largest entry, and this unit.
+    """`x` divided by its largest entry, and that entry.
 
     Squares then neither overflow nor vanish; the unit is NaN or infinite where an entry is.
     """
@@ -108,7 +108,7 @@ def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float
 def check_takes(
     function: Callable[..., Any], name: str, like: str, *args: Any, **options: Any
 ) -> None:
-    """Raise unless a function of a caller's takes these arguments, of the form `like`."""
+    """Raise unless the caller's function takes these arguments, as `like` shows."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # functions written in C have no signature
@@ -122,13 +122,13 @@ def check_takes(
 
 
 def quote(error: Exception) -> str:
-    """What another library says, in one line of at most 200 characters without its full stop."""
+    """Another library's message in one line of at most 200 characters, without a full stop."""
     text = " ".join(str(error).split())
     short = text if len(text) <= 200 else f"{text[:199]}…"
     return f"{type(error).__name__}: {short}".rstrip(".")
 
 
 def check_values(name: str, *args: Any) -> None:
-    """Raise if an argument has shapes in place of arrays, as `jax.eval_shape` gives them."""
+    """Raise if an argument has shapes instead of arrays, as `jax.eval_shape` gives them."""
     if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(args)):
         raise TypeError(f"{name} needs arrays with their values; got a jax.ShapeDtypeStruct")

@@ -1,4 +1,4 @@
-"""How much is removed after each step of pruning: rising fractions of the channels, `ratios`.
+"""Schedules of pruning: rising fractions of removed channels, for `ratios`.
 
 A curve is a function `curve(target, t)` of the share t ∈ (0, 1] of the steps that are done; all end
 in `target`.

@@ -1,4 +1,4 @@
-"""How a claim is measured, and how chance decides about it.
+"""Measures claims, and decides about them.
 
 Sampled checks are decided together: Holm's correction over all of them keeps the chance of any
 false alarm below `LEVEL`. Everything is computed in float64 and drawn in float32.
@@ -38,14 +38,14 @@ LEVEL = 0.002
 
 
 def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdict:
-    """`check_all` of one claim: its numbers are those of a run of all with the same key."""
+    """The verdict on one claim, with the same numbers as `check_all` with the same key."""
     return check_all((claim,), key, precision=precision)[0]
 
 
 def check_all(
     claims: Iterable[Claim], key: Key[Array, ""], *, precision: float = 1.0
 ) -> list[Verdict]:
-    """Measure every check of every claim once, and decide about all together.
+    """Measure every check of every claim once, and decide about all of them together.
 
     The same key gives the same numbers, whatever claims are chosen; Holm's correction is for those
     that are. Not to be traced: results are Python numbers. Arguments and errors are those of
@@ -105,7 +105,7 @@ def measure(
 def _complete(
     tasks: Mapping[str, Callable[[], Measurement]], threads: int
 ) -> Iterator[tuple[str, Measurement]]:
-    """What the tasks return, by their names, in the order of their ends."""
+    """The results of the tasks by name, in the order in which they end."""
     if threads == 1:
         yield from ((name, task()) for name, task in tasks.items())
         return
@@ -119,7 +119,7 @@ def _complete(
 
 
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
-    """What the checks of the claims read, by a name that no two of them share.
+    """The sources that the claims' checks read, each under a name of its own.
 
     Draws have the name of their function, computed numbers those of the claim and the check.
     """
@@ -132,7 +132,7 @@ def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
 
 
 def _name(claim: Claim, part: Check, taken: set[str]) -> str:
-    """The name of what a check reads; with a number where another source has it."""
+    """The name of a source; a number is added if another source has it."""
     drawn = isinstance(part, Sampled)
     plain = part.function.__qualname__ if drawn else f"{claim.paper}, {claim.name}: {part.what}"
     numbered = (f"{plain} ({i})" for i in itertools.count(2))
@@ -141,7 +141,7 @@ def _name(claim: Claim, part: Check, taken: set[str]) -> str:
 
 
 def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list[Verdict]:
-    """Verdicts from what `measure` returned."""
+    """Verdicts from the result of `measure`."""
     name_of = {source: name for name, source in sources(claims).items()}
     checks = dict.fromkeys(part for claim in claims for part in claim.checks)
     sampled = [part for part in checks if isinstance(part, Sampled)]
@@ -209,7 +209,7 @@ def _stack(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[
 
 
 def _sampled_findings(checks: Sequence[Sampled], measured: Sequence[Measurement]) -> list[Finding]:
-    """Findings of checks that are decided together."""
+    """The findings of checks that are decided together."""
     critical = float(scipy.stats.norm.isf(LEVEL / 2 / max(len(checks), 1)))
     alone = [
         _sampled_finding(part, measurement, critical)
@@ -223,7 +223,7 @@ def _sampled_findings(checks: Sequence[Sampled], measured: Sequence[Measurement]
 
 
 def _holm(p_values: np.ndarray) -> np.ndarray:
-    """p-values that are corrected for their number (Holm, 1979)."""
+    """p-values corrected for their number, Holm (1979)."""
     order = np.argsort(p_values)
     factors = np.arange(len(p_values), 0, -1)
     adjusted = np.empty_like(p_values)
@@ -232,7 +232,7 @@ def _holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -> Finding:
-    """What a check finds alone; its power is for the `critical` z-score."""
+    """The finding of one check; its power is for the z-score `critical`."""
     names = ("mean", "mean_stderr") if part.moment == "mean" else ("variance", "variance_stderr")
     estimate, stderr = (float(getattr(measurement, name)[part.statistic]) for name in names)
     predicted = number(part.predicted)
@@ -248,7 +248,7 @@ def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -
 
 
 def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> float:
-    """Chance that a wrong prediction, `part.against`, would have been rejected."""
+    """Chance to reject a prediction if `part.against` were true."""
     wrong = 1.1 * predicted if part.against is None else number(part.against)
     if part.form in MUST_FAIL or wrong == predicted:
         return math.nan
@@ -257,7 +257,7 @@ def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> f
 
 
 def _distance(difference: float, stderr: float) -> float:
-    """`difference` in standard errors; without any spread 0 or infinite."""
+    """`difference` in standard errors; 0 or infinite without spread."""
     if stderr == 0:
         return math.copysign(math.inf, difference) if difference else 0.0
     return difference / stderr

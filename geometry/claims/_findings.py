@@ -1,4 +1,4 @@
-"""What a measurement gives, what a check finds in it, and what the checks of a claim say."""
+"""Measurements, the findings of checks, and the verdict of a claim."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from geometry.claims._types import MUST_FAIL, Check, Claim
 
 
 class Measurement(NamedTuple):
-    """What a source of checks gave.
+    """The result of measuring one source of checks.
 
     Attributes:
       mean: Means of the statistics of a draw, by name; or the values of the cases of a function.
@@ -26,7 +26,7 @@ class Measurement(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """What a check found.
+    """The result of one check.
 
     Attributes:
       check: The check.
@@ -53,13 +53,13 @@ class Finding(NamedTuple):
 
     @property
     def as_recorded(self) -> bool:
-        """Whether it has the outcome that its form demands; what is not a number has none."""
+        """Whether the outcome is the one that its form demands; NaN has no outcome."""
         known = not math.isnan(self.estimate + self.stderr)
         return known and self.holds != (self.check.form in MUST_FAIL)
 
 
 class Verdict(NamedTuple):
-    """What the checks of a claim say together.
+    """The joint result of the checks of a claim.
 
     Attributes:
       claim: The claim.

@@ -1,4 +1,4 @@
-"""Numbers of the objects of a paper: which claim is about Theorem 1, Equation 30 or Figure 4."""
+"""Numbered objects of a paper, and the claims about them."""
 
 import re
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def numbered(text: str) -> tuple[str, ...]:
 
 
 def objects(claim: Claim) -> tuple[str, ...]:
-    """All numbered objects that have their home in a claim: by its name, or as steps of it."""
+    """All numbered objects that a claim is about, by its name or as its steps."""
     return numbered(f"{claim.name}; {claim.covers}")
 
 

@@ -1,4 +1,4 @@
-"""What a claim is, and what checks it.
+"""Claims, and the checks of a claim.
 
 A claim has checks of its printed form and, where that is wrong or far off, of a corrected one. Some
 are computed, on thousands of random and of adversarial cases; others are sampled. What a reader
@@ -33,7 +33,7 @@ Statistics = Mapping[str, Float[Array, "..."]]
 
 @dataclass(frozen=True)
 class Draws:
-    """Random statistics, from which several checks may read.
+    """Random statistics, which several checks may read.
 
     Attributes:
       draw: The statistics of one key by name, of shape () each, or (draws_per_key,).
@@ -91,7 +91,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Computed:
-    """Numbers that should be equal to one, or not above it, in every case.
+    """Numbers that should equal a number, or not exceed it, in every case.
 
     Attributes:
       what: The statement, in one line.
@@ -131,7 +131,7 @@ Check = Sampled | Computed
 
 
 class Remark(NamedTuple):
-    """What a statement lacks, or must not be taken for.
+    """A note about what a statement lacks, or what it does not say.
 
     Attributes:
       kind: "loose" bounds, a wrong "unit", a missing or idle "hypothesis", or an "over-reading".
@@ -143,7 +143,7 @@ class Remark(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What training or measuring networks gave, beside the number that the paper prints.
+    """The number that networks gave, beside the number that the paper prints.
 
     Attributes:
       ours: With its uncertainty, and of how many runs: a sentence, or a function that gives it of
@@ -159,7 +159,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """A statement, and what checks it.
+    """A statement with its checks.
 
     The methods add checks, those of computed numbers as decorators of the function that computes
     them: `equal`, `at_most`, `rate`, `mean`, `variance`.
@@ -212,7 +212,7 @@ class Claim:
         object.__setattr__(self, "checks", list(self.checks))
 
     def add(self, check: Check) -> None:
-        """Let a check count for the claim."""
+        """Add a check to the claim."""
         _must_be_a_check(check)
         checks: Any = self.checks
         checks.append(check)
@@ -220,31 +220,31 @@ class Claim:
     def equal(
         self, what: str, number: float = 0.0, *, tolerance: float = 1e-9, form: Form = "printed"
     ) -> Callable[[Callable], Callable]:
-        """Every number of the decorated function is within `tolerance` of `number`."""
+        """Check that every number of the decorated function is within `tolerance` of `number`."""
         return self._computed(what, "identity", number, tolerance, form)
 
     def at_most(
         self, what: str, limit: float = 0.0, *, tolerance: float = 1e-9, form: Form = "printed"
     ) -> Callable[[Callable], Callable]:
-        """No number of the decorated function is above `limit` by more than `tolerance`."""
+        """Check that no number of the function exceeds `limit` by more than `tolerance`."""
         return self._computed(what, "inequality", limit, tolerance, form)
 
     def rate(
         self, what: str, exponent: float, *, tolerance: float = 0.1, form: Form = "printed"
     ) -> Callable[[Callable], Callable]:
-        """The decorated function fits exponents of an error, within `tolerance` of `exponent`."""
+        """Check that an error's exponent, which the function fits, is within `tolerance`."""
         return self._computed(what, "limit", exponent, tolerance, form)
 
     def mean(
         self, what: str, predicted: Number, draws: Draws, statistic: str, **options: Any
     ) -> None:
-        """The mean of a statistic is `predicted`; options are those of `Sampled`."""
+        """Check that the mean of a statistic is `predicted`; options are those of `Sampled`."""
         self.add(Sampled(what, predicted, draws, statistic, **options))
 
     def variance(
         self, what: str, predicted: Number, draws: Draws, statistic: str, **options: Any
     ) -> None:
-        """The variance of a statistic is `predicted`; options are those of `Sampled`."""
+        """Check that the variance of a statistic is `predicted`; options as in `Sampled`."""
         self.add(Sampled(what, predicted, draws, statistic, "variance", **options))
 
     def _computed(
@@ -258,7 +258,7 @@ class Claim:
 
     @property
     def standing(self) -> Standing:
-        """What is recorded of it."""
+        """The recorded verdict: true, misprint, false in a case, false or not tested."""
         if not self.checks:
             return "not tested"
         return self.fault or "true"

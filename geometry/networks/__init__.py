@@ -1,4 +1,4 @@
-"""Random networks: batches in their layers, and neurons that fire for one sample alone."""
+"""Random networks, and neurons that fire for one sample only."""
 
 from geometry.networks._neuron_per_point import hull_vertices as hull_vertices
 from geometry.networks._neuron_per_point import neuron_per_point as neuron_per_point

@@ -1,4 +1,4 @@
-"""One neuron for each sample: the initialization that Nachum et al. propose in their Discussion.
+"""One neuron for each sample: the initialization of the Discussion of Nachum et al.
 
 A neuron ReLU(x w + b) fires for one sample only exactly if that sample is a vertex of the convex
 hull of the batch. This is decided on the host in double precision, by a linear program where
@@ -21,7 +21,7 @@ _MIN_MARGIN = 1e-9  # margin of a vertex, relative to the length of its directio
 
 @host_only()
 def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
-    """Mask of the samples that are vertices of the convex hull: not in the hull of the others.
+    """Mask of the samples that are vertices of the convex hull of all samples.
 
     A sample that occurs twice is no vertex. The margin of the best direction, one of a few or the
     solution of a linear program, decides; 1e-9 of the batch's size counts as zero.
@@ -37,7 +37,7 @@ def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
 
 @host_only()
 def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float[Array, " n"]]:
-    """Kernel and bias with ReLU(x kernel + bias) = I: neuron i fires for sample i alone.
+    """Kernel and bias with ReLU(x kernel + bias) = I: neuron i fires only for sample i.
 
     Each threshold lies midway between its sample and the next one in the neuron's direction: its
     own sample gets 1 and the next one −1, before the ReLU.
@@ -112,7 +112,7 @@ def point_initializers(
 
 
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For every sample the direction of its largest margin over all others, and that margin.
+    """For each sample, the direction of its largest margin over all others, and the margin.
 
     Directions are unit vectors, margins relative to the largest distance from the mean.
     """
@@ -150,7 +150,7 @@ def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
 
 
 def _own_and_next(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The position of sample i along direction i, and that of the farthest other sample."""
+    """The position of sample i along direction i, and the largest of the other samples."""
     along = w @ x.T
     own = np.diagonal(along).copy()
     np.fill_diagonal(along, -np.inf)

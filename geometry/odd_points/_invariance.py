@@ -39,7 +39,7 @@ class NextLayer(NamedTuple):
 
 
 def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[Array, ""]:
-    """Whether a Gram matrix is that of an invariant representation, up to order and scale.
+    """Whether a Gram matrix belongs to an invariant representation, up to order and scale.
 
     In Definition 12 the longest sample is orthogonal to the others, which coincide and are n − 1
     times shorter. No entry of the Gram matrix, relative to its largest, may differ from theirs by

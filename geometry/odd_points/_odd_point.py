@@ -29,7 +29,7 @@ class OddPoint(NamedTuple):
 
 
 def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
-    """The longest of the n samples with the Gram matrix `gram`, and how odd it is.
+    """The longest of the n samples with Gram matrix `gram`, and how odd it is.
 
     Any batch has a longest sample; `is_odd` decides whether it is an odd point.
     Angles below 3e-4 (float32) or 1e-8 (float64) are not resolved; `angles` of the samples resolves
@@ -65,7 +65,7 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
 
 
 def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
-    """Whether a Gram matrix is that of the odd state of Nachum et al., Figure 3, by our thresholds.
+    """Whether a Gram matrix is in the odd state of Nachum et al., Figure 3, by our thresholds.
 
     Norm ratio at least (n − 1)/2, mean angle to the others at least 80°, their spread at most 65°:
     it is 61.4° in the odd state of 7 samples, less in that of more, and 71.4° or more in a

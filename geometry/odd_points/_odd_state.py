@@ -1,4 +1,4 @@
-"""Fixed points of recentering and ReLU at infinite width, for n samples, and how they are left.
+"""Fixed points of recentering and ReLU at infinite width for n samples, and their stability.
 
 The map is `mean_field_step`. It maps batches of one sample beside n − 1 exchangeable ones to such
 batches, whose Gram matrices have four different entries. All numbers are Python's, in double

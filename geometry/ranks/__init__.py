@@ -1,4 +1,4 @@
-"""Ranks of a batch, and how many random ReLU neurons give it full rank."""
+"""Ranks of a batch, and the number of random ReLU neurons that give it full rank."""
 
 from geometry.ranks._batch import effective_rank as effective_rank
 from geometry.ranks._batch import isometry_gap as isometry_gap

@@ -1,4 +1,4 @@
-"""How many dimensions a batch fills, and how far its samples are from orthogonal ones.
+"""How many dimensions a batch fills, and how far its samples are from orthogonal.
 
 Samples are rows: `x` is (n samples, features). Effective and stable rank need only the Gram matrix
 of the shorter side of `x`, with min(n, features) rows. The gaps are functions of a Gram matrix, so
@@ -106,5 +106,5 @@ def _trace(g: Float[Array, "n n"]) -> Float[Array, ""]:
 
 
 def _quotient(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
-    """a/b, and 0 where b is."""
+    """a/b, and 0 where b is zero."""
     return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))

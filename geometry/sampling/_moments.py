@@ -1,4 +1,4 @@
-"""Moments of draws that are merged from those of chunks: states of a fixed size."""
+"""Moments of draws, merged chunk by chunk in a state of fixed size."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -7,7 +7,7 @@ from jaxnorm.internal import CentralMoments
 
 
 def central_moments(draws: Float[Array, "n *s"], counted: Bool[Array, " n"]) -> CentralMoments:
-    """Of the draws that count."""
+    """The central moments of the counted draws."""
     count, mean, deviation = _deviations(draws, counted)
     square = jnp.square(deviation)
     sums = (square.sum(0), (square * deviation).sum(0), jnp.square(square).sum(0))
@@ -17,7 +17,7 @@ def central_moments(draws: Float[Array, "n *s"], counted: Bool[Array, " n"]) -> 
 def _deviations(
     draws: Float[Array, "n *s"], counted: Bool[Array, " n"]
 ) -> tuple[Array, Array, Array]:
-    """Number and mean of the counted draws, and their deviations; those of the others are 0."""
+    """Number and mean of the counted draws, and their deviations; 0 for other draws."""
     counted = counted.reshape(-1, *(1,) * (draws.ndim - 1))
     count = counted.sum(dtype=draws.dtype)
     mean = jnp.where(counted, draws, 0).sum(0) / jnp.maximum(count, 1)

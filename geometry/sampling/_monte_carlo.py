@@ -93,7 +93,7 @@ def monte_carlo_moments(
     draws_per_key: int | None = None,
     devices: Sequence[Any] | None = None,
 ) -> SampleMoments:
-    """`monte_carlo` with the variance of the draws, and the standard error of that too.
+    """`monte_carlo` together with the variance of the draws and its standard error.
 
     The variance's is √((m₄ − m₂²)/n) with the central moments m of the draws, merged as in Pébay
     (2008): accurate where the eighth moment is finite and n is large compared with m₄/m₂².
@@ -142,7 +142,7 @@ def _central_moments(
 
 
 def _round_ends(keys: int) -> Iterator[int]:
-    """Numbers of keys, each a quarter larger than the last: the same for every batch size."""
+    """Numbers of keys, each a quarter larger than the last, equal for every batch size."""
     end = 1000
     while end < keys:
         yield end

@@ -1,4 +1,4 @@
-"""Moments of draws by the million, chunk by chunk, on every device, in a state of fixed size.
+"""Moments of millions of draws, chunk by chunk, on every device, in a state of fixed size.
 
 Draw i has the key `fold_in(key, i)`, and states merge by formulas whose order of merging changes
 rounding alone. So neither the size of a chunk nor the number of devices changes a result.
@@ -49,7 +49,7 @@ class Sampler(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What is compiled once: the moments of the draws of keys.
+    """The program that is compiled once: moments of the draws for keys.
 
     Attributes:
       size: Keys that a device holds at a time.
@@ -63,14 +63,14 @@ class Program(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What a program is given: a key, and the parameters of draws."""
+    """The inputs of a program: a key, and the parameters of draws."""
 
     key: Key[Array, ""]
     parameters: tuple[Any, ...] = ()
 
 
 def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
-    """Keys of `samples` draws, after a check of all arguments."""
+    """The number of keys for `samples` draws, after a check of all arguments."""
     check_key(key)
     _, _, batch_size, draws_per_key, devices = sampler
     check_function(sampler.draw, "draw", "jax.random.normal")
@@ -93,7 +93,7 @@ def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
 
 
 def compiled(sampler: Sampler, key: Key[Array, ""], keys: int) -> Program:
-    """The program of chunks of equal size for `keys` keys."""
+    """The program for `keys` keys in chunks of equal size."""
     mesh = None if is_traced((key, sampler.parameters)) else _mesh(sampler.devices)
     batch_size = _CHUNK if sampler.batch_size is None else sampler.batch_size
     size = max(1, batch_size // (sampler.draws_per_key or 1))
@@ -103,7 +103,7 @@ def compiled(sampler: Sampler, key: Key[Array, ""], keys: int) -> Program:
 
 
 def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
-    """The mesh of `devices`, or the one that the caller has set: JAX knows one mesh at a time."""
+    """The mesh of `devices`, or the one that the caller has set: JAX allows one mesh at a time."""
     context = jax.sharding.get_abstract_mesh()
     if context.manual_axes or (devices is not None and len(devices) == 1):
         return None
@@ -173,7 +173,7 @@ def _on_device(
     stop: Array,
     state: CentralMoments,
 ) -> CentralMoments:
-    """The state of one device's draws: of every chunk whose number is its index modulo theirs."""
+    """The state of one device, which takes every chunk with its index modulo their number."""
     stride = (1 if program.mesh is None else program.mesh.size) * program.size
     chunks = (stop - start + stride - 1) // stride
 
@@ -187,7 +187,7 @@ def _on_device(
 def _chunk(
     program: Program, inputs: Inputs, first: Array | int, stop: Array | int
 ) -> CentralMoments:
-    """The state of `size` keys' draws from `first` on, of which those before `stop` count."""
+    """The state of `size` keys' draws from `first` on; only those before `stop` count."""
     index = first + jnp.arange(program.size, dtype=jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(inputs.key, index)
     draws = replicate(jax.vmap(lambda key: one_draw(program.draw, key, inputs.parameters))(keys))
@@ -204,7 +204,7 @@ def _chunk(
 
 
 def one_draw(draw: Callable[..., Any], key: Key[Array, ""], parameters: tuple[Any, ...]) -> Array:
-    """What `draw` returns for a key, if it is an array."""
+    """The draw for a key; raises unless it is an array."""
     drawn = draw(key, *parameters)
     if not isinstance(drawn, jax.Array | np.ndarray | np.generic | int | float):
         raise TypeError(f"draw must return an array; got {type(drawn).__name__}")

@@ -18,7 +18,7 @@ from jaxnorm.internal import matmul
 
 
 class Slots(NamedTuple):
-    """Neurons of three or more values: slot i has the one in which sample i lies strictly inside.
+    """Neurons with three or more values: sample i lies strictly inside the one of slot i.
 
     A slot is dead if one of its gaps is zero. A neuron with k samples inside has k equal slots.
     The heights of slot i are 2**gaps.exponent[0, i] times those computed from its gaps.
@@ -52,7 +52,7 @@ class State(NamedTuple):
 
 
 def start(x: Float[Array, " n"]) -> State:
-    """Depth 0 of sorted samples in [0, 1] that begin with 0: the level does not matter."""
+    """Depth 0, for sorted samples in [0, 1] that begin with 0; the level does not matter."""
     n = len(x)
     i, zero = _index(n), jnp.zeros((), jnp.int32)
     low, high = (jnp.sum(part, dtype=jnp.int32) for part in (x == 0, x < x[-1]))
@@ -66,7 +66,7 @@ def start(x: Float[Array, " n"]) -> State:
 
 
 def layer(x: Float[Array, " n"], state: State) -> State:
-    """All neurons replaced by their children."""
+    """The children of all neurons."""
     slots = state.slots
     alive, (mean, top) = _alive(slots), _mean_and_top(x, slots)
     height = slots.gaps.mantissa[0] + (x - x[slots.low])
@@ -99,7 +99,7 @@ def gram(x: Float[Array, " n"], state: State) -> FloatExp:
 
 
 def squared_distances(x: Float[Array, " n"], state: State) -> FloatExp:
-    """Sums of positive terms only: over slots, and over the jumps between two samples."""
+    """Squared distances as sums of positive terms: over slots, and over jumps between samples."""
     n, rows = len(x), _heights(x, state.slots)
     weight, exponent = _weights(state)
 
@@ -134,7 +134,7 @@ def _slot_children(
     rises: Bool[Array, " n"],
     falls: Bool[Array, " n"],
 ) -> Slots:
-    """Every slot with the child in which its sample is positive; the mean is the new zero."""
+    """For every slot, the child in which its sample is positive; the mean becomes zero."""
     alive, i, (low, high, gaps, _) = _alive(slots), _index(len(x)), slots
     below, above = gaps.mantissa
     new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)
@@ -155,7 +155,7 @@ def _slot_children(
 
 
 def _two_valued_children(sums: FloatExp) -> FloatExp:
-    """A height becomes p/n or (n - p)/n of itself: n times that is exact, no rounding adds up."""
+    """A height becomes p/n or (n − p)/n of itself; n times that is exact, without rounding."""
     total = sums.mantissa.sum(0)
     square = jnp.square(_index(len(total))).astype(total.dtype)
     return sums._replace(mantissa=jnp.stack([square[::-1] * total, square * total]))

@@ -1,4 +1,4 @@
-"""What the three packages share of numbers, shardings and arguments; not for users.
+"""Floating point, shardings and checks that the three packages share; not for users.
 
 Names here may change in any release.
 """

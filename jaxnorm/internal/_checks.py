@@ -1,4 +1,4 @@
-"""What an argument must be, or an error in one sentence."""
+"""Checks of arguments that raise one sentence."""
 
 import math
 import sys
@@ -13,20 +13,20 @@ from jaxnorm.internal._host import is_traced
 
 
 def check_number(x: Any, name: str) -> None:
-    """Raise `TypeError` for what is neither a Python number nor an array of floats."""
+    """Raise `TypeError` unless `x` is a Python number or an array of floats."""
     if not isinstance(x, int | float):
         check_floating(x, name)
 
 
 def check_floating(x: Any, name: str) -> None:
-    """Raise `TypeError` for what is no array of floats."""
+    """Raise `TypeError` unless `x` is an array of floats."""
     check_array(x, name)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"{name} must be of a floating dtype; got {x.dtype}")
 
 
 def check_array(x: Any, name: str) -> None:
-    """Raise `TypeError` for what is no array that JAX reads, such as a list or a Python number."""
+    """Raise `TypeError` unless `x` is an array that JAX reads; lists and numbers are none."""
     if not hasattr(x, "dtype"):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
     if isinstance(x, np.ndarray | np.generic) and not x.dtype.isnative:
@@ -37,19 +37,19 @@ def check_array(x: Any, name: str) -> None:
 
 
 def check_range(x: Any, name: str, highest: float = math.inf) -> None:
-    """Raise `ValueError` for a number outside [0, highest]; under `jit` nothing is checked."""
+    """Raise `ValueError` for a number outside [0, highest]; checks nothing under `jit`."""
     if not is_traced(x) and not 0 <= x <= highest:
         raise ValueError(f"{name} must lie in [0, {highest}]; got {x}")
 
 
 def check_eps(eps: Any, name: str = "eps") -> Any:
-    """`eps`, if it is finite and not negative; a Python integer as a float, which all sizes fit."""
+    """`eps` as a float; raises unless it is finite and not negative."""
     check_range(eps, name)
     return _finite(eps, name)
 
 
 def check_positive(x: Any, name: str) -> Any:
-    """`x`, if it is positive and finite as far as Python can see; an integer as a float."""
+    """`x`, an integer as a float; raises unless it is positive and finite, outside `jit`."""
     if not is_traced(x) and not x > 0:
         raise ValueError(f"{name} must be positive; got {x}")
     return _finite(x, name)
@@ -64,7 +64,7 @@ def _finite(x: Any, name: str) -> Any:
 
 
 def check_function(f: Any, name: str, example: str) -> None:
-    """Raise unless `f` can be called: a name, say, is no function."""
+    """Raise unless `f` can be called; the name of a function cannot."""
     if not callable(f):
         raise TypeError(f"{name} must be a function, such as {example}; got {f!r}")
 
@@ -78,14 +78,14 @@ def check_key(key: Any, name: str = "key") -> None:
 
 
 def check_whole(**numbers: Any) -> None:
-    """Raise `TypeError` for a number that is neither an `int` nor None."""
+    """Raise `TypeError` unless a number is an `int` or None."""
     for name, number in numbers.items():
         if number is not None and not isinstance(number, int | np.integer):
             raise TypeError(f"{name} must be an int; got {number!r}")
 
 
 def check_finite(x: Array, name: str) -> None:
-    """Raise `ValueError` unless every element of `x` is finite; under `jit` nothing is checked."""
+    """Raise `ValueError` unless all elements of `x` are finite; checks nothing under `jit`."""
     if is_traced(x):
         return
     with jax.ensure_compile_time_eval():  # so that the value is a constant inside a traced function

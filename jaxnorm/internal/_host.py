@@ -1,4 +1,4 @@
-"""Functions that run on the host and not in a traced program."""
+"""Functions that run on the host, outside traced programs."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 def host_only(
     instead: str = "",
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """A function whose values Python must see: `TypeError` for traced ones, as under `jit`.
+    """A function that needs values: it raises `TypeError` for traced arguments, as under `jit`.
 
     Args:
       instead: What can be traced in its place, as the end of the message.
@@ -41,6 +41,6 @@ def is_traced(tree: Any) -> bool:
 
 
 def check_on_host(name: str, *args: Any, instead: str) -> None:
-    """Raise if an argument is traced, as under jit, vmap or grad; `instead` says what to do."""
+    """Raise if an argument is traced, as under jit, vmap or grad; `instead` is the cure."""
     if is_traced(args):
         raise TypeError(f"{name} runs on the host and takes no traced arguments; {instead}")

@@ -1,4 +1,4 @@
-"""Modules that are imported when they are first used."""
+"""Modules that are imported at first use."""
 
 import importlib
 import sys
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 def lazy_modules(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], types.ModuleType], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package that imports `modules`, by name, at first use.
+    """`__getattr__` and `__dir__` for a package that imports `modules` at first use.
 
     `__dir__` lists what users import: no name with an underscore, and of modules only those of the
     package itself and the lazy ones.

@@ -1,4 +1,4 @@
-"""Floating point for every package: the precision of sums, and the edges of square roots."""
+"""Floating point for all packages: precision of sums, and square roots at zero."""
 
 import math
 import sys
@@ -18,13 +18,13 @@ Number = Any  # a Python number or an array of floats
 
 
 def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
-    """`x` in at least float32, the precision in which statistics are summed."""
+    """`x` in at least float32, the precision of all sums."""
     check_floating(x, name)
     return x.astype(np.promote_types(x.dtype, np.float32))
 
 
 def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
-    """`x` itself, or a Python number as an array of the default floating dtype."""
+    """`x`; a Python number becomes an array of the default floating dtype."""
     if isinstance(x, int | float):
         if sys.float_info.max < abs(x) < math.inf:
             raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
@@ -34,24 +34,24 @@ def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """a b in the full precision of the dtype, also where the device has a faster product."""
+    """a b in the full precision of the dtype, even if the device has a faster product."""
     return jnp.matmul(a, b, precision="highest")
 
 
 def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """√square, and 0 with gradient zero where `square` is zero."""
+    """√square; 0 with gradient zero where `square` is zero."""
     nonzero = square != 0  # True for NaN, which stays NaN
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
 
 
 def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """1 / √square, and 1 with gradient zero where `square` is zero."""
+    """1 / √square; 1 with gradient zero where `square` is zero."""
     zero = square <= 0  # False for NaN, which stays NaN
     return jnp.where(zero, 1, jax.lax.rsqrt(jnp.where(zero, 1, square)))
 
 
 def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """A unit in which squares of numbers up to `largest` fit the dtype; NaN where it is infinite.
+    """A unit in which squares of numbers up to `largest` fit the dtype; NaN if it is infinite.
 
     At most a 64th of the largest float, since XLA multiplies by its inverse, and a subnormal
     inverse is zero on most devices. Constant in gradients: what has no unit does not depend on it.
@@ -62,7 +62,7 @@ def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
-    """Euclidean norm along `axis`, which remains with size 1; its gradient at the origin is zero.
+    """Euclidean norm along `axis`, which stays with size 1; gradient zero at the origin.
 
     Relative to the largest entry, so that no square overflows or underflows. Infinite where an
     entry is.
@@ -86,7 +86,7 @@ def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
 
 
 def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
-    """The axes of `x` named by `axis`, counted from the front; they must hold samples."""
+    """The axes named by `axis`, counted from the front; they must hold samples."""
     given = (axis,) if isinstance(axis, int) else tuple(axis)
     if not all(-x.ndim <= i < x.ndim for i in given) or not given:
         raise ValueError(f"axis must name axes of an array of shape {x.shape}; got {axis}")
@@ -123,7 +123,7 @@ def chi_defect(dims: Number) -> Number:
 
 
 class CentralMoments(NamedTuple):
-    """Mean of `count` samples, and the means of the powers 2, 3 and 4 of the deviations from it."""
+    """Mean of `count` samples, and mean second to fourth powers of the deviations from it."""
 
     count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
     mean: Float[Array, "*s"]
@@ -133,7 +133,7 @@ class CentralMoments(NamedTuple):
 
 
 def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array]]:
-    """Count and mean of the union of two sets of samples, each a tuple with `count` and `mean`.
+    """Count and mean of the union of two sets of samples, given as tuples with both.
 
     Also the share of `b` in the union, and the deviations of the means of `a` and `b` from its
     mean. A set without samples has deviation 0, whatever its mean is.
@@ -147,11 +147,11 @@ def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array
 
 
 def merge_central_moments(a: CentralMoments, b: CentralMoments) -> CentralMoments:
-    """Moments of the union of two sets of samples, Pébay (2008); the order does not matter."""
+    """Moments of the union of two sets of samples, Pébay (2008), in any order."""
     count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
 
     def about_union(part: CentralMoments, delta: Array) -> Array:
-        """Moments of `part` about the mean of the union, from which its own deviates by `delta`."""
+        """Moments of `part` about the mean of the union, which is `delta` away from its own."""
         second = part.second + delta * delta
         third = part.third + 3 * delta * part.second + delta**3
         fourth = part.fourth + 4 * delta * part.third + 6 * delta**2 * part.second + delta**4

@@ -1,4 +1,4 @@
-"""Arrays that are sharded over Explicit axes of a mesh, as those of `jax.make_mesh` are.
+"""Arrays that are sharded over Explicit axes of a mesh, as `jax.make_mesh` makes them.
 
 On Auto axes the compiler places collectives as it needs them. On Explicit axes an operation whose
 result has no one sharding raises, and the function that calls it decides.
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """`function` with the compiler choosing the shardings inside it; its results are replicated.
+    """`function` with shardings inside chosen by the compiler; its results are replicated.
 
     For functions that sort, multiply or index along axes which may be sharded: they run on
     Explicit axes as on Auto axes. What `function` closes over must not lie on the mesh.
@@ -46,18 +46,18 @@ def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, R
 
 
 def replicate(x: Array) -> Array:
-    """`x` on every device, where it is sharded over Explicit mesh axes; `x` itself otherwise."""
+    """`x` replicated if it is sharded over Explicit mesh axes, else `x` itself."""
     mesh = _explicit_mesh(x)
     return x if mesh is None else reshard(x, NamedSharding(mesh, PartitionSpec()))
 
 
 def flat_rows(x: Shaped[Array, "n *features"]) -> Shaped[Array, "n d"]:
-    """Every x[i] as one vector; the first axis stays sharded, the others are gathered."""
+    """Each x[i] as one vector; the first axis stays sharded, the others are gathered."""
     return jax.vmap(auto_sharded(jnp.ravel))(x)
 
 
 def row_at(x: Shaped[Array, "n *shape"], index: Int[Array, ""]) -> Shaped[Array, "*shape"]:
-    """`x[index]` of a traced index, as a sum over a mask.
+    """`x[index]` for a traced index, as a sum over a mask.
 
     In JAX 0.12 the derivative of a row at a traced index fails on Explicit mesh axes.
     """
@@ -66,7 +66,7 @@ def row_at(x: Shaped[Array, "n *shape"], index: Int[Array, ""]) -> Shaped[Array,
 
 
 def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array, "*ones"]:
-    """`x` at index 0 of `axes`, which remain with size 1 and may be sharded.
+    """`x` at index 0 of `axes`, which keep size 1 and may be sharded.
 
     A gather, because a slice cannot take one entry of a sharded axis of an Explicit mesh. The last
     axis goes first: what crosses devices, along the batch, is then as small as it can be.
@@ -83,7 +83,7 @@ def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array
 
 
 def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
-    """About every 128th sample of `x`, at least 2 or all, spread evenly over all axes but the last.
+    """About every 128th sample of `x`, at least 2, spread evenly over all axes but the last.
 
     Spatial axes first, as the batch is what is usually sharded. A slice of a sharded axis stays on
     its devices if its stride divides the samples of each.
@@ -101,18 +101,18 @@ def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
 
 
 def _stride(largest: int, size: int, devices: int) -> int:
-    """The largest stride that divides the entries on each of the devices; any if there is one."""
+    """The largest stride that divides the entries on each device; any stride on one device."""
     strides = range(max(largest, 1), 0, -1)
     return next(s for s in strides if devices == 1 or size % (s * devices) == 0)
 
 
 def _devices(mesh: Mesh | AbstractMesh, axis: Any) -> int:
-    """Over how many devices an axis is split whose entry of the PartitionSpec is `axis`."""
+    """The number of devices over which this entry of a PartitionSpec splits an axis."""
     return math.prod(mesh.shape[name] for name in jax.tree.leaves(axis))
 
 
 def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "groups rest *shape"]:
-    """The first axis of `x` as (groups, n / groups), either of which may carry its sharding.
+    """The first axis of `x` as (groups, n / groups); either part may carry the sharding.
 
     On an Explicit mesh these are the groups, or if they do not divide over the devices the samples
     of every group, or neither.
@@ -130,12 +130,12 @@ def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "gro
 
 
 def join_batch(x: Shaped[Array, "groups rest *shape"], like: Array) -> Shaped[Array, "n *shape"]:
-    """The two first axes of `x` as one, sharded as `like`, which was split into it."""
+    """The first two axes of `x` as one, sharded like `like`, from which it was split."""
     return jax.lax.reshape(x, like.shape, out_sharding=jax.typeof(like).sharding)
 
 
 def _explicit_mesh(tree: Any) -> Mesh | AbstractMesh | None:
-    """The mesh over whose Explicit axes an array of `tree` is sharded, if there is one."""
+    """The mesh over whose Explicit axes an array of `tree` is sharded, or None."""
     for x in jax.tree.leaves(tree):
         if isinstance(x, jax.Array) and any(a is not None for a in jax.typeof(x).sharding.spec):
             sharding = jax.typeof(x).sharding if is_traced(x) else x.sharding

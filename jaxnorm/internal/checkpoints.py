@@ -1,4 +1,4 @@
-"""The only module that touches Orbax: its next interface is a change of this file.
+"""The only module that uses Orbax, so that Orbax's next interface changes one file.
 
 A step of a folder holds named trees of arrays, and named notes such as JSON holds. Orbax is
 imported at the first call, since that takes a second.
@@ -18,7 +18,7 @@ def manager(
     create: bool = True,
     when_written: Callable[[], None] | None = None,
 ) -> Any:
-    """What writes and reads the steps of a folder; a context manager.
+    """A context manager that writes and reads the steps of a folder.
 
     Args:
       folder: Absolute, local or in a bucket.
@@ -50,7 +50,7 @@ def save(
     notes: Mapping[str, Any],
     force: bool = False,
 ) -> None:
-    """Write named trees of arrays and named notes as one step; `force` writes any step."""
+    """Write named trees of arrays and named notes as one step; `force` writes at any step."""
     import orbax.checkpoint as ocp
 
     items = {name: ocp.args.StandardSave(tree) for name, tree in arrays.items()}
@@ -61,7 +61,7 @@ def save(
 def restore(
     steps: Any, step: int, *, arrays: Mapping[str, Any] | None = None, notes: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The named trees, of the shapes and shardings of `arrays`, and the named notes of a step."""
+    """The named trees of a step, with shapes and shardings of `arrays`, and its named notes."""
     import orbax.checkpoint as ocp
 
     items: dict[str, Any] = {name: ocp.args.JsonRestore() for name in notes}
@@ -70,7 +70,7 @@ def restore(
 
 
 def read_tree(path: Path) -> Any:
-    """The tree of arrays that a folder of Orbax holds, on the host, without a warning."""
+    """The tree of arrays in an Orbax folder, read to the host without a warning."""
     import orbax.checkpoint as ocp
 
     with warnings.catch_warnings():

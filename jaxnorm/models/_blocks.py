@@ -44,7 +44,7 @@ def biased_conv(
 def stages(
     block: Block, channels: int, widths: Sequence[int], counts: Sequence[int]
 ) -> list[Callable[..., Array]]:
-    """`counts[i]` blocks of `widths[i]` for each stage i, all stages but the first at stride 2."""
+    """Blocks for all stages: `counts[i]` of `widths[i]` in stage i, stride 2 after the first."""
     blocks = []
     for stage, (width, count) in enumerate(zip(widths, counts, strict=True)):
         for position in range(count):

@@ -66,7 +66,7 @@ class MLP(nnx.Module):
         return self.head(x if self.activation_first else nnx.relu(x))
 
     def last_normalized(self, x: Float[Array, "n *sample"]) -> Float[Array, "n width"]:
-        """Output of the last normalization, before a ReLU that follows; samples are flattened."""
+        """The output of the last normalization, before a ReLU; samples are flattened."""
         x = x.reshape(x.shape[0], math.prod(x.shape[1:]))  # also for zero samples
         before, after = (
             (nnx.relu, nnx.identity) if self.activation_first else (nnx.identity, nnx.relu)

@@ -1,4 +1,4 @@
-"""The normalization that networks take, and checks of what they are given."""
+"""Checks of the normalization and the images that networks take."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ Norm = Callable[..., Callable[..., Array]]
 
 
 def check_norm(norm: Any) -> None:
-    """Raise `TypeError` unless `norm` can be called: a name, say, is no constructor."""
+    """Raise `TypeError` unless `norm` can be called; the name of a layer cannot."""
     check_function(norm, "norm", "jaxnorm.nnx.BatchNorm")
 
 

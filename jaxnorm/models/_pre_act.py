@@ -64,7 +64,7 @@ class PreActResNet(nnx.Module):
         return self.head(nnx.relu(self.last_normalized(x)).mean((1, 2)))
 
     def last_normalized(self, x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c2"]:
-        """Output of the last normalization, before ReLU and pooling."""
+        """The output of the last normalization, before ReLU and pooling."""
         check_images(x, self.stem.in_features)
         x = nnx.relu(self.stem_norm(self.stem(x)))
         for block in self.blocks:

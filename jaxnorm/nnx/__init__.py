@@ -1,4 +1,4 @@
-"""Flax NNX modules around the functions of `jaxnorm`, and what is done to models that hold them."""
+"""Flax NNX modules around the functions of `jaxnorm`, and functions of models with them."""
 
 from jaxnorm.nnx._layers import BatchNorm as BatchNorm
 from jaxnorm.nnx._layers import BatchRenorm as BatchRenorm

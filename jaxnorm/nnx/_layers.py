@@ -1,4 +1,4 @@
-"""Batch norm, renormalized or unitized, as modules: parameters and state around the functions."""
+"""Batch norm, batch renorm and unitized batch norm as modules around the functions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
@@ -22,7 +22,7 @@ Metadata = Mapping[str, Any] | None
 
 @dataclass(eq=False, repr=False)
 class Affine(nnx.Module):
-    """Scale and bias, one of each per feature."""
+    """Scale and bias, one each for every feature."""
 
     num_features: int
     _: KW_ONLY

@@ -1,4 +1,4 @@
-"""The loss of a whole batch in the memory of a part of it, with the statistics of the whole."""
+"""The loss of a whole batch, computed in parts with the statistics of the whole."""
 
 from collections.abc import Callable
 from functools import cache, reduce
@@ -17,7 +17,7 @@ Loss = Callable[[nnx.Module, Any], Float[Array, ""]]
 
 
 def microbatched(loss: Loss, microbatches: int) -> Loss:
-    """`loss` of a whole batch, computed a microbatch at a time, and equal to rounding.
+    """The `loss` of a whole batch, computed in microbatches; equal to rounding.
 
     Where gradients of microbatches are averaged, each is normalized by its own statistics. Here all
     are normalized by the statistics of their union, merged as in Chan, Golub and LeVeque (1979),
@@ -80,7 +80,7 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
 
 @cache  # one class for each kind of layer: JAX keeps every module class forever
 def _recorder(kind: type[RunningNorm]) -> type[Any]:
-    """A batch norm of this kind that uses given statistics and keeps those of its own batch."""
+    """A batch norm class that uses given statistics and records those of its batch."""
 
     class Recorder(kind):
         called: bool
@@ -98,7 +98,7 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
 def _one(
     loss: Loss, graph: Any, state: Any, given: list[BatchStatistics], part: Any
 ) -> tuple[Array, list[BatchStatistics]]:
-    """The loss of a microbatch that is normalized by the statistics given, and its own."""
+    """The loss of a microbatch normalized by given statistics, and its own statistics."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
     for norm, statistics in zip(norms, given, strict=True):
@@ -116,7 +116,7 @@ def _one(
 
 
 def _in_training(model: nnx.Module) -> list[Any]:
-    """The batch norms of `model`, ours and in training."""
+    """The batch norms of `model` that are ours and in training."""
     norms = batch_norms(model)
     for norm in norms:
         if not isinstance(norm, RunningNorm):
@@ -138,6 +138,6 @@ def _split(x: Array, microbatches: int) -> Array:
 
 
 def _union(statistics: BatchStatistics) -> BatchStatistics:
-    """Statistics of all samples from those of the parts, along a leading axis."""
+    """Statistics of all samples, from those of the parts along a leading axis."""
     parts = [BatchStatistics(*part) for part in zip(*statistics, strict=True)]
     return reduce(merge_statistics, parts)

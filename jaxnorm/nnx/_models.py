@@ -1,4 +1,4 @@
-"""Whole models: the parameters of their norms, and the outputs of their layers."""
+"""Parameters of a model's norms, and outputs of its layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from jaxnorm.nnx._surgery import batch_norms
 
 
 def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]:
-    """A filter of `flax.nnx` for scale, bias and alpha of every batch norm in `model`.
+    """An NNX filter for scale, bias and alpha of every batch norm in `model`.
 
     Of ours and of Flax's, by the paths that they have now: for a changed model ask again. To train
     all but these, give `nnx.All(nnx.Param, nnx.Not(norm_parameters(model)))` to `nnx.Optimizer` as
@@ -42,7 +42,7 @@ def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]
 def layer_outputs(
     model: nnx.Module, layers: Sequence[str], x: Float[Array, "n *sample"]
 ) -> dict[str, Float[Array, "n *features"]]:
-    """Outputs of the submodules `layers` while `model` is called on `x`, by name.
+    """Outputs of the submodules `layers` by name, while `model` runs on `x`.
 
     A name is the path of attributes and indices, joined by dots, as "norms.10". `x` goes through
     the model as it is: hand over `nnx.view(model, use_running_average=True)` for inference, and

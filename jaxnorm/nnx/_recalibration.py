@@ -1,4 +1,4 @@
-"""Fresh running statistics for a whole model."""
+"""New running statistics for a whole model."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ def recalibrate(
     *,
     call: Callable[[nnx.Module, Any], Any] = _called,
 ) -> None:
-    """Fresh running statistics for `model`, in place: those of the union of `batches`.
+    """Replace the running statistics of `model` by those of all samples of `batches`.
 
     For a network whose weights were pruned, averaged or otherwise changed. Every batch norm of
     the model, ours or Flax's, takes the mean and the biased variance of all that it saw; a layer
@@ -89,7 +89,7 @@ def recalibrate(
 def _last_statistics(
     call: Callable[[nnx.Module, Any], Any], graph: Any, state: Any, batch: Any
 ) -> tuple[list[BatchStatistics], Any]:
-    """What every batch norm saw of a batch last, by its own count; and the state after it."""
+    """The last statistics and sample count of every batch norm, and the state after the batch."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
     kinds = [type(norm) for norm in norms]
@@ -109,7 +109,7 @@ def _last_statistics(
 
 @cache  # one class for each kind of layer: JAX keeps every module class forever
 def _counting(kind: type[Any]) -> type[Any]:
-    """A batch norm of this kind that also keeps how many elements its last batch held."""
+    """A batch norm class that also records how many elements its last batch had."""
 
     class Counting(kind):
         def __call__(

@@ -1,4 +1,4 @@
-"""DyT, Derf and unitization as modules: learned parameters around the functions, and no state."""
+"""DyT, Derf and unitization as modules without state around the functions."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass

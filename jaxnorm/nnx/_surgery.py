@@ -1,4 +1,4 @@
-"""Batch norm in a whole model: replaced, or folded into what precedes it."""
+"""Batch norm in a whole model: replace it, or fold it into the layer before it."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ PARTS = ("recentering", "rescaling")
 def replace_batch_norm(
     model: nnx.Module, layer: Callable[..., RunningNorm] = BatchNorm
 ) -> nnx.Module:
-    """Puts a `layer` in the place of every batch norm of `model`, which changes and is returned.
+    """Replace every batch norm of `model` by a `layer`, in place; returns `model`.
 
     Of a model that is itself a batch norm, its replacement is returned.
 
@@ -81,7 +81,7 @@ def replace_batch_norm(
 
 
 def batch_norms(model: nnx.Module) -> list[RunningNorm | nnx.BatchNorm]:
-    """Every batch norm of `model`, ours or Flax's, `model` itself among them."""
+    """Every batch norm in `model`, ours or Flax's, including `model` itself."""
     modules = [module for _, module in nnx.iter_modules(model)]
     return [module for module in modules if isinstance(module, RunningNorm | nnx.BatchNorm)]
 
@@ -112,7 +112,7 @@ def _replacement(
 
 
 def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *shape"]) -> nnx.Module:
-    """A copy of `model` whose unitized layers keep the pixels that they see for `x`.
+    """A copy of `model` whose unitized layers keep the pixel counts that they have for `x`.
 
     Line 9 of Algorithm 2 divides by the number of pixels of the image. A network that was trained
     on images of one size and is evaluated on others keeps the number of its training: with the

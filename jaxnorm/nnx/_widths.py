@@ -1,4 +1,4 @@
-"""Sizes that layers keep beside their arrays, taken from the arrays again."""
+"""Takes the sizes that layers store beside their arrays from the arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from jaxnorm.nnx._surgery import batch_norms
 
 
 def fit_widths(model: nnx.Module) -> nnx.Module:
-    """`model`, in place, with layers whose numbers of features are those of their arrays.
+    """Set the feature counts of all layers of `model` to those of their arrays; returns `model`.
 
     For a model whose arrays were replaced by smaller ones, as `pruning.remove_channels` makes
     them: a depthwise convolution, heads of attention or the state of a recurrent cell would else
@@ -70,18 +70,18 @@ def _norm(layer: nnx.LayerNorm | nnx.RMSNorm | nnx.InstanceNorm) -> None:
 
 
 def _group_norm(layer: nnx.GroupNorm) -> None:
-    """Whole groups are removed: their size stays."""
+    """Adapt a group norm that lost whole groups: the size of a group stays."""
     layer.num_groups = _channels(layer, layer.num_groups * layer.group_size) // layer.group_size
 
 
 def _channels(layer: nnx.Module, default: int) -> int:
-    """Of a norm with a scale or a bias."""
+    """The channel count of a norm with a scale or a bias."""
     found = (getattr(layer, name, None) for name in ("scale", "bias"))
     return next((x[...].size for x in found if x is not None), default)
 
 
 def _attention(layer: nnx.MultiHeadAttention) -> None:
-    """Of its four projections, each (inputs, heads, features of a head) or the reverse."""
+    """Adapt attention by its four projections, (inputs, heads, head features) or the reverse."""
     layer.in_features, layer.num_heads, layer.head_dim = layer.query.kernel[...].shape
     layer.in_kv_features, layer.num_kv_heads, _ = layer.key.kernel[...].shape
     layer.qkv_features = layer.num_heads * layer.head_dim

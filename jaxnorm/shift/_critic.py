@@ -1,4 +1,4 @@
-"""Algorithm 3 of Huang and Yu: a clipped critic, to the letter."""
+"""Algorithm 3 of Huang and Yu, to the letter: a critic with clipped weights."""
 
 import math
 from functools import partial
@@ -121,7 +121,7 @@ def _convolve(
 
 
 def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n i j 9*c"]:
-    """3×3 neighbourhoods with zeros around, so that a convolution is a matrix product."""
+    """3×3 neighbourhoods with zero padding, so that a convolution is a matrix product."""
     height, width = x.shape[1:3]
     pads = jax.lax.padtype_to_pads((height, width), (3, 3), (stride, stride), "SAME")
     padded = jnp.pad(x, [(0, 0), *pads, (0, 0)])

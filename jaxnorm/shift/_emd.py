@@ -73,7 +73,7 @@ def transport_plan(
     x_weights: Float[Array, " n"] | None = None,
     y_weights: Float[Array, " m"] | None = None,
 ) -> Float[np.ndarray, "n m"]:
-    """The plan whose cost is `emd`: how much of the mass of sample i is carried to sample j.
+    """The plan whose cost is `emd`: how much mass of sample i is carried to sample j.
 
     Rows sum to the shares of `x_weights`, columns to those of `y_weights`, all to one. Equal
     numbers of samples are matched one to one; otherwise a linear program is solved by SciPy's
@@ -94,7 +94,7 @@ def transport_plan(
 
 
 class Moves(NamedTuple):
-    """What a plan carries: the rows where each mass starts and ends."""
+    """The masses that a plan carries, and the rows where each starts and ends."""
 
     start: np.ndarray
     end: np.ndarray
@@ -122,7 +122,7 @@ def _masses(weights: Array | None, rows: np.ndarray) -> np.ndarray:
 
 
 def _match(a: np.ndarray, b: np.ndarray) -> Moves:
-    """The rows of `a` and `b` matched one to one."""
+    """A one-to-one assignment of the rows of `a` and `b`."""
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(_costs(a, b))
@@ -130,7 +130,7 @@ def _match(a: np.ndarray, b: np.ndarray) -> Moves:
 
 
 def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
-    """The cheapest moves from the masses `p` of the rows of `a` to `q` of those of `b`."""
+    """The cheapest moves from masses `p` at the rows of `a` to masses `q` at the rows of `b`."""
     if len(a) * len(b) > _UNKNOWNS:
         raise ValueError(
             f"samples of different sizes, or with weights, must have at most {_UNKNOWNS:,} pairs; "

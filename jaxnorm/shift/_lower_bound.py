@@ -1,4 +1,4 @@
-"""A critic that is 1-Lipschitz by its form, hence a lower bound of the earth mover distance."""
+"""A critic that is 1-Lipschitz by construction: a lower bound of the earth mover distance."""
 
 from collections.abc import Callable
 from functools import partial
@@ -98,13 +98,13 @@ def emd_lower_bound(
 
 
 def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
-    """√ of the mean square length, in the unit of the largest entry, so that none overflows."""
+    """Root mean square length, in the unit of the largest entry, so that no square overflows."""
     unit = unit_of(jnp.abs(h).max())
     return unit * jnp.sqrt(jnp.square(h / unit).sum(1).mean())
 
 
 def _init_cones(y: Float[Array, "n d"]) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
-    """Apexes at samples of y, where f shall be small, and one in the middle; heights zero."""
+    """Apexes at samples of y, where f should be small, and one in the middle; heights zero."""
     apexes = jnp.concatenate([y[:CONES], jnp.zeros_like(y[:1])])
     return apexes, jnp.zeros(len(apexes), y.dtype)
 
@@ -119,12 +119,12 @@ def _cones(
 
 
 def _distances_by_products(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    """Fast, and good to three digits of a small distance: enough to train with."""
+    """Fast distances with three digits at small ones: enough to train with."""
     product = matmul(z, a.T)
     square = jnp.square(z).sum(1)[:, None] - 2 * product + jnp.square(a).sum(1)[None]
     return jnp.sqrt(jnp.maximum(square, 1e-12))
 
 
 def _distances(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    """Exact, so that no rounding error makes a cone steeper than 1."""
+    """Exact distances, so that rounding makes no cone steeper than 1."""
     return jnp.sqrt(jnp.square(z[:, None] - a[None]).sum(2))

@@ -102,7 +102,7 @@ def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> 
 
 
 def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *features"]) -> Array:
-    """Mean distance of x_i and y_i, where both came from the same input: one of all transports.
+    """Mean distance of x_i and y_i, outputs of the same input: the cost of one transport plan.
 
     Raises:
       ValueError: The numbers of samples differ, or the samples do not fit, as in `emd_1d`.

@@ -1,4 +1,4 @@
-"""Pairs of samples, and critics that are trained to separate their two sides."""
+"""Pairs of samples, and critics trained to separate the two sides."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ class Pairs(NamedTuple):
     y: Array
 
     def difference(self, f: Callable[[Array], Array], batch_size: int) -> Float[Array, "*values"]:
-        """Mean of `f` over x minus that over y, evaluated on a minibatch at a time."""
+        """Mean of `f` over x minus its mean over y, computed in minibatches."""
 
         def mean(samples: Array) -> Array:
             values = jax.lax.map(lambda z: f(z[None])[0], samples, batch_size=batch_size)

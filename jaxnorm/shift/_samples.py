@@ -1,4 +1,4 @@
-"""Checks of the samples that a distance takes, and their form as vectors."""
+"""Checks of samples, and their form as vectors."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def check_pair(
     *,
     names: tuple[str, str] = ("x", "y"),
 ) -> None:
-    """Two samples of the same features, neither empty; outside `jit`, finite too."""
+    """Two nonempty samples with the same features; finite, outside `jit`."""
     for name, sample in zip(names, (x, y), strict=True):
         check_samples(sample, name)
         check_finite(sample, name)
@@ -33,14 +33,14 @@ def check_pair(
 
 
 def check_samples(x: Float[Array, "n *features"], name: str) -> None:
-    """`x` is an array with samples on its first axis, and not empty."""
+    """Raise unless `x` is a nonempty array with samples on its first axis."""
     check_array(x, name)
     if x.ndim == 0 or x.size == 0:
         raise ValueError(f"{name} must hold samples and features; got shape {x.shape}")
 
 
 def check_weights(weights: Array | None, x: Array, name: str) -> None:
-    """`weights`, if there are any, are one for each sample of `x`; outside `jit`, none negative."""
+    """Raise unless `weights` is None or one number a sample; not negative, outside `jit`."""
     if weights is None:
         return
     if jnp.shape(weights) != x.shape[:1]:
@@ -56,7 +56,7 @@ def check_weights(weights: Array | None, x: Array, name: str) -> None:
 
 
 def same_length(**vectors: Float[Array, " d"]) -> tuple[Float[Array, " d"], ...]:
-    """All in at least float32, if they are vectors of one length; names are the arguments'."""
+    """All arguments in at least float32; raises unless they are vectors of one length."""
     for name, vector in vectors.items():
         check_floating(vector, name)
         if vector.ndim != 1 or vector.size == 0:
@@ -68,10 +68,10 @@ def same_length(**vectors: Float[Array, " d"]) -> tuple[Float[Array, " d"], ...]
 
 
 def vectors(x: Float[Array, "n *features"]) -> Float[Array, "n d"]:
-    """Each sample as one vector, in at least float32."""
+    """Each sample as a vector, in at least float32."""
     return promote_to_float32(flat_rows(x))
 
 
 def length(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
-    """Norm of every vector, in at least float32; its gradient at the origin is zero."""
+    """Norm of each vector, in at least float32; gradient zero at the origin."""
     return norm(promote_to_float32(x), -1)[..., 0]

@@ -1,4 +1,4 @@
-"""Shift and moments of a network's layers, followed through training."""
+"""Follows shift and moments of a network's layers through training."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ Layers = Mapping[str, Float[Array, "n *features"]]
 
 
 class LayerShift(NamedTuple):
-    """Shift of one layer's outputs, in their unit; row i of both came from one input."""
+    """Shift of one layer's outputs, in their unit; rows i of both come from one input."""
 
     exact: float  # W₁ of the joint outputs
     lower: float  # distance of the means, a lower bound
@@ -74,7 +74,7 @@ def _on_device(
 def stream_moments(
     outputs: Callable[[Array], Layers], batches: Iterable[Array]
 ) -> dict[str, Moments]:
-    """Moments of every channel of every layer over all `batches`, of which one exists at a time.
+    """Moments of every channel of every layer over all `batches`, one batch at a time.
 
     Args:
       outputs: A function from a batch of inputs to outputs by layer, channels last, best compiled.
@@ -99,7 +99,7 @@ def stream_moments(
 
 
 class Tracker:
-    """Follows layers through training: shift since the last epoch, and moments, on a fixed probe.
+    """Follows layers on a fixed probe batch: shift since the last epoch, and moments.
 
     A shift should come from the weights alone. Outputs that are normalized by running averages
     also move with the batches that the averages happened to see: with momentum 0.9 these are some

@@ -1,4 +1,4 @@
-"""Bounds of the earth mover distance of unitized outputs, and where the paper's do not hold.
+"""Bounds of the earth mover distance of unitized outputs, and where the paper's fail.
 
 Distances are between the outputs of one layer at two moments of training, each sample counted as
 the distribution that gives its rows the same weight. `alpha` is that of the layer.
@@ -22,7 +22,7 @@ def unitized_upper_bound(
     x: Float[Array, "n d"] | None = None,
     y: Float[Array, "m d"] | None = None,
 ) -> Float[Array, ""]:
-    """Theorems 3.1 to 3.3: W₁ of unitized outputs, 2/min(alpha), whatever the outputs were.
+    """Theorems 3.1 to 3.3: W₁ of unitized outputs is at most 2/min(alpha).
 
     For `unit_vector` (alpha 1) and `unitize_bounded`, Eqs. 6, 8 and 9, with the same alpha at both
     moments. At min(alpha) = 0 the bound is E‖X‖ + E‖Y‖, and 2 more for an alpha per feature; it
@@ -83,7 +83,7 @@ def sharp_unitized_upper_bound(
 def interpolated_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
-    """E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus that of Y: what holds for Eq. 10, `unitize`.
+    """E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus that of Y: a bound for Eq. 10, `unitize`.
 
     It grows with the outputs and so with their dimension: the bounds without moments that the
     paper claims hold for Eq. 10 at alpha = 1 only. NaN for alpha outside [0, 1].
@@ -109,7 +109,7 @@ def interpolated_upper_bound(
 def interpolation_counterexample(
     alpha: float, *, length: float, dims: int = 1
 ) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"], float]:
-    """Outputs ±R e₁ and the distance 2 (alpha + (1 − alpha) R) that Eq. 10 with eps 0 leaves.
+    """Outputs ±R e₁, and the distance 2 (alpha + (1 − alpha) R) after Eq. 10 with eps 0.
 
     Computed on the host from Python numbers. It exceeds 2/alpha, the bound of Theorems 3.1 to 3.3,
     as soon as R > (1 + alpha)/alpha, and has no limit: they do not cover `unitize`.
@@ -140,7 +140,7 @@ def interpolation_counterexample(
 def _mean_reach(
     reach: Callable[[Array, Array], Array], alpha: Alpha, x: Array, y: Array
 ) -> Float[Array, ""]:
-    """Mean norm that outputs of the norms of `x` may have, plus that of `y`; NaN outside [0, 1].
+    """Largest mean norm of outputs for inputs with the norms of `x`, plus that of `y`.
 
     The feature that decides has the least alpha beyond norm 1 and the largest below.
     """

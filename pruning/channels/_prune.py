@@ -1,4 +1,4 @@
-"""A network pruned: scored, cut, recalibrated and fine-tuned, in one step or in several."""
+"""Prunes a network: score, cut, recalibrate and fine-tune, in one step or several."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ RESIZE = "with resize=True channels under a norm are removed, too, as in a uniti
 
 
 def macs_of(cost: Cost) -> int:
-    """Multiply-accumulates: what a budget is of, by default."""
+    """Multiply-accumulates, the default cost of a budget."""
     return cost.macs
 
 
@@ -72,7 +72,7 @@ def prune(
     callback: Callable[[int, Pruned], object] = lambda step, pruned: None,
     checkpoint_dir: Path | str | None = None,
 ) -> Pruned:
-    """A smaller network: at each step scored, cut, recalibrated and fine-tuned.
+    """A smaller network, made in steps: score, cut, recalibrate, fine-tune.
 
     On the host, as shapes change. The smaller network is scored anew at each step. Nothing of
     `params` is changed in place. With `resize` channels under a norm over them, such as a
@@ -188,7 +188,7 @@ def _repair_or_fold(
     fold: bool,
     repair: Callable[..., Any] | None,
 ) -> Any:
-    """The tree whose channels are removed next, repaired or its constants folded."""
+    """The tree before the removal, repaired or with constants folded."""
     if repair is not None:
         return repair(pruned.apply, pruned.params, groups, keep)
     if not fold:
@@ -207,7 +207,7 @@ def _result(
 
 
 def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Which of all channels are kept, of those that `keep` keeps only `some`."""
+    """The kept ones of all channels, given the kept ones among those left before."""
     both = tuple(np.copy(mask) for mask in keep)
     for mask, new in zip(both, some, strict=True):
         mask[mask] = new
@@ -222,7 +222,7 @@ def _check_functions(
     fine_tune: Callable[..., Any],
     resize: bool,
 ) -> None:
-    """Raise unless they take what they will be called with, before anything is computed."""
+    """Raise unless functions take the arguments that they will get, before any computation."""
     pruned = (None,) if resize else ()
     like = "a tree and groups, as partial(channel_scores, criterion=...) is"
     check_takes(score, "score", like, params, ())
@@ -248,7 +248,7 @@ def _groups(
 
 
 def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
-    """What stands in the way, one line of the model each; outputs where there is nothing else."""
+    """The reasons why no channel can be removed, one line of the model each."""
     inside = [report for report in reports if report.primitive not in ("input", "output")]
     outputs = [report for report in reports if report.primitive == "output"]
     found = dict.fromkeys((report.primitive, report.line) for report in inside or outputs)
@@ -305,7 +305,7 @@ def _costs(
     cost: Callable[[Cost], int | float],
     batch_sizes: Sequence[int],
 ) -> dict[str, Any]:
-    """What `select_within` is told of the cost."""
+    """The arguments of `select_within` about the cost."""
     at = cost_at(apply, params, groups, *inputs)
     if not batch_sizes:
         return {"cost": lambda widths: cost(at(widths))}
@@ -314,14 +314,14 @@ def _costs(
 
 
 def _keywords(select: Select | None) -> Mapping[str, Any]:
-    """What a selection of the caller's, a `partial`, has of its own."""
+    """The arguments that the caller's `partial` already has."""
     return select.keywords if isinstance(select, partial) else {}
 
 
 def _goals(
     targets: Sequence[int | float], groups: Sequence[ChannelGroup], costs: Mapping[str, Any]
 ) -> list[int | float]:
-    """Ratios as they are, and budgets below 1 as shares of what the whole network costs."""
+    """Ratios unchanged, and budgets below 1 as shares of the whole network's cost."""
     if "cost" not in costs:
         return list(targets)
     whole = costs["cost"]([group.size for group in groups])
@@ -341,7 +341,7 @@ def _as_list(numbers: Any, name: str) -> list[int | float]:
 def _targets(
     ratios: list[int | float], budgets: list[int | float]
 ) -> tuple[str, list[int | float]]:
-    """What `select` is told after each step, and the name of its option."""
+    """The argument of `select` after each step, and its name."""
     if not budgets:
         if not ratios or ratios != sorted(set(ratios)) or not 0 < ratios[0] <= ratios[-1] < 1:
             raise ValueError(f"ratios must rise within (0, 1), one at least; got {ratios}")
@@ -368,7 +368,7 @@ def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
 
 
 def _scatter_scores(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:
-    """The scores of all channels, −∞ for those that are removed already."""
+    """The scores of all channels; −∞ for channels that are removed already."""
     all_scores = []
     for vector, mask in zip(scores, keep, strict=True):
         scattered = np.full(mask.shape, -np.inf, vector.dtype)

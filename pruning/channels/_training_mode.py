@@ -1,4 +1,4 @@
-"""Whether a network is in training mode: it computes statistics of the batch and leaves its own.
+"""Detects a network in training mode, which computes statistics of the batch.
 
 A batch norm in training normalizes by the statistics of the batch, and mixes them into running ones
 that a later evaluation uses. A program that returns no running statistics does that in vain.
@@ -14,7 +14,7 @@ from pruning.channels._program.interpret import closed_jaxpr, is_literal, live_p
 
 
 def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> None:
-    """Raise if arrays of `params` are only mixed with activations into what is not returned."""
+    """Raise if `params` holds running statistics that only unreturned values depend on."""
     program, _ = trace_apply(apply, params, inputs)
     paths, count = describe(params).paths, len(jax.tree.leaves(params))
     needed = {v for eqn in live_program(program).eqns for v in eqn.outvars}
@@ -32,7 +32,7 @@ def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[An
 def _unneeded_sums(
     program: Any, parameters: Sequence[Any], activations: set[Any], needed: set[Any]
 ) -> set[int]:
-    """Which parameters are read by sums with activations that no output needs, and else not."""
+    """The parameters that are read only by sums with activations that no output needs."""
     # For values computed from parameters only: which parameters.
     sources = {v: {i} for i, v in enumerate(parameters)}
     mixed, read = set(), set()

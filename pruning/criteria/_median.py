@@ -242,7 +242,7 @@ def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"]
 
 
 def center(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
-    """The filters minus their mean in units of the largest entry, and this unit."""
+    """The filters minus their mean, divided by the largest entry, and that entry."""
     return in_largest(filters - filters.mean(0)[None, :])
 
 

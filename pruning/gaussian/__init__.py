@@ -1,4 +1,4 @@
-"""What theory says of Gaussian filters: moments, variances of ratios, correlations of criteria.
+"""Theory of Gaussian filters: moments, variances of ratios, correlations of criteria.
 
 And of filters whose weights have other tails and scales: correlations of l1 and l2.
 """

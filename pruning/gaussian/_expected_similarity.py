@@ -1,4 +1,4 @@
-"""How alike the criteria rank Gaussian filters, as theory has it.
+"""How alike the criteria rank Gaussian filters, in theory.
 
 Filters are drawn independently from N(0, σ² I), `num_filters` of `dims` dimensions to a layer.
 Parameters are numbers or floating arrays, as in `_moments`.

@@ -1,4 +1,4 @@
-"""Models of `flax.nnx` pruned as models: one goes in, a smaller one is returned."""
+"""Prunes models of `flax.nnx`: takes a model, returns a smaller one."""
 
 from pruning.nnx._prune import evaluation as evaluation
 from pruning.nnx._prune import load_pruned as load_pruned

@@ -1,4 +1,4 @@
-"""A model of `flax.nnx` as a function of its arrays, and a smaller model of smaller arrays."""
+"""A `flax.nnx` model as a function of its arrays, and a smaller model from smaller arrays."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -91,7 +91,7 @@ def prune(
 
 
 def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
-    """The smaller model of which `prune(..., checkpoint_dir=...)` wrote the arrays.
+    """The smaller model whose arrays `prune(..., checkpoint_dir=...)` wrote.
 
     Args:
       checkpoint_dir: Holds the checkpoint.

@@ -1,4 +1,4 @@
-"""Which filters scores choose, and how alike two rankings are, beside chance and Gaussian filters.
+"""Filters chosen by scores, and how alike two rankings are, beside chance and theory.
 
 Scores are one vector a layer; the smallest are pruned first.
 """

@@ -46,7 +46,7 @@ def order(scores: Float[Array, " n"]) -> Int[Array, " n"]:
 
 @auto_sharded
 def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n"]:
-    """Mask of the ⌊ratio · n⌋ lowest scores, those that are pruned; ties as in `order`.
+    """Mask of the ⌊ratio · n⌋ lowest scores, whose filters are pruned; ties as in `order`.
 
     Args:
       ratio: The fraction to prune, in (0, 1], and large enough for one filter.
@@ -224,7 +224,7 @@ def permutation_p_value(
 
 
 def pruned_count(n: int, ratio: int | float) -> int:
-    """How many of n filters are pruned, one at least."""
+    """The number of pruned filters out of n, at least one."""
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
     count = round_down(ratio, n)

@@ -1,4 +1,4 @@
-"""Tests of the assumption that filters are independent draws from N(0, c² I): CWDA's and more.
+"""Tests of the assumption that filters are independent draws from N(0, c² I).
 
 Tests return a statistic and its p-value. Weights of any shape do where only their values matter.
 """

@@ -1,4 +1,4 @@
-"""Tests against heavier and lighter tails than the Gaussian's: Laplace, and a fitted shape.
+"""Tests against heavier and lighter tails than Gaussian: Laplace, and a fitted shape.
 
 The density of the generalized Gaussian distribution of mean 0 is proportional to
 exp(−(|x|/scale)^shape): Laplace's for shape 1, the Gaussian for shape 2 with scale √2 σ, nearly
@@ -30,7 +30,7 @@ class GeneralizedGaussian(NamedTuple):
 
 @auto_sharded
 def fit_generalized_gaussian(x: Float[Array, "*shape"]) -> GeneralizedGaussian:
-    """The generalized Gaussian distribution of mean 0 that is the likeliest for the entries of `x`.
+    """The maximum-likelihood generalized Gaussian of mean 0 for the entries of `x`.
 
     The shape β solves β + ψ(1/β) + log(β m) = β m′/m with m = mean |x|^β, and lies in [0.1, 16];
     the scale is (β m)^(1/β). Of n weights with shape 1 the standard error of β is about √(3.5/n),

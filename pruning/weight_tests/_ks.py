@@ -1,4 +1,4 @@
-"""Kolmogorov-Smirnov distance of weights to a Gaussian, and what may be concluded from it.
+"""Kolmogorov-Smirnov distance of weights to a Gaussian, and tests based on it.
 
 Weights come in any shape: only their values matter. Statistics and p-values are in at least
 float32. A large p-value does not support that weights are normal, as they may be too few to tell;
@@ -69,7 +69,7 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
 
 
 def ks_bound(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
-    """The distance of the weights' distribution from N(0, scale²) is below this, 95% confident.
+    """A 95 % upper confidence bound of the distance of the weights' distribution to N(0, scale²).
 
     D + √(log(2/0.05)/2n), by the triangle inequality from the bound of Dvoretzky, Kiefer,
     Wolfowitz and Massart: valid for any distribution and any n, also where the scale is the data's.
@@ -181,7 +181,7 @@ def against_samples(
 
 @jax.custom_jvp
 def _entry(h: Float[Array, " n"], element: Float[Array, ""]) -> Float[Array, ""]:
-    """`element`, which is one of the entries of `h` and moves with those that it equals."""
+    """`element`, an entry of `h`, with a derivative shared by all equal entries."""
     return element
 
 
@@ -193,7 +193,7 @@ def _entry_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
 
 
 def _kolmogorov_survival(x: Float[Array, ""]) -> Float[Array, ""]:
-    """P(K > x) of Kolmogorov's K, by that one of its two theta series that converges at once."""
+    """P(K > x) of Kolmogorov's K, by the theta series that converges faster."""
     large = x > 1
     k = jnp.arange(1, 5, dtype=x.dtype)
     safe = jnp.where(large, x, 1)

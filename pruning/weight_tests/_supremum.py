@@ -1,4 +1,4 @@
-"""Where the distribution of weights is farthest from a Gaussian: by sorting, or by counting.
+"""Where the weights' distribution is farthest from a Gaussian, by sorting or counting.
 
 F is the share of entries that are not larger, Φ the normal distribution function. XLA sorts 2.4
 million numbers in 2 s on a CPU, and counts them in 0.1 s. To count them Φ is cut into 2²⁴ cells, as
@@ -59,7 +59,7 @@ def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
 
 
 def _candidates(counts: Int[Array, " bins"], n: int, dtype: jnp.dtype) -> Candidates:
-    """The counts at the edges of a bin bound |F − Φ| inside it: most cannot hold the supremum."""
+    """Bins that may hold the supremum: counts at bin edges bound |F − Φ| inside a bin."""
     upto = jnp.cumsum(counts, dtype=jnp.int32)
     below, edges = upto - counts, jnp.arange(BINS, dtype=dtype) / BINS
     bound = jnp.maximum(_share(upto, n) - edges, edges + 1 / BINS - _share(below, n))
@@ -102,7 +102,7 @@ def _over_chunks(
     step: Callable[[Array, Array, Array], Array],
     start: Array,
 ) -> Array:
-    """`state = step(state, entries, cells)` over chunks of `h`: arrays of all would cost more.
+    """`state = step(state, entries, cells)` over chunks of `h`, to save memory.
 
     The last chunk overlaps the one before; the cells of entries that both hold are beyond all.
     """

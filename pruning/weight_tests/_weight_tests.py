@@ -1,4 +1,4 @@
-"""Tests of spread, mean and covariance where filters are draws from N(0, c² I); beside `_ks`.
+"""Tests of spread, mean and covariance for filters from N(0, c² I); see also `_ks`.
 
 The paper's tests of spread and mean are here in the form that supports what it claims: the
 hypothesis to reject is the contrary, and a small p-value is the support. Statistics and p-values
@@ -18,7 +18,7 @@ Scalar = int | float | Float[Array, ""]
 
 
 class TestResult(NamedTuple):
-    """The statistic of a test, and the chance of one as extreme under its hypothesis."""
+    """The statistic of a test and its p-value."""
 
     __test__ = False  # tells pytest that this is no test
 
@@ -205,7 +205,7 @@ def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
 
 
 def _sizes(filters: Float[Array, "filters dims"], min_dims: int = 2) -> tuple[int, int]:
-    """The number of filters, and that of their dims minus one."""
+    """The number of filters, and dims minus one."""
     n, dims = matrix(filters).shape
     if n < 2 or dims < min_dims:
         raise ValueError(f"there must be at least 2 filters and {min_dims} dims; got {(n, dims)}")

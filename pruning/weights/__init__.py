@@ -1,4 +1,4 @@
-"""Weights of trained networks, out of the files of six libraries, as Flax lays them out.
+"""Reads weights of trained networks from files of six libraries into Flax's layout.
 
 No file can run code: pickles are read by an interpreter that knows tensors and nothing else. A file
 that is cut off, corrupt, or claims more than it can hold raises `WeightsError`, one sentence.

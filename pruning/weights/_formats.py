@@ -42,7 +42,7 @@ DTYPES = {
 
 
 def safetensors(path: Path, max_bytes: int) -> Mapping:
-    """The format checks itself: lengths, offsets, the size of the header."""
+    """Reads a safetensors file; the format checks lengths, offsets and its header."""
     size = path.stat().st_size
     with path.open("rb") as file:
         header = int.from_bytes(file.read(8), "little")
@@ -88,7 +88,7 @@ def hugging_face(folder: Path) -> Path | None:
 
 
 def npz(path: Path, max_bytes: int) -> Mapping:
-    """Arrays in the order in which they were saved; no pickled objects."""
+    """Reads arrays in the order in which they were saved; refuses pickled objects."""
     arrays, limit = {}, max_arrays(path.stat().st_size)
     with PiecewiseReader(path) as file, ZipFile(file) as archive:
         names = archive.namelist()
@@ -102,7 +102,7 @@ def npz(path: Path, max_bytes: int) -> Mapping:
 
 
 def _npy(data: io.BytesIO, name: str) -> np.ndarray:
-    """An array, after its header is known to claim no more than there is."""
+    """Reads an array after a check that its header claims no more than the file has."""
     version = np.lib.format.read_magic(data)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
@@ -132,7 +132,7 @@ def msgpack(path: Path, max_bytes: int) -> Mapping:
 
 
 def orbax(path: Path) -> Mapping:
-    """The newest step of a directory of steps, or the directory itself: its item of weights."""
+    """Reads the newest step of a directory, or the directory itself: its item of weights."""
     steps = [int(child.name) for child in path.iterdir() if child.name.isdigit()]
     if steps:
         path = path / str(max(steps))
@@ -163,5 +163,5 @@ def _natural_tree(tree: Any) -> Any:
 
 
 def natural(name: str) -> str:
-    """A key by which `layer10` follows `layer2`."""
+    """A sort key that orders `layer10` after `layer2`."""
     return re.sub(r"\d+", lambda digits: digits[0].zfill(9), name)

@@ -1,4 +1,4 @@
-"""Pickles by an interpreter that calls only what it is given, and builds no class.
+"""Reads pickles with an interpreter that calls only given functions and builds no class.
 
 Whatever else a pickle names becomes an `Unknown`; calling one gives it again. Every opcode is
 counted, so that a pickle takes time and memory in proportion to what the caller allows.
@@ -21,14 +21,14 @@ CONSTANTS = (
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Something that is no part of a tensor, by the name that the pickle gives."""
+    """An object that is no part of a tensor, by its name in the pickle."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What a pickle may call."""
+    """A function that a pickle may call."""
 
     call: Callable[..., Any]
 
@@ -48,7 +48,7 @@ class Interpreter:
         self.steps, self.max_bytes = steps, max_bytes
 
     def load(self, file: io.BytesIO | io.BufferedReader) -> Any:
-        """The next pickle of the file."""
+        """The next pickle in the file."""
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
@@ -72,7 +72,9 @@ class Interpreter:
             raise WeightsError("a pickle of tensors must be shorter for a file of this size")
 
     def memoize(self, index: int) -> None:
-        """Remember the top of the stack; any other order of indices could make hashes collide."""
+        """Store the top of the stack; only consecutive indices are allowed, against hash
+        collisions.
+        """
         if index > len(self.memo) + 1:  # Python 2 counts from 1
             raise WeightsError("the memo of a pickle must be numbered in order")
         self.memo[index] = self.stack[-1]
@@ -126,7 +128,7 @@ class Interpreter:
 
 
 def dictionary(items: Any = ()) -> dict[str, Any]:
-    """Of pairs, whose keys are strings or small integers."""
+    """A dictionary from pairs with strings or small integers as keys."""
     return {string_key(key): value for key, value in items}
 
 

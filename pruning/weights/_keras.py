@@ -1,4 +1,4 @@
-"""Keras's files, by h5py's low-level functions: a quarter of the time for many small arrays."""
+"""Reads Keras's files by h5py's low-level functions, four times as fast for small arrays."""
 
 import io
 import math
@@ -50,7 +50,7 @@ def _h5(file: Path | io.BytesIO, size: int, max_bytes: int) -> Mapping:
 
 
 def _datasets(h5py: Any, root: Any, size: int) -> list[bytes]:
-    """Paths of the datasets but an optimizer's, along no links."""
+    """Paths of all datasets except an optimizer's; links are not followed."""
     paths, left = [], 4 * max_arrays(size)
 
     def visit(path: bytes, info: Any) -> None:
@@ -100,7 +100,7 @@ def _check_parts(left: int) -> None:
 
 
 def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
-    """Pieces in which a dataset is stored; HDF5 would unpack compressed ones without a bound."""
+    """The number of pieces of a dataset; HDF5 would unpack compressed pieces without a bound."""
     created = dataset.get_create_plist()
     layout = created.get_layout()
     if created.get_external_count() or layout == h5py.h5d.VIRTUAL:
@@ -135,7 +135,7 @@ def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> lis
 
 
 def _name(path: str) -> str:
-    """Joined by dots; old files repeat the layer: conv/conv/kernel:0."""
+    """The name joined by dots; old files repeat the layer: conv/conv/kernel:0."""
     parts = path.removesuffix(":0").split("/")
     parts = [p for i, p in enumerate(parts) if i == 0 or p != parts[i - 1]]
     return ".".join(p for p in parts if p not in ("model_weights", "layers"))

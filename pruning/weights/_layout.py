@@ -1,4 +1,4 @@
-"""Which arrays are kernels and in which order their axes lie, told by names and shapes."""
+"""Recognizes kernels, and the order of their axes, by names and shapes."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -21,12 +21,12 @@ NUMBERED = re.compile(r"(.*)\.vars\.\d+")
 
 
 def layer(name: str) -> str:
-    """The layer's name, for its kernel; other arrays keep their full name."""
+    """The layer's name for its kernel; the full name for other arrays."""
     return OWN_NAME.sub("", name) or name
 
 
 def transposed_names(arrays: Mapping[str, np.ndarray]) -> set[str]:
-    """Names of the arrays that lie as PyTorch keeps them, (cout, cin, *window)."""
+    """Names of the arrays in PyTorch's order, (cout, cin, *window)."""
     # GPT-2's Conv1D stores (cin, cout); other networks use the same names for Linear layers.
     conv1d = any(
         WIDENING.search(name) and array.ndim == 2 and array.shape[0] < array.shape[1]
@@ -48,7 +48,7 @@ def statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
 
 
 def _numbered_statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
-    """Of Keras's batch norms: the last two of three or four vectors, numbered, of one length."""
+    """The numbered statistics of Keras's batch norms: the last two of three or four vectors."""
     layers: dict[str, list[str]] = {}
     for name in arrays:
         if match := NUMBERED.fullmatch(name):

@@ -1,4 +1,4 @@
-"""What a file may claim, and the error for files that claim more.
+"""Limits of what a file may claim, and the error for files beyond them.
 
 Together these bounds keep the memory for a file below 64 MiB and four times its size, and the time
 below a second and what reading its bytes takes, whatever it holds.
@@ -17,11 +17,11 @@ MAX_INTEGER_KEY = 2**60
 
 
 class WeightsError(ValueError):
-    """A file does not hold weights that can be read; the sentence says why."""
+    """The file holds no readable weights; the sentence says why."""
 
 
 def default_max_bytes(path: Path) -> int:
-    """Bytes that the arrays of a file may fill: the rest of 64 MiB is for names and parsers."""
+    """Default limit of the bytes of all arrays; the rest of 64 MiB is for names and parsers."""
     return 32 * 2**20 + 4 * file_bytes(path)
 
 
@@ -33,22 +33,22 @@ def file_bytes(path: Path) -> int:
 
 
 def max_arrays(size: int) -> int:
-    """Arrays that a file of `size` bytes may hold."""
+    """The largest number of arrays in a file of `size` bytes."""
     return 3000 + size // 2**16
 
 
 def max_steps(size: int) -> int:
-    """Parts that a parser may meet in a file of `size` bytes; an array takes about 50."""
+    """The largest number of parts in a file of `size` bytes; an array takes about 50."""
     return 64 * max_arrays(size)
 
 
 def max_names(size: int) -> int:
-    """Bytes that the names and shapes of all arrays may fill in a file of `size` bytes."""
+    """The largest number of bytes of names and shapes in a file of `size` bytes."""
     return 2**20 + size // 2**7
 
 
 class PiecewiseReader(io.BufferedReader):
-    """A file that no claim of a length makes anyone read whole."""
+    """A file that is read in pieces, so that a claimed length allocates nothing."""
 
     def __init__(self, path: Path):
         super().__init__(io.FileIO(path))
@@ -66,7 +66,7 @@ class PiecewiseReader(io.BufferedReader):
 
 
 def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
-    """One entry of a zip archive, at most `limit` bytes."""
+    """An entry of a zip archive, at most `limit` bytes."""
     info = archive.getinfo(name)
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         raise WeightsError(f"{name} must be stored or deflated; it is neither")
@@ -83,7 +83,7 @@ def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
 
 
 def check_bytes(name: str, size: int, limit: int) -> None:
-    """Whether an array or entry fits what other arrays have left of `max_bytes`."""
+    """Raise unless an array or entry fits into what is left of `max_bytes`."""
     if size > limit:
         raise WeightsError(
             f"{name[:100]} must fit the {max(limit, 0)} bytes that are left of max_bytes and be no "
@@ -92,7 +92,7 @@ def check_bytes(name: str, size: int, limit: int) -> None:
 
 
 def string_key(key: Any) -> str:
-    """A key of a mapping as a string; it is not compared or hashed before.
+    """A key of a mapping as a string; the key is neither compared nor hashed before.
 
     Python's hash of an integer is known, so a file could choose integers that collide; the hash of
     a string is salted in every process.
@@ -105,5 +105,5 @@ def string_key(key: Any) -> str:
 
 
 def n_elements(shape: tuple[int, ...] | list[int]) -> int:
-    """Exact, however large the sizes that a file claims."""
+    """The exact number of elements, however large the claimed sizes."""
     return math.prod(int(n) for n in shape)

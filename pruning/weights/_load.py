@@ -115,7 +115,7 @@ def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> M
 
 
 def guard(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) -> Mapping:
-    """What `reader` reads; whatever goes wrong is told in one sentence."""
+    """The result of `reader`; any failure is reported in one sentence."""
     try:
         return reader(path, max_bytes)
     except WeightsError as error:
@@ -132,7 +132,7 @@ def guard(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) ->
 
 
 def _flat(tree: Mapping) -> dict[str, np.ndarray]:
-    """Floating arrays of a tree of mappings and lists by their path, without wrappers."""
+    """The floating-point arrays of a tree of mappings and lists by path, without wrappers."""
     arrays: dict[str, np.ndarray] = {}
     for name, leaf in leaves(unwrap(tree)):
         match leaf:

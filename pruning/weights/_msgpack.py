@@ -1,4 +1,4 @@
-"""Flax's msgpack by a parser that counts before it builds."""
+"""Reads Flax's msgpack with a parser that counts before it builds."""
 
 import re
 import struct
@@ -74,7 +74,7 @@ class Parser:
         return string_key(self.value(depth)), self.value(depth)
 
     def array(self, data: memoryview, depth: int) -> np.ndarray | None:
-        """A copy of the floating-point array of an extension: its shape, dtype and bytes."""
+        """A copy of an extension's floating-point array: its shape, dtype and bytes."""
         inner = Parser(data, steps=self.steps, max_text=self.max_text)
         match inner.value(depth):
             case [[*shape], str() | memoryview() as name, memoryview() as content]:
@@ -111,7 +111,7 @@ def floating(name: str) -> np.dtype | None:
 
 
 def merge_chunks(tree: dict) -> Any:
-    """Flax cuts arrays above a gigabyte into a mapping of chunks, numbered by strings."""
+    """The array from the numbered chunks into which Flax cuts arrays above a gigabyte."""
     match tree:
         case {"__msgpack_chunked_array__": _, "shape": {**sizes}, "chunks": {**chunks}}:
             parts = [chunks[str(i)] for i in range(len(chunks))]

@@ -1,4 +1,4 @@
-"""PyTorch's files without PyTorch.
+"""Reads PyTorch's files without PyTorch.
 
 The newer format is a zip archive of a pickle and the raw bytes of each storage; the older is five
 pickles in a row and the storages after them. What a pickle may name are the functions and types of
@@ -151,7 +151,7 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
 
 
 def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) -> Mapping:
-    """Tensors as arrays by name; a warning names the leaves that were left out."""
+    """Tensors as arrays by name; a warning names the leaves that are left out."""
     if not isinstance(tree, Mapping):
         kind = tree.name if type(tree) is Unknown else type(tree).__name__
         raise WeightsError(f"it must be a dictionary of tensors; it holds a {kind}")

@@ -1,4 +1,4 @@
-"""`save` and `restore`: a network in a safetensors file, by the names of its framework."""
+"""`save` and `restore`: a network in a safetensors file, with its framework's names."""
 
 import os
 from pathlib import Path
@@ -62,7 +62,7 @@ def save(path: str | Path, source: Any) -> None:
 
 
 def restore(path: str | Path, like: Any) -> Any:
-    """What `save` wrote, in the structure of `like`: a tree whose arrays are those of the file.
+    """A tree like `like` with the arrays of a file that `save` wrote.
 
     Of a module: `nnx.update(model, restore(path, nnx.state(model)))`. Widths are those of the file,
     so that a pruned network is restored into the large one's structure.
@@ -104,7 +104,7 @@ def _check(path: str | Path) -> Path:
 
 
 def _by_name(tree: Any) -> list[tuple[str, Any]]:
-    """The leaves of a tree by their names; a variable of NNX is its array."""
+    """The leaves of a tree by name; an NNX variable gives its array."""
     if isinstance(tree, nnx.Module):
         tree = nnx.state(tree, nnx.Any(nnx.Param, nnx.BatchStat))
     value = jax.tree_util.GetAttrKey("value")

@@ -12,7 +12,7 @@ MAX_NAMES = 2**22  # characters of all names; each node counts as 32 more
 
 
 def unwrap(tree: Mapping) -> Mapping:
-    """The weights without what surrounds them in a checkpoint."""
+    """The weights without the wrappers of a checkpoint."""
     for _ in range(MAX_DEPTH):
         inner = [key for key in WRAPPERS if isinstance(tree.get(key), Mapping)]
         if not inner:
@@ -22,7 +22,7 @@ def unwrap(tree: Mapping) -> Mapping:
 
 
 def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
-    """Name, joined by dots, and value of each leaf; shared parts are found again and again."""
+    """The dotted name and value of each leaf; shared parts appear each time."""
     left = MAX_NAMES
 
     def visit(name: str, node: Any, depth: int) -> Iterator[tuple[str, Any]]:

@@ -1,1 +1,1 @@
-"""What a network costs, at which widths."""
+"""The cost of a network, at any widths."""

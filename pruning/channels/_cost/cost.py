@@ -1,4 +1,4 @@
-"""What a network costs: counted on its traced program, and measured."""
+"""The cost of a network: counted on its traced program, and measured."""
 
 import math
 import time
@@ -19,7 +19,7 @@ RUNS = 10
 
 
 class Timing(NamedTuple):
-    """Of one compiled call on a batch: milliseconds, samples a second, bytes while it runs."""
+    """One compiled call on a batch: milliseconds, samples a second, bytes while it runs."""
 
     milliseconds: float
     samples_per_second: float
@@ -27,7 +27,7 @@ class Timing(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What one call of a network costs.
+    """The cost of one call of a network.
 
     Attributes:
       parameters: Elements of `params`.
@@ -45,7 +45,7 @@ class Cost(NamedTuple):
 def cost(
     apply: Callable[..., Any], params: Any, *inputs: Any, batch_sizes: Sequence[int] = ()
 ) -> Cost:
-    """What `apply(params, *inputs)` costs, and how long it takes at each of `batch_sizes`.
+    """The cost of `apply(params, *inputs)`, with the time of a call at each of `batch_sizes`.
 
     Multiply-accumulates are counted analytically, as publications do: a convolution's padding
     counts, elementwise operations do not; of branches the dearest, a loop of unknown length once.
@@ -91,7 +91,7 @@ def cost(
 
 
 def macs(program: Any) -> int:
-    """Multiply-accumulates of a traced program."""
+    """The multiply-accumulates of a traced program."""
     return sum(_of_equation(eqn) for eqn in closed_jaxpr(program).eqns)
 
 

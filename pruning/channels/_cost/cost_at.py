@@ -1,4 +1,4 @@
-"""What a network costs at any widths of its groups, from one trace of it.
+"""The cost of a network at any widths of its groups, from one trace.
 
 The size of an axis is linear in the widths, so that every product, every convolution and every
 parameter costs a product of linear functions of them.
@@ -37,7 +37,7 @@ def cost_at(
     *inputs: Any,
     batch_sizes: Sequence[int] = (),
 ) -> Callable[[Widths], Cost]:
-    """What the network costs at other widths: a function of the channels left of each group.
+    """A function of the channels left in each group that returns the cost of the network.
 
     Counts are those of `cost` for the smaller network, without tracing it: of the branches of a
     `cond`, those of the one that is dearest at the whole widths, and not what `resized` computes
@@ -90,7 +90,7 @@ def cost_at(
 
 
 def check_widths(groups: Sequence[ChannelGroup], widths: Widths) -> None:
-    """Raise unless there is one width a group, from 1 to its size."""
+    """Raise unless each group has one width, from 1 to its size."""
     if len(widths) != len(groups):
         raise ValueError(
             f"widths must hold {len(groups)} numbers, one a group; got {len(widths)}: where prune "
@@ -102,7 +102,7 @@ def check_widths(groups: Sequence[ChannelGroup], widths: Widths) -> None:
 
 
 class Products:
-    """Products of sizes of axes, each as a function of the widths of groups."""
+    """Products of axis sizes, each as a function of the widths of groups."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which widths of a group are worth having on a device: measured there, or compiled for it.
+"""The widths of a group that are worth having on a device, measured or compiled for it.
 
 Hardware computes in tiles, so that a few channels less may cost as much, or more.
 """
@@ -23,14 +23,14 @@ CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
 class Executable(NamedTuple):
-    """A compiled program, and the arrays or shapes that it is called with."""
+    """A compiled program, with the arrays or shapes of its arguments."""
 
     compiled: Any
     arguments: tuple[Any, ...]
 
 
 class WidthCost(NamedTuple):
-    """What the network costs at a width of a group, and whether no wider one is as cheap."""
+    """The cost of the network at one width of a group, and whether no wider one is as cheap."""
 
     width: int
     cost: float
@@ -41,7 +41,7 @@ Measure = Callable[[Sequence[Executable]], Sequence[float]]
 
 
 def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[float]:
-    """The median time of a call of each program, all called in turn after one that is left out.
+    """The median time of a call of each program, called in turn after one warm-up call.
 
     Raises:
       ValueError: There are only shapes to call them with.
@@ -62,7 +62,7 @@ def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[fl
 
 
 def compiled_flops(programs: Sequence[Executable]) -> list[float]:
-    """Floating-point operations that the compiler counts: a proxy for time, nothing is run.
+    """Floating-point operations that the compiler counts: a proxy for time, nothing runs.
 
     Raises:
       ValueError: The compiler does not count them.
@@ -71,7 +71,7 @@ def compiled_flops(programs: Sequence[Executable]) -> list[float]:
 
 
 def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
-    """Bytes that the compiler counts as read and written: a proxy for time, nothing is run.
+    """Bytes read and written that the compiler counts: a proxy for time, nothing runs.
 
     Raises:
       ValueError: The compiler does not count them.
@@ -80,7 +80,7 @@ def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
 
 
 def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
-    """Cycles that a TPU's compiler estimates, which sees tiles: a proxy for time, nothing is run.
+    """Cycles that a TPU's compiler estimates, tiles included: a proxy for time, nothing runs.
 
     Operations and bytes grow evenly with the width, where a TPU computes in tiles of 128 channels.
     Kernels in a loop count once.
@@ -92,7 +92,7 @@ def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
 
 
 def _cycles(program: Executable) -> list[int]:
-    """Of each kernel."""
+    """The cycles of each kernel of a program."""
     found = [int(n) for n in CYCLES.findall(program.compiled.as_text() or "")]
     if not found:
         raise ValueError(
@@ -119,7 +119,7 @@ def widths_for(
     measure: Measure = milliseconds,
     margin: int | float = 0,
 ) -> tuple[WidthCost, ...]:
-    """What the network costs at each width of one group, and which of these are worth having.
+    """The cost of the network at each width of one group, and which widths are worth having.
 
     The first channels of the group are left and all other groups whole; each of these networks is
     compiled, as `resized` runs it. Milliseconds are those of the device at hand. Of shapes that are

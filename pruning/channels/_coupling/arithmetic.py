@@ -1,4 +1,4 @@
-"""What primitives that compute do to ids of channels: see `moves` and `rules`.
+"""Rules for primitives that compute: what they do to channel ids (see `moves` and `rules`).
 
 Sums over channels may drop terms only if each dropped term is zero, or all of them are the same:
 a sum notes what it requires, and pins channels where that is not known.
@@ -26,45 +26,45 @@ Zeros = Callable[[Equation, UnionFind, Sequence[ChannelIds], ChannelIds], Zero]
 
 
 def never(*_: Any) -> None:
-    """Of a result that is not zero where operands are."""
+    """Zero nowhere, even if operands are zero."""
     return
 
 
 def same(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds) -> Zero:
-    """As the function of axes says: of what moves elements."""
+    """Zero as the function of axes found it: for primitives that move elements."""
     return result.zero
 
 
 def any_of(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Zero where one operand is: a product."""
+    """Zero if one operand is zero: a product."""
     return sets.any_zero(values, result.axes)
 
 
 def all_of(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Zero where all operands are."""
+    """Zero if all operands are zero: a sum."""
     return sets.all_zero(values, result.axes)
 
 
 def first_of(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Zero where the first operand is: a quotient."""
+    """Zero if the first operand is zero: a quotient."""
     return sets.zero_at(values[0], result.axes)
 
 
 def cases_of(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Zero where all operands but the first are, which selects one of them."""
+    """Zero if all operands but the first are zero; the first selects one of the others."""
     return sets.all_zero(values[1:], result.axes)
 
 
 def extremum(sign: int) -> Zeros:
-    """Zero where all operands are, but for numbers that zero is beyond: of a maximum above (1)."""
+    """Zero if all operands are, without numbers below zero (maximum) or above zero (minimum)."""
 
     def zero(
         eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
@@ -80,12 +80,12 @@ def elementwise(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
 
 def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The other axes; pins those that are reduced."""
+    """The axes that remain; pins the reduced axes."""
     return _reduce_axes(eqn, sets, values, lambda value, axis: False)
 
 
 def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The other axes; pins those that are reduced, but where removed channels add nothing.
+    """The axes that remain; pins summed axes unless removed channels add nothing to the sum.
 
     Or, along one axis, all the same, which `resized` adds.
     """
@@ -120,7 +120,7 @@ def _reduce_axes(
 
 
 def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
-    """Whether a sum runs over channels of a weight, a modulated one maybe, that are zero.
+    """Whether a sum runs over zero channels of a weight, which may be modulated.
 
     A sum over the channels of an activation is a norm, and its divisor that of the whole width.
     """
@@ -128,7 +128,7 @@ def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> 
 
 
 def over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """Element by element over the devices of a mesh, each of which has all channels.
+    """Elementwise over the devices of a mesh, each of which has all channels.
 
     Of an axis that `jax.vmap` names, once it is batched, it is a reduction of the arrays.
     """
@@ -170,7 +170,7 @@ def reduce_window(eqn: Equation, sets: UnionFind, value: ChannelIds, *start: Cha
 def unpadded(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Of extrema over windows, which take what is padded for one that is not zero."""
+    """Zero if the operand is zero, for extrema over windows without padding."""
     return None if np.any(eqn.params["padding"]) else result.zero
 
 
@@ -219,14 +219,14 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
 def smaller_convolution(
     eqn: Equation, remain: Remain, values: Results, results: Results
 ) -> dict[str, Any]:
-    """A depthwise one has as many groups as channels are left."""
+    """A depthwise convolution has as many groups as channels are left."""
     features = values[0].axes[eqn.params["dimension_numbers"].lhs_spec[1]]
     depthwise = eqn.params["feature_group_count"] == features.size
     return {"feature_group_count": int(remain(features).sum())} if depthwise else {}
 
 
 def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
-    """Unite the indices that a sum runs over, if one of its factors is zero at a removed channel.
+    """Unite the summed indices of two factors, if one factor is zero at a removed channel.
 
     Else removal would change a sum over channels, as it does a norm, a mean or attention.
     """

@@ -1,4 +1,4 @@
-"""Ids of channels: what an array of a traced program remembers of the channels it is made of.
+"""Channel ids: what an array of a traced program knows about the channels that made it.
 
 Every axis of every array carries one id an index. Two ids are united where the program needs both
 channels or neither, so a set of united ids is a channel of the network. `FIXED` is the set of all
@@ -24,7 +24,7 @@ Zero = frozenset[int] | None
 
 
 class ChannelIds(NamedTuple):
-    """One vector of ids an axis, and what is known of the elements.
+    """One vector of ids for each axis of an array, and facts about its elements.
 
     Attributes:
       axes: A vector an axis.
@@ -50,7 +50,7 @@ class ChannelIds(NamedTuple):
 
 
 class Pinned(NamedTuple):
-    """What an equation pinned, the last of these, each inside the one before.
+    """What pins ids: an equation with those around it, outermost first, or an input or output.
 
     Those before it are calls, branches and loops. `axes`: of parameters that have ids of the sets
     that it pinned, by number; `new`: those that have ids of sets that no such equation had before;
@@ -67,7 +67,7 @@ class Pinned(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """Ids at which a value must be zero or uniform, or must not, and the parameters for it.
+    """Ids at which a value must be zero, uniform or nonzero, and the parameters that make it so.
 
     It is of `equations`, the last of them; `given` as in `ChannelIds`.
     """
@@ -98,11 +98,11 @@ class UnionFind:
         self.singular: list[Requirement] = []  # what must not be zero, such as divisors
 
     def new(self, count: int) -> Vector:
-        """`count` ids, each a set of its own."""
+        """`count` new ids, each in its own set."""
         return self.of_axes([count], owned=False)[0]
 
     def of_axes(self, counts: Sequence[int], *, owned: bool = True) -> list[Vector]:
-        """Ids of axes of these sizes, of parameters if they are `owned`, each a set of its own."""
+        """New ids for axes of these sizes, each in its own set; `owned` if they are parameters'."""
         start, count = self.parents.size, sum(counts)
         ids = np.arange(start, start + count)
         owners = np.repeat(np.arange(len(counts)), counts) if owned else np.full(count, -1)
@@ -112,7 +112,7 @@ class UnionFind:
         return np.split(ids, np.cumsum(counts)[:-1]) if counts else []
 
     def find(self, ids: Vector) -> Vector:
-        """The smallest id of the set of each, `FIXED` for what cannot be removed."""
+        """The smallest id of each id's set; `FIXED` for ids that cannot be removed."""
         roots = self.parents[ids]
         while not np.array_equal(above := self.parents[roots], roots):
             self.parents[roots] = self.parents[above]
@@ -131,7 +131,7 @@ class UnionFind:
         return bool((self.find(ids) > FIXED).any())
 
     def union(self, a: Vector, b: Vector) -> Vector:
-        """Unite `a` and `b` index by index; the ids of `a` where it has any, else of `b`."""
+        """Unite `a` and `b` index by index; returns the ids of `a`, else of `b`."""
         first, second = self.find(a), self.find(b)
         differ = (first != second) & (first != FREE) & (second != FREE)
         if differ.any():
@@ -146,7 +146,7 @@ class UnionFind:
         return np.where(first == FREE, b, a)
 
     def _note_pinned(self, a: Vector, b: Vector, first: Vector, second: Vector) -> None:
-        """Before `a` and `b`, of these roots, are united: what pins those beside pinned ones."""
+        """Note what pins the new ids, before `a` and `b` with these roots are united."""
         if self.settled:
             self._check_kept(first, second)
             return
@@ -160,7 +160,7 @@ class UnionFind:
     def pin(
         self, ids: Vector, equations: tuple[Any, ...] = (), name: tuple[str, str] | None = None
     ) -> Vector:
-        """Make `ids` part of `FIXED`, on account of equations, by default those at work."""
+        """Make `ids` part of `FIXED`, because of equations (by default the current ones)."""
         if self.settled:
             self._check_kept(self.find(ids), np.full(ids.size, FIXED))
             return ids
@@ -170,16 +170,18 @@ class UnionFind:
         return np.where(roots == FREE, FIXED, ids)
 
     def pinned_by_equation(self, count: int) -> Vector:
-        """Ids that are no channels, for which the equation at work pins what meets them."""
+        """New ids for no channels: the current equation pins every channel that is united with
+        them.
+        """
         return fixed(count) if self.settled else np.repeat(self.pin(self.new(1)), count)
 
     def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
-        """Ids that are pinned for the reason that one of `axes` is."""
+        """New ids that are pinned for the same reason as one of `axes`."""
         ids = np.concatenate([fixed(1), *axes])
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
     def fix(self, ids: Vector) -> None:
-        """Make `ids` part of `FIXED` that are no channels, such as the offsets of a window."""
+        """Make `ids` part of `FIXED` because they are no channels, such as offsets of a window."""
         if not self.settled:
             roots = self.find(ids)
             self.reasons[ids[roots > FIXED]] = NO_CHANNEL
@@ -193,7 +195,7 @@ class UnionFind:
         normed: bool = False,
         name: tuple[str, str] | None = None,
     ) -> None:
-        """Note which sets of `ids` equations pin, or an input or output of this name and path."""
+        """Note which sets of `ids` are pinned by equations, or by the input or output `name`."""
         roots = self.find(ids)
         if self.settled or not (roots > FIXED).any():
             return
@@ -208,13 +210,13 @@ class UnionFind:
             self.reasons[members] = len(self.pinned) - 1
 
     def mask_of(self, ids: Vector) -> Vector:
-        """A mask of all ids."""
+        """A mask over all ids, true at `ids`."""
         mask = np.zeros(self.parents.size, bool)
         mask[ids] = True
         return mask
 
     def _check_kept(self, first: Vector, second: Vector) -> None:
-        """Raise if the equation at work unites channels of which some alone are removed."""
+        """Raise if the current equation unites a removed channel with one that is kept."""
         if not self.removed.size:
             return
         # A later id takes the id that it is united with.
@@ -227,12 +229,12 @@ class UnionFind:
             )
 
     def is_removed(self, ids: Vector) -> Vector:
-        """Which ids are those of removed channels, also of ids made since these were removed."""
+        """Which ids belong to removed channels, including ids made after the removal."""
         roots = self.find(ids)
         return self.removed[np.where(roots < self.removed.size, roots, FREE)]
 
     def union_all(self, values: Sequence[ChannelIds], shape: Sequence[int]) -> tuple[Vector, ...]:
-        """The axes of what combines `values` element by element; scalars and sides of 1 stretch."""
+        """The axes of an elementwise result of `values`; scalars and axes of size 1 broadcast."""
 
         def united(k: int, n: int) -> Vector:
             axes = (v.axes[k] for v in values if v.axes)
@@ -241,7 +243,7 @@ class UnionFind:
         return tuple(united(k, n) for k, n in enumerate(shape))
 
     def zero_at(self, value: ChannelIds, axes: Sequence[Vector]) -> Zero:
-        """The parameters that make `value` zero at ids of `axes`, as part of an array of these.
+        """The parameters whose zeros make `value` zero at ids of `axes`, as part of a larger array.
 
         None where it need not be: where it is free, or stretched, along one that may be removed
         from. Where nothing may be removed, none are needed.
@@ -255,16 +257,16 @@ class UnionFind:
         return None if stretched else value.zero
 
     def all_zero(self, values: Sequence[ChannelIds], axes: Sequence[Vector]) -> Zero:
-        """The parameters that make all of `values` zero at ids of `axes`."""
+        """The parameters whose zeros make all of `values` zero at ids of `axes`."""
         return together([self.zero_at(value, axes) for value in values])
 
     def any_zero(self, values: Sequence[ChannelIds], axes: Sequence[Vector]) -> Zero:
-        """The parameters that make one of `values` zero at ids of `axes`: a product of them all."""
+        """The parameters whose zeros make one of `values`, and so their product, zero at `axes`."""
         zeros = (self.zero_at(value, axes) for value in values)
         return next((zero for zero in zeros if zero is not None), None)
 
     def uniform(self, values: Sequence[ChannelIds]) -> Zero:
-        """The parameters that make all of `values` the same at ids that may be removed."""
+        """The parameters whose zeros make all of `values` equal along removable channels."""
 
         def one(value: ChannelIds) -> Zero:
             varies = value.zero is None and any(map(self.removable, value.axes))
@@ -273,12 +275,12 @@ class UnionFind:
         return together(map(one, values))
 
     def requirement_of(self, value: ChannelIds, ids: Vector) -> Requirement:
-        """Of `value`, zero or else uniform, and the equation at work."""
+        """The requirement that `value` is zero, or else uniform, at ids of an axis."""
         parameters = value.uniform if value.zero is None else value.zero
         return Requirement(ids, parameters, value.given, self.equations)
 
     def merge(self, axes: Sequence[Vector]) -> Vector:
-        """The ids of `axes` flattened into one, which vary along one of these, as in `split`."""
+        """The ids of `axes` flattened into one axis; they vary along one of these axes."""
         size = int(np.prod([axis.size for axis in axes]))
         removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
         removable = [k for k in removable if axes[k].size > 1] or removable
@@ -291,7 +293,7 @@ class UnionFind:
         return np.broadcast_to(along(axes[left], left, len(axes)), [a.size for a in axes]).ravel()
 
     def split_axis(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
-        """The ids of `axis` folded into `sizes`, united so that they vary along one of these only.
+        """The ids of `axis` reshaped to `sizes`, united so that they vary along one axis only.
 
         Of those that they vary along that is the last but one, as heads are of heads and widths,
         or the longest where they are folded into maps, or are shuffled.
@@ -313,7 +315,7 @@ class UnionFind:
         return [*rest[:k], self.find(line), *rest[k + 1 :]]
 
     def give_constants_ids(self, values: Sequence[ChannelIds]) -> list[ChannelIds]:
-        """`values`, of which constants take the ids of the channels of others that they vary along.
+        """`values`, in which constants get the ids of the channels along which they vary.
 
         The model itself has them at one width only, `resized` at the channels that are left.
         """
@@ -331,17 +333,17 @@ class UnionFind:
         return constant._replace(axes=tuple(axes), zero=None, uniform=None)
 
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
-        """The axes of `value`, all pinned but the `untouched` ones."""
+        """The axes of `value`; all of them are pinned except the `untouched` ones."""
         return [axis if untouched(k) else self.pin(axis) for k, axis in enumerate(value.axes)]
 
 
 def distinct(numbers: Vector) -> Vector:
-    """Those of many small numbers that are not negative, each once."""
+    """The distinct values of many small nonnegative numbers."""
     return np.flatnonzero(np.bincount(numbers + 1)[1:])
 
 
 def together(zeros: Iterable[Zero]) -> Zero:
-    """The parameters of all, None if one is."""
+    """The union of sets of parameters; None if one set is None."""
     sets = list(zeros)
     return None if None in sets else frozenset().union(*filter(None, sets))
 
@@ -359,5 +361,5 @@ def is_free(axis: Vector) -> bool:
 
 
 def along(vector: Vector, axis: int, ndim: int) -> np.ndarray:
-    """`vector` on `axis` of `ndim`, all others of size 1."""
+    """`vector` along `axis` of an array with `ndim` axes, all others of size 1."""
     return vector.reshape([-1 if k == axis else 1 for k in range(ndim)])

@@ -1,4 +1,4 @@
-"""A traced program on ids of channels: calls, branches and loops are entered."""
+"""Evaluates a traced program on channel ids; enters calls, branches and loops."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,7 +37,7 @@ def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> lis
 
 
 def _long_folds(program: Jaxpr) -> set[int]:
-    """Which equations fold an axis into maps that a convolution reads, or only to shuffle it."""
+    """The reshapes whose results a convolution reads as maps, or that only shuffle channels."""
     readers: dict[Any, list[Any]] = {}
     for eqn in program.eqns:
         for variable in eqn.invars:
@@ -48,7 +48,7 @@ def _long_folds(program: Jaxpr) -> set[int]:
         return eqn.primitive is p.reshape_p
 
     def shuffled(eqn: Any) -> bool:
-        """Whether it is folded again, but for transpositions between."""
+        """Whether only transpositions lie between this reshape and the next."""
         found = readers.get(eqn.outvars[0], [])
         if len(found) != 1:
             return False
@@ -71,7 +71,7 @@ def _long_folds(program: Jaxpr) -> set[int]:
 
 
 def _same_shape(eqn: Any, reader: Any) -> bool:
-    """Whether a reader of what an equation gives is elementwise, or calls what may be."""
+    """Whether the reader of a result is elementwise, or a call whose operations may be."""
     same = reader.outvars[0].aval.shape == eqn.outvars[0].aval.shape
     return same and (rule_of(reader).elementwise or program_of(reader) is not None)
 
@@ -100,7 +100,7 @@ def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> l
 
 
 def entering(eqn: Any, operands: Sequence[ChannelIds]) -> Sequence[ChannelIds]:
-    """The operands as a program inside of the equation knows them: only `jit` is looked through."""
+    """The operands as the program inside an equation knows them; only `jit` is transparent."""
     call = call_of(eqn)
     straight = call.kind == "jit" if call else not subprograms(eqn)
     return operands if straight else not_uniform(operands)
@@ -117,7 +117,7 @@ def block_of(eqn: Any) -> Callable[[UnionFind, Any, Sequence[ChannelIds]], Ids] 
 def inner_ids(
     sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]
 ) -> Sequence[Sequence[ChannelIds]]:
-    """The ids of the arguments of each of the programs inside an equation."""
+    """The ids of the arguments of each program inside an equation."""
     inner, values = subprograms(eqn), entering(eqn, values)
     if program_of(eqn) is not None:
         return [values] * len(inner)
@@ -128,7 +128,7 @@ def inner_ids(
 
 
 def cond_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
-    """Of a branching: every branch must give results of the same channels."""
+    """The ids of a branching: all branches must give results with the same channels."""
     index, *operands = values
     branches = eqn.params["branches"]
     results = [evaluate(branch, sets, operands) for branch in branches]
@@ -138,7 +138,7 @@ def cond_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
 
 
 def scan_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
-    """Of a scan: its body is the same at every step."""
+    """The ids of a scan, whose body is the same at every step."""
     constants, carried = scan_parts(eqn)
     whole = constants + carried
     before, stacked = list(values[:constants]), []
@@ -157,7 +157,7 @@ def scan_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
 
 
 def while_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
-    """Of a loop: of its body, and then of its condition."""
+    """The ids of a loop: those of its body, then those of its condition."""
     condition, constants, start = while_parts(eqn, values)
 
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:
@@ -171,7 +171,7 @@ def while_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
 
 
 def shard_map_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
-    """Of a program for one device of a mesh: axes that the mesh splits are pinned, others enter."""
+    """The ids of a `shard_map`: axes that the mesh splits are pinned, others enter."""
     (program,), params = subprograms(eqn), eqn.params
     inside = closed_jaxpr(program).jaxpr
     inner = _reshard(sets, eqn, values, params["in_specs"], inside.invars)
@@ -186,7 +186,7 @@ def _reshard(
     specs: Sequence[Any],
     variables: Sequence[Any],
 ) -> list[ChannelIds]:
-    """The ids of values on the other side of a `shard_map`, of these variables."""
+    """The ids of values that enter or leave a `shard_map` through these variables."""
 
     def axis(ids: Vector, names: Any, size: int) -> Vector:
         names = names if isinstance(names, tuple) else (names,)
@@ -206,7 +206,7 @@ def _reshard(
 
 
 def while_parts(eqn: Any, values: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
-    """The constants of the condition, those of the body, and the carry."""
+    """The constants of the condition, the constants of the body, and the carry."""
     first = eqn.params["cond_nconsts"]
     second = first + eqn.params["body_nconsts"]
     return list(values[:first]), list(values[first:second]), list(values[second:])
@@ -217,13 +217,13 @@ def _settle_carry(
     start: Sequence[ChannelIds],
     body: Callable[[list[ChannelIds]], list[ChannelIds]],
 ) -> tuple[list[ChannelIds], list[ChannelIds]]:
-    """The ids of the carry at every step of a loop, and of what its body returns.
+    """The ids of a loop's carry at every step, and those of the results of its body.
 
     The body is the same at every step: repeated until what is known of the carry no longer changes.
     """
 
     def known(values: list[ChannelIds]) -> list[Any]:
-        """All but ids, of which only ever more are united."""
+        """All facts except ids: ids are only ever united."""
         return [v._replace(axes=tuple(map(is_free, v.axes))) for v in values]
 
     carry = [_name_free_axes(sets, value) for value in start]
@@ -236,14 +236,14 @@ def _settle_carry(
 
 
 def _name_free_axes(sets: UnionFind, value: ChannelIds) -> ChannelIds:
-    """`value` with ids of its own along axes that are free, such as those of a state of zeros."""
+    """`value` with new ids along free axes, such as those of a state of zeros."""
     axes = tuple(sets.new(a.size) if a.size > 1 and is_free(a) else a for a in value.axes)
     zero = sets.zero_at(value, axes)
     return value._replace(axes=axes, zero=zero, number=None, constant=False)
 
 
 def scan_parts(eqn: Any) -> tuple[int, int]:
-    """How many constants and how many carries; what is stacked has one axis more outside."""
+    """The numbers of constants and of carries; stacked arrays have one axis more outside."""
     inner = closed_jaxpr(eqn.params["jaxpr"]).jaxpr
     carried = sum(map(_same_rank, eqn.outvars, inner.outvars))
     return sum(map(_same_rank, eqn.invars, inner.invars)) - carried, carried
@@ -262,7 +262,7 @@ BLOCKS: dict[Primitive | str, Callable[[UnionFind, Any, Sequence[ChannelIds]], I
 
 
 def _either(sets: UnionFind, values: Sequence[ChannelIds]) -> ChannelIds:
-    """The ids of one array that may be any of `values`."""
+    """The ids of an array that may be any of `values`."""
     axes = sets.union_all(values, [axis.size for axis in values[0].axes])
     zero = sets.all_zero(values, axes)
     nonzero, given = all(v.nonzero for v in values), all(v.given for v in values)

@@ -40,7 +40,7 @@ Axis = tuple[int, int]
 
 
 class TracedChannels(NamedTuple):
-    """The united ids of a model, and those of the arguments of its program.
+    """The ids of a traced model after uniting, and those of its program's arguments.
 
     `starts`: the first id of each of the `axes` that have ids, and the first of no parameter.
     `live`: the numbers of the parameters that a result of the program depends on.
@@ -115,7 +115,7 @@ def coupled_channels(
 def fixed_channels(
     apply: Callable[..., Any], params: Any, *inputs: Any, resize: bool = False
 ) -> tuple[FixedChannels, ...]:
-    """The channels that are never cut, and why: by the primitive that would cut them wrongly.
+    """The channels that are never cut, with the primitive that would cut them wrongly.
 
     Primitives that are not known, sums over channels such as a norm or a softmax over them, and
     constants and random bits along them; with `resize` as in `coupled_channels` norms, constants
@@ -150,7 +150,7 @@ def fixed_channels(
 
 
 def report_of(pinned: Pinned) -> FixedChannels:
-    """What pins channels, and where, without their arrays."""
+    """The primitive and the line that pin channels, without their arrays."""
     primitive, line = pinned.name or (
         pinned.equations[-1].primitive.name if pinned.equations else "apply",
         line_of(pinned.equations),
@@ -159,7 +159,7 @@ def report_of(pinned: Pinned) -> FixedChannels:
 
 
 def channels_of(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> TracedChannels:
-    """The united ids of a model, all axes of channels of its outputs pinned."""
+    """The united ids of a model, with all channels of its outputs pinned."""
     program, result = trace_apply(apply, params, inputs)
     return unite(program, describe(params), inputs, result)
 
@@ -213,7 +213,7 @@ def unite(
 def _input_ids(
     sets: UnionFind, shape: Sequence[int], path: Any, number: int, state: bool
 ) -> ChannelIds:
-    """Of an input, pinned, or of a state, in which removed channels are zero as in parameters."""
+    """The pinned ids of an input, or the ids of a state, where removed channels are zero."""
     if state:
         return ChannelIds(tuple(map(sets.new, shape)), frozenset({number}))
     one = sets.pin(sets.new(1), name=("input", jax.tree_util.keystr(path)))
@@ -274,7 +274,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Pin the channels of what must be zero in one place and must not in another."""
+    """Pin channels that must be zero in one place and nonzero in another."""
 
     def pin(required: Requirement, roots: np.ndarray) -> None:
         among = np.isin(sets.find(required.ids), roots)
@@ -291,12 +291,12 @@ def _pin_ambiguous(sets: UnionFind) -> None:
 
 
 def _singular(sets: UnionFind) -> np.ndarray:
-    """The sets of ids of what must not be zero."""
+    """The roots of ids at which values must be nonzero."""
     return sets.find(np.concatenate([*(divisor.ids for divisor in sets.singular), fixed(0)]))
 
 
 def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
-    """For each parameter, the sets of ids at which sums over channels need it to be zero."""
+    """For each parameter, the roots of ids at which sums over channels need it to be zero."""
     zeroed: dict[int, list[np.ndarray]] = {}
     for factor in sets.zeroed:
         for i in factor.parameters or ():

@@ -1,4 +1,4 @@
-"""Coupled channels, and their positions in a tree of arrays."""
+"""Groups of coupled channels, and their positions in a tree of arrays."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,14 +8,14 @@ import numpy as np
 
 
 class Parameters(NamedTuple):
-    """Paths and shapes of the arrays of a tree, in its order."""
+    """Paths and shapes of the arrays of a tree, in order."""
 
     paths: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
 
 
 class Position(NamedTuple):
-    """Where the channels of a group are in one array.
+    """The place of a group's channels in one array.
 
     Attributes:
       path: Names on the way to the array, with `/` between them.
@@ -80,12 +80,12 @@ def describe(params: Any) -> Parameters:
 
 
 def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`path` without the attribute in which a variable of `flax.nnx` keeps its array."""
+    """`path` without the attribute in which a `flax.nnx` variable keeps its array."""
     return path[:-1] if path and path[-1] == jax.tree_util.GetAttrKey("value") else path
 
 
 def parameters_of(params: Any, groups: Sequence[ChannelGroup]) -> Parameters:
-    """The paths and shapes of a tree, which are those of the tree that groups were read from.
+    """The paths and shapes of the tree that all groups were read from.
 
     Raises:
       ValueError: They are others.

@@ -1,4 +1,4 @@
-"""What primitives that move elements, and compute nothing, do to ids of channels.
+"""Rules for primitives that move elements: what they do to channel ids.
 
 A function of axes is called as `axes(eqn, sets, *values)` with the ids of the operands and returns
 those of the results: see `rules`. Beside it is what the parameters of the primitive become where
@@ -146,7 +146,7 @@ def slice_(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
 def smaller_slice(
     eqn: Equation, remain: Remain, values: Results, results: Results
 ) -> dict[str, Any]:
-    """Its bounds among the channels that are left."""
+    """The bounds of a slice, counted in the channels that are left."""
     starts, shape = eqn.params["start_indices"], sizes(remain, results[0])
     strides = eqn.params["strides"] or (1,) * len(starts)
     small = tuple(
@@ -159,12 +159,12 @@ def smaller_slice(
 
 
 def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
-    """`part` of an axis, pinned if it is one channel: without it nothing would be left of it."""
+    """`part` of an axis; pinned if it is a single channel, because nothing would be left."""
     return sets.pin(part) if part.size == 1 < whole.size else part
 
 
 def _in_blocks(sets: UnionFind, axis: Vector, start: int, limit: int, stride: int) -> Vector:
-    """`axis`, of which a slice takes one of every `stride` channels: these are united."""
+    """`axis`, united in blocks of `stride` channels, of which a slice takes one."""
     if axis.size % stride or start >= stride or limit <= axis.size - stride + start:
         return sets.pin(axis)
     line, *others = axis.reshape(-1, stride).T
@@ -222,12 +222,12 @@ def scatter(
 def zero_of_scatter(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Of a scatter, unless a function is applied in place."""
+    """Zero where a scatter without a function writes zeros."""
     return result.zero if eqn.params["update_jaxpr"] is None else None
 
 
 def _windows(eqn: Equation) -> dict[int, int]:
-    """Of a scatter, the axes that are taken whole, and those of what is written there."""
+    """The axes that a scatter takes whole, and the axes of the updates there."""
     numbers, (value, _, new) = eqn.params["dimension_numbers"], map(shape_of, eqn.invars)
     dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     others = (k for k in range(len(value)) if k not in dropped)
@@ -259,7 +259,7 @@ def smaller_gather(
 
 
 def smaller_shape(name: str) -> Callable[..., dict[str, Any]]:
-    """Of a primitive that spells out the shape of its result, as the parameter of this name."""
+    """For primitives with the shape of the result in the parameter `name`."""
     return partial(_smaller_shape, name)
 
 
@@ -270,12 +270,12 @@ def _smaller_shape(
 
 
 def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:
-    """The shape of an array of these ids without those that are removed."""
+    """The shape of an array with these ids, without removed channels."""
     return tuple(int(remain(axis).sum()) for axis in value.axes)
 
 
 def _factors(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
-    """The shortest runs of axes of two shapes that hold the same number of elements."""
+    """The shortest runs of axes of two shapes that hold equally many elements."""
     i = j = 0
     while i < len(old) or j < len(new):
         first, second, counts = i, j, [1, 1]

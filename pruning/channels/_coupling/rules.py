@@ -1,4 +1,4 @@
-"""What the library knows of each primitive: a row each, which all that reads programs looks up.
+"""What the library knows of each primitive, in one row; all readers of programs use it.
 
 A row says how axes correspond, where zeros and equal values remain, where a zero would be singular,
 what the parameters are at smaller shapes, and how it is a product with a kernel, a sum or a scale.
@@ -24,7 +24,7 @@ Numbers = Sequence[Any]
 
 
 class Rule(NamedTuple):
-    """All that is known of a primitive.
+    """All that the library knows of a primitive.
 
     Attributes:
       axes: `axes(eqn, sets, *values)` are the ids of the results; it unites what corresponds, and
@@ -64,11 +64,11 @@ class Rule(NamedTuple):
 
     @property
     def rearranges(self) -> bool:
-        """Whether it gives the first operand again but for its layout or its sign."""
+        """Whether the result is the first operand except for layout or sign."""
         return self.layout or self.signs == (-1,)
 
     def singular_operands(self, eqn: Equation, numbers: Numbers) -> tuple[int, ...]:
-        """The operands that must not be zero; of a power, given the numbers among the operands."""
+        """The operands that must be nonzero; for a power this depends on the exponent."""
         known = None if self.exponent is None else self.exponent(eqn, numbers)
         return () if known is not None and (known >= 1 or known == 0) else self.singular
 
@@ -78,7 +78,7 @@ def elementwise(zero: Zeros = never, **facts: Any) -> Rule:
 
 
 def power(exponent: Callable[[Equation, Numbers], Any], **facts: Any) -> Rule:
-    """A power of the first operand: zero at its zeros if positive, singular there below one."""
+    """A power of the first operand: zero at its zeros if positive, singular there if below one."""
 
     def zero(eqn: Equation, sets: UnionFind, values: Any, result: ChannelIds) -> Any:
         found = exponent(eqn, [v.number for v in values])
@@ -100,12 +100,12 @@ def if_all(nonzero: Sequence[bool], numbers: Numbers) -> bool:
 
 
 def with_a_positive(nonzero: Sequence[bool], numbers: Numbers) -> bool:
-    """A sum or maximum with a number above zero: as variances are that are followed by a root."""
+    """Whether a number above zero is among the operands, such as the eps of a variance."""
     return any((number or 0) > 0 for number in numbers)
 
 
 def reduced_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
-    """Those of the arrays, of a reduction that may run over the devices of a mesh too."""
+    """The reduced axes of the operands; a reduction may also run over devices of a mesh."""
     axes = [axis for axis in eqn.params["axes"] if isinstance(axis, int)]
     return [[(k, axis)] for k in range(len(eqn.invars)) for axis in axes]
 
@@ -116,7 +116,7 @@ def contracted_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
 
 
 def kernel_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
-    """Those of a convolution's kernel but for the outputs."""
+    """The axes of a convolution's kernel without that of the outputs."""
     return [[(1, axis)] for axis in eqn.params["dimension_numbers"].rhs_spec[1:]]
 
 
@@ -248,13 +248,13 @@ def rule_of(eqn: Equation) -> Rule:
 
 
 def summed_of_product(eqn: Equation) -> Sequence[Sequence[tuple[int, int]]] | None:
-    """The axes that a product or a convolution sums over, if the equation is one."""
+    """The axes that a product or a convolution sums over; None for other equations."""
     rule = rule_of(eqn)
     return None if rule.linear is None or rule.summed is None else rule.summed(eqn)
 
 
 def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
-    """The ids of the results of an equation, by its row."""
+    """The ids of the results of an equation, from its row."""
     rule = rule_of(eqn)
     values = sets.give_constants_ids(values) if rule.elementwise else values
     results = rule.axes(eqn, sets, *values)
@@ -276,7 +276,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> 
 
 
 def corresponding_axes(eqn: Equation) -> list[list[int | None]]:
-    """Of each operand, which axis of the first result each of its axes is, None if it is none."""
+    """For each operand and axis, the axis of the first result that it becomes; None if none."""
     sets = UnionFind()
     sets.equations = (eqn,)
     values = [

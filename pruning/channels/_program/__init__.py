@@ -1,1 +1,1 @@
-"""Traced programs: their calls, their lines in the model, how to interpret them, and products."""
+"""Traced programs: calls, lines in the model, interpretation and products."""

@@ -1,4 +1,4 @@
-"""What an equation of a traced program calls, by JAX's tracing of today and by its next.
+"""The programs that an equation calls, in JAX's present and next tracing.
 
 A call is an equation that does nothing but run another program: `jit`, `jax.checkpoint`, functions
 with a derivative of their own. Today its program is a parameter; of a `HiPrim`, in which JAX 0.12
@@ -46,7 +46,7 @@ class Call(NamedTuple):
 
 
 def call_of(eqn: Any) -> Call | None:
-    """The call that an equation is, if it is one."""
+    """The call that an equation makes, if it is a call."""
     name, params = eqn.primitive.name, eqn.params
     if (kind := KINDS.get(name)) is not None:
         keys = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -67,7 +67,7 @@ def program_of(eqn: Any) -> Any:
 
 
 def subprograms(eqn: Any) -> list[Any]:
-    """The programs inside an equation: what it calls, its branches, the body of a loop."""
+    """The programs inside an equation: what it calls, its branches, the body of its loop."""
     if (program := program_of(eqn)) is not None:
         return [program]
     leaves = jax.tree.leaves(eqn.params, is_leaf=_is_program)
@@ -82,7 +82,7 @@ _EXPANDED: WeakKeyDictionary[Any, ClosedJaxpr | None] = WeakKeyDictionary()
 
 
 def _expand(primitive: Any) -> ClosedJaxpr | None:
-    """The program of a `HiPrim`, the same object every time, if it is one of plain arrays."""
+    """The program of a `HiPrim` of plain arrays; the same object every time."""
     if primitive not in _EXPANDED:
 
         def flat(*arrays: Any) -> list[Any]:
@@ -99,14 +99,14 @@ def _expand(primitive: Any) -> ClosedJaxpr | None:
 def evaluate_equation(
     eqn: Any, arrays: Sequence[Any], params: Mapping[str, Any] | None = None
 ) -> list[Any]:
-    """The results of an equation at these operands, with its own parameters or others."""
+    """The results of an equation for these operands, with its own parameters or given ones."""
     params = eqn.params if params is None else params
     results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
 def trace_tangents(eqn: Any) -> ClosedJaxpr:
-    """The results of an equation and their tangents, of its operands and the tangents of these.
+    """The results of an equation and their tangents, for operands and their tangents.
 
     Both tangents of what is floating alone. It is traced by `jax.jvp`, so a rule by
     `jax.custom_jvp` is followed, whichever way JAX writes it down.
@@ -134,7 +134,7 @@ class Transpose(NamedTuple):
 
 
 def trace_cotangents(eqn: Any) -> Transpose:
-    """The programs of `jax.vjp` of an equation: a rule by `jax.custom_vjp` is followed."""
+    """The programs of `jax.vjp` of an equation; a `jax.custom_vjp` rule is followed."""
     operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
 
     def vjp(*arrays: Any) -> Any:
@@ -152,7 +152,7 @@ def trace_cotangents(eqn: Any) -> Transpose:
 
 
 def of_all(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    """The tangents of all of `primals`, from those of the floating ones."""
+    """The tangents of all `primals`, from those of the floating-point ones."""
     left = iter(tangents)
     zeros = (np.zeros(x.shape, jax.dtypes.float0) for x in primals)
     return [next(left) if is_floating(x) else zero for x, zero in zip(primals, zeros, strict=True)]

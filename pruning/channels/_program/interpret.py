@@ -1,4 +1,4 @@
-"""Traced programs, and how to interpret one."""
+"""Traced programs, and an interpreter for them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[ClosedJaxpr, Tree]:
-    """The program of `apply(params, *inputs)`, its leaves in order as arguments, and its result."""
+    """The program of `apply(params, *inputs)` of its leaves in order, and its result."""
     try:
         return trace(apply, params, *inputs)
     except Exception as error:
@@ -24,7 +24,7 @@ def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Clo
 
 
 def closed_jaxpr(program: Program) -> ClosedJaxpr:
-    """`program`, a jaxpr closed over its constants or one without."""
+    """`program` as a closed jaxpr."""
     return program if isinstance(program, ClosedJaxpr) else ClosedJaxpr(program, ())
 
 
@@ -36,7 +36,7 @@ def interpret(
     *,
     enter: Callable[[Equation], Program | None] = program_of,
 ) -> list[T]:
-    """The results of `program`, by `constant(array)` and, of an equation, `step(eqn, operands)`.
+    """The results of `program`, from `constant(array)` and `step(eqn, operands)`.
 
     Calls are entered, so that no step sees one, but for those of which `enter` is None. No value
     outlives its last reader.
@@ -72,7 +72,7 @@ def live_program(program: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def enter_none(eqn: Equation) -> None:
-    """For a step that must know of calls: all of them are its own."""
+    """For a step that handles all calls itself."""
 
 
 def is_literal(variable: Any) -> bool:

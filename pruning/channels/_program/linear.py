@@ -1,4 +1,4 @@
-"""A convolution or a product with a kernel as matrix products, one a group of channels.
+"""A convolution, or a product with a kernel, as matrix products: one for each channel group.
 
 Rows of inputs times the matrix of the kernel are the outputs: of shapes (groups, rows, inputs),
 (groups, inputs, outputs) and (groups, rows, outputs). The matrix has the elements of the kernel in
@@ -20,7 +20,7 @@ Axes = tuple[int, ...]
 
 
 class Product(NamedTuple):
-    """`dot_general`: the axes of a batch, those of rows or outputs, and the contracted ones."""
+    """`dot_general` with its axes: batch, rows or outputs, and contracted."""
 
     of_inputs: tuple[Axes, Axes, Axes]
     of_kernel: tuple[Axes, Axes, Axes]
@@ -58,7 +58,7 @@ class Convolution(NamedTuple):
     groups: int
 
     def inputs(self, x: Array) -> Array:
-        """Every window of the inputs, a row each: the elements of a channel are neighbours."""
+        """Every window of the inputs as a row; elements of a channel are neighbours."""
         x = x.transpose(self.axes[0])
         edges = zip(self.padding, self.input_dilation, strict=True)
         config = [(0, 0, 0), (0, 0, 0), *((low, high, n - 1) for (low, high), n in edges)]
@@ -101,7 +101,7 @@ Linear = Product | Convolution
 
 
 def convolution_of(eqn: Equation, side: int) -> Linear | None:
-    """`conv_general_dilated` as matrix products; none of groups of samples, or of its images."""
+    """`conv_general_dilated` as matrix products; None with batch groups or images as the kernel."""
     params, numbers = eqn.params, eqn.params["dimension_numbers"]
     if side != 1 or params["batch_group_count"] > 1:
         return None

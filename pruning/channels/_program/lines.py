@@ -1,4 +1,4 @@
-"""The lines of a model that equations and errors come from."""
+"""The lines of a model in which equations and errors arise."""
 
 import sys
 import sysconfig
@@ -17,7 +17,7 @@ FRAMEWORKS = """
 
 
 def line_of(equations: Sequence[Any]) -> str:
-    """The line that makes the last of these equations, or else the one that it is inside of.
+    """The line of the last equation, or of the innermost equation around it that has one.
 
     The innermost outside of JAX and the frameworks above it, if there is one.
     """
@@ -30,7 +30,7 @@ def line_of(equations: Sequence[Any]) -> str:
 
 
 def line_of_error(error: Exception) -> str:
-    """The innermost line outside of frameworks that an error was raised in; none if all are."""
+    """The innermost line outside frameworks in which an error was raised, if any."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not _of_library(frame.filename):
             return f"{frame.filename}:{frame.lineno} ({frame.name})"
@@ -38,7 +38,7 @@ def line_of_error(error: Exception) -> str:
 
 
 def at(line: str) -> str:
-    """The end of a sentence."""
+    """The line as the end of a sentence."""
     return f" at {line}" if line else ""
 
 
@@ -50,7 +50,7 @@ def _of_library(filename: str) -> bool:
 
 @cache
 def _folders(modules: int) -> tuple[str, ...]:
-    """Those of the frameworks that are loaded, wherever they are, and this one."""
+    """The folders of loaded frameworks, wherever they are, and of this library."""
     loaded = (sys.modules.get(name) for name in FRAMEWORKS.split())
     files = (getattr(module, "__file__", None) for module in loaded)
     return (f"{Path(__file__).parents[1]}/", *(f"{Path(file).parent}/" for file in files if file))

@@ -1,1 +1,1 @@
-"""Channels removed from the arrays of a model, and the smaller program run, compared and saved."""
+"""Removes channels from the arrays of a model; runs, compares and saves the smaller program."""

@@ -1,4 +1,4 @@
-"""Checkpoints of pruned networks: small arrays, and as metadata the kept indices and the widths.
+"""Checkpoints of pruned networks: small arrays, and kept indices and widths as metadata.
 
 Written by Orbax; read without the network that was pruned.
 """
@@ -25,7 +25,7 @@ Indices = Mapping[str, Mapping[int, Sequence[int]]]
 
 
 class Pruned(NamedTuple):
-    """A pruned network, how it runs, and which channels it has of the one that it was made from.
+    """A pruned network: its arrays, how it runs, and which channels were kept.
 
     A pytree whose leaves are those of `params`: `jax.jit`, `jax.grad` and optimizers take it whole.
 
@@ -43,7 +43,7 @@ class Pruned(NamedTuple):
     apply: Callable[..., Any]
 
     def kept_indices(self) -> Indices:
-        """By array and axis, the indices that were kept."""
+        """The kept indices of each array and axis."""
         indices: dict[str, dict[int, list[int]]] = {}
         for (path, axis), mask in keep_masks(self.groups, self.keep).items():
             indices.setdefault(path, {})[axis] = np.flatnonzero(mask).tolist()
@@ -51,7 +51,7 @@ class Pruned(NamedTuple):
 
 
 class _Fixed:
-    """What a `Pruned` has besides arrays: equal if it is the same objects."""
+    """The parts of a `Pruned` that are no arrays; equal if they are the same objects."""
 
     def __init__(self, parts: tuple[Any, ...]):
         self.parts = parts
@@ -73,7 +73,7 @@ jax.tree_util.register_pytree_with_keys(
 def save_pruned(
     checkpoint_dir: Path | str, pruned: Pruned, *, step: int = 1, ratios: Sequence[int | float] = ()
 ) -> None:
-    """Write a checkpoint to `checkpoint_dir`, in place of an earlier one, from the host.
+    """Write a checkpoint to `checkpoint_dir` from the host; it replaces an earlier one.
 
     Args:
       checkpoint_dir: Made where there is none.
@@ -104,7 +104,7 @@ def save_pruned(
 def load_pruned(
     checkpoint_dir: Path | str, apply: Callable[..., Any] | None = None, *, like: Any = None
 ) -> Pruned:
-    """The network that `save_pruned` or `prune` wrote to `checkpoint_dir`; no large one is needed.
+    """The network that `save_pruned` or `prune` wrote; the large network is not needed.
 
     Args:
       checkpoint_dir: Holds the checkpoint.
@@ -146,7 +146,7 @@ def _missing(*_: Any) -> Any:
 
 
 def _group(group: ChannelGroup, mask: np.ndarray) -> dict[str, Any]:
-    """A group and its kept channels, in what JSON holds; equal indices are written once."""
+    """A group and its kept channels as JSON; equal indices are written once."""
     tables: dict[bytes, int] = {}
     positions = []
     for path, axis, indices, *flags in group.positions:
@@ -170,7 +170,7 @@ def _read_group(written: dict[str, Any], parameters: Parameters) -> tuple[Channe
 
 
 def _groups_of(metadata: dict[str, Any]) -> list[dict[str, Any]]:
-    """The groups as they are written; in checkpoints of 0.1, one for each axis that was cut."""
+    """The groups of a checkpoint; checkpoints of version 0.1 have one for each cut axis."""
     if "groups" in metadata:
         return metadata["groups"]
     metadata["resized"] = False  # was not written
@@ -188,7 +188,7 @@ def _groups_of(metadata: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _structure(tree: Any) -> Any:
-    """The structure of a tree of dictionaries, lists and tuples, in JSON; of another, None."""
+    """The structure of a tree of dictionaries, lists and tuples as JSON; None for other trees."""
     counter = itertools.count()
     numbered = jax.tree.map(lambda _: next(counter), tree)
 
@@ -223,7 +223,7 @@ def _read_tree(written: Any, leaves: Iterator[Any]) -> Any:
 def resume(
     checkpoint_dir: Path, start: Pruned, apply: Callable[..., Any], ratios: Sequence[int | float]
 ) -> tuple[Pruned, int] | None:
-    """What an earlier run of `prune` with these arguments saved, and the number of its steps.
+    """The network that an earlier `prune` with these arguments saved, and its number of steps.
 
     `start` is the whole network, `apply` the function that is pruned.
     """

@@ -1,4 +1,4 @@
-"""Whether a network computes the same at smaller widths, but for the shapes: program by program.
+"""Compares the programs of a network at two widths: equal except for shapes, or not.
 
 A shape may decide what is computed: a projection that is skipped where shapes are equal, a gain
 that was read off a width. Then the smaller network is another one, though it runs.
@@ -36,7 +36,7 @@ def check_program(
     keep: Keep,
     *inputs: Any,
 ) -> None:
-    """Raise unless `apply(params, *inputs)` is the large network's program but for its shapes.
+    """Raise unless the program of `apply` equals the large network's, except for shapes.
 
     Args:
       apply: As in `coupled_channels`.
@@ -65,7 +65,7 @@ def check_program(
 
 
 def difference(sizes: Sizes, large: Any, small: Any, arguments: Sequence[ChannelIds]) -> str:
-    """What `small` first does otherwise than `large`, equation by equation; none if nothing."""
+    """The first difference between `small` and `large`, equation by equation; "" if none."""
     large, small = closed_jaxpr(large), closed_jaxpr(small)
     # For each variable of the large program: its ids, and the variable of the small program.
     ids, same = {}, {}
@@ -127,7 +127,7 @@ def _of_equation(
 
 
 def _dependent_axes(eqn: Equation, k: int) -> Sequence[int]:
-    """The axes of operand `k` on whose size the result depends, also where nothing varies."""
+    """The axes of operand `k` whose size changes the result, even if nothing varies along them."""
     summed = rule_of(eqn).summed
     if summed is None and not subprograms(eqn):
         return range(len(shape_of(eqn.invars[k])))
@@ -145,11 +145,11 @@ def _same_constant(x: Any, y: Any) -> bool:
 
 
 def _equal(x: Any, y: Any) -> bool:
-    """Whether numbers or names are the same, NaN the same as NaN."""
+    """Whether numbers or names are equal; NaN equals NaN."""
     pairs = list(zip_longest(jax.tree.leaves(x), jax.tree.leaves(y)))
     return all(a == b or {str(a), str(b)} == {"nan"} for a, b in pairs)
 
 
 def _plain(x: Any) -> bool:
-    """Whether `x` is a number, a name or a tuple of such."""
+    """Whether `x` is a number, a name or a tuple of these."""
     return all(isinstance(leaf, int | float | str | np.number) for leaf in jax.tree.leaves(x))

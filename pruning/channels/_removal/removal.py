@@ -1,4 +1,4 @@
-"""Channels removed from the arrays of a model, or set to zero in them.
+"""Removes channels from the arrays of a model, or sets them to zero.
 
 Trees are cut by the names of their arrays, so that the state of an optimizer, such as optax's
 momentum, is cut by the same call. Channels that are kept have their order and their values.
@@ -27,7 +27,7 @@ KeepMasks = dict[tuple[str, int], Any]
 
 
 def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
-    """`params` without the channels that are not kept: every array cut on every coupled axis.
+    """`params` without removed channels: every array is cut along every coupled axis.
 
     With the smaller tree the model computes what it computes with `mask_channels`, to rounding, if
     its program is the same at the smaller widths. That is not looked at here: `check_program` does,
@@ -83,7 +83,7 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
 
 
 def mask_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
-    """`params` with zeros at all positions of the channels that are not kept.
+    """`params` with zeros at all positions of removed channels.
 
     A channel then counts as zero after its nonlinearity for all that follows, as its inputs of the
     next kernel are zero too. Where the model divides by what would be zero, or takes a root or a
@@ -108,7 +108,7 @@ def mask_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> An
 def remaining_groups(
     groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]
 ) -> tuple[ChannelGroup, ...]:
-    """The groups of the tree from which channels were removed, in the same order."""
+    """The groups of the smaller tree, in the same order."""
     masks = keep_masks(groups, keep)
     new_indices = {key: np.cumsum(mask) - 1 for key, mask in masks.items()}
     parameters = groups[0].parameters if groups else Parameters((), ())
@@ -131,7 +131,7 @@ def remaining_groups(
 
 
 def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks:
-    """By array and axis, which indices are kept; of the axes that the groups have."""
+    """For each array and axis of the groups, a mask of the kept indices."""
     masks: KeepMasks = {}
     for (size, positions, parameters, _), vector in zip(groups, keep, strict=True):
         shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
@@ -146,7 +146,7 @@ def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks
 
 
 def removed_elements(leaf: Any, path: str, masks: KeepMasks) -> np.ndarray:
-    """Which elements of the array at `path` are of a removed channel."""
+    """A mask of the elements of the array at `path` that belong to removed channels."""
     removed = np.zeros(np.shape(leaf), bool)
     for axis in range(removed.ndim):
         if (mask := masks.get((path, axis))) is not None:
@@ -156,7 +156,7 @@ def removed_elements(leaf: Any, path: str, masks: KeepMasks) -> np.ndarray:
 
 
 def _sharding(leaf: Any, axis: int, size: int) -> Sharding | None:
-    """The sharding of an array once an axis has another size: not along it if that is not even."""
+    """The sharding of an array after an axis changed its size; unsharded there if uneven."""
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
         single = isinstance(sharding, SingleDeviceSharding) and getattr(leaf, "committed", True)
@@ -170,12 +170,12 @@ def _sharding(leaf: Any, axis: int, size: int) -> Sharding | None:
 
 
 def _library(*arrays: Any) -> Any:
-    """NumPy for arrays of NumPy, `jax.numpy` where one is of JAX."""
+    """NumPy for NumPy's arrays, `jax.numpy` for JAX's."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
 def widths(params: Any) -> dict[str, int]:
-    """How many outputs each layer has, by its name: the last axis of its kernel.
+    """The number of outputs of each layer by name: the size of its kernel's last axis.
 
     What a `flax.linen` module is built with to take a pruned tree.
 
@@ -192,7 +192,7 @@ def widths(params: Any) -> dict[str, int]:
 
 
 def check_keep(groups: Sequence[ChannelGroup], keep: Keep) -> None:
-    """Raise unless `keep` has one boolean vector of the size of each group."""
+    """Raise unless `keep` has one boolean vector for each group, of its size."""
     if len(keep) != len(groups):
         raise ValueError(f"keep must hold {len(groups)} vectors, one a group; got {len(keep)}")
     if len({group.parameters for group in groups}) > 1:
@@ -209,7 +209,7 @@ def check_keep(groups: Sequence[ChannelGroup], keep: Keep) -> None:
 
 
 def check_some_left(groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]) -> None:
-    """Raise unless a channel of each group is kept."""
+    """Raise unless each group keeps a channel."""
     for group, vector in zip(groups, keep, strict=True):
         if not vector.any():
             raise ValueError(f"keep must hold at least one channel of {name(group)}; got none")
@@ -221,7 +221,7 @@ def name(group: ChannelGroup) -> str:
 
 
 def producers(group: ChannelGroup) -> tuple[Position, ...]:
-    """The positions of the filters that make the channels of a group: axes not summed over.
+    """The positions of the filters that make a group's channels: axes that are not summed over.
 
     Where all are summed over, as between two factors of one matrix, all of these. Where a channel
     has one number in each array, all arrays are kernels.
@@ -238,7 +238,7 @@ def _along_channels(
     groups: Sequence[ChannelGroup],
     masks: KeepMasks,
 ) -> Any:
-    """`tree` with `change(leaf, axis, mask)` of every array on every axis of channels."""
+    """`tree` after `change(leaf, axis, mask)` for every array and axis of channels."""
     if not groups:
         return tree
     leaves, structure = jax.tree.flatten(tree)
@@ -250,7 +250,7 @@ def _along_channels(
 
 
 class Owner(NamedTuple):
-    """The parameter as which an array is cut, and which of its axes the array has, in order."""
+    """The parameter after which an array is cut, and the axes of it that the array has."""
 
     path: str
     axes: tuple[int, ...]

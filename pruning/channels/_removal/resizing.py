@@ -1,4 +1,4 @@
-"""The program of a network run on smaller arrays: its shapes adapted, its constants kept.
+"""Runs the program of a network on smaller arrays: adapts its shapes, keeps its constants.
 
 The network is traced at the widths that it was written for, and its program is evaluated on the
 arrays that are left. A shape that it spells out becomes that of the channels that are left; numbers
@@ -47,7 +47,7 @@ from pruning.channels._removal.sizes import Sizes, first, large_tree, trim_broad
 
 
 class Sized(NamedTuple):
-    """A smaller array, the ids of the channels of the large one, and `removed` if not zero."""
+    """A smaller array, the ids of the large one, and the value of removed channels if nonzero."""
 
     array: Any
     ids: ChannelIds
@@ -71,7 +71,7 @@ def resized(
     *,
     states: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """`apply` for the smaller tree: a function of what `remove_channels` returns, and of inputs.
+    """`apply` as a function of the smaller tree, which `remove_channels` returns, and of inputs.
 
     It is right where `apply` itself is not, or cannot be called: for `flax.linen`, written widths,
     depthwise convolutions, attention, norms over channels, and wherever a shape decides what is
@@ -127,7 +127,7 @@ class Resized:
     states: tuple[Any, ...]
 
     def __call__(self, params: Any, *inputs: Any) -> Any:
-        """What `apply` returns, of the channels that are left."""
+        """The result of `apply`, with the channels that are left."""
         program, arrays = self._traced.trace(params, *inputs), jax.tree.leaves((params, inputs))
         if len(program.jaxpr.in_avals) > len(arrays):  # `apply` closes over traced arrays
             return self._evaluate(params, *inputs)
@@ -159,7 +159,7 @@ def _shape(x: Any) -> Any:
 def _narrow(
     sizes: Sizes, whole: Sequence[Any], states: Sequence[Any], ids: Sequence[ChannelIds]
 ) -> list[Any]:
-    """The leaves of states without removed channels, which they have or not."""
+    """The leaves of states without removed channels, given at either width."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(tuple(states))
     if structure != jax.tree.structure(tuple(whole)):
         raise ValueError(
@@ -230,7 +230,7 @@ class Resizing:
         return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
     def removed_sum(self, eqn: Any, value: Sized) -> Any:
-        """What removed channels add to a sum over channels, all of them the same."""
+        """What removed channels, which are all equal, add to a sum over channels."""
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]
             if count:
@@ -241,7 +241,7 @@ class Resizing:
         return equation_ids(self.sets, eqn, [v.ids for v in values])
 
     def call(self, eqn: Any, call: Call, values: Sequence[Sized]) -> list[Sized]:
-        """A call, with its checkpoint or its rule of differentiation."""
+        """A call, with its checkpoint or its custom derivative rule."""
         if call.kind == "jit":
             return self.run(call.program, values)
         operands, arrays = [v.ids for v in values], [v.array for v in values]
@@ -263,7 +263,7 @@ class Resizing:
     def tangents(
         self, eqn: Any, ids: list[ChannelIds], primals: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
-        """The rule of `jax.custom_jvp`, on smaller arrays."""
+        """The `jax.custom_jvp` rule of a call, on smaller arrays."""
         pairs = [(t, i) for x, t, i in zip(primals, tangents, ids, strict=True) if is_floating(x)]
         values = [*map(Sized, primals, ids), *(Sized(t, i) for t, i in pairs)]
         results = [v.array for v in self.run_rule(eqn, trace_tangents(eqn), values)]
@@ -273,7 +273,7 @@ class Resizing:
     def rule(
         self, eqn: Any, operands: list[ChannelIds], results: Sequence[ChannelIds]
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """The two functions of `jax.custom_vjp`, on smaller arrays."""
+        """The two functions of a `jax.custom_vjp` rule, on smaller arrays."""
         transpose: list[Transpose] = []  # traced when it is differentiated
         residuals: list[ChannelIds] = []
         cotangents = [v._replace(zero=None, uniform=None, given=False) for v in results]
@@ -299,7 +299,7 @@ class Resizing:
         return forward, backward
 
     def run_rule(self, eqn: Any, program: Any, values: Sequence[Sized]) -> list[Sized]:
-        """The results of a program that a rule of differentiation of an equation is."""
+        """The results of the program of a custom derivative rule."""
         outer, self.sets.equations = self.sets.equations, (*self.sets.equations, eqn)
         results = self.run(program, values)
         self.sets.equations = outer

@@ -1,4 +1,4 @@
-"""Shapes of a traced program without the channels that were removed from its parameters."""
+"""Shapes of a traced program after channels were removed from its parameters."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 def large_tree(params: Any, groups: Sequence[ChannelGroup]) -> Any:
-    """The shapes of the tree that the groups were read from, in the structure of `params`."""
+    """The shapes of the tree that groups were read from, in the structure of `params`."""
     leaves, structure = jax.tree.flatten(params)
     shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
     pairs = zip(shapes, leaves, strict=True)
@@ -27,7 +27,7 @@ def large_tree(params: Any, groups: Sequence[ChannelGroup]) -> Any:
 
 
 class Sizes:
-    """The sizes of all arrays of a program without the channels that `masks` do not keep."""
+    """The sizes of a program's arrays without the channels that `masks` remove."""
 
     def __init__(self, channels: TracedChannels, masks: KeepMasks):
         self.sets, paths = channels.sets, channels.parameters.paths
@@ -46,17 +46,17 @@ class Sizes:
                 )
 
     def shape(self, ids: ChannelIds) -> Shape:
-        """The shape of an array of these ids."""
+        """The shape of an array with these ids."""
         return sizes(self.remain, ids)
 
     def remain(self, ids: Vector) -> Vector:
-        """Which ids are not removed; those of a loop's state, made anew, by what they are now."""
+        """Which ids remain; ids of a loop's state, which are new, by their present sets."""
         return ~self.sets.is_removed(ids)
 
     def tables(
         self, eqn: Equation, arrays: Sequence[Any], values: Sequence[ChannelIds]
     ) -> list[Any]:
-        """The operands, of which constants that vary along channels are those of what is left."""
+        """The operands; constants that vary along channels are cut to the channels left."""
         if not rule_of(eqn).elementwise:
             return list(arrays)
         return list(map(self._table, arrays, values, self.sets.give_constants_ids(values)))
@@ -68,7 +68,7 @@ class Sizes:
         return array
 
     def cut(self, array: Any, axis: int, ids: Vector) -> Any:
-        """What is left of an array along an axis of these ids."""
+        """An array without removed channels along the axis with these ids."""
         remain = self.remain(ids)
         return array if remain.all() else array.take(np.flatnonzero(remain), axis=axis)
 
@@ -81,12 +81,12 @@ class Sizes:
 
 
 def first(array: Any, shape: Shape) -> Any:
-    """As many indices of each axis as `shape` has: the rest of a constant that was broadcast."""
+    """The leading indices of each axis, as many as in `shape`: the rest of a broadcast constant."""
     return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
 
 
 def trim_broadcast(eqn: Equation, arrays: Sequence[Any], shape: Shape) -> list[Any]:
-    """The operands, as long as the result along axes that they have in common.
+    """The operands, cut to the length of the result along common axes.
 
     One that was broadcast may be longer than the one beside it.
     """

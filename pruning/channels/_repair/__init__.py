@@ -1,1 +1,1 @@
-"""Parameters changed to make up for removed channels, and batch norm folded into kernels."""
+"""Repairs parameters after channels were removed, and folds batch norm into kernels."""

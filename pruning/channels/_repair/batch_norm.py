@@ -1,4 +1,4 @@
-"""Batch norm in evaluation folded into the kernels before it, in the program of any model."""
+"""Folds batch norm of a model in evaluation into the kernels before it."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ ANOTHER = (
 def fold_batch_norms(
     apply: Callable[..., Any], params: Any, *inputs: Any
 ) -> tuple[Callable[..., Any], Arrays]:
-    """The network without its batch norms: a function of fewer arrays and of inputs, and these.
+    """The network without batch norms: a function of fewer arrays and of inputs, and the arrays.
 
     Wherever in the program parameters alone scale and shift the channels that a convolution or a
     product with a kernel has made, as batch norm with running statistics does, the scale moves into
@@ -135,7 +135,7 @@ def _run(apply: Callable[..., Any], network: "Unfolded", params: Any, *inputs: A
 
 
 def _paths(kernels: Sequence[str | None], taken: set[str]) -> list[str]:
-    """A path for each kernel that is folded, its own where that and the shift's are free."""
+    """A path for each folded kernel: its own, if that path and the shift's are free."""
     found: list[str] = []
     for path in kernels:
         names = (f"{path or 'kernel'}{end}" for end in ("", *(f"_{k}" for k in range(2, 10**6))))
@@ -149,7 +149,7 @@ def _compute(array: Any) -> Value:
 
 
 class Unfolded:
-    """Evaluates a program whose chains are folded; arrays are computed when they are needed."""
+    """Evaluates a program with folded chains; arrays are computed when they are needed."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Unfolded:
         return interpret(program, values, _constant, self.step, enter=enter_none)
 
     def unshare(self, variables: Sequence[Any], values: Sequence[Value]) -> list[Value]:
-        """The values; a chain that is read more than once ends there."""
+        """The values; a chain ends at a value that is read more than once."""
         pairs = zip(variables, values, strict=True)
         return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
 
@@ -193,7 +193,7 @@ class Unfolded:
         return self.unshare(eqn.outvars, results)
 
     def given(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
-        """What is made of parameters and constants alone."""
+        """A value computed from parameters and constants only."""
 
         @cache
         def arrays() -> list[Any]:
@@ -220,7 +220,7 @@ class Unfolded:
         return list(map(self.operand, values))
 
     def result(self, chain: Chain) -> Any:
-        """What a chain gives, folded if parameters scale it."""
+        """The result of a chain, folded if parameters scale it."""
         first, *links = chain.links
         if not chain.scaled:
             (y,) = evaluate_equation(first.eqn, self.operands(first.values))

@@ -1,4 +1,4 @@
-"""Chains of scales and shifts after a convolution or a product, such as batch norm in evaluation.
+"""Chains of scales and shifts after a convolution or product, such as batch norm.
 
 A chain begins with a kernel and goes on as long as each channel is multiplied by a number of its
 own, made of parameters and constants alone, or one is added to it.
@@ -18,7 +18,7 @@ from pruning.channels._program.calls import Equation, evaluate_equation, makes_r
 
 
 class Value(NamedTuple):
-    """An array of a program, computed when it is asked for.
+    """An array of a program that is computed when it is needed.
 
     Attributes:
       array: Computes it, once.
@@ -38,7 +38,7 @@ class Value(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An equation of a chain, which goes on with operand `side`; `axis` is that of the channels."""
+    """An equation of a chain, which continues from operand `side`; `axis` holds the channels."""
 
     eqn: Equation
     values: Sequence[Value]
@@ -47,7 +47,7 @@ class Link(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A product with a kernel, what scales and shifts it, and what changes shapes between.
+    """A product with a kernel, the scales and shifts after it, and changes of shape between.
 
     Attributes:
       links: In order; of the first, `side` is the kernel.
@@ -61,7 +61,7 @@ class Chain(NamedTuple):
 
 
 def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain that an equation begins: one of activations and a kernel with one output axis."""
+    """The chain that starts here: a product of activations with a kernel of one output axis."""
     linear_of = rule_of(eqn).linear
     if linear_of is None or not makes_reals(eqn):
         return None
@@ -76,7 +76,7 @@ def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
 
 
 def extend_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain of an operand and this equation, if it goes on with it."""
+    """The chain of an operand with this equation added, if the equation can continue it."""
     sides = [k for k, value in enumerate(values) if value.chain is not None]
     if len(sides) != 1 or len(eqn.outvars) != 1 or not makes_reals(eqn):
         return None
@@ -98,7 +98,7 @@ def extend_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
 def fold_chain(
     chain: Chain, kernel: Float[Array, "*shape"]
 ) -> tuple[Float[Array, "*shape"], Float[Array, " channels"]]:
-    """The kernel that scales as the chain does, and the shift of each channel."""
+    """The kernel with the scales of the chain, and the shift of each channel."""
     dtype = np.promote_types(kernel.dtype, np.float32)
     count = kernel.shape[chain.kernel_axis]
     shift, scale = jnp.zeros(count, dtype), jnp.ones(count, dtype)
@@ -110,7 +110,7 @@ def fold_chain(
 
 
 def _apply_link(link: Link, y: Array) -> Array:
-    """What a link makes of one number a channel."""
+    """The number that a link makes of one number for each channel."""
 
     def operand(k: int, value: Value) -> Array:
         if k == link.side:

@@ -1,4 +1,4 @@
-"""What removed channels still contribute, folded into the biases that follow them.
+"""Folds what removed channels still contribute into the biases that follow.
 
 A filter at zero leaves a constant behind its nonlinearity, relu(β) of a batch norm's bias β.
 Without its channel, that constant would be missing from the sums of the next layer.
@@ -30,7 +30,7 @@ from pruning.channels._repair.parameters import Addend, Fact, facts_of
 
 
 class Value(NamedTuple):
-    """An array of the program, with the filters of removed channels at zero, and with all masked.
+    """An array of the program twice: with the removed channels' filters at zero, and masked.
 
     Attributes:
       zeroed: With what follows the filters still there.
@@ -48,7 +48,7 @@ def fold_constants(
     keep: Keep,
     *inputs: Any,
 ) -> Any:
-    """`params` with the constants of removed channels in the biases after them.
+    """`params` with the constants of removed channels folded into the biases after them.
 
     Of a removed channel, the filters count as zero, and activations as their running mean where
     that is subtracted, so that relu(β) is left, β the bias added last. What this adds to the next
@@ -110,7 +110,7 @@ def _array(x: Any) -> Any:
 
 
 class Folding:
-    """Both networks evaluated at once, and the changes that make the second like the first."""
+    """Evaluates both networks at once, with the changes that make them equal."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Folding:
         return list(map(Value, zeroed, masked))
 
     def absorb(self, subtracted: bool, addend: Addend, zeroed: Array, masked: Array) -> Value:
-        """A sum of activations and a parameter, which takes on average what the masked one lacks.
+        """A sum of activations and a parameter that takes the mean difference of both networks.
 
         Where a running mean is subtracted, what removed channels leave behind is their mean.
         """
@@ -152,7 +152,7 @@ class Folding:
         return Value(zeroed, masked + spread(self.changes[leaf]))
 
     def removed(self, leaf: int) -> Array:
-        """One where a parameter is of a removed channel, else zero."""
+        """One where a parameter belongs to a removed channel, else zero."""
         array = self.leaves[leaf]
         removed = removed_elements(array, self.paths[leaf], self.masks)
         return jnp.asarray(removed, jnp.asarray(array).dtype)

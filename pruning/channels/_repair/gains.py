@@ -1,4 +1,4 @@
-"""What a traced network multiplies the outputs of its kernels by, as a batch norm does.
+"""The factors by which a traced network multiplies kernel outputs, such as those of batch norm.
 
 Up to the next nonlinearity or sum of activations, outputs y of a kernel become
 gain ⊙ (y + before) + after: `before` are parameters such as a running mean, and the gain is made of
@@ -20,7 +20,7 @@ from pruning.channels._repair.parameters import Addend, Fact, Kernel
 
 
 class Gain(NamedTuple):
-    """What is known of a value: made of parameters alone, or what a kernel's outputs became.
+    """Facts about a value: computed from parameters only, or a kernel's outputs times factors.
 
     Attributes:
       kernel: That whose outputs they were; None of what is made of parameters.
@@ -43,21 +43,21 @@ class Gain(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether it is made of parameters and constants alone."""
+        """Whether the value is computed from parameters and constants only."""
         return self.kernel is None and self.array is not None
 
     @property
     def maker(self) -> Kernel:
-        """The kernel of outputs."""
+        """The kernel of the outputs."""
         assert self.kernel is not None
         return self.kernel
 
     def of_outputs(self, array: Array) -> np.ndarray:
-        """One number an output, (groups, 1, outputs), of `array` or `deviation`."""
+        """One number for each output, (groups, 1, outputs), of `array` or `deviation`."""
         return np.asarray(self.maker.linear.outputs(array).mean(1, keepdims=True), np.float64)
 
     def of_parameter(self, addend: Addend, factor: np.ndarray, like: Array) -> Array:
-        """One number an output as an array like a parameter that is added to the outputs."""
+        """One number for each output, in the shape of a parameter that is added to the outputs."""
         zero, transpose = jax.vjp(self.maker.linear.outputs, jnp.zeros_like(self.array))
         (whole,) = transpose(jnp.broadcast_to(jnp.asarray(factor, zero.dtype), zero.shape))
         return addend.mean(whole * addend.spread(jnp.ones_like(like)), like)
@@ -67,7 +67,7 @@ NO_GAIN = Gain()
 
 
 def gains(program: Program, leaves: Sequence[Array], facts: Sequence[Fact]) -> dict[int, Gain]:
-    """By the number of its kernel, every gain of a program without dead code.
+    """For each kernel (by number), its gains in a program without dead code.
 
     Left out are those of outputs that are also read without it, and those where something else than
     one parameter is added before.
@@ -83,7 +83,7 @@ def gains(program: Program, leaves: Sequence[Array], facts: Sequence[Fact]) -> d
 
 
 class Gains:
-    """Evaluates what is made of parameters, and follows the outputs of kernels."""
+    """Evaluates values made of parameters, and follows the outputs of kernels."""
 
     def __init__(self, leaves: Sequence[Array], facts: Sequence[Fact]):
         self.leaves, self.facts = leaves, iter(facts)
@@ -107,7 +107,7 @@ class Gains:
         return results
 
     def read(self, gain: Gain, after: Gain) -> None:
-        """Note what became of outputs: they must not be read in two ways, but at the end."""
+        """Record a use of outputs: two different uses are allowed only at the end."""
         leaf = gain.maker.addend.leaf
         if self.latest[leaf] is not gain or (leaf in self.ended and after is not NO_GAIN):
             self.latest[leaf] = NO_GAIN
@@ -134,7 +134,7 @@ class Gains:
         ]
 
     def follow(self, eqn: Equation, values: Sequence[Gain], gain: Gain, fact: Fact) -> Gain:
-        """The gain after an equation that has it and what is given as operands."""
+        """The gain after an equation whose other operands are computed from parameters."""
         rule, side = rule_of(eqn), next(k for k, value in enumerate(values) if value is gain)
         leaves, variances = together(v for v in values if v.given)
         after, added = NO_GAIN, len(values) == 2 and rule.signs[side : side + 1] == (1,)
@@ -158,7 +158,7 @@ class Gains:
 
 
 def together(values: Any) -> tuple[frozenset[int], frozenset[int]]:
-    """The parameters that values are made of, and those under a root."""
+    """The parameters of all values, and those under a root."""
     pairs = [(value.leaves, value.variances) for value in values]
     leaves, variances = zip(*pairs, strict=True) if pairs else ((), ())
     return frozenset().union(*leaves), frozenset().union(*variances)

@@ -1,4 +1,4 @@
-"""Accuracy back without a gradient step: the kernels after removed channels, solved on data.
+"""Wins accuracy back without a gradient step: solves the kernels after removed channels on data.
 
 Both networks are evaluated on the same inputs, the whole one and the one with removed channels at
 zero. Layer after layer, a kernel of the second is replaced by the one whose outputs, on what the
@@ -48,7 +48,7 @@ def least_squares(
     *,
     ridge: Sequence[int | float] = RIDGE,
 ) -> Any:
-    """`params` with the kernels after removed channels solved on data; `remove_channels` is next.
+    """`params` with the kernels after removed channels solved on data, before `remove_channels`.
 
     For every convolution and product with a kernel whose inputs change, in the order of the
     program, W is that of the smallest Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions: x̃ are the
@@ -143,7 +143,7 @@ def _repair(
 
 
 def check_batches(batches: Batches) -> None:
-    """Raise unless there are batches, all of the same shapes."""
+    """Raise unless there are batches, all with equal shapes."""
     if not len(batches):
         raise ValueError("batches must hold one at least; got none")
     shapes = list(dict.fromkeys(str(jax.tree.map(np.shape, tuple(batch))) for batch in batches))
@@ -152,7 +152,7 @@ def check_batches(batches: Batches) -> None:
 
 
 class Repair:
-    """Evaluates both networks on all batches at once, and repairs the second as it goes along."""
+    """Evaluates both networks on all batches at once, and repairs the second on the way."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Repair:
         return any(whole is not pruned for whole, pruned in pairs)
 
     def results(self, eqn: Equation, values: Sequence[Arrays]) -> list[Arrays]:
-        """Of the equation, computed once for the same operands."""
+        """The results of an equation, computed once for equal operands."""
         found: dict[tuple[int, ...], list[Any]] = {}
         rows = []
         for arrays in zip(*values, strict=True) if values else [()] * (2 * self.count):
@@ -201,7 +201,7 @@ class Repair:
         return list(map(list, zip(*rows, strict=True)))
 
     def solve(self, eqn: Equation, use: Kernel, values: Sequence[Arrays]) -> list[Arrays]:
-        """The outputs of both networks, the second with its kernel solved."""
+        """The outputs of both networks, after the kernel of the second is solved."""
 
         def outputs(x: Any, kernel: Any) -> Any:
             operands = (x, kernel) if use.side == 1 else (kernel, x)
@@ -234,7 +234,7 @@ class Repair:
             ) from error
 
     def shift(self, addend: Addend, results: Arrays) -> Arrays:
-        """A sum of activations and a parameter, which takes the mean difference of the networks."""
+        """A sum of activations and a parameter that takes the mean difference of the networks."""
         removed = self.removed(addend.leaf)
 
         def spread(change: Array) -> Array:

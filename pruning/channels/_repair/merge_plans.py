@@ -1,4 +1,4 @@
-"""Plans of which channels are merged, by features: how much of each is carried to each kept one."""
+"""Plans for merging channels: how much of each channel is carried to each kept one."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ Plans = Callable[[Features, Bool[np.ndarray, " channels"]], Transport]
 
 
 def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
-    """A plan that merges the channels of each of as many clusters as `keep` keeps.
+    """A plan that merges channels within clusters, as many clusters as `keep` keeps channels.
 
     Ward's hierarchical clustering: of `keep` only the number counts.
 
@@ -39,7 +39,7 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
 
 
 def transport(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
-    """The plan of `jaxnorm.shift.transport_plan` from all channels to those that are kept.
+    """The plan of `jaxnorm.shift.transport_plan` from all channels to the kept ones.
 
     All channels have the same mass and all kept ones too, so that as much is merged into each.
 

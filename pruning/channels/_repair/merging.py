@@ -1,4 +1,4 @@
-"""Accuracy back without data: removed channels merged into similar ones that are kept.
+"""Wins accuracy back without data: merges removed channels into similar kept ones.
 
 Where two channels are the same, one does if the kernels that read them add up what they do with
 both; where they are alike, the mean of their filters does nearly. A plan T says how much of channel
@@ -38,7 +38,7 @@ def merge_channels(
     inputs: Sequence[Any],
     plan: Plans = clusters,
 ) -> Any:
-    """`params` with removed channels merged into similar ones; `remove_channels` is next.
+    """`params` with removed channels merged into similar ones, before `remove_channels`.
 
     Channels are compared by their filters, each divided by its length and multiplied by its gain
     and its running standard deviation where it has them, and by what is added after that, a bias:
@@ -102,7 +102,7 @@ def merge_channels(
 
 
 def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
-    """Raise if anything but a kernel sums over channels of the groups."""
+    """Raise if anything except a kernel sums over channels of the groups."""
     sets, parameters = channels.sets, channels.parameters
     by_kernels = {id(ids) for ids in sets.incoming}
     starts = dict(zip(channels.axes, channels.starts, strict=False))
@@ -122,14 +122,14 @@ def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> Non
 
 
 class Merge(NamedTuple):
-    """A group with removed channels, which of them are kept, and the plan."""
+    """A group with removed channels, its kept channels, and the plan."""
 
     group: ChannelGroup
     keep: np.ndarray
     plan: np.ndarray
 
     def along(self, x: np.ndarray, position: Position) -> np.ndarray:
-        """`x` with what is merged at the kept channels of an axis: sums of inputs, else means."""
+        """`x` merged along an axis: sums of inputs, means of outputs."""
         weights = self.plan / self.plan.sum(1 if position.incoming else 0, keepdims=True)
         x = x.copy()
         rows = np.moveaxis(x, position.axis, 0)
@@ -164,7 +164,7 @@ class Merging:
             self.merges.append(Merge(group, keep, chosen))
 
     def features(self, group: ChannelGroup) -> np.ndarray:
-        """What tells the channels of a group from each other, a row each."""
+        """The features by which the channels of a group are compared, one row each."""
         columns = []
         for p in group.positions:
             i = self.paths.index(p.path)
@@ -174,7 +174,7 @@ class Merging:
         return np.concatenate(columns, 1)
 
     def filters(self, i: int) -> np.ndarray:
-        """A parameter; of a kernel with a gain, what it is with the gain."""
+        """A parameter; a kernel with a gain is multiplied by it."""
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
             return np.asarray(leaf, np.float64)
@@ -186,7 +186,7 @@ class Merging:
         return np.asarray(gain.maker.kernel(matrix, leaf), np.float64)
 
     def vectors(self) -> list[Array]:
-        """All arrays, merged but for kernels with a gain and what is added before it."""
+        """All arrays merged, except kernels with a gain and what is added before it."""
         return [
             self.merged(i, self.sign(i))
             if any(self.positions(i)) and i not in self.before and i not in self.found
@@ -195,7 +195,7 @@ class Merging:
         ]
 
     def sign(self, i: int) -> np.ndarray:
-        """A parameter; a scale with the signs of the gains, as they move into the filters."""
+        """A parameter; a scale gets the signs of the gains, which move into the filters."""
         x, kernel = np.array(self.leaves[i]), self.factors.get(i)
         if kernel is None or i in self.found[kernel].variances:
             return x
@@ -233,7 +233,7 @@ class Merging:
         return leaves
 
     def growth(self, i: int, after: Gain) -> np.ndarray:
-        """By how much merged filters are too short for the running variance, (groups, 1, outputs).
+        """The factor by which merged filters are too short for the running variance.
 
         Where they are zero, or there is none, one.
         """
@@ -245,14 +245,14 @@ class Merging:
         return np.where(length > 0, _quotient(deviation, length), 1)
 
     def merged(self, i: int, x: np.ndarray, *, incoming: bool = True) -> Array:
-        """`x`, an array like parameter `i`, merged on all axes, or on those of outputs alone."""
+        """`x`, shaped like parameter `i`, merged along all axes or along those of outputs only."""
         if jnp.issubdtype(x.dtype, jnp.floating):
             for merge, position in self.positions(i, incoming=incoming):
                 x = merge.along(x, position)
         return jnp.asarray(x)
 
     def positions(self, i: int, *, incoming: bool = True) -> Iterator[tuple[Merge, Position]]:
-        """The axes of a parameter that are merged: all, or those of outputs alone."""
+        """The axes of a parameter that are merged: all axes, or those of outputs only."""
         for merge in self.merges:
             for p in merge.group.positions:
                 if p.path == self.paths[i] and (incoming or not p.incoming):
@@ -260,7 +260,7 @@ class Merging:
 
 
 def _carries_all(plan: np.ndarray) -> bool:
-    """Whether a plan is finite and not negative, and has no row or column of zeros."""
+    """Whether a plan is finite and nonnegative, without a row or column of zeros."""
     valid = (np.isfinite(plan) & (plan >= 0)).all()
     return bool(valid and plan.any(0).all() and plan.any(1).all())
 

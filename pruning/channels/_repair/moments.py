@@ -1,4 +1,4 @@
-"""Second moments of the inputs and the outputs of a kernel, and the kernels that they decide.
+"""Second moments of a kernel's inputs and outputs, and the kernels that solve them.
 
 Moments are taken on the device about the mean of a batch, in float32 at least, and merged on the
 host in float64. Shapes are those of `_kernels`, with the axis of groups first.
@@ -18,7 +18,7 @@ from pruning.channels._program.linear import Linear
 
 
 class Moments(NamedTuple):
-    """Of rows of inputs x and of wanted outputs y: their number, means, and sums about the means.
+    """Of rows of inputs x and wanted outputs y: the count, means, and sums about the means.
 
     Attributes:
       rows: Their number.
@@ -42,7 +42,7 @@ class Moments(NamedTuple):
 
 
 def moments(linear: Linear, x: Array, y: Array) -> Moments:
-    """The moments of a batch of inputs and outputs, in the shapes of the program."""
+    """The moments of a batch of inputs and outputs in the program's shapes."""
     rows, *sums = auto_sharded(partial(_sums, linear))(x, y)
     return Moments(int(rows), *(np.asarray(s, np.float64) for s in sums))
 
@@ -57,7 +57,7 @@ def _sums(linear: Linear, x: Array, y: Array) -> tuple[Array, ...]:
 
 
 def merge(parts: Iterable[Moments]) -> Moments:
-    """The moments of the union of several sets of rows, Chan et al. (1979)."""
+    """The moments of all rows of several sets, Chan et al. (1979)."""
     return reduce(_both, parts)
 
 
@@ -73,7 +73,7 @@ Equations = tuple[np.ndarray, np.ndarray]
 
 
 def equations(rows: Moments, center: Moments | None) -> Equations:
-    """The normal equations: with a constant beside the kernel about `center`, else about zero."""
+    """The normal equations, with a constant if `center` is given, else about zero."""
     if center is None:
         return rows.about(np.zeros_like(rows.x), np.zeros_like(rows.y))
     return rows.about(center.x, center.y)
@@ -87,7 +87,7 @@ def ridge_solution(
     *,
     ridge: Sequence[int | float],
 ) -> np.ndarray:
-    """The kernel W of the smallest Σ ‖W x − y‖² + λ ‖W − kernel‖² over all rows.
+    """The kernel W that minimizes Σ ‖W x − y‖² + λ ‖W − kernel‖² over all rows.
 
     λ is one of `ridge` times the mean of Σ x², the one whose W, solved on the first rows alone, has
     the smallest error on the held-out rows.
@@ -111,7 +111,7 @@ def ridge_solution(
 def scale_outputs(
     kernel: np.ndarray, first: Moments, held: Moments | None, shifted: bool
 ) -> np.ndarray:
-    """The kernel times one number an output, that of the smallest Σ (a w·x − y)² over all rows."""
+    """The kernel times a number for each output, which minimizes Σ (a w·x − y)² over all rows."""
     xx, xy = all_equations(first, held, shifted)
     square = np.sum(kernel * (xx @ kernel), 1, keepdims=True)
     product = np.sum(kernel * xy, 1, keepdims=True)
@@ -127,7 +127,7 @@ def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equati
 
 
 def _solve(kernel: np.ndarray, normal: Equations, ridge: int | float) -> np.ndarray:
-    """The kernel at a ridge, by Cholesky's factors; inputs that never vary keep their row."""
+    """The kernel at a ridge, by Cholesky factors; inputs that never vary keep their row."""
     import scipy.linalg  # a slow import that only repairs need
 
     solution = kernel.copy()

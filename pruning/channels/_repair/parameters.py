@@ -1,4 +1,4 @@
-"""What a traced network does with its parameters: the facts that all repairs read.
+"""What a traced network does with its parameters: facts that all repairs read.
 
 One pass over the program finds, for every equation in the order in which `interpret` comes to them,
 whether it computes from parameters alone, which parameter its result is a sum of, and which kernel
@@ -29,13 +29,13 @@ from pruning.channels._program.linear import Linear
 
 
 class Addend(NamedTuple):
-    """A parameter in a sum: `spread` maps a change of the parameter to that of the sum."""
+    """A parameter in a sum; `spread` maps a change of the parameter to a change of the sum."""
 
     leaf: int
     spread: Callable[[Array], Array]
 
     def mean(self, change: Array, like: Array) -> Array:
-        """The change of the parameter that comes nearest to `change` of the sum, in the mean."""
+        """The change of the parameter that is nearest to `change` of the sum, on average."""
 
         def spread(x: Array) -> Array:
             return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
@@ -66,7 +66,7 @@ class Kernel(NamedTuple):
         return self.linear.matrix(self.addend.spread(kernel))
 
     def kernel(self, matrix: Array | np.ndarray, like: Array) -> Array:
-        """What `matrix` is of as an array like the parameter: only the order is another."""
+        """The array of a parameter from its `matrix`: only the order differs."""
         zero, transpose = jax.vjp(self.matrix, jnp.zeros_like(like))
         return transpose(jnp.broadcast_to(jnp.asarray(matrix, zero.dtype), zero.shape))[0]
 
@@ -93,12 +93,12 @@ class Fact(NamedTuple):
 
     @property
     def solved(self) -> Kernel | None:
-        """The kernel, if it is read by nothing else."""
+        """The kernel, if nothing else reads it."""
         return self.kernel if self.once else None
 
 
 class Role(NamedTuple):
-    """What a value is made of: as in `Fact`, and `maker`, the equation of the kernel behind it."""
+    """What a value is made of, as in `Fact`; `maker` is the equation of the kernel behind it."""
 
     given: bool
     addend: Addend | None = None
@@ -168,7 +168,7 @@ def _kernel(
 
 
 def check_solved(groups: Sequence[ChannelGroup], kernels: Sequence[Kernel | None]) -> None:
-    """Raise unless all kernels that read channels of the groups are read once, by a product."""
+    """Raise unless one product reads each kernel that reads channels of the groups."""
     leaves = {kernel.addend.leaf for kernel in kernels if kernel is not None}
     solved = {groups[0].parameters.paths[leaf] for leaf in leaves}
     incoming = [p.path for group in groups for p in group.positions if p.incoming]

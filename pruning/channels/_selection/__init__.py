@@ -1,1 +1,1 @@
-"""Which channels are removed: scores, and the choice by them."""
+"""Scores of channels, and the choice of channels by scores."""

@@ -1,4 +1,4 @@
-"""Which channels are kept within a budget of milliseconds, multiply-accumulates or bytes.
+"""Chooses channels within a budget of milliseconds, multiply-accumulates or bytes.
 
 A knapsack: what is lost of the scores shall be little, the cost of what is left at most the budget.
 """
@@ -35,7 +35,7 @@ def select_within(
     round_to: int | Sequence[int] = 1,
     normalize: bool = True,
 ) -> Masks:
-    """Masks of what is kept when the cost of the network must be at most `budget`.
+    """Masks of kept channels such that the cost of the network is at most `budget`.
 
     Greedy: at each step the group loses its lowest channels whose loss, over what they save at the
     widths so far, is least; the first widths on this way whose cost is within the budget are
@@ -102,7 +102,7 @@ def select_within(
 
 
 def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
-    """The value of the largest 0, 1, 2, ... of the channels that are left, by their scores."""
+    """The value of keeping the best 0, 1, 2, ... channels that are left, by their scores."""
     descending = ascending[ascending > -np.inf][::-1]
     if not normalize:
         return np.cumsum([0.0, *descending])
@@ -124,7 +124,7 @@ def _largest(ascending: Int[np.ndarray, " n"], width: int) -> Bool[np.ndarray, "
 
 
 class Step(NamedTuple):
-    """A group made narrower: what it loses over what it saves; the least is first.
+    """A narrower group, ordered by its loss over its saving.
 
     `number`: which of its steps this is; `widths` and `price`: after it.
     """
@@ -141,7 +141,7 @@ def _path(
     narrower: Sequence[Sequence[int]],
     price: CostOf,
 ) -> list[tuple[int, ...]]:
-    """The widths after each step, from the first to the narrowest.
+    """The widths after each step, from the widest to the narrowest.
 
     A step is priced again when it seems the best, as it saves less after others.
     """
@@ -175,7 +175,7 @@ def _widen(
     budget: int | float,
     cost: CostOf,
 ) -> tuple[int, ...]:
-    """The last widths of a path, with steps taken back that fit the budget, the largest first."""
+    """The last widths of a path, after undoing steps that fit the budget, largest first."""
     widths = path[-1]
     steps = [sorted({before[group] for before in path}) for group in range(len(values))]
     while True:

@@ -1,4 +1,4 @@
-"""Which channels of coupled groups are kept: scores of the filters that make them, and a ratio.
+"""Chooses channels of coupled groups by a ratio, from scores of the filters that make them.
 
 The lowest scores are removed first, ties as in `order`. A group's scores are one number a channel.
 """
@@ -32,7 +32,7 @@ def channel_scores(
     criterion: Callable[[Float[Array, "filters dims"]], Float[Array, " filters"]] = l2_norm,
     reduce: Callable[..., Array] = jnp.mean,
 ) -> list[Float[Array, " _"]]:
-    """The scores of the channels of each group, from the filters of all layers that make them.
+    """The scores of each group's channels, from the filters of all layers that make them.
 
     A layer's filters are scored together, those of fixed channels with them. The scores of
     the filters that make one channel, several where maps are added or groups are convolved, become
@@ -89,7 +89,7 @@ def mean_scores(
     score: Callable[[Any, Sequence[ChannelGroup], Any], Scores],
     batches: Iterable[Any],
 ) -> list[Float[Array, " _"]]:
-    """The mean over `batches` of `score(params, groups, batch)`: scores from data, with less noise.
+    """The mean of `score(params, groups, batch)` over batches, which lowers noise.
 
     As `score` of `prune`, `partial(mean_scores, score=of_batch, batches=batches)`. The batches are
     read again at each step of pruning: give a list.
@@ -126,7 +126,7 @@ def select_layerwise(
     min_channels: int = 1,
     round_to: int | Sequence[int] = 1,
 ) -> Masks:
-    """Masks of what is kept when each group loses its ⌊ratio · n⌋ lowest, as in the paper.
+    """Masks of kept channels: each group loses its ⌊ratio · n⌋ lowest, as in the paper.
 
     On the host, as masks decide shapes; under `jit` there is `lowest`.
 
@@ -158,7 +158,7 @@ def select_globally(
     round_to: int | Sequence[int] = 1,
     normalize: bool = True,
 ) -> Masks:
-    """Masks of what is kept when the ⌊ratio · n⌋ lowest of all n channels are removed.
+    """Masks of kept channels: the ⌊ratio · n⌋ lowest of all n channels are removed.
 
     On the host; under `jit` there is `lowest` of all scores together. Scores of a group are divided
     by their mean, as norms grow with the number of weights, so that small layers would lose most.
@@ -194,7 +194,7 @@ def select_globally(
 
 
 def normalized(scores: Scores) -> list[Float[Array, " _"]]:
-    """Scores of each group over the mean of their sizes, but for channels removed already."""
+    """Scores of each group over their mean size, without channels removed already."""
 
     def relative(vector: Array) -> Array:
         present = vector > -jnp.inf
@@ -205,7 +205,7 @@ def normalized(scores: Scores) -> list[Float[Array, " _"]]:
 
 
 def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
-    """What each of `count` groups is rounded to, from one number or one a group."""
+    """The multiple for each of `count` groups, from one number or one for each group."""
     numbers = [round_to] * count if isinstance(round_to, int) else list(round_to)
     if len(numbers) != count:
         raise ValueError(f"round_to must hold {count} numbers, one a group; got {len(numbers)}")
@@ -217,7 +217,7 @@ def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
 def multiples_by_name(
     groups: Sequence[ChannelGroup], round_to: int | Mapping[str, int]
 ) -> list[int]:
-    """What each group is rounded to, from one number or from one a name of layers.
+    """The multiple for each group, from one number or one for each name of layers.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
@@ -229,7 +229,7 @@ def multiples_by_name(
 
 
 def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[ChannelGroup, ...]:
-    """The groups of which no channel is made by a layer of these names.
+    """The groups whose channels no layer with one of these names makes.
 
     Args:
       groups: All or some of `coupled_channels`.
@@ -243,7 +243,7 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
 
 
 def match_names(groups: Sequence[ChannelGroup], names: Iterable[str]) -> list[set[str]]:
-    """For each group, which of the names are of layers that make its channels.
+    """For each group, the names whose layers make its channels.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
@@ -267,7 +267,7 @@ def _check_ratio(ratio: int | float) -> None:
 def _largest(
     scores: Scores, counts: Sequence[int], min_channels: int, round_to: Sequence[int]
 ) -> Masks:
-    """Masks of the largest scores: `counts` of them, or more where the options ask for it."""
+    """Masks of the largest scores: `counts` of them, or more if the options ask for it."""
     at_least(1, min_channels=min_channels)
     masks = []
     for vector, count, multiple in zip(scores, counts, round_to, strict=True):

@@ -1,4 +1,4 @@
-"""Scores of channels from data: gradients (Taylor) and activations (Wanda) beside the weights."""
+"""Scores of channels from data: gradients (Taylor) and activations (Wanda)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
@@ -121,7 +121,7 @@ def _along(x: Array, axis: int) -> Array:
 
 
 def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
-    """By leaf, |w| ‖x‖₂ of every weight of the kernels that multiply activations x."""
+    """For each leaf, |w| ‖x‖₂ of every kernel weight that multiplies activations x."""
     program, _ = trace_apply(apply, params, inputs)
     facts = facts_of(program, describe(params).shapes)
 

@@ -1,4 +1,4 @@
-"""Scores of channels by what least squares cannot repair: the error of the kernels after them."""
+"""Scores of channels by the error that least squares in the next kernels cannot repair."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ def reconstruction_scores(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Float[Array, " _"]]:
-    """The error that is left by `least_squares` when a channel is removed after those before it.
+    """The error that `least_squares` leaves when a channel is removed after earlier ones.
 
     From each group channels are removed one by one, each time the one whose removal adds least to
     E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖², summed over the kernels that read the group: x
@@ -79,7 +79,7 @@ def swap_channels(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Bool[np.ndarray, " _"]]:
-    """`keep` after swaps of a kept channel for a removed one, until none lessens the error.
+    """`keep` after swaps of a kept channel for a removed one, until no swap lowers the error.
 
     The error is that of `reconstruction_scores`. Of each group, every kept channel in turn is
     swapped for the removed one that lessens it most, if one does; the number of kept channels
@@ -123,7 +123,7 @@ def _blocks(
     batches: Batches,
     ridge: int | float,
 ) -> Iterator[list["Block"]]:
-    """For each group, the products that read it, none of their channels removed."""
+    """For each group, the products that read it, with all of their channels."""
     check_on_host(caller, (params, batches), instead="choose channels before compiling")
     check_values(caller, params, batches)
     check_batches(batches)
@@ -162,7 +162,7 @@ def _scores(size: int, blocks: Sequence["Block"]) -> np.ndarray:
 
 
 def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
-    """`left` after swaps that lessen the error by more than rounding."""
+    """`left` after swaps that lower the error by more than rounding."""
     for block in blocks:
         for channel in np.flatnonzero(~left).tolist():
             block.remove(channel)
@@ -182,7 +182,7 @@ def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
 
 
 class Inputs:
-    """Second moments of the inputs and outputs of kernels in the whole network, by parameter."""
+    """Second moments of kernel inputs and outputs in the whole network, by parameter."""
 
     def __init__(self, uses: Sequence[Kernel | None], wanted: set[int]):
         self.uses, self.wanted = uses, wanted
@@ -205,7 +205,7 @@ class Inputs:
         interpret(program, arrays, lambda x: x, step)
 
     def blocks(self, group: ChannelGroup, paths: Sequence[str], ridge: float) -> list["Block"]:
-        """Of every kernel that reads a group and each of its matrix products."""
+        """The matrix products of every kernel that reads a group."""
         blocks = []
         for p in group.positions:
             if p.incoming:
@@ -220,7 +220,7 @@ class Inputs:
 
 
 class Block:
-    """Least squares of one product: the kernel that is best without the removed channels.
+    """Least squares for one product: the best kernel without the removed channels.
 
     With G = Σ x xᵀ + λ and the old kernel W₀, the kernel of the inputs S that are left is
     G_SS⁻¹ (G W₀)_S. Rows of removed channels are zero in it and in the inverse.
@@ -247,7 +247,7 @@ class Block:
         self.missing: Missing | None = None  # for the channels that are removed so far
 
     def losses(self, left: np.ndarray) -> np.ndarray:
-        """By how much the error grows with the removal of each channel, as a share."""
+        """The growth of the error when each channel is removed, as a share."""
         channels = [c for c in self.rows if left[c]]
         losses = np.zeros(self.size)
         if channels:
@@ -257,7 +257,7 @@ class Block:
         return losses
 
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
-        """By how much the error falls with each removed channel, once `channel` is removed."""
+        """The decrease of the error if a removed channel returns once `channel` is removed."""
         gains = np.zeros(self.size)
         if all(left[c] for c in self.rows):
             return gains
@@ -309,7 +309,7 @@ class Block:
 
 
 class Missing(NamedTuple):
-    """What a block lacks of each removed channel, by which an addition is judged.
+    """What a block loses with each removed channel, to judge adding one back.
 
     Attributes:
       channels: Removed channels that the block reads.
@@ -327,7 +327,7 @@ class Missing(NamedTuple):
 
 
 def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.ndarray:
-    """Which channel reads each input of a kernel's matrix, (groups, inputs); −1: none."""
+    """The channel that each input of a kernel's matrix reads, (groups, inputs); −1 for none."""
     numbers = np.zeros(shape[position.axis], int)
     numbers[position.indices] = np.arange(1, len(position.indices) + 1)[:, None]
     along = [-1 if k == position.axis else 1 for k in range(len(shape))]

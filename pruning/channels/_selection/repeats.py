@@ -1,4 +1,4 @@
-"""Layers that repeat, as the blocks of a transformer: as many channels kept in each."""
+"""Layers that repeat, such as the blocks of a transformer, keep equally many channels."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Repeats = Sequence[Sequence[int]]
 
 
 def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
-    """Which groups are alike: in size and positions, but for numbers in the paths of arrays."""
+    """Which groups are alike: equal sizes and positions, except for numbers in paths."""
     alike: dict[Any, list[int]] = {}
     for i, group in enumerate(groups):
         positions = sorted(
@@ -28,7 +28,7 @@ def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
 
 
 def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: Any) -> Masks:
-    """Masks of what `select` keeps if groups that repeat are one, by the mean of sorted scores.
+    """Masks of kept channels, where repeating groups count as one with mean sorted scores.
 
     Options that are functions of the widths of all groups, `cost` and `price`, are called with
     these.
@@ -46,7 +46,7 @@ def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: 
 
 
 def _spread(repeats: Repeats, widths: Sequence[int]) -> list[int]:
-    """The width of each group, from that of those that repeat."""
+    """The width of each group, from the width of its repeating groups."""
     of_group = {i: n for alike, n in zip(repeats, widths, strict=True) for i in alike}
     return [of_group[i] for i in range(len(of_group))]
 

@@ -1,4 +1,4 @@
-"""How much a network depends on each group alone: what is measured, by the ratio removed of it."""
+"""How much a network depends on each group, measured at ratios removed from one group."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def sensitivity(
     ratios: Sequence[int | float] = RATIOS,
     score: Callable[[Any, Sequence[ChannelGroup]], Scores] = channel_scores,
 ) -> Float[np.ndarray, "groups ratios"]:
-    """What is measured when one group loses a ratio of its channels, and the others none.
+    """The measurements when one group loses a ratio of its channels and the others none.
 
     The scan of Li et al. (2017), Pruning filters, by group. Channels are masked, which computes
     what a smaller network does: all trees have one shape, so that a compiled `measure` compiles
