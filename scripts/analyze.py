@@ -1,4 +1,5 @@
-"""Which filters of a trained network each criterion would prune, and whether they are Gaussian.
+"""The filters of a trained network: which ones each criterion would prune, and how Gaussian they
+are.
 
     python scripts/analyze.py WEIGHTS                 # about 20 seconds for a ResNet-20
     python scripts/analyze.py WEIGHTS --layers layer1 layer2 --ratio 0.3 --out out/analysis
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What is analyzed.
+    """The network to analyze, and how.
 
     Attributes:
       path: File or checkpoint folder of weights, or folder of a run of scripts/train.py.

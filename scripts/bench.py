@@ -37,7 +37,7 @@ DTYPES = ("float32", "bfloat16")
 
 @dataclass(frozen=True)
 class Options:
-    """What is timed.
+    """The benchmarks to run.
 
     Attributes:
       runs: Timed runs of each side, after warming up.

@@ -35,7 +35,7 @@ PLUGINS = {"v5e": "libtpu", "h100": "jax-cuda12-plugin"}
 
 @dataclass(frozen=True)
 class Options:
-    """What is compiled.
+    """The programs to compile.
 
     Attributes:
       target: By default both.

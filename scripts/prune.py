@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """Which networks are pruned, and how.
+    """The networks to prune, and how.
 
     Attributes:
       run: Folder of a run of scripts/train.py; its settings then replace those of training. Or a

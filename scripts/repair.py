@@ -30,7 +30,7 @@ from experiments.options import BelowOne, LocalPath, Positive, checked
 
 @dataclass(frozen=True)
 class Options:
-    """What is repaired, and with how many images.
+    """The networks to repair, and the number of images.
 
     Attributes:
       experiment: Networks on digits, a ResNet-20, or the same whole on other images.

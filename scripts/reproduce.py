@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What is trained and measured, and where it is written.
+    """What to train and measure, and where to write.
 
     Attributes:
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.

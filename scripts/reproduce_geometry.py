@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What is computed.
+    """The figures to compute.
 
     Attributes:
       data_dir: Folder with Fashion-MNIST in tensorflow-datasets' format; without one, digits.

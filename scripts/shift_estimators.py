@@ -1,4 +1,4 @@
-"""How near four estimates of the earth mover distance come, on pairs whose distance is known.
+"""Errors of four estimates of the earth mover distance, for pairs of known distance.
 
     python scripts/shift_estimators.py           # about ten minutes on 2 cores
 

@@ -31,7 +31,7 @@ from experiments.training import checks
 
 @dataclass(frozen=True)
 class Options:
-    """How a recipe is run; nothing here changes its results beyond rounding.
+    """How to run a recipe; none of these options changes its results beyond rounding.
 
     Attributes:
       data_dir: Folder, or gs:// or s3://, of tensorflow-datasets' format; digits need none.

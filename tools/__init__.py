@@ -1,4 +1,4 @@
-"""What makes and guards the project: each module is a command, `python -m tools.NAME --help`."""
+"""Commands that make and guard the project: `python -m tools.NAME --help`."""
 
 import sys
 from pathlib import Path

@@ -127,7 +127,7 @@ def stays(model: Architecture, *, resize: bool = False) -> str:
 
 
 def _place(line: str) -> str:
-    """Of `/path/to/flax/linen/linear.py:84:4 (Embed.__call__)`, its end."""
+    """The end of a line such as `/path/to/flax/linen/linear.py:84:4 (Embed.__call__)`."""
     path, number = re.match(r"(.*?):(\d+)", line).groups()  # pyright: ignore[reportOptionalMemberAccess]
     parts = Path(path).parts
     start = parts.index("site-packages") + 1 if "site-packages" in parts else -1

@@ -9,7 +9,7 @@ LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 
 
 def tables(found: dict[str, Any], subject: str, titles: str) -> str:
-    """How one file was made, and a table of each of its groups whose title begins with `titles`."""
+    """How one file was made, and a table for each group whose title begins with `titles`."""
     parts = [provenance(found, subject)]
     for title, rows in found["groups"].items():
         if title.startswith(titles):
@@ -20,7 +20,7 @@ def tables(found: dict[str, Any], subject: str, titles: str) -> str:
 
 
 def provenance(found: dict[str, Any], subject: str) -> str:
-    """What the numbers are and how they were made."""
+    """What the numbers are, and how they were made."""
     machine, options = found["environment"], found["options"]
     peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())
     ratios = (

@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
     said: str  # empty if the file was loaded
 
     def fault(self) -> str:
-        """Which bound the file broke; nothing if none."""
+        """The bound that the file broke, or nothing."""
         if self.seconds > SECONDS:
             return "too slow"
         if self.memory > MEMORY + TIMES * self.size or "MemoryError" in self.said:
@@ -77,7 +77,7 @@ def written(folder: str, name: str, content: bytes) -> Path:
 
 
 def measure(path: Path, size: int) -> Outcome:
-    """One file in a process of its own, which the kernel ends after five seconds."""
+    """Load one file in its own process, which the kernel ends after five seconds."""
     ctypes.CDLL(None).malloc_trim(0)  # freed memory would be used again without being measured
     receiver, sender = os.pipe()
     with warnings.catch_warnings():

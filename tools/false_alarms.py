@@ -1,4 +1,4 @@
-"""How often claims that hold are rejected by chance, over many keys.
+"""Counts how often true claims are rejected by chance, over many keys.
 
     python -m tools.false_alarms --keys 200 --precision 2 --processes 2
 

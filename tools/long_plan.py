@@ -56,13 +56,13 @@ def share(value: dict[str, Any], unit: str = "%") -> str:
 
 
 def accuracy(results: dict[str, Any]) -> str:
-    """Of trained networks."""
+    """The accuracy of trained networks."""
     median = f"median {100 * results['accuracy']['median']:.2f} %, "
     return (median if len(results["seeds"]) > 1 else "") + share(results["accuracy"])
 
 
 def spread(results: dict[str, Any]) -> str:
-    """How much criteria of pruning differ."""
+    """The largest difference between pruning criteria."""
     found = results["accuracy"]["spread"]
     return ", ".join(
         f"{share(found[stage], 'points')} {stage}" for stage in ("pruned", "fine-tuned")
@@ -70,7 +70,7 @@ def spread(results: dict[str, Any]) -> str:
 
 
 def movement(results: dict[str, Any]) -> str:
-    """How far moments move in an epoch, normalized by statistics of the whole training set."""
+    """Movement of moments in an epoch, with statistics of the whole training set."""
 
     def moved(record: dict[str, Any], normalization: str) -> str:
         value = record[normalization]
@@ -188,7 +188,7 @@ MICRO = _table_4()
 
 
 def jobs(*, accelerated: bool) -> list[Job]:
-    """All of it, in order: batches of two, which take days, come last.
+    """All trainings in order; batches of two, which take days, are last.
 
     Figures come first on a CPU, which has little else that it can train, and else after the tables.
     """

@@ -194,7 +194,7 @@ def imports(path: Path) -> Iterator[Path]:
 
 
 def record(path: Path) -> CoverageData | None:
-    """What `make coverage` has recorded, if it has."""
+    """The line record of `make coverage`, if there is one."""
     if not path.exists():
         return None
     recorded = CoverageData(str(path))
@@ -228,7 +228,7 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
 
 
 def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
-    """What the tests say: "noticed", "too slow" (which is noticed, too), or one of `UNNOTICED`.
+    """The result of the tests: "noticed", "too slow" (also noticed), or one of `UNNOTICED`.
 
     "not counted" where the test that says so does the same of the unchanged code.
     """
@@ -245,7 +245,7 @@ def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
 def try_module(
     path: Path, source: str, tests: list[str], limit: float, *, only: str | None = None
 ) -> tuple[str, str]:
-    """What tests say of a module with this source, and the name of the last test that began.
+    """The outcome of tests with this source of a module, and the name of the last test begun.
 
     With `only`, all are collected, and one alone runs; none, where the name is empty.
     """
@@ -281,7 +281,7 @@ def _status(child: int, limit: float) -> int | None:
 
 
 def copy_code(folder: Path) -> None:
-    """What the tests read, in `folder`: the code as a copy, the rest as links."""
+    """A folder with what tests read: the code as a copy, the rest as links."""
     for entry in ROOT.iterdir():
         if entry in {*FOLDERS.values(), ROOT / "tests"}:
             shutil.copytree(entry, folder / entry.name)

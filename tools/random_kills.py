@@ -55,7 +55,7 @@ STATUSES = {
 
 @dataclass(frozen=True)
 class Options:
-    """How often, and by which seed.
+    """The number of kills, and the seed.
 
     Attributes:
       folder: For the runs.
@@ -127,7 +127,7 @@ def end_of(out: Path) -> dict[str, Any]:
 
 
 def without_times(value: Any) -> Any:
-    """What the speed of the machine does not change."""
+    """The numbers that the speed of the machine does not change."""
     if isinstance(value, dict):
         return {key: without_times(item) for key, item in value.items() if key not in TIMES}
     return [without_times(item) for item in value] if isinstance(value, list) else value
@@ -198,7 +198,7 @@ class Chains:
         return None
 
     def result(self) -> dict[str, Any]:
-        """What is said at the end."""
+        """The closing sentence."""
         return {
             "arguments": COMMANDS[self.options.command],
             "seed": self.options.seed,

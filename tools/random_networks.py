@@ -77,7 +77,7 @@ def _rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
 
 
 def _sentence(said: str) -> str:
-    """What changes, of a refusal, without numbers and lines of the model."""
+    """The difference that a refusal names, without numbers and lines."""
     changes = said.partition("; else")[0].removeprefix("apply must compute the same with ")
     return re.sub(r" at \S+\.py:\S+ \(\S+\)|[-.\d]*\d\S*", "…", changes)
 

@@ -62,7 +62,7 @@ class Result(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """That it took; NaN where it does not say."""
+        """The recorded time; NaN if it is not recorded."""
         found = self.content["seconds"]
         if found is None:
             return math.nan
@@ -70,16 +70,16 @@ class Result(NamedTuple):
 
     @property
     def inputs(self) -> list[str]:
-        """Those that its command has."""
+        """The inputs of the command."""
         return [word for word in self.content["command"].split() if word in INPUTS]
 
     @property
     def interpreter(self) -> str:
-        """That of this process, or one with the plugins that compile for TPU and GPU."""
+        """This interpreter, or one with the plugins that compile for TPU and GPU."""
         return str(COMPILERS) if self.name.startswith("compiled") else sys.executable
 
     def needs(self, inputs: dict[str, str]) -> str | None:
-        """What is missing to make it anew."""
+        """The inputs that are missing to run the command again."""
         missing = [f"--input {name}=PATH" for name in self.inputs if name not in inputs]
         if "FOLDER" in self.content["command"] or "--compile-for" in self.content["command"]:
             missing.append("a run by hand: it writes no file by --out alone")
@@ -166,7 +166,7 @@ def command(result: Result, inputs: dict[str, str], scratch: Path) -> list[str]:
 
 
 def differences(recorded: Any, now: Any, tolerance: float, place: str = "") -> Iterator[Difference]:
-    """What differs by more than the tolerance, in the order of the file."""
+    """Entries that differ by more than the tolerance, in the order of the file."""
     if isinstance(recorded, dict) and isinstance(now, dict):
         for name in [*recorded, *(name for name in now if name not in recorded)]:
             if name not in TIMES and not _alike(name, recorded, now):
@@ -187,7 +187,7 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 
 def _alike(name: str, recorded: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether an entry is as near as the entries beside it let one expect."""
+    """Whether an entry is as near as its standard error or its neighbours allow."""
     if name == "mean":
         return _alike_means(recorded, now)
     if name == "ratio" and "ours_ms" in recorded:
@@ -201,7 +201,7 @@ def _alike(name: str, recorded: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def _alike_means(recorded: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether two means are three standard errors of their difference apart at most."""
+    """Whether two means differ by at most three standard errors of their difference."""
     numbers = [d.get(name) for d in (recorded, now) for name in ("mean", "stderr")]
     found = [number for number in numbers if _is_number(number)]
     if len(found) < 4:
@@ -211,7 +211,7 @@ def _alike_means(recorded: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def count(content: Any) -> int:
-    """Of numbers and texts that are compared."""
+    """The number of compared numbers and texts."""
     if isinstance(content, dict):
         return sum(count(value) for name, value in content.items() if name not in TIMES)
     return sum(map(count, content)) if isinstance(content, list) else 1
@@ -239,7 +239,7 @@ def regenerate(result: Result, inputs: dict[str, str], tolerance: float) -> bool
 
 
 def duration(seconds: float) -> str:
-    """In minutes, if it is known."""
+    """The time in minutes, if it is known."""
     return "minutes not recorded" if math.isnan(seconds) else f"{seconds / 60:.0f} minutes"
 
 

@@ -41,7 +41,7 @@ HEAD = ("table or figure", "printed", "ours", "differs", "status")
 
 @dataclass(frozen=True)
 class Options:
-    """How long, and where.
+    """The hours, and the folders.
 
     Attributes:
       data_dir: Folder of tensorflow-datasets' format.
@@ -57,7 +57,7 @@ class Options:
 
 
 class Workspace(NamedTuple):
-    """Where networks are trained: folders, and whether there is an accelerator."""
+    """The folders of the trainings, and whether there is an accelerator."""
 
     data_dir: Path
     out: Path
@@ -84,7 +84,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def has_accelerator() -> bool:
-    """Whether JAX finds an accelerator; asked in a process of its own, which frees it again."""
+    """Whether JAX finds an accelerator; asked in its own process, which frees it again."""
     words = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
     return found.stdout.split()[-1] != "cpu"
@@ -184,12 +184,12 @@ def command(job: Job, workspace: Workspace) -> list[str]:
 
 
 def results_of(network: Network, out: Path) -> dict[str, Any] | None:
-    """What its command wrote at its end, if it came there."""
+    """The results that the command wrote at its end, if it ended."""
     return files.read_json(out / network.name / "results.json", dict)
 
 
 def is_done(job: Job, out: Path) -> bool:
-    """Whether its command has written results, of as many seeds."""
+    """Whether the command has written results for all its seeds."""
     results = results_of(job.network, out)
     return results is not None and len(results.get("seeds", ())) >= job.seeds
 
@@ -217,7 +217,7 @@ def epochs(network: Network, out: Path) -> tuple[list[list[dict[str, Any]]], int
 
 
 def status(network: Network, workspace: Workspace) -> str:
-    """How far a network is."""
+    """The progress of a network."""
     results, (lines, total) = results_of(network, workspace.out), epochs(network, workspace.out)
     if lines and len(lines[-1]) < total:
         return f"seed {len(lines) - 1}, {len(lines[-1])} of {total} epochs"
@@ -227,7 +227,7 @@ def status(network: Network, workspace: Workspace) -> str:
 
 
 def hours_left(job: Job, workspace: Workspace) -> float | None:
-    """By the epochs that it was trained here, else by times on two cores; None if unknown."""
+    """Remaining hours by the epochs measured here, else by times on two cores; None if unknown."""
     lines, total = epochs(job.network, workspace.out)
     gaps = [
         after["seconds"] - before["seconds"]

@@ -40,7 +40,7 @@ HEADER = (
 
 
 class Case(NamedTuple):
-    """How many devices a process has, and how many processes there are."""
+    """The number of devices of a process, and the number of processes."""
 
     devices: int
     processes: int = 1
@@ -76,7 +76,7 @@ def main(out: Path = OUT) -> None:
 
 
 def measure(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarray]:
-    """What the first process of a case has found."""
+    """The measurement of the first process of a case."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"

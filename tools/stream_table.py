@@ -35,7 +35,7 @@ def _row(name: str) -> str:
 
 
 def _share(model: Architecture, resize: bool) -> float:
-    """Of the parameters, those of a channel that can be removed."""
+    """The share of the parameters that belong to removable channels."""
     apply, params, inputs, _ = model
     groups = coupled_channels(apply, params, *inputs, resize=resize)
     ones = jax.tree.map(lambda leaf: np.ones(np.shape(leaf)), params)

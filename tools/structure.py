@@ -1,4 +1,4 @@
-"""What `make lint` holds of the code's structure: sizes, imports, words and docstrings.
+"""Checks of the code's structure for `make lint`: sizes, imports, words and docstrings.
 
     python -m tools.structure
 
@@ -243,7 +243,7 @@ def package_imports(modules: list[Module]) -> Iterator[str]:
 
 
 def orbax_imports(modules: list[Module]) -> Iterator[str]:
-    """One module touches Orbax, whose next interface is then one change."""
+    """Only one module may import Orbax, so that Orbax's next interface changes one file."""
     for module in modules:
         for node in ast.walk(module.tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -356,7 +356,7 @@ def undocumented_names(namespace: str) -> Iterator[str]:
 
 
 def public_names(module: object) -> dict[str, object]:
-    """What the package promises: its public submodules, and what it imports under its own name."""
+    """The public names of a package: submodules, and what it imports under its own name."""
     values = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
     own = module.__name__.split(".")[0]  # pyright: ignore[reportAttributeAccessIssue]
     return {

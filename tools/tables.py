@@ -76,7 +76,7 @@ def primitives(_: str) -> str:
 
 
 def number(argument: str) -> str:
-    """One number of a file: by its path, whose steps are keys or indices, in a format of Python."""
+    """One number of a file by its path (keys or indices), in a format of Python."""
     file, path, form = argument.split(" ")
     value: Any = load_result(file)
     for step in path.split("/"):
@@ -114,7 +114,7 @@ def pages() -> list[Path]:
 
 @cache
 def load_result(file: str) -> Any:
-    """What a file of docs/results holds."""
+    """The contents of a file in docs/results."""
     return json.loads((RESULTS / file).read_text(encoding="utf-8"))
 
 

@@ -60,7 +60,7 @@ def shapes() -> dict[str, list[jax.ShapeDtypeStruct]]:
 
 
 def counts(programs: Sequence[Executable], *, of_tpu: bool) -> list[dict[str, float]]:
-    """What is counted of each: bytes through HBM and, of a TPU, operations and cycles."""
+    """Counts for each width: bytes through HBM and, for a TPU, operations and cycles."""
     traffic = [summary(program.compiled.as_text()).bytes for program in programs]
     columns: dict[str, Sequence[float]] = {"bytes": traffic}
     if of_tpu:

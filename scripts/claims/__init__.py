@@ -1,4 +1,4 @@
-"""Every numbered object of three papers as data: what is printed, what holds, and how to decide.
+"""The numbered objects of three papers as data: the printed statement, what holds, and checks.
 
 `PAPERS` has the claims of each paper in its order, `ALL` those of all three. One module is a
 section of a paper: its checks stand below the statement of each claim. `geometry.claims` decides.

@@ -1,1 +1,1 @@
-"""What the commands in `scripts` run, apart from the commands themselves."""
+"""The experiments that the commands in `scripts` run."""

@@ -53,7 +53,7 @@ NEEDS = {
 
 
 def sentence(error: OSError) -> str:
-    """What must hold for a path, and what the system said."""
+    """The condition on a path and the system's message, in one sentence."""
     path = error.filename or "a file of the run"
     return f"{path} must be {NEEDS.get(error.errno or 0, 'usable')}; {error.strerror or error}"
 

@@ -87,7 +87,7 @@ def sync(path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """What a file holds, None where there is no file.
+    """The bytes of a file; None if the file does not exist.
 
     Raises:
       InputError: It is in a bucket that cannot be read.
@@ -100,7 +100,7 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def read_json(path: Path, kind: type[Kind]) -> Kind | None:
-    """What a file of JSON holds, None where there is no file.
+    """The contents of a JSON file; None if the file does not exist.
 
     Raises:
       InputError: It cannot be read, or is not JSON of this kind.

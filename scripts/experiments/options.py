@@ -32,7 +32,7 @@ def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
 
 
 def is_number(value: Any, kind: type) -> bool:
-    """Whether a value is a number of a kind: a whole one is a float, too, but no boolean is."""
+    """Whether a value is a number of this kind; integers are floats too, booleans are neither."""
     return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
 
 
@@ -112,7 +112,7 @@ def _check_value(name: str, hint: Any, value: Any) -> None:
 
 
 def _kinds(hint: Any) -> str:
-    """What a value must be by its type, in words, of types that are not ranges."""
+    """The allowed values of a type in words, for types that are no ranges."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if get_origin(hint) is tuple:

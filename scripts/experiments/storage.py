@@ -55,7 +55,7 @@ def local(text: str) -> Path:
 
 
 def is_remote(path: Path) -> bool:
-    """Whether a path is of a bucket."""
+    """Whether a path is in a bucket."""
     return str(path).partition("://")[0] in SCHEMES and "://" in str(path)
 
 

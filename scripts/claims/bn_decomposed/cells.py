@@ -31,7 +31,7 @@ def circle(n: int) -> Float[Array, "n 2"]:
 
 
 def gaussian_rows(key: Key[Array, ""]) -> Statistics:
-    """Where a Gaussian w falls: in a cell of the circle, in the thinnest of three, or as needed.
+    """The cell into which a Gaussian w falls: of the circle, the thinnest of three, or as needed.
 
     As needed is where it gives three samples rank 3, beside two rows of rank 2.
     """
@@ -110,7 +110,7 @@ def probability_over_gamma(key: Key[Array, ""]) -> Values:
 
 
 def probability_of_three() -> float:
-    """That one more row gives the three samples rank 3."""
+    """Whether one more row gives the three samples rank 3."""
     x, rows = jnp.asarray(THREE), jnp.asarray(TWO_ROWS)
     return float(geometry.ranks.full_rank_probability(x, rows))
 
@@ -137,7 +137,7 @@ def _() -> Values:
 
 
 def _flips(rng: np.random.Generator, power: int) -> np.ndarray:
-    """Which of w xⱼ change sign by w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, beside i of least |w xᵢ|/‖xᵢ‖ᵖ⁻¹."""
+    """Which w xⱼ change sign by w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, for i with the least |w xᵢ|/‖xᵢ‖ᵖ⁻¹."""
     x, w = rng.normal(size=(10 * CASES, 4, 3)), rng.normal(size=(10 * CASES, 1, 3))
     norms = np.linalg.norm(x, axis=2)
     product = (x * w).sum(2)

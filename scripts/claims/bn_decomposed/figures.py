@@ -27,7 +27,7 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def accuracies_and_ranks(found: Any) -> str:
-    """Of the deepest networks: accuracy, and the rank of the last hidden layer before training."""
+    """Accuracy of the deepest networks, and rank of their last hidden layer before training."""
     figure = found["figure_2"]
     runs, depth = figure["runs"], figure["depths"][-1] + 1
 
@@ -78,7 +78,7 @@ def _standardized_angle(n: int) -> float:
 
 
 def angles_with_recentering(key: Key[Array, ""]) -> Values:
-    """At infinite width, for 9 and for 100 samples and for many."""
+    """Angles at infinite width, for 9, 100 and many samples."""
     return [_standardized_angle(n) for n in (9, 100)] + [_many_samples()]
 
 
@@ -113,7 +113,7 @@ def _() -> Values:
 
 
 def angle_without_recentering(key: Key[Array, ""]) -> Values:
-    """With rescaling about zero alone: the fixed point, in degrees, for many samples."""
+    """The fixed angle, in degrees, with rescaling about zero only, for many samples."""
     step = jax.jit(geometry.mean_field.rms_cosine_step)
     cosine = jnp.asarray(0.3)
     for _ in range(40):
@@ -152,7 +152,7 @@ def _() -> Values:
 
 
 def activities(key: Key[Array, ""]) -> Statistics:
-    """Of 50 inputs after 30 layers of width 200: how much the neurons answer, with RC and without.
+    """How many of 50 inputs neurons answer after 30 layers of width 200, with and without RC.
 
     An answer is negligible up to a tenth of the neuron's largest.
     """

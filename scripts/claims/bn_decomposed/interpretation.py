@@ -1,4 +1,4 @@
-"""What the text says around the theorems: an intuition, a comparison, an interpretation, a hope."""
+"""Statements in the text around the theorems: an intuition, a comparison, an interpretation."""
 
 import math
 from functools import partial

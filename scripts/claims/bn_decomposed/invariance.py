@@ -70,7 +70,7 @@ def _() -> Cases:
 
 
 def next_layers(key: Key[Array, ""]) -> Statistics:
-    """One layer of an invariant representation, and of a spread cluster: norms and distances."""
+    """Norms and distances after one layer, of an invariant representation and a spread cluster."""
     n, layer_key = POINTS, jax.random.fold_in(key, 1)
     x = geometry.invariant_representation(n, 2).astype(jnp.float32)
     w = normal(key, 2, WIDTH) * (2 * geometry.odd_points.cluster_growth(n) / WIDTH) ** 0.5

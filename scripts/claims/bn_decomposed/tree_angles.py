@@ -51,7 +51,7 @@ class DeepTrees(NamedTuple):
 @jax.jit
 @jax.vmap
 def deep_trees(x: Array) -> DeepTrees:
-    """Of sorted batches: one program for all checks."""
+    """Trees of sorted batches, in one program for all checks."""
     tree = geometry.tree_gram(x, DEPTH)
     norms = jnp.sqrt(jnp.diagonal(tree.gram))
     cosines = jnp.clip(tree.gram / norms[:, None] / norms[None], -1, 1)  # rounding

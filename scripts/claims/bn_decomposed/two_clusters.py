@@ -27,7 +27,7 @@ def two_clusters(key: Key[Array, ""]) -> Cases:
 
 
 def _descendants(rows: np.ndarray) -> np.ndarray:
-    """All rows after `LAYERS` layers of given ones, as columns."""
+    """All rows after `LAYERS` layers, as columns."""
     run = jax.jit(partial(geometry.tree.neurons, depth=LAYERS))
     return np.asarray(run(jnp.asarray(np.atleast_2d(rows).T)))
 

@@ -1,4 +1,4 @@
-"""What several sections of the pruning paper draw.
+"""Draws that several sections of the pruning paper share.
 
 Filters are rows of independent normal weights, of standard deviation 1 where no other is said.
 """

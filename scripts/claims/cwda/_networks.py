@@ -1,4 +1,4 @@
-"""What the files of results say of our trained networks, in sentences beside the paper's numbers.
+"""Results of our trained networks in sentences, beside the paper's numbers.
 
 Layers of one network are not independent runs: the number in brackets is the standard deviation
 over layers, a spread and no error of a mean.
@@ -100,7 +100,7 @@ def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]],
 
 
 def above(limit: float, values: dict[str, Sequence[float]]) -> str:
-    """In how many layers each pair of criteria is more alike than `limit`."""
+    """The number of layers in which each pair of criteria is more alike than `limit`."""
     counts = (
         f"{sum(rho > limit for rho in found)} of {len(found)} for {in_english(pair)}"
         for pair, found in values.items()

@@ -167,7 +167,7 @@ def normal_logs(key: Key[Array, ""]) -> Statistics:
 
 
 def spearman_of_normal_logs() -> float:
-    """Its exact mean for normal values: it tends to (6/π) arcsin(r/2) for many values."""
+    """The exact mean of Spearman's ρ for normal logs; (6/π) arcsin(r/2) for many values."""
     n = NORMAL_LOGS
     return 6 / math.pi / (n + 1) * (math.asin(0.8) + (n - 2) * math.asin(0.4))
 

@@ -60,7 +60,7 @@ TRANSITIONS = claim(
 
 
 def failing_in_front(found: Any) -> str:
-    """How far from a Gaussian the first and the last half of the layers lie."""
+    """The distance from a Gaussian in the first and in the last half of the layers."""
     distances = [layer["ks"] for layer in found["layers"]]
     half = len(distances) // 2
     first, last = (statistics.median(part) for part in (distances[:half], distances[half:]))

@@ -61,7 +61,7 @@ def distances_of_outputs(
 
 
 def excess(distance: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """By how much the distance exceeds the bound, over the bound."""
+    """The distance minus the bound, over the bound."""
     return (distance - bound) / np.maximum(bound, 1e-300)
 
 

@@ -35,7 +35,7 @@ def _of_the_whole_set(found: Any, record: str) -> list[dict[str, Any]]:
 
 
 def _runs(found: Any) -> str:
-    """How many networks of each kind there are."""
+    """The number of networks of each kind."""
     seeds = len({run["seed"] for run in found["runs"]})
     return f"{seeds} {'run' if seeds == 1 else 'runs'} each"
 
@@ -54,7 +54,7 @@ def movements(found: Any) -> str:
 
 
 def falls(found: Any) -> str:
-    """What is left of the distance when the learning rate falls to a fifth."""
+    """The distance after the learning rate falls to a fifth, over the distance before."""
     said = []
     for norm, name in (("batch_norm", "batch norm"), ("unitized", "unitized")):
         drops = [o for o in _of_the_whole_set(found, "drops") if o["normalization"] == norm]
@@ -158,7 +158,7 @@ def _compiled(critic: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def part_of_the_distance(found: Any) -> str:
-    """Which part of the distance of known pairs Algorithm 3 gives."""
+    """The part of the distance of known pairs that Algorithm 3 gives."""
     part = {
         pair["name"]: np.mean(pair["estimates"]["Algorithm 3"]["values"]) / pair["distance"]
         for pair in found["pairs"]

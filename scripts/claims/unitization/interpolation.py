@@ -38,7 +38,7 @@ ALPHAS = (0.0, 0.2, 0.5, 1.0, (0.3, 0.9, 1.0, 0.4))
 
 
 def radial_transport(key: Key[Array, ""]) -> Statistics:
-    """How far Eq. 10 leaves s₁z from s₂z.
+    """The distance that Eq. 10 leaves between s₁z and s₂z.
 
     Samples of equal direction are coupled. No coupling is cheaper: the norm is 1-Lipschitz, and
     the mean norms already differ by as much.
@@ -208,7 +208,7 @@ def _trained(key: Key[Array, ""], c: float) -> Array:
 
 
 def range_of_alpha(found: Any) -> str:
-    """Which entries of alpha training leaves outside [0, 1]."""
+    """The entries of alpha that training leaves outside [0, 1]."""
     unitized = found["training"]["unitized"]
     alpha = unitized["alpha"]
     return (

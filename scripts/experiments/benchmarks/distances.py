@@ -29,7 +29,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def features() -> list[Pair]:
-    """All features in one call, beside a loop over SciPy and ott-jax under vmap."""
+    """All features in one call, beside a loop over SciPy, and ott-jax under vmap."""
     x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))
     ours = jax.jit(jaxnorm.shift.emd_1d)
     gradient = jax.jit(jax.grad(lambda x, y: jaxnorm.shift.emd_1d(x, y).sum()))

@@ -24,7 +24,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def networks() -> list[Pair]:
-    """All layers beside drawing their weights and one matrix product each, for each generator.
+    """All layers, beside drawing their weights and one matrix product each, by generator.
 
     The last rows compare drawing the weights alone with the default generator's.
     """
@@ -63,7 +63,7 @@ def networks() -> list[Pair]:
 
 
 def trees() -> list[Pair]:
-    """One tree beside brute force at depth 14, and many in one call, less deep, beside one."""
+    """One tree beside brute force at depth 14; many shallower trees in one call beside one tree."""
     points = jnp.asarray(np.random.default_rng(0).normal(size=(TREES, POINTS)), jnp.float32)
     one = jax.jit(lambda x: geometry.tree_gram(x, DEPTH))
     many = jax.jit(jax.vmap(lambda x: geometry.tree_gram(x, SHORTER)))

@@ -37,7 +37,7 @@ def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
 
 
 def pairs(name: str) -> list[Pair]:
-    """By the same ratio of every group, and by a budget for all of them, rounded and not."""
+    """Half networks by equal ratios of all groups and by a budget, with and without rounding."""
     apply, whole = evaluation(BUILD[name](nnx.Rngs(0)))
     image = jnp.zeros((1, SIDE, SIDE, 3), jnp.float32)
     macs = pruning.cost(apply, whole, image).macs

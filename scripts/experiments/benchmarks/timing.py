@@ -1,4 +1,4 @@
-"""Two programs timed in turn, and what one needs beside its arguments."""
+"""Times two programs in turn, and measures their memory beside the arguments."""
 
 import os
 import time
@@ -13,7 +13,7 @@ from experiments.cli import say
 
 
 class Pair(NamedTuple):
-    """Two ways to the same end, and what a copy of the data would take.
+    """Two programs with the same purpose, and the size of a copy of the data.
 
     Attributes:
       name: What is timed, and its peer after a slash.

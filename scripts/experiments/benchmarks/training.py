@@ -86,7 +86,7 @@ def bare(images: Images) -> Callable[[], Any]:
 
 
 def by_hand(images: Images) -> Callable[[], Any]:
-    """What one writes in ten lines: Flax's batch norm, Optax's SGD, batches from the host."""
+    """A hand-written loop: Flax's batch norm, Optax's SGD, batches from the host."""
     model = jaxnorm.models.PreActResNet(20, classes=10, norm=nnx.BatchNorm, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(
         model,

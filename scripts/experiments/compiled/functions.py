@@ -1,4 +1,4 @@
-"""Every public function of the three packages at a realistic size, to be compiled ahead of time.
+"""All public functions of the three packages at realistic sizes, to be compiled ahead of time.
 
 The sizes are of a layer's outputs (8192 vectors of 4096 features), of VGG-16's largest kernels
 (512 filters of 4608 weights) and of the papers' experiments in geometry. All are float32.
@@ -44,7 +44,7 @@ class Case(NamedTuple):
 
 
 def qualified_name(function: Callable) -> str:
-    """Without the private module: `pruning.criteria.scores`."""
+    """The name without the private module: `pruning.criteria.scores`."""
     return f"{function.__module__.partition('._')[0]}.{function.__name__}"
 
 

@@ -39,7 +39,7 @@ Layer = Callable[[dict[str, Array], Running, Array, Mode], tuple[Array, Running]
 
 
 class Limits(NamedTuple):
-    """At most: HBM traffic over Flax's, and temporary memory beyond Flax's in n; None: any."""
+    """Largest HBM traffic over Flax's, and temporary memory beyond Flax's; None: no limit."""
 
     traffic: float | None = None
     temporary: float | None = None
@@ -130,7 +130,7 @@ def floor(name: str, shape: Shape, mode: Mode) -> int:
 
 
 def limits(target: str, name: str, shape: Shape, dtype: str, mode: Mode) -> Limits:
-    """What our layers are held to."""
+    """The limits of our layers."""
     on_tpu, vectors = target.startswith("v5e"), len(shape) == 2
     if mode == "inference":
         return Limits(1.55 if is_unitized(name) else None)

@@ -44,7 +44,7 @@ NOTABLE = COLLECTIVES | {
 
 
 class Summary(NamedTuple):
-    """What a program does, loops multiplied by their trips."""
+    """The totals of a program, with loops multiplied by their trips."""
 
     bytes: float  # read from and written to HBM
     kernels: int
@@ -70,7 +70,7 @@ def summary(compiled: Any) -> Summary:
 
 
 def collectives(compiled: Any) -> list[Collective]:
-    """Every collective of a program, inside loops once."""
+    """All collectives of a program; those inside loops once."""
     program = parse(compiled if isinstance(compiled, str) else compiled.as_text())
     instructions = [i for computation in program.computations.values() for i in computation]
     return [

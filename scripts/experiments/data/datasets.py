@@ -120,7 +120,7 @@ def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
 
 
 def identity(data: Images | Records) -> dict[str, Any]:
-    """What tells a data set from others: version, counts, shape, classes, checksums.
+    """The facts that distinguish a data set: version, counts, shape, classes, checksums.
 
     The checksums are of all labels and images, for records of a thousand of either split.
     """
@@ -150,7 +150,7 @@ def identity(data: Images | Records) -> dict[str, Any]:
 
 
 def sha256(parts: Iterable[Any]) -> str:
-    """Of bytes or arrays, one after the other."""
+    """The checksum of bytes or arrays, one after the other."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(np.ascontiguousarray(part).data if isinstance(part, np.ndarray) else part)
@@ -177,7 +177,7 @@ def _version(name: str, data_dir: Path | None) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where data sets are prepared: `$XDG_CACHE_HOME/jaxnorm`, or `~/.cache/jaxnorm`."""
+    """The folder for prepared data sets: `$XDG_CACHE_HOME/jaxnorm`, or `~/.cache/jaxnorm`."""
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""What is measured on the layers of a network: rankings, distances to a Gaussian, tests.
+"""Measurements of a network's layers: rankings, distances to a Gaussian, tests.
 
 Every function returns parts of `results.json`, which `pages.analysis` reads.
 """
@@ -57,7 +57,7 @@ class Histogram(TypedDict):
 
 
 class Analysis(TypedDict):
-    """What `results.json` holds."""
+    """The contents of `results.json`."""
 
     command: str
     date: str
@@ -101,7 +101,7 @@ def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.
 
 
 def above(results: Analysis, threshold: float = 0.9) -> dict[str, tuple[int, int]]:
-    """For each pair, in how many layers Spearman's ρ exceeds `threshold`, of how many."""
+    """For each pair, the number of layers in which Spearman's ρ exceeds `threshold`, and of all."""
     layers = results["layers"]
     return {
         pair: (sum(layer["spearman"][pair] > threshold for layer in layers), len(layers))
@@ -195,7 +195,7 @@ def _layer(
 
 
 def theory(expected: Callable[..., Array], *arguments: Any, **options: Any) -> float | None:
-    """What theory expects of Gaussian filters; None of a criterion beyond the paper's four."""
+    """Expectations for Gaussian filters; None for criteria beyond the paper's four."""
     try:
         return float(expected(*arguments, **options))
     except ValueError:

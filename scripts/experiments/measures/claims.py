@@ -150,7 +150,7 @@ def result(verdict: Verdict) -> dict[str, Any]:
 
 
 def sentence_of(result: claims.Result) -> dict[str, str]:
-    """What our networks gave, in a sentence of the file that holds the numbers."""
+    """The number that our networks gave, in a sentence from the file with the numbers."""
     ours = result.ours
     if callable(ours):
         ours = ours(json.loads((ROOT / result.page).read_text(encoding="utf-8")))
@@ -178,7 +178,7 @@ def _file(function: Callable) -> str:
 
 
 def _bounds(check: claims.Check, prediction: float) -> dict[str, Any]:
-    """How a check compares; `side` and `against` are None of computed values."""
+    """How a check compares; `side` and `against` are None for computed values."""
     if isinstance(check, claims.Computed):
         computed = {"relation": check.relation, "tolerance": check.tolerance}
         return computed | {"side": None, "against": None}

@@ -123,7 +123,7 @@ def measure(
     *,
     path: Path | None = None,
 ) -> dict[str, dict[str, list]]:
-    """For every start: accuracies, numerical and effective ranks, (depths, runs).
+    """Accuracies and numerical and effective ranks for each start, (depths, runs).
 
     Args:
       images: The training images are those of all networks.

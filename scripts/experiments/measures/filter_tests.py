@@ -1,4 +1,4 @@
-"""How far the filters of small networks are from Gaussian ones, setting by setting."""
+"""How far filters of small networks are from Gaussian, for each setting."""
 
 import math
 import time

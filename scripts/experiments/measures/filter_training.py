@@ -57,7 +57,7 @@ class Averaged(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One thing that differs from the base, and all that does not.
+    """The base with one field changed.
 
     Attributes:
       group: Part of Table 3, or what else is varied.
@@ -124,7 +124,7 @@ def normalized(h: Array, scale: Float[Array, " c"], bias: Float[Array, " c"]) ->
 def logits(
     params: Params, x: Array, setting: Setting, activation: Callable[[int, Array], Array]
 ) -> Float[Array, "n classes"]:
-    """Of a batch, with its own statistics; `activation` gets the number of the layer, too."""
+    """Logits of a batch with its own statistics; `activation` also gets the number of the layer."""
     layers = zip(params["kernels"], params["scales"], params["biases"], strict=True)
     for i, (kernel, scale, bias) in enumerate(layers):
         h = convolve(x, kernel)

@@ -1,4 +1,4 @@
-"""What a long run has measured, in a file from which it resumes where it was interrupted."""
+"""The measurements of a long run in a file, from which an interrupted run resumes."""
 
 import json
 import platform

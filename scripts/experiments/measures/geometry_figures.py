@@ -1,4 +1,4 @@
-"""What Figures 3 to 8 of Nachum et al. show, computed: each function returns floats and lists.
+"""The numbers of Figures 3 to 8 of Nachum et al.; each function returns floats and lists.
 
 Inputs are Gaussian, and the sizes ours: the text of the paper gives none.
 """
@@ -119,7 +119,8 @@ def figure_5(seed: int) -> dict[str, Any]:
 
 
 def figure_6(seed: int) -> dict[str, Any]:
-    """How many inputs each neuron answers, and the histogram of one, with recentering and without.
+    """The number of inputs that each neuron answers, with a histogram, with and without
+    recentering.
 
     The neuron shown without it is the one of the largest mean beside its spread.
     """
@@ -197,7 +198,7 @@ def _network(
 
 
 def _angles(seed: int, part: str, n: int, width: int) -> Float[np.ndarray, "2 pairs"]:
-    """Of all pairs, in degrees, after the last layer but one and after the last."""
+    """Angles of all pairs, in degrees, after the last two layers."""
     pairs = np.triu_indices(n, 1)
     layers = (LAYER - 1, LAYER)
     network = _network(seed, part, n, width, lambda x: geometry.angles(x)[pairs], layers)

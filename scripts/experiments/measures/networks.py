@@ -1,4 +1,4 @@
-"""What is measured on trained networks: their moments, how criteria rank, what masking costs.
+"""Measurements of trained networks: moments, rankings by criteria, costs of masking.
 
 Every function returns Python floats and lists, the parts of `results.json`.
 """
@@ -145,7 +145,7 @@ def criteria(
 
 
 def _measure(state: State, program: Program) -> dict[str, Any]:
-    """Of one network ρ and overlap by pair and layer, and accuracies by criterion and ratio."""
+    """ρ and overlap of one network by pair and layer, and accuracies by criterion and ratio."""
     ranked = {
         name: jax.device_get(_rank(_scores(kernel)))
         for name, kernel in conv_kernels(state.params).items()
@@ -194,7 +194,7 @@ def _scores(kernel: Float[Array, "h w cin cout"]) -> dict[str, Float[Array, " fi
 def _rank(
     scores: dict[str, Float[Array, " filters"]],
 ) -> tuple[pruning.ranking.Similarity, dict[str, dict[float, Array]]]:
-    """How alike each pair of criteria ranks, and what each criterion keeps at each ratio."""
+    """The similarity of each pair of criteria, and what each criterion keeps at each ratio."""
     keep = {
         name: {ratio: ~pruning.ranking.lowest(score, ratio=ratio) for ratio in RATIOS}
         for name, score in scores.items()

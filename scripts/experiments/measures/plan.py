@@ -1,4 +1,4 @@
-"""How networks are pruned, as options of a command line; this imports no JAX."""
+"""Options of a command line for pruning networks; this module imports no JAX."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What a run was made of: its data, its settings, the code that decides its results."""
+"""The origin of a run: its data, its settings, the code that decides its results."""
 
 import hashlib
 import json

@@ -71,7 +71,7 @@ class Sensitivity(TypedDict):
 
 
 class Results(TypedDict):
-    """What `results.json` holds."""
+    """The contents of `results.json`."""
 
     command: str
     date: str
@@ -225,7 +225,7 @@ def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path)
 
 
 def removal_options(plan: Plan) -> dict[str, Any]:
-    """What `prune` is told of how many channels are removed: ratios or a budget, and `select`."""
+    """The options of `prune` for the amount to remove: ratios or a budget, and `select`."""
     limits = {"min_channels": plan.min_channels, "round_to": plan.round_to}
     if plan.budget is None:
         return {"ratios": ratios(plan), "select": partial(SCOPES[plan.scope], **limits)}
@@ -238,7 +238,7 @@ def removal_options(plan: Plan) -> dict[str, Any]:
 
 
 def repair(plan: Plan, x: np.ndarray) -> Any:
-    """What `prune` repairs with, if it does: batches of one size of training images `x`."""
+    """The repair for `prune`, if any, with equal batches of the training images `x`."""
     if plan.repair == "merge":
         return partial(pruning.channels.merge_channels, inputs=(x[:1],))
     function = REPAIRS[plan.repair]

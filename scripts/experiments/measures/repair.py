@@ -1,4 +1,4 @@
-"""What is known of repaired networks: accuracies, their errors, and whether criteria differ.
+"""Statistics of repaired networks: accuracies, their errors, and whether criteria differ.
 
 Values of one network, ratio, repair and criterion are `(draws, blocks)`. Blocks are networks, or
 test images of one network, on which a class is found, 1, or not, 0. Draws are those of the images

@@ -118,7 +118,7 @@ def parts(x: np.ndarray) -> list[tuple[np.ndarray]]:
 
 
 def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """Every repair of what a criterion chooses, by name."""
+    """All repairs of a criterion's choice, by name."""
     batches = parts(x)
     transported = partial(merge_channels, inputs=(x[:2],), plan=transport)
     folded = cache(lambda: prune().params)
@@ -133,7 +133,7 @@ def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """What chooses channels by itself, by name."""
+    """Methods that choose channels themselves, by name."""
     batches = parts(x)
     greedy = partial(prune, score=partial(reconstruction_scores, apply=apply, batches=batches))
     merged = cache(lambda: prune(repair=partial(merge_channels, inputs=(x[:2],))).params)

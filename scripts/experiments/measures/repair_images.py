@@ -44,7 +44,7 @@ Makers = dict[tuple[str, str], Callable[[], Any]]  # by criterion and repair
 
 
 class Settings(NamedTuple):
-    """How many images repair and test a network, of how many draws, and what is removed."""
+    """The numbers of images and draws, and the shares that are removed."""
 
     images: int = 250
     test: int = 2000
@@ -75,7 +75,7 @@ class Task(NamedTuple):
         return pruning.prune(applied(self.graph), self.tree, x, **given).params
 
     def score(self) -> Callable[..., Any]:
-        """What scores channels by the criterion, at random or greedily."""
+        """The score of channels by the criterion, at random or greedy."""
         apply = applied(self.graph)
         if self.choice == "greedy":
             return partial(reconstruction_scores, apply=apply, batches=self.batches)
@@ -94,7 +94,7 @@ def random_scores(key: jax.Array, params: Any, groups: Any) -> list[jax.Array]:
 
 
 def repairs(task: Task) -> Makers:
-    """Every repair by the criterion that chose channels, none where it looks at no criterion."""
+    """All repairs for a criterion's choice; none for choices without a criterion."""
     batches = task.batches
     folded = cache(task.prune_draw)
     fresh = partial(recalibrated, task.graph, batches=batches)
@@ -175,7 +175,7 @@ def images(data_dir: Path | str, split: str, start: int, count: int) -> Examples
 
 
 def correct(graph: Any, tree: Any, test: Examples) -> np.ndarray:
-    """By test image, whether its class is found."""
+    """For each test image, whether it is classified correctly."""
     x, labels = test
     parts = np.split(x, max(1, len(x) // 500))
     return np.concatenate([applied(graph)(tree, part).argmax(1) for part in parts]) == labels

@@ -21,7 +21,7 @@ from experiments.training.step import State
 
 
 class Report(TypedDict):
-    """What `results.json` holds; parts that are dictionaries are described where they are made."""
+    """The contents of `results.json`; dictionaries are described where they are made."""
 
     command: str
     date: str
@@ -96,7 +96,7 @@ def train(
 
 
 def run_folder(recipe: Recipe, out: Path) -> Path:
-    """Where runs of a recipe keep checkpoints: another recipe, code or versions, another."""
+    """The folder of a recipe's checkpoints; other recipes, code or versions have other folders."""
     digest = provenance.digest(
         [asdict(recipe), cli.versions(), platform.machine()], provenance.code()
     )

@@ -57,7 +57,7 @@ FLOOR_BATCHES = 100
 
 
 class Run(NamedTuple):
-    """Which network is trained."""
+    """The network to train."""
 
     normalization: str
     order: str
@@ -309,7 +309,7 @@ class Follower:
 
 
 def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Of each layer the distance since the last epoch, its bounds and its floor where there is."""
+    """For each layer, the distance since the last epoch, its bounds, and its floor if known."""
     shown = ("exact", "lower", "upper", "baseline")
     return {
         name: {what: layer["shift"][what] for what in shown}

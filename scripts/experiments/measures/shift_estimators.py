@@ -22,7 +22,7 @@ Sample = Float[Array, "n d"]
 
 
 class Case(NamedTuple):
-    """Two distributions; where their distance is None, that of the test samples stands in."""
+    """Two distributions with their distance; None stands for the distance of the test samples."""
 
     name: str
     draw: Callable[[Key[Array, ""], int], tuple[Sample, Sample]]

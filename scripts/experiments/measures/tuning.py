@@ -66,7 +66,7 @@ class View:
 
 
 class Programs(NamedTuple):
-    """What is compiled for a recipe: training, fine-tuning, inference; for arrays of any widths."""
+    """The compiled programs of a recipe: training, fine-tuning, inference, at any widths."""
 
     trainer: Trainer
     fine_tuner: Trainer
@@ -89,7 +89,7 @@ class Programs(NamedTuple):
 
 
 class Network:
-    """One trained network, and what is done to trees of its arrays of any widths."""
+    """A trained network, and operations on trees of its arrays at any widths."""
 
     def __init__(self, images: Images, programs: Programs, state: State, seed: int):
         self.images, self.programs, self.seed = images, programs, seed

@@ -73,7 +73,7 @@ def _summary(results: Analysis) -> str:
 
 
 def conclusion(results: Analysis) -> Iterator[str]:
-    """What to make of the numbers, in sentences."""
+    """Conclusions from the numbers, in sentences."""
     layers = results["layers"]
     if not layers:
         return

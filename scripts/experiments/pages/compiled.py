@@ -30,7 +30,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def verdicts(results: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """For each target, how many of its programs hold their limits."""
+    """For each target, the number of programs within their limits."""
     cards = []
     for target, tables in results["targets"].items():
         held = [

@@ -1,4 +1,4 @@
-"""All figures and tables of the three papers, as Markdown: what is printed, what we found."""
+"""All figures and tables of the three papers as Markdown: the printed numbers and ours."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which page shows which numbers of `docs/results`: the repository holds the numbers alone."""
+"""The page for each file of numbers in `docs/results`; the repository holds only numbers."""
 
 import json
 from collections.abc import Callable
@@ -44,7 +44,7 @@ NUMBERS = {"repair": "digits.json"}  # else results.json
 
 
 def numbers(name: str) -> Any:
-    """What the file of a page holds."""
+    """The contents of a page's file."""
     return _read(f"{name}/{NUMBERS.get(name, 'results.json')}")
 
 

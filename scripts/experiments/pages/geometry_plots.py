@@ -113,7 +113,7 @@ def figure_5(results: dict) -> list[str]:
 
 
 def figure_6(results: dict) -> list[str]:
-    """How many inputs make one neuron that active."""
+    """The number of inputs that make a neuron this active."""
 
     def paint(axes: Axes, name: str) -> None:
         values = results["parts"][name]["neuron"]

@@ -140,7 +140,7 @@ def _is_factor(neighbours: Sequence[Element]) -> bool:
 
 
 def _grouped(*parts: Element, base: bool = False, product: bool = False) -> str:
-    """In parentheses, where it is more than a letter or a number, or a `product` such as 2n."""
+    """In parentheses, unless it is a letter, a number, or a `product` such as 2n."""
     text = _row(parts).strip()
     single = re.fullmatch(r"[\d.]+|\w[\u0300-\u036f]?[₀-₉ₐ-ₜᵢⱼ⁰-⁹²³]*", text)
     single = single or (product and re.fullmatch(r"\d*\w", text))

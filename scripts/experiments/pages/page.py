@@ -157,7 +157,7 @@ def details(title: str, body: str) -> str:
 
 
 def provenance(command: str, *tables: str) -> str:
-    """How a page was made: its command, where its results are, and tables that fit a phone."""
+    """How a page was made: its command, the place of its results, and tables that fit a phone."""
     return (
         f"<p>Command: <code>{html(command)}</code></p>"
         '<p>Every number of this page: <a href="results.json">results.json</a></p>'

@@ -60,7 +60,7 @@ Values = Sequence[float] | np.ndarray
 
 
 class Series(NamedTuple):
-    """How a normalization or a criterion is drawn: its label, colour and marker."""
+    """The style of a normalization or a criterion: label, colour and marker."""
 
     label: str
     colour: str
@@ -166,7 +166,7 @@ def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: 
 
 
 def mark(series: Series) -> dict:
-    """How the points of a series are drawn."""
+    """The style of a series' points."""
     face = series.colour if series.filled else PAPER
     return {"marker": series.marker, "mfc": face, "mec": series.colour, "mew": 1.2}
 

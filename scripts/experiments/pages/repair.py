@@ -168,7 +168,7 @@ def by_repair(table: Table) -> str:
 
 
 def by_criterion(table: Table) -> str:
-    """Of ResNet-20, a panel a repair, a curve a criterion."""
+    """Panels of ResNet-20: one for each repair, with a curve for each criterion."""
     network = "ResNet-20"
 
     def paint(axes: Axes, repair: str) -> None:

@@ -117,7 +117,7 @@ def _star(axes: Axes, x: float, y: float) -> None:
 
 
 def odd_point_sentence(results: dict) -> str:
-    """What became of the longest point."""
+    """A sentence about the longest point."""
     network, tree = results["network"], results["tree"]
     ratio = number(network["norm_ratio"][-1], 3)
     angle, spread = (number(network[f"{key}_degrees"], 3) for key in ("angle", "spread"))

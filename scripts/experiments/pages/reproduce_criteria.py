@@ -101,7 +101,7 @@ def overlap_sentence(pruning: dict) -> str:
 
 
 def pair_means(pruning: dict, quantity: str, normalization: str) -> dict[str, OverSeeds]:
-    """For each pair of criteria the mean over layers, averaged over seeds."""
+    """For each pair of criteria, the mean over layers and seeds."""
     runs = pruning[normalization][quantity]
     return {pair: mean(average(layers) for layers in runs[pair]) for pair in pruning["pairs"]}
 
@@ -154,7 +154,7 @@ def _expected(by_layer: Sequence[float | None]) -> str:
 
 
 def _layers(pruning: dict) -> str:
-    """All that the figures by layer show, as a table to open."""
+    """All numbers of the figures by layer, as a table to open."""
     head = ["", "layer", "filters", "dims", *map(pair_label, pruning["pairs"])]
     spearman = pruning["batch_norm"]["spearman"]
     rows = [

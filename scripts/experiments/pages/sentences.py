@@ -1,4 +1,4 @@
-"""How results are written: with their digits, their standard error and what it lets one say.
+"""Results in words: digits, standard errors and what these allow to say.
 
 A mean over seeds has a `stderr` of None when there was one seed; ± is always one standard error.
 """
@@ -78,7 +78,7 @@ def average(values: Iterable[float | None]) -> float | None:
 
 
 def judge(difference: OverSeeds, *, more: str = "higher", less: str = "lower") -> str:
-    """What a difference, paired by seed, lets one say at a level of 5 % (Student's t)."""
+    """The conclusion from a difference paired by seed, at 5 % (Student's t)."""
     value, stderr, seeds = difference["mean"], difference["stderr"], len(difference["values"])
     if value is None:
         return "there is nothing to compare"

@@ -121,7 +121,7 @@ def _per_rate(runs: Runs, rates: Sequence[float], phase: tuple[int, int]) -> Ove
 
 
 def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
-    """How much moments move in an epoch, by normalization, with differences paired by seed.
+    """Movement of moments in an epoch, by normalization, with differences paired by seed.
 
     The p-values of the statistics of the whole set are corrected by Holm's method for their
     number: two moments, and every order and schedule.
@@ -155,7 +155,7 @@ def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
 
 
 def _p_value(difference: np.ndarray) -> float | None:
-    """Of Student's t test, two-sided; None with fewer than two seeds."""
+    """The two-sided p-value of Student's t test; None with fewer than two seeds."""
     if len(difference) < 2:
         return None
     found: Any = stats.ttest_1samp(difference, 0)

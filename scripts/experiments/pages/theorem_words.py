@@ -1,4 +1,4 @@
-"""What a check found, and what its form and the standing of its claim mean, in words.
+"""Words for findings of checks, their forms and the verdicts of claims.
 
 Checks are as they stand in results.json.
 """
@@ -42,7 +42,7 @@ def outcome(check: dict) -> str:
 
 
 def describe_finding(check: dict) -> str:
-    """What a check found beside what was predicted."""
+    """The number that a check found, beside the prediction."""
     return _sampled(check) if check["side"] else _computed(check)
 
 

@@ -54,7 +54,7 @@ def overview(claims: list[dict]) -> str:
 
 
 def _found(claim: dict, *forms: str) -> str:
-    """What the first check of one of the forms found, a dash without one."""
+    """The finding of the first check of one of the forms, or a dash."""
     checks = (check for check in claim["checks"] if check["form"] in forms)
     return next((describe_finding(check) for check in checks), "–")
 
@@ -69,7 +69,7 @@ def _papers() -> str:
 
 
 def _standings(claims: list[dict]) -> str:
-    """What the standings mean, and how many of all claims have each."""
+    """The meaning of each verdict, and the number of claims with it."""
     counts = Counter(claim["standing"] for claim in claims)
     items = "".join(
         f'<div><dt><span class="badge {anchor(name)}">{html(name)}</span> {counts[name]} of '
@@ -150,7 +150,7 @@ def _field(facet: str, values: Mapping[str, str]) -> str:
 
 
 def _by_number(claims: list[dict]) -> str:
-    """Every numbered object of each paper, with a link to the card that it is in."""
+    """All numbered objects of each paper, with links to their cards."""
     return "".join(
         f"<h3>{html(short)}</h3><dl class='numbers'>"
         + _numbers(claim for claim in claims if claim["paper"] == short)
@@ -185,7 +185,7 @@ def _number(number: str, claims: list[dict]) -> str:
 
 
 def _part(name: str) -> str:
-    """Which part of an object the claim of this name is about."""
+    """The part of an object that the claim of this name is about."""
     label = re.search(r"item \d+|proof|example|Equations? [\w ]+|$", name, re.IGNORECASE)
     return (label[0] if label else "").lower() or "more"
 

@@ -1,4 +1,4 @@
-"""Accuracies as they are shown: in percent, under the names of the field."""
+"""Accuracies as shown: in percent, under the names of the field."""
 
 from collections.abc import Mapping
 

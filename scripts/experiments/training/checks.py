@@ -1,4 +1,4 @@
-"""What options alone decide is refused before JAX is imported, which takes seconds."""
+"""Checks of options before JAX is imported, which takes seconds."""
 
 import re
 from pathlib import Path

@@ -35,7 +35,7 @@ Views = Callable[[Image.Image], Sequence[UInt8[np.ndarray, "h w 3"]]]
 
 
 class View(NamedTuple):
-    """One of the views of an image, and how many there are."""
+    """One view of an image, and the number of views."""
 
     image: int
     pixels: UInt8[np.ndarray, "h w 3"]

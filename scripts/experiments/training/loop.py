@@ -43,7 +43,7 @@ class Trained(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """What a run does beside training, which changes none of its results.
+    """Side effects of a run that change none of its results.
 
     Attributes:
       evaluations: Views of test images by which the last state is evaluated.
@@ -148,7 +148,7 @@ class Profiling:
 
 
 def trace_folder(out: Path) -> Path:
-    """Where a run's trace is written: beside its metrics, or for a bucket a new folder here."""
+    """The folder of a run's trace: beside its metrics, or a new local folder for a bucket."""
     return Path(tempfile.mkdtemp(prefix="profile-")) if is_remote(out) else out / "profile"
 
 

@@ -1,4 +1,4 @@
-"""One run in several processes: how they start, and what they decide together."""
+"""One run in several processes: their start, and joint decisions."""
 
 import ctypes
 import os
@@ -79,7 +79,7 @@ def together() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """What XLA says, without places in its code and with repeated prefixes once."""
+    """XLA's message without places in its code, and with repeated prefixes once."""
     lines = SOURCE.sub("", str(error)).strip().splitlines() or [type(error).__name__]
     parts = [part for part in re.split(r":\s+", lines[0].rstrip(": ")) if part]
     return ": ".join(dict.fromkeys(parts))[:300]

@@ -76,7 +76,7 @@ def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str
 
 
 def agree(some: dict[str, Any], existing: dict[str, Any]) -> bool:
-    """Whether the settings that are named are those of a file."""
+    """Whether the named settings equal those of a file."""
     return all(existing.get(name) == value for name, value in json.loads(json.dumps(some)).items())
 
 

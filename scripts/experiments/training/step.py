@@ -1,4 +1,4 @@
-"""One training step: the loss on every device, its gradient over all of them, and the update."""
+"""A training step: the loss on every device, the gradient over all devices, the update."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ Step = Callable[["State", tuple[Array, ...], Int[Array, ""]], "State"]
 
 
 class State(NamedTuple):
-    """What a step changes; `loss` is the sum of the losses of the epoch's steps so far."""
+    """The state that a step changes; `loss` sums the losses of the epoch so far."""
 
     params: Any
     statistics: Any

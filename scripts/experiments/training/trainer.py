@@ -37,7 +37,7 @@ Seeds = tuple[int, ...]
 
 
 class Layout(NamedTuple):
-    """How a recipe is laid out on devices; nothing here changes its results beyond rounding.
+    """The layout of a recipe on devices, which changes results only by rounding.
 
     Attributes:
       shard_state: Shard parameters and optimizer state instead of replicating them.
@@ -145,7 +145,7 @@ class Trainer:
         return self._init(self._seed_array(seeds))
 
     def batches(self, seeds: Seeds, epoch: int, step: int) -> Any:
-        """What `advance` needs to find the batches of an epoch from one of its steps on."""
+        """The arguments with which `advance` finds the batches of an epoch from a step on."""
         return self._loader.epoch(self._seed_array(seeds), epoch, step)
 
     def advance(self, state: State, batches: Any, seeds: Seeds, count: int) -> State:
