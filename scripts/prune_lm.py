@@ -116,7 +116,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             options.held_out,
             options.seed,
         )
-        with folders.unfinished(options.out) as new:
+        with folders.staging(options.out) as new:
             results = pruning_run.prune(options.model, new, wanted, settings, options.text, cli.say)
             results = {**results, **cli.provenance(__file__)}
             page.write(results, language.render(results), new)

@@ -176,7 +176,11 @@ def outputs(architecture, params, text):
 
 
 def test_a_budget_takes_the_same_share_and_fills_up_with_intermediate_units(tmp_path):
-    sizes = SIZES | {"num_key_value_heads": 4, "intermediate_size": 64, "hidden_size": 24}
+    sizes: dict[str, Any] = SIZES | {
+        "num_key_value_heads": 4,
+        "intermediate_size": 64,
+        "hidden_size": 24,
+    }
     model = model_of(tmp_path / "model", **sizes)
     whole = removal.counts(model.architecture)
     size = removal.parameters(model.architecture, model.tensors, whole)

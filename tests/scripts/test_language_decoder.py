@@ -61,7 +61,7 @@ def test_the_width_of_a_norm_moves_into_its_weight_and_epsilon():
     assert removal.fold(model, removal.NORM, weight, 1, tied=False) == 7
     assert removal.fold(model, removal.EMBEDDING, weight, 1, tied=False) == 6
     selection = removal.whole(model)._replace(hidden=np.array([2]))
-    assert removal.smaller(model, selection).eps == 2
+    assert removal.smaller_architecture(model, selection).eps == 2
 
 
 def test_positions_are_read_from_both_releases_of_the_configuration():

@@ -109,15 +109,15 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
 
 def test_files_appear_together_or_not_at_all(tmp_path):
     (tmp_path / ".unfinished-killed").mkdir()
-    with pytest.raises(FileNotFoundError), folders.unfinished(tmp_path) as new:
+    with pytest.raises(FileNotFoundError), folders.staging(tmp_path) as new:
         (new / "missing" / "model.safetensors").write_text("half", encoding="utf-8")
     assert list(tmp_path.iterdir()) == []
-    with folders.unfinished(tmp_path) as new:
+    with folders.staging(tmp_path) as new:
         for name in ("config.json", "z"):
             (new / name).write_text(name, encoding="utf-8")
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "z"}
     with (
         pytest.raises(InputError, match="must be a folder without a model"),
-        folders.unfinished(tmp_path),
+        folders.staging(tmp_path),
     ):
         pass

@@ -80,6 +80,6 @@ def write(model: Model, config: dict[str, Any], selection: Selection, out: Path)
     plan = cutting.plan(model, selection, None, repaired=False)
     out.mkdir()
     folders.write(out, cutting.arrays(plan, {}, lambda _: None), shard_bytes=2000)
-    new = removal.updated(config, plan.small, selection)
+    new = removal.rewrite_config(config, plan.small, selection)
     (out / "config.json").write_text(json.dumps(new), encoding="utf-8")
     return out

@@ -70,7 +70,7 @@ def choose(model: Architecture, tensors: Tensors, wanted: Wanted) -> Counts:
             continue
         smallest = parameters(model, tensors, found)
         if smallest <= wanted.budget:
-            return filled(model, tensors, found, wanted)
+            return fill_up(model, tensors, found, wanted)
     raise InputError(
         f"a budget must be met by some counts; {wanted.budget:,} parameters are fewer than the "
         f"{smallest or parameters(model, tensors, given):,} that are left at the smallest of "
@@ -122,7 +122,7 @@ def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[C
         yield found
 
 
-def filled(model: Architecture, tensors: Tensors, found: Counts, wanted: Wanted) -> Counts:
+def fill_up(model: Architecture, tensors: Tensors, found: Counts, wanted: Wanted) -> Counts:
     """The counts with as many intermediate units as the budget still allows, if it takes them."""
     if "intermediate" not in wanted.units or wanted.intermediate is not None:
         return found

@@ -30,7 +30,7 @@ class Model:
         """The parameters of a layer by their short names, in at least float32."""
         return {
             short: in_float32(folders.read(self.tensors[name]))
-            for short, name in removal.named(self.tensors, layer)
+            for short, name in removal.layer_names(self.tensors, layer)
         }
 
     @property
@@ -93,7 +93,7 @@ def choose(
     for i in range(whole.layers):
         p = model.layer(i)
         if text is not None and x is not None and y is not None:
-            layer = streams.ready(whole, p, i, x.shape[1])
+            layer = streams.make_layer(whole, p, i, x.shape[1])
             seen = observe(layer, x)
             influences.append(influence(x, seen.after))
             y = layer.run("layer", y)

@@ -52,7 +52,7 @@ class State(NamedTuple):
 
 def plan(model: Model, selection: Selection, text: Text | None, *, repaired: bool) -> Plan:
     """The plan of a selection; a decoder that remains whole is not repaired."""
-    small = removal.smaller(model.architecture, selection)
+    small = removal.smaller_architecture(model.architecture, selection)
     changed = selection.counts != removal.counts(model.architecture)
     return Plan(model, small, selection, text, repaired and changed and text is not None)
 
@@ -67,7 +67,7 @@ def arrays(
       found: Gets the perplexities on held-out text, of the cut and the repaired decoder.
       log: Called with a line for each layer.
     """
-    names = [name for name, _ in removal.named(plan.model.tensors, -1)]
+    names = [name for name, _ in removal.layer_names(plan.model.tensors, -1)]
     ends = {name: small_array(plan, name, plan.model.read(name), -1) for name in names}
     yield from ends.items()
     state, position = start(plan, ends[EMBEDDING]), 0
@@ -75,12 +75,12 @@ def arrays(
         p = plan.model.layer(i)
         if i in plan.selection.layers:
             small, state = step(plan, p, i, position, state)
-            for name, full in removal.named(plan.model.tensors, i):
+            for name, full in removal.layer_names(plan.model.tensors, i):
                 dtype = plan.model.tensors[full].dtype
                 yield f"model.layers.{position}.{name}", small[name].astype(dtype)
             position += 1
         elif state.whole is not None:
-            layer = streams.ready(plan.model.architecture, p, i, state.whole.shape[1])
+            layer = streams.make_layer(plan.model.architecture, p, i, state.whole.shape[1])
             state = state._replace(whole=layer.run("layer", state.whole))
         log(f"layer {i + 1} of {plan.model.architecture.layers} cut")
     head, norm = ends.get(HEAD, ends[EMBEDDING]), ends[NORM].astype(np.float32)
@@ -124,18 +124,18 @@ def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Pa
     if state.cut_held_out is None:
         return small, state
     tokens = state.cut_held_out.shape[1]
-    cut = streams.ready(plan.small, small, position, tokens)
+    cut = streams.make_layer(plan.small, small, position, tokens)
     state = state._replace(cut_held_out=cut.run("layer", state.cut_held_out))
     if state.whole is None or state.repaired is None or state.repaired_held_out is None:
         return small, state
-    whole = streams.ready(plan.model.architecture, p, i, tokens)
-    layer, x, y = repaired(plan, i, whole, cut, state.whole, state.repaired)
+    whole = streams.make_layer(plan.model.architecture, p, i, tokens)
+    layer, x, y = repair_layer(plan, i, whole, cut, state.whole, state.repaired)
     held_out = layer.run("layer", state.repaired_held_out)
     params = {name: np.asarray(array) for name, array in layer.params.items()}
     return params, state._replace(whole=x, repaired=y, repaired_held_out=held_out)
 
 
-def repaired(
+def repair_layer(
     plan: Plan, i: int, whole: Layer, small: Layer, x: Stream, y: Stream
 ) -> tuple[Layer, Stream, Stream]:
     """A layer whose kernels are solved, and the streams x of the whole and y behind it."""
@@ -174,7 +174,7 @@ def solve_readers(
         for name, kernel in zip(names, cut, strict=True)
     ]
     kernel = np.concatenate([np.asarray(small.params[name]) for name in names])
-    solution = solved(kernel, h_small, product(h, np.concatenate(wanted).T))
+    solution = solve_kernel(kernel, h_small, product(h, np.concatenate(wanted).T))
     ends = np.cumsum([len(part) for part in wanted])[:-1]
     return small.replace(dict(zip(names, np.split(solution, ends), strict=True)))
 
@@ -204,14 +204,14 @@ def solve_writer(
         wanted = after[..., hidden] - before
         if bias in small.params:
             wanted = wanted - np.asarray(small.params[bias])
-    return small.replace({weight: solved(np.asarray(small.params[weight]), inputs, wanted)})
+    return small.replace({weight: solve_kernel(np.asarray(small.params[weight]), inputs, wanted)})
 
 
-def solved(kernel: np.ndarray, inputs: Stream, wanted: Stream) -> np.ndarray:
+def solve_kernel(kernel: np.ndarray, inputs: Stream, wanted: Stream) -> np.ndarray:
     """A kernel by least squares; every fourth sequence is held out to choose the ridge."""
     last = np.arange(len(inputs)) % repair.HELD_OUT == repair.HELD_OUT - 1
     parts = [
         Equations(gram(x, x), gram(x, y))
         for x, y in ((rows(inputs[part]), rows(wanted[part])) for part in (~last, last))
     ]
-    return repair.solved(kernel, *parts)
+    return repair.solve(kernel, *parts)

@@ -61,9 +61,9 @@ def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Ar
     if model.traits.head_norms:
         q = rms_norm(model, q, p["self_attn.q_norm.weight"])
         k = rms_norm(model, k, p["self_attn.k_norm.weight"])
-    q, k = rotated(q, at), rotated(k, at)
+    q, k = rotate(q, at), rotate(k, at)
     q = q.reshape(*q.shape[:-2], k.shape[-2], -1, model.head_dim)  # queries by their keys
-    scores = capped(
+    scores = soft_cap(
         jnp.einsum("...qgrd,...kgd->...grqk", q, k) * model.score_scale, model.score_cap
     )
     shares = jax.nn.softmax(jnp.where(to_rank(at.visible, scores), scores, -jnp.inf), -1)
@@ -107,7 +107,7 @@ def logits(
     x: Stream,
 ) -> Float[Array, "*b t words"]:
     """Of the next token, from the stream after the last layer."""
-    return capped(rms_norm(model, x, norm) @ head.T, model.logit_cap)
+    return soft_cap(rms_norm(model, x, norm) @ head.T, model.logit_cap)
 
 
 def rms_norm(model: Architecture, x: Array, weight: Array) -> Array:
@@ -128,14 +128,14 @@ def heads(model: Architecture, x: Array) -> Array:
     return x.reshape(*x.shape[:-1], -1, model.head_dim)
 
 
-def rotated(x: Float[Array, "*b t heads dims"], at: Positions) -> Float[Array, "*b t heads dims"]:
+def rotate(x: Float[Array, "*b t heads dims"], at: Positions) -> Float[Array, "*b t heads dims"]:
     """The halves of every head turned together, Su et al. (2024)."""
     a, b = jnp.split(x, 2, -1)
     cos, sin = (to_rank(turn[:, None], x) for turn in (at.cos, at.sin))
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def capped(x: Array, cap: float | None) -> Array:
+def soft_cap(x: Array, cap: float | None) -> Array:
     """c tanh(x / c), unless there is no cap."""
     return x if cap is None else cap * jnp.tanh(x / cap)
 

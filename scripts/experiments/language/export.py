@@ -13,12 +13,8 @@ from experiments.language.training import CONFIG
 
 
 def write(folder: Path, params: Mapping[str, Any]) -> None:
-    """Write a model of bytes.
-
-    Raises:
-      InputError: The folder has a model already.
-    """
-    with files.in_use(folder), folders.unfinished(folder) as new:
+    """Write a model of bytes, in place of an earlier one of the same sizes."""
+    with files.in_use(folder), folders.staging(folder, replace=True) as new:
         folders.write(new, ((name, np.asarray(p)) for name, p in params.items()))
         for name, content in {
             "tokenizer.json": tokenizer(),

@@ -144,15 +144,19 @@ def as_bytes(array: np.ndarray) -> memoryview:
 
 
 @contextmanager
-def unfinished(folder: Path) -> Iterator[Path]:
+def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """A folder inside `folder` whose files replace those of `folder` once the block has ended.
 
     `config.json` comes last, since a reader begins with it. After an error nothing is left.
 
+    Args:
+      folder: Exists.
+      replace: Whether it may have a model of the same files already.
+
     Raises:
-      InputError: `folder` has a model already.
+      InputError: It has a model, and may not.
     """
-    if (folder / "config.json").exists():
+    if not replace and (folder / "config.json").exists():
         raise InputError(f"--out must be a folder without a model; {folder} has a config.json")
     for left in folder.glob(".unfinished-*"):  # by a command that was killed
         shutil.rmtree(left, ignore_errors=True)

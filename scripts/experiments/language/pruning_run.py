@@ -61,7 +61,7 @@ def prune(
     found: dict[str, Perplexity] = {}
     elements = folders.write(out, cutting.arrays(plan, found, log))
     folders.copy_others(folder, out)
-    new = removal.updated(config, plan.small, chosen.selection)
+    new = removal.rewrite_config(config, plan.small, chosen.selection)
     files.write(out / "config.json", json.dumps(new, indent=2) + "\n")
     stages = {"whole": chosen.perplexity, **found}
     return {

@@ -17,7 +17,7 @@ def load() -> tuple[UInt8[np.ndarray, " n"], UInt8[np.ndarray, " m"]]:
     texts = list(documents())
     held_out = texts[::HELD_OUT]
     train = [text for i, text in enumerate(texts) if i % HELD_OUT]
-    return joined(train), joined(held_out)
+    return join(train), join(held_out)
 
 
 def documents() -> Iterator[bytes]:
@@ -30,7 +30,7 @@ def documents() -> Iterator[bytes]:
         yield text.encode()
 
 
-def joined(texts: list[bytes]) -> UInt8[np.ndarray, " n"]:
+def join(texts: list[bytes]) -> UInt8[np.ndarray, " n"]:
     """Documents one after the other, a byte of zero between them."""
     return np.frombuffer(b"\0".join(texts), np.uint8)
 

@@ -201,7 +201,7 @@ def fold(
     return array
 
 
-def smaller(model: Architecture, selection: Selection) -> Architecture:
+def smaller_architecture(model: Architecture, selection: Selection) -> Architecture:
     """The program of the smaller decoder."""
     found = selection.counts
     return replace(
@@ -216,7 +216,9 @@ def smaller(model: Architecture, selection: Selection) -> Architecture:
     )
 
 
-def updated(config: Mapping[str, Any], small: Architecture, selection: Selection) -> dict[str, Any]:
+def rewrite_config(
+    config: Mapping[str, Any], small: Architecture, selection: Selection
+) -> dict[str, Any]:
     """The `config.json` of the smaller decoder."""
     changed = {
         "hidden_size": small.hidden,
@@ -233,7 +235,7 @@ def updated(config: Mapping[str, Any], small: Architecture, selection: Selection
     return {**config, **changed}
 
 
-def named(tensors: Tensors, layer: int) -> Iterator[tuple[str, str]]:
+def layer_names(tensors: Tensors, layer: int) -> Iterator[tuple[str, str]]:
     """The short and the full names of a layer's tensors, or of the ends, where it is -1."""
     for name in tensors:
         if layer_of(name) == layer and not name.endswith(IGNORED):

@@ -26,7 +26,7 @@ class Equations(NamedTuple):
         return Equations(self.xx + other.xx, self.xy + other.xy)
 
 
-def solved(
+def solve(
     kernel: Float[np.ndarray, "outputs n"], train: Equations, held_out: Equations
 ) -> Float[np.ndarray, "outputs n"]:
     """The kernel, at the ridge whose solution on `train` misses least on `held_out`.

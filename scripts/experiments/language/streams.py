@@ -67,7 +67,7 @@ def batches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
         yield tuple(array[start : start + BATCH] for array in arrays)
 
 
-def ready(model: Architecture, params: Params, layer: int, tokens: int) -> Layer:
+def make_layer(model: Architecture, params: Params, layer: int, tokens: int) -> Layer:
     """A layer with its parameters on the device; layers of one decoder share their programs."""
     at = decoder.positions(model, layer, tokens)
     return Layer(without_layers(model), jax.tree.map(jnp.asarray, dict(params)), at)

@@ -1,0 +1,86 @@
+"""A small language model of bytes cut in several ways: which choice and which repair tell most?
+
+    python scripts/compare_lm.py                           # the model of scripts/train_lm.py
+    python scripts/compare_lm.py out/train_lm/model --keep 0.75 --seeds 1
+
+Key-value heads with their queries and intermediate units are removed until a share of the
+parameters remains, by each score, at random and by size; then the kernels are solved by least
+squares on some text, or trained for some steps. OUT/results.json has the perplexity of held-out
+bytes for each seed, which draws the text and the random choice. A few minutes of a core.
+"""
+
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from experiments import cli, files
+from experiments.cli import InputError
+from experiments.options import AtLeastTwo, LocalPath, Positive, Seeds, Share, checked
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which model is cut, and how.
+
+    Attributes:
+      model: Folder of a model whose tokens are bytes.
+      keep: Shares of the parameters that remain.
+      seeds: Draws of the text and of random choice.
+      sequences: Pieces of text that score and repair.
+      length: Bytes of a piece.
+      held_out: Pieces that are measured.
+      steps: Of fine-tuning.
+      out: Folder for results.json.
+    """
+
+    model: tyro.conf.Positional[LocalPath] = Path("out/train_lm/model")
+    keep: tuple[Share, ...] = (0.75, 0.5)
+    seeds: Seeds = 3
+    sequences: AtLeastTwo = 32
+    length: Positive = 128
+    held_out: AtLeastTwo = 128
+    steps: Positive = 50
+    out: LocalPath = Path("out/compare_lm")
+
+
+@checked
+def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+    """Cut the model in several ways, and write OUT/results.json."""
+    with files.in_use(options.out):
+        if not options.model.is_dir():
+            raise InputError(f"the model must be a folder; there is none at {options.model}")
+        from experiments.language import comparison
+
+        settings = comparison.Settings(
+            options.keep,
+            options.seeds,
+            options.sequences,
+            options.length,
+            options.held_out,
+            options.steps,
+        )
+        found = comparison.compare(options.model, settings, cli.say)
+        header = cli.provenance(__file__) | {"seconds": cli.seconds(), "seeds": options.seeds}
+        results: dict[str, Any] = files.plain({**header, "settings": vars(settings), **found})
+        files.write(options.out / "results.json", json.dumps(results, indent=1) + "\n")
+    cli.show_table(
+        "Perplexity of held-out bytes",
+        ["kept", "score", "repair", "perplexity"],
+        [
+            [f"{row['keep']:.0%}", row["score"], row["repair"], f"{row['mean']:.3f}"]
+            for row in results["rows"]
+        ],
+        left=["score", "repair"],
+    )
+
+
+if __name__ == "__main__":
+    cli.run(main)

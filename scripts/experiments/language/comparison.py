@@ -1,0 +1,123 @@
+"""A small language model cut in several ways: the perplexity of held-out text after each."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.language import budget, choice, cutting, folders, python_text, removal, training
+from experiments.language.architecture import Architecture, parse
+from experiments.language.budget import Wanted
+from experiments.language.choice import Model, Text
+from experiments.language.scores import Score
+from experiments.language.streams import Perplexity
+from experiments.language.training import State
+
+SCORES: tuple[Score, ...] = ("random", "magnitude", "activation", "wanda", "reconstruction")
+FINE_TUNED: Score = "reconstruction"
+RATE, BATCH = 1e-3, 4  # of fine-tuning
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the model is cut; as the options of `compare_lm.py`."""
+
+    keep: tuple[float, ...]
+    seeds: int
+    sequences: int
+    length: int
+    held_out: int
+    steps: int
+
+
+def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dict[str, Any]:
+    """Perplexities by share, score and repair, one a seed, and their means.
+
+    Raises:
+      InputError: The folder is none of a model of bytes.
+    """
+    architecture = parse(folders.read_config(folder))
+    model = Model(architecture, folders.tensors(folder))
+    removal.check_names(architecture, model.tensors)
+    texts = [draw_text(settings, seed) for seed in range(settings.seeds)]
+    size = removal.parameters(architecture, model.tensors, removal.counts(architecture))
+    found = {"model": architecture.family, "parameters": size, "whole": None, "rows": []}
+    for keep in settings.keep:
+        counts = budget.choose(
+            architecture, model.tensors, Wanted(budget=int(keep * size), round_to=8)
+        )
+        rows: dict[tuple[str, str], list[float]] = {}
+        for seed, text in enumerate(texts):
+            for score, repair, perplexity in variants(model, counts, text, seed, settings):
+                rows.setdefault((score, repair), []).append(perplexity.value)
+                found["whole"] = found["whole"] or whole_perplexity(model, counts, text)
+                log(f"{keep:.0%}, seed {seed}, {score}, {repair}: {perplexity.value:.3f}")
+        cut = {"keep": keep, "counts": counts._asdict()}
+        cut["parameters"] = removal.parameters(architecture, model.tensors, counts)
+        found["rows"] += [
+            {**cut, "score": score, "repair": repair, **over_seeds(values)}
+            for (score, repair), values in rows.items()
+        ]
+    return found
+
+
+def whole_perplexity(model: Model, counts: removal.Counts, text: Text) -> dict[str, float]:
+    """Of the whole model on the held-out text, with its standard error over sequences."""
+    chosen = choice.choose(model, counts, "activation", text, 0, lambda _: None)
+    assert chosen.perplexity is not None
+    return chosen.perplexity._asdict()
+
+
+def over_seeds(values: list[float]) -> dict[str, Any]:
+    """The values, their mean and its standard error."""
+    error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
+    return {"perplexity": values, "mean": float(np.mean(values)), "stderr": error}
+
+
+def draw_text(settings: Settings, seed: int) -> Text:
+    """Calibration bytes of documents that the model was trained on, and the held-out ones."""
+    train, held_out = python_text.load()
+    whole = settings.length + 1
+    drawn = python_text.windows(train, whole, settings.sequences, np.random.default_rng((seed, 1)))
+    fixed = python_text.windows(held_out, whole, settings.held_out, np.random.default_rng(0))
+    return Text(drawn.astype(np.int32), fixed.astype(np.int32))
+
+
+def variants(
+    model: Model, counts: removal.Counts, text: Text, seed: int, settings: Settings
+) -> Iterator[tuple[str, str, Perplexity]]:
+    """Each score, without a repair, by least squares and, of one score, after some training."""
+    for score in SCORES:
+        chosen = choice.choose(model, counts, score, text, seed, lambda _: None)
+        found: dict[str, Perplexity] = {}
+        plan = cutting.plan(model, chosen.selection, text, repaired=True)
+        solved = dict(cutting.arrays(plan, found, lambda _: None))
+        yield score, "none", found["cut"]
+        yield score, "least squares", found["repaired"]
+        if score == FINE_TUNED:
+            cut = dict(cutting.arrays(plan._replace(repaired=False), {}, lambda _: None))
+            for name, params in (("fine-tuned", cut), ("least squares, fine-tuned", solved)):
+                yield score, name, fine_tune(plan.small, params, text, seed, settings)
+
+
+def fine_tune(
+    model: Architecture,
+    arrays: dict[str, np.ndarray],
+    text: Text,
+    seed: int,
+    settings: Settings,
+) -> Perplexity:
+    """After some steps of AdamW on documents that the whole model was trained on."""
+    train, _ = python_text.load()
+    optimizer = training.make_optimizer(RATE, settings.steps)
+    params = jax.tree.map(jnp.asarray, arrays)
+    state, step = State(params, optimizer.init(params)), training.make_step(model, optimizer)
+    rng = np.random.default_rng((seed, 2))
+    for _ in range(settings.steps):
+        batch = python_text.windows(train, settings.length + 1, BATCH, rng)
+        state, _ = step(state, jnp.asarray(batch, jnp.int32))
+    return Perplexity(training.perplexity(model, state.params, text.held_out), float("nan"))

@@ -1,0 +1,116 @@
+"""A small language model is trained, resumed, exported and compared; all of it tiny here."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+
+import compare_lm
+import prune_lm
+import train_lm
+from experiments.cli import InputError, StoppedError
+from experiments.language import export, python_text, training, training_run
+from experiments.language.architecture import parse
+from tests.support import language_models, smaller_language_models
+
+TINY = training.CONFIG | {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 4,
+}
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch, users_jax):
+    """A tiny model on a text of two letters, one after the other."""
+    text = np.frombuffer(b"ab" * 2000, np.uint8)
+    monkeypatch.setattr(python_text, "load", lambda: (text, text))
+    for module in (training_run, export):
+        monkeypatch.setattr(module, "CONFIG", TINY)
+    monkeypatch.setattr(training_run, "MODEL", parse(TINY))
+    monkeypatch.setattr(training_run, "HELD_OUT", 8)
+
+
+def options(out, **changes):
+    return train_lm.Options(batch_size=4, length=12, learning_rate=0.01, out=out, **changes)
+
+
+def test_an_interrupted_training_ends_with_the_weights_of_a_whole_one(tmp_path, monkeypatch):
+    train_lm.main(options(tmp_path / "whole", steps=6, every=2))
+    log = training_run.log
+
+    def interrupt(notes, *others):
+        if notes["step"] == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        log(notes, *others)
+
+    monkeypatch.setattr(training_run, "log", interrupt)
+    with pytest.raises(StoppedError):
+        train_lm.main(options(tmp_path / "again", steps=6, every=2))
+    assert not (tmp_path / "again" / "model").exists()
+    monkeypatch.setattr(training_run, "log", log)
+    for _ in range(2):  # the second has nothing left to do
+        train_lm.main(options(tmp_path / "again", steps=6, every=2))
+    whole, again = (language_models.read(tmp_path / n / "model")[1] for n in ("whole", "again"))
+    for name, array in whole.items():
+        np.testing.assert_array_equal(again[name], array)
+
+
+def test_a_trained_model_is_compared_and_pruned(tmp_path):
+    train_lm.main(options(tmp_path / "run", steps=60))
+    results = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
+    assert 1 <= results["perplexity"] < 4  # of 256 bytes two alternate
+    assert results["parameters"] == sum(
+        a.size for a in language_models.read(tmp_path / "run" / "model")[1].values()
+    )
+    given = compare_lm.Options(
+        tmp_path / "run" / "model",
+        keep=(0.7,),
+        seeds=2,
+        sequences=8,
+        length=12,
+        held_out=4,
+        steps=2,
+        out=tmp_path / "compared",
+    )
+    compare_lm.main(given)
+    found = json.loads((tmp_path / "compared" / "results.json").read_text(encoding="utf-8"))
+    rows = {(row["score"], row["repair"]): row for row in found["rows"]}
+    assert len(rows) == 12
+    assert all(row["parameters"] <= 0.7 * found["parameters"] for row in rows.values())
+    for row in rows.values():
+        assert row["mean"] == pytest.approx(np.mean(row["perplexity"]))
+        error = abs(row["perplexity"][0] - row["perplexity"][1]) / 2
+        assert row["stderr"] == pytest.approx(error)
+    assert rows["magnitude", "none"]["stderr"] == 0  # it draws nothing
+    with pytest.raises(InputError, match="the model must be a folder"):
+        compare_lm.main(compare_lm.Options(tmp_path / "missing", out=tmp_path / "other"))
+
+
+def test_the_exported_model_gives_the_logits_that_were_trained(tmp_path):
+    train_lm.main(options(tmp_path / "run", steps=2))
+    config, weights = language_models.read(tmp_path / "run" / "model")
+    tokens = np.array([97, 98, 97])
+    found = smaller_language_models.ours(tmp_path / "run" / "model", tokens)
+    expected = language_models.logits(config, weights, list(tokens))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    letters = json.loads((tmp_path / "run" / "model" / "tokenizer.json").read_text())
+    vocabulary = letters["model"]["vocab"]
+    assert sorted(vocabulary.values()) == list(range(256))
+    assert vocabulary["a"] == 97
+    assert vocabulary["Ġ"] == 32  # a space, as GPT-2 writes it
+    assert prune_lm.Options().model.name == "model"
+
+
+def test_text_is_joined_and_drawn_in_whole_pieces():
+    found = python_text.join([b"ab", b"c"])
+    assert found.tobytes() == b"ab\0c"
+    drawn = python_text.windows(np.arange(9, dtype=np.uint8), 4, 50, np.random.default_rng(0))
+    assert drawn.shape == (50, 4)
+    assert set(drawn[:, 0]) == set(range(6))
+    assert (np.diff(drawn.astype(int), axis=1) == 1).all()
