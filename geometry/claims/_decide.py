@@ -32,6 +32,7 @@ from geometry.claims._types import (
     Statistics,
 )
 from geometry.sampling import monte_carlo_moments
+from jaxnorm.internal import check_key
 
 LEVEL = 0.002
 """Chance that Holm's correction leaves for any true statement of a run to be rejected."""
@@ -78,10 +79,11 @@ def measure(
       on_done: Called with every new measurement, in the thread of the caller.
 
     Raises:
-      TypeError: Something else than a claim, such as its name.
+      TypeError: Something else than a claim, such as its name, or `key` is no random key.
       ValueError: `precision` is not in (0, 2], beyond which a wrong number may stay unseen, or
         there are threads and several devices, whose programs could wait for each other.
     """
+    check_key(key)
     if not 0 < precision <= 2:
         raise ValueError(f"precision must lie in (0, 2]; got {precision}")
     claims = tuple(claims)

@@ -44,10 +44,16 @@ def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
 
     Raises:
       TypeError: `claims` is a text, such as the name of a paper.
+      ValueError: No claim is about such an object.
     """
     if isinstance(claims, str):
         raise TypeError(f"claims must be a list of `Claim`; got the text {claims!r}")
-    wanted = set(numbered(text))
+    claims, wanted = tuple(claims), set(numbered(text))
     if wanted:
-        return tuple(claim for claim in claims if wanted & set(objects(claim)))
-    return tuple(claim for claim in claims if text.casefold() in claim.name.casefold())
+        found = tuple(claim for claim in claims if wanted & set(objects(claim)))
+    else:
+        found = tuple(claim for claim in claims if text.casefold() in claim.name.casefold())
+    if not found:
+        names = "; ".join(claim.name for claim in claims[:3])
+        raise ValueError(f"text must name what a claim is about, such as {names}; got {text!r}")
+    return found

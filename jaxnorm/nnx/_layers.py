@@ -15,7 +15,7 @@ from jaxnorm._batch_renorm import batch_renorm
 from jaxnorm._running import Normalize, Running, apply, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
-from jaxnorm.internal import check_eps, check_positive, check_range
+from jaxnorm.internal import check_eps, check_positive, check_range, check_whole
 
 Metadata = Mapping[str, Any] | None
 
@@ -44,6 +44,7 @@ class Affine(nnx.Module):
         bias_metadata: Metadata,
         scale_metadata: Metadata,
     ):
+        check_whole(num_features=self.num_features)
         if self.num_features < 1:
             raise ValueError(f"num_features must be at least 1; got {self.num_features}")
         self.scale = self._parameter(scale_init, rngs, scale_metadata) if self.use_scale else None

@@ -106,6 +106,11 @@ def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
 
 def _split(model: nnx.Module) -> tuple[Any, Any]:
     """The evaluation of a model, without changing it."""
+    if not isinstance(model, nnx.Module):
+        raise TypeError(
+            f"model must be a flax.nnx.Module; got {type(model).__name__}: give a function and "
+            "its arrays to pruning.prune(apply, params, ...)"
+        )
     copy = nnx.merge(*nnx.split(model))
     copy.eval()
     return nnx.split(copy)

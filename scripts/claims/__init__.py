@@ -9,11 +9,15 @@ from claims.cwda import CLAIMS as _CWDA
 from claims.unitization import CLAIMS as _UNITIZATION
 from geometry.claims import Claim
 
-PAPERS: dict[str, tuple[Claim, ...]] = {
-    "unitization": _UNITIZATION,
-    "cwda": _CWDA,
-    "bn-decomposed": _BN_DECOMPOSED,
-}
+
+class Papers(dict[str, tuple[Claim, ...]]):
+    """Claims by the name of their paper; an unknown name is answered with the known ones."""
+
+    def __missing__(self, name: str) -> tuple[Claim, ...]:
+        raise KeyError(f"the paper must be one of {', '.join(self)}; got {name}")
+
+
+PAPERS = Papers({"unitization": _UNITIZATION, "cwda": _CWDA, "bn-decomposed": _BN_DECOMPOSED})
 """The claims of each paper, in its order."""
 ALL: tuple[Claim, ...] = tuple(claim for claims in PAPERS.values() for claim in claims)
 """The claims of all three papers."""

@@ -296,6 +296,17 @@ def test_a_precision_that_decides_nothing_is_refused(precision, key):
 
 
 @pytest.mark.usefixtures("unchecked")
+def test_an_integer_seed_an_unknown_object_and_an_unknown_paper_are_refused():
+    seed: Any = 0
+    with pytest.raises(TypeError, match="key must be one random key"):
+        claims.check(ALL[0], seed)
+    with pytest.raises(ValueError, match="text must name what a claim is about, such as Section 1"):
+        claims.about(ALL, "Theorem 99")
+    with pytest.raises(KeyError, match="must be one of unitization, cwda, bn-decomposed; got bn"):
+        PAPERS["bn"]
+
+
+@pytest.mark.usefixtures("unchecked")
 def test_a_name_in_place_of_a_claim_is_refused(key):
     message = "claims must be a list of `Claim`; got 'Theorem 1'"
     name: Any = "Theorem 1"

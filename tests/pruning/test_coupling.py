@@ -183,7 +183,7 @@ def test_shapes_are_enough():
 
 def test_an_nnx_module_is_no_pure_function():
     model = nnx.BatchNorm(4, rngs=nnx.Rngs(0))  # updates its statistics in place
-    with pytest.raises(ValueError, match=r"apply must be traceable .* see nnx\.split; got"):
+    with pytest.raises(ValueError, match=r"traceable .* see pruning\.nnx\.prune\); got"):
         coupled_channels(lambda params, x: model(x), {}, jnp.ones((3, 4)))
 
 

@@ -210,3 +210,12 @@ def test_a_pruned_network_runs_whichever_way_it_was_cut(framework, resize, fold)
     ]
     size = sum(abs(g).sum() for g in jax.tree.leaves(gradient) if g.dtype != jax.dtypes.float0)
     assert size > 0
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_function_is_no_model():
+    function: Any = abs
+    with pytest.raises(
+        TypeError, match=r"model must be a flax\.nnx\.Module; got builtin_function_or_method: give"
+    ):
+        pruning.nnx.prune(function, jnp.ones((1, 4)), ratios=[0.5])

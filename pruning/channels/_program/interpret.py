@@ -18,8 +18,8 @@ def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Clo
         return trace(apply, params, *inputs)
     except Exception as error:
         raise ValueError(
-            "apply must be traceable at these params and inputs, and of an nnx module a function "
-            f"of its state: see nnx.split; got {quote(error)}"
+            "apply must be traceable at these params and inputs (for a flax.nnx model see "
+            f"pruning.nnx.prune); got {quote(error)}"
         ) from error
 
 

@@ -55,13 +55,10 @@ def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
     if paper is not None and paper not in PAPERS:
         raise InputError(f"--paper must be one of {', '.join(PAPERS)}; got {paper}")
     candidates = ALL if paper is None else PAPERS[paper]
-    selected = claims.about(candidates, pattern or "")
-    if not selected:
-        examples = "; ".join(claim.name for claim in candidates[:3])
-        raise InputError(
-            f"--claim must be a number or a part of a name, such as {examples}; got {pattern}"
-        )
-    return selected
+    try:
+        return claims.about(candidates, pattern or "")
+    except ValueError as error:
+        raise InputError(str(error).replace("text must", "--claim must")) from error
 
 
 def listing(selected: Sequence[Claim]) -> Table:
