@@ -46,27 +46,7 @@ def activation_step(
        [ 2.5 12. ]]
     """
     g = replicate(as_gram(gram))
-    n = len(g)
-    variances = jnp.diagonal(g)
-    std = safe_sqrt(jnp.where(variances <= 0, 0, variances))
-    divisor = jnp.where(std == 0, 1, std)
-    rho = within(g / divisor[:, None] / divisor[None])
-    series = jax.vmap(lambda s: expand(activation, kinks, s, terms=terms))(std)
-
-    def horner(total: Array, columns: tuple[Array, Array]) -> tuple[Array, None]:
-        whole, ramps = (column[:, None] * column[None] for column in columns)
-        return total * rho + (whole - ramps), None
-
-    columns = (series.coefficients.T, series.ramps.T)
-    smooth = jax.lax.scan(horner, jnp.zeros_like(g), columns, reverse=True)[0]
-
-    def pair(a: Expansion, b: Expansion, rho: Array) -> Array:
-        return ramp_kernel(a, b, rho)
-
-    over_columns = jax.vmap(pair, in_axes=(None, 0, 0))
-    kernel = smooth + jax.vmap(over_columns, in_axes=(0, None, 0))(series, series, rho)
-    diagonal = jnp.eye(n, dtype=bool)
-    return jnp.where(diagonal, series.mean_square[None], kernel).astype(gram.dtype)
+    return activation_kernel(g, activation, kinks, terms=terms).astype(gram.dtype)
 
 
 def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -97,3 +77,33 @@ def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     std = safe_sqrt(jnp.diagonal(g))
     divisor = jnp.where(std == 0, 1, std)
     return (g / divisor[:, None] / divisor[None]).astype(gram.dtype)
+
+
+def activation_kernel(
+    g: Float[Array, "n n"],
+    activation: Activation,
+    kinks: tuple[float, ...],
+    *,
+    terms: int | None,
+    nodes: int | None = None,
+) -> Float[Array, "n n"]:
+    """`activation_step` of a Gram matrix that needs no check, by so many nodes between kinks."""
+    variances = jnp.diagonal(g)
+    std = safe_sqrt(jnp.where(variances <= 0, 0, variances))
+    divisor = jnp.where(std == 0, 1, std)
+    rho = within(g / divisor[:, None] / divisor[None])
+    series = jax.vmap(lambda s: expand(activation, kinks, s, terms=terms, nodes=nodes))(std)
+
+    def horner(total: Array, columns: tuple[Array, Array]) -> tuple[Array, None]:
+        whole, ramps = (column[:, None] * column[None] for column in columns)
+        return total * rho + (whole - ramps), None
+
+    columns = (series.coefficients.T, series.ramps.T)
+    smooth = jax.lax.scan(horner, jnp.zeros_like(g), columns, reverse=True)[0]
+
+    def pair(a: Expansion, b: Expansion, rho: Array) -> Array:
+        return ramp_kernel(a, b, rho)
+
+    over_columns = jax.vmap(pair, in_axes=(None, 0, 0))
+    kernel = smooth + jax.vmap(over_columns, in_axes=(0, None, 0))(series, series, rho)
+    return jnp.where(jnp.eye(len(g), dtype=bool), series.mean_square[None], kernel)

@@ -282,17 +282,19 @@ def expand(
     std: Float[Array, ""],
     *,
     terms: int | None,
+    nodes: int | None = None,
 ) -> Expansion:
-    """Hermite coefficients by Gauss-Legendre quadrature in the pieces between kinks."""
+    """Hermite coefficients by Gauss-Legendre quadrature, of so many nodes between two kinks."""
     terms = _checked(activation, kinks, terms)
     dtype, tiny = std.dtype, float(jnp.finfo(std.dtype).tiny)
     scale = jnp.maximum(std, tiny**0.5)
     cuts = jnp.clip(jnp.asarray(kinks, dtype) / scale, -_RADIUS, _RADIUS)
     ends = jnp.concatenate([jnp.full(1, -_RADIUS, dtype), cuts, jnp.full(1, _RADIUS, dtype)])
-    # Two nodes for each half wave of the last Hermite function, and as many for φ.
-    nodes, weights = (jnp.asarray(a, dtype) for a in leggauss(128 + int(_RADIUS * terms**0.5)))
+    # More than a node for each half wave of the last Hermite function, and 128 for φ.
+    rule = leggauss(nodes or 128 + int(_RADIUS * terms**0.5))
+    places, weights = (jnp.asarray(a, dtype) for a in rule)
     half, middle = (ends[1:] - ends[:-1]) / 2, (ends[1:] + ends[:-1]) / 2
-    x = (middle[:, None] + half[:, None] * nodes[None]).ravel()
+    x = (middle[:, None] + half[:, None] * places[None]).ravel()
     values, slopes = jax.jvp(activation, (std * x,), (jnp.ones_like(x),))
     weights = (half[:, None] * weights[None]).ravel() / math.sqrt(2 * math.pi)
     density = weights * jnp.exp(-jnp.square(x) / 2)

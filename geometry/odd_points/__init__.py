@@ -14,3 +14,9 @@ from geometry.odd_points._odd_state import escape_ratio as escape_ratio
 from geometry.odd_points._odd_state import escape_step as escape_step
 from geometry.odd_points._odd_state import odd_state as odd_state
 from geometry.odd_points._odd_state import recentred_angle as recentred_angle
+from geometry.odd_points._stability import SpreadDistribution as SpreadDistribution
+from geometry.odd_points._stability import Stability as Stability
+from geometry.odd_points._stability import cluster_spread as cluster_spread
+from geometry.odd_points._stability import odd_stability as odd_stability
+from geometry.odd_points._stability import spread_distribution as spread_distribution
+from geometry.odd_points._stability import symmetric_stability as symmetric_stability

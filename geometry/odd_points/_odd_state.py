@@ -77,7 +77,7 @@ def odd_state(n: int) -> OddState:
 
     For large n the norms have ratio n − 1, the odd sample is orthogonal, and the cluster keeps a
     spread of 3π/n: the corrected form of Theorem 14 of Nachum et al. Newton's method on three
-    equations.
+    equations. `odd_stability` has it for any activation, with the rates at which deviations decay.
 
     Raises:
       ValueError: n is no whole number, or below 7: then all samples end at `recentred_angle(n)`.

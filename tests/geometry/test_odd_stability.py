@@ -1,0 +1,175 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geometry
+from geometry.odd_points import (
+    cluster_growth,
+    cluster_spread,
+    odd_stability,
+    odd_state,
+    spread_distribution,
+    symmetric_stability,
+)
+
+RELU = (jax.nn.relu, (0.0,))
+
+
+def gram_of(n, state):
+    g = np.full((n, n), math.cos(state.spread))
+    g[0, :] = g[:, 0] = state.norm_ratio * math.cos(state.angle)
+    np.fill_diagonal(g, 1)
+    g[0, 0] = state.norm_ratio**2
+    return g
+
+
+def radius_of_the_whole_batch(g):
+    """The spectral radius of ReLU's map of symmetric n × n matrices, but for their scale."""
+    n = len(g)
+    rows, columns = np.triu_indices(n)
+
+    def layer(entries):
+        gram = jnp.zeros((n, n)).at[rows, columns].set(entries).at[columns, rows].set(entries)
+        after = geometry.mean_field_step(gram)
+        return (after / jnp.trace(after))[rows, columns]
+
+    jacobian = jax.jit(jax.jacfwd(layer))(jnp.asarray((g / np.trace(g))[rows, columns]))
+    return np.abs(np.linalg.eigvals(np.asarray(jacobian))).max()
+
+
+def test_the_odd_state_of_relu_and_its_radius_are_those_of_the_whole_batch():
+    found = odd_stability(8, *RELU)
+    assert found is not None
+    np.testing.assert_allclose(found.state, odd_state(8), rtol=1e-10)
+    whole = radius_of_the_whole_batch(gram_of(8, odd_state(8)))
+    np.testing.assert_allclose(found.radius, whole, rtol=1e-8)
+    assert found.radius < 1  # stable
+
+
+def test_the_symmetric_batch_of_relu_is_stable():
+    found = symmetric_stability(8, *RELU)
+    whole = radius_of_the_whole_batch(gram_of(8, found.state))
+    np.testing.assert_allclose(found.radius, whole, rtol=1e-7)
+    assert found.radius < 1
+    assert found.state.norm_ratio == pytest.approx(1)
+
+
+def test_relu_has_an_odd_state_from_seven_samples_on():
+    assert odd_stability(6, *RELU) is None
+    assert odd_stability(7, *RELU) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [10, 30])
+def test_the_odd_state_of_relu_is_stable_in_fifty_digits(n):
+    """By mpmath, with the derivatives of the arc-cosine kernel by hand."""
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(50):
+        start = odd_state(n)
+
+        def kernel(odd, both, other):
+            cosine = both / mpmath.sqrt(odd * other)
+            angle = mpmath.acos(cosine)
+            value = (mpmath.sin(angle) + (mpmath.pi - angle) * cosine) / mpmath.pi
+            by_both = 1 - angle / mpmath.pi
+            by_other = mpmath.sqrt(odd / other) * mpmath.sin(angle) / (2 * mpmath.pi)
+            return mpmath.sqrt(odd * other) * value, by_both, by_other
+
+        def recentred(odd, both, pair):
+            first = (odd + (n - 1) * both) / n
+            rest = (both + 1 + (n - 2) * pair) / n
+            mean = (first + (n - 1) * rest) / n
+            return (
+                odd - 2 * first + mean,
+                both - first - rest + mean,
+                1 - 2 * rest + mean,
+                (pair - 2 * rest + mean),
+            )
+
+        def equations(odd, both, pair):
+            a, c, b, d = recentred(odd, both, pair)
+            return [odd - a / b, both - kernel(a, c, b)[0] / b, pair - kernel(b, d, b)[0] / b]
+
+        entries = [start.norm_ratio**2, start.norm_ratio * math.cos(start.angle)]
+        root = mpmath.findroot(equations, [*entries, math.cos(start.spread)], tol=1e-60)
+        a, c, b, d = recentred(*root)
+        _, by_both, by_other = kernel(a, c, b)
+        _, by_pair, by_first = kernel(b, d, b)
+        growth = 1 / b  # of the scale, which the weights undo
+        mean = mpmath.matrix([[1, 1, n - 3]]) / n
+        centre = mpmath.eye(3) - mpmath.matrix([2, 1, 1]) * mean
+        slopes = mpmath.matrix([[1, 0, 0], [by_other, by_both, 0], [by_first, 0, by_pair]])
+        sizes = [abs(x) for x in mpmath.eig(growth * slopes * centre)[0]]
+        found = odd_stability(n, *RELU)
+        assert found is not None
+        assert max(map(abs, equations(*root))) < mpmath.mpf(10) ** -45
+        assert max(sizes) < 1
+        np.testing.assert_allclose(found.single[0], float(max(sizes)), rtol=1e-8)
+        np.testing.assert_allclose(found.pairs, float(growth * by_pair), rtol=1e-8)
+
+
+def test_the_spread_of_the_cluster_is_that_of_the_expansion():
+    for n, error in ((100, 0.015), (1000, 0.0015)):
+        found = cluster_spread(n, *RELU)
+        assert found is not None
+        np.testing.assert_allclose(found, odd_state(n).spread, rtol=error)
+    assert cluster_spread(10, jnp.tanh) is None  # the cluster grows and no kink limits it
+    assert cluster_spread(10, jax.nn.gelu) == 0
+
+
+def test_gelu_collapses_its_cluster_and_tanh_has_no_odd_state():
+    found = odd_stability(10, jax.nn.gelu)
+    assert found is not None
+    assert found.state.spread < 1e-6
+    assert found.radius < 1  # the invariant representation is stable, unlike that of ReLU
+    assert symmetric_stability(10, jax.nn.gelu).radius > 1  # and any deviation from alike grows
+    assert odd_stability(10, jnp.tanh) is None
+
+
+def test_a_slope_below_zero_changes_the_growth_as_by_hand():
+    """Leaky ReLU of slope s: g = n² (1 + s²)/((1 + s²)((n − 1)² + 1) + 4 s (n − 1))."""
+    n, s = 10, 0.1
+    growth = n**2 * (1 + s**2) / ((1 + s**2) * ((n - 1) ** 2 + 1) + 4 * s * (n - 1))
+    cubic = (1 - s) ** 2 / (1 + s**2) / (3 * np.pi)
+    found = cluster_spread(n, lambda x: jax.nn.leaky_relu(x, s), (0.0,))
+    assert found is not None
+    np.testing.assert_allclose(found, (1 - 1 / growth) / (2 * cubic), rtol=1e-9)
+    relu = spread_distribution(n, 10**6, *RELU)
+    assert relu is not None
+    np.testing.assert_allclose(relu.drift, np.log(cluster_growth(n)) / 2, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "error"), [(300, 0.25), (1000, 0.12), (3000, 0.06)])
+def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
+    """ReLU, 30 samples, in NumPy: noise of a layer, mean and deviation, to first order in n/width."""
+    n, layers, rng = 30, 4000, np.random.default_rng(0)
+    gram, spreads = gram_of(n, odd_state(n)), []
+    for _ in range(layers):
+        h = gram - gram.mean(0) - gram.mean(1)[:, None] + gram.mean()
+        values, vectors = np.linalg.eigh(h / np.trace(h) * n)
+        root = vectors * np.sqrt(np.maximum(values, 0))
+        h = np.maximum(root @ rng.standard_normal((n, width)), 0)
+        gram = h @ h.T
+        others = gram[1:, 1:]
+        mean, inside = np.trace(others) / (n - 1), others.mean()
+        squares = 2 * (mean - inside) * (n - 1) / (n - 2)
+        distance = gram[0, 0] - 2 * gram[0, 1:].mean() + inside
+        spreads.append(n * (squares / distance) ** 0.5)
+    expected = spread_distribution(n, width, *RELU)
+    assert expected is not None
+    found, deviation = np.array(spreads[200:]), expected.mean / expected.shape**0.5
+    np.testing.assert_allclose(np.diff(np.log(found)).var(), expected.noise, rtol=error)
+    stderr = deviation * (2 * n / layers) ** 0.5  # it forgets within n layers
+    assert abs(found.mean() - expected.mean) < 4 * stderr + error * expected.mean / 4
+    np.testing.assert_allclose(found.std(), deviation, rtol=0.2 + error)
+
+
+def test_impossible_arguments():
+    with pytest.raises(ValueError, match="at least 5 samples; got 4"):
+        odd_stability(4, *RELU)
+    with pytest.raises(ValueError, match="width must be at least 1; got 0"):
+        spread_distribution(10, 0, *RELU)
