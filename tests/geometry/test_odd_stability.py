@@ -145,7 +145,7 @@ def test_a_slope_below_zero_changes_the_growth_as_by_hand():
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "error"), [(300, 0.25), (1000, 0.12), (3000, 0.06)])
 def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
-    """ReLU, 30 samples, in NumPy: noise of a layer, mean and deviation, to first order in n/width."""
+    """ReLU, 30 samples, in NumPy: noise, mean and deviation, to first order in n/width."""
     n, layers, rng = 30, 4000, np.random.default_rng(0)
     gram, spreads = gram_of(n, odd_state(n)), []
     for _ in range(layers):
