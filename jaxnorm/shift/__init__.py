@@ -14,6 +14,13 @@ from jaxnorm.shift._emd import emd_sliced as emd_sliced
 from jaxnorm.shift._emd import mean_projection as mean_projection
 from jaxnorm.shift._emd import transport_plan as transport_plan
 from jaxnorm.shift._emd_1d import emd_1d as emd_1d
+from jaxnorm.shift._layer_bounds import LayerBounds as LayerBounds
+from jaxnorm.shift._layer_bounds import certified_upper_bound as certified_upper_bound
+from jaxnorm.shift._layer_bounds import derf_bounds as derf_bounds
+from jaxnorm.shift._layer_bounds import dyt_bounds as dyt_bounds
+from jaxnorm.shift._layer_bounds import layer_norm_bounds as layer_norm_bounds
+from jaxnorm.shift._layer_bounds import rms_norm_bounds as rms_norm_bounds
+from jaxnorm.shift._layer_bounds import unitized_bounds as unitized_bounds
 from jaxnorm.shift._lower_bound import emd_lower_bound as emd_lower_bound
 from jaxnorm.shift._moment_bounds import clipped_power as clipped_power
 from jaxnorm.shift._moment_bounds import mean_lower_bound as mean_lower_bound

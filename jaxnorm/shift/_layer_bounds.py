@@ -1,0 +1,203 @@
+"""Bounds of the earth mover distance that a layer's parameters certify, whatever its inputs are.
+
+In the sense of Huang and Yu, Theorems 3.1 to 3.3: the outputs of a layer lie in a ball of radius M
+about its bias, and no two of them are farther apart than L times their inputs. Hence W₁ of its
+outputs at two moments is at most min(2M, L W), with W that of its inputs and the same parameters at
+both moments. Vectors lie along the last axis: features of a sample, of a pixel or of a token. A
+sample of P such vectors has radius √P M and the same L.
+
+M and L are the least numbers that hold for all inputs, unless a function says otherwise. `scale`
+is γ, one number per feature; the bias moves all outputs alike and does not count.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxnorm.internal import check_eps, check_number, floating, norm, promote_to_float32
+
+Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
+"""A number, or one per feature."""
+
+
+class LayerBounds(NamedTuple):
+    """M and L of a layer: how far its outputs are from its bias, and how much farther apart."""
+
+    radius: Float[Array, ""]
+    lipschitz: Float[Array, ""]
+
+
+def certified_upper_bound(
+    bounds: LayerBounds, distance: int | float | Float[Array, ""] = math.inf
+) -> Float[Array, ""]:
+    """min(2M, L W): the most that W₁ of a layer's outputs can be when W₁ of its inputs is W.
+
+    Both sides are attained: 2M by outputs at opposite points of the ball, L W where the layer is
+    steepest. For outputs that have the bias as their mean at both moments √2 M holds, too.
+
+    Args:
+      bounds: Of the layer, the same at both moments.
+      distance: W, by default any.
+
+    Example:
+      >>> bounds = rms_norm_bounds(jnp.ones(4), eps=1e-2)
+      >>> print(certified_upper_bound(bounds), certified_upper_bound(bounds, 0.1).round(3))
+      4.0 1.0
+    """
+    check_number(distance, "distance")
+    return jnp.minimum(2 * bounds.radius, bounds.lipschitz * distance)
+
+
+def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
+    """M = √d s and L = s/√eps of γ (x − mean)/√(var + eps), s the norm of γ on vectors of mean 0.
+
+    s² is the largest of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0, between the two largest γ²: a
+    zero of Σ 1/(γᵢ² − s²), or γ² where both are equal. M is approached as the variance grows
+    beyond eps, L where it vanishes. With one feature every output is the bias: M = L = 0.
+
+    Args:
+      scale: γ.
+      eps: Added to the variance; 0 has no L: infinite.
+
+    Example:
+      >>> bounds = layer_norm_bounds(jnp.ones(4), eps=0.01)
+      >>> print(bounds.radius.round(3), bounds.lipschitz.round(3))
+      2.0 10.0
+    """
+    scale = _vector(scale)
+    largest = _largest_without_mean(jnp.square(scale))
+    return _normalized(jnp.sqrt(jnp.where(largest > 0, largest, 0)), scale, eps)
+
+
+def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
+    """M = √d max|γ| and L = max|γ|/√eps of γ x/√(mean x² + eps), Zhang and Sennrich (2019).
+
+    M is approached as the mean square grows beyond eps, L where it vanishes.
+
+    Args:
+      scale: γ.
+      eps: Added to the mean square; 0 has no L: infinite.
+
+    Example:
+      >>> print(rms_norm_bounds(jnp.array([1.0, -3.0, 2.0, 0.5]), eps=0.01))
+      LayerBounds(radius=Array(6., dtype=float32), lipschitz=Array(30., dtype=float32))
+    """
+    scale = _vector(scale)
+    return _normalized(jnp.abs(scale).max(), scale, eps)
+
+
+def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
+    """M = ‖γ‖ and L = max|α γ| of `dyt`, γ tanh(α x).
+
+    M is approached where every |α x| is large, L at x = 0. Without α, where it is 0, M is 0.
+
+    Args:
+      alpha: α.
+      scale: γ.
+
+    Example:
+      >>> print(dyt_bounds(0.5, jnp.array([3.0, 4.0])))
+      LayerBounds(radius=Array(5., dtype=float32), lipschitz=Array(2., dtype=float32))
+    """
+    return _pointwise(alpha, scale, 1.0)
+
+
+def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
+    """M = ‖γ‖ and L = (2/√π) max|α γ| of `derf`, γ erf(α x + s), whatever s is.
+
+    M is approached where every |α x| is large, L where α x = −s.
+
+    Args:
+      alpha: α.
+      scale: γ.
+
+    Example:
+      >>> bounds = derf_bounds(0.5, jnp.array([3.0, 4.0]))
+      >>> print(bounds.radius, bounds.lipschitz.round(3))
+      5.0 2.257
+    """
+    return _pointwise(alpha, scale, 2 / math.sqrt(math.pi))
+
+
+def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
+    """M = max|γ/α| and L = max|γ/(1 − α)| of γ `unitize_bounded`(x, α), Eqs. 8 and 9.
+
+    M is approached far from the origin, L next to it; at α 0 and α 1 they are infinite. NaN for α
+    outside [0, 1]. With different α per feature L is above the least number: 5/4 of max|γ/(1 − α)|.
+    Then the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with Γ, A and C diagonal, C within [0, 1)
+    and w a unit vector, and C (I − C) w is no longer than 1/4.
+
+    Args:
+      alpha: α.
+      scale: γ.
+
+    Example:
+      >>> print(unitized_bounds(0.5, jnp.array([3.0, 1.0])))
+      LayerBounds(radius=Array(6., dtype=float32), lipschitz=Array(6., dtype=float32))
+    """
+    scale = jnp.abs(_vector(scale))
+    alpha = jnp.broadcast_to(_number_or_vector(alpha, scale), scale.shape)
+    radius, lipschitz = (
+        jnp.where(part > 0, scale / jnp.where(part > 0, part, 1), math.inf).max()
+        for part in (alpha, 1 - alpha)
+    )
+    lipschitz = jnp.where(alpha.min() == alpha.max(), lipschitz, 1.25 * lipschitz)
+    inside = (alpha.min() >= 0) & (alpha.max() <= 1)
+    return LayerBounds(*(jnp.where(inside, part, math.nan) for part in (radius, lipschitz)))
+
+
+def _normalized(s: Float[Array, ""], scale: Float[Array, " d"], eps: float) -> LayerBounds:
+    eps = check_eps(eps)
+    return LayerBounds(scale.size**0.5 * s, s * (eps**-0.5 if eps else math.inf))
+
+
+def _pointwise(alpha: Alpha, scale: Float[Array, " d"], slope: float) -> LayerBounds:
+    scale = jnp.abs(_vector(scale))
+    alpha = jnp.abs(_number_or_vector(alpha, scale))
+    length = norm(jnp.where(alpha > 0, scale, 0))[0]
+    return LayerBounds(length, slope * (alpha * scale).max())
+
+
+def _largest_without_mean(square: Float[Array, " d"]) -> Float[Array, ""]:
+    """The largest of Σ Dᵢ uᵢ² over unit vectors u with Σ uᵢ = 0, D = `square`.
+
+    At λ the vector is uᵢ ∝ 1/(Dᵢ − λ). In units of the gap g = D₁ − D₂ of the two largest, with
+    λ = D₁ − t g, the others are −t/(gapᵢ/g − t) of the first: their sum is −1 for one t in
+    [0, 1/2]. The quotient at u has the gradient of λ, since u is stationary.
+    """
+    if square.size == 1:
+        return jnp.zeros_like(square[0])
+    square = jnp.sort(square)
+    top, rest = square[-1], square[:-1]
+    gap = jax.lax.stop_gradient(top - rest)
+    smallest = gap[-1]
+    farther = jnp.where(gap > 0, math.inf, 1.0)
+    ratio = jnp.where(smallest > 0, gap / jnp.where(smallest > 0, smallest, 1), farther)
+
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        below = jnp.sum(middle / (ratio - middle)) < 1
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    ends = jnp.zeros_like(top), jnp.full_like(top, 0.5)
+    t = jax.lax.stop_gradient(jax.lax.fori_loop(0, 60, halve, ends)[1])
+    weights = jnp.square(t / (ratio - t))
+    return (top + jnp.sum(weights * rest)) / (1 + weights.sum())
+
+
+def _vector(scale: Float[Array, " d"]) -> Float[Array, " d"]:
+    scale = promote_to_float32(scale, "scale")
+    if scale.ndim != 1 or scale.size == 0:
+        raise ValueError(f"scale must be a vector, one number per feature; got {scale.shape}")
+    return scale
+
+
+def _number_or_vector(alpha: Alpha, scale: Float[Array, " d"]) -> Array:
+    alpha = promote_to_float32(floating(alpha, "alpha"), "alpha")
+    if alpha.shape not in ((), scale.shape):
+        raise ValueError(f"alpha must be a scalar or have shape {scale.shape}; got {alpha.shape}")
+    return alpha

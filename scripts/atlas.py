@@ -1,0 +1,88 @@
+"""Eight normalizers on three small tasks: shift, its certificates, accuracy, and how they go along.
+
+    python scripts/atlas.py --data-dir DIR            # 72 runs, about 20 minutes of one core
+
+Batch norm, unitized batch norm by Eqs. 10 and 9, layer norm, RMS norm, DyT, Derf and batch
+renormalization train a dense network on MNIST, a small convolutional one on Fashion-MNIST and a
+small transformer on the characters of Python's manual. OUT/index.html answers whether less shift
+goes with better or faster training, and OUT/results.json has every number. OUT/runs has a file for
+each finished run, after the last of which an interrupted command resumes.
+"""
+
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from experiments import cli, files, storage
+from experiments.options import AtLeastTwo, Location, SeveralSeeds, checked
+from experiments.progress import progress_bar
+
+
+@checked
+def main(
+    data_dir: Location | None = None,
+    seeds: SeveralSeeds = 3,
+    size: AtLeastTwo = 6000,
+    traffic: Location | None = None,
+    out: Location = Path("out/atlas"),
+) -> None:
+    """Train and measure all networks, and write a page that compares them.
+
+    Args:
+      data_dir: Folder that holds MNIST and Fashion-MNIST in tensorflow-datasets' format.
+      seeds: Networks of each normalizer on each task.
+      size: Training images of a task, and four times its texts.
+      traffic: File of `scripts/atlas_traffic.py`, whose numbers the page then has.
+      out: Folder for the page, its results and finished runs.
+    """
+    from experiments.measures import atlas, atlas_findings
+    from experiments.pages import atlas as atlas_page
+    from experiments.pages import page
+
+    start = time.perf_counter()
+    with files.in_use(out), progress_bar() as progress:
+        storage.make_folder(out / "runs")
+        cli.compiled_in(out / "compiled")
+        planned = list(atlas.runs(seeds))
+        task = progress.add_task("training", total=len(planned))
+        runs = []
+        for name, normalizer, seed in planned:
+            progress.update(task, description=f"{name}, {normalizer}, seed {seed + 1} of {seeds}")
+            runs.append(read_or_measure(out, name, normalizer, seed, data_dir, size))
+            progress.update(task, advance=1)
+    results = cli.provenance(__file__) | {
+        "settings": atlas.settings(seeds, size),
+        "seeds": seeds,
+        "seconds": time.perf_counter() - start,
+        "runs": runs,
+        "findings": atlas_findings.findings(runs),
+        "traffic": None if traffic is None else files.read_json(traffic, dict),
+    }
+    page.write(results, atlas_page.render(results), out)
+    cli.say(*atlas_page.sentences(results))
+    cli.say(f"Open {storage.absolute(out / 'index.html')}")
+
+
+def read_or_measure(
+    out: Path, name: str, normalizer: str, seed: int, data_dir: Path | None, size: int
+) -> dict[str, Any]:
+    """A run, from its file where it is finished by the same code."""
+    from experiments.measures import atlas
+
+    run = f"{name} {normalizer} {seed}".replace(",", "").replace(" ", "_")
+    path = out / "runs" / f"{atlas.fingerprint(size)}-{run}.json"
+    finished = files.read_json(path, dict)
+    if finished is None:
+        finished = files.plain(atlas.measure(name, normalizer, seed, data_dir, size))
+        files.write(path, json.dumps(finished))
+    return finished
+
+
+if __name__ == "__main__":
+    cli.run(main, again="start again to resume after the last finished run")

@@ -1,0 +1,6 @@
+"""Claims that the library adds to the papers', in their form and decided by the same engine."""
+
+from claims.own import normalizers
+from claims.sections import claims_in
+
+CLAIMS = claims_in(normalizers)
