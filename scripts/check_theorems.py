@@ -54,7 +54,8 @@ def main(
       --paper cwda --list                  the names of all claims of a paper
 
     Args:
-      paper: unitization, cwda or bn-decomposed; by default all three.
+      paper: unitization, cwda or bn-decomposed, by default all three; or jaxnorm, claims of this
+        library.
       claim: An object of a paper, such as "Theorem 1", or part of a claim's name.
       precision: Factor on all standard errors: 0.5 takes four times the draws.
       seed: Of all draws.

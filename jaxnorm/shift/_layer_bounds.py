@@ -11,7 +11,7 @@ is γ, one number per feature; the bias moves all outputs alike and does not cou
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,8 +44,8 @@ def certified_upper_bound(
 
     Example:
       >>> bounds = rms_norm_bounds(jnp.ones(4), eps=1e-2)
-      >>> print(certified_upper_bound(bounds), certified_upper_bound(bounds, 0.1).round(3))
-      4.0 1.0
+      >>> print(f"{certified_upper_bound(bounds):.3f} {certified_upper_bound(bounds, 0.1):.3f}")
+      4.000 1.000
     """
     check_number(distance, "distance")
     return jnp.minimum(2 * bounds.radius, bounds.lipschitz * distance)
@@ -64,8 +64,8 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
 
     Example:
       >>> bounds = layer_norm_bounds(jnp.ones(4), eps=0.01)
-      >>> print(bounds.radius.round(3), bounds.lipschitz.round(3))
-      2.0 10.0
+      >>> print(f"{bounds.radius:.3f} {bounds.lipschitz:.3f}")
+      2.000 10.000
     """
     scale = _vector(scale)
     largest = _largest_without_mean(jnp.square(scale))
@@ -82,8 +82,9 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
       eps: Added to the mean square; 0 has no L: infinite.
 
     Example:
-      >>> print(rms_norm_bounds(jnp.array([1.0, -3.0, 2.0, 0.5]), eps=0.01))
-      LayerBounds(radius=Array(6., dtype=float32), lipschitz=Array(30., dtype=float32))
+      >>> bounds = rms_norm_bounds(jnp.array([1.0, -3.0, 2.0, 0.5]), eps=0.01)
+      >>> print(f"{bounds.radius:.3f} {bounds.lipschitz:.3f}")
+      6.000 30.000
     """
     scale = _vector(scale)
     return _normalized(jnp.abs(scale).max(), scale, eps)
@@ -92,15 +93,16 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """M = ‖γ‖ and L = max|α γ| of `dyt`, γ tanh(α x).
 
-    M is approached where every |α x| is large, L at x = 0. Without α, where it is 0, M is 0.
+    M is approached where every |α x| is large, L at x = 0. Features with α 0 do not count.
 
     Args:
       alpha: α.
       scale: γ.
 
     Example:
-      >>> print(dyt_bounds(0.5, jnp.array([3.0, 4.0])))
-      LayerBounds(radius=Array(5., dtype=float32), lipschitz=Array(2., dtype=float32))
+      >>> bounds = dyt_bounds(0.5, jnp.array([3.0, 4.0]))
+      >>> print(f"{bounds.radius:.3f} {bounds.lipschitz:.3f}")
+      5.000 2.000
     """
     return _pointwise(alpha, scale, 1.0)
 
@@ -116,8 +118,8 @@ def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 
     Example:
       >>> bounds = derf_bounds(0.5, jnp.array([3.0, 4.0]))
-      >>> print(bounds.radius, bounds.lipschitz.round(3))
-      5.0 2.257
+      >>> print(f"{bounds.radius:.3f} {bounds.lipschitz:.3f}")
+      5.000 2.257
     """
     return _pointwise(alpha, scale, 2 / math.sqrt(math.pi))
 
@@ -135,8 +137,9 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
       scale: γ.
 
     Example:
-      >>> print(unitized_bounds(0.5, jnp.array([3.0, 1.0])))
-      LayerBounds(radius=Array(6., dtype=float32), lipschitz=Array(6., dtype=float32))
+      >>> bounds = unitized_bounds(0.5, jnp.array([3.0, 1.0]))
+      >>> print(f"{bounds.radius:.3f} {bounds.lipschitz:.3f}")
+      6.000 6.000
     """
     scale = jnp.abs(_vector(scale))
     alpha = jnp.broadcast_to(_number_or_vector(alpha, scale), scale.shape)
@@ -177,7 +180,7 @@ def _largest_without_mean(square: Float[Array, " d"]) -> Float[Array, ""]:
     farther = jnp.where(gap > 0, math.inf, 1.0)
     ratio = jnp.where(smallest > 0, gap / jnp.where(smallest > 0, smallest, 1), farther)
 
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = (low + high) / 2
         below = jnp.sum(middle / (ratio - middle)) < 1

@@ -6,6 +6,7 @@ section of a paper: its checks stand below the statement of each claim. `geometr
 
 from claims.bn_decomposed import CLAIMS as _BN_DECOMPOSED
 from claims.cwda import CLAIMS as _CWDA
+from claims.own import CLAIMS as _OWN
 from claims.unitization import CLAIMS as _UNITIZATION
 from geometry.claims import Claim
 
@@ -21,3 +22,5 @@ PAPERS = Papers({"unitization": _UNITIZATION, "cwda": _CWDA, "bn-decomposed": _B
 """The claims of each paper, in its order."""
 ALL: tuple[Claim, ...] = tuple(claim for claims in PAPERS.values() for claim in claims)
 """The claims of all three papers."""
+OWN: dict[str, tuple[Claim, ...]] = {"jaxnorm": _OWN}
+"""Claims that the library adds to those of the papers."""

@@ -95,7 +95,7 @@ def test_an_outcome_that_is_not_recorded_ends_with_status_1(few, tmp_path, monke
             {"claim": "Theorem 99"},
             "--claim must name what a claim is about, such as Section 1, divergence by depth",
         ),
-        ({"paper": "other"}, "--paper must be one of unitization, cwda, bn-decomposed; got other"),
+        ({"paper": "other"}, "--paper must be one of unitization, cwda, bn-decomposed, jaxnorm; g"),
         ({"precision": 0.0}, r"--precision must lie in \(0, 2\]; got 0.0"),
         ({"precision": float("nan")}, r"--precision must lie in \(0, 2\]; got nan"),
         ({"precision": 2.5}, r"--precision must lie in \(0, 2\]; got 2.5"),

@@ -60,7 +60,7 @@ def test_a_command_refuses_an_output_that_another_run_uses(path, tmp_path, monke
     names = runpy.run_path(str(path), run_name=path.stem)
     assert "out" in inspect.signature(names.get("Options", names["main"])).parameters
     out = tmp_path / "out"
-    if path.stem in ("bench", "shift_estimators"):  # OUT is a file
+    if path.stem in ("atlas_traffic", "bench", "shift_estimators"):  # OUT is a file
         out = tmp_path / "out" / "a.json"
     monkeypatch.setattr("experiments.compiled.compile_only.check_plugin", lambda name: None)
     with (

@@ -33,16 +33,23 @@ class Layer(NamedTuple):
     bounds: LayerBounds
 
 
+def affine(x: Array, scale: Array, bias: Array) -> Array:
+    """γ x + β along the last axis."""
+    scale, bias = (jnp.broadcast_to(part, x.shape) for part in (scale, bias))
+    return scale * x + bias
+
+
 def layer_norm(scale: Array, bias: Array) -> Layer:
     def apply(x: Array) -> Array:
-        return scale * jaxnorm.standardize(x, axis=-1, eps=EPS) + bias
+        return affine(jaxnorm.standardize(x, axis=-1, eps=EPS), scale, bias)
 
     return Layer(apply, shift.layer_norm_bounds(scale, eps=EPS))
 
 
 def rms_norm(scale: Array, bias: Array) -> Layer:
     def apply(x: Array) -> Array:
-        return scale * x / jnp.sqrt(jnp.square(x).mean(-1, keepdims=True) + EPS) + bias
+        root_mean_square = jnp.sqrt(jnp.square(x).mean(-1, keepdims=True) + EPS)
+        return affine(x / root_mean_square, scale, bias)
 
     return Layer(apply, shift.rms_norm_bounds(scale, eps=EPS))
 
@@ -63,7 +70,7 @@ def derf(scale: Array, bias: Array, alpha: Array, offset: Array) -> Layer:
 
 def unitized(scale: Array, bias: Array, alpha: Array) -> Layer:
     def apply(x: Array) -> Array:
-        return scale * jaxnorm.unitize_bounded(x, alpha) + bias
+        return affine(jaxnorm.unitize_bounded(x, alpha), scale, bias)
 
     return Layer(apply, shift.unitized_bounds(alpha, scale))
 

@@ -13,7 +13,7 @@ import jax
 from rich.table import Table
 
 import geometry
-from claims import ALL, PAPERS
+from claims import ALL, OWN, PAPERS
 from experiments.cli import InputError
 from experiments.measures.finished import Finished
 from experiments.progress import progress_bar
@@ -52,9 +52,10 @@ def quick_claims() -> list[Claim]:
 
 def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
     """The claims of a paper about an object such as "Theorem 1", or with `pattern` in the name."""
-    if paper is not None and paper not in PAPERS:
-        raise InputError(f"--paper must be one of {', '.join(PAPERS)}; got {paper}")
-    candidates = ALL if paper is None else PAPERS[paper]
+    papers = PAPERS | OWN
+    if paper is not None and paper not in papers:
+        raise InputError(f"--paper must be one of {', '.join(papers)}; got {paper}")
+    candidates = ALL if paper is None else papers[paper]
     try:
         return claims.about(candidates, pattern or "")
     except ValueError as error:
@@ -66,7 +67,7 @@ def listing(selected: Sequence[Claim]) -> Table:
     rows = Table(title="What three papers claim")
     for column in ("paper", "claim", "recorded"):
         rows.add_column(column, overflow="fold")
-    keys = {members[0].paper: key for key, members in PAPERS.items()}
+    keys = {members[0].paper: key for key, members in (PAPERS | OWN).items()}
     for claim in selected:
         rows.add_row(keys[claim.paper], claim.name, claim.standing)
     return rows

@@ -1,0 +1,86 @@
+"""HBM traffic of a training step of eight normalizers, compiled for TPU v5e and H100.
+
+    python scripts/atlas_traffic.py        # 5 minutes of one core, in the environment of
+                                           # `make bench-compiled`; no device is needed
+
+Forward and backward pass of one layer in bfloat16, on images (256, 56, 56, 256) and on vectors
+(8192, 4096), in units of n, the bytes of its input. Batch norm on images should take 8.0 n on the
+v5e. Writes OUT and prints a line for each program.
+"""
+
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
+import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from experiments import cli, files
+from experiments.options import Location, checked
+
+PLUGINS = {"v5e": "libtpu", "h100": "jax-cuda12-plugin"}
+TOPOLOGIES = {"v5e": "v5e:2x2", "h100": "h100"}
+
+
+@checked
+def main(
+    targets: tuple[Literal["v5e", "h100"], ...] = ("v5e", "h100"),
+    out: Location = Path("out/atlas_traffic/normalizers.json"),
+) -> None:
+    """Compile a training step of each normalizer, and write what it moves.
+
+    Args:
+      targets: What is compiled for, each in a process of its own.
+      out: File for the results; its folder is kept to one run at a time.
+    """
+    import jax
+
+    from experiments.compiled.compile_only import check_plugin
+
+    for name in targets:
+        try:
+            check_plugin(name)
+        except ValueError as error:
+            raise cli.InputError(str(error)) from error
+    jax.config.update("jax_platforms", "cpu")
+    origin = cli.provenance(__file__)
+    with files.in_use(out.parent):
+        rows = {name: in_own_process(name) for name in targets}
+        results = origin | {
+            "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},
+            "seconds": cli.seconds(),
+            "seeds": None,
+            "targets": rows,
+        }
+        files.write(out, json.dumps(files.plain(results), indent=1, allow_nan=False) + "\n")
+
+
+def in_own_process(target: str) -> list[dict[str, Any]]:
+    """The rows of one target, measured in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        return executor.submit(measured, target).result()
+
+
+def measured(target: str) -> list[dict[str, Any]]:
+    """Rows of one target; prints each as it is compiled."""
+    from jax.sharding import SingleDeviceSharding
+
+    from experiments.compiled import normalizers
+    from experiments.compiled.compile_only import compile_only_devices
+
+    found = []
+    device = compile_only_devices(TOPOLOGIES[target])[0]
+    for row in normalizers.rows(SingleDeviceSharding(device)):
+        found.append(row)
+        cli.say(f"{target}, {row['normalizer']}, {row['shape']}: {row['traffic']:.2f} n")
+    return found
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,158 @@
+"""Whether less shift goes with better or faster training, of the runs of the atlas.
+
+A comparison is a task and a seed: eight networks that start from the same weights and see the same
+batches. Logarithms of shifts and of losses are taken minus their mean in the comparison, so that
+neither tasks nor seeds correlate them. What remains differs by normalizer.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+DRAWS = 2000  # of the bootstrap
+LEVEL = 0.95
+
+Runs = Sequence[Mapping[str, Any]]
+
+
+def shift_of(run: Mapping[str, Any], what: str) -> float:
+    """Geometric mean, over layers and epochs, of distances in units of the outputs' spread."""
+    relative = [
+        layer[what] / layer["spread"]
+        for epoch in run["epochs"]
+        for layer in epoch["layers"].values()
+    ]
+    return float(np.exp(np.mean(np.log(relative))))
+
+
+SHIFTS: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "of an epoch": lambda run: shift_of(run, "epoch"),
+    "of a step": lambda run: shift_of(run, "step"),
+}
+OUTCOMES: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "test loss at the end": lambda run: run["epochs"][-1]["test_loss"],
+    "mean training loss of the first epoch": lambda run: float(np.mean(run["epochs"][0]["loss"])),
+}
+
+
+def findings(runs: Runs) -> dict[str, Any]:
+    """Rows of normalizers by task, and correlations of shifts with outcomes."""
+    whole = comparisons(runs)
+    return {
+        "comparisons": len(whole),
+        "rows": rows(runs),
+        "correlations": [
+            {"shift": shift, "outcome": outcome, **correlation(whole, s, o)}
+            for shift, s in SHIFTS.items()
+            for outcome, o in OUTCOMES.items()
+        ]
+        if whole
+        else [],
+    }
+
+
+def comparisons(runs: Runs) -> list[list[Mapping[str, Any]]]:
+    """The runs of each task and seed that has all normalizers, in one order."""
+    found = defaultdict(dict)
+    for run in runs:
+        found[run["task"], run["seed"]][run["normalizer"]] = run
+    names = sorted({run["normalizer"] for run in runs})
+    return [[own[n] for n in names] for own in found.values() if set(own) == set(names)]
+
+
+def correlation(
+    whole: Sequence[Sequence[Mapping[str, Any]]],
+    shift: Callable[[Mapping[str, Any]], float],
+    outcome: Callable[[Mapping[str, Any]], float],
+) -> dict[str, Any]:
+    """Pearson's correlation between normalizers, and within them, each with a bootstrap interval.
+
+    Between normalizers: of deviations from the mean of the comparison, with normalizers drawn anew.
+    Within: of what is left when the mean of each normalizer on the task is subtracted, too, with
+    normalizers on a task drawn anew; None of one seed.
+    """
+    x, y = (
+        np.log([[measure(run) for run in runs] for runs in whole]) for measure in (shift, outcome)
+    )
+    x, y = (a - a.mean(1, keepdims=True) for a in (x, y))
+    tasks = np.array([runs[0]["task"] for runs in whole])
+    found: dict[str, Any] = {"between": interval(x.T, y.T)}
+    several = [task for task in np.unique(tasks) if (tasks == task).sum() > 1]
+    if several:
+        left = (
+            np.concatenate([_about_mean(a[tasks == task]).T for task in several]) for a in (x, y)
+        )
+        found["within"] = interval(*left)
+    else:
+        found["within"] = None
+    return found
+
+
+def _about_mean(a: Float[np.ndarray, "s n"]) -> Float[np.ndarray, "s n"]:
+    return a - a.mean(0)
+
+
+def interval(
+    x: Float[np.ndarray, "groups n"], y: Float[np.ndarray, "groups n"]
+) -> dict[str, float]:
+    """Correlation of all elements, and the percentiles of it when groups are drawn anew."""
+    rng = np.random.default_rng(0)
+    with np.errstate(invalid="ignore"):  # one group drawn alone may be constant: left out
+        drawn = [
+            np.corrcoef(x[rows].ravel(), y[rows].ravel())[0, 1]
+            for rows in rng.integers(0, len(x), (DRAWS, len(x)))
+        ]
+    low, high = np.nanquantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    found = np.corrcoef(x.ravel(), y.ravel())[0, 1]
+    return {"correlation": float(found), "low": float(low), "high": float(high), "groups": len(x)}
+
+
+def rows(runs: Runs) -> list[dict[str, Any]]:
+    """Means and standard errors over seeds, of each normalizer on each task."""
+    groups = defaultdict(list)
+    for run in runs:
+        groups[run["task"], run["normalizer"]].append(run)
+    return [
+        {
+            "task": task,
+            "normalizer": normalizer,
+            "seeds": len(own),
+            **{name: _mean(own, measure) for name, measure in _MEASURES.items()},
+        }
+        for (task, normalizer), own in groups.items()
+    ]
+
+
+def _last_layer(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    return list(run["epochs"][-1]["layers"].values())[-1]
+
+
+def _over_distance(what: str) -> Callable[[Mapping[str, Any]], float]:
+    def ratio(run: Mapping[str, Any]) -> float:
+        layer = _last_layer(run)
+        return np.nan if layer[what] is None else float(layer[what]) / float(layer["epoch"])
+
+    return ratio
+
+
+_MEASURES: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "accuracy": lambda run: run["epochs"][-1]["accuracy"],
+    "test_loss": OUTCOMES["test loss at the end"],
+    "first_epoch_loss": OUTCOMES["mean training loss of the first epoch"],
+    "epoch_shift": SHIFTS["of an epoch"],
+    "step_shift": SHIFTS["of a step"],
+    "floor": lambda run: float(_last_layer(run)["floor"]) / float(_last_layer(run)["spread"]),
+    "moment_bound": _over_distance("moment_bound"),
+    "certificate": _over_distance("certificate"),
+}
+
+
+def _mean(runs: Runs, measure: Callable[[Mapping[str, Any]], float]) -> dict[str, float | None]:
+    values = np.array([measure(run) for run in runs])
+    if np.isnan(values).any():
+        return {"mean": None, "stderr": None}
+    stderr = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else None
+    return {"mean": float(values.mean()), "stderr": None if stderr is None else float(stderr)}

@@ -1,0 +1,198 @@
+"""The page of `scripts/atlas.py`: does less shift go with better or faster training?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from experiments.measures.atlas_findings import OUTCOMES, SHIFTS, comparisons
+from experiments.pages import page
+from experiments.pages.plots import SERIES, Series, log_scale, panels, points
+from experiments.pages.sentences import duration
+
+HEAD = (
+    "normalizer",
+    "accuracy, %",
+    "test loss",
+    "loss, first epoch",
+    "shift, epoch",
+    "shift, step",
+    "frozen weights",
+    "bound of the moments / W",
+    "certificate / W",
+)
+LEGEND = (
+    "Means ± standard errors over seeds. Shift: exact earth mover distance of a layer's outputs in "
+    "units of their standard deviation over all features, the geometric mean of three layers and "
+    "all epochs; statistics are those of the whole training set. Frozen weights: what running "
+    "averages alone move the last layer in 20 batches. The last two: what was certain of the last "
+    "layer's distance W in the last epoch, from the means and variances of its outputs, and from "
+    "the layer's parameters."
+)
+OTHER_REASONS = (
+    "What else could make it: the eight share a learning rate of Adam that may suit some better "
+    "than others; a normalizer decides the gradients as well as the shift; a network that learns "
+    "more in an epoch also moves more, so that shift can follow training instead of deciding it; "
+    "and the units of the shift are those of each layer's own outputs."
+)
+COLOURS = {
+    name: Series(name, SERIES[i % len(SERIES)], "os^D*os^"[i], filled=i % 2 == 0)
+    for i, name in enumerate(
+        (
+            "batch norm",
+            "unitized",
+            "unitized, bounded",
+            "layer norm",
+            "RMS norm",
+            "DyT",
+            "Derf",
+            "batch renorm",
+        )
+    )
+}
+
+
+def render(results: Mapping[str, Any]) -> str:
+    """The whole page."""
+    traffic = results["traffic"]
+    return page.render(
+        title="Atlas of normalizers",
+        kicker=f"jaxnorm · eight normalizers, three tasks · {results['date'].replace('T', ' ')}",
+        heading="Does less shift go with better or faster training?",
+        summary=page.paragraphs(*sentences(results)),
+        sections=[
+            ("answer", "Shift and training", figure(results) + correlations(results)),
+            *(
+                (f"task-{i}", task, page.table(HEAD, rows, LEGEND))
+                for i, (task, rows) in enumerate(tables(results).items())
+            ),
+            *([] if traffic is None else [("traffic", "Traffic", traffic_table(traffic))]),
+            ("made", "How it was made", made(results)),
+        ],
+    )
+
+
+def sentences(results: Mapping[str, Any]) -> Iterator[str]:
+    """The answer, and what else could make it."""
+    found = results["findings"]
+    yield (
+        f"{len(results['runs'])} runs, {found['comparisons']} of them whole comparisons of eight "
+        "normalizers from the same weights and on the same batches."
+    )
+    for row in found["correlations"]:
+        between = row["between"]
+        yield (
+            f"Shift {row['shift']} and {row['outcome']}, in logarithms minus the mean of the "
+            f"comparison: correlation {said(between)}: {verdict(between)}."
+        )
+    yield OTHER_REASONS
+
+
+def said(found: Mapping[str, float]) -> str:
+    """A correlation with its interval."""
+    return f"{found['correlation']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
+
+
+def verdict(found: Mapping[str, float]) -> str:
+    """What the interval says of the question: less shift, lower loss is a positive correlation."""
+    if found["low"] > 0:
+        return "less shift goes with a lower loss"
+    if found["high"] < 0:
+        return "less shift goes with a higher loss"
+    return "no direction is certain"
+
+
+def correlations(results: Mapping[str, Any]) -> str:
+    """The correlations between normalizers and within them, with intervals of 95 %."""
+    rows = [
+        [
+            f"shift {row['shift']} and {row['outcome']}",
+            said(row["between"]),
+            "–" if row["within"] is None else said(row["within"]),
+        ]
+        for row in results["findings"]["correlations"]
+    ]
+    caption = (
+        "Pearson's correlation of logarithms and its 95 % interval by the bootstrap. Between: "
+        "normalizers are drawn anew. Within: the mean of each normalizer on a task is subtracted, "
+        "and what is left differs by seed."
+    )
+    return page.table(("of", "between normalizers", "within them"), rows, caption)
+
+
+def figure(results: Mapping[str, Any]) -> str:
+    """Shift of an epoch against the test loss, a panel for each task."""
+    tasks = list(dict.fromkeys(run["task"] for run in results["runs"]))
+    shift, outcome = next(iter(SHIFTS.values())), next(iter(OUTCOMES.values()))
+
+    def paint(axes: Axes, task: str) -> None:
+        for run in results["runs"]:
+            if run["task"] == task:
+                points(axes, [shift(run)], [outcome(run)], COLOURS[run["normalizer"]], ls="none")
+        log_scale(axes)
+
+    titles = {task: f"{task}: test loss at the end" for task in tasks}
+    drawn = panels(paint, titles, name="shift-loss", xlabel="shift of an epoch, relative")
+    caption = "One mark for each network."
+    return page.figure(drawn, caption, COLOURS.values())
+
+
+def tables(results: Mapping[str, Any]) -> dict[str, list[list[str]]]:
+    """The rows of every task."""
+    found: dict[str, list[list[str]]] = {}
+    for row in results["findings"]["rows"]:
+        cells = [
+            row["normalizer"],
+            _number(row["accuracy"], 100, 1),
+            _number(row["test_loss"]),
+            _number(row["first_epoch_loss"]),
+            *(_number(row[name]) for name in ("epoch_shift", "step_shift", "floor")),
+            *(_number(row[name], digits=1) for name in ("moment_bound", "certificate")),
+        ]
+        found.setdefault(row["task"], []).append(cells)
+    return found
+
+
+def _number(value: Mapping[str, float | None], factor: float = 1.0, digits: int = 3) -> str:
+    if value["mean"] is None:
+        return "–"
+    text = f"{factor * value['mean']:.{digits}f}"
+    return text if value["stderr"] is None else f"{text} ± {factor * value['stderr']:.{digits}f}"
+
+
+def traffic_table(traffic: Mapping[str, Any]) -> str:
+    """HBM traffic of a training step of each normalizer, in units of its input."""
+    targets: Mapping[str, Sequence[Mapping[str, Any]]] = traffic["targets"]
+    columns = [
+        (target, tuple(shape))
+        for target, rows in targets.items()
+        for shape in dict.fromkeys(tuple(row["shape"]) for row in rows)
+    ]
+    traffic_at = {
+        (target, tuple(row["shape"]), row["normalizer"]): row["traffic"]
+        for target, rows in targets.items()
+        for row in rows
+    }
+    names = list(dict.fromkeys(row["normalizer"] for rows in targets.values() for row in rows))
+    cells = [
+        [name, *(f"{traffic_at[*column, name]:.2f} n" for column in columns)] for name in names
+    ]
+    head = ("normalizer", *(f"{target}, {'×'.join(map(str, shape))}" for target, shape in columns))
+    caption = (
+        "Bytes through HBM of a forward and a backward pass in bfloat16; n: those of the input."
+    )
+    return page.table(head, cells, caption)
+
+
+def made(results: Mapping[str, Any]) -> str:
+    """Command, settings and environment."""
+    entries = results["environment"] | {"date": results["date"]}
+    entries |= {
+        "time": duration(results["seconds"]),
+        "comparisons": len(comparisons(results["runs"])),
+    }
+    return page.made(
+        results["command"],
+        page.settings(results["settings"]),
+        page.settings(entries, "Environment", ("", "")),
+    )

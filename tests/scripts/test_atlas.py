@@ -1,0 +1,181 @@
+"""The atlas of normalizers: what it measures, what it concludes, its page and its command."""
+
+import itertools
+import json
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import atlas as command
+from experiments.measures import atlas, atlas_findings
+from experiments.pages import atlas as atlas_page
+from jaxnorm import models
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+
+def small_task(name=atlas.TASKS[0]):
+    if name == atlas.TASKS[2]:
+        own = atlas.texts(40)
+        return own._replace(x_test=own.x_test[:20], y_test=own.y_test[:20], epochs=1, batch_size=8)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 28, 28, 1)).astype(np.float32)
+    y = rng.integers(0, 10, 60).astype(np.int32)
+    parts = x[:40], y[:40], x[40:], y[40:]
+    if name == atlas.TASKS[0]:
+        build = partial(models.MLP, inputs=784, widths=(7, 5), classes=10)
+        return atlas.Task(build, *parts, ("norms.0", "norms.1"), epochs=2, batch_size=8)
+    return atlas.Task(atlas.ConvNet, *parts, ("norms.0", "norms.2"), epochs=1, batch_size=8)
+
+
+def measured(normalizer, name=atlas.TASKS[0]):
+    own = small_task(name)
+    norm = atlas.norms(per_pixel=name == atlas.TASKS[2])[normalizer]
+    return list(atlas.train(own, atlas.program(own, norm), normalizer, 0))
+
+
+@pytest.fixture(autouse=True)
+def float32():
+    """As a command runs: without the types and the strictness of tests."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.mark.parametrize(
+    "normalizer",
+    ["batch norm", "DyT", *(pytest.param(n, marks=pytest.mark.slow) for n in atlas.NORMS)],
+)
+def test_a_distance_is_below_what_is_certain_of_it(normalizer):
+    lines = measured(normalizer)
+    assert len(lines) == 2
+    for layer in (layer for line in lines for layer in line["layers"].values()):
+        assert 0 < layer["epoch"] <= layer["moment_bound"] * (1 + 1e-5)
+        assert layer["step"] > 0
+        has_statistics = normalizer in ("batch norm", "batch renorm") or "unitized" in normalizer
+        assert (layer["floor"] > 0) == has_statistics
+        parameters_say_nothing = normalizer in ("batch norm", "unitized", "batch renorm")
+        assert (layer["certificate"] is None) == parameters_say_nothing
+        if layer["certificate"] is not None:
+            assert layer["epoch"] <= layer["certificate"] * (1 + 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", atlas.TASKS[1:])
+@pytest.mark.parametrize("normalizer", ["unitized, bounded", "layer norm", "RMS norm"])
+def test_images_and_texts_have_certificates_of_their_vectors(name, normalizer):
+    for layer in measured(normalizer, name)[0]["layers"].values():
+        assert layer["epoch"] <= layer["certificate"] * (1 + 1e-5)
+
+
+def test_a_convolution_is_a_product_of_patches():
+    x = jax.random.normal(jax.random.key(0), (2, 6, 5, 3))
+    kernel = jax.random.normal(jax.random.key(1), (3, 3, 3, 4))
+    for stride in (1, 2):
+        expected = jax.lax.conv_general_dilated(
+            x,
+            kernel,
+            (stride, stride),
+            [(1, 1), (1, 1)],
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )
+        found = atlas._patches(x, stride) @ kernel.reshape(27, 4)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_networks_of_a_comparison_start_from_the_same_kernels():
+    for task in (small_task(), small_task(atlas.TASKS[1]), atlas.texts(4)):
+        kernels = []
+        for norm in atlas.norms(per_pixel=False).values():
+            state = atlas.nnx.to_pure_dict(atlas.nnx.state(atlas._new(task, norm), atlas.nnx.Param))
+            del state["norms"]
+            kernels.append(jnp.stack([jnp.sum(jnp.abs(x)) for x in jax.tree.leaves(state)]))
+        assert all((kernels[0] == other).all() for other in kernels)
+
+
+def test_a_model_of_texts_does_not_see_what_it_predicts():
+    own = atlas.texts(4)
+    model = atlas._new(own, atlas.norms(per_pixel=True)["layer norm"])
+    tokens = jnp.asarray(own.x_train[:1])
+    changed = tokens.at[0, 20].set(tokens[0, 20] ^ 1)
+    logits, other = model(tokens), model(changed)
+    np.testing.assert_array_equal(logits[0, :20], other[0, :20])
+    assert jnp.abs(logits[0, 20:] - other[0, 20:]).max() > 0
+
+
+def made_up(shift, loss, task="t", normalizer="a", seed=0) -> dict[str, Any]:
+    layer = {"spread": 2.0, "epoch": 2 * shift, "step": shift, "baseline": 1.0, "floor": 0.0}
+    layer |= {"moment_bound": 4 * shift, "certificate": None}
+    line = {"loss": [loss, loss], "test_loss": loss, "accuracy": 0.5, "layers": {"norms.0": layer}}
+    return {"task": task, "normalizer": normalizer, "seed": seed, "epochs": [line]}
+
+
+def made_up_runs(effect, noise=0.0, seeds=2):
+    rng = np.random.default_rng(0)
+    for task, seed, (i, name) in itertools.product("xy", range(seeds), enumerate(atlas.NORMS)):
+        shift = np.exp(0.3 * i + rng.normal() * 0.1 + (task == "x"))
+        loss = shift**effect * np.exp(noise * rng.normal()) * (7 if task == "x" else 1)
+        yield made_up(shift, loss, task, name, seed)
+
+
+def test_an_exact_relation_is_found_whatever_the_task():
+    for effect, sign in ((0.5, 1), (-2.0, -1)):
+        found = atlas_findings.findings(list(made_up_runs(effect)))
+        assert found["comparisons"] == 4
+        for row in found["correlations"]:
+            for part in ("between", "within"):
+                np.testing.assert_allclose(row[part]["correlation"], sign, rtol=1e-9)
+                np.testing.assert_allclose([row[part]["low"], row[part]["high"]], sign, rtol=1e-9)
+
+
+def test_a_correlation_is_that_of_deviations_from_the_comparison():
+    runs = list(made_up_runs(0.0, noise=1.0))
+    whole = atlas_findings.comparisons(runs)
+    shifts = np.log([[run["epochs"][0]["layers"]["norms.0"]["epoch"] for run in c] for c in whole])
+    losses = np.log([[run["epochs"][0]["test_loss"] for run in c] for c in whole])
+    x, y = (a - a.mean(1, keepdims=True) for a in (shifts, losses))
+    found = atlas_findings.findings(runs)["correlations"][0]["between"]
+    expected: Any = stats.pearsonr(x.ravel(), y.ravel())
+    np.testing.assert_allclose(found["correlation"], expected[0], rtol=1e-9)
+    assert found["low"] < 0 < found["high"]
+
+
+def test_an_interrupted_comparison_does_not_count():
+    runs = list(made_up_runs(1.0))
+    found = atlas_findings.findings(runs[:-1])
+    assert found["comparisons"] == 3
+    assert atlas_findings.findings(runs[:3])["comparisons"] == 1  # of the three that there are
+
+
+def test_a_row_has_the_mean_and_the_standard_error_of_its_seeds():
+    runs = [made_up(1.0, 2.0, seed=0), made_up(1.0, 4.0, seed=1)]
+    (row,) = atlas_findings.rows(runs)
+    assert row["test_loss"] == {"mean": 3.0, "stderr": 1.0}
+    assert row["certificate"]["mean"] is None
+    assert row["moment_bound"]["mean"] == 2.0
+
+
+@pytest.mark.fitted_figures
+def test_the_command_resumes_and_its_page_has_an_answer(tmp_path, monkeypatch):
+    runs = {(r["task"], r["normalizer"], r["seed"]): r for r in made_up_runs(1.0)}
+    asked = []
+
+    def measure(name, normalizer, seed, data_dir, size):
+        asked.append((name, normalizer, seed))
+        return runs[name, normalizer, seed]
+
+    monkeypatch.setattr(atlas, "runs", lambda seeds: list(runs))
+    monkeypatch.setattr(atlas, "measure", measure)
+    for _ in range(2):
+        command.main(seeds=2, out=tmp_path)
+    assert asked == list(runs)
+    text = (tmp_path / "index.html").read_text()
+    assert "less shift goes with a lower loss" in text
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results["runs"]) == 32
+    traffic = {"targets": {"v5e": [{"normalizer": "DyT", "shape": [8, 4], "traffic": 5.0}]}}
+    assert "5.00 n" in atlas_page.render(results | {"traffic": traffic})
