@@ -44,7 +44,7 @@ def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[1. 0.]
        [0. 1.]]
     """
-    return relu_kernel(recentered(as_gram(gram))).astype(gram.dtype)
+    return relu_kernel(recenter_both(as_gram(gram))).astype(gram.dtype)
 
 
 def recenter_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -55,7 +55,7 @@ def recenter_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[ 1. -1.]
        [-1.  1.]]
     """
-    return recentered(as_gram(gram)).astype(gram.dtype)
+    return recenter_both(as_gram(gram)).astype(gram.dtype)
 
 
 @host_only()
@@ -120,6 +120,6 @@ def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return jnp.where(diagonal, squares, kernel)
 
 
-def recentered(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def recenter_both(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """`recenter_gram` of a Gram matrix that needs no check."""
     return recenter(recenter(g, axis=0), axis=1)

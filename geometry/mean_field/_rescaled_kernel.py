@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from geometry._arguments import as_gram
-from geometry.mean_field._kernel import recentered, relu_kernel
+from geometry.mean_field._kernel import recenter_both, relu_kernel
 from jaxnorm import recenter
 from jaxnorm.internal import floating, matmul, promote_to_float32, replicate, safe_sqrt
 
@@ -55,7 +55,7 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       >>> print(jax.jit(standardize_step)(2 * jnp.eye(3))[0].round(3))
       [1.    0.109 0.109]
     """
-    return _about_zero(recentered(_unit_trace(gram))).astype(gram.dtype)
+    return _about_zero(recenter_both(_unit_trace(gram))).astype(gram.dtype)
 
 
 def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:

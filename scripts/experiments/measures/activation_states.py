@@ -1,0 +1,107 @@
+"""What recentering and eight activations do to a batch of random layers, at infinite width."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geometry import mean_field, odd_points
+
+
+class Activation(NamedTuple):
+    """A function and where its slope, or another derivative, jumps."""
+
+    function: Callable[[jax.Array], jax.Array]
+    kinks: tuple[float, ...] = ()
+
+
+def _gelu(x: jax.Array) -> jax.Array:
+    return jax.nn.gelu(x, approximate=False)
+
+
+def _leaky_relu(x: jax.Array) -> jax.Array:
+    return jax.nn.leaky_relu(x, 0.1)
+
+
+ACTIVATIONS = {
+    "ReLU": Activation(jax.nn.relu, (0.0,)),
+    "leaky ReLU, slope 0.1": Activation(_leaky_relu, (0.0,)),
+    "absolute value": Activation(jnp.abs, (0.0,)),
+    "ELU": Activation(jax.nn.elu, (0.0,)),
+    "GELU": Activation(_gelu),
+    "SiLU": Activation(jax.nn.silu),
+    "softplus": Activation(jax.nn.softplus),
+    "tanh": Activation(jnp.tanh),
+}
+SIZES = (6, 7, 10, 30)
+ANGLES = np.linspace(0.0, np.pi, 61)
+WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10  # of networks of finite width, and their samples
+
+
+def measure(name: str) -> dict[str, Any]:
+    """The map of angles, the fixed point and the states of batches of an activation."""
+    function, kinks = ACTIVATIONS[name]
+    with jax.enable_x64(True):
+        kernel = jax.jit(mean_field.kernel_map, static_argnums=(0, 1))(function, kinks)
+        point = jax.jit(mean_field.fixed_point)(kernel)
+        found = {
+            "angles": np.arccos(np.clip(jax.jit(kernel)(jnp.cos(ANGLES)), -1, 1)),
+            "slope": float(kernel.slope),
+            "cubic": float(mean_field.cubic_term(kernel)),
+            "tail": float(kernel.tail),
+            "fixed_point": {key: float(x) for key, x in point._asdict().items()},
+        }
+    batches = {str(n): batch(n, function, kinks) for n in SIZES}
+    return found | {"batches": batches, "network": networks(function)}
+
+
+def batch(n: int, function: Callable, kinks: tuple[float, ...]) -> dict[str, Any]:
+    """The odd and the symmetric state of n samples."""
+    odd = odd_points.odd_stability(n, function, kinks)
+    walk = odd_points.spread_distribution(n, WIDTH, function, kinks)
+    return {
+        "odd": None if odd is None else _plain(odd),
+        "symmetric": _plain(odd_points.symmetric_stability(n, function, kinks)),
+        "expansion": odd_points.cluster_spread(n, function, kinks),
+        "walk": None if walk is None else walk._asdict(),
+    }
+
+
+def networks(function: Callable) -> dict[str, Any]:
+    """Random networks of finite width whose first sample is four times as long, after all layers.
+
+    The means over networks, with standard errors, of what `odd_point` says.
+    """
+    rng = np.random.default_rng(0)
+    ends = [_network(function, rng) for _ in range(DRAWS)]
+    return {
+        key: {
+            "mean": float(np.mean(values)),
+            "stderr": float(np.std(values, ddof=1) / DRAWS**0.5),
+        }
+        for key, values in zip(("norm_ratio", "angle", "spread"), np.transpose(ends), strict=True)
+    }
+
+
+def _network(function: Callable, rng: np.random.Generator) -> list[float]:
+    x = rng.standard_normal((DRAWN, DRAWN))
+    x[0] *= 4
+    gram, run = x @ x.T, jax.jit(function)
+    for _ in range(LAYERS):
+        h = gram - gram.mean(0) - gram.mean(1)[:, None] + gram.mean()
+        values, vectors = np.linalg.eigh(h * DRAWN / np.trace(h))
+        root = vectors * np.sqrt(np.maximum(values, 0))
+        z = root @ rng.standard_normal((DRAWN, WIDTH))
+        h = np.asarray(run(jnp.asarray(z, jnp.float32)), float)
+        gram = h @ h.T / WIDTH
+    odd = _odd_point(jnp.asarray(gram, jnp.float32))
+    return [float(odd.norm_ratio), float(odd.angle), float(odd.spread)]
+
+
+_odd_point = jax.jit(odd_points.odd_point)
+
+
+def _plain(found: odd_points.Stability) -> dict[str, Any]:
+    return found._asdict() | {"state": found.state._asdict()}

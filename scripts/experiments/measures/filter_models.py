@@ -1,0 +1,159 @@
+"""Spearman's ρ of l1 and l2 in the layers of trained networks, beside what three models predict.
+
+The models are Gaussian filters; weights of a fitted shape and scale spread, independent; the same
+with the fitted effective dimension. `logs` is the ceiling: the measured correlation of log l1 and
+log l2, of which a normal pair would have the ranks.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+
+import pruning
+from claims.cwda import accuracies
+from experiments.measures.analysis import QUICK
+from pruning import gaussian
+
+MODELS = {
+    "gaussian": "Gaussian filters",
+    "two": "shape and spread",
+    "three": "shape, spread and effective dimension",
+    "logs": "measured correlation of the logarithms",
+}
+RATIO, DRAWS, RESAMPLES, LEVEL = 0.5, 2000, 1000, 0.95
+SIZE = (64, 576)  # of the layer whose Gaussian overlaps stand for a network of Table 4
+STAGES = ("pruned", "recalibrated", "fine-tuned")
+
+
+@partial(jax.jit, compiler_options=QUICK)
+def _fit(v: jax.Array) -> dict[str, Any]:
+    fit = gaussian.fit_filter_model(v)
+    correlation = partial(
+        gaussian.scaled_l1_l2_correlation, v.shape[1], shape=fit.shape, spread=fit.spread
+    )
+    three = correlation(effective_dims=fit.effective_dims)
+    alone = gaussian.fit_filter_model(v, correlated=False)
+    two = gaussian.scaled_l1_l2_correlation(v.shape[1], shape=alone.shape, spread=alone.spread)
+    return {**fit._asdict(), "correlation": {"two": two, "three": three}}
+
+
+def layer(v: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
+    """Measured and predicted likeness of l1 and l2 on the filters of a layer."""
+    n, dims = v.shape
+    l1, l2 = np.abs(v).sum(1, dtype=float), np.sqrt(np.square(v, dtype=float).sum(1))
+    fit = jax.device_get(_fit(jnp.asarray(v)))
+    correlations = {
+        "gaussian": float(pruning.l1_l2_correlation(dims)),
+        **fit.pop("correlation"),
+        "logs": np.corrcoef(np.log(l1), np.log(l2))[0, 1],
+    }
+    chosen = rng.integers(n, size=(RESAMPLES, n))
+    resampled = [scipy.stats.spearmanr(l1[i], l2[i])[0] for i in chosen]
+    return {
+        "filters": n,
+        "dims": dims,
+        **{key: float(value) for key, value in fit.items()},
+        "measured": {
+            "spearman": scipy.stats.spearmanr(l1, l2)[0],
+            "interval": _interval(np.asarray(resampled)),
+            "kendall": scipy.stats.kendalltau(l1, l2)[0],
+            "overlap": float(pruning.overlap(jnp.asarray(l1), jnp.asarray(l2), ratio=RATIO)),
+        },
+        "predicted": {name: predict(float(rho), n, rng) for name, rho in correlations.items()},
+    }
+
+
+def predict(rho: float, n: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Expectations of n draws of a normal pair, and where 95 % of such layers have Spearman's ρ."""
+    x = rng.standard_normal((DRAWS, 2, n))
+    pair = np.stack([x[:, 0], rho * x[:, 0] + (1 - rho**2) ** 0.5 * x[:, 1]], 1)
+    ranks = pair.argsort(-1).argsort(-1) - (n - 1) / 2
+    drawn = (ranks[:, 0] * ranks[:, 1]).sum(1) / (n * (n**2 - 1) / 12)
+    return {
+        "spearman": float(gaussian.normal_spearman(rho, n)),
+        "interval": _interval(drawn),
+        "kendall": float(gaussian.normal_kendall(rho)),
+        "overlap": float(gaussian.normal_overlap(rho, ratio=RATIO)),
+    }
+
+
+def network(kernels: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """All layers of a network, and for each model its errors and the layers within its interval."""
+    rng = np.random.default_rng(0)
+    layers = {
+        name: layer(np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))), rng)
+        for name, kernel in kernels.items()
+    }
+    return {"layers": layers, "models": {name: _errors(layers, name) for name in MODELS}}
+
+
+def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
+    """How much of the differences of accuracies between two criteria the expected overlap explains.
+
+    Args:
+      others: Results of `scripts/prune.py`, by name.
+    """
+    names = ("l1", "l2", "gm")
+    printed = {"pruned": accuracies.PRUNED, "fine-tuned": accuracies.FINE_TUNED}
+    blocks: dict[str, dict[str, np.ndarray]] = {
+        f"Table 4, {stage}": dict(zip(names, np.reshape(rows, (18, 3)).T, strict=True))
+        for stage, rows in printed.items()
+    }
+    for task, found in others.items():
+        by_criterion = found["accuracy"]["by criterion"]
+        for stage in STAGES:
+            blocks[f"{task}, {stage}"] = {
+                name: 100 * np.asarray(part[stage]["values"])
+                for name, part in by_criterion.items()
+                if name in pruning.CRITERIA
+            }
+    return {name: explain(block) for name, block in blocks.items()}
+
+
+def explain(accuracy: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Share of the variance of |differences| that goes with 1 − expected overlap of two criteria.
+
+    `by_pair` is the share of any function of the pair of criteria: no prediction that gives a pair
+    one number for all networks explains more. The p-value is of permuted pairs in each network.
+    """
+    pairs = [pair for pair in pruning.ranking.PAIRS if set(pair) <= accuracy.keys()]
+    apart = np.array([1 - gaussian.expected_overlap(*SIZE, pair, ratio=RATIO) for pair in pairs])
+    differences = np.array([np.abs(accuracy[a] - accuracy[b]) for a, b in pairs]).T
+
+    def share(rows: np.ndarray) -> float:
+        return float(np.corrcoef(np.tile(apart, len(rows)), rows.ravel())[0, 1])
+
+    rng, found = np.random.default_rng(0), share(differences)
+    permuted = [share(rng.permuted(differences, axis=1)) for _ in range(RESAMPLES)]
+    return {
+        "networks": len(differences),
+        "disjoint": dict(zip(map("-".join, pairs), apart, strict=True)),
+        "points": dict(zip(map("-".join, pairs), differences.mean(0), strict=True)),
+        "correlation": found,
+        "explained": found**2,
+        "by_pair": float(differences.mean(0).var() / differences.var()),
+        "p_value": (1 + sum(one >= found for one in permuted)) / (1 + RESAMPLES),
+    }
+
+
+def _interval(values: np.ndarray) -> list[float]:
+    return np.quantile(values, ((1 - LEVEL) / 2, (1 + LEVEL) / 2)).tolist()
+
+
+def _errors(layers: Mapping[str, Any], model: str) -> dict[str, Any]:
+    rows: Sequence[Any] = list(layers.values())
+    measured = np.array([row["measured"]["spearman"] for row in rows])
+    expected = np.array([row["predicted"][model]["spearman"] for row in rows])
+    low, high = np.array([row["predicted"][model]["interval"] for row in rows]).T
+    errors = np.abs(expected - measured)
+    return {
+        "error": errors.mean(),
+        "stderr": errors.std(ddof=1) / len(errors) ** 0.5,
+        "within": int(((low <= measured) & (measured <= high)).sum()),
+        "layers": len(rows),
+    }

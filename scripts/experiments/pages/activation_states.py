@@ -1,0 +1,160 @@
+"""The page of odd states: eight activations, recentred, at infinite width."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from experiments.pages import page
+from experiments.pages.page import figure, paragraphs, provenance, table
+from experiments.pages.papers import reference
+from experiments.pages.plots import MUTED, SERIES, Series, panels
+
+HEAD = (
+    "activation, samples",
+    "odd state: norm ratio",
+    "angle",
+    "spread",
+    "its radius",
+    "spread by the expansion",
+    "radius of the symmetric state",
+)
+LEGEND = (
+    "A layer recentres the batch, scales it to a mean square of 1 and applies the activation. "
+    "Odd state: one sample beside a cluster, which the layer leaves as it is; angles in "
+    "degrees, of the odd sample with the others and (spread) of two others. Radius: the largest "
+    "growth in a layer of any deviation of the Gram matrix, below 1 where the state is stable. "
+    "The expansion at correlation one gives the spread of a cluster that is nearly a point; "
+    "none where it is not small."
+)
+SYMMETRIC = Series("activation", SERIES[0], "o")
+
+
+def render(results: dict[str, Any]) -> str:
+    """The whole page."""
+    found = results["activations"]
+    return page.render(
+        title="Odd points of eight activations",
+        kicker=f"jaxnorm · Batch Normalization Decomposed · {results['date'].replace('T', ' ')}",
+        heading="Does an odd point form?",
+        summary=paragraphs(*findings(results)) + reference("Batch Normalization Decomposed"),
+        sections=[
+            ("states", "States of a recentred batch", paragraphs(LEGEND) + _states(found)),
+            ("networks", "Networks of finite width", _networks(results)),
+            ("angles", "Angles without recentering", _angles(found)),
+            (
+                "made",
+                "How it was made",
+                provenance(results["command"], page.settings(results["environment"])),
+            ),
+        ],
+    )
+
+
+def findings(results: dict[str, Any]) -> Iterator[str]:
+    """What to make of the numbers, in sentences."""
+    largest = {
+        name: list(row["batches"].values())[-1] for name, row in results["activations"].items()
+    }
+    n = list(next(iter(results["activations"].values()))["batches"])[-1]
+    kinds: dict[str, list[str]] = {}
+    for name, row in largest.items():
+        kinds.setdefault(_kind(row), []).append(name)
+    for kind, names in kinds.items():
+        yield f"Of {n} samples, {kind}: {', '.join(names)}."
+    ordered = [
+        name for name, row in results["activations"].items() if row["fixed_point"]["cosine"] == 1
+    ]
+    names = ", ".join(ordered) or "none"
+    yield f"Without recentering, two samples become alike in the end: {names}."
+
+
+def _kind(row: dict[str, Any]) -> str:
+    odd = row["odd"]
+    alone = "stable" if row["symmetric"]["radius"] < 1 else "unstable"
+    if odd is None:
+        return f"no odd state, the symmetric state {alone}"
+    stable = "a stable" if odd["radius"] < 1 else "an unstable"
+    spread = (
+        "whose cluster keeps a spread"
+        if odd["state"]["spread"] > 1e-6
+        else "with a collapsed cluster"
+    )
+    return f"{stable} odd state {spread}, the symmetric state {alone}"
+
+
+def _states(found: dict[str, Any]) -> str:
+    rows = []
+    for name, activation in found.items():
+        for n, row in activation["batches"].items():
+            odd, expansion = row["odd"], row["expansion"]
+            cells = ["none", "", "", ""]
+            if odd is not None:
+                state = odd["state"]
+                cells = [
+                    f"{state['norm_ratio']:.2f}",
+                    f"{math.degrees(state['angle']):.1f}",
+                    f"{math.degrees(state['spread']):.2f}",
+                    f"{odd['radius']:.3f}",
+                ]
+            by_expansion = "none" if expansion is None else f"{math.degrees(expansion):.2f}"
+            rows.append([f"{name}, {n}", *cells, by_expansion, f"{row['symmetric']['radius']:.3f}"])
+    return table(HEAD, rows, "Fixed points of recentred batches")
+
+
+def _networks(results: dict[str, Any]) -> str:
+    rows = []
+    for name, activation in results["activations"].items():
+        row = activation["network"]
+        ratio, angle, spread = (row[key] for key in ("norm_ratio", "angle", "spread"))
+        rows.append(
+            [
+                name,
+                f"{ratio['mean']:.2f} ± {ratio['stderr']:.2f}",
+                *(
+                    f"{math.degrees(part['mean']):.1f} ± {math.degrees(part['stderr']):.1f}"
+                    for part in (angle, spread)
+                ),
+            ]
+        )
+    text = (
+        f"Means and standard errors over {results['networks']} random networks of width "
+        f"{results['width']} after {results['layers']} layers, of 10 samples of which the first is "
+        "four times as long at the start. The longest sample beside the others."
+    )
+    return paragraphs(text) + table(
+        ("activation", "norm ratio", "angle", "spread"), rows, "Random networks"
+    )
+
+
+def _angles(found: dict[str, Any]) -> str:
+    def paint(axes: Axes, name: str) -> None:
+        after = np.degrees(found[name]["angles"])
+        before = np.linspace(0, 180, len(after))
+        axes.plot(before, after, color=SYMMETRIC.colour)
+        axes.plot([0, 180], [0, 180], color=MUTED, dashes=(4, 2), lw=1.2)
+
+    rows = [
+        [
+            name,
+            f"{row['slope']:.4f}",
+            f"{row['cubic']:.4f}",
+            f"{math.degrees(math.acos(row['fixed_point']['cosine'])):.2f}",
+            _depth(row["fixed_point"]["depth_scale"]),
+            f"{row['tail']:.0e}",
+        ]
+        for name, row in found.items()
+    ]
+    head = ("activation", "κ′(1)", "cubic term", "fixed angle", "depth scale", "tail of the series")
+    return figure(
+        panels(
+            paint, {name: name for name in found}, name="angles", xlabel="angle before, degrees"
+        ),
+        "Angle of two samples after a layer over that before it, in degrees; dashed: unchanged.",
+    ) + table(head, rows, "Maps of the correlation of two samples")
+
+
+def _depth(layers: float | None) -> str:
+    return "infinite" if layers is None or layers > 1e6 else f"{layers:.1f}"

@@ -1,0 +1,102 @@
+"""How alike l1 and l2 rank the filters of trained networks, beside three models of filters.
+
+    python scripts/filter_models.py WEIGHTS...      # about half a minute a network
+
+WEIGHTS are files as scripts/analyze.py reads them. For each layer the shape of its weights'
+distribution, the spread of its filters' scales and its effective dimension are fitted; closed forms
+predict Spearman's and Kendall's correlation and the overlap. The expected overlaps of pairs of
+criteria stand beside the differences of accuracies in Table 4 of the pruning paper and in results
+of scripts/prune.py. OUT/index.html has the page, OUT/results.json every value. Of the ResNet-20 the
+error of Spearman's correlation is 0.068 for Gaussian filters.
+"""
+
+if __name__ == "__main__":  # for the seconds of the imports
+    from experiments import signals
+
+    signals.before_imports()
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from experiments import cli, files
+from experiments.options import LocalPath, checked
+from experiments.texts import printable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is compared.
+
+    Attributes:
+      paths: Files of weights, one for each network.
+      prune: Folders of results of scripts/prune.py, whose accuracies are compared too.
+      out: Folder for the page and its results.
+    """
+
+    paths: tyro.conf.Positional[tuple[LocalPath, ...]]
+    prune: tuple[LocalPath, ...] = ()
+    out: LocalPath = Path("out/filter_models")
+
+
+@checked
+def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+    """Fit the layers, predict their rankings and write OUT/index.html and OUT/results.json."""
+    from experiments.measures import filter_models
+    from experiments.pages import filter_models as models_page
+    from experiments.pages import page
+
+    start = time.perf_counter()
+    if not options.paths:
+        raise cli.InputError("one file of weights must be given at least; got none")
+    with files.in_use(options.out):
+        found = {
+            printable(path.name): filter_models.network(kernels(path)) for path in options.paths
+        }
+        others = {
+            printable(folder.name): files.read_json(folder / "results.json", dict)
+            for folder in options.prune
+        }
+        results = files.plain(
+            cli.provenance(__file__)
+            | {"networks": found, "accuracies": filter_models.table_4(others), "seeds": 0}
+            | {"seconds": time.perf_counter() - start}
+        )
+        page.write(results, models_page.render(results), options.out)
+    cli.say(*models_page.findings(results), f"Open {(options.out / 'index.html').resolve()}")
+
+
+def kernels(path: Path) -> Mapping[str, "np.ndarray"]:
+    """Convolutions of a file, or else dense layers, that have filters enough to be ranked."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    import pruning
+    from experiments.measures import analysis, filter_models
+
+    try:
+        parameters = pruning.weights.load(path, dense=True)
+    except pruning.weights.WeightsError as error:
+        raise cli.InputError(str(error)) from error
+    _, found = analysis.kernels_of(parameters)
+    chosen = {
+        printable(name): w
+        for name, w in found.items()
+        if not analysis.unfit(
+            np.asarray(pruning.filter_matrix(jnp.asarray(w, jnp.float32))), filter_models.RATIO
+        )
+    }
+    if len(chosen) < 2:
+        raise cli.InputError(f"{path.name} must have two layers of 4 filters; it has {len(chosen)}")
+    return chosen
+
+
+if __name__ == "__main__":
+    cli.run(main)
