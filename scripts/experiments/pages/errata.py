@@ -10,15 +10,18 @@ from experiments.pages.theorem_words import FAULTS, STANDINGS
 
 TITLE = """# Errata of three papers
 
-{date}. Statements of three papers that are misprinted or false, in the order of each paper, with
-the correct ones; then remarks on statements that are true. Each entry has a class:
+{date}. This page lists statements of three papers that are misprinted or false, each with a
+correct form, and remarks on true statements. An entry names the place in the paper, quotes the
+text, and says why the statement fails. Each entry has a class:
 
 {classes}
 
-Quotations are of the text of the PDF; formulas are set anew. Every entry is decided by computation:
-`python scripts/check_theorems.py --claim "Theorem 1"` checks that of a name, and [the
-page](results/theorems/results.json) has every statement of the papers, the true ones too. This file
-is made by `python scripts/check_theorems.py --errata docs/errata.md`.
+Quotations are from the texts of the PDFs; formulas are set again. These texts carry no version
+number, so the entries may not hold for every version on arXiv. Every entry is decided by
+computation: `python scripts/check_theorems.py --claim "Theorem 1"` checks the statements with that
+name. [The page of all statements](results/theorems/results.json) includes the true ones. The
+command `python scripts/check_theorems.py --errata docs/errata.md` writes this file. To cite an
+entry, link to its heading.
 """
 
 
