@@ -61,14 +61,14 @@ def main(
 
 
 def in_own_process(target: str) -> list[dict[str, Any]]:
-    """The rows of one target, measured in a process of its own."""
+    """Measure the rows of one target in a process of its own."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as executor:
-        return executor.submit(measured, target).result()
+        return executor.submit(measure_rows, target).result()
 
 
-def measured(target: str) -> list[dict[str, Any]]:
-    """Rows of one target; prints each as it is compiled."""
+def measure_rows(target: str) -> list[dict[str, Any]]:
+    """Measure the rows of one target; print each as it is compiled."""
     from jax.sharding import SingleDeviceSharding
 
     from experiments.compiled import normalizers

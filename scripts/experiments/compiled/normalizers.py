@@ -16,7 +16,7 @@ from jax.sharding import Sharding
 from jaxtyping import Array
 
 import jaxnorm
-from experiments.compiled.compile_only import measure, placed
+from experiments.compiled.compile_only import measure, place
 
 SHAPES = ((256, 56, 56, 256), (8192, 4096))
 DTYPE = jnp.bfloat16
@@ -52,7 +52,7 @@ def rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
             model = nnx.eval_shape(lambda norm=norm, c=shape[-1]: norm(c, rngs=nnx.Rngs(0)))
             graph, *state = nnx.split(model, nnx.Param, ...)
             data = 2 * (jax.ShapeDtypeStruct(shape, DTYPE),)
-            program = measure(partial(training, graph), *placed((*state, *data), sharding))
+            program = measure(partial(training, graph), *place((*state, *data), sharding))
             yield {
                 "normalizer": name,
                 "shape": shape,

@@ -67,7 +67,7 @@ def render(results: Mapping[str, Any]) -> str:
                 for i, (task, rows) in enumerate(tables(results).items())
             ),
             *([] if traffic is None else [("traffic", "Traffic", traffic_table(traffic))]),
-            ("made", "How it was made", made(results)),
+            ("made", "How it was made", provenance(results)),
         ],
     )
 
@@ -83,12 +83,12 @@ def sentences(results: Mapping[str, Any]) -> Iterator[str]:
         between = row["between"]
         yield (
             f"Shift {row['shift']} and {row['outcome']}, in logarithms minus the mean of the "
-            f"comparison: correlation {said(between)}: {verdict(between)}."
+            f"comparison: correlation {with_interval(between)}: {verdict(between)}."
         )
     yield OTHER_REASONS
 
 
-def said(found: Mapping[str, float]) -> str:
+def with_interval(found: Mapping[str, float]) -> str:
     """A correlation with its interval."""
     return f"{found['correlation']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
 
@@ -107,8 +107,8 @@ def correlations(results: Mapping[str, Any]) -> str:
     rows = [
         [
             f"shift {row['shift']} and {row['outcome']}",
-            said(row["between"]),
-            "–" if row["within"] is None else said(row["within"]),
+            with_interval(row["between"]),
+            "–" if row["within"] is None else with_interval(row["within"]),
         ]
         for row in results["findings"]["correlations"]
     ]
@@ -184,14 +184,14 @@ def traffic_table(traffic: Mapping[str, Any]) -> str:
     return page.table(head, cells, caption)
 
 
-def made(results: Mapping[str, Any]) -> str:
+def provenance(results: Mapping[str, Any]) -> str:
     """Command, settings and environment."""
     entries = results["environment"] | {"date": results["date"]}
     entries |= {
         "time": duration(results["seconds"]),
         "comparisons": len(comparisons(results["runs"])),
     }
-    return page.made(
+    return page.provenance(
         results["command"],
         page.settings(results["settings"]),
         page.settings(entries, "Environment", ("", "")),
