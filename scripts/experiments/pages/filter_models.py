@@ -60,7 +60,7 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
         yield f"{name}: the mean error of Spearman's ρ of l1 and l2 is, for {'; '.join(parts)}."
     for name, row in results["accuracies"].items():
         yield (
-            f"{name}: expected overlaps explain {row['explained']:.0%} of the variance of "
+            f"{_title(name)}: expected overlaps explain {row['explained']:.0%} of the variance of "
             f"differences between two criteria (correlation {row['correlation']:.2f}, permutation "
             f"p {row['p_value']:.3f}); the pair of criteria alone at most {row['by_pair']:.0%}."
         )
@@ -108,7 +108,7 @@ def _layers(layers: dict[str, Any]) -> str:
 def _accuracies(blocks: dict[str, Any]) -> str:
     rows = [
         [
-            name,
+            _title(name),
             str(row["networks"]),
             ", ".join(f"{pair} {points:.2f}" for pair, points in row["points"].items()),
             f"{row['correlation']:.2f}",
@@ -125,3 +125,8 @@ def _accuracies(blocks: dict[str, Any]) -> str:
         "rankings of 64 filters of 576 weights, half of them pruned, do not agree."
     )
     return paragraphs(text) + table([*head, "by the pair", "p"], rows, "Differences of accuracies")
+
+
+def _title(block: str) -> str:
+    """Of accuracies at a stage, such as `Table_4:pruned`."""
+    return block.replace("_", " ").replace(":", ", ")

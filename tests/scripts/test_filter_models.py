@@ -1,0 +1,60 @@
+"""Models of filters beside trained layers: what the command measures and writes."""
+
+import json
+
+import numpy as np
+import pytest
+
+import filter_models as command
+from experiments.measures import filter_models
+from pruning import weights
+
+
+def test_gaussian_filters_of_one_scale_are_predicted_by_all_models():
+    rng = np.random.default_rng(0)
+    kernels = {str(i): rng.standard_normal((3, 3, 16, 64), np.float32) for i in range(4)}
+    found = filter_models.network(kernels)
+    for model in found["models"].values():
+        assert model["error"] < 0.03  # the standard error of Spearman's ρ of 64 filters is 0.02
+        assert model["within"] >= 3
+    assert all(abs(layer["shape"] - 2) < 0.1 for layer in found["layers"].values())
+
+
+def test_predicted_intervals_are_those_of_a_normal_pair():
+    rng = np.random.default_rng(0)
+    found = filter_models.predict(0.6, 40, rng)
+    low, high = found["interval"]
+    x = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], (4000, 40))
+    ranks = x.argsort(1).argsort(1)
+    d = ranks[..., 0] - ranks[..., 1]
+    spearman = 1 - 6 * (d**2).sum(1) / (40 * (40**2 - 1))
+    np.testing.assert_allclose(np.quantile(spearman, (0.025, 0.975)), (low, high), atol=0.03)
+    np.testing.assert_allclose(spearman.mean(), found["spearman"], atol=0.01)
+
+
+def test_differences_that_are_those_of_overlaps_are_explained_wholly():
+    accuracy = {name: np.zeros(3) for name in ("l1", "l2", "gm")}
+    disjoint = filter_models.explain(accuracy | {"l1": np.ones(3)})["disjoint"]
+    whole = {  # |differences| 0.1, 0.1 and 0: of the pairs of l1, which overlap least
+        "l1": np.full(3, 0.1),
+        "l2": np.zeros(3),
+        "gm": np.zeros(3),
+    }
+    found = filter_models.explain(whole)
+    assert disjoint["l2-gm"] < disjoint["l1-l2"] < disjoint["l1-gm"]
+    assert found["explained"] > 0.9
+    assert found["by_pair"] == pytest.approx(1)
+    assert found["p_value"] < 0.1
+
+
+def test_the_command_writes_its_page(tmp_path):
+    rng = np.random.default_rng(1)
+    path = tmp_path / "net.safetensors"
+    weights.save(
+        path, {f"layer{i}": rng.standard_normal((3, 3, 4, 8), np.float32) for i in range(2)}
+    )
+    command.main(command.Options((path,), out=tmp_path / "out"))
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert set(results["networks"]["net.safetensors"]["models"]) == set(filter_models.MODELS)
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert "Do three numbers of a layer" in text

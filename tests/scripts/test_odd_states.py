@@ -1,0 +1,30 @@
+"""The page of odd states of eight activations."""
+
+import numpy as np
+
+from experiments.measures import activation_states
+from experiments.pages import activation_states as states_page
+from geometry.odd_points import cluster_spread, odd_state
+
+
+def test_a_batch_of_relu_has_the_odd_state_in_closed_form():
+    found = activation_states.batch(10, *activation_states.ACTIVATIONS["ReLU"])
+    assert found["odd"] is not None
+    np.testing.assert_allclose(list(found["odd"]["state"].values()), odd_state(10), rtol=1e-9)
+    assert found["expansion"] == cluster_spread(10, *activation_states.ACTIVATIONS["ReLU"])
+
+
+def test_kinds_of_states_are_named():
+    symmetric = {"radius": 0.9}
+    odd = {"radius": 0.95, "state": {"spread": 0.5}}
+    name = states_page._kind({"odd": odd, "symmetric": symmetric})
+    assert name == "a stable odd state whose cluster keeps a spread, the symmetric state stable"
+    name = states_page._kind({"odd": None, "symmetric": {"radius": 1.1}})
+    assert name == "no odd state, the symmetric state unstable"
+
+
+def test_a_network_of_relu_keeps_its_odd_point(monkeypatch):
+    monkeypatch.setattr(activation_states, "LAYERS", 30)
+    found = activation_states.networks(activation_states.ACTIVATIONS["ReLU"].function)
+    assert found["norm_ratio"]["mean"] > 3
+    assert found["angle"]["mean"] > 1.4
