@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import shift_estimators
+from experiments.pages import atlas
 from tools import bench_tables, repair_tables, scale_table, training_table
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -75,6 +76,13 @@ def primitives(_: str) -> str:
     return table(primitive_table.HEADER, primitive_table.rows())
 
 
+def normalizers(_: str) -> str:
+    """The table of the traffic of eight normalizers."""
+    head, rows = atlas.traffic_rows(load_result("compiled/normalizers.json"))
+    header = f"| {' | '.join(head)} |\n|{' --- |' * len(head)}\n"
+    return table(header, [f"| {' | '.join(row)} |" for row in rows])
+
+
 def number(argument: str) -> str:
     """One number of a file by its path (keys or indices), in a format of Python."""
     file, path, form = argument.split(" ")
@@ -87,6 +95,7 @@ def number(argument: str) -> str:
 WRITERS: dict[str, Callable[[str], str]] = {
     "bench": bench,
     "estimators": estimators,
+    "normalizers": normalizers,
     "number": number,
     "primitives": primitives,
     "repair": repair,

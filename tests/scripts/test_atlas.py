@@ -178,4 +178,4 @@ def test_the_command_resumes_and_its_page_has_an_answer(tmp_path, monkeypatch):
     results = json.loads((tmp_path / "results.json").read_text())
     assert len(results["runs"]) == 32
     traffic = {"targets": {"v5e": [{"normalizer": "DyT", "shape": [8, 4], "traffic": 5.0}]}}
-    assert "5.00 n" in atlas_page.render(results | {"traffic": traffic})
+    assert "5.0 n" in atlas_page.render(results | {"traffic": traffic})

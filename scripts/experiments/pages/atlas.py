@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 
 from experiments.measures.atlas_findings import OUTCOMES, SHIFTS, comparisons
 from experiments.pages import page
+from experiments.pages.compiled import DEVICES
 from experiments.pages.plots import SERIES, Series, log_scale, panels, points
 from experiments.pages.sentences import duration
 
@@ -162,26 +163,22 @@ def _number(value: Mapping[str, float | None], factor: float = 1.0, digits: int 
 
 def traffic_table(traffic: Mapping[str, Any]) -> str:
     """HBM traffic of a training step of each normalizer, in units of its input."""
+    caption = "HBM traffic of a forward and a backward pass in bfloat16; n: the bytes of the input."
+    return page.table(*traffic_rows(traffic), caption)
+
+
+def traffic_rows(traffic: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The head of that table, and a row for each normalizer."""
     targets: Mapping[str, Sequence[Mapping[str, Any]]] = traffic["targets"]
-    columns = [
-        (target, tuple(shape))
-        for target, rows in targets.items()
-        for shape in dict.fromkeys(tuple(row["shape"]) for row in rows)
-    ]
-    traffic_at = {
-        (target, tuple(row["shape"]), row["normalizer"]): row["traffic"]
-        for target, rows in targets.items()
-        for row in rows
-    }
-    names = list(dict.fromkeys(row["normalizer"] for rows in targets.values() for row in rows))
-    cells = [
-        [name, *(f"{traffic_at[*column, name]:.2f} n" for column in columns)] for name in names
-    ]
-    head = ("normalizer", *(f"{target}, {'×'.join(map(str, shape))}" for target, shape in columns))
-    caption = (
-        "Bytes through HBM of a forward and a backward pass in bfloat16; n: those of the input."
-    )
-    return page.table(head, cells, caption)
+    columns: dict[str, dict[str, float]] = {}
+    for target, rows in targets.items():
+        for row in rows:
+            shape = "×".join(map(str, row["shape"]))
+            column = columns.setdefault(f"{DEVICES[target]}, {shape}", {})
+            column[row["normalizer"]] = row["traffic"]
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    cells = [[name, *(f"{column[name]:.1f} n" for column in columns.values())] for name in names]
+    return ["normalizer", *columns], cells
 
 
 def provenance(results: Mapping[str, Any]) -> str:
