@@ -43,8 +43,8 @@ class Options:
       runs: Timed runs of each side, after warming up.
       dtype: In which layers and networks compute, float32 or bfloat16; parameters and statistics
         are float32.
-      only: Time the groups of one subject: layers, distances, pruning, halves, geometry or
-        training.
+      only: Time the groups of one subject: layers, distances, pruning, halves, geometry,
+        maps or training.
       out: A JSON file for the numbers, such as docs/results/bench/layers.json; by default none.
     """
 
@@ -111,6 +111,7 @@ def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
         "pruning": pruning.groups(),
         "halves": halves.groups() | transformers.groups(),
         "geometry": geometry.groups(),
+        "maps": geometry.map_groups(),
         "training": training.groups(),
     }
     if options.only is not None and options.only not in subjects:

@@ -326,7 +326,7 @@ def test_options_out_of_range_are_refused():
         bench.main(bench.Options(runs=1))
     with pytest.raises(InputError, match="--dtype must be one of float32, bfloat16; got int8"):
         bench.main(bench.Options(dtype="int8"))
-    subjects = "layers, distances, pruning, halves, geometry, training"
+    subjects = "layers, distances, pruning, halves, geometry, maps, training"
     with pytest.raises(InputError, match=f"--only must be one of {subjects}; got pears"):
         bench.main(bench.Options(only="pears"))
 
@@ -352,6 +352,14 @@ def test_trees_and_draws_are_timed_at_any_size(small_geometry):
         for pair in group():
             for leaf in jax.tree.leaves((pair.ours(), pair.peer())):
                 assert jnp.isfinite(leaf).all()
+
+
+def test_the_map_of_a_series_ends_where_the_closed_form_does(monkeypatch):
+    monkeypatch.setattr(geometry, "MAPPED", 30)
+    monkeypatch.setattr(geometry, "SAMPLES", 4)
+    series, batch = geometry.maps()
+    np.testing.assert_allclose(series.ours(), series.peer(), rtol=1e-5)
+    np.testing.assert_allclose(batch.ours(), batch.peer(), atol=1e-5)
 
 
 @pytest.mark.parametrize("file", sorted((FOLDER / "bench").glob("*.json")), ids=lambda f: f.stem)

@@ -20,9 +20,12 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
     return {
         f"random networks: {LAYERS} layers of {WIDTH}, batch {BATCH}": networks,
         f"recentering trees of {POINTS} points, depth {DEPTH:,}": trees,
-        f"maps of activations at infinite width, {MAPPED:,} layers": maps,
         f"Monte Carlo: mean and variance of {DRAWS:,} normal numbers": draws,
     }
+
+
+def map_groups() -> dict[str, Callable[[], list[Pair]]]:
+    return {f"maps of activations at infinite width, {MAPPED:,} layers": maps}
 
 
 def networks() -> list[Pair]:
