@@ -29,6 +29,7 @@ HOUR = 3600
 RUNS = (
     "out/prune/run",
     "out/mnist-moments",
+    "out/train_lm/model",
     "out/cifar10-vgg11",
     "out/cifar10-resnet20-batch_norm",
 )

@@ -18,7 +18,7 @@ from typing import Any
 
 import shift_estimators
 from experiments.pages import atlas
-from tools import bench_tables, repair_tables, scale_table, training_table
+from tools import bench_tables, language_table, repair_tables, scale_table, training_table
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"
@@ -47,6 +47,12 @@ def bench(argument: str) -> str:
     """The tables of a subject, of all its groups or of those whose titles begin so."""
     subject, _, titles = argument.partition(", ")
     return "\n\n" + bench_tables.tables(load_result(f"bench/{subject}.json"), subject, titles)
+
+
+def language(_: str) -> str:
+    """The table of cut language models."""
+    results = load_result("language/compare.json")
+    return "\n\n" + "\n".join(language_table.lines(results)) + "\n\n"
 
 
 def repair(network: str) -> str:
@@ -95,6 +101,7 @@ def number(argument: str) -> str:
 WRITERS: dict[str, Callable[[str], str]] = {
     "bench": bench,
     "estimators": estimators,
+    "language": language,
     "normalizers": normalizers,
     "number": number,
     "primitives": primitives,

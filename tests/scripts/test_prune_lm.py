@@ -86,14 +86,15 @@ def test_a_smaller_model_its_page_and_its_numbers_are_written(folder, text, tmp_
 
 
 def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
-    amounts = Amounts(layers=1, heads=4, hidden=12)
-    for score in ("magnitude", "random"):
+    whole, _ = language_models.read(folder)
+    for score, layers in (("magnitude", None), ("random", 1)):
+        amounts = Amounts(layers=layers, heads=4, hidden=12)
         out = tmp_path / score
         given = options(folder, None, out, amounts=amounts, score=score, repair="none")
         prune_lm.main(given)
         config, _ = language_models.read(out)
         assert (config["num_attention_heads"], config["hidden_size"]) == (4, 12)
-        assert config["num_hidden_layers"] == 1
+        assert config["num_hidden_layers"] == (layers or whole["num_hidden_layers"])
         assert "No text was given" in (out / "index.html").read_text(encoding="utf-8")
 
 
@@ -102,6 +103,10 @@ def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
     [
         ({"model": Path("missing")}, "MODEL_DIR must be a folder; there is none at missing"),
         ({"text": None}, "--text must be given for --score reconstruction"),
+        (
+            {"text": None, "score": "magnitude", "repair": "none", "amounts": Amounts(layers=1)},
+            "--text must be given for --layers",
+        ),
         ({"text": Path("missing.txt")}, "--text must be a file; there is none at missing.txt"),
         ({"sequences": 200}, "--text must hold [0-9]+ tokens for 200 sequences of 16"),
         ({"sequences": 2, "length": 8}, "as many tokens as its largest kernel .*give 16"),
@@ -141,7 +146,7 @@ def test_text_without_a_tokenizer_is_refused(folder, tmp_path, users_jax):
 
 def test_a_disk_without_room_is_named_and_nothing_is_left(folder, tmp_path):
     out, script = tmp_path / "out", 'ulimit -f 20; exec "$0" "$@"'
-    amounts = ["--layers", "1", "--score", "magnitude", "--repair", "none"]
+    amounts = ["--heads", "4", "--score", "magnitude", "--repair", "none"]
     command = [sys.executable, prune_lm.__file__, str(folder), "--out", str(out), *amounts]
     ended = subprocess.run(
         ["bash", "-c", script, *command],

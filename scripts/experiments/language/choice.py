@@ -82,7 +82,10 @@ def choose(
     seed: int,
     log: Callable[[str], None],
 ) -> Chosen:
-    """Score the units of every layer, and let the best of `counts` remain."""
+    """Score the units of every layer, and let the best of `counts` remain.
+
+    Layers are removed by their influences, or at random.
+    """
     rng, whole = np.random.default_rng(seed), model.architecture
     table = model.read(EMBEDDING)
     of_hidden = np.square(table.astype(np.float32)).sum(0)  # for `magnitude`
@@ -108,13 +111,11 @@ def choose(
     if text is not None and y is not None:
         norm = model.read(NORM).astype(np.float32)
         measured = streams.perplexity(whole, norm, model.head, y, text.held_out[:, 1:])
+    ranks = np.array(influences or np.zeros(whole.layers))
     if score == "random":
-        of_hidden = rng.random(whole.hidden)
-    ranks = np.array(influences) if influences else rng.random(whole.layers)
-    selection = Selection(
-        largest(ranks, counts.layers), groups, intermediate, largest(of_hidden, counts.hidden)
-    )
-    return Chosen(selection, influences, measured)
+        ranks, of_hidden = rng.random(whole.layers), rng.random(whole.hidden)
+    layers, hidden = largest(ranks, counts.layers), largest(of_hidden, counts.hidden)
+    return Chosen(Selection(layers, groups, intermediate, hidden), influences, measured)
 
 
 class Seen(NamedTuple):

@@ -131,8 +131,13 @@ def check_text(model: Architecture, counts: Counts, text: Text | None, settings:
     """Refuse fewer tokens than the largest kernel that is solved has inputs.
 
     Raises:
-      InputError: They are fewer.
+      InputError: They are fewer, or there are none, and layers are to be chosen by them.
     """
+    if text is None and counts.layers < model.layers and settings.score != "random":
+        raise InputError(
+            "--text must be given for --layers, since layers are chosen by what they do to it; "
+            "without it use --score random"
+        )
     if text is None or settings.repair == "none":
         return
     sizes = removal.axis_sizes(model, counts)

@@ -5,14 +5,14 @@ A score is one number a unit, and the largest remain. `gram` are sums of product
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
 
 from experiments.language.architecture import Architecture
-from experiments.language.removal import AXES, EMBEDDING
+from experiments.language.removal import AXES
 
 Score = Literal["reconstruction", "wanda", "activation", "magnitude", "random"]
 ON_TEXT = ("reconstruction", "wanda", "activation")
@@ -102,8 +102,3 @@ def readers(p: Mapping[str, np.ndarray], norm: str) -> Vector:
 def largest(scores: Vector, count: int) -> np.ndarray:
     """The indices of the largest scores, rising; the first of equal ones."""
     return np.sort(np.argsort(-scores, kind="stable")[:count])
-
-
-def embedding_magnitudes(p: Mapping[str, Any]) -> Vector:
-    """Σ w² of the embedding, by channels of the stream."""
-    return np.square(p[EMBEDDING].astype(np.float32)).sum(0)

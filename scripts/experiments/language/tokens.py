@@ -61,8 +61,8 @@ def divide(
 ) -> tuple[Tokens, Tokens]:
     """Sequences of one token more than `length`: from the first 9/10, and from the rest.
 
-    Those that repair and score are drawn at random, without an overlap where there is room; the
-    held-out ones are evenly spread and the same for every seed.
+    Those that repair and score are drawn at random and do not overlap; the held-out ones are evenly
+    spread and the same for every seed.
 
     Raises:
       InputError: The text is too short.
