@@ -203,7 +203,7 @@ def rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
-    """Angles for position 1, of the rotary embedding of Su et al. (2024) and two ways to scale it.
+    """Angles for position 1, of the rotary embedding of Su et al. (2021) and two ways to scale it.
 
     Raises:
       InputError: They are scaled in another way, or only a part of a head is rotated.

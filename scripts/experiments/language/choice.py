@@ -154,7 +154,10 @@ def rows(x: np.ndarray) -> np.ndarray:
 
 
 def influence(before: streams.Stream, after: streams.Stream) -> float:
-    """1 − cos between the streams before and after a layer, its mean over tokens."""
+    """1 − cos between the streams before and after a layer, its mean over tokens.
+
+    The smaller, the less the layer does: Men et al. (2024), ShortGPT.
+    """
     products = np.einsum("...c,...c->...", before, after)
     sizes = np.linalg.norm(before, axis=-1) * np.linalg.norm(after, axis=-1)
     return float(1 - np.mean(products / np.maximum(sizes, np.finfo(np.float32).tiny)))

@@ -129,7 +129,7 @@ def heads(model: Architecture, x: Array) -> Array:
 
 
 def rotate(x: Float[Array, "*b t heads dims"], at: Positions) -> Float[Array, "*b t heads dims"]:
-    """The halves of every head turned together, Su et al. (2024)."""
+    """The halves of every head turned together, Su et al. (2021)."""
     a, b = jnp.split(x, 2, -1)
     cos, sin = (to_rank(turn[:, None], x) for turn in (at.cos, at.sin))
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
