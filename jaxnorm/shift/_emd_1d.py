@@ -99,8 +99,6 @@ def _sorted_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
         cpu=_sorting_network,
         default=lambda x, index: tuple(jax.lax.sort((x, index), dimension=0, num_keys=1)),
     )
-    # Next to a NaN, the sorting network may swap samples with padding rows.
-    y = jnp.where(jnp.isnan(x).any(0), math.nan, y)
     return y, jnp.take_along_axis(tangents[0], order.astype(jnp.int32), 0)
 
 
@@ -116,9 +114,12 @@ def _sorting_network(
     """
     n = len(x)
     size = 1 << (n - 1).bit_length()
+    rows, *others = (a.reshape(n, -1) for a in (x, *followers))
+    # Next to a NaN, samples may be swapped with padding rows, which must then be NaN, too.
+    last = jnp.where(jnp.isnan(rows).any(0, keepdims=True), math.nan, math.inf)
     arrays = [
-        jnp.pad(a.reshape(n, -1), [(0, size - n), (0, 0)], constant_values=fill)
-        for a, fill in zip((x, *followers), (math.inf, *[0] * len(followers)), strict=True)
+        jnp.concatenate([a, jnp.broadcast_to(fill.astype(a.dtype), (size - n, a.shape[1]))])
+        for a, fill in [(rows, last), *((a, jnp.zeros((1, 1))) for a in others)]
     ]
     for k in (2**i for i in range(1, size.bit_length())):
         # Two sorted halves, the second read backwards, form one bitonic sequence.
