@@ -37,7 +37,7 @@ def recenter(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Float[Array, "*sha
 def rescale(
     x: Float[Array, "*shape"], *, axis: Axes = 0, eps: float = 0.0
 ) -> Float[Array, "*shape"]:
-    """x / √(σ² + eps), with σ² the biased variance about the mean (Eqs. 3 and 4 without Eq. 2).
+    """x / √(σ² + eps), with σ² the biased variance along `axis` (Eqs. 3, 4 without Eq. 2).
 
     The mean is divided too, not subtracted: this is rescaling alone, about the mean. Compare
     `rescale_rms`, which is about zero; in random networks the two differ drastically.
@@ -53,7 +53,7 @@ def rescale(
 def rescale_rms(
     x: Float[Array, "*shape"], *, axis: Axes = 0, eps: float = 0.0
 ) -> Float[Array, "*shape"]:
-    """x / √(mean(x²) + eps): rescaling about zero, by the root mean square.
+    """x / √(mean(x²) + eps): rescaling about zero, by the root mean square along `axis`.
 
     A feature that is zero for all samples stays zero.
 
@@ -68,7 +68,7 @@ def rescale_rms(
 def standardize(
     x: Float[Array, "*shape"], *, axis: Axes = 0, eps: float = 0.0
 ) -> Float[Array, "*shape"]:
-    """(x − μ) / √(σ² + eps): recentered, then rescaled (Eqs. 1-4), batch norm without parameters.
+    """(x − μ) / √(σ² + eps) along `axis`: recentered, then rescaled (Eqs. 1-4).
 
     Example:
       >>> print(standardize(jnp.array([1.0, 5.0, 1.0, 5.0])))

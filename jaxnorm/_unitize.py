@@ -15,7 +15,7 @@ Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 
 
 def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shape"]:
-    """x / ‖x‖, Eq. 6; the zero vector gives (1, 0, ..., 0), and gradient zero.
+    """x / ‖x‖ along `axis`, Eq. 6; the zero vector gives (1, 0, ..., 0), and gradient zero.
 
     Safe for every finite nonzero `x` that is not subnormal: the norm is formed relative to the
     largest entry.

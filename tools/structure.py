@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PACKAGES = ("jaxnorm", "pruning", "geometry")
 MAX_COMMAND, MAX_BODY = 160, 40
@@ -353,11 +353,28 @@ def undocumented_names(namespace: str) -> Iterator[str]:
                 yield from undocumented_names(value.__name__)
         elif (inspect.isfunction(value) or inspect.isclass(value)) and not inspect.getdoc(value):
             yield f"{namespace}.{name} has no docstring"
+        elif inspect.isfunction(value) and (missing := undocumented_options(value)):
+            yield f"{namespace}.{name}: the docstring does not name {', '.join(missing)}"
+
+
+def undocumented_options(function: Callable[..., Any]) -> list[str]:
+    """Options that the docstring neither names nor leaves to that of another function.
+
+    Positional arguments may be clear from their names and shapes.
+    """
+    text = " ".join((inspect.getdoc(function) or "").split())
+    if re.search(r"([Aa]rguments|[Oo]ptions)\b[^.]* (those of|as in|of) `", text):
+        return []
+    options = (
+        p for p in inspect.signature(function).parameters.values() if p.kind == p.KEYWORD_ONLY
+    )
+    return [option.name for option in options if not re.search(rf"\b{option.name}\b", text)]
 
 
 def public_names(module: object) -> dict[str, object]:
     """The public names of a package: submodules, and what it imports under its own name."""
-    values = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+    names = getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")]
+    values = {name: getattr(module, name) for name in names}
     own = module.__name__.split(".")[0]  # pyright: ignore[reportAttributeAccessIssue]
     return {
         name: value

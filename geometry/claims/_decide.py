@@ -39,7 +39,7 @@ LEVEL = 0.002
 
 
 def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdict:
-    """The verdict on one claim, with the same numbers as `check_all` with the same key."""
+    """The verdict on one claim; numbers and options are those of `check_all` with the same key."""
     return check_all((claim,), key, precision=precision)[0]
 
 

@@ -90,7 +90,7 @@ def scaled_l1_l2_correlation(
 
     b and c as of a chi variable of as many degrees of freedom as give b. At shape 2 and spread 0 it
     is `l1_l2_correlation`, exact. The error is about 1/dims times the kurtosis: 0.03 for shape 0.7
-    and 144 dims. If weights are correlated, b and c have the effective dimension in place of dims,
+    and 144 dims. If weights are correlated, b and c have `effective_dims` in place of dims,
     and so has the part of a that is linear in x², the share c²/(a b); the rest of |x|, of higher
     order in the correlations of Gaussian weights (Mehler), is taken as independent. The gradient is
     finite for spreads above 0 and dims above 1.

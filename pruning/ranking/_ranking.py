@@ -134,6 +134,7 @@ def gaussian_similarity(
 ) -> Similarity:
     """`similarity` of `samples` layers drawn from N(0, I): the band that Gaussian filters fill.
 
+    Each layer has `num_filters` filters of `dims` weights; overlaps are at `ratio`.
     `expected_spearman` and `expected_overlap` are the means of these for many filters.
 
     Raises:

@@ -83,8 +83,9 @@ def ks_equivalence(
     """Test that the weights' distribution is nearer than `margin` to N(0, scale²).
 
     The hypothesis to reject is sup |F − Φ| ≥ margin; a small p-value supports normality, to within
-    the margin. p = 2 exp(−2 n (margin − D)²), at most 1: one minus the confidence of a bound such
-    as `ks_bound` that reaches the margin. A margin of 0.01 needs about 74,000 weights.
+    the margin. Without `scale`, the root mean square of `x` is used. p = 2 exp(−2 n (margin − D)²),
+    at most 1: one minus the confidence of a bound such as `ks_bound` that reaches the margin. A
+    margin of 0.01 needs about 74,000 weights.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)

@@ -118,3 +118,13 @@ def test_a_public_function_without_a_docstring_is_named(monkeypatch):
 
     monkeypatch.setattr(jaxnorm.recenter, "__doc__", None)
     assert list(structure.undocumented_names("jaxnorm")) == ["jaxnorm.recenter has no docstring"]
+
+
+def test_an_option_that_no_sentence_names_is_named(monkeypatch):
+    import jaxnorm
+
+    monkeypatch.setattr(jaxnorm.recenter, "__doc__", "x minus its mean.")
+    missing = "jaxnorm.recenter: the docstring does not name axis"
+    assert list(structure.undocumented_names("jaxnorm")) == [missing]
+    monkeypatch.setattr(jaxnorm.recenter, "__doc__", "The same. Options are those of `rescale`.")
+    assert list(structure.undocumented_names("jaxnorm")) == []

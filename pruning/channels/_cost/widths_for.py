@@ -41,7 +41,7 @@ Measure = Callable[[Sequence[Executable]], Sequence[float]]
 
 
 def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[float]:
-    """The median time of a call of each program, called in turn after one warm-up call.
+    """The median time of a call of each program, called `runs` times in turn after a warm-up.
 
     Raises:
       ValueError: There are only shapes to call them with.

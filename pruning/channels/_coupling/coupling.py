@@ -243,33 +243,27 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     found, firsts = np.unique(np.concatenate([*roots, fixed(0)]), return_index=True)
     found = found[np.argsort(firsts)]
     found = found[found != FIXED]  # the removable channels, in order
-    groups = list(dict.fromkeys(kinds[found].tolist()))
     sizes = dict(zip(*np.unique(kinds[found], return_counts=True), strict=True))
     place = np.zeros(every.size, int)
     place[found] = np.arange(found.size)
-    positions: dict[int, list[Position]] = {group: [] for group in groups}
-    needed = set()
+    positions: dict[int, list[Position]] = {g: [] for g in dict.fromkeys(kinds[found].tolist())}
+    needed = {parameters.paths[i] for i in live}
     incoming = channels.axes_of(np.concatenate([*sets.incoming, fixed(0)]))
     for (i, axis), of_axis in zip(axes, roots, strict=True):
         of_groups = np.where(of_axis == FIXED, -1, kinds[of_axis])
         for group in np.setdiff1d(of_groups, [-1]).tolist():
             indices = np.flatnonzero(of_groups == group)
             indices = indices[np.argsort(place[of_axis[indices]], kind="stable")]
-            one = Position(
-                parameters.paths[i],
-                axis,
-                indices.reshape(sizes[group], -1),
-                (i, axis) in incoming,
-                bool(masked(i, of_axis[indices[:1]])),
-            )
+            zero = bool(masked(i, of_axis[indices[:1]]))
+            indices = indices.reshape(sizes[group], -1)
+            one = Position(parameters.paths[i], axis, indices, (i, axis) in incoming, zero)
             positions[group].append(one)
-            needed |= {group} if i in live else set()
     return tuple(
         ChannelGroup(
             int(sizes[g]), tuple(ps), parameters, bool(normed[found[kinds[found] == g][0]])
         )
         for g, ps in positions.items()
-        if g in needed
+        if any(p.path in needed for p in ps)
     )
 
 

@@ -97,7 +97,7 @@ def select_within(
     first = bisect_left(path, True, hi=len(path) - 1, key=lambda widths: cost(widths) <= budget)
     chosen = path[first]
     if price is None:
-        chosen = _widen(path[: first + 1], values, budget, cost)
+        chosen = _undo_steps(path[: first + 1], values, budget, cost)
     return [_largest(i, width) for i, width in zip(ascending, chosen, strict=True)]
 
 
@@ -169,7 +169,7 @@ def _path(
     return path
 
 
-def _widen(
+def _undo_steps(
     path: Sequence[tuple[int, ...]],
     values: Sequence[Values],
     budget: int | float,

@@ -125,6 +125,28 @@ LEMMA_2 = claim(
     "by $a_i x_i$: one of them is not 0, and neither is that of one of the two opposite cells.",
 )
 LEMMA_2.at_most("P ≥ γ (random cases have 4 γ and more)")(probability_over_gamma)
+
+
+@LEMMA_2.at_most("P ≥ γ in three dimensions, five samples")
+def _(key: Key[Array, ""]) -> Values:
+    rng = generator(key)
+    x, rows = rng.normal(size=(CASES * 5, 5, 3)), rng.normal(size=(CASES * 5, 4, 3))
+    y = np.maximum(np.einsum("ind,ird->inr", x, rows), 0)
+    fits = np.linalg.cond(y[:, :4]) < 1e4
+    x, y = x[fits][:CASES], y[fits][:CASES]
+    first, last = np.swapaxes(y[:, :4], 1, 2), y[:, 4]
+    relation = np.concatenate(
+        [np.linalg.solve(first, last[..., None])[..., 0], -np.ones((len(x), 1))], 1
+    )
+    w = rng.normal(size=(5000, 3))
+    breaks = np.abs(
+        np.einsum("nci,ni->nc", np.maximum(np.einsum("cd,nid->nci", w, x), 0), relation)
+    )
+    size = np.abs(relation).sum(1)[:, None] * np.linalg.norm(w, axis=1)
+    gamma = jax.jit(jax.vmap(geometry.cells.gamma_3d))(jnp.asarray(x))
+    return 1 - (breaks > 1e-9 * size).mean(1) / np.asarray(gamma)
+
+
 LEMMA_2.mean("P of three samples and two rows", probability_of_three, GAUSSIAN_ROWS, "fits")
 LEMMA_2.at_most("P ≥ 2γ", -1.0, form="corrected")(probability_over_gamma)
 

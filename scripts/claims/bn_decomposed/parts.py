@@ -42,16 +42,33 @@ def _(key: Key[Array, ""]) -> Values:
     ]
 
 
-WIDTH = 64  # of linear networks
+WIDTHS = (16, 64, 256)  # of linear networks
 
 
 def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
-    """Mean |cos| of samples after 100 linear layers with rescaling alone, and its fall from 25."""
+    """Mean |cos| of samples after 100 linear layers with rescaling alone, by width.
+
+    With its fall from layer 25 at width 64, and how much of it four times the width leaves beyond
+    0.6 and beyond 0.4, where 1/√d leaves 0.5.
+    """
+    (_, small), (early, late), (_, large) = (_cosines(key, width) for width in WIDTHS)
+    return {
+        "scaled": WIDTHS[1] ** 0.5 * late,
+        "fall": late - early / 2,
+        "64 beyond 0.6": late - 0.6 * small,
+        "64 beyond 0.4": late - 0.4 * small,
+        "256 beyond 0.6": large - 0.6 * late,
+        "256 beyond 0.4": large - 0.4 * late,
+    }
+
+
+def _cosines(key: Key[Array, ""], width: int) -> tuple[Array, Array]:
+    """Mean |cos| of five samples after 25 and after 100 layers."""
     net = geometry.random_network(
         key,
         jnp.eye(5, dtype=jnp.float32),
         depth=100,
-        width=WIDTH,
+        width=width,
         normalization=rescale_rms,
         nonlinearity=lambda x: x,
         homogeneous=False,
@@ -60,7 +77,7 @@ def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
     norms = jnp.sqrt(jnp.diagonal(net.statistics, axis1=1, axis2=2))
     cosines = net.statistics / norms[:, :, None] / norms[:, None]
     early, late = jnp.abs(cosines[:, *np.triu_indices(5, 1)]).mean(1)
-    return {"scaled": WIDTH**0.5 * late, "fall": late - early / 2}
+    return early, late
 
 
 COSINES = Draws(rescaled_cosines, 80, batch_size=40)
@@ -79,6 +96,11 @@ FIGURE_1 = claim(
     "each layer, which no depth removes.",
 )
 FIGURE_1.mean("√d E|cos| ≤ 2 after 100 layers (found: 1)", 2.0, COSINES, "scaled", side="≤")
+for _width in WIDTHS[1:]:
+    _less = f"{_width} beyond 0.6"
+    FIGURE_1.mean(f"E|cos| of width {_width} ≤ 0.6 of {_width // 4}", 0.0, COSINES, _less, side="≤")
+    _more = f"{_width} beyond 0.4"
+    FIGURE_1.mean(f"E|cos| of width {_width} ≥ 0.4 of {_width // 4}", 0.0, COSINES, _more, side="≥")
 FIGURE_1.mean(
     "with depth |cos| falls: 100 layers ≤ half of 25",
     0.0,

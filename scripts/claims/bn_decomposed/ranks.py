@@ -39,9 +39,11 @@ def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
         "single": one,
         "within_three": (one <= 3).astype(jnp.float32),
         "orthogonal": two,
+        "within_nine": (two <= 9).astype(jnp.float32),
         "covariance": (one - 2) * (two - one),
         "opposite": rows(jnp.array([[1.0], [-1.0]])),
-        "circle": rows(circle(POINTS)),
+        "circle": (five := rows(circle(POINTS))),
+        "within_sixty": (five <= 60).astype(jnp.float32),
     }
 
 
@@ -165,6 +167,20 @@ def _() -> Cases:
 
 
 THEOREM_3_2.mean("P(Bin(3, γ) ≥ 1) of one point, attained", tail_of_one, ROWS, "within_three")
+THEOREM_3_2.mean(
+    "P(rank 2) of 2 points at right angles, α = 1.2, 9 rows",
+    geometry.rank_tail_bound(2, 1.2, 0.25),
+    ROWS,
+    "within_nine",
+    side="≥",
+)
+THEOREM_3_2.mean(
+    "P(rank 5) of 5 on the circle, α = 1.2, 60 rows",
+    geometry.rank_tail_bound(POINTS, 1.2, 0.1),
+    ROWS,
+    "within_sixty",
+    side="≥",
+)
 
 
 _U, _V = np.array([1.0, 0.3]), np.array([-0.2, 1.0])
