@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.pages import (
+    activation_states,
     analysis,
+    filter_models,
     filter_settings,
     geometry,
     prune,
@@ -28,6 +30,8 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "cifar10-vgg11": analysis.render,
     "cifar10-preact20": analysis.render,
     "settings": filter_settings.render,
+    "filter_models": filter_models.render,
+    "odd_states": activation_states.render,
     "shift": shift.render,
     "geometry": geometry.render,
     "prune/digits": prune.render,
