@@ -1,6 +1,6 @@
 """How alike l1 and l2 rank the filters of trained networks, beside three models of filters.
 
-    python scripts/filter_models.py WEIGHTS...      # about half a minute a network
+    python scripts/filter_models.py WEIGHTS...      # about a minute a network
 
 WEIGHTS are files as scripts/analyze.py reads them. For each layer the shape of its weights'
 distribution, the spread of its filters' scales and its effective dimension are fitted; closed forms

@@ -1,6 +1,6 @@
 """Does an odd point form? Recentering and eight activations at infinite width, on one page.
 
-    python scripts/odd_states.py            # about 4 minutes of a core
+    python scripts/odd_states.py            # about 8 minutes of a busy core
 
 For each activation the map of angles, its fixed point and depth scale; for batches of 6, 7, 10 and
 30 samples the state of one odd sample beside a cluster and the symmetric state, with the growth of
