@@ -13,6 +13,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxnorm
+from jaxnorm.internal import split_batch
 from tests.support.layers import layer_classes, layer_functions
 from tests.support.numpy_programs import evaluated
 
@@ -122,6 +123,21 @@ def test_any_number_of_groups_of_a_sharded_batch(mesh, groups):
     x, _ = batch((8, 3, 4))
     layer = jax.jit(partial(jaxnorm.unitized_batch_norm, alpha=0.5, groups=groups))
     assert_close(layer(spread(mesh, x)), layer(x))
+
+
+@pytest.mark.parametrize(
+    ("groups", "spec"),
+    [
+        (8, ("data", None)),
+        (2, (None, "data")),
+        (12, ("data", None)),
+        (6, (None, "data")),
+    ],  # 4 devices along the batch
+)
+def test_groups_of_a_sharded_batch_stay_sharded_where_they_divide(groups, spec):
+    x = spread(MESHES["default"], np.ones((96, 3)))
+    split = jax.eval_shape(partial(split_batch, groups=groups), x)
+    assert split.sharding.spec[:2] == spec
 
 
 each_mesh_of_a_module = pytest.mark.parametrize(

@@ -138,6 +138,16 @@ def test_an_interrupted_run_ends_with_the_same_bits(unitized, trained, tmp_path,
 
 
 @pytest.mark.slow
+def test_the_last_moments_are_those_of_the_network_that_is_returned(unitized, trained):
+    _, (state, history) = trained
+    outputs = np.asarray(unitized.outputs(state), np.float64)
+    channels = outputs.reshape(-1, outputs.shape[-1])
+    deviations = channels - channels.mean(0)
+    second, third, fourth = (np.mean(deviations**k, 0) for k in (2, 3, 4))
+    expected = [channels.mean(0), second, third / second**1.5, fourth / second**2]
+    np.testing.assert_allclose(history.moments[-1], expected, rtol=1e-3, atol=1e-4)
+
+
 def test_a_finished_run_is_not_trained_again(unitized, trained, monkeypatch):
     folder, run = trained
     monkeypatch.setattr(unitized.trainer, "advance", None)
