@@ -148,6 +148,7 @@ def test_the_last_moments_are_those_of_the_network_that_is_returned(unitized, tr
     np.testing.assert_allclose(history.moments[-1], expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_trained_again(unitized, trained, monkeypatch):
     folder, run = trained
     monkeypatch.setattr(unitized.trainer, "advance", None)
