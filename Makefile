@@ -50,7 +50,7 @@ $(INSTALLED) $(COMPILERS) $(DOCUMENTERS): pyproject.toml constraints.txt $(PINS)
 # Heavy, so only what compares with them waits for them.
 $(PEERS): $(INSTALLED)
 	@PIP_CONSTRAINT=$(PINS) PIP_DISABLE_PIP_VERSION_CHECK=1 \
-	  .venv/bin/python -m pip install --quiet --editable '.[bench]'
+	  .venv/bin/python -m pip install --quiet --editable '.[bench,language]'
 	@touch $@
 
 reproduce: $(INSTALLED)

@@ -57,6 +57,8 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     with files.in_use(options.out):
         if not options.model.is_dir():
             raise InputError(f"the model must be a folder; there is none at {options.model}")
+        import jax
+
         from experiments.language import comparison
 
         settings = comparison.Settings(
@@ -67,7 +69,8 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             options.held_out,
             options.steps,
         )
-        found = comparison.compare(options.model, settings, cli.say)
+        with jax.default_matmul_precision("highest"):
+            found = comparison.compare(options.model, settings, cli.say)
         header = cli.provenance(__file__) | {"seconds": cli.seconds(), "seeds": options.seeds}
         results: dict[str, Any] = files.plain({**header, "settings": vars(settings), **found})
         files.write(options.out / "results.json", json.dumps(results, indent=1) + "\n")

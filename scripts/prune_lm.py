@@ -95,6 +95,8 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     with files.in_use(options.out):
         if not options.model.is_dir():
             raise InputError(f"MODEL_DIR must be a folder; there is none at {options.model}")
+        import jax
+
         from experiments.language import folders, pruning_run
         from experiments.language.budget import Wanted
         from experiments.pages import language, page
@@ -116,7 +118,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             options.held_out,
             options.seed,
         )
-        with folders.staging(options.out) as new:
+        with jax.default_matmul_precision("highest"), folders.staging(options.out) as new:
             results = pruning_run.prune(options.model, new, wanted, settings, options.text, cli.say)
             results = {**results, **cli.provenance(__file__)}
             page.write(results, language.render(results), new)

@@ -113,6 +113,7 @@ def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
         ({"amounts": Amounts(keep=0.01)}, "a budget must be met by some counts"),
         ({"amounts": Amounts(keep=0.5, parameters="1M")}, "--keep or --parameters .*, not both"),
         ({"amounts": Amounts(heads=3)}, "--heads must be a multiple of 2"),
+        ({"amounts": Amounts()}, "less than the whole model must remain; give --keep"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(

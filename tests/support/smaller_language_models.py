@@ -66,13 +66,23 @@ def masked(
         layer, short = removal.layer_of(name), removal.short(name)
         if layer >= 0 and layer not in places:
             continue
-        zeros = removal.mask(short, array, removal.indices(model, selection, layer))
+        zeros = mask(short, array, removal.indices(model, selection, layer))
         found[name if layer < 0 else f"model.layers.{places[layer]}.{short}"] = zeros
     kinds = ["sliding_attention" if w else "full_attention" for w in model.windows]
     config = config | {"num_hidden_layers": len(places)}
     if model.family not in ("llama", "mistral"):
         config["layer_types"] = [kinds[i] for i in selection.layers]
     return config, found
+
+
+def mask(name: str, array: np.ndarray, remaining: dict[str, np.ndarray]) -> np.ndarray:
+    """The array with removed units at zero; norms, which read zeros then, are left as they are."""
+    array = array.copy()
+    for axis, unit in enumerate(removal.AXES[name]):
+        if unit in remaining and name not in removal.NORMS:
+            removed = np.setdiff1d(np.arange(array.shape[axis]), remaining[unit])
+            array[(slice(None),) * axis + (removed,)] = 0
+    return array
 
 
 def write(model: Model, config: dict[str, Any], selection: Selection, out: Path) -> Path:

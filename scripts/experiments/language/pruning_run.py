@@ -15,7 +15,8 @@ from experiments.cli import InputError
 from experiments.language import budget, choice, cutting, folders, removal, tokens
 from experiments.language.architecture import Architecture, parse
 from experiments.language.budget import Wanted
-from experiments.language.choice import Model, Text
+from experiments.language.choice import Chosen, Model, Text
+from experiments.language.cutting import Plan
 from experiments.language.removal import Counts
 from experiments.language.scores import ON_TEXT, Score
 from experiments.language.streams import Perplexity
@@ -51,7 +52,7 @@ def prune(
     architecture = parse(config)
     model = Model(architecture, folders.tensors(folder))
     removal.check_names(architecture, model.tensors)
-    counts = budget.choose(architecture, model.tensors, wanted)
+    counts = choose_counts(model, wanted)
     sequences = read_text(folder, model, text, settings)
     check_text(architecture, counts, sequences, settings)
     chosen = choice.choose(model, counts, settings.score, sequences, settings.seed, log)
@@ -63,28 +64,49 @@ def prune(
     folders.copy_others(folder, out)
     new = removal.rewrite_config(config, plan.small, chosen.selection)
     files.write(out / "config.json", json.dumps(new, indent=2) + "\n")
+    return {
+        **describe(model, chosen, plan, found, elements),
+        "settings": vars(settings),
+        "seeds": 1,
+        "seconds": time.monotonic() - begun,
+        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+
+
+def choose_counts(model: Model, wanted: Wanted) -> Counts:
+    """The counts of the smaller model.
+
+    Raises:
+      InputError: They are those of the whole model, or cannot be met.
+    """
+    counts = budget.choose(model.architecture, model.tensors, wanted)
+    if counts == removal.counts(model.architecture):
+        raise InputError(
+            "less than the whole model must remain; give --keep, --parameters, --layers, --heads, "
+            "--intermediate or --hidden"
+        )
+    return counts
+
+
+def describe(
+    model: Model, chosen: Chosen, plan: Plan, found: dict[str, Perplexity], elements: int
+) -> dict[str, Any]:
+    """What was removed, and the perplexities of each stage."""
+    architecture = model.architecture
+    whole = removal.counts(architecture)
+    size = removal.parameters(architecture, model.tensors, whole)
     stages = {"whole": chosen.perplexity, **found}
     return {
         "family": architecture.family,
-        "counts": {
-            "whole": removal.counts(architecture)._asdict(),
-            "pruned": counts._asdict(),
-        },
+        "counts": {"whole": whole._asdict(), "pruned": chosen.selection.counts._asdict()},
         "heads": {"whole": architecture.heads, "pruned": plan.small.heads},
-        "parameters": {
-            "whole": removal.parameters(architecture, model.tensors, removal.counts(architecture)),
-            "pruned": elements,
-        },
+        "parameters": {"whole": size, "pruned": elements},
         "perplexity": {name: p._asdict() for name, p in stages.items() if p is not None},
         "influences": chosen.influences,
         "remaining": {
             "layers": chosen.selection.layers.tolist(),
             "groups": [indices.tolist() for indices in chosen.selection.groups],
         },
-        "settings": vars(settings),
-        "seeds": 1,
-        "seconds": time.monotonic() - begun,
-        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
 
 

@@ -1,4 +1,4 @@
-"""Units of a decoder taken out of its arrays, or set to zero, exactly.
+"""Units of a decoder taken out of its arrays, exactly.
 
 An RMS norm divides by a mean over the width, which changes with it. With d old and k new channels,
 x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k): the norms and ε take up the width. Three more
@@ -171,16 +171,6 @@ def cut(name: str, array: np.ndarray, remaining: Mapping[str, np.ndarray]) -> np
     for axis, unit in enumerate(AXES[name]):
         if unit in remaining:
             array = array.take(remaining[unit], axis)
-    return array
-
-
-def mask(name: str, array: np.ndarray, remaining: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The array with removed units at zero; norms, which read zeros then, are left as they are."""
-    array = array.copy()
-    for axis, unit in enumerate(AXES[name]):
-        if unit in remaining and name not in NORMS:
-            removed = np.setdiff1d(np.arange(array.shape[axis]), remaining[unit])
-            array[(slice(None),) * axis + (removed,)] = 0
     return array
 
 
