@@ -104,6 +104,7 @@ DIFFERENTIABLE = {
         (with_key(pruning.weight_tests.ks_generalized_gaussian, samples=9), (X,))
     ],
     "filter_stds": [(pruning.weight_tests.filter_stds, (X,))],
+    "fit_filter_model": [(pruning.gaussian.fit_filter_model, (X,))],
     "std_homogeneity": [(pruning.std_homogeneity, (X,))],
     "std_equivalence": [(partial(pruning.weight_tests.std_equivalence, margin=0.5), (X,))],
     "mean_equivalence": [(partial(pruning.mean_equivalence, margin=0.5), (X,))],
@@ -120,6 +121,14 @@ DIFFERENTIABLE = {
     "chi_variance": [(pruning.gaussian.chi_variance, (VAR, VAR))],
     "amoroso_moment": [(partial(pruning.gaussian.amoroso_moment, order=2), (VAR, VAR, VAR, VAR))],
     "l1_l2_correlation": [(pruning.l1_l2_correlation, (VAR,))],
+    "scaled_l1_l2_correlation": [
+        (lambda n: pruning.gaussian.scaled_l1_l2_correlation(9 + n, spread=0.1), (VAR,))
+    ],
+    "normal_spearman": [(lambda n: pruning.gaussian.normal_spearman(0.5, 9 + n), (VAR,))],
+    "normal_kendall": [(lambda n: pruning.gaussian.normal_kendall(jnp.sin(n) / 2), (VAR,))],
+    "normal_overlap": [
+        (lambda n: pruning.gaussian.normal_overlap(jnp.sin(n) / 2, ratio=0.4), (VAR,))
+    ],
     "expected_spearman": [(lambda n: pruning.expected_spearman(n, n, ("l1", "gm")), (9 + VAR,))],
     "expected_overlap": [
         (lambda n: pruning.gaussian.expected_overlap(n, n, ("l1", "gm"), ratio=0.3), (9 + VAR,))

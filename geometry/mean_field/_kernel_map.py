@@ -33,7 +33,6 @@ from jaxnorm.internal import (
     check_whole,
     floating,
     is_traced,
-    matmul,
     promote_to_float32,
 )
 
@@ -381,12 +380,14 @@ def _power_series(powers: Float[Array, " terms"], rho: Float[Array, ""]) -> Floa
     """Σ powersₖ ρᵏ by blocks of √terms, two short loops for one long."""
     block = math.isqrt(powers.size)
     rows = jnp.pad(powers, (0, -powers.size % block)).reshape(-1, block)
-    return matmul(matmul(rows, _first_powers(rho, block)), _first_powers(rho**block, len(rows)))
+    return _horner(_horner(rows.T, rho), rho**block)
 
 
-def _first_powers(x: Float[Array, ""], count: int) -> Float[Array, " count"]:
-    """1, x, x², ... as products, whose derivatives of every order are finite at 0."""
-    powers = jnp.ones(1, x.dtype)
-    while powers.size < count:
-        powers, x = jnp.concatenate([powers, powers * x]), x * x
-    return powers[:count]
+def _horner(
+    coefficients: Float[Array, "terms *rest"], x: Float[Array, ""]
+) -> Float[Array, "*rest"]:
+    """Σ coefficientsₖ xᵏ; derivatives of every order are finite at 0, unlike those of powers."""
+    total = coefficients[-1]
+    for coefficient in coefficients[-2::-1]:
+        total = total * x + coefficient
+    return total

@@ -120,6 +120,7 @@ def test_the_spread_of_the_cluster_is_that_of_the_expansion():
     assert cluster_spread(10, jax.nn.gelu) == 0
 
 
+@pytest.mark.slow
 def test_gelu_collapses_its_cluster_and_tanh_has_no_odd_state():
     found = odd_stability(10, jax.nn.gelu)
     assert found is not None
