@@ -9,7 +9,7 @@ goes with better or faster training, and OUT/results.json has every number. OUT/
 each finished run, after the last of which an interrupted command resumes.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

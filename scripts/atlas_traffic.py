@@ -8,7 +8,7 @@ Forward and backward pass of one layer in bfloat16, on images (256, 56, 56, 256)
 v5e. Writes OUT and prints a line for each program.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

@@ -9,7 +9,7 @@ squares on some text, or trained for some steps. OUT/results.json has the perple
 bytes for each seed, which draws the text and the random choice. A few minutes of a core.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

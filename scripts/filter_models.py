@@ -10,7 +10,7 @@ of scripts/prune.py. OUT/index.html has the page, OUT/results.json every value. 
 error of Spearman's correlation is 0.068 for Gaussian filters.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

@@ -9,7 +9,7 @@ OUT/results.json every value. An interrupted run resumes after its last activati
 ReLU and 10 samples has norm ratio 7.41 and spectral radius 0.927.
 """
 
-if __name__ == "__main__":  # for the seconds of the imports
+if __name__ == "__main__":  # imported here: these imports take seconds
     from experiments import signals
 
     signals.before_imports()

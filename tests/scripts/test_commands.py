@@ -45,7 +45,8 @@ def with_out(path, out):
     names = runpy.run_path(str(path), run_name=path.stem)
     weights = out.parent / "weights.npz"
     np.savez(weights, conv=np.ones((3, 3, 2, 4), np.float32))
-    options = {"path": weights} if path.stem == "analyze" else {}
+    needed = {"analyze": {"path": weights}, "filter_models": {"paths": (weights,)}}
+    options = needed.get(path.stem, {})
     if "Options" not in names:
         return names["main"](out=out)
     arguments = [names["Options"](**options, out=out)]
