@@ -82,6 +82,14 @@ DIFFERENTIABLE = {
     "unitized_upper_bound": [(shift.unitized_upper_bound, (VAR, X, Y))],
     "sharp_unitized_upper_bound": [(shift.sharp_unitized_upper_bound, (VAR, X, Y))],
     "interpolated_upper_bound": [(shift.interpolated_upper_bound, (VAR, X, Y))],
+    "layer_norm_bounds": [(shift.layer_norm_bounds, (VAR,))],
+    "rms_norm_bounds": [(shift.rms_norm_bounds, (VAR,))],
+    "dyt_bounds": [(shift.dyt_bounds, (VAR, VAR + 1))],
+    "derf_bounds": [(shift.derf_bounds, (VAR, VAR + 1))],
+    "unitized_bounds": [(shift.unitized_bounds, (VAR / (1 + VAR), VAR + 1))],
+    "certified_upper_bound": [
+        (lambda s: shift.certified_upper_bound(shift.dyt_bounds(0.5, s), 1.0), (VAR,))
+    ],
     "filter_matrix": [
         (pruning.filter_matrix, (KERNEL,)),
         (lambda k: pruning.filter_matrix(jnp.moveaxis(k, 0, 2)), (MAPS,)),

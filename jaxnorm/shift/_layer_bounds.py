@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import check_eps, check_number, floating, norm, promote_to_float32
+from jaxnorm.internal import check_eps, check_number, floating, norm, promote_to_float32, replicate
 
 Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 """A number, or one per feature."""
@@ -193,7 +193,7 @@ def _largest_without_mean(square: Float[Array, " d"]) -> Float[Array, ""]:
 
 
 def _vector(scale: Float[Array, " d"]) -> Float[Array, " d"]:
-    scale = promote_to_float32(scale, "scale")
+    scale = replicate(promote_to_float32(scale, "scale"))
     if scale.ndim != 1 or scale.size == 0:
         raise ValueError(f"scale must be a vector, one number per feature; got {scale.shape}")
     return scale
