@@ -9,6 +9,7 @@ from typing import Any
 from experiments.pages import (
     activation_states,
     analysis,
+    atlas,
     filter_models,
     filter_settings,
     geometry,
@@ -32,6 +33,7 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "settings": filter_settings.render,
     "filter_models": filter_models.render,
     "odd_states": activation_states.render,
+    "atlas": atlas.render,
     "shift": shift.render,
     "geometry": geometry.render,
     "prune/digits": prune.render,
