@@ -50,6 +50,17 @@ HOST_ONLY: dict[str, tuple[Callable, ...]] = {
         geometry.mean_field.rms_angle,
         geometry.filters.welch_bound,
     ),
+    "a map of an activation, or what follows from it": (
+        geometry.mean_field.kernel_map,
+        geometry.mean_field.mixed_map,
+        geometry.mean_field.layer_norm_map,
+        geometry.mean_field.fixed_point,
+        geometry.mean_field.cubic_term,
+        geometry.odd_points.odd_stability,
+        geometry.odd_points.symmetric_stability,
+        geometry.odd_points.cluster_spread,
+        geometry.odd_points.spread_distribution,
+    ),
     "parameter trees, traced programs and files": (
         *functions(pruning.channels),
         *functions(pruning.nnx),

@@ -105,6 +105,9 @@ def normalization() -> list[Case]:
         case(jaxnorm.unitize_bounded, x, f32(4096)),
         case(jaxnorm.batch_norm, images, c, c),
         case(jaxnorm.unitized_batch_norm, images, c, c, c),
+        case(jaxnorm.batch_renorm, images, c, c),
+        case(jaxnorm.dyt, x, scalar, f32(4096), f32(4096)),
+        case(jaxnorm.derf, x, scalar, scalar, f32(4096), f32(4096)),
         case(jaxnorm.merge_statistics, statistics, statistics),
         case(jaxnorm.merge_moments, moments, moments, counts=(8192, 8192)),
         case(jaxnorm.bessel, scalar),
@@ -134,6 +137,12 @@ def covariate_shift() -> list[Case]:
         case(shift.unitized_upper_bound, d, x, x),
         case(shift.sharp_unitized_upper_bound, d, x, x),
         case(shift.interpolated_upper_bound, d, x, x),
+        case(shift.layer_norm_bounds, d),
+        case(shift.rms_norm_bounds, d),
+        case(shift.dyt_bounds, d, d),
+        case(shift.derf_bounds, d, d),
+        case(shift.unitized_bounds, d, d),
+        case(shift.certified_upper_bound, shift.LayerBounds(f32(), f32()), f32()),
     ]
 
 
@@ -178,6 +187,11 @@ def filters() -> list[Case]:
         case(pruning.expected_spearman, scalar, scalar, pair=("l1", "l2")),
         case(pruning.gaussian.expected_overlap, scalar, scalar, pair=("l1", "l2"), ratio=0.5),
         case(pruning.l1_l2_correlation, scalar),
+        case(pruning.gaussian.scaled_l1_l2_correlation, scalar),
+        case(pruning.gaussian.normal_spearman, scalar, scalar),
+        case(pruning.gaussian.normal_kendall, scalar),
+        case(pruning.gaussian.normal_overlap, scalar, ratio=0.5),
+        case(pruning.gaussian.fit_filter_model, w),
     ]
 
 
@@ -208,6 +222,7 @@ def representations() -> list[Case]:
     return [
         *(case(function, x) for function in BATCH_FUNCTIONS),
         *(case(function, gram) for function in GRAM_FUNCTIONS),
+        Case(geometry.mean_field.activation_step, tanh_step, (gram,), "tanh"),
         case(geometry.filter_geometry, f32(512, 4608)),
         case(geometry.odd_points.expected_entries, x, width=1000),
         case(geometry.tree.neurons, leaves, depth=10),
@@ -219,6 +234,10 @@ def representations() -> list[Case]:
         *cells(),
         *estimates(),
     ]
+
+
+def tanh_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    return geometry.mean_field.activation_step(gram, jnp.tanh)
 
 
 BATCH_FUNCTIONS = (
@@ -239,6 +258,9 @@ GRAM_FUNCTIONS = (
     geometry.mean_field.cosine_step,
     geometry.mean_field.rms_cosine_step,
     geometry.mean_field_step,
+    geometry.mean_field.recenter_gram,
+    geometry.mean_field.rescale_gram,
+    geometry.mean_field.rms_norm_gram,
     geometry.mean_field.rescale_step,
     geometry.mean_field.rescale_rms_step,
     geometry.mean_field.standardize_step,
