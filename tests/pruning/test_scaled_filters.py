@@ -17,6 +17,7 @@ from pruning.gaussian import (
     normal_spearman,
     scaled_l1_l2_correlation,
 )
+from tests.support.gradients import several_keys
 
 
 def spearman(a, b) -> float:
@@ -119,11 +120,13 @@ def test_normal_pairs_by_hand_and_scipy():
         np.testing.assert_allclose(normal_overlap(rho, ratio=0.2), both / 0.2, atol=1e-5)
 
 
-def test_gradients():
+@several_keys
+def test_gradients(key):
     def correlation(dims, shape, spread):
         return scaled_l1_l2_correlation(dims, shape=shape, spread=spread)
 
-    arguments = tuple(jnp.asarray(x) for x in (99.0, 1.3, 0.2))
+    factors = jax.random.uniform(key, (3,), minval=0.7, maxval=1.5)
+    arguments = (99 * factors[0], 1.3 * factors[1], 0.2 * factors[2])
     check_grads(jax.jit(correlation), arguments, order=1, modes=["rev"])
 
 
