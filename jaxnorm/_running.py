@@ -55,7 +55,7 @@ def apply(
     axis: int,
     dtype: Any,
 ) -> tuple[Array, BatchStatistics | None]:
-    """`x` normalized by batch statistics, or by running ones if `use`; and the new running ones."""
+    """`x` normalized by its statistics, or by running ones if `use`; its own ones if `update`."""
     check_array(x, "x")
     if not -x.ndim <= axis < x.ndim or axis % x.ndim == 0:
         raise ValueError(

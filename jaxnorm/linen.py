@@ -66,13 +66,10 @@ class _RunningNorm(linen.Module):
         mean = self.variable("batch_stats", "mean", jnp.zeros, shape, jnp.float32)
         var = self.variable("batch_stats", "var", jnp.ones, shape, jnp.float32)
         running = Running(mean.value, var.value)
-        scale = self._parameter("scale", self.scale_init, x) if self.use_scale else None
-        bias = self._parameter("bias", self.bias_init, x) if self.use_bias else None
 
         with_parameters = partial(
             normalize,
-            scale=scale,
-            bias=bias,
+            **_scale_and_bias(self, x, self.axis),
             eps=check_eps(self.epsilon if self.eps is None else self.eps),
             correction=self.correction,
             groups=self.groups,
@@ -95,6 +92,17 @@ class _RunningNorm(linen.Module):
                 batch, self.momentum, self.running_correction
             )
         return y
+
+
+def _scale_and_bias(layer: Any, x: Array, axis: int = -1) -> dict[str, Array | None]:
+    """The parameters that every layer has, each None if it is not used."""
+    use = {"scale": layer.use_scale, "bias": layer.use_bias}
+    init = {"scale": layer.scale_init, "bias": layer.bias_init}
+    shape = (x.shape[axis],)
+    return {
+        name: layer.param(name, init[name], shape, layer.param_dtype) if use[name] else None
+        for name in use
+    }
 
 
 class BatchNorm(_RunningNorm):
@@ -216,17 +224,6 @@ class _Stateless(linen.Module):
     bias_init: Initializer = linen.initializers.zeros
     scale_init: Initializer = linen.initializers.ones
 
-    def _scale_and_bias(self, x: Array) -> dict[str, Array | None]:
-        shape = x.shape[-1:]
-        scale, bias = (
-            self.param(name, init, shape, self.param_dtype) if use else None
-            for name, init, use in (
-                ("scale", self.scale_init, self.use_scale),
-                ("bias", self.bias_init, self.use_bias),
-            )
-        )
-        return {"scale": scale, "bias": bias}
-
     def _cast(self, y: Array) -> Array:
         return y if self.dtype is None else y.astype(self.dtype)
 
@@ -249,7 +246,7 @@ class DyT(_Stateless):
     @linen.compact
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
         alpha = self.param("alpha", self.alpha_init, (), self.param_dtype)
-        return self._cast(dyt(x, alpha, **self._scale_and_bias(x)))
+        return self._cast(dyt(x, alpha, **_scale_and_bias(self, x)))
 
 
 class Derf(_Stateless):
@@ -272,7 +269,7 @@ class Derf(_Stateless):
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
         alpha = self.param("alpha", self.alpha_init, (), self.param_dtype)
         offset = self.param("offset", self.offset_init, (), self.param_dtype)
-        return self._cast(derf(x, alpha, offset, **self._scale_and_bias(x)))
+        return self._cast(derf(x, alpha, offset, **_scale_and_bias(self, x)))
 
 
 class Unitization(_Stateless):
@@ -294,4 +291,4 @@ class Unitization(_Stateless):
     @linen.compact
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
         alpha = self.param("alpha", self.alpha_init, x.shape[-1:], self.param_dtype)
-        return self._cast(affine(self.transform(x, alpha), **self._scale_and_bias(x)))
+        return self._cast(affine(self.transform(x, alpha), **_scale_and_bias(self, x)))

@@ -1,4 +1,4 @@
-"""Eight normalizers on three small tasks: shift, its certificates, accuracy, and how they go along.
+"""Train eight normalizers on three small tasks, and compare their shift with their training.
 
     python scripts/atlas.py --data-dir DIR            # 72 runs, about 20 minutes of one core
 
@@ -72,7 +72,7 @@ def main(
 def read_or_measure(
     out: Path, name: str, normalizer: str, seed: int, data_dir: Path | None, size: int
 ) -> dict[str, Any]:
-    """A run, from its file where it is finished by the same code."""
+    """A run, read from its file if the same code has finished it."""
     from experiments.measures import atlas
 
     run = f"{name} {normalizer} {seed}".replace(",", "").replace(" ", "_")

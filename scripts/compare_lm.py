@@ -1,4 +1,4 @@
-"""A small language model of bytes cut in several ways: which choice and which repair tell most?
+"""Cut a small language model of bytes in several ways: which choice and repair are best?
 
     python scripts/compare_lm.py                           # the model of scripts/train_lm.py
     python scripts/compare_lm.py out/train_lm/model --keep 0.75 --seeds 1

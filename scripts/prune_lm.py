@@ -34,7 +34,7 @@ Unit = Literal["heads", "intermediate", "hidden"]
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much remains.
+    """How much of each kind remains.
 
     Attributes:
       keep: Share of the parameters.

@@ -82,7 +82,9 @@ def import_commands(cache: Path) -> None:
     warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
     experiments = importlib.import_module("experiments")
     modules = [found.name for found in pkgutil.walk_packages(experiments.__path__, "experiments.")]
-    needed = [name for name in modules if "benchmarks" not in name]  # commands wait for these
+    needed = [
+        name for name in modules if "benchmarks" not in name
+    ]  # imported by commands that wait
     for name in (*COMMANDS, *needed, "sklearn.datasets"):
         importlib.import_module(name)
     vars(importlib.import_module("experiments.training.loop"))["BETWEEN_CHECKPOINTS"] = 0.2

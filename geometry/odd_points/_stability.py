@@ -100,7 +100,7 @@ def odd_stability(
 def symmetric_stability(
     n: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> Stability:
-    """The same of the batch of one norm and one angle, at `recentred_angle(n)` for ReLU.
+    """The state of one norm and one angle (`recentred_angle(n)` for ReLU), and its stability.
 
     Where it is stable a sample becomes odd only if it is longer by a finite ratio at the start, for
     ReLU `escape_ratio`; where it is not, any deviation grows. Options are those of `odd_stability`.
@@ -191,7 +191,7 @@ def _size(n: int) -> int:
 
 
 def _entries(ratio: float, spread: float) -> Float[Array, "4"]:
-    """Of an odd sample at a right angle to the others."""
+    """The four entries for an odd sample at a right angle to the others."""
     return jnp.asarray([ratio**2, 0.0, 1.0, math.cos(spread)])
 
 
@@ -208,7 +208,7 @@ def _state(g: Float[Array, "4"]) -> OddState:
 
 
 class _Programs(NamedTuple):
-    """Compiled once for an activation, whatever n and std are."""
+    """The programs of an activation, compiled once for all n and std."""
 
     layer: Callable[..., Array]
     follow: Callable[..., Array]

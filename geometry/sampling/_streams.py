@@ -27,7 +27,7 @@ from jaxnorm.internal import (
 
 # Default number of draws that a device holds at a time.
 _CHUNK = 2**14
-_MAX_KEYS = 2**31  # draws are counted in 32 bits
+_MAX_KEYS = 2**31  # keys are counted in 32 bits
 
 
 class Sampler(NamedTuple):

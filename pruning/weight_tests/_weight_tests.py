@@ -38,7 +38,7 @@ class Covariance(NamedTuple):
     off_diagonal: Float[Array, ""]  # mean square of the correlations
     sphericity: Float[Array, ""]  # John's U against a multiple of the identity
     off_diagonal_mass: Float[Array, ""]  # Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ²; expected (n − 1)/(dims + 1)
-    smallest: Float[Array, ""]  # smallest eigenvalue, without those that n < dims makes zero
+    smallest: Float[Array, ""]  # smallest eigenvalue, without those that n ≥ dims makes zero
     largest: Float[Array, ""]
     low: Float[Array, ""]  # edge
     high: Float[Array, ""]

@@ -20,7 +20,7 @@ LENGTHS = {
     **{0xDE + i: ("map", code) for i, code in enumerate("HI")},
 }
 FIXED_EXTENSIONS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
-ARRAY, SCALAR = 1, 3  # numbers of Flax's extensions; the third one is a complex number
+ARRAY, SCALAR = 1, 3  # numbers of Flax's extensions; 2 is a complex number
 
 
 class Parser:

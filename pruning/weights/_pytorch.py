@@ -134,7 +134,7 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
     interpreter = _interpreter(path)
     if interpreter.load(file) != MAGIC:
         raise WeightsError("it must begin as PyTorch's files do")
-    # Format version, byte order, the tensors, the names of their storages.
+    # Format version, the machine that wrote the file, the tensors, the names of their storages.
     _, _, tree, keys = (interpreter.load(file) for _ in range(4))
     storages = [leaf.storage for _, leaf in leaves(tree) if type(leaf) is _Tensor]
     sizes = {s.key: s.size * s.dtype.itemsize for s in storages}

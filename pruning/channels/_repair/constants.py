@@ -143,8 +143,8 @@ class Folding:
         if subtracted:
             zeroed = jnp.where(spread(removed) == 0, zeroed, 0)
         if leaf not in self.changes and zeroed is masked:
-            # The constant would change this sum too, so the other sums are corrected for zero
-            # instead.
+            # This sum lacks nothing, and a change of the parameter would alter it: no other sum
+            # may change the parameter.
             self.changes[leaf] = jnp.zeros_like(removed)
             return Value(zeroed, masked)
         if leaf not in self.changes:

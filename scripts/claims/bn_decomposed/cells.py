@@ -110,7 +110,7 @@ def probability_over_gamma(key: Key[Array, ""]) -> Values:
 
 
 def probability_of_three() -> float:
-    """Whether one more row gives the three samples rank 3."""
+    """The probability that one more row gives the three samples rank 3."""
     x, rows = jnp.asarray(THREE), jnp.asarray(TWO_ROWS)
     return float(geometry.ranks.full_rank_probability(x, rows))
 

@@ -39,7 +39,7 @@ Layer = Callable[[dict[str, Array], Running, Array, Mode], tuple[Array, Running]
 
 
 class Limits(NamedTuple):
-    """Largest HBM traffic over Flax's, and temporary memory beyond Flax's; None: no limit."""
+    """Largest HBM traffic over Flax's, and temporary memory beyond Flax's in n; None: no limit."""
 
     traffic: float | None = None
     temporary: float | None = None

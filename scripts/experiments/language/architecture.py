@@ -1,4 +1,4 @@
-"""What `config.json` says of a decoder: its sizes, and how its layers differ from Llama's."""
+"""The architecture in a decoder's `config.json`: sizes, and differences from Llama."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from experiments.cli import InputError
 
 
 class Family(NamedTuple):
-    """How a family of decoders differs from Llama.
+    """The differences of a family of decoders from Llama.
 
     Attributes:
       head_norms: Queries and keys have an RMS norm for each head.
@@ -72,17 +72,17 @@ class Architecture:
 
     @property
     def layers(self) -> int:
-        """Their number."""
+        """The number of layers."""
         return len(self.windows)
 
     @property
     def traits(self) -> Family:
-        """How the family differs from Llama."""
+        """The differences of the family from Llama."""
         return FAMILIES[self.family]
 
 
 def parse(config: Mapping[str, Any]) -> Architecture:
-    """The decoder of a `config.json`, of releases 4 and 5 of `transformers`.
+    """The architecture in a `config.json` of release 4 or 5 of `transformers`.
 
     Raises:
       InputError: The architecture is not supported, or an entry is missing.
@@ -117,7 +117,7 @@ def parse(config: Mapping[str, Any]) -> Architecture:
 
 
 def check_plain(config: Mapping[str, Any]) -> None:
-    """Refuse what is read in one way only.
+    """Refuse options of which only one value is supported.
 
     Raises:
       InputError: The weights are quantized, or attention sees what comes after.
@@ -129,7 +129,7 @@ def check_plain(config: Mapping[str, Any]) -> None:
 
 
 def whole(config: Mapping[str, Any], name: str) -> int:
-    """A positive whole number of the file.
+    """A positive whole number of the configuration.
 
     Raises:
       InputError: It is missing or no such number.
@@ -155,7 +155,7 @@ def activation(config: Mapping[str, Any]) -> str:
 
 
 def layer_kinds(config: Mapping[str, Any]) -> list[str]:
-    """For each layer "full_attention" or "sliding_attention".
+    """ "full_attention" or "sliding_attention" for each layer.
 
     Raises:
       InputError: `layer_types` has another number of layers, or another kind.
@@ -174,7 +174,7 @@ def layer_kinds(config: Mapping[str, Any]) -> list[str]:
 
 
 def slides(config: Mapping[str, Any], family: str, layer: int) -> bool:
-    """Whether a layer has a sliding window, where `layer_types` does not say."""
+    """Whether a layer has a sliding window, if `layer_types` does not say so."""
     if family == "gemma2":
         return layer % 2 == 0
     if family == "gemma3_text":

@@ -1,4 +1,4 @@
-"""How many units remain: given one by one, or the most that a budget of parameters allows."""
+"""Numbers of remaining units: given for each kind, or the most within a budget of parameters."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ STEPS = 200  # ratios that are tried
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked for; None where nothing is.
+    """The requested numbers of units; None if nothing is requested.
 
     Attributes:
       layers, heads, intermediate, hidden: Numbers of units.
@@ -79,7 +79,7 @@ def choose(model: Architecture, tensors: Tensors, wanted: Wanted) -> Counts:
 
 
 def explicit(model: Architecture, wanted: Wanted) -> Counts:
-    """The numbers that were given, the decoder's elsewhere.
+    """The given numbers, and the decoder's own where none is given.
 
     Raises:
       InputError: A number lies outside the decoder's, or cuts a group of heads.
@@ -105,7 +105,7 @@ def explicit(model: Architecture, wanted: Wanted) -> Counts:
 
 
 def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[Counts]:
-    """Counts from large to small: the same share of every kind of unit that may be taken."""
+    """Counts from large to small, with the same share of every kind of unit that may be removed."""
     free = [name for name in wanted.units if getattr(wanted, name) is None]
     for step in range(STEPS, 0, -1):
         found = given
@@ -123,7 +123,7 @@ def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[C
 
 
 def fill_up(model: Architecture, tensors: Tensors, found: Counts, wanted: Wanted) -> Counts:
-    """The counts with as many intermediate units as the budget still allows, if it takes them."""
+    """The counts with the most intermediate units within the budget, if they may be removed."""
     if "intermediate" not in wanted.units or wanted.intermediate is not None:
         return found
     unit, budget = wanted.round_to, wanted.budget or 0
@@ -136,7 +136,7 @@ def fill_up(model: Architecture, tensors: Tensors, found: Counts, wanted: Wanted
 
 
 def heads(model: Architecture, found: Counts) -> int:
-    """The query heads of counts."""
+    """The number of query heads for these counts."""
     return found.groups * (model.heads // model.groups)
 
 

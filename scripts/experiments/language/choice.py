@@ -1,4 +1,4 @@
-"""Which units remain: chosen in one pass over the layers of the whole decoder."""
+"""Chooses the remaining units in one pass over the layers of the whole decoder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Params = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder and where its tensors lie."""
+    """A decoder and the places of its tensors."""
 
     architecture: Architecture
     tensors: Tensors
@@ -54,14 +54,14 @@ def in_float32(array: np.ndarray) -> np.ndarray:
 
 
 class Text(NamedTuple):
-    """Sequences of one token more than is read: those of scores and repair, and held-out ones."""
+    """Sequences for scores and repair, and held-out ones, each with one token more than is read."""
 
     calibration: Tokens
     held_out: Tokens
 
 
 class Chosen(NamedTuple):
-    """What remains, and what was seen on the way.
+    """The remaining units, and observations on the way.
 
     Attributes:
       selection: The units that remain.
@@ -82,7 +82,7 @@ def choose(
     seed: int,
     log: Callable[[str], None],
 ) -> Chosen:
-    """Score the units of every layer, and let the best of `counts` remain.
+    """Score the units of every layer, and keep the best `counts` of each kind.
 
     Layers are removed by their influences, or at random.
     """
@@ -119,7 +119,7 @@ def choose(
 
 
 class Seen(NamedTuple):
-    """What calibration text makes of a layer.
+    """The values in a layer for calibration text.
 
     Attributes:
       mixed: What the output projection of attention reads, a row a token.
@@ -149,7 +149,7 @@ def observe(layer: Layer, x: streams.Stream) -> Seen:
 
 
 def rows(x: np.ndarray) -> np.ndarray:
-    """A row a token."""
+    """The array with one row for each token."""
     return x.reshape(-1, x.shape[-1])
 
 
@@ -166,7 +166,7 @@ def influence(before: streams.Stream, after: streams.Stream) -> float:
 def of_heads(
     model: Architecture, p: Params, seen: Seen | None, count: int, score: Score, rng: Any
 ) -> np.ndarray:
-    """The key-value heads of a layer that remain."""
+    """The remaining key-value heads of a layer."""
     width = model.head_dim * model.heads // model.groups
     if score == "random":
         return np.sort(rng.permutation(model.groups)[:count])
@@ -176,7 +176,7 @@ def of_heads(
 
 
 def of_intermediate(p: Params, seen: Seen | None, count: int, score: Score, rng: Any) -> np.ndarray:
-    """The intermediate units of a layer that remain."""
+    """The remaining intermediate units of a layer."""
     kernel = p["mlp.down_proj.weight"]
     if score == "random":
         return np.sort(rng.permutation(kernel.shape[1])[:count])
@@ -188,7 +188,7 @@ def of_intermediate(p: Params, seen: Seen | None, count: int, score: Score, rng:
 def of_inputs(
     kernel: np.ndarray, inputs: np.ndarray, width: int, count: int, score: Score
 ) -> np.ndarray:
-    """The units of `width` inputs of a projection that remain, by their scores on text."""
+    """The remaining units of `width` inputs of a projection, by scores on text."""
     if count == kernel.shape[1] // width:
         return np.arange(count)
     if score == "reconstruction":
@@ -203,14 +203,14 @@ def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def product(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """x times a kernel, (inputs, outputs)."""
+    """x times a kernel of shape (inputs, outputs)."""
     return np.asarray(jnp.matmul(jnp.asarray(x), jnp.asarray(kernel), precision="highest"))
 
 
 def hidden_scores(
     model: Architecture, p: Params, seen: Seen | None, score: Score
 ) -> Float[np.ndarray, " hidden"]:
-    """What a layer says of the channels of the stream; `reconstruction` says what `wanda` does."""
+    """Scores of the stream's channels from one layer; `reconstruction` uses those of `wanda`."""
     if score == "random":
         return np.zeros(model.hidden)
     if seen is None or score == "magnitude":

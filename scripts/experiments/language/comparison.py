@@ -1,4 +1,4 @@
-"""A small language model cut in several ways: the perplexity of held-out text after each."""
+"""Cuts a small language model in several ways, and measures perplexity on held-out text."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ RATE, BATCH = 1e-3, 4  # of fine-tuning
 
 @dataclass(frozen=True)
 class Settings:
-    """How the model is cut; as the options of `compare_lm.py`."""
+    """The amounts of text and training; the options of `compare_lm.py`."""
 
     keep: tuple[float, ...]
     seeds: int
@@ -35,7 +35,7 @@ class Settings:
 
 
 def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dict[str, Any]:
-    """Perplexities by share, score and repair, one a seed, and their means.
+    """Perplexities by share, score and repair for each seed, and their means.
 
     Raises:
       InputError: The folder is none of a model of bytes.
@@ -66,14 +66,14 @@ def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dic
 
 
 def whole_perplexity(model: Model, counts: removal.Counts, text: Text) -> dict[str, float]:
-    """Of the whole model on the held-out text, with its standard error over sequences."""
+    """The whole model's perplexity on held-out text, with its standard error over sequences."""
     chosen = choice.choose(model, counts, "activation", text, 0, lambda _: None)
     assert chosen.perplexity is not None
     return chosen.perplexity._asdict()
 
 
 def over_seeds(values: list[float]) -> dict[str, Any]:
-    """The values, their mean and its standard error."""
+    """The values, their mean and their standard error."""
     error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
     return {"perplexity": values, "mean": float(np.mean(values)), "stderr": error}
 
@@ -90,7 +90,7 @@ def draw_text(settings: Settings, seed: int) -> Text:
 def variants(
     model: Model, counts: removal.Counts, text: Text, seed: int, settings: Settings
 ) -> Iterator[tuple[str, str, Perplexity]]:
-    """Each score, without a repair, by least squares and, of one score, after some training."""
+    """The repairs of each score: none, least squares and, for one score, some training."""
     for score in SCORES:
         chosen = choice.choose(model, counts, score, text, seed, lambda _: None)
         found: dict[str, Perplexity] = {}
@@ -111,7 +111,7 @@ def fine_tune(
     seed: int,
     settings: Settings,
 ) -> Perplexity:
-    """After some steps of AdamW on documents that the whole model was trained on."""
+    """The model after some steps of AdamW on documents that the whole model was trained on."""
     train, _ = python_text.load()
     optimizer = training.make_optimizer(RATE, settings.steps)
     params = jax.tree.map(jnp.asarray, arrays)

@@ -1,4 +1,4 @@
-"""The smaller decoder, made layer by layer: cut, folded, repaired on text, and handed on."""
+"""Makes the smaller decoder layer by layer: cuts, folds, repairs on text, and passes it on."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -17,7 +17,7 @@ PERCEPTRON = ["mlp.gate_proj.weight", "mlp.up_proj.weight"]
 
 
 class Plan(NamedTuple):
-    """A decoder and what is made of it.
+    """A decoder, and the smaller decoder to make of it.
 
     Attributes:
       model: The whole decoder.
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
 
 
 class State(NamedTuple):
-    """Streams between two layers; None where they are not needed.
+    """The streams between two layers; None if they are not needed.
 
     Attributes:
       whole: Of the whole decoder, calibration text.
@@ -119,7 +119,7 @@ def start(plan: Plan, table: np.ndarray) -> State:
 
 
 def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Params, State]:
-    """A layer of the smaller decoder and the streams behind it."""
+    """A layer of the smaller decoder, and the streams after it."""
     small = {name: small_array(plan, name, array, i) for name, array in p.items()}
     if state.cut_held_out is None:
         return small, state
@@ -138,7 +138,7 @@ def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Pa
 def repair_layer(
     plan: Plan, i: int, whole: Layer, small: Layer, x: Stream, y: Stream
 ) -> tuple[Layer, Stream, Stream]:
-    """A layer whose kernels are solved, and the streams x of the whole and y behind it."""
+    """A layer with solved kernels, and the streams x of the whole decoder and y after the layer."""
     first, second = streams.norm_names(whole.model)
     small = solve_readers(plan, i, small, ATTENTION, whole, (x, y), first)
     inner, inner_small = whole.run("attend", x), small.run("attend", y)
@@ -161,7 +161,7 @@ def solve_readers(
     both: tuple[Stream, Stream],
     norm: str,
 ) -> Layer:
-    """Projections that read a narrower stream, which give what the whole ones give."""
+    """Projections that read a narrower stream, solved to give the outputs of the whole ones."""
     model, hidden = plan.model.architecture, len(plan.selection.hidden)
     if hidden == model.hidden:
         return small
@@ -187,7 +187,7 @@ def solve_writer(
     of_whole: tuple[Stream, Stream],
     of_small: tuple[Stream, Stream],
 ) -> Layer:
-    """An output projection that brings the stream to where the whole decoder's is.
+    """An output projection, solved to bring the stream to that of the whole decoder.
 
     Where a norm follows the projection, it gives what the whole one gives instead.
 

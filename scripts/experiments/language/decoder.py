@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Positions(NamedTuple):
-    """What a layer knows of positions: turns of its heads, and which positions see which."""
+    """The positions that a layer needs: rotations of its heads, and which positions see which."""
 
     cos: Float[Array, "tokens half"]
     sin: Float[Array, "tokens half"]
@@ -39,7 +39,7 @@ class Positions(NamedTuple):
 
 
 def positions(model: Architecture, layer: int, tokens: int) -> Positions:
-    """Of a layer, for a sequence from position 0 on."""
+    """The positions of a layer, for a sequence that begins at position 0."""
     at = np.arange(tokens)
     angles = at[:, None] * np.asarray(model.rates[layer])
     behind = at[:, None] - at
@@ -55,7 +55,7 @@ def embed(model: Architecture, table: Float[Array, "words hidden"], tokens: Int[
 
 
 def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Array, "*b t heads"]:
-    """What the output projection of attention reads: the heads of every position, joined."""
+    """The input of attention's output projection: the heads of every position, joined."""
     h = rms_norm(model, x, p["input_layernorm.weight"])
     q, k, v = (heads(model, linear(p, f"self_attn.{name}_proj", h)) for name in "qkv")
     if model.traits.head_norms:
@@ -80,7 +80,7 @@ def add_attention(model: Architecture, p: Params, x: Stream, mixed: Array) -> St
 
 
 def activate(model: Architecture, p: Params, x: Stream) -> Float[Array, "*b t intermediate"]:
-    """What the down projection reads."""
+    """The input of the down projection."""
     name = "pre_feedforward_layernorm" if model.traits.gemma else "post_attention_layernorm"
     h = rms_norm(model, x, p[f"{name}.weight"])
     gate = ACTIVATIONS[model.activation](linear(p, "mlp.gate_proj", h))
@@ -106,7 +106,7 @@ def logits(
     head: Float[Array, "words hidden"],
     x: Stream,
 ) -> Float[Array, "*b t words"]:
-    """Of the next token, from the stream after the last layer."""
+    """The logits of the next token, from the stream after the last layer."""
     return soft_cap(rms_norm(model, x, norm) @ head.T, model.logit_cap)
 
 
@@ -117,7 +117,7 @@ def rms_norm(model: Architecture, x: Array, weight: Array) -> Array:
 
 
 def linear(p: Params, name: str, x: Array) -> Array:
-    """A projection, with its bias where the file has one."""
+    """A projection, with its bias if the file has one."""
     y = x @ p[f"{name}.weight"].T
     bias = p.get(f"{name}.bias")
     return y if bias is None else y + to_rank(bias, y)

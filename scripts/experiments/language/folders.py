@@ -1,4 +1,4 @@
-"""Folders of Hugging Face's format: read one tensor at a time, written as they come.
+"""Folders in Hugging Face's format: tensors are read one at a time and written as they come.
 
 A tensor of a safetensors file is a name, a dtype, a shape and its bytes between two offsets; the
 file begins with the length of a JSON header. Nothing is memory-mapped, so that what a process
@@ -36,7 +36,7 @@ NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack",
 
 
 class Tensor(NamedTuple):
-    """Where a tensor lies."""
+    """The place of a tensor in a file."""
 
     path: Path
     start: int
@@ -124,7 +124,7 @@ def shard(path: Path) -> Tensors:
 
 
 def n_bytes(tensor: Tensor) -> int:
-    """Of its elements."""
+    """The number of bytes of the elements."""
     return math.prod(tensor.shape) * tensor.dtype.itemsize
 
 
@@ -171,7 +171,7 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
 def write(
     folder: Path, arrays: Iterable[tuple[str, np.ndarray]], *, shard_bytes: int = SHARD_BYTES
 ) -> int:
-    """Write tensors to shards as they come, and their index; the number of their elements."""
+    """Write tensors to shards as they come, and the index; returns the number of elements."""
     placed: dict[str, int] = {}
     elements = total = 0
     stream, number = iter(arrays), 0
@@ -224,7 +224,7 @@ def fill(
 
 
 def copy_others(source: Path, target: Path) -> None:
-    """Copy what is beside the weights: the tokenizer, the settings of generation, the licence."""
+    """Copy the other files: tokenizer, settings of generation, licence."""
     for path in sorted(source.iterdir()):
         weights = path.name.endswith(NOT_COPIED) or path.name.endswith(".index.json")
         if path.is_file() and not weights and path.name not in ("config.json", files.LOCK):

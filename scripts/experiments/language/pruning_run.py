@@ -1,4 +1,4 @@
-"""A folder of a language model pruned into another one."""
+"""Prunes a language model's folder into another folder."""
 
 import json
 import resource
@@ -24,7 +24,7 @@ from experiments.language.streams import Perplexity
 
 @dataclass(frozen=True)
 class Settings:
-    """How units are chosen and repaired; as the options of `prune_lm.py`."""
+    """How units are chosen and repaired; the options of `prune_lm.py`."""
 
     score: Score = "reconstruction"
     repair: str = "least_squares"
@@ -42,7 +42,7 @@ def prune(
     text: Path | None,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Write the smaller model of a folder to another one; what was removed and what it costs.
+    """Write a folder's smaller model to another folder; returns what was removed, and the cost.
 
     Raises:
       InputError: The folder, the numbers or the text are not what they must be.
@@ -91,7 +91,7 @@ def choose_counts(model: Model, wanted: Wanted) -> Counts:
 def describe(
     model: Model, chosen: Chosen, plan: Plan, found: dict[str, Perplexity], elements: int
 ) -> dict[str, Any]:
-    """What was removed, and the perplexities of each stage."""
+    """The removed units, and the perplexities of each stage."""
     architecture = model.architecture
     whole = removal.counts(architecture)
     size = removal.parameters(architecture, model.tensors, whole)

@@ -1,4 +1,4 @@
-"""Units of a decoder taken out of its arrays, exactly.
+"""Removes units of a decoder from its arrays, exactly.
 
 An RMS norm divides by a mean over the width, which changes with it. With d old and k new channels,
 x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k): the norms and ε take up the width. Three more
@@ -50,7 +50,7 @@ IGNORED = ("rotary_emb.inv_freq",)  # computed from the configuration
 
 
 class Counts(NamedTuple):
-    """How many units a decoder has."""
+    """The numbers of units of a decoder."""
 
     layers: int
     groups: int
@@ -68,18 +68,18 @@ class Selection(NamedTuple):
 
     @property
     def counts(self) -> Counts:
-        """Their numbers, which are the same in all layers."""
+        """The numbers of remaining units, equal in all layers."""
         inner = len(self.groups[0]), len(self.intermediate[0])
         return Counts(len(self.layers), *inner, len(self.hidden))
 
 
 def counts(model: Architecture) -> Counts:
-    """Of the whole decoder."""
+    """The counts of the whole decoder."""
     return Counts(model.layers, model.groups, model.intermediate, model.hidden)
 
 
 def whole(model: Architecture) -> Selection:
-    """All units."""
+    """The selection of all units."""
     layers, groups, intermediate, hidden = map(np.arange, counts(model))
     return Selection(layers, [groups] * len(layers), [intermediate] * len(layers), hidden)
 
@@ -129,7 +129,7 @@ def layer_of(name: str) -> int:
 
 
 def axis_sizes(model: Architecture, found: Counts) -> dict[str, int]:
-    """The length of every named axis, but for the words."""
+    """The length of every named axis, except that of the words."""
     queries = model.heads // model.groups
     return {
         "queries": found.groups * queries * model.head_dim,
@@ -141,7 +141,7 @@ def axis_sizes(model: Architecture, found: Counts) -> dict[str, int]:
 
 
 def parameters(model: Architecture, tensors: Tensors, found: Counts) -> int:
-    """How many parameters a decoder with such counts has."""
+    """The number of parameters of a decoder with these counts."""
     sizes, total = axis_sizes(model, found), 0
     for name, tensor in tensors.items():
         if name.endswith(IGNORED) or layer_of(name) > 0:
@@ -153,7 +153,7 @@ def parameters(model: Architecture, tensors: Tensors, found: Counts) -> int:
 
 
 def indices(model: Architecture, selection: Selection, layer: int) -> dict[str, np.ndarray]:
-    """The indices that remain of every named axis of a layer; of the ends, where it is -1."""
+    """The remaining indices of every named axis of a layer; of the ends for layer −1."""
     if layer < 0:
         return {"hidden": selection.hidden}
     per_key, per_group = model.head_dim, model.head_dim * (model.heads // model.groups)
@@ -177,7 +177,7 @@ def cut(name: str, array: np.ndarray, remaining: Mapping[str, np.ndarray]) -> np
 def fold(
     model: Architecture, name: str, array: np.ndarray, hidden: int, *, tied: bool
 ) -> np.ndarray:
-    """An array, of float32 or float64, that takes up the new width of the stream."""
+    """An array in float32 or float64 with the new width of the stream folded in."""
     factor, offset = (model.hidden / hidden) ** 0.5, float(model.traits.gemma)
     if hidden == model.hidden:
         return array

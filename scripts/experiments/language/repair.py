@@ -22,14 +22,14 @@ class Equations(NamedTuple):
     xy: Float[np.ndarray, "n outputs"]
 
     def plus(self, other: "Equations") -> "Equations":
-        """Those of the union."""
+        """The sums over the tokens of both."""
         return Equations(self.xx + other.xx, self.xy + other.xy)
 
 
 def solve(
     kernel: Float[np.ndarray, "outputs n"], train: Equations, held_out: Equations
 ) -> Float[np.ndarray, "outputs n"]:
-    """The kernel, at the ridge whose solution on `train` misses least on `held_out`.
+    """The kernel, at the ridge whose solution on `train` has the least error on `held_out`.
 
     Ridges are multiples of the mean of Σ x̃².
     """

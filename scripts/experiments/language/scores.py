@@ -1,4 +1,4 @@
-"""Which units are worth most, by their weights or by what calibration text makes of them.
+"""Scores of units, by their weights or by their values for calibration text.
 
 A score is one number a unit, and the largest remain. `gram` are sums of products over all tokens,
 Σ x xᵀ, of what an output projection reads.
@@ -26,7 +26,7 @@ Matrix = Float[np.ndarray, "n n"]
 def projection_scores(
     score: Score, kernel: np.ndarray, square: Vector, width: int
 ) -> Float[np.ndarray, " units"]:
-    """Of units of `width` inputs of an output projection, (outputs, inputs).
+    """Scores of units of `width` inputs of an output projection, (outputs, inputs).
 
     `activation` is ‖x‖₂ over tokens; `wanda` is Σ |w| ‖x‖₂, Sun et al. (2024).
     """
@@ -37,7 +37,7 @@ def projection_scores(
 
 
 def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int) -> np.ndarray:
-    """The units that remain when those are removed, a share a time, that least squares miss least.
+    """The units that remain when the units that least squares can best do without are removed.
 
     Removing inputs j raises the least Σ ‖W x̃ − W x‖² by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), H = Σ x xᵀ, after
     which W and H⁻¹ are those without j: ZipLM, Kurtic et al. (2023).
@@ -65,7 +65,7 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
 
 
 def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vector:
-    """What the error rises by, for each unit alone; removed ones have zeros."""
+    """The growth of the error for the removal of each unit alone; zero for removed units."""
     if width == 1:
         return np.square(w).sum(0) / np.where(remains, np.diagonal(inverse), 1)
     found = np.zeros(len(remains))

@@ -33,20 +33,20 @@ class Perplexity(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """One layer of one decoder, ready to run: its program without rates, parameters, positions."""
+    """A layer of a decoder, ready to run: its program, parameters and positions."""
 
     model: Architecture
     params: Params
     at: Positions
 
     def run(self, name: str, *arrays: Stream) -> Stream:
-        """One of `STEPS`, a batch of sequences after the other."""
+        """Runs one of `STEPS`, a batch of sequences at a time."""
         at = (self.at,) if name in ("attend", "layer") else ()
         step = partial(STEPS[name], self.model, self.params)
         return np.concatenate([np.asarray(step(*parts, *at)) for parts in batches(*arrays)])
 
     def normalize(self, name: str, x: Stream) -> Stream:
-        """The stream behind a norm."""
+        """The stream after a norm."""
         weight = self.params[name]
         return np.concatenate([np.asarray(NORMALIZE(self.model, *b, weight)) for b in batches(x)])
 
@@ -56,7 +56,7 @@ class Layer(NamedTuple):
 
 
 def norm_names(model: Architecture) -> tuple[str, str]:
-    """Of the norms that attention and the perceptron read."""
+    """The names of the norms that attention and the perceptron read."""
     second = "pre_feedforward_layernorm" if model.traits.gemma else "post_attention_layernorm"
     return "input_layernorm.weight", f"{second}.weight"
 
@@ -90,7 +90,7 @@ def embed(model: Architecture, table: np.ndarray, tokens: Tokens) -> Stream:
 def perplexity(
     model: Architecture, norm: np.ndarray, head: np.ndarray, x: Stream, tokens: Tokens
 ) -> Perplexity:
-    """Of the tokens that follow, from the stream after the last layer."""
+    """The perplexity of the next tokens, from the stream after the last layer."""
     weight, kernel = jnp.asarray(norm), jnp.asarray(head)
     of_one = jax.jit(partial(cross_entropy, without_layers(model)))
     losses = np.array([float(of_one(weight, kernel, a, b)) for a, b in zip(x, tokens, strict=True)])
@@ -102,7 +102,7 @@ def perplexity(
 def cross_entropy(
     model: Architecture, norm: Array, head: Array, x: Array, following: Array
 ) -> Float[Array, ""]:
-    """Mean over the tokens of one sequence."""
+    """The mean cross entropy over the tokens of one sequence."""
     found = decoder.logits(model, norm, head.astype(jnp.float32), x)
     picked = jnp.take_along_axis(found, following[:, None], 1)[:, 0]
     return (jax.nn.logsumexp(found, -1) - picked).mean()

@@ -59,7 +59,7 @@ def encoder(folder: Path) -> Any:
 def divide(
     tokens: Int[np.ndarray, " n"], length: int, sequences: int, held_out: int, seed: int
 ) -> tuple[Tokens, Tokens]:
-    """Sequences of one token more than `length`: from the first 9/10, and from the rest.
+    """Sequences with `length` + 1 tokens: from the first nine tenths, and from the rest.
 
     Those that repair and score are drawn at random and do not overlap; the held-out ones are evenly
     spread and the same for every seed.

@@ -40,7 +40,7 @@ MODEL = parse(CONFIG)
 
 
 class State(NamedTuple):
-    """Of a training."""
+    """The state of a training."""
 
     params: Any
     optimizer: Any

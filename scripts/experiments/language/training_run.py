@@ -1,4 +1,4 @@
-"""The training of a small language model, saved as it goes."""
+"""Trains a small language model, with checkpoints."""
 
 import time
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ LOGGED = 20  # steps between lines
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the weights, and how often they are saved; as the options of `train_lm.py`."""
+    """The settings that decide the weights, and the checkpoints; the options of `train_lm.py`."""
 
     steps: int
     batch_size: int

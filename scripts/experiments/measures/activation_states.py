@@ -1,4 +1,4 @@
-"""What recentering and eight activations do to a batch of random layers, at infinite width."""
+"""The states of a batch in random layers with recentering and eight activations."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from geometry import mean_field, odd_points
 
 
 class Activation(NamedTuple):
-    """A function and where its slope, or another derivative, jumps."""
+    """A function, with the places where its slope or another derivative jumps."""
 
     function: Callable[[jax.Array], jax.Array]
     kinks: tuple[float, ...] = ()

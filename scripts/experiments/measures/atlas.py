@@ -1,4 +1,4 @@
-"""Eight normalizers on three small tasks: how far their outputs shift, and how well they train.
+"""Eight normalizers on three small tasks: the shift of their outputs, and their training.
 
 Networks of one task and seed start from the same weights and see the same batches. Shifts are exact
 earth mover distances of the outputs of three layers for images, or texts, that no training sees,
@@ -54,7 +54,7 @@ CONTEXT, TOKENS = 32, 128  # characters of a text, and ASCII
 
 
 class Task(NamedTuple):
-    """What a network learns, and which of its layers are followed."""
+    """The data and the network of a task, and the layers that are followed."""
 
     build: Callable[..., Any]
     x_train: np.ndarray
@@ -84,7 +84,7 @@ class ConvNet(nnx.Module):
 
 
 def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n h2 w2 c9"]:
-    """Every 3×3 patch as one vector: a product is many times faster than XLA's CPU convolution."""
+    """Every 3×3 patch as a vector: a product is many times faster than XLA's CPU convolution."""
     _, h, w, _ = x.shape
     x = jnp.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
     corners = product(range(3), range(3))
@@ -317,7 +317,7 @@ def _layer(state: Any, name: str) -> dict[str, Array]:
 def _measured(
     normalizer: str, outputs: Sequence[Array], parameters: Sequence[Mapping[str, Array]]
 ) -> dict[str, float | None]:
-    """Distances of an epoch and of the step after it, and what was certain of the first.
+    """The distances of an epoch and of the next step, and bounds of the first.
 
     The baseline is the distance of two halves of the probe: what so few samples leave of zero. The
     floor is what running averages move with frozen weights.
@@ -341,7 +341,7 @@ def certificate(
     before: Mapping[str, Array],
     after: Mapping[str, Array],
 ) -> float | None:
-    """M + M′ + ‖β − β′‖: what parameters alone say of the distance; None where they say nothing.
+    """M + M′ + ‖β − β′‖, a bound from parameters alone; None for layers without one.
 
     A sample of P vectors has √P times the radius and the distance of biases of one vector.
     """
@@ -382,14 +382,14 @@ def _program(name: str, normalizer: str, data_dir: Path | None, size: int) -> Pr
 def measure(
     name: str, normalizer: str, seed: int, data_dir: Path | None, size: int
 ) -> dict[str, Any]:
-    """One run: its settings, and a list of what was measured after every epoch."""
+    """One run: its settings, and the measurements after every epoch."""
     own = task(name, data_dir, size)
     lines = list(train(own, _program(name, normalizer, data_dir, size), normalizer, seed))
     return {"task": name, "normalizer": normalizer, "seed": seed, "epochs": lines}
 
 
 def settings(seeds: int, size: int) -> dict[str, Any]:
-    """What the numbers depend on."""
+    """The settings that decide the numbers."""
     return {
         "size": size,
         "seeds": seeds,

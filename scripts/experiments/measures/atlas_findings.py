@@ -1,4 +1,4 @@
-"""Whether less shift goes with better or faster training, of the runs of the atlas.
+"""Correlations of shift with training, over the runs of the atlas.
 
 A comparison is a task and a seed: eight networks that start from the same weights and see the same
 batches. Logarithms of shifts and of losses are taken minus their mean in the comparison, so that

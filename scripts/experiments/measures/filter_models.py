@@ -1,4 +1,4 @@
-"""Spearman's ρ of l1 and l2 in the layers of trained networks, beside what three models predict.
+"""Spearman's ρ of l1 and l2 in trained layers, and predictions of three models.
 
 The models are Gaussian filters; weights of a fitted shape and scale spread, independent; the same
 with the fitted effective dimension. `logs` is the ceiling: the measured correlation of log l1 and
@@ -43,7 +43,7 @@ def _fit(v: jax.Array) -> dict[str, Any]:
 
 
 def layer(v: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
-    """Measured and predicted likeness of l1 and l2 on the filters of a layer."""
+    """The measured and predicted similarity of l1 and l2 on the filters of a layer."""
     n, dims = v.shape
     l1, l2 = np.abs(v).sum(1, dtype=float), np.sqrt(np.square(v, dtype=float).sum(1))
     fit = jax.device_get(_fit(jnp.asarray(v)))
@@ -69,7 +69,7 @@ def layer(v: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def predict(rho: float, n: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Expectations of n draws of a normal pair, and where 95 % of such layers have Spearman's ρ."""
+    """Expectations for n draws of a normal pair, with a 95 % interval of Spearman's ρ."""
     x = rng.standard_normal((DRAWS, 2, n))
     pair = np.stack([x[:, 0], rho * x[:, 0] + (1 - rho**2) ** 0.5 * x[:, 1]], 1)
     ranks = pair.argsort(-1).argsort(-1) - (n - 1) / 2
@@ -93,7 +93,7 @@ def network(kernels: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
-    """How much of the differences of accuracies between two criteria the expected overlap explains.
+    """The share of accuracy differences between two criteria that the expected overlap explains.
 
     Args:
       others: Results of `scripts/prune.py`, by name.

@@ -54,7 +54,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def findings(results: dict[str, Any]) -> Iterator[str]:
-    """What to make of the numbers, in sentences."""
+    """Conclusions from the numbers, in sentences."""
     largest = {
         name: list(row["batches"].values())[-1] for name, row in results["activations"].items()
     }

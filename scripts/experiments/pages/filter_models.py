@@ -50,7 +50,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def findings(results: dict[str, Any]) -> Iterator[str]:
-    """What to make of the numbers, in sentences."""
+    """Conclusions from the numbers, in sentences."""
     for name, found in results["networks"].items():
         parts = [
             f"{MODELS[model]} {row['error']:.3f} ± {row['stderr']:.3f} "
@@ -128,5 +128,5 @@ def _accuracies(blocks: dict[str, Any]) -> str:
 
 
 def _title(block: str) -> str:
-    """Of accuracies at a stage, such as `Table_4:pruned`."""
+    """The title for accuracies at a stage, such as `Table_4:pruned`."""
     return block.replace("_", " ").replace(":", ", ")

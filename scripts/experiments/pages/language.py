@@ -32,7 +32,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def summary(results: dict[str, Any]) -> str:
-    """What was done."""
+    """What the command did, in a sentence."""
     chosen = results["settings"]
     repair = "no kernel was changed" if chosen["repair"] == "none" else "kernels were solved again"
     return f"Units were chosen by {chosen['score']}; {repair}; nothing was trained."
@@ -48,7 +48,7 @@ def headline(results: dict[str, Any], share: float) -> list[tuple[str, str, str]
 
 
 def perplexities(results: dict[str, Any]) -> str:
-    """Of each stage, with its error."""
+    """The perplexity of each stage, with its error."""
     if not results["perplexity"]:
         return paragraphs("No text was given, so none was measured.")
     rows = [
@@ -74,7 +74,7 @@ def counts(results: dict[str, Any]) -> str:
 
 
 def layers(results: dict[str, Any]) -> str:
-    """Which key-value heads remain, and how much each layer turned the stream."""
+    """The remaining key-value heads, and how much each layer turned the stream."""
     remaining, influences = results["remaining"], results["influences"]
     rows = []
     for i, groups in enumerate(results["remaining"]["groups"]):

@@ -52,7 +52,7 @@ def prepare(
     if existing is not None and trained:
         before = {"init_from": None} | existing
         refuse_others(out, before | more_epochs(out, recipe, before), settings)
-    # All other settings must be equal.
+    # Nothing was trained with other settings, so the file may be written.
     if is_main_process() and existing != (existing or {}) | settings:
         files.write(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
 
