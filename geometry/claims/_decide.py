@@ -250,7 +250,7 @@ def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -
 
 
 def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> float:
-    """Chance to reject a prediction if `part.against` were true."""
+    """Chance that a wrong prediction, `part.against`, would be rejected."""
     wrong = 1.1 * predicted if part.against is None else number(part.against)
     if part.form in MUST_FAIL or wrong == predicted:
         return math.nan
