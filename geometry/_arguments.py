@@ -13,7 +13,7 @@ _ASYMMETRY = 0.01
 def as_samples(
     x: Float[Array, "n d"], *, min_samples: int = 1, columns: int | None = None, name: str = "x"
 ) -> Float[Array, "n d"]:
-    """`x` in at least float32; raises unless it is a matrix of enough rows, finite outside `jit`."""
+    """`x` in at least float32; raises unless a matrix of enough rows, finite outside `jit`."""
     check_array(x, name)
     if x.ndim != 2 or x.size == 0 or columns not in (None, x.shape[1]):
         features = "features" if columns is None else columns
