@@ -41,6 +41,8 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
 MOST_FILES = 3  # largest number of test files for one module
 MOST_TESTS = 100  # largest number of tests for one line, besides those of its module
+CLAIMS = "scripts/claims"  # a module of a paper is tested by the outcomes of its checks
+OWN_CLAIMS = f"{CLAIMS}/own"
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_drawn_of_its_numbers"
 COMMITTED = "tests/tools/test_results.py"  # numbers, beside what commands and experiments say
@@ -216,10 +218,10 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
         running,
         key=lambda test: (not test.startswith("tests"), test.partition("::")[0] not in own, test),
     )
-    if name.is_relative_to("geometry/claims") and re.search(
-        r"Computed[.(]|Sampled[.(]", mutant.source
-    ):
-        return [f"{OUTCOMES}[{'.'.join(name.with_suffix('').parts)}]", *by_file]
+    of_a_paper = name.is_relative_to(CLAIMS) and not name.is_relative_to(OWN_CLAIMS)
+    if of_a_paper and re.search(r"\bClaim\b", mutant.source):
+        module = name.relative_to("scripts").with_suffix("").parts
+        return [f"{OUTCOMES}[{'.'.join(module)}]", *by_file]
     if name.is_relative_to("scripts/experiments/pages"):
         own.append(DRAWN)
     if name.is_relative_to("scripts"):

@@ -7,7 +7,7 @@ import pytest
 from coverage import CoverageData
 
 from tools import mutants
-from tools.mutants import ROOT, Mutant, against, files_of_tests, mutants_of, record
+from tools.mutants import OUTCOMES, ROOT, Mutant, against, files_of_tests, mutants_of, record
 
 MODULE = '''
 """A docstring with 1 < 2."""
@@ -60,6 +60,17 @@ def test_a_line_is_tested_by_what_runs_it_its_own_files_first(tmp_path):
     own = [str(path.relative_to(ROOT)) for path in files_of_tests(module)]
     assert by_line[9] == [own_test, "tests/a.py::test_x", doctest, *own]
     assert by_line[3] == own
+
+
+def test_a_module_of_claims_is_tested_by_its_recorded_outcomes():
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "slow"]
+    collected = subprocess.run(
+        [*command, OUTCOMES], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    for name in ("unitization/bounded.py", "cwda/moments.py", "bn_decomposed/tree.py"):
+        module = ROOT / "scripts" / "claims" / name
+        first = against(next(mutants_of(module)), None)[0]
+        assert first in collected.splitlines()
 
 
 @pytest.mark.parametrize(
