@@ -51,6 +51,8 @@ def _mathml(latex: str) -> str:
     tree = _tree(latex)
     for node in tree.iter():
         node.tag = "mo" if node.text == "′" else _kind(node)
+        if node.tag == "mover" and node[1].text in _ACCENTS:
+            node.set("accent", "true")  # else browsers draw bars in the size of a script
     # A formula does not break. If it is wider than the page, it scrolls.
     return f'<span class="formula">{ElementTree.tostring(tree, encoding="unicode")}</span>'
 
