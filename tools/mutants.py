@@ -21,6 +21,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -378,15 +380,32 @@ def sampled(package: str, options: argparse.Namespace) -> list[Mutant]:
 
 def provenance(has_lines: bool) -> dict[str, Any]:
     """How the outcomes were made; `has_lines`: whether tests were chosen by recorded lines."""
-    from experiments import cli
-
     return {
         "command": " ".join(["python -m tools.mutants", *sys.argv[1:]]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": cli.environment(),
+        "environment": environment(),
         "seconds": time.monotonic() - START,
         "tests by line": has_lines,
     }
+
+
+@cache
+def environment() -> dict[str, Any]:
+    """Versions, device and commit, asked by another process.
+
+    JAX starts threads when it is asked for its devices. A process that has them cannot be forked:
+    its children wait for locks that nobody holds.
+    """
+    ask = "import json; from experiments import cli; print(json.dumps(cli.environment()))"
+    command, paths = (
+        [sys.executable, "-c", ask],
+        os.pathsep.join([str(ROOT / "scripts"), str(ROOT)]),
+    )
+    return json.loads(
+        subprocess.run(
+            command, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.PIPE, check=True
+        ).stdout
+    )
 
 
 def _table(rows: list[dict[str, Any]], column: str) -> Table:

@@ -110,6 +110,7 @@ source = path.read_text()
 wrong = mutants.Mutant(path, 1, "", "", "", source + "1 / 0")
 same = mutants.Mutant(path, 1, "", "", "", source)
 tests = ["jaxnorm/shift/_emd.py"]
+mutants.provenance(False)  # as after the first mistake: no thread of JAX may be left by it
 print([mutants.outcome(mutant, tests, 300.0) for mutant in (same, wrong)])
 """
 
