@@ -70,7 +70,7 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
 
 
 def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
-    """γ(x), the smallest positive volume of a cell of n samples in the plane.
+    """The smallest positive volume γ(x) of a cell of n samples in the plane.
 
     At most 1/(2n) when no two samples are collinear, with equality for n equally spaced
     directions. The paper's example has 1/n for an odd number n of equally spaced points; their n
@@ -125,7 +125,7 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
 
 
 def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
-    """γ(x), the smallest cell volume of n samples in space; NaN unless in general position.
+    """The smallest volume γ(x) of a cell of n samples in space; NaN unless in general position.
 
     Example:
       >>> print(jax.jit(gamma_3d)(jnp.eye(3)).round(3))
@@ -174,7 +174,9 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
 
 @host_only()
 def number_of_cells(n: int, dims: int) -> int:
-    """Cells of n samples in general position: 2 Σⱼ C(n − 1, j) over j < dims; γ ≤ one over it.
+    """The number of cells of n samples in general position: 2 Σⱼ C(n − 1, j) over j < dims.
+
+    So γ is at most one over it.
 
     Exactly, on the host.
 

@@ -135,7 +135,9 @@ def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
 
 @host_only()
 def welch_bound(num_filters: int, dims: int) -> float:
-    """√((n − d)/(d (n − 1))): n filters in d < n dimensions have a pair with this |cos|; else 0.
+    """A lower bound of the largest |cos| of n filters in d dimensions: √((n − d)/(d (n − 1))).
+
+    It is 0 unless d < n.
 
     More filters than dimensions are never mutually orthogonal, whatever their distribution
     (Welch, 1974). Computed on the host.

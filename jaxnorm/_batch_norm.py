@@ -50,7 +50,9 @@ def batch_norm(
     axis_name: AxisName | None = None,
     axis_index_groups: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
-    """scale (x − μ) / √(σ² + eps) + bias, Ioffe and Szegedy (2015), with the biased variance σ².
+    """Batch norm, Ioffe and Szegedy (2015): scale (x − μ) / √(σ² + eps) + bias.
+
+    σ² is the biased variance.
 
     A constant channel becomes `bias`; a batch without any counted sample is normalized by mean 0
     and variance 0, without NaN.

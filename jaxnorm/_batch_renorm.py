@@ -42,7 +42,9 @@ def batch_renorm(
     axis_name: AxisName | None = None,
     axis_index_groups: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
-    """scale (r (x − μ) / σ + d) + bias, Ioffe (2017), Algorithm 1, with σ = √(σ² + eps).
+    """Batch renormalization, Ioffe (2017), Algorithm 1: scale (r (x − μ) / σ + d) + bias.
+
+    σ is √(σ² + eps) with the biased variance σ².
 
     With μ and σ of the batch and μ′ and σ′ of `running`, r = σ/σ′ within [1/r_max, r_max] and
     d = (μ − μ′)/σ′ within [−d_max, d_max], both constant in gradients. Between these limits the

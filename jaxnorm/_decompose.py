@@ -25,7 +25,7 @@ from jaxnorm.internal import (
 
 
 def recenter(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Float[Array, "*shape"]:
-    """x − μ, with μ the mean along `axis` (Eq. 2).
+    """Subtract the mean μ along `axis`: x − μ (Eq. 2).
 
     Example:
       >>> print(recenter(jnp.array([1.0, 2.0, 6.0])))
@@ -37,7 +37,9 @@ def recenter(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Float[Array, "*sha
 def rescale(
     x: Float[Array, "*shape"], *, axis: Axes = 0, eps: float = 0.0
 ) -> Float[Array, "*shape"]:
-    """x / √(σ² + eps), with σ² the biased variance along `axis` (Eqs. 3, 4 without Eq. 2).
+    """Divide by the standard deviation along `axis`: x / √(σ² + eps) (Eqs. 3, 4 without Eq. 2).
+
+    σ² is the biased variance.
 
     The mean is divided too, not subtracted: this is rescaling alone, about the mean. Compare
     `rescale_rms`, which is about zero; in random networks the two differ drastically.
@@ -53,9 +55,9 @@ def rescale(
 def rescale_rms(
     x: Float[Array, "*shape"], *, axis: Axes = 0, eps: float = 0.0
 ) -> Float[Array, "*shape"]:
-    """x / √(mean(x²) + eps): rescaling about zero, by the root mean square along `axis`.
+    """Divide by the root mean square along `axis`: x / √(mean(x²) + eps).
 
-    A feature that is zero for all samples stays zero.
+    This is rescaling about zero. A feature that is zero for all samples stays zero.
 
     Example:
       >>> print(rescale_rms(jnp.array([3.0, -3.0])))
@@ -68,7 +70,7 @@ def rescale_rms(
 def standardize(
     x: Float[Array, "*shape"], *, axis: Axes = 0, eps: float = 0.0
 ) -> Float[Array, "*shape"]:
-    """(x − μ) / √(σ² + eps) along `axis`: recentered, then rescaled (Eqs. 1-4).
+    """Recenter, then rescale along `axis`: (x − μ) / √(σ² + eps) (Eqs. 1-4).
 
     Example:
       >>> print(standardize(jnp.array([1.0, 5.0, 1.0, 5.0])))

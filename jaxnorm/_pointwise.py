@@ -19,7 +19,7 @@ def dyt(
     scale: PerChannel | None = None,
     bias: PerChannel | None = None,
 ) -> Float[Array, "*batch c"]:
-    """scale tanh(alpha x) + bias: dynamic tanh, Zhu et al. (2025), section 4.
+    """Dynamic tanh, Zhu et al. (2025), section 4: scale tanh(alpha x) + bias.
 
     The deviation from `bias` is at most |scale|, whatever `x` is: see `jaxnorm.shift.dyt_bounds`.
 
@@ -50,7 +50,7 @@ def derf(
     scale: PerChannel | None = None,
     bias: PerChannel | None = None,
 ) -> Float[Array, "*batch c"]:
-    """scale erf(alpha x + offset) + bias: Derf, Chen et al. (2025), Eq. 10.
+    """Derf, Chen et al. (2025), Eq. 10: scale erf(alpha x + offset) + bias.
 
     The deviation from `bias` is at most |scale|, whatever `x` is: see `jaxnorm.shift.derf_bounds`.
 

@@ -200,7 +200,7 @@ def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
 
 
 def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:
-    """n / (n − 1 − eps), which makes the biased variance of n samples unbiased (eps 0).
+    """The factor n / (n − 1 − eps) that makes the biased variance of n samples unbiased (eps 0).
 
     The unitization paper's code corrects by it with its eps, 10⁻³, in training as well. Where
     n ≤ 1 + eps there is nothing to correct, and the factor is 1.

@@ -15,7 +15,9 @@ Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 
 
 def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shape"]:
-    """x / ‖x‖ along `axis`, Eq. 6; the zero vector gives (1, 0, ..., 0), and gradient zero.
+    """Divide by the norm along `axis`: x / ‖x‖, Eq. 6; the zero vector gives (1, 0, ..., 0).
+
+    The gradient at the zero vector is zero.
 
     Safe for every finite nonzero `x` that is not subnormal: the norm is formed relative to the
     largest entry.
@@ -38,7 +40,9 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
 def unitize_bounded(
     x: Float[Array, "*shape"], alpha: Alpha, *, axis: int = -1
 ) -> Float[Array, "*shape"]:
-    """x / (alpha ‖x‖ + 1 − alpha): Eq. 8 for a scalar alpha, Eq. 9 for one per feature.
+    """Unitize with a bounded result: x / (alpha ‖x‖ + 1 − alpha), Eqs. 8 and 9.
+
+    A scalar alpha is Eq. 8, one per feature Eq. 9.
 
     For alpha in [0, 1] the norm of the result is below 1/min(alpha), the bound behind Theorems
     3.2 and 3.3. At the zero vector the result is 0, with Jacobian diag(1/(1 − alpha)) and 0
@@ -68,7 +72,7 @@ def unitize_bounded(
 def unitize(
     x: Float[Array, "*shape"], alpha: Alpha, *, axis: int = -1, eps: float = 1e-5
 ) -> Float[Array, "*shape"]:
-    """(alpha / √(‖x‖² + eps) + 1 − alpha) x: Eq. 10, the transformation that the paper trains.
+    """Unitize as the paper trains, Eq. 10: (alpha / √(‖x‖² + eps) + 1 − alpha) x.
 
     No theorem covers it: for alpha < 1 the norm of the result, and so the earth mover distance
     of two such outputs, grows without bound, where Eqs. 8 and 9 stay below 1/alpha. The zero

@@ -32,7 +32,7 @@ Factor = Callable[[Array, Array], Array]
 def interpolated(
     alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
-    """alpha / √square + 1 − alpha: the factor of Eq. 10 for a vector with this squared norm.
+    """The factor of Eq. 10 for a vector with this squared norm: alpha / √square + 1 − alpha.
 
     A squared norm of zero gives 1 with a zero gradient: the vector is zero whatever its factor.
 
@@ -48,7 +48,7 @@ def interpolated(
 def bounded(
     alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
-    """1 / (alpha √square + 1 − alpha): the factor of Eq. 9 for a vector with this squared norm.
+    """The factor of Eq. 9 for a vector with this squared norm: 1 / (alpha √square + 1 − alpha).
 
     For alpha in [0, 1] its product with the norm stays below 1/alpha. Where the divisor is zero,
     at alpha 1 and a zero vector, the factor is 1: the vector is zero whatever its factor.

@@ -106,7 +106,7 @@ def _scale_and_bias(layer: Any, x: Array, axis: int = -1) -> dict[str, Array | N
 
 
 class BatchNorm(_RunningNorm):
-    """`jaxnorm.nnx.BatchNorm`, in the place of `flax.linen.BatchNorm`.
+    """The layer `jaxnorm.nnx.BatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
     Arguments and their meaning are those of `jaxnorm.nnx.BatchNorm`, but that the number of
     features is the input's, `use_running_average` has no default, and keys and metadata come by
@@ -139,7 +139,7 @@ class BatchNorm(_RunningNorm):
 
 
 class UnitizedBatchNorm(_RunningNorm):
-    """`jaxnorm.nnx.UnitizedBatchNorm`, in the place of `flax.linen.BatchNorm`.
+    """The layer `jaxnorm.nnx.UnitizedBatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
     Arguments and their meaning are those of `jaxnorm.nnx.UnitizedBatchNorm`, but that the number of
     features is the input's, `use_running_average` has no default, and keys and metadata come by
@@ -177,7 +177,7 @@ class UnitizedBatchNorm(_RunningNorm):
 
 
 class BatchRenorm(_RunningNorm):
-    """`jaxnorm.nnx.BatchRenorm`, in the place of `flax.linen.BatchNorm`.
+    """The layer `jaxnorm.nnx.BatchRenorm` for Linen, in place of `flax.linen.BatchNorm`.
 
     Arguments and their meaning are those of `jaxnorm.nnx.BatchRenorm`, but that the number of
     features is the input's, `use_running_average` has no default, and keys and metadata come by
@@ -229,7 +229,7 @@ class _Stateless(linen.Module):
 
 
 class DyT(_Stateless):
-    """`jaxnorm.nnx.DyT`, in the place of `flax.linen.LayerNorm`.
+    """The layer `jaxnorm.nnx.DyT` for Linen, in place of `flax.linen.LayerNorm`.
 
     Arguments and their meaning are those of `jaxnorm.nnx.DyT`, but that the number of
     features is the input's, and keys and metadata come by Linen's ways.
@@ -250,7 +250,7 @@ class DyT(_Stateless):
 
 
 class Derf(_Stateless):
-    """`jaxnorm.nnx.Derf`, in the place of `flax.linen.LayerNorm`.
+    """The layer `jaxnorm.nnx.Derf` for Linen, in place of `flax.linen.LayerNorm`.
 
     Arguments and their meaning are those of `jaxnorm.nnx.Derf`, but that the number of
     features is the input's, and keys and metadata come by Linen's ways.
@@ -273,7 +273,7 @@ class Derf(_Stateless):
 
 
 class Unitization(_Stateless):
-    """`jaxnorm.nnx.Unitization`, in the place of `flax.linen.LayerNorm`.
+    """The layer `jaxnorm.nnx.Unitization` for Linen, in place of `flax.linen.LayerNorm`.
 
     Arguments and their meaning are those of `jaxnorm.nnx.Unitization`, but that the number of
     features is the input's, and keys and metadata come by Linen's ways.

@@ -16,19 +16,19 @@ Curve = Callable[[int | float, float], float]
 
 
 def linear(target: int | float, t: float) -> float:
-    """target · t: the same number of channels at each step."""
+    """Remove the same number of channels at each step: target · t."""
     _check(target, t)
     return target * t
 
 
 def cubic(target: int | float, t: float) -> float:
-    """target · (1 − (1 − t)³): most at first, Zhu and Gupta (2017) from no sparsity."""
+    """Remove most channels at first, Zhu and Gupta (2017): target · (1 − (1 − t)³)."""
     _check(target, t)
     return target * (1 - (1 - t) ** 3)
 
 
 def geometric(target: int | float, t: float) -> float:
-    """1 − (1 − target)ᵗ: the same fraction of what is left at each step."""
+    """Remove the same fraction of what is left at each step: 1 − (1 − target)ᵗ."""
     _check(target, t)
     return 1 - (1 - target) ** t
 

@@ -83,6 +83,25 @@ def test_every_namespace_has_a_page_of_the_reference():
         assert f".. namespace:: {page}\n" in (DOCS / f"reference/{page}.rst").read_text()
 
 
+def test_the_index_of_the_reference_has_every_public_name_once_under_a_task():
+    text = (DOCS / "reference/index.rst").read_text()
+    listed = re.findall(r"^   ((?:jaxnorm|pruning|geometry)\.[\w.]+)$", text, re.M)
+    values = [id(_value(name)) for name in listed]
+    assert len(set(values)) == len(values)
+    for namespace in NAMESPACES:
+        missing = [
+            name
+            for name in promised(namespace)
+            if id(getattr(NAMESPACES[namespace], name)) not in values
+        ]
+        assert not missing, namespace
+
+
+def _value(name):
+    namespace, _, last = name.rpartition(".")
+    return getattr(NAMESPACES[namespace], last)
+
+
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_page_of_results_is_listed_with_its_command(name):
     rows = (DOCS / "results/README.md").read_text().splitlines()

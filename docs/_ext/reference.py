@@ -1,4 +1,4 @@
-"""The directive `namespace`: all that a module promises, from its docstrings.
+"""The directives `namespace`, all that a module promises, and `task`, names in the order of use.
 
 A docstring is Markdown in the little that it uses of either: names in backticks, examples, and
 sections that napoleon reads. What reStructuredText would take for markup besides is escaped.
@@ -71,8 +71,8 @@ class Namespace(SphinxDirective):
         lines = [f".. automodule:: {namespace}", ""]
         lines += [".. list-table::", "   :class: names", "   :widths: auto", ""]
         for name in names:
-            summary = " ".join(documented(module, name, origins[name]).split("\n\n")[0].split())
-            lines += [f"   * - `~{namespace}.{name}`", f"     - {escaped(summary)}"]
+            text = escaped(summary(module, name))
+            lines += [f"   * - `~{namespace}.{name}`", f"     - {text}"]
         for name in names:
             if namespace != package or home(package, name) == package:
                 lines += entry(module, name, origins[name])
@@ -88,6 +88,26 @@ class Namespace(SphinxDirective):
             if namespace != package and home(package, name) == namespace and full in domain.objects:
                 kind = domain.objects[full].objtype
                 domain.note_object(f"{package}.{name}", kind, full, aliased=True)
+
+
+class Task(SphinxDirective):
+    """A table of names in the order of use, each with the first sentence of its docstring."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        lines = [".. list-table::", "   :class: names", "   :widths: auto", ""]
+        for full in filter(None, map(str.strip, self.content)):
+            namespace, _, name = full.rpartition(".")
+            module = import_module(namespace)
+            lines += [f"   * - `~{full}`", f"     - {escaped(summary(module, name))}"]
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+def summary(module: ModuleType, name: str) -> str:
+    """The first paragraph of a docstring, on one line."""
+    text = documented(module, name, public_names(module)[name])
+    return " ".join(text.split("\n\n")[0].split())
 
 
 def documented(module: ModuleType, name: str, origin: str) -> str:
@@ -161,6 +181,7 @@ def skip(app: Sphinx, what: str, name: str, value: Any, skipped: bool, options: 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("namespace", Namespace)
+    app.add_directive("task", Task)
     app.connect("autodoc-process-docstring", escape, priority=400)  # before napoleon, at 500
     app.connect("autodoc-process-signature", shorten)
     app.connect("autodoc-skip-member", skip)

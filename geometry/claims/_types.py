@@ -13,20 +13,24 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 Form = Literal["printed", "rejected", "corrected", "overread"]
-"""Printed and corrected forms must hold. Rejected ones are printed, and must fail; so must overread
-ones, which are not printed."""
+"""What a check says of a statement.
+
+Printed and corrected forms must hold. Rejected forms are printed and must fail. Overread forms are
+not printed, though a reader may believe them, and must fail too."""
 Fault = Literal["misprint", "false in a case", "false"]
-"""What is wrong with a printed statement: only how it is printed, the corrected form being what the
-paper uses; a case that its hypotheses let in, such as a null set or an approximation beyond its
-range; or the statement."""
+"""What is wrong with a printed statement.
+
+In a misprint only the print is wrong, and the paper uses the corrected form. A statement that is
+false in a case fails only in a case that its hypotheses allow, such as a null set or an
+approximation beyond its range."""
 Standing = Literal["true", "misprint", "false in a case", "false", "not tested"]
-"""What is recorded of a statement as printed."""
+"""The verdict that is recorded for a statement as printed."""
 MUST_FAIL = frozenset({"rejected", "overread"})
 Number = float | Callable[[], Any]
 Values = float | Sequence[Any] | np.ndarray | Array
 """One number for each case that a check computes, in arrays of any shape."""
 Cases = Iterator[Any]
-"""The same, yielded case by case."""
+"""The numbers that a check computes, yielded case by case."""
 Statistics = Mapping[str, Float[Array, "..."]]
 """What a draw returns, by the name of the statistic."""
 
@@ -127,7 +131,7 @@ class Computed:
 
 
 Check = Sampled | Computed
-"""Either kind of check."""
+"""A check of a claim, sampled or computed."""
 
 
 class Remark(NamedTuple):

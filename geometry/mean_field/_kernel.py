@@ -48,7 +48,7 @@ def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def recenter_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix H G H of the recentred batch, H = I − 11ᵀ/n: of `jaxnorm.recenter`.
+    """Gram matrix of the batch after `jaxnorm.recenter`: H G H with H = I − 11ᵀ/n.
 
     Example:
       >>> print(recenter_gram(2 * jnp.eye(2)))
@@ -60,7 +60,7 @@ def recenter_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 @host_only()
 def expected_norm_factor(width: int) -> float:
-    """E ‖ReLU(W x)‖ / ‖x‖ for a layer of `width` d neurons with weights N(0, 2/d).
+    """Mean growth E ‖ReLU(W x)‖ / ‖x‖ of a norm in a layer of `width` d, weights N(0, 2/d).
 
     √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) − 23/(128d²) + O(d⁻³): the mean of a
     chi variable whose degrees of freedom j are Binomial(d, 1/2). Theorem 14 of Nachum et al. has 1,
@@ -91,7 +91,7 @@ def expected_norm_factor(width: int) -> float:
 
 
 def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π: the cosine of two samples after ReLU alone.
+    """The cosine of two samples after ReLU alone: κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π.
 
     At infinite width, for ρ in [−1, 1], a number or an array, with slopes 0 and 1 at the ends.
     Angles fall to 0 like 3π over the number of layers.

@@ -162,7 +162,7 @@ def mixed_map(
     skip: int | float | Float[Array, ""] = 0.0,
     bias: int | float | Float[Array, ""] = 0.0,
 ) -> KernelMap:
-    """κ of a layer with a residual stream or biases: skip ρ + bias + (1 − skip − bias) κ(ρ).
+    """The map κ with a residual stream or biases: skip ρ + bias + (1 − skip − bias) κ(ρ).
 
     Args:
       skip: The share of the stream in the squared norm after its branch is added.
@@ -193,7 +193,7 @@ def mixed_map(
 
 
 def layer_norm_map(kernel: KernelMap) -> KernelMap:
-    """κ of a layer whose activations are normalized over features with their mean subtracted.
+    """The map κ of a layer that normalizes its activations over features, mean subtracted.
 
     At infinite width layer norm subtracts E φ(u): the constant term of the series is left out, and
     (κ(ρ) − κ(0))/(1 − κ(0)) is left. RMS norm of the activations, and both norms of the
@@ -262,7 +262,7 @@ def fixed_point(kernel: KernelMap) -> FixedPoint:
 
 
 def cubic_term(kernel: KernelMap) -> Float[Array, ""]:
-    """c of 1 − κ(cos θ) = κ′(1) θ²/2 − c θ³ + O(θ⁴), for small angles θ.
+    """The coefficient c of 1 − κ(cos θ) = κ′(1) θ²/2 − c θ³ + O(θ⁴), for small angles θ.
 
     Σ jumps² exp(−kinks²/2)/(6π): 1/(3π) for ReLU, zero where there are no kinks.
 

@@ -51,7 +51,7 @@ def recentred_angle(n: int | float) -> float:
 
 @host_only()
 def cluster_growth(n: int) -> float:
-    """n² / (n² − 2n + 2): growth per layer of the squared spread of a collapsed cluster.
+    """Growth per layer of the squared spread of a collapsed cluster: n² / (n² − 2n + 2).
 
     The cluster lies beside the odd sample, and the spread is relative to it. It is above 1: the
     invariant representation, where the cluster is a point, is unstable, although Theorem 14 of

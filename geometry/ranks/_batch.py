@@ -33,7 +33,7 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
 
 
 def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
-    """tr(C)² / ‖C‖²_F of C = xᵀ x, in [1, rank]: a count that small singular values barely enter.
+    """Effective rank tr(C)² / ‖C‖²_F of C = xᵀ x, in [1, rank]: small singular values barely count.
 
     A lower bound of the rank, after Daneshmand et al. (2020); n for n orthogonal samples of one
     length. Zeros give 0.
@@ -47,7 +47,7 @@ def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
-    """‖x‖²_F / σ₁² with σ₁ the largest singular value, in [1, rank].
+    """Stable rank ‖x‖²_F / σ₁², in [1, rank], with σ₁ the largest singular value.
 
     Rudelson and Vershynin (2007). At most `effective_rank`, since Σσ⁴ ≤ σ₁² Σσ². Zeros give 0. The
     gradient is finite where singular values coincide.
@@ -61,7 +61,7 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
-    """log(tr(G)/n) − log(det(G))/n of a Gram matrix G: 0 for orthogonal samples of one length only.
+    """log(tr(G)/n) − log(det(G))/n of a Gram matrix G; 0 means orthogonal samples of one length.
 
     ∞ where the samples are linearly dependent up to rounding; Joudaki et al.
     (2023). NaN for a Gram matrix of zeros.
@@ -78,7 +78,7 @@ def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
 
 
 def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
-    """‖G/tr(G) − I/n‖_F of a Gram matrix G, in [0, √(1 − 1/n)].
+    """The distance of a Gram matrix G to orthogonality: ‖G/tr(G) − I/n‖_F, in [0, √(1 − 1/n)].
 
     0 for orthogonal samples of one length. Daneshmand et al. (2021) show that rescaling makes it
     small in deep linear networks. The gradient at 0 is zero; NaN for a Gram matrix of zeros.

@@ -24,7 +24,7 @@ from jaxnorm.internal import check_key, check_whole, host_only, matmul, replicat
 def rows_needed(
     key: Key[Array, ""], x: Float[Array, "n d"], *, max_rows: int = 10_000
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Gaussian neurons drawn until their representation of the n samples has rank n, and that rank.
+    """Draw Gaussian neurons until the n samples have rank n; returns how many, and the rank.
 
     At most `max_rows` are drawn: the rank may then be below n, and always is where
     `full_rank_reachable` is false. Ranks are decided to about 64 n ε, relative to each neuron.

@@ -71,7 +71,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
 
 
 def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, ""]:
-    """r of n distinct samples in any order, at `depth`; it tends to a limit in (0, ∞).
+    """The ratio r of n distinct samples in any order at `depth`; it tends to a limit in (0, ∞).
 
     Below 1 the smallest sample becomes longest, above 1 the largest one; both ends are longer than
     the cluster unless r leaves [1/(n − 1)², (n − 1)²].

@@ -157,7 +157,7 @@ class RunningNorm(Affine):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BatchNorm(RunningNorm):
-    """`batch_norm` with learned `scale` and `bias` and running statistics.
+    """A batch norm layer with learned `scale` and `bias` and running statistics.
 
     Takes the place of `flax.nnx.BatchNorm`, whose arguments it has with their meaning; the result
     is by default of the input's dtype. Statistics are in at least float32, and running ones in
@@ -216,7 +216,7 @@ class BatchNorm(RunningNorm):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class UnitizedBatchNorm(RunningNorm):
-    """`unitized_batch_norm` with learned `alpha`, `scale` and `bias` and running statistics.
+    """A unitized batch norm layer with learned `alpha`, `scale` and `bias` and running statistics.
 
     Args:
       alpha_init: Initializer of alpha, one per channel: 0, batch norm, by default.
@@ -276,7 +276,7 @@ class UnitizedBatchNorm(RunningNorm):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BatchRenorm(RunningNorm):
-    """`batch_renorm` with learned `scale` and `bias` and running statistics.
+    """A batch renormalization layer with learned `scale` and `bias` and running statistics.
 
     In training r and d come from the running statistics before the batch. The paper trains its
     first steps with `r_max` 1 and `d_max` 0: both are attributes, and a program is compiled for

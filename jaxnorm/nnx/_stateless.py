@@ -44,7 +44,7 @@ class Stateless(Affine):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DyT(Stateless):
-    """`dyt` with one learned `alpha`, and learned `scale` and `bias`.
+    """A dynamic tanh layer: `dyt` with one learned `alpha`, and learned `scale` and `bias`.
 
     Training and inference are the same, and there are no statistics.
 
@@ -74,7 +74,7 @@ class DyT(Stateless):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Derf(Stateless):
-    """`derf` with one learned `alpha` and `offset`, and learned `scale` and `bias`.
+    """A Derf layer: `derf` with one learned `alpha` and `offset`, and learned `scale` and `bias`.
 
     Args:
       offset_init: Initializer of the offset: 0 by default, as in the paper.
@@ -115,7 +115,7 @@ class Derf(Stateless):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Unitization(Stateless):
-    """Unitization over features alone, with learned `alpha`, `scale` and `bias`.
+    """A layer that unitizes over features alone, with learned `alpha`, `scale` and `bias`.
 
     scale ⊙ unitize(x, alpha) + bias, each vector along the last axis by its own norm: no batch norm
     before, no statistics. Outputs before the scale have norm 1 at first; what stands behind the

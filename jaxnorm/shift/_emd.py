@@ -233,7 +233,9 @@ def emd_sliced(
 
 @host_only()
 def mean_projection(dims: int) -> float:
-    """E |θ₁| of a random direction θ: Γ(d/2) / (√π Γ((d+1)/2)), about √(2/(π d)). On the host.
+    """Mean |θ₁| of a random direction θ in d dimensions: Γ(d/2) / (√π Γ((d+1)/2)). On the host.
+
+    It is about √(2/(π d)).
 
     Raises:
       ValueError: `dims` is below 1, or not finite.

@@ -24,7 +24,7 @@ Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 
 
 class LayerBounds(NamedTuple):
-    """M and L of a layer: how far its outputs are from its bias, and how much farther apart."""
+    """Two bounds of a layer: M of the distance of outputs to the bias, L the Lipschitz constant."""
 
     radius: Float[Array, ""]
     lipschitz: Float[Array, ""]
@@ -33,7 +33,7 @@ class LayerBounds(NamedTuple):
 def certified_upper_bound(
     bounds: LayerBounds, distance: int | float | Float[Array, ""] = math.inf
 ) -> Float[Array, ""]:
-    """min(2M, L W): the most that W₁ of a layer's outputs can be when W₁ of its inputs is W.
+    """The largest possible W₁ of a layer's outputs when W₁ of its inputs is W: min(2M, L W).
 
     Both sides are attained: 2M by outputs at opposite points of the ball, L W where the layer is
     steepest. For outputs that have the bias as their mean at both moments √2 M holds, too.
@@ -73,7 +73,9 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
 
 
 def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
-    """M = √d max|γ| and L = max|γ|/√eps of γ x/√(mean x² + eps), Zhang and Sennrich (2019).
+    """The bounds of an RMS norm, γ x/√(mean x² + eps): M = √d max|γ| and L = max|γ|/√eps.
+
+    The norm is that of Zhang and Sennrich (2019).
 
     M is approached as the mean square grows beyond eps, L where it vanishes.
 
@@ -91,7 +93,7 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 
 
 def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
-    """M = ‖γ‖ and L = max|α γ| of `dyt`, γ tanh(α x).
+    """The bounds of `dyt`, γ tanh(α x): M = ‖γ‖ and L = max|α γ|.
 
     M is approached where every |α x| is large, L at x = 0. Features with α 0 do not count.
 
@@ -108,7 +110,7 @@ def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 
 
 def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
-    """M = ‖γ‖ and L = (2/√π) max|α γ| of `derf`, γ erf(α x + s), whatever s is.
+    """The bounds of `derf`, γ erf(α x + s): M = ‖γ‖ and L = (2/√π) max|α γ|, for every s.
 
     M is approached where every |α x| is large, L where α x = −s.
 
@@ -125,7 +127,9 @@ def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 
 
 def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
-    """M = max|γ/α| and L = max|γ/(1 − α)| of γ `unitize_bounded`(x, α), Eqs. 8 and 9.
+    """The bounds of γ `unitize_bounded`(x, α): M = max|γ/α| and L = max|γ/(1 − α)|.
+
+    These are Eqs. 8 and 9 with a scale.
 
     M is approached far from the origin, L next to it; at α 0 and α 1 they are infinite. NaN for α
     outside [0, 1]. With different α per feature L is above the least number: 5/4 of max|γ/(1 − α)|.

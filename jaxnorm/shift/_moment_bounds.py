@@ -20,7 +20,7 @@ def moment_upper_bound(
     mean_y: Float[Array, " d"],
     var_y: Float[Array, " d"],
 ) -> Float[Array, ""]:
-    """S + S' + D + 2: Theorem 1 of Huang and Yu, as printed.
+    """Theorem 1 of Huang and Yu, as printed: S + S' + D + 2.
 
     It adds squared lengths to lengths, so its worth depends on the unit of the outputs;
     `sharp_moment_upper_bound` is never larger.
@@ -42,7 +42,7 @@ def sharp_moment_upper_bound(
     mean_y: Float[Array, " d"],
     var_y: Float[Array, " d"],
 ) -> Float[Array, ""]:
-    """√(S + S' + D²): the root mean square distance of independent samples of p and q.
+    """The root mean square distance of independent samples of p and q: √(S + S' + D²).
 
     The best bound that these moments allow, attained by two pairs of points on perpendicular
     lines, and in the unit of the outputs.
@@ -67,7 +67,7 @@ def normalized_upper_bound(
     mean_y: Float[Array, " d"],
     excess_y: Float[Array, " d"],
 ) -> Float[Array, ""]:
-    """Σ v + Σ v' + 2d + ‖e − e'‖ + 2, Eq. 4: Theorem 1 for outputs of a batch norm.
+    """Eq. 4, Theorem 1 for outputs of a batch norm: Σ v + Σ v' + 2d + ‖e − e'‖ + 2.
 
     Without noise that is 2d + 2, where no two such outputs lie further apart than √(2d).
 
@@ -89,7 +89,7 @@ def normalized_upper_bound(
 
 
 def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> Float[Array, ""]:
-    """D = ‖μ − μ'‖: no transport moves the mean further than its mean displacement.
+    """A lower bound: the distance of the means, D = ‖μ − μ'‖, which every transport plan costs.
 
     Attained by a mere shift. The paper does not have it; it is often the best of the lower bounds.
 
@@ -120,7 +120,7 @@ def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *featu
 def clipped_power(
     x: Float[Array, "*n d"], *, radius: int | float | Float[Array, ""], p: int = 2
 ) -> Float[Array, "*n"]:
-    """f_{p,C}(x) = Σ clip(x_i, −C, C)^p / (p C^(p−1) √d) of Theorem 2, with C the `radius`.
+    """The test function of Theorem 2, Σ clip(x_i, −C, C)^p / (p C^(p−1) √d), C the `radius`.
 
     Its Lipschitz constant is exactly 1, for even and odd p.
 
@@ -150,7 +150,7 @@ def moment_lower_bound(
     radius: int | float | Float[Array, ""],
     p: int = 2,
 ) -> Float[Array, ""]:
-    """|E f_{p,C}(X) − E f_{p,C}(Y)|: Theorem 2. At most √d C/p for even p, twice that for odd.
+    """Theorem 2: |E f_{p,C}(X) − E f_{p,C}(Y)|, at most √d C/p for even p, twice that for odd.
 
     The paper has p ≥ 2; p = 1 holds as well. A small value says nothing about the distance.
 
@@ -182,7 +182,7 @@ def normalized_lower_bound(
     *,
     radius: int | float | Float[Array, ""],
 ) -> Float[Array, ""]:
-    """|Σ (e² + v − e'² − v')| / (2 C √d), Eq. 5: Theorem 2 at p = 2 for outputs of a batch norm.
+    """Eq. 5, Theorem 2 at p = 2 for outputs of a batch norm: |Σ (e² + v − e'² − v')| / (2 C √d).
 
     A lower bound only if no output exceeds `radius`: with heavier tails it is false. Outputs that
     were normalized by their own batch of m never exceed √(m − 1).

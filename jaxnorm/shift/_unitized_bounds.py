@@ -55,7 +55,9 @@ def unitized_upper_bound(
 def sharp_unitized_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
-    """E r/m(r) of X plus that of Y, with m(r) = min_j (alpha_j r + 1 − alpha_j), r = ‖X‖.
+    """A bound for Eq. 9 from the norms r of the data: the mean of r/m(r) of X plus that of Y.
+
+    m(r) = min_j (alpha_j r + 1 − alpha_j), and r = ‖X‖.
 
     For `unitize_bounded`, between the distance and Theorems 3.2 and 3.3 for every alpha in
     [0, 1], and continuous at 0; NaN outside. A zero vector counts as 1 where an alpha is 1,
@@ -83,7 +85,7 @@ def sharp_unitized_upper_bound(
 def interpolated_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
-    """E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus that of Y: a bound for Eq. 10, `unitize`.
+    """A bound for Eq. 10, `unitize`: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus that of Y.
 
     It grows with the outputs and so with their dimension: the bounds without moments that the
     paper claims hold for Eq. 10 at alpha = 1 only. NaN for alpha outside [0, 1].
@@ -109,7 +111,7 @@ def interpolated_upper_bound(
 def interpolation_counterexample(
     alpha: float, *, length: float, dims: int = 1
 ) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"], float]:
-    """Outputs ±R e₁, and the distance 2 (alpha + (1 − alpha) R) after Eq. 10 with eps 0.
+    """Two outputs ±R e₁ that Eq. 10 leaves 2 (alpha + (1 − alpha) R) apart, at eps 0.
 
     Computed on the host from Python numbers. It exceeds 2/alpha, the bound of Theorems 3.1 to 3.3,
     as soon as R > (1 + alpha)/alpha, and has no limit: they do not cover `unitize`.

@@ -72,7 +72,7 @@ def prune(
     callback: Callable[[int, Pruned], object] = lambda step, pruned: None,
     checkpoint_dir: Path | str | None = None,
 ) -> Pruned:
-    """A smaller network, made in steps: score, cut, recalibrate, fine-tune.
+    """Make a network smaller in steps: score, cut, recalibrate, fine-tune.
 
     On the host, as shapes change. The smaller network is scored anew at each step. Nothing of
     `params` is changed in place. With `resize` channels under a norm over them, such as a

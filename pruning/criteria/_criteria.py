@@ -18,12 +18,12 @@ from pruning.criteria._median import center, geometric_median, lengths, minimum,
 
 
 def l1_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """‖vⱼ‖₁ of every filter."""
+    """The ℓ₁ norm ‖vⱼ‖₁ of every filter."""
     return jnp.abs(matrix(filters)).sum(1)
 
 
 def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """‖vⱼ‖₂ of every filter; infinite where a weight is."""
+    """The ℓ₂ norm ‖vⱼ‖₂ of every filter; infinite where a weight is."""
     return lengths(matrix(filters))
 
 
@@ -31,7 +31,7 @@ def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 @auto_sharded
 @jax.jit
 def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """‖vⱼ − F‖₂ of every filter, F the `geometric_median` of all.
+    """The distance of every filter to the `geometric_median` F of all filters: ‖vⱼ − F‖₂.
 
     From the Gram product of the centred filters alone where it knows the median and no distance
     loses digits to it, from differences elsewhere: right to 64 units of rounding. All weights must
@@ -61,7 +61,7 @@ def _fermat_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 @auto_sharded
 @jax.jit
 def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """Σₖ ‖vₖ − vⱼ‖₂ of every filter: its summed distance to the others, He et al. (2019).
+    """The summed distance of every filter to the others, He et al. (2019): Σₖ ‖vₖ − vⱼ‖₂.
 
     Squared distances come from one Gram product of the centred filters. Where one of a row is
     below a sixteenth of ‖vⱼ‖² + ‖vₖ‖², and the product has lost digits, the row is computed again
@@ -99,7 +99,7 @@ def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array
 
 @auto_sharded
 def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """Σₖ |cos(vⱼ, vₖ)| over the other filters: how far a filter is from orthogonal to them.
+    """The summed similarity of every filter to the others: Σₖ |cos(vⱼ, vₖ)|.
 
     RePr's rank, Prakash et al. (2019), times the number of filters; in [0, n − 1]. RePr drops the
     *largest* first, the filters that others express as well. A zero filter is orthogonal to all,

@@ -15,7 +15,9 @@ Point = Float[Array, " dims"]
 
 @auto_sharded
 def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " dims"]:
-    """The Fermat point argmin_x Σⱼ ‖x − vⱼ‖₂, to the rounding of the dtype (at least float32).
+    """The point with the smallest summed distance to all filters, argmin_x Σⱼ ‖x − vⱼ‖₂.
+
+    Also called the Fermat point; exact to the rounding of the dtype (at least float32).
 
     Weiszfeld's steps, with distances from the Gram matrix, come near. Where that is not enough
     Newton's method follows; where its step does not halve the gradient, the best of shorter ones

@@ -20,7 +20,7 @@ Parameter = int | float | Float[Array, "..."]
 
 
 def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
-    """E|x|^order for x ~ N(0, σ²): σ^j 2^(j/2) Γ((j + 1)/2) / √π, ∞ for order ≤ −1.
+    """Moment E|x|^order of a Gaussian weight: σ^j 2^(j/2) Γ((j + 1)/2) / √π, ∞ for order ≤ −1.
 
     Eqs. 14 and 15 are σ √(2/π) at order 1 and the variance σ² (1 − 2/π).
 
@@ -32,7 +32,7 @@ def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
 
 
 def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array, "..."]:
-    """E‖v‖₂^order for v ~ N(0, σ² I): σ^j 2^(j/2) Γ((dims + j)/2) / Γ(dims/2), Eq. 16.
+    """Moment E‖v‖₂^order of a Gaussian filter, Eq. 16: σ^j 2^(j/2) Γ((dims + j)/2) / Γ(dims/2).
 
     Any real order; ∞ for order ≤ −dims, and where the moment does not fit the dtype. For the
     variance use `chi_variance`: as a difference of two moments it loses a digit with every factor
@@ -51,7 +51,9 @@ def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array
 
 
 def chi_variance(std: Parameter, dims: Parameter) -> Float[Array, "..."]:
-    """Var‖v‖₂ for v ~ N(0, σ² I), Eq. 17; it grows with dims from σ² (1 − 2/π) to σ²/2.
+    """Variance of the norm ‖v‖₂ of a Gaussian filter, Eq. 17.
+
+    It grows with dims from σ² (1 − 2/π) to σ²/2.
 
     Example:
       >>> print(f"{chi_variance(1.0, 1e7):.4f}")
@@ -65,7 +67,7 @@ def chi_variance(std: Parameter, dims: Parameter) -> Float[Array, "..."]:
 def amoroso_moment(
     a: Parameter, theta: Parameter, alpha: Parameter, beta: Parameter, order: int | float
 ) -> Float[Array, "..."]:
-    """E x^order of the Amoroso distribution, a + θ z^(1/β) with z ~ Gamma(α), Proposition 1.
+    """Moment E x^order of the Amoroso distribution, Proposition 1: x = a + θ z^(1/β), z ~ Gamma(α).
 
     E (x − a)^i = θ^i Γ(α + i/β) / Γ(α), and a whole order j ≥ 0 sums these binomially:
     E x^j = Σᵢ (j over i) a^(j−i) E (x − a)^i. The moment is θ^j · ∞ where α + j/β ≤ 0: there the
@@ -98,7 +100,7 @@ def amoroso_moment(
 
 
 def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Float[Array, "..."]:
-    """E ‖F − v‖ for v ~ N(0, σ² I) and ‖F‖ = `length`: what Theorem 2 minimises, a filter.
+    """Mean distance of a Gaussian filter to a point F of norm `length`: Theorem 2 minimizes it.
 
     Printed as σ² √(π/2) L(−y) with y = ‖F‖²/2σ² and L the Laguerre function of degree ½ and
     parameter dims/2 − 1; the factor is σ, by its unit. Given a Poisson variable j of mean y,

@@ -23,7 +23,7 @@ class RatioVariances(NamedTuple):
 
 
 def l1_l2_ratio_variance(dims: int) -> RatioVariances:
-    """Var(l1/l2) and Var(l2/l1) of a Gaussian filter, l1 and l2 first scaled to mean 1.
+    """Variances of l1/l2 and l2/l1 of a Gaussian filter, l1 and l2 first scaled to mean 1.
 
     What Theorem 1 bounds by 1/dims, exactly. Direction and length are independent, so that
     E (l1/l2)^j = E l1^j / E l2^j, and with the squared coefficients of variation of l1 and l2

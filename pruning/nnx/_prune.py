@@ -91,7 +91,7 @@ def prune(
 
 
 def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
-    """The smaller model whose arrays `prune(..., checkpoint_dir=...)` wrote.
+    """Read the smaller model whose arrays `prune(..., checkpoint_dir=...)` wrote.
 
     Args:
       checkpoint_dir: Holds the checkpoint.

@@ -41,7 +41,7 @@ def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Test
 
 @auto_sharded
 def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
-    """D = sup |F − Φ(·/scale)| over the entries of `x`, F the share of them that is not larger.
+    """The distance sup |F − Φ(·/scale)| of the weights' distribution F to N(0, scale²).
 
     Without `scale` the root mean square takes its place; zeros then give NaN. Exact to rounding;
     2¹⁵ float32 weights or more are counted on a CPU, not sorted, and it is exact to 10⁻⁷. Piecewise

@@ -37,7 +37,7 @@ def cost_at(
     *inputs: Any,
     batch_sizes: Sequence[int] = (),
 ) -> Callable[[Widths], Cost]:
-    """A function of the channels left in each group that returns the cost of the network.
+    """A function that returns the cost of the network at given numbers of channels.
 
     Counts are those of `cost` for the smaller network, without tracing it: of the branches of a
     `cond`, those of the one that is dearest at the whole widths, and not what `resized` computes

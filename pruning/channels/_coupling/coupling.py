@@ -72,7 +72,7 @@ class TracedChannels(NamedTuple):
 def coupled_channels(
     apply: Callable[..., Any], params: Any, *inputs: Any, resize: bool = False
 ) -> tuple[ChannelGroup, ...]:
-    """The groups of channels of `params` that can be removed from `apply(params, *inputs)`.
+    """Find the groups of channels of `params` that can be removed from `apply(params, *inputs)`.
 
     Elementwise operations couple the channels of their operands. A convolution or a dense layer
     couples the inputs of its kernel with the channels of its operand, and its result has the
@@ -115,7 +115,7 @@ def coupled_channels(
 def fixed_channels(
     apply: Callable[..., Any], params: Any, *inputs: Any, resize: bool = False
 ) -> tuple[FixedChannels, ...]:
-    """The channels that are never cut, with the primitive that would cut them wrongly.
+    """List the channels that are never cut, each with the primitive that would cut them wrongly.
 
     Primitives that are not known, sums over channels such as a norm or a softmax over them, and
     constants and random bits along them; with `resize` as in `coupled_channels` norms, constants

@@ -104,7 +104,7 @@ def save_pruned(
 def load_pruned(
     checkpoint_dir: Path | str, apply: Callable[..., Any] | None = None, *, like: Any = None
 ) -> Pruned:
-    """The network that `save_pruned` or `prune` wrote; the large network is not needed.
+    """Read the network that `save_pruned` or `prune` wrote; the large network is not needed.
 
     Args:
       checkpoint_dir: Holds the checkpoint.

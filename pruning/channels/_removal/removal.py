@@ -27,7 +27,7 @@ KeepMasks = dict[tuple[str, int], Any]
 
 
 def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
-    """`params` without removed channels: every array is cut along every coupled axis.
+    """Remove channels from `params`: cut every array along every coupled axis.
 
     With the smaller tree the model computes what it computes with `mask_channels`, to rounding, if
     its program is the same at the smaller widths. That is not looked at here: `check_program` does,
@@ -83,7 +83,7 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
 
 
 def mask_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
-    """`params` with zeros at all positions of removed channels.
+    """Set all positions of removed channels in `params` to zero.
 
     A channel then counts as zero after its nonlinearity for all that follows, as its inputs of the
     next kernel are zero too. Where the model divides by what would be zero, or takes a root or a

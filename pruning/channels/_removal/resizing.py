@@ -71,7 +71,7 @@ def resized(
     *,
     states: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """`apply` as a function of the smaller tree, which `remove_channels` returns, and of inputs.
+    """Turn `apply` into a function of the smaller tree, which `remove_channels` returns.
 
     It is right where `apply` itself is not, or cannot be called: for `flax.linen`, written widths,
     depthwise convolutions, attention, norms over channels, and wherever a shape decides what is

@@ -43,7 +43,7 @@ ANOTHER = (
 def fold_batch_norms(
     apply: Callable[..., Any], params: Any, *inputs: Any
 ) -> tuple[Callable[..., Any], Arrays]:
-    """The network without batch norms: a function of fewer arrays and of inputs, and the arrays.
+    """Fold the batch norms into other arrays; returns a function without them, and its arrays.
 
     Wherever in the program parameters alone scale and shift the channels that a convolution or a
     product with a kernel has made, as batch norm with running statistics does, the scale moves into

@@ -48,7 +48,7 @@ def fold_constants(
     keep: Keep,
     *inputs: Any,
 ) -> Any:
-    """`params` with the constants of removed channels folded into the biases after them.
+    """Fold the constants of removed channels into the biases after them.
 
     Of a removed channel, the filters count as zero, and activations as their running mean where
     that is subtracted, so that relu(β) is left, β the bias added last. What this adds to the next

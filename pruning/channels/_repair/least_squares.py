@@ -48,7 +48,7 @@ def least_squares(
     *,
     ridge: Sequence[int | float] = RIDGE,
 ) -> Any:
-    """`params` with the kernels after removed channels solved on data, before `remove_channels`.
+    """Solve the kernels after removed channels on data, before `remove_channels`.
 
     For every convolution and product with a kernel whose inputs change, in the order of the
     program, W is that of the smallest Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions: x̃ are the
@@ -107,7 +107,7 @@ def rescale(
     keep: Keep,
     batches: Batches,
 ) -> Any:
-    """`params` with one scale and one shift for each output of the kernels after removed channels.
+    """Fit one scale and one shift for each output of the kernels after removed channels.
 
     As `least_squares`, whose arguments and errors it has, but a kernel is only multiplied by one
     number an output, that of the smallest Σ (a w·x̃ − y)².

@@ -38,7 +38,7 @@ def merge_channels(
     inputs: Sequence[Any],
     plan: Plans = clusters,
 ) -> Any:
-    """`params` with removed channels merged into similar ones, before `remove_channels`.
+    """Merge removed channels of `params` into similar ones, before `remove_channels`.
 
     Channels are compared by their filters, each divided by its length and multiplied by its gain
     and its running standard deviation where it has them, and by what is added after that, a bias:

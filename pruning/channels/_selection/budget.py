@@ -35,7 +35,7 @@ def select_within(
     round_to: int | Sequence[int] = 1,
     normalize: bool = True,
 ) -> Masks:
-    """Masks of kept channels such that the cost of the network is at most `budget`.
+    """Choose the channels to keep such that the cost of the network is at most `budget`.
 
     Greedy: at each step the group loses its lowest channels whose loss, over what they save at the
     widths so far, is least; the first widths on this way whose cost is within the budget are

@@ -32,7 +32,7 @@ def channel_scores(
     criterion: Callable[[Float[Array, "filters dims"]], Float[Array, " filters"]] = l2_norm,
     reduce: Callable[..., Array] = jnp.mean,
 ) -> list[Float[Array, " _"]]:
-    """The scores of each group's channels, from the filters of all layers that make them.
+    """Score the channels of each group by the filters of all layers that make them.
 
     A layer's filters are scored together, those of fixed channels with them. The scores of
     the filters that make one channel, several where maps are added or groups are convolved, become
@@ -89,7 +89,7 @@ def mean_scores(
     score: Callable[[Any, Sequence[ChannelGroup], Any], Scores],
     batches: Iterable[Any],
 ) -> list[Float[Array, " _"]]:
-    """The mean of `score(params, groups, batch)` over batches, which lowers noise.
+    """Average `score(params, groups, batch)` over batches, which lowers noise.
 
     As `score` of `prune`, `partial(mean_scores, score=of_batch, batches=batches)`. The batches are
     read again at each step of pruning: give a list.
@@ -126,7 +126,7 @@ def select_layerwise(
     min_channels: int = 1,
     round_to: int | Sequence[int] = 1,
 ) -> Masks:
-    """Masks of kept channels: each group loses its ⌊ratio · n⌋ lowest, as in the paper.
+    """Choose the channels to keep: each group loses its ⌊ratio · n⌋ lowest, as in the paper.
 
     On the host, as masks decide shapes; under `jit` there is `lowest`.
 
@@ -158,7 +158,7 @@ def select_globally(
     round_to: int | Sequence[int] = 1,
     normalize: bool = True,
 ) -> Masks:
-    """Masks of kept channels: the ⌊ratio · n⌋ lowest of all n channels are removed.
+    """Choose the channels to keep: the ⌊ratio · n⌋ lowest of all n channels are removed.
 
     On the host; under `jit` there is `lowest` of all scores together. Scores of a group are divided
     by their mean, as norms grow with the number of weights, so that small layers would lose most.

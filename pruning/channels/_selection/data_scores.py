@@ -23,7 +23,9 @@ def taylor_scores(
     loss: Callable[[Any, Any], Float[Array, ""]],
     batches: Sequence[Any],
 ) -> list[Float[Array, " _"]]:
-    """The mean over `batches` of (Σ w ∂L/∂w)², the sum over the filters that make a channel.
+    """Score a channel by the squared first-order change of the loss: the mean of (Σ w ∂L/∂w)².
+
+    The sum is over the filters that make the channel, the mean over `batches`.
 
     The square of what the loss changes by to first order when they are set to zero, Molchanov et
     al. (2019). A `score` for `prune` is `partial(taylor_scores, loss=loss, batches=batches)`; not
@@ -69,7 +71,9 @@ def wanda_scores(
     apply: Callable[..., Any],
     inputs: Sequence[Any],
 ) -> list[Float[Array, " _"]]:
-    """Σ |w| ‖x‖₂ over the weights that read a channel, x what they multiply in all of `inputs`.
+    """Score a channel by the weights that read it times the norm of what they read: Σ |w| ‖x‖₂.
+
+    x is what the weights multiply, in all of `inputs`.
 
     Wanda's score of a weight, Sun et al. (2024), summed over what is removed with the channel from
     the layers after it. The norm of a map is over samples and pixels. A `score` for `prune`:

@@ -29,7 +29,7 @@ def reconstruction_scores(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Float[Array, " _"]]:
-    """The error that `least_squares` leaves when a channel is removed after earlier ones.
+    """Score a channel by the error that `least_squares` leaves without it and earlier ones.
 
     From each group channels are removed one by one, each time the one whose removal adds least to
     E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖², summed over the kernels that read the group: x
@@ -79,7 +79,7 @@ def swap_channels(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Bool[np.ndarray, " _"]]:
-    """`keep` after swaps of a kept channel for a removed one, until no swap lowers the error.
+    """Swap kept and removed channels until no swap lowers the error of the output.
 
     The error is that of `reconstruction_scores`. Of each group, every kept channel in turn is
     swapped for the removed one that lessens it most, if one does; the number of kept channels

@@ -24,7 +24,7 @@ def sensitivity(
     ratios: Sequence[int | float] = RATIOS,
     score: Callable[[Any, Sequence[ChannelGroup]], Scores] = channel_scores,
 ) -> Float[np.ndarray, "groups ratios"]:
-    """The measurements when one group loses a ratio of its channels and the others none.
+    """Measure the network when one group loses a ratio of its channels and the others none.
 
     The scan of Li et al. (2017), Pruning filters, by group. Channels are masked, which computes
     what a smaller network does: all trees have one shape, so that a compiled `measure` compiles
