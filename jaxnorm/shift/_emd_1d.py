@@ -10,6 +10,9 @@ from jaxtyping import Array, Float, Shaped
 from jaxnorm.internal import auto_sharded, promote_to_float32
 from jaxnorm.shift._samples import check_pair, check_weights
 
+CACHED = 2**19  # numbers that are sorted at a time: 2 MB, a core's cache
+NARROWEST = 64  # columns; fewer leave vector units idle
+
 
 @auto_sharded
 def emd_1d(
@@ -106,27 +109,43 @@ def _sorted_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 def _sorting_network(
     x: Float[Array, "n *features"], *followers: Shaped[Array, "n *features"]
 ) -> tuple[Array, ...]:
-    """`x` by Batcher's bitonic network, one comparison of whole rows after another.
+    """`x` sorted along its first axis, and `followers` moved as `x` is.
 
-    `followers` are moved as `x` is. XLA's CPU back end sorts column by column with a comparison
-    function; minima and maxima of rows run on vector units, ten times as fast where there are some
-    tens of features.
+    XLA's CPU back end sorts column by column with a comparison function; minima and maxima of rows
+    run on vector units, ten times as fast where there are some tens of features. Columns are taken
+    as many at a time as stay in the cache over all comparisons.
     """
-    n = len(x)
-    size = 1 << (n - 1).bit_length()
-    rows, *others = (a.reshape(n, -1) for a in (x, *followers))
+    n, features = len(x), math.prod(x.shape[1:])
+    columns = min(max(NARROWEST, CACHED // n), max(features, 1))
+
+    def parts(a: Shaped[Array, "n *features"]) -> Shaped[Array, "parts n columns"]:
+        a = jnp.pad(a.reshape(n, features), ((0, 0), (0, -features % columns)))
+        return jnp.moveaxis(a.reshape(n, -1, columns), 1, 0)
+
+    def whole(a: Shaped[Array, "parts n columns"]) -> Shaped[Array, "n *features"]:
+        return jnp.moveaxis(a, 0, 1).reshape(n, -1)[:, :features].reshape(x.shape)
+
+    arrays = tuple(parts(a) for a in (x, *followers))
+    return tuple(whole(a) for a in jax.lax.map(lambda part: _sorted_columns(*part), arrays))
+
+
+def _sorted_columns(
+    x: Float[Array, "n c"], *followers: Shaped[Array, "n c"]
+) -> tuple[Shaped[Array, "n c"], ...]:
+    """`_sorting_network` by Batcher's bitonic network, one comparison of whole rows at a time."""
+    n, size = len(x), 1 << (len(x) - 1).bit_length()
     # Next to a NaN, samples may be swapped with padding rows, which must then be NaN, too.
-    last = jnp.where(jnp.isnan(rows).any(0, keepdims=True), math.nan, math.inf)
+    last = jnp.where(jnp.isnan(x).any(0, keepdims=True), math.nan, math.inf)
     arrays = [
         jnp.concatenate([a, jnp.broadcast_to(fill.astype(a.dtype), (size - n, a.shape[1]))])
-        for a, fill in [(rows, last), *((a, jnp.zeros((1, 1))) for a in others)]
+        for a, fill in [(x, last), *((a, jnp.zeros((1, 1))) for a in followers)]
     ]
     for k in (2**i for i in range(1, size.bit_length())):
         # Two sorted halves, the second read backwards, form one bitonic sequence.
         arrays = _compared([a.reshape(size // k, 2, k // 2, -1) for a in arrays], flip=True)
         for j in (2**i for i in reversed(range(k.bit_length() - 2))):
             arrays = _compared([a.reshape(size // (2 * j), 2, j, -1) for a in arrays])
-    return tuple(a.reshape(size, -1)[:n].reshape(x.shape) for a in arrays)
+    return tuple(a.reshape(size, -1)[:n] for a in arrays)
 
 
 def _compared(arrays: list[Shaped[Array, "k 2 j c"]], *, flip: bool = False) -> list[Array]:
