@@ -62,55 +62,6 @@ def test_relu_has_an_odd_state_from_seven_samples_on():
     assert odd_stability(7, *RELU) is not None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [10, 30])
-def test_the_odd_state_of_relu_is_stable_in_fifty_digits(n):
-    """By mpmath, with the derivatives of the arc-cosine kernel by hand."""
-    mpmath = pytest.importorskip("mpmath")
-    with mpmath.workdps(50):
-        start = odd_state(n)
-
-        def kernel(odd, both, other):
-            cosine = both / mpmath.sqrt(odd * other)
-            angle = mpmath.acos(cosine)
-            value = (mpmath.sin(angle) + (mpmath.pi - angle) * cosine) / mpmath.pi
-            by_both = 1 - angle / mpmath.pi
-            by_other = mpmath.sqrt(odd / other) * mpmath.sin(angle) / (2 * mpmath.pi)
-            return mpmath.sqrt(odd * other) * value, by_both, by_other
-
-        def recentred(odd, both, pair):
-            first = (odd + (n - 1) * both) / n
-            rest = (both + 1 + (n - 2) * pair) / n
-            mean = (first + (n - 1) * rest) / n
-            return (
-                odd - 2 * first + mean,
-                both - first - rest + mean,
-                1 - 2 * rest + mean,
-                (pair - 2 * rest + mean),
-            )
-
-        def equations(odd, both, pair):
-            a, c, b, d = recentred(odd, both, pair)
-            return [odd - a / b, both - kernel(a, c, b)[0] / b, pair - kernel(b, d, b)[0] / b]
-
-        entries = [start.norm_ratio**2, start.norm_ratio * math.cos(start.angle)]
-        root = mpmath.findroot(equations, [*entries, math.cos(start.spread)], tol=1e-60)
-        a, c, b, d = recentred(*root)
-        _, by_both, by_other = kernel(a, c, b)
-        _, by_pair, by_first = kernel(b, d, b)
-        growth = 1 / b  # of the scale, which the weights undo
-        mean = mpmath.matrix([[1, 1, n - 3]]) / n
-        centre = mpmath.eye(3) - mpmath.matrix([2, 1, 1]) * mean
-        slopes = mpmath.matrix([[1, 0, 0], [by_other, by_both, 0], [by_first, 0, by_pair]])
-        sizes = [abs(x) for x in mpmath.eig(growth * slopes * centre)[0]]
-        found = odd_stability(n, *RELU)
-        assert found is not None
-        assert max(map(abs, equations(*root))) < mpmath.mpf(10) ** -45
-        assert max(sizes) < 1
-        np.testing.assert_allclose(found.single[0], float(max(sizes)), rtol=1e-8)
-        np.testing.assert_allclose(found.pairs, float(growth * by_pair), rtol=1e-8)
-
-
 def test_the_spread_of_the_cluster_is_that_of_the_expansion():
     for n, error in ((100, 0.015), (1000, 0.0015)):
         found = cluster_spread(n, *RELU)

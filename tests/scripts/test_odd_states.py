@@ -8,7 +8,7 @@ from geometry.odd_points import cluster_spread, odd_state
 
 
 def test_a_batch_of_relu_has_the_odd_state_in_closed_form():
-    found = activation_states.batch(10, *activation_states.ACTIVATIONS["ReLU"])
+    found = activation_states.batch(10, "ReLU")
     assert found["odd"] is not None
     np.testing.assert_allclose(list(found["odd"]["state"].values()), odd_state(10), rtol=1e-9)
     assert found["expansion"] == cluster_spread(10, *activation_states.ACTIVATIONS["ReLU"])

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.measures.odd_certificate import Certificate, certificate
 from geometry import mean_field, odd_points
 
 
@@ -53,16 +54,18 @@ def measure(name: str) -> dict[str, Any]:
             "tail": float(kernel.tail),
             "fixed_point": {key: float(x) for key, x in point._asdict().items()},
         }
-    batches = {str(n): batch(n, function, kinks) for n in SIZES}
+    batches = {str(n): batch(n, name) for n in SIZES}
     return found | {"batches": batches, "network": networks(function)}
 
 
-def batch(n: int, function: Callable, kinks: tuple[float, ...]) -> dict[str, Any]:
+def batch(n: int, name: str) -> dict[str, Any]:
     """The odd and the symmetric state of n samples."""
+    function, kinks = ACTIVATIONS[name]
     odd = odd_points.odd_stability(n, function, kinks)
     walk = odd_points.spread_distribution(n, WIDTH, function, kinks)
     return {
         "odd": None if odd is None else _plain(odd),
+        "certificate": None if odd is None else _digits(certificate(name, n, odd.state)),
         "symmetric": _plain(odd_points.symmetric_stability(n, function, kinks)),
         "expansion": odd_points.cluster_spread(n, function, kinks),
         "walk": None if walk is None else walk._asdict(),
@@ -101,6 +104,10 @@ def _network(function: Callable, rng: np.random.Generator) -> list[float]:
 
 
 _odd_point = jax.jit(odd_points.odd_point)
+
+
+def _digits(found: Certificate | None) -> dict[str, Any] | None:
+    return None if found is None else found._asdict()
 
 
 def _plain(found: odd_points.Stability) -> dict[str, Any]:

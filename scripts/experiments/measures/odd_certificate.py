@@ -1,0 +1,200 @@
+"""Is an odd state stable? Its spectral radius in 50 digits, by mpmath.
+
+Nothing here is shared with `odd_points.odd_stability`, whose numbers this confirms. Two kinds of
+states need one integral over one Gaussian variable at most: those of piecewise linear activations
+with a kink at 0, by the arc-cosine kernel, and those of smooth activations whose cluster has
+collapsed to a point, since recentering makes two points opposite.
+
+A batch has four entries in its Gram matrix: variance of the odd sample, its covariance with the
+others, their variance, and their covariance. Before the activation the root mean square is 1.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import mpmath
+
+from geometry.odd_points import OddState
+
+DIGITS = 50
+SLOPES = {"ReLU": "0", "leaky ReLU, slope 0.1": "0.1", "absolute value": "-1"}  # below zero
+
+Number = Any  # a number of mpmath, which has no types
+Matrix = Any  # one of its matrices
+Function = Callable[[Number], Number]
+
+
+class Certificate(NamedTuple):
+    """How stable a state is.
+
+    Attributes:
+      radius: Growth of the largest deviation of the batch's Gram matrix in a layer, in 40 digits.
+      residual: The largest relative change of an entry of the Gram matrix in a layer.
+    """
+
+    radius: str
+    residual: float
+
+
+class Moment(NamedTuple):
+    """E φ(u) φ(v) of two Gaussian variables, and its derivatives by their covariances."""
+
+    value: Number
+    by_first: Number  # variance of u
+    by_second: Number  # variance of v
+    by_both: Number  # covariance
+
+    @property
+    def by_common(self) -> Number:
+        """The derivative where u is v."""
+        return self.by_first + self.by_second + self.by_both
+
+
+Kernel = Callable[[Number, Number, Number], Moment]  # of both variances and the covariance
+
+
+def certificate(name: str, n: int, state: OddState) -> Certificate | None:
+    """Of the odd state near `state`; None for an activation or a cluster of another kind.
+
+    Args:
+      name: Of an activation: one of `SLOPES` or of `smooth_functions`.
+      n: Samples of the batch.
+      state: What `odd_stability` finds in double precision.
+    """
+    with mpmath.workdps(DIGITS):
+        smooth = smooth_functions()
+        if name in SLOPES:
+            kernel = piecewise_linear(mpmath.mpf(SLOPES[name]))
+            entries = _solve(n, state, kernel)
+        elif name in smooth and state.spread < 1e-6:
+            kernel = opposite_or_equal(*smooth[name])
+            entries = [(n - 1) ** 2, 1 - n, 1, 1]  # any two points, recentred
+        else:
+            return None
+        entries, _, _ = layer(entries, n, kernel)
+        after, slope, single = layer(entries, n, kernel)
+        residual = max(abs(x / y - 1) for x, y in zip(after, entries, strict=True))
+        sizes = [abs(x) for matrix in (slope, single) for x in mpmath.eig(matrix, right=False)]
+        return Certificate(str(mpmath.nstr(max(sizes), 40)), float(residual))
+
+
+def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
+    """The entries of the fixed point, in units of the others' variance."""
+
+    def change(odd: Number, both: Number, pair: Number) -> list[Number]:
+        (a, c, b, d), _, _ = layer([odd, both, 1, pair], n, kernel)
+        return [a / b - odd, c / b - both, d / b - pair]
+
+    ratio = mpmath.mpf(state.norm_ratio)
+    start = [ratio**2, ratio * mpmath.cos(state.angle), mpmath.cos(state.spread)]
+    odd, both, pair = mpmath.findroot(change, start, tol=mpmath.mpf(10) ** (-1.8 * DIGITS))
+    return [odd, both, 1, pair]
+
+
+def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Number], Matrix, Matrix]:
+    """The four entries after a layer, and how deviations of the Gram matrix grow in it.
+
+    The first matrix maps deviations of the four entries, which keep n − 1 samples exchangeable.
+    The second maps x cᵢ of their variances, y cᵢ of the covariances with the odd sample and
+    w (cᵢ + cⱼ) of others, Σ cᵢ = 0; its last row and column hold those of pairs alone.
+    """
+    first = mpmath.matrix([[1, n - 1, 0, 0]]) / n  # means of the rows of the Gram matrix
+    rest = mpmath.matrix([[0, 1, 1, n - 2]]) / n
+    mean = (first + (n - 1) * rest) / n
+    rows = (mean - 2 * first, mean - first - rest, mean - 2 * rest, mean - 2 * rest)
+    centre = mpmath.eye(4) + mpmath.matrix([list(row) for row in rows])
+    h = centre * mpmath.matrix(list(entries))
+    weights = mpmath.matrix([[1, 0, n - 1, 0]]) / n
+    scale = 1 / (weights * h)[0]
+    a, c, b, d = (scale * x for x in h)
+    outer, pair = kernel(a, b, c), kernel(b, b, d)
+    odd, other = kernel(a, a, a), kernel(b, b, b)
+    after = [odd.value, outer.value, other.value, pair.value]
+    by_entries = mpmath.matrix(
+        [
+            [odd.by_common, 0, 0, 0],
+            [outer.by_first, outer.by_both, outer.by_second, 0],
+            [0, 0, other.by_common, 0],
+            [0, 0, pair.by_first + pair.by_second, pair.by_both],
+        ]
+    )
+    slope = by_entries * scale * (centre - scale * h * (weights * centre))
+    by_sample = mpmath.matrix(
+        [
+            [other.by_common, 0, 0],
+            [outer.by_second, outer.by_both, 0],
+            [pair.by_first, 0, pair.by_both],
+        ]
+    )
+    means = mpmath.matrix([2, 1, 1]) * mpmath.matrix([[1, 1, n - 3]]) / n
+    single = scale * pair.by_both * mpmath.eye(4)
+    single[:3, :3] = scale * by_sample * (mpmath.eye(3) - means)
+    return after, slope, single
+
+
+def piecewise_linear(slope: Number) -> Kernel:
+    """The kernel of x for x > 0 and `slope` · x below (Cho and Saul, 2009, degree one)."""
+
+    def kernel(first: Number, second: Number, both: Number) -> Moment:
+        angle = mpmath.acos(both / mpmath.sqrt(first * second))
+        like = (1 + slope**2) * (mpmath.pi - angle) + 2 * slope * angle
+        by_both = like / (2 * mpmath.pi)  # E φ′(u) φ′(v)
+        sine = mpmath.sqrt(first * second) * mpmath.sin(angle)
+        value = (1 - slope) ** 2 * sine / (2 * mpmath.pi) + by_both * both
+        rest = (value - both * by_both) / 2  # Euler's theorem: 2 a ∂K/∂a + c ∂K/∂c = K
+        return Moment(value, rest / first, rest / second, by_both)
+
+    return kernel
+
+
+def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> Kernel:
+    """The kernel of a smooth function, for correlations of 1 and −1 alone.
+
+    By the trapezoidal rule, whose error falls exponentially: with this step to below 1e-50 where
+    the function of the standardized variable is analytic up to 0.5 from the real line.
+    """
+    nodes = [mpmath.mpf(k) / 40 for k in range(-640, 641)]
+    weights = [mpmath.npdf(x) / 40 for x in nodes]
+
+    def kernel(first: Number, second: Number, both: Number) -> Moment:
+        u = [mpmath.sqrt(first) * x for x in nodes]
+        v = [mpmath.sign(both) * mpmath.sqrt(second) * x for x in nodes]
+
+        def mean(f: Function, g: Function) -> Number:
+            return mpmath.fsum(w * f(x) * g(y) for w, x, y in zip(weights, u, v, strict=True))
+
+        return Moment(
+            mean(value, value),
+            mean(curvature, value) / 2,
+            mean(value, curvature) / 2,
+            mean(slope, slope),
+        )
+
+    return kernel
+
+
+def smooth_functions() -> dict[str, tuple[Function, Function, Function]]:
+    """Activations with their first two derivatives, by name."""
+
+    def sigmoid(x: Number) -> Number:
+        return 1 / (1 + mpmath.exp(-x))
+
+    def sigmoid_slope(x: Number) -> Number:
+        return sigmoid(x) * sigmoid(-x)
+
+    def sigmoid_curvature(x: Number) -> Number:
+        return sigmoid_slope(x) * (1 - 2 * sigmoid(x))
+
+    return {
+        "GELU": (
+            lambda x: x * mpmath.ncdf(x),
+            lambda x: mpmath.ncdf(x) + x * mpmath.npdf(x),
+            lambda x: (2 - x**2) * mpmath.npdf(x),
+        ),
+        "SiLU": (
+            lambda x: x * sigmoid(x),
+            lambda x: sigmoid(x) + x * sigmoid_slope(x),
+            lambda x: 2 * sigmoid_slope(x) + x * sigmoid_curvature(x),
+        ),
+        "softplus": (lambda x: mpmath.log1p(mpmath.exp(x)), sigmoid, sigmoid_slope),
+    }
