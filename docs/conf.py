@@ -30,6 +30,7 @@ exclude_patterns = ["_ext"]
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(ROOT / "docs/_ext/scorer.js")
 html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False

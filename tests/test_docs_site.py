@@ -102,6 +102,14 @@ def _value(name):
     return getattr(NAMESPACES[namespace], last)
 
 
+def test_pages_that_the_search_lists_after_the_guides_exist():
+    scorer = (DOCS / "_ext/scorer.js").read_text()
+    listed = re.search(r"\^\((.+?)\)\$", scorer)
+    assert listed
+    assert {f"{name}.md" for name in listed[1].split("|")} <= {p.name for p in DOCS.iterdir()}
+    assert "errata" in listed[1]
+
+
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_page_of_results_is_listed_with_its_command(name):
     rows = (DOCS / "results/README.md").read_text().splitlines()
