@@ -21,6 +21,7 @@ extensions = [
     "sphinxcontrib.bibtex",
     "links",
     "mathml",
+    "notebooks",
     "pictures",
     "reference",
     "results",

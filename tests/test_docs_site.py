@@ -2,11 +2,13 @@
 
 import importlib
 import inspect
+import json
 import re
 import subprocess
 import sys
 import typing
 import zlib
+from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -205,6 +207,19 @@ def test_names_in_a_guide_link_to_the_reference(pages, site):
     assert "reference/jaxnorm.nnx.html#jaxnorm.nnx.UnitizedBatchNorm" in links
     links = pages[(site / "index.html").resolve()].links
     assert "reference/pruning.channels.html#pruning.channels.prune" in links
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", sorted(ROOT.glob("examples/*.ipynb")), ids=lambda p: p.stem)
+def test_a_notebook_is_a_page_with_its_outputs(site, notebook):
+    text = unescape(re.sub(r"<[^>]+>", "", (site / f"notebooks/{notebook.stem}.html").read_text()))
+    cells = json.loads(notebook.read_text())["cells"]
+    printed = [
+        line.strip() for c in cells for part in c.get("outputs", ()) for line in part["text"]
+    ]
+    assert printed
+    assert not [line for line in printed if line not in text]
+    assert f"notebooks/{notebook.stem}.html" in (site / "examples.html").read_text()
 
 
 @pytest.mark.slow

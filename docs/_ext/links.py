@@ -1,11 +1,12 @@
 """Links that Markdown pages have on a forge, and more that only a site can have.
 
 Results are static files of the site, at the same place, of which Sphinx would make downloads;
-numbers that have a page are linked as the page.
+numbers that have a page are linked as the page, and notebooks as their rendered page.
 `references.bib` is a page here. A public name in backticks links to its place in the reference.
 """
 
 import re
+from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
@@ -25,6 +26,9 @@ class StaticFiles(SphinxTransform):
             target = node["reftarget"]
             if target.endswith("references.bib"):
                 target = "bibliography.html"
+            if target.endswith(".ipynb") and "notebooks" not in Path(self.document["source"]).parts:
+                address = f"notebooks/{Path(target).stem}.html"
+                node.replace_self(nodes.reference("", "", *node.children, refuri=address))
             if target.endswith((".html", ".json")):
                 address = gallery.page_of(target)
                 node.replace_self(nodes.reference("", "", *node.children, refuri=address))
