@@ -16,9 +16,10 @@ DOCUMENTERS := .venv-docs/installed-$(VERSIONS)
 COMPILERS := .venv-compiled/installed-$(VERSIONS)
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-slow coverage mutants results results-long lint docs bench bench-compiled clean
+.PHONY: help setup reproduce test test-slow coverage mutants results results-long lint docs bench bench-compiled clean
 
 help:  ## List the targets
+	@echo "make setup           .venv at pinned versions, for the commands in scripts/; other targets make it too"
 	@echo "make reproduce       train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
 	@echo "make test            all tests that take seconds"
 	@echo "make test-slow       the tests that take minutes, or one of their parts (PART=2, see tools/slow_parts.py)"
@@ -52,6 +53,9 @@ $(PEERS): $(INSTALLED)
 	@PIP_CONSTRAINT=$(PINS) PIP_DISABLE_PIP_VERSION_CHECK=1 \
 	  .venv/bin/python -m pip install --quiet --editable '.[bench,language]'
 	@touch $@
+
+setup: $(INSTALLED)
+	@echo "Run commands by .venv/bin/python scripts/..."
 
 reproduce: $(INSTALLED)
 	@echo "Reproducing the papers' main results on the digits data set"

@@ -158,23 +158,29 @@ _COMPARED = replace(
 )
 
 PRESETS: dict[str, tuple[str, Recipe]] = {
-    "digits-preact8": ("a residual network on the embedded digits: a minute on a CPU", _DIGITS),
     "digits-mlp": (
-        "the dense network on the embedded digits: seconds on a CPU",
+        "to try: the dense network on the embedded digits, seconds on a CPU",
         replace(_DIGITS, model="mlp", weight_decay=0.0, batch_size=32),
     ),
-    "mnist-moments": ("Figure 2 of the unitization paper", _MNIST),
-    "cifar10-resnet20": ("Table 1, depth 20", _CIFAR),
-    "cifar10-speed": ("the same network in a tenth of the epochs", _SPEED),
-    "cifar10-resnet110": ("Table 1, depth 110", replace(_CIFAR, model="preact110")),
-    "cifar10-resnet164": ("Table 1, depth 164", replace(_CIFAR, **_DEEPEST)),
-    "cifar100-resnet20": ("Table 2, depth 20", _CIFAR100),
-    "cifar100-resnet110": ("Table 2, depth 110", replace(_CIFAR100, model="preact110")),
-    "cifar100-resnet164": ("Table 2, depth 164", replace(_CIFAR100, **_DEEPEST)),
-    "cifar10-resnet110-micro": ("Table 4: two images a step", _MICRO),
+    "digits-preact8": (
+        "to try: a residual network on the embedded digits, a minute on a CPU",
+        _DIGITS,
+    ),
+    "mnist-moments": ("unitization: Figure 2", _MNIST),
+    "cifar10-resnet20": ("unitization: Table 1, depth 20", _CIFAR),
+    "cifar10-resnet110": ("unitization: Table 1, depth 110", replace(_CIFAR, model="preact110")),
+    "cifar10-resnet164": ("unitization: Table 1, depth 164", replace(_CIFAR, **_DEEPEST)),
+    "cifar100-resnet20": ("unitization: Table 2, depth 20", _CIFAR100),
+    "cifar100-resnet110": (
+        "unitization: Table 2, depth 110",
+        replace(_CIFAR100, model="preact110"),
+    ),
+    "cifar100-resnet164": ("unitization: Table 2, depth 164", replace(_CIFAR100, **_DEEPEST)),
+    "imagenet-resnet101": ("unitization: Table 3", _IMAGENET),
+    "cifar10-resnet110-micro": ("unitization: Table 4, two images a step", _MICRO),
     **{
         f"cifar10-resnet110-micro-{short}{count}": (
-            f"Table 4: group norm, {text}: {count}",
+            f"unitization: Table 4, group norm, {text}: {count}",
             replace(_MICRO, normalization="group_norm", **{field: count}),
         )
         for field, short, text in (
@@ -183,16 +189,19 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
         )
         for count in (1, 2, 4, 8, 16)
     },
-    "imagenet-resnet101": ("Table 3", _IMAGENET),
-    "imagenet-resnet50": ("to compare: warm-up, cosine, label smoothing, 90 epochs", _COMPARED),
-    "imagenet-resnet34": ("to prune: ResNet-34", replace(_LARGE, model="resnet34")),
+    "cifar10-resnet56": ("pruning criteria: ResNet-56", replace(_PLAIN, model="resnet56")),
+    "cifar10-vgg16": ("pruning criteria: VGG-16", _VGG),
+    "cifar100-vgg16": ("pruning criteria: VGG-16", replace(_VGG, dataset="cifar100")),
+    "imagenet-resnet34": ("pruning criteria: ResNet-34", replace(_LARGE, model="resnet34")),
     "imagenet-vgg16": (
-        "to prune: VGG-16 with batch norm",
+        "pruning criteria: VGG-16 with batch norm",
         replace(_LARGE, model="vgg16", learning_rate=0.01),
     ),
-    "cifar10-resnet56": ("to prune: ResNet-56", replace(_PLAIN, model="resnet56")),
-    "cifar10-vgg16": ("to prune: VGG-16", _VGG),
-    "cifar100-vgg16": ("to prune: VGG-16", replace(_VGG, dataset="cifar100")),
+    "cifar10-speed": ("no paper: ResNet-20 of Table 1 in a tenth of the epochs", _SPEED),
+    "imagenet-resnet50": (
+        "no paper: warm-up, cosine, label smoothing, 90 epochs",
+        _COMPARED,
+    ),
 }
 
 

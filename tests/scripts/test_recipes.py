@@ -1,6 +1,7 @@
 """The presets number by number: those of papers as they are printed, ours as they are."""
 
 import dataclasses
+import itertools
 import re
 
 import pytest
@@ -115,3 +116,9 @@ def test_an_unknown_preset_is_refused_in_a_line_that_names_some_like_it(name):
     assert all(
         word in PRESETS for word in re.findall(r"[a-z]+\d*-[a-z]+\d+", str(error.value))[:-1]
     )
+
+
+def test_the_help_groups_presets_by_paper():
+    groups = [text.partition(":")[0] for text, _ in recipes.PRESETS.values()]
+    papers = [group for group, _ in itertools.groupby(groups)]
+    assert papers == ["to try", "unitization", "pruning criteria", "no paper"]
