@@ -63,7 +63,9 @@ def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
         "seeds": 1,
         "seconds": notes["seconds"],
         "losses": notes["losses"],
-        "perplexity": training.perplexity(MODEL, state.params, held_out_sequences(held_out, 256)),
+        "perplexity": training.perplexity(
+            MODEL, state.params, held_out_sequences(held_out, settings.length)
+        ),
     }
 
 
