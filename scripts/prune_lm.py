@@ -29,7 +29,7 @@ from experiments import cli, files
 from experiments.cli import InputError
 from experiments.options import AtLeastTwo, LocalPath, Natural, Positive, Share, checked
 
-Unit = Literal["heads", "intermediate", "hidden"]
+Unit = Literal["heads", "intermediate", "hidden", "experts"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Amounts:
       heads: Query heads of a layer.
       intermediate: Hidden units of its perceptron.
       hidden: Channels of the stream.
-      units: What --keep and --parameters take, the same share of each.
+      experts: Experts of a mixture, in each layer.
+      units: What --keep and --parameters take, the same share of each kind that can be fewer.
       round_to: What widths chosen for --keep and --parameters are multiples of.
     """
 
@@ -53,7 +54,8 @@ class Amounts:
     heads: Positive | None = None
     intermediate: Positive | None = None
     hidden: Positive | None = None
-    units: tuple[Unit, ...] = ("heads", "intermediate")
+    experts: Positive | None = None
+    units: tuple[Unit, ...] = ("heads", "intermediate", "experts")
     round_to: Positive = 32
 
 
@@ -106,6 +108,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             heads=amounts.heads,
             intermediate=amounts.intermediate,
             hidden=amounts.hidden,
+            experts=amounts.experts,
             budget=pruning_run.budget_of(options.model, amounts.keep, amounts.parameters),
             units=amounts.units,
             round_to=amounts.round_to,

@@ -3,24 +3,26 @@
 from collections.abc import Iterator
 from typing import Any
 
-REPAIRS = {
-    "none": "cut",
-    "least squares": "and solved",
-    "fine-tuned": "and trained",
-    "least squares, fine-tuned": "solved and trained",
-}
+PLAIN = {"none": "cut", "least squares": "solved"}
 
 
 def lines(results: dict[str, Any]) -> Iterator[str]:
-    """A row a share and score, a column a repair; the head names the steps of training."""
-    steps = results["settings"]["steps"]
-    heads = [label.replace("trained", f"trained {steps} steps") for label in REPAIRS.values()]
-    yield "| parameters that remain | score | " + " | ".join(heads) + " |"
-    yield "| --- " * (2 + len(REPAIRS)) + "|"
+    """A row a share and score, a column a repair, in the order of the results."""
+    repairs = list(dict.fromkeys(row["repair"] for row in results["rows"]))
+    yield "| parameters that remain | score | " + " | ".join(map(heading, repairs)) + " |"
+    yield "| --- " * (2 + len(repairs)) + "|"
     cells = {(row["keep"], row["score"], row["repair"]): row for row in results["rows"]}
     for keep, score in dict.fromkeys((row["keep"], row["score"]) for row in results["rows"]):
-        found = [cells.get((keep, score, repair)) for repair in REPAIRS]
+        found = [cells.get((keep, score, repair)) for repair in repairs]
         yield f"| {keep:.0%} | `{score}` | {' | '.join(map(cell, found))} |".replace("%", " %")
+
+
+def heading(repair: str) -> str:
+    """What was done to the kernels."""
+    if repair in PLAIN:
+        return PLAIN[repair]
+    *before, training = repair.split(", ")
+    return ", ".join([PLAIN[part] for part in before] + [f"trained {training}"])
 
 
 def cell(row: dict[str, Any] | None) -> str:

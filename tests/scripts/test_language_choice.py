@@ -5,9 +5,20 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import expit, softmax
 
 from experiments.cli import InputError
-from experiments.language import budget, choice, cutting, removal, repair, scores, tokens, training
+from experiments.language import (
+    budget,
+    choice,
+    cutting,
+    removal,
+    repair,
+    scores,
+    streams,
+    tokens,
+    training,
+)
 from experiments.language.budget import Wanted
 from experiments.language.choice import Text
 from experiments.language.removal import Counts
@@ -153,6 +164,75 @@ def test_a_narrower_stream_is_repaired_towards_the_whole_one(tmp_path):
     assert distance[0] < 0.2 * distance[1]
 
 
+EXPERTS: dict[str, Any] = {"hidden_size": 12, "num_hidden_layers": 2, "sliding_window": None}
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+def test_an_expert_is_worth_its_weight_times_the_norm_of_its_output(family, tmp_path):
+    """By one token after the other, in float64."""
+    sizes = EXPERTS | {"num_local_experts": 4} if family == "mixtral" else EXPERTS
+    model = model_of(tmp_path / "model", family, num_experts_per_tok=2, **sizes)
+    whole = model.architecture
+    p = model.layer(0)
+    x = np.random.default_rng(0).normal(size=(2, 5, 12)).astype(np.float32)
+    found = choice.expert_sizes(streams.make_layer(whole, p, 0, 5), x)
+    expected = np.zeros(whole.experts)
+    for row in x.reshape(-1, 12).astype(np.float64):
+        h = row / np.sqrt(np.mean(row**2) + whole.eps) * p["post_attention_layernorm.weight"]
+        weights = softmax(p["mlp.gate.weight"] @ h)
+        chosen = np.argsort(weights)[-2:]
+        total = weights[chosen].sum() if whole.shares_sum_to_one else 1.0
+        for e in chosen:
+            gate, up, down = (p[f"mlp.experts.{n}_proj.weight"][e] for n in ("gate", "up", "down"))
+            units = (gate @ h) * expit(gate @ h) * (up @ h)
+            expected[e] += weights[e] / total * np.linalg.norm(down @ units)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+def test_the_least_experts_are_removed_and_the_others_take_over(family, tmp_path):
+    """The first expert of a layer writes almost nothing, so that it is removed first."""
+    name = "num_local_experts" if family == "mixtral" else "num_experts"
+    sizes = EXPERTS | {name: 4, "num_experts_per_tok": 2}
+    model = model_of(tmp_path / "model", family, first_expert_is_weak, **sizes)
+    numbers = np.random.default_rng(0).integers(0, language_models.WORDS, 9000)
+    text = Text(*tokens.divide(numbers, 16, 64, 8, 0))
+    counts = removal.counts(model.architecture)._replace(experts=2)
+    chosen = choice.choose(model, counts, "wanda", text, 0, lambda _: None)
+    assert all(0 not in experts for experts in chosen.selection.experts)
+    wanted = outputs(model.architecture, {n: model.read(n) for n in model.tensors}, text)
+    distance = []
+    for repaired in (True, False):
+        plan = cutting.plan(model, chosen.selection, text, repaired=repaired)
+        arrays = dict(cutting.arrays(plan, {}, lambda _: None))
+        assert arrays["model.layers.1.mlp.experts.up_proj.weight"].shape[0] == 2
+        distance.append(np.square(outputs(plan.small, arrays, text) - wanted).mean())
+    assert distance[0] < 0.9 * distance[1]
+
+
+def first_expert_is_weak(weights):
+    for name in weights:
+        if name.endswith(("experts.0.w2.weight", "experts.0.down_proj.weight")):
+            weights[name] *= 1e-3
+    return weights
+
+
+def test_the_repair_of_experts_is_that_of_least_squares_on_what_the_others_leave(tmp_path):
+    """One expert in all: the down projection of a perceptron, whose weight is 1."""
+    sizes = EXPERTS | {"num_local_experts": 1, "num_experts_per_tok": 1, "intermediate_size": 8}
+    model = model_of(tmp_path / "model", "mixtral", **sizes)
+    p, rng = model.layer(0), np.random.default_rng(0)
+    x = rng.normal(size=(8, 16, 12)).astype(np.float32)
+    layer = streams.make_layer(model.architecture, p, 0, 16)
+    inputs = choice.rows(layer.run_expert(x, 0)).astype(np.float64)
+    kernel = rng.normal(size=(12, 8))
+    after = x + (inputs @ kernel.T).reshape(x.shape).astype(np.float32)
+    plan = cutting.plan(model, removal.whole(model.architecture), None, repaired=False)
+    solved = cutting.solve_experts(plan, layer, after, x).params[cutting.EXPERTS_OUT][0]
+    start = p[cutting.EXPERTS_OUT][0]
+    assert np.abs(solved - kernel).max() < 0.05 * np.abs(start - kernel).max()
+
+
 def test_the_layer_that_turns_the_stream_least_is_removed(tmp_path):
     sizes = {"num_hidden_layers": 3, "attention_bias": False}
     model = model_of(tmp_path / "model", change=first_layer_is_weak, **sizes)
@@ -204,6 +284,11 @@ def test_a_budget_takes_the_same_share_and_fills_up_with_intermediate_units(tmp_
         ("qwen3", Wanted(hidden=1000), r"--hidden must lie in 1\.\.24; got 1000"),
         ("qwen3", Wanted(budget=10), "10 parameters are fewer than the [0-9,]+ that are left"),
         ("llama", Wanted(heads=2, hidden=23), "must divide its hidden width.*; got 2 and 23"),
+        ("llama", Wanted(experts=2), r"--experts must lie in 1\.\.1; got 2"),
+        ("gpt2", Wanted(heads=1), "--heads must be [24] for gpt2, whose configuration.*; got 1"),
+        ("gpt2", Wanted(hidden=4), "--hidden must be .* whose norms subtract a mean .*; got 4"),
+        ("gpt2", Wanted(budget=9, units=("heads",)), "must have one of intermediate for a gpt2"),
+        ("mixtral", Wanted(intermediate=4), "removed whole by --experts; got 4"),
     ],
 )
 def test_numbers_that_cannot_be_met_are_refused(family, wanted, message, tmp_path):
@@ -211,6 +296,22 @@ def test_numbers_that_cannot_be_met_are_refused(family, wanted, message, tmp_pat
     model = model_of(tmp_path / "model", family, **sizes)
     with pytest.raises(InputError, match=message):
         budget.choose(model.architecture, model.tensors, wanted)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "mixtral", "qwen3_moe"])
+def test_a_budget_takes_what_the_family_can_have_fewer_of(family, tmp_path):
+    name = {"mixtral": "num_local_experts", "qwen3_moe": "num_experts"}.get(family, "n_inner")
+    model = model_of(tmp_path / "model", family, **{name: 16})
+    whole = removal.counts(model.architecture)
+    limit = removal.parameters(model.architecture, model.tensors, whole) * 9 // 10
+    wanted = Wanted(budget=limit, round_to=1)
+    found = budget.choose(model.architecture, model.tensors, wanted)
+    field = "intermediate" if family == "gpt2" else "experts"
+    assert getattr(found, field) < 16
+    assert found.hidden == whole.hidden
+    more = found._replace(**{field: getattr(found, field) + 1})
+    sizes = [removal.parameters(model.architecture, model.tensors, c) for c in (found, more)]
+    assert sizes[0] <= limit < sizes[1]
 
 
 def test_the_heads_of_a_llama_divide_its_width_within_a_budget(tmp_path):

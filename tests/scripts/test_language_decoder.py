@@ -44,7 +44,8 @@ def test_a_smaller_folder_gives_the_logits_of_zeros_at_removed_units(family, see
     tokens = rng.integers(0, language_models.WORDS, TOKENS)
     zeros = masked(config, weights, model.architecture, selection)
     expected = language_models.logits(*zeros, list(tokens))
-    cut = language_models.logits(*language_models.read(out), list(tokens))
+    config, weights = language_models.read(out)
+    cut = language_models.logits(config, weights, list(tokens))
     np.testing.assert_allclose(cut, expected, rtol=0, atol=1e-10)
     np.testing.assert_allclose(ours(out, tokens), expected, rtol=0, atol=1e-5)
     small = removal.parameters(model.architecture, model.tensors, selection.counts)
@@ -62,6 +63,37 @@ def test_the_width_of_a_norm_moves_into_its_weight_and_epsilon():
     assert removal.fold(model, removal.EMBEDDING, weight, 1, tied=False) == 6
     selection = removal.whole(model)._replace(hidden=np.array([2]))
     assert removal.smaller_architecture(model, selection).eps == 2
+
+
+def test_gpt2_is_read_without_the_prefix_of_its_names_and_with_its_masks(tmp_path):
+    rng = np.random.default_rng(0)
+    config = language_models.random_config("gpt2", rng)
+    weights = language_models.random_weights(config, rng)
+    tokens = rng.integers(0, language_models.WORDS, TOKENS)
+    old = {name.removeprefix("transformer."): array for name, array in weights.items()}
+    old |= {"h.0.attn.bias": np.ones((1, 1, 4, 4), np.float32)}
+    old |= {"h.0.attn.masked_bias": np.full((), -1e4, np.float32)}
+    folder = language_models.write(tmp_path / "model", config, old)
+    expected = language_models.logits(config, weights, list(tokens))
+    np.testing.assert_allclose(ours(folder, tokens), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
+def test_a_missing_expert_is_named(family, tmp_path):
+    rng = np.random.default_rng(0)
+    config = language_models.random_config(family, rng)
+    weights = language_models.random_weights(config, rng)
+    first = next(name for name in weights if ".experts.0." in name)
+    last = first.replace(".experts.0.", f".experts.{count_experts(config) - 1}.")
+    changed = [({last}, "must have the shape"), ({first}, "must be numbered from 0")]
+    for i, (removed, message) in enumerate(changed):
+        rest = {name: array for name, array in weights.items() if name not in removed}
+        with pytest.raises(InputError, match=message):
+            read(language_models.write(tmp_path / str(i), config, rest))
+
+
+def count_experts(config):
+    return config.get("num_local_experts") or config["num_experts"]
 
 
 def test_positions_are_read_from_both_releases_of_the_configuration():
@@ -86,7 +118,18 @@ def test_positions_are_read_from_both_releases_of_the_configuration():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "mixtral"}, f"one of {', '.join(FAMILIES)}, .*; got mixtral"),
+        ({"model_type": "mamba"}, f"one of {', '.join(FAMILIES)}, .*; got mamba"),
+        ({"model_type": "mixtral"}, "positive whole number num_local_experts; got None"),
+        (
+            {"model_type": "qwen3_moe", "decoder_sparse_step": 2, "moe_intermediate_size": 8},
+            "every layer must have experts; .* decoder_sparse_step 2 and mlp_only_layers None",
+        ),
+        ({"model_type": "gpt2", "add_cross_attention": True}, "add_cross_attention must be false"),
+        (
+            {"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True},
+            "scale_attn_by_inverse_layer_idx must be false",
+        ),
+        ({"model_type": "gpt2", "scale_attn_weights": False}, "scale_attn_weights must be true"),
         ({"quantization_config": {}}, "must not be quantized"),
         ({"use_bidirectional_attention": True}, "must be causal"),
         ({"hidden_size": "wide"}, "positive whole number hidden_size; got wide"),

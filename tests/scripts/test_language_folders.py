@@ -25,7 +25,7 @@ def test_tensors_are_those_that_the_library_of_the_format_wrote(tmp_path, shards
     found = folders.tensors(folder)
     assert found.keys() == weights.keys()
     for name, tensor in found.items():
-        np.testing.assert_array_equal(folders.read(tensor), weights[name])
+        np.testing.assert_array_equal(tensor.read(), weights[name])
 
 
 def test_the_library_of_the_format_reads_shards_that_are_written_as_they_come(tmp_path):

@@ -81,7 +81,7 @@ def test_a_trained_model_is_compared_and_pruned(tmp_path):
     compare_lm.main(given)
     found = json.loads((tmp_path / "compared" / "results.json").read_text(encoding="utf-8"))
     rows = {(row["score"], row["repair"]): row for row in found["rows"]}
-    assert len(rows) == 12
+    assert len(rows) == 14
     assert all(row["parameters"] <= 0.7 * found["parameters"] for row in rows.values())
     for row in rows.values():
         assert row["mean"] == pytest.approx(np.mean(row["perplexity"]))

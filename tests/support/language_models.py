@@ -10,9 +10,19 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy as library
-from scipy.special import erf, expit
+from scipy.special import erf, expit, softmax
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
+FAMILIES = (
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3_text",
+    "gpt2",
+    "mixtral",
+    "qwen3_moe",
+)
 WORDS = 40
 LLAMA3 = {
     "rope_type": "llama3",
@@ -25,6 +35,8 @@ LLAMA3 = {
 
 def random_config(family: str, rng: np.random.Generator) -> dict[str, Any]:
     """A `config.json` of release 4, with the options that the family has."""
+    if family == "gpt2":
+        return random_gpt2(rng)
     groups, queries = int(rng.integers(2, 5)), int(rng.integers(1, 4))
     heads = groups * queries
     config = {
@@ -52,6 +64,20 @@ def random_config(family: str, rng: np.random.Generator) -> dict[str, Any]:
             config |= {"rope_scaling": LLAMA3} if rng.integers(2) else {}
         case "mistral":
             config["sliding_window"] = 3 if chance else None
+        case "mixtral":
+            config |= {"num_local_experts": int(rng.integers(2, 6))}
+            config |= {"num_experts_per_tok": int(rng.integers(1, 4))}
+            config["num_experts_per_tok"] = min(
+                config["num_experts_per_tok"], config["num_local_experts"]
+            )
+            config["sliding_window"] = 3 if chance else None
+        case "qwen3_moe":
+            config |= {"num_experts": int(rng.integers(2, 9)), "num_experts_per_tok": 2}
+            config |= {"moe_intermediate_size": config["intermediate_size"]}
+            config |= {"norm_topk_prob": bool(rng.integers(2)), "intermediate_size": 999}
+            config |= {"use_sliding_window": chance, "sliding_window": 3}
+            config |= {"attention_bias": bool(rng.integers(2))}
+            config |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
         case "qwen2" | "qwen3":
             config |= {"use_sliding_window": chance, "sliding_window": 3, "max_window_layers": 1}
             config |= {"attention_bias": bool(rng.integers(2))} if family == "qwen3" else {}
@@ -69,8 +95,53 @@ def random_config(family: str, rng: np.random.Generator) -> dict[str, Any]:
     return config
 
 
+def random_gpt2(rng: np.random.Generator) -> dict[str, Any]:
+    heads = int(rng.integers(1, 5))
+    width = heads * int(rng.integers(4, 9))
+    return {
+        "model_type": "gpt2",
+        "vocab_size": WORDS,
+        "n_positions": 32,
+        "n_embd": width,
+        "n_head": heads,
+        "n_layer": int(rng.integers(2, 5)),
+        "n_inner": int(rng.integers(8, 33)) if rng.integers(2) else None,
+        "activation_function": str(rng.choice(["gelu_new", "gelu"])),
+        "layer_norm_epsilon": float(10 ** rng.uniform(-6, -2)),
+        "tie_word_embeddings": bool(rng.integers(2)),
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+
+
+def gpt2_weights(config: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Kernels are (inputs, outputs)."""
+    d, inner = config["n_embd"], config["n_inner"] or 4 * config["n_embd"]
+    shapes = {"wte.weight": (WORDS, d), "wpe.weight": (config["n_positions"], d)}
+    shapes |= {"ln_f.weight": (d,), "ln_f.bias": (d,)}
+    for i in range(config["n_layer"]):
+        kernels = {"attn.c_attn": (d, 3 * d), "attn.c_proj": (d, d)}
+        kernels |= {"mlp.c_fc": (d, inner), "mlp.c_proj": (inner, d)}
+        for name, shape in kernels.items():
+            shapes |= {f"h.{i}.{name}.weight": shape, f"h.{i}.{name}.bias": shape[1:]}
+        for name in ("ln_1", "ln_2"):
+            shapes |= {f"h.{i}.{name}.weight": (d,), f"h.{i}.{name}.bias": (d,)}
+    shapes = {f"transformer.{name}": shape for name, shape in shapes.items()}
+    shapes |= {} if config["tie_word_embeddings"] else {"lm_head.weight": (WORDS, d)}
+    found = {}
+    for name, shape in shapes.items():
+        center = 1.0 if ".ln_" in name and name.endswith("weight") else 0.0
+        fan_in = shape[0] if ".c_" in name else shape[-1]
+        deviation = 0.3 if len(shape) == 1 else 1 / fan_in**0.5
+        found[name] = (center + deviation * rng.standard_normal(shape)).astype(np.float32)
+    return found
+
+
 def random_weights(config: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Parameters of a size at which every part of the program counts."""
+    if config["model_type"] == "gpt2":
+        return gpt2_weights(config, rng)
     family, d, f = config["model_type"], config["hidden_size"], config["intermediate_size"]
     n = config["head_dim"]
     q, k = config["num_attention_heads"] * n, config["num_key_value_heads"] * n
@@ -81,12 +152,11 @@ def random_weights(config: dict[str, Any], rng: np.random.Generator) -> dict[str
     for i in range(config["num_hidden_layers"]):
         at, mlp = f"model.layers.{i}.self_attn", f"model.layers.{i}.mlp"
         shapes |= {f"{at}.q_proj": (q, d), f"{at}.k_proj": (k, d), f"{at}.v_proj": (k, d)}
-        shapes |= {f"{at}.o_proj": (d, q), f"{mlp}.down_proj": (d, f)}
-        shapes |= {f"{mlp}.gate_proj": (f, d), f"{mlp}.up_proj": (f, d)}
+        shapes |= {f"{at}.o_proj": (d, q)} | perceptron_shapes(config, f"model.layers.{i}", d, f)
         norms = ["input", "post_attention"]
         norms += ["pre_feedforward", "post_feedforward"] if gemma else []
         shapes |= {f"model.layers.{i}.{norm}_layernorm": (d,) for norm in norms}
-        if family in ("qwen3", "gemma3_text"):
+        if family in ("qwen3", "qwen3_moe", "gemma3_text"):
             shapes |= {f"{at}.q_norm": (n,), f"{at}.k_norm": (n,)}
         if attention_bias or family == "qwen2":
             shapes |= {
@@ -100,6 +170,27 @@ def random_weights(config: dict[str, Any], rng: np.random.Generator) -> dict[str
     named = {n if n.endswith("bias") else f"{n}.weight": shape for n, shape in shapes.items()}
     center = 0.0 if gemma else 1.0
     return {name: draw(name, shape, center, rng) for name, shape in named.items()}
+
+
+def perceptron_shapes(
+    config: dict[str, Any], layer: str, d: int, f: int
+) -> dict[str, tuple[int, ...]]:
+    """Of one perceptron, or of the experts and what divides tokens among them."""
+    names = {"gate_proj": (f, d), "up_proj": (f, d), "down_proj": (d, f)}
+    match config["model_type"]:
+        case "mixtral":
+            at, count = f"{layer}.block_sparse_moe", config["num_local_experts"]
+            names = {"w1": (f, d), "w3": (f, d), "w2": (d, f)}
+        case "qwen3_moe":
+            at, count = f"{layer}.mlp", config["num_experts"]
+            f = config["moe_intermediate_size"]
+            names = {"gate_proj": (f, d), "up_proj": (f, d), "down_proj": (d, f)}
+        case _:
+            return {f"{layer}.mlp.{name}": shape for name, shape in names.items()}
+    found: dict[str, tuple[int, ...]] = {f"{at}.gate": (count, d)}
+    for e in range(count):
+        found |= {f"{at}.experts.{e}.{name}": shape for name, shape in names.items()}
+    return found
 
 
 def draw(
@@ -139,8 +230,14 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def logits(config: dict[str, Any], weights: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
-    """Of one sequence, in float64."""
+    """Of one sequence, in float64.
+
+    For mixtures of experts, `config["removed_experts"]` may list experts for every layer that no
+    token is sent to.
+    """
     w = {name: array.astype(np.float64) for name, array in weights.items()}
+    if config["model_type"] == "gpt2":
+        return gpt2_logits(config, w, tokens)
     gemma = config["model_type"].startswith("gemma")
     x = [w["model.embed_tokens.weight"][token] for token in tokens]
     x = [row * math.sqrt(len(row)) for row in x] if gemma else x
@@ -169,16 +266,84 @@ def block(config: dict[str, Any], p: dict[str, Any], i: int, x: list[np.ndarray]
     out = []
     for row in x:
         h = norm(config, row, p[f"{before}_layernorm.weight"])
+        if config["model_type"] in ("mixtral", "qwen3_moe"):
+            out.append(row + mixture(config, p, i, h))
+            continue
         gate, up = (affine(p, f"mlp.{name}_proj", h) for name in ("gate", "up"))
         y = affine(p, "mlp.down_proj", activation(config, gate) * up)
         out.append(row + (norm(config, y, p["post_feedforward_layernorm.weight"]) if gemma else y))
     return out
 
 
+def mixture(config: dict[str, Any], p: dict[str, Any], i: int, h: np.ndarray) -> np.ndarray:
+    """The experts with the largest weights, one after the other."""
+    mixtral = config["model_type"] == "mixtral"
+    at, names = ("block_sparse_moe", ["w1", "w3", "w2"]) if mixtral else ("mlp", [])
+    names = names or ["gate_proj", "up_proj", "down_proj"]
+    scores = p[f"{at}.gate.weight"] @ h
+    removed = config.get("removed_experts")
+    if removed:
+        scores[removed[i]] = -np.inf
+    weights = softmax(scores)
+    possible = int(np.isfinite(scores).sum())
+    chosen = np.argsort(-weights)[: min(config["num_experts_per_tok"], possible)]
+    total = weights[chosen].sum() if mixtral or config["norm_topk_prob"] else 1
+    y = np.zeros_like(h)
+    for e in chosen:
+        gate, up, down = (p[f"{at}.experts.{e}.{name}.weight"] for name in names)
+        y += weights[e] / total * (down @ (activation(config, gate @ h) * (up @ h)))
+    return y
+
+
+def gpt2_logits(config: dict[str, Any], w: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
+    w = {name.removeprefix("transformer."): array for name, array in w.items()}
+    x = [w["wte.weight"][token] + w["wpe.weight"][t] for t, token in enumerate(tokens)]
+    n = config["n_embd"] // config["n_head"]
+
+    def standardize(name: str, row: np.ndarray) -> np.ndarray:
+        row = row - sum(row) / len(row)
+        row = row / math.sqrt(sum(row * row) / len(row) + config["layer_norm_epsilon"])
+        return row * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    def linear(name: str, row: np.ndarray) -> np.ndarray:
+        return row @ w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    for i in range(config["n_layer"]):
+        q, k, v = (
+            [part.reshape(-1, n) for part in parts]
+            for parts in zip(
+                *(
+                    np.split(linear(f"h.{i}.attn.c_attn", standardize(f"h.{i}.ln_1", row)), 3)
+                    for row in x
+                ),
+                strict=True,
+            )
+        )
+        for t in range(len(x)):
+            mixed = []
+            for head in range(config["n_head"]):
+                shares = softmax([q[t][head] @ k[s][head] / math.sqrt(n) for s in range(t + 1)])
+                mixed.append(sum(share * v[s][head] for s, share in enumerate(shares)))
+            x[t] = x[t] + linear(f"h.{i}.attn.c_proj", np.concatenate(mixed))
+            h = linear(f"h.{i}.mlp.c_fc", standardize(f"h.{i}.ln_2", x[t]))
+            h = tanh_gelu(h) if config["activation_function"] == "gelu_new" else exact_gelu(h)
+            x[t] = x[t] + linear(f"h.{i}.mlp.c_proj", h)
+    head = w.get("lm_head.weight", w["wte.weight"])
+    return np.array([head @ standardize("ln_f", row) for row in x])
+
+
+def tanh_gelu(x: np.ndarray) -> np.ndarray:
+    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def exact_gelu(x: np.ndarray) -> np.ndarray:
+    return x / 2 * (1 + erf(x / 2**0.5))
+
+
 def activation(config: dict[str, Any], x: np.ndarray) -> np.ndarray:
     if config["model_type"].startswith("gemma"):
-        return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return x / 2 * (1 + erf(x / 2**0.5)) if config["hidden_act"] == "gelu" else x * expit(x)
+        return tanh_gelu(x)
+    return exact_gelu(x) if config["hidden_act"] == "gelu" else x * expit(x)
 
 
 def affine(p: dict[str, Any], name: str, x: np.ndarray) -> np.ndarray:
@@ -217,8 +382,10 @@ def slides(config: dict[str, Any], i: int) -> bool:
     if "layer_types" in config:
         return config["layer_types"][i] == "sliding_attention"
     match config["model_type"]:
-        case "mistral":
+        case "mistral" | "mixtral":
             return config["sliding_window"] is not None
+        case "qwen3_moe":
+            return config["use_sliding_window"]
         case "qwen2" | "qwen3":
             return config["use_sliding_window"] and i >= config["max_window_layers"]
         case "gemma2":

@@ -2,14 +2,15 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.language import cutting, folders, removal, training
-from experiments.language.architecture import Architecture, parse
+from experiments.language import choice, cutting, folders, naming, removal, training
+from experiments.language.architecture import Architecture
 from experiments.language.choice import Model
 from experiments.language.removal import Selection
 
@@ -17,16 +18,14 @@ from experiments.language.removal import Selection
 def ours(folder: Path, tokens: np.ndarray) -> np.ndarray:
     """Logits of one sequence by our decoder."""
     model = read(folder)
-    params = {name: folders.read(tensor) for name, tensor in model.tensors.items()}
+    params = {name: model.read(name) for name in model.tensors}
     batch = jnp.asarray(tokens)[None]
     return np.asarray(training.forward(model.architecture, params, batch)[0])
 
 
 def read(folder: Path) -> Model:
     """The model of a folder, its names checked."""
-    architecture = parse(folders.read_config(folder))
-    model = Model(architecture, folders.tensors(folder))
-    removal.check_names(architecture, model.tensors)
+    _, model = choice.read_model(folder)
     return model
 
 
@@ -40,17 +39,24 @@ def random_selection(
         heads = smaller[1] * (model.heads // model.groups)
         largest = model.hidden // heads
         smaller[3] = heads * int(rng.integers(max(1, math.ceil(share * largest)), largest + 1))
+    for i, name in enumerate(("layers", "heads", "intermediate", "hidden", "experts")):
+        if name not in ("layers", *model.traits.units):
+            smaller[i] = whole[i]
+    counts = removal.Counts(*smaller)
 
     def some(n: int, count: int) -> np.ndarray:
         return np.sort(rng.permutation(n)[:count])
 
-    of_layers = [
+    groups, intermediate, experts = (
         [some(n, count) for _ in range(model.layers)]
-        for n, count in zip(whole[1:3], smaller[1:3], strict=True)
-    ]
-    groups, intermediate = of_layers
-    layers, hidden = some(whole.layers, smaller[0]), some(whole.hidden, smaller[3])
-    return Selection(layers, groups, intermediate, hidden)
+        for n, count in (
+            (whole.groups, counts.groups),
+            (whole.intermediate, counts.intermediate),
+            (whole.experts, counts.experts),
+        )
+    )
+    layers, hidden = some(whole.layers, counts.layers), some(whole.hidden, counts.hidden)
+    return Selection(layers, groups, intermediate, hidden, experts)
 
 
 def masked(
@@ -59,7 +65,12 @@ def masked(
     model: Architecture,
     selection: Selection,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The old model with zeros at removed units, and without removed layers."""
+    """The old model with zeros at removed units, and without removed layers.
+
+    Removed experts are no zeros: no token is sent to them.
+    """
+    if model.traits.gpt2:
+        return masked_gpt2(config, weights, selection)
     places = {layer: i for i, layer in enumerate(selection.layers)}
     found = {}
     for name, array in weights.items():
@@ -70,15 +81,54 @@ def masked(
         found[name if layer < 0 else f"model.layers.{places[layer]}.{short}"] = zeros
     kinds = ["sliding_attention" if w else "full_attention" for w in model.windows]
     config = config | {"num_hidden_layers": len(places)}
-    if model.family not in ("llama", "mistral"):
+    if model.traits.mixture:
+        whole = np.arange(model.experts)
+        removed = [np.setdiff1d(whole, selection.experts[i]).tolist() for i in selection.layers]
+        config["removed_experts"] = removed
+    elif model.family not in ("llama", "mistral"):
         config["layer_types"] = [kinds[i] for i in selection.layers]
     return config, found
+
+
+def masked_gpt2(
+    config: dict[str, Any], weights: dict[str, np.ndarray], selection: Selection
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Of GPT-2, whose units are those of its perceptrons."""
+    places = {f"transformer.h.{layer}.": i for i, layer in enumerate(selection.layers)}
+    found = {}
+    for name, array in weights.items():
+        layer = re.match(r"transformer\.h\.(\d+)\.", name)
+        if layer is None:
+            found[name] = array
+        elif layer[0] in places:
+            units = np.isin(np.arange(array.shape[-1]), selection.intermediate[int(layer[1])])
+            inner = name.endswith(("mlp.c_fc.weight", "mlp.c_fc.bias"))
+            new = name.replace(layer[0], f"transformer.h.{places[layer[0]]}.")
+            found[new] = np.where(units, array, 0) if inner else array
+    return config | {"n_layer": len(places)}, found
+
+
+OF_EXPERTS = {
+    ("gate_proj", "w1"): ("intermediate", "hidden"),
+    ("up_proj", "w3"): ("intermediate", "hidden"),
+    ("down_proj", "w2"): ("hidden", "intermediate"),
+}
+
+
+def axes(name: str) -> tuple[str, ...]:
+    """The units of each axis of a tensor in a file."""
+    if ".experts." in name:
+        kind = name.split(".")[-2]
+        return next(found for names, found in OF_EXPERTS.items() if kind in names)
+    if name.endswith(("moe.gate.weight", "mlp.gate.weight")):
+        return ("", "hidden")
+    return removal.AXES[name]
 
 
 def mask(name: str, array: np.ndarray, remaining: dict[str, np.ndarray]) -> np.ndarray:
     """The array with removed units at zero; norms, which read zeros then, are left as they are."""
     array = array.copy()
-    for axis, unit in enumerate(removal.AXES[name]):
+    for axis, unit in enumerate(axes(name)):
         if unit in remaining and name not in removal.NORMS:
             removed = np.setdiff1d(np.arange(array.shape[axis]), remaining[unit])
             array[(slice(None),) * axis + (removed,)] = 0
@@ -89,7 +139,8 @@ def write(model: Model, config: dict[str, Any], selection: Selection, out: Path)
     """The smaller model's folder, in several shards."""
     plan = cutting.plan(model, selection, None, repaired=False)
     out.mkdir()
-    folders.write(out, cutting.arrays(plan, {}, lambda _: None), shard_bytes=2000)
+    arrays = cutting.arrays(plan, {}, lambda _: None)
+    folders.write(out, naming.to_files(plan.small.family, arrays), shard_bytes=2000)
     new = removal.rewrite_config(config, plan.small, selection)
     (out / "config.json").write_text(json.dumps(new), encoding="utf-8")
     return out

@@ -17,11 +17,23 @@ class Family(NamedTuple):
       gemma: Norms scale by 1 + weight, stand behind attention and perceptrons as well, and
         embeddings are multiplied by √hidden.
       divides: Whether `transformers` demands that the heads divide the hidden width.
+      mixture: Perceptrons are mixtures of experts, Shazeer et al. (2017).
+      gpt2: Positions are learned, norms subtract the mean and have a bias, perceptrons have no
+        gate.
     """
 
     head_norms: bool = False
     gemma: bool = False
     divides: bool = False
+    mixture: bool = False
+    gpt2: bool = False
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The kinds of units, besides layers, of which a smaller model may have fewer."""
+        if self.gpt2:
+            return ("intermediate",)
+        return ("heads", "experts" if self.mixture else "intermediate", "hidden")
 
 
 FAMILIES = {
@@ -31,8 +43,20 @@ FAMILIES = {
     "qwen3": Family(head_norms=True),
     "gemma2": Family(gemma=True, divides=True),
     "gemma3_text": Family(gemma=True, head_norms=True, divides=True),
+    "gpt2": Family(gpt2=True),
+    "mixtral": Family(mixture=True),
+    "qwen3_moe": Family(head_norms=True, mixture=True),
 }
-ACTIVATIONS = ("silu", "gelu_pytorch_tanh", "gelu", "relu")
+ACTIVATIONS = ("silu", "gelu_pytorch_tanh", "gelu_new", "gelu", "relu")
+GPT2_NAMES = {
+    "n_embd": "hidden_size",
+    "n_inner": "intermediate_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "activation_function": "hidden_act",
+    "layer_norm_epsilon": "rms_norm_eps",
+}
+EXPERTS = ("num_local_experts", "num_experts")  # names of one entry
 GEMMA_HEAD = 256  # the default of `head_dim`, which Gemma's files may leave out
 THETA = 10_000.0
 
@@ -53,7 +77,10 @@ class Architecture:
       score_scale: What products of queries and keys are multiplied by.
       score_cap, logit_cap: c in c tanh(x / c), or None.
       windows: How many positions a position sees, its own included; None: all before it.
-      rates: Angles of the rotary positions, for position 1.
+      rates: Angles of the rotary positions, for position 1; none where positions are learned.
+      experts: Perceptrons of each layer.
+      experts_per_token: How many of them a token is sent to.
+      shares_sum_to_one: Whether the weights of these experts are divided by their sum.
     """
 
     family: str
@@ -69,6 +96,9 @@ class Architecture:
     logit_cap: float | None
     windows: tuple[int | None, ...]
     rates: tuple[tuple[float, ...], ...]
+    experts: int = 1
+    experts_per_token: int = 1
+    shares_sum_to_one: bool = True
 
     @property
     def layers(self) -> int:
@@ -92,28 +122,75 @@ def parse(config: Mapping[str, Any]) -> Architecture:
         raise InputError(
             f"model_type must be one of {', '.join(FAMILIES)}, which are supported; got {family}"
         )
+    config = with_common_names(config)
     check_plain(config)
     heads, hidden = whole(config, "num_attention_heads"), whole(config, "hidden_size")
     head_dim = config.get("head_dim") or (GEMMA_HEAD if FAMILIES[family].gemma else hidden // heads)
     kinds, gemma2 = layer_kinds(config), family == "gemma2"
     window = config.get("sliding_window")
     scalar = config.get("query_pre_attn_scalar", 256) if FAMILIES[family].gemma else head_dim
-    rates = {kind: frequencies(rotary(config, kind), head_dim) for kind in set(kinds)}
+    rates = {
+        kind: () if family == "gpt2" else frequencies(rotary(config, kind), head_dim)
+        for kind in set(kinds)
+    }
     return Architecture(
         family=family,
         hidden=hidden,
-        intermediate=whole(config, "intermediate_size"),
+        intermediate=whole(config, perceptron_width(family)),
         heads=heads,
         groups=config.get("num_key_value_heads") or heads,
         head_dim=head_dim,
-        eps=config.get("rms_norm_eps", 1e-6),
+        eps=config.get("rms_norm_eps", 1e-5 if family == "mixtral" else 1e-6),
         activation=activation(config),
         score_scale=scalar**-0.5,
         score_cap=config.get("attn_logit_softcapping", 50.0 if gemma2 else None),
         logit_cap=config.get("final_logit_softcapping", 30.0 if gemma2 else None),
         windows=tuple(window if kind == "sliding_attention" else None for kind in kinds),
         rates=tuple(rates[kind] for kind in kinds),
+        **mixture(config),
     )
+
+
+def with_common_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration, whose entries for GPT-2 have the names of those for Llama as well."""
+    found = dict(config)
+    if config["model_type"] == "gpt2":
+        defaults = {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+        found |= {
+            name: config.get(old) or config.get(name) or defaults.get(old)
+            for old, name in GPT2_NAMES.items()
+        }
+        if found["intermediate_size"] is None:
+            found["intermediate_size"] = 4 * whole(found, "hidden_size")
+    return found
+
+
+def perceptron_width(family: str) -> str:
+    """The name of the entry that has the width of a perceptron, or of each expert."""
+    return "moe_intermediate_size" if family == "qwen3_moe" else "intermediate_size"
+
+
+def mixture(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The experts of a mixture; nothing for other families.
+
+    Raises:
+      InputError: Some layers have no experts, or an entry is missing.
+    """
+    if not FAMILIES[config["model_type"]].mixture:
+        return {}
+    step, without = config.get("decoder_sparse_step", 1), config.get("mlp_only_layers")
+    if step != 1 or without:
+        raise InputError(
+            "every layer must have experts; config.json has decoder_sparse_step "
+            f"{step} and mlp_only_layers {without}"
+        )
+    name = next((name for name in EXPERTS if name in config), EXPERTS[0])
+    mixtral = config["model_type"] == "mixtral"
+    return {
+        "experts": whole(config, name),
+        "experts_per_token": min(whole(config, "num_experts_per_tok"), whole(config, name)),
+        "shares_sum_to_one": mixtral or bool(config.get("norm_topk_prob", False)),
+    }
 
 
 def check_plain(config: Mapping[str, Any]) -> None:
@@ -126,6 +203,11 @@ def check_plain(config: Mapping[str, Any]) -> None:
         raise InputError("the weights must not be quantized; config.json has quantization_config")
     if config.get("use_bidirectional_attention"):
         raise InputError("attention must be causal; config.json has use_bidirectional_attention")
+    for name in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
+        if config.get(name):
+            raise InputError(f"{name} must be false in config.json; it is true")
+    if config["model_type"] == "gpt2" and not config.get("scale_attn_weights", True):
+        raise InputError("scale_attn_weights must be true in config.json; it is false")
 
 
 def whole(config: Mapping[str, Any], name: str) -> int:
@@ -180,10 +262,12 @@ def slides(config: Mapping[str, Any], family: str, layer: int) -> bool:
     if family == "gemma3_text":
         pattern = config.get("sliding_window_pattern") or config.get("_sliding_window_pattern", 6)
         return bool((layer + 1) % pattern)
+    if family == "qwen3_moe":
+        return bool(config.get("use_sliding_window"))
     if family in ("qwen2", "qwen3"):
         first = config.get("max_window_layers", 28)
         return bool(config.get("use_sliding_window")) and layer >= first
-    return family == "mistral" and config.get("sliding_window") is not None
+    return family in ("mistral", "mixtral") and config.get("sliding_window") is not None
 
 
 def rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -195,7 +279,7 @@ def rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
         return known
     if config["model_type"] == "gemma3_text" and kind == "sliding_attention":
         return {"rope_theta": config.get("rope_local_base_freq", THETA)}
-    default = 1e6 if config["model_type"] == "gemma3_text" else THETA
+    default = 1e6 if config["model_type"] in ("gemma3_text", "mixtral") else THETA
     scaling = dict(config.get("rope_scaling") or {})
     return {"rope_type": scaling.pop("type", "default"), **scaling} | {
         "rope_theta": config.get("rope_theta", default)

@@ -5,11 +5,18 @@ from dataclasses import dataclass
 
 from experiments.cli import InputError
 from experiments.language.architecture import Architecture
-from experiments.language.folders import Tensors
+from experiments.language.naming import Sources
 from experiments.language.removal import Counts, counts, parameters
 
 SUFFIXES = {"K": 10**3, "M": 10**6, "B": 10**9}
 STEPS = 200  # ratios that are tried
+GPT2 = (
+    "for gpt2, whose configuration has no width of heads and whose norms subtract a mean over "
+    "hidden, so that only layers and intermediate can be fewer"
+)
+MIXTURE = "for a mixture of experts, which are removed whole by --experts"
+WIDTHS = ("hidden", "intermediate")
+REASONS = {"gpt2": GPT2, "mixtral": MIXTURE, "qwen3_moe": MIXTURE}
 
 
 @dataclass(frozen=True)
@@ -17,9 +24,10 @@ class Wanted:
     """The requested numbers of units; None if nothing is requested.
 
     Attributes:
-      layers, heads, intermediate, hidden: Numbers of units.
+      layers, heads, intermediate, hidden, experts: Numbers of units.
       budget: The largest number of parameters.
-      units: What a budget takes, of heads, intermediate and hidden.
+      units: What a budget takes, of heads, intermediate, hidden and experts, if the family can
+        have fewer of them.
       round_to: What chosen widths are multiples of.
     """
 
@@ -27,8 +35,9 @@ class Wanted:
     heads: int | None = None
     intermediate: int | None = None
     hidden: int | None = None
+    experts: int | None = None
     budget: int | None = None
-    units: tuple[str, ...] = ("heads", "intermediate")
+    units: tuple[str, ...] = ("heads", "intermediate", "experts")
     round_to: int = 32
 
 
@@ -49,7 +58,7 @@ def number(text: str) -> int:
     return value
 
 
-def choose(model: Architecture, tensors: Tensors, wanted: Wanted) -> Counts:
+def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
     """The counts of the smaller decoder.
 
     Raises:
@@ -64,6 +73,11 @@ def choose(model: Architecture, tensors: Tensors, wanted: Wanted) -> Counts:
                 f"refuses the model; got {heads(model, given)} and {given.hidden}"
             )
         return given
+    if not set(wanted.units) & set(model.traits.units):
+        raise InputError(
+            f"--units must have one of {', '.join(model.traits.units)} for a {model.family}; got "
+            f"{', '.join(wanted.units)}"
+        )
     smallest = None
     for found in candidates(model, given, wanted):
         if not allowed(model, found):
@@ -90,31 +104,35 @@ def explicit(model: Architecture, wanted: Wanted) -> Counts:
         "heads": model.heads,
         "intermediate": model.intermediate,
         "hidden": model.hidden,
+        "experts": model.experts,
     }
     chosen = {name: getattr(wanted, name) or limit for name, limit in limits.items()}
     for name, limit in limits.items():
         if not 1 <= chosen[name] <= limit:
             raise InputError(f"--{name} must lie in 1..{limit}; got {chosen[name]}")
+        if chosen[name] < limit and name not in ("layers", *model.traits.units):
+            raise InputError(
+                f"--{name} must be {limit} {REASONS[model.family]}; got {chosen[name]}"
+            )
     if chosen["heads"] % queries:
         raise InputError(
             f"--heads must be a multiple of {queries}, the queries of a key-value head, which are "
             f"removed with it; got {chosen['heads']}"
         )
     groups = chosen["heads"] // queries
-    return Counts(chosen["layers"], groups, chosen["intermediate"], chosen["hidden"])
+    del chosen["heads"]
+    return Counts(**chosen, groups=groups)
 
 
 def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[Counts]:
     """Counts from large to small, with the same share of every kind of unit that may be removed."""
-    free = [name for name in wanted.units if getattr(wanted, name) is None]
+    free = free_units(model, wanted)
     for step in range(STEPS, 0, -1):
         found = given
-        for name in ("hidden", "intermediate", "heads"):
-            if name not in free:
-                continue
+        for name in free:
             field = "groups" if name == "heads" else name
             size = getattr(counts(model), field)
-            unit = 1 if name == "heads" else min(wanted.round_to, size)
+            unit = min(wanted.round_to, size) if name in WIDTHS else 1
             found = found._replace(**{field: max(unit, size * step // STEPS // unit * unit)})
         if "heads" in free:  # the most that divide the hidden width, where they must
             while found.groups > 1 and not allowed(model, found):
@@ -122,13 +140,20 @@ def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[C
         yield found
 
 
-def fill_up(model: Architecture, tensors: Tensors, found: Counts, wanted: Wanted) -> Counts:
-    """The counts with the most intermediate units within the budget, if they may be removed."""
-    if "intermediate" not in wanted.units or wanted.intermediate is not None:
+def free_units(model: Architecture, wanted: Wanted) -> list[str]:
+    """The kinds of units that a budget takes, for which no number is given."""
+    asked = [name for name in model.traits.units if name in wanted.units]
+    return [name for name in asked if getattr(wanted, name) is None]
+
+
+def fill_up(model: Architecture, tensors: Sources, found: Counts, wanted: Wanted) -> Counts:
+    """The counts with the most intermediate units, or experts, within the budget."""
+    name = "experts" if model.traits.mixture else "intermediate"
+    if name not in free_units(model, wanted):
         return found
-    unit, budget = wanted.round_to, wanted.budget or 0
-    while (more := found.intermediate + unit) <= model.intermediate:
-        larger = found._replace(intermediate=more)
+    unit, budget = wanted.round_to if name in WIDTHS else 1, wanted.budget or 0
+    while (more := getattr(found, name) + unit) <= getattr(counts(model), name):
+        larger = found._replace(**{name: more})
         if parameters(model, tensors, larger) > budget:
             break
         found = larger

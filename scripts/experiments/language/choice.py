@@ -1,19 +1,28 @@
 """Chooses the remaining units in one pass over the layers of the whole decoder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from experiments.language import folders, removal, scores, streams
-from experiments.language.architecture import Architecture
-from experiments.language.folders import Tensors
-from experiments.language.removal import EMBEDDING, HEAD, NORM, Counts, Selection
+from experiments.language import folders, naming, removal, scores, streams
+from experiments.language.architecture import Architecture, parse
+from experiments.language.naming import Sources
+from experiments.language.removal import (
+    EMBEDDING,
+    HEAD,
+    NORM,
+    NORM_BIAS,
+    POSITIONS,
+    Counts,
+    Selection,
+)
 from experiments.language.scores import Score, largest
-from experiments.language.streams import Layer, Perplexity
+from experiments.language.streams import Ends, Layer, Perplexity
 from experiments.language.tokens import Tokens
 
 Params = dict[str, np.ndarray]
@@ -24,12 +33,12 @@ class Model:
     """A decoder and the places of its tensors."""
 
     architecture: Architecture
-    tensors: Tensors
+    tensors: Sources
 
     def layer(self, layer: int) -> Params:
         """The parameters of a layer by their short names, in at least float32."""
         return {
-            short: in_float32(folders.read(self.tensors[name]))
+            short: in_float32(self.read(name))
             for short, name in removal.layer_names(self.tensors, layer)
         }
 
@@ -40,12 +49,32 @@ class Model:
 
     def read(self, name: str) -> np.ndarray:
         """A tensor in the dtype of the file."""
-        return folders.read(self.tensors[name])
+        return self.tensors[name].read()
 
-    @property
-    def head(self) -> np.ndarray:
-        """The output's kernel in the dtype of the file."""
-        return self.read(EMBEDDING if self.tied else HEAD)
+    def ends(self) -> Ends:
+        """The parameters before and after the layers."""
+        names = [*removal.end_names(self.tensors)]
+        return make_ends({name: self.read(name) for name in names})
+
+
+def make_ends(arrays: Mapping[str, np.ndarray]) -> Ends:
+    """The parameters before and after the layers, by their names."""
+    table = arrays[EMBEDDING]
+    others = arrays.get(POSITIONS), arrays.get(NORM_BIAS)
+    return Ends(table, arrays[NORM], arrays.get(HEAD, table), *others)
+
+
+def read_model(folder: Path) -> tuple[dict[str, Any], Model]:
+    """The configuration and the model of a folder, its names checked.
+
+    Raises:
+      InputError: They are of no supported architecture, or a tensor is not what it must be.
+    """
+    config = folders.read_config(folder)
+    architecture = parse(config)
+    model = Model(architecture, naming.load(folder, architecture.family))
+    removal.check_names(architecture, model.tensors)
+    return config, model
 
 
 def in_float32(array: np.ndarray) -> np.ndarray:
@@ -87,35 +116,46 @@ def choose(
     Layers are removed by their influences, or at random.
     """
     rng, whole = np.random.default_rng(seed), model.architecture
-    table = model.read(EMBEDDING)
-    of_hidden = np.square(table.astype(np.float32)).sum(0)  # for `magnitude`
+    ends = model.ends()
+    of_hidden = np.square(ends.table.astype(np.float32)).sum(0)  # for `magnitude`
     of_hidden = of_hidden if score == "magnitude" else np.zeros(whole.hidden)
-    groups, intermediate, influences = [], [], []
-    x, y = (streams.embed(whole, table, part[:, :-1]) for part in text) if text else (None, None)
-    del table
+    x, y = (streams.embed(whole, ends, part[:, :-1]) for part in text) if text else (None, None)
+    del ends  # not held while layers are
+    kept, influences = [], []
     for i in range(whole.layers):
         p = model.layer(i)
         if text is not None and x is not None and y is not None:
             layer = streams.make_layer(whole, p, i, x.shape[1])
-            seen = observe(layer, x)
+            seen = observe(layer, x, experts=counts.experts < whole.experts)
             influences.append(influence(x, seen.after))
             y = layer.run("layer", y)
         else:
             seen = None
-        groups.append(of_heads(whole, p, seen, counts.groups, score, rng))
-        intermediate.append(of_intermediate(p, seen, counts.intermediate, score, rng))
+        kept.append(of_layer(whole, p, seen, counts, score, rng))
         of_hidden = of_hidden + hidden_scores(whole, p, seen, score)
         x = seen.after if seen else None
         log(f"layer {i + 1} of {whole.layers} scored")
     measured = None
     if text is not None and y is not None:
-        norm = model.read(NORM).astype(np.float32)
-        measured = streams.perplexity(whole, norm, model.head, y, text.held_out[:, 1:])
+        measured = streams.perplexity(whole, model.ends(), y, text.held_out[:, 1:])
     ranks = np.array(influences or np.zeros(whole.layers))
     if score == "random":
         ranks, of_hidden = rng.random(whole.layers), rng.random(whole.hidden)
     layers, hidden = largest(ranks, counts.layers), largest(of_hidden, counts.hidden)
-    return Chosen(Selection(layers, groups, intermediate, hidden), influences, measured)
+    groups, intermediate, experts = zip(*kept, strict=True)
+    selection = Selection(layers, groups, intermediate, hidden, experts)
+    return Chosen(selection, influences, measured)
+
+
+def of_layer(
+    model: Architecture, p: Params, seen: "Seen | None", counts: Counts, score: Score, rng: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The remaining key-value heads, intermediate units and experts of a layer."""
+    groups = of_heads(model, p, seen, counts.groups, score, rng)
+    if model.traits.mixture:
+        experts = of_experts(model, p, seen, counts.experts, score, rng)
+        return groups, np.arange(counts.intermediate), experts
+    return groups, of_intermediate(p, seen, counts.intermediate, score, rng), np.arange(1)
 
 
 class Seen(NamedTuple):
@@ -123,29 +163,46 @@ class Seen(NamedTuple):
 
     Attributes:
       mixed: What the output projection of attention reads, a row a token.
-      activated: What the down projection reads.
+      activated: What the down projection reads; nothing for a mixture of experts.
+      experts: Σ over tokens of the weight of each expert times the norm of its output.
       squares: Σ h² over tokens behind each of the two norms that are read, by channels.
       after: The stream after the layer.
     """
 
     mixed: Float[np.ndarray, "rows queries"]
     activated: Float[np.ndarray, "rows intermediate"]
+    experts: Float[np.ndarray, " experts"]
     squares: dict[str, Float[np.ndarray, " hidden"]]
     after: streams.Stream
 
 
-def observe(layer: Layer, x: streams.Stream) -> Seen:
-    """Run a layer step by step."""
+def observe(layer: Layer, x: streams.Stream, *, experts: bool) -> Seen:
+    """Run a layer step by step; `experts` says whether experts are scored."""
     mixed = layer.run("attend", x)
     between = layer.run("add_attention", x, mixed)
-    activated = layer.run("activate", between)
-    after = layer.run("add_activations", between, activated)
+    sizes = np.zeros(layer.model.experts)
+    if layer.model.traits.mixture:
+        activated = np.zeros((0, 0), np.float32)
+        after = layer.run("add_experts", between)
+        sizes = expert_sizes(layer, between) if experts else sizes
+    else:
+        inner = layer.run("activate", between)
+        after, activated = layer.run("add_activations", between, inner), rows(inner)
     names = streams.norm_names(layer.model)
     squares = {
         name: np.square(layer.normalize(name, stream)).sum((0, 1))
         for name, stream in zip(names, (x, between), strict=True)
     }
-    return Seen(rows(mixed), rows(activated), squares, after)
+    return Seen(rows(mixed), activated, sizes, squares, after)
+
+
+def expert_sizes(layer: Layer, x: streams.Stream) -> Float[np.ndarray, " experts"]:
+    """Σ over tokens of the weight of each expert times the norm of its output."""
+    down = layer.params["mlp.experts.down_proj.weight"]
+    outputs = (
+        product(rows(layer.run_expert(x, e)), np.asarray(down[e]).T) for e in range(len(down))
+    )
+    return np.array([np.linalg.norm(y, axis=1).sum() for y in outputs])
 
 
 def rows(x: np.ndarray) -> np.ndarray:
@@ -183,6 +240,19 @@ def of_intermediate(p: Params, seen: Seen | None, count: int, score: Score, rng:
     if seen is None or score == "magnitude":
         return largest(scores.magnitudes(p, "intermediate"), count)
     return of_inputs(kernel, seen.activated, 1, count, score)
+
+
+def of_experts(
+    model: Architecture, p: Params, seen: Seen | None, count: int, score: Score, rng: Any
+) -> np.ndarray:
+    """The remaining experts of a layer."""
+    if count == model.experts:
+        return np.arange(count)
+    if score == "random":
+        return np.sort(rng.permutation(model.experts)[:count])
+    if seen is None or score == "magnitude":
+        return largest(scores.magnitudes(p, "experts"), count)
+    return largest(seen.experts, count)
 
 
 def of_inputs(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.language import budget, choice, cutting, folders, python_text, removal, training
-from experiments.language.architecture import Architecture, parse
+from experiments.language import budget, choice, cutting, python_text, removal, training
+from experiments.language.architecture import Architecture
 from experiments.language.budget import Wanted
 from experiments.language.choice import Model, Text
 from experiments.language.scores import Score
@@ -40,9 +41,8 @@ def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dic
     Raises:
       InputError: The folder is none of a model of bytes.
     """
-    architecture = parse(folders.read_config(folder))
-    model = Model(architecture, folders.tensors(folder))
-    removal.check_names(architecture, model.tensors)
+    _, model = choice.read_model(folder)
+    architecture = model.architecture
     texts = [draw_text(settings, seed) for seed in range(settings.seeds)]
     size = removal.parameters(architecture, model.tensors, removal.counts(architecture))
     found = {"model": architecture.family, "parameters": size, "whole": None, "rows": []}
@@ -91,6 +91,10 @@ def variants(
     model: Model, counts: removal.Counts, text: Text, seed: int, settings: Settings
 ) -> Iterator[tuple[str, str, Perplexity]]:
     """The repairs of each score: none, least squares and, for one score, some training."""
+    steps = {
+        "one epoch of the text": settings.sequences // BATCH,
+        f"{settings.steps} steps": settings.steps,
+    }
     for score in SCORES:
         chosen = choice.choose(model, counts, score, text, seed, lambda _: None)
         found: dict[str, Perplexity] = {}
@@ -100,24 +104,38 @@ def variants(
         yield score, "least squares", found["repaired"]
         if score == FINE_TUNED:
             cut = dict(cutting.arrays(plan._replace(repaired=False), {}, lambda _: None))
-            for name, params in (("fine-tuned", cut), ("least squares, fine-tuned", solved)):
-                yield score, name, fine_tune(plan.small, params, text, seed, settings)
+            for name, count in steps.items():
+                batches = draw_batches(text, count, seed, settings, epoch=name.startswith("one"))
+                for before, params in (("", cut), ("least squares, ", solved)):
+                    yield score, before + name, fine_tune(plan.small, params, text, batches)
+
+
+def draw_batches(
+    text: Text, steps: int, seed: int, settings: Settings, *, epoch: bool
+) -> list[np.ndarray]:
+    """Batches of sequences: those that score and repair, once each, or others of the same kind."""
+    rng = np.random.default_rng((seed, 2))
+    if epoch:
+        order = rng.permutation(len(text.calibration))[: steps * BATCH]
+        return list(text.calibration[order].reshape(steps, BATCH, -1))
+    train, _ = python_text.load()
+    return [python_text.windows(train, settings.length + 1, BATCH, rng) for _ in range(steps)]
 
 
 def fine_tune(
-    model: Architecture,
-    arrays: dict[str, np.ndarray],
-    text: Text,
-    seed: int,
-    settings: Settings,
+    model: Architecture, arrays: dict[str, np.ndarray], text: Text, batches: list[np.ndarray]
 ) -> Perplexity:
-    """The model after some steps of AdamW on documents that the whole model was trained on."""
-    train, _ = python_text.load()
-    optimizer = training.make_optimizer(RATE, settings.steps)
+    """The model after a step of AdamW on each batch, by documents that it was trained on."""
+    optimizer, step = make_training(model, len(batches))
     params = jax.tree.map(jnp.asarray, arrays)
-    state, step = State(params, optimizer.init(params)), training.make_step(model, optimizer)
-    rng = np.random.default_rng((seed, 2))
-    for _ in range(settings.steps):
-        batch = python_text.windows(train, settings.length + 1, BATCH, rng)
+    state = State(params, optimizer.init(params))
+    for batch in batches:
         state, _ = step(state, jnp.asarray(batch, jnp.int32))
     return Perplexity(training.perplexity(model, state.params, text.held_out), float("nan"))
+
+
+@cache
+def make_training(model: Architecture, steps: int) -> tuple[Any, Any]:
+    """The optimizer, and its step, compiled once for models of the same widths."""
+    optimizer = training.make_optimizer(RATE, steps)
+    return optimizer, training.make_step(model, optimizer)

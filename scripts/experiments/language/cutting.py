@@ -7,13 +7,24 @@ import numpy as np
 
 from experiments.language import removal, repair, streams
 from experiments.language.architecture import Architecture
-from experiments.language.choice import Model, Params, Text, gram, in_float32, product, rows
-from experiments.language.removal import EMBEDDING, HEAD, NORM, Selection
+from experiments.language.choice import (
+    Model,
+    Params,
+    Text,
+    gram,
+    in_float32,
+    make_ends,
+    product,
+    rows,
+)
+from experiments.language.removal import Selection
 from experiments.language.repair import Equations
-from experiments.language.streams import Layer, Perplexity, Stream
+from experiments.language.streams import Ends, Layer, Perplexity, Stream
 
 ATTENTION = [f"self_attn.{x}_proj.weight" for x in "qkv"]
 PERCEPTRON = ["mlp.gate_proj.weight", "mlp.up_proj.weight"]
+EXPERTS = ["mlp.gate.weight", *(f"mlp.experts.{x}_proj.weight" for x in ("gate", "up"))]
+EXPERTS_OUT = "mlp.experts.down_proj.weight"
 
 
 class Plan(NamedTuple):
@@ -67,10 +78,11 @@ def arrays(
       found: Gets the perplexities on held-out text, of the cut and the repaired decoder.
       log: Called with a line for each layer.
     """
-    names = [name for name, _ in removal.layer_names(plan.model.tensors, -1)]
-    ends = {name: small_array(plan, name, plan.model.read(name), -1) for name in names}
-    yield from ends.items()
-    state, position = start(plan, ends[EMBEDDING]), 0
+    names = removal.end_names(plan.model.tensors)
+    outer = {name: small_array(plan, name, plan.model.read(name), -1) for name in names}
+    yield from outer.items()
+    ends = make_ends(outer)
+    state, position = start(plan, ends), 0
     for i in range(plan.model.architecture.layers):
         p = plan.model.layer(i)
         if i in plan.selection.layers:
@@ -83,12 +95,10 @@ def arrays(
             layer = streams.make_layer(plan.model.architecture, p, i, state.whole.shape[1])
             state = state._replace(whole=layer.run("layer", state.whole))
         log(f"layer {i + 1} of {plan.model.architecture.layers} cut")
-    head, norm = ends.get(HEAD, ends[EMBEDDING]), ends[NORM].astype(np.float32)
     stages = {"cut": state.cut_held_out, "repaired": state.repaired_held_out}
     for name, x in stages.items():
         if plan.text is not None and x is not None:
-            following = plan.text.held_out[:, 1:]
-            found[name] = streams.perplexity(plan.small, norm, head, x, following)
+            found[name] = streams.perplexity(plan.small, ends, x, plan.text.held_out[:, 1:])
 
 
 def small_array(plan: Plan, name: str, array: np.ndarray, layer: int) -> np.ndarray:
@@ -101,18 +111,17 @@ def small_array(plan: Plan, name: str, array: np.ndarray, layer: int) -> np.ndar
     return folded.astype(array.dtype)
 
 
-def start(plan: Plan, table: np.ndarray) -> State:
+def start(plan: Plan, ends: Ends) -> State:
     """The streams before the first layer."""
     if plan.text is None:
         return State()
     calibration, held_out = (part[:, :-1] for part in plan.text)
-    cut = streams.embed(plan.small, table, held_out)
+    cut = streams.embed(plan.small, ends, held_out)
     if not plan.repaired:
         return State(cut_held_out=cut)
-    whole = plan.model.read(EMBEDDING)
     return State(
-        streams.embed(plan.model.architecture, whole, calibration),
-        streams.embed(plan.small, table, calibration),
+        streams.embed(plan.model.architecture, plan.model.ends(), calibration),
+        streams.embed(plan.small, ends, calibration),
         cut,
         cut,
     )
@@ -145,11 +154,33 @@ def repair_layer(
     between = whole.run("add_attention", x, inner)
     small = solve_writer(plan, whole, small, "self_attn.o_proj", (inner, between), (inner_small, y))
     y = small.run("add_attention", y, inner_small)
-    small = solve_readers(plan, i, small, PERCEPTRON, whole, (between, y), second)
+    readers = EXPERTS if whole.model.traits.mixture else PERCEPTRON
+    small = solve_readers(plan, i, small, readers, whole, (between, y), second)
+    if whole.model.traits.mixture:
+        after = whole.run("add_experts", between)
+        small = solve_experts(plan, small, after, y)
+        return small, after, small.run("add_experts", y)
     inner, inner_small = whole.run("activate", between), small.run("activate", y)
     after = whole.run("add_activations", between, inner)
     small = solve_writer(plan, whole, small, "mlp.down_proj", (inner, after), (inner_small, y))
     return small, after, small.run("add_activations", y, inner_small)
+
+
+def solve_experts(plan: Plan, small: Layer, after: Stream, y: Stream) -> Layer:
+    """The down projections of experts, each solved for what the others leave.
+
+    Args:
+      after: The stream of the whole decoder after the layer.
+      y: The stream of the smaller one before its experts.
+    """
+    kernels = np.array(small.params[EXPERTS_OUT])
+    left = after[..., plan.selection.hidden] - small.run("add_experts", y)
+    for expert, kernel in enumerate(kernels):
+        inputs = small.run_expert(y, expert)
+        wanted = left + product(inputs, kernel.T)
+        kernels[expert] = solve_kernel(kernel, inputs, wanted)
+        left = wanted - product(inputs, kernels[expert].T)
+    return small.replace({EXPERTS_OUT: kernels})
 
 
 def solve_readers(
@@ -170,13 +201,15 @@ def solve_readers(
     del remaining["hidden"]  # the whole stream is read
     cut = [removal.cut(name, np.asarray(whole.params[name]), remaining) for name in names]
     wanted = [
-        removal.fold(model, name, kernel, hidden, tied=plan.model.tied)
+        rows(removal.fold(model, name, kernel, hidden, tied=plan.model.tied))
         for name, kernel in zip(names, cut, strict=True)
     ]
-    kernel = np.concatenate([np.asarray(small.params[name]) for name in names])
+    old = [np.asarray(small.params[name]) for name in names]
+    kernel = np.concatenate([rows(part) for part in old])
     solution = solve_kernel(kernel, h_small, product(h, np.concatenate(wanted).T))
-    ends = np.cumsum([len(part) for part in wanted])[:-1]
-    return small.replace(dict(zip(names, np.split(solution, ends), strict=True)))
+    parts = np.split(solution, np.cumsum([len(part) for part in wanted])[:-1])
+    new = [part.reshape(kernel.shape) for part, kernel in zip(parts, old, strict=True)]
+    return small.replace(dict(zip(names, new, strict=True)))
 
 
 def solve_writer(

@@ -4,7 +4,9 @@ The parameters of a layer are a dictionary: `self_attn.q_proj.weight`, (outputs,
 without the prefix `model.layers.3.`. A stream is (*batch, tokens, hidden). Everything is float32.
 
 A layer is in four steps, so that what its two output projections read can be measured, scored and
-solved for: `attend`, `add_attention`, `activate`, `add_activations`.
+solved for: `attend`, `add_attention`, `activate`, `add_activations`. A mixture of experts has
+`add_experts` for the last two, and `activate_expert` for what the projection of one expert reads.
+The kernels of all experts of a layer are one array, (experts, outputs, inputs).
 """
 
 from collections.abc import Callable, Mapping
@@ -25,6 +27,7 @@ Stream = Float[Array, "*batch tokens hidden"]
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "gelu_pytorch_tanh": partial(jax.nn.gelu, approximate=True),
+    "gelu_new": partial(jax.nn.gelu, approximate=True),
     "gelu": partial(jax.nn.gelu, approximate=False),
     "relu": jax.nn.relu,
 }
@@ -41,27 +44,34 @@ class Positions(NamedTuple):
 def positions(model: Architecture, layer: int, tokens: int) -> Positions:
     """The positions of a layer, for a sequence that begins at position 0."""
     at = np.arange(tokens)
-    angles = at[:, None] * np.asarray(model.rates[layer])
+    angles = at[:, None] * np.asarray(model.rates[layer], np.float64)
     behind = at[:, None] - at
     visible = (behind >= 0) & (behind < (model.windows[layer] or tokens))
     cos, sin = (jnp.asarray(f(angles), jnp.float32) for f in (np.cos, np.sin))
     return Positions(cos, sin, jnp.asarray(visible))
 
 
-def embed(model: Architecture, table: Float[Array, "words hidden"], tokens: Int[Array, "*t"]):
-    """The stream before the first layer."""
+def embed(
+    model: Architecture,
+    table: Float[Array, "words hidden"],
+    tokens: Int[Array, "*b t"],
+    places: Float[Array, "positions hidden"] | None = None,
+) -> Stream:
+    """The stream before the first layer; `places` are learned positions, if there are any."""
     scale = model.hidden**0.5 if model.traits.gemma else 1.0
-    return table[tokens] * scale
+    x = table[tokens] * scale
+    return x if places is None else x + to_rank(places[: tokens.shape[-1]], x)
 
 
 def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Array, "*b t heads"]:
     """The input of attention's output projection: the heads of every position, joined."""
-    h = rms_norm(model, x, p["input_layernorm.weight"])
+    h = normalize(model, p, "input_layernorm", x)
     q, k, v = (heads(model, linear(p, f"self_attn.{name}_proj", h)) for name in "qkv")
     if model.traits.head_norms:
         q = rms_norm(model, q, p["self_attn.q_norm.weight"])
         k = rms_norm(model, k, p["self_attn.k_norm.weight"])
-    q, k = rotate(q, at), rotate(k, at)
+    if not model.traits.gpt2:
+        q, k = rotate(q, at), rotate(k, at)
     q = q.reshape(*q.shape[:-2], k.shape[-2], -1, model.head_dim)  # queries by their keys
     scores = soft_cap(
         jnp.einsum("...qgrd,...kgd->...grqk", q, k) * model.score_scale, model.score_cap
@@ -81,10 +91,11 @@ def add_attention(model: Architecture, p: Params, x: Stream, mixed: Array) -> St
 
 def activate(model: Architecture, p: Params, x: Stream) -> Float[Array, "*b t intermediate"]:
     """The input of the down projection."""
-    name = "pre_feedforward_layernorm" if model.traits.gemma else "post_attention_layernorm"
-    h = rms_norm(model, x, p[f"{name}.weight"])
-    gate = ACTIVATIONS[model.activation](linear(p, "mlp.gate_proj", h))
-    return gate * linear(p, "mlp.up_proj", h)
+    h = normalize(model, p, perceptron_norm(model), x)
+    activation = ACTIVATIONS[model.activation]
+    if model.traits.gpt2:
+        return activation(linear(p, "mlp.up_proj", h))
+    return activation(linear(p, "mlp.gate_proj", h)) * linear(p, "mlp.up_proj", h)
 
 
 def add_activations(model: Architecture, p: Params, x: Stream, activated: Array) -> Stream:
@@ -94,9 +105,53 @@ def add_activations(model: Architecture, p: Params, x: Stream, activated: Array)
     return x + (rms_norm(model, y, p[name]) if model.traits.gemma else y)
 
 
+def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t experts"]:
+    """The weights of the experts for every token, zero for those that it is not sent to.
+
+    A softmax over all experts, of which the largest remain; Shazeer et al. (2017) take the softmax
+    over these, which is the same where they are divided by their sum.
+    """
+    found = jax.nn.softmax(linear(p, "mlp.gate", h), -1)
+    values, experts = lax.top_k(found, model.experts_per_token)
+    if model.shares_sum_to_one:
+        values = values / values.sum(-1, keepdims=True)
+    chosen = jax.nn.one_hot(experts, found.shape[-1], dtype=found.dtype)
+    return jnp.einsum("...k,...ke->...e", values, chosen)
+
+
+def activate_expert(
+    model: Architecture, p: Params, x: Stream, expert: Int[Array, ""]
+) -> Float[Array, "*b t intermediate"]:
+    """The input of an expert's down projection, times the expert's weight for each token."""
+    h = normalize(model, p, perceptron_norm(model), x)
+    return weigh_expert(model, p, h, shares(model, p, h), expert)
+
+
+def weigh_expert(
+    model: Architecture, p: Params, h: Stream, weights: Array, expert: Int[Array, ""]
+) -> Float[Array, "*b t intermediate"]:
+    """The hidden units of an expert that reads `h`, times its weights."""
+    gate, up = (jnp.asarray(p[f"mlp.experts.{x}_proj.weight"])[expert] for x in ("gate", "up"))
+    units = ACTIVATIONS[model.activation](h @ gate.T) * (h @ up.T)
+    return units * weights[..., expert, None]
+
+
+def add_experts(model: Architecture, p: Params, x: Stream) -> Stream:
+    """The stream after a mixture of experts, each of which is computed for all tokens."""
+    h = normalize(model, p, perceptron_norm(model), x)
+    weights, down = shares(model, p, h), jnp.asarray(p["mlp.experts.down_proj.weight"])
+
+    def add(y: Stream, expert: Array) -> tuple[Stream, None]:
+        return y + weigh_expert(model, p, h, weights, expert) @ down[expert].T, None
+
+    return lax.scan(add, x, jnp.arange(model.experts))[0]
+
+
 def layer(model: Architecture, p: Params, x: Stream, at: Positions) -> Stream:
     """The stream after one layer."""
     x = add_attention(model, p, x, attend(model, p, x, at))
+    if model.traits.mixture:
+        return add_experts(model, p, x)
     return add_activations(model, p, x, activate(model, p, x))
 
 
@@ -105,9 +160,30 @@ def logits(
     norm: Float[Array, " hidden"],
     head: Float[Array, "words hidden"],
     x: Stream,
+    bias: Float[Array, " hidden"] | None = None,
 ) -> Float[Array, "*b t words"]:
-    """The logits of the next token, from the stream after the last layer."""
-    return soft_cap(rms_norm(model, x, norm) @ head.T, model.logit_cap)
+    """The logits of the next token, from the stream after the last layer; `bias` is the norm's."""
+    h = layer_norm(model, x, norm, bias) if bias is not None else rms_norm(model, x, norm)
+    return soft_cap(h @ head.T, model.logit_cap)
+
+
+def perceptron_norm(model: Architecture) -> str:
+    """The name of the norm before the perceptron."""
+    return "pre_feedforward_layernorm" if model.traits.gemma else "post_attention_layernorm"
+
+
+def normalize(model: Architecture, p: Params, name: str, x: Array) -> Array:
+    """The norm of the family, with the parameters of this name."""
+    if model.traits.gpt2:
+        return layer_norm(model, x, p[f"{name}.weight"], p[f"{name}.bias"])
+    return rms_norm(model, x, p[f"{name}.weight"])
+
+
+def layer_norm(model: Architecture, x: Array, weight: Array, bias: Array) -> Array:
+    """(x − mean) / √(var + eps), scaled and shifted: Ba et al. (2016)."""
+    x = x - x.mean(-1, keepdims=True)
+    h = x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + model.eps)
+    return h * to_rank(weight, x) + to_rank(bias, x)
 
 
 def rms_norm(model: Architecture, x: Array, weight: Array) -> Array:

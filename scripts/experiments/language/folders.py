@@ -43,6 +43,21 @@ class Tensor(NamedTuple):
     dtype: np.dtype
     shape: tuple[int, ...]
 
+    def read(self) -> np.ndarray:
+        """The elements, in the dtype of the file.
+
+        Raises:
+          InputError: The file has become shorter.
+        """
+        array = np.empty(self.shape, self.dtype)
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            if array.size and file.readinto(as_bytes(array)) != array.nbytes:
+                raise InputError(
+                    f"{self.path} must remain as it is while it is read; it is cut off"
+                )
+        return array
+
 
 Tensors = dict[str, Tensor]
 
@@ -126,16 +141,6 @@ def shard(path: Path) -> Tensors:
 def n_bytes(tensor: Tensor) -> int:
     """The number of bytes of the elements."""
     return math.prod(tensor.shape) * tensor.dtype.itemsize
-
-
-def read(tensor: Tensor) -> np.ndarray:
-    """The elements, in the dtype of the file."""
-    array = np.empty(tensor.shape, tensor.dtype)
-    with tensor.path.open("rb") as file:
-        file.seek(tensor.start)
-        if array.size and file.readinto(as_bytes(array)) != array.nbytes:
-            raise InputError(f"{tensor.path} must remain as it is while it is read; it is cut off")
-    return array
 
 
 def as_bytes(array: np.ndarray) -> memoryview:

@@ -12,8 +12,8 @@ import numpy as np
 
 from experiments import files
 from experiments.cli import InputError
-from experiments.language import budget, choice, cutting, folders, removal, tokens
-from experiments.language.architecture import Architecture, parse
+from experiments.language import budget, choice, cutting, folders, naming, removal, tokens
+from experiments.language.architecture import Architecture
 from experiments.language.budget import Wanted
 from experiments.language.choice import Chosen, Model, Text
 from experiments.language.cutting import Plan
@@ -48,10 +48,8 @@ def prune(
       InputError: The folder, the numbers or the text are not what they must be.
     """
     begun = time.monotonic()
-    config = folders.read_config(folder)
-    architecture = parse(config)
-    model = Model(architecture, folders.tensors(folder))
-    removal.check_names(architecture, model.tensors)
+    config, model = choice.read_model(folder)
+    architecture = model.architecture
     counts = choose_counts(model, wanted)
     sequences = read_text(folder, model, text, settings)
     check_text(architecture, counts, sequences, settings)
@@ -60,7 +58,8 @@ def prune(
         model, chosen.selection, sequences, repaired=settings.repair == "least_squares"
     )
     found: dict[str, Perplexity] = {}
-    elements = folders.write(out, cutting.arrays(plan, found, log))
+    arrays = cutting.arrays(plan, found, log)
+    elements = folders.write(out, naming.to_files(architecture.family, arrays))
     folders.copy_others(folder, out)
     new = removal.rewrite_config(config, plan.small, chosen.selection)
     files.write(out / "config.json", json.dumps(new, indent=2) + "\n")
@@ -83,7 +82,7 @@ def choose_counts(model: Model, wanted: Wanted) -> Counts:
     if counts == removal.counts(model.architecture):
         raise InputError(
             "less than the whole model must remain; give --keep, --parameters, --layers, --heads, "
-            "--intermediate or --hidden"
+            "--intermediate, --hidden or --experts"
         )
     return counts
 
@@ -106,6 +105,7 @@ def describe(
         "remaining": {
             "layers": chosen.selection.layers.tolist(),
             "groups": [indices.tolist() for indices in chosen.selection.groups],
+            "experts": [indices.tolist() for indices in chosen.selection.experts],
         },
     }
 
@@ -124,10 +124,9 @@ def budget_of(folder: Path, keep: float | None, parameters: str | None) -> int |
         return budget.number(parameters)
     if keep is None:
         return None
-    architecture = parse(folders.read_config(folder))
-    tensors = folders.tensors(folder)
-    removal.check_names(architecture, tensors)
-    return int(keep * removal.parameters(architecture, tensors, removal.counts(architecture)))
+    _, model = choice.read_model(folder)
+    whole = removal.counts(model.architecture)
+    return int(keep * removal.parameters(model.architecture, model.tensors, whole))
 
 
 def read_text(folder: Path, model: Model, text: Path | None, settings: Settings) -> Text | None:

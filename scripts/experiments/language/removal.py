@@ -9,15 +9,21 @@ are the output's kernel as well, the last norm is divided by as much.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from experiments.cli import InputError
-from experiments.language.architecture import Architecture, layer_kinds
-from experiments.language.folders import Tensors
+from experiments.language.architecture import (
+    EXPERTS,
+    Architecture,
+    layer_kinds,
+    perceptron_width,
+)
+from experiments.language.naming import Sources
 
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+POSITIONS, NORM_BIAS = "model.embed_positions.weight", "model.norm.bias"  # of GPT-2
 AXES: dict[str, tuple[str, ...]] = {
     "self_attn.q_proj.weight": ("queries", "hidden"),
     "self_attn.k_proj.weight": ("keys", "hidden"),
@@ -35,27 +41,35 @@ AXES: dict[str, tuple[str, ...]] = {
     "mlp.gate_proj.bias": ("intermediate",),
     "mlp.up_proj.bias": ("intermediate",),
     "mlp.down_proj.bias": ("hidden",),
+    "mlp.gate.weight": ("experts", "hidden"),
+    "mlp.experts.gate_proj.weight": ("experts", "intermediate", "hidden"),
+    "mlp.experts.up_proj.weight": ("experts", "intermediate", "hidden"),
+    "mlp.experts.down_proj.weight": ("experts", "hidden", "intermediate"),
     "input_layernorm.weight": ("hidden",),
     "post_attention_layernorm.weight": ("hidden",),
     "pre_feedforward_layernorm.weight": ("hidden",),
     "post_feedforward_layernorm.weight": ("hidden",),
+    "input_layernorm.bias": ("hidden",),
+    "post_attention_layernorm.bias": ("hidden",),
+    POSITIONS: ("positions", "hidden"),
+    NORM_BIAS: ("hidden",),
     EMBEDDING: ("words", "hidden"),
     HEAD: ("words", "hidden"),
     NORM: ("hidden",),
 }
-ENDS = (EMBEDDING, HEAD, NORM)
-NORMS = [name for name, axes in AXES.items() if axes == ("hidden",) and "norm" in name]
+NORMS = [name for name, axes in AXES.items() if axes == ("hidden",) and "norm.weight" in name]
 SCALED_HEADS = [f"self_attn.{x}_proj.{kind}" for x in "qk" for kind in ("weight", "bias")]
 IGNORED = ("rotary_emb.inv_freq",)  # computed from the configuration
 
 
 class Counts(NamedTuple):
-    """The numbers of units of a decoder."""
+    """The numbers of units of a decoder; `intermediate` is the width of one expert."""
 
     layers: int
     groups: int
     intermediate: int
     hidden: int
+    experts: int = 1
 
 
 class Selection(NamedTuple):
@@ -65,44 +79,51 @@ class Selection(NamedTuple):
     groups: Sequence[np.ndarray]
     intermediate: Sequence[np.ndarray]
     hidden: np.ndarray
+    experts: Sequence[np.ndarray]
 
     @property
     def counts(self) -> Counts:
         """The numbers of remaining units, equal in all layers."""
         inner = len(self.groups[0]), len(self.intermediate[0])
-        return Counts(len(self.layers), *inner, len(self.hidden))
+        return Counts(len(self.layers), *inner, len(self.hidden), len(self.experts[0]))
 
 
 def counts(model: Architecture) -> Counts:
     """The counts of the whole decoder."""
-    return Counts(model.layers, model.groups, model.intermediate, model.hidden)
+    return Counts(model.layers, model.groups, model.intermediate, model.hidden, model.experts)
 
 
 def whole(model: Architecture) -> Selection:
     """The selection of all units."""
-    layers, groups, intermediate, hidden = map(np.arange, counts(model))
-    return Selection(layers, [groups] * len(layers), [intermediate] * len(layers), hidden)
+    layers, groups, intermediate, hidden, experts = map(np.arange, counts(model))
+    n = len(layers)
+    return Selection(layers, [groups] * n, [intermediate] * n, hidden, [experts] * n)
 
 
-def check_names(model: Architecture, tensors: Tensors) -> None:
+def check_names(model: Architecture, tensors: Sources) -> None:
     """Refuse a folder with tensors of another program, or without those of this one.
 
     Raises:
       InputError: One is unknown, missing, or of another shape than `config.json` says.
     """
     sizes = axis_sizes(model, counts(model))
-    needed = {f"model.layers.{i}.{name}" for i in range(model.layers) for name in required(model)}
-    if missing := sorted((needed | {EMBEDDING, NORM}) - tensors.keys()):
+    needed = {
+        name if at_ends(name) else f"model.layers.{i}.{name}"
+        for i in range(model.layers)
+        for name in AXES
+        if has(model, name) == "always"
+    }
+    if missing := sorted(needed - tensors.keys()):
         raise InputError(
             f"the weights must have every tensor of a {model.family}; {len(missing)} are missing, "
             f"such as {missing[0]}"
         )
     for name, tensor in tensors.items():
-        axes = AXES.get(short(name))
         if name.endswith(IGNORED):
             continue
-        if axes is None or layer_of(name) >= model.layers:
+        if not has(model, short(name)) or layer_of(name) >= model.layers:
             raise InputError(f"the weights must be of a {model.family}; {name} is none of its")
+        axes = AXES[short(name)]
         shape = tuple(sizes.get(axis, n) for axis, n in zip(axes, tensor.shape, strict=False))
         if len(axes) != len(tensor.shape) or shape != tensor.shape:
             raise InputError(
@@ -110,12 +131,28 @@ def check_names(model: Architecture, tensors: Tensors) -> None:
             )
 
 
-def required(model: Architecture) -> list[str]:
-    """The tensors that each layer has."""
-    names = [n for n in AXES if n.endswith("weight") and n not in ENDS]
-    left_out = () if model.traits.head_norms else ("q_norm", "k_norm")
-    left_out += () if model.traits.gemma else ("feedforward",)
-    return [name for name in names if not any(part in name for part in left_out)]
+def has(model: Architecture, name: str) -> Literal["always", "perhaps", ""]:
+    """Whether the files of a family have a tensor of this short name."""
+    traits, bias = model.traits, name.endswith("bias")
+    if name == HEAD:
+        return "perhaps"
+    if name not in AXES or ("feedforward" in name and not traits.gemma):
+        return ""
+    if traits.gpt2:
+        absent = ("q_norm", "k_norm", "gate", "experts")
+        return "" if any(part in name for part in absent) else "always"
+    if name in (POSITIONS, NORM_BIAS) or (bias and "norm" in name):
+        return ""
+    if name.startswith("mlp") and traits.mixture != (".experts." in name or ".gate." in name):
+        return ""
+    if ("q_norm" in name or "k_norm" in name) and not traits.head_norms:
+        return ""
+    return "perhaps" if bias else "always"
+
+
+def at_ends(name: str) -> bool:
+    """Whether a tensor belongs to no layer."""
+    return name.startswith("model.") or name == HEAD
 
 
 def short(name: str) -> str:
@@ -137,10 +174,11 @@ def axis_sizes(model: Architecture, found: Counts) -> dict[str, int]:
         "intermediate": found.intermediate,
         "hidden": found.hidden,
         "dims": model.head_dim,
+        "experts": found.experts,
     }
 
 
-def parameters(model: Architecture, tensors: Tensors, found: Counts) -> int:
+def parameters(model: Architecture, tensors: Sources, found: Counts) -> int:
     """The number of parameters of a decoder with these counts."""
     sizes, total = axis_sizes(model, found), 0
     for name, tensor in tensors.items():
@@ -163,6 +201,7 @@ def indices(model: Architecture, selection: Selection, layer: int) -> dict[str, 
         "keys": (groups * per_key + np.arange(per_key)).ravel(),
         "intermediate": selection.intermediate[layer],
         "hidden": selection.hidden,
+        "experts": selection.experts[layer],
     }
 
 
@@ -203,6 +242,8 @@ def smaller_architecture(model: Architecture, selection: Selection) -> Architect
         eps=model.eps * model.hidden / found.hidden,
         windows=tuple(model.windows[i] for i in selection.layers),
         rates=tuple(model.rates[i] for i in selection.layers),
+        experts=found.experts,
+        experts_per_token=min(model.experts_per_token, found.experts),
     )
 
 
@@ -210,22 +251,33 @@ def rewrite_config(
     config: Mapping[str, Any], small: Architecture, selection: Selection
 ) -> dict[str, Any]:
     """The `config.json` of the smaller decoder."""
+    if small.traits.gpt2:
+        return {**config, "n_layer": small.layers, "n_inner": small.intermediate}
     changed = {
         "hidden_size": small.hidden,
-        "intermediate_size": small.intermediate,
+        perceptron_width(small.family): small.intermediate,
         "num_hidden_layers": small.layers,
         "num_attention_heads": small.heads,
         "num_key_value_heads": small.groups,
         "head_dim": small.head_dim,
         "rms_norm_eps": small.eps,
     }
-    kinds = layer_kinds(config)
-    if small.family not in ("llama", "mistral"):  # which have one kind of layers
+    if small.traits.mixture:
+        names = [name for name in EXPERTS if name in config] or EXPERTS[:1]
+        changed |= dict.fromkeys(names, small.experts)
+        changed["num_experts_per_tok"] = small.experts_per_token
+    elif small.family not in ("llama", "mistral"):  # which have one kind of layers
+        kinds = layer_kinds(config)
         changed["layer_types"] = [kinds[i] for i in selection.layers]
     return {**config, **changed}
 
 
-def layer_names(tensors: Tensors, layer: int) -> Iterator[tuple[str, str]]:
+def end_names(tensors: Sources) -> Iterator[str]:
+    """The names of the tensors before and after all layers."""
+    return (name for name, _ in layer_names(tensors, -1))
+
+
+def layer_names(tensors: Sources, layer: int) -> Iterator[tuple[str, str]]:
     """The short and the full names of a layer's tensors, or of the ends, where it is -1."""
     for name in tensors:
         if layer_of(name) == layer and not name.endswith(IGNORED):

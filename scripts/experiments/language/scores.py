@@ -80,7 +80,7 @@ def magnitudes(p: Mapping[str, np.ndarray], unit: str) -> Float[np.ndarray, " in
     sums = [
         np.square(array).sum(tuple(k for k in range(array.ndim) if AXES[name][k] != unit))
         for name, array in p.items()
-        if array.ndim == 2 and unit in AXES[name]
+        if array.ndim > 1 and unit in AXES[name]
     ]
     return np.sum(sums, 0)
 
@@ -94,9 +94,9 @@ def head_magnitudes(model: Architecture, p: Mapping[str, np.ndarray]) -> Vector:
 
 def readers(p: Mapping[str, np.ndarray], norm: str) -> Vector:
     """Σ |w| over the projections that read a norm, by channels of the stream."""
-    prefix = "self_attn" if norm == "input_layernorm.weight" else "mlp"
-    names = [n for n in p if n.startswith(prefix) and AXES[n][-1] == "hidden" and p[n].ndim == 2]
-    return np.sum([np.abs(p[name]).sum(0) for name in names], 0)
+    prefix = "self_attn" if norm == "input_layernorm" else "mlp"
+    names = [n for n in p if n.startswith(prefix) and AXES[n][-1] == "hidden" and p[n].ndim > 1]
+    return np.sum([np.abs(p[name]).reshape(-1, p[name].shape[-1]).sum(0) for name in names], 0)
 
 
 def largest(scores: Vector, count: int) -> np.ndarray:

@@ -18,9 +18,17 @@ from experiments.language.tokens import Tokens
 BATCH = 4  # sequences at a time
 STEPS: dict[str, Callable[..., Array]] = {
     name: jax.jit(getattr(decoder, name), static_argnums=0)
-    for name in ("attend", "add_attention", "activate", "add_activations", "layer")
+    for name in (
+        "attend",
+        "add_attention",
+        "activate",
+        "add_activations",
+        "activate_expert",
+        "add_experts",
+        "layer",
+    )
 }
-NORMALIZE = jax.jit(decoder.rms_norm, static_argnums=0)
+NORMALIZE = jax.jit(decoder.normalize, static_argnums=(0, 2))
 Params = Mapping[str, Any]
 Stream = Float[np.ndarray, "sequences tokens channels"]
 
@@ -45,10 +53,15 @@ class Layer(NamedTuple):
         step = partial(STEPS[name], self.model, self.params)
         return np.concatenate([np.asarray(step(*parts, *at)) for parts in batches(*arrays)])
 
+    def run_expert(self, x: Stream, expert: int) -> Stream:
+        """What the down projection of an expert reads, times the expert's weight."""
+        step = partial(STEPS["activate_expert"], self.model, self.params)
+        return np.concatenate([np.asarray(step(*b, jnp.asarray(expert))) for b in batches(x)])
+
     def normalize(self, name: str, x: Stream) -> Stream:
         """The stream after a norm."""
-        weight = self.params[name]
-        return np.concatenate([np.asarray(NORMALIZE(self.model, *b, weight)) for b in batches(x)])
+        step = partial(NORMALIZE, self.model, self.params, name)
+        return np.concatenate([np.asarray(step(*b)) for b in batches(x)])
 
     def replace(self, params: Params) -> "Layer":
         """The layer with other parameters."""
@@ -57,8 +70,7 @@ class Layer(NamedTuple):
 
 def norm_names(model: Architecture) -> tuple[str, str]:
     """The names of the norms that attention and the perceptron read."""
-    second = "pre_feedforward_layernorm" if model.traits.gemma else "post_attention_layernorm"
-    return "input_layernorm.weight", f"{second}.weight"
+    return "input_layernorm", decoder.perceptron_norm(model)
 
 
 def batches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
@@ -78,31 +90,62 @@ def without_layers(model: Architecture) -> Architecture:
     return replace(model, windows=(), rates=())
 
 
-def embed(model: Architecture, table: np.ndarray, tokens: Tokens) -> Stream:
-    """The stream before the first layer; `table` in the dtype of its file."""
+class Ends(NamedTuple):
+    """The parameters before and after the layers, in the dtypes of their files.
+
+    Attributes:
+      table: Of the embedding, (words, hidden).
+      norm: The weight of the last norm.
+      head: The output's kernel.
+      places: Learned positions, (positions, hidden), or None.
+      bias: Of the last norm, or None.
+    """
+
+    table: np.ndarray
+    norm: np.ndarray
+    head: np.ndarray
+    places: np.ndarray | None = None
+    bias: np.ndarray | None = None
+
+
+def embed(model: Architecture, ends: Ends, tokens: Tokens) -> Stream:
+    """The stream before the first layer."""
     rows, where = np.unique(tokens, return_inverse=True)
-    used = table[rows].astype(np.float32)
-    return np.asarray(
-        decoder.embed(model, jnp.asarray(used), jnp.asarray(where.reshape(tokens.shape)))
-    )
+    used = jnp.asarray(ends.table[rows].astype(np.float32))
+    places = to_device(ends.places)
+    at = jnp.asarray(where.reshape(tokens.shape))
+    return np.asarray(decoder.embed(model, used, at, places))
 
 
-def perplexity(
-    model: Architecture, norm: np.ndarray, head: np.ndarray, x: Stream, tokens: Tokens
-) -> Perplexity:
+def to_device(array: np.ndarray | None) -> Array | None:
+    """The array in float32 on the device, where there is one."""
+    return None if array is None else jnp.asarray(array.astype(np.float32))
+
+
+def perplexity(model: Architecture, ends: Ends, x: Stream, tokens: Tokens) -> Perplexity:
     """The perplexity of the next tokens, from the stream after the last layer."""
-    weight, kernel = jnp.asarray(norm), jnp.asarray(head)
-    of_one = jax.jit(partial(cross_entropy, without_layers(model)))
-    losses = np.array([float(of_one(weight, kernel, a, b)) for a, b in zip(x, tokens, strict=True)])
+    norm, bias, head = to_device(ends.norm), to_device(ends.bias), jnp.asarray(ends.head)
+    of_one = partial(CROSS_ENTROPY, without_layers(model))
+    losses = np.array(
+        [float(of_one(norm, bias, head, a, b)) for a, b in zip(x, tokens, strict=True)]
+    )
     value = float(np.exp(losses.mean()))
     stderr = losses.std(ddof=1) / len(losses) ** 0.5 if len(losses) > 1 else np.nan
     return Perplexity(value, float(value * stderr))
 
 
 def cross_entropy(
-    model: Architecture, norm: Array, head: Array, x: Array, following: Array
+    model: Architecture,
+    norm: Array,
+    bias: Array | None,
+    head: Array,
+    x: Array,
+    following: Array,
 ) -> Float[Array, ""]:
     """The mean cross entropy over the tokens of one sequence."""
-    found = decoder.logits(model, norm, head.astype(jnp.float32), x)
+    found = decoder.logits(model, norm, head.astype(jnp.float32), x, bias)
     picked = jnp.take_along_axis(found, following[:, None], 1)[:, 0]
     return (jax.nn.logsumexp(found, -1) - picked).mean()
+
+
+CROSS_ENTROPY = jax.jit(cross_entropy, static_argnums=0)

@@ -98,18 +98,23 @@ def forward(
     model: Architecture, params: Params, tokens: Int[Array, "b t"]
 ) -> Float[Array, "b t w"]:
     """Logits of the next token."""
-    x = decoder.embed(model, params["model.embed_tokens.weight"], tokens)
+    places = params.get("model.embed_positions.weight")
+    x = decoder.embed(model, params["model.embed_tokens.weight"], tokens, places)
     for i in range(model.layers):
         at = decoder.positions(model, i, tokens.shape[1])
         x = decoder.layer(model, layer_of(params, i), x, at)
     head = params.get("lm_head.weight", params["model.embed_tokens.weight"])
-    return decoder.logits(model, params["model.norm.weight"], head, x)
+    norm, bias = params["model.norm.weight"], params.get("model.norm.bias")
+    return decoder.logits(model, norm, head, x, bias)
 
 
 def loss(model: Architecture, params: Params, tokens: Int[Array, "b t+1"]) -> Float[Array, ""]:
     """The mean cross entropy of the next token, in nats."""
     found = forward(model, params, tokens[:, :-1])
     return optax.softmax_cross_entropy_with_integer_labels(found, tokens[:, 1:]).mean()
+
+
+MEASURE = jax.jit(loss, static_argnums=0)
 
 
 def make_optimizer(rate: float, steps: int) -> optax.GradientTransformation:
@@ -136,7 +141,7 @@ def make_step(
 
 def perplexity(model: Architecture, params: Params, tokens: Int[np.ndarray, "n t"]) -> float:
     """exp of the mean cross entropy over sequences, eight at a time."""
-    measure = jax.jit(partial(loss, model))
     parts = [tokens[i : i + 8] for i in range(0, len(tokens), 8)]
-    total = sum(float(measure(params, jnp.asarray(part, jnp.int32))) * len(part) for part in parts)
+    losses = (float(MEASURE(model, params, jnp.asarray(part, jnp.int32))) for part in parts)
+    total = sum(value * len(part) for value, part in zip(losses, parts, strict=True))
     return float(np.exp(total / len(tokens)))

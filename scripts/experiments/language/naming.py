@@ -1,0 +1,195 @@
+"""One set of names for the parameters of all families: those of Llama's files.
+
+Files of GPT-2 and of mixtures of experts have other names and other shapes. Here each file's tensor
+becomes one with a name of ours, and on the way out its own again:
+
+- GPT-2's kernels are (inputs, outputs), and one tensor holds queries, keys and values.
+- The experts of a layer are tensors of their own; ours is one, (experts, outputs, inputs).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.cli import InputError
+from experiments.language import folders
+from experiments.language.folders import Tensor
+
+MIXTRAL = {
+    "mlp.gate": "block_sparse_moe.gate",
+    "mlp.experts.gate_proj": "block_sparse_moe.experts.{}.w1",
+    "mlp.experts.down_proj": "block_sparse_moe.experts.{}.w2",
+    "mlp.experts.up_proj": "block_sparse_moe.experts.{}.w3",
+}
+QWEN3_MOE = {f"mlp.experts.{x}_proj": f"mlp.experts.{{}}.{x}_proj" for x in ("gate", "up", "down")}
+GPT2 = {
+    "input_layernorm": "ln_1",
+    "self_attn.q_proj": "attn.c_attn",
+    "self_attn.k_proj": "attn.c_attn",
+    "self_attn.v_proj": "attn.c_attn",
+    "self_attn.o_proj": "attn.c_proj",
+    "post_attention_layernorm": "ln_2",
+    "mlp.up_proj": "mlp.c_fc",
+    "mlp.down_proj": "mlp.c_proj",
+    "model.embed_tokens": "wte",
+    "model.embed_positions": "wpe",
+    "model.norm": "ln_f",
+}
+IN_FILES = {"mixtral": MIXTRAL, "qwen3_moe": QWEN3_MOE, "gpt2": GPT2}
+GPT2_MASKS = re.compile(r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias")
+LAYERS = "model.layers."
+
+
+class Part(NamedTuple):
+    """Some outputs of a kernel (inputs, outputs) or of its bias, as (outputs, inputs)."""
+
+    tensor: Tensor
+    start: int
+    stop: int
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of its elements."""
+        return self.tensor.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Outputs first."""
+        return (self.stop - self.start, *self.tensor.shape[:-1])
+
+    def read(self) -> np.ndarray:
+        """The elements, in the dtype of the file."""
+        return np.ascontiguousarray(self.tensor.read()[..., self.start : self.stop].T)
+
+
+class Stack(NamedTuple):
+    """Tensors of one shape along a new first axis."""
+
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of its elements."""
+        return self.tensors[0].dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of tensors, then their shape."""
+        return (len(self.tensors), *self.tensors[0].shape)
+
+    def read(self) -> np.ndarray:
+        """The elements, in the dtype of the file."""
+        return np.stack([tensor.read() for tensor in self.tensors])
+
+
+Source = Tensor | Part | Stack
+Sources = dict[str, Source]
+
+
+def sources(family: str, tensors: Mapping[str, Tensor]) -> Sources:
+    """Where the parameters of a family are in its files, by our names.
+
+    A name that the family does not have remains as it is.
+
+    Raises:
+      InputError: The experts of a layer are not numbered from 0, or differ in shape.
+    """
+    if family == "gpt2":
+        return gpt2_sources(tensors)
+    if family not in IN_FILES:
+        return dict(tensors)
+    ours = {pattern: name for name, pattern in IN_FILES[family].items()}
+    found: Sources = {}
+    experts: dict[str, dict[int, Tensor]] = {}
+    for name, tensor in tensors.items():
+        layer, short = split(name)
+        module, _, kind = short.rpartition(".")
+        number = re.search(r"\.experts\.(\d+)\.", module)
+        pattern = module.replace(number[0], ".experts.{}.") if number else module
+        renamed = f"{layer}{ours.get(pattern, module)}.{kind}"
+        if number and pattern in ours:
+            experts.setdefault(renamed, {})[int(number[1])] = tensor
+        else:
+            found[renamed] = tensor
+    return found | {name: stack(name, parts) for name, parts in experts.items()}
+
+
+def stack(name: str, parts: Mapping[int, Tensor]) -> Stack:
+    """The experts of a layer in the order of their numbers.
+
+    Raises:
+      InputError: A number is missing, or shapes differ.
+    """
+    numbers, shapes = sorted(parts), {part.shape for part in parts.values()}
+    if numbers != list(range(len(parts))) or len(shapes) > 1:
+        raise InputError(
+            f"the experts of a layer must be numbered from 0 and of one shape; {name} has "
+            f"{len(parts)} up to number {numbers[-1]}, of {len(shapes)} shapes"
+        )
+    return Stack(tuple(parts[i] for i in numbers))
+
+
+def gpt2_sources(tensors: Mapping[str, Tensor]) -> Sources:
+    """The parameters of GPT-2, whose files may leave out the prefix `transformer.`."""
+    ours: dict[str, list[str]] = {}
+    for name, pattern in GPT2.items():
+        ours.setdefault(pattern, []).append(name)
+    found: Sources = {}
+    for name, tensor in tensors.items():
+        if GPT2_MASKS.fullmatch(name):
+            continue
+        rest = name.removeprefix("transformer.")
+        place = re.fullmatch(r"h\.(\d+)\.(.+)\.(weight|bias)", rest)
+        module, kind = (place[2], place[3]) if place else rest.rpartition(".")[::2]
+        prefix = f"{LAYERS}{place[1]}." if place else ""
+        names = ours.get(module, [])
+        if not names:
+            found[name] = tensor
+        for i, new in enumerate(names):
+            width = tensor.shape[-1] // len(names)
+            kernel = place and not module.startswith("ln")
+            part = Part(tensor, i * width, (i + 1) * width) if kernel else tensor
+            found[f"{prefix}{new}.{kind}"] = part
+    return found
+
+
+def split(name: str) -> tuple[str, str]:
+    """The prefix of a layer, and the rest of one of our names."""
+    place = re.match(r"model\.layers\.\d+\.", name)
+    end = place.end() if place else 0
+    return name[:end], name[end:]
+
+
+def to_files(
+    family: str, arrays: Iterable[tuple[str, np.ndarray]]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The arrays by the names and in the shapes of the family's files."""
+    pairs = ((file_name(family, name), array) for name, array in arrays)
+    for name, group in groupby(pairs, key=lambda pair: pair[0]):
+        parts = [array for _, array in group]
+        if "{}" in name:
+            yield from ((name.format(i), part) for i, part in enumerate(parts[0]))
+        elif family == "gpt2" and re.search(r"(attn|mlp)\.c_", name):
+            yield name, np.concatenate([part.T for part in parts], -1)
+        else:
+            yield name, parts[0]
+
+
+def file_name(family: str, name: str) -> str:
+    """The name in the family's files, with {} for the number of an expert."""
+    layer, short = split(name)
+    module, _, kind = short.rpartition(".")
+    known = IN_FILES.get(family, {})
+    if family == "gpt2" and module in known:
+        layer = layer.replace(LAYERS, "h.")
+        return f"transformer.{layer}{known[module]}.{kind}"
+    return f"{layer}{known.get(module, module)}.{kind}"
+
+
+def load(folder: Path, family: str) -> Sources:
+    """The parameters of a folder by our names; see `folders.tensors` and `sources`."""
+    return sources(family, folders.tensors(folder))
