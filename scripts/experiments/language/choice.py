@@ -121,7 +121,7 @@ def choose(
     of_hidden = of_hidden if score == "magnitude" else np.zeros(whole.hidden)
     x, y = (streams.embed(whole, ends, part[:, :-1]) for part in text) if text else (None, None)
     del ends  # not held while layers are
-    kept, influences = [], []
+    remaining, influences = [], []
     for i in range(whole.layers):
         p = model.layer(i)
         if text is not None and x is not None and y is not None:
@@ -131,7 +131,7 @@ def choose(
             y = layer.run("layer", y)
         else:
             seen = None
-        kept.append(of_layer(whole, p, seen, counts, score, rng))
+        remaining.append(of_layer(whole, p, seen, counts, score, rng))
         of_hidden = of_hidden + hidden_scores(whole, p, seen, score)
         x = seen.after if seen else None
         log(f"layer {i + 1} of {whole.layers} scored")
@@ -142,7 +142,7 @@ def choose(
     if score == "random":
         ranks, of_hidden = rng.random(whole.layers), rng.random(whole.hidden)
     layers, hidden = largest(ranks, counts.layers), largest(of_hidden, counts.hidden)
-    groups, intermediate, experts = zip(*kept, strict=True)
+    groups, intermediate, experts = zip(*remaining, strict=True)
     selection = Selection(layers, groups, intermediate, hidden, experts)
     return Chosen(selection, influences, measured)
 
