@@ -5,47 +5,76 @@ that a later evaluation uses. A program that returns no running statistics does 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
-import jax
+import numpy as np
 
 from pruning.channels._coupling.groups import describe
-from pruning.channels._program.interpret import closed_jaxpr, is_literal, live_program, trace_apply
+from pruning.channels._program.calls import shape_of
+from pruning.channels._program.interpret import interpret, trace_apply
 
 
 def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> None:
-    """Raise if `params` holds running statistics that only unreturned values depend on."""
+    """Raise if statistics of the batch are mixed into parameters, and the mixture is lost."""
     program, _ = trace_apply(apply, params, inputs)
-    paths, count = describe(params).paths, len(jax.tree.leaves(params))
-    needed = {v for eqn in live_program(program).eqns for v in eqn.outvars}
-    activations = set(program.jaxpr.invars[count:])
-    lost = _unneeded_sums(program, program.jaxpr.invars[:count], activations, needed)
+    paths = describe(params).paths
+    lost = _lost_averages(program, len(paths))
     if lost:
-        found = ", ".join(paths[i] for i in sorted(lost))
         raise ValueError(
             "apply must be the evaluation of a network, such as that of nnx.view(model, "
-            f"use_running_average=True); this one computes statistics from the batch, and {found} "
-            "go into nothing that it returns"
+            "use_running_average=True); this one computes statistics from the batch, and mixes "
+            f"them into {', '.join(paths[i] for i in sorted(lost))}, which it does not return"
         )
 
 
-def _unneeded_sums(
-    program: Any, parameters: Sequence[Any], activations: set[Any], needed: set[Any]
-) -> set[int]:
-    """The parameters that are read only by sums with activations that no output needs."""
-    # For values computed from parameters only: which parameters.
-    sources = {v: {i} for i, v in enumerate(parameters)}
-    mixed, read = set(), set()
-    for eqn in closed_jaxpr(program).jaxpr.eqns:
-        variables = [v for v in eqn.invars if not is_literal(v)]
-        found = set().union(*(sources.get(v, ()) for v in variables))
-        active = any(v in activations for v in variables)
-        if not needed.isdisjoint(eqn.outvars):
-            read |= found
-        elif active and found:
-            mixed |= found
-        if active:
-            activations |= set(eqn.outvars)
-        elif found:
-            sources |= dict.fromkeys(eqn.outvars, found)
-    return mixed - read
+@dataclass(eq=False)
+class _Value:
+    """What is known of a value: the parameters of its size that it is made of, if of nothing else.
+
+    `is_reduced`: it is made of sums over activations, of parameters and of numbers.
+    """
+
+    size: int
+    parameters: frozenset[int] = frozenset()
+    is_active: bool = False
+    is_reduced: bool = False
+
+
+def _lost_averages(program: Any, count: int) -> set[int]:
+    """Which of the first `count` operands are added to statistics, in sums that no output needs."""
+    sizes = [prod(shape_of(v)) for v in program.jaxpr.invars]
+    parameters = [_Value(size, frozenset({i})) for i, size in enumerate(sizes[:count])]
+    inputs = [_Value(size, is_active=True) for size in sizes[count:]]
+    steps: list[tuple[Any, list[_Value], list[_Value]]] = []
+
+    def step(eqn: Any, operands: list[_Value]) -> list[_Value]:
+        results = [_result(eqn, operands, prod(shape_of(v))) for v in eqn.outvars]
+        steps.append((eqn, operands, results))
+        return results
+
+    needed = set(
+        interpret(program, parameters + inputs, lambda array: _Value(np.size(array)), step)
+    )
+    lost: set[int] = set()
+    for eqn, operands, results in reversed(steps):
+        if not needed.isdisjoint(results):
+            needed |= set(operands)
+        elif eqn.primitive.name in ("add", "sub") and results[0].is_reduced:
+            lost |= frozenset().union(*(value.parameters for value in operands))
+    return lost
+
+
+def _result(eqn: Any, operands: Sequence[_Value], size: int) -> _Value:
+    active = [value for value in operands if value.is_active]
+    if not active:
+        same = (value.parameters for value in operands if value.size == size)
+        return _Value(size, frozenset().union(*same))
+    if eqn.primitive.name.startswith("reduce_") and eqn.params.get("axes"):
+        return _Value(size, is_active=True, is_reduced=True)
+    is_elementwise = all(value.size in (1, size) for value in operands)
+    is_reduced = any(value.is_reduced for value in active) and all(
+        value.is_reduced or value.size == 1 for value in active
+    )
+    return _Value(size, is_active=True, is_reduced=is_elementwise and is_reduced)

@@ -65,6 +65,49 @@ def test_a_network_in_training_mode_is_refused(norm, resize):
     assert prune(run, state, x, ratios=[0.5], resize=resize).keep[0].sum() == 4
 
 
+class RenormalizedNet(nnx.Module):
+    """With an auxiliary head that nobody reads."""
+
+    def __init__(self, norm, rngs):
+        self.first, self.norm = nnx.Linear(4, 8, rngs=rngs), norm(8, rngs=rngs)
+        self.last, self.head = nnx.Linear(8, 2, rngs=rngs), nnx.Linear(8, 8, rngs=rngs)
+
+    def __call__(self, x):
+        h = nnx.relu(self.norm(self.first(x)))
+        self.head(h.mean(0, keepdims=True))
+        return self.last(h)
+
+
+WRAPS = {"plain": lambda f: f, "jit": jax.jit, "remat": jax.checkpoint}
+
+
+@pytest.mark.usefixtures("promotion")
+@pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, jaxnorm.nnx.BatchRenorm])
+@pytest.mark.parametrize("samples", [1, 6])
+def test_training_is_seen_inside_of_calls_and_heads_that_nobody_reads_are_no_training(
+    wrap, norm, samples
+):
+    x = X.astype("float32")[:samples]
+    graph, state = nnx.split(RenormalizedNet(norm, nnx.Rngs(0)))
+    train = WRAPS[wrap](lambda s, x: jaxnorm.nnx.fit_widths(nnx.merge(graph, s))(x))
+    with pytest.raises(ValueError, match=r"them into norm/mean, norm/var, which it does not"):
+        prune(train, state, x, ratios=[0.5])
+    evaluation, _ = nnx.split(nnx.view(nnx.merge(graph, state), use_running_average=True))
+    run = WRAPS[wrap](lambda s, x: jaxnorm.nnx.fit_widths(nnx.merge(evaluation, s))(x))
+    assert prune(run, state, x, ratios=[0.5]).params["last"]["kernel"].shape == (4, 2)
+
+
+def test_a_head_that_nobody_reads_is_no_statistic():
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["a"])
+        _ = h @ p["c"] + p["bias"][None]
+        return h @ p["b"]
+
+    params = PARAMS | {"bias": np.ones(8)}
+    assert prune(apply, params, X, ratios=[0.5]).params["a"].shape == (4, 4)
+
+
 def test_a_network_whose_statistics_are_always_those_of_the_batch_is_pruned():
     apply = lambda p, x: jax.nn.relu(x @ p["a"] - (x @ p["a"]).mean(0)[None]) @ p["c"]  # noqa: E731
     assert prune(apply, PARAMS, X, ratios=[0.5], exclude=[]).params["a"].shape == (4, 4)
