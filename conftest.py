@@ -5,7 +5,7 @@ import importlib
 import os
 from pathlib import Path
 
-from tests.support import kept_programs
+from tests.support import kept_programs, shape_checks
 from tools import slow_parts
 
 # What one worker or subprocess of a run has compiled, the others need not compile again, nor the
@@ -34,6 +34,7 @@ if jax.__version_info__ < (0, 12):
         "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
     )
 
+shape_checks.begin()
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 8)  # for what is spread over devices
 jax.config.update("jax_numpy_dtype_promotion", "strict")
