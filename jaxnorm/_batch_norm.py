@@ -30,7 +30,14 @@ from jaxnorm._statistics import (
     sample_mask,
     shift_batch,
 )
-from jaxnorm.internal import check_array, check_eps, join_batch, promote_to_float32, split_batch
+from jaxnorm.internal import (
+    check_array,
+    check_eps,
+    check_whole,
+    join_batch,
+    promote_to_float32,
+    split_batch,
+)
 
 PerChannel = Number | Float[Array, ""] | Float[Array, " c"]
 
@@ -142,6 +149,7 @@ def by_group(
     groups: int,
 ) -> tuple[Array, BatchStatistics]:
     """`normalize` applied to each of the `groups` parts of the batch and its mask."""
+    check_whole(groups=groups)
     if groups < 1 or x.shape[0] % groups:
         raise ValueError(f"groups must divide the batch of {x.shape[0]}; got {groups}")
     keep = None if where is None else sample_mask(x, where)

@@ -44,6 +44,15 @@ def updates(use_running_average: bool, *choices: bool | None) -> bool:
     return next((choice for choice in choices if choice is not None), not use_running_average)
 
 
+def check_axis(x: Any, axis: int) -> None:
+    """Raise unless `x` is an array with features along `axis`, behind its samples."""
+    check_array(x, "x")
+    if not -x.ndim <= axis < x.ndim or axis % x.ndim == 0:
+        raise ValueError(
+            f"axis must name the feature axis of x, shape {x.shape}, and not the first; got {axis}"
+        )
+
+
 def apply(
     normalize: Normalize,
     x: Array,
@@ -56,11 +65,7 @@ def apply(
     dtype: Any,
 ) -> tuple[Array, BatchStatistics | None]:
     """`x` normalized by its statistics, or by running ones if `use`; its own ones if `update`."""
-    check_array(x, "x")
-    if not -x.ndim <= axis < x.ndim or axis % x.ndim == 0:
-        raise ValueError(
-            f"axis must name the feature axis of x, shape {x.shape}, and not the first; got {axis}"
-        )
+    check_axis(x, axis)
     features = running.mean.shape[0]
     if x.shape[axis] != features:
         raise ValueError(f"axis {axis} of x must hold {features} features; got shape {x.shape}")

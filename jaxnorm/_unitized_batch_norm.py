@@ -24,7 +24,14 @@ from jaxnorm._statistics import (
     check_features,
     sums_by_sample,
 )
-from jaxnorm.internal import check_eps, check_number, check_positive, floating, inverse_root
+from jaxnorm.internal import (
+    check_eps,
+    check_function,
+    check_number,
+    check_positive,
+    floating,
+    inverse_root,
+)
 
 Factor = Callable[[Array, Array], Array]
 
@@ -133,6 +140,7 @@ def unitized_batch_norm(
       [1. 1. 1.]
     """
     pixels = None if pixels is None else check_positive(pixels, "pixels")
+    check_function(factor, "factor", "jaxnorm.bounded")
     check_features(x)
     eps = check_eps(eps)
     alpha = per_channel("alpha", alpha, x)

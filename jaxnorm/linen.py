@@ -16,11 +16,11 @@ from jaxtyping import Array, Bool, Float
 from jaxnorm._batch_norm import batch_norm
 from jaxnorm._batch_renorm import batch_renorm
 from jaxnorm._pointwise import affine, derf, dyt
-from jaxnorm._running import Normalize, Running, apply, updates
+from jaxnorm._running import Normalize, Running, apply, check_axis, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitize import unitize
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
-from jaxnorm.internal import check_eps, check_range
+from jaxnorm.internal import check_eps, check_function, check_range
 
 __all__ = ["BatchNorm", "BatchRenorm", "Derf", "DyT", "Unitization", "UnitizedBatchNorm"]
 
@@ -47,6 +47,8 @@ class _RunningNorm(linen.Module):
     eps: float | None = None
 
     def _parameter(self, name: str, init: Initializer, x: Array) -> Array:
+        check_axis(x, self.axis)
+        check_function(init, "an initializer", "linen.initializers.constant(0.5)")
         return self.param(name, init, (x.shape[self.axis],), self.param_dtype)
 
     def _apply(
@@ -61,6 +63,7 @@ class _RunningNorm(linen.Module):
             "use_running_average", self.use_running_average, use_running_average
         )
         check_range(self.momentum, "momentum", 1.0)
+        check_axis(x, self.axis)
         update = updates(use, update_running_average, self.update_running_average)
         shape = (x.shape[self.axis],)
         mean = self.variable("batch_stats", "mean", jnp.zeros, shape, jnp.float32)

@@ -121,6 +121,12 @@ def check_takes(
         raise TypeError(f"{name} must be a function of {like}; got {own}({names})") from error
 
 
+def check_names(names: Any, name: str) -> None:
+    """Raise `TypeError` for a single text: its letters are not meant."""
+    if isinstance(names, str):
+        raise TypeError(f"{name} must be a tuple of names, such as ({names!r},); got {names!r}")
+
+
 def quote(error: Exception) -> str:
     """Another library's message in one line of at most 200 characters, without a full stop."""
     text = " ".join(str(error).split())

@@ -6,7 +6,7 @@ in `target`.
 
 from collections.abc import Callable
 
-from jaxnorm.internal import check_on_host
+from jaxnorm.internal import check_function, check_on_host
 from pruning._arguments import at_least, real
 
 __all__ = ["Curve", "cubic", "geometric", "iterative", "linear"]
@@ -56,4 +56,5 @@ def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> t
     if not 0 < target < 1:
         raise ValueError(f"target must lie in (0, 1); got {target}")
     at_least(1, steps=steps)
+    check_function(curve, "curve", "pruning.schedules.cubic")
     return (*(curve(target, step / steps) for step in range(1, steps)), float(target))

@@ -261,6 +261,16 @@ def test_both_ends_pin_the_same_packages_and_what_they_share_is_pinned_once():
     assert pins(PINS)["jax"] == jax.__version__
 
 
+def test_the_table_of_versions_is_that_of_the_pins():
+    rows = re.findall(
+        r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|",
+        (ROOT / "docs/get_started.md").read_text(),
+        re.M,
+    )
+    ends = [pins(f"constraints-{end}.txt") for end in ("oldest", "newest")]
+    assert rows == [tuple(end[n] for n in ("jax", "flax", "numpy", "scipy")) for end in ends]
+
+
 @pytest.mark.parametrize(
     ("environment", "pins"), [({"JAX": "oldest"}, "oldest"), ({"JAX": "newest"}, "newest")]
 )

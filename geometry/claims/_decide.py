@@ -52,7 +52,7 @@ def check_all(
     that are. Not to be traced: results are Python numbers. Arguments and errors are those of
     `measure`.
     """
-    claims = tuple(claims)
+    claims = _as_claims(claims)
     return decide(claims, measure(claims, key, precision=precision))
 
 
@@ -86,9 +86,7 @@ def measure(
     check_key(key)
     if not 0 < precision <= 2:
         raise ValueError(f"precision must lie in (0, 2]; got {precision}")
-    claims = tuple(claims)
-    if strange := [claim for claim in claims if not isinstance(claim, Claim)]:
-        raise TypeError(f"claims must be a list of `Claim`; got {strange[0]!r}")
+    claims = _as_claims(claims)
     count = len(jax.devices() if devices is None else devices)
     if threads > 1 < count:
         raise ValueError(f"threads must be 1 with several devices; got {threads} and {count}")
@@ -157,6 +155,16 @@ def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list
     return [_verdict(claim, tuple(findings[part] for part in claim.checks)) for claim in claims]
 
 
+def _as_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    """`claims` as a tuple; raises unless they are several claims."""
+    if isinstance(claims, Claim):
+        raise TypeError(f"claims must be a list of `Claim`; got one, {claims.name}: use check")
+    claims = tuple(claims)
+    if strange := [claim for claim in claims if not isinstance(claim, Claim)]:
+        raise TypeError(f"claims must be a list of `Claim`; got {strange[0]!r}")
+    return claims
+
+
 def number(predicted: Number) -> float:
     """A prediction as a Python number, computed in float64."""
     with jax.enable_x64(True):
@@ -205,6 +213,9 @@ def _stack(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[
 
     def stacked(key: Key[Array, ""]) -> Float[Array, "..."]:
         statistics = draw(key)
+        if not isinstance(statistics, Mapping):
+            kind = type(statistics).__name__
+            raise TypeError(f"draw must return a dictionary, each statistic by name; got {kind}")
         return jnp.stack([statistics[name] for name in sorted(statistics)], -1)
 
     return stacked
@@ -235,6 +246,9 @@ def _holm(p_values: np.ndarray) -> np.ndarray:
 
 def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -> Finding:
     """The finding of one check; its power is for the z-score `critical`."""
+    if part.statistic not in measurement.mean:
+        known = ", ".join(map(str, measurement.mean))
+        raise ValueError(f"statistic must be one that draws give, {known}; got {part.statistic!r}")
     names = ("mean", "mean_stderr") if part.moment == "mean" else ("variance", "variance_stderr")
     estimate, stderr = (float(getattr(measurement, name)[part.statistic]) for name in names)
     predicted = number(part.predicted)

@@ -49,6 +49,8 @@ def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
     if isinstance(claims, str):
         raise TypeError(f"claims must be a list of `Claim`; got the text {claims!r}")
     claims, wanted = tuple(claims), set(numbered(text))
+    if not claims:
+        raise ValueError("claims must hold at least one claim; got none")
     if wanted:
         found = tuple(claim for claim in claims if wanted & set(objects(claim)))
     else:

@@ -7,7 +7,7 @@ might take from a statement, and must not, is checked too, and says nothing agai
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -184,6 +184,7 @@ class Claim:
 
     Raises:
       TypeError: A check is none.
+      ValueError: `fault`, or the form of a check, is not one that exists.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -213,6 +214,8 @@ class Claim:
     def __post_init__(self):
         for check in self.checks:
             _must_be_a_check(check)
+        if self.fault is not None:
+            _must_be_one_of("fault", self.fault, Fault)
         object.__setattr__(self, "checks", list(self.checks))
 
     def add(self, check: Check) -> None:
@@ -271,3 +274,9 @@ class Claim:
 def _must_be_a_check(check: Check) -> None:
     if not isinstance(check, Sampled | Computed):
         raise TypeError(f"checks must be Sampled or Computed; got {check!r}")
+    _must_be_one_of("form", check.form, Form)
+
+
+def _must_be_one_of(name: str, text: str, choices: Any) -> None:
+    if text not in get_args(choices):
+        raise ValueError(f"{name} must be one of {', '.join(get_args(choices))}; got {text!r}")

@@ -232,6 +232,8 @@ def fixed_point(kernel: KernelMap) -> FixedPoint:
       >>> print(f"{chaotic.cosine:.2f} {chaotic.slope:.2f} {chaotic.depth_scale:.2f}")
       0.00 0.15 0.52
     """
+    if not isinstance(kernel, KernelMap):
+        raise TypeError(f"kernel must be a KernelMap, such as kernel_map(jnp.tanh); got {kernel!r}")
     dtype = kernel.powers.dtype
 
     def excess(cosine: Array) -> Array:

@@ -38,6 +38,7 @@ def check_array(x: Any, name: str) -> None:
 
 def check_range(x: Any, name: str, highest: float = math.inf) -> None:
     """Raise `ValueError` for a number outside [0, highest]; checks nothing under `jit`."""
+    check_numeric(x, name)
     if not is_traced(x) and not 0 <= x <= highest:
         raise ValueError(f"{name} must lie in [0, {highest}]; got {x}")
 
@@ -50,9 +51,16 @@ def check_eps(eps: Any, name: str = "eps") -> Any:
 
 def check_positive(x: Any, name: str) -> Any:
     """`x`, an integer as a float; raises unless it is positive and finite, outside `jit`."""
+    check_numeric(x, name)
     if not is_traced(x) and not x > 0:
         raise ValueError(f"{name} must be positive; got {x}")
     return _finite(x, name)
+
+
+def check_numeric(x: Any, name: str) -> None:
+    """Raise `TypeError` unless `x` is a number or an array; a text that shows one is neither."""
+    if not isinstance(x, int | float) and not hasattr(x, "dtype"):
+        raise TypeError(f"{name} must be a number; got {x!r}")
 
 
 def _finite(x: Any, name: str) -> Any:
@@ -66,7 +74,8 @@ def _finite(x: Any, name: str) -> Any:
 def check_function(f: Any, name: str, example: str) -> None:
     """Raise unless `f` can be called; the name of a function cannot."""
     if not callable(f):
-        raise TypeError(f"{name} must be a function, such as {example}; got {f!r}")
+        got = repr(f) if isinstance(f, str | int | float | None) else type(f).__name__
+        raise TypeError(f"{name} must be a function, such as {example}; got {got}")
 
 
 def check_key(key: Any, name: str = "key") -> None:

@@ -87,7 +87,9 @@ def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
 
 def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
     """The axes named by `axis`, counted from the front; they must hold samples."""
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    given: tuple[Any, ...] = tuple(axis) if isinstance(axis, Sequence) else (axis,)
+    if not all(isinstance(i, int) for i in given):
+        raise TypeError(f"axis must be an int or a tuple of them; got {axis!r}")
     if not all(-x.ndim <= i < x.ndim for i in given) or not given:
         raise ValueError(f"axis must name axes of an array of shape {x.shape}; got {axis}")
     axes = tuple(i % x.ndim for i in given)

@@ -7,7 +7,8 @@ from itertools import pairwise
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm.models._norm import Norm, check_norm
+from jaxnorm.internal import check_array
+from jaxnorm.models._norm import Norm, check_norm, check_sizes
 from jaxnorm.nnx import BatchNorm
 
 
@@ -49,8 +50,9 @@ class MLP(nnx.Module):
         rngs: nnx.Rngs,
     ):
         check_norm(norm)
-        if not widths:
-            raise ValueError(f"widths must hold at least one layer; got {widths}")
+        check_sizes(rngs, inputs=inputs, classes=classes)
+        if not isinstance(widths, Sequence) or not widths:
+            raise ValueError(f"widths must be a list of at least one layer; got {widths}")
         sizes = [inputs, *widths, classes]
         he_normal = nnx.initializers.he_normal()
         *hidden, self.head = (
@@ -67,7 +69,10 @@ class MLP(nnx.Module):
 
     def last_normalized(self, x: Float[Array, "n *sample"]) -> Float[Array, "n width"]:
         """The output of the last normalization, before a ReLU; samples are flattened."""
+        check_array(x, "x")
         x = x.reshape(x.shape[0], math.prod(x.shape[1:]))  # also for zero samples
+        if x.shape[1] != (inputs := self.layers[0].kernel.shape[0]):
+            raise ValueError(f"a sample of x must have {inputs} elements; got {x.shape[1]}")
         before, after = (
             (nnx.relu, nnx.identity) if self.activation_first else (nnx.identity, nnx.relu)
         )

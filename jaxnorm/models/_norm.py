@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from flax import nnx
 from jaxtyping import Array
 
-from jaxnorm.internal import check_array, check_function
+from jaxnorm.internal import check_array, check_function, check_whole
 
 Norm = Callable[..., Callable[..., Array]]
 """Constructor of a layer, called as `norm(num_features, rngs=rngs)`; the layer keeps shapes."""
@@ -14,6 +15,16 @@ Norm = Callable[..., Callable[..., Array]]
 def check_norm(norm: Any) -> None:
     """Raise `TypeError` unless `norm` can be called; the name of a layer cannot."""
     check_function(norm, "norm", "jaxnorm.nnx.BatchNorm")
+
+
+def check_sizes(rngs: Any, **sizes: Any) -> None:
+    """Raise unless the numbers of units are positive and `rngs` are random streams of NNX."""
+    check_whole(**sizes)
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1; got {size}")
+    if not isinstance(rngs, nnx.Rngs):
+        raise TypeError(f"rngs must be nnx.Rngs, such as nnx.Rngs(0); got {rngs!r}")
 
 
 def check_images(x: Any, channels: int) -> None:

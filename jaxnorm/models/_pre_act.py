@@ -6,7 +6,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm.models._blocks import HE_NORMAL, PreActBlock, PreActBottleneck, biased_conv, stages
-from jaxnorm.models._norm import Norm, check_images, check_norm
+from jaxnorm.models._norm import Norm, check_images, check_norm, check_sizes
 from jaxnorm.nnx import BatchNorm
 
 
@@ -51,6 +51,7 @@ class PreActResNet(nnx.Module):
             (PreActBottleneck, 9, (64, 128, 256)) if bottleneck else (PreActBlock, 6, (16, 32, 64))
         )
         check_norm(norm)
+        check_sizes(rngs, classes=classes, channels=channels)
         if depth < step + 2 or (depth - 2) % step:
             raise ValueError(f"depth must be {step}k + 2 with k at least 1; got {depth}")
         block = partial(block, conv=biased_conv, norm=norm, rngs=rngs)

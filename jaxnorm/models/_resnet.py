@@ -16,7 +16,7 @@ from jaxnorm.models._blocks import (
     conv,
     stages,
 )
-from jaxnorm.models._norm import Norm, check_images, check_norm
+from jaxnorm.models._norm import Norm, check_images, check_norm, check_sizes
 from jaxnorm.nnx import BatchNorm
 
 BLOCKS = {
@@ -66,6 +66,7 @@ class ResNet(nnx.Module):
         rngs: nnx.Rngs,
     ):
         check_norm(norm)
+        check_sizes(rngs, classes=classes)
         if depth not in BLOCKS:
             raise ValueError(f"depth must be one of {', '.join(map(str, BLOCKS))}; got {depth}")
         wide = depth >= 50
@@ -125,6 +126,7 @@ class CifarResNet(nnx.Module):
         rngs: nnx.Rngs,
     ):
         check_norm(norm)
+        check_sizes(rngs, classes=classes, channels=channels)
         if depth < 8 or (depth - 2) % 6:
             raise ValueError(f"depth must be 6k + 2 with k at least 1; got {depth}")
         block = partial(BasicBlock, project=False, norm=norm, rngs=rngs)

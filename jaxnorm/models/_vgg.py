@@ -6,7 +6,7 @@ from itertools import pairwise
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm.models._norm import Norm, check_images, check_norm
+from jaxnorm.models._norm import Norm, check_images, check_norm, check_sizes
 from jaxnorm.nnx import BatchNorm
 
 WIDTHS = (64, 128, 256, 512, 512)
@@ -58,6 +58,7 @@ class VGG(nnx.Module):
     ):
         if norm is not None:
             check_norm(norm)
+        check_sizes(rngs, classes=classes)
         if depth not in CONVOLUTIONS:
             depths = ", ".join(map(str, CONVOLUTIONS))
             raise ValueError(f"depth must be one of {depths}; got {depth}")

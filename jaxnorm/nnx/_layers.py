@@ -15,7 +15,7 @@ from jaxnorm._batch_renorm import batch_renorm
 from jaxnorm._running import Normalize, Running, apply, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
-from jaxnorm.internal import check_eps, check_positive, check_range, check_whole
+from jaxnorm.internal import check_eps, check_function, check_positive, check_range, check_whole
 
 Metadata = Mapping[str, Any] | None
 
@@ -58,6 +58,7 @@ class Affine(nnx.Module):
         shape: tuple[int, ...] | None = None,
     ) -> nnx.Param:
         shape = (self.num_features,) if shape is None else shape
+        check_function(init, "an initializer", "nnx.initializers.constant(0.5)")
         return nnx.Param(init(rngs.params(), shape, self.param_dtype), **(metadata or {}))
 
     def _scale_and_bias(self) -> dict[str, Array | None]:
@@ -254,6 +255,7 @@ class UnitizedBatchNorm(RunningNorm):
         super().__post_init__(bias_init, scale_init, rngs, bias_metadata, scale_metadata, eps)
         if self.pixels is not None:
             check_positive(self.pixels, "pixels")
+        check_function(self.factor, "factor", "jaxnorm.bounded")
         self.alpha = self._parameter(alpha_init, rngs, alpha_metadata)
 
     def __call__(

@@ -10,6 +10,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._statistics import BatchStatistics, merge_statistics
+from jaxnorm.internal import check_function, check_whole
 from jaxnorm.nnx._layers import BatchRenorm, RunningNorm
 from jaxnorm.nnx._surgery import batch_norms
 
@@ -47,6 +48,8 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
       >>> print(loss(layer, x).round(4), microbatched(loss, 4)(layer, x).round(4))
       2.0 2.0
     """
+    check_function(loss, "loss", "lambda model, batch: ...")
+    check_whole(microbatches=microbatches)
     if microbatches < 1:
         raise ValueError(f"microbatches must be at least 1; got {microbatches}")
 

@@ -81,7 +81,13 @@ def replace_batch_norm(
 
 
 def batch_norms(model: nnx.Module) -> list[RunningNorm | nnx.BatchNorm]:
-    """Every batch norm in `model`, ours or Flax's, including `model` itself."""
+    """Every batch norm in `model`, ours or Flax's, including `model` itself.
+
+    Raises:
+      TypeError: `model` is no module of NNX.
+    """
+    if not isinstance(model, nnx.Pytree):
+        raise TypeError(f"model must be a flax.nnx.Module; got {type(model).__name__}")
     modules = [module for _, module in nnx.iter_modules(model)]
     return [module for module in modules if isinstance(module, RunningNorm | nnx.BatchNorm)]
 
@@ -91,9 +97,10 @@ def _replacement(
 ) -> RunningNorm:
     made = partial(layer).func if callable(layer) else layer
     if made not in (BatchNorm, UnitizedBatchNorm):
+        got = repr(layer) if isinstance(layer, type | str) else type(layer).__name__
         raise TypeError(
             "layer must be jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm or a partial of "
-            f"one; got {layer!r}"
+            f"one; got {got}"
         )
     parts = [vars(old).get(part, True) for part in PARTS]
     if made is UnitizedBatchNorm and not all(parts):

@@ -23,11 +23,12 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
       >>> print(fit_widths(conv).feature_group_count, conv.in_features, conv.out_features)
       3 3 6
     """
+    norms = batch_norms(model)
     for _, layer in nnx.iter_modules(model):
         for kind, fit in FITS.items():
             if isinstance(layer, kind):
                 fit(layer)
-    for norm in batch_norms(model):
+    for norm in norms:
         norm.num_features = norm.mean[...].size
     return model
 

@@ -47,6 +47,8 @@ def certified_upper_bound(
       >>> print(f"{certified_upper_bound(bounds):.3f} {certified_upper_bound(bounds, 0.1):.3f}")
       4.000 1.000
     """
+    if not isinstance(bounds, LayerBounds):
+        raise TypeError(f"bounds must be LayerBounds, such as dyt_bounds(...); got {bounds!r}")
     check_number(distance, "distance")
     return jnp.minimum(2 * bounds.radius, bounds.lipschitz * distance)
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxnorm.internal import check_function, check_on_host
-from pruning._arguments import check_takes
+from pruning._arguments import check_names, check_takes
 from pruning.channels._cost.cost import Cost
 from pruning.channels._cost.cost_at import cost_at
 from pruning.channels._coupling.coupling import coupled_channels, fixed_channels
@@ -143,7 +143,9 @@ def prune(
       (2, 4)
     """
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
+    check_function(apply, "apply", "lambda params, x: ...")
     check_function(score, "score", "partial(channel_scores, criterion=pruning.CRITERIA['l1'])")
+    check_names(exclude, "exclude")
     _check_functions(params, score, repair, recalibrate, fine_tune, resize)
     option, targets = _targets(_as_list(ratios, "ratios"), _budgets(budget))
     check_evaluation(apply, params, inputs)
@@ -227,9 +229,12 @@ def _check_functions(
     like = "a tree and groups, as partial(channel_scores, criterion=...) is"
     check_takes(score, "score", like, params, ())
     if repair is not None:
+        check_function(repair, "repair", "partial(least_squares, batches=...)")
         like = "apply, a tree, groups and keep, as partial(least_squares, batches=...) is"
         check_takes(repair, "repair", like, None, params, (), ())
     like = "the smaller tree{}" + (" and a Pruned" if resize else "")
+    check_function(recalibrate, "recalibrate", "lambda params: ...")
+    check_function(fine_tune, "fine_tune", "lambda params, step: ...")
     check_takes(recalibrate, "recalibrate", like.format(""), params, *pruned)
     check_takes(fine_tune, "fine_tune", like.format(", the step"), params, 0, *pruned)
 
@@ -333,8 +338,8 @@ def _budgets(budget: Any) -> list[int | float]:
 
 
 def _as_list(numbers: Any, name: str) -> list[int | float]:
-    if not isinstance(numbers, Iterable):
-        raise TypeError(f"{name} must be a list, such as [{numbers}]; got {numbers}")
+    if not isinstance(numbers, Iterable) or isinstance(numbers, str):
+        raise TypeError(f"{name} must be a list, such as [0.5]; got {numbers!r}")
     return list(numbers)
 
 
@@ -343,7 +348,9 @@ def _targets(
 ) -> tuple[str, list[int | float]]:
     """The argument of `select` after each step, and its name."""
     if not budgets:
-        if not ratios or ratios != sorted(set(ratios)) or not 0 < ratios[0] <= ratios[-1] < 1:
+        if not ratios:
+            raise ValueError("ratios, such as [0.5], or a budget must be given; got neither")
+        if ratios != sorted(set(ratios)) or not 0 < ratios[0] <= ratios[-1] < 1:
             raise ValueError(f"ratios must rise within (0, 1), one at least; got {ratios}")
         return "ratio", ratios
     if ratios:

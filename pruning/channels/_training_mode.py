@@ -22,10 +22,12 @@ def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[An
     paths = describe(params).paths
     lost = _lost_averages(program, len(paths))
     if lost:
+        names = [paths[i] for i in sorted(lost)]
+        found = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         raise ValueError(
             "apply must be the evaluation of a network, such as that of nnx.view(model, "
             "use_running_average=True); this one computes statistics from the batch, and mixes "
-            f"them into {', '.join(paths[i] for i in sorted(lost))}, which it does not return"
+            f"them into {found}, which it does not return"
         )
 
 

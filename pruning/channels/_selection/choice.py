@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm.internal import auto_sharded, check_function, check_on_host, flat_rows
-from pruning._arguments import at_least, check_values
+from pruning._arguments import at_least, check_names, check_values
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._removal.removal import producers
 from pruning.criteria._criteria import l2_norm
@@ -238,6 +238,7 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
     """
+    check_names(names, "names")
     made = match_names(groups, names)
     return tuple(group for group, found in zip(groups, made, strict=True) if not found)
 

@@ -1,0 +1,130 @@
+"""A wrong use of a public function is answered by one sentence: what must hold, and what came."""
+
+# pyright: reportArgumentType=false, reportCallIssue=false
+
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import linen, nnx
+
+import jaxnorm
+import jaxnorm.linen
+from geometry import mean_field
+from geometry.claims import Claim, Draws, about, check, check_all
+from jaxnorm.models import MLP, VGG, CifarResNet, PreActResNet, ResNet
+from jaxnorm.shift import certified_upper_bound
+from pruning import prune, schedules
+from pruning.channels import excluding
+from pruning.nnx import prune as prune_model
+
+pytestmark = pytest.mark.usefixtures("unchecked")
+
+X = jnp.ones((32, 16))
+KEY = jax.random.key(0)
+PARAMS = {"a": jnp.ones((16, 32)), "b": jnp.ones((32, 4))}
+RANDOM = Draws(lambda key: {"v": jax.random.uniform(key)}, 100)
+half = partial(prune, lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"], PARAMS, X, ratios=[0.5])
+rngs = partial(nnx.Rngs, 0)
+unitized = partial(jaxnorm.nnx.UnitizedBatchNorm, 16)
+
+
+def mlp():
+    return MLP(inputs=16, widths=(8,), classes=4, rngs=rngs())
+
+
+def claim(draws=RANDOM, statistic="v", **options):
+    made = Claim("notes", "Eq. 1", "a statement")
+    made.mean("1", 1.0, draws, statistic, **options)
+    return made
+
+
+TEXT_FOR_A_NUMBER = {
+    "eps": lambda: jaxnorm.batch_norm(X, eps="1e-5"),
+    "pixels": lambda: jaxnorm.unitized_batch_norm(X, 0.5, pixels="4"),
+    "momentum": lambda: jaxnorm.nnx.BatchNorm(16, momentum="0.9", rngs=rngs()),
+    "groups": lambda: jaxnorm.batch_norm(X, groups=2.0),
+    "axis": lambda: jaxnorm.recenter(X, axis=0.0),
+    "microbatches": lambda: jaxnorm.nnx.microbatched(lambda model, x: model(x).sum(), 2.0),
+    "budget": lambda: half(ratios=(), budget="50%"),
+    "classes": lambda: MLP(classes="10", rngs=rngs()),
+}
+NO_FUNCTION = {
+    "factor": lambda: unitized(factor="bounded", rngs=rngs()),
+    "an initializer": lambda: unitized(alpha_init=0.5, rngs=rngs()),
+    "loss": lambda: jaxnorm.nnx.microbatched("loss", 4),
+    "curve": lambda: schedules.iterative(0.5, steps=3, curve="cubic"),
+    "repair": lambda: half(repair=[X]),
+    "recalibrate": lambda: half(recalibrate=[X]),
+    "fine_tune": lambda: half(fine_tune=3),
+    "apply": lambda: prune(PARAMS, PARAMS, X, ratios=[0.5]),
+}
+NO_MODULE = {
+    "replace_batch_norm": lambda: jaxnorm.nnx.replace_batch_norm(linen.BatchNorm()),
+    "fit_widths": lambda: jaxnorm.nnx.fit_widths(X),
+    "norm_parameters": lambda: jaxnorm.nnx.norm_parameters(PARAMS),
+    "recalibrate": lambda: jaxnorm.nnx.recalibrate(linen.Dense(3), [X]),
+    "prune": lambda: prune_model(linen.Dense(3), X, ratios=[0.5]),
+}
+SENTENCES = {
+    "rngs must be nnx.Rngs, such as nnx.Rngs(0); got 0": lambda: CifarResNet(8, classes=10, rngs=0),
+    "classes must be at least 1; got 0": lambda: ResNet(18, classes=0, rngs=rngs()),
+    "channels must be at least 1": lambda: PreActResNet(8, classes=9, channels=0, rngs=rngs()),
+    "classes must be an int": lambda: VGG(11, classes=1.0, rngs=rngs()),
+    "widths must be a list": lambda: MLP(classes=3, widths=64, rngs=rngs()),
+    "a sample of x must have 16 elements; got 48": lambda: mlp()(jnp.ones((2, 4, 4, 3))),
+    "axis must name the feature axis of x, shape ()": lambda: jaxnorm.linen.BatchNorm(
+        use_running_average=False
+    ).init(KEY, jnp.ones(())),
+    "got UnitizedBatchNorm": lambda: jaxnorm.nnx.replace_batch_norm(mlp(), unitized(rngs=rngs())),
+    "bounds must be LayerBounds, such as dyt_bounds": lambda: certified_upper_bound(3.0),
+    "kernel must be a KernelMap": lambda: mean_field.fixed_point(jnp.tanh),
+    "ratios, such as [0.5], or a budget must be given; got neither": lambda: half(ratios=()),
+    "exclude must be a tuple of names, such as ('a',); got 'a'": lambda: half(exclude="a"),
+    "names must be a tuple of names": lambda: excluding((), "a"),
+    "form must be one of printed, rejected": lambda: claim(form="wrong"),
+    "fault must be one of misprint, false": lambda: Claim("p", "n", "s", fault="typo"),
+    "statistic must be one that draws give, v; got 'w'": lambda: check(claim(statistic="w"), KEY),
+    "draw must return a dictionary": lambda: check(claim(Draws(jax.random.uniform, 100)), KEY),
+    "got one, Eq. 1: use check": lambda: check_all(claim(), KEY),
+    "claims must hold at least one claim": lambda: about((), "Theorem 1"),
+}
+
+
+def said(use):
+    with pytest.raises((TypeError, ValueError)) as raised:
+        use()
+    text = str(raised.value)
+    assert "\n" not in text
+    assert len(text) < 260
+    return text
+
+
+@pytest.mark.parametrize("name", TEXT_FOR_A_NUMBER)
+def test_a_text_or_a_fraction_for_a_number_is_refused_by_the_name_of_the_argument(name):
+    assert said(TEXT_FOR_A_NUMBER[name]).startswith(f"{name} must be ")
+
+
+@pytest.mark.parametrize("name", NO_FUNCTION)
+def test_what_must_be_called_and_cannot_is_refused_with_an_example(name):
+    assert said(NO_FUNCTION[name]).startswith(f"{name} must be a function, such as ")
+
+
+@pytest.mark.parametrize("name", NO_MODULE)
+def test_what_is_no_module_of_nnx_is_refused(name):
+    assert said(NO_MODULE[name]).startswith("model must be a flax.nnx.Module; got ")
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_the_sentence_says_what_must_hold(sentence):
+    assert sentence in said(SENTENCES[sentence])
+
+
+def test_a_network_in_training_mode_is_named_by_three_of_its_statistics():
+    graph, state = nnx.split(CifarResNet(8, classes=4, rngs=rngs()))
+    apply = lambda state, x: nnx.merge(graph, state)(x)  # noqa: E731
+    text = said(lambda: prune(apply, state, jnp.ones((2, 32, 32, 3), "float32"), ratios=[0.5]))
+    assert "must be the evaluation of a network" in text
+    assert re.search(r" and \d+ more, which it does not return$", text)
