@@ -122,7 +122,7 @@ def test_the_sentence_says_what_must_hold(sentence):
     assert sentence in said(SENTENCES[sentence])
 
 
-def test_a_network_in_training_mode_is_named_by_three_of_its_statistics():
+def test_a_network_in_training_mode_is_named_by_two_of_its_statistics():
     graph, state = nnx.split(CifarResNet(8, classes=4, rngs=rngs()))
     apply = lambda state, x: nnx.merge(graph, state)(x)  # noqa: E731
     text = said(lambda: prune(apply, state, jnp.ones((2, 32, 32, 3), "float32"), ratios=[0.5]))

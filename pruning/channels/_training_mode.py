@@ -23,7 +23,7 @@ def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[An
     lost = _lost_averages(program, len(paths))
     if lost:
         names = [paths[i] for i in sorted(lost)]
-        found = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        found = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
         raise ValueError(
             "apply must be the evaluation of a network, such as that of nnx.view(model, "
             "use_running_average=True); this one computes statistics from the batch, and mixes "
