@@ -13,10 +13,11 @@ STANDINGS = {
     ),
     "false in a case": (
         "false in a case",
-        "It fails in a case that its hypotheses let in: a missing hypothesis, a null set, or an "
-        "approximation beyond its range. The corrected form passes.",
+        "The quoted form fails in a case that its hypotheses allow: a hypothesis is missing, the "
+        "case is a null set, or an approximation is used beyond its range. The corrected form "
+        "passes.",
     ),
-    "false": ("false", "The quoted form fails a check, the corrected one passes."),
+    "false": ("false", "The quoted form fails a check. The corrected form passes."),
     "not tested": (
         "not tested",
         "The entry says why, and what our trained networks gave, if any.",
