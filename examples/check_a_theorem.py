@@ -26,13 +26,19 @@ def draw(key, n):
 
 def decide(name, estimate, predicted):
     z = (estimate.mean - predicted) / estimate.stderr
-    verdict = "rejected" if 2 * stats.norm.sf(abs(z)) < 1e-4 else "not rejected"
+    verdict = (
+        "rejected"
+        if 2 * stats.norm.sf(abs(z)) < 1e-4
+        else "not rejected"
+    )
     print(
         f"{name}: {estimate.mean:.5f} ± {estimate.stderr:.5f}, predicted {predicted:.5f}: {verdict}"
     )
 
 
-estimate = geometry.monte_carlo(lambda key: draw(key, 8), jax.random.key(0), 200_000)
+estimate = geometry.monte_carlo(
+    lambda key: draw(key, 8), jax.random.key(0), 200_000
+)
 decide("1/√(2π) at n = 8", estimate, (2 * jnp.pi) ** -0.5)
 
 # %% [markdown]
@@ -53,7 +59,9 @@ def corrected(n):
 
 
 for n in (3, 8, 30):
-    estimate = geometry.monte_carlo(lambda key, n=n: draw(key, n), jax.random.key(n), 200_000)
+    estimate = geometry.monte_carlo(
+        lambda key, n=n: draw(key, n), jax.random.key(n), 200_000
+    )
     decide(f"corrected, n = {n}", estimate, corrected(n))
 
 # %% [markdown]

@@ -20,7 +20,9 @@ if WEIGHTS is None:
     made = {
         "gaussian.kernel": 0.1 * jax.random.normal(keys[0], shape),
         "laplace.kernel": 0.1 * jax.random.laplace(keys[1], shape),
-        "unequal.kernel": 0.1 * sizes * jax.random.normal(keys[2], shape),
+        "unequal.kernel": 0.1
+        * sizes
+        * jax.random.normal(keys[2], shape),
     }
     WEIGHTS = "filters.safetensors"
     weights.save(WEIGHTS, made)
@@ -41,15 +43,25 @@ print({name: kernel.shape for name, kernel in kernels.items()})
 def tested(w):
     """The fitted shape, and the tests of a Gaussian and of Laplace's distribution."""
     key, shapes = jax.random.key(1), jnp.array([2.0, 1.0])
-    test = jax.vmap(lambda s: weight_tests.ks_generalized_gaussian(key, w, shape=s, samples=99))
-    return weight_tests.fit_generalized_gaussian(w).shape, test(shapes), weight_tests.ks_bound(w)
+    test = jax.vmap(
+        lambda s: weight_tests.ks_generalized_gaussian(
+            key, w, shape=s, samples=99
+        )
+    )
+    return (
+        weight_tests.fit_generalized_gaussian(w).shape,
+        test(shapes),
+        weight_tests.ks_bound(w),
+    )
 
 
 print("layer      shape    D   below   p Gaussian   p Laplace")
 for name, kernel in kernels.items():
     shape, tests, bound = tested(kernel)
     distance, (gaussian, laplace) = tests.statistic[0], tests.p_value
-    print(f"{name:9s} {shape:6.2f} {distance:6.3f} {bound:6.3f} {gaussian:9.2f} {laplace:11.2f}")
+    print(
+        f"{name:9s} {shape:6.2f} {distance:6.3f} {bound:6.3f} {gaussian:9.2f} {laplace:11.2f}"
+    )
 
 # %% [markdown]
 # **Filters of one size?** The pruning paper's assumption is that all filters of a layer are
@@ -61,7 +73,9 @@ tests = {
     name: pruning.std_homogeneity(pruning.filter_matrix(jnp.asarray(k)))
     for name, k in kernels.items()
 }
-adjusted = weight_tests.holm(jnp.stack([test.p_value for test in tests.values()]))
+adjusted = weight_tests.holm(
+    jnp.stack([test.p_value for test in tests.values()])
+)
 for name, p in zip(tests, adjusted, strict=True):
     print(f"{name:9s} filters of one standard deviation: p = {p:.3f}")
 
@@ -72,6 +86,10 @@ for name, p in zip(tests, adjusted, strict=True):
 # %%
 for name, kernel in kernels.items():
     filters = pruning.filter_matrix(jnp.asarray(kernel))
-    found = pruning.spearman(pruning.l1_norm(filters), pruning.l2_norm(filters))
+    found = pruning.spearman(
+        pruning.l1_norm(filters), pruning.l2_norm(filters)
+    )
     expected = pruning.expected_spearman(*filters.shape, ("l1", "l2"))
-    print(f"{name:9s} Spearman of l1 and l2: {found:.2f}, Gaussian filters predict {expected:.2f}")
+    print(
+        f"{name:9s} Spearman of l1 and l2: {found:.2f}, Gaussian filters predict {expected:.2f}"
+    )

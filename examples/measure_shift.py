@@ -19,15 +19,21 @@ from pruning import weights
 
 rng = np.random.default_rng(0)
 x = jnp.asarray(rng.normal(size=(1024, 16)), "float32")
-labels = jnp.asarray(np.argmax(np.asarray(x) @ rng.normal(size=(16, 4)), 1))
+labels = jnp.asarray(
+    np.argmax(np.asarray(x) @ rng.normal(size=(16, 4)), 1)
+)
 
 
 def loss(model):
-    return optax.softmax_cross_entropy_with_integer_labels(model(x[:512]), labels[:512]).mean()
+    return optax.softmax_cross_entropy_with_integer_labels(
+        model(x[:512]), labels[:512]
+    ).mean()
 
 
 model = MLP(inputs=16, widths=(32, 32), classes=4, rngs=nnx.Rngs(0))
-optimizer = nnx.Optimizer(model, optax.sgd(0.3, momentum=0.9), wrt=nnx.Param)
+optimizer = nnx.Optimizer(
+    model, optax.sgd(0.3, momentum=0.9), wrt=nnx.Param
+)
 
 
 @nnx.jit
@@ -54,7 +60,9 @@ def outputs(model):
 
 saved = []
 for i in (10, 60):
-    nnx.update(model, weights.restore(f"step{i}.safetensors", nnx.state(model)))
+    nnx.update(
+        model, weights.restore(f"step{i}.safetensors", nnx.state(model))
+    )
     saved.append(outputs(model))
 before, after = saved
 
@@ -77,7 +85,9 @@ def drawn(key):
 samples = jax.lax.map(drawn, jax.random.split(jax.random.key(0), 200))
 low, high = jnp.percentile(samples, jnp.array([2.5, 97.5]))
 moved = distance(before, after)
-print(f"mean shift of a channel: {moved:.3f}, 95 % bootstrap {low:.3f} to {high:.3f}")
+print(
+    f"mean shift of a channel: {moved:.3f}, 95 % bootstrap {low:.3f} to {high:.3f}"
+)
 
 # %% [markdown]
 # **Is it more than nothing?** Two halves of the later outputs are samples of one
@@ -86,8 +96,12 @@ print(f"mean shift of a channel: {moved:.3f}, 95 % bootstrap {low:.3f} to {high:
 
 # %%
 orders = [rng.permutation(512) for _ in range(50)]
-halves = jnp.array([distance(after[p[:256]], after[p[256:]]) for p in orders])
-print(f"two halves of the later outputs: {halves.mean():.3f} ± {halves.std():.3f}")
+halves = jnp.array(
+    [distance(after[p[:256]], after[p[256:]]) for p in orders]
+)
+print(
+    f"two halves of the later outputs: {halves.mean():.3f} ± {halves.std():.3f}"
+)
 
 # %% [markdown]
 # **All channels jointly**, exactly and with bounds that hold for certain, from 400 samples.

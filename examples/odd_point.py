@@ -12,19 +12,25 @@ import jax.numpy as jnp
 
 import geometry
 
-x = jax.random.normal(jax.random.key(0), (32,))  # one coordinate of 32 samples
+x = jax.random.normal(
+    jax.random.key(0), (32,)
+)  # one coordinate of 32 samples
 deep = jax.jit(geometry.tree_gram, static_argnums=1)
 
 for depth in (1, 10, 100, 1000):
     odd = geometry.odd_point(deep(x, depth).gram)
-    print(f"depth {depth:4d}: sample {int(odd.index):2d} is {odd.norm_ratio:5.2f} times as long")
+    print(
+        f"depth {depth:4d}: sample {int(odd.index):2d} is {odd.norm_ratio:5.2f} times as long"
+    )
 
 # %% [markdown]
 # A finite random network has it, too: 32 samples of 32 features, 60 layers of 256 neurons.
 
 # %%
 inputs = jax.random.normal(jax.random.key(1), (32, 32))
-net = geometry.random_network(jax.random.key(2), inputs, depth=60, width=256, layers=(1, 10, 60))
+net = geometry.random_network(
+    jax.random.key(2), inputs, depth=60, width=256, layers=(1, 10, 60)
+)
 for layer, statistics in zip((1, 10, 60), net.statistics, strict=True):
     odd = geometry.odd_point(statistics)
     degrees = jnp.degrees(odd.spread)

@@ -22,12 +22,16 @@ rng = np.random.default_rng(0)
 labels = rng.integers(0, 4, 512)
 images = rng.normal(size=(512, 16, 16, 1))
 for i, (row, column) in enumerate([(0, 0), (0, 8), (8, 0), (8, 8)]):
-    images[labels == i, row : row + 8, column : column + 8] += 0.4  # a brighter quarter
+    images[labels == i, row : row + 8, column : column + 8] += (
+        0.4  # a brighter quarter
+    )
 x, y = jnp.asarray(images, "float32"), jnp.asarray(labels)
 
 
 def cross_entropy(logits, y):
-    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+    return optax.softmax_cross_entropy_with_integer_labels(
+        logits, y
+    ).mean()
 
 
 # %% [markdown]
@@ -37,8 +41,15 @@ def cross_entropy(logits, y):
 # %%
 class Net(nnx.Module):
     def __init__(self, rngs):
-        self.convs = nnx.List([nnx.Conv(a, b, (3, 3), rngs=rngs) for a, b in ((1, 64), (64, 64))])
-        self.norms = nnx.List([jaxnorm.nnx.BatchNorm(64, rngs=rngs) for _ in range(2)])
+        self.convs = nnx.List(
+            [
+                nnx.Conv(a, b, (3, 3), rngs=rngs)
+                for a, b in ((1, 64), (64, 64))
+            ]
+        )
+        self.norms = nnx.List(
+            [jaxnorm.nnx.BatchNorm(64, rngs=rngs) for _ in range(2)]
+        )
         self.head = nnx.Linear(64 * 4, 4, rngs=rngs)
 
     def __call__(self, x):
@@ -54,7 +65,10 @@ def trained(model, steps):
 
     @nnx.jit
     def step(model, optimizer, x, y):
-        optimizer.update(model, nnx.grad(lambda model: cross_entropy(model(x), y))(model))
+        optimizer.update(
+            model,
+            nnx.grad(lambda model: cross_entropy(model(x), y))(model),
+        )
 
     for i in range(steps):
         part = slice(i % 8 * 64, i % 8 * 64 + 64)
@@ -90,7 +104,9 @@ stages = {
     "trained": params,
     "pruned": smaller().params,
     "recalibrated": smaller(recalibrate=recalibrated).params,
-    "fine-tuned": smaller(recalibrate=recalibrated, fine_tune=tuned).params,
+    "fine-tuned": smaller(
+        recalibrate=recalibrated, fine_tune=tuned
+    ).params,
 }
 for name, tree in stages.items():
     print(f"{name:12s} accuracy {accuracy(tree):6.1%}")
@@ -116,14 +132,20 @@ for name, tree in (("trained", params), ("fine-tuned", small)):
 # %%
 pruning.weights.save("small.safetensors", small)
 restored = pruning.weights.restore("small.safetensors", params)
-print("restored:", bool(jnp.all(apply(restored, x[:4]) == apply(small, x[:4]))))
+print(
+    "restored:",
+    bool(jnp.all(apply(restored, x[:4]) == apply(small, x[:4]))),
+)
 
 exported = export.export(jax.jit(partial(apply, small)))(
     jax.ShapeDtypeStruct((4, 16, 16, 1), "float32")
 )
 data = exported.serialize()
 again = export.deserialize(data).call(x[:4])
-print(f"exported: {len(data):,} bytes,", np.allclose(again, apply(small, x[:4]), atol=1e-5))
+print(
+    f"exported: {len(data):,} bytes,",
+    np.allclose(again, apply(small, x[:4]), atol=1e-5),
+)
 
 # %% [markdown]
 # ## Equinox, resized
@@ -161,7 +183,9 @@ def fine_tuned(arrays, step, so_far):
 
     @jax.jit
     def update(arrays, state):
-        gradient = jax.grad(lambda arrays: cross_entropy(run(arrays, features), y))(arrays)
+        gradient = jax.grad(
+            lambda arrays: cross_entropy(run(arrays, features), y)
+        )(arrays)
         updates, state = rule.update(gradient, state)
         return optax.apply_updates(arrays, updates), state
 
@@ -171,12 +195,37 @@ def fine_tuned(arrays, step, so_far):
     return arrays
 
 
-pruned = pruning.prune(blocks, arrays, features, ratios=[0.5], resize=True, fine_tune=fine_tuned)
-run = jax.jit(partial(pruning.channels.resized(blocks, pruned.groups, pruned.keep), pruned.params))
-print("first weight:", arrays.first.weight.shape, "->", pruned.params.first.weight.shape)
-print(f"accuracy after fine-tuning: {np.mean(run(features).argmax(-1) == y):.1%}")
-data = export.export(run)(jax.ShapeDtypeStruct((4, 16), "float32")).serialize()
+pruned = pruning.prune(
+    blocks,
+    arrays,
+    features,
+    ratios=[0.5],
+    resize=True,
+    fine_tune=fine_tuned,
+)
+run = jax.jit(
+    partial(
+        pruning.channels.resized(blocks, pruned.groups, pruned.keep),
+        pruned.params,
+    )
+)
+print(
+    "first weight:",
+    arrays.first.weight.shape,
+    "->",
+    pruned.params.first.weight.shape,
+)
+print(
+    f"accuracy after fine-tuning: {np.mean(run(features).argmax(-1) == y):.1%}"
+)
+data = export.export(run)(
+    jax.ShapeDtypeStruct((4, 16), "float32")
+).serialize()
 print(
     "exported and read back:",
-    np.allclose(export.deserialize(data).call(features[:4]), run(features[:4]), atol=1e-5),
+    np.allclose(
+        export.deserialize(data).call(features[:4]),
+        run(features[:4]),
+        atol=1e-5,
+    ),
 )

@@ -21,7 +21,9 @@ rng = np.random.default_rng(0)
 labels = rng.integers(0, 4, 512)
 images = rng.normal(size=(512, 8, 8, 1))
 for i, (row, column) in enumerate([(0, 0), (0, 4), (4, 0), (4, 4)]):
-    images[labels == i, row : row + 4, column : column + 4] += 0.7  # a brighter quarter
+    images[labels == i, row : row + 4, column : column + 4] += (
+        0.7  # a brighter quarter
+    )
 x, y = jnp.asarray(images, "float32"), jax.nn.one_hot(labels, 4)
 
 # %% [markdown]
@@ -49,16 +51,23 @@ model = Net(nnx.Rngs(0))
 before = model(x)
 jaxnorm.nnx.replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)
 print("norm1 is a", type(model.norm1).__name__)
-print("with alpha 0 outputs change by", f"{abs(model(x) - before).max():.0e}")
+print(
+    "with alpha 0 outputs change by",
+    f"{abs(model(x) - before).max():.0e}",
+)
 
 # %% [markdown]
 # The images are sharded over the mesh, parameters are replicated. Statistics are those of the
 # whole batch, without an axis name.
 
 # %%
-mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+mesh = jax.make_mesh(
+    (8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,)
+)
 sharded = jax.device_put((x, y), NamedSharding(mesh, P("data")))
-nnx.update(model, jax.device_put(nnx.state(model), NamedSharding(mesh, P())))
+nnx.update(
+    model, jax.device_put(nnx.state(model), NamedSharding(mesh, P()))
+)
 optimizer = nnx.Optimizer(model, optax.adam(3e-3), wrt=nnx.Param)
 
 
@@ -79,9 +88,13 @@ for i in range(60):
         print(f"step {i:2d}, loss {value:.3f}")
 
 model.eval()
-predicted = nnx.jit(lambda model, x: model(x).argmax(-1))(model, sharded[0])
+predicted = nnx.jit(lambda model, x: model(x).argmax(-1))(
+    model, sharded[0]
+)
 devices = len(sharded[0].sharding.device_set)
-print(f"images on {devices} devices, accuracy {np.mean(predicted == labels):.1%}")
+print(
+    f"images on {devices} devices, accuracy {np.mean(predicted == labels):.1%}"
+)
 print("alpha of norm1:", model.norm1.alpha[...].round(2))
 
 # %% [markdown]
@@ -106,7 +119,8 @@ class LinenNet(linen.Module):
 net = LinenNet(jaxnorm.linen.UnitizedBatchNorm)
 variables = net.init(jax.random.key(0), x[:1], train=False)
 params, statistics = (
-    jax.device_put(variables[k], NamedSharding(mesh, P())) for k in ("params", "batch_stats")
+    jax.device_put(variables[k], NamedSharding(mesh, P()))
+    for k in ("params", "batch_stats")
 )
 rule = optax.adam(3e-3)
 state = rule.init(params)
@@ -116,15 +130,28 @@ state = rule.init(params)
 def linen_step(params, statistics, state, x, y):
     def loss(params):
         given = {"params": params, "batch_stats": statistics}
-        logits, updated = net.apply(given, x, train=True, mutable="batch_stats")
-        return optax.softmax_cross_entropy(logits, y).mean(), updated["batch_stats"]
+        logits, updated = net.apply(
+            given, x, train=True, mutable="batch_stats"
+        )
+        return optax.softmax_cross_entropy(logits, y).mean(), updated[
+            "batch_stats"
+        ]
 
-    (value, statistics), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+    (value, statistics), gradient = jax.value_and_grad(
+        loss, has_aux=True
+    )(params)
     updates, state = rule.update(gradient, state)
-    return optax.apply_updates(params, updates), statistics, state, value
+    return (
+        optax.apply_updates(params, updates),
+        statistics,
+        state,
+        value,
+    )
 
 
 for i in range(60):
-    params, statistics, state, value = linen_step(params, statistics, state, *sharded)
+    params, statistics, state, value = linen_step(
+        params, statistics, state, *sharded
+    )
     if i % 20 == 0 or i == 59:
         print(f"step {i:2d}, loss {value:.3f}")
