@@ -82,7 +82,7 @@ def cached_in(folder):
 
 
 def third():
-    return jax.jit(lambda x: x / 3)  # not the same function to JAX, but the same program
+    return jax.jit(lambda x: x / 3)  # another function for JAX, but the same program
 
 
 def test_a_program_that_another_worker_has_half_written_is_compiled(tmp_path):

@@ -257,7 +257,7 @@ KEYWORDS = {
     *("r_max", "d_max"),
     *("groups", "pixels", "projections", "radius", "steps"),
 }
-# What orders or counts has another dtype than what it orders.
+# Functions that order or count return another dtype than that of their input.
 DTYPE_CHANGES = {
     pruning.order,
     pruning.ranking.lowest,

@@ -101,7 +101,7 @@ def test_every_citation_has_one_entry():
             if not keys or (citation.year and len(keys) > 1):
                 wrong.append((str(page.relative_to(ROOT)), citation, keys))
     assert not wrong
-    assert len(cited) > 15  # or they are no longer read
+    assert len(cited) > 15  # otherwise nobody reads them
 
 
 @pytest.mark.parametrize("key", ENTRIES)

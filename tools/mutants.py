@@ -323,7 +323,7 @@ def _run(folder: Path, tests: list[str], begun: Begun) -> None:
         import pytest
 
         by_name = ["-m", "slow or not slow"] if tests[0].startswith(OUTCOMES) else []
-        # About modules that are loaded already.
+        # Warnings about modules that are already loaded.
         quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         options = ["-x", "-q", "-p", "no:cacheprovider", *quiet, *by_name]
         status = int(pytest.main([*options, *tests], plugins=[begun]))

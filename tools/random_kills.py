@@ -45,7 +45,7 @@ TIMES = {"command", "date", "seconds", "images_per_second", "tracker_seconds", "
 TIMES |= {"waiting_for_data"}
 TIMES |= {"checkpoint"}  # bytes of a pruned network's files, which contain times
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-# By signal: handled, not handled, or too late.
+# How each run ended: the signal was handled, not handled, or came too late.
 STATUSES = {
     signal.SIGKILL: {-signal.SIGKILL, 0},
     signal.SIGTERM: {143, -signal.SIGTERM, 0},
@@ -186,7 +186,7 @@ class Chains:
         while is_saving and process.is_alive() and unfinished(out) <= before:
             time.sleep(0.002)
         if not process.is_alive():
-            if is_new:  # a shared machine is faster at times
+            if is_new:  # a shared machine may be faster at another time
                 self.duration = min(self.duration, time.monotonic() - began)
             return process
         assert process.pid is not None

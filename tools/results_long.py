@@ -33,7 +33,7 @@ from tools import long_plan
 from tools.long_plan import PRUNED_SEEDS, Job, Network
 from tools.results import HOUR, ROOT
 
-# Seconds between two looks at a command, and seconds that it gets to save its state.
+# Seconds between two polls of a command, and seconds in which it may save its state.
 TICK, GRACE = 0.5, 600.0
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 HEAD = ("table or figure", "printed", "ours", "differs", "status")

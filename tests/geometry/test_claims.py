@@ -238,7 +238,7 @@ def test_cases_are_arrays_of_any_shapes_or_yielded(key):
 
 
 def test_all_checks_are_decided_together():
-    z = 3.5  # would be rejected alone, not among a hundred
+    z = 3.5  # alone, the check would reject; among a hundred, it does not
     p = 2 * stats.norm.sf(z)
     assert p < LEVEL < 100 * p
     names = [f"u{i}" for i in range(100)]

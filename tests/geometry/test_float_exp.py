@@ -38,7 +38,7 @@ def test_products_and_sums_are_those_of_fractions(first, second):
     a, b = array(first), array(second)
     pairs = list(zip(exact(a), exact(b), strict=True))
     assert exact(jax.jit(multiply)(a, b)) == [x * y for x, y in pairs]
-    # Short mantissas 66 binary places apart do not fit into one float64.
+    # Two short mantissas that lie 66 binary places apart do not fit into one float64.
     total, expected = exact(jax.jit(add)(a, b)), [x + y for x, y in pairs]
     largest = max(map(abs, [*exact(a), *exact(b)]))
     assert all(abs(x - y) <= largest / 2**48 for x, y in zip(total, expected, strict=True))

@@ -101,7 +101,7 @@ FUNCTIONS = {
         for name in ("monte_carlo", "monte_carlo_moments")
     },
 }
-# Numbers in, numbers out: there is nothing to shard.
+# These functions take and return numbers, so nothing is sharded.
 OF_NUMBERS = {
     "cluster_growth",
     "cluster_spread",
@@ -136,7 +136,7 @@ NOT_DIFFERENTIABLE = {
     "full_rank_reachable",
     "rows_needed",
     "sampled_cells",
-    "monte_carlo",  # loops over draws: no derivative backward
+    "monte_carlo",  # the loop over draws has no derivative in reverse mode
     "monte_carlo_moments",
 }
 MESHES = {

@@ -146,7 +146,7 @@ def test_parameters_reach_the_draw_without_recompilation(key):
         monte_carlo(draw, key, 100, parameters=(jnp.array(scale),)) for scale in (1.0, 7.0)
     )
     np.testing.assert_allclose(seven.mean, 7 * one.mean, rtol=1e-12)
-    assert len(traced) <= 3  # shape of one, program of one, shape of the other
+    assert len(traced) <= 3  # shape and program of the first call, shape of the second
 
 
 def test_drawing_stops_at_the_target_stderr_whatever_the_batches(key):

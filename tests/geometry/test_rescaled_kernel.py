@@ -23,7 +23,7 @@ MAPS = {
 }
 cosine_step = jax.jit(rms_cosine_step)
 each_map = pytest.mark.parametrize(("part", "step"), MAPS.items(), ids=lambda f: f.__name__)
-# The derivatives of `rescale_rms_step` are within those of `standardize_step`.
+# `standardize_step` contains `rescale_rms_step`, so its derivatives cover both.
 each_derivative = pytest.mark.parametrize(
     ("part", "step"),
     [

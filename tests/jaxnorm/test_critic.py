@@ -72,7 +72,7 @@ def test_every_parameter_of_the_critic_stays_clipped(monkeypatch, key):
 
 
 def test_the_critic_is_no_estimate_of_the_distance(key):
-    # Ten times as far, and nowhere near ten times the value, which is itself near zero.
+    # The distance is ten times as large, but the value is not: it stays near zero.
     near, far = (samples(key, jnp.array([length, 0.0])) for length in (1.0, 10.0))
     critic = partial(jitted(emd_critic), steps=50, batch_size=32)
     values = [float(critic(key, *s)) for s in (near, far)]
@@ -109,7 +109,7 @@ def test_the_certified_critic_tells_points_from_their_reflections(key):
 def test_the_bound_scales_with_its_samples_and_ignores_where_they_lie(key):
     x = samples(key, jnp.array([1.0, 0.0, 0.0]), n=50)
     shifted = [1e3 * part + 7e3 for part in x]
-    few = partial(bound, steps=3)  # rounding errors would grow in training
+    few = partial(bound, steps=3)  # training would amplify rounding errors
     np.testing.assert_allclose(few(key, *shifted), 1e3 * few(key, *x), rtol=1e-6)
 
 

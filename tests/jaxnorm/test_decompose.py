@@ -55,7 +55,7 @@ def test_two_samples_standardize_to_plus_and_minus_one():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("value", [0.1, 1e4 / 3])
 def test_a_constant_feature_is_centered_to_zero_and_left_undivided(dtype, value):
-    x = jnp.full((7, 2), value, dtype)  # 7 × 0.1 / 7 is not 0.1 in floating point
+    x = jnp.full((7, 2), value, dtype)  # in floating point, 7 × 0.1 / 7 differs from 0.1
     np.testing.assert_array_equal(recenter(x), 0)
     np.testing.assert_array_equal(standardize(x), 0)
     np.testing.assert_array_equal(rescale(x), x)

@@ -338,7 +338,7 @@ def test_what_has_no_unit_is_right_in_every_unit(unit):
     if 1e-18 < unit < 1e18:
         np.testing.assert_allclose(merged.kurtosis, found.kurtosis, rtol=1e-4)
         np.testing.assert_allclose(merged.skewness, found.skewness, rtol=1e-4)
-    elif not fits.any() or unit < 1e-24:  # what is lost is NaN, and not another number
+    elif not fits.any() or unit < 1e-24:  # a lost value is NaN, never another number
         assert np.isnan(merged.kurtosis).all()
 
 

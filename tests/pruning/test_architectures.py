@@ -11,7 +11,7 @@ from tests.support.architectures import ARCHITECTURES
 from tools.architecture_table import HEADER, PAGE, compiled, cut, rows
 from tools.tables import table_of
 
-# Whose channels all pass a norm over them, alone or beside what they are multiplied with.
+# Architectures whose channels all pass a norm, directly or through a product.
 UNCUT = {"gMLP", "Progressive GAN, generator", "layer norm"}
 QUICK = ("GPT", "GRU (flax.nnx)", "U-Net (flax.nnx)", "PReLU")
 

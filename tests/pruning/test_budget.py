@@ -155,7 +155,7 @@ def test_half_of_a_residual_network_is_half_and_no_stage_is_cut_to_the_bone():
 
 def test_what_was_cut_for_the_last_step_is_taken_back_where_it_fits():
     scores = [jnp.array([1.0, 1.1]), jnp.array([9.0, 9.0, 30.0])]
-    cost = additive([1, 10])  # 32; by rate first 9 / 10 twice, and 1 for 1
+    cost = additive([1, 10])  # the cost is 32; by rate, 9 for 10 goes first, twice, then 1 for 1
     for budget, widths in ((13, [2, 1]), (12, [2, 1]), (11, [1, 1])):
         masks = select_within(scores, budget=budget, cost=cost, normalize=False)
         assert [m.sum() for m in masks] == widths
@@ -238,7 +238,7 @@ def test_a_budget_may_be_of_measured_time():
 
     def milliseconds(cost):
         read.append(cost.macs)
-        return cost.macs * 1e-3 + 0 * cost.timings[2].milliseconds  # of times as they should be
+        return cost.macs * 1e-3 + 0 * cost.timings[2].milliseconds  # as if time followed the work
 
     found = prune(apply, params, x, budget=0.5, cost=milliseconds, batch_sizes=[2], fold=False)
     whole = pruning.cost(apply, params, x).macs

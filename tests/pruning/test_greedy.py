@@ -165,7 +165,7 @@ def test_of_several_readers_swaps_lessen_the_sum_of_the_errors():
 
 def test_channels_that_others_make_up_for_are_removed_first():
     apply, params, x, _ = drawn("a bias")
-    params["a"][:, 4] = 2 * params["a"][:, 1]  # the largest of norms, and not needed
+    params["a"][:, 4] = 2 * params["a"][:, 1]  # has the largest norm, but is not needed
     batches = [(part,) for part in np.split(x, 4)]
     score = partial(reconstruction_scores, apply=apply, batches=batches)
     (scores,) = score(params, pruning.coupled_channels(apply, params, x))

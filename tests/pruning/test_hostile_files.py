@@ -20,7 +20,7 @@ from tests.support.mutated_files import keras, mutated, originals
 from tests.support.torch_files import WEIGHT, in_a_row, tensor, tensors, zipped
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.usefixtures("unchecked")  # the time is that of users
+pytestmark = pytest.mark.usefixtures("unchecked")  # measures the time that users wait
 
 
 def written(folder, name, content):

@@ -144,7 +144,7 @@ def test_the_bound_and_the_equivalence_test_are_each_others_inverse(key):
     statistic, p_value = equivalence(x, margin=bound, scale=1.0)
     np.testing.assert_allclose(p_value, 0.05, rtol=1e-9)
     assert statistic == jitted(ks_distance)(x, scale=1.0)
-    # About 74,000 weights can show that.
+    # It takes about 74,000 weights to show equivalence.
     assert equivalence(x, margin=0.01)[1] < 0.05
     assert equivalence(x[:20_000], margin=0.01)[1] > 0.05
     assert equivalence(x, margin=statistic / 2, scale=1.0)[1] == 1

@@ -169,7 +169,7 @@ def test_layers_that_repeat_keep_as_many_channels_and_multiples_if_asked(asked, 
     if "budget" in ASKED[asked]:
         whole = at([group.size for group in pruned.groups]).macs
         assert at(counts).macs <= 0.5 * whole
-    if asked == "ratio":  # of one step: the largest of its own scores
+    if asked == "ratio":  # after one step, kept channels have the largest scores
         for own, mask in zip(channel_scores(params, pruned.groups), pruned.keep, strict=True):
             assert np.asarray(own)[mask].min() >= np.asarray(own)[~mask].max()
 

@@ -349,7 +349,7 @@ def test_the_state_of_an_optimizer_is_cut_alike():
     jax.tree.map(lambda m, p: compare(m, p), momentum, smaller)
 
 
-FACTORED = {  # optimizers, and the factors of one array
+FACTORED = {  # states of optimizers, and the factors of one array
     "adafactor": (
         optax.adafactor(0.1, min_dim_size_to_factor=2, momentum=0.9),
         lambda state: [optax.tree.get(state, name)["b"] for name in ("v_row", "v_col")],
@@ -370,7 +370,7 @@ def test_factored_states_are_cut_alike(name):
         return jax.nn.relu(h @ p["b"]) @ p["c"]
 
     groups = coupled_channels(apply, params, np.ones((1, 4), "float32"))
-    keep = [np.arange(8) < 6, np.arange(8) % 4 > 0]  # of the inputs of `b`, and of its outputs
+    keep = [np.arange(8) < 6, np.arange(8) % 4 > 0]  # masks of the inputs and of the outputs of `b`
     update = jax.jit(optimizer.update)
     _, state = update(params, jax.jit(optimizer.init)(params), params)
     smaller, params = (remove_channels(tree, groups, keep) for tree in (state, params))

@@ -200,7 +200,7 @@ def test_a_large_ridge_keeps_the_kernel_and_bad_rows_choose_it():
 
 def test_a_ridge_that_the_first_rows_cannot_do_with_is_not_chosen():
     groups, keep = first_layer(MLP, [0])
-    rows = halves(X[:12])  # the first fewer than inputs, all of them more
+    rows = halves(X[:12])  # the first batch has fewer samples than inputs, all batches have more
     trees = [least_squares(mlp, MLP, groups, keep, rows, ridge=r) for r in ((0.0, 1e-2), (1e-2,))]
     jax.tree.map(np.testing.assert_array_equal, *trees)
 

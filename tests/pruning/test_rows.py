@@ -27,7 +27,7 @@ ELSEWHERE = {
     *OVER_DEVICES,
     *("pvary", "sharding_constraint"),  # on a mesh: test_sharded_removal
     *("copy_p", "log2", "one_minus_square"),  # JAX's next names
-    *("reduce_window", "scatter-sub"),  # as their neighbours, with a function of a user's
+    *("reduce_window", "scatter-sub"),  # like the rows beside them, with a function of a user
     *("bitcast_convert_type", "random_bits", "nextafter"),  # of bits
 }
 INTEGERS = {"and", "clz", "not", "or", "population_count", "xor"}

@@ -350,7 +350,7 @@ CUT: dict[str, Case] = {
 }
 
 
-# Made of loops, splits and reshapes that other cases have.
+# These functions consist of loops, splits and reshapes, which other cases test.
 REPEATED = ("gates of a GRU", "while, over time", "heads, their number", "heads of thirds")
 
 

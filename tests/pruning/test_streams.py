@@ -165,7 +165,7 @@ def outer(h):
     return h[:, :, None] * h[:, None]
 
 
-# Where removed channels are not the same, or the largest of all is needed.
+# Cases in which removed channels differ, or the program needs the largest channel.
 STAY = {
     "softmax": (lambda h: jax.nn.softmax(h, -1), "reduce_max"),
     "numbers of channels": (lambda h: layer_norm(h + np.arange(8.0)[None]), "reduce_sum"),

@@ -78,7 +78,7 @@ def test_half_of_a_network_is_timed_beside_the_whole(monkeypatch):
     (pair,) = bench.halved()
     assert pair.name == "half/whole, batch 2, ideal 0.143"
     np.testing.assert_allclose(pair.peer(), x + 1, rtol=1e-4, atol=1e-4)
-    # A scale of a half, a variance of a half, a bias of a half.
+    # The scale, the variance and the bias are all one half.
     np.testing.assert_allclose(pair.ours(), x / 2 / 0.5**0.5 + 0.5, rtol=1e-4, atol=1e-4)
 
 
@@ -152,7 +152,7 @@ def test_the_steps_of_a_resnet_are_beside_what_their_pairs_are_named_for(made_up
         everything = getattr(ours["loop / bare step"].images, part)
         np.testing.assert_array_equal(getattr(bare.images, part), everything[:whole])
     pairs["loop / bare step"].peer()
-    assert bare.asked == [((0,), 0, 0)]  # the same batch, over and over
+    assert bare.asked == [((0,), 0, 0)]  # every step takes the same batch
     assert pairs["without augmentation / by hand"].peer is byhand
     assert pairs["without augmentation / PyTorch"].peer is torch
     assert {pair.runs for pair in pairs.values()} == {training.RUNS}

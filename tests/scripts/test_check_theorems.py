@@ -105,7 +105,7 @@ def test_an_outcome_that_is_not_recorded_ends_with_status_1(few, tmp_path, monke
     ],
 )
 def test_wrong_arguments_are_refused_in_one_sentence(options, sentence, tmp_path):
-    assert len(jax.devices()) == 8  # or a first use would make 99
+    assert len(jax.devices()) == 8  # otherwise the first use of JAX would make 99 devices
     with pytest.raises(InputError, match=sentence):
         check_theorems.main(**({"out": tmp_path} | options))
 

@@ -49,7 +49,7 @@ def test_a_share_is_that_of_one_epoch_and_of_all_its_chunks():
         empty: Any = None
         return chunks.Chunk(empty, 0, 0, False, empty, 2, seconds, waiting)
 
-    clock(chunk(8.0, 1.0))  # compiles: counted here, and not in the speed
+    clock(chunk(8.0, 1.0))  # this chunk compiles, so its time is counted here and not in the speed
     clock(chunk(2.0, 1.0))
     assert clock.end_epoch() == 0.2
     clock(chunk(2.0, 0.0))

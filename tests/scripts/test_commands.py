@@ -35,7 +35,7 @@ def test_results_are_written_below_out_unless_told_otherwise(path):
     names = runpy.run_path(str(path), run_name=path.stem)
     options = inspect.signature(names.get("Options", names["main"])).parameters
     default = options["out"].default
-    if default is not None:  # of the benches, which write nothing unless told
+    if default is not None:  # benches write nothing unless they are told
         assert isinstance(default, Path)
         assert default.parts[0] == "out"
 

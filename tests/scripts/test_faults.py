@@ -26,7 +26,7 @@ from tests.support import full_disk
 from tools import random_kills
 
 pytestmark = pytest.mark.slow
-STRANGER = 1234  # a user without any right to the files of others
+STRANGER = 1234  # a user who may not read the files of others
 
 
 @pytest.fixture(scope="module", autouse=True)

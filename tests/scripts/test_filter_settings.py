@@ -157,7 +157,7 @@ def test_only_scaled_filters_have_small_p_values_of_the_rank_correlation():
     [
         ("SGD", 2 * filter_settings.RATE),
         ("Adam", 3e-3),
-        ("Adagrad", 0.05 / 1.1**0.5),  # of a sum of squares that begins at 0.1
+        ("Adagrad", 0.05 / 1.1**0.5),  # the running sum of squares starts at 0.1
         ("Adamax", 5e-3),
         ("AdamW", 3e-3),
         ("RMSprop", 1e-3 / 0.1**0.5),
@@ -176,7 +176,7 @@ def test_gaussian_filters_fail_nothing_and_others_what_they_are_made_to(monkeypa
     shape = (2, 3, 3, 32, 32)
     gaussian = rng.standard_normal(shape)
     uniform = rng.uniform(-1, 1, shape)
-    scaled = gaussian * np.linspace(0.5, 1.5, 32)  # filters of their own standard deviations
+    scaled = gaussian * np.linspace(0.5, 1.5, 32)  # each filter has its own standard deviation
     made = {"g": gaussian, "u": uniform, "s": scaled}
     runs = []
 
@@ -199,7 +199,7 @@ def test_gaussian_filters_fail_nothing_and_others_what_they_are_made_to(monkeypa
     assert found["s"]["after"]["std_spread"]["mean"] > 5
     assert found["u"]["accuracy"]["mean"] == pytest.approx(0.6)
     assert filter_tests.measure(settings, digits(), 2, **options) == found
-    assert runs == ["g", "u", "s"]  # the second time from the file
+    assert runs == ["g", "u", "s"]  # the second call reads the file
 
 
 def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, capsys):

@@ -57,7 +57,7 @@ def test_the_rise_of_a_unit_is_what_least_squares_misses_without_it(width):
 def test_a_copy_costs_nothing_and_is_removed_before_all_others():
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(200, 12)), rng.normal(size=(5, 12))
-    x[:, 8], w[:, [3, 8]] = x[:, 3], 10.0  # by size alone both would remain
+    x[:, 8], w[:, [3, 8]] = x[:, 3], 10.0  # by size alone, both channels would remain
     remaining = scores.reconstruction(w, x.T @ x, 1, 11)
     assert len(set(range(12)) - set(remaining)) == 1
     assert len({3, 8} & set(remaining)) == 1

@@ -38,7 +38,7 @@ def test_the_library_of_the_format_reads_shards_that_are_written_as_they_come(tm
     assert folders.write(tmp_path, iter(arrays.items()), shard_bytes=12) == 16
     index = json.loads((tmp_path / folders.INDEX).read_text(encoding="utf-8"))
     first, second = (f"model-0000{i}-of-00003.safetensors" for i in (1, 2))
-    assert index["weight_map"]["a"] == first  # each is at least as large as it should be
+    assert index["weight_map"]["a"] == first  # each shard is at least as large as it should be
     assert index["weight_map"]["b"] == index["weight_map"]["c"] == second
     assert index["metadata"] == {"total_parameters": 16, "total_size": 24 + 10 + 8 + 4}
     found = {}

@@ -69,7 +69,7 @@ def test_transformers_gives_a_smaller_folder_the_logits_of_zeros(family, seed, t
     zeros = smaller_language_models.masked(config, weights, model.architecture, selection)
     masked = language_models.write(tmp_path / "zeros", *zeros)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what these libraries deprecate is theirs
+        warnings.simplefilter("ignore")  # deprecations inside these libraries are not ours
         whole, small = (theirs(path, sequence) for path in (folder, out))
         expected = theirs(masked, sequence, zeros[0].get("removed_experts", ()))
     ours = smaller_language_models.ours(folder, sequence)

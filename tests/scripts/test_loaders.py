@@ -55,7 +55,7 @@ def test_a_stream_continues_while_batches_follow_each_other(streaming):
     assert (loader.count, loader.classes, loader.shape) == (11, 5, (6, 6, 3))
     stream = loader.epoch(jnp.int32(7), 0, 0)
     assert numbers(loader, stream, 2) == [0, 1]
-    again = loader.epoch(jnp.int32(7), 1, 0)  # the next epoch: two steps each
+    again = loader.epoch(jnp.int32(7), 1, 0)  # the next epoch; an epoch has two steps
     assert again is stream
     assert numbers(loader, again, 1) == [2]
     ((stream,),) = [begun]

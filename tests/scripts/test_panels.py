@@ -128,7 +128,7 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
     results: Any = {"layers": layers, "kind": "convolutions", "file": "x", "left_out": {}}
     page = analysis_page._summary(results)
     cards = dict(zip(*[iter(_cells(page))] * 2, strict=False))
-    assert cards["Farthest from Gaussian"] == "0.200"  # by the distance, not by its bound
+    assert cards["Farthest from Gaussian"] == "0.200"  # sorted by the distance, not by its bound
     assert cards["Nearest to Gaussian"] == "0.100"
 
 

@@ -214,7 +214,7 @@ def test_the_page_shows_the_layers_one_at_a_time_if_they_were_measured():
     assert "One layer at a time" not in prune_page.render(run)
     run["sensitivity"] = {"ratios": [0.5, 0.9], "accuracy": {"a": [0.9, 0.5], "b": [0.8, 0.123]}}
     page = prune_page.render(run)
-    assert page.count("One layer at a time") == 2  # in the contents and above the section
+    assert page.count("One layer at a time") == 2  # once in the contents and once above the section
     assert "12.3" in page
 
 
@@ -323,7 +323,7 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_resumes(tmp_path, mon
     assert set(first["widths"]["pruned"].values()) >= {8, 16, 32}
     assert first["cost"]["pruned"]["macs"] < 0.3 * first["cost"]["trained"]["macs"]
     for by_stage in first["accuracy"]["by criterion"].values():
-        assert by_stage["fine-tuned"]["mean"] > 0.5  # of ten digits, a tenth by chance
+        assert by_stage["fine-tuned"]["mean"] > 0.5  # there are ten digits, so chance is a tenth
     networks = sorted(path for path in (tmp_path / "networks").glob("*/*") if path.is_dir())
     assert [path.name for path in networks] == sorted(
         f"{criterion}-{seed}" for criterion in pruning.CRITERIA for seed in range(2)

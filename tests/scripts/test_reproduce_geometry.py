@@ -186,7 +186,7 @@ def test_the_answers_of_figure_6_are_counted_above_a_tenth_of_the_largest(small,
     assert seen == [(5, part, 6, 10, (30,)) for part in ("rescale_rms", "standardize")]
     for part in ("rescale_rms", "standardize"):
         ours = found["parts"][part]
-        assert ours["median"] == 0.5  # two of four inputs, one and all four
+        assert ours["median"] == 0.5  # networks answer to two, one and four of four inputs
         assert ours["p95"] == pytest.approx(np.quantile([0.5, 0.25, 1], 0.95))
         assert ours["above_90_percent"] == pytest.approx(1 / 3)
         assert ours["zeros"] == 8 / 16

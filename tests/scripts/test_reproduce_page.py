@@ -77,7 +77,7 @@ def test_the_page_asks_nothing_of_anyone(page):
     outside = [link for link in Outline(page).links if not link.startswith("#")]
     cited = [paper.url for paper in papers()]
     assert sorted(outside) == sorted(["data:,", "results.json", *cited])
-    assert page.count("http") == len(cited)  # what a click follows, no more
+    assert page.count("http") == len(cited)  # only links that a click follows
     assert "@import" not in page
     assert "<script" not in page
 

@@ -112,7 +112,7 @@ def test_eight_devices_have_the_losses_of_one(one, images, shard_state, monkeypa
     states = [p.init_state((0,)) for p in (one, eight)]
     spread = [not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(states[1].params)]
     assert any(spread) == shard_state
-    for step in range(4):  # later ones amplify rounding without bound
+    for step in range(4):  # later steps amplify rounding without bound
         pairs = zip((one, eight), states, strict=True)
         states = [p.advance(s, p.batches((0,), 0, 0), (0,), 1) for p, s in pairs]
         np.testing.assert_allclose(float(states[1].loss), float(states[0].loss), rtol=1e-5)

@@ -25,7 +25,7 @@ class Bucket(MemoryFileSystem):
     """Objects by name; folders are prefixes, and `missing` is a bucket that nobody has made."""
 
     protocol = ("gs", "gcs", "s3")
-    store: ClassVar[Any] = {}  # by path, of all file systems
+    store: ClassVar[Any] = {}  # files by path, shared by all file systems
     pseudo_dirs: ClassVar[Any] = [""]
 
     @classmethod

@@ -72,7 +72,7 @@ def main(folder: Path, every: int) -> None:
         out = folder / str(at)
         faults.set_fault(str(out).encode(), at, errno.ENOSPC)
         status, said = run(out)
-        is_full = faults.count_writes() >= at  # their number varies with the speed of saving
+        is_full = faults.count_writes() >= at  # the number of writes varies with the speed
         faults.set_fault(b"", 0, 0)
         again = run(out)
         same = again[0] == 0 and numbers(out) == expected

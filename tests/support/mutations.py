@@ -52,7 +52,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, mutation: Mutation) -> None:
                 monkeypatch.setattr(module, attribute, wrong)
                 places += 1
     assert places, f"no module has {mutation}"
-    jax.clear_caches()  # of programs with the right function
+    jax.clear_caches()  # removes programs compiled with the right function
 
 
 def unnoticed(

@@ -336,7 +336,7 @@ def halves(x):
     return x * jnp.concatenate([jax.nn.sigmoid(x[..., c:]), x[..., :c]], -1)
 
 
-# After these the channels that came in can no longer be told apart or counted.
+# These blocks mix their input channels, so the channels cannot be counted afterwards.
 UNCUT: dict[str, tuple[Callable[[jax.Array], jax.Array], str]] = {
     "softmax": (lambda x: jax.nn.softmax(x, -1), "reduce_max"),
     "layer norm": (layer_norm, "reduce_sum"),

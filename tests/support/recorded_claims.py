@@ -9,8 +9,8 @@ from geometry.claims import Claim, Computed
 from geometry.claims._findings import Finding
 from tools.results import ROOT
 
-STANDARD_ERRORS = 6.0  # of the difference of two estimates, from different numbers of draws
-ROUNDING = 1e-3  # of computed values, relative: much is computed in float32
+STANDARD_ERRORS = 6.0  # tolerance for the difference of two estimates
+ROUNDING = 1e-3  # relative tolerance of computed values, many of which are float32
 
 
 @cache

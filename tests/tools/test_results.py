@@ -187,7 +187,7 @@ def test_numbers_were_made_with_the_options_that_their_command_has_now(name, lea
         name.replace(" ", "_"): value
         for part in parts
         for name, value in part.items()
-        if name not in ("devices", "evaluations", "layers")  # what was found, not what was asked
+        if name not in ("devices", "evaluations", "layers")  # the results, not the settings
     }
     options = given(content["command"])
     shared = {name: recorded[name] for name in options if name in recorded}

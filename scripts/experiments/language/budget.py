@@ -134,7 +134,7 @@ def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[C
             size = getattr(counts(model), field)
             unit = min(wanted.round_to, size) if name in WIDTHS else 1
             found = found._replace(**{field: max(unit, size * step // STEPS // unit * unit)})
-        if "heads" in free:  # the most that divide the hidden width, where they must
+        if "heads" in free:  # the largest number of heads that divides the hidden width, if it must
             while found.groups > 1 and not allowed(model, found):
                 found = found._replace(groups=found.groups - 1)
         yield found

@@ -163,7 +163,7 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     if not replace and (folder / "config.json").exists():
         raise InputError(f"--out must be a folder without a model; {folder} has a config.json")
-    for left in folder.glob(".unfinished-*"):  # by a command that was killed
+    for left in folder.glob(".unfinished-*"):  # left by a command that was killed
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder) as name:
         yield Path(name)
@@ -225,7 +225,7 @@ def fill(
         following = None if full else next(stream, None)
     text = json.dumps(header).encode()
     file.seek(0)
-    file.write(HEADER_BYTES.to_bytes(8, "little") + text)  # JSON, then the spaces of before
+    file.write(HEADER_BYTES.to_bytes(8, "little") + text)  # spaces follow the JSON
 
 
 def copy_others(source: Path, target: Path) -> None:

@@ -266,7 +266,7 @@ def rewrite_config(
         names = [name for name in EXPERTS if name in config] or EXPERTS[:1]
         changed |= dict.fromkeys(names, small.experts)
         changed["num_experts_per_tok"] = small.experts_per_token
-    elif small.family not in ("llama", "mistral"):  # which have one kind of layers
+    elif small.family not in ("llama", "mistral"):  # these families have one kind of layer
         kinds = layer_kinds(config)
         changed["layer_types"] = [kinds[i] for i in selection.layers]
     return {**config, **changed}

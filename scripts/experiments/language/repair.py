@@ -12,7 +12,7 @@ import scipy.linalg
 from jaxtyping import Float
 
 RIDGES = (1e-3, 1e-2, 1e-1)
-HELD_OUT = 4  # one in so many sequences chooses the ridge
+HELD_OUT = 4  # one sequence in this many chooses the ridge
 
 
 class Equations(NamedTuple):

@@ -16,8 +16,8 @@ from experiments.language.removal import AXES
 
 Score = Literal["reconstruction", "wanda", "activation", "magnitude", "random"]
 ON_TEXT = ("reconstruction", "wanda", "activation")
-ROUNDS = 8  # of `reconstruction`, each of which removes its share of the units
-DAMPING = 1e-3  # of the mean of the diagonal
+ROUNDS = 8  # rounds of `reconstruction`; each round removes an equal share of the units
+DAMPING = 1e-3  # ridge, as a share of the mean of the diagonal
 
 Vector = Float[np.ndarray, " n"]
 Matrix = Float[np.ndarray, "n n"]

@@ -50,7 +50,7 @@ RATE = 3e-3  # of Adam
 MOMENTUM = 0.9  # of running statistics
 PROBE = 300  # samples between which distances are exact
 FROZEN = 20  # batches that go into running averages while the weights do not move
-CONTEXT, TOKENS = 32, 128  # characters of a text, and ASCII
+CONTEXT, TOKENS = 32, 128  # length of a text, and the number of ASCII characters
 
 
 class Task(NamedTuple):
@@ -243,7 +243,7 @@ def _inference(own: Task, graph: nnx.GraphDef, has_statistics: bool) -> tuple[Ca
     @jax.jit
     def outputs(x: Array, state: Any) -> Outputs:
         found = layer_outputs(network(state), own.layers, x[:PROBE])
-        # Of a text the last character: the one that has seen the others.
+        # For a text, take the last character: only this position has seen all others.
         return {k: y[:, -1] if x.dtype == jnp.int32 else y for k, y in found.items()}
 
     @jax.jit

@@ -100,7 +100,7 @@ def interval(
 ) -> dict[str, float]:
     """Correlation of all elements, and the percentiles of it when groups are drawn anew."""
     rng = np.random.default_rng(0)
-    with np.errstate(invalid="ignore"):  # one group drawn alone may be constant: left out
+    with np.errstate(invalid="ignore"):  # a single drawn group may be constant and is left out
         drawn = [
             np.corrcoef(x[rows].ravel(), y[rows].ravel())[0, 1]
             for rows in rng.integers(0, len(x), (DRAWS, len(x)))

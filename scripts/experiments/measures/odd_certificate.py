@@ -50,7 +50,7 @@ class Moment(NamedTuple):
         return self.by_first + self.by_second + self.by_both
 
 
-Kernel = Callable[[Number, Number, Number], Moment]  # of both variances and the covariance
+Kernel = Callable[[Number, Number, Number], Moment]  # a function of variances and covariance
 
 
 def certificate(name: str, n: int, state: OddState) -> Certificate | None:

@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from experiments.cli import InputError, say
 
 ENDED = "all processes must run to the end, and another one seems to have ended"
-# Phrases in exceptions of collectives, barriers and connections.
+# Exceptions of collectives, barriers and connections contain these phrases.
 BETWEEN_PROCESSES = re.compile(
     "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
 )
