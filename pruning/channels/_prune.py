@@ -16,6 +16,7 @@ from pruning.channels._cost.cost import Cost
 from pruning.channels._cost.cost_at import cost_at
 from pruning.channels._coupling.coupling import coupled_channels, fixed_channels
 from pruning.channels._coupling.groups import ChannelGroup, FixedChannels
+from pruning.channels._program.calls import Apply, Tree
 from pruning.channels._program.lines import at
 from pruning.channels._removal.checkpoint import Pruned, resume, save_pruned
 from pruning.channels._removal.comparison import check_program
@@ -51,24 +52,24 @@ def macs_of(cost: Cost) -> int:
 
 
 def prune(
-    apply: Callable[..., Any],
-    params: Any,
-    *inputs: Any,
+    apply: Apply,
+    params: Tree,
+    *inputs: Tree,
     ratios: Sequence[int | float] = (),
     budget: int | float | Sequence[int | float] = (),
     cost: Callable[[Cost], int | float] = macs_of,
     batch_sizes: Sequence[int] = (),
-    score: Callable[[Any, Sequence[ChannelGroup]], Scores] = channel_scores,
+    score: Callable[[Tree, Sequence[ChannelGroup]], Scores] = channel_scores,
     select: Select | None = None,
     round_to: int | Mapping[str, int] = 1,
     equal_repeats: bool = False,
     exclude: Sequence[str] = (),
-    refine: Callable[[Callable[..., Any], Any, Sequence[ChannelGroup], Keep], Keep] | None = None,
+    refine: Callable[[Apply, Tree, Sequence[ChannelGroup], Keep], Keep] | None = None,
     fold: bool = True,
-    repair: Callable[[Callable[..., Any], Any, Sequence[ChannelGroup], Keep], Any] | None = None,
+    repair: Callable[[Apply, Tree, Sequence[ChannelGroup], Keep], Tree] | None = None,
     resize: bool = False,
-    recalibrate: Callable[..., Any] = lambda params, *_: params,
-    fine_tune: Callable[..., Any] = lambda params, *_: params,
+    recalibrate: Callable[..., Tree] = lambda params, *_: params,
+    fine_tune: Callable[..., Tree] = lambda params, *_: params,
     callback: Callable[[int, Pruned], object] = lambda step, pruned: None,
     checkpoint_dir: Path | str | None = None,
 ) -> Pruned:
@@ -82,7 +83,7 @@ def prune(
     Args:
       apply: A function that JAX can trace and that takes its widths from `params`; of a module,
         its evaluation, as in `coupled_channels`.
-      params: Any tree of arrays, running statistics included.
+      params: Tree tree of arrays, running statistics included.
       inputs: What else `apply` is called with, such as a few images.
       ratios: The fraction of the channels that is removed after each step, rising, such as
         `[0.5]`, all in one step, or `iterative(0.5, steps=4)`.
@@ -186,10 +187,10 @@ def _repair_or_fold(
     pruned: Pruned,
     groups: Sequence[ChannelGroup],
     keep: Keep,
-    inputs: Sequence[Any],
+    inputs: Sequence[Tree],
     fold: bool,
-    repair: Callable[..., Any] | None,
-) -> Any:
+    repair: Callable[..., Tree] | None,
+) -> Tree:
     """The tree before the removal, repaired or with constants folded."""
     if repair is not None:
         return repair(pruned.apply, pruned.params, groups, keep)
@@ -199,8 +200,8 @@ def _repair_or_fold(
 
 
 def _result(
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     groups: tuple[ChannelGroup, ...],
     keep: tuple[np.ndarray, ...],
     resize: bool,
@@ -217,11 +218,11 @@ def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tup
 
 
 def _check_functions(
-    params: Any,
+    params: Tree,
     score: Callable[..., Any],
-    repair: Callable[..., Any] | None,
-    recalibrate: Callable[..., Any],
-    fine_tune: Callable[..., Any],
+    repair: Callable[..., Tree] | None,
+    recalibrate: Callable[..., Tree],
+    fine_tune: Callable[..., Tree],
     resize: bool,
 ) -> None:
     """Raise unless functions take the arguments that they will get, before any computation."""
@@ -240,7 +241,7 @@ def _check_functions(
 
 
 def _groups(
-    apply: Callable[..., Any], params: Any, inputs: Any, exclude: Sequence[str], resize: bool
+    apply: Apply, params: Tree, inputs: Tree, exclude: Sequence[str], resize: bool
 ) -> tuple[ChannelGroup, ...]:
     """The groups to prune, or why there are none."""
     groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
@@ -264,11 +265,11 @@ def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
     ]
 
 
-def _shapes(params: Any) -> list[tuple[int, ...]]:
+def _shapes(params: Tree) -> list[tuple[int, ...]]:
     return [np.shape(leaf) for leaf in jax.tree.leaves(params)]
 
 
-def _same_shapes(name: str, params: Any, given: Any) -> Any:
+def _same_shapes(name: str, params: Tree, given: Tree) -> Tree:
     """`params`, if it has the shapes that a function of this name was given."""
     if (found := _shapes(params)) != (shapes := _shapes(given)):
         got = "None" if params is None else f"{found}"
@@ -303,10 +304,10 @@ def _selector(
 
 
 def _costs(
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     groups: Sequence[ChannelGroup],
-    inputs: Sequence[Any],
+    inputs: Sequence[Tree],
     cost: Callable[[Cost], int | float],
     batch_sizes: Sequence[int],
 ) -> dict[str, Any]:

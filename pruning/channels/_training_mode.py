@@ -4,19 +4,19 @@ A batch norm in training normalizes by the statistics of the batch, and mixes th
 that a later evaluation uses. A program that returns no running statistics does that in vain.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from pruning.channels._coupling.groups import describe
-from pruning.channels._program.calls import shape_of
+from pruning.channels._program.calls import Apply, Equation, Tree, shape_of
 from pruning.channels._program.interpret import interpret, trace_apply
 
 
-def check_evaluation(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> None:
+def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None:
     """Raise if statistics of the batch are mixed into parameters, and the mixture is lost."""
     program, _ = trace_apply(apply, params, inputs)
     paths = describe(params).paths
@@ -44,14 +44,14 @@ class _Value:
     is_reduced: bool = False
 
 
-def _lost_averages(program: Any, count: int) -> set[int]:
+def _lost_averages(program: ClosedJaxpr, count: int) -> set[int]:
     """Which of the first `count` operands are added to statistics, in sums that no output needs."""
     sizes = [prod(shape_of(v)) for v in program.jaxpr.invars]
     parameters = [_Value(size, frozenset({i})) for i, size in enumerate(sizes[:count])]
     inputs = [_Value(size, is_active=True) for size in sizes[count:]]
-    steps: list[tuple[Any, list[_Value], list[_Value]]] = []
+    steps: list[tuple[Equation, list[_Value], list[_Value]]] = []
 
-    def step(eqn: Any, operands: list[_Value]) -> list[_Value]:
+    def step(eqn: Equation, operands: list[_Value]) -> list[_Value]:
         results = [_result(eqn, operands, prod(shape_of(v))) for v in eqn.outvars]
         steps.append((eqn, operands, results))
         return results
@@ -68,7 +68,7 @@ def _lost_averages(program: Any, count: int) -> set[int]:
     return lost
 
 
-def _result(eqn: Any, operands: Sequence[_Value], size: int) -> _Value:
+def _result(eqn: Equation, operands: Sequence[_Value], size: int) -> _Value:
     active = [value for value in operands if value.is_active]
     if not active:
         same = (value.parameters for value in operands if value.size == size)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.rules import summed_of_product
-from pruning.channels._program.calls import Equation, shape_of, subprograms
+from pruning.channels._program.calls import Apply, Equation, Program, Tree, shape_of, subprograms
 from pruning.channels._program.interpret import closed_jaxpr, trace_apply
 
 RUNS = 10
@@ -42,9 +42,7 @@ class Cost(NamedTuple):
     timings: Mapping[int, Timing]
 
 
-def cost(
-    apply: Callable[..., Any], params: Any, *inputs: Any, batch_sizes: Sequence[int] = ()
-) -> Cost:
+def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] = ()) -> Cost:
     """The cost of `apply(params, *inputs)`, with the time of a call at each of `batch_sizes`.
 
     Multiply-accumulates are counted analytically, as publications do: a convolution's padding
@@ -57,7 +55,7 @@ def cost(
 
     Args:
       apply: A function that JAX can trace; of a module, its evaluation.
-      params: Any tree of arrays. Running statistics that it holds are counted.
+      params: Tree tree of arrays. Running statistics that it holds are counted.
       inputs: What else `apply` is called with, samples on the first axis. Shapes are enough where
         nothing is measured.
       batch_sizes: The first axis of `inputs` is repeated or cut to each.
@@ -90,7 +88,7 @@ def cost(
     )
 
 
-def macs(program: Any) -> int:
+def macs(program: Program) -> int:
     """The multiply-accumulates of a traced program."""
     return sum(_of_equation(eqn) for eqn in closed_jaxpr(program).eqns)
 
@@ -105,14 +103,14 @@ def _of_equation(eqn: Equation) -> int:
     return eqn.params["length"] * sum(inner) if eqn.primitive.name == "scan" else sum(inner)
 
 
-def _batch(inputs: Sequence[Any], size: int) -> tuple[Any, ...]:
+def _batch(inputs: Sequence[Tree], size: int) -> tuple[Any, ...]:
     def resized(x: Any) -> jax.Array:
         return jnp.asarray(np.resize(np.asarray(x), (size, *np.shape(x)[1:])))
 
     return jax.tree.map(resized, tuple(inputs))
 
 
-def _timing(apply: Callable[..., Any], params: Any, inputs: Sequence[Any], size: int) -> Timing:
+def _timing(apply: Apply, params: Tree, inputs: Sequence[Tree], size: int) -> Timing:
     program = jax.jit(apply).lower(params, *inputs).compile()
     memory = program.memory_analysis()
     jax.block_until_ready(program(params, *inputs))

@@ -6,7 +6,6 @@ parameter costs a product of linear functions of them.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +18,7 @@ from pruning.channels._coupling.control_flow import equation_ids, ids_of_constan
 from pruning.channels._coupling.coupling import TracedChannels, unite
 from pruning.channels._coupling.groups import ChannelGroup, parameters_of
 from pruning.channels._coupling.rules import summed_of_product
-from pruning.channels._program.calls import subprograms
+from pruning.channels._program.calls import Apply, Equation, Program, Tree, subprograms
 from pruning.channels._program.interpret import enter_none, interpret, trace_apply
 from pruning.channels._removal.removal import name, remove_channels
 from pruning.channels._removal.resizing import resized
@@ -31,10 +30,10 @@ Product = tuple[int, Sequence[Vector]]
 
 
 def cost_at(
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     groups: Sequence[ChannelGroup],
-    *inputs: Any,
+    *inputs: Tree,
     batch_sizes: Sequence[int] = (),
 ) -> Callable[[Widths], Cost]:
     """A function that returns the cost of the network at given numbers of channels.
@@ -133,12 +132,12 @@ class Products:
 
 
 def _macs(
-    channels: TracedChannels, program: Any, arguments: Sequence[ChannelIds], factor: int = 1
+    channels: TracedChannels, program: Program, arguments: Sequence[ChannelIds], factor: int = 1
 ) -> list[Product]:
     """The multiply-accumulates of each product and convolution of a program."""
     products: list[Product] = []
 
-    def step(eqn: Any, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+    def step(eqn: Equation, values: Sequence[ChannelIds]) -> list[ChannelIds]:
         results = equation_ids(channels.sets, eqn, values)
         if (summed := summed_of_product(eqn)) is not None:
             pairs = ([values[k].axes[axis] for k, axis in operands] for operands in summed)

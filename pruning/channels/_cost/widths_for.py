@@ -16,6 +16,7 @@ from pruning._arguments import at_least
 from pruning.channels._cost.cost import RUNS
 from pruning.channels._cost.cost_at import check_widths
 from pruning.channels._coupling.groups import ChannelGroup
+from pruning.channels._program.calls import Apply, Tree
 from pruning.channels._removal.removal import remove_channels
 from pruning.channels._removal.resizing import resized
 
@@ -25,7 +26,7 @@ CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 class Executable(NamedTuple):
     """A compiled program, with the arrays or shapes of its arguments."""
 
-    compiled: Any
+    compiled: Tree
     arguments: tuple[Any, ...]
 
 
@@ -111,10 +112,10 @@ def _count(program: Executable, quantity: str) -> float:
 
 
 def widths_for(
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     group: ChannelGroup,
-    *inputs: Any,
+    *inputs: Tree,
     widths: Sequence[int],
     measure: Measure = milliseconds,
     margin: int | float = 0,
@@ -173,10 +174,10 @@ def widths_for(
 
 
 def _compiled(
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     group: ChannelGroup,
-    inputs: Sequence[Any],
+    inputs: Sequence[Tree],
     width: int,
 ) -> Executable:
     check_widths([group], [width])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pruning.channels._program.calls import Equation
 from pruning.channels._program.lines import at, line_of
 
 FREE, FIXED = 0, 1
@@ -59,7 +60,7 @@ class Pinned(NamedTuple):
     or an output of the program, which no equation pins, and its path.
     """
 
-    equations: tuple[Any, ...]
+    equations: tuple[Equation, ...]
     axes: Vector
     new: Vector
     normed: bool
@@ -75,7 +76,7 @@ class Requirement(NamedTuple):
     ids: Vector
     parameters: Zero
     given: bool
-    equations: tuple[Any, ...]
+    equations: tuple[Equation, ...]
 
 
 class UnionFind:
@@ -85,7 +86,7 @@ class UnionFind:
         self.parents = np.arange(2)
         self.owners = np.full(2, -1)  # for each id of a parameter: the number of its axis
         self.reasons = np.full(2, -1)  # for each pinned id: which entry of `pinned` pinned it
-        self.equations: tuple[Any, ...] = ()  # the equations that are being read, outermost first
+        self.equations: tuple[Equation, ...] = ()  # being read, outermost first
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
         self.settled = False  # set after a program was read: ids that are free then stay free
         # Set when channels are removed: for each root, whether it is removed.
@@ -158,7 +159,7 @@ class UnionFind:
             self.report(of_reason, by.equations if by else (), name=by.name if by else None)
 
     def pin(
-        self, ids: Vector, equations: tuple[Any, ...] = (), name: tuple[str, str] | None = None
+        self, ids: Vector, equations: tuple[Equation, ...] = (), name: tuple[str, str] | None = None
     ) -> Vector:
         """Make `ids` part of `FIXED`, because of equations (by default the current ones)."""
         if self.settled:
@@ -190,7 +191,7 @@ class UnionFind:
     def report(
         self,
         ids: Vector,
-        equations: tuple[Any, ...] = (),
+        equations: tuple[Equation, ...] = (),
         *,
         normed: bool = False,
         name: tuple[str, str] | None = None,

@@ -20,7 +20,15 @@ from pruning.channels._coupling.channel_ids import (
     is_free,
 )
 from pruning.channels._coupling.rules import apply_rule, rule_of
-from pruning.channels._program.calls import call_of, program_of, subprograms
+from pruning.channels._program.calls import (
+    Equation,
+    Program,
+    Variable,
+    call_of,
+    program_of,
+    shape_of,
+    subprograms,
+)
 from pruning.channels._program.interpret import closed_jaxpr, enter_none, interpret, is_literal
 
 T = TypeVar("T")
@@ -28,7 +36,7 @@ Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
 """Of the arguments of every program inside an equation, and of its results."""
 
 
-def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+def evaluate(program: Program, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
     """The ids of the results of `program`; calls, branches and loops are entered."""
     sets.long_folds |= _long_folds(closed_jaxpr(program).jaxpr)
     return interpret(
@@ -38,16 +46,16 @@ def evaluate(program: Any, sets: UnionFind, values: Sequence[ChannelIds]) -> lis
 
 def _long_folds(program: Jaxpr) -> set[int]:
     """The reshapes whose results a convolution reads as maps, or that only shuffle channels."""
-    readers: dict[Any, list[Any]] = {}
+    readers: dict[Variable, list[Equation]] = {}
     for eqn in program.eqns:
         for variable in eqn.invars:
             if not is_literal(variable):
                 readers.setdefault(variable, []).append(eqn)
 
-    def folds(eqn: Any) -> bool:
+    def folds(eqn: Equation) -> bool:
         return eqn.primitive is p.reshape_p
 
-    def shuffled(eqn: Any) -> bool:
+    def shuffled(eqn: Equation) -> bool:
         """Whether only transpositions lie between this reshape and the next."""
         found = readers.get(eqn.outvars[0], [])
         if len(found) != 1:
@@ -55,7 +63,7 @@ def _long_folds(program: Jaxpr) -> set[int]:
         moved_again = found[0].primitive is p.transpose_p and shuffled(found[0])
         return folds(found[0]) or moved_again
 
-    def convolved(eqn: Any) -> bool:
+    def convolved(eqn: Equation) -> bool:
         seen, left = set(), [eqn]
         while left:
             made = left.pop()
@@ -70,9 +78,9 @@ def _long_folds(program: Jaxpr) -> set[int]:
     return {id(eqn) for eqn in filter(folds, program.eqns) if shuffled(eqn) or convolved(eqn)}
 
 
-def _same_shape(eqn: Any, reader: Any) -> bool:
+def _same_shape(eqn: Equation, reader: Equation) -> bool:
     """Whether the reader of a result is elementwise, or a call whose operations may be."""
-    same = reader.outvars[0].aval.shape == eqn.outvars[0].aval.shape
+    same = shape_of(reader.outvars[0]) == shape_of(eqn.outvars[0])
     return same and (rule_of(reader).elementwise or program_of(reader) is not None)
 
 
@@ -84,7 +92,9 @@ def ids_of_constant(array: Any) -> ChannelIds:
     return ChannelIds(axes, given=True, constant=True)
 
 
-def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> list[ChannelIds]:
+def equation_ids(
+    sets: UnionFind, eqn: Equation, operands: Sequence[ChannelIds]
+) -> list[ChannelIds]:
     """The ids of the results of an equation."""
     outer, sets.equations = sets.equations, (*sets.equations, eqn)
     operands = entering(eqn, operands)
@@ -99,7 +109,7 @@ def equation_ids(sets: UnionFind, eqn: Any, operands: Sequence[ChannelIds]) -> l
     return results
 
 
-def entering(eqn: Any, operands: Sequence[ChannelIds]) -> Sequence[ChannelIds]:
+def entering(eqn: Equation, operands: Sequence[ChannelIds]) -> Sequence[ChannelIds]:
     """The operands as the program inside an equation knows them; only `jit` is transparent."""
     call = call_of(eqn)
     straight = call.kind == "jit" if call else not subprograms(eqn)
@@ -110,12 +120,12 @@ def not_uniform(values: Sequence[ChannelIds]) -> list[ChannelIds]:
     return [value._replace(uniform=None) for value in values]
 
 
-def block_of(eqn: Any) -> Callable[[UnionFind, Any, Sequence[ChannelIds]], Ids] | None:
+def block_of(eqn: Equation) -> Callable[[UnionFind, Equation, Sequence[ChannelIds]], Ids] | None:
     return BLOCKS.get(eqn.primitive) or BLOCKS.get(eqn.primitive.name)
 
 
 def inner_ids(
-    sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]
+    sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]
 ) -> Sequence[Sequence[ChannelIds]]:
     """The ids of the arguments of each program inside an equation."""
     inner, values = subprograms(eqn), entering(eqn, values)
@@ -127,7 +137,7 @@ def inner_ids(
     return [[ChannelIds(tuple(map(fixed, shape))) for shape in of_inner] for of_inner in shapes]
 
 
-def cond_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+def cond_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
     """The ids of a branching: all branches must give results with the same channels."""
     index, *operands = values
     branches = eqn.params["branches"]
@@ -137,7 +147,7 @@ def cond_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
     return [operands] * len(branches), either
 
 
-def scan_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+def scan_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
     """The ids of a scan, whose body is the same at every step."""
     constants, carried = scan_parts(eqn)
     whole = constants + carried
@@ -156,7 +166,7 @@ def scan_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
     return [[*before, *carry, *stacked]], [*carry, *outer]
 
 
-def while_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+def while_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
     """The ids of a loop: those of its body, then those of its condition."""
     condition, constants, start = while_parts(eqn, values)
 
@@ -170,7 +180,7 @@ def while_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
     return [[*constants, *carry], [*condition, *carry]], results
 
 
-def shard_map_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Ids:
+def shard_map_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
     """The ids of a `shard_map`: axes that the mesh splits are pinned, others enter."""
     (program,), params = subprograms(eqn), eqn.params
     inside = closed_jaxpr(program).jaxpr
@@ -181,7 +191,7 @@ def shard_map_ids(sets: UnionFind, eqn: Any, values: Sequence[ChannelIds]) -> Id
 
 def _reshard(
     sets: UnionFind,
-    eqn: Any,
+    eqn: Equation,
     values: Sequence[ChannelIds],
     specs: Sequence[Any],
     variables: Sequence[Any],
@@ -205,7 +215,7 @@ def _reshard(
     return found
 
 
-def while_parts(eqn: Any, values: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
+def while_parts(eqn: Equation, values: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
     """The constants of the condition, the constants of the body, and the carry."""
     first = eqn.params["cond_nconsts"]
     second = first + eqn.params["body_nconsts"]
@@ -242,7 +252,7 @@ def _name_free_axes(sets: UnionFind, value: ChannelIds) -> ChannelIds:
     return value._replace(axes=axes, zero=zero, number=None, constant=False)
 
 
-def scan_parts(eqn: Any) -> tuple[int, int]:
+def scan_parts(eqn: Equation) -> tuple[int, int]:
     """The numbers of constants and of carries; stacked arrays have one axis more outside."""
     inner = closed_jaxpr(eqn.params["jaxpr"]).jaxpr
     carried = sum(map(_same_rank, eqn.outvars, inner.outvars))
@@ -253,7 +263,7 @@ def _same_rank(outer: Any, inner: Any) -> bool:
     return outer.aval.ndim == inner.aval.ndim
 
 
-BLOCKS: dict[Primitive | str, Callable[[UnionFind, Any, Sequence[ChannelIds]], Ids]] = {
+BLOCKS: dict[Primitive | str, Callable[[UnionFind, Equation, Sequence[ChannelIds]], Ids]] = {
     p.cond_p: cond_ids,
     p.scan_p: scan_ids,
     "shard_map": shard_map_ids,

@@ -6,13 +6,14 @@ left computes what the model computes with these positions set to zero. Channels
 outputs are never removed, nor those for which this cannot be shown: `fixed_channels` says why.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
 import jax.export
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from pruning.channels._coupling.channel_ids import (
     FIXED,
@@ -31,7 +32,7 @@ from pruning.channels._coupling.groups import (
     Position,
     describe,
 )
-from pruning.channels._program.calls import shape_of
+from pruning.channels._program.calls import Apply, Tree, shape_of
 from pruning.channels._program.interpret import live_program, trace_apply
 from pruning.channels._program.lines import at, line_of
 
@@ -70,7 +71,7 @@ class TracedChannels(NamedTuple):
 
 
 def coupled_channels(
-    apply: Callable[..., Any], params: Any, *inputs: Any, resize: bool = False
+    apply: Apply, params: Tree, *inputs: Tree, resize: bool = False
 ) -> tuple[ChannelGroup, ...]:
     """Find the groups of channels of `params` that can be removed from `apply(params, *inputs)`.
 
@@ -87,7 +88,7 @@ def coupled_channels(
 
     Args:
       apply: A function that JAX can trace; of a module, its evaluation, without dropout.
-      params: Any tree of arrays, running statistics included.
+      params: Tree tree of arrays, running statistics included.
       inputs: What else `apply` is called with.
       resize: Whether the smaller tree is run by `resized`. Then channels under a norm over them,
         such as the residual stream of a transformer, are removed too: means and variances remain
@@ -113,7 +114,7 @@ def coupled_channels(
 
 
 def fixed_channels(
-    apply: Callable[..., Any], params: Any, *inputs: Any, resize: bool = False
+    apply: Apply, params: Tree, *inputs: Tree, resize: bool = False
 ) -> tuple[FixedChannels, ...]:
     """List the channels that are never cut, each with the primitive that would cut them wrongly.
 
@@ -158,16 +159,16 @@ def report_of(pinned: Pinned) -> FixedChannels:
     return FixedChannels(primitive, (), line)
 
 
-def channels_of(apply: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> TracedChannels:
+def channels_of(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> TracedChannels:
     """The united ids of a model, with all channels of its outputs pinned."""
     program, result = trace_apply(apply, params, inputs)
     return unite(program, describe(params), inputs, result)
 
 
 def unite(
-    program: Any,
+    program: ClosedJaxpr,
     parameters: Parameters,
-    inputs: Sequence[Any],
+    inputs: Sequence[Tree],
     result: Any = None,
     *,
     states: int = 0,
@@ -178,9 +179,9 @@ def unite(
     its outputs where `result` has their shapes.
     """
     for variable in program.jaxpr.invars:
-        if any(map(jax.export.is_symbolic_dim, variable.aval.shape)):
+        if any(map(jax.export.is_symbolic_dim, shape_of(variable))):
             raise ValueError(
-                f"inputs must have known shapes; got {variable.aval.shape}: for a symbolic batch "
+                f"inputs must have known shapes; got {shape_of(variable)}: for a symbolic batch "
                 "apply jax.vmap to the function of one sample"
             )
     sets, values = UnionFind(), []
@@ -197,7 +198,7 @@ def unite(
     paths = jax.tree_util.tree_leaves_with_path(tuple(inputs))
     pairs = zip(program.jaxpr.invars[count:], paths, strict=True)
     for i, (variable, (path, _)) in enumerate(pairs):
-        values.append(_input_ids(sets, variable.aval.shape, path, count + i, i < held))
+        values.append(_input_ids(sets, shape_of(variable), path, count + i, i < held))
     results = evaluate(program, sets, values)
     outputs = jax.tree_util.tree_leaves_with_path(result)
     for value, (path, _) in zip(results if outputs else (), outputs, strict=True):

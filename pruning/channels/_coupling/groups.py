@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from pruning.channels._program.calls import Tree
+
 
 class Parameters(NamedTuple):
     """Paths and shapes of the arrays of a tree, in order."""
@@ -70,7 +72,7 @@ class FixedChannels(NamedTuple):
     line: str
 
 
-def describe(params: Any) -> Parameters:
+def describe(params: Tree) -> Parameters:
     """Paths and shapes of the arrays of a tree."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     paths = tuple(
@@ -84,7 +86,7 @@ def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:
     return path[:-1] if path and path[-1] == jax.tree_util.GetAttrKey("value") else path
 
 
-def parameters_of(params: Any, groups: Sequence[ChannelGroup]) -> Parameters:
+def parameters_of(params: Tree, groups: Sequence[ChannelGroup]) -> Parameters:
     """The paths and shapes of the tree that all groups were read from.
 
     Raises:

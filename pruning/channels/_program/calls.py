@@ -40,12 +40,12 @@ class Call(NamedTuple):
     `options` are those of a checkpoint.
     """
 
-    program: Any
+    program: Program
     kind: str
     options: Mapping[str, Any]
 
 
-def call_of(eqn: Any) -> Call | None:
+def call_of(eqn: Equation) -> Call | None:
     """The call that an equation makes, if it is a call."""
     name, params = eqn.primitive.name, eqn.params
     if (kind := KINDS.get(name)) is not None:
@@ -60,13 +60,13 @@ def call_of(eqn: Any) -> Call | None:
     return Call(program, kind, {name: params[name] for name in names if name in params})
 
 
-def program_of(eqn: Any) -> Any:
+def program_of(eqn: Equation) -> Program | None:
     """The program that an equation calls, if it is a call."""
     call = call_of(eqn)
     return None if call is None else call.program
 
 
-def subprograms(eqn: Any) -> list[Any]:
+def subprograms(eqn: Equation) -> list[Program]:
     """The programs inside an equation: what it calls, its branches, the body of its loop."""
     if (program := program_of(eqn)) is not None:
         return [program]
@@ -97,7 +97,7 @@ def _expand(primitive: Any) -> ClosedJaxpr | None:
 
 
 def evaluate_equation(
-    eqn: Any, arrays: Sequence[Any], params: Mapping[str, Any] | None = None
+    eqn: Equation, arrays: Sequence[Any], params: Mapping[str, Any] | None = None
 ) -> list[Any]:
     """The results of an equation for these operands, with its own parameters or given ones."""
     params = eqn.params if params is None else params
@@ -105,7 +105,7 @@ def evaluate_equation(
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
-def trace_tangents(eqn: Any) -> ClosedJaxpr:
+def trace_tangents(eqn: Equation) -> ClosedJaxpr:
     """The results of an equation and their tangents, for operands and their tangents.
 
     Both tangents of what is floating alone. It is traced by `jax.jvp`, so a rule by
@@ -133,7 +133,7 @@ class Transpose(NamedTuple):
     backward: ClosedJaxpr
 
 
-def trace_cotangents(eqn: Any) -> Transpose:
+def trace_cotangents(eqn: Equation) -> Transpose:
     """The programs of `jax.vjp` of an equation; a `jax.custom_vjp` rule is followed."""
     operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
 

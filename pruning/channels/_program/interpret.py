@@ -1,13 +1,21 @@
 """Traced programs, and an interpreter for them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from pruning._arguments import quote
-from pruning.channels._program.calls import Apply, Equation, Program, Tree, program_of, trace
+from pruning.channels._program.calls import (
+    Apply,
+    Equation,
+    Program,
+    Tree,
+    Variable,
+    program_of,
+    trace,
+)
 
 T = TypeVar("T")
 
@@ -44,13 +52,15 @@ def interpret(
     closed = closed_jaxpr(program)
     readers = {v: eqn for eqn in closed.jaxpr.eqns for v in eqn.invars if not is_literal(v)}
     readers |= dict.fromkeys(v for v in closed.jaxpr.outvars if not is_literal(v))
-    env: dict[Any, T] = dict(zip(closed.jaxpr.constvars, map(constant, closed.consts), strict=True))
+    env: dict[Variable, T] = dict(
+        zip(closed.jaxpr.constvars, map(constant, closed.consts), strict=True)
+    )
     env |= dict(zip(closed.jaxpr.invars, values, strict=True))
 
     def run(inner: Program, operands: Sequence[T]) -> list[T]:
         return interpret(inner, operands, constant, step, enter=enter)
 
-    def read(variable: Any) -> T:
+    def read(variable: Variable) -> T:
         return constant(variable.val) if is_literal(variable) else env[variable]
 
     for eqn in closed.jaxpr.eqns:
@@ -75,5 +85,5 @@ def enter_none(eqn: Equation) -> None:
     """For a step that handles all calls itself."""
 
 
-def is_literal(variable: Any) -> bool:
+def is_literal(variable: Variable) -> TypeGuard[Literal]:
     return isinstance(variable, Literal)

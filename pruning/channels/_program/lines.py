@@ -6,9 +6,10 @@ import traceback
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jax.extend.source_info_util import summarize
+
+from pruning.channels._program.calls import Equation
 
 FRAMEWORKS = """
     jax jaxlib flax equinox keras haiku optax einops chex numpy scipy jaxtyping beartype
@@ -16,7 +17,7 @@ FRAMEWORKS = """
 """Whose lines are no lines of a model: another library's may be, which is a model itself."""
 
 
-def line_of(equations: Sequence[Any]) -> str:
+def line_of(equations: Sequence[Equation]) -> str:
     """The line of the last equation, or of the innermost equation around it that has one.
 
     The innermost outside of JAX and the frameworks above it, if there is one.

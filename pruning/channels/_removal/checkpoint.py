@@ -5,7 +5,7 @@ Written by Orbax; read without the network that was pruned.
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from flax.traverse_util import unflatten_dict
 from jaxnorm.internal import check_on_host, checkpoints
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, describe
+from pruning.channels._program.calls import Apply, Tree
 from pruning.channels._removal.removal import keep_masks
 from pruning.channels._removal.resizing import Resized, resized
 
@@ -37,10 +38,10 @@ class Pruned(NamedTuple):
         `resize` the program of the large network by `resized`.
     """
 
-    params: Any
+    params: Tree
     groups: tuple[ChannelGroup, ...]
     keep: tuple[np.ndarray, ...]
-    apply: Callable[..., Any]
+    apply: Apply
 
     def kept_indices(self) -> Indices:
         """The kept indices of each array and axis."""
@@ -102,7 +103,7 @@ def save_pruned(
 
 
 def load_pruned(
-    checkpoint_dir: Path | str, apply: Callable[..., Any] | None = None, *, like: Any = None
+    checkpoint_dir: Path | str, apply: Apply | None = None, *, like: Tree = None
 ) -> Pruned:
     """Read the network that `save_pruned` or `prune` wrote; the large network is not needed.
 
@@ -122,12 +123,10 @@ def load_pruned(
     return _load(*_read(Path(checkpoint_dir)), apply, like)
 
 
-def _load(
-    metadata: dict[str, Any], leaves: list[Any], apply: Callable[..., Any] | None, like: Any
-) -> Pruned:
+def _load(metadata: dict[str, Any], leaves: list[Any], apply: Apply | None, like: Tree) -> Pruned:
     if like is not None:
         _check_like(describe(like), metadata)
-        tree: Any = jax.tree.unflatten(jax.tree.structure(like), leaves)
+        tree: Tree = jax.tree.unflatten(jax.tree.structure(like), leaves)
     elif (structure := metadata.get("structure")) is not None:
         tree = _read_tree(structure, iter(leaves))
     else:
@@ -187,7 +186,7 @@ def _groups_of(metadata: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _structure(tree: Any) -> Any:
+def _structure(tree: Tree) -> Any:
     """The structure of a tree of dictionaries, lists and tuples as JSON; None for other trees."""
     counter = itertools.count()
     numbered = jax.tree.map(lambda _: next(counter), tree)
@@ -221,7 +220,7 @@ def _read_tree(written: Any, leaves: Iterator[Any]) -> Any:
 
 
 def resume(
-    checkpoint_dir: Path, start: Pruned, apply: Callable[..., Any], ratios: Sequence[int | float]
+    checkpoint_dir: Path, start: Pruned, apply: Apply, ratios: Sequence[int | float]
 ) -> tuple[Pruned, int] | None:
     """The network that an earlier `prune` with these arguments saved, and its number of steps.
 

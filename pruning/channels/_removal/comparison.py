@@ -4,7 +4,7 @@ A shape may decide what is computed: a projection that is skipped where shapes a
 that was read off a width. Then the smaller network is another one, though it runs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -18,7 +18,7 @@ from pruning.channels._coupling.control_flow import equation_ids, ids_of_constan
 from pruning.channels._coupling.coupling import unite
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import rule_of
-from pruning.channels._program.calls import Equation, shape_of, subprograms, trace
+from pruning.channels._program.calls import Apply, Equation, Tree, shape_of, subprograms, trace
 from pruning.channels._program.interpret import closed_jaxpr, is_literal, trace_apply
 from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, keep_masks
@@ -30,11 +30,11 @@ CURE = "run it by pruning.channels.resized, which prune does with resize=True"
 
 
 def check_program(
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     keep: Keep,
-    *inputs: Any,
+    *inputs: Tree,
 ) -> None:
     """Raise unless the program of `apply` equals the large network's, except for shapes.
 
@@ -64,7 +64,7 @@ def check_program(
         raise ValueError(f"apply must compute the same with fewer channels; {found}; else {CURE}")
 
 
-def difference(sizes: Sizes, large: Any, small: Any, arguments: Sequence[ChannelIds]) -> str:
+def difference(sizes: Sizes, large: Tree, small: Tree, arguments: Sequence[ChannelIds]) -> str:
     """The first difference between `small` and `large`, equation by equation; "" if none."""
     large, small = closed_jaxpr(large), closed_jaxpr(small)
     # For each variable of the large program: its ids, and the variable of the small program.

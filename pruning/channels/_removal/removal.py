@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool
 
 from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, describe
+from pruning.channels._program.calls import Tree
 
 Keep = Sequence[Bool[Array | np.ndarray, " _"]]
 """For each group, which of its channels are kept."""
@@ -26,7 +27,7 @@ KeepMasks = dict[tuple[str, int], Any]
 """By array and axis, which indices are kept: a mask."""
 
 
-def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
+def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Remove channels from `params`: cut every array along every coupled axis.
 
     With the smaller tree the model computes what it computes with `mask_channels`, to rounding, if
@@ -82,7 +83,7 @@ def remove_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> 
     return _along_channels(cut, params, groups, keep_masks(groups, vectors))
 
 
-def mask_channels(params: Any, groups: Sequence[ChannelGroup], keep: Keep) -> Any:
+def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Set all positions of removed channels in `params` to zero.
 
     A channel then counts as zero after its nonlinearity for all that follows, as its inputs of the
@@ -174,7 +175,7 @@ def _library(*arrays: Any) -> Any:
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
-def widths(params: Any) -> dict[str, int]:
+def widths(params: Tree) -> dict[str, int]:
     """The number of outputs of each layer by name: the size of its kernel's last axis.
 
     What a `flax.linen` module is built with to take a pruned tree.
@@ -234,10 +235,10 @@ def producers(group: ChannelGroup) -> tuple[Position, ...]:
 
 def _along_channels(
     change: Callable[[Any, int, Any], Any],
-    tree: Any,
+    tree: Tree,
     groups: Sequence[ChannelGroup],
     masks: KeepMasks,
-) -> Any:
+) -> Tree:
     """`tree` after `change(leaf, axis, mask)` for every array and axis of channels."""
     if not groups:
         return tree

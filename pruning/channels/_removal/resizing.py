@@ -31,12 +31,17 @@ from pruning.channels._coupling.coupling import unite
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import corresponding_axes, rule_of
 from pruning.channels._program.calls import (
+    Apply,
     Call,
+    Equation,
+    Program,
     Transpose,
+    Tree,
     call_of,
     evaluate_equation,
     is_floating,
     of_all,
+    shape_of,
     subprograms,
     trace_cotangents,
     trace_tangents,
@@ -65,12 +70,12 @@ class Sized(NamedTuple):
 
 
 def resized(
-    apply: Callable[..., Any],
+    apply: Apply,
     groups: Sequence[ChannelGroup],
     keep: Keep,
     *,
-    states: Sequence[Any] = (),
-) -> Callable[..., Any]:
+    states: Sequence[Tree] = (),
+) -> Apply:
     """Turn `apply` into a function of the smaller tree, which `remove_channels` returns.
 
     It is right where `apply` itself is not, or cannot be called: for `flax.linen`, written widths,
@@ -121,12 +126,12 @@ class Resized:
     What it reads of `apply` is kept, by the shapes of its arguments, as `jax.jit` keeps programs.
     """
 
-    apply: Callable[..., Any]
+    apply: Apply
     groups: tuple[ChannelGroup, ...]
     keep: tuple[np.ndarray, ...]
-    states: tuple[Any, ...]
+    states: tuple[Tree, ...]
 
-    def __call__(self, params: Any, *inputs: Any) -> Any:
+    def __call__(self, params: Tree, *inputs: Tree) -> Any:
         """The result of `apply`, with the channels that are left."""
         program, arrays = self._traced.trace(params, *inputs), jax.tree.leaves((params, inputs))
         if len(program.jaxpr.in_avals) > len(arrays):  # `apply` closes over traced arrays
@@ -138,7 +143,7 @@ class Resized:
     def _traced(self) -> Any:
         return jax.jit(self._evaluate)
 
-    def _evaluate(self, params: Any, *inputs: Any) -> Any:
+    def _evaluate(self, params: Tree, *inputs: Tree) -> Any:
         tree, rest = large_tree(params, self.groups), inputs[len(self.states) :]
         whole = (*jax.tree.map(_shape, self.states), *rest)
         program, result = trace_apply(self.apply, tree, whole)
@@ -157,7 +162,7 @@ def _shape(x: Any) -> Any:
 
 
 def _narrow(
-    sizes: Sizes, whole: Sequence[Any], states: Sequence[Any], ids: Sequence[ChannelIds]
+    sizes: Sizes, whole: Sequence[Any], states: Sequence[Tree], ids: Sequence[ChannelIds]
 ) -> list[Any]:
     """The leaves of states without removed channels, given at either width."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(tuple(states))
@@ -187,16 +192,16 @@ class Resizing:
     def __init__(self, sizes: Sizes):
         self.sizes, self.sets = sizes, sizes.sets
 
-    def run(self, program: Any, values: Sequence[Sized]) -> list[Sized]:
+    def run(self, program: Program, values: Sequence[Sized]) -> list[Sized]:
         """The results of `program`."""
         constant = lambda x: Sized(x, ids_of_constant(x))  # noqa: E731
         return interpret(program, values, constant, self.step, enter=enter_none)
 
-    def step(self, eqn: Any, values: Sequence[Sized]) -> Sequence[Sized]:
+    def step(self, eqn: Equation, values: Sequence[Sized]) -> Sequence[Sized]:
         """The results of an equation."""
         arrays, ids = [v.array for v in values], entering(eqn, [v.ids for v in values])
         values = [v._replace(ids=i) for v, i in zip(values, ids, strict=True)]
-        if all(np.shape(a) == v.aval.shape for a, v in zip(arrays, eqn.invars, strict=True)):
+        if all(np.shape(a) == shape_of(v) for a, v in zip(arrays, eqn.invars, strict=True)):
             ids, results = self.ids(eqn, values), evaluate_equation(eqn, arrays)
         elif (call := call_of(eqn)) is not None:
             return self.call(eqn, call, values)
@@ -221,7 +226,7 @@ class Resizing:
                 results[0] = results[0] + self.removed_sum(eqn, values[0])
         return list(map(Sized, results, ids))
 
-    def removed(self, eqn: Any, values: Sequence[Sized], axis: int) -> Any:
+    def removed(self, eqn: Equation, values: Sequence[Sized], axis: int) -> Any:
         """What an equation gives at each of the channels removed along an axis of its result."""
         pairs = zip(values, corresponding_axes(eqn), strict=True)
         operands = [v.removed(axes.index(axis)) if axis in axes else v.array for v, axes in pairs]
@@ -229,7 +234,7 @@ class Resizing:
         shape[axis] = 1
         return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
-    def removed_sum(self, eqn: Any, value: Sized) -> Any:
+    def removed_sum(self, eqn: Equation, value: Sized) -> Any:
         """What removed channels, which are all equal, add to a sum over channels."""
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]
@@ -237,10 +242,10 @@ class Resizing:
                 return count * evaluate_equation(eqn, [value.removed(axis)])[0]
         return 0
 
-    def ids(self, eqn: Any, values: Sequence[Sized]) -> list[ChannelIds]:
+    def ids(self, eqn: Equation, values: Sequence[Sized]) -> list[ChannelIds]:
         return equation_ids(self.sets, eqn, [v.ids for v in values])
 
-    def call(self, eqn: Any, call: Call, values: Sequence[Sized]) -> list[Sized]:
+    def call(self, eqn: Equation, call: Call, values: Sequence[Sized]) -> list[Sized]:
         """A call, with its checkpoint or its custom derivative rule."""
         if call.kind == "jit":
             return self.run(call.program, values)
@@ -261,7 +266,7 @@ class Resizing:
         return list(map(Sized, function(*arrays), results))
 
     def tangents(
-        self, eqn: Any, ids: list[ChannelIds], primals: Sequence[Any], tangents: Sequence[Any]
+        self, eqn: Equation, ids: list[ChannelIds], primals: Sequence[Any], tangents: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
         """The `jax.custom_jvp` rule of a call, on smaller arrays."""
         pairs = [(t, i) for x, t, i in zip(primals, tangents, ids, strict=True) if is_floating(x)]
@@ -271,7 +276,7 @@ class Resizing:
         return results[:count], of_all(results[:count], results[count:])
 
     def rule(
-        self, eqn: Any, operands: list[ChannelIds], results: Sequence[ChannelIds]
+        self, eqn: Equation, operands: list[ChannelIds], results: Sequence[ChannelIds]
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The two functions of a `jax.custom_vjp` rule, on smaller arrays."""
         transpose: list[Transpose] = []  # traced when it is differentiated
@@ -286,7 +291,7 @@ class Resizing:
             residuals[:] = [v.ids for v in rest]
             return [v.array for v in outputs], ([v.array for v in rest], arrays)
 
-        def backward(saved: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+        def backward(saved: Tree, grads: Sequence[Any]) -> tuple[Any, ...]:
             (traced,), (arrays, primals) = transpose, saved
             pairs = zip(grads, cotangents, eqn.outvars, strict=True)
             of_results = [Sized(g, i) for g, i, v in pairs if is_floating(v.aval)]
@@ -298,17 +303,19 @@ class Resizing:
 
         return forward, backward
 
-    def run_rule(self, eqn: Any, program: Any, values: Sequence[Sized]) -> list[Sized]:
+    def run_rule(self, eqn: Equation, program: Program, values: Sequence[Sized]) -> list[Sized]:
         """The results of the program of a custom derivative rule."""
         outer, self.sets.equations = self.sets.equations, (*self.sets.equations, eqn)
         results = self.run(program, values)
         self.sets.equations = outer
         return results
 
-    def branch(self, eqn: Any, values: Sequence[Sized], ids: Sequence[ChannelIds]) -> list[Any]:
+    def branch(
+        self, eqn: Equation, values: Sequence[Sized], ids: Sequence[ChannelIds]
+    ) -> list[Any]:
         index, *operands = values
 
-        def taken(program: Any, *arrays: Any) -> list[Any]:
+        def taken(program: Program, *arrays: Any) -> list[Any]:
             pairs = zip(arrays, operands, strict=True)
             results = self.run(program, [Sized(a, v.ids) for a, v in pairs])
             return [first(r.array, self.sizes.shape(i)) for r, i in zip(results, ids, strict=True)]
@@ -316,7 +323,7 @@ class Resizing:
         branches = [partial(taken, program) for program in eqn.params["branches"]]
         return jax.lax.switch(index.array, branches, *(v.array for v in operands))
 
-    def scan(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
+    def scan(self, eqn: Equation, values: Sequence[Sized]) -> list[Sized]:
         (inner,), results = scan_ids(self.sets, eqn, [v.ids for v in values])
         count, carried = scan_parts(eqn)
         arrays = [v.array for v in values]
@@ -333,7 +340,7 @@ class Resizing:
         end, layers = jax.lax.scan(body, start, stacked, **options)
         return list(map(Sized, [*end, *layers], results))
 
-    def shard(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
+    def shard(self, eqn: Equation, values: Sequence[Sized]) -> list[Sized]:
         """A program for one device of a mesh."""
         (inner,), results = shard_map_ids(self.sets, eqn, [v.ids for v in values])
         (program,), params = subprograms(eqn), eqn.params
@@ -341,7 +348,7 @@ class Resizing:
         def body(*arrays: Any) -> list[Any]:
             return [v.array for v in self.run(program, list(map(Sized, arrays, inner)))]
 
-        manual = params.get("newly_manual_axes", params.get("manual_axes"))
+        manual = params["newly_manual_axes" if "newly_manual_axes" in params else "manual_axes"]
         function = jax.shard_map(
             body,
             mesh=params["mesh"],
@@ -352,7 +359,7 @@ class Resizing:
         )
         return list(map(Sized, function(*(v.array for v in values)), results))
 
-    def loop(self, eqn: Any, values: Sequence[Sized]) -> list[Sized]:
+    def loop(self, eqn: Equation, values: Sequence[Sized]) -> list[Sized]:
         (of_body, of_condition), results = while_ids(self.sets, eqn, [v.ids for v in values])
         condition, constants, start = while_parts(eqn, [v.array for v in values])
         shapes = list(map(self.sizes.shape, results))

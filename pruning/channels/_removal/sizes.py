@@ -11,13 +11,13 @@ from pruning.channels._coupling.coupling import TracedChannels
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._coupling.moves import sizes
 from pruning.channels._coupling.rules import corresponding_axes, rule_of
-from pruning.channels._program.calls import Equation
+from pruning.channels._program.calls import Equation, Tree
 from pruning.channels._removal.removal import KeepMasks
 
 Shape = tuple[int, ...]
 
 
-def large_tree(params: Any, groups: Sequence[ChannelGroup]) -> Any:
+def large_tree(params: Tree, groups: Sequence[ChannelGroup]) -> Tree:
     """The shapes of the tree that groups were read from, in the structure of `params`."""
     leaves, structure = jax.tree.flatten(params)
     shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]

@@ -14,7 +14,16 @@ from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import describe
 from pruning.channels._coupling.rules import rule_of
-from pruning.channels._program.calls import evaluate_equation, program_of
+from pruning.channels._program.calls import (
+    Apply,
+    Equation,
+    Program,
+    Tree,
+    Variable,
+    evaluate_equation,
+    program_of,
+    shape_of,
+)
 from pruning.channels._program.interpret import (
     closed_jaxpr,
     enter_none,
@@ -41,7 +50,7 @@ ANOTHER = (
 
 
 def fold_batch_norms(
-    apply: Callable[..., Any], params: Any, *inputs: Any
+    apply: Apply, params: Tree, *inputs: Tree
 ) -> tuple[Callable[..., Any], Arrays]:
     """Fold the batch norms into other arrays; returns a function without them, and its arrays.
 
@@ -55,7 +64,7 @@ def fold_batch_norms(
 
     Args:
       apply: As in `coupled_channels`: a model in evaluation.
-      params: Any tree of arrays, running statistics included.
+      params: Tree tree of arrays, running statistics included.
       inputs: What else `apply` is called with: of any batch size, shapes are enough.
 
     Returns:
@@ -106,7 +115,7 @@ def fold_batch_norms(
         arrays |= {path: kernel, f"{path}_shift": shift}
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params)
 
-    def run(arrays: Arrays, *inputs: Any) -> Any:
+    def run(arrays: Arrays, *inputs: Tree) -> Any:
         left = list(zip(kernels, shifted, strict=True))
 
         def stored(chain: Chain) -> KernelAndShift:
@@ -126,7 +135,7 @@ def fold_batch_norms(
     return run, arrays
 
 
-def _run(apply: Callable[..., Any], network: "Unfolded", params: Any, *inputs: Any) -> Any:
+def _run(apply: Apply, network: "Unfolded", params: Tree, *inputs: Tree) -> Any:
     program, result = trace_apply(apply, params, inputs)
     leaves = [network.leaf(i, np.shape(leaf)) for i, leaf in enumerate(jax.tree.leaves(params))]
     values = [*leaves, *map(_compute, jax.tree.leaves(inputs))]
@@ -160,14 +169,14 @@ class Unfolded:
     ):
         self.parameter, self.fold, self.eager = parameter, fold, eager
         self.used: set[int] = set()  # parameters that are read without folding
-        self.reads: Counter[Any] = Counter()  # of each variable
+        self.reads: Counter[Variable] = Counter()  # of each variable
         self.seen: set[int] = set()
 
     def leaf(self, i: int, shape: Sequence[int]) -> Value:
         axes = frozenset(nontrivial(shape))
         return Value(partial(self.parameter, i), True, frozenset({i}), axes, i)
 
-    def evaluate(self, program: Any, values: Sequence[Value]) -> list[Value]:
+    def evaluate(self, program: Program, values: Sequence[Value]) -> list[Value]:
         jaxpr = closed_jaxpr(program).jaxpr
         if id(jaxpr) not in self.seen:
             self.seen.add(id(jaxpr))
@@ -176,12 +185,12 @@ class Unfolded:
         values = self.unshare(jaxpr.invars, values)
         return interpret(program, values, _constant, self.step, enter=enter_none)
 
-    def unshare(self, variables: Sequence[Any], values: Sequence[Value]) -> list[Value]:
+    def unshare(self, variables: Sequence[Variable], values: Sequence[Value]) -> list[Value]:
         """The values; a chain ends at a value that is read more than once."""
         pairs = zip(variables, values, strict=True)
         return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
 
-    def step(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
+    def step(self, eqn: Equation, values: Sequence[Value]) -> list[Value]:
         if (inner := program_of(eqn)) is not None:
             results = self.evaluate(inner, values)
         elif eqn.outvars and all(value.given for value in values):
@@ -192,7 +201,7 @@ class Unfolded:
             results = list(map(_compute, evaluate_equation(eqn, self.operands(values))))
         return self.unshare(eqn.outvars, results)
 
-    def given(self, eqn: Any, values: Sequence[Value]) -> list[Value]:
+    def given(self, eqn: Equation, values: Sequence[Value]) -> list[Value]:
         """A value computed from parameters and constants only."""
 
         @cache
@@ -207,7 +216,7 @@ class Unfolded:
         leaf = values[0].leaf if rule_of(eqn).layout else None
         first = Value(lambda: arrays()[0], True, leaves, varying(eqn, values), leaf)
         others = [
-            Value(lambda k=k: arrays()[k], True, leaves, frozenset(range(v.aval.ndim)))
+            Value(lambda k=k: arrays()[k], True, leaves, frozenset(range(len(shape_of(v)))))
             for k, v in enumerate(eqn.outvars)
         ]
         return [first, *others[1:]]

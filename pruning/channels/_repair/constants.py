@@ -4,7 +4,7 @@ A filter at zero leaves a constant behind its nonlinearity, relu(β) of a batch 
 Without its channel, that constant would be missing from the sums of the next layer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from jaxtyping import Array
 from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import rule_of
-from pruning.channels._program.calls import Equation, evaluate_equation
+from pruning.channels._program.calls import Apply, Equation, Tree, evaluate_equation
 from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import (
     Keep,
@@ -37,17 +37,17 @@ class Value(NamedTuple):
       masked: With all positions of removed channels at zero.
     """
 
-    zeroed: Any
-    masked: Any
+    zeroed: Tree
+    masked: Tree
 
 
 def fold_constants(
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     keep: Keep,
-    *inputs: Any,
-) -> Any:
+    *inputs: Tree,
+) -> Tree:
     """Fold the constants of removed channels into the biases after them.
 
     Of a removed channel, the filters count as zero, and activations as their running mean where
@@ -105,7 +105,7 @@ def fold_constants(
     return jax.tree.unflatten(structure, leaves)
 
 
-def _array(x: Any) -> Any:
+def _array(x: Any) -> Tree:
     return jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
 
 

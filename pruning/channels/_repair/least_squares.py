@@ -19,7 +19,7 @@ from jaxtyping import Array
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import ChannelGroup, describe
-from pruning.channels._program.calls import Equation, evaluate_equation
+from pruning.channels._program.calls import Apply, Equation, Program, Tree, evaluate_equation
 from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import (
     Keep,
@@ -40,14 +40,14 @@ RIDGE = tuple(10.0**k for k in range(-8, 1))
 
 
 def least_squares(
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     keep: Keep,
     batches: Batches,
     *,
     ridge: Sequence[int | float] = RIDGE,
-) -> Any:
+) -> Tree:
     """Solve the kernels after removed channels on data, before `remove_channels`.
 
     For every convolution and product with a kernel whose inputs change, in the order of the
@@ -101,12 +101,12 @@ def least_squares(
 
 
 def rescale(
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     keep: Keep,
     batches: Batches,
-) -> Any:
+) -> Tree:
     """Fit one scale and one shift for each output of the kernels after removed channels.
 
     As `least_squares`, whose arguments and errors it has, but a kernel is only multiplied by one
@@ -117,13 +117,13 @@ def rescale(
 
 def _repair(
     name: str,
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     keep: Keep,
     batches: Batches,
     solver: Solver,
-) -> Any:
+) -> Tree:
     check_on_host(name, (params, keep, batches), instead="repair before compiling")
     check_values(name, params, batches)
     check_batches(batches)
@@ -156,8 +156,8 @@ class Repair:
 
     def __init__(
         self,
-        params: Any,
-        masked: Any,
+        params: Tree,
+        masked: Tree,
         facts: Sequence[Fact],
         masks: KeepMasks,
         solver: Solver,
@@ -169,7 +169,7 @@ class Repair:
         triples = zip(self.paths, self.whole, jax.tree.leaves(masked), strict=True)
         self.leaves = [pruned if path in changed else whole for path, whole, pruned in triples]
 
-    def run(self, program: Any, batches: Batches) -> None:
+    def run(self, program: Program, batches: Batches) -> None:
         self.count = len(batches)
         pairs = zip(self.whole, self.leaves, strict=True)
         values = [[whole] * self.count + [pruned] * self.count for whole, pruned in pairs]
@@ -203,7 +203,7 @@ class Repair:
     def solve(self, eqn: Equation, use: Kernel, values: Sequence[Arrays]) -> list[Arrays]:
         """The outputs of both networks, after the kernel of the second is solved."""
 
-        def outputs(x: Any, kernel: Any) -> Any:
+        def outputs(x: Any, kernel: Any) -> Tree:
             operands = (x, kernel) if use.side == 1 else (kernel, x)
             return evaluate_equation(eqn, operands)[0]
 
@@ -219,7 +219,7 @@ class Repair:
         return [whole + [outputs(a, kernel) for a in inputs]]
 
     def solution(
-        self, use: Kernel, kernel: np.ndarray, inputs: Sequence[Any], whole: Sequence[Any]
+        self, use: Kernel, kernel: np.ndarray, inputs: Sequence[Tree], whole: Sequence[Any]
     ) -> np.ndarray:
         parts = (moments(use.linear, x, y) for x, y in zip(inputs, whole, strict=True))
         first = merge(islice(parts, self.count - max(1, self.count // 4) or 1))

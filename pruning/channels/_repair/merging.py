@@ -8,8 +8,8 @@ T[i, j] / Σⱼ T[i, j]. Means of filters that differ have a smaller variance, s
 running variance are scaled up to it. Wang et al. (2025), Theus et al. (2024), Jordan et al. (2023).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from pruning._arguments import check_values
 from pruning.channels._coupling.channel_ids import FIXED
 from pruning.channels._coupling.coupling import TracedChannels, unite
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
+from pruning.channels._program.calls import Apply, Tree
 from pruning.channels._program.interpret import live_program, trace_apply
 from pruning.channels._program.lines import at, line_of
 from pruning.channels._removal.removal import Keep, check_keep, check_some_left, name
@@ -30,14 +31,14 @@ from pruning.channels._repair.parameters import check_solved, facts_of
 
 
 def merge_channels(
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     keep: Keep,
     *,
-    inputs: Sequence[Any],
+    inputs: Sequence[Tree],
     plan: Plans = clusters,
-) -> Any:
+) -> Tree:
     """Merge removed channels of `params` into similar ones, before `remove_channels`.
 
     Channels are compared by their filters, each divided by its length and multiplied by its gain

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float
 from jaxnorm.internal import auto_sharded, check_function, check_on_host, flat_rows
 from pruning._arguments import at_least, check_names, check_values
 from pruning.channels._coupling.groups import ChannelGroup
+from pruning.channels._program.calls import Tree
 from pruning.channels._removal.removal import producers
 from pruning.criteria._criteria import l2_norm
 from pruning.ranking._ranking import order, round_down
@@ -26,7 +27,7 @@ Select = Callable[..., Masks]
 
 
 def channel_scores(
-    params: Any,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     *,
     criterion: Callable[[Float[Array, "filters dims"]], Float[Array, " filters"]] = l2_norm,
@@ -83,11 +84,11 @@ def channel_scores(
 
 
 def mean_scores(
-    params: Any,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     *,
-    score: Callable[[Any, Sequence[ChannelGroup], Any], Scores],
-    batches: Iterable[Any],
+    score: Callable[[Tree, Sequence[ChannelGroup], Any], Scores],
+    batches: Iterable[Tree],
 ) -> list[Float[Array, " _"]]:
     """Average `score(params, groups, batch)` over batches, which lowers noise.
 

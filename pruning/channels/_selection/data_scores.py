@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +16,11 @@ from pruning.channels._selection.choice import channel_scores
 
 
 def taylor_scores(
-    params: Any,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     *,
-    loss: Callable[[Any, Any], Float[Array, ""]],
-    batches: Sequence[Any],
+    loss: Callable[[Tree, Tree], Float[Array, ""]],
+    batches: Sequence[Tree],
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the squared first-order change of the loss: the mean of (Σ w ∂L/∂w)².
 
@@ -55,7 +54,7 @@ def taylor_scores(
         raise ValueError("batches must hold at least one batch; got none")
     score = partial(channel_scores, criterion=lambda filters: filters.sum(1), reduce=jnp.sum)
 
-    def changes(params: Any, batch: Any) -> list[Array]:
+    def changes(params: Tree, batch: Tree) -> list[Array]:
         gradient = jax.grad(loss, allow_int=True)(params, batch)
         return score(jax.tree.map(_product, params, gradient), groups)
 
@@ -65,11 +64,11 @@ def taylor_scores(
 
 
 def wanda_scores(
-    params: Any,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     *,
-    apply: Callable[..., Any],
-    inputs: Sequence[Any],
+    apply: Apply,
+    inputs: Sequence[Tree],
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the weights that read it times the norm of what they read: Σ |w| ‖x‖₂.
 

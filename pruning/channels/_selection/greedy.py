@@ -1,6 +1,6 @@
 """Scores of channels by the error that least squares in the next kernels cannot repair."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
-from pruning.channels._program.calls import evaluate_equation
+from pruning.channels._program.calls import Apply, Equation, Program, Tree, evaluate_equation
 from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import Keep, check_keep, check_some_left, name
 from pruning.channels._repair.least_squares import Batches, check_batches
@@ -22,10 +22,10 @@ SWAP_MARGIN = 1e-9  # larger than rounding, so that no swap is undone
 
 
 def reconstruction_scores(
-    params: Any,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     *,
-    apply: Callable[..., Any],
+    apply: Apply,
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Float[Array, " _"]]:
@@ -71,8 +71,8 @@ def reconstruction_scores(
 
 
 def swap_channels(
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     keep: Keep,
     *,
@@ -117,8 +117,8 @@ def swap_channels(
 
 def _blocks(
     caller: str,
-    apply: Callable[..., Any],
-    params: Any,
+    apply: Apply,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     batches: Batches,
     ridge: int | float,
@@ -189,10 +189,10 @@ class Inputs:
         self.kernels: dict[int, tuple[Kernel, np.ndarray]] = {}
         self.moments: dict[int, Moments] = {}
 
-    def read(self, program: Any, arrays: Sequence[Any]) -> None:
+    def read(self, program: Program, arrays: Sequence[Any]) -> None:
         uses = iter(self.uses)
 
-        def step(eqn: Any, values: Sequence[Any]) -> Sequence[Any]:
+        def step(eqn: Equation, values: Sequence[Any]) -> Sequence[Any]:
             use, results = next(uses), evaluate_equation(eqn, values)
             if use is not None and (leaf := use.addend.leaf) in self.wanted:
                 part = moments(use.linear, values[1 - use.side], results[0])

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pruning.channels._coupling.groups import ChannelGroup
+from pruning.channels._program.calls import Apply
 from pruning.channels._selection.choice import Masks, Scores, Select
 from pruning.ranking._ranking import order
 
@@ -36,7 +37,7 @@ def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: 
     ascending = [np.sort(np.asarray(vector)) for vector in scores]
     together = [jnp.asarray(np.mean([ascending[i] for i in alike], 0)) for alike in repeats]
 
-    def of_all(function: Callable[..., Any]) -> Callable[..., Any]:
+    def of_all(function: Callable[..., Any]) -> Apply:
         return lambda widths: function(_spread(repeats, widths))
 
     functions = {name: of_all(f) for name, f in options.items() if name in ("cost", "price")}

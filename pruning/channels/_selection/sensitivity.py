@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup
+from pruning.channels._program.calls import Apply, Tree
 from pruning.channels._removal.removal import mask_channels
 from pruning.channels._selection.choice import Scores, channel_scores, select_layerwise
 
@@ -17,12 +18,12 @@ RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 def sensitivity(
-    params: Any,
+    params: Tree,
     groups: Sequence[ChannelGroup],
     *,
-    measure: Callable[[Any], Any],
+    measure: Callable[[Tree], Any],
     ratios: Sequence[int | float] = RATIOS,
-    score: Callable[[Any, Sequence[ChannelGroup]], Scores] = channel_scores,
+    score: Callable[[Tree, Sequence[ChannelGroup]], Scores] = channel_scores,
 ) -> Float[np.ndarray, "groups ratios"]:
     """Measure the network when one group loses a ratio of its channels and the others none.
 
@@ -62,9 +63,7 @@ def sensitivity(
     return np.array(values, float).reshape(len(groups), len(ratios))
 
 
-def output_error(
-    apply: Callable[..., Any], params: Any, *inputs: Any
-) -> Callable[[Any], Float[Array, ""]]:
+def output_error(apply: Apply, params: Tree, *inputs: Tree) -> Callable[[Any], Float[Array, ""]]:
     """A function of a tree: ‖apply(tree) − apply(params)‖ / ‖apply(params)‖ at `inputs`.
 
     Example:
@@ -75,7 +74,7 @@ def output_error(
     whole = jax.tree.leaves(apply(params, *inputs))
     size = sum(jnp.sum(jnp.square(jnp.abs(y))) for y in whole)
 
-    def error(tree: Any) -> Float[Array, ""]:
+    def error(tree: Tree) -> Float[Array, ""]:
         pairs = zip(jax.tree.leaves(apply(tree, *inputs)), whole, strict=True)
         change = sum(jnp.sum(jnp.square(jnp.abs(a - b))) for a, b in pairs)
         return jnp.sqrt(change / size)
