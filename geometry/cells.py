@@ -74,7 +74,7 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
 
     At most 1/(2n) when no two samples are collinear, with equality for n equally spaced
     directions. The paper's example has 1/n for an odd number n of equally spaced points; their n
-    lines bound 2n sectors, so that γ = 1/(2n).
+    lines bound 2n sectors, so γ = 1/(2n).
 
     Example:
       >>> turn = jnp.linspace(0, 2 * jnp.pi, 5, endpoint=False)

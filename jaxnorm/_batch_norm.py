@@ -5,7 +5,7 @@ Inputs are (n, c) or (n, ..., c): samples first, any number of spatial axes, cha
 (inference). The result has the dtype of `x`; statistics, sums and scales are in at least float32.
 
 The layer is y = gain (x − shift) + offset with one gain and one offset per channel. The shift is
-near the mean of the batch, so that neither a large mean nor an outlier costs digits, in the sums
+near the mean of the batch, so neither a large mean nor an outlier costs digits, in the sums
 or in the result. A batch whose squared deviations sum to more than the largest float, 3·10³⁸, has
 neither a variance nor a result: both are NaN.
 """

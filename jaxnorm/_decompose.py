@@ -1,7 +1,7 @@
 """Batch normalization by parts: recentering and rescaling, each alone and together.
 
 The parts of Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first; the result
-has the dtype of `x`. Squares are taken relative to the largest entry, so that none overflows or
+has the dtype of `x`. Squares are taken relative to the largest entry, so none overflows or
 vanishes; sums of samples must fit the dtype, at least float32, and results are NaN beyond it. A
 feature that is constant over the samples is recentered to exactly 0; with `eps=0` rescaling leaves
 it undivided, and no gradient becomes NaN.

@@ -36,7 +36,7 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     """Population mean, variance, skewness and kurtosis of `x` along `axis`.
 
     The moments that Figure 2 of the unitization paper follows through training. Computed from
-    centered data in at least float32, in the unit of the largest deviation, so that skewness and
+    centered data in at least float32, in the unit of the largest deviation, so skewness and
     kurtosis are right wherever sums of samples fit the dtype. A constant has variance 0 and
     neither skewness nor kurtosis: both are NaN. A variance that does not fit the dtype is NaN.
 

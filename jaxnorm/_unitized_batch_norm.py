@@ -95,7 +95,7 @@ def unitized_batch_norm(
     With x̂ the normalized input, P its pixels per sample and s = Σ x̂² / (pixels · P) over pixels
     and channels of one sample, the result is scale (alpha / √(s + eps) + 1 − alpha) x̂ + bias.
     Vectors, (n, c), have one pixel: s = ‖x̂‖² (Algorithm 1). With alpha 0 this is batch norm. The
-    norm belongs to the sample, in inference too, so that the layer cannot be folded into others.
+    norm belongs to the sample, in inference too, so the layer cannot be folded into others.
 
     By default `pixels` is the number of pixels of `x`, line 9 of Algorithm 2. The mean of s is
     then c/P: with alpha 1 every sample gets the norm P, not 1, and unitization enlarges outputs

@@ -190,7 +190,8 @@ MICRO = _table_4()
 def jobs(*, accelerated: bool) -> list[Job]:
     """All trainings in order; batches of two, which take days, are last.
 
-    Figures come first on a CPU, which has little else that it can train, and else after the tables.
+    On a CPU, figures come first, because little else can be trained there. Elsewhere they follow
+    the tables.
     """
     figures, tables = [Job(network, 0) for network in FIGURES], _by_seeds([*TABLES, *PRUNED])
     first = [*tables, *figures] if accelerated else [*figures, *tables]

@@ -131,7 +131,7 @@ def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | No
         if is_over():
             return None
         time.sleep(TICK)
-    # In its own process group, so that Ctrl-C reaches it once; a second Ctrl-C would save nothing.
+    # In its own process group, so Ctrl-C reaches it once; a second Ctrl-C would save nothing.
     with (
         log.open("ab") as file,
         subprocess.Popen(

@@ -155,7 +155,7 @@ def reach(name: str, modules: list[Module]) -> set[str]:
     """The functions, classes and methods that a function calls, and those that they call.
 
     By names alone: a method counts where its class is reached and anything has an attribute of its
-    name. A table in capitals is read row by row, so that its rows are not followed.
+    name. A table in capitals is read row by row, so its rows are not followed.
     """
     imported = {m.name: imported_names(m) for m in modules}
     found = {n: node for m in modules for n, node in definitions(m)}
@@ -243,7 +243,7 @@ def package_imports(modules: list[Module]) -> Iterator[str]:
 
 
 def orbax_imports(modules: list[Module]) -> Iterator[str]:
-    """Only one module may import Orbax, so that Orbax's next interface changes one file."""
+    """Only one module may import Orbax, so Orbax's next interface changes one file."""
     for module in modules:
         for node in ast.walk(module.tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -63,7 +63,7 @@ class Verdict(NamedTuple):
 
     Attributes:
       claim: The claim.
-      findings: Of its checks, in their order.
+      findings: The findings of its checks, in order.
       printed_holds: Whether all printed forms hold; None without a check of one.
       corrected_holds: Whether all corrected forms hold; None without a check of one.
       as_recorded: Whether every check has the outcome that its form demands.

@@ -151,7 +151,7 @@ class Result(NamedTuple):
 
     Attributes:
       ours: With its uncertainty, and of how many runs: a sentence, or a function that gives it of
-        what `page` holds, so that no number is written twice.
+        what `page` holds, so no number is written twice.
       printed: The paper's.
       page: The file of numbers, from the root of the repository.
     """
@@ -179,7 +179,7 @@ class Claim:
       fault: What is wrong with the printed form, if a check of it is rejected.
       remark: What a reader should know beside.
       why: Two or three sentences: the proof, or the counter-example.
-      results: Of networks that were trained or measured.
+      results: Results of networks that were trained or measured.
       reason: Why nothing is checked, where there are no checks.
 
     Raises:

@@ -55,7 +55,7 @@ class KernelMap:
     Attributes:
       powers: Coefficients of ρᵏ, but for those of ramps.
       kinks: Where they are, in standard deviations of the preactivations.
-      jumps: Of the slope at the kinks, relative to the root mean square of the activations.
+      jumps: Jumps of the slope at the kinks, relative to the root mean square of the activations.
       mean_square: E φ(u)², of the activations.
       slope: κ′(1) = E φ′(u)² E u²/E φ(u)²: the growth of squared small angles.
       tail: Mass of the terms that are left out, about the largest error of κ.
@@ -122,10 +122,10 @@ def kernel_map(
     for ELU and SELU. `tail` estimates it; more `terms` lower it.
 
     Args:
-      activation: φ, differentiable but at the kinks, and continuous.
+      activation: φ, continuous, and differentiable except at the kinks.
       kinks: Where its slope, or another derivative, jumps, in ascending order.
-      std: Of the preactivations; may be traced and differentiated.
-      terms: Of the series: by default 128, and 1,024 for functions with kinks.
+      std: Standard deviation of the preactivations; may be traced and differentiated.
+      terms: Terms of the series: by default 128, and 1,024 for functions with kinks.
 
     Raises:
       TypeError: `activation` is no function.
@@ -218,7 +218,7 @@ def layer_norm_map(kernel: KernelMap) -> KernelMap:
 def fixed_point(kernel: KernelMap) -> FixedPoint:
     """The stable fixed point of κ in [0, 1], which correlations in [0, 1) tend to.
 
-    κ is convex there and κ(1) = 1, so that κ′(1) decides: up to 1 it is 1, samples become alike
+    κ is convex there and κ(1) = 1, so κ′(1) decides: up to 1 it is 1, samples become alike
     ("ordered"); above, it is the one fixed point below 1 ("chaotic"), Poole et al. (2016);
     from the Hermite series Joudaki and Hofmann (2024) show that all of [0, 1) leads there. The
     depth scale is that of Schoenholz et al. (2017), infinite where κ′(1) = 1: then angles fall like

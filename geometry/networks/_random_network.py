@@ -42,7 +42,7 @@ def random_network(
     """Send `x` through `depth` layers x ← nonlinearity(normalization(x W)), W of variance 2/width.
 
     The setting of Figures 3, 5 and 6 of Nachum et al. Weights are drawn when they are needed and
-    not stored, so that memory grows with depth only by the recorded statistics; on a CPU most of
+    not stored, so memory grows with depth only by the recorded statistics; on a CPU most of
     the time is spent drawing them, and depends on the kind of `key`. Many networks are a `vmap`
     over keys, which shards as any other axis. A zero batch remains zero. A batch of sharded samples
     remains sharded, and its recorded statistics are gathered.

@@ -14,7 +14,7 @@ class OddPoint(NamedTuple):
     """The longest sample of a batch, compared with the others.
 
     Attributes:
-      index: Which sample it is, the first among equals.
+      index: The index of the longest sample; the first among equals.
       norm_ratio: Its norm over the mean norm of the others, n − 1 in the invariant representation.
       second_ratio: The second largest norm over the largest.
       angle: Its mean angle to the others, in radians.

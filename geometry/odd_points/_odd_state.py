@@ -20,7 +20,7 @@ class OddState(NamedTuple):
 
     Attributes:
       norm_ratio: Norm of the odd sample over that of the others.
-      angle: Of the odd sample with the others.
+      angle: Angle of the odd sample with the others.
       spread: Angle of two others.
     """
 

@@ -32,8 +32,9 @@ class Stability(NamedTuple):
     Attributes:
       state: Norm ratio, angle and spread of the fixed point.
       family: Eigenvalues' sizes of deviations that keep the n − 1 samples exchangeable.
-      single: Of deviations that make one of the n − 1 longer or nearer than the others.
-      pairs: Of deviations of the angles of pairs alone.
+      single: Growth of deviations that make one of the n − 1 samples longer or nearer than the
+        others.
+      pairs: Growth of deviations of the angles of pairs alone.
       radius: The largest; below 1 the fixed point is stable.
     """
 
@@ -48,10 +49,10 @@ class SpreadDistribution(NamedTuple):
     """The cluster's spread in layers of finite width: a Gamma variable, to first order in n/width.
 
     Attributes:
-      mean: Of the spread: `cluster_spread` at infinite width.
-      shape: Of the Gamma distribution; the standard deviation is mean/√shape.
-      drift: Of the logarithm of a small spread, a layer.
-      noise: Variance of its logarithm, a layer.
+      mean: Mean of the spread: `cluster_spread` at infinite width.
+      shape: Shape of the Gamma distribution; the standard deviation is mean/√shape.
+      drift: Mean change of the logarithm of a small spread in a layer.
+      noise: Variance of the change of its logarithm in a layer.
     """
 
     mean: float
@@ -160,8 +161,8 @@ def spread_distribution(
     neuron to the squared spread and to the squared distance of the odd sample. The stationary
     distribution of θ is then Gamma. For ReLU and large n its shape is 1 + width/n: the spread 3π/n
     is seen at widths much above n. θ is n times the root mean square distance of two samples of the
-    cluster over the distance of the odd sample from it. Of 30 samples at widths of 1,000 and 300
-    the standard deviation was 5 and 14 % above this. Options are those of `odd_stability`.
+    cluster over the distance of the odd sample from it. For 30 samples, the standard deviation was
+    5 % above this at width 1,000 and 14 % at width 300. Options are those of `odd_stability`.
 
     Raises:
       ValueError: n is no whole number, or below 5; or `width` is below 1.

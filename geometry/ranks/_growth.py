@@ -74,7 +74,7 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     Exactly if no sample is zero, no two are positively parallel, and the directions of the
     antiparallel pairs are linearly independent, for ReLU(s) − ReLU(−s) = s. Corollary 4 requires
     only that no two samples of x are collinear, where it should require it of the recentred batch.
-    Angles below 64 ε count as zero. Of samples with a NaN, which only `jit` lets pass, the answer
+    Angles below 64 ε count as zero. For samples with a NaN, which only `jit` lets pass, the answer
     means nothing.
 
     Example:

@@ -31,7 +31,7 @@ class TreeLimits(NamedTuple):
 
 
 class EndBounds(NamedTuple):
-    """Bounds of the cluster relative to one of the two ends, whichever satisfies them.
+    """Bounds of the cluster relative to an end; at least one of the two ends satisfies them.
 
     Attributes:
       norm_ratio: Upper bound of the norm of the cluster over the norm of the end.

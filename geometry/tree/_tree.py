@@ -24,7 +24,7 @@ from jaxnorm.internal import check_array, replicate
 class TreeGram(NamedTuple):
     """Gram matrix of the tree: the true one is exp(2 log_scale) gram, likewise the distances.
 
-    `squared_distances` are sums of squares, without the cancellation of gᵢᵢ + gⱼⱼ − 2gᵢⱼ, so that
+    `squared_distances` are sums of squares, without the cancellation of gᵢᵢ + gⱼⱼ − 2gᵢⱼ, so
     they resolve the distances of merging samples long after `gram` cannot.
     """
 
@@ -50,7 +50,8 @@ def step(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
 def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float[Array, "n width"]:
     """All 2ᵈᵉᵖᵗʰ neurons of the tree, or as many for each of m coordinates: `step`, `depth` times.
 
-    By brute force, for small depths; `tree_gram` has inner products at any. Samples may be sharded.
+    This is brute force for small depths; `tree_gram` computes inner products at any depth. Samples
+    may be sharded.
 
     Raises:
       ValueError: `depth` is no whole number from 0 on, or gives more than 2³⁰ numbers; `x` is no
@@ -77,8 +78,8 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
 
     Exact up to rounding, in O(n log n) operations per layer and O(n³) once, by the recursion over
     split positions: a neuron that is zero on p of n samples and c on the rest has children that are
-    c p/n on the rest and c (n − p)/n on the p. With several coordinates each has its tree and the
-    Gram matrices add. Differentiable except where a sample equals a mean. Depth 0 is `x` itself; a
+    c p/n on the rest and c (n − p)/n on the p. Each coordinate has its own tree, and the Gram
+    matrices add. Differentiable except where a sample equals a mean. Depth 0 is `x` itself; a
     constant `x` has a Gram matrix of zeros from depth 1. Computed in at least float32.
 
     Best run on a CPU: layers are tens of small kernels, one after the other, and a TPU or GPU

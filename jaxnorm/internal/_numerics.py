@@ -64,7 +64,7 @@ def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
     """Euclidean norm along `axis`, which stays with size 1; gradient zero at the origin.
 
-    Relative to the largest entry, so that no square overflows or underflows. Infinite where an
+    Relative to the largest entry, so no square overflows or underflows. Infinite where an
     entry is.
     """
     largest = jnp.max(jnp.abs(x), axis, keepdims=True)

@@ -1,6 +1,6 @@
-"""The only module that uses Orbax, so that Orbax's next interface changes one file.
+"""The only module that uses Orbax, so Orbax's next interface changes one file.
 
-A step of a folder holds named trees of arrays, and named notes such as JSON holds. Orbax is
+A step of a folder holds named trees of arrays and named notes that JSON can hold. Orbax is
 imported at the first call, since that takes a second.
 """
 

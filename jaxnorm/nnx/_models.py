@@ -12,12 +12,13 @@ from jaxnorm.nnx._surgery import batch_norms
 def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]:
     """An NNX filter for scale, bias and alpha of every batch norm in `model`.
 
-    Of ours and of Flax's, by the paths that they have now: for a changed model ask again. To train
-    all but these, give `nnx.All(nnx.Param, nnx.Not(norm_parameters(model)))` to `nnx.Optimizer` as
-    `wrt` and to `nnx.DiffState`; together with `nnx.PathContains("encoder")`, also in `nnx.All`,
-    they are those of one part. Running statistics are no parameters. They are used and never
-    updated after `model.set_attributes(BatchNorm, use_running_average=True)`, to be called
-    again after `model.train()`.
+    The filter knows our layers and Flax's by their present paths, so make a new filter for a
+    changed model. To train all but these, give `nnx.All(nnx.Param,
+    nnx.Not(norm_parameters(model)))` to `nnx.Optimizer` as `wrt` and to `nnx.DiffState`; together
+    with `nnx.PathContains("encoder")`, also in `nnx.All`, they are those of one part. Running
+    statistics are no parameters. They are used and never updated after
+    `model.set_attributes(BatchNorm, use_running_average=True)`, to be called again after
+    `model.train()`.
 
     Args:
       model: Any module; without a batch norm the filter lets nothing through.

@@ -36,13 +36,13 @@ def replace_batch_norm(
 ) -> nnx.Module:
     """Replace every batch norm of `model` by a `layer`, in place; returns `model`.
 
-    Of a model that is itself a batch norm, its replacement is returned.
+    If the model is itself a batch norm, its replacement is returned.
 
     Without `layer` these are `jaxnorm.nnx.BatchNorm`: plain batch norm. Unitized ones are asked
     for by `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
 
     Replaced are Flax's layers and ours, whether unitized or not. Their variables are the new
-    layer's variables and their options its options, so that outputs stay the same: a new alpha is
+    layer's variables and their options its options, so outputs stay the same: a new alpha is
     0, where unitized batch norm is batch norm. What a `BatchNorm` that replaces a unitized layer
     cannot keep is alpha. As in Flax, the running variance of a replaced Flax layer follows the
     batches' biased ones.
@@ -127,7 +127,7 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
     that were given `pixels` or take the norm of each pixel do not depend on the size: they stay.
 
     Args:
-      model: Of any layers; itself it stays as it is. Its variables may be shapes alone.
+      model: A model of any layers, which is not changed. Its variables may be shapes alone.
       x: A batch of the size of training; its values do not matter, and it may be a shape alone.
 
     Raises:

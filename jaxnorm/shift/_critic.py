@@ -37,7 +37,7 @@ def emd_critic(
     here it is RMSProp, that of Wasserstein GANs.
 
     This is no estimate of the distance. The sigmoid keeps it in (−1, 1) whatever the distance;
-    the Lipschitz constant of the clipped critic is unknown and not reached, so that the value is
+    the Lipschitz constant of the clipped critic is unknown and not reached, so the value is
     10⁻⁶ to 10⁻⁴ of the distance, by a factor that changes with distance, direction and shape.
     `emd_lower_bound` has the same arguments and a meaning.
 
@@ -121,7 +121,7 @@ def _convolve(
 
 
 def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n i j 9*c"]:
-    """3×3 neighbourhoods with zero padding, so that a convolution is a matrix product."""
+    """3×3 neighbourhoods with zero padding, so a convolution is a matrix product."""
     height, width = x.shape[1:3]
     pads = jax.lax.padtype_to_pads((height, width), (3, 3), (stride, stride), "SAME")
     padded = jnp.pad(x, [(0, 0), *pads, (0, 0)])

@@ -39,7 +39,7 @@ def certified_upper_bound(
     steepest. For outputs that have the bias as their mean at both moments √2 M holds, too.
 
     Args:
-      bounds: Of the layer, the same at both moments.
+      bounds: Bounds of the layer, the same at both moments.
       distance: W, by default any.
 
     Example:
@@ -134,9 +134,9 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     These are Eqs. 8 and 9 with a scale.
 
     M is approached far from the origin, L next to it; at α 0 and α 1 they are infinite. NaN for α
-    outside [0, 1]. With different α per feature L is above the least number: 5/4 of max|γ/(1 − α)|.
-    Then the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with Γ, A and C diagonal, C within [0, 1)
-    and w a unit vector, and C (I − C) w is no longer than 1/4.
+    outside [0, 1]. If α differs between features, L is 5/4 of max|γ/(1 − α)|, which is above the least constant. Then
+    the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with Γ, A and C diagonal, C within [0, 1) and w
+    a unit vector, and C (I − C) w is no longer than 1/4.
 
     Args:
       alpha: α.

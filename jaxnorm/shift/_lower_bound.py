@@ -98,7 +98,7 @@ def emd_lower_bound(
 
 
 def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
-    """Root mean square length, in the unit of the largest entry, so that no square overflows."""
+    """Root mean square length, in the unit of the largest entry, so no square overflows."""
     unit = unit_of(jnp.abs(h).max())
     return unit * jnp.sqrt(jnp.square(h / unit).sum(1).mean())
 
@@ -126,5 +126,5 @@ def _distances_by_products(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Fl
 
 
 def _distances(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    """Exact distances, so that rounding makes no cone steeper than 1."""
+    """Exact distances, so rounding makes no cone steeper than 1."""
     return jnp.sqrt(jnp.square(z[:, None] - a[None]).sum(2))

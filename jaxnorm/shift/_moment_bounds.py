@@ -56,7 +56,7 @@ def sharp_moment_upper_bound(
         mean_x=mean_x, var_x=var_x, mean_y=mean_y, var_y=var_y
     )
     apart, var = mean_x - mean_y, var_x + var_y
-    # Lengths are divided by the largest one, so that no square overflows or vanishes.
+    # Lengths are divided by the largest one, so no square overflows or vanishes.
     unit = unit_of(jnp.maximum(jnp.abs(apart).max(), jnp.sqrt(jnp.abs(var).max())))
     return unit * safe_sqrt(jnp.sum(var / unit / unit) + jnp.sum(jnp.square(apart / unit)))
 
@@ -139,7 +139,7 @@ def clipped_power(
     if x.ndim == 0 or x.shape[-1] == 0:
         raise ValueError(f"x must have features on its last axis; got shape {x.shape}")
     # Powers of x
-    # radius, so that none overflows.
+    # radius, so none overflows.
     return jnp.sum(jnp.clip(x / radius, -1, 1) ** p, -1) * (radius / (p * x.shape[-1] ** 0.5))
 
 

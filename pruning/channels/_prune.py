@@ -347,7 +347,7 @@ def _as_list(numbers: Any, name: str) -> list[int | float]:
 def _targets(
     ratios: list[int | float], budgets: list[int | float]
 ) -> tuple[str, list[int | float]]:
-    """The argument of `select` after each step, and its name."""
+    """The name of the argument that `select` takes, and its value after each step."""
     if not budgets:
         if not ratios:
             raise ValueError("ratios, such as [0.5], or a budget must be given; got neither")

@@ -2,10 +2,10 @@
 
 Filters are rows, `(filters, dims)`. Scores are in at least float32 whatever the filters' dtype:
 neighbouring filters of a layer differ by less than bfloat16 resolves, and would tie. Lengths have
-gradient zero at the zero vector, so that all gradients are finite. Functions that loop are
-compiled here, as JAX would else compile each loop anew at every call from outside `jit`. Under
-`jit` the criteria of one layer share its Gram product. Of a layer that is not finite all scores by
-`fermat` and `gm` are NaN, and of a filter that is not finite those by the others are not finite.
+gradient zero at the zero vector, so all gradients are finite. Functions that loop are compiled
+here, as JAX would else compile each loop anew at every call from outside `jit`. Under `jit` the
+criteria of one layer share its Gram product. If a layer is not finite, all scores by `fermat` and
+`gm` are NaN. If a filter is not finite, its scores by the other criteria are not finite.
 """
 
 import jax
@@ -65,7 +65,7 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 
     Squared distances come from one Gram product of the centred filters. Where one of a row is
     below a sixteenth of ‖vⱼ‖² + ‖vₖ‖², and the product has lost digits, the row is computed again
-    from differences, so that scores are right to 64 units of rounding whatever the filters. All
+    from differences, so scores are right to 64 units of rounding whatever the filters. All
     weights must be finite: no filter has a distance from one that is not, and all scores are NaN.
     """
     h, unit = center(matrix(filters))

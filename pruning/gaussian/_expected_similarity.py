@@ -52,8 +52,8 @@ def expected_spearman(
     the others with fermat or gm need many filters, and l1 with l2 tends to 0.930. The gradient
     is finite but where the correlation is 1, for l1 with l2 at dims = 1.
 
-    Of a criterion of `CRITERIA` that is not in this table the theory lacks ρ: NaN. So is what an
-    array holds below 2 filters or 1 dim.
+    The theory has no ρ for a criterion of `CRITERIA` that is missing in this table: the result is
+    NaN. So is what an array holds below 2 filters or 1 dim.
 
     Raises:
       ValueError: If `pair` is not two different names of `CRITERIA`, `num_filters` is below 2 or

@@ -2,7 +2,7 @@
 
 Filters are drawn independently from N(0, σ² I) in `dims` dimensions, σ being `std`. Parameters are
 numbers or floating arrays that broadcast against each other; for arrays everything here can be
-differentiated, batched and traced. No difference of log-gammas is formed, so that float32 keeps
+differentiated, batched and traced. No difference of log-gammas is formed, so float32 keeps
 its digits up to dims = 10⁷ and beyond.
 """
 
@@ -104,7 +104,7 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
 
     Printed as σ² √(π/2) L(−y) with y = ‖F‖²/2σ² and L the Laguerre function of degree ½ and
     parameter dims/2 − 1; the factor is σ, by its unit. Given a Poisson variable j of mean y,
-    ‖F − v‖ is σ times a chi variable of dims + 2j degrees, so that L is summed by positive terms.
+    ‖F − v‖ is σ times a chi variable of dims + 2j degrees, so L is summed by positive terms.
     It grows with `length`: least, and `chi_moment(std, dims, 1)`, at 0. NaN beyond 70σ, and for an
     array `std` that is not positive.
 
@@ -143,7 +143,7 @@ def _gamma_moment(
     """unit^order Γ(x + step)/Γ(x) for x > 0; ∞ where x + step ≤ 0.
 
     Ten factors of the recurrence, then Stirling's series of both, subtracted term by term. A fourth
-    of all powers at a time, so that none overflows where the result does not.
+    of all powers at a time, so none overflows where the result does not.
     """
     converges = jnp.asarray(x + step > 0)
     large = jnp.asarray(step > 100)  # by logarithms, which cost digits

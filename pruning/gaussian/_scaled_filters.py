@@ -21,9 +21,10 @@ class FilterModel(NamedTuple):
     """The filters of a layer in three numbers.
 
     Attributes:
-      shape: Of the generalized Gaussian distribution of weights, over the size of their filter.
+      shape: Shape of the generalized Gaussian distribution of weights, each divided by the size of
+        its filter.
       spread: Standard deviation of the logarithm of the filters' scales.
-      effective_dims: Of how many independent weights a filter has the direction.
+      effective_dims: The number of independent weights whose direction varies as much as a filter's.
     """
 
     shape: Float[Array, ""]

@@ -62,7 +62,7 @@ def ks_generalized_gaussian(
     """Kolmogorov-Smirnov test of all entries of `x` against a generalized Gaussian of mean 0.
 
     The statistic is the distance D to the distribution of this shape and the scale of greatest
-    likelihood. Fitting brings the two nearer to each other, so that Kolmogorov's p-value would be
+    likelihood. Fitting brings the two nearer to each other, so Kolmogorov's p-value would be
     too large: p is the rank (1 + #{D* ≥ D})/(1 + samples) among samples of the same size that are
     fitted likewise. With a `shape` given it is exact, as D does not depend on the scale. Without,
     the shape is fitted, too, and samples are drawn with the fitted one, a parametric bootstrap: of
@@ -128,7 +128,7 @@ def _fit_shape_jvp(
 ) -> tuple[Array, Array]:
     """The score of (β, logs) stays zero: dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
 
-    β here is this function again, so that derivatives of every order are those of the root.
+    β here is this function again, so derivatives of every order are those of the root.
     """
     (logs,) = primals
     shape = _fit_shape(logs)

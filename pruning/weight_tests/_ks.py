@@ -51,7 +51,7 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
       ValueError: If `x` is empty, or the number `scale` is not positive.
     """
     h = floating(x, "x").ravel()
-    if scale is None:  # divided by the largest entry, so that no square vanishes or overflows
+    if scale is None:  # divided by the largest entry, so no square vanishes or overflows
         h, _ = in_largest(h)
         scale = jnp.sqrt(jnp.square(h).mean())
     c = scalar(scale, "scale", h.dtype)
@@ -131,10 +131,10 @@ def anderson_darling(
 ) -> TestResult:
     """Anderson and Darling's test that the entries of `x` are normal; the p-value is exact.
 
-    With `mean_known`, of N(0, c²), c the data's root mean square. Without, of the normal
-    distribution of the data's own mean and standard deviation: heavy tails then show better, as
-    they cannot hide in a mean of their own. Of 432 weights that follow Student's t of five degrees
-    it rejects 96 % at 5 %, with the mean known 55 %, `lilliefors` 84 %.
+    With `mean_known`, the test is against N(0, c²), where c is the root mean square of the data.
+    Without, of the normal distribution of the data's own mean and standard deviation: heavy tails
+    then show better, as they cannot hide in a mean of their own. Of 432 weights that follow
+    Student's t of five degrees it rejects 96 % at 5 %, with the mean known 55 %, `lilliefors` 84 %.
 
     A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n, which weighs the tails more than
     `ks_normal` does. The p-value is exact, from normal samples, as in `lilliefors`, and so are the

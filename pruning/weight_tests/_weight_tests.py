@@ -77,9 +77,9 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
     """Test that the relative spread of the filters' σⱼ is below `margin`.
 
     The hypothesis to reject is a spread of at least the margin. (n − 1) s²/(margin · mean)² is χ²
-    of n − 1 degrees at the boundary, its lower tail the p-value; the size at 5% is 4 to 5.4%. As
-    the spread of Gaussian filters is 1/√(2 dims), no margin near or below that can be supported.
-    Constant filters alone have no spread relative to their mean of 0: NaN.
+    of n − 1 degrees at the boundary, its lower tail the p-value; the size at 5% is 4 to 5.4%. The
+    spread of Gaussian filters is 1/√(2 dims), so no margin near or below this number can be
+    supported. Constant filters alone have no spread relative to their mean of 0: NaN.
 
     Raises:
       ValueError: There are fewer than two filters or two dims, or `margin` is not positive.
@@ -163,7 +163,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     """Diagnostics of the covariance of filters, each with its exact mean and variance.
 
     With ν = dims − 1 and c² the mean variance: νCᵢᵢ/c² is χ² of ν degrees; the squared
-    correlations have mean 1/ν and are pairwise independent, so that their average has variance
+    correlations have mean 1/ν and are pairwise independent, so their average has variance
     2(ν − 1)/(ν²(ν + 2)) over n(n − 1)/2; (νU − n − 1)/2 for U = tr (C/c² − I)²/n is N(0, 1) for
     many filters and dims (Ledoit and Wolf 2002). Orthogonal filters have off_diagonal far below 0.
     A constant filter, which has no correlations, gives NaN.

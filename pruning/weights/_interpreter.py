@@ -1,7 +1,7 @@
 """Reads pickles with an interpreter that calls only given functions and builds no class.
 
 Whatever else a pickle names becomes an `Unknown`; calling one gives it again. Every opcode is
-counted, so that a pickle takes time and memory in proportion to what the caller allows.
+counted, so a pickle takes time and memory in proportion to what the caller allows.
 """
 
 import io

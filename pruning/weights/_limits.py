@@ -48,7 +48,7 @@ def max_names(size: int) -> int:
 
 
 class PiecewiseReader(io.BufferedReader):
-    """A file that is read in pieces, so that a claimed length allocates nothing."""
+    """A file that is read in pieces, so a claimed length allocates nothing."""
 
     def __init__(self, path: Path):
         super().__init__(io.FileIO(path))

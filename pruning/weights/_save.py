@@ -64,8 +64,8 @@ def save(path: str | Path, source: Any) -> None:
 def restore(path: str | Path, like: Any) -> Any:
     """A tree like `like` with the arrays of a file that `save` wrote.
 
-    Of a module: `nnx.update(model, restore(path, nnx.state(model)))`. Widths are those of the file,
-    so that a pruned network is restored into the large one's structure.
+    For a module, call `nnx.update(model, restore(path, nnx.state(model)))`. Widths are those of the
+    file, so that a pruned network is restored into the large one's structure.
 
     Args:
       path: A safetensors file.

@@ -12,7 +12,7 @@ MAX_NAMES = 2**22  # characters of all names; each node counts as 32 more
 
 
 def unwrap(tree: Mapping) -> Mapping:
-    """The weights without the wrappers of a checkpoint."""
+    """The weights of a checkpoint, without the levels that only wrap them."""
     for _ in range(MAX_DEPTH):
         inner = [key for key in WRAPPERS if isinstance(tree.get(key), Mapping)]
         if not inner:

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
-    """A finite number for which `holds`, with `limits` that follow "must be" or "must lie"."""
+    """A finite number within a range: `holds` checks it, and `limits` describe it in a refusal."""
     return Spec(
         nargs=1,
         metavar=f"{kind.__name__.upper()} {limits}",

@@ -1,6 +1,6 @@
 """Recipes for training, with the papers' experiments as presets.
 
-Command lines are made of them, so that this imports no JAX.
+Command lines are made of them, so this imports no JAX.
 """
 
 import difflib

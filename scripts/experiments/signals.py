@@ -67,7 +67,7 @@ class Interruption:
 
 @contextmanager
 def caught() -> Iterator[Interruption]:
-    """Catch SIGTERM and Ctrl-C, so that a run saves its state before it ends."""
+    """Catch SIGTERM and Ctrl-C, so a run saves its state before it ends."""
     interrupted = Interruption()
     signals = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(number, interrupted.handle) for number in signals]

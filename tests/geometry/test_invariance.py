@@ -83,7 +83,7 @@ def test_theorem_14_squared_norms_orthogonality_and_contraction(n, factor):
 
 
 def test_theorem_14_norms_are_below_their_printed_values():
-    # E‖x₁‖ = 1 is printed; only the square has it.
+    # The paper prints E‖x₁‖ = 1, but only E‖x₁‖² is 1.
     assert expected_norm_factor(20) < 0.97
 
 

@@ -24,7 +24,7 @@ batch_statistics, merge_statistics, moments, merge_moments = map(
 )
 
 
-# Nothing, one sample, few and more: a program for each.
+# No sample, one sample, few and many samples; each size compiles a program.
 sizes = st.sampled_from([0, 1, 2, 6])
 
 

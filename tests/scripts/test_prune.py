@@ -72,7 +72,7 @@ def test_the_page_shows_both_tables_and_its_text_is_no_html():
     assert "multiply-accumulates" in page
     assert "&lt;scikit-learn&gt;" in page
     assert "--x &lt;y&gt;" in page
-    # By stage, minus the criteria's mean, costs; and after each step.
+    # The table has each stage minus the mean of the criteria, the costs, and each step.
     assert len(re.findall("<svg role", page)) == 3 + len(STAGES)
     assert "minus the criteria&#x27;s mean, points" in page
     assert "pruned / trained; horizontal: %" in page

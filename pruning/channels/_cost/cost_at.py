@@ -1,6 +1,6 @@
 """The cost of a network at any widths of its groups, from one trace.
 
-The size of an axis is linear in the widths, so that every product, every convolution and every
+The size of an axis is linear in the widths, so every product, every convolution and every
 parameter costs a product of linear functions of them.
 """
 

@@ -1,6 +1,6 @@
 """The widths of a group that are worth having on a device, measured or compiled for it.
 
-Hardware computes in tiles, so that a few channels less may cost as much, or more.
+Hardware computes in tiles, so a few channels less may cost as much, or more.
 """
 
 import re

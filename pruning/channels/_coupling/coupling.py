@@ -79,10 +79,10 @@ def coupled_channels(
     couples the inputs of its kernel with the channels of its operand, and its result has the
     channels of the kernel's outputs; of grouped convolutions one channel of each group is removed,
     of depthwise ones a channel with its outputs, and of outputs that are split one channel of every
-    part that is combined with the others. Of an axis that is folded into heads or groups, whole
-    ones are removed. Flattened maps, concatenation, padding, loops and their states, and parameters
-    that are used twice are followed. Never cut are the channels of inputs and outputs, those added
-    to zeros of a padded shortcut, and all that `fixed_channels` names.
+    part that is combined with the others. If an axis is folded into heads or groups, whole heads or
+    groups are removed. Flattened maps, concatenation, padding, loops and their states, and
+    parameters that are used twice are followed. Never cut are the channels of inputs and outputs,
+    those added to zeros of a padded shortcut, and all that `fixed_channels` names.
 
     Only shapes count: small images are faster, and `jax.ShapeDtypeStruct` does for any array.
 
@@ -94,7 +94,7 @@ def coupled_channels(
         such as the residual stream of a transformer, are removed too: means and variances remain
         those of the whole width, with zeros at removed channels; so are those along which a
         constant varies, such as angles of rotary positions. The model itself would divide by
-        another width, or has the constant at one width only, so that these groups, marked
+        another width, or has the constant at one width only, so these groups, marked
         `normed`, are left out by default.
 
     Raises:

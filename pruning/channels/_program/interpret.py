@@ -46,7 +46,7 @@ def interpret(
 ) -> list[T]:
     """The results of `program`, from `constant(array)` and `step(eqn, operands)`.
 
-    Calls are entered, so that no step sees one, but for those of which `enter` is None. No value
+    Calls are entered, so no step sees one, but for those of which `enter` is None. No value
     outlives its last reader.
     """
     closed = closed_jaxpr(program)

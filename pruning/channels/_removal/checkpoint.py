@@ -80,7 +80,7 @@ def save_pruned(
       checkpoint_dir: Made where there is none.
       pruned: From `prune`, or of your own making.
       step: Steps of pruning that it has had; only the latest is kept.
-      ratios: The schedule, or budgets, so that `prune` resumes with no other.
+      ratios: The schedule, or budgets, so `prune` resumes with no other.
     """
     check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
     check_values("save_pruned", pruned.params)

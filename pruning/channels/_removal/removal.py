@@ -1,6 +1,6 @@
 """Removes channels from the arrays of a model, or sets them to zero.
 
-Trees are cut by the names of their arrays, so that the state of an optimizer, such as optax's
+Trees are cut by the names of their arrays, so the state of an optimizer, such as optax's
 momentum, is cut by the same call. Channels that are kept have their order and their values.
 """
 
@@ -31,12 +31,12 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
     """Remove channels from `params`: cut every array along every coupled axis.
 
     With the smaller tree the model computes what it computes with `mask_channels`, to rounding, if
-    its program is the same at the smaller widths. That is not looked at here: `check_program` does,
-    and `resized` runs any model. Functions and modules that take their widths from the arrays run
-    as they are; most of `flax.nnx` do after `jaxnorm.nnx.fit_widths`; those of `flax.linen` are
-    built with the `widths` of the result. `keep` decides shapes and is read on the host; `params`
-    may be traced, or be `jax.ShapeDtypeStruct`. Sharded arrays stay sharded as they are, but are
-    replicated along an axis that the mesh no longer divides.
+    its program is the same at the smaller widths. This function does not check the program:
+    `check_program` does, and `resized` runs any model. Functions and modules that take their widths
+    from the arrays run as they are; most of `flax.nnx` do after `jaxnorm.nnx.fit_widths`; those of
+    `flax.linen` are built with the `widths` of the result. `keep` decides shapes and is read on the
+    host; `params` may be traced, or be `jax.ShapeDtypeStruct`. Sharded arrays stay sharded as they
+    are, but are replicated along an axis that the mesh no longer divides.
 
     Args:
       params: The tree that the groups were read from, or any that holds arrays of the same names

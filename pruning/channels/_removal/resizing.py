@@ -85,7 +85,7 @@ def resized(
     rules of differentiation, by `jax.custom_jvp` and `jax.custom_vjp`, are kept.
 
     `apply` need not be the function that the groups were read from. Of a training step, random bits
-    are drawn for the whole width and cut, so that dropout is that of the masked network; what it
+    are drawn for the whole width and cut, so dropout is that of the masked network; what it
     returns of removed channels, such as hidden activations, gradients or the new statistics of a
     batch norm, is as narrow as the channels that are left.
 

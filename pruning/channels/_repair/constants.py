@@ -51,7 +51,7 @@ def fold_constants(
     """Fold the constants of removed channels into the biases after them.
 
     Of a removed channel, the filters count as zero, and activations as their running mean where
-    that is subtracted, so that relu(β) is left, β the bias added last. What this adds to the next
+    that is subtracted, so relu(β) is left, β the bias added last. What this adds to the next
     sums moves into the first parameter that is added to them, a bias, or subtracted, a running
     mean; where none is, before a nonlinearity or inside a loop, it is dropped, as is that of groups
     with a divisor or a logarithm, which has no value where filters are zero, or under a norm over

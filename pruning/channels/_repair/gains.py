@@ -25,7 +25,7 @@ class Gain(NamedTuple):
     Attributes:
       kernel: That whose outputs they were; None of what is made of parameters.
       array: The value, or what outputs were multiplied by, in their shape.
-      deviation: The same with every running variance under a root at one, so that it is the gain
+      deviation: The same with every running variance under a root at one, so it is the gain
         times the running standard deviation.
       before: Parameters that were added to the outputs, or subtracted, before all else.
       leaves: Parameters that `array` is made of.

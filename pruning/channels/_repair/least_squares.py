@@ -59,8 +59,8 @@ def least_squares(
     On the batches themselves no kernel is further from the whole network's outputs than W₀ is.
 
     Each kernel is solved group by group by Cholesky's factors, on the host in float64; second
-    moments are those of the devices that the batches are on, sharded ones of all. Of both networks,
-    the activations that are still to be read are in memory for all batches at once.
+    moments are those of the devices that the batches are on, sharded ones of all. The activations
+    of both networks that are still to be read are in memory for all batches at once.
 
     Args:
       apply: As in `coupled_channels`.
@@ -109,8 +109,8 @@ def rescale(
 ) -> Tree:
     """Fit one scale and one shift for each output of the kernels after removed channels.
 
-    As `least_squares`, whose arguments and errors it has, but a kernel is only multiplied by one
-    number an output, that of the smallest Σ (a w·x̃ − y)².
+    Arguments and errors are those of `least_squares`. Each output of a kernel is multiplied by one
+    number a, which minimizes Σ (a w·x̃ − y)².
     """
     return _repair("rescale", apply, params, groups, keep, batches, scale_outputs)
 

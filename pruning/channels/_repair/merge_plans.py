@@ -41,7 +41,7 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
 def transport(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
     """The plan of `jaxnorm.shift.transport_plan` from all channels to the kept ones.
 
-    All channels have the same mass and all kept ones too, so that as much is merged into each.
+    All channels have the same mass and all kept ones too, so as much is merged into each.
 
     Raises:
       ValueError: `keep` keeps none, or `features` are not finite.

@@ -1,4 +1,4 @@
-"""Second moments of a kernel's inputs and outputs, and the kernels that solve them.
+"""Second moments of a kernel's inputs and outputs, and the least-squares kernels from them.
 
 Moments are taken on the device about the mean of a batch, in float32 at least, and merged on the
 host in float64. Shapes are those of `_kernels`, with the axis of groups first.

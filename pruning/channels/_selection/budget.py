@@ -39,7 +39,7 @@ def select_within(
 
     Greedy: at each step the group loses its lowest channels whose loss, over what they save at the
     widths so far, is least; the first widths on this way whose cost is within the budget are
-    selected, and without `price` the largest steps that still fit are taken back, so that less is
+    selected, and without `price` the largest steps that still fit are taken back, so less is
     left of the budget than the next step of any group that lost channels. The loss of a group is
     −log of the share of its scores that is kept: scores of layers need no common unit, and channels
     of a layer that has lost many count more, as a bottleneck harms the whole network. Where the
@@ -48,7 +48,7 @@ def select_within(
     between two groups make no such sum: there this is a heuristic.
 
     On the host. With `price`, which steps are chosen by, `cost` is called as often as the logarithm
-    of their number, so that it may compile and measure.
+    of their number, so it may compile and measure.
 
     Args:
       scores: One vector a group, not negative; −∞ for channels that are removed already.

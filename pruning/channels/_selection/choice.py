@@ -162,7 +162,7 @@ def select_globally(
     """Choose the channels to keep: the ⌊ratio · n⌋ lowest of all n channels are removed.
 
     On the host; under `jit` there is `lowest` of all scores together. Scores of a group are divided
-    by their mean, as norms grow with the number of weights, so that small layers would lose most.
+    by their mean, as norms grow with the number of weights, so small layers would lose most.
     `min_channels` and `round_to`, as in `select_layerwise`, keep more channels.
 
     Args:

@@ -18,7 +18,7 @@ from pruning.channels._repair.least_squares import Batches, check_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Kernel, check_solved, facts_of
 
-SWAP_MARGIN = 1e-9  # larger than rounding, so that no swap is undone
+SWAP_MARGIN = 1e-9  # larger than rounding, so no swap is undone
 
 
 def reconstruction_scores(
@@ -35,7 +35,7 @@ def reconstruction_scores(
     E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖², summed over the kernels that read the group: x
     and y are their inputs and outputs in the whole network, about their means where a parameter is
     added to y, W₀ is the kernel, λ is `ridge` times the mean of Σ x². The score of a channel is E
-    after its removal: it rises from the first removed to the last, so that any number of the lowest
+    after its removal: it rises from the first removed to the last, so any number of the lowest
     are those of the greedy choice. The inverse of Σ x xᵀ + λ is updated exactly, on the host in
     float64: ZipLM, Kurtic et al. (2023), for the objective of OSSCAR, Meng et al. (2024). For n
     channels with s inputs each, n (n s)² s multiplications.
@@ -81,10 +81,11 @@ def swap_channels(
 ) -> list[Bool[np.ndarray, " _"]]:
     """Swap kept and removed channels until no swap lowers the error of the output.
 
-    The error is that of `reconstruction_scores`. Of each group, every kept channel in turn is
-    swapped for the removed one that lessens it most, if one does; the number of kept channels
-    stays. This is the local search of OSSCAR, Meng et al. (2024), by swaps of one channel: after
-    the greedy choice, or that of any other criterion, `keep` cannot be improved by a single swap.
+    The error is that of `reconstruction_scores`. In each group, every kept channel in turn is
+    swapped for the removed channel that lowers the error most, if any does. The number of kept
+    channels stays. This is the local search of OSSCAR, Meng et al. (2024), by swaps of one channel:
+    after the greedy choice, or that of any other criterion, `keep` cannot be improved by a single
+    swap.
 
     As `refine=partial(swap_channels, batches=batches)`, `prune` calls it after `select`.
 

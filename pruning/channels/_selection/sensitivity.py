@@ -28,7 +28,7 @@ def sensitivity(
     """Measure the network when one group loses a ratio of its channels and the others none.
 
     The scan of Li et al. (2017), Pruning filters, by group. Channels are masked, which computes
-    what a smaller network does: all trees have one shape, so that a compiled `measure` compiles
+    what a smaller network does: all trees have one shape, so a compiled `measure` compiles
     once. On the host.
 
     Args:

@@ -2,7 +2,7 @@
 
 A training program runs a layer forward and backward, to its output, its new running statistics and
 the gradients of its input and parameters. The cotangent passes an optimization barrier together
-with the output: in a network it does not exist before the output does, so that XLA must not fuse
+with the output: in a network it does not exist before the output does, so XLA must not fuse
 the sums of the backward pass with those of the forward pass.
 """
 

@@ -16,7 +16,7 @@ LIMITS = (
     "Read from compiled programs, nothing was run: no times.",
     "Traffic is what kernels read and write in HBM; no cache is modelled (an H100 has 50 MB).",
     "The cost of launching kernels is not in it: see their count.",
-    "Arrays that fit the 128 MB of a TPU's vector memory remain there, so that small shapes look "
+    "Arrays that fit the 128 MB of a TPU's vector memory remain there, so small shapes look "
     "free: below the floor.",
     "A sort or a scatter counts one pass over its data, though it makes several.",
     "A loop whose trips XLA does not know counts once: 'while x?'.",

@@ -12,7 +12,7 @@ SUFFIXES = {"K": 10**3, "M": 10**6, "B": 10**9}
 STEPS = 200  # ratios that are tried
 GPT2 = (
     "for gpt2, whose configuration has no width of heads and whose norms subtract a mean over "
-    "hidden, so that only layers and intermediate can be fewer"
+    "hidden, so only layers and intermediate can be fewer"
 )
 MIXTURE = "for a mixture of experts, which are removed whole by --experts"
 WIDTHS = ("hidden", "intermediate")

@@ -94,7 +94,7 @@ class Chosen(NamedTuple):
 
     Attributes:
       selection: The units that remain.
-      influences: 1 − cos between the streams before and after each layer, its mean over tokens.
+      influences: Mean over tokens of 1 − cos between the streams before and after each layer.
       perplexity: Of the whole decoder on held-out text; None without text.
     """
 

@@ -3,7 +3,7 @@
 The parameters of a layer are a dictionary: `self_attn.q_proj.weight`, (outputs, inputs), and so on,
 without the prefix `model.layers.3.`. A stream is (*batch, tokens, hidden). Everything is float32.
 
-A layer is in four steps, so that what its two output projections read can be measured, scored and
+A layer is in four steps, so what its two output projections read can be measured, scored and
 solved for: `attend`, `add_attention`, `activate`, `add_activations`. A mixture of experts has
 `add_experts` for the last two, and `activate_expert` for what the projection of one expert reads.
 The kernels of all experts of a layer are one array, (experts, outputs, inputs).

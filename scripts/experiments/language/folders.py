@@ -1,7 +1,7 @@
 """Folders in Hugging Face's format: tensors are read one at a time and written as they come.
 
 A tensor of a safetensors file is a name, a dtype, a shape and its bytes between two offsets; the
-file begins with the length of a JSON header. Nothing is memory-mapped, so that what a process
+file begins with the length of a JSON header. Nothing is memory-mapped, so what a process
 takes is what it holds.
 """
 

@@ -101,7 +101,7 @@ def whole(model: Architecture) -> Selection:
 
 
 def check_names(model: Architecture, tensors: Sources) -> None:
-    """Refuse a folder with tensors of another program, or without those of this one.
+    """Refuse a folder whose tensors are not exactly those that this architecture reads.
 
     Raises:
       InputError: One is unknown, missing, or of another shape than `config.json` says.
@@ -278,7 +278,7 @@ def end_names(tensors: Sources) -> Iterator[str]:
 
 
 def layer_names(tensors: Sources, layer: int) -> Iterator[tuple[str, str]]:
-    """The short and the full names of a layer's tensors, or of the ends, where it is -1."""
+    """Short and full names of the tensors of a layer, or of both ends of the model for −1."""
     for name in tensors:
         if layer_of(name) == layer and not name.endswith(IGNORED):
             yield short(name), name

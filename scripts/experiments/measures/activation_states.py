@@ -38,7 +38,7 @@ ACTIVATIONS = {
 }
 SIZES = (6, 7, 10, 30)
 ANGLES = np.linspace(0.0, np.pi, 61)
-WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10  # of networks of finite width, and their samples
+WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10  # networks of finite width, and samples
 
 
 def measure(name: str) -> dict[str, Any]:

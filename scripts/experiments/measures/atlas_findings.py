@@ -1,7 +1,7 @@
 """Correlations of shift with training, over the runs of the atlas.
 
 A comparison is a task and a seed: eight networks that start from the same weights and see the same
-batches. Logarithms of shifts and of losses are taken minus their mean in the comparison, so that
+batches. Logarithms of shifts and of losses are taken minus their mean in the comparison, so
 neither tasks nor seeds correlate them. What remains differs by normalizer.
 """
 

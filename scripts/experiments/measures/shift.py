@@ -6,7 +6,7 @@ a constant one; networks of one order and seed start from the same weights. Ever
 made with three kinds of statistics, since the kind decides what is measured:
 
 - `whole set`: every layer normalizes by the statistics of all training images. They depend on the
-  weights alone, so that with frozen weights nothing moves.
+  weights alone, so with frozen weights nothing moves.
 - `running`: running averages, as in inference.
 - `batch`: every batch of the probe normalizes by its own statistics, as in training.
 
@@ -112,7 +112,7 @@ def train_all(
 ) -> list[dict[str, Any]]:
     """Measurements of every network: its `Run` and, of each quantity, a number an epoch.
 
-    Seeds are the outermost loop, so that an interrupted command has whole comparisons.
+    Seeds are the outermost loop, so an interrupted command has whole comparisons.
 
     Args:
       recipe: Of one network; those of the others differ as `Run.recipe` says.

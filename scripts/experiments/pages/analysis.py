@@ -82,12 +82,12 @@ def conclusion(results: Analysis) -> Iterator[str]:
     count, total = counts[pair]
     if count >= ALIKE * total:
         yield (
-            "The criteria would remove nearly the same filters, so that the choice among them "
+            "The criteria would remove nearly the same filters, so the choice among them "
             f"matters little here: every pair has ρ above 0.9 in {count} of {total} layers or more."
         )
     else:
         yield (
-            "The criteria would not remove the same filters, so that the choice among them "
+            "The criteria would not remove the same filters, so the choice among them "
             f"matters here: {pair_label(pair)} have ρ above 0.9 in {count} of {total} layers."
         )
     rejected = sum("normal" in layer["fails"] for layer in layers)

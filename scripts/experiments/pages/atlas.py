@@ -33,7 +33,7 @@ LEGEND = (
 OTHER_REASONS = (
     "What else could make it: the eight share a learning rate of Adam that may suit some better "
     "than others; a normalizer decides the gradients as well as the shift; a network that learns "
-    "more in an epoch also moves more, so that shift can follow training instead of deciding it; "
+    "more in an epoch also moves more, so shift can follow training instead of deciding it; "
     "and the units of the shift are those of each layer's own outputs."
 )
 COLOURS = {

@@ -1,6 +1,6 @@
 """Formulas in texts: LaTeX between dollar signs, as MathML for a page and as Unicode elsewhere.
 
-`latex2mathml` reads the LaTeX for both, so that a page and a terminal cannot differ. Texts without
+`latex2mathml` reads the LaTeX for both, so a page and a terminal cannot differ. Texts without
 dollar signs are what they are.
 """
 

@@ -1,6 +1,6 @@
 """Small panels that matplotlib draws as SVG for a web page.
 
-A panel takes its colours and its font from the page, so that it follows a light or a dark theme:
+A panel takes its colours and its font from the page, so it follows a light or a dark theme:
 it is drawn in placeholder colours, which `draw` exchanges for the page's. Widths are for a phone:
 a panel of 4.2 inches fills 330 pixels with text of 11 pixels.
 """

@@ -73,7 +73,7 @@ def findings(results: dict) -> dict[str, Any]:
 
 
 def _groups(runs: Runs) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Networks that differ in their seed alone, with what they share."""
+    """Networks that differ only in their seed, and the settings that they share."""
     names = ("schedule", "order", "normalization")
     keys = dict.fromkeys(tuple(run[name] for name in names) for run in runs)
     shared: list[dict[str, Any]] = [dict(zip(names, key, strict=True)) for key in keys]

@@ -83,7 +83,7 @@ def settings(
     Args:
       recipe: What is trained.
       streamed: Whether images are cropped while they are read.
-      evaluations: Views of the test images by which the last state is evaluated.
+      evaluations: Views of the test images on which the last state is evaluated.
     """
     unused = _unused_fields(recipe, streamed, evaluations)
     said = {name: _text(value) for name, value in vars(recipe).items() if name not in unused}

@@ -119,7 +119,7 @@ def _gradient(
     """A function of parameters, statistics and a batch: loss, new statistics and gradient.
 
     Every device differentiates the mean loss of its own images. The parameters' cast to the
-    precision of the computation is inside, so that its gradient is float32 before it is averaged
+    precision of the computation is inside, so its gradient is float32 before it is averaged
     over the devices.
     """
     axes = ("data",) if mesh.size > 1 else ()  # a single device needs no collectives

@@ -1,7 +1,7 @@
 """A recipe compiled for a data set and a mesh of devices: the same losses on any mesh.
 
 A state contains everything that a step changes, and the number of steps taken: batches, crops and
-flips depend on the seed and that number alone, so that a run resumed from any state ends with the
+flips depend on the seed and that number alone, so a run resumed from any state ends with the
 same bits. Seeds that are vmapped are one program; each leaf of their state has an axis of seeds.
 """
 
