@@ -24,7 +24,7 @@ class FilterModel(NamedTuple):
       shape: Shape of the generalized Gaussian distribution of weights, each divided by the size of
         its filter.
       spread: Standard deviation of the logarithm of the filters' scales.
-      effective_dims: The number of independent weights whose direction varies as much as a filter's.
+      effective_dims: Number of independent weights whose direction varies as much as a filter's.
     """
 
     shape: Float[Array, ""]
