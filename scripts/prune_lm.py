@@ -7,11 +7,11 @@
         --repair none
 
 MODEL_DIR has config.json and safetensors, in shards or not, of Llama, Mistral, Qwen 2 or 3, Gemma 2
-or 3. Every layer loses as many key-value heads with their queries, intermediate units and channels
-of the stream, so that OUT is of the same class; norms take up the new width. What remains is chosen
-and solved for on a text, of which the last tenth is held out; one layer is in memory at a time.
-OUT/index.html shows what was removed, and perplexities of held-out text before and after each
-stage. 0.6 billion parameters take some minutes of two cores.
+or 3, GPT-2, Mixtral or Qwen 3 MoE. Every layer loses as many key-value heads with their queries,
+intermediate units, experts and channels of the stream, so that OUT is of the same class; norms take
+up the new width. What remains is chosen and solved for on a text, of which the last tenth is held
+out; one layer is in memory at a time. OUT/index.html shows what was removed, and perplexities of
+held-out text before and after each stage. 0.6 billion parameters take some minutes of two cores.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -27,7 +27,7 @@ import tyro
 
 from experiments import cli, files
 from experiments.cli import InputError
-from experiments.options import AtLeastTwo, LocalPath, Natural, Positive, Share, checked
+from experiments.options import Above, AtLeastTwo, LocalPath, Natural, Positive, Share, checked
 
 Unit = Literal["heads", "intermediate", "hidden", "experts"]
 
@@ -39,17 +39,21 @@ class Amounts:
     Attributes:
       keep: Share of the parameters.
       parameters: Their number, such as 500M or 0.5B.
+      gigabytes: Through the memory of --target, in a pass over --length tokens in bfloat16.
+      target: The chip that --gigabytes is compiled for.
       layers: Number of layers.
       heads: Query heads of a layer.
       intermediate: Hidden units of its perceptron.
       hidden: Channels of the stream.
       experts: Experts of a mixture, in each layer.
-      units: What --keep and --parameters take, the same share of each kind that can be fewer.
-      round_to: What widths chosen for --keep and --parameters are multiples of.
+      units: What a budget takes, the same share of each kind that the family can have fewer of.
+      round_to: What widths chosen for a budget are multiples of.
     """
 
     keep: Share | None = None
     parameters: str | None = None
+    gigabytes: Above | None = None
+    target: Literal["v5e", "h100"] = "v5e"
     layers: Positive | None = None
     heads: Positive | None = None
     intermediate: Positive | None = None
@@ -73,6 +77,7 @@ class Options:
       length: Tokens of a piece.
       held_out: Pieces of its last tenth that are measured.
       seed: Of the pieces, and of random choice.
+      maxtext: Whether OUT/maxtext has the same as an Orbax checkpoint for MaxText; of Qwen 2 and 3.
       out: Folder for the smaller model, its page and results.json.
     """
 
@@ -87,6 +92,7 @@ class Options:
     length: Positive = 256
     held_out: Positive = 16
     seed: Natural = 0
+    maxtext: bool = False
     out: LocalPath = Path("out/prune_lm")
 
 
@@ -109,7 +115,11 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             intermediate=amounts.intermediate,
             hidden=amounts.hidden,
             experts=amounts.experts,
-            budget=pruning_run.budget_of(options.model, amounts.keep, amounts.parameters),
+            budget=pruning_run.budget_of(
+                options.model, amounts.keep, amounts.parameters, amounts.gigabytes
+            ),
+            gigabytes=amounts.gigabytes,
+            target=amounts.target,
             units=amounts.units,
             round_to=amounts.round_to,
         )
@@ -120,6 +130,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             options.length,
             options.held_out,
             options.seed,
+            options.maxtext,
         )
         with jax.default_matmul_precision("highest"), folders.staging(options.out) as new:
             results = pruning_run.prune(options.model, new, wanted, settings, options.text, cli.say)

@@ -69,6 +69,14 @@ def restore(
     return dict(steps.restore(step, args=ocp.args.Composite(**items)))
 
 
+def write_tree(path: Path, tree: Any) -> None:
+    """Write a tree of arrays by Orbax's PyTree interface, in its newest format of files."""
+    import orbax.checkpoint as ocp
+
+    with ocp.PyTreeCheckpointer(use_ocdbt=True, use_zarr3=True) as checkpointer:
+        checkpointer.save(path.resolve(), tree)
+
+
 def read_tree(path: Path) -> Any:
     """The tree of arrays in an Orbax folder, read to the host without a warning."""
     import orbax.checkpoint as ocp

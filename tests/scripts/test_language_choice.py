@@ -1,5 +1,6 @@
 """Which units of a language model remain, and the kernels that are solved for the others."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from experiments.cli import InputError
 from experiments.language import (
     budget,
     choice,
+    compiled_budget,
     cutting,
     removal,
     repair,
@@ -314,6 +316,23 @@ def test_a_budget_takes_what_the_family_can_have_fewer_of(family, tmp_path):
     assert sizes[0] <= limit < sizes[1]
 
 
+def test_a_budget_of_bytes_is_met_by_the_largest_of_the_candidates(tmp_path):
+    sizes: dict[str, Any] = SIZES | {"num_key_value_heads": 4, "hidden_size": 24}
+    model = model_of(tmp_path / "model", **sizes)
+    whole, seen = removal.counts(model.architecture), []
+
+    def cost(counts):
+        seen.append(counts)
+        return 1e9 * counts.intermediate + counts.groups
+
+    wanted = Wanted(round_to=1)
+    found = compiled_budget.largest(model, wanted, 9e9 + 3, cost)
+    assert found == whole._replace(intermediate=9, groups=2)
+    assert len(seen) == len(set(seen)) < 8  # by bisection of some 16
+    with pytest.raises(InputError, match=r"0\.5 GB are fewer than the 1 GB that are moved"):
+        compiled_budget.largest(model, wanted, 0.5e9, cost)
+
+
 def test_the_heads_of_a_llama_divide_its_width_within_a_budget(tmp_path):
     sizes = {"num_attention_heads": 8, "num_key_value_heads": 8, "hidden_size": 40}
     model = model_of(tmp_path / "model", "llama", **sizes)
@@ -345,3 +364,19 @@ def test_held_out_sequences_lie_behind_the_others_and_are_the_same_for_every_see
     assert first[0].tolist() != second[0].tolist()
     with pytest.raises(InputError, match=r"must hold .* tokens for 91 sequences"):
         tokens.divide(numbers, 9, 91, 5, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3", "gpt2", "mixtral"])
+def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu_and_at_least_its_weights(family, tmp_path):
+    pytest.importorskip("libtpu")  # in an environment of `make bench-compiled`
+    model_of(tmp_path / "model", family)
+    wanted = Wanted(gigabytes=1.0, round_to=1)
+    whole = compiled_budget.choose(tmp_path / "model", wanted, 16)
+    model = smaller_language_models.read(tmp_path / "model")
+    assert whole == removal.counts(model.architecture)
+    bytes_of = 2 * removal.parameters(model.architecture, model.tensors, whole)
+    limit = 1.2e-9 * bytes_of
+    found = compiled_budget.choose(tmp_path / "model", replace(wanted, gigabytes=limit), 16)
+    assert found != whole
+    assert 2 * removal.parameters(model.architecture, model.tensors, found) < 1e9 * limit

@@ -111,7 +111,7 @@ def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
         ({"sequences": 200}, "--text must hold [0-9]+ tokens for 200 sequences of 16"),
         ({"sequences": 2, "length": 8}, "as many tokens as its largest kernel .*give 16"),
         ({"amounts": Amounts(keep=0.01)}, "a budget must be met by some counts"),
-        ({"amounts": Amounts(keep=0.5, parameters="1M")}, "--keep or --parameters .*, not both"),
+        ({"amounts": Amounts(keep=0.5, parameters="1M")}, "only one of .* got --keep 0.5, --para"),
         ({"amounts": Amounts(heads=3)}, "--heads must be a multiple of 2"),
         ({"amounts": Amounts()}, "less than the whole model must remain; give --keep"),
     ],

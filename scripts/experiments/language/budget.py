@@ -26,6 +26,8 @@ class Wanted:
     Attributes:
       layers, heads, intermediate, hidden, experts: Numbers of units.
       budget: The largest number of parameters.
+      gigabytes: The most 10⁹ bytes through the memory of `target`, in a pass over a sequence.
+      target: A chip, "v5e" or "h100".
       units: What a budget takes, of heads, intermediate, hidden and experts, if the family can
         have fewer of them.
       round_to: What chosen widths are multiples of.
@@ -37,6 +39,8 @@ class Wanted:
     hidden: int | None = None
     experts: int | None = None
     budget: int | None = None
+    gigabytes: float | None = None
+    target: str = "v5e"
     units: tuple[str, ...] = ("heads", "intermediate", "experts")
     round_to: int = 32
 
@@ -73,11 +77,7 @@ def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
                 f"refuses the model; got {heads(model, given)} and {given.hidden}"
             )
         return given
-    if not set(wanted.units) & set(model.traits.units):
-        raise InputError(
-            f"--units must have one of {', '.join(model.traits.units)} for a {model.family}; got "
-            f"{', '.join(wanted.units)}"
-        )
+    check_units(model, wanted)
     smallest = None
     for found in candidates(model, given, wanted):
         if not allowed(model, found):
@@ -90,6 +90,19 @@ def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
         f"{smallest or parameters(model, tensors, given):,} that are left at the smallest of "
         f"{', '.join(wanted.units)}"
     )
+
+
+def check_units(model: Architecture, wanted: Wanted) -> None:
+    """Refuse a budget that takes nothing.
+
+    Raises:
+      InputError: The family cannot have fewer of the units.
+    """
+    if not set(wanted.units) & set(model.traits.units):
+        raise InputError(
+            f"--units must have one of {', '.join(model.traits.units)} for a {model.family}; got "
+            f"{', '.join(wanted.units)}"
+        )
 
 
 def explicit(model: Architecture, wanted: Wanted) -> Counts:

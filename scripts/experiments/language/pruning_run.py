@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments import files
 from experiments.cli import InputError
-from experiments.language import budget, choice, cutting, folders, naming, removal, tokens
+from experiments.language import budget, choice, cutting, folders, maxtext, naming, removal, tokens
 from experiments.language.architecture import Architecture
 from experiments.language.budget import Wanted
 from experiments.language.choice import Chosen, Model, Text
@@ -32,6 +32,7 @@ class Settings:
     length: int = 256
     held_out: int = 16
     seed: int = 0
+    maxtext: bool = False
 
 
 def prune(
@@ -48,9 +49,11 @@ def prune(
       InputError: The folder, the numbers or the text are not what they must be.
     """
     begun = time.monotonic()
+    if settings.maxtext:
+        maxtext.check(folder)
     config, model = choice.read_model(folder)
     architecture = model.architecture
-    counts = choose_counts(model, wanted)
+    counts = choose_counts(folder, model, wanted, settings.length)
     sequences = read_text(folder, model, text, settings)
     check_text(architecture, counts, sequences, settings)
     chosen = choice.choose(model, counts, settings.score, sequences, settings.seed, log)
@@ -63,6 +66,8 @@ def prune(
     folders.copy_others(folder, out)
     new = removal.rewrite_config(config, plan.small, chosen.selection)
     files.write(out / "config.json", json.dumps(new, indent=2) + "\n")
+    if settings.maxtext:
+        maxtext.write(out, out / "maxtext")
     return {
         **describe(model, chosen, plan, found, elements),
         "settings": vars(settings),
@@ -72,13 +77,18 @@ def prune(
     }
 
 
-def choose_counts(model: Model, wanted: Wanted) -> Counts:
+def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Counts:
     """The counts of the smaller model.
 
     Raises:
       InputError: They are those of the whole model, or cannot be met.
     """
-    counts = budget.choose(model.architecture, model.tensors, wanted)
+    if wanted.gigabytes is None:
+        counts = budget.choose(model.architecture, model.tensors, wanted)
+    else:
+        from experiments.language import compiled_budget  # its imports need the compilers
+
+        counts = compiled_budget.choose(folder, wanted, tokens)
     if counts == removal.counts(model.architecture):
         raise InputError(
             "less than the whole model must remain; give --keep, --parameters, --layers, --heads, "
@@ -110,16 +120,18 @@ def describe(
     }
 
 
-def budget_of(folder: Path, keep: float | None, parameters: str | None) -> int | None:
+def budget_of(
+    folder: Path, keep: float | None, parameters: str | None, gigabytes: float | None
+) -> int | None:
     """The largest number of parameters, from a share of the folder's or from a number.
 
     Raises:
-      InputError: Both are given, or the number is none.
+      InputError: More than one budget is given, or the number is none.
     """
-    if keep is not None and parameters is not None:
-        raise InputError(
-            f"--keep or --parameters must be given, not both; got {keep}, {parameters}"
-        )
+    budgets = {"--keep": keep, "--parameters": parameters, "--gigabytes": gigabytes}
+    given = [f"{name} {value}" for name, value in budgets.items() if value is not None]
+    if len(given) > 1:
+        raise InputError(f"only one of {', '.join(budgets)} must be given; got {', '.join(given)}")
     if parameters is not None:
         return budget.number(parameters)
     if keep is None:

@@ -1,0 +1,124 @@
+"""The most units of a decoder whose pass moves no more bytes than a budget through a chip's memory.
+
+The decoder is compiled ahead of time for a chip that is not attached, from shapes alone.
+"""
+
+import multiprocessing
+from bisect import bisect_left
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import ShapeDtypeStruct
+from jax.sharding import Sharding, SingleDeviceSharding
+
+from experiments.cli import InputError
+from experiments.compiled.compile_only import compile_only_devices, measure, place
+from experiments.language import budget, choice, decoder, removal, streams
+from experiments.language.budget import Wanted
+from experiments.language.choice import Model
+from experiments.language.removal import Counts
+
+TOPOLOGIES = {"v5e": "v5e:2x2", "h100": "h100"}  # one chip of the smallest is compiled for
+DTYPE = jnp.bfloat16
+
+
+def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
+    """The counts within a budget in bytes, found in a process of its own.
+
+    A process compiles for one kind of chip only, and runs nothing on another.
+
+    Args:
+      folder: Of the model.
+      wanted: Its `gigabytes` are read from and written to the memory of `target`, of `TOPOLOGIES`,
+        in a pass over one sequence.
+      tokens: Of the sequence.
+
+    Raises:
+      InputError: No counts meet the budget, or the compiler is not installed.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as executor:
+        return executor.submit(find, folder, wanted, tokens).result()
+
+
+def find(folder: Path, wanted: Wanted, tokens: int) -> Counts:
+    """As `choose`, in this process."""
+    try:
+        device = compile_only_devices(TOPOLOGIES[wanted.target])[0]
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    _, model = choice.read_model(folder)
+    cost = partial(traffic, model, tokens, SingleDeviceSharding(device))
+    return largest(model, wanted, 1e9 * (wanted.gigabytes or 0), cost)
+
+
+def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts], float]) -> Counts:
+    """The first of the candidates, from large to small, that costs no more than a limit.
+
+    By bisection: bytes are taken to fall with the counts.
+
+    Raises:
+      InputError: There is none.
+    """
+    whole, cost = model.architecture, cache(cost)
+    budget.check_units(whole, wanted)
+    listed = budget.candidates(whole, budget.explicit(whole, wanted), wanted)
+    found = [counts for counts in dict.fromkeys(listed) if budget.allowed(whole, counts)]
+    at = bisect_left(found, -limit, key=lambda counts: -cost(counts))
+    if at == len(found):
+        smallest = min(map(cost, found[-1:]), default=0.0)
+        raise InputError(
+            f"a budget must be met by some counts; {limit / 1e9:.3g} GB are fewer than the "
+            f"{smallest / 1e9:.3g} GB that are moved at the smallest of {', '.join(wanted.units)}"
+        )
+    return found[at]
+
+
+def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> float:
+    """Bytes that a pass over one sequence reads from and writes to a chip's memory.
+
+    A layer is compiled once and counted for all of them; the output's kernel is added, the rows of
+    the embedding are not.
+    """
+    small = removal.smaller_architecture(model.architecture, first_units(model, counts))
+    program = streams.without_layers(small)
+    sizes = removal.axis_sizes(small, counts)
+
+    def shape(name: str) -> ShapeDtypeStruct:
+        axes = zip(removal.AXES[removal.short(name)], model.tensors[name].shape, strict=True)
+        return ShapeDtypeStruct(tuple(sizes.get(axis, n) for axis, n in axes), DTYPE)
+
+    params = {short: shape(name) for short, name in removal.layer_names(model.tensors, 0)}
+    x = ShapeDtypeStruct((1, tokens, counts.hidden), DTYPE)
+    at = jax.tree.map(
+        lambda a: ShapeDtypeStruct(a.shape, a.dtype if a.dtype == bool else DTYPE),
+        decoder.positions(small, 0, tokens),
+    )
+    arguments = place((params, x, at), sharding)
+    of_layer = measure(partial(decoder.layer, program), *arguments)
+    head = removal.EMBEDDING if model.tied else removal.HEAD
+    ends: list[Any] = [shape(removal.NORM), shape(head), x]
+    if removal.NORM_BIAS in model.tensors:
+        ends.append(shape(removal.NORM_BIAS))
+    of_ends = measure(partial(decoder.logits, program), *place(ends, sharding))
+    return counts.layers * of_layer.bytes + of_ends.bytes
+
+
+def first_units(model: Model, counts: Counts) -> removal.Selection:
+    """The first units of each kind: programs of the same widths move the same bytes."""
+    whole = removal.whole(model.architecture)
+    groups, intermediate, experts = (
+        [units[:count] for units in part]
+        for part, count in (
+            (whole.groups, counts.groups),
+            (whole.intermediate, counts.intermediate),
+            (whole.experts, counts.experts),
+        )
+    )
+    layers, hidden = whole.layers[: counts.layers], whole.hidden[: counts.hidden]
+    return removal.Selection(layers, groups, intermediate, hidden, experts)

@@ -1,0 +1,89 @@
+"""The checkpoint for MaxText: names and shapes of its sources, and what their products give."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from experiments.cli import InputError
+from experiments.language import maxtext
+from tests.support import language_models
+
+PLAIN: dict[str, Any] = {"use_sliding_window": False, "attention_bias": False}
+NAMES = [
+    "decoder-decoder_norm-scale",
+    "decoder-layers-mlp-wi_0-kernel",
+    "decoder-layers-mlp-wi_1-kernel",
+    "decoder-layers-mlp-wo-kernel",
+    "decoder-layers-post_self_attention_layer_norm-scale",
+    "decoder-layers-pre_self_attention_layer_norm-scale",
+    "decoder-layers-self_attention-key-kernel",
+    "decoder-layers-self_attention-out-kernel",
+    "decoder-layers-self_attention-query-kernel",
+    "decoder-layers-self_attention-value-kernel",
+    "token_embedder-embedding",
+]
+OF_QWEN2 = [f"decoder-layers-self_attention-{x}-bias" for x in ("key", "query", "value")]
+OF_QWEN3 = [f"decoder-layers-self_attention-{x}_norm-scale" for x in ("key", "query")]
+
+
+@pytest.fixture(autouse=True)
+def float32(users_jax):
+    """As the command runs."""
+
+
+def written(tmp_path, family, **changes):
+    """The tree on disk, by names joined with hyphens, the configuration and the weights."""
+    rng = np.random.default_rng(0)
+    config = language_models.random_config(family, rng) | PLAIN | changes
+    weights = language_models.random_weights(config, rng)
+    maxtext.write(language_models.write(tmp_path / "model", config, weights), tmp_path / "out")
+    with ocp.PyTreeCheckpointer() as reader:
+        tree = reader.restore(tmp_path / "out/0/items")
+    flat, _ = jax.tree.flatten_with_path(tree["params"]["params"])
+    return {"-".join(k.key for k in path): np.asarray(leaf) for path, leaf in flat}, config, weights
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_names_are_those_of_its_sources_and_products_those_of_our_kernels(family, tied, tmp_path):
+    found, config, weights = written(tmp_path, family, tie_word_embeddings=tied)
+    others = [] if tied else ["decoder-logits_dense-kernel"]
+    assert sorted(found) == sorted(NAMES + (OF_QWEN2 if family == "qwen2" else OF_QWEN3) + others)
+    d, n = config["hidden_size"], config["head_dim"]
+    x = np.random.default_rng(1).normal(size=d)
+    i = config["num_hidden_layers"] - 1
+    at = f"model.layers.{i}.self_attn"
+    query = found["decoder-layers-self_attention-query-kernel"][:, i]  # (emb, heads, dims)
+    expected = (weights[f"{at}.q_proj.weight"] @ x).reshape(-1, n)
+    np.testing.assert_allclose(np.einsum("e,ehd->hd", x, query), expected, rtol=1e-6)
+    out = found["decoder-layers-self_attention-out-kernel"][:, i]  # (heads, dims, emb)
+    expected = weights[f"{at}.o_proj.weight"] @ np.arange(out.shape[0] * n)
+    heads = np.arange(out.shape[0] * n).reshape(-1, n)
+    np.testing.assert_allclose(np.einsum("hd,hde->e", heads, out), expected, rtol=1e-6)
+    down = found["decoder-layers-mlp-wo-kernel"][:, i]
+    np.testing.assert_array_equal(down, weights[f"model.layers.{i}.mlp.down_proj.weight"].T)
+    if family == "qwen2":
+        bias = found["decoder-layers-self_attention-key-bias"][:, i]
+        np.testing.assert_array_equal(bias.ravel(), weights[f"{at}.k_proj.bias"])
+    settings = (tmp_path / "out/config.yml").read_text(encoding="utf-8").splitlines()
+    assert settings[0] == 'base_config: "base.yml"'
+    assert f"base_emb_dim: {d}" in settings
+    assert f'decoder_block: "{family}"' in settings
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "message"),
+    [
+        ("llama", {}, "must be of qwen2 or qwen3; got a llama"),
+        ("qwen2", {"use_sliding_window": True}, "without sliding windows"),
+        ("qwen3", {"attention_bias": True}, "biases that MaxText's qwen3 lacks"),
+        ("qwen3", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "scaled positions"),
+    ],
+)
+def test_what_its_sources_have_no_place_for_is_refused(family, change, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        written(tmp_path, family, **change)
+    assert not (tmp_path / "out").exists()
