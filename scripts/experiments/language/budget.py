@@ -88,7 +88,7 @@ def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
     raise InputError(
         f"a budget must be met by some counts; {wanted.budget:,} parameters are fewer than the "
         f"{smallest or parameters(model, tensors, given):,} that are left at the smallest of "
-        f"{', '.join(wanted.units)}"
+        f"{', '.join(free_units(model, wanted))}"
     )
 
 

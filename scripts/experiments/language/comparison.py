@@ -92,18 +92,20 @@ def variants(
 ) -> Iterator[tuple[str, str, Perplexity]]:
     """The repairs of each score: none, least squares and, for one score, some training."""
     steps = {
-        "one epoch of the text": settings.sequences // BATCH,
+        "one epoch of the text": max(1, settings.sequences // BATCH),
         f"{settings.steps} steps": settings.steps,
     }
     for score in SCORES:
-        chosen = choice.choose(model, counts, score, text, seed, lambda _: None)
+        scored = text._replace(held_out=text.held_out[:1])  # the whole model is measured once
+        chosen = choice.choose(model, counts, score, scored, seed, lambda _: None)
         found: dict[str, Perplexity] = {}
         plan = cutting.plan(model, chosen.selection, text, repaired=True)
         solved = dict(cutting.arrays(plan, found, lambda _: None))
         yield score, "none", found["cut"]
         yield score, "least squares", found["repaired"]
         if score == FINE_TUNED:
-            cut = dict(cutting.arrays(plan._replace(repaired=False), {}, lambda _: None))
+            alone = plan._replace(repaired=False, text=None)
+            cut = dict(cutting.arrays(alone, {}, lambda _: None))
             for name, count in steps.items():
                 batches = draw_batches(text, count, seed, settings, epoch=name.startswith("one"))
                 for before, params in (("", cut), ("least squares, ", solved)):
@@ -116,8 +118,8 @@ def draw_batches(
     """Batches of sequences: those that score and repair, once each, or others of the same kind."""
     rng = np.random.default_rng((seed, 2))
     if epoch:
-        order = rng.permutation(len(text.calibration))[: steps * BATCH]
-        return list(text.calibration[order].reshape(steps, BATCH, -1))
+        order = rng.permutation(len(text.calibration))
+        return [text.calibration[part] for part in np.array_split(order, steps)]
     train, _ = python_text.load()
     return [python_text.windows(train, settings.length + 1, BATCH, rng) for _ in range(steps)]
 

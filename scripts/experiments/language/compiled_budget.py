@@ -71,10 +71,11 @@ def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts],
     found = [counts for counts in dict.fromkeys(listed) if budget.allowed(whole, counts)]
     at = bisect_left(found, -limit, key=lambda counts: -cost(counts))
     if at == len(found):
+        units = ", ".join(budget.free_units(whole, wanted))
         smallest = min(map(cost, found[-1:]), default=0.0)
         raise InputError(
             f"a budget must be met by some counts; {limit / 1e9:.3g} GB are fewer than the "
-            f"{smallest / 1e9:.3g} GB that are moved at the smallest of {', '.join(wanted.units)}"
+            f"{smallest / 1e9:.3g} GB that are moved at the smallest of {units}"
         )
     return found[at]
 
