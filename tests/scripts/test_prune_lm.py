@@ -85,6 +85,35 @@ def test_a_smaller_model_its_page_and_its_numbers_are_written(folder, text, tmp_
         prune_lm.main(options(folder, text, out))
 
 
+@pytest.mark.parametrize("family", ["mixtral", "gpt2"])
+def test_experts_and_gpt2_are_pruned_repaired_and_shown(family, text, tmp_path, users_jax):
+    rng = np.random.default_rng(0)
+    sizes = {"num_local_experts": 4, "num_experts_per_tok": 2, "n_inner": 24}
+    config = language_models.random_config(family, rng) | sizes
+    weights = language_models.random_weights(config, rng)
+    model, out = language_models.write(tmp_path / "model", config, weights), tmp_path / "out"
+    amounts = Amounts(experts=3) if family == "mixtral" else Amounts(intermediate=16)
+    prune_lm.main(options(model, text, out, amounts=amounts))
+    config, weights = language_models.read(out)
+    page = (out / "index.html").read_text(encoding="utf-8")
+    assert ("experts that remain" in page) == (family == "mixtral")
+    if family == "mixtral":
+        assert (config["num_local_experts"], config["num_experts_per_tok"]) == (3, 2)
+        assert weights["model.layers.1.block_sparse_moe.gate.weight"].shape[0] == 3
+        assert not [name for name in weights if ".experts.3." in name]
+    else:
+        assert config["n_inner"] == 16
+        assert weights["transformer.h.1.mlp.c_proj.weight"].shape[0] == 16
+    found = json.loads((out / "results.json").read_text(encoding="utf-8"))["perplexity"]
+    assert set(found) == {"whole", "cut", "repaired"}
+    small = smaller_language_models.read(out)
+    first = np.load(text)[:12]
+    expected = language_models.logits(config, weights, list(first))
+    ours = smaller_language_models.ours(out, first)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
+    assert small.architecture.experts_per_token <= small.architecture.experts
+
+
 def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
     whole, _ = language_models.read(folder)
     for score, layers in (("magnitude", None), ("random", 1)):

@@ -67,22 +67,31 @@ def error(value: float | None) -> str:
 def counts(results: dict[str, Any]) -> str:
     """Units before and after."""
     before, after = (results["counts"][name] for name in ("whole", "pruned"))
-    rows = [[name, f"{n:,}", f"{after[name]:,}"] for name, n in before.items()]
+    rows = [
+        [name, f"{n:,}", f"{after[name]:,}"]
+        for name, n in before.items()
+        if name != "experts" or n > 1  # of a mixture
+    ]
     rows.append(["queries", *(f"{results['heads'][name]:,}" for name in ("whole", "pruned"))])
     rows.append(["parameters", *(f"{results['parameters'][n]:,}" for n in ("whole", "pruned"))])
     return table(["", "whole", "pruned"], rows, "Units of the decoder, the same in every layer")
 
 
 def layers(results: dict[str, Any]) -> str:
-    """The remaining key-value heads, and how much each layer turned the stream."""
+    """The remaining key-value heads and experts, and how much each layer turned the stream."""
     remaining, influences = results["remaining"], results["influences"]
+    mixture = results["counts"]["whole"]["experts"] > 1
     rows = []
-    for i, groups in enumerate(results["remaining"]["groups"]):
-        turned = f"{influences[i]:.4f}" if influences else ""
-        here = ", ".join(map(str, groups)) if i in remaining["layers"] else "removed"
-        rows.append([str(i), here, turned])
+    for i, (groups, experts) in enumerate(
+        zip(remaining["groups"], remaining["experts"], strict=True)
+    ):
+        parts = (groups, experts) if mixture else (groups,)
+        here = [", ".join(map(str, part)) for part in parts]
+        here = here if i in remaining["layers"] else ["removed"] * len(parts)
+        rows.append([str(i), *here, f"{influences[i]:.4f}" if influences else ""])
     caption = "1 − cos is between the streams before and after a layer; the smallest are removed"
-    return table(["layer", "key-value heads that remain", "1 − cos"], rows, caption)
+    heads = ["layer", "key-value heads that remain", *["experts that remain"] * mixture, "1 − cos"]
+    return table(heads, rows, caption)
 
 
 def settings(results: dict[str, Any]) -> str:
