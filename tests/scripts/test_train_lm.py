@@ -12,6 +12,7 @@ import prune_lm
 import train_lm
 from experiments.cli import InputError, StoppedError
 from experiments.language import export, python_text, training, training_run
+from experiments.language import tokens as tokens_of
 from experiments.language.architecture import parse
 from tests.support import language_models, smaller_language_models
 
@@ -105,6 +106,9 @@ def test_the_exported_model_gives_the_logits_that_were_trained(tmp_path):
     assert vocabulary["a"] == 97
     assert vocabulary["Ġ"] == 32  # a space, as GPT-2 writes it
     assert prune_lm.Options().model.name == "model"
+    (tmp_path / "text.txt").write_text("\u00e9 a", encoding="utf-8")
+    read = tokens_of.read(tmp_path / "run" / "model", tmp_path / "text.txt", 256)
+    assert bytes(read.tolist()) == "\u00e9 a".encode()  # without the library of tokenizers
 
 
 def test_text_is_joined_and_drawn_in_whole_pieces():

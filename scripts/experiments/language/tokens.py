@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from experiments import files
 from experiments.cli import InputError
+from experiments.language import export
 
-BYTES = 256  # the vocabulary of a model whose tokens are bytes, where the folder has no tokenizer
+BYTES = 256  # the vocabulary of a model whose tokens are bytes
 
 Tokens = Int[np.ndarray, "sequences length"]
 
@@ -23,10 +25,10 @@ def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
         raise InputError(f"--text must be a file; there is none at {text}")
     if text.suffix == ".npy":
         found = np.load(text, allow_pickle=False)
+    elif vocabulary == BYTES and are_bytes(folder):
+        found = np.frombuffer(text.read_bytes(), np.uint8)
     elif (folder / "tokenizer.json").is_file():
         found = np.asarray(encoder(folder)(text.read_text(encoding="utf-8")))
-    elif vocabulary == BYTES:
-        found = np.frombuffer(text.read_bytes(), np.uint8)
     else:
         raise InputError(
             f"{folder} must have a tokenizer.json to read {text.name}; give an .npy file of the "
@@ -37,6 +39,12 @@ def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
     if found.size and not 0 <= found.min() <= found.max() < vocabulary:
         raise InputError(f"tokens must lie in 0..{vocabulary - 1}; {text.name} has {found.max()}")
     return found.astype(np.int32)
+
+
+def are_bytes(folder: Path) -> bool:
+    """Whether the tokens are bytes: there is no tokenizer, or the one of `train_lm.py`."""
+    tokenizer = folder / "tokenizer.json"
+    return not tokenizer.is_file() or files.read_json(tokenizer, dict) == export.tokenizer()
 
 
 def encoder(folder: Path) -> Any:
