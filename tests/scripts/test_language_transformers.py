@@ -28,7 +28,10 @@ def float32(users_jax):
 
 def theirs(folder, sequence, removed=()):
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
+        folder,
+        dtype=torch.float32,
+        attn_implementation="eager",
+        experts_implementation="eager",  # torch's grouped products demand multiples of 16 bytes
     )
     for layer, experts in enumerate(removed):
         gate = model.model.layers[layer].mlp.gate
