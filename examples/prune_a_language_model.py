@@ -26,7 +26,11 @@ from experiments.language import choice, python_text, training
 
 def command(name, *arguments):
     path = Path(sys.path[0], name)
-    subprocess.run([sys.executable, path, *arguments], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, path, *arguments],
+        check=True,
+        capture_output=True,
+    )
 
 
 # %% [markdown]
@@ -35,9 +39,19 @@ def command(name, *arguments):
 # The folder `small/model` is in the format of Hugging Face: `transformers` loads it, too.
 
 # %%
-command("train_lm.py", "--steps", "150", "--batch-size", "8", "--length", "64", "--out", "small")
+command(
+    "train_lm.py",
+    "--steps",
+    "150",
+    "--batch-size",
+    "8",
+    "--length",
+    "64",
+    "--out",
+    "small",
+)
 trained = json.loads(Path("small/results.json").read_text())
-print(f"{trained['parameters']:,} parameters, {len(trained['losses'])} losses, such as")
+print(f"{trained['parameters']:,} parameters")
 for step, loss in trained["losses"][:: len(trained["losses"]) // 3]:
     print(f"step {step:3d}: {loss:.2f} nats a byte")
 
@@ -52,13 +66,23 @@ np.save("text.npy", text[:200_000].astype(np.int32))
 found = {}
 for share in (0.75, 0.5):
     out = f"out/{share}"
-    options = ["--keep", str(share), "--text", "text.npy", "--length", "64", "--round-to", "8"]
+    options = [
+        "--keep",
+        str(share),
+        "--text",
+        "text.npy",
+        "--length",
+        "64",
+        "--round-to",
+        "8",
+    ]
     command("prune_lm.py", "small/model", *options, "--out", out)
     found[share] = json.loads(Path(out, "results.json").read_text())
     counts = found[share]["counts"]["pruned"]
     size = found[share]["parameters"]["pruned"]
     print(
-        f"{share:.0%}: {size:,} parameters, {counts['groups']} key-value heads, "
+        f"{share:.0%}: {size:,} parameters, "
+        f"{counts['groups']} key-value heads, "
         f"{counts['intermediate']} units"
     )
 
@@ -70,11 +94,15 @@ for share in (0.75, 0.5):
 # %%
 rows = {"whole": found[0.75]["perplexity"]["whole"]}
 for share, results in found.items():
-    rows |= {f"{share:.0%} {name}": results["perplexity"][name] for name in ("cut", "repaired")}
+    rows |= {
+        f"{share:.0%} {name}": results["perplexity"][name]
+        for name in ("cut", "repaired")
+    }
 longest = max(row["value"] for row in rows.values())
 for name, row in rows.items():
     bar = "█" * round(40 * row["value"] / longest)
-    print(f"{name:13s} {row['value']:6.2f} ± {row['stderr']:.2f} {bar}")
+    measured = f"{row['value']:6.2f} ± {row['stderr']:.2f}"
+    print(f"{name:13s} {measured} {bar}")
 
 # %% [markdown]
 # ## Generate
@@ -85,14 +113,22 @@ for name, row in rows.items():
 # %%
 def generate(folder, prompt, count=40):
     _, model = choice.read_model(Path(folder))
-    params = {name: jnp.asarray(model.read(name)) for name in model.tensors}
+    params = {
+        name: jnp.asarray(model.read(name)) for name in model.tensors
+    }
     forward = jax.jit(partial(training.forward, model.architecture))
     tokens = np.zeros((1, len(prompt) + count), np.int32)
     tokens[0, : len(prompt)] = list(prompt)
-    for at in range(len(prompt), tokens.size):  # no position sees the zeros behind it
-        tokens[0, at] = forward(params, jnp.asarray(tokens))[0, at - 1].argmax()
+    for at in range(
+        len(prompt), tokens.size
+    ):  # no position sees the zeros behind it
+        tokens[0, at] = forward(params, jnp.asarray(tokens))[
+            0, at - 1
+        ].argmax()
     return bytes(tokens[0].tolist()).decode(errors="replace")
 
 
 for folder in ("small/model", "out/0.75", "out/0.5"):
-    print(f"{folder:12s} {generate(folder, b'    def __init__(self, ')!r}")
+    print(
+        f"{folder:12s} {generate(folder, b'    def __init__(self, ')!r}"
+    )
