@@ -78,7 +78,7 @@ def monte_carlo(
       >>> print(abs(estimate.mean - 0.5) < 5 * estimate.stderr)
       True
     """
-    sampler = Sampler(draw, parameters, batch_size, draws_per_key, devices)
+    sampler = Sampler(draw, parameters, batch_size, draws_per_key, devices, highest=2)
     state, samples = _central_moments(sampler, key, samples, target_stderr)
     return Estimate(state.mean, _mean_stderr(state, samples), samples)
 
@@ -96,7 +96,8 @@ def monte_carlo_moments(
     """`monte_carlo` together with the variance of the draws and its standard error.
 
     The variance's is √((m₄ − m₂²)/n) with the central moments m of the draws, merged as in Pébay
-    (2008): accurate where the eighth moment is finite and n is large compared with m₄/m₂².
+    (2008): accurate where the eighth moment is finite and n is large compared with m₄/m₂². It is
+    NaN or ∞ where fourth powers of the draws overflow, in float32 beyond 10⁹.
     Arguments and errors are those of `monte_carlo`.
 
     Example:

@@ -39,6 +39,8 @@ class Sampler(NamedTuple):
       batch_size: Draws that a device holds at a time.
       draws_per_key: Draws of one key, on the leading axis; None for one draw without that axis.
       devices: Devices that share the keys; None for all of them, or for a traced caller's.
+      highest: The power up to which moments are kept, 2 or 4: those above are zero, since powers of
+        large draws overflow.
     """
 
     draw: Callable[..., Array]
@@ -46,6 +48,7 @@ class Sampler(NamedTuple):
     batch_size: int | None = None
     draws_per_key: int | None = None
     devices: Sequence[Any] | None = None
+    highest: int = 4
 
 
 class Program(NamedTuple):
@@ -54,12 +57,14 @@ class Program(NamedTuple):
     Attributes:
       size: Keys that a device holds at a time.
       mesh: Whose devices share the keys; None for those of a traced caller, or a single one.
+      highest: As in `Sampler`.
     """
 
     draw: Callable[..., Array]
     draws_per_key: int | None
     size: int
     mesh: Mesh | AbstractMesh | None
+    highest: int
 
 
 class Inputs(NamedTuple):
@@ -72,7 +77,7 @@ class Inputs(NamedTuple):
 def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
     """The number of keys for `samples` draws, after a check of all arguments."""
     check_key(key)
-    _, _, batch_size, draws_per_key, devices = sampler
+    _, _, batch_size, draws_per_key, devices, _ = sampler
     check_function(sampler.draw, "draw", "jax.random.normal")
     check_whole(samples=samples, batch_size=batch_size, draws_per_key=draws_per_key)
     if samples < 2:
@@ -99,7 +104,7 @@ def compiled(sampler: Sampler, key: Key[Array, ""], keys: int) -> Program:
     size = max(1, batch_size // (sampler.draws_per_key or 1))
     share = -(-keys // (1 if mesh is None else mesh.size))
     chunks = -(-share // size)
-    return Program(sampler.draw, sampler.draws_per_key, -(-share // chunks), mesh)
+    return Program(sampler.draw, sampler.draws_per_key, -(-share // chunks), mesh, sampler.highest)
 
 
 def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
@@ -153,7 +158,7 @@ def _fold(
     arguments = (inputs, jnp.int32(start), jnp.int32(stop), state)
     mesh = program.mesh
     if mesh is None:
-        return merge_central_moments(state, _on_device(program, 0, *arguments))
+        return _merge(program, state, _on_device(program, 0, *arguments))
 
     def on_each(*arguments: Any) -> Any:
         found = _on_device(program, jax.lax.axis_index(mesh.axis_names), *arguments)
@@ -162,7 +167,15 @@ def _fold(
     states = jax.shard_map(
         on_each, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
     )(*arguments)
-    return jax.lax.scan(lambda a, b: (merge_central_moments(a, b), None), state, states)[0]
+    return jax.lax.scan(lambda a, b: (_merge(program, a, b), None), state, states)[0]
+
+
+def _merge(program: Program, a: CentralMoments, b: CentralMoments) -> CentralMoments:
+    merged = merge_central_moments(a, b)
+    if program.highest == 4:
+        return merged
+    zero = jnp.zeros_like(merged.second)
+    return merged._replace(third=zero, fourth=zero)
 
 
 def _on_device(
@@ -179,7 +192,7 @@ def _on_device(
 
     def step(i: Array, carry: Any) -> Any:
         first = start + i * stride + index * program.size
-        return merge_central_moments(carry, _chunk(program, inputs, first, stop))
+        return _merge(program, carry, _chunk(program, inputs, first, stop))
 
     return jax.lax.fori_loop(0, chunks, step, jax.tree.map(jnp.zeros_like, state))
 

@@ -74,7 +74,8 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
     """The ratio r of n distinct samples in any order at `depth`; it tends to a limit in (0, ∞).
 
     Below 1 the smallest sample becomes longest, above 1 the largest one; both ends are longer than
-    the cluster unless r leaves [1/(n − 1)², (n − 1)²].
+    the cluster unless r leaves [1/(n − 1)², (n − 1)²]. Of samples that are not distinct it may be
+    0, ∞, or, in place of 0/0, the 1 of a symmetric batch; the gradient is zero where it is 1 or ∞.
 
     Raises:
       ValueError: There are fewer than 3 samples, or `depth` is below 1.
@@ -89,7 +90,10 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
     if depth < 1:
         raise ValueError(f"depth must be at least 1; got {depth}")
     square = tree_gram(jnp.sort(h), depth).squared_distances
-    return (square[-1, -2] / square[1, 0]).astype(x.dtype)
+    top, bottom = square[-1, -2], square[1, 0]
+    tied = bottom == 0
+    of_ties = jnp.where(top == 0, 1, jnp.where(top > 0, jnp.inf, top))
+    return jnp.where(tied, of_ties, top / jnp.where(tied, 1, bottom)).astype(x.dtype)
 
 
 def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:

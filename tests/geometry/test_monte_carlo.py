@@ -242,3 +242,19 @@ def test_impossible_arguments(key):
         monte_carlo(jax.random.uniform, key, 2**31)
     with pytest.raises(ValueError, match="a key and parameters that are not traced"):
         jax.jit(lambda key: monte_carlo(jax.random.uniform, key, 10, target_stderr=1.0))(key)
+
+
+@pytest.mark.parametrize("scale", [1e10, 1e15, 1e18])
+@pytest.mark.parametrize("devices", [1, 3])
+def test_powers_that_overflow_are_not_computed(scale, devices, key):
+    """The mean and its error need second powers alone, 10³⁶ in float32."""
+
+    def draw(key):
+        return jnp.float32(scale) * jax.random.normal(key, (2,), "float32")
+
+    with jax.debug_nans(True):
+        found = monte_carlo(draw, key, 300, batch_size=50, devices=jax.devices()[:devices])
+    draws = jax.vmap(draw)(jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(300)))
+    draws = np.asarray(draws, "float64")
+    np.testing.assert_allclose(found.mean, draws.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(found.stderr, draws.std(0, ddof=1) / 300**0.5, rtol=1e-5)

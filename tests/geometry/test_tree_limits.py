@@ -124,3 +124,19 @@ def test_no_cosine_of_deep_trees_is_beyond_one():
 @pytest.mark.parametrize("x", [[1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0, 5.0]])
 def test_equal_samples_have_no_depth_bound(x):
     assert depth_bound(jnp.array(x)) == np.inf
+
+
+@pytest.mark.parametrize("n", [3, 4, 9])
+@pytest.mark.parametrize("value", [0.0, 1.0, -3e4])
+def test_the_ratio_of_equal_samples_is_that_of_a_symmetric_batch(n, value):
+    with jax.debug_nans(True):
+        ratio, gradient = jax.value_and_grad(geometry.tree.limit_ratio)(jnp.full(n, value))
+        tied, of_tied = jax.value_and_grad(geometry.tree.limit_ratio)(
+            jnp.maximum(jnp.arange(1.0 * n) - 1, 0)
+        )
+    assert ratio == 1
+    assert tied in (1, jnp.inf)
+    assert not gradient.any()
+    assert not of_tied.any()
+    poisoned = jnp.full(n, value).at[1].set(jnp.nan)
+    assert jnp.isnan(jax.jit(geometry.tree.limit_ratio)(poisoned))
