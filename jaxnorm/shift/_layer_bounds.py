@@ -135,8 +135,8 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 
     M is approached far from the origin, L next to it; at α 0 and α 1 they are infinite. NaN for α
     outside [0, 1]. If α differs between features, L is 5/4 of max|γ/(1 − α)|, which is above the
-    least constant. Then the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with Γ, A and C diagonal, C within [0, 1) and w
-    a unit vector, and C (I − C) w is no longer than 1/4.
+    least constant. Then the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with Γ, A and C diagonal,
+    C within [0, 1) and w a unit vector, and C (I − C) w is no longer than 1/4.
 
     Args:
       alpha: α.
