@@ -32,7 +32,8 @@ def decide(name, estimate, predicted):
         else "not rejected"
     )
     print(
-        f"{name}: {estimate.mean:.5f} ± {estimate.stderr:.5f}, predicted {predicted:.5f}: {verdict}"
+        f"{name}: {estimate.mean:.5f} ± {estimate.stderr:.5f}, "
+        f"predicted {predicted:.5f}: {verdict}"
     )
 
 

@@ -41,7 +41,7 @@ print({name: kernel.shape for name, kernel in kernels.items()})
 # %%
 @jax.jit
 def tested(w):
-    """The fitted shape, and the tests of a Gaussian and of Laplace's distribution."""
+    """The fitted shape, and tests of a Gaussian and of Laplace."""
     key, shapes = jax.random.key(1), jnp.array([2.0, 1.0])
     test = jax.vmap(
         lambda s: weight_tests.ks_generalized_gaussian(
@@ -60,7 +60,8 @@ for name, kernel in kernels.items():
     shape, tests, bound = tested(kernel)
     distance, (gaussian, laplace) = tests.statistic[0], tests.p_value
     print(
-        f"{name:9s} {shape:6.2f} {distance:6.3f} {bound:6.3f} {gaussian:9.2f} {laplace:11.2f}"
+        f"{name:9s} {shape:6.2f} {distance:6.3f} {bound:6.3f} "
+        f"{gaussian:9.2f} {laplace:11.2f}"
     )
 
 # %% [markdown]
@@ -91,5 +92,6 @@ for name, kernel in kernels.items():
     )
     expected = pruning.expected_spearman(*filters.shape, ("l1", "l2"))
     print(
-        f"{name:9s} Spearman of l1 and l2: {found:.2f}, Gaussian filters predict {expected:.2f}"
+        f"{name:9s} Spearman of l1 and l2: {found:.2f}, "
+        f"Gaussian filters predict {expected:.2f}"
     )

@@ -86,7 +86,8 @@ samples = jax.lax.map(drawn, jax.random.split(jax.random.key(0), 200))
 low, high = jnp.percentile(samples, jnp.array([2.5, 97.5]))
 moved = distance(before, after)
 print(
-    f"mean shift of a channel: {moved:.3f}, 95 % bootstrap {low:.3f} to {high:.3f}"
+    f"mean shift of a channel: {moved:.3f}, "
+    f"95 % bootstrap {low:.3f} to {high:.3f}"
 )
 
 # %% [markdown]
@@ -100,7 +101,8 @@ halves = jnp.array(
     [distance(after[p[:256]], after[p[256:]]) for p in orders]
 )
 print(
-    f"two halves of the later outputs: {halves.mean():.3f} ± {halves.std():.3f}"
+    f"two halves of the later outputs: "
+    f"{halves.mean():.3f} ± {halves.std():.3f}"
 )
 
 # %% [markdown]
@@ -109,5 +111,6 @@ print(
 # %%
 joint = shift.layer_shift(before, after)
 print(
-    f"{joint.lower:.2f} ≤ {joint.exact:.2f} ≤ {joint.upper:.2f}; two halves: {joint.baseline:.2f}"
+    f"{joint.lower:.2f} ≤ {joint.exact:.2f} ≤ {joint.upper:.2f}; "
+    f"two halves: {joint.baseline:.2f}"
 )

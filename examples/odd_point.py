@@ -20,7 +20,8 @@ deep = jax.jit(geometry.tree_gram, static_argnums=1)
 for depth in (1, 10, 100, 1000):
     odd = geometry.odd_point(deep(x, depth).gram)
     print(
-        f"depth {depth:4d}: sample {int(odd.index):2d} is {odd.norm_ratio:5.2f} times as long"
+        f"depth {depth:4d}: sample {int(odd.index):2d} is "
+        f"{odd.norm_ratio:5.2f} times as long"
     )
 
 # %% [markdown]
@@ -35,5 +36,6 @@ for layer, statistics in zip((1, 10, 60), net.statistics, strict=True):
     odd = geometry.odd_point(statistics)
     degrees = jnp.degrees(odd.spread)
     print(
-        f"layer {layer:2d}: {odd.norm_ratio:5.2f} times as long, the others spread {degrees:4.1f}°"
+        f"layer {layer:2d}: {odd.norm_ratio:5.2f} times as long, "
+        f"the others spread {degrees:4.1f}°"
     )

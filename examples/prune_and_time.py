@@ -216,7 +216,8 @@ print(
     pruned.params.first.weight.shape,
 )
 print(
-    f"accuracy after fine-tuning: {np.mean(run(features).argmax(-1) == y):.1%}"
+    f"accuracy after fine-tuning: "
+    f"{np.mean(run(features).argmax(-1) == y):.1%}"
 )
 data = export.export(run)(
     jax.ShapeDtypeStruct((4, 16), "float32")

@@ -93,7 +93,8 @@ predicted = nnx.jit(lambda model, x: model(x).argmax(-1))(
 )
 devices = len(sharded[0].sharding.device_set)
 print(
-    f"images on {devices} devices, accuracy {np.mean(predicted == labels):.1%}"
+    f"images on {devices} devices, "
+    f"accuracy {np.mean(predicted == labels):.1%}"
 )
 print("alpha of norm1:", model.norm1.alpha[...].round(2))
 
