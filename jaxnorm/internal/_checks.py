@@ -29,6 +29,8 @@ def check_array(x: Any, name: str) -> None:
     """Raise `TypeError` unless `x` is an array that JAX reads; lists and numbers are none."""
     if not hasattr(x, "dtype"):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
+    if isinstance(x, np.ndarray | np.generic) and (x.dtype.kind in "OSUMm" or x.dtype.names):
+        raise TypeError(f"{name} must hold numbers; got {x.dtype}")
     if isinstance(x, np.ndarray | np.generic) and not x.dtype.isnative:
         raise TypeError(
             f"{name} must have this machine's byte order; got {x.dtype.str}: give "

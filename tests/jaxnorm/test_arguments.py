@@ -58,6 +58,11 @@ WRONG_TYPES = {
         lambda: jaxnorm.batch_statistics(X, where=jnp.ones(4)),
         lambda: jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))(X, mask=jnp.ones(4)),
     ],
+    "alpha must hold numbers; got <U3": [
+        lambda: jaxnorm.unitized_batch_norm(X, np.str_(HALF)),
+        lambda: jaxnorm.unitize(X, np.array(HALF)),
+        lambda: jaxnorm.unitize_bounded(X, np.str_(HALF)),
+    ],
     "alpha must be an array; got str": [
         lambda: jaxnorm.unitized_batch_norm(X, HALF),
         lambda: jaxnorm.unitize(X, HALF),
@@ -293,10 +298,13 @@ FOREIGN = np.ones((4, 3)).astype(">f4")
         lambda x: shift.normalized_lower_bound(x[0], x[0], x[0], x[0], radius=1.0),
     ],
 )
-def test_an_array_of_another_byte_order_is_refused(call):
+def test_an_array_of_another_byte_order_or_of_no_numbers_is_refused(call):
     call(FOREIGN.astype("float32"))
     with pytest.raises(TypeError, match=r"byte order; got >f4: give \w+.astype\('float32'\)|>f4"):
         call(FOREIGN)
+    for kind in ("U4", "S4", "O", "M8[s]", [("real", "f4")]):
+        with pytest.raises(TypeError, match=r"^\w+ must hold numbers; got"):
+            call(FOREIGN.astype("float32").astype(kind))
 
 
 def test_the_functions_name_of_epsilon_does_for_layers_too():
