@@ -32,7 +32,11 @@ def features() -> list[Pair]:
     """All features in one call, beside a loop over SciPy, and ott-jax under vmap."""
     x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))
     ours = jax.jit(jaxnorm.shift.emd_1d)
-    gradient = jax.jit(jax.grad(lambda x, y: jaxnorm.shift.emd_1d(x, y).sum()))
+
+    def total(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jaxnorm.shift.emd_1d(x, y).sum()
+
+    gradient, gradients = jax.jit(jax.grad(total)), jax.jit(jax.grad(total, (0, 1)))
     host = np.asarray(x), np.asarray(y)
 
     def scipys() -> list[float]:
@@ -40,7 +44,15 @@ def features() -> list[Pair]:
         return [scipy.stats.wasserstein_distance(a, b) for a, b in pairs]
 
     label = str(FEATURES).replace(" ", "")
-    pairs = [Pair(f"emd_1d {label} / scipy", lambda: ours(x, y), scipys, runs=5)]
+    pairs = [
+        Pair(f"emd_1d {label} / scipy", lambda: ours(x, y), scipys, runs=5),
+        Pair(
+            f"its gradients by both {label} / itself",
+            lambda: gradients(x, y),
+            lambda: ours(x, y),
+            runs=5,
+        ),
+    ]
     if (otts := ott_quantiles()) is None:
         say(WITHOUT_OTT)
         return pairs
