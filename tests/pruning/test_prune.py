@@ -488,7 +488,7 @@ def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"ratios": ()}, r"ratios must rise within \(0, 1\), one at least; got \[\]"),
+        ({"ratios": ()}, r"ratios, such as \[0\.5\], or a budget must be given; got neither"),
         ({"ratios": (0.5, 0.5)}, "ratios must rise"),
         ({"ratios": (1.0,)}, "ratios must rise"),
         ({"ratios": (0.0,)}, "ratios must rise"),
