@@ -366,17 +366,29 @@ def test_held_out_sequences_lie_behind_the_others_and_are_the_same_for_every_see
         tokens.divide(numbers, 9, 91, 5, 0)
 
 
+WIDE: dict[str, Any] = {
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "num_hidden_layers": 2,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+}
+WIDE_GPT2 = {"n_embd": 256, "n_inner": 1024, "n_head": 4, "n_layer": 2}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3", "gpt2", "mixtral"])
-def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu_and_at_least_its_weights(family, tmp_path):
+def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
     pytest.importorskip("libtpu")  # in an environment of `make bench-compiled`
-    model_of(tmp_path / "model", family)
-    wanted = Wanted(gigabytes=1.0, round_to=1)
-    whole = compiled_budget.choose(tmp_path / "model", wanted, 16)
-    model = smaller_language_models.read(tmp_path / "model")
-    assert whole == removal.counts(model.architecture)
-    bytes_of = 2 * removal.parameters(model.architecture, model.tensors, whole)
-    limit = 1.2e-9 * bytes_of
-    found = compiled_budget.choose(tmp_path / "model", replace(wanted, gigabytes=limit), 16)
-    assert found != whole
-    assert 2 * removal.parameters(model.architecture, model.tensors, found) < 1e9 * limit
+    folder = tmp_path / "model"
+    model = model_of(folder, family, **WIDE_GPT2 if family == "gpt2" else WIDE)
+    whole, wanted = removal.counts(model.architecture), Wanted(gigabytes=1.0)
+    assert compiled_budget.choose(folder, wanted, 16) == whole
+    size = removal.parameters(model.architecture, model.tensors, whole)
+    limit = 1.7e-9 * size  # of two bytes each
+    found = compiled_budget.choose(folder, replace(wanted, gigabytes=limit), 16)
+    smaller = removal.parameters(model.architecture, model.tensors, found)
+    assert 0.3 * size < smaller < 0.9 * size
