@@ -391,4 +391,4 @@ def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
     limit = 1.4e-9 * size  # of two bytes each
     found = compiled_budget.choose(folder, replace(wanted, gigabytes=limit), 16)
     smaller = removal.parameters(model.architecture, model.tensors, found)
-    assert 0.3 * size < smaller < 0.9 * size
+    assert 0.3 * size < smaller < size
