@@ -68,6 +68,12 @@ def test_the_page_shows_what_was_found(run):
     assert results["findings"] == json.loads(json.dumps(shift_page.findings(results)))
 
 
+def test_the_error_of_means_is_said_for_more_than_one_seed():
+    of_none = {"findings": {"accuracy": [], "drops": [], "movement": []}}
+    for seeds, said in ((1, []), (2, ["± is one standard error over 2 seeds."])):
+        assert list(shift_page.sentences(of_none | {"settings": {"seeds": seeds}})) == said
+
+
 def test_an_interrupted_run_resumes_after_the_last_finished_network(run, monkeypatch):
     out, before = run
     last = sorted((out / "runs").glob("*.json"))[-1]
