@@ -225,8 +225,9 @@ def test_the_readme_counts_the_claims_as_they_are_recorded():
     claims = json.loads((ROOT / "docs/results/theorems/results.json").read_text())["claims"]
     count = Counter(claim["standing"] for claim in claims)
     sentence = (
-        f"of {len(claims)} statements {count['true']} are true, {count['misprint']} misprinted, "
-        f"{count['false in a case']} false in a case, {count['false']} false and "
+        f"of {len(claims)} statements of the papers {count['true']} are true, "
+        f"{count['misprint']} misprinted, {count['false in a case']} false in a case, "
+        f"{count['false']} false and "
         f"{count['not tested']} not tested"
     )
     assert sentence in " ".join((ROOT / "README.md").read_text().split())

@@ -3,7 +3,6 @@
 import json
 import re
 import statistics
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -123,16 +122,3 @@ def test_the_page_on_pruning_says_how_alike_criteria_are_after_short_trainings()
         layers = json.loads((ROOT / "docs" / path).read_text(encoding="utf-8"))["layers"]
         rho = statistics.mean(one["spearman"]["l2-gm"] for one in layers)
         assert f"{words.format(f'{rho:.2f}')}({path})" in text
-
-
-def test_the_readme_has_the_counts_of_the_claims():
-    counts = Counter(claim.standing for claim in ALL)
-    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    counted = re.search(
-        r"of (\d+) statements of the papers (\d+) are true, (\d+) misprinted, (\d+) false in a "
-        r"case, (\d+) false and (\d+) not tested",
-        text,
-    )
-    assert counted
-    standings = ("true", "misprint", "false in a case", "false", "not tested")
-    assert list(map(int, counted.groups())) == [len(ALL), *(counts[name] for name in standings)]

@@ -310,7 +310,7 @@ def test_a_budget_may_be_of_parameters_or_of_bytes(quantity):
         ({"budget": 0.5, "select": partial(select_globally)}, "select must take a budget, as sel"),
         ({"budget": 1}, "budget must be at least .*, the cost at the fewest channels; got 1"),
         ({"budget": 0.5, "round_to": {"pear": 2}}, "names must match .*'pear' matches none"),
-        ({}, "ratios must rise"),
+        ({}, r"ratios, such as \[0.5\], or a budget must be given; got neither"),
     ],
 )
 def test_budgets_that_are_none_are_refused(options, message):

@@ -169,7 +169,8 @@ def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
 def test_our_distances_are_those_of_their_peers(monkeypatch):
     for name, shape in (("FEATURES", (9, 3)), ("JOINT", (6, 4)), ("LARGE", (8, 4))):
         monkeypatch.setattr(distances, name, shape)
-    for pair in (*distances.features()[:2], *distances.joint()):
+    features = [pair for pair in distances.features() if pair.name.startswith("emd_1d")]
+    for pair in (*features, *distances.joint()):
         np.testing.assert_allclose(pair.ours(), pair.peer(), rtol=1e-5)
 
 
