@@ -17,6 +17,7 @@ LIST: Any = [[1.0, 2.0]]
 TUPLE: Any = (ROW, ROW)
 NUMBER: Any = 1.0
 HALF: Any = "0.5"
+NUMPY_HALF: Any = np.str_(HALF)
 HALF_WAY: Any = 2.5
 ZERO: Any = 0
 NAME: Any = "batch"
@@ -59,9 +60,9 @@ WRONG_TYPES = {
         lambda: jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))(X, mask=jnp.ones(4)),
     ],
     "alpha must hold numbers; got <U3": [
-        lambda: jaxnorm.unitized_batch_norm(X, np.str_(HALF)),
-        lambda: jaxnorm.unitize(X, np.array(HALF)),
-        lambda: jaxnorm.unitize_bounded(X, np.str_(HALF)),
+        lambda: jaxnorm.unitized_batch_norm(X, NUMPY_HALF),
+        lambda: jaxnorm.unitize(X, NUMPY_HALF),
+        lambda: jaxnorm.unitize_bounded(X, NUMPY_HALF),
     ],
     "alpha must be an array; got str": [
         lambda: jaxnorm.unitized_batch_norm(X, HALF),
