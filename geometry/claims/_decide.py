@@ -74,8 +74,8 @@ def measure(
       precision: Factor on the standard errors: ½ takes four times the draws.
       devices: Over which draws are spread; by default all, of all hosts.
       threads: Functions that are measured at a time, with the same numbers: while one compiles
-        another draws. Settings of the caller that a context
-        manager of JAX made do not reach threads.
+        another draws. Settings of the caller that a context manager of JAX made do not reach
+        threads.
       measured_before: What an earlier call with this key and precision measured.
       on_done: Called with every new measurement, in the thread of the caller.
 

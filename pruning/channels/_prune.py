@@ -83,7 +83,7 @@ def prune(
     Args:
       apply: A function that JAX can trace and that takes its widths from `params`; of a module,
         its evaluation, as in `coupled_channels`.
-      params: Tree tree of arrays, running statistics included.
+      params: Any tree of arrays, running statistics included.
       inputs: What else `apply` is called with, such as a few images.
       ratios: The fraction of the channels that is removed after each step, rising, such as
         `[0.5]`, all in one step, or `iterative(0.5, steps=4)`.

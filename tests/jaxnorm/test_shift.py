@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from jaxnorm.shift import (
+    _emd_1d,
     emd,
     emd_1d,
     emd_sliced,
@@ -39,6 +40,26 @@ def test_any_two_sample_sizes_against_scipy(n, m, seed):
     expected = scipy.stats.wasserstein_distance(x, y)
     found = fast_emd_1d(jnp.asarray(x), jnp.asarray(y))
     np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_columns_that_are_sorted_in_several_parts_against_scipy(monkeypatch):
+    monkeypatch.setattr(_emd_1d, "CACHED", 1)
+    monkeypatch.setattr(_emd_1d, "NARROWEST", 3)  # parts of 3, 3 and 1 with two columns of padding
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(3, 5, (2, 13, 7))
+    order = np.argsort(x, 0)
+    found, rows = _emd_1d._sorting_network(
+        jnp.asarray(x), jnp.asarray(np.broadcast_to(np.arange(13)[:, None], x.shape))
+    )
+    np.testing.assert_array_equal(found, np.take_along_axis(x, order, 0))
+    np.testing.assert_array_equal(rows, order)
+    value = jax.value_and_grad(lambda x, y: emd_1d(x, y).sum(), (0, 1))
+    total, (of_x, of_y) = value(jnp.asarray(x), jnp.asarray(y))
+    each = [scipy.stats.wasserstein_distance(a, b) for a, b in zip(x.T, y.T, strict=True)]
+    np.testing.assert_allclose(total, sum(each), rtol=1e-12)
+    signs = np.sign(np.sort(x, 0) - np.sort(y, 0)) / 13
+    np.testing.assert_array_equal(np.take_along_axis(np.asarray(of_x), order, 0), signs)
+    np.testing.assert_array_equal(np.take_along_axis(np.asarray(of_y), np.argsort(y, 0), 0), -signs)
 
 
 @given(sizes, sizes, st.integers(0, 99))

@@ -55,7 +55,7 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
 
     Args:
       apply: A function that JAX can trace; of a module, its evaluation.
-      params: Tree tree of arrays. Running statistics that it holds are counted.
+      params: Any tree of arrays. Running statistics that it holds are counted.
       inputs: What else `apply` is called with, samples on the first axis. Shapes are enough where
         nothing is measured.
       batch_sizes: The first axis of `inputs` is repeated or cut to each.

@@ -26,7 +26,7 @@ CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 class Executable(NamedTuple):
     """A compiled program, with the arrays or shapes of its arguments."""
 
-    compiled: Tree
+    compiled: Any
     arguments: tuple[Any, ...]
 
 

@@ -88,7 +88,7 @@ def coupled_channels(
 
     Args:
       apply: A function that JAX can trace; of a module, its evaluation, without dropout.
-      params: Tree tree of arrays, running statistics included.
+      params: Any tree of arrays, running statistics included.
       inputs: What else `apply` is called with.
       resize: Whether the smaller tree is run by `resized`. Then channels under a norm over them,
         such as the residual stream of a transformer, are removed too: means and variances remain

@@ -18,7 +18,15 @@ from pruning.channels._coupling.control_flow import equation_ids, ids_of_constan
 from pruning.channels._coupling.coupling import unite
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import rule_of
-from pruning.channels._program.calls import Apply, Equation, Tree, shape_of, subprograms, trace
+from pruning.channels._program.calls import (
+    Apply,
+    Equation,
+    Program,
+    Tree,
+    shape_of,
+    subprograms,
+    trace,
+)
 from pruning.channels._program.interpret import closed_jaxpr, is_literal, trace_apply
 from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, keep_masks
@@ -64,7 +72,9 @@ def check_program(
         raise ValueError(f"apply must compute the same with fewer channels; {found}; else {CURE}")
 
 
-def difference(sizes: Sizes, large: Tree, small: Tree, arguments: Sequence[ChannelIds]) -> str:
+def difference(
+    sizes: Sizes, large: Program, small: Program, arguments: Sequence[ChannelIds]
+) -> str:
     """The first difference between `small` and `large`, equation by equation; "" if none."""
     large, small = closed_jaxpr(large), closed_jaxpr(small)
     # For each variable of the large program: its ids, and the variable of the small program.

@@ -291,7 +291,7 @@ class Resizing:
             residuals[:] = [v.ids for v in rest]
             return [v.array for v in outputs], ([v.array for v in rest], arrays)
 
-        def backward(saved: Tree, grads: Sequence[Any]) -> tuple[Any, ...]:
+        def backward(saved: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
             (traced,), (arrays, primals) = transpose, saved
             pairs = zip(grads, cotangents, eqn.outvars, strict=True)
             of_results = [Sized(g, i) for g, i, v in pairs if is_floating(v.aval)]

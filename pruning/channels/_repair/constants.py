@@ -37,8 +37,8 @@ class Value(NamedTuple):
       masked: With all positions of removed channels at zero.
     """
 
-    zeroed: Tree
-    masked: Tree
+    zeroed: Any
+    masked: Any
 
 
 def fold_constants(
@@ -105,7 +105,7 @@ def fold_constants(
     return jax.tree.unflatten(structure, leaves)
 
 
-def _array(x: Any) -> Tree:
+def _array(x: Any) -> Any:
     return jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
 
 

@@ -203,7 +203,7 @@ class Repair:
     def solve(self, eqn: Equation, use: Kernel, values: Sequence[Arrays]) -> list[Arrays]:
         """The outputs of both networks, after the kernel of the second is solved."""
 
-        def outputs(x: Any, kernel: Any) -> Tree:
+        def outputs(x: Any, kernel: Any) -> Any:
             operands = (x, kernel) if use.side == 1 else (kernel, x)
             return evaluate_equation(eqn, operands)[0]
 
