@@ -1,9 +1,11 @@
 """Plants small mistakes in the code and says which the tests notice.
 
     python -m tools.mutants --package pruning --count 50
+    python -m tools.mutants --list tools/mistakes/pruning.toml
 
 A mutant is one change, chosen by a seed: a sign, a comparison, an axis, a constant, a dropped
-guard, exchanged arguments, a removed call. Each is planted in a copy of the code, in which a child
+guard, exchanged arguments, a removed call. A list has mistakes that somebody thought of, as pieces
+of text and what replaces them. Each is planted in a copy of the code, in which a child
 of this process, that has JAX loaded, runs tests until one fails: those that run the line, as `make
 coverage` has recorded it, then the tests of the module's name, those that name most of what it
 defines, and its doctests. The test that failed then runs on the unchanged code: a mutant that
@@ -25,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -83,6 +86,7 @@ class Mutant(NamedTuple):
     before: str
     after: str
     source: str
+    what: str = ""  # in words, where somebody wrote it
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
@@ -151,6 +155,29 @@ def _without_effect(tree: ast.Module) -> set[int]:
             case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.keyword(arg="strict"):
                 parts.append(node)
     return {id(inner) for part in parts if part is not None for inner in ast.walk(part)}
+
+
+def listed(path: Path) -> list[Mutant]:
+    """The mistakes of a TOML file, each at the one place of its module that has its text.
+
+    Raises:
+      ValueError: The module has the text never, or more than once.
+    """
+    mutants = []
+    for mistake in tomllib.loads(path.read_text(encoding="utf-8"))["mistake"]:
+        module, before = ROOT / mistake["path"], mistake["before"]
+        source = module.read_text(encoding="utf-8")
+        if source.count(before) != 1:
+            raise ValueError(
+                f"{mistake['path']} must have once what a mistake of {path.name} replaces; it has "
+                f"it {source.count(before)} times: {before.strip()!r}"
+            )
+        line = source[: source.index(before)].count("\n") + 1 + before.startswith("\n")
+        wrong = source.replace(before, mistake["after"])
+        mutants.append(
+            Mutant(module, line, mistake["kind"], before, mistake["after"], wrong, mistake["what"])
+        )
+    return mutants
 
 
 def files_of_tests(path: Path) -> list[Path]:
@@ -348,12 +375,18 @@ def main() -> None:
         "--count", type=int, default=50, help="how many of each package (default 50)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the choice (default 0)")
+    parser.add_argument("--list", type=Path, nargs="+", help="files of mistakes, all of them")
     parser.add_argument("--limit", type=float, default=120, help="seconds a mutant (default 120)")
     parser.add_argument("--out", type=Path, help="a JSON file for the outcomes")
     options = parser.parse_args()
-    chosen = [m for name in options.package for m in sampled(name, options)]
+    if options.list:
+        chosen = [m for path in options.list for m in listed(path) if options.path in str(m.path)]
+    else:
+        chosen = [m for name in options.package for m in sampled(name, options)]
     preload()
-    recorded, rows = record(RECORDED), []
+    recorded, rows = record(RECORDED), earlier(options.out)
+    done = {(row["path"], row["line"], row["after"]) for row in rows}
+    chosen = [m for m in chosen if (str(m.path.relative_to(ROOT)), m.line, m.after) not in done]
     for mutant in track(chosen, "planting", console=Console(stderr=True)):
         name = mutant.path.relative_to(ROOT)
         row = {"package": name.parts[0]} | mutant._asdict() | {"path": str(name)}
@@ -361,13 +394,18 @@ def main() -> None:
         row["outcome"] = outcome(mutant, against(mutant, recorded), options.limit)
         rows.append(row)
         if row["outcome"] in (*UNNOTICED, "not counted"):
-            change = f"{mutant.kind}: {mutant.before} -> {mutant.after}"
+            change = f"{mutant.kind}: {mutant.what or f'{mutant.before} -> {mutant.after}'}"
             print(f"{row['outcome']} {row['path']}:{mutant.line} {change}", flush=True)
         if options.out:
             results = provenance(recorded is not None) | {"seed": options.seed, "mutants": rows}
             options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     for column in ("package", "kind"):
         Console().print(_table(rows, column))
+
+
+def earlier(out: Path | None) -> list[dict[str, Any]]:
+    """The outcomes that a file already holds: a run that was interrupted resumes."""
+    return json.loads(out.read_text(encoding="utf-8"))["mutants"] if out and out.exists() else []
 
 
 def sampled(package: str, options: argparse.Namespace) -> list[Mutant]:
