@@ -13,7 +13,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-import json
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
@@ -57,7 +56,7 @@ def main(
             "seeds": None,
             "targets": rows,
         }
-        files.write(out, json.dumps(files.plain(results), indent=1, allow_nan=False) + "\n")
+        files.write_results(out, results)
 
 
 def in_own_process(target: str) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-import json
 import os
 import statistics
 from collections.abc import Callable, Sequence
@@ -61,7 +60,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     with files.in_use(options.out.parent) if options.out else nullcontext():
         results = measure(groups, options)
         if options.out is not None:
-            files.write(options.out, json.dumps(results, indent=1) + "\n")
+            files.write_results(options.out, results)
 
 
 def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options) -> dict[str, Any]:

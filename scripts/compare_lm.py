@@ -14,7 +14,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,7 +72,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             found = comparison.compare(options.model, settings, cli.say)
         header = cli.provenance(__file__) | {"seconds": cli.seconds(), "seeds": options.seeds}
         results: dict[str, Any] = files.plain({**header, "settings": vars(settings), **found})
-        files.write(options.out / "results.json", json.dumps(results, indent=1) + "\n")
+        files.write_results(options.out / "results.json", results)
     cli.show_table(
         "Perplexity of held-out bytes",
         ["kept", "score", "repair", "perplexity"],

@@ -16,7 +16,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -74,7 +73,7 @@ def measure(options: Options) -> None:
     def save(found: dict[str, Any]) -> None:
         spent = cli.seconds() + (before.get("seconds") or 0.0) * resumes
         whole = start | {"seconds": spent, "seeds": seeds} | found
-        files.write(path, json.dumps(whole, indent=1) + "\n")
+        files.write_results(path, whole)
 
     resumes = options.experiment == "resnet20"
     seeds = 1 if options.experiment == "recalibration" else 3 if not resumes else options.draws

@@ -15,7 +15,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-import json
 from pathlib import Path
 
 from experiments import cli, files
@@ -50,7 +49,7 @@ def main(
             "seconds": cli.seconds(),
             "pairs": results,
         }
-        files.write(out, json.dumps(written, indent=1, allow_nan=False) + "\n")
+        files.write_results(out, written)
     show(results, seeds)
 
 

@@ -15,10 +15,8 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import tyro
 
@@ -63,8 +61,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         from experiments.language import export
 
         export.write(options.out / "model", params)
-        results: dict[str, Any] = {**cli.provenance(__file__), **found}
-        files.write(options.out / "results.json", json.dumps(results, indent=1) + "\n")
+        files.write_results(options.out / "results.json", cli.provenance(__file__) | found)
     cli.say(f"perplexity of a held-out byte: {found['perplexity']:.3f}")
 
 

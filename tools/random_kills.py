@@ -227,7 +227,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     result |= {"seconds": time.monotonic() - began}
     result["command"] = " ".join(["python -m tools.random_kills", *result["command"].split()[2:]])
     if options.out is not None:
-        files.write(options.out, json.dumps(result, indent=1) + "\n")
+        files.write_results(options.out, result)
     print(json.dumps(result))
 
 

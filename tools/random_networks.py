@@ -6,7 +6,6 @@ Prints how many were equal, had nothing to cut or were refused, by sentence, and
 """
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -60,7 +59,7 @@ def main() -> None:
         header = cli.provenance(__file__) | {"seconds": time.time() - start, "seed": options.seed}
         header["command"] = " ".join(["python -m tools.random_networks", *sys.argv[1:]])
         found = {"kinds of block": len(kinds), "networks": options.count, "outcomes": rows}
-        files.write(options.out, json.dumps(header | found, indent=1) + "\n")
+        files.write_results(options.out, header | found)
     sys.exit(any(found.kind in WRONG for found in outcomes))
 
 

@@ -263,7 +263,7 @@ def write(
     for network in networks:
         found = compare(network, workspace)
         found["status"] = failed.get(network.name, found["status"])
-        files.write(workspace.out / f"{network.name}.json", json.dumps(found, indent=1) + "\n")
+        files.write_results(workspace.out / f"{network.name}.json", found)
         rows.append([found[key] for key in ("shows", "printed", "ours", "differs", "status")])
     lines = ["| " + " | ".join(re.sub(r"\s+", " ", cell) for cell in row) + " |" for row in rows]
     head = ["| " + " | ".join(HEAD) + " |", "| " + " | ".join("---" for _ in HEAD) + " |"]

@@ -7,7 +7,6 @@ those of one device; and images a second, of devices that share the cores of one
 docs/results/scale.json, of which `tools.tables` makes the table of docs/scale.md.
 """
 
-import json
 import os
 import socket
 import subprocess
@@ -72,7 +71,7 @@ def main(out: Path = OUT) -> None:
         "steps": STEPS,
         "rows": rows,
     }
-    files.write(out, json.dumps(results, indent=1) + "\n")
+    files.write_results(out, results)
 
 
 def measure(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarray]:

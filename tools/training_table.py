@@ -81,7 +81,7 @@ def write(path: Path, cells: list[dict[str, Any]]) -> None:
         "seconds": sum(cell["compile_seconds"] for cell in cells),
         "seeds": None,
     }
-    files.write(path, json.dumps(header | {"cells": cells}, indent=1) + "\n")
+    files.write_results(path, header | {"cells": cells})
 
 
 def read(path: Path) -> dict[Cell, dict[str, Any]]:

@@ -8,7 +8,6 @@ and nothing is run: of an H100 bytes alone, read off the program, as its compile
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -104,7 +103,7 @@ def main() -> None:
         "seeds": None,
         "chips": chips,
     }
-    files.write(given.out, json.dumps(run, indent=1) + "\n")
+    files.write_results(given.out, run)
     for topology, found in chips.items():
         print(topology)
         for row in found:

@@ -23,6 +23,7 @@ from experiments.cli import InputError, sentence
 Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
+WIDTH = 100  # of a line of results, in characters
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # raised by some network file systems
 
 
@@ -190,13 +191,42 @@ def is_in_use(folder: Path) -> bool:
     return False
 
 
+def write_results(path: Path, results: Mapping[str, object]) -> None:
+    """Write measured results as `results_text` has them."""
+    write(path, results_text(results))
+
+
+def results_text(results: Mapping[str, object]) -> str:
+    """JSON for people and for diffs: a list of numbers, and what is short, stands on one line."""
+    return indented(plain(results), "") + "\n"
+
+
+def indented(value: Any, margin: str) -> str:
+    """The JSON of a plain value, below the first line at a margin."""
+    line = json.dumps(value, allow_nan=False)
+    if not isinstance(value, dict | list) or len(margin + line) <= WIDTH:
+        return line
+    if isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
+        return line
+    inner, (opening, closing) = margin + " ", (line[0], line[-1])
+    if isinstance(value, dict):
+        items = [f"{json.dumps(key)}: {indented(item, inner)}" for key, item in value.items()]
+    else:
+        items = [indented(item, inner) for item in value]
+    lines = ",\n".join(inner + item for item in items)
+    return f"{opening}\n{lines}\n{margin}{closing}"
+
+
 def plain(value: Any) -> Any:
-    """`value` as JSON can say it: lists for arrays, None for what is not finite."""
+    """`value` as JSON can say it: lists for arrays, None for what is not finite.
+
+    Numbers keep nine significant digits: no float32 has more.
+    """
     match value:
         case None | str() | bool() | int():
             return value
         case float():
-            return value if math.isfinite(value) else None
+            return float(f"{value:.9g}") if math.isfinite(value) else None
         case Mapping():
             return {str(key): plain(item) for key, item in value.items()}
         case list() | tuple():

@@ -4,7 +4,6 @@ A page needs nothing beside itself: its figures are inline SVG, its style sheet 
 there is no script.
 """
 
-import json
 import os
 import shutil
 import tempfile
@@ -56,7 +55,7 @@ def render(
 def write(results: Mapping[str, object], page: str, folder: Path) -> None:
     """Write `index.html` and `results.json`; earlier ones stay whole until both new ones are."""
     texts = {
-        "results.json": json.dumps(files.plain(results), indent=1, allow_nan=False) + "\n",
+        "results.json": files.results_text(results),
         "index.html": page,
     }
     if storage.is_remote(folder):
