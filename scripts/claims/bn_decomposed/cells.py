@@ -57,8 +57,8 @@ def gamma_of_three() -> float:
 
 DEFINITION_1 = claim(
     "Definition 1, Equation 5",
-    r"Cells of $w$ with equal signs of all $w \cdot x_i$ have volumes that add to 1, opposite ones "
-    "equal",
+    r"The cells of $w$ with equal signs of all $w \cdot x_i$ have volumes that add up "
+    "to 1, and opposite cells have equal volumes",
 )
 
 
@@ -74,14 +74,14 @@ DEFINITION_1.mean("P(w in the thinnest cell) = γ(X)", gamma_of_three, GAUSSIAN_
 
 GAMMA_OF_THE_CIRCLE = claim(
     "Definition 1, example",
-    r"$\gamma(X)$ of $n = 5$ equally spaced points on the circle",
+    r"$\gamma(X) = 1/n$ for $n = 5$ equally spaced points on the circle",
     printed="Section I, example after Definition 1, $n$ odd: “n equally spaced points on the unit"
     r" circle. It is clear that” there are $n$ cells of positive volume and $\gamma(X) = "
     "1/n$",
-    corrected=r"$2n$ cells, $\gamma = 1/(2n)$",
+    corrected=r"There are $2n$ cells, and $\gamma = 1/(2n)$",
     fault="false",
-    why="The $n$ lines orthogonal to the points are different, since $n$ is odd, and $n$ lines "
-    "through 0 bound $2n$ sectors.",
+    why="Since $n$ is odd, the $n$ lines orthogonal to the points are all different, and "
+    "$n$ lines through 0 bound $2n$ sectors.",
 )
 GAMMA_OF_THE_CIRCLE.mean(
     "P(w in a cell) = 1/n", 1 / POINTS, GAUSSIAN_ROWS, "inside", form="rejected"
@@ -117,12 +117,14 @@ def probability_of_three() -> float:
 
 LEMMA_2 = claim(
     "Lemma 2, Equation 6",
-    r"One more Gaussian row raises the rank with probability $P$ of at least $\gamma$",
+    "One more Gaussian row raises the rank with a probability $P$ of at least "
+    r"$\gamma$",
     covers="Equations 13, 14a, 14b, 14c, 15a, 15b, 16 and 17",
-    corrected=r"with probability at least $2\gamma$, which is attained",
-    why=r"The rank stays if $\sum a_j x_j$ over the active $j$ is orthogonal to $w$, almost surely "
-    r"only if it is 0. Two cells that differ in one sample with $a_i \ne 0$ have sums that differ "
-    "by $a_i x_i$: one of them is not 0, and neither is that of one of the two opposite cells.",
+    corrected=r"The probability is at least $2\gamma$, which is attained",
+    why=r"The rank does not rise if $\sum a_j x_j$ over the active $j$ is orthogonal to "
+    "$w$; almost surely this requires that the sum is 0. Two cells that differ in one "
+    r"sample with $a_i \ne 0$ have sums that differ by $a_i x_i$, so one of the two "
+    "sums is not 0. The same holds for the two opposite cells.",
 )
 LEMMA_2.at_most("P ≥ γ (random cases have 4 γ and more)")(probability_over_gamma)
 
@@ -173,17 +175,18 @@ def _flips(rng: np.random.Generator, power: int) -> np.ndarray:
 
 EQUATIONS_18_TO_20 = claim(
     "Equations 18 to 20",
-    "A neuron that differs from another in the sign of one sample only",
+    "Construction of a neuron that differs from another in the sign of one sample only",
     printed=r"Appendix B: $i = \operatorname{arg\,min}\,|w x_i|$ over $a_i \ne 0$, and "
     r"$(w - (1 + \varepsilon)(w x_i/\|x_i\|)\,x_i^\top)\,x_i < 0$ (Eq. 19), with $> 0$ for all "
     r"$j \ne i$ (Eq. 20, which has $x_i$ for $x_j$), for small $\varepsilon > 0$",
-    corrected=r"$i$ of least $|w x_i|/\|x_i\|$ and "
-    r"$w - (1 + \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$; $w x_j$ keep their signs",
+    corrected=r"The sample $i$ has the smallest $|w x_i|/\|x_i\|$, and the new neuron is $w - (1 "
+    r"+ \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$; all other $w x_j$ keep their signs",
     fault="misprint",
     why="The nearest of the planes orthogonal to the samples is at the distance $|w "
-    r"x_i|/\|x_i\|$, and the step to it is divided by $\|x_i\|$ twice. For samples of norm"
-    " 1, to which rank and γ reduce, the printed step never fails; with Gaussian samples "
-    "it fails in a third to a half of all cases. The lemma stands, by the argument above.",
+    r"x_i|/\|x_i\|$, and the step to this plane must be divided by $\|x_i\|$ twice. "
+    "For samples of norm 1, to which rank and γ reduce, the printed step never fails. "
+    "For Gaussian samples it fails in a third to a half of all cases. Lemma 2 holds "
+    "all the same, by the argument of its own entry.",
 )
 
 

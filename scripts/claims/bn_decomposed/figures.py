@@ -51,8 +51,8 @@ def accuracies_and_ranks(found: Any) -> str:
 FIGURE_2 = claim(
     "Figure 2",
     "Accuracy and rank of networks with batch norm, with He's start and without",
-    reason="Measured on networks of up to 33 layers trained on Fashion-MNIST; ours had fewer "
-    "steps, depths and runs.",
+    reason="The paper measured this on networks of up to 33 layers trained on Fashion-MNIST. "
+    "Our runs had fewer steps, depths and seeds.",
     results=(
         Result(
             accuracies_and_ranks,
@@ -89,13 +89,14 @@ def _many_samples() -> float:
 FIGURE_5_RECENTRED = claim(
     "Figure 5, with recentering",
     "Angles after 30 layers are approximately 75 degrees",
-    corrected=r"$\arccos \kappa(-1/(n - 1))$: 71.44° for many samples",
+    corrected=r"The angle is $\arccos \kappa(-1/(n - 1))$, which is 71.44° for many samples",
     remark=Remark(
         "over-reading",
-        "'Approximately 75°' is exact for nine samples only. Of 20 and more it is 73° and less.",
+        "'Approximately 75°' is exact only for nine samples. For 20 samples and more the "
+        "angle is 73° or less.",
     ),
-    why="Recentered samples of one norm and one angle have the cosine $-1/(n - 1)$, of which ReLU "
-    r"makes $\kappa(-1/(n - 1))$; this is stable.",
+    why="Recentered samples of one norm and one angle have the cosine $-1/(n - 1)$, which "
+    r"ReLU maps to $\kappa(-1/(n - 1))$. This state is stable.",
 )
 FIGURE_5_RECENTRED.equal("75° within 5 %, n = 9, 100 and ∞", 75.0, tolerance=3.75)(
     angles_with_recentering
@@ -124,12 +125,13 @@ def angle_without_recentering(key: Key[Array, ""]) -> Values:
 FIGURE_5_NOT_RECENTRED = claim(
     "Figure 5, without recentering",
     "Angles after 30 layers are approximately 60 degrees",
-    corrected="58.75° for rescaling by the root mean square",
+    corrected="The angle is 58.75° if rescaling divides by the root mean square",
     remark=Remark(
         "over-reading",
-        r"Rescaling without recentering is by the root mean square. By $\sigma$ of Eq. 2, the "
-        "standard deviation about the mean, angles collapse: to 12° in 30 layers of 100 samples, "
-        "13.6° of many, as with ReLU alone.",
+        "Rescaling without recentering must divide by the root mean square. If it divides "
+        r"by $\sigma$ of Eq. 2, the standard deviation about the mean, the angles collapse "
+        "as with ReLU alone: after 30 layers to 12° for 100 samples and to 13.6° for many "
+        "samples.",
     ),
 )
 FIGURE_5_NOT_RECENTRED.equal("60 within 5 %, about zero", 60.0, tolerance=3.0)(
@@ -187,12 +189,13 @@ ACTIVITIES = Draws(activities, 30, batch_size=10)
 
 FIGURE_6 = claim(
     "Figure 6",
-    "Recentering makes the answers of most neurons negligible for most inputs",
-    corrected="half of the activities are 0, the others half-Gaussian",
+    "Recentering makes the outputs of most neurons negligible for most inputs",
+    corrected="Half of the activities are 0, and the others are half-Gaussian",
     remark=Remark(
         "over-reading",
-        "'Most inputs' are three in five, not nearly all: a neuron is active for half of them. "
-        "Without rescaling, deep in the network, it answers one in $n$: the odd point.",
+        "'Most inputs' means three in five, not nearly all: a neuron is active for half "
+        "of the inputs. Without rescaling, a neuron deep in the network answers one input "
+        "in $n$, the odd point.",
     ),
 )
 FIGURE_6.mean("negligible share with RC ≥ ½ (0.6)", 0.5, ACTIVITIES, "negligible", side="≥")
@@ -209,8 +212,8 @@ ONE_NEURON_A_POINT = claim(
     "Neurons can be chosen so that each fires for one data point only",
     remark=Remark(
         "hypothesis",
-        "A sample has a neuron of its own exactly if it is a vertex of the convex hull of the "
-        "batch, as all of equal norm are.",
+        "A sample has a neuron of its own exactly if it is a vertex of the convex hull of "
+        "the batch. If all samples have the same norm, each is a vertex.",
     ),
 )
 

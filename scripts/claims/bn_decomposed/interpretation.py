@@ -30,14 +30,16 @@ def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
 
 INTUITION = claim(
     "Section III, intuition",
-    r"Neurons with $W\nu - \mu > 0$ change the geometry more, as more points map to zero",
+    r"Neurons with $W\nu - \mu > 0$ change the geometry more, because more points map "
+    "to zero",
     printed=r"Section III: “the effect on the representation of a projection with $W\nu - \mu > 0$ "
     r"is much greater than the case with $W\nu - \mu < 0$ since in the former case much more "
     r"points map to zero”",
-    corrected=r"more points map to zero where $W\nu - \mu < 0$: the two cases are exchanged",
+    corrected=r"More points map to zero where $W\nu - \mu < 0$; the paper exchanges the two "
+    "cases",
     fault="misprint",
-    why=r"Where $W\nu < \mu$ most of the cluster lies below the mean and maps to zero, as the "
-    "paper's own steps 2 and 3 say two paragraphs above.",
+    why=r"Where $W\nu < \mu$, most of the cluster lies below the mean and maps to zero. "
+    "The paper's own steps 2 and 3 say so two paragraphs above.",
 )
 
 
@@ -55,15 +57,17 @@ def _(key: Key[Array, ""]) -> Values:
 
 IMAGE = claim(
     "Section I, dimension of the image",
-    "ReLU of a random layer with two inputs has an image whose dimension is its number of rows",
+    "After a random layer with two inputs, the image of ReLU has as many dimensions "
+    "as the layer has rows",
     printed="Section I: “the image dimension scales linearly with the number of rows”",
     remark=Remark(
         "over-reading",
-        "It is the dimension of the span of the image. The image itself is a surface of dimension "
-        "2, and a notion of singular values that counts 2 is right about that.",
+        "This is the dimension of the span of the image. The image itself is a surface of "
+        "dimension 2. If a notion of singular values counts 2, it is right about the "
+        "surface.",
     ),
-    why=r"Functions $\max(0, w_i \cdot x)$ of pairwise non-parallel $w_i$ have their kinks on "
-    "different lines, so that they are linearly independent.",
+    why=r"Functions $\max(0, w_i \cdot x)$ of pairwise non-parallel $w_i$ have their kinks "
+    "on different lines, so they are linearly independent.",
 )
 
 
@@ -94,13 +98,13 @@ INTERPRETATION = claim(
     "case”",
     remark=Remark(
         "over-reading",
-        "It does so for the ratio and for the angle of the odd point. In the tree the cluster "
-        r"collapses into one direction; in a random network an angle near $3\pi/n$ remains in it "
-        "(Figure 3).",
+        "The tree agrees with a random network in this ratio and in the angle of the odd "
+        "point. In the tree the cluster collapses into one direction, but in a random "
+        r"network an angle near $3\pi/n$ remains in the cluster (Figure 3).",
     ),
-    why=r"In the limit of the tree with one end that escapes the ratio is $n - 1$ and the angle "
-    r"90°. The fixed point of a wide random layer has 7.4 and 88.7° at "
-    "$n = 10$, 48.6 and 89.99° at 50.",
+    why="In the limit of the tree, if one end escapes, the ratio is $n - 1$ and the angle "
+    "90°. The fixed point of a wide random layer has the ratio 7.4 and the angle "
+    "88.7° at $n = 10$, and 48.6 and 89.99° at $n = 50$.",
 )
 
 
@@ -133,9 +137,9 @@ def _() -> Cases:
 
 SMALL_DATA = claim(
     "Discussion, small data sets",
-    "A start with one neuron for each data point is a good one for small data sets",
+    "An initialization with one neuron for each data point is good for small data sets",
     printed="Discussion: “Initial experimentation suggests that this might be a good "
     "initialization strategy for small data sets”",
-    reason="The experiments are not described. That such neurons exist has an entry of its own "
-    "(Discussion, one neuron per data point).",
+    reason="The paper does not describe the experiments. That such neurons exist has an "
+    "entry of its own (Discussion, one neuron per data point).",
 )

@@ -28,7 +28,8 @@ SPREAD = ((2.0, 0.0, 0.0), (0.3, 0.5, 0.0), (-0.4, 0.2, 0.3), (0.0, -0.3, 0.5), 
 
 EQUATIONS_99_TO_104 = claim(
     "Equations 99 to 104",
-    "Once centred, $x_1$ and the centre of the others are opposite, with norms $n - 1$ to 1",
+    "After centring, $x_1$ and the centre of the others are opposite, and their norms "
+    "are as $n - 1$ to 1",
 )
 
 
@@ -52,7 +53,8 @@ def _(key: Key[Array, ""]) -> Values:
 
 DEFINITION_12 = claim(
     "Definition 12",
-    r"Invariant representation: $\|x_1\| = 1$, others equal, orthogonal, $n - 1$ times shorter",
+    r"In an invariant representation $\|x_1\| = 1$; the other samples are equal, "
+    "orthogonal to $x_1$ and $n - 1$ times shorter",
 )
 
 
@@ -103,15 +105,16 @@ def expected_entry() -> float:
 
 THEOREM_13 = claim(
     "Theorem 13, Equations 105 to 110",
-    r"$\operatorname{E}[X']$ of an invariant representation is one again",
+    r"$\operatorname{E}[X']$ of an invariant representation is again an invariant "
+    "representation",
     printed=r"Theorem 13, of $W$ with variance $2\alpha/d$, $\alpha = n^2/(n^2 - 2n + 2)$: "
     r"$\operatorname{E}[X^{(t+1)}]$ “is also an invariant representation under RC+ReLU”",
-    corrected=r"$\operatorname{E}[{X'}^\top X']$ is the Gram matrix of one, samples in columns; "
-    "the entrywise mean has rank one",
+    corrected=r"$\operatorname{E}[{X'}^\top X']$ is the Gram matrix of an invariant "
+    "representation, with samples in columns; the entrywise mean has rank one",
     fault="false",
-    why=r"$\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is $\|\tilde x\|/\sqrt{2\pi}$ for "
-    r"every neuron, so that all columns of $\operatorname{E}[X']$ are parallel. Eqs. 105 to 110 "
-    "are about squared norms, for which the statement holds.",
+    why=r"$\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is $\|\tilde x\|/\sqrt{2\pi}$ "
+    r"for every neuron, so all columns of $\operatorname{E}[X']$ are parallel. Eqs. "
+    "105 to 110 are about squared norms, for which the statement holds.",
 )
 THEOREM_13.mean("√d E x₁ⱼ′ = 1, as ‖E x₁′‖ = 1 asks", 1.0, LAYER, "entry", form="rejected")
 THEOREM_13.mean("√d E x₁ⱼ′ = 1/√π", expected_entry, LAYER, "entry", form="corrected")

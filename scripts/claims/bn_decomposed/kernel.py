@@ -47,16 +47,16 @@ def kernel_of_the_batch(recentred: bool) -> float:
 
 EQUATION_8 = claim(
     "Equation 8",
-    r"$\operatorname{E} \operatorname{ReLU}(w \tilde x_i) \operatorname{ReLU}(w \tilde x_j)$, "
-    "called intractable",
+    r"$\operatorname{E} \operatorname{ReLU}(w \tilde x_i) \operatorname{ReLU}(w \tilde "
+    "x_j)$ appears to be intractable",
     remark=Remark(
         "over-reading",
-        "It 'appears to be intractable', the paper says, from layer to layer. It is "
-        r"$\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) \cos\theta)/(2\pi)$, a map "
-        r"of Gram matrices that can be iterated: layers of infinite width are $n \times n$ "
-        "numbers.",
+        "The paper says that this expectation 'appears to be intractable' from layer to "
+        r"layer. It is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
+        r"\cos\theta)/(2\pi)$. This is a map of Gram matrices and can be iterated, so $n "
+        r"\times n$ numbers describe a layer of infinite width.",
     ),
-    why="Recentering is linear in the batch, so that Eq. 111 applies to the recentred samples.",
+    why="Recentering is linear in the batch, so Eq. 111 applies to the recentred samples.",
 )
 EQUATION_8.mean(
     "= the arc-cosine kernel", lambda: kernel_of_the_batch(True), KERNEL, "recentred_product"
@@ -92,11 +92,11 @@ INEQUALITY = claim(
     r"$K(x, y) > x \cdot y$ at $\sigma^2 = 2/d$ for $x \ne y$",
     printed="Appendix F, after Eq. 111: “The function appearing in equation 111 has an important "
     r"property”: $K(x, y) > x \cdot y$ for $\sigma^2 = 2/d$ and $x \ne y$",
-    corrected=r"$K \ge x \cdot y$, with equality for positively parallel vectors, and where one is "
-    "0",
+    corrected=r"$K \ge x \cdot y$, with equality if the vectors are positively parallel or one "
+    "of them is 0",
     fault="false in a case",
-    why=r"$K - x \cdot y = \|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$, which is positive for "
-    r"$\theta$ in $(0, \pi]$ and 0 at $\theta = 0$.",
+    why=r"$K - x \cdot y = \|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$. This is "
+    r"positive for $\theta$ in $(0, \pi]$ and 0 at $\theta = 0$.",
 )
 
 

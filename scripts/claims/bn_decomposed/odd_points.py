@@ -73,14 +73,15 @@ ENDS = Draws(ends_of_batches, 200, batch_size=100)
 REMARK_ON_THE_ODD_POINT = claim(
     "Remark on the odd point",
     "The odd point is typically the sample of the largest norm",
-    corrected="of the largest centred norm, at infinite width",
+    corrected="At infinite width the odd point is the sample of the largest centred norm",
     remark=Remark(
         "over-reading",
-        "At finite width the weights choose, unless the outlier is clear: at width 50 the longest "
-        "of ten Gaussian samples ends longest in a quarter of all networks, by chance in a tenth.",
+        "At finite width the weights decide which sample becomes odd, unless one sample "
+        "is a clear outlier. At width 50 the longest of ten Gaussian samples ends as the "
+        "longest in a quarter of all networks; chance alone gives a tenth.",
     ),
-    why="At infinite width norms decide alone. A norm ratio above $1 + 1.15/n$ grows from layer to "
-    "layer, one below returns to 1.",
+    why="At infinite width the norms alone decide. A norm ratio above $1 + 1.15/n$ grows "
+    "from layer to layer, and a smaller ratio returns to 1.",
 )
 REMARK_ON_THE_ODD_POINT.mean(
     "P(one turns odd) ≥ ½, n = 10, width ∞ (0.8)", 0.5, ENDS, "odd", side="≥", against=0.0
@@ -110,16 +111,17 @@ REMARK_ON_THE_ODD_POINT.mean(
 
 FIGURE_3 = claim(
     "Figure 3",
-    "One point turns odd, the others collapse into one",
+    "One point becomes odd, and the others collapse into one point",
     printed="Introduction: “after enough layers, all the data points in the batch collapse to one"
     " point, except for a single odd data point that escapes far away from the cluster in"
     " an orthogonal direction”",
-    corrected=r"from seven points on; the cluster keeps a spread that tends to $3\pi/n$, in "
-    "radians. In distance it is a point on any drawing: $0.0037 R$ for 49 points",
+    corrected="This holds from seven points on. The cluster keeps an angle that tends to "
+    r"$3\pi/n$, in radians. In distance the cluster is a point on any drawing: its "
+    "spread is $0.0037 R$ for 49 points",
     fault="false in a case",
-    why=r"An angle $\theta$ in the cluster changes by a factor $\alpha(1 - 2\theta/(3\pi))$ in its "
-    r"square, relative to the odd point, with $\alpha = n^2/(n^2 - 2n + 2)$: it stays where this "
-    "is 1.",
+    why=r"In each layer the square of an angle $\theta$ in the cluster changes, relative "
+    r"to the odd point, by the factor $\alpha(1 - 2\theta/(3\pi))$ with $\alpha = "
+    "n^2/(n^2 - 2n + 2)$. The angle stays where this factor is 1.",
 )
 
 

@@ -26,7 +26,8 @@ CASES = 200
 
 EQUATIONS_1_TO_4 = claim(
     "Equations 1 to 4",
-    "Batch norm is recentering and then rescaling, and adding a constant changes nothing",
+    "Batch norm is recentering and then rescaling, and adding a constant to the "
+    "inputs changes nothing",
 )
 
 
@@ -88,12 +89,12 @@ FIGURE_1 = claim(
     "Part IV, earlier work: linear networks with rescaling alone make samples orthonormal",
     remark=Remark(
         "hypothesis",
-        "'A full-rank batch becomes orthonormal asymptotically as the depth of the network grows' "
-        "(Introduction) needs a width that grows too: at width $d$, cosines of the size "
-        r"$1/\sqrt{d}$ remain at any depth.",
+        "'A full-rank batch becomes orthonormal asymptotically as the depth of the "
+        "network grows' (Introduction) holds only if the width grows too: at width $d$, "
+        r"cosines of the size $1/\sqrt{d}$ remain at any depth.",
     ),
-    why=r"Weights of width $d$ turn every cosine by a random amount of the size $1/\sqrt{d}$ in "
-    "each layer, which no depth removes.",
+    why="In each layer, weights of width $d$ change every cosine by a random amount of "
+    r"the size $1/\sqrt{d}$, which no depth removes.",
 )
 FIGURE_1.mean("√d E|cos| ≤ 2 after 100 layers (found: 1)", 2.0, COSINES, "scaled", side="≤")
 for _width in WIDTHS[1:]:
@@ -118,8 +119,9 @@ RANK_OF_A_PRODUCT = claim(
     "attained by Gaussian matrices",
     remark=Remark(
         "loose",
-        "True, but the argument that rank cannot grow through linear layers needs the minimum: a "
-        "bound by the larger rank would let a layer of full rank restore the rank of a batch.",
+        "The inequality is true. The argument that rank cannot grow through linear layers "
+        "needs the minimum, however: if only the larger rank were a bound, a layer of "
+        "full rank could restore the rank of a batch.",
     ),
 )
 

@@ -64,15 +64,17 @@ THEOREM_3_1 = claim(
     "Theorem 3, item 1",
     r"The mean number $y$ of rows until full rank is at most $n/\gamma$",
     covers="Equations 21 to 27",
-    corrected=r"$\operatorname{E}[y] \le n/(2\gamma)$ for $n \ge 2$, by the $2\gamma$ of Lemma 2",
+    corrected=r"$\operatorname{E}[y] \le n/(2\gamma)$ for $n \ge 2$, by the probability "
+    r"$2\gamma$ of Lemma 2",
     remark=Remark(
         "loose",
-        "Equality for one sample only. Five points on the circle need 5.4 rows against a bound of "
-        r"50, eight Gaussian samples in three dimensions 8.6 against $2 \cdot 10^9$.",
+        "The bound is attained only for one sample. Five points on the circle need 5.4 "
+        "rows, where the bound is 50. Eight Gaussian samples in three dimensions need 8.6 "
+        r"rows, where the bound is $2 \cdot 10^9$.",
     ),
-    why=r"Each further row succeeds with conditional probability $\gamma$ at least, so that a step "
-    r"takes $1/\gamma$ rows on average at most. Eq. 27 has $\gamma(X^{(t+1)})$ for "
-    r"$\gamma(X^{(t)})$, which changes nothing.",
+    why=r"Each further row succeeds with a conditional probability of at least $\gamma$, "
+    r"so a step takes at most $1/\gamma$ rows on average. Eq. 27 prints "
+    r"$\gamma(X^{(t+1)})$ where $\gamma(X^{(t)})$ is meant, which changes nothing.",
 )
 THEOREM_3_1.mean("E y of one point = n/γ = 2, attained", bound_of_one, ROWS, "single")
 THEOREM_3_1.mean("E y of 2 points at right angles = 28/9, bound 8", 28 / 9, ROWS, "orthogonal")
@@ -103,12 +105,12 @@ INDEPENDENT_STEPS = claim(
     r"The numbers $y_1, \ldots, y_n$ of rows from one rank to the next are independent",
     printed=r"Appendix B, before Eq. 28a: “note first that $y_1, y_2, \ldots, y_n$ are "
     "independent”",
-    corrected=r"given the past, each row succeeds with probability at least $\gamma$, which is "
-    "enough",
+    corrected=r"Given the past, each row succeeds with a probability of at least $\gamma$. The "
+    "proof needs nothing more",
     fault="false",
-    why="The longer the first sample waits for an active row, the likelier the second has one "
-    r"already: $\operatorname{P}(y_2 = 0 \mid y_1 = k) = 1 - 2^{1-k}$ for two points at right "
-    r"angles, and $\operatorname{E}(y_2 \mid y_2 > 0) = 5/3$.",
+    why="The longer the first sample waits for an active row, the more likely the second "
+    r"sample already has one. For two points at right angles $\operatorname{P}(y_2 = 0 "
+    r"\mid y_1 = k) = 1 - 2^{1-k}$ and $\operatorname{E}(y_2 \mid y_2 > 0) = 5/3$.",
 )
 INDEPENDENT_STEPS.mean(
     "Cov(y₁, y₂) = 0 of 2 points at right angles", 0.0, ROWS, "covariance", form="rejected"
@@ -143,11 +145,12 @@ THEOREM_3_2 = claim(
     covers="Equations 28a, 28b, 28c and 28d",
     remark=Remark(
         "hypothesis",
-        r"$\alpha > 1$ is enough where the paper asks for $\alpha > 2$, and $d = \alpha n/\gamma$ "
-        "must be rounded to a whole number of rows, down being allowed.",
+        r"$\alpha > 1$ is enough where the paper asks for $\alpha > 2$. The number of rows "
+        r"$d = \alpha n/\gamma$ must be rounded to a whole number, and may be rounded "
+        "down.",
     ),
-    why="$y$ is stochastically below a sum of $n$ geometric variables, so that the rank is $n$ "
-    "with at least the probability of $n$ successes in $d$ trials.",
+    why="$y$ is stochastically below a sum of $n$ geometric variables. The probability of "
+    "rank $n$ is therefore at least the probability of $n$ successes in $d$ trials.",
 )
 
 
@@ -204,14 +207,15 @@ def _missing(rng: np.random.Generator, x: np.ndarray) -> int:
 
 COROLLARY_4 = claim(
     "Corollary 4",
-    "With batch norm before the ReLU, full rank is reached if no two columns of $X$ align",
+    "With batch norm before the ReLU, full rank is reached if no two columns of $X$ are collinear",
     printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma$ of $X -"
     r" \text{mean}$; Theorem 3 assumes “that no two columns of $X$ are collinear”",
-    corrected=r"no two columns of $X - \text{mean}$ may be collinear. Full rank is reached exactly "
-    "if none is zero, no two are parallel, and directions of opposite pairs are independent",
+    corrected=r"No two columns of $X - \text{mean}$ may be collinear. Full rank is reached "
+    "exactly if no column is zero, no two are parallel, and the directions of "
+    "opposite pairs are independent",
     fault="false in a case",
-    why="The columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear, but once centred the "
-    "middle one is 0, and no ReLU raises the rank above 2.",
+    why="The columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After centring "
+    "the middle one is 0, and no ReLU raises the rank above 2.",
 )
 
 

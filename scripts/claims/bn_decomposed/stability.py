@@ -22,14 +22,15 @@ def _radius(n: int) -> float:
 
 HYPOTHESES_OF_THEOREM_14 = claim(
     "Theorem 14, hypotheses",
-    "An invariant representation with $R > n/(n - 1)$",
+    "There is an invariant representation with $R > n/(n - 1)$",
     printed=r"Theorem 14: “be an invariant representation such that” $\|x_1 - \nu\| = R > n/(n - "
     r"1)$, and $\|x_i - \nu\| < 1/n^2$ “for all $2 \leq i \leq n$”",
-    corrected=r"of squared norms, items 1 to 3 hold of any batch with $x_1 \ne \nu$, item 4 of any "
-    "with $R > n/(n - 1)$",
+    corrected=r"For squared norms, items 1 to 3 hold for any batch with $x_1 \ne \nu$, and item "
+    "4 for any batch with $R > n/(n - 1)$",
     fault="false",
-    why=r"Definition 12 forces $R = \sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller: no batch "
-    "satisfies the hypotheses. The bound $1/n^2$ is used nowhere.",
+    why=r"Definition 12 forces $R = \sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than "
+    "$n/(n - 1)$. No batch satisfies the hypotheses. The bound $1/n^2$ is used "
+    "nowhere.",
 )
 
 
@@ -55,16 +56,16 @@ def norm_of_a_wider_layer() -> float:
 
 THEOREM_14_1 = claim(
     "Theorem 14, item 1",
-    r"$\operatorname{E}\|x_1'\|$ after one layer of width $d = 5$",
+    r"$\operatorname{E}\|x_1'\| = 1$ after one layer, checked at width $d = 5$",
     printed="Theorem 14, “the following relations hold”, item 1: "
     r"$\operatorname{E}[\|x_1^{(t+1)}\|] = 1$",
-    corrected=r"$\operatorname{E}\|x_1'\|^2 = 1$, and "
-    r"$\operatorname{E}\|x_1'\| = 1 - 5/(8d) + O(d^{-2})$, known exactly",
+    corrected=r"$\operatorname{E}\|x_1'\|^2 = 1$, and $\operatorname{E}\|x_1'\| = 1 - 5/(8d) + "
+    "O(d^{-2})$, which is known exactly",
     fault="false",
-    why="A norm with a spread has a smaller mean than its root mean square. It is a chi "
-    "variable whose degrees of freedom are binomial: the neurons at which $x_1$ is "
-    "active. The formula of item 1 is damaged in the text extraction; item 2 supports the"
-    " reading.",
+    why="A norm that varies has a mean below its root mean square. The norm is a chi "
+    "variable whose degrees of freedom are binomial: the number of neurons at which "
+    "$x_1$ is active. The formula of item 1 is damaged in the text extraction of the "
+    "PDF; item 2 supports our reading.",
 )
 THEOREM_14_1.mean("E‖x₁′‖ = 1", 1.0, LAYER, "norm", form="rejected")
 THEOREM_14_1.mean(
@@ -79,12 +80,13 @@ THEOREM_14_1.mean(
 
 THEOREM_14_2 = claim(
     "Theorem 14, item 2",
-    r"$(n - 1) \operatorname{E}\|\hat\nu\|$ after one layer of width $d = 5$",
+    r"$(n - 1) \operatorname{E}\|\hat\nu\| = 1$ after one layer, checked at width $d = "
+    "5$",
     printed=r"Theorem 14, “the following relations hold”, item 2: $\operatorname{E}[\|\hat\nu\|] ="
     " 1/(n - 1)$",
     corrected=r"$\operatorname{E}\|\hat\nu\|^2 = 1/(n - 1)^2$",
     fault="false",
-    why="As item 1: the proof computes squared norms.",
+    why="The reason is that of item 1: the proof computes squared norms.",
 )
 THEOREM_14_2.mean("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm", form="rejected")
 THEOREM_14_2.mean(
@@ -111,10 +113,11 @@ THEOREM_14_3 = claim(
     r"$x_1' \cdot \hat\nu = 0$ for all weights",
     remark=Remark(
         "over-reading",
-        r"$\hat\nu$ is the image of the centre, not the centre $\nu'$ of the images, to which "
-        "$x_1'$ is not orthogonal: the theorem cannot be applied again to the next layer.",
+        r"$\hat\nu$ is the image of the centre. The centre $\nu'$ of the images is another "
+        "point, to which $x_1'$ is not orthogonal. The theorem therefore cannot be "
+        "applied again to the next layer.",
     ),
-    why=r"$\tilde x_1 = -(n - 1)\tilde\nu$, so that no neuron is active at both.",
+    why=r"$\tilde x_1 = -(n - 1)\tilde\nu$, so no neuron is active at both.",
 )
 
 
@@ -165,12 +168,13 @@ def distance_after_a_layer() -> float:
 
 THEOREM_14_4 = claim(
     "Theorem 14, item 4, Equations 112 to 117",
-    r"$\operatorname{E}\|x_i' - x_j'\|^2 < \|x_i - x_j\|^2$ in the cluster, $R > n/(n - 1)$",
+    r"$\operatorname{E}\|x_i' - x_j'\|^2 < \|x_i - x_j\|^2$ in the cluster, for $R > "
+    "n/(n - 1)$",
     remark=Remark(
         "hypothesis",
-        r"The last $<$ of the proof needs $\alpha < 1$ and $x_i \ne x_j$, where the theorem asks "
-        r"for $x_i' \ne x_j'$; the one before is $\le$, an equality for positively parallel "
-        "centred samples.",
+        r"The last $<$ of the proof needs $\alpha < 1$ and $x_i \ne x_j$; the theorem asks "
+        r"for $x_i' \ne x_j'$ instead. The inequality before the last is only $\le$, "
+        "because positively parallel centred samples give equality.",
     ),
     why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 "
     r"- 2(K(\tilde x_i, \tilde x_j) - \tilde x_i \cdot \tilde x_j))$, with "
@@ -228,19 +232,20 @@ def _growths_of_spread(key: Array) -> list[tuple[int, float]]:
 
 STABILITY = claim(
     "Stability, before Theorem 14",
-    "A layer brings a batch near an invariant representation closer to one, in expectation",
+    "In expectation, a layer brings a batch near an invariant representation closer to one",
     printed="Section III, before Theorem 14: “when starting from a representation somewhat "
     "similar to an invariant representation, the next layer brings us closer to an "
     "invariant representation in expectation”",
-    corrected="the collapsed cluster is unstable at the variance of Theorem 13: squared distances "
-    r"in it grow by $\alpha = n^2/(n^2 - 2n + 2)$ in each layer, up to an angle $3\pi/n$, "
-    "$6.5 R/n^2$ from the centre",
+    corrected="The collapsed cluster is unstable at the variance of Theorem 13. Squared "
+    r"distances in the cluster grow by $\alpha = n^2/(n^2 - 2n + 2)$ in each layer, up "
+    r"to an angle of $3\pi/n$ and a distance of $6.5 R/n^2$ from the centre",
     fault="false",
-    why="Of a batch with the Gram matrix of Definition 12 up to a small perturbation of the "
-    r"cluster, $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - 2(K - \tilde "
-    r"x_i \cdot \tilde x_j))$ by Eq. 111 at Theorem 13's own variance, and the last term "
-    "is of third order in the angle. Theorem 14 contracts since it divides by $R > n/(n -"
-    " 1)$ once; its image does not satisfy its hypothesis.",
+    why="Take a batch with the Gram matrix of Definition 12, up to a small perturbation "
+    "of the cluster. By Eq. 111 at the variance of Theorem 13, "
+    r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - 2(K - \tilde x_i "
+    r"\cdot \tilde x_j))$, and the last term is of third order in the angle. Theorem "
+    "14 contracts because it divides by $R > n/(n - 1)$ once. The image does not "
+    "satisfy the hypothesis of the theorem again.",
 )
 
 

@@ -35,10 +35,11 @@ EQUATIONS_61_AND_62 = claim(
     r"$(n - 1)^2/(2n - 7) \cdot ((n - 1)/n)^{2(T-1)}$",
     printed="Appendix E, Eqs. 61 and 62: “as $T$ goes to infinity” a bound with $2n - 7$, which "
     "no condition keeps positive",
-    corrected=r"for $n \ge 4$; with three samples no row has clusters of 2 and $n - 2$ to neglect",
+    corrected=r"The bound holds for $n \ge 4$; with three samples no row has clusters of 2 and "
+    "$n - 2$ to neglect",
     fault="false in a case",
-    why="The sum is $a(a^{T-1} - b^{T-1})/(a - b)$ with $a = ((n - 1)/n)^2$ and "
-    "$b = (4 + (n - 2)^2)/n^2$. For $n = 3$ it is $a < b$, and $2n - 7$ is negative.",
+    why="The sum is $a(a^{T-1} - b^{T-1})/(a - b)$ with $a = ((n - 1)/n)^2$ and $b = (4 + "
+    "(n - 2)^2)/n^2$. For $n = 3$, $a$ is smaller than $b$, and $2n - 7$ is negative.",
 )
 
 
@@ -96,12 +97,13 @@ def _equation_67(sums: np.ndarray, n: int) -> np.ndarray:
 
 EQUATIONS_63_TO_73 = claim(
     "Equations 63 to 73",
-    "Norms by the sums $A$, $B$, $C$ and $D$ of rows of four compositions: a ratio of at most "
-    r"$\sqrt{8}/(n - 2)$",
+    "Sums $A$, $B$, $C$ and $D$ over rows of four compositions give the norms, whose "
+    r"ratio is at most $\sqrt{8}/(n - 2)$",
     remark=Remark(
         "loose",
-        r"$C$ and $D$ vanish in the limit, and with them the factor 2 between $\sqrt{8}/(n - 2)$ "
-        r"and the sharp $\sqrt{2}/(n - 1)$ of the rows $A$ and $B$.",
+        "$C$ and $D$ vanish in the limit. The rows $A$ and $B$ alone give the sharp bound "
+        r"$\sqrt{2}/(n - 1)$, which is smaller than $\sqrt{8}/(n - 2)$ by about a factor "
+        "of 2.",
     ),
 )
 
@@ -139,9 +141,10 @@ def _() -> Values:
 
 EQUATIONS_74_TO_80 = claim(
     "Equations 74 to 80",
-    r"Norms of $x_1$, $x_2$ and $x_n$: a ratio of at most $\sqrt{2}/(n - 1)$",
-    why="Rows that separate 1 and 2 from the others decay faster. 'Denote by $D(T)$ the cumulative "
-    "exponent for all $(1, 1, n - 2)$ rows' is about $(n - 2, 1, 1)$.",
+    r"The norms of $x_1$, $x_2$ and $x_n$ have a ratio of at most $\sqrt{2}/(n - 1)$",
+    why="Rows that separate samples 1 and 2 from the others decay faster. The sentence "
+    "'Denote by $D(T)$ the cumulative exponent for all $(1, 1, n - 2)$ rows' is about "
+    "$(n - 2, 1, 1)$.",
 )
 
 
@@ -176,13 +179,16 @@ def _equation_85(sums: np.ndarray, n: int) -> np.ndarray:
 
 EQUATIONS_81_TO_94 = claim(
     "Equations 81 to 91, 93 and 94",
-    r"Inner products by $A$, $B$, $C$ and $D$: a cosine of at most $2\sqrt{2}/(n - 2)$",
+    "The sums $A$, $B$, $C$ and $D$ give the inner products, whose cosine is at most "
+    r"$2\sqrt{2}/(n - 2)$",
     remark=Remark(
         "loose",
-        "Eq. 85 is twice what rows of the worst composition make; these vanish in the limit, and "
-        r"the sharp bound is Eq. 93, $1/(\sqrt{2}(n - 1))$, of all inner samples.",
+        "Eq. 85 is twice the value that rows of the worst composition give. These rows "
+        "vanish in the limit. The sharp bound for all inner samples is Eq. 93, "
+        r"$1/(\sqrt{2}(n - 1))$.",
     ),
-    why="The products of Eqs. 81, 82, 89 and 90 are checked beside the norms of Eqs. 63 and 74.",
+    why="The products of Eqs. 81, 82, 89 and 90 are checked together with the norms of "
+    "Eqs. 63 and 74.",
 )
 
 
@@ -215,13 +221,13 @@ def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
 
 EQUATION_92 = claim(
     "Equation 92",
-    "The cosine of $x_2$ and $x_n$ by $(B + D)/(A + C)$",
+    "The cosine of $x_2$ and $x_n$, computed from $(B + D)/(A + C)$",
     printed=r"Appendix E: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
     r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$, $q = (B + D)/(A + C)$",
-    corrected=r"$\|x_n\|$ for $\|x_1\|$ below the line, as in Eq. 94",
+    corrected=r"The denominator has $\|x_n\|$ in place of $\|x_1\|$, as in Eq. 94",
     fault="misprint",
-    why="The right side is symmetric to Eq. 91, whose left side has the norm of its own end. "
-    "The formula is read from a text extraction of the PDF; one glyph decides.",
+    why="The right side mirrors Eq. 91, whose left side has the norm of its own end. We "
+    "read the formula from a text extraction of the PDF, in which one glyph decides.",
 )
 
 
@@ -244,13 +250,13 @@ def _clusters_of_children(row: list[float]) -> list[int]:
 
 FIGURE_8 = claim(
     "Figure 8",
-    "A three-cluster row has one child of three clusters and one of two",
+    "A three-cluster row has one child of three clusters and one child of two",
     printed="Figure 8: “at every step, a three-cluster neuron always generates one three-cluster "
     "neuron and one two-cluster neuron”",
-    corrected="unless the middle cluster is at the mean: both children then have two clusters",
+    corrected="If the middle cluster is at the mean, both children have two clusters",
     fault="false in a case",
-    why="$(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$. Ties are lost by both children, "
-    "which does no harm to Theorem 11.",
+    why="The row $(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$. Both children "
+    "lose a cluster that is equal to the mean, which does no harm to Theorem 11.",
 )
 
 

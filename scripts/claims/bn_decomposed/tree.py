@@ -76,10 +76,12 @@ def _unstable(x: np.ndarray, depth: int) -> np.ndarray:
 THEOREM_10 = claim(
     "Theorem 10",
     "After finitely many layers all rows have at most three clusters",
-    corrected="an explicit depth, by the range over the least inner gap (at least 1.5 times what "
-    "was seen); none by $n$ alone",
-    why="While the number of clusters stays only the two outer gaps shrink, each by $(n - 3)/n$ or "
-    "more when it does, and not below a multiple of the least inner gap.",
+    corrected="An explicit depth is enough, which depends on the range over the smallest inner "
+    "gap; it is at least 1.5 times the depth that we saw. No depth that depends on "
+    "$n$ alone is enough",
+    why="While the number of clusters does not change, only the two outer gaps shrink. A "
+    "gap that shrinks does so by $(n - 3)/n$ or more, and not below a multiple of the "
+    "smallest inner gap.",
 )
 
 
@@ -144,12 +146,12 @@ EQUATIONS_29_TO_35 = claim(
     r"ones “equation (32) still holds”, a mean above $\Delta/n$",
     remark=Remark(
         "over-reading",
-        "Eq. 31 is said of positive steps. A negative step reverses the order: of five "
-        "clusters or more it makes $c_3 - c_2$ of another pair. The gap of the start stays a "
-        "middle gap, so that Eq. 32 holds all the same.",
+        "Eq. 31 is about positive steps. A negative step reverses the order: for five "
+        "clusters or more, $c_3 - c_2$ is then the gap of another pair. The first gap "
+        "remains a middle gap, so Eq. 32 still holds.",
     ),
-    why="While no clusters merge the middle gaps keep their values, so that each row contains"
-    " the gap of the start and its largest entry exceeds it.",
+    why="While no clusters merge, the middle gaps keep their values. Each row therefore "
+    "contains the first gap, and its largest entry exceeds this gap.",
 )
 
 

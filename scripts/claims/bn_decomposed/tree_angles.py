@@ -71,7 +71,8 @@ def _first_layer(x: Array) -> np.ndarray:
 THEOREM_11_1 = claim(
     "Theorem 11, item 1",
     "The smallest and the largest sample are orthogonal from layer 1 on",
-    why="Rows are monotone in the sample and have zeros, so that one of the two ends is 0 in each.",
+    why="Rows are monotone in the sample and contain zeros, so each row is 0 at one of "
+    "the two ends.",
 )
 
 
@@ -85,7 +86,7 @@ def _(key: Key[Array, ""]) -> Values:
 THEOREM_11_2 = claim(
     "Theorem 11, item 2",
     "The angles of inner samples tend to 0",
-    corrected="geometrically, by a known rate",
+    corrected="The angles fall geometrically, at a known rate",
 )
 
 
@@ -145,12 +146,13 @@ THEOREM_11_3 = claim(
     "mean",
     remark=Remark(
         "loose",
-        "By a factor above 2, which comes of rows that vanish in the limit. For $n = 3$, 4 and 5 "
-        "the bound is 1 or more and says nothing. Often both ends are longer than the cluster.",
+        "The bound is too large by a factor above 2, because it includes rows that vanish "
+        "in the limit. For $n = 3$, 4 and 5 the bound is 1 or more and says nothing. "
+        "Often both ends are longer than the cluster.",
     ),
-    why="In the limit only rows that separate one end from all others count. The ratios are "
-    r"$\sqrt{(1 + r)/(m + r)}$ and $\sqrt{(1 + r)/(1 + mr)}$, $m = (n - 1)^2$: the smaller one is "
-    "largest at $r = 1$.",
+    why="In the limit only rows that separate one end from all others count. The ratios "
+    r"are $\sqrt{(1 + r)/(m + r)}$ and $\sqrt{(1 + r)/(1 + mr)}$ with $m = (n - 1)^2$. "
+    "The smaller ratio is largest at $r = 1$.",
 )
 
 
@@ -183,16 +185,17 @@ def _(key: Key[Array, ""]) -> Values:
 
 THEOREM_11_4 = claim(
     "Theorem 11, item 4, Equation 12",
-    "One of the limit angles of inner samples with the ends is at least "
-    r"$\pi/2 - \sqrt{2}\,\pi/(n - 2)$",
-    corrected=r"exact: $\cos = r/\sqrt{(1 + r)(m + r)}$ and $1/\sqrt{(1 + r)(1 + mr)}$, "
-    "$m = (n - 1)^2$",
+    r"One of the limit angles between inner samples and the ends is at least $\pi/2 - "
+    r"\sqrt{2}\,\pi/(n - 2)$",
+    corrected=r"The cosines are exactly $r/\sqrt{(1 + r)(m + r)}$ and $1/\sqrt{(1 + r)(1 + mr)}$ "
+    "with $m = (n - 1)^2$",
     remark=Remark(
         "loose",
-        "Below 0 for $n = 3$ and 4, and 26° for six samples, whose angle is 82° or more.",
+        "The bound is below 0 for $n = 3$ and 4. For six samples it is 26°, but the angle "
+        "is 82° or more.",
     ),
-    why=r"The angle is at least $\arccos(1/\sqrt{2(m + 1)})$, attained by samples that are "
-    "symmetric about their mean, where $r = 1$.",
+    why=r"The angle is at least $\arccos(1/\sqrt{2(m + 1)})$. Samples that are symmetric "
+    "about their mean attain this value, because $r = 1$.",
 )
 
 

@@ -34,7 +34,8 @@ def _descendants(rows: np.ndarray) -> np.ndarray:
 
 EQUATIONS_36_TO_38 = claim(
     "Equations 36 to 38, Figure 7",
-    r"Children of a two-cluster row of height $c$ have the height $(\text{new zero group}/n)\,c$",
+    r"The children of a two-cluster row of height $c$ have the height $(\text{new zero "
+    r"group}/n)\,c$",
 )
 EQUATIONS_36_TO_38.equal("heights of both children", tolerance=1e-12)(two_clusters)
 
@@ -87,13 +88,14 @@ def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
 
 EQUATIONS_41_TO_43 = claim(
     "Equations 41 to 43",
-    "Rows of clusters of 1 and $n - 1$ samples have any two inner samples in one cluster",
+    "Rows with clusters of 1 and $n - 1$ samples have any two inner samples in one cluster",
     printed="Appendix D, after Eq. 42: 'so that $L_{ij}^{(t)} = L^{(t)}$ for every "
     r"$i, j \in \{2, \ldots, n\}$'",
     corrected=r"for every $i, j \in \{2, \ldots, n - 1\}$, as in the sentence before Eq. 42",
     fault="misprint",
-    why="A row that separates sample $n$ from the others has 2 and $n$ in different clusters. "
-    r"Before it, 'all elements in $\{2, \ldots, n - 2\}$' may be read as $\{2, \ldots, n - 1\}$.",
+    why="A row that separates sample $n$ from the others has the samples 2 and $n$ in "
+    r"different clusters. The earlier 'all elements in $\{2, \ldots, n - 2\}$' may be "
+    r"read as $\{2, \ldots, n - 1\}$.",
 )
 
 
@@ -128,9 +130,9 @@ def _unbalanced_gram(key: Array) -> tuple[np.ndarray, float, float]:
 
 EQUATIONS_44_TO_60 = claim(
     "Equations 44 to 55 and 57 to 60",
-    "Norms, inner products and angles that rows of 1 and $n - 1$ samples make",
-    why="Each row is multiplied as in Eq. 38. From Eq. 46 on, a composition $(1, n - 1)$ has the "
-    "sample of lower index first, where Eq. 36 has the zeros first.",
+    "Norms, inner products and angles that follow from rows with clusters of 1 and $n - 1$ samples",
+    why="Each row is multiplied as in Eq. 38. From Eq. 46 on, a composition $(1, n - 1)$ "
+    "has the sample of lower index first, whereas Eq. 36 has the zeros first.",
 )
 
 
@@ -177,13 +179,14 @@ def _beside_equation_56(key: Array) -> tuple[float, float, float]:
 
 EQUATION_56 = claim(
     "Equation 56",
-    "The angle of an inner sample and $x_1$ by $S_1$ and $S_2$, sums of squared heights",
+    "The angle between an inner sample and $x_1$, computed from the sums of squared "
+    "heights $S_1$ and $S_2$",
     printed=r"Appendix D: $\arccos$ of $\sqrt{\sum_{L_2} c^2}/"
     r"(\sqrt{\sum_{L_1} c^2 + \sum_{L_2} c^2}\,\sqrt{(n - 1)^2 \sum_{L_1} c^2 + \sum_{L_2} c^2})$",
-    corrected=r"$\sum_{L_2} c^2$ above the line, without the root, as Eqs. 53 and 57 have it",
+    corrected=r"The numerator is $\sum_{L_2} c^2$, without the root, as in Eqs. 53 and 57",
     fault="misprint",
-    why="As printed, the cosine would depend on the unit of the heights. The formula is read "
-    "from a text extraction of the PDF; one glyph decides.",
+    why="As printed, the cosine would depend on the unit of the heights. We read the "
+    "formula from a text extraction of the PDF, in which one glyph decides.",
 )
 
 

@@ -73,7 +73,7 @@ EQUATION_2 = claim(
     "Equation 2, CWDA",
     "The filters of a trained layer are independent draws of $N(0, c^2I)$",
     results=(of_resnet20("a small number of layers can not pass the tests", rejected_assumptions),),
-    reason="An assumption about trained weights, which no derivation decides.",
+    reason="This is an assumption about trained weights, which no derivation decides.",
 )
 
 
@@ -111,15 +111,17 @@ EXACT_KS = Draws(exact_ks, 4000)
 TEST_1 = claim(
     "Section 2.1, test (1)",
     "Kolmogorov-Smirnov's test of all weights against $N(0, c^2)$, at 5 %",
-    corrected="$p$-values by fresh samples put through the same estimation",
+    corrected="The $p$-values must come from fresh samples that go through the same estimation",
     remark=Remark(
         "hypothesis",
-        "Mean and $c$ must be known. If both are estimated from the weights, as in the test of "
-        "Lilliefors that the paper cites, Kolmogorov's $p$-values say nothing.",
+        "The mean and $c$ must be known. If both are estimated from the weights, as in "
+        "the test of Lilliefors that the paper cites, Kolmogorov's $p$-values are not "
+        "valid.",
     ),
-    why="Fitting mean and scale brings the distribution nearer to the Gaussian, so that a test "
-    "of nominal size 5 % hardly ever rejects. The distance of fresh Gaussian samples, fitted "
-    "in the same way, has the same distribution, which makes the $p$-value exact.",
+    why="Fitting the mean and the scale brings the distribution nearer to the Gaussian, "
+    "so a test of nominal size 5 % hardly ever rejects. Fresh Gaussian samples that "
+    "are fitted in the same way have a distance of the same distribution. A "
+    "comparison with them makes the $p$-value exact.",
 )
 TEST_1.mean("size with known mean and scale", ks_size, KS, "rejects_known")
 
@@ -166,9 +168,9 @@ def _(key: Key[Array, ""]) -> Values:
 
 FIGURE_3 = claim(
     "Figure 3, Table 3",
-    "Histograms of layers look Gaussian; some 40 settings of training pass the tests",
-    why="Before training the answer is known: uniform starts lie 0.0572 from a Gaussian and "
-    "truncated normal ones 0.0167 (test (1)).",
+    "Histograms of layers look Gaussian, and some 40 settings of training pass the tests",
+    why="Before training the answer is known: a uniform initialization lies 0.0572 from a "
+    "Gaussian, and a truncated normal initialization 0.0167 (test (1)).",
     results=(
         *of_networks(
             "a figure without numbers; the results of Table 3 are in Appendix G, without content",
@@ -180,6 +182,6 @@ FIGURE_3 = claim(
             "docs/results/settings/results.json",
         ),
     ),
-    reason="Measured on pretrained networks and trainings that are not at hand; one ResNet-20 is, "
-    "and a small network.",
+    reason="The paper measured this on pretrained networks and trainings that we do not "
+    "have. We measured one ResNet-20 and a small network.",
 )

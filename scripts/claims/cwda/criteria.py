@@ -17,8 +17,8 @@ claim = partial(Claim, "CWDA")
 
 SECTION_1 = claim(
     "Section 1, filters and one-shot pruning",
-    "In each layer the same share of the filters is pruned, those of the smallest scores",
-    why="A protocol. The paper rounds $pN$ nowhere; here it is rounded down.",
+    "Each layer loses the same share of its filters, those with the smallest scores",
+    why="This is a protocol. The paper does not say how it rounds $pN$; here $pN$ is rounded down.",
 )
 
 
@@ -47,8 +47,8 @@ TABLE_2 = claim(
     r"Fermat: $F = \operatorname{argmin}\,\sum\|x - v_j\|$; GM: $\sum_k\|v_k - v_j\|$",
     remark=Remark(
         "over-reading",
-        "GM is not the geometric median, which is the Fermat point: it is the sum of distances to "
-        "the other filters.",
+        "GM is the sum of distances to the other filters. It is not the geometric median, "
+        "which is the Fermat point.",
     ),
 )
 

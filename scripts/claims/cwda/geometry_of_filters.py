@@ -40,14 +40,17 @@ def expected() -> FilterGeometry:
 THEOREM_5_1 = claim(
     "Theorem 5, item 1",
     r"$\|v_i\| \approx \|v_j\| \to \sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$",
-    corrected=r"ratios tend to 1 like $1/\sqrt d$; differences keep the variance $c^2$",
+    corrected=r"Ratios of norms tend to 1 like $1/\sqrt d$; differences of norms keep the "
+    "variance $c^2$",
     remark=Remark(
         "over-reading",
-        "Only ratios tend to 1: the difference of two norms keeps the variance $c^2$. For "
-        "symmetric filters with scales of their own, which CWDA Plus admits, not even ratios do.",
+        "Only ratios of norms tend to 1; the difference of two norms keeps the variance "
+        "$c^2$. CWDA Plus admits symmetric filters with different scales, and for these "
+        "not even ratios tend to 1.",
     ),
-    why=r"$\operatorname{Var}\|v\| = 2c^2h(d)$ grows to $c^2/2$ while $E\|v\|$ grows like "
-    r"$c\sqrt d$. The “limit” $\sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$ itself diverges.",
+    why=r"$\operatorname{Var}\|v\| = 2c^2h(d)$ grows to $c^2/2$, while $E\|v\|$ grows like "
+    r"$c\sqrt d$. The “limit” $\sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$ itself "
+    "diverges.",
 )
 THEOREM_5_1.mean("E‖v‖, d = 9", lambda: expected().norm_mean, THREE_FILTERS, "norm")
 THEOREM_5_1.variance("Var‖v‖ = 2h", lambda: expected().norm_variance, THREE_FILTERS, "norm")
@@ -99,13 +102,16 @@ def _largest_cosine(v: np.ndarray) -> float:
 THEOREM_5_2 = claim(
     "Theorem 5, item 2",
     r"The angle of two filters tends to $\pi/2$",
-    corrected="not for more filters than dimensions all at once",
+    corrected="This holds for each pair, but not for all pairs at once if there are more "
+    "filters than dimensions",
     remark=Remark(
         "over-reading",
-        r"Each pair for itself, $i \ne j$. More filters than dimensions are never all orthogonal: "
-        r"some $|\cos|$ is at least $\sqrt{(N - d)/(d(N - 1))}$.",
+        r"The statement holds for each pair $i \ne j$ alone. More filters than dimensions "
+        r"are never all orthogonal: at least one $|\cos|$ is $\sqrt{(N - d)/(d(N - 1))}$ "
+        "or more.",
     ),
-    why=r"$(1 + \cos)/2$ is $\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, of variance $1/(4d)$.",
+    why=r"$(1 + \cos)/2$ has the distribution $\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, "
+    "whose variance is $1/(4d)$.",
 )
 THEOREM_5_2.mean("E angle = π/2", math.pi / 2, THREE_FILTERS, "angle")
 THEOREM_5_2.variance(
@@ -149,14 +155,15 @@ DISTANCES = Draws(difference_of_distances, 40_000, batch_size=10_000, draws_per_
 THEOREM_5_3 = claim(
     "Theorem 5, item 3, Figure 7",
     r"$\|v_i - v_j\| \approx \|v_i - v_t\|$",
-    corrected="ratios tend to 1; differences keep the variance $3c^2/2$",
+    corrected="Ratios of distances tend to 1; differences of distances keep the variance $3c^2/2$",
     remark=Remark(
         "over-reading",
-        "Only ratios tend to 1, for different $i$, $j$ and $t$: the difference of two distances "
-        "keeps the variance $3c^2/2$, and the triangle of Figure 7 is equilateral in proportion.",
+        "Only ratios of distances tend to 1, for different $i$, $j$ and $t$. The "
+        "difference of two distances keeps the variance $3c^2/2$, so the triangle of "
+        "Figure 7 is equilateral only in proportion to its size.",
     ),
-    why="Squared distances have mean $2c^2d$ and variance $8c^4d$, and correlation $1/4$ if they "
-    "share a filter.",
+    why="Squared distances have the mean $2c^2d$ and the variance $8c^4d$. Two of them "
+    "have the correlation $1/4$ if they share a filter.",
 )
 THEOREM_5_3.mean("E‖vᵢ − vⱼ‖ = 2R", lambda: expected().distance_mean, THREE_FILTERS, "distance")
 THEOREM_5_3.variance("Var = 4h", lambda: expected().distance_variance, THREE_FILTERS, "distance")
@@ -194,15 +201,18 @@ def repr_cv2() -> float:
 
 SECTION_4_2 = claim(
     "Section 4.2, consequences",
-    "Scores of all criteria become nearly equal, RePr's too",
-    corrected=r"$\ell_1$, $\ell_2$, Fermat and GM by the dimension, RePr by the number of filters",
+    "The scores of all criteria become nearly equal, also those of RePr",
+    corrected=r"Scores by $\ell_1$, $\ell_2$, Fermat and GM become equal as the dimension grows, "
+    "scores by RePr as the number of filters grows",
     remark=Remark(
         "over-reading",
-        "RePr's scores become equal for many filters, not for many dimensions. Nearly equal scores "
-        "still rank alike: under CWDA the common ranking is that of small deviations.",
+        "RePr's scores become equal for many filters, not for many dimensions. Nearly "
+        "equal scores still rank the filters alike: under CWDA all criteria rank the same "
+        "small deviations.",
     ),
-    why=r"Norms have $\text{CV}^2 = O(1/d)$; a sum over the other $N - 1$ filters of $|\cos|$, "
-    r"whose $\text{CV}^2$ is $\pi/2 - 1$ in any dimension, has one of $O(1/N)$.",
+    why=r"Norms have the squared coefficient of variation $\text{CV}^2 = O(1/d)$. RePr "
+    r"sums $|\cos|$ over the other $N - 1$ filters. One $|\cos|$ has $\text{CV}^2 = "
+    r"\pi/2 - 1$ in any dimension, and the sum has $\text{CV}^2 = O(1/N)$.",
 )
 SECTION_4_2.mean("CV² of l1 = (π/2 − 1)/d", (math.pi / 2 - 1) / LAYER_DIMS, LAYERS, "squared_cv_l1")
 SECTION_4_2.mean("CV² of l2 = q − 1", lambda: norm_cv2(LAYER_DIMS), LAYERS, "squared_cv_l2")
@@ -238,7 +248,7 @@ SECTION_4_2.mean(
 
 SECTION_4_3 = claim(
     "Section 4.3, Figure 8",
-    "Gains, biases and fully connected weights are not Gaussian; convolutions alone are",
+    "Gains, biases and fully connected weights are not Gaussian; only convolutions are",
     results=(
         of_resnet20(
             "BN and FC of VGG16-BN can not pass the test",
@@ -250,10 +260,11 @@ SECTION_4_3 = claim(
             ),
         ),
     ),
-    why=r"At the start gains are 1, which lie $\Phi(1) = 0.841$ from a Gaussian, and fully "
-    "connected weights are as Gaussian as convolutions: the statement is about training, not "
-    "about kinds of parameters.",
-    reason="Measured on VGG16-BN, which is not at hand; one trained ResNet-20 is.",
+    why=r"At initialization all gains are 1, which lies $\Phi(1) = 0.841$ from a Gaussian, "
+    "and fully connected weights are as Gaussian as convolutions. The statement is "
+    "therefore about training, not about kinds of parameters.",
+    reason="The paper measured this on VGG16-BN, which we do not have. We measured one "
+    "trained ResNet-20.",
 )
 
 
@@ -269,7 +280,7 @@ CWDA_PLUS = claim(
             ),
         ),
     ),
-    why="Theorem 2 would follow from it, and Theorem 4 needs nothing; Theorem 5 would not "
-    "(Theorem 5, item 1).",
-    reason="A conjecture about trained weights, which no derivation decides.",
+    why="Theorem 2 would follow from this conjecture, and Theorem 4 needs no conjecture. "
+    "Theorem 5 would not follow (Theorem 5, item 1).",
+    reason="This is a conjecture about trained weights, which no derivation decides.",
 )

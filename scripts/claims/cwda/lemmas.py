@@ -45,15 +45,16 @@ LEMMA_3 = Draws(lemma_3, 400_000, batch_size=20_000, draws_per_key=500)
 
 EQUATION_31 = claim(
     "Lemma 3, Equation 31",
-    r"$\operatorname{Var} B = c^2 + 4c^4k$, $k = 20$",
+    r"$\operatorname{Var} B = c^2 + 4c^4k$ for $B = 2\|X\|\|Y\|$, checked at $k = 20$",
     printed="Lemma 3, before Equation 31: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik)"
     r" and they are i.i.d. When k is large enough”: $E(2\|X\|\|Y\|) = 2c^2k$, "
     r"$\operatorname{Var}(2\|X\|\|Y\|) = c^2 + 4c^4k$",
-    corrected=r"$2c^2k - c^2 + \dots$ and $4c^4k - 2c^4 + O(c^4/k)$",
+    corrected=r"The mean is $2c^2k - c^2 + \dots$ and the variance $4c^4k - 2c^4 + O(c^4/k)$",
     fault="false",
-    why=r"$E\|X\| = \sqrt2\,c\,R$ with $2R^2 = k - 2h$, so that $\operatorname{Var} B = "
-    "4c^4(k^2 - (k - 2h)^2)$. A variance of $B$ has the unit $c^4$: the $c^2$ was "
-    r"$(\operatorname{Var}\|X\|)^2 = c^4/4$. The mean is right as said: $2c^2(k - 2h)$ "
+    why=r"With $R = \Gamma((k + 1)/2)/\Gamma(k/2)$ and $h = k/2 - R^2$ we have $E\|X\| = "
+    r"\sqrt2\,c\,R$ and $2R^2 = k - 2h$, so that $\operatorname{Var} B = 4c^4(k^2 - (k "
+    "- 2h)^2)$. A variance of $B$ has the unit $c^4$: the printed $c^2$ was "
+    r"$(\operatorname{Var}\|X\|)^2 = c^4/4$. The printed mean is right: $2c^2(k - 2h)$ "
     "tends to $2c^2k$.",
 )
 EQUATION_31.variance(
@@ -86,14 +87,15 @@ NUMERATOR_IN_5 = Draws(lemma_3_in_5, 800_000, batch_size=50_000, draws_per_key=1
 
 EQUATION_32 = claim(
     "Lemma 3, Equation 32",
-    r"$\operatorname{Var}\,(\|x\|^2 - \|y\|^2)^2$, $k = 5$",
+    r"$\operatorname{Var}\,(\|x\|^2 - \|y\|^2)^2$ has the printed value, checked at $k "
+    "= 5$",
     printed="Lemma 3, Equation 32: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik) and "
     r"they are i.i.d. When k is large enough”: $\operatorname{Var}((\|X\|^2 - \|Y\|^2)^2) "
     "= 16c^8(2k^2 + 3k)$",
-    corrected="$16c^8(2k^2 + 6k)$, exact",
+    corrected="The variance is $16c^8(2k^2 + 6k)$, exactly",
     fault="false",
-    why=r"The fourth cumulant of $\|X\|^2 - \|Y\|^2$ is $96c^8k$, of which the printed value has "
-    "half.",
+    why=r"The fourth cumulant of $\|X\|^2 - \|Y\|^2$ is $96c^8k$. The printed value "
+    "contains only half of this.",
 )
 EQUATION_32.variance("16c⁸(2k² + 3k)", 16.0 * 65, NUMERATOR_IN_5, "a", form="rejected")
 EQUATION_32.variance("16c⁸(2k² + 6k)", 16.0 * 80, NUMERATOR_IN_5, "a", form="corrected")
@@ -120,16 +122,17 @@ def covariance_of_a_and_b() -> float:
 
 EQUATIONS_29_AND_33 = claim(
     "Lemma 3, Equations 29 and 33",
-    r"$E\,A/B$ at $k = 20$, and by $EA$, $EB$ and $\operatorname{Var} B$",
+    r"$E\,A/B$ as printed, and as computed from $EA$, $EB$ and $\operatorname{Var} B$; "
+    "checked at $k = 20$",
     printed="Lemma 3, Equation 29: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik) and "
     r"they are i.i.d. When k is large enough”: $\approx 2c^2 + (4c^2k + 1)/(2k^2)$; "
     r"Equation 33: $E(A/B) \approx EA/EB + \operatorname{Var}(B) \cdot EA/(EB)^3$",
-    corrected=r"$4c^2R^2/(k - 1) = 2c^2 + c^2/k + \dots$, exact; with "
-    r"$-\operatorname{Cov}(A, B)/(EB)^2$",
+    corrected=r"$E\,A/B = 4c^2R^2/(k - 1) = 2c^2 + c^2/k + \dots$, exactly; Equation 33 lacks "
+    r"the term $-\operatorname{Cov}(A, B)/(EB)^2$",
     fault="false",
-    why=r"$E\|x\|^3E\|y\|^{-1} - (E\|x\|)^2$ gives the mean exactly. Equation 33 lacks the mixed "
-    r"term of Equation 21: $\operatorname{Cov}(A, B)/(EB)^2$ is $2c^2/k$, as large as the "
-    "term that is there.",
+    why=r"The mean is exactly $E\|x\|^3E\|y\|^{-1} - (E\|x\|)^2$. Equation 33 lacks the "
+    r"mixed term of Equation 21: $\operatorname{Cov}(A, B)/(EB)^2$ is $2c^2/k$, as "
+    "large as the printed term.",
 )
 EQUATIONS_29_AND_33.mean(
     "2c² + (4c²k + 1)/(2k²) at c = 0.05",
@@ -175,14 +178,14 @@ EQUATION_30 = claim(
     printed="Lemma 3, Equation 30: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik) and "
     r"they are i.i.d. When k is large enough”: $\operatorname{Var}(A/B) \lesssim 8c^4 + "
     "(16c^4k + c^2)/k^2$",
-    corrected=r"$8c^4 + 20c^4/k + \dots$, exact",
+    corrected=r"The variance is exactly $8c^4 + 20c^4/k + \dots$",
     remark=Remark(
         "unit",
-        "To leading order it holds: the ratio of the variance to the bound tends to 1. At $c "
-        "= 1$ the variance exceeds the bound in every dimension, by 3.6 % at $k = 20$; the "
-        "$c^2$ has another unit than $c^4$.",
+        "The bound holds to leading order: the ratio of the variance to the bound tends "
+        "to 1. At $c = 1$ the variance exceeds the bound in every dimension, by 3.6 % at "
+        "$k = 20$. The terms $c^2$ and $c^4$ of the bound have different units.",
     ),
-    why="$E(A/B)^2 = 12c^4k/(k - 2)$. Figure 10 has no numbers.",
+    why="The exact variance follows from $E(A/B)^2 = 12c^4k/(k - 2)$. Figure 10 has no numbers.",
 )
 EQUATION_30.variance(
     "≲ 8c⁴ + (16c⁴k + c²)/k²",

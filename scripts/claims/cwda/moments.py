@@ -34,13 +34,14 @@ def amoroso(key: Key[Array, ""]) -> Cases:
 
 PROPOSITION_1 = claim(
     "Proposition 1, Equations 11 to 13",
-    r"Moments of the Amoroso distribution: $\theta^j\,\Gamma(\alpha + j/\beta)/\Gamma(\alpha)$",
+    r"The Amoroso distribution has the moments $\theta^j\,\Gamma(\alpha + "
+    r"j/\beta)/\Gamma(\alpha)$",
     printed="Proposition 1, of Equations 11 to 13: “for x, a, θ, α, β ∈ R, α > 0 and range x ≥ a "
     "if θ > 0, x ≤ a if θ < 0”",
-    corrected=r"for $\alpha + j/\beta > 0$",
+    corrected=r"The formula holds for $\alpha + j/\beta > 0$",
     fault="false in a case",
-    why=r"At $\alpha = 1.5$, $\beta = -1$ the second moment is infinite, and Equation 13 gives"
-    r" $-18$. The paper uses the proposition at $\beta = 2$ only.",
+    why=r"At $\alpha = 1.5$, $\beta = -1$ the second moment is infinite, but Equation 13 "
+    r"gives $-18$. The paper uses the proposition only at $\beta = 2$.",
 )
 PROPOSITION_1.equal("quadrature")(amoroso)
 
@@ -64,7 +65,8 @@ def _moment(density: Callable[[float], Any], order: int | float) -> float:
 
 PROPOSITION_2 = claim(
     "Proposition 2, Equations 14 and 15",
-    r"$|x|$ of $N(0, \sigma^2)$: mean $\sigma\sqrt{2/\pi}$, variance $\sigma^2(1 - 2/\pi)$",
+    r"For $x$ of $N(0, \sigma^2)$, $|x|$ has the mean $\sigma\sqrt{2/\pi}$ and the "
+    r"variance $\sigma^2(1 - 2/\pi)$",
 )
 
 
@@ -84,10 +86,11 @@ PROPOSITION_2.variance("Var l1 = d(1 − 2/π)", DIMS * (1 - 2 / math.pi), THREE
 
 PROPOSITION_3 = claim(
     "Proposition 3, Equations 16 and 17",
-    r"$E\|v\|^j$ of $N(0, \sigma^2I)$ is $2^{j/2}\,\sigma^j\,\Gamma((k + j)/2)/\Gamma(k/2)$",
-    why=r"$\operatorname{Var}\|v\| = 2\sigma^2h(k)$ with "
-    r"$h(k) = k/2 - (\Gamma((k + 1)/2)/\Gamma(k/2))^2 = 1/4 - 1/(16k) - \dots$: below "
-    r"$\sigma^2/2$ in every dimension, which is its limit (Lemma 2).",
+    r"For $v$ of $N(0, \sigma^2I)$, $E\|v\|^j = 2^{j/2}\,\sigma^j\,\Gamma((k + "
+    r"j)/2)/\Gamma(k/2)$",
+    why=r"$\operatorname{Var}\|v\| = 2\sigma^2h(k)$ with $h(k) = k/2 - (\Gamma((k + "
+    r"1)/2)/\Gamma(k/2))^2 = 1/4 - 1/(16k) - \dots$. In every dimension this is below "
+    r"$\sigma^2/2$, which is its limit (Lemma 2).",
 )
 
 

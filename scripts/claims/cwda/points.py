@@ -16,11 +16,11 @@ PROPOSITION_8 = claim(
     "A Gaussian matrix has full rank with probability 1",
     printed="Proposition 8: “For a n×m random matrix (aij)n×m, where aij ∼ N(0, σ2). And Eq. (8) "
     r"holds with probability 1.” It means Eq. 42, $\operatorname{rank} = \min(m, n)$",
-    corrected="for entries that have a joint density, such as independent ones",
+    corrected="The entries must have a joint density, as independent Gaussian entries do",
     fault="false in a case",
-    why="Matrices of lower rank are the zeros of polynomials. Entries that are all one and "
-    "the same normal number have rank 1. Theorem 4 needs the rank of the $v_i - v_0$, "
-    "whose entries are dependent but have a density.",
+    why="Matrices of lower rank are the zeros of polynomials. A matrix whose entries all "
+    "equal the same normal variable has rank 1. Theorem 4 needs the rank of the $v_i "
+    "- v_0$, whose entries are dependent but have a joint density.",
 )
 
 
@@ -53,14 +53,15 @@ def barycentric(x: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
 LEMMA_4 = claim(
     "Lemma 4, Equation 43",
     r"Every $x$ is $\sum\lambda_iv_i$ with $\sum\lambda_i = 1$ if "
-    r"$\operatorname{rank}(v_i - v_0) = n$, $k \le n$",
-    corrected=r"$k \ge n$, as Theorem 4 needs it",
+    r"$\operatorname{rank}(v_i - v_0) = n$ and $k \le n$",
+    corrected=r"The lemma holds for $k \ge n$, as Theorem 4 needs it",
     remark=Remark(
         "hypothesis",
-        r"$k \le n$ and rank $n$ leave $k = n$ alone; it holds for $k \ge n$ as well, where the "
-        r"$v_i - v_0$ span the space without being a basis, and $\lambda$ is not unique.",
+        r"$k \le n$ and rank $n$ together leave only $k = n$. The lemma also holds for $k "
+        r"> n$, where the $v_i - v_0$ span the space without being a basis, and $\lambda$ "
+        "is not unique.",
     ),
-    why=r"The $v_i - v_0$ span the space, $x - v_0 = \sum t_i(v_i - v_0)$, and "
+    why=r"The $v_i - v_0$ span the space, so $x - v_0 = \sum t_i(v_i - v_0)$ and "
     r"$\lambda_0 = 1 - \sum t_i$.",
 )
 
@@ -90,11 +91,11 @@ LEMMA_5 = claim(
     r"$\|a - b\|^2 = (\lambda - \mu)^\top D(\lambda - \mu)$, $D_{ij} = -\|v_i - v_j\|^2/2$",
     remark=Remark(
         "hypothesis",
-        "The coordinates of $a$ and of $b$ must have the same sum, which barycentric ones have; "
-        "they need not be unique.",
+        "The coordinates of $a$ and the coordinates of $b$ must have the same sum. "
+        "Barycentric coordinates have the sum 1, and they need not be unique.",
     ),
-    why=r"$D$ is $R^\top R$ minus terms that are constant along rows or columns, and "
-    r"$\sum(\lambda_i - \mu_i) = 0$ makes these vanish.",
+    why=r"$D$ is $R^\top R$ minus terms that are constant along rows or columns. These "
+    r"terms vanish because $\sum(\lambda_i - \mu_i) = 0$.",
 )
 
 
@@ -121,7 +122,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 DEFINITION_1 = claim(
     "Definition 1, Equation 53",
-    r"The ultra dimension of $v_0 + W$ is $\dim W$, or one more",
+    r"The ultra dimension of $v_0 + W$ is $\dim W$ or $\dim W + 1$",
 )
 
 
@@ -137,14 +138,15 @@ def _(key: Key[Array, ""]) -> Values:
 
 LEMMA_6 = claim(
     "Lemma 6, Equations 54 to 56",
-    "Points of an affine hyperplane complete independent vectors to a basis, unless all are in it",
+    "Points of an affine hyperplane $P$ complete independent vectors to a basis, "
+    "unless all of the vectors are in $P$",
     remark=Remark(
         "hypothesis",
-        "The condition that not all $a_i$ belong to $P$ is needed only where $v_0$ is in $W$.",
+        "The condition that not all $a_i$ belong to $P$ is needed only if $v_0$ is in $W$.",
     ),
-    why="If no point of $P$ were independent of the vectors, $P$ would lie in their span (54), "
-    "whose dimension is too small (55, 56) or which is $P$ itself. The last line of the "
-    "induction is for $n - k = l + 1$.",
+    why="If no point of $P$ were independent of the vectors, $P$ would lie in their span "
+    "(54). The dimension of the span is too small for this (55, 56), or the span is "
+    "$P$ itself. The last line of the induction is for $n - k = l + 1$.",
 )
 
 

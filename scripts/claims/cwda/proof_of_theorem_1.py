@@ -47,10 +47,11 @@ PROPOSITION_5 = claim(
     "Proposition 5, Equation 19 (FKG)",
     r"$E\,f\,g \ge E\,f\,E\,g$ for increasing $f$ and $g$ on $\mathbb{R}^n$",
     printed=r"Proposition 5: “If f and g are increasing functions on Rn”, $E(f)E(g) \le E(fg)$",
-    corrected=r"independent coordinates, here $|x_1|, \dots, |x_n|$",
+    corrected=r"The coordinates must be independent; here they are $|x_1|, \dots, |x_n|$",
     fault="false in a case",
-    why=r"$X = (z, -z)$ with $f = x_1$ and $g = x_2$ has $E\,f\,g = -1$. The norms are not "
-    "increasing in the weights either, but in their sizes, which are independent.",
+    why=r"$X = (z, -z)$ with $f = x_1$ and $g = x_2$ has $E\,f\,g = -1$. The norms do not "
+    "increase with the weights either. They increase with the absolute values of the "
+    "weights, which are independent.",
 )
 PROPOSITION_5.mean(
     "E x₁x₂ ≥ 0 at X = (z, −z)",
@@ -83,7 +84,7 @@ def _remainders(cross: float) -> list[float]:
 
 EQUATION_20 = claim(
     "Proposition 6, Equation 20",
-    "$f(X, Y)$ to first order about the means",
+    "Taylor's expansion of $f(X, Y)$ to first order about the means",
 )
 
 
@@ -94,14 +95,15 @@ def _() -> Values:
 
 EQUATION_21 = claim(
     "Proposition 6, Equation 21",
-    "$f(X, Y)$ to second order about the means",
+    "Taylor's expansion of $f(X, Y)$ to second order about the means",
     printed=r"Equation 21: $f = f(EX, EY) + \sum(X - EX)\,\partial f/\partial X + \frac12\sum(X - "
     r"EX)^\top\,\partial^2f/\partial X^2\,(X - EX) + \text{Remainder}_2$, sums over $X$ "
     "and $Y$, “according to Taylor theorem”",
-    corrected=r"with $(X - EX)(Y - EY)\,\partial^2f/\partial X\partial Y$",
+    corrected=r"The expansion needs the term $(X - EX)(Y - EY)\,\partial^2f/\partial X\partial "
+    "Y$",
     fault="false",
-    why="Without the mixed term the remainder of $x/y$ is of second order itself. Equation 33 "
-    "lacks the covariance for this reason.",
+    why="Without the mixed term, the remainder of the expansion of $x/y$ is itself of "
+    "second order. For the same reason the covariance is missing in Equation 33.",
 )
 
 
@@ -127,11 +129,12 @@ LEMMA_1 = claim(
     r"$\operatorname{Var}(X/Y) \approx (EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 - "
     r"2\operatorname{Cov}/(EX\,EY))$",
     printed="Lemma 1: “Let X and Y are random variables. Then we have such an estimation”",
-    corrected="for $X$ and $Y$ that stay close to their means in proportion, $Y$ never near 0",
+    corrected="$X$ and $Y$ must stay close to their means in proportion, and $Y$ must stay away "
+    "from 0",
     fault="false in a case",
-    why="The square of the expansion to first order, whose remainder is of the size of the "
-    "squared coefficients of variation. These are $O(1/n)$ for norms. The variance of "
-    "$N(3, 1)/N(5, 1)$ is infinite.",
+    why="The formula is the square of the expansion to first order. The remainder has the "
+    "size of the squared coefficients of variation, which are $O(1/n)$ for norms. The "
+    "variance of $N(3, 1)/N(5, 1)$ is infinite.",
 )
 
 
@@ -173,8 +176,8 @@ def _gamma_ratios() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 LEMMA_2 = claim(
     "Lemma 2, Equations 23 and 24",
     r"$R(x)^2/x \to 1/2$ and $x/2 - R(x)^2 \to 1/4$",
-    why="The proof puts Stirling's formula, right to $1/(12x)$ of the whole, into a difference; "
-    "it survives since these errors of both terms cancel.",
+    why="The proof uses Stirling's formula, whose relative error is $1/(12x)$, in a "
+    "difference. The result is right because the errors of both terms cancel.",
 )
 
 
@@ -205,9 +208,11 @@ def variances_of_ratios(found: Any) -> str:
 
 FIGURE_9 = claim(
     "Figure 9",
-    "Ratio variances of the layers of trained ResNets follow $1/n$",
+    "In the layers of trained ResNets, the variances of the ratios follow $1/n$",
     results=(of_resnet20("“the estimation O(1/n) … is appropriate”", variances_of_ratios),),
-    why="Any $O(1/n)$ passes for $1/n$ here, and a filter's own scale leaves its ratio "
-    "unchanged: the figure cannot show what Figure 1 shows of the scales.",
-    reason="Measured on trained networks that are not at hand; one trained ResNet-20 is.",
+    why="Any variance of $O(1/n)$ looks like $1/n$ in this figure. A ratio does not "
+    "change with the scale of its filter, so the figure cannot show the different "
+    "scales that Figure 1 shows.",
+    reason="The paper measured this on trained networks that we do not have. We measured one "
+    "trained ResNet-20.",
 )

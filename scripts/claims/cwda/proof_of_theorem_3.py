@@ -25,15 +25,16 @@ claim = partial(Claim, "CWDA")
 EQUATION_34 = claim(
     "Equation 34",
     r"$2\|X\|\|Y\| \gg (\|X\|^2 - \|Y\|^2)^2$ for large $k$ and small $c$",
-    corrected=r"$(x - y)^2 \ll 2xy$, like $1/(2k)$, at every $c$",
+    corrected=r"$(x - y)^2 \ll 2xy$ holds instead: the ratio falls like $1/(2k)$ at every $c$",
     remark=Remark(
         "unit",
-        "The left side has the unit $c^2$ and the right side $c^4$: the ratio is $2c^2$ in every "
-        "dimension, and small if $c$ is in the unit chosen. What the proof needs is "
-        r"$(\|X\| - \|Y\|)^2 \ll 2\|X\|\|Y\|$.",
+        "The left side has the unit $c^2$ and the right side $c^4$. The ratio of the "
+        "right side to the left side is $2c^2$ in every dimension, which is small only in "
+        r"a unit that makes $c$ small. The proof needs $(\|X\| - \|Y\|)^2 \ll "
+        r"2\|X\|\|Y\|$.",
     ),
-    why=r"$E\,(x - y)^2/(2xy) = 1/(2k) + \dots$ for norms $x$ and $y$ of any $c$: $k$ large alone "
-    "suffices.",
+    why=r"Norms $x$ and $y$ have $E\,(x - y)^2/(2xy) = 1/(2k) + \dots$ for any $c$, so a "
+    "large $k$ alone is enough.",
 )
 EQUATION_34.mean(
     "at c = 0.05, k = 20 the ratio is 2c² + c²/k + … = 0.0051",
@@ -73,10 +74,11 @@ LAGRANGE_IDENTITY = claim(
     printed=r"Appendix D, before Equation 37: “$(\sum\|a_i\|^2)(\sum 1) = (\sum\|a_i\|)^2 + "
     r"\sum(\|a_i\|^2 - \|a_j\|^2)^2 = \sum\|a_i\|^2 + \sum\|a_i\|\|a_j\| + "
     r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$”, sums over $i < j$",
-    corrected=r"$(\|a_i\| - \|a_j\|)^2$, and the 2 before the products",
+    corrected=r"The last sum needs $(\|a_i\| - \|a_j\|)^2$, and the 2 belongs before the "
+    "products",
     fault="misprint",
-    why="The terms have the units $c^2$ and $c^4$. Lagrange's identity for the sequences $a$ and "
-    "1 has the squared differences of the norms themselves.",
+    why="The printed terms have the units $c^2$ and $c^4$. Lagrange's identity for the "
+    r"sequences $\|a_i\|$ and 1 has the squared differences of the norms themselves.",
 )
 
 
@@ -140,14 +142,15 @@ EQUATIONS_35_AND_36 = claim(
     "Equations 35 and 36",
     r"$\operatorname{Var}(F_1/F_2) = c^2k\,\operatorname{Var}(\sum r/\sum r^2)$ and "
     r"$\operatorname{Var}(F_2/F_1) = \operatorname{Var}(\sum r^2/\sum r)/(c^2k)$",
-    corrected=r"with $q = E\,r^2/(E\,r)^2 = 1 + 1/(2k) + \dots$ beside $c^2k$",
+    corrected=r"Beside $c^2k$, both need the factor $q = E\,r^2/(E\,r)^2 = 1 + 1/(2k) + \dots$",
     remark=Remark(
         "hypothesis",
-        r"To leading order in $k$: $E\,r = \sqrt2\,c\,R$ is $c\sqrt k$ but for a share $1/(4k)$, "
-        "so that the factors are off by $1/(2k)$, 5 % at $k = 10$.",
+        r"The formulas hold to leading order in $k$. $E\,r = \sqrt2\,c\,R$ differs from "
+        r"$c\sqrt k$ by a share of $1/(4k)$, so the factors are off by $1/(2k)$, which is "
+        "5 % at $k = 10$.",
     ),
-    why=r"$F_1/F_2$ is $\sum r/\sum r^2$ times $E\,\sum r^2/E\,\sum r$, which is "
-    r"$c^2k/(\sqrt2\,c\,R)$ and not $c\sqrt k$.",
+    why=r"$F_1/F_2$ is $\sum r/\sum r^2$ times $E\,\sum r^2/E\,\sum r$. The second factor "
+    r"is $c^2k/(\sqrt2\,c\,R)$, not $c\sqrt k$.",
 )
 EQUATIONS_35_AND_36.variance(
     "the first as an equality at k = 10", _f1_over_f2, CHAIN, "s1_over_s2", form="overread"
@@ -174,15 +177,17 @@ EQUATIONS_37_TO_41 = claim(
     r"$\sum r/\sum r^2$, $n/\sum r$, $\sum r^2/\sum r$ and $\sum r/n$ have the relative variance "
     "$1/(2nk)$",
     covers="Figure 11",
-    corrected=r"$(q - 1)/n$, at every $k$; $2k(q - 1) = 1 + 1/(4k) + \dots$",
+    corrected="The relative variance is $(q - 1)/n$ at every $k$, with $2k(q - 1) = 1 + 1/(4k) "
+    r"+ \dots$",
     remark=Remark(
         "hypothesis",
-        "All four are $(q - 1)/n$ to first order in $1/n$, whatever $k$ and $c$. Figure 11 has "
-        "$c = 0.01$; every $c$ gives the same.",
+        r"With $q = E\,r^2/(E\,r)^2$, all four variances are $(q - 1)/n$ to first order in "
+        "$1/n$, whatever $k$ and $c$ are. Figure 11 has $c = 0.01$; every other $c$ gives "
+        "the same values.",
     ),
-    why=r"$\sum r/n$ has variance $\operatorname{Var}(r)/n$. For the others the delta method "
-    r"gives the same, as $\operatorname{Cov}(r, r^2)/(E\,r\,E\,r^2) = 1/k$ and "
-    r"$\operatorname{Var}(r^2)/(E\,r^2)^2 = 2/k$ cancel.",
+    why=r"$\sum r/n$ has the variance $\operatorname{Var}(r)/n$. The delta method gives "
+    r"the same for the others, because $\operatorname{Cov}(r, r^2)/(E\,r\,E\,r^2) = "
+    r"1/k$ and $\operatorname{Var}(r^2)/(E\,r^2)^2 = 2/k$ cancel.",
 )
 EQUATIONS_37_TO_41.variance(
     "Var(n/Σr) (Er)² = (q − 1)/n to first order in 1/n",

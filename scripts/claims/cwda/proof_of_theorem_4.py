@@ -15,11 +15,12 @@ claim = partial(Claim, "CWDA")
 THEOREM_4 = claim(
     "Theorem 4, Equation 7",
     r"$\sum\|P - v_i\|^2 = \sum\|G - v_i\|^2 + (k + 1)\|P - G\|^2$ under conditions on rank",
-    corrected="for any points and any $P$",
+    corrected="The identity holds for any points and any $P$",
     remark=Remark(
         "hypothesis",
-        "It holds for all points and all $P$. Conditions (1) to (3) are not needed, and the "
-        r"covariance of (3) is $c \cdot I$ in the appendix, $c^2 \cdot I$ in the main text.",
+        "The identity holds for all points and all $P$. The conditions (1) to (3) are not "
+        r"needed. The covariance in (3) is $c \cdot I$ in the appendix and $c^2 \cdot I$ "
+        "in the main text.",
     ),
     why=r"$\|P - v_i\|^2 = \|P - G\|^2 + 2(P - G) \cdot (G - v_i) + \|G - v_i\|^2$, and "
     r"$\sum(G - v_i) = 0$.",
@@ -88,11 +89,12 @@ EQUATIONS_67_TO_81 = claim(
     "The second case: $k < n$, with points mirrored at $G$ added",
     remark=Remark(
         "hypothesis",
-        "$P$ and $G$ must differ, or there is no $W_1$; at $P = G$ the theorem is trivial.",
+        "$P$ and $G$ must differ; otherwise there is no $W_1$. At $P = G$ the theorem is trivial.",
     ),
-    why="Points $p$ of the hyperplane through $G$ across $P - G$, and their mirror images "
-    "$2G - p$, keep the centroid and have (69), so that the first case applies to all and "
-    "they cancel.",
+    why="The proof adds points $p$ of the hyperplane through $G$ that is orthogonal to $P "
+    "- G$, and their mirror images $2G - p$. These points keep the centroid and "
+    "satisfy (69). The first case applies to all points together, and the added "
+    "points cancel.",
 )
 
 

@@ -17,8 +17,9 @@ EQUATIONS_82_TO_84 = claim(
     r"$P(|r - \sqrt2\,c\,R| \le c\sqrt{M/2}) \ge 1 - 1/M$",
     remark=Remark(
         "hypothesis",
-        r"It holds for every $k$, as $\operatorname{Var} r < c^2/2$. The “$\approx$” of Equation "
-        r"84 is relative: the width $c\sqrt{M/2}$ does not shrink, only beside $c\sqrt k$.",
+        r"The inequality holds for every $k$, because $\operatorname{Var} r < c^2/2$. The "
+        r"“$\approx$” of Equation 84 is relative: the width $c\sqrt{M/2}$ does not shrink, "
+        r"but its ratio to $c\sqrt k$ does.",
     ),
     why=r"Chebyshev's inequality with $\operatorname{Var} r = 2c^2h(k) < c^2/2$.",
 )
@@ -45,15 +46,16 @@ def _() -> Cases:
 
 EQUATIONS_85_TO_88 = claim(
     "Equations 85 to 88",
-    r"$E(v_{ip}v_{jp}) = 0$, $\operatorname{Var}(v_{ip}v_{jp}) = 1$, so that "
-    r"$\langle v_i, v_j\rangle/\sqrt k$ is $N(0, 1)$",
+    r"$E(v_{ip}v_{jp}) = 0$ and $\operatorname{Var}(v_{ip}v_{jp}) = 1$, so $\langle "
+    r"v_i, v_j\rangle/\sqrt k$ is $N(0, 1)$",
     printed=r"Appendix F, for $v \thicksim N(0, c^2 \cdot I_k)$: Equation 86, "
     r"“$\operatorname{Var}(v_{ip}v_{jp}) = \dots = 1$”, and Equation 87",
-    corrected="$c^4$; divided by the norms $1/k$, exactly",
+    corrected="The variance of $v_{ip}v_{jp}$ is $c^4$; the variance of the cosine is exactly "
+    "$1/k$",
     fault="misprint",
-    why=r"$\operatorname{Var}(v_{ip})\operatorname{Var}(v_{jp}) = c^4$. Dividing by both norms "
-    "removes it, so that Equation 88 is right: cosines have variance $1/k$ for every $k$ and "
-    "$c$.",
+    why=r"The variance is $\operatorname{Var}(v_{ip})\operatorname{Var}(v_{jp}) = c^4$. "
+    "Division by both norms removes $c^4$, so Equation 88 is right: cosines have the "
+    "variance $1/k$ for every $k$ and $c$.",
 )
 EQUATIONS_85_TO_88.variance(
     "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7", 1.0, THREE_FILTERS, "inner_product", form="rejected"
@@ -69,5 +71,5 @@ EQUATIONS_85_TO_88.variance(
 APPENDICES_G_AND_H = claim(
     "Appendices G and H",
     "Statistical tests and details of the experiments",
-    reason="The appendices are headings without content.",
+    reason="These appendices are headings without content.",
 )

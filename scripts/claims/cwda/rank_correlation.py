@@ -39,17 +39,17 @@ def spearman_with_scales() -> float:
 CONCLUSION_FROM_THEOREM_1 = claim(
     "Conclusion from Theorem 1",
     r"$\ell_1$ and $\ell_2$ rank filters nearly alike",
-    corrected=r"$\mathrm{Sp} \to 0.9301$, from above",
+    corrected=r"As the dimension grows, $\mathrm{Sp}$ falls to 0.9301",
     remark=Remark(
         "over-reading",
-        r"The rankings do not become the same as the dimension grows: $\mathrm{Sp}$ of many "
-        "filters falls to 0.930. Figure 1's 0.98 and 0.99 are more than Gaussian filters of one "
-        "scale have.",
+        r"The rankings do not become the same as the dimension grows: $\mathrm{Sp}$ of "
+        "many filters falls to 0.930. Gaussian filters of one scale do not reach the 0.98 "
+        "and 0.99 of Figure 1.",
     ),
-    why=r"$\operatorname{Corr}(\ell_1, \ell_2) = \text{CV}_2/\text{CV}_1$ is 1 in one dimension "
-    r"and falls to $1/\sqrt{\pi - 2} = 0.936$, since the ratio of the norms varies as much as "
-    "the norms do, like $1/n$. Ranks of a normal pair of this correlation have "
-    r"$\mathrm{Sp} = (6/\pi)\arcsin(\rho/2)$.",
+    why=r"$\operatorname{Corr}(\ell_1, \ell_2) = \text{CV}_2/\text{CV}_1$ is 1 in one "
+    r"dimension and falls to $1/\sqrt{\pi - 2} = 0.936$, because the variance of the "
+    "ratio of the norms falls like $1/n$, as the variances of the norms do. A normal "
+    r"pair of correlation $\rho$ has $\mathrm{Sp} = (6/\pi)\arcsin(\rho/2)$.",
 )
 CONCLUSION_FROM_THEOREM_1.add(layer_spearman("E Sp, 64 filters of 144 dimensions", "l1", "l2"))
 CONCLUSION_FROM_THEOREM_1.mean(

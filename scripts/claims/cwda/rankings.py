@@ -74,15 +74,15 @@ def first_shared(layer: dict[str, Any]) -> int:
 
 STRONG = claim(
     "Section 1, Sp above 0.8",
-    r"$\mathrm{Sp} > 0.8$ means a strong similarity of two sequences",
+    r"$\mathrm{Sp} > 0.8$ means that two sequences are strongly similar",
     printed="Section 1 (2): “if the Sp is above 0.8, it means that there is a strong similarity "
     "between the sequence of two variables”",
     remark=Remark(
         "over-reading",
-        r"Alike sequences need not prune the same filters: at $\mathrm{Sp} = 0.8$ two normal "
-        "scores share 57 % of the lowest tenth of 1,000 filters.",
+        r"Similar sequences need not prune the same filters: at $\mathrm{Sp} = 0.8$ two "
+        "normal scores share 57 % of the lowest tenth of 1,000 filters.",
     ),
-    reason="A rule of thumb, which no number could contradict.",
+    reason="This is a rule of thumb, which no number could contradict.",
 )
 
 
@@ -92,25 +92,28 @@ PROVED = claim(
     printed="Section 3: “we strictly prove the similarities of the criteria in Table 2 by CWDA”",
     remark=Remark(
         "over-reading",
-        r"The theorems bound variances of ratios by $O(1/n)$, and that does not make "
-        r"$\mathrm{Sp}$ tend to 1: for $\ell_1$ and $\ell_2$ it tends to 0.93 (Conclusion from "
-        "Theorem 1; Section 3.2, approximately monotonic).",
+        "The theorems bound variances of ratios by $O(1/n)$. This does not make "
+        r"$\mathrm{Sp}$ tend to 1: for $\ell_1$ and $\ell_2$ it tends to 0.93 (Conclusion "
+        "from Theorem 1; Section 3.2, approximately monotonic).",
     ),
-    reason="What is proved has entries of its own: Theorems 1 to 4 and the conclusions from them.",
+    reason="The proved statements have entries of their own: Theorems 1 to 4 and the "
+    "conclusions from them.",
 )
 
 
 TABLE_1 = claim(
     "Table 1",
     r"$\ell_1$, $\ell_2$, GM and Fermat prune almost the same eight filters first",
-    corrected=r"$\ell_1$ and $\ell_2$ share 5 of 8 in ResNet18, as Gaussian filters would",
+    corrected=r"$\ell_1$ and $\ell_2$ share 5 of 8 filters in ResNet18, as Gaussian filters "
+    "would",
     remark=Remark(
         "over-reading",
-        r"The sets are the same in VGG16. In ResNet18 $\ell_1$ and $\ell_2$ share 5 of the 8, of "
-        "which Gaussian filters share 5.5 on average.",
+        r"The sets are the same in VGG16. In ResNet18 $\ell_1$ and $\ell_2$ share 5 of the "
+        "8 filters; with Gaussian filters they share 5.5 on average.",
     ),
-    why=r"Counted in the printed lists. For a normal pair of correlation $1/\sqrt{\pi - 2}$, that "
-    r"of $\ell_1$ and $\ell_2$ in many dimensions, the lowest 8 of 256 overlap by 0.68.",
+    why=r"We counted in the printed lists. In many dimensions $\ell_1$ and $\ell_2$ have "
+    r"the correlation $1/\sqrt{\pi - 2}$. For a normal pair of this correlation the "
+    "lowest 8 of 256 overlap by 0.68.",
     results=of_networks(
         "5 of 8 (ResNet18, 12th), 8 of 8 (VGG16, 3rd)",
         lambda layers: f"l1 and l2 share {spread([*map(first_shared, layers)], 1)} of the first 8",
@@ -148,12 +151,12 @@ def _() -> Values:
 
 FIGURE_1 = claim(
     "Figure 1",
-    r"$\mathrm{Sp}$ of $\ell_1$, GM and Fermat with $\ell_2$: 0.99 each in ResNet18, 0.98, 0.98 "
-    "and 1.00 in VGG16",
-    why=r"Gaussian filters have $E\,\operatorname{Sp}(\ell_1, \ell_2) = 0.928$ in the layer of "
-    "ResNet18 and 0.927 in that of VGG16 (Conclusion from Theorem 1), so that this figure "
-    "itself speaks against one scale $c$: filters' own scales that spread by 4 to 5 % give "
-    "the printed values.",
+    r"$\mathrm{Sp}$ of $\ell_1$, GM and Fermat with $\ell_2$ is 0.99 each in ResNet18, "
+    "and 0.98, 0.98 and 1.00 in VGG16",
+    why=r"Gaussian filters have $E\,\operatorname{Sp}(\ell_1, \ell_2) = 0.928$ in the "
+    "layer of ResNet18 and 0.927 in the layer of VGG16 (Conclusion from Theorem 1). "
+    "The figure itself therefore speaks against one scale $c$ for all filters: scales "
+    "that spread by 4 to 5 % give the printed values.",
     results=(
         *of_networks(
             "0.99, 0.99, 0.99 (ResNet18, 12th); 0.98, 0.98, 1.00 (VGG16, 3rd)",
@@ -161,7 +164,8 @@ FIGURE_1 = claim(
         ),
         of_the_report(pairs_in_the_report("spearman", "l1-l2", "l2-gm", "l2-fermat")),
     ),
-    reason="Measured on pretrained networks, which are not at hand; one trained ResNet-20 is.",
+    reason="The paper measured this on pretrained networks that we do not have. We measured "
+    "one trained ResNet-20.",
 )
 
 
@@ -175,11 +179,11 @@ RANKINGS = Draws(random_rankings, 20_000)
 
 EQUATION_1 = claim(
     "Equation 1",
-    r"Overlap $\mathrm{OD} = \#(C_1 \cap C_2)/\#C_2$",
+    r"The overlap is $\mathrm{OD} = \#(C_1 \cap C_2)/\#C_2$",
     remark=Remark(
         "over-reading",
-        "Unrelated rankings overlap by $p$ and any two by $2 - 1/p$: an overlap is to be read "
-        "beside $p$, not beside 0.",
+        "Unrelated rankings overlap by $p$, and any two rankings by at least $2 - 1/p$. "
+        "An overlap must be compared with $p$, not with 0.",
     ),
 )
 EQUATION_1.mean(
@@ -237,5 +241,6 @@ FIGURE_2 = claim(
         *of_networks("a figure without numbers", pairs_of("overlap", "l1-l2", "l2-gm")),
         of_the_report(pairs_in_the_report("overlap", "l1-l2", "l2-gm")),
     ),
-    reason="Measured on pretrained networks, which are not at hand; one trained ResNet-20 is.",
+    reason="The paper measured this on pretrained networks that we do not have. We measured "
+    "one trained ResNet-20.",
 )

@@ -72,15 +72,18 @@ APPROXIMATELY_MONOTONIC = claim(
     printed="Section 3.2: “if both Var(X̂/Ŷ) and Var(Ŷ/X̂) are small enough, then we have the Sp "
     r"between X and Y is close to 1”, used with a bound $O(1/\text{dim})$ on both "
     "variances",
-    corrected=r"with $\varepsilon = \max_i|\log(x_i/y_i) - m|$, pairs with $|\log y_i/y_j| > "
-    r"2\varepsilon$ keep their order: $1 - \tau$ is at most twice the share of the other "
-    r"pairs. For jointly normal logarithms Spearman's ρ of many is $(6/\pi)\arcsin(r/2)$, "
-    r"$r \ge \sqrt{1 - \operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
+    corrected=r"With $\varepsilon = \max_i|\log(x_i/y_i) - m|$ for a number $m$, a pair with "
+    r"$|\log y_i/y_j| > 2\varepsilon$ keeps its order, so that Kendall's $1 - \tau$ is "
+    "at most twice the share of the other pairs. If the logarithms are jointly "
+    r"normal, Spearman's ρ of many filters is $(6/\pi)\arcsin(r/2)$ with $r \ge "
+    r"\sqrt{1 - \operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
     fault="false",
-    why="Norms $X$ and $Y$ of two independent sets of filters have ratios of variance "
-    "$O(1/d)$ and unrelated ranks, since each norm itself varies by $O(1/d)$. A small "
-    "variance of the logarithm of the ratio beside that of the criterion makes Pearson's "
-    "correlation of the logarithms large, but not the ranks: one outlier can carry both.",
+    why="Let $X$ and $Y$ be the norms of two independent sets of filters. Their ratios "
+    "have the variance $O(1/d)$, but their ranks are unrelated, because each norm "
+    "itself varies by $O(1/d)$. If the logarithm of the ratio has a small variance "
+    "beside the logarithm of the criterion, Pearson's correlation of the logarithms "
+    "is large. Their ranks can still differ, because one outlier can carry both "
+    "variance and correlation.",
 )
 APPROXIMATELY_MONOTONIC.mean(
     "Sp = 1 of norms of independent filters", 1.0, LAYERS, "spearman_of_unrelated", form="rejected"
@@ -187,18 +190,19 @@ THEOREM_1 = claim(
     "Theorem 1, Equations 3 and 25",
     r"$\operatorname{Var}(\ell_1/\ell_2)$ and $\operatorname{Var}(\ell_2/\ell_1)$ of a Gaussian "
     r"filter in $n$ dimensions, scaled to mean 1, $\lesssim 1/n$",
-    corrected=r"$(1 + \text{CV}_1^2)/(1 + \text{CV}_2^2) - 1 < (\pi - 3)/(2n)$, fifteen times "
-    "smaller",
+    corrected=r"The variance is $(1 + \text{CV}_1^2)/(1 + \text{CV}_2^2) - 1 < (\pi - 3)/(2n)$, "
+    "fifteen times smaller than in the proof",
     remark=Remark(
         "loose",
-        r"The variance is $0.07/n$. The $(\pi - 1)/(2n)$ of the proof is what independent "
-        r"$\ell_1$ and $\ell_2$ have, and above $1/n$: as a bound it says nothing of ranks.",
+        r"The variance is $0.07/n$. The proof has $(\pi - 1)/(2n)$, the variance for "
+        r"independent $\ell_1$ and $\ell_2$, which is above $1/n$. A bound of this "
+        "size says nothing about ranks.",
     ),
-    why="The direction of a Gaussian filter is independent of its length, so that "
+    why="The direction of a Gaussian filter is independent of its length. Therefore "
     r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and "
-    r"$\operatorname{Var}(\ell_1/\ell_2) = (1 + \text{CV}_1^2)/(1 + \text{CV}_2^2) - 1$ with "
-    r"$\text{CV}_1^2 = (\pi/2 - 1)/n$ and $\text{CV}_2^2 \approx 1/(2n)$. Equation 25 drops "
-    "the covariance, which takes all but a fifteenth away.",
+    r"$\operatorname{Var}(\ell_1/\ell_2) = (1 + \text{CV}_1^2)/(1 + \text{CV}_2^2) - "
+    r"1$ with $\text{CV}_1^2 = (\pi/2 - 1)/n$ and $\text{CV}_2^2 \approx 1/(2n)$. "
+    "Equation 25 drops the covariance, which cancels all but a fifteenth.",
 )
 
 
@@ -259,10 +263,10 @@ THEOREM_1_PROOF = claim(
     r"(E\,\ell_1/E\,\ell_2)^2\,\operatorname{Var}(\hat\ell_2/\hat\ell_1)$",
     printed=r"Appendix B, before Equation 25: “$\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X)) = "
     r"(E(\ell_1(X))/E(\ell_2(X)))^2\,\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X))$”",
-    corrected="without hats on the right",
+    corrected="The right side must have no hats",
     fault="misprint",
-    why=r"A misprint: both sides have the same variance, and the factor is nearly $2n/\pi$. The "
-    "next line of the proof has the right one.",
+    why=r"Both sides have the same variance, although the factor is nearly $2n/\pi$. The "
+    "next line of the proof has the right formula.",
 )
 THEOREM_1_PROOF.variance(
     "(E l1/E l2)² Var(l̂2/l̂1), n = 9",

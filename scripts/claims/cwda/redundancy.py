@@ -31,8 +31,8 @@ claim = partial(Claim, "CWDA")
 SECTION_4_1_1 = claim(
     "Section 4.1 (1)",
     "The network must be trained well enough for CWDA",
-    reason="Qualitative: no number could contradict it. An untrained Gaussian start satisfies CWDA "
-    "exactly.",
+    reason="The statement is qualitative, and no number could contradict it. An untrained "
+    "Gaussian initialization satisfies CWDA exactly.",
 )
 
 
@@ -55,7 +55,8 @@ TRANSITIONS = claim(
     r"$\mathrm{Sp}$ is small where the dimension of the filters changes",
     printed="Section 4.1 (2): “the Sp in transitional area are relatively small”",
     results=(of_resnet20("a figure without numbers", sensitivity_of_transitions),),
-    reason="Measured on trained networks that are not at hand; one trained ResNet-20 is.",
+    reason="The paper measured this on trained networks that we do not have. We measured one "
+    "trained ResNet-20.",
 )
 
 
@@ -73,25 +74,28 @@ def failing_in_front(found: Any) -> str:
 
 IN_FRONT = claim(
     "Section 4.1, failing layers",
-    "Layers that fail the tests are those in front, which have few filters",
+    "The layers that fail the tests are the first layers, which have few filters",
     printed="Section 4.1 (2): “the layers that can not pass the statistical test are almost the "
     "layers that are in front of the network”",
     results=(of_resnet20("no number; Appendix G is without content", failing_in_front),),
-    reason="Measured on trained networks that are not at hand; one trained ResNet-20 is.",
+    reason="The paper measured this on trained networks that we do not have. We measured one "
+    "trained ResNet-20.",
 )
 
 
 SECTION_4_1_2 = claim(
     "Section 4.1 (2)",
     r"$\mathrm{Sp}$ rises with the number of filters",
-    corrected=r"like $1/N$ with Fermat and GM; hardly for $\ell_1$ and $\ell_2$",
+    corrected=r"Pairs with Fermat or GM rise like $1/N$; $\ell_1$ and $\ell_2$ hardly rise",
     remark=Remark(
         "over-reading",
-        r"Of Gaussian filters this is so for pairs with Fermat or GM. $\mathrm{Sp}$ of $\ell_1$ "
-        r"and $\ell_2$ hardly rises, from 0.923 to 0.930: a rise there has another cause.",
+        r"For Gaussian filters this holds for pairs with Fermat or GM. $\mathrm{Sp}$ of "
+        r"$\ell_1$ and $\ell_2$ hardly rises, from 0.923 to 0.930. A larger rise of this "
+        "pair has another cause.",
     ),
-    why=r"Fermat and GM measure from a center that is $\sqrt{d/N}\,c$ away from 0, which shares "
-    r"$\ell_2$'s variance with noise of $2/N$ of it.",
+    why=r"Fermat and GM measure distances from a center that lies $\sqrt{d/N}\,c$ from 0. "
+    r"Their scores therefore have $\ell_2$'s variance and, in addition, noise with "
+    "$2/N$ of this variance.",
 )
 SECTION_4_1_2.add(layer_spearman("E Sp(l2, GM) = 0.9786 of 64 filters", "l2", "gm"))
 SECTION_4_1_2.mean(
@@ -129,8 +133,8 @@ FIGURE_5 = claim(
     "Figure 5",
     r"$\mathrm{Sp}$ rises as the second layer of VGG16 widens from 64 to 256 filters",
     results=(of_resnet20("a figure without numbers", alike_by_width),),
-    reason="Measured on networks of three widths, which are not at hand; one trained ResNet-20 has "
-    "layers of three widths.",
+    reason="The paper measured this on networks of three widths that we do not have. Our "
+    "trained ResNet-20 has layers of three widths.",
 )
 
 
@@ -148,16 +152,17 @@ def largest_eigenvalue() -> float:
 SECTION_4_1_3 = claim(
     "Section 4.1 (3)",
     "The covariance of Gaussian filters is nearly $c^2I$",
-    corrected=r"off the diagonal $c^2/\sqrt d$; eigenvalues fill $c^2(1 \pm \sqrt{N/d})^2$",
+    corrected=r"Entries off the diagonal have the size $c^2/\sqrt d$, and the eigenvalues fill "
+    r"$c^2(1 \pm \sqrt{N/d})^2$",
     remark=Remark(
         "over-reading",
-        r"Entry by entry, like $1/\sqrt d$. As a matrix it is near $c^2I$ only if there are far "
-        "fewer filters than dimensions.",
+        r"Each entry tends to its value in $c^2I$ like $1/\sqrt d$. As a matrix, the "
+        "covariance is near $c^2I$ only if there are far fewer filters than dimensions.",
     ),
-    why="An entry off the diagonal has variance $c^4/d$. The $N^2$ of them together spread the "
-    "eigenvalues over the interval of Marchenko and Pastur. The constant of Section 4.2's "
-    r"$\mathrm{Cov} = c \cdot (v_i^\top v_j)$ is $1/d$, and its second “Theorem 5 (1)” means "
-    "(2).",
+    why="An entry off the diagonal has the variance $c^4/d$. Together, the $N^2$ entries "
+    "spread the eigenvalues over the interval of Marchenko and Pastur. In Section 4.2 "
+    r"the constant of $\mathrm{Cov} = c \cdot (v_i^\top v_j)$ is $1/d$, and the second "
+    "“Theorem 5 (1)” means (2).",
 )
 
 
@@ -187,7 +192,7 @@ SECTION_4_1_3.mean(
 
 FIGURE_6 = claim(
     "Figure 6",
-    "Covariances of the first 64 filters of trained layers, nearer to $c^2I$ in deeper layers",
+    "Covariances of the first 64 filters of trained layers are nearer to $c^2I$ in deeper layers",
     results=(
         of_resnet20(
             "a figure without numbers",
@@ -198,5 +203,6 @@ FIGURE_6 = claim(
             ),
         ),
     ),
-    reason="Measured on pretrained networks, which are not at hand; one trained ResNet-20 is.",
+    reason="The paper measured this on pretrained networks that we do not have. We measured "
+    "one trained ResNet-20.",
 )

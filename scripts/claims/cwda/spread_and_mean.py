@@ -89,17 +89,19 @@ TEST_2 = claim(
     "Student's $t$ test that the filters' standard deviations are alike, at 5 %",
     printed="Section 2.1 (2), a Student’s t test: “to check if the variance of these σj is small "
     "enough.” No statistic, margin or size is printed, and Appendix G is empty.",
-    corrected=r"one reading that holds its size: a $\chi^2$ test of the spread of the $\sigma_j$",
+    corrected=r"One reading that holds its size is a $\chi^2$ test of the spread of the "
+    r"$\sigma_j$",
     remark=Remark(
         "hypothesis",
-        r"The test is not specified. In one reading, a $t$ test of $(\sigma_j/\text{mean} - "
-        "1)^2$ against the square of the margin, the size is 0.20 at 16 filters of 144 "
-        "weights instead of 0.05; it depends on the number of filters.",
+        "The paper does not specify the test. One reading is a $t$ test of "
+        r"$(\sigma_j/\text{mean} - 1)^2$ against the square of the margin. Its size is "
+        "0.20 instead of 0.05 for 16 filters of 144 weights, and depends on the number of "
+        "filters.",
     ),
-    why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ are skewed: a small mean of them comes with "
-    "a small standard deviation, so that $t$ is too often far below 0. "
-    r"$(n - 1)s^2/(\text{margin} \cdot \text{mean})^2$ of the $\sigma_j$ themselves is nearly "
-    r"$\chi^2$ at the margin.",
+    why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ are skewed: a small mean of the "
+    "squares comes with a small standard deviation, so $t$ is too often far below 0. "
+    r"The statistic $(n - 1)s^2/(\text{margin} \cdot \text{mean})^2$ of the $\sigma_j$ "
+    r"themselves is nearly $\chi^2$ at the margin.",
 )
 TEST_2.mean("the t test has size 5 % at the margin", 0.05, STDS, "t_at_margin", form="overread")
 TEST_2.mean("the t test's size is 0.20", T_SIZE, STDS, "t_at_margin", within=1e-3, form="corrected")
@@ -201,11 +203,12 @@ TEST_3 = claim(
     r"Student's $t$ tests of $\mu \le \varepsilon \cdot S$ and $\mu \ge -\varepsilon \cdot S$",
     printed="Section 2.1 (3): “check if µ ≤ ε · S and µ ≥ −ε · S, where ε is a small constant and"
     " S is sample variance”",
-    corrected="$S$ the standard deviation, two one-sided tests",
+    corrected="$S$ must be the standard deviation, and the test must be two one-sided tests",
     fault="misprint",
-    why=r"$\mu$ has the unit of a weight and the variance that of its square, so that the verdict "
-    r"depends on the unit of the weights. Not rejecting $|\mu| \le \varepsilon \cdot S$ "
-    r"supports nothing either: the hypothesis to reject is $|\mu| \ge \varepsilon \cdot S$.",
+    why=r"$\mu$ has the unit of a weight and the variance has the unit of a squared "
+    "weight, so the verdict depends on the unit of the weights. A test that does not "
+    r"reject $|\mu| \le \varepsilon \cdot S$ supports nothing either: the hypothesis "
+    r"to reject is $|\mu| \ge \varepsilon \cdot S$.",
 )
 
 

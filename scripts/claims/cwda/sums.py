@@ -30,16 +30,17 @@ claim = partial(Claim, "CWDA")
 THEOREM_2 = claim(
     "Equations 4 and 5, Theorem 2",
     "The Fermat point of Gaussian filters is 0, and so is the centroid",
-    corrected="of a layer of $N$ filters, $F$ and $G$ have variance $c^2/N$ in every coordinate",
+    corrected="In a layer of $N$ filters, $F$ and $G$ have the variance $c^2/N$ in every "
+    "coordinate",
     remark=Remark(
         "hypothesis",
-        "It holds of expectations. The Fermat point and the centroid of the $N$ filters of a "
-        r"layer are both some $c\sqrt{d/N}$ from 0, a share $1/\sqrt N$ of a filter's length "
-        "whatever the dimension.",
+        "The statement holds for expectations. In a layer of $N$ filters, the Fermat "
+        r"point and the centroid both lie about $c\sqrt{d/N}$ from 0. In any dimension "
+        r"this is a share $1/\sqrt N$ of a filter's length.",
     ),
-    why=r"$E\|F - v\|$ is convex in $F$ and the same at $-F$, so that 0 is its minimum: any "
-    r"distribution with $v$ and $-v$ alike will do, and both $\sigma$ (main text) and "
-    r"$\sigma^2$ (appendix) in the covariance.",
+    why=r"$E\|F - v\|$ is convex in $F$ and has the same value at $-F$, so its minimum is "
+    "at 0. The argument holds for any distribution in which $v$ and $-v$ are alike, "
+    r"and for a covariance with $\sigma$ (main text) or $\sigma^2$ (appendix).",
 )
 
 
@@ -106,16 +107,15 @@ THEOREM_3 = claim(
     "Theorem 3, Equation 6",
     r"$\operatorname{Var}(F_1/F_2) \approx \operatorname{Var}(F_2/F_1) \approx 1/(2nk)$ for large "
     "$k$ and small $c$",
-    corrected="exact for every $n$ and $k$; $c$ is irrelevant",
+    corrected="An exact variance is known for every $n$ and $k$, and $c$ does not matter",
     remark=Remark(
         "hypothesis",
-        "That $c$ is small is not needed: $F_1/F_2$ does not depend on it, and $k$ large alone "
-        "suffices.",
+        "The theorem does not need a small $c$: $F_1/F_2$ does not depend on $c$, and a "
+        "large $k$ alone is enough.",
     ),
-    why=r"$\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, as the direction of a Gaussian "
-    "vector is of its length. Hence "
-    r"$\operatorname{Var}(F_1/F_2) = k(n - 1 + q)/(nk - 2) - (nk/(nk - 1))^2$, "
-    r"$q = E\,r^2/(E\,r)^2$.",
+    why=r"$\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, as the direction of a "
+    r"Gaussian vector is independent of its length. Hence $\operatorname{Var}(F_1/F_2) "
+    r"= k(n - 1 + q)/(nk - 2) - (nk/(nk - 1))^2$ with $q = E\,r^2/(E\,r)^2$.",
 )
 
 
@@ -174,17 +174,18 @@ def limit(*, shared: bool = False) -> float:
 
 EQUATION_8 = claim(
     "Equation 8, by Theorem 3",
-    r"Theorem 3 holds for $a_i = P - v_i$, so that $\sum\|a_i\|$ and $\sum\|a_i\|^2$ rank "
+    r"Theorem 3 holds for $a_i = P - v_i$, so $\sum\|a_i\|$ and $\sum\|a_i\|^2$ rank "
     "alike",
     printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
     " Ik).”",
-    corrected="$(1 + 3/n)/(8k)$: the $a_i$ share $P$, and the variance does not vanish with $n$. "
-    "Equation 8 itself holds: both sums rank alike",
+    corrected="The variance is $(1 + 3/n)/(8k)$. All $a_i$ share $P$, so the variance does not "
+    "vanish with $n$. Equation 8 itself holds: both sums rank alike",
     fault="false in a case",
-    why="All $a_i$ contain $P$, with covariance $c^2I$ between any two, while the proof of "
-    "Theorem 3 takes them as independent. Both sums rise and fall with $P$, by which the "
-    "variance tends to $1/(8k)$ for many filters, and by which they rank alike.",
+    why="All $a_i$ contain $P$, so any two have the covariance $c^2I$, but the proof of "
+    "Theorem 3 takes them as independent. Both sums rise and fall with $P$. For this "
+    "reason the variance tends to $1/(8k)$ for many filters, and both sums rank "
+    "alike.",
 )
 
 
@@ -225,15 +226,18 @@ def _transitive_bound(r: np.ndarray) -> float:
 EQUATIONS_9_AND_10 = claim(
     "Equations 9 and 10, transitivity",
     r"$\ell_1 \cong \ell_2 \cong \text{Fermat} \cong \text{GM}$ by transitivity",
-    corrected="0.93 and 0.93 alone guarantee 0.73; of Gaussian filters all six values are known",
+    corrected="Two values of 0.93 guarantee only 0.73 for the third pair; for Gaussian filters "
+    "all six values are known",
     remark=Remark(
         "over-reading",
-        r"Likeness weakens from one step to the next: $\mathrm{Sp}$ of 0.93 and 0.93 guarantees "
-        "0.73. The $(k + 1)$ of Equations 9 and 10 is the number $N$ of filters.",
+        r"Similarity weakens from one step to the next: if two pairs have $\mathrm{Sp} = "
+        "0.93$, the third has at least 0.73. The $(k + 1)$ of Equations 9 and 10 is the "
+        "number $N$ of filters.",
     ),
-    why=r"Spearman's $\rho$ is a correlation of ranks, and correlations are cosines: angles add "
-    r"at most. Subtracting the constant $\sum\|G - v_i\|^2$ keeps the ranks but not the "
-    r"ratio's variance, by which Section 3.2 defines $\cong$.",
+    why=r"Spearman's $\rho$ is a correlation of ranks, and correlations are cosines of "
+    r"angles, which at most add up. Subtracting the constant $\sum\|G - v_i\|^2$ keeps "
+    "the ranks but changes the variance of the ratio, by which Section 3.2 defines "
+    r"$\cong$.",
 )
 
 

@@ -38,8 +38,8 @@ SHIFT = 1.0
 
 ALGORITHM_1 = claim(
     "Algorithm 1",
-    r"Batch norm, then $[p\,\alpha + 1 - \alpha]$ with $p = 1/\sqrt{\|\hat{x}\|^2 + \varepsilon}$, "
-    "then the affine map",
+    r"Batch norm, then multiplication by $[p\,\alpha + 1 - \alpha]$ with $p = "
+    r"1/\sqrt{\|\hat{x}\|^2 + \varepsilon}$, then the affine map",
 )
 
 
@@ -98,18 +98,19 @@ def _unitized_images(key: Key[Array, ""], alpha: float) -> Array:
 
 ALGORITHM_2 = claim(
     "Algorithm 2",
-    r"For images $s = \sum \hat{x}^2/(nHW)$ over all pixels of all channels of an image, "
-    "$n = HW$ by default",
+    r"For images, $s = \sum \hat{x}^2/(nHW)$ is summed over all pixels and channels of "
+    "an image, with $n = HW$ by default",
     printed=r"Algorithm 2, line 9: $s \leftarrow s/(nHW)$, with $n$ set to $HW$ by default",
-    corrected=r"at $\alpha = 1$: $W \le 2HW$, attained",
+    corrected=r"At $\alpha = 1$ the bound is $W \le 2HW$, and it is attained",
     remark=Remark(
         "over-reading",
-        r"Theorem 3.1's $W \le 2$ is of vectors that are divided by their norm. Line 9 divides by "
-        r"the norm over $HW$, so that at $\alpha = 1$ every image has the norm $HW$, and $W$ is "
-        r"bounded by $2HW$; batch norm's own largest distance is $2\sqrt{C\,HW}$, which is smaller "
-        "where $HW > C$. $n = C$ would leave the scale alone.",
+        r"Theorem 3.1's bound $W \le 2$ assumes vectors that are divided by their norm. "
+        r"Line 9 divides by the norm over $HW$. At $\alpha = 1$ every image therefore has "
+        r"the norm $HW$, and the bound is $W \le 2HW$. The largest distance that batch "
+        r"norm allows is $2\sqrt{C\,HW}$, which is smaller if $HW > C$. With $n = C$ the "
+        "layer would keep the scale of batch norm.",
     ),
-    why=r"$\sum \hat{x}^2 = HW\,n\,s$, hence $\|p\,\hat{x}\| = \sqrt{n\,HW}$.",
+    why=r"$\sum \hat{x}^2 = HW\,n\,s$, and therefore $\|p\,\hat{x}\| = \sqrt{n\,HW}$.",
 )
 
 
@@ -167,10 +168,12 @@ def _ratios_of_pixels(key: Key[Array, ""], *, per_pixel: bool) -> np.ndarray:
 
 FIGURE_1 = claim(
     "Figure 1",
-    "Moments over the batch and all pixels (a); norms over a pixel's channels (b), an image (c)",
+    "Moments are taken over the batch and all pixels (a), norms over the channels of "
+    "a pixel (b) or over an image (c)",
     remark=Remark(
         "over-reading",
-        "The paper rejects (b) since its norms depend on the location: ratios of pixels change.",
+        "The paper rejects (b) because each pixel then has its own norm, so the layer "
+        "changes the ratios between pixels.",
     ),
 )
 
@@ -206,12 +209,14 @@ def _(key: Key[Array, ""]) -> Values:
 
 RUNNING_STATISTICS = claim(
     "Section 3.5, running statistics",
-    "Inference uses averages of batch means and of corrected variances, as Ioffe and Szegedy do",
+    "Inference uses running averages of batch means and of unbiased variances, as "
+    "Ioffe and Szegedy do",
     printed=r"Section 3.5: “The moments $\mu$ and $\sigma^2$ in inference is computed in the same "
     "way [6]”",
     remark=Remark(
         "hypothesis",
-        "The weights of the average are not given; ours are exponential, those of Flax.",
+        "The paper does not give the weights of the average. We use the exponential "
+        "average of Flax.",
     ),
 )
 

@@ -34,13 +34,14 @@ def bounded(alpha: float | Sequence[float]) -> Callable[[Array], Array]:
 
 EQUATION_8 = claim(
     "Equation 8",
-    r"$g(x) = x/(\alpha\|x\| + 1 - \alpha)$, a unit vector at 0 for $\alpha = 1$",
+    r"$g(x) = x/(\alpha\|x\| + 1 - \alpha)$; for $\alpha = 1$, $g(0)$ is a unit vector",
     remark=Remark(
         "over-reading",
-        "A definition; it bounds $W$, as the abstract says, and need not reduce it: $W$ may grow "
-        r"up to $1/(1 - \alpha)$ times.",
+        "Equation 8 is a definition. It bounds $W$, as the abstract says, but need not "
+        r"reduce $W$: the distance may grow by a factor of up to $1/(1 - \alpha)$.",
     ),
-    why=r"$1/(1 - \alpha)$ is its Lipschitz constant, that of the Jacobian at 0.",
+    why=r"The Lipschitz constant of $g$ is $1/(1 - \alpha)$, the norm of its Jacobian at "
+    "0.",
 )
 
 
@@ -91,18 +92,20 @@ def _different_alphas(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 THEOREM_32 = claim(
     "Theorem 3.2",
-    r"Eq. 8: $W \le 2/\alpha$, and $E\|X\| + E\|Y\|$ at $\alpha = 0$",
+    r"Outputs of Eq. 8 have $W \le 2/\alpha$, and $W \le E\|X\| + E\|Y\|$ at $\alpha = "
+    "0$",
     printed=r"Theorem 3.2, with one $\alpha$ of $[0, 1]$ for both distributions",
-    corrected=r"$E\,h(\|X\|) + E\,h(\|Y\|)$, "
-    r"$h(r) = r/(\alpha r + 1 - \alpha)$, for every $\alpha$",
+    corrected=r"$W \le E\,h(\|X\|) + E\,h(\|Y\|)$ with $h(r) = r/(\alpha r + 1 - \alpha)$, for "
+    r"every $\alpha$",
     remark=Remark(
         "hypothesis",
-        r"Both iterations have the same $\alpha$, which training changes: with two the bound is "
-        r"$1/\alpha + 1/\alpha'$. It is of the transformation, and not of what $\gamma$ and "
-        r"$\beta$ make of it.",
+        r"The theorem assumes that both iterations have the same $\alpha$, but training "
+        r"changes $\alpha$. With two values the bound is $1/\alpha + 1/\alpha'$. The "
+        r"theorem is about outputs before the affine map with $\gamma$ and $\beta$.",
     ),
-    why=r"The norm of $g(x)$ is $h(\|x\|)$, which rises to $1/\alpha$. $E\,h$ is below "
-    r"both cases of the theorem and continuous in $\alpha$, where $2/\alpha$ jumps at 0.",
+    why=r"The norm of $g(x)$ is $h(\|x\|)$, which rises to $1/\alpha$. The corrected bound "
+    r"is below both cases of the theorem and continuous in $\alpha$, whereas the "
+    r"printed bound jumps at $\alpha = 0$.",
 )
 
 
@@ -138,11 +141,12 @@ def _() -> Values:
 
 EQUATION_9 = claim(
     "Equation 9",
-    r"$g_i(x) = x_i/(1 + \alpha_i(\|x\| - 1))$, 0 at 0",
+    r"$g_i(x) = x_i/(1 + \alpha_i(\|x\| - 1))$, and $g(0) = 0$",
     remark=Remark(
         "hypothesis",
-        r"It needs $\alpha$ in $[0, 1]$: beyond, it has a pole, and the sign of a feature changes "
-        r"there. At 0 it is 0 where Eqs. 6 and 8 are a unit vector for $\alpha = 1$.",
+        r"The formula needs $\alpha$ in $[0, 1]$. For other $\alpha$ it has a pole, at "
+        "which a feature changes its sign. At $x = 0$ it gives 0, whereas Eqs. 6 and 8 "
+        r"give a unit vector for $\alpha = 1$.",
     ),
 )
 
@@ -176,19 +180,20 @@ def _() -> Cases:
 
 THEOREM_33 = claim(
     "Theorem 3.3",
-    r"Eq. 9: $W \le 2/\min\alpha$, and $E\|X\| + E\|Y\| + 2$ at "
+    r"Outputs of Eq. 9 have $W \le 2/\min\alpha$, and $W \le E\|X\| + E\|Y\| + 2$ at "
     r"$\min\alpha = 0$",
     printed=r"Theorem 3.3, for $\alpha$ in $[0, 1]^d$",
-    corrected=r"$E\,r/m(r)$ of $\|X\|$ and of $\|Y\|$, "
-    r"$m(r) = \min_j (\alpha_j r + 1 - \alpha_j)$",
+    corrected=r"$W \le E\,\|X\|/m(\|X\|) + E\,\|Y\|/m(\|Y\|)$ with $m(r) = \min_j (\alpha_j r + "
+    r"1 - \alpha_j)$",
     remark=Remark(
         "loose",
-        r"$E\max(\|X\|, 1) + E\max(\|Y\|, 1)$ is enough at $\min\alpha = 0$. "
-        r"From its second line on the proof has $\min_j \alpha_j\|x\| + (1 - \alpha_j)$, which is "
-        "to be read as the minimum of the sum.",
+        r"At $\min\alpha = 0$ the smaller bound $E\max(\|X\|, 1) + E\max(\|Y\|, 1)$ holds. "
+        r"From its second line on, the proof prints $\min_j \alpha_j\|x\| + (1 - "
+        r"\alpha_j)$, which must be read as the minimum of the whole sum.",
     ),
-    why=r"The least divisor $m(r)$ is that of the least $\alpha$ for $r \ge 1$ and of the largest "
-    r"below, so that $\|g(x)\| \le r/m(r) \le \min(1/\min\alpha, \max(r, 1))$.",
+    why=r"For $r \ge 1$ the smallest $\alpha$ gives the smallest divisor $m(r)$, and for "
+    r"$r < 1$ the largest $\alpha$ does. Therefore $\|g(x)\| \le r/m(r) \le "
+    r"\min(1/\min\alpha, \max(r, 1))$.",
 )
 
 

@@ -18,8 +18,8 @@ claim = partial(Claim, "Unitization")
 EQUATION_1 = claim(
     "Equation 1",
     r"Local objective of the layers above $l$: $E\,h(x, y;\,\Theta)$ over the outputs "
-    "of $l$",
-    reason="a definition, from which nothing is computed",
+    "of layer $l$",
+    reason="This is a definition, from which nothing is computed.",
 )
 
 
@@ -34,12 +34,13 @@ EQUATIONS_2_AND_3 = claim(
     r"$= \sup\,E\,f(X) - E\,f(Y)$ over 1-Lipschitz $f$",
     remark=Remark(
         "hypothesis",
-        "Finite first moments are needed, which the paper does not say; finitely many samples "
-        "have them. $W$ is in the unit of the outputs, so that no constant bounds it without a "
-        "scale.",
+        "The formula needs finite first moments, which the paper does not say; finitely "
+        "many samples always have them. $W$ has the unit of the outputs, so no constant "
+        "bounds $W$ unless the scale of the outputs is fixed.",
     ),
-    why="Kantorovich and Rubinstein. One coupling pairs the samples as they come, and $f$ may be "
-    "linear along the difference of the means: two bounds that cost nothing.",
+    why="This is the duality of Kantorovich and Rubinstein. Two bounds are cheap: one "
+    "coupling pairs the samples in their order, and one $f$ is linear along the "
+    "difference of the means.",
 )
 
 
@@ -70,8 +71,8 @@ def _(key: Key[Array, ""]) -> Values:
 
 FACTS_1_AND_2 = claim(
     "Facts 1 and 2",
-    "The supremum is the same with an absolute value, and with $f(0) = 0$",
-    why="With $f$ also $-f$ and $f - f(0)$ have the Lipschitz constant of $f$.",
+    "The supremum does not change if the absolute value is taken, or if $f(0) = 0$ is required",
+    why="$-f$ and $f - f(0)$ have the same Lipschitz constant as $f$.",
 )
 
 

@@ -74,7 +74,7 @@ FIGURE_2 = claim(
     printed="Section 4.1, on MNIST with 10 layers of 100 units, 200 epochs: “there are more stable "
     "skewness and kurtosis of the unitized outputs”",
     results=(Result(movements, "a figure without numbers", SHIFT),),
-    reason="Measured on trained networks, whose figure has no numbers.",
+    reason="The paper measured this on trained networks, and its figure has no numbers.",
 )
 
 
@@ -108,18 +108,19 @@ def kurtosis_of_lengths(alpha: float) -> float:
 
 HIGHER_MOMENTS = claim(
     "Section 4.1, control of high-order moments",
-    r"Equation 10 controls the kurtosis: directions of $\mathbb{R}^8$ of the lengths 1 and 3, "
-    "kurtosis 3.94",
+    "Equation 10 controls the kurtosis; checked on random directions of "
+    r"$\mathbb{R}^8$ with the lengths 1 and 3, whose kurtosis is 3.94",
     printed="Section 4.1: “The proposed unitization controls the high-order moments”",
-    corrected=r"kurtosis $3d/(d + 2)\,E\,l^4/(E\,l^2)^2$, "
-    r"$l = \alpha + (1 - \alpha)\|x\|$",
+    corrected=r"The kurtosis is $3d/(d + 2)\,E\,l^4/(E\,l^2)^2$ with $l = \alpha + (1 - "
+    r"\alpha)\|x\|$",
     remark=Remark(
         "hypothesis",
-        r"It needs $\alpha$ in $[0, 1]$. Training leaves that interval, and $\alpha < 0$ makes the "
-        "kurtosis larger than that of the inputs.",
+        r"The statement needs $\alpha$ in $[0, 1]$. Training leaves this interval, and for "
+        r"$\alpha < 0$ the kurtosis of the outputs is larger than the kurtosis of the "
+        "inputs.",
     ),
-    why=r"A direction of $\mathbb{R}^d$ has $E\,u_1^2 = 1/d$ and "
-    r"$E\,u_1^4 = 3/(d(d + 2))$, whatever its length.",
+    why=r"An output is $l\,u$ with a random unit vector $u$ of $\mathbb{R}^d$, for which "
+    r"$E\,u_1^2 = 1/d$ and $E\,u_1^4 = 3/(d(d + 2))$.",
 )
 HIGHER_MOMENTS.mean("3d/(d + 2) = 2.4 at alpha = 1", kurtosis_of_lengths(1.0), LENGTHS, "unit")
 HIGHER_MOMENTS.mean("E x₁² = 1/d at alpha = 1", 1 / DIMS, LENGTHS, "square")
@@ -176,10 +177,11 @@ def part_of_the_distance(found: Any) -> str:
 
 ALGORITHM_3 = claim(
     "Algorithm 3",
-    r"A critic with clipped weights, $K$-Lipschitz for some $K$, estimates $K\,W$",
+    "A critic with clipped weights, which is $K$-Lipschitz for some $K$, estimates "
+    r"$K\,W$",
     printed=r"Appendix B.1: “$w$ is required to satisfy $\|f_w\|_L \le K$ for some $K > 0$, and "
     r"then the EM distance is $K \cdot W$”",
-    corrected="$0 < d < 1$ whatever $W$",
+    corrected="The value $d$ of the critic satisfies $0 < d < 1$, whatever $W$ is",
     results=(
         Result(
             part_of_the_distance,
@@ -189,12 +191,14 @@ ALGORITHM_3 = claim(
     ),
     remark=Remark(
         "over-reading",
-        r"The supremum over all $K$-Lipschitz functions is $K\,W$. The critics are a part of them, "
-        "their $K$ is unknown and not reached, and the sigmoid keeps the value below 1: it is no "
-        "estimate of $W$, nor in proportion to it.",
+        r"The supremum over all $K$-Lipschitz functions is $K\,W$. The critics are only "
+        "some of these functions. Their $K$ is unknown, and they need not reach it. The "
+        "sigmoid keeps the value of the critic below 1. The value is therefore neither an "
+        "estimate of $W$ nor proportional to $W$.",
     ),
-    why="The paper's critic ends in a sigmoid, so that the difference of two means is below 1, "
-    "however far the samples lie apart. Checked with 20 of the 1,500 steps.",
+    why="The paper's critic ends in a sigmoid. The difference of two means is therefore "
+    "below 1, however far apart the samples are. The check trains the critic for 20 "
+    "of the 1,500 steps.",
 )
 
 
@@ -227,10 +231,10 @@ def _(key: Key[Array, ""]) -> Values:
 
 FIGURE_3 = claim(
     "Figure 3",
-    "The distance falls when the learning rate does, and accuracy rises",
+    "The distance falls when the learning rate falls, and the accuracy rises",
     printed="Appendix B.2, of a ResNet-110 on CIFAR-10 and CIFAR-100 by Algorithm 3: “the average "
     "EM distance dramatically drops in these epochs”",
     results=(Result(falls, "“dramatically drops”; a figure without numbers", SHIFT),),
-    reason="Measured on trained ResNet-110, by a critic that does not measure the distance "
-    "(Algorithm 3); ours are dense networks, and the distance is exact.",
+    reason="The paper measured this on trained ResNet-110, by a critic that does not measure "
+    "the distance (Algorithm 3). We measured exact distances on dense networks.",
 )

@@ -65,19 +65,21 @@ def _over_bound(x: np.ndarray, y: np.ndarray, alpha: Array) -> np.ndarray:
 
 EQUATION_10 = claim(
     "Equation 10",
-    r"$g(x) = [\alpha/\sqrt{\|x\|^2 + \varepsilon} + 1 - \alpha]\,x$, "
-    "the practical transformation",
+    r"$g(x) = [\alpha/\sqrt{\|x\|^2 + \varepsilon} + 1 - \alpha]\,x$, the practical "
+    "transformation",
     printed="Section 3.5, Equation 10",
-    corrected=r"$W \le 2 + (1 - \min\alpha)(E(\|X\| - 1)_+ + E(\|Y\| - 1)_+)$, attained; after "
-    r"exact batch norm $W \le 2(\alpha + (1 - \alpha)\sqrt{d})$",
+    corrected=r"$W \le 2 + (1 - \min\alpha)(E(\|X\| - 1)_+ + E(\|Y\| - 1)_+)$, which is "
+    r"attained; after exact batch norm $W \le 2(\alpha + (1 - \alpha)\sqrt{d})$",
     remark=Remark(
         "over-reading",
-        "Theorems 3.1 to 3.3 are of Equations 6, 8 and 9, and Equation 10 is what is trained."
-        r" For $\alpha < 1$ no bound by $\alpha$ alone holds; after batch norm the bound grows"
-        r" like $(1 - \alpha)\sqrt{d}$.",
+        "Theorems 3.1 to 3.3 are about Equations 6, 8 and 9, but the trained layer is "
+        r"Equation 10. For $\alpha < 1$ no bound by $\alpha$ alone holds. After batch norm "
+        r"the bound grows like $(1 - \alpha)\sqrt{d}$.",
     ),
-    why=r"$\alpha/r + 1 - \alpha$ is the arithmetic mean of $1/r$ and $1$ where Equation 9 has the "
-    r"harmonic one: outputs have the norm $\alpha + (1 - \alpha)r$, not one below $1/\alpha$.",
+    why=r"The factor $\alpha/r + 1 - \alpha$ is the weighted arithmetic mean of $1/r$ and "
+    "$1$; Equation 9 has their weighted harmonic mean. Outputs of Equation 10 "
+    r"therefore have the norm $\alpha + (1 - \alpha)r$, which $1/\alpha$ does not "
+    "bound.",
 )
 
 
@@ -162,14 +164,16 @@ def _(key: Key[Array, ""]) -> Values:
 
 NOISE_FREE = claim(
     "Section 5, the bound of the trained algorithm",
-    r"The algorithm that is trained, Equation 10, has an upper bound by $\alpha$ alone",
+    r"The trained algorithm, Equation 10, has an upper bound by $\alpha$ alone",
     printed="Section 5: “this paper proposes the unitization algorithm with the noise-free and "
     "moment-independent upper bound”",
-    corrected=r"after exact batch norm $W \le 2(\alpha + (1 - \alpha)\sqrt{d})$; without it none",
+    corrected=r"After exact batch norm $W \le 2(\alpha + (1 - \alpha)\sqrt{d})$; without batch "
+    "norm there is no bound",
     fault="false",
-    why=r"At $\alpha = 1/2$ and $d = 64$ after exact batch norm $W = 6.36$ exceeds $2/\alpha = 4$. "
-    r"Outputs have the length $\alpha + (1 - \alpha)r$, and batch norm bounds "
-    "the mean of $r^2$ by $d$.",
+    why=r"At $\alpha = 1/2$ and $d = 64$, $W$ after exact batch norm is 6.36, which "
+    r"exceeds $2/\alpha = 4$. An output has the length $\alpha + (1 - \alpha)r$, where "
+    "$r$ is the norm after batch norm, and batch norm bounds the mean of $r^2$ by "
+    "$d$.",
 )
 
 
@@ -225,14 +229,15 @@ RANGE_OF_ALPHA = claim(
     r"$\alpha$ in $[0, 1]^d$ of Equation 9",
     remark=Remark(
         "over-reading",
-        r"Nothing keeps $\alpha$ in $[0, 1]$, where alone it lies between $x$ and $x/\|x\|$: a "
-        r"layer whose outputs should be larger than its inputs gets $\alpha < 0$, and the larger "
-        r"$\|x\|$ the larger its factor. That is shown of a fit, and seen in trained networks.",
+        r"Nothing keeps $\alpha$ in $[0, 1]$, where the output lies between $x$ and "
+        r"$x/\|x\|$. A layer whose outputs should be larger than its inputs gets $\alpha < "
+        r"0$, and its factor then grows with $\|x\|$. We show this for a least-squares fit "
+        "and observe it in trained networks.",
     ),
     results=(Result(range_of_alpha, "no number", "docs/results/report/results.json"),),
-    why=r"The factor $1 + \alpha(1/\|x\| - 1)$ fits any $c$ at "
-    r"$\alpha = (c - 1)/(1/\|x\| - 1)$: $-2/3$ for $c = 1.5$ and $\|x\| = 4$, and 1.2 for "
-    "$c = 0.1$.",
+    why=r"The factor $1 + \alpha(1/\|x\| - 1)$ equals any given $c$ at $\alpha = (c - "
+    r"1)/(1/\|x\| - 1)$. For $\|x\| = 4$ this is $-2/3$ if $c = 1.5$, and 1.2 if $c = "
+    "0.1$.",
 )
 
 
@@ -258,11 +263,12 @@ LOST_INFORMATION = claim(
     "Section 3.4, lost information",
     "A smaller bound loses more information, which no affine map recovers",
     printed="Section 3.4, after Theorem 3.3",
-    corrected=r"Equations 8 and 10 are injective for $\alpha < 1$, and collapse rays only at 1",
+    corrected=r"Equations 8 and 10 are injective for $\alpha < 1$, and collapse each ray to a "
+    r"point only at $\alpha = 1$",
     remark=Remark(
         "over-reading",
-        r"What is lost to an affine map is not lost: for $\alpha < 1$ each output has one input. "
-        r"Only at $\alpha = 1$ do rays collapse.",
+        r"Information that no affine map recovers is not lost: for $\alpha < 1$ each "
+        r"output has exactly one input. Rays collapse to points only at $\alpha = 1$.",
     ),
 )
 

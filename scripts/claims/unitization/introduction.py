@@ -40,7 +40,8 @@ DEPTH = claim(
     printed="Section 1: “the divergence will become much larger with increase of the number of "
     "network layers”",
     results=(Result(by_layer, "no number", SHIFT),),
-    reason="A statement on networks in training; ours have a normalization in every layer.",
+    reason="The statement is about networks in training. Our networks have a normalization "
+    "in every layer.",
 )
 
 LAYERS, WIDTH, RATE = 20, 16, 0.1
@@ -74,14 +75,15 @@ def _distances(key: Key[Array, ""], target: float | None) -> list[float]:
 
 VANISHING = claim(
     "Section 1, vanishing gradients",
-    "Where gradients vanish no output moves, and the distance between two iterations is 0",
+    "If gradients vanish, no output moves, and the distance between two iterations is 0",
     printed="Section 1: “in the case of gradient vanishing, the ICS is totally eliminated”",
     remark=Remark(
         "hypothesis",
-        "It needs gradients that vanish in all layers. Those that vanish on their way down leave "
-        "the last layers, whose outputs move.",
+        "The statement needs gradients that vanish in all layers. If gradients vanish on "
+        "their way down, the last layers still learn, and their outputs move.",
     ),
-    why="Of 20 sigmoid layers the first moves by less than a billionth of what the last does.",
+    why="In a network of 20 sigmoid layers, the outputs of the first layer move by less "
+    "than a billionth of the movement of the last outputs.",
 )
 
 
@@ -103,15 +105,16 @@ def _(key: Key[Array, ""]) -> Values:
 
 BOUND_2 = claim(
     "Section 3.3, the bound 2",
-    "Unitized outputs stay within the distance 2 of those at the start",
+    "Unitized outputs stay within the distance 2 of the outputs at the start of training",
     printed="Section 3.3: “This might be a severe problem, especially when the network is poorly "
     "initialized”",
     remark=Remark(
         "over-reading",
-        "That this is a severe problem does not follow: outputs lie on the unit sphere, whose "
-        "diameter is 2, so that the bound excludes no distribution on it.",
+        "The paper calls this a severe problem, which does not follow. Outputs lie on the "
+        "unit sphere, whose diameter is 2, so the bound excludes no distribution on the "
+        "sphere.",
     ),
-    why="Two points of the unit sphere are at most 2 apart, and opposite ones are.",
+    why="Two points of the unit sphere are at most 2 apart, and opposite points are 2 apart.",
 )
 
 

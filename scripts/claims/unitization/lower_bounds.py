@@ -32,13 +32,15 @@ THEOREM_2 = claim(
     r"$f = \sum \mathrm{clip}(x_i, \pm C)^p/(p\,C^{p-1}\sqrt{d})$",
     remark=Remark(
         "over-reading",
-        r"It does not follow that high moments have great impact: of outputs within $\pm C$ the "
-        r"bound is at most $\sqrt{d}\,C/p$, which falls with $p$. A small bound says nothing about "
-        "$W$. The supremum is printed with $f(y)$ under the mean of $x$, for $f(x)$.",
+        "It does not follow that high moments have a great impact. For outputs within "
+        r"$\pm C$ the bound is at most $\sqrt{d}\,C/p$, which falls with $p$, and a small "
+        "bound says nothing about $W$. In the supremum, the paper prints $f(y)$ under the "
+        "mean over $x$ where $f(x)$ is meant.",
     ),
     why=r"Each $|\mathrm{clip}(v_i)^p - \mathrm{clip}(w_i)^p|$ is at most "
-    r"$p\,C^{p-1}\,|v_i - w_i|$, and the sum of these at most $\sqrt{d}\,\|v - w\|$. "
-    "Both are equalities from the corner along the diagonal.",
+    r"$p\,C^{p-1}\,|v_i - w_i|$, and the sum of all $|v_i - w_i|$ is at most "
+    r"$\sqrt{d}\,\|v - w\|$. For short steps from the corner of the cube along its "
+    "diagonal, both bounds become equalities.",
 )
 
 
@@ -114,14 +116,16 @@ def equation_5_attained(key: Key[Array, ""]) -> Values:
 
 EQUATION_5 = claim(
     "Equation 5",
-    r"$W \ge |\sum(e^2 + v - e'^2 - v')|/(2C_0\sqrt{d})$ of supports in $[-C_0, C_0]^d$",
+    r"$W \ge |\sum(e^2 + v - e'^2 - v')|/(2C_0\sqrt{d})$ for supports in $[-C_0, "
+    "C_0]^d$",
     printed="Section 3.2, Equation 5, for supports that are subsets of $[-C_0, C_0]^d$",
     remark=Remark(
         "hypothesis",
-        "The paper assumes supports in $[-C_0, C_0]^d$, and without that the bound is false. "
-        r"Outputs that are normalized by their own batch of $m$ reach $\sqrt{m - 1}$.",
+        "The paper assumes supports in $[-C_0, C_0]^d$. Without this assumption the bound "
+        "is false. Outputs that are normalized by the statistics of their own batch of "
+        r"$m$ samples reach $\sqrt{m - 1}$.",
     ),
-    why=r"Theorem 2 at $p = 2$ and $C = C_0$, with $E\,x_i^2 = e_i^2 + 1 + v_i$.",
+    why=r"This is Theorem 2 at $p = 2$ and $C = C_0$, with $E\,x_i^2 = e_i^2 + 1 + v_i$.",
 )
 
 
@@ -173,11 +177,13 @@ UNBOUNDED_EXAMPLE = claim(
     corrected=r"$0.625\,\sqrt{d}\,C' \le W \le 0.6292\,\sqrt{d}\,C'$",
     remark=Remark(
         "loose",
-        r"At $p = 2$, its best, the bound is $0.094\,\sqrt{d}\,C'$, below a sixth of $W$. That $W$ "
-        r"has no bound is $W(cX, cY) = c\,W(X, Y)$.",
+        r"The bound is largest at $p = 2$, where it is $0.094\,\sqrt{d}\,C'$, less than a "
+        r"sixth of $W$. That $W$ has no bound follows directly from $W(cX, cY) = c\,W(X, "
+        "Y)$.",
     ),
-    why=r"The means are $5\sqrt{d}\,C'/8$ apart, and no coupling moves less. $X = C'/2 + 2Y$ is a "
-    r"coupling, whose root mean square displacement is $\sqrt{19d/48}\,C'$.",
+    why=r"The means are $5\sqrt{d}\,C'/8$ apart, and no coupling moves the mass by less. "
+    "$X = C'/2 + 2Y$ is a coupling, and its root mean square displacement is "
+    r"$\sqrt{19d/48}\,C'$.",
 )
 
 

@@ -33,14 +33,14 @@ def unit_vectors(key: Key[Array, ""]) -> Values:
 
 EQUATION_6 = claim(
     "Equation 6",
-    r"$g(x) = x/\|x\|$, a fixed unit vector at 0",
+    r"$g(x) = x/\|x\|$, and $g(0)$ is a fixed unit vector",
 )
 EQUATION_6.equal("as printed, scale free, finite gradient at 0", tolerance=1e-12)(unit_vectors)
 
 
 EQUATION_7 = claim(
     "Equation 7",
-    "$W$ of transformed outputs is that of the transformed points",
+    "$W$ between the distributions of transformed outputs is $W$ between the transformed points",
 )
 
 
@@ -61,17 +61,18 @@ def _by_means(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 THEOREM_31 = claim(
     "Theorem 3.1",
-    r"$W(g(X), g(Y)) \le 2$ for Eq. 6",
-    corrected=r"$\sqrt{2 - 2\langle E\,g(X), E\,g(Y)\rangle}$, never above 2",
+    r"$W(g(X), g(Y)) \le 2$ for outputs of Eq. 6",
+    corrected=r"$W \le \sqrt{2 - 2\langle E\,g(X), E\,g(Y)\rangle}$, which is never above 2",
     remark=Remark(
         "over-reading",
-        "It bounds $W$ and need not reduce it: two points 0.002 apart may become 2 apart. In units "
-        r"of the size of an output, 1, the bound of centered data is $\sqrt{2}$, as batch norm's "
-        "is. The appendix restates it with $x$ drawn from $p_U$, for $p$.",
+        "The theorem bounds $W$ but need not reduce it: two points 0.002 apart may become "
+        r"2 apart. An output has the size 1, and for centered data the bound is $\sqrt{2}$ "
+        "of this size. Batch norm has the same bound in units of its outputs. The "
+        "appendix restates the theorem with $x$ drawn from $p_U$, where $p$ is meant.",
     ),
-    why="$f(g(x))$ lies in $[-1, 1]$ if $f(0) = 0$. Samples that are drawn independently are "
-    r"$\sqrt{2 - 2\langle E\,g(X), E\,g(Y)\rangle}$ apart in the root mean "
-    "square.",
+    why="If $f(0) = 0$, $f(g(x))$ lies in $[-1, 1]$. Two samples that are drawn "
+    r"independently have the root mean square distance $\sqrt{2 - 2\langle E\,g(X), "
+    r"E\,g(Y)\rangle}$.",
 )
 
 

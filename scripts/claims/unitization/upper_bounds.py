@@ -30,20 +30,23 @@ def _distance_bounds(x: np.ndarray, y: np.ndarray) -> Bounds:
 
 THEOREM_1 = claim(
     "Theorem 1",
-    r"$W \le S + S' + D + 2$, of the sums of the variances and the distance of the means",
+    r"$W \le S + S' + D + 2$, where $S$ and $S'$ are the sums of the variances and $D$ "
+    "is the distance of the means",
     printed=r"Theorem 1, for finite means: "
     r"$W \le \sum \sigma^2 + \sum \sigma'^2 + \|\mu - \mu'\| + 2$",
-    corrected=r"$W \le \sqrt{S + S' + D^2}$, attained; in the printed form $1/4$ is enough in "
-    "place of 2",
+    corrected=r"$W \le \sqrt{S + S' + D^2}$, which is attained; in the printed form $1/4$ is "
+    "enough in place of 2",
     remark=Remark(
         "unit",
-        "It adds squared lengths to lengths: for outputs 100 times as large the bound grows by "
-        r"nearly 10,000. $\sqrt{S + S' + D^2}$ is never larger and is in the unit of $W$.",
+        "The bound adds squared lengths to lengths: for outputs 100 times as large it "
+        r"grows by nearly 10,000. The bound $\sqrt{S + S' + D^2}$ is never larger and has "
+        "the unit of $W$.",
     ),
-    why=r"Samples that are drawn independently are $\sqrt{S + S' + D^2}$ apart in the root mean "
-    r"square, hence $W$ is at most that. The proof has "
-    r"$E\|X - \mu\| \le 1 + E\|X - \mu\|^2$, where the root is at hand. "
-    r"$\sqrt{T + D^2} - T - D$ is largest at $T = 1/4$ and $D = 0$.",
+    why="Two samples that are drawn independently have the root mean square distance "
+    r"$\sqrt{S + S' + D^2}$, so $W$ is at most this distance. The proof uses $E\|X - "
+    r"\mu\| \le 1 + E\|X - \mu\|^2$, although $E\|X - \mu\|$ is also at most the root "
+    r"of $E\|X - \mu\|^2$. With $T = S + S'$, the difference $\sqrt{T + D^2} - T - D$ "
+    "is largest at $T = 1/4$ and $D = 0$.",
 )
 
 
@@ -107,17 +110,18 @@ def _equation_4(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 EQUATION_4 = claim(
     "Equation 4",
-    r"$W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$ of outputs of a batch norm with means $e$, "
-    "variances $1 + v$",
+    r"$W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$ for outputs of a batch norm with "
+    "means $e$ and variances $1 + v$",
     printed=r"Section 3.1, Equation 4: $W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$",
-    corrected=r"without noise at most $\sqrt{2d}$, attained for even $d$",
+    corrected=r"Without noise $W$ is at most $\sqrt{2d}$, which is attained for even $d$",
     remark=Remark(
         "loose",
-        r"Without noise the bound is $2d + 2$, and $W$ at most $\sqrt{2d}$: the same in units "
-        r"of $\sqrt{d}$, the size of an output, for every $d$.",
+        r"Without noise the bound is $2d + 2$, but $W$ is at most $\sqrt{2d}$. In units of "
+        r"$\sqrt{d}$, the size of an output, this is the same for every $d$.",
     ),
-    why=r"Theorem 1 with $S = d + \sum v$. The worst case is $\pm(1, \dots, 1)$ against "
-    r"$\pm(1, -1, 1, \dots)$, whose points are all $\sqrt{2d}$ apart.",
+    why=r"This is Theorem 1 with $S = d + \sum v$. In the worst case one distribution has "
+    r"the points $\pm(1, \dots, 1)$ and the other has $\pm(1, -1, 1, \dots)$; each "
+    r"point of one is $\sqrt{2d}$ from each point of the other.",
 )
 
 
@@ -148,11 +152,12 @@ LOW_DIMENSIONS = claim(
     printed="Abstract: “The upper bound has shown that BN techniques can control ICS only for the "
     "outputs with low dimensions and small noise whereas their control is NOT effective in other "
     "cases.”",
-    corrected=r"noise-free batch norm keeps $W \le \sqrt{2d}$ in every dimension $d$, a constant "
-    r"in units of the size $\sqrt{d}$ of the outputs",
+    corrected=r"Noise-free batch norm keeps $W \le \sqrt{2d}$ in every dimension $d$. This is a "
+    r"constant in units of $\sqrt{d}$, the size of the outputs",
     fault="false",
-    why="An upper bound cannot show that a control is not effective. The growth with the dimension "
-    "is that of the bound, $2d + 2$; the worst distance grows as the outputs do.",
+    why="An upper bound cannot show that a method fails to control the shift. The bound "
+    "$2d + 2$ grows with the dimension faster than the outputs. The largest possible "
+    "distance grows only as the outputs do.",
 )
 
 
@@ -178,7 +183,8 @@ def _() -> Values:
 BOUNDING = claim(
     "Abstract, bounding rather than reduction",
     "Batch norm bounds the shift and need not reduce it",
-    why="Whatever the scale of the samples was, afterwards it is 1, and $W$ scales with it.",
+    why="Batch norm sets the scale of the samples to 1, whatever it was before, and $W$ "
+    "changes in the same proportion.",
 )
 
 

@@ -16,12 +16,15 @@ text, and says why the statement fails. Each entry has a class:
 
 {classes}
 
-Quotations are from the texts of the PDFs; formulas are set again. These texts carry no version
-number, so the entries may not hold for every version on arXiv. Every entry is decided by
-computation: `python scripts/check_theorems.py --claim "Theorem 1"` checks the statements with that
-name. [The page of all statements](results/theorems/results.json) includes the true ones. The
-command `python scripts/check_theorems.py --errata docs/errata.md` writes this file. To cite an
-entry, link to its heading.
+W is the earth mover distance, E a mean, Var a variance, Sp Spearman's rank correlation and CV a
+coefficient of variation. Other letters are those of the papers. Quotations are from the texts of
+the PDFs, with formulas set again. These texts carry no version number, so an entry may not hold
+for every version on arXiv.
+
+A computation decides every entry: `python scripts/check_theorems.py --claim "Theorem 1"` checks
+the statements with that name. [The page of all statements](results/theorems/results.json) includes
+the true ones. `python scripts/check_theorems.py --errata docs/errata.md` writes this file. To cite
+an entry, link to its heading.
 """
 
 

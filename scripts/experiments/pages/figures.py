@@ -16,10 +16,11 @@ DOCS = ROOT / "docs"
 HEAD = "| | printed | ours | page | made by |\n| --- | --- | --- | --- | --- |"
 TITLE = """# Figures and tables of the three papers
 
-What each shows in print, what we found, on which page, by which command and in what time on two
-shared cores (of its last start, where a run was resumed). "Not run" says why. Standings are
-explained, and what has no page of its own is checked, on
-[the page of the claims](results/theorems/results.json).
+Each row names a figure or a table, what the paper prints, what we found, and the page and the
+command that show our number. Times are those of two shared cores; if a run was resumed, the time
+is that of its last start. "Not run" is followed by the reason.
+[The page of the claims](results/theorems/results.json) explains verdicts such as "true" and shows
+the checks of every entry.
 
 This file is made by `python scripts/check_theorems.py --errata docs/errata.md`.
 """
@@ -29,12 +30,12 @@ class Row(NamedTuple):
     """A line of the table.
 
     Attributes:
-      name: Of the figure or table; empty where it is that of the line above.
+      name: Name of the figure or table; empty if the line above has the same.
       printed: What the paper shows.
       ours: What we found, or why it was not run.
-      page: Where it is shown, if it is.
-      command: That made the page.
-      time: That it took.
+      page: The page that shows our number, if there is one.
+      command: The command that made the page.
+      time: The time that this command took.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Row(NamedTuple):
 
 
 def documents(results: dict, path: Path | None) -> dict[Path, str]:
-    """The errata, for `path`, and the figures and tables, for a file beside it; without it none."""
+    """The texts of the errata and of the figures by path: `path` and figures.md beside it."""
     if path is None:
         return {}
     claims = plain(results["claims"])

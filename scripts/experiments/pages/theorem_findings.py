@@ -28,44 +28,45 @@ HIGHLIGHTS = (
     Highlight(
         UNITIZATION,
         "Theorem 1",
-        r"The bound $W \le S + S' + D + 2$ holds and has no unit, so it is far off for short "
-        r"distances and for long ones. $\sqrt{S + S' + D^2}$ has one, and is attained.",
+        r"The bound $W \le S + S' + D + 2$ holds but mixes units, so it is far too large for short "
+        r"and for long distances. $\sqrt{S + S' + D^2}$ has the unit of $W$ and is attained.",
         "bounds",
     ),
     Highlight(
         UNITIZATION,
         "Abstract and Section 5, low dimensions",
-        r"That a bound of batch norm's shift grows with the dimension does not show that its "
-        r"control fails. The shift is at most $\sqrt{2d}$: a constant in units of the size of the "
-        "outputs, in every dimension.",
+        r"A bound that grows with the dimension does not show that batch norm fails to control the "
+        r"shift. The shift is at most $\sqrt{2d}$. In units of the size of the outputs, this is a "
+        "constant in every dimension.",
         "dimensions",
     ),
     Highlight(
         UNITIZATION,
         "Equation 10",
-        r"Equation 10, which is trained, is not covered by Theorem 3.2: inputs $\pm R$ leave it "
-        r"$2(\alpha + (1 - \alpha)R)$ apart, which no $2/\alpha$ bounds. Equation 9 obeys it.",
+        r"Theorem 3.2 does not cover the trained layer, Equation 10: its outputs for the inputs "
+        r"$\pm R$ are $2(\alpha + (1 - \alpha)R)$ apart, which $2/\alpha$ does not bound. "
+        "Equation 9 obeys the theorem.",
         "unbounded",
     ),
     Highlight(
         CWDA,
         "Theorem 1",
-        r"The variance of $\ell_1/\ell_2$ is below $1/n$, as the theorem says, and far below: the "
-        r"proof ends with $(\pi - 1)/2n$, but it is less than $(\pi - 3)/2n$, 15 times smaller.",
+        r"The variance of $\ell_1/\ell_2$ is far below the $1/n$ of the theorem: the proof ends "
+        r"with $(\pi - 1)/2n$, but the variance is less than $(\pi - 3)/2n$, 15 times smaller.",
         "ratio-variance",
     ),
     Highlight(
         CWDA,
         "Conclusion from Theorem 1",
-        r"It does not follow that $\ell_1$ and $\ell_2$ come to rank filters the same: as the "
+        r"It does not follow that $\ell_1$ and $\ell_2$ rank filters the same in the limit: as the "
         r"dimension grows, Spearman's ρ of Gaussian filters falls to 0.93 and does not tend to 1.",
         "spearman",
     ),
     Highlight(
         CWDA,
         "Equation 8",
-        r"Theorem 3 is for independent vectors. Differences from a shared point are not: the "
-        r"variance is $(1 + 3/n)/8k$ instead of $1/2nk$, and more vectors do not bring it to 0.",
+        r"Theorem 3 needs independent vectors, but differences from a shared point are dependent. "
+        r"The variance is $(1 + 3/n)/8k$ instead of $1/2nk$, and tends to $1/8k$.",
         "shared-point",
     ),
     Highlight(
@@ -87,7 +88,7 @@ HIGHLIGHTS = (
         PARTS,
         "Theorem 3, independence of the steps",
         "The steps of the proof are not independent: the longer the first sample waits for an "
-        "active row, the likelier the second has one already. The theorem holds all the same.",
+        "active row, the more likely the second sample already has one. The theorem still holds.",
         "waiting",
     ),
 )
