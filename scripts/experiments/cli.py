@@ -1,6 +1,7 @@
 """Commands: one sentence for bad input, and a record of what ran where."""
 
 import errno
+import functools
 import os
 import platform
 import signal
@@ -100,9 +101,18 @@ def stop(status: int, line: str) -> NoReturn:
 
 
 def run(main: Callable[..., None], **ending_options: str) -> None:
-    """Call `main` with the arguments of the command line, within `ending`."""
+    """Call `main` with the arguments of the command line, within `ending`.
+
+    The versions that a result records are read before, so that none is missing after hours.
+    """
+
+    @functools.wraps(main)
+    def checked(*args: Any, **options: Any) -> None:
+        versions()
+        main(*args, **options)
+
     with ending(**ending_options):
-        tyro.cli(main)
+        tyro.cli(checked)
 
 
 def show_table(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,21 @@ def test_ctrl_c_in_a_callback_is_not_lost(ended, capfd):
         gc.callbacks.remove(interrupt)
     assert ended == [130]
     assert capfd.readouterr().err == "interrupted; start again from the beginning\n"
+
+
+def test_a_library_that_is_not_installed_is_named_before_a_command_computes(monkeypatch, capsys):
+    """Its version is recorded at the end, after hours of some commands."""
+
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    computed = []
+    monkeypatch.setattr(cli, "version", missing)
+    monkeypatch.setattr(sys, "argv", ["command"])
+    with pytest.raises(SystemExit) as end:
+        cli.run(lambda: computed.append(True))
+    assert (end.value.code, computed) == (2, [])
+    assert "jaxnorm must be installed" in capsys.readouterr().err
 
 
 COMMANDS = sorted(Path(train.__file__).parent.glob("*.py"))
