@@ -52,7 +52,11 @@ OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_reco
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_drawn_of_its_numbers"
 COMMITTED = "tests/tools/test_results.py"  # numbers, beside what commands and experiments say
 RECORDED = ROOT / "out" / "coverage" / "data"
-UNNOTICED = ("survived", "untested")
+UNNOTICED, UNCOUNTED = ("survived", "untested"), "not counted"
+PRELOADED = (
+    *("flax.nnx", "flax.linen", "optax", "scipy.stats", "scipy.optimize", "hypothesis", "pytest"),
+    *("jax.test_util", "jax.experimental.topologies", "orbax.checkpoint", "xdist"),
+)
 START = time.monotonic()
 NO_TESTS = 5  # pytest's status
 _COMPARISONS: dict[type[ast.cmpop], ast.cmpop] = {
@@ -268,9 +272,15 @@ def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
     said, last = try_module(mutant.path, mutant.source, tests, limit)
     if said == "survived":
         return said
-    source = mutant.path.read_text(encoding="utf-8")
-    unchanged, _ = try_module(mutant.path, source, tests, limit, only=last)
-    return said if unchanged == "survived" else "not counted"
+    if last.partition("::")[0] in tests:
+        tests = [last.partition("::")[0]]
+    return said if _unchanged(mutant.path, tuple(tests), limit, last) == "survived" else UNCOUNTED
+
+
+@cache
+def _unchanged(path: Path, tests: tuple[str, ...], limit: float, last: str) -> str:
+    """The outcome of a test on the code as it is."""
+    return try_module(path, path.read_text(encoding="utf-8"), [*tests], limit, only=last)[0]
 
 
 def try_module(
@@ -363,7 +373,7 @@ def preload() -> None:
     sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
     atexit.register(importlib.import_module("conftest").pytest_unconfigure, None)
     del sys.modules["conftest"]  # a child process imports the conftest of its copy
-    for name in ("flax.nnx", "optax", "scipy.stats"):
+    for name in PRELOADED:
         importlib.import_module(name)
 
 
@@ -376,11 +386,13 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the choice (default 0)")
     parser.add_argument("--list", type=Path, nargs="+", help="files of mistakes, all of them")
+    parser.add_argument("--tests", nargs="+", help="these, in place of those of each module")
     parser.add_argument("--limit", type=float, default=120, help="seconds a mutant (default 120)")
     parser.add_argument("--out", type=Path, help="a JSON file for the outcomes")
     options = parser.parse_args()
     if options.list:
         chosen = [m for path in options.list for m in listed(path) if options.path in str(m.path)]
+        random.Random(options.seed).shuffle(chosen)  # so a run that is cut short is a sample
     else:
         chosen = [m for name in options.package for m in sampled(name, options)]
     preload()
@@ -391,9 +403,10 @@ def main() -> None:
         name = mutant.path.relative_to(ROOT)
         row = {"package": name.parts[0]} | mutant._asdict() | {"path": str(name)}
         del row["source"]
-        row["outcome"] = outcome(mutant, against(mutant, recorded), options.limit)
+        tests = options.tests or against(mutant, recorded)
+        row["outcome"] = outcome(mutant, tests, options.limit)
         rows.append(row)
-        if row["outcome"] in (*UNNOTICED, "not counted"):
+        if row["outcome"] in (*UNNOTICED, UNCOUNTED):
             change = f"{mutant.kind}: {mutant.what or f'{mutant.before} -> {mutant.after}'}"
             print(f"{row['outcome']} {row['path']}:{mutant.line} {change}", flush=True)
         if options.out:
@@ -449,7 +462,7 @@ def environment() -> dict[str, Any]:
 def _table(rows: list[dict[str, Any]], column: str) -> Table:
     """Outcomes by package, or by kind of mistake; without those that are not counted."""
     table = Table(column, "planted", "noticed", "survived", title="Mutants")
-    rows = [row for row in rows if row["outcome"] != "not counted"]
+    rows = [row for row in rows if row["outcome"] != UNCOUNTED]
     planted = Counter(row[column] for row in rows)
     survived = Counter(row[column] for row in rows if row["outcome"] in UNNOTICED)
     planted["all"], survived["all"] = planted.total(), survived.total()

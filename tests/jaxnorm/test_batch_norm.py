@@ -22,6 +22,7 @@ from jaxnorm import (
     unit_vector,
 )
 from jaxnorm._statistics import Sums, mean_and_variance
+from tests.support import numpy_layers
 from tests.support.jitted import jitted
 
 batch_norm, unitized_batch_norm, batch_statistics = map(
@@ -694,3 +695,29 @@ def test_groups_are_their_parts_with_every_option(function, option, shape, maske
     assert jnp.abs(y - whole).max() > 1e-3
     plain, _ = function(x, *numbers, groups=3, where=where)
     assert jnp.abs(y - plain).max() > 1e-3 or (option.get("per_pixel") and len(shape) == 2)
+
+
+@pytest.mark.parametrize("name", numpy_layers.OWN)
+def test_functions_by_numpy_in_every_pair_of_options(name):
+    """Of batch norm, unitized batch norm and batch renorm."""
+    function = {
+        "BatchNorm": jaxnorm.batch_norm,
+        "UnitizedBatchNorm": partial(jaxnorm.unitized_batch_norm, alpha=numpy_layers.ALPHA),
+        "BatchRenorm": jaxnorm.batch_renorm,
+    }[name]
+    given = BatchStatistics(*arrays(numpy_layers.MEAN, numpy_layers.VAR, 7.0))
+    running = {"running": given} if name == "BatchRenorm" else {}
+    for call in numpy_layers.calls(name, getattr(function, "func", function)):
+        options = {
+            k: jnp.asarray(v) if isinstance(v, np.ndarray) else v for k, v in call.options.items()
+        }
+        if name == "UnitizedBatchNorm":
+            options["alpha"] = jnp.asarray(numpy_layers.ALPHA)
+        where = None if call.where is None else jnp.asarray(call.where)
+        statistics = given if call.inference else None
+        y, found = function(
+            jnp.asarray(call.x), statistics=statistics, where=where, **running, **options
+        )
+        np.testing.assert_allclose(y, call.y, rtol=1e-9, atol=1e-9)
+        for part, expected in zip(found, call[-3:], strict=True):
+            np.testing.assert_allclose(part, expected, rtol=1e-9, atol=1e-9)

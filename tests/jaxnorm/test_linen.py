@@ -7,7 +7,9 @@ import pytest
 from flax import linen, nnx
 
 import jaxnorm
+from tests.support import numpy_layers
 from tests.support.layers import layer_classes
+from tests.support.numpy_layers import arguments, assert_outcome, called_with
 
 NAMES = layer_classes(jaxnorm.linen)
 OPTIONS = {
@@ -105,3 +107,21 @@ def test_a_layer_of_a_network_trains_under_jit_and_grad():
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
     mean = updated["batch_stats"]["UnitizedBatchNorm_0"]["mean"]
     assert jnp.abs(mean).max() > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_linen_has_the_reference_s_outcome_in_every_pair_of_options(name):
+    layer = getattr(jaxnorm.linen, name)
+    statistics = {
+        "mean": jnp.asarray(numpy_layers.MEAN, "float32"),
+        "var": jnp.asarray(numpy_layers.VAR, "float32"),
+    }
+    for case in numpy_layers.cases(name, layer):
+        made = layer(**arguments(case))
+        x, call = called_with(case)
+        first = {k: v for k, v in call.items() if k == "use_running_average"}
+        params = made.init(jax.random.key(0), x, **first).get("params", {})
+        variables = {"params": params, "batch_stats": statistics}
+        y, updated = made.apply(variables, x, mutable="batch_stats", **call)
+        after: Any = updated["batch_stats"]
+        assert_outcome(case, y, after["mean"], after["var"])

@@ -1,0 +1,39 @@
+"""The layers of NNX in every pair of options, by a reference in NumPy."""
+
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+import jaxnorm
+from tests.support import numpy_layers
+from tests.support.layers import layer_classes
+from tests.support.numpy_layers import arguments, assert_outcome, called_with
+
+NAMES = layer_classes(jaxnorm.nnx)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nnx_has_the_reference_s_outcome_in_every_pair_of_options(name):
+    layer = getattr(jaxnorm.nnx, name)
+    for case in numpy_layers.cases(name, layer):
+        options = arguments(case)
+        if "use_running_average" in case.call:  # wins over what the layer has
+            options["use_running_average"] = not case.call["use_running_average"]
+        made = layer(numpy_layers.CHANNELS, rngs=nnx.Rngs(0), **options)
+        made.mean[...], made.var[...] = (
+            jnp.asarray(values, "float32") for values in (numpy_layers.MEAN, numpy_layers.VAR)
+        )
+        x, call = called_with(case)
+        y = made(x, **call)
+        assert_outcome(case, y, made.mean[...], made.var[...])
+
+
+def test_the_plan_meets_every_pair_of_values():
+    factors = numpy_layers.COMMON | numpy_layers.CALLED
+    rows = numpy_layers.all_pairs(factors)
+    assert len(rows) < 30
+    for a in factors:
+        for b in factors:
+            if a != b:
+                met = {(str(row[a]), str(row[b])) for row in rows}
+                assert met == {(str(i), str(j)) for i in factors[a] for j in factors[b]}

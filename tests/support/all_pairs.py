@@ -1,0 +1,37 @@
+"""Plans that try every pair of options: mistakes in interactions seldom need three at once."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def all_pairs(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Rows with a value of each factor, so that any two values of two factors meet in a row.
+
+    Greedy: a row begins with a pair that is left, and each other factor takes the value that meets
+    most pairs that are left. Ten factors of two or three values take some 15 rows, not 10⁴.
+    """
+    names = list(factors)
+    left = {
+        ((a, i), (b, j))
+        for a, b in itertools.combinations(names, 2)
+        for i, j in itertools.product(range(len(factors[a])), range(len(factors[b])))
+    }
+    order = {name: k for k, name in enumerate(names)}
+
+    def meets(row: dict[str, int], name: str, value: int) -> int:
+        pairs = (
+            sorted([(name, value), *[other]], key=lambda p: order[p[0]]) for other in row.items()
+        )
+        return sum(tuple(pair) in left for pair in pairs)
+
+    rows = []
+    while left:
+        row = dict(min(left, key=lambda pair: [(order[name], value) for name, value in pair]))
+        for name in names:
+            if name not in row:
+                values = range(len(factors[name]))
+                row[name] = max(values, key=lambda value, name=name: meets(row, name, value))
+        left -= {((a, row[a]), (b, row[b])) for a, b in itertools.combinations(names, 2)}
+        rows.append({name: factors[name][row[name]] for name in names})
+    return rows
