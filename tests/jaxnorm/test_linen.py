@@ -125,3 +125,12 @@ def test_linen_has_the_reference_s_outcome_in_every_pair_of_options(name):
         y, updated = made.apply(variables, x, mutable="batch_stats", **call)
         after: Any = updated["batch_stats"]
         assert_outcome(case, y, after["mean"], after["var"])
+
+
+@pytest.mark.parametrize("name", numpy_layers.STATELESS)
+def test_layers_without_statistics_by_numpy_in_every_pair_of_options(name):
+    layer = getattr(jaxnorm.linen, name)
+    for options, x, expected in numpy_layers.stateless_cases(name, layer):
+        y, _ = layer(**options).init_with_output(jax.random.key(0), jnp.asarray(x))
+        assert y.dtype == (options["dtype"] or "float64")
+        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)

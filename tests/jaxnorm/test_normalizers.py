@@ -15,6 +15,7 @@ from jax.test_util import check_grads
 import jaxnorm
 from jaxnorm import BatchStatistics, batch_norm, batch_statistics
 from jaxnorm.models import MLP, CifarResNet
+from tests.support import numpy_layers
 from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 
@@ -256,3 +257,12 @@ def test_a_linen_network_trains_with_renormalization():
     variables = Network().init(jax.random.key(0), x)
     updated: Any = Network().apply(variables, x, mutable="batch_stats")[1]
     assert jnp.abs(updated["batch_stats"]["BatchRenorm_0"]["mean"]).max() > 0
+
+
+@pytest.mark.parametrize("name", numpy_layers.STATELESS)
+def test_nnx_layers_without_statistics_by_numpy_in_every_pair_of_options(name):
+    layer = getattr(jaxnorm.nnx, name)
+    for options, x, expected in numpy_layers.stateless_cases(name, layer):
+        y = layer(numpy_layers.CHANNELS, **options, rngs=nnx.Rngs(0))(jnp.asarray(x))
+        assert y.dtype == (options["dtype"] or "float64")
+        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)

@@ -6,6 +6,7 @@ not square, parameters and masks that differ between channels and samples.
 """
 
 import inspect
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -245,6 +246,44 @@ def eq_10(alpha: np.ndarray, square: Any) -> np.ndarray:
 
 def eq_9(alpha: np.ndarray, square: Any) -> np.ndarray:
     return 1 / (alpha * np.sqrt(square) + 1 - alpha)
+
+
+STATELESS: dict[str, dict[str, list[Any]]] = {
+    "DyT": {"alpha_init": [0.5, 1.7]},
+    "Derf": {"alpha_init": [0.5, 1.7], "offset_init": [0.0, -0.6]},
+    "Unitization": {
+        "alpha_init": [1.0, ALPHA],
+        "transform": [jaxnorm.unitize, jaxnorm.unitize_bounded],
+    },
+}
+
+
+def stateless_cases(name: str, layer: type) -> list[tuple[dict[str, Any], np.ndarray, np.ndarray]]:
+    """Options of a layer without statistics in all pairs, an input and the output in NumPy."""
+    factors = {k: COMMON[k] for k in ("dtype", "use_scale", "use_bias")} | STATELESS[name]
+    known = (ELSEWHERE - {"alpha_init", "axis_name", "axis_index_groups"}) | {"offset_metadata"}
+    assert set(inspect.signature(layer.__init__).parameters) - known == set(factors)
+    found = []
+    for row in all_pairs(factors | {"shape": list(SHAPES)}):
+        x = np.random.default_rng(3).normal(1, 2, SHAPES[row.pop("shape")])
+        scale = SCALE if row["use_scale"] else 1.0
+        bias = BIAS if row["use_bias"] else 0.0
+        y = scale * _stateless(name, x, row) + bias
+        init = {k: starting_at(v) for k, v in row.items() if k.endswith("_init")}
+        init |= {"scale_init": starting_at(SCALE), "bias_init": starting_at(BIAS)}
+        found.append((row | init, x, y))
+    return found
+
+
+def _stateless(name: str, x: np.ndarray, o: dict[str, Any]) -> np.ndarray:
+    if name == "DyT":
+        return np.tanh(o["alpha_init"] * x)
+    if name == "Derf":
+        return np.vectorize(math.erf)(o["alpha_init"] * x + o["offset_init"])
+    alpha, square = o["alpha_init"], (x**2).sum(-1, keepdims=True)
+    if o["transform"] is jaxnorm.unitize:
+        return eq_10(alpha, square + 1e-5) * x
+    return eq_9(alpha, square) * x
 
 
 def starting_at(values: Any) -> Callable[..., Any]:

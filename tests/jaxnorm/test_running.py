@@ -1,0 +1,67 @@
+"""Running statistics after a batch or its groups, and what a layer is normalized by, in NumPy."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxnorm
+from jaxnorm import BatchStatistics
+from jaxnorm._running import Running, apply, updates
+
+MEAN, VAR = np.array([3.0, -1.0]), np.array([5.0, 0.5])
+RUNNING = Running(jnp.asarray(MEAN, "float32"), jnp.asarray(VAR, "float32"))
+
+
+def test_groups_of_unlike_counts_weigh_and_are_corrected_by_their_own():
+    means, variances = np.array([[1.0, 7.0], [2.0, -3.0], [9.0, 9.0]]), np.full((3, 2), 4.0)
+    counts = np.array([3.0, 6.0, 0.0])
+    batch = BatchStatistics(jnp.asarray(means), jnp.asarray(variances), jnp.asarray(counts))
+    mean, var = RUNNING.update_running(batch, 0.8, jaxnorm.bessel)
+    expected = np.array([1, 2]) / 3  # of nine samples; the third group has none
+    np.testing.assert_allclose(mean, 0.8 * MEAN + 0.2 * expected @ means[:2], rtol=1e-6)
+    corrected = 4 * (1 / 3 * 3 / 2 + 2 / 3 * 6 / 5)
+    np.testing.assert_allclose(var, 0.8 * VAR + 0.2 * corrected, rtol=1e-6)
+    assert mean.dtype == var.dtype == "float32"
+
+
+@pytest.mark.parametrize("groups", [(), (3,)])
+def test_without_a_counted_sample_running_statistics_stay(groups):
+    none = BatchStatistics(jnp.zeros((*groups, 2)), jnp.zeros((*groups, 2)), jnp.zeros(groups))
+    for found, before in zip(
+        RUNNING.update_running(none, 0.8, jaxnorm.bessel), RUNNING, strict=True
+    ):
+        np.testing.assert_array_equal(found, before)
+
+
+@pytest.mark.parametrize("axis", [-1, 1, 2])
+@pytest.mark.parametrize("with_axis", [False, True])
+@pytest.mark.parametrize("use", [False, True])
+def test_a_mask_is_moved_with_the_features_and_counts_in_every_update(axis, with_axis, use):
+    rng = np.random.default_rng(0)
+    x, keep = rng.gamma(2.0, size=(4, 3, 5, 2)), rng.random((4, 3, 5)) < 0.6
+    mask = np.expand_dims(keep, axis) if with_axis else keep
+    y, batch = apply(
+        jaxnorm.batch_norm,
+        jnp.asarray(np.moveaxis(x, -1, axis)),
+        RUNNING,
+        jnp.asarray(mask),
+        use=use,
+        update=True,
+        axis=axis,
+        dtype=None,
+    )
+    counted = x[keep]
+    mean, var = (MEAN, VAR) if use else (counted.mean(0), counted.var(0))
+    expected = (x - mean) / np.sqrt(var + 1e-5)
+    np.testing.assert_allclose(jnp.moveaxis(y, axis, -1), expected, rtol=1e-6, atol=1e-6)
+    assert batch is not None
+    assert float(batch.count) == keep.sum()
+    np.testing.assert_allclose(batch.mean, counted.mean(0), rtol=1e-10)
+    np.testing.assert_allclose(batch.var, counted.var(0), rtol=1e-10)
+
+
+def test_the_first_choice_that_is_made_decides_over_updates():
+    for use in (False, True):
+        assert updates(use) is updates(use, None, None) is (not use)
+        for first in (False, True):
+            assert updates(use, first, not first) is updates(use, None, first) is first
