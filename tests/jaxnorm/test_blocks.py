@@ -1,0 +1,234 @@
+"""Residual blocks and networks by their forward pass in NumPy and float64.
+
+Strides, paddings and where a shortcut is are written out here; of a layer only its arrays are read.
+"""
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from jaxnorm import models
+from jaxnorm.models import _blocks as blocks
+from jaxnorm.nnx import BatchNorm
+
+
+def drawn(model: Any) -> Any:
+    """All arrays drawn, running statistics too: no two channels are alike, and none is neutral."""
+    rng = np.random.default_rng(0)
+    for path, variable in nnx.iter_graph(model):
+        if isinstance(variable, nnx.Variable):
+            shape = variable.shape
+            values = {
+                "kernel": lambda s: rng.normal(size=s) * np.prod(s[:-1]) ** -0.5,
+                "scale": lambda s: rng.uniform(0.5, 1.5, s),
+                "var": lambda s: rng.uniform(0.5, 2, s),
+            }.get(str(path[-1]), lambda s: rng.normal(size=s))(shape)
+            variable.set_value(jnp.asarray(values, "float32"))
+    model.eval()
+    return model
+
+
+def built(build: Any) -> Any:
+    return drawn(nnx.eval_shape(lambda: build(norm=BatchNorm, rngs=nnx.Rngs(0))))
+
+
+def array(variable: Any) -> np.ndarray:
+    return np.asarray(variable[...], np.float64)
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def normalized(norm, x):
+    return array(norm.scale) * (x - array(norm.mean)) / np.sqrt(array(norm.var) + 1e-5) + array(
+        norm.bias
+    )
+
+
+def convolved(conv, x, *, stride=1, same=False):
+    """Centered on every stride-th pixel from the first, or padded as "SAME" is."""
+    kernel = array(conv.kernel)
+    size, (height, width) = kernel.shape[0], x.shape[1:3]
+    rows, columns = -(-height // stride), -(-width // stride)
+    pads = [(size // 2, size)] * 2
+    if same:
+        missing = [
+            max((n - 1) * stride + size - m, 0) for n, m in ((rows, height), (columns, width))
+        ]
+        pads = [(m // 2, size) for m in missing]
+    x = np.pad(x, ((0, 0), *pads, (0, 0)))
+    y = sum(
+        x[:, i : i + stride * rows : stride, j : j + stride * columns : stride] @ kernel[i, j]
+        for i in range(size)
+        for j in range(size)
+    )
+    return y if conv.bias is None else y + array(conv.bias)
+
+
+def pre_act(block, x, stride, same, sizes):
+    """Norm, ReLU, convolution; the stride in the first; the raw input beside."""
+    h = x
+    for k in range(len(sizes)):
+        h = relu(normalized(getattr(block, f"norm{k + 1}"), h))
+        conv = getattr(block, f"conv{k + 1}")
+        h = convolved(conv, h, stride=stride if k == 0 else 1, same=same)
+    if h.shape == x.shape:
+        assert block.shortcut is None
+        return h + x
+    return h + convolved(block.shortcut, x, stride=stride, same=same)
+
+
+def residual(block, x, strides):
+    """Convolution and norm, ReLU between; beside them a norm of a convolution, or the input."""
+    h = x
+    for k, stride in enumerate(strides):
+        h = normalized(
+            getattr(block, f"norm{k + 1}"),
+            convolved(getattr(block, f"conv{k + 1}"), h, stride=stride),
+        )
+        h = relu(h) if k + 1 < len(strides) else h
+    stride = max(strides)
+    if isinstance(block.shortcut, blocks.Projection):
+        x = normalized(block.shortcut.norm, convolved(block.shortcut.conv, x, stride=stride))
+    else:
+        missing = (h.shape[-1] - x.shape[-1]) // 2
+        x = np.pad(x[:, ::stride, ::stride], ((0, 0), (0, 0), (0, 0), (missing, missing)))
+    return relu(h + x)
+
+
+def images(*shape):
+    return np.random.default_rng(1).normal(1, 2, shape)
+
+
+def assert_same(found, expected):
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * size)
+
+
+@pytest.mark.parametrize(
+    ("channels", "width", "stride"), [(8, 8, 1), (8, 8, 2), (4, 12, 1), (4, 12, 2)]
+)
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("kind", ["PreActBlock", "PreActBottleneck"])
+def test_pre_activation_blocks_by_numpy(kind, channels, width, stride, same):
+    conv = blocks.biased_conv if same else blocks.conv
+    block = built(partial(getattr(blocks, kind), channels, width, stride=stride, conv=conv))
+    x = images(2, 6, 5, channels)
+    sizes = (3, 3) if kind == "PreActBlock" else (1, 3, 1)
+    assert_same(block(jnp.asarray(x, "float32")), pre_act(block, x, stride, same, sizes))
+
+
+@pytest.mark.parametrize(
+    ("channels", "width", "stride"), [(8, 8, 1), (8, 8, 2), (4, 12, 1), (4, 12, 2)]
+)
+@pytest.mark.parametrize("kind", ["projected", "padded", "bottleneck"])
+def test_residual_blocks_by_numpy(kind, channels, width, stride):
+    build: Any = {
+        "projected": partial(blocks.BasicBlock, project=True),
+        "padded": partial(blocks.BasicBlock, project=False),
+        "bottleneck": blocks.Bottleneck,
+    }[kind]
+    block = built(partial(build, channels, width, stride=stride))
+    x = images(2, 6, 5, channels)
+    projected = (stride > 1 or channels != width) and kind != "padded"
+    assert isinstance(block.shortcut, blocks.Projection) is projected
+    strides = (stride, 1) if kind != "bottleneck" else (1, stride, 1)
+    assert_same(block(jnp.asarray(x, "float32")), residual(block, x, strides))
+
+
+def head(model, x):
+    return x.mean((1, 2)) @ array(model.head.kernel) + array(model.head.bias)
+
+
+@pytest.mark.parametrize(("depth", "bottleneck"), [(8, False), (11, True)])
+def test_pre_activation_networks_by_numpy(depth, bottleneck):
+    model = built(partial(models.PreActResNet, depth, classes=3, bottleneck=bottleneck))
+    x = images(2, 9, 8, 3)
+    h = relu(normalized(model.stem_norm, convolved(model.stem, x, same=True)))
+    for block, stride in zip(model.blocks, (1, 2, 2), strict=True):
+        h = pre_act(block, h, stride, True, (1, 3, 1) if bottleneck else (3, 3))
+    last = normalized(model.norm, h)
+    assert_same(model.last_normalized(jnp.asarray(x, "float32")), last)
+    assert_same(model(jnp.asarray(x, "float32")), head(model, relu(last)))
+
+
+def test_networks_for_small_images_by_numpy():
+    model = built(partial(models.CifarResNet, 8, classes=3))
+    x = images(2, 9, 8, 3)
+    h = relu(normalized(model.stem_norm, convolved(model.stem, x)))
+    for block, stride in zip(model.blocks, (1, 2, 2), strict=True):
+        h = residual(block, h, (stride, 1))
+    assert_same(model(jnp.asarray(x, "float32")), head(model, h))
+
+
+@pytest.mark.parametrize("pre_activation", [False, True])
+def test_networks_for_imagenet_by_numpy(pre_activation):
+    """Of depth 18, whose last map has more than a pixel: a mean is no maximum there."""
+    model = built(partial(models.ResNet, 18, classes=3, pre_activation=pre_activation))
+    x = images(1, 40, 33, 3)
+    h = relu(normalized(model.stem_norm, convolved(model.stem, x, stride=2)))
+    rows, columns = -(-h.shape[1] // 2), -(-h.shape[2] // 2)
+    padded = np.pad(h, ((0, 0), (1, 3), (1, 3), (0, 0)), constant_values=-np.inf)
+    h = np.max(
+        [
+            padded[:, i : i + 2 * rows : 2, j : j + 2 * columns : 2]
+            for i in range(3)
+            for j in range(3)
+        ],
+        0,
+    )
+    for block, stride in zip(model.blocks, (1, 1, 2, 1, 2, 1, 2, 1), strict=True):
+        h = (
+            pre_act(block, h, stride, False, (3, 3))
+            if pre_activation
+            else residual(block, h, (stride, 1))
+        )
+    assert h.shape[1:3] == (2, 2)
+    assert (h < 0).any() == pre_activation
+    assert_same(nnx.jit(lambda m, x: m(x))(model, jnp.asarray(x, "float32")), head(model, relu(h)))
+
+
+@pytest.mark.parametrize("activation_first", [False, True])
+def test_dense_networks_by_numpy(activation_first):
+    build = partial(models.MLP, inputs=12, widths=(7, 5, 6), classes=3)
+    model = built(partial(build, activation_first=activation_first))
+    x = images(4, 2, 2, 3)
+    h = x.reshape(4, 12)
+    for k, (layer, norm) in enumerate(zip(model.layers, model.norms, strict=True)):
+        h = h @ array(layer.kernel) + array(layer.bias)
+        if activation_first:
+            h = normalized(norm, relu(h))
+        else:
+            h = normalized(norm, h)
+            h = relu(h) if k < 2 else h
+    assert_same(model.last_normalized(jnp.asarray(x, "float32")), h)
+    assert (h < 0).any()
+    h = h if activation_first else relu(h)
+    expected = h @ array(model.head.kernel) + array(model.head.bias)
+    assert_same(model(jnp.asarray(x, "float32")), expected)
+
+
+def test_the_dense_layers_of_vgg_by_numpy():
+    """Behind stages that only make channels, since those are sums of 7 x 7 pixels' products."""
+    rng = np.random.default_rng(2)
+    mix = rng.normal(size=(3, 512))
+    dense = [
+        drawn(nnx.Linear(*sizes, rngs=nnx.Rngs(0))) for sizes in ((49 * 512, 7), (7, 5), (5, 3))
+    ]
+    stages = [*[lambda x: x] * 4, lambda x: x @ jnp.asarray(mix, "float32")]
+    net = SimpleNamespace(stages=stages, hidden=dense[:2], head=dense[2])
+    x = images(2, 224, 224, 3)
+    found = models.VGG.__call__(net, jnp.asarray(x, "float32"))  # pyright: ignore[reportArgumentType]
+    h = x.reshape(2, 14, 16, 14, 16, 3).max((2, 4)) @ mix
+    h = h.reshape(2, 7, 2, 7, 2, 512).max((2, 4)).reshape(2, -1)
+    for layer in dense[:2]:
+        h = h @ array(layer.kernel) + array(layer.bias)
+        assert (h < 0).any()
+        h = relu(h)
+    assert_same(found, h @ array(dense[2].kernel) + array(dense[2].bias))
