@@ -1,0 +1,65 @@
+"""Which random keys a run consumes: one that is consumed twice gives the same numbers twice."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+SAMPLERS = (
+    *("ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare"),
+    *("choice", "dirichlet", "exponential", "gamma", "gumbel", "laplace", "loggamma"),
+    *("multivariate_normal", "normal", "permutation", "poisson", "rademacher", "randint"),
+    *("split", "t", "truncated_normal", "uniform"),
+)
+
+
+class Use:
+    """The keys that were consumed, in order, by the name of what consumed them."""
+
+    def __init__(self):
+        self.keys: list[tuple[str, bytes]] = []
+
+    def count(self, sampler: str) -> int:
+        """How often a sampler was called, of compiled programs each time that it ran."""
+        return sum(name == sampler for name, _ in self.keys)
+
+    def assert_once(self) -> None:
+        """No key was consumed twice, by whatever samplers."""
+        jax.effects_barrier()
+        by_key: dict[bytes, list[str]] = {}
+        for name, key in self.keys:
+            by_key.setdefault(key, []).append(name)
+        twice = [names for names in by_key.values() if len(names) > 1]
+        assert not twice, f"{len(twice)} keys are consumed more than once, by {twice[:3]}"
+
+
+@contextmanager
+def recorded() -> Iterator[Use]:
+    """Record what `jax.random` consumes, also inside compiled programs, loops and `vmap`.
+
+    `fold_in` consumes nothing: it makes another key, which is also that of `split` at this index.
+    """
+    use = Use()
+
+    def noting(name: str, sampler: Callable[..., Any]) -> Callable[..., Any]:
+        def note(data: Any) -> None:
+            use.keys += [(name, row.tobytes()) for row in np.asarray(data).reshape(-1, 2)]
+
+        @wraps(sampler)
+        def call(key: Any, *args: Any, **options: Any) -> Any:
+            jax.debug.callback(note, jax.random.key_data(key))
+            return sampler(key, *args, **options)
+
+        return call
+
+    jax.clear_caches()  # programs that were traced before note nothing
+    with pytest.MonkeyPatch.context() as patch:
+        for name in SAMPLERS:
+            patch.setattr(jax.random, name, noting(name, getattr(jax.random, name)))
+        yield use
+        jax.effects_barrier()
+    jax.clear_caches()
