@@ -21,8 +21,8 @@ from tests.support.reasons import pinning
 
 PAGE = Path(__file__).parents[1] / "docs/programs.md"
 HEADER = (
-    "| architecture | channels that can be cut | parameters at 50 % | error | runs | what stays "
-    "| Torch-Pruning |\n| --- | --- | --- | --- | --- | --- | --- |\n"
+    "| architecture | removable channels | parameters at 50 % | error | runs "
+    "| what cannot be removed | Torch-Pruning |\n| --- | --- | --- | --- | --- | --- | --- |\n"
 )
 WHY = {
     "argmin": "a position among channels",

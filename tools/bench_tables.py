@@ -24,17 +24,19 @@ def provenance(found: dict[str, Any], subject: str) -> str:
     machine, options = found["environment"], found["options"]
     peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())
     ratios = (
-        "median of\nthe ratios of neighbours, ours over the peer's, with their quartiles"
+        "The ratio is ours\ndivided by the peer's: the median over neighbouring calls, with "
+        "quartiles."
         if found.get("ratios") == "paired"
-        else "ratio of\nthe medians, ours over the peer's, with the quartiles of the ratios of "
-        "neighbours, which stand alone\nwhere the ratio of the medians lies outside of them"
+        else "The ratio is ours\ndivided by the peer's: the ratio of the medians, with the "
+        "quartiles of the ratios of neighbouring calls.\nIf the ratio of the medians is outside "
+        "these quartiles, only the quartiles are shown."
     )
     return (
-        f"Medians of {options['runs']} calls of each side, or fewer of long ones, taken in turn, "
-        f"and the {ratios}: {options['dtype']},\n{machine['cores']} cores ({machine['device']}), "
-        f"load {found['load']:.1f} of other work at the start, JAX {machine['jax']}, {peers},\n"
-        f"{found['date'][:10]}, commit {machine['commit']}, `{found['command']}`\n"
-        f"([file](results/bench/{subject}.json))."
+        f"Times are medians of {options['runs']} calls of each side (fewer for long calls), which "
+        f"alternate. {ratios}\nSettings: {options['dtype']}, {machine['cores']} cores "
+        f"({machine['device']}), load {found['load']:.1f} of other work at the start, "
+        f"JAX {machine['jax']}, {peers},\n{found['date'][:10]}, commit {machine['commit']}, "
+        f"`{found['command']}`\n([file](results/bench/{subject}.json))."
     )
 
 

@@ -27,7 +27,7 @@ MARK = re.compile(r"(<!-- ([a-z]+):? ?([^>]*?) -->)(.*?)(?=<!-- end of \2 -->)",
 
 def estimators(_: str) -> str:
     """The table of four estimates of the earth mover distance."""
-    head = "| laws | W₁ | exact, of the samples | slices | trained lower bound | Algorithm 3 |"
+    head = "| distributions | W₁ | exact, of samples | slices | trained lower bound | Algorithm 3 |"
     pairs = load_result("shift/estimators.json")["pairs"]
     rows = (f"| {' | '.join(shift_estimators.row(pair))} |" for pair in pairs)
     return table(f"{head}\n| --- | --- | --- | --- | --- | --- |\n", list(rows))
