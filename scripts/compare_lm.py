@@ -5,8 +5,9 @@
 
 Key-value heads with their queries and intermediate units are removed until a share of the
 parameters remains, by each score, at random and by size; then the kernels are solved by least
-squares on some text, or trained for some steps. OUT/results.json has the perplexity of held-out
-bytes for each seed, which draws the text and the random choice. A few minutes of a core.
+squares on some text, or trained on that text or on a share of an epoch. OUT/results.json has the
+perplexity of held-out bytes for each seed, which draws the text and the random choice. A core
+takes about half an hour, and longer in proportion where the share is larger.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -36,7 +37,7 @@ class Options:
       sequences: Pieces of text that score and repair.
       length: Bytes of a piece.
       held_out: Pieces that are measured.
-      steps: Of fine-tuning.
+      epoch: Share of the training text that fine-tuning reads, each piece once.
       out: Folder for results.json.
     """
 
@@ -46,7 +47,7 @@ class Options:
     sequences: AtLeastTwo = 32
     length: Positive = 128
     held_out: AtLeastTwo = 128
-    steps: Positive = 50
+    epoch: Share = 0.05
     out: LocalPath = Path("out/compare_lm")
 
 
@@ -66,7 +67,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             options.sequences,
             options.length,
             options.held_out,
-            options.steps,
+            options.epoch,
         )
         with jax.default_matmul_precision("highest"):
             found = comparison.compare(options.model, settings, cli.say)

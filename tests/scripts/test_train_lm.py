@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import compare_lm
 import prune_lm
 import train_lm
 from experiments.cli import InputError, StoppedError
-from experiments.language import export, python_text, training, training_run
+from experiments.language import comparison, export, python_text, training, training_run
 from experiments.language import tokens as tokens_of
 from experiments.language.architecture import parse
 from tests.support import language_models, smaller_language_models
@@ -76,7 +77,7 @@ def test_a_trained_model_is_compared_and_pruned(tmp_path):
         sequences=8,
         length=12,
         held_out=4,
-        steps=2,
+        epoch=0.05,
         out=tmp_path / "compared",
     )
     compare_lm.main(given)
@@ -109,6 +110,20 @@ def test_the_exported_model_gives_the_logits_that_were_trained(tmp_path):
     (tmp_path / "text.txt").write_text("\u00e9 a", encoding="utf-8")
     read = tokens_of.read(tmp_path / "run" / "model", tmp_path / "text.txt", 256)
     assert bytes(read.tolist()) == "\u00e9 a".encode()  # without the library of tokenizers
+
+
+def test_a_whole_epoch_has_every_piece_of_the_text_once(monkeypatch):
+    text = np.arange(103, dtype=np.uint8)
+    monkeypatch.setattr(python_text, "load", lambda: (text, text))
+    settings = comparison.Settings(
+        keep=(0.5,), seeds=1, sequences=2, length=4, held_out=2, epoch=1.0
+    )
+    steps = comparison.batches_of(comparison.part_of_epoch(settings, 0), 0)
+    assert [step.shape for step in steps] == [(4, 5)] * 5
+    np.testing.assert_array_equal(np.sort(np.concatenate(steps).ravel()), text[:100])
+    some = comparison.part_of_epoch(replace(settings, epoch=0.3), 1)
+    assert some.shape == (6, 5)
+    assert not np.isin(some[:, 0] % 5, range(1, 5)).any()  # pieces begin where those of an epoch do
 
 
 def test_text_is_joined_and_drawn_in_whole_pieces():

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int
 
 from experiments.language import budget, choice, cutting, python_text, removal, training
 from experiments.language.architecture import Architecture
@@ -32,7 +33,7 @@ class Settings:
     sequences: int
     length: int
     held_out: int
-    steps: int
+    epoch: float
 
 
 def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dict[str, Any]:
@@ -91,9 +92,9 @@ def variants(
     model: Model, counts: removal.Counts, text: Text, seed: int, settings: Settings
 ) -> Iterator[tuple[str, str, Perplexity]]:
     """The repairs of each score: none, least squares and, for one score, some training."""
-    steps = {
-        "one epoch of the text": max(1, settings.sequences // BATCH),
-        f"{settings.steps} steps": settings.steps,
+    batches = {
+        "once on the text": batches_of(text.calibration, seed),
+        f"{settings.epoch:.0%} of an epoch": batches_of(part_of_epoch(settings, seed), seed),
     }
     for score in SCORES:
         scored = text._replace(held_out=text.held_out[:1])  # the whole model is measured once
@@ -106,22 +107,25 @@ def variants(
         if score == FINE_TUNED:
             alone = plan._replace(repaired=False, text=None)
             cut = dict(cutting.arrays(alone, {}, lambda _: None))
-            for name, count in steps.items():
-                batches = draw_batches(text, count, seed, settings, epoch=name.startswith("one"))
+            for name, steps in batches.items():
                 for before, params in (("", cut), ("least squares, ", solved)):
-                    yield score, before + name, fine_tune(plan.small, params, text, batches)
+                    yield score, before + name, fine_tune(plan.small, params, text, steps)
 
 
-def draw_batches(
-    text: Text, steps: int, seed: int, settings: Settings, *, epoch: bool
-) -> list[np.ndarray]:
-    """Batches of sequences: those that score and repair, once each, or others of the same kind."""
-    rng = np.random.default_rng((seed, 2))
-    if epoch:
-        order = rng.permutation(len(text.calibration))
-        return [text.calibration[part] for part in np.array_split(order, steps)]
+def part_of_epoch(settings: Settings, seed: int) -> Int[np.ndarray, "n t"]:
+    """Pieces of the training text that do not overlap, a share of them drawn at random."""
     train, _ = python_text.load()
-    return [python_text.windows(train, settings.length + 1, BATCH, rng) for _ in range(steps)]
+    whole = settings.length + 1
+    pieces = train[: len(train) // whole * whole].reshape(-1, whole)
+    count = max(1, round(settings.epoch * len(pieces)))
+    return pieces[np.random.default_rng((seed, 2)).permutation(len(pieces))[:count]]
+
+
+def batches_of(sequences: Int[np.ndarray, "n t"], seed: int) -> list[np.ndarray]:
+    """Batches that have each sequence once, in random order; a rest that fills no batch is left."""
+    order = np.random.default_rng((seed, 3)).permutation(len(sequences))
+    size = min(BATCH, len(sequences))
+    return [sequences[order[i : i + size]] for i in range(0, len(sequences) - size + 1, size)]
 
 
 def fine_tune(
