@@ -219,6 +219,30 @@ def test_uneven_shards_give_the_statistics_of_the_union():
         assert_statistics(jax.tree.map(lambda leaf, i=shard: leaf[i], found), x[keep], rtol=1e-9)
 
 
+def test_shards_of_a_group_of_indices_are_one_batch():
+    """Of eight shards with unlike masks, the even ones and the odd ones."""
+    x = np.random.default_rng(6).normal(3, 2, (8, 5, 2))
+    keep = np.random.default_rng(7).random((8, 5)) < 0.6
+    groups = [[0, 2, 4, 6], [1, 3, 5, 7]]
+    spec = jax.sharding.PartitionSpec("shards")
+
+    def own(x, where):
+        found = batch_statistics(x[0], where=where[0], axis_name="shards", axis_index_groups=groups)
+        return jax.tree.map(lambda leaf: leaf[None], found)
+
+    spread = jax.shard_map(
+        own,
+        mesh=jax.sharding.Mesh(np.array(jax.devices()), ("shards",)),
+        in_specs=spec,
+        out_specs=spec,
+        check_vma=False,
+    )
+    found = jax.jit(spread)(jnp.asarray(x), jnp.asarray(keep))
+    for shard in range(8):
+        seen = x[shard % 2 :: 2][keep[shard % 2 :: 2]]
+        assert_statistics(jax.tree.map(lambda leaf, i=shard: leaf[i], found), seen, rtol=1e-9)
+
+
 def test_two_mapped_axes_are_one_batch():
     x = np.random.default_rng(4).normal(size=(2, 3, 4, 2))
     spread = jax.vmap(

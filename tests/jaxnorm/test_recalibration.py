@@ -1,0 +1,104 @@
+"""Recalibrated statistics by NumPy, whatever options the layers have."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jaxnorm
+from jaxnorm.nnx import recalibrate
+from tests.support import numpy_layers
+from tests.support.all_pairs import all_pairs
+from tests.support.layers import layer_classes
+
+FACTORS: dict[str, list[Any]] = {
+    "axis": [-1, 1],
+    "groups": [1, 2],
+    "momentum": [0.9, 0.3],
+    "correction": [None, jaxnorm.bessel],
+    "running_correction": [jaxnorm.bessel, jnp.ones_like],
+    "use_running_average": [False, True],
+    "update_running_average": [None, False, True],
+    "masked": [False, True],
+}
+
+
+class Pair(nnx.Module):
+    """One layer after the other; the second is thus of what the first makes of each batch."""
+
+    def __init__(self, layer, **options):
+        self.first, self.second = (layer(3, rngs=nnx.Rngs(0), **options) for _ in range(2))
+        self.first.scale[...] = jnp.array([2.0, -0.5, 1.5], "float32")
+        self.first.bias[...] = jnp.array([1.0, -3.0, 0.2], "float32")
+        for norm in (self.first, self.second):
+            norm.mean[...] = jnp.array([30.0, -9.0, 4.0], "float32")
+            norm.var[...] = jnp.array([5.0, 0.1, 70.0], "float32")
+
+    def __call__(self, x, mask=None):
+        return self.second(nnx.relu(self.first(x, mask=mask)), mask=mask)
+
+
+@pytest.mark.parametrize("name", layer_classes(jaxnorm.nnx))
+def test_statistics_are_those_of_all_samples_whatever_the_options(name):
+    """Batches of unlike sizes and spreads, each of which the first layer normalizes by its own."""
+    rng = np.random.default_rng(0)
+    batches = [rng.gamma(2.0, k, (2 * k, 3, 4, 3)) + k for k in (1, 3, 2)]
+    masks = [rng.random(x.shape[:-1]) < 0.6 for x in batches]
+    own = {"BatchRenorm": {"r_max": [3.0, 1.2]}}.get(name, {})
+    for row in all_pairs(FACTORS | own):
+        masked = row.pop("masked")
+        options = dict(row)
+        model = Pair(getattr(jaxnorm.nnx, name), **options)
+        kept = masks if masked else [np.ones(x.shape[:-1], bool) for x in batches]
+        given = [
+            (jnp.asarray(np.moveaxis(x, -1, row["axis"]), "float32"), jnp.asarray(m))
+            for x, m in zip(batches, kept, strict=True)
+        ]
+        recalibrate(model, given, call=lambda model, batch: model(*batch))
+        between = [middle(model, x, m, row) for x, m in zip(batches, kept, strict=True)]
+        for norm, inputs in ((model.first, batches), (model.second, between)):
+            seen = np.concatenate([x[m] for x, m in zip(inputs, kept, strict=True)])
+            np.testing.assert_allclose(norm.mean[...], seen.mean(0), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(norm.var[...], seen.var(0), rtol=1e-3, atol=1e-5)
+            assert {option: getattr(norm, option) for option in row} == row
+
+
+def middle(model, x, mask, row):
+    seen = x[mask]
+    var = seen.var(0)
+    if row["correction"] is not None:
+        var = var * len(seen) / (len(seen) - 1)
+    scale, bias = (np.asarray(p[...]) for p in (model.first.scale, model.first.bias))
+    return np.maximum((x - seen.mean(0)) / np.sqrt(var + 1e-5) * scale + bias, 0)
+
+
+def test_of_a_layer_that_is_called_twice_the_last_call_counts():
+    """With a mask in its first call alone, which must not count for the weight of a batch."""
+
+    class Twice(nnx.Module):
+        def __init__(self):
+            self.norm = jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+
+        def __call__(self, x, mask):
+            return self.norm(nnx.relu(self.norm(x, mask=mask)))
+
+    rng = np.random.default_rng(1)
+    batches = [rng.gamma(2.0, k, (n, 3)) for k, n in ((1, 12), (4, 6))]
+    masks = [np.arange(12) < 3, np.arange(6) < 6]
+    model, last = Twice(), []
+    pairs = list(zip(batches, masks, strict=True))
+    given = [(jnp.asarray(x, "float32"), jnp.asarray(m)) for x, m in pairs]
+    recalibrate(model, given, call=lambda model, batch: model(*batch))
+    for x, m in pairs:
+        last.append(np.maximum((x - x[m].mean(0)) / np.sqrt(x[m].var(0) + 1e-5), 0))
+    seen = np.concatenate(last)
+    np.testing.assert_allclose(model.norm.mean[...], seen.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(model.norm.var[...], seen.var(0), rtol=1e-4)
+
+
+def test_options_of_the_plan_are_those_of_the_layers():
+    """An option of the layers that recalibration might keep has a value here."""
+    left_out = {"dtype", "epsilon", "use_scale", "use_bias"}
+    assert set(numpy_layers.COMMON) - left_out == set(FACTORS) - {"masked"}
