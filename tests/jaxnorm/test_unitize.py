@@ -103,6 +103,19 @@ def test_eq_10_against_its_formula(key, eps):
     np.testing.assert_allclose(y, (alpha * p + 1 - alpha) * x, rtol=1e-12)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2, -2])
+def test_an_alpha_for_each_feature_lies_along_the_axis(axis):
+    """Of an array with three axes of one size, on which no other axis is refused."""
+    x, alpha = np.random.default_rng(0).normal(size=(4, 4, 4)), np.array([0.1, 0.9, 0.4, 0.7])
+    along = alpha.reshape([-1 if i == axis % 3 else 1 for i in range(3)])
+    square = (x**2).sum(axis, keepdims=True)
+    arguments = jnp.asarray(x), jnp.asarray(alpha)
+    expected = (along / np.sqrt(square + 1e-5) + 1 - along) * x
+    np.testing.assert_allclose(unitize(*arguments, axis=axis), expected, rtol=1e-12)
+    expected = x / (along * np.sqrt(square) + 1 - along)
+    np.testing.assert_allclose(unitize_bounded(*arguments, axis=axis), expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize("function", [unitize, unitize_bounded])
 def test_alpha_zero_is_the_identity_to_the_last_bit(key, function):
     x = vectors(key).astype("float32")

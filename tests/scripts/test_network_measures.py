@@ -17,6 +17,7 @@ from experiments.measures import networks, odd_point, report
 from experiments.recipes import Recipe
 from experiments.training import paired_runs
 from experiments.training.networks import graphs
+from tests.support.other_values import with_one_other_value
 
 
 @pytest.fixture(scope="module")
@@ -247,3 +248,9 @@ def test_the_bar_of_a_report_is_full_when_all_is_done(monkeypatch, tmp_path):
     found = report.measure("reproduce.py", Recipe(epochs=4), seeds, None, tmp_path, stages)
     assert sum(moved) == report.units(4, seeds) - 2 * seeds * 4
     assert found["settings"]["seeds"] == seeds
+
+
+def test_every_field_of_a_recipe_decides_the_folder_of_a_report_s_checkpoints(tmp_path):
+    recipes = [Recipe(), *(other for _, other in with_one_other_value(Recipe()))]
+    folders = [report.run_folder(recipe, tmp_path) for recipe in recipes]
+    assert len(set(folders)) == len(folders)

@@ -25,6 +25,7 @@ from experiments.training import run_folder, weight_files
 from prune import Options
 from tests.support.made_up_results import PRUNED as VALUES
 from tests.support.made_up_results import pruned_networks
+from tests.support.other_values import with_one_other_value
 from tests.support.small_runs import random_images
 
 
@@ -356,3 +357,20 @@ def test_a_unitized_run_is_refused_before_anything_is_trained(tmp_path):
     run_folder.prepare(tmp_path, recipe, random_images(), vmapped_seeds=1)
     with pytest.raises(InputError, match="unitized layers, whose norms are taken over all"):
         prune.main(Options(tmp_path, out=tmp_path))
+
+
+def test_every_setting_decides_the_folder_of_the_small_networks(tmp_path):
+    """Another plan, recipe, number of seeds or images, or other weights are not resumed."""
+    plan, weights = Plan(), tmp_path / "net.safetensors"
+    settings = {**dataclasses.asdict(Recipe()), "seeds": 2, "training images": 100}
+    folders = [pruned.digest(settings, plan, tmp_path)]
+    folders += [pruned.digest(settings, p, tmp_path) for _, p in with_one_other_value(plan)]
+    for _, recipe in with_one_other_value(Recipe()):
+        folders.append(pruned.digest(settings | dataclasses.asdict(recipe), plan, tmp_path))
+    for change in ({"seeds": 3}, {"training images": 99}):
+        folders.append(pruned.digest(settings | change, plan, tmp_path))
+    for content in (b"one", b"two"):
+        weights.write_bytes(content)
+        folders.append(pruned.digest(settings, plan, weights))
+    assert len(set(folders)) == len(folders)
+    assert pruned.digest(settings, Plan(), tmp_path) == folders[0]

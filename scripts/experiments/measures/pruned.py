@@ -127,9 +127,7 @@ def measure(
     """
     start = time.perf_counter()
     settings = dataclasses.asdict(recipe) | {"seeds": seeds, "training images": len(images.x_train)}
-    decisive = [settings, dataclasses.asdict(plan), cli.versions()]
-    key = provenance.digest(decisive, [run] if run.is_file() else [])
-    folder = out / "networks" / key[:12]
+    folder = out / "networks" / digest(settings, plan, run)
     if not run.is_file():
         check_names(images, recipe, plan.exclude)  # checked before hours of training
     networks = trained_networks(images, recipe, plan.fine_tune, seeds, run, stages)
@@ -149,6 +147,12 @@ def measure(
         **({"sensitivity": layer_by_layer(networks[0], plan)} if sensitivity else {}),
         seconds=time.perf_counter() - start,
     )
+
+
+def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
+    """A hash of everything that decides the small networks: those of others are not resumed."""
+    decisive = [settings, dataclasses.asdict(plan), cli.versions()]
+    return provenance.digest(decisive, [run] if run.is_file() else [])[:12]
 
 
 def layer_by_layer(network: Network, plan: Plan) -> Sensitivity:
