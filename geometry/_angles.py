@@ -4,9 +4,9 @@ Samples are rows: `x` is (n samples, features). Sums are in at least float32, pr
 highest precision of the device; results have the dtype of `x`. Angles are in radians. An `x` that
 is no matrix, or outside `jit` not finite, raises `ValueError`.
 
-On Explicit mesh axes samples are gathered once, to be the other side of each pair, and sharded
-features are summed over devices. Sharded samples give a Gram matrix of sharded rows, and angles
-and distances of sharded columns.
+On Explicit mesh axes each device gathers all samples once, and sharded features are summed over
+devices. If the samples are sharded, the Gram matrix has sharded rows, and angles and distances have
+sharded columns.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ from geometry._arguments import as_samples
 from jaxnorm import unit_vector
 from jaxnorm.internal import norm, replicate
 
-# Bytes of pairwise differences at a time; a whole batch needs n² · features. TPU and GPU fuse
-# them. A CPU materializes them, and takes 2.5 times as long for blocks larger than its cache.
+# Maximum size of a block of pairwise differences, in bytes; all of them need n² · features. TPU and
+# GPU fuse the differences. A CPU stores them, and is 2.5 times slower if a block exceeds its cache.
 _BLOCK, _CPU_BLOCK = 2**26, 2**20
 
 
@@ -41,8 +41,8 @@ def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """Angles of all pairs of samples, in [0, π]: Eq. 11 of Nachum et al.
 
-    Computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖), which resolves 1e-7 in float32
-    and 1e-15 in float64; the arccosine of a cosine resolves no angle below 3e-4 and 1e-8. A zero
+    Computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖), which resolves angles of 1e-7 in
+    float32 and 1e-15 in float64. The arccosine of a cosine resolves only 3e-4 and 1e-8. A zero
     vector has no angle: its row and column are NaN. The gradient at equal directions is zero.
 
     Example:
@@ -61,8 +61,8 @@ def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """Euclidean distances of all pairs of samples, from their differences.
 
-    Equal samples are exactly 0 apart, with gradient zero, and a common offset costs no digits, as
-    it does in √(‖u‖² + ‖v‖² − 2 u·v).
+    Equal samples are exactly 0 apart, with gradient zero. A common offset of all samples costs no
+    digits; the formula √(‖u‖² + ‖v‖² − 2 u·v) would lose digits.
 
     Example:
       >>> print(distances(jnp.array([[0.0, 0.0], [3.0, 4.0]])))
@@ -102,7 +102,7 @@ def _pairs(combine: Callable[[Array, Array], Array], x: Float[Array, "n d"]) -> 
 
 
 def _gather_rows(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """`x` with all its rows on every device; sharded features stay so."""
+    """`x` with all its rows on every device; sharded features remain sharded."""
     sharding = jax.typeof(x).sharding
     rows, features = sharding.spec
     if rows is None:

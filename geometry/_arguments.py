@@ -13,7 +13,7 @@ _ASYMMETRY = 0.01
 def as_samples(
     x: Float[Array, "n d"], *, min_samples: int = 1, columns: int | None = None, name: str = "x"
 ) -> Float[Array, "n d"]:
-    """`x` in at least float32; raises unless a matrix of enough rows, finite outside `jit`."""
+    """`x` in at least float32; raises unless `x` is a finite matrix with enough rows."""
     check_array(x, name)
     if x.ndim != 2 or x.size == 0 or columns not in (None, x.shape[1]):
         features = "features" if columns is None else columns
@@ -44,7 +44,7 @@ def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def whole_number(n: int | float, name: str) -> int:
-    """`n` as an int; raises unless it is whole and exact as a float."""
+    """`n` as an int; raises unless `n` is a whole number that a float represents exactly."""
     if not (abs(n) <= 2**53 and n == int(n)):
         shown = n if abs(n) < 2**64 else "more"
         raise ValueError(f"{name} must be a whole number of at most 2**53; got {shown}")

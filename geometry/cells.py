@@ -30,7 +30,7 @@ __all__ = [
 
 
 class SampledCells(NamedTuple):
-    """Cells with their opposites, of equal volume, into which random neurons fell.
+    """Pairs of opposite cells, of equal volume, that random neurons hit.
 
     Attributes:
       volumes: Estimated volume of one cell of each pair seen, padded with zeros.
@@ -46,9 +46,9 @@ class SampledCells(NamedTuple):
 def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """Gaussian volumes of the 2n cells of n samples in the plane, opposite cells n places apart.
 
-    They sum to 1. Collinear samples share a line: the cells between them have volume 0, and gaps of
-    a few ulp count as none. A zero vector bounds no cell; if all are zero, there is one cell, of
-    volume 1, and the gradient is zero.
+    The volumes sum to 1. Collinear samples share a line, so the cells between them have volume 0;
+    a gap of a few units in the last place counts as 0. A zero vector bounds no cell. If all samples
+    are zero, there is one cell of volume 1, and the gradient is zero.
 
     Example:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
@@ -132,17 +132,17 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
       0.125
     """
     volumes = cell_volumes_3d(x)
-    # By index: the derivative of `min` is NaN if recomputed values differ from the minimum.
+    # Taken by index, because the derivative of `min` is NaN if recomputed values differ from it.
     return row_at(volumes, jnp.argmin(volumes))
 
 
 def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) -> SampledCells:
     """Volumes of cells in any number of dimensions, as frequencies of `samples` Gaussian neurons.
 
-    Volumes of cells seen are unbiased; `gamma` is not. Cells that no neuron hit are missed, and the
-    thinnest are missed first: unless all `number_of_cells` are seen, each often, it is too large,
-    and it is never below 1/(2 samples). If all are seen it is a little too small, as any minimum of
-    noisy estimates is. Samples with a NaN, which only `jit` lets pass, have volumes of NaN.
+    The volumes of the cells that were hit are unbiased; `gamma` is not. Small cells are missed
+    most often. Unless all `number_of_cells` are hit, each often, `gamma` is too large, and it is
+    never below 1/(2 samples). If all cells are hit, `gamma` is slightly too small, because it is
+    the minimum of noisy estimates. Under `jit`, samples with a NaN have volumes of NaN.
 
     Raises:
       ValueError: `samples` is below 1.
@@ -176,9 +176,7 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
 def number_of_cells(n: int, dims: int) -> int:
     """The number of cells of n samples in general position: 2 Σⱼ C(n − 1, j) over j < dims.
 
-    So γ is at most one over it.
-
-    Exactly, on the host.
+    γ is at most the inverse of this number. Computed exactly, on the host.
 
     Raises:
       ValueError: n or dims is no whole number, or below 1.

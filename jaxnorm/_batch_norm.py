@@ -1,8 +1,8 @@
 """Batch normalization, in training and in inference, with any of its parts.
 
-Inputs are (n, c) or (n, ..., c): samples first, any number of spatial axes, channels last. Without
-`statistics` the batch is normalized by its own (training), with them by the given ones
-(inference). The result has the dtype of `x`; statistics, sums and scales are in at least float32.
+Inputs are (n, c) or (n, ..., c): samples first, any number of spatial axes, channels last. In
+training, without `statistics`, a batch is normalized by its own statistics; in inference, by the
+given ones. The result has the dtype of `x`; statistics, sums and scales are in at least float32.
 
 The layer is y = gain (x − shift) + offset with one gain and one offset per channel. The shift is
 near the mean of the batch, so neither a large mean nor an outlier costs digits, in the sums
@@ -61,22 +61,23 @@ def batch_norm(
 
     σ² is the biased variance.
 
-    A constant channel becomes `bias`; a batch without any counted sample is normalized by mean 0
-    and variance 0, without NaN.
+    A constant channel becomes `bias`. If `where` chooses no sample, the batch is normalized by mean
+    0 and variance 0, without NaN.
 
     Args:
       x: Samples first, channels last.
       scale: γ, a number or one per channel, by default 1.
       bias: β, a number or one per channel, by default 0.
-      statistics: Given in inference; in training those of `x` are taken.
+      statistics: Statistics for inference; in training, without them, those of `x` are used.
       eps: Added to the variance.
-      recentering: Whether μ is subtracted; False is `rescale`, its variance still about μ.
-      rescaling: Whether the standard deviation divides; False is `recenter`.
+      recentering: Whether to subtract μ. Without it the layer is `rescale`, with a variance about
+        μ.
+      rescaling: Whether to divide by the standard deviation. Without it the layer is `recenter`.
       correction: Factor of the variance in training, a function of the number of elements that
         were averaged, such as `bessel`. Returned statistics are not corrected.
       groups: Parts of the batch, each normalized by its own statistics (ghost batches); samples
         stay in order. The returned statistics have one more, leading axis if there are several.
-      where: Samples that count in the statistics, as in `batch_statistics`. All are normalized.
+      where: Samples that enter the statistics, as in `batch_statistics`. All are normalized.
       axis_name: Mapped axes over which the batch, or each group of it, is spread.
       axis_index_groups: As in `batch_statistics`.
 

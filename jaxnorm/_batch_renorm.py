@@ -47,23 +47,23 @@ def batch_renorm(
     σ is √(σ² + eps) with the biased variance σ².
 
     With μ and σ of the batch and μ′ and σ′ of `running`, r = σ/σ′ within [1/r_max, r_max] and
-    d = (μ − μ′)/σ′ within [−d_max, d_max], both constant in gradients. Between these limits the
-    result is that of inference, (x − μ′)/σ′, with the gradients of a batch norm. With r_max 1 and
-    d_max 0, or without `running`, it is batch norm: the paper begins there, and relaxes both
-    to 3 and 5. In inference it is `batch_norm`.
+    d = (μ − μ′)/σ′ within [−d_max, d_max], both constant in gradients. Within these limits the
+    result equals that of inference, (x − μ′)/σ′, but with the gradients of a batch norm. With r_max
+    1 and d_max 0, or without `running`, the layer is batch norm. The paper begins with these limits
+    and relaxes them to 3 and 5. In inference the layer is `batch_norm`.
 
     Args:
       x: Samples first, channels last.
       scale: γ, a number or one per channel, by default 1.
       bias: β, a number or one per channel, by default 0.
-      statistics: Given in inference; in training those of `x` are taken.
+      statistics: Statistics for inference; in training, without them, those of `x` are used.
       running: Running statistics before this batch, for r and d. They carry no gradient.
-      r_max: At least 1; a number, or a traced one that a schedule moves.
+      r_max: At least 1; a number, or a traced number from a schedule.
       d_max: At least 0; the same.
       eps: Added to both variances.
       correction: As in `batch_norm`.
       groups: As in `batch_norm`; each has its own r and d.
-      where: Samples that count in the statistics, as in `batch_statistics`. All are normalized.
+      where: Samples that enter the statistics, as in `batch_statistics`. All are normalized.
       axis_name: Mapped axes over which the batch, or each group of it, is spread.
       axis_index_groups: As in `batch_statistics`.
 

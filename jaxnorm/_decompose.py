@@ -2,12 +2,12 @@
 
 The parts of Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first; the result
 has the dtype of `x`. Squares are taken relative to the largest entry, so none overflows or
-vanishes; sums of samples must fit the dtype, at least float32, and results are NaN beyond it. A
-feature that is constant over the samples is recentered to exactly 0; with `eps=0` rescaling leaves
-it undivided, and no gradient becomes NaN.
+vanishes. Sums of samples must fit the dtype (at least float32); otherwise results are NaN. A
+feature that is constant over the samples is recentered to exactly 0. With `eps=0`, rescaling does
+not divide such a feature, and no gradient becomes NaN.
 
-All raise `TypeError` for integer input and `ValueError` for an axis that `x` lacks or that holds
-no sample.
+All functions raise `TypeError` for integer input, and `ValueError` for an axis that `x` does not
+have or that has no sample.
 """
 
 import jax.numpy as jnp
@@ -41,8 +41,8 @@ def rescale(
 
     σ² is the biased variance.
 
-    The mean is divided too, not subtracted: this is rescaling alone, about the mean. Compare
-    `rescale_rms`, which is about zero; in random networks the two differ drastically.
+    The mean is not subtracted: this is rescaling alone, about the mean. `rescale_rms` rescales
+    about zero; in random networks the two differ drastically.
 
     Example:
       >>> print(rescale(jnp.array([1.0, 3.0])))

@@ -41,7 +41,7 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     neither skewness nor kurtosis: both are NaN. A variance that does not fit the dtype is NaN.
 
     Raises:
-      ValueError: `axis` is none of `x`, or holds no sample.
+      ValueError: `axis` is not an axis of `x`, or has no sample.
 
     Example:
       >>> print(moments(jnp.array([-3.0, 0.0, 0.0, 3.0])).kurtosis)
@@ -61,8 +61,8 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
     Args:
       a: Moments of the first set.
       b: Moments of the second.
-      counts: How many samples each holds; one that holds none leaves the other unchanged. Where
-        a variance has under- or overflowed, skewness and kurtosis are NaN.
+      counts: Numbers of samples of the two sets. A set without samples leaves the other unchanged.
+        If a variance under- or overflowed, skewness and kurtosis are NaN.
 
     Raises:
       ValueError: The two have different features.

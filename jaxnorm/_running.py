@@ -64,7 +64,7 @@ def apply(
     axis: int,
     dtype: Any,
 ) -> tuple[Array, BatchStatistics | None]:
-    """`x` normalized by its statistics, or by running ones if `use`; its own ones if `update`."""
+    """`x` normalized by its own statistics, or by running ones if `use`, and the new statistics."""
     check_axis(x, axis)
     features = running.mean.shape[0]
     if x.shape[axis] != features:

@@ -23,7 +23,7 @@ Correction = Callable[[Array], Array]
 class BatchStatistics(NamedTuple):
     """Mean and biased variance of `count` samples, one of each per feature.
 
-    No samples at all are (0, 0, 0), which `merge_statistics` leaves out.
+    Without samples all three are 0, and `merge_statistics` ignores them.
     """
 
     mean: Float[Array, " c"]
@@ -40,17 +40,19 @@ def batch_statistics(
 ) -> BatchStatistics:
     """Mean and biased variance of each feature over all axes but the last.
 
-    One pass over the data, about the mean of a 128th of it (under a mask, of all samples that
-    count): neither a mean of 10⁴ at standard deviation 1 nor an outlier of any size costs more than
-    the last two of float32's seven digits. The result is in at least float32, whatever the dtype
-    of `x`. Where Σ (x − μ)² exceeds the largest float, 3·10³⁸, the variance is NaN.
+    One pass over the data is enough, because the mean of a 128th of the samples is subtracted
+    before summing (under a mask, the mean of all chosen samples). A mean of 10⁴ at standard
+    deviation 1, or an outlier of any size, costs at most the last two of float32's seven digits.
+    The result is in at least float32, whatever the dtype of `x`. If Σ (x − μ)² exceeds the largest
+    float, 3·10³⁸, the variance is NaN.
 
     Args:
       x: Samples on the leading axes, features on the last.
-      where: Which samples count: of the shape of the leading axes, or broadcastable to `x` with a
-        last axis of 1. What `x` holds elsewhere, NaN included, has no influence.
-      axis_name: Mapped axis or axes (vmap, shard_map) over which the samples are spread. The
-        result is that of the union, and an empty shard adds nothing.
+      where: Mask of the samples that enter the statistics. Its shape is that of the leading axes,
+        or broadcastable to `x` with a last axis of 1. Other elements of `x`, even NaN, do not
+        matter.
+      axis_name: Mapped axis or axes (vmap, shard_map) over which the samples are spread. The result
+        covers the samples of all shards, and an empty shard adds nothing.
       axis_index_groups: Groups of indices along `axis_name`, each with statistics of its own, as
         in `jax.lax.psum`.
 
@@ -129,7 +131,7 @@ def shift_batch(
 
 
 def sums_by_sample(h: Float[Array, "n *spatial c"], keep: Keep) -> Sums:
-    """Sums of each image over its pixels to `keep`; over all pixels if it is fully masked."""
+    """Sums of each image over the pixels in `keep`; over all its pixels if `keep` has none."""
     spatial = tuple(range(1, h.ndim - 1))
     return sums(h, None if keep is None else keep | ~keep.any(spatial, keepdims=True), spatial)
 
@@ -148,10 +150,10 @@ def shift_near_mean(
 ) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
     """x − shift in at least float32, and the shift: a mean of samples, equal on all shards.
 
-    The mean of about every 128th sample; under a mask, where those may all be left out, the mean of
-    all that count. If it is taken over m of N samples, (μ − shift)² ≤ (N/m) σ² for every batch, by
-    the inequality of Cauchy and Schwarz: E[h²] − E[h]² then loses at most some hundred roundings of
-    the variance, whatever the outliers and whatever the mean, and usually none.
+    The shift is the mean of about every 128th sample. Under a mask, which may exclude all of these
+    samples, it is the mean of all chosen samples. If the shift is the mean of m of N samples,
+    (μ − shift)² ≤ (N/m) σ² for every batch, by the inequality of Cauchy and Schwarz. E[h²] − E[h]²
+    then loses at most some hundred roundings of the variance, for any outliers and any mean.
     """
     h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
     still = jax.lax.stop_gradient(x)
@@ -189,8 +191,8 @@ def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
     """Mean and biased variance of the summed elements, 0 without elements, and their count.
 
     The elements are relative to a shift for which mean² ≤ 200 variance unless all are equal (see
-    `shift_near_mean`). What is below 10⁻⁵ mean² is therefore the rounding of a constant. A variance
-    that overflows is NaN, since an infinite one would normalize everything to zero.
+    `shift_near_mean`). A variance below 10⁻⁵ mean² is therefore the rounding error of a constant. A
+    variance that overflows is NaN, because an infinite variance would normalize all values to zero.
     """
     divisor = jnp.maximum(total.count, 1)
     square = jnp.square(total.first / divisor)
@@ -202,8 +204,8 @@ def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
 def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:
     """The factor n / (n − 1 − eps) that makes the biased variance of n samples unbiased (eps 0).
 
-    The unitization paper's code corrects by it with its eps, 10⁻³, in training as well. Where
-    n ≤ 1 + eps there is nothing to correct, and the factor is 1.
+    The code of the unitization paper uses this factor also in training, with eps = 10⁻³. If
+    n ≤ 1 + eps, the factor is 1.
 
     Example:
       >>> print(bessel(jnp.array([1.0, 2.0, 5.0])))
@@ -239,11 +241,11 @@ def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
 def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     """Statistics of the union of two sets of samples, Chan, Golub and LeVeque (1979).
 
-    An empty set (count 0) leaves the other unchanged; two empty sets give an empty one. The means
-    are rounded before they are compared: a variance is right to about ε |mean| / standard
-    deviation, ε that of the dtype. In float32 that is 0.1 % at a mean of 10⁴ standard deviations,
-    which `batch_statistics` of the union resolves, and some per cent at 10⁶; beyond, merge
-    statistics of samples minus a common number, or in float64.
+    An empty set (count 0) leaves the other unchanged; two empty sets give an empty set. The given
+    means are rounded, so the relative error of a variance is about ε |mean| / standard deviation,
+    with ε of the dtype. In float32 this is 0.1 % at a mean of 10⁴ standard deviations and some per
+    cent at 10⁶; `batch_statistics` of the union has no such error. For larger means, merge in
+    float64 or subtract a common number from all samples first.
 
     Raises:
       ValueError: The two have different features.

@@ -1,8 +1,9 @@
-"""Unitization: a sample divided by its norm, or moved a part of the way (Huang and Yu).
+"""Unitization: a sample is divided by its norm, or moved in this direction (Huang and Yu).
 
 Norms are Euclidean, along `axis`; the result has the dtype of `x`, computed in at least float32.
-`alpha` moves from the identity (0) to the unit vector (1). The paper's theorems hold for alpha in
-[0, 1]; nothing here clips it, since trained values leave that interval.
+With `alpha` 0 the functions are the identity, with `alpha` 1 the result is the unit vector. The
+paper's theorems hold for alpha in [0, 1]. The functions do not clip alpha, because trained values
+leave this interval.
 """
 
 import jax
@@ -19,8 +20,8 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
 
     The gradient at the zero vector is zero.
 
-    Safe for every finite nonzero `x` that is not subnormal: the norm is formed relative to the
-    largest entry.
+    The norm is computed relative to the largest entry, so every finite nonzero `x` that is not
+    subnormal gives a unit vector.
 
     Example:
       >>> print(unit_vector(jnp.array([[3.0, 4.0], [0.0, 0.0]])))
@@ -45,9 +46,9 @@ def unitize_bounded(
     A scalar alpha is Eq. 8, one per feature Eq. 9.
 
     For alpha in [0, 1] the norm of the result is below 1/min(alpha), the bound behind Theorems
-    3.2 and 3.3. At the zero vector the result is 0, with Jacobian diag(1/(1 − alpha)) and 0
-    where alpha is 1; a scalar alpha of 1 gives (1, 0, ..., 0) there, as Eq. 8 says and Eq. 9
-    does not. Outside [0, 1] the divisor vanishes at ‖x‖ = 1 − 1/alpha and changes sign there.
+    3.2 and 3.3. At the zero vector the result is 0, and the Jacobian is diag(1/(1 − alpha)), with 0
+    where alpha is 1. A scalar alpha of 1 maps the zero vector to (1, 0, ..., 0), as Eq. 8 says.
+    For alpha outside [0, 1] the divisor vanishes and changes its sign at ‖x‖ = 1 − 1/alpha.
 
     Args:
       x: Vectors along `axis`.
@@ -74,10 +75,10 @@ def unitize(
 ) -> Float[Array, "*shape"]:
     """Unitize as the paper trains, Eq. 10: (alpha / √(‖x‖² + eps) + 1 − alpha) x.
 
-    No theorem covers it: for alpha < 1 the norm of the result, and so the earth mover distance
-    of two such outputs, grows without bound, where Eqs. 8 and 9 stay below 1/alpha. The zero
-    vector gives zero, with `eps=0` too. ‖x‖² must not overflow (|x| < 1e19 in float32) nor, with
-    `eps=0`, underflow.
+    No theorem of the paper covers Eq. 10. For alpha < 1 the norm of the result, and so the earth
+    mover distance of two such outputs, grows without bound, whereas outputs of Eqs. 8 and 9 stay
+    below 1/alpha. The zero vector gives zero, also with `eps=0`. ‖x‖² must not overflow (|x| < 1e19
+    in float32) and, with `eps=0`, must not underflow.
 
     Args:
       x: Vectors along `axis`.

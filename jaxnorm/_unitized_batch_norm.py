@@ -94,37 +94,37 @@ def unitized_batch_norm(
 
     With x̂ the normalized input, P its pixels per sample and s = Σ x̂² / (pixels · P) over pixels
     and channels of one sample, the result is scale (alpha / √(s + eps) + 1 − alpha) x̂ + bias.
-    Vectors, (n, c), have one pixel: s = ‖x̂‖² (Algorithm 1). With alpha 0 this is batch norm. The
-    norm belongs to the sample, in inference too, so the layer cannot be folded into others.
+    Vectors, (n, c), have one pixel: s = ‖x̂‖² (Algorithm 1). With alpha 0 this is batch norm. Also
+    in inference each sample is divided by its own norm, so the layer cannot be folded into others.
 
-    By default `pixels` is the number of pixels of `x`, line 9 of Algorithm 2. The mean of s is
-    then c/P: with alpha 1 every sample gets the norm P, not 1, and unitization enlarges outputs
-    where there are more pixels than channels. `pixels` equal to the number of channels leaves
-    their scale alone. In inference on images of another size, give the value used in training.
+    By default `pixels` is the number of pixels of `x`, as in line 9 of Algorithm 2. The mean of s
+    is then c/P. With alpha 1 every sample gets the norm P, not 1, and unitization enlarges outputs
+    if there are more pixels than channels. If `pixels` is the number of channels, the scale of the
+    outputs does not change. For inference on images of another size, pass the value of training.
 
-    By default the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover: see
-    `unitize`. With `factor=bounded` it is that of Eq. 9, which they do cover: for alpha in (0, 1]
-    and eps 0 every sample's x̄ has a norm of at most √(pixels · P) / min(alpha). Outside [0, 1] it
-    has poles, next to which outputs are large, and at which they are finite.
+    By default the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover (see
+    `unitize`). With `factor=bounded` it is that of Eq. 9, which the theorems cover: for alpha in
+    (0, 1] and eps 0, every sample's x̄ has a norm of at most √(pixels · P) / min(alpha). For alpha
+    outside [0, 1] this factor has poles. Outputs are large near a pole, and finite at it.
 
     Args:
       x: Samples first, channels last.
-      alpha: 0 is batch norm, 1 the direction alone; the paper leaves it free and starts at 0.
+      alpha: 0 gives batch norm, 1 only the direction; the paper trains it without bounds, from 0.
       scale: γ, a number or one per channel, by default 1.
       bias: β, a number or one per channel, by default 0.
-      statistics: Given in inference; in training those of `x` are taken.
+      statistics: Statistics for inference; in training, without them, those of `x` are used.
       eps: Added to the variance and to s.
       pixels: Line 9's constant n; with `per_pixel` 1 by default.
       per_pixel: Divide each pixel by the norm of its own channels, Figure 1(b), not Figure 1(c):
         s = Σ x̂² / pixels over the channels of one pixel.
-      factor: What multiplies x̂, as a function of alpha and s + eps: `interpolated` (default) or
-        `bounded`; a function of its own that first clips alpha, or passes it through a sigmoid,
-        keeps it in [0, 1].
+      factor: A function of alpha and s + eps whose result multiplies x̂: `interpolated` (default)
+        or `bounded`. To keep alpha in [0, 1], pass a function that first clips alpha or applies a
+        sigmoid.
       correction: As in `batch_norm`; the paper's code has `partial(bessel, eps=1e-3)`.
       groups: As in `batch_norm`.
-      where: Samples, or pixels, that count in the statistics, as in `batch_statistics`. Masked
-        pixels are left out of their sample's s and of its P. A sample that is masked whole is
-        left out of the statistics and otherwise normalized like any other.
+      where: Mask of the samples or pixels that enter the statistics, as in `batch_statistics`.
+        Other pixels are also left out of s and P of their sample. A sample without chosen pixels is
+        left out of the statistics, but normalized like any other sample.
       axis_name: Mapped axes over which the batch is spread; every sample lies on one of them.
       axis_index_groups: As in `batch_statistics`.
 
@@ -205,7 +205,7 @@ def _squares_about_mean(
 ) -> tuple[Float[Array, "n c"], Float[Array, "n 1"]]:
     """Line 6: Σ (x − μ)² of each channel over the pixels of each sample, and the pixel count P.
 
-    In training without another pass over the data: Σ (h − m)² = Σ h² − 2 m Σ h + P m².
+    In training this needs no further pass over the data: Σ (h − m)² = Σ h² − 2 m Σ h + P m².
     """
     if batch.samples is None:  # in inference h is x − μ
         _, about_mean, count = sums_by_sample(batch.h, keep)

@@ -111,9 +111,8 @@ def _scale_and_bias(layer: Any, x: Array, axis: int = -1) -> dict[str, Array | N
 class BatchNorm(_RunningNorm):
     """The layer `jaxnorm.nnx.BatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
-    Arguments and their meaning are those of `jaxnorm.nnx.BatchNorm`, but that the number of
-    features is the input's, `use_running_average` has no default, and keys and metadata come by
-    Linen's ways.
+    Arguments are those of `jaxnorm.nnx.BatchNorm`, with three differences: the input gives the
+    number of features, `use_running_average` has no default, and Linen passes keys and metadata.
 
     Example:
       >>> import jax
@@ -144,9 +143,9 @@ class BatchNorm(_RunningNorm):
 class UnitizedBatchNorm(_RunningNorm):
     """The layer `jaxnorm.nnx.UnitizedBatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
-    Arguments and their meaning are those of `jaxnorm.nnx.UnitizedBatchNorm`, but that the number of
-    features is the input's, `use_running_average` has no default, and keys and metadata come by
-    Linen's ways.
+    Arguments are those of `jaxnorm.nnx.UnitizedBatchNorm`, with three differences: the input gives
+    the number of features, `use_running_average` has no default, and Linen passes keys and
+    metadata.
 
     Example:
       >>> import jax
@@ -182,9 +181,8 @@ class UnitizedBatchNorm(_RunningNorm):
 class BatchRenorm(_RunningNorm):
     """The layer `jaxnorm.nnx.BatchRenorm` for Linen, in place of `flax.linen.BatchNorm`.
 
-    Arguments and their meaning are those of `jaxnorm.nnx.BatchRenorm`, but that the number of
-    features is the input's, `use_running_average` has no default, and keys and metadata come by
-    Linen's ways.
+    Arguments are those of `jaxnorm.nnx.BatchRenorm`, with three differences: the input gives the
+    number of features, `use_running_average` has no default, and Linen passes keys and metadata.
 
     Example:
       >>> import jax
@@ -234,8 +232,8 @@ class _Stateless(linen.Module):
 class DyT(_Stateless):
     """The layer `jaxnorm.nnx.DyT` for Linen, in place of `flax.linen.LayerNorm`.
 
-    Arguments and their meaning are those of `jaxnorm.nnx.DyT`, but that the number of
-    features is the input's, and keys and metadata come by Linen's ways.
+    Arguments are those of `jaxnorm.nnx.DyT`, with two differences: the input gives the number of
+    features, and Linen passes keys and metadata.
 
     Example:
       >>> import jax
@@ -255,8 +253,8 @@ class DyT(_Stateless):
 class Derf(_Stateless):
     """The layer `jaxnorm.nnx.Derf` for Linen, in place of `flax.linen.LayerNorm`.
 
-    Arguments and their meaning are those of `jaxnorm.nnx.Derf`, but that the number of
-    features is the input's, and keys and metadata come by Linen's ways.
+    Arguments are those of `jaxnorm.nnx.Derf`, with two differences: the input gives the number of
+    features, and Linen passes keys and metadata.
 
     Example:
       >>> import jax
@@ -278,8 +276,8 @@ class Derf(_Stateless):
 class Unitization(_Stateless):
     """The layer `jaxnorm.nnx.Unitization` for Linen, in place of `flax.linen.LayerNorm`.
 
-    Arguments and their meaning are those of `jaxnorm.nnx.Unitization`, but that the number of
-    features is the input's, and keys and metadata come by Linen's ways.
+    Arguments are those of `jaxnorm.nnx.Unitization`, with two differences: the input gives the
+    number of features, and Linen passes keys and metadata.
 
     Example:
       >>> import jax

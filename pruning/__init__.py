@@ -3,12 +3,12 @@
 Filters are the rows of a matrix, `(filters, dims)`; scores are one number a filter, and the
 smallest are pruned first. Functions are pure and leave `jit`, `vmap` and `grad` to the caller.
 
-On a mesh, Auto or Explicit, filters may be sharded along any axis. Their norms and standard
-deviations stay where the filters are; what sorts or compares all filters, or all weights, returns
-replicated results.
+On a mesh, Auto or Explicit, filters may be sharded along any axis. Norms and standard deviations of
+filters are sharded like the filters. Functions that sort or compare all filters, or all weights,
+return replicated results.
 
-At the top are the names that most users need. Each lives in one of the namespaces, with more like
-it: `criteria`, `ranking`, `gaussian`, `weight_tests`, `channels`, `nnx`, `schedules` and `weights`.
+The names that most users need are here. They are also in the namespaces, which have more functions:
+`criteria`, `ranking`, `gaussian`, `weight_tests`, `channels`, `nnx`, `schedules` and `weights`.
 """
 
 import typing

@@ -122,7 +122,7 @@ def check_takes(
 
 
 def check_names(names: Any, name: str) -> None:
-    """Raise `TypeError` for a single text: its letters are not meant."""
+    """Raise `TypeError` for a single text, whose letters would be taken as its elements."""
     if isinstance(names, str):
         raise TypeError(f"{name} must be a tuple of names, such as ({names!r},); got {names!r}")
 

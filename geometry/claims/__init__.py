@@ -1,11 +1,11 @@
 """Check statements by computation: what is printed, what holds, and how sure the verdict is.
 
-A `Claim` has checks, each of which is exact where it can be (identities and inequalities over
-thousands of cases, adversarial ones among them) and sampled where it cannot. `check(claim, key)`
-draws, computes and returns a `Verdict`; `check_all` decides about many together, and keeps the
-chance that any true statement is rejected below `LEVEL`. `about(claims, "Theorem 1")` finds claims
-by the number of a theorem, equation, figure or table. The claims of the three papers are in the
-repository, `scripts/claims`, and checked by `scripts/check_theorems.py`.
+A `Claim` has checks. A check is exact if possible: an identity or an inequality in thousands of
+cases, some of them adversarial. Other checks are sampled. `check(claim, key)` returns a `Verdict`.
+`check_all` decides about many claims together, and keeps the chance that any true statement is
+rejected below `LEVEL`. `about(claims, "Theorem 1")` finds claims by the number of a theorem,
+equation, figure or table. The claims of the three papers are in the folder `scripts/claims` of the
+repository; `scripts/check_theorems.py` checks them.
 
 Example:
   >>> import jax, jax.numpy as jnp

@@ -39,7 +39,7 @@ LEVEL = 0.002
 
 
 def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdict:
-    """The verdict on one claim; numbers and options are those of `check_all` with the same key."""
+    """The verdict on one claim, with the numbers and options of `check_all` for the same key."""
     return check_all((claim,), key, precision=precision)[0]
 
 
@@ -48,9 +48,9 @@ def check_all(
 ) -> list[Verdict]:
     """Measure every check of every claim once, and decide about all of them together.
 
-    The same key gives the same numbers, whatever claims are chosen; Holm's correction is for those
-    that are. Not to be traced: results are Python numbers. Arguments and errors are those of
-    `measure`.
+    The same key gives the same numbers for a claim, whatever other claims are given; Holm's
+    correction covers the given claims. The function cannot be traced, because results are Python
+    numbers. Arguments and errors are those of `measure`.
     """
     claims = _as_claims(claims)
     return decide(claims, measure(claims, key, precision=precision))
@@ -69,19 +69,19 @@ def measure(
     """The moments of all draws of the claims, and the values of all functions, by name.
 
     Args:
-      claims: What to measure; draws that several of them read are drawn once.
-      key: Of the whole run.
+      claims: Claims to measure; draws that several claims use are drawn once.
+      key: Random key of the whole run.
       precision: Factor on the standard errors: ½ takes four times the draws.
-      devices: Over which draws are spread; by default all, of all hosts.
-      threads: Functions that are measured at a time, with the same numbers: while one compiles
-        another draws. Settings of the caller that a context manager of JAX made do not reach
-        threads.
+      devices: Devices that share the draws; by default all devices of all hosts.
+      threads: Number of functions that are measured at the same time; it does not change the
+        numbers. While one function compiles, another draws. Threads do not have settings that the
+        caller made by a context manager of JAX.
       measured_before: What an earlier call with this key and precision measured.
       on_done: Called with every new measurement, in the thread of the caller.
 
     Raises:
-      TypeError: Something else than a claim, such as its name, or `key` is no random key.
-      ValueError: `precision` is not in (0, 2], beyond which a wrong number may stay unseen, or
+      TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
+      ValueError: `precision` is not in (0, 2], because larger values may miss a wrong number, or
         there are threads and several devices, whose programs could wait for each other.
     """
     check_key(key)
@@ -122,7 +122,7 @@ def _complete(
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
     """The sources that the claims' checks read, each under a name of its own.
 
-    Draws have the name of their function, computed numbers those of the claim and the check.
+    Draws have the name of their function; computed numbers have the names of claim and check.
     """
     name_of: dict[Draws | Callable, str] = {}
     for claim in claims:
@@ -157,7 +157,7 @@ def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list
 
 
 def _as_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
-    """`claims` as a tuple; raises unless they are several claims."""
+    """`claims` as a tuple; raises unless `claims` is a sequence of claims."""
     if isinstance(claims, Claim):
         raise TypeError(f"claims must be a list of `Claim`; got one, {claims.name}: use check")
     claims = tuple(claims)

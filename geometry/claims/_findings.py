@@ -31,14 +31,14 @@ class Finding(NamedTuple):
     Attributes:
       check: The check.
       estimate: The moment, or the value of the worst case.
-      stderr: Of the moment; 0 for computed values.
-      predicted: The number it was compared with.
-      z: Their distance in standard errors; of computed values NaN.
-      p_value: Adjusted by Holm for all checks that were decided together; of computed values NaN.
+      stderr: Standard error of the moment; 0 for computed values.
+      predicted: The number that the estimate was compared with.
+      z: Distance of estimate and prediction in standard errors; NaN for computed values.
+      p_value: Adjusted by Holm for all checks that were decided together; NaN for computed values.
       draws: Number of draws or of cases.
       holds: Whether the statement was not rejected.
-      power: Chance to tell the predicted number from `against`; NaN where that is meaningless: of
-        computed values, of what must fail, and of a prediction of 0 without `against`.
+      power: Chance to distinguish the predicted number from `against`. NaN for computed values, for
+        forms that must fail, and for a prediction of 0 without `against`.
     """
 
     check: Check
@@ -64,8 +64,8 @@ class Verdict(NamedTuple):
     Attributes:
       claim: The claim.
       findings: The findings of its checks, in order.
-      printed_holds: Whether all printed forms hold; None without a check of one.
-      corrected_holds: Whether all corrected forms hold; None without a check of one.
+      printed_holds: Whether all printed forms hold; None if no check is about the printed form.
+      corrected_holds: Whether all corrected forms hold; None if no check is about a corrected form.
       as_recorded: Whether every check has the outcome that its form demands.
       text: The standing of the claim, or which checks contradict it.
     """

@@ -40,7 +40,8 @@ def objects(claim: Claim) -> tuple[str, ...]:
 def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
     """The claims about the objects that `text` names, such as "Theorem 1".
 
-    A text without the number of an object is sought in the names, in any case.
+    If `text` has no number of an object, the function searches the names of the claims for `text`,
+    whether upper or lower case.
 
     Raises:
       TypeError: `claims` is a text, such as the name of a paper.

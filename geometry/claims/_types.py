@@ -1,8 +1,9 @@
 """Claims, and the checks of a claim.
 
-A claim has checks of its printed form and, where that is wrong or far off, of a corrected one. Some
-are computed, on thousands of random and of adversarial cases; others are sampled. What a reader
-might take from a statement, and must not, is checked too, and says nothing against the statement.
+A claim has checks of its printed form. If the printed form is wrong or far off, the claim also has
+checks of a corrected form. A check is computed, in thousands of random and adversarial cases, or
+sampled. Some checks are about over-readings: conclusions that a reader might draw but must not.
+They must fail, and say nothing against the statement.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,10 +62,10 @@ class Sampled:
       predicted: The number, or a function that gives it.
       draws: Where the statistic comes from.
       statistic: Its name in what `draws` gives.
-      moment: The moment of it that is meant.
-      side: How the moment stands to the number.
-      within: Size of the next term of a prediction to first order, which the moment may be off by.
-      against: A wrong number from which this one is to be told; by default one 10 % off.
+      moment: The moment of the statistic.
+      side: The relation of the moment to the number.
+      within: Allowed deviation of the moment: the next term, if the prediction is to first order.
+      against: A wrong number that the check should reject; by default 10 % away.
       form: What the check says of the printed statement.
     """
 
@@ -99,10 +100,11 @@ class Computed:
 
     Attributes:
       what: The statement, in one line.
-      values: The numbers, one for each case: arrays of them, of any shapes, or an iterator. A
-        function of a key that decides the cases, or of nothing.
-      relation: "identity" for values within `tolerance` of `predicted`, "limit" for the same of the
-        exponent of an error, "inequality" for values not above `predicted` by more.
+      values: A function that returns the numbers, one for each case, as arrays of any shapes or as
+        an iterator. Its argument is a key that decides the cases, or it has no argument.
+      relation: "identity" if values must be within `tolerance` of `predicted`; "limit" if this must
+        hold for the exponent of an error; "inequality" if values must not exceed `predicted` by
+        more than `tolerance`.
       predicted: The number.
       tolerance: What rounding, or the fit of an exponent, may take.
       form: What the check says of the printed statement.
@@ -150,10 +152,10 @@ class Result(NamedTuple):
     """The number that networks gave, beside the number that the paper prints.
 
     Attributes:
-      ours: With its uncertainty, and of how many runs: a sentence, or a function that gives it of
-        what `page` holds, so no number is written twice.
-      printed: The paper's.
-      page: The file of numbers, from the root of the repository.
+      ours: A sentence with our number, its uncertainty and the number of runs; or a function that
+        makes this sentence from the contents of `page`, so no number is written twice.
+      printed: The number of the paper.
+      page: The file of numbers, as a path from the root of the repository.
     """
 
     ours: str | Callable[[Any], str]
@@ -175,16 +177,16 @@ class Claim:
       checks: What is computed or drawn.
       covers: Numbers of the definitions and steps of the proof that belong to it.
       printed: The printed form with its place and its hypotheses.
-      corrected: The corrected form, as text; empty where the printed one stands.
-      fault: What is wrong with the printed form, if a check of it is rejected.
-      remark: What a reader should know beside.
+      corrected: The corrected form, as text; empty if the printed form is right.
+      fault: What is wrong with the printed form, if a check of the printed form is rejected.
+      remark: A further note for the reader.
       why: Two or three sentences: the proof, or the counter-example.
       results: Results of networks that were trained or measured.
-      reason: Why nothing is checked, where there are no checks.
+      reason: Why nothing is checked, if there are no checks.
 
     Raises:
-      TypeError: A check is none.
-      ValueError: `fault`, or the form of a check, is not one that exists.
+      TypeError: An element of `checks` is not a check.
+      ValueError: `fault` or the form of a check is unknown.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -18,9 +18,9 @@ def activation_step(
 ) -> Float[Array, "n n"]:
     """Gram matrix E φ(zᵢ) φ(zⱼ) after a layer of any activation, z Gaussian of covariance `gram`.
 
-    It is that of width · activations of weights of variance 1/width, exactly, whatever the norms of
-    the samples: the series of `kernel_map` with each sample's own coefficients. Twice that of ReLU
-    is `arccosine_kernel`. A layer of batch norm by parts is a norm of the Gram matrix and this:
+    The result is exact for samples of any norms: it is the series of `kernel_map`, in which each
+    sample has its own coefficients. For ReLU, twice the result is `arccosine_kernel`. To compute a
+    layer with a part of batch norm, first apply the norm to the Gram matrix:
 
         neither                activation_step(gram, φ)
         recentering            activation_step(recenter_gram(gram), φ)
@@ -29,9 +29,9 @@ def activation_step(
         RMS or layer norm      activation_step(rms_norm_gram(gram), φ), over features
         residual branch        gram + scale² · activation_step(...)
 
-    Rescaling over a finite batch divides by a size that differs between neurons. For ReLU
-    `rescale_rms_step` and `standardize_step` have its distribution; here the size is its mean,
-    which many samples of many directions approach. All others are exact for any batch.
+    Over a finite batch, rescaling divides each neuron by its own size. `rescale_gram` divides by
+    the mean size instead, which is the limit for many samples of many directions. For ReLU,
+    `rescale_rms_step` and `standardize_step` are exact. All other rows are exact for any batch.
 
     Args:
       activation: As for `kernel_map`, like `kinks` and `terms`.
@@ -63,7 +63,7 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix of samples scaled to norm 1, each by itself: their cosines. Zeros remain zeros.
+    """Gram matrix of samples that are each scaled to norm 1: their cosines. Zeros remain zeros.
 
     RMS norm over features, and layer norm of preactivations, whose mean over features vanishes at
     infinite width. Layer norm of activations: see `layer_norm_map`.
@@ -87,7 +87,7 @@ def activation_kernel(
     terms: int | None,
     nodes: int | None = None,
 ) -> Float[Array, "n n"]:
-    """`activation_step` of a Gram matrix that needs no check, by so many nodes between kinks."""
+    """`activation_step` without a check of `gram`, with this number of nodes between kinks."""
     variances = jnp.diagonal(g)
     std = safe_sqrt(jnp.where(variances <= 0, 0, variances))
     divisor = jnp.where(std == 0, 1, std)

@@ -64,7 +64,7 @@ def expected_norm_factor(width: int) -> float:
 
     √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) − 23/(128d²) + O(d⁻³): the mean of a
     chi variable whose degrees of freedom j are Binomial(d, 1/2). Theorem 14 of Nachum et al. has 1,
-    which holds of the squared norm. Computed on the host in double precision.
+    which is right only for the squared norm. Computed on the host in double precision.
 
     Raises:
       ValueError: `width` is no whole number, or below 1.

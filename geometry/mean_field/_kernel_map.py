@@ -5,14 +5,14 @@ correlation ρ. With aₖ the coefficients of φ in the normalized Hermite polyn
 
     E φ(u) φ(v) = Σ aₖ² ρᵏ.
 
-The series of a function with kinks converges slowly at ρ = ±1. A kink at t, where the slope jumps
-by j, contributes that of the ramp j max(x − t, 0), whose sum is an integral over an angle,
+If φ has kinks, the series converges slowly at ρ = ±1. A kink at t, where the slope jumps by j,
+contributes the series of the ramp j max(x − t, 0), whose sum is an integral over an angle,
 
     E max(u − s, 0) max(v − t, 0) = (linear in ρ) + ∫ (ρ − sin θ) h(θ) dθ,   0 ≤ θ ≤ arcsin ρ,
     h(θ) = exp(−((s − t)²/(1 − sin θ) + (s + t)²/(1 + sin θ))/4) / 2π,
 
-by Plackett's identity. The terms of the series up to the last are those of φ, all others those of
-its ramps: piecewise linear functions are exact.
+by Plackett's identity. The series has the terms of φ up to the last one that is computed, and all
+further terms of the ramps. For piecewise linear functions the result is therefore exact.
 """
 
 import itertools
@@ -48,17 +48,18 @@ _TERMS, _TERMS_WITH_KINKS = 128, 1024
 class KernelMap:
     """κ(ρ), the correlation of two samples after a layer, as a function to call.
 
-    It takes cosines in [−1, 1], a number or an array, and has κ(1) = 1. It is a pytree: `jit`,
-    `vmap` and `grad` take it as an argument. `jax.grad(kernel)` is its slope; the second derivative
-    of a function with kinks is large, but finite, at ±1, where it should be infinite.
+    The argument is a cosine in [−1, 1], as a number or an array, and κ(1) = 1. A `KernelMap` is a
+    pytree, so it can be an argument of functions under `jit`, `vmap` and `grad`. `jax.grad(kernel)`
+    is its slope. If φ has kinks, the second derivative at ±1 is infinite, but is computed as a
+    large finite number.
 
     Attributes:
-      powers: Coefficients of ρᵏ, but for those of ramps.
-      kinks: Where they are, in standard deviations of the preactivations.
+      powers: Coefficients of ρᵏ, without those of the ramps.
+      kinks: Positions of the kinks, in standard deviations of the preactivations.
       jumps: Jumps of the slope at the kinks, relative to the root mean square of the activations.
       mean_square: E φ(u)², of the activations.
       slope: κ′(1) = E φ′(u)² E u²/E φ(u)²: the growth of squared small angles.
-      tail: Mass of the terms that are left out, about the largest error of κ.
+      tail: Sum of the omitted coefficients, which is about the largest error of κ.
     """
 
     powers: Float[Array, " terms"]
@@ -83,8 +84,8 @@ class FixedPoint(NamedTuple):
 
     Attributes:
       cosine: The fixed point.
-      slope: κ′ there: the factor on small deviations from it in a layer.
-      depth_scale: −1/log|slope|: layers after which deviations are e times smaller.
+      slope: κ′ at the fixed point: the factor of small deviations from the fixed point in a layer.
+      depth_scale: −1/log|slope|: number of layers after which deviations are e times smaller.
     """
 
     cosine: Float[Array, ""]
@@ -114,21 +115,22 @@ def kernel_map(
 
     κ(ρ) = E φ(u) φ(v)/E φ(u)² for Gaussian u and v of standard deviation `std` and correlation ρ,
     the map of correlations of Poole et al. (2016) and the dual activation of Daniely et al. (2016).
-    Of ReLU it is `cosine_step`. κ is convex on [0, 1], as no coefficient is negative. For RMS norm
-    or layer norm of the preactivations `std` is the norm's scale; without a norm it is the root of
-    the variance that layers keep: v ↦ weight_variance · `mean_square` + bias_variance.
+    For ReLU, κ is `cosine_step`. κ is convex on [0, 1], as no coefficient is negative. With RMS
+    norm or layer norm of the preactivations, `std` is the scale of the norm. Without a norm, `std`
+    is the square root of the variance v that the layers keep: the fixed point of v ↦
+    weight_variance · `mean_square` + bias_variance.
 
     In float64 the error is about 1e-14 for GELU, erf, tanh and piecewise linear functions, and 1e-9
     for ELU and SELU. `tail` estimates it; more `terms` lower it.
 
     Args:
       activation: φ, continuous, and differentiable except at the kinks.
-      kinks: Where its slope, or another derivative, jumps, in ascending order.
+      kinks: Positions at which the slope of φ, or another derivative, jumps, in ascending order.
       std: Standard deviation of the preactivations; may be traced and differentiated.
       terms: Terms of the series: by default 128, and 1,024 for functions with kinks.
 
     Raises:
-      TypeError: `activation` is no function.
+      TypeError: `activation` is not a function.
       ValueError: Kinks are not finite or do not ascend, or `activation` jumps at one; there are
         fewer than 3 terms; `std` is not positive.
 
@@ -195,9 +197,9 @@ def mixed_map(
 def layer_norm_map(kernel: KernelMap) -> KernelMap:
     """The map κ of a layer that normalizes its activations over features, mean subtracted.
 
-    At infinite width layer norm subtracts E φ(u): the constant term of the series is left out, and
-    (κ(ρ) − κ(0))/(1 − κ(0)) is left. RMS norm of the activations, and both norms of the
-    preactivations, whose mean over features is zero, do not change κ.
+    At infinite width, layer norm subtracts E φ(u). This removes the constant term of the series,
+    and the map is (κ(ρ) − κ(0))/(1 − κ(0)). RMS norm of the activations does not change κ. Neither
+    do the two norms of the preactivations, whose mean over features is zero.
 
     Example:
       >>> kernel = layer_norm_map(kernel_map(jax.nn.relu, (0.0,)))
@@ -218,12 +220,13 @@ def layer_norm_map(kernel: KernelMap) -> KernelMap:
 def fixed_point(kernel: KernelMap) -> FixedPoint:
     """The stable fixed point of κ in [0, 1], which correlations in [0, 1) tend to.
 
-    κ is convex there and κ(1) = 1, so κ′(1) decides: up to 1 it is 1, samples become alike
-    ("ordered"); above, it is the one fixed point below 1 ("chaotic"), Poole et al. (2016);
-    from the Hermite series Joudaki and Hofmann (2024) show that all of [0, 1) leads there. The
-    depth scale is that of Schoenholz et al. (2017), infinite where κ′(1) = 1: then angles fall like
-    1/(c layers) where there are kinks, c being `cubic_term`, and like 1/√layers where there are
-    none. Derivatives by the parameters of κ are those of the fixed point.
+    κ is convex on [0, 1] and κ(1) = 1, so κ′(1) decides. If κ′(1) ≤ 1, the fixed point is 1 and
+    samples become alike ("ordered"). If κ′(1) > 1, it is the only fixed point below 1 ("chaotic"),
+    Poole et al. (2016). Joudaki and Hofmann (2024) show by the Hermite series that every
+    correlation in [0, 1) tends to it. The depth scale is that of Schoenholz et al. (2017). It is
+    infinite at κ′(1) = 1; then angles fall like 1/(c layers) if there are kinks, with c =
+    `cubic_term`, and like 1/√layers otherwise. The result can be differentiated by the parameters
+    of κ.
 
     Example:
       >>> print(fixed_point(kernel_map(jax.nn.relu, (0.0,))).cosine)
@@ -285,7 +288,7 @@ def expand(
     terms: int | None,
     nodes: int | None = None,
 ) -> Expansion:
-    """Hermite coefficients by Gauss-Legendre quadrature, of so many nodes between two kinks."""
+    """Hermite coefficients by Gauss-Legendre quadrature, with `nodes` nodes between two kinks."""
     terms = _checked(activation, kinks, terms)
     dtype, tiny = std.dtype, float(jnp.finfo(std.dtype).tiny)
     scale = jnp.maximum(std, tiny**0.5)
@@ -322,7 +325,7 @@ def expand(
 def ramp_kernel(
     a: KernelMap | Expansion, b: KernelMap | Expansion, rho: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """Σ over kinks of both of jump · jump · ∫ (ρ − sin θ) h(θ) dθ."""
+    """Σ of jump · jump · ∫ (ρ − sin θ) h(θ) dθ over all pairs of kinks."""
     nodes, weights = (jnp.asarray(x, rho.dtype) for x in leggauss(64))
     half = jnp.arcsin(rho) / 2
     sine = jnp.sin(half * (nodes + 1))
@@ -334,7 +337,7 @@ def ramp_kernel(
 
 
 def within(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """ρ inside of (−1, 1), with the gradient of ρ: rounding leads beyond, and arcsin ends there."""
+    """ρ clipped to the inside of (−1, 1), where arcsin has a slope, with the gradient of ρ."""
     limit = 1 - float(jnp.finfo(rho.dtype).eps)
     constant = jax.lax.stop_gradient(rho)
     return jnp.clip(constant, -limit, limit) + (rho - constant)
@@ -357,7 +360,7 @@ def jump(
 
 
 def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None) -> int:
-    """The number of terms, if all arguments are what they must be."""
+    """The number of terms, after a check of all arguments."""
     check_function(activation, "activation", "jnp.tanh")
     ascending = all(a < b for a, b in itertools.pairwise(kinks))
     if not all(map(math.isfinite, kinks)) or not ascending:
@@ -379,7 +382,7 @@ def leggauss(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _power_series(powers: Float[Array, " terms"], rho: Float[Array, ""]) -> Float[Array, ""]:
-    """Σ powersₖ ρᵏ by blocks of √terms, two short loops for one long."""
+    """Σ powersₖ ρᵏ in blocks of √terms: two short loops instead of a long loop."""
     block = math.isqrt(powers.size)
     rows = jnp.pad(powers, (0, -powers.size % block)).reshape(-1, block)
     return _horner(_horner(rows.T, rho), rho**block)

@@ -1,15 +1,15 @@
 """Random layers that rescale, at infinite width, for any n samples, exactly.
 
-A neuron's activities z over the batch are Gaussian with the batch's Gram matrix G for covariance.
-Divided by their size over the batch they are not Gaussian, but 1/q = ½ ∫ exp(−a q/2) da over a > 0
-turns the expectation into kernels of Gaussian covariances,
+The activities z of a neuron over the batch are Gaussian, and their covariance is the batch's Gram
+matrix G. After division by their size over the batch they are not Gaussian. The identity
+1/q = ½ ∫ exp(−a q/2) da over a > 0 expresses the expectation by kernels of Gaussian covariances,
 
     E[f(z) / (z C z)] = ½ ∫ det(I + a C G)^(−1/2) E[f(z_a)] da,   Cov z_a = G (I + a C G)⁻¹,
 
-one integral over a line. One eigendecomposition of C serves all nodes of its quadrature. Gram
-matrices are (n, n), gathered where they are sharded over Explicit mesh axes; results have trace n,
-but for `rescale` without recentering: the mean Gram matrix of a layer of `width` neurons is width/2
-times as large.
+which is an integral over one variable. One eigendecomposition of C serves all nodes of the
+quadrature. Gram matrices are (n, n), and are gathered if they are sharded over Explicit mesh axes.
+Results have trace n, except for `rescale` without recentering. The mean Gram matrix of a layer of
+`width` neurons is width/2 times as large.
 """
 
 import math
@@ -34,8 +34,8 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix after rescaling about zero and ReLU: `jaxnorm.rescale_rms`, no recentering.
 
     Many samples of one angle tend to 58.75° (`rms_angle`). The scale of the batch does not matter.
-    A Gram matrix of zeros gives NaN. In float32 cosines above 0.9999 come out up to 0.0003 too
-    small: of equal samples 0.9997 where 1 is right.
+    A Gram matrix of zeros gives NaN. In float32, cosines above 0.9999 are up to 0.0003 too small:
+    equal samples get 0.9997 instead of 1.
 
     Example:
       >>> print(jax.jit(rescale_rms_step)(jnp.eye(2)).round(3))
@@ -61,8 +61,8 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix after rescaling about the mean and ReLU: `jaxnorm.rescale`, no recentering.
 
-    Angles collapse as with ReLU alone. The expectation is finite where the recentred batch has at
-    least three dimensions; else the result is meaningless.
+    Angles collapse as with ReLU alone. The expectation is finite if the recentred batch has at
+    least three dimensions; otherwise the result has no meaning.
 
     Raises:
       ValueError: There are fewer than 4 samples.
@@ -160,7 +160,8 @@ def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
 
 
 def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array, "n n"]:
-    """`gram` over its trace: no result depends on it, and small ones would lose their gradients."""
+    """`gram` over its trace: results do not depend on its scale, and a small scale loses
+    gradients."""
     g = replicate(as_gram(gram, min_samples=min_samples))
     trace = jax.lax.stop_gradient(jnp.trace(g))
     return g / jnp.where(trace <= 0, 1, trace)

@@ -1,8 +1,8 @@
 """One neuron for each sample: the initialization of the Discussion of Nachum et al.
 
-A neuron ReLU(x w + b) fires for one sample only exactly if that sample is a vertex of the convex
-hull of the batch. This is decided on the host in double precision, by a linear program where
-simpler directions fail; nothing here can be traced.
+A neuron ReLU(x w + b) that fires for one sample only exists exactly if this sample is a vertex of
+the convex hull of the batch. The functions decide this on the host in double precision, by a linear
+program if simpler directions fail. They cannot be traced.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,9 @@ _MIN_MARGIN = 1e-9  # margin of a vertex, relative to the length of its directio
 def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
     """Mask of the samples that are vertices of the convex hull of all samples.
 
-    A sample that occurs twice is no vertex. The margin of the best direction, one of a few or the
-    solution of a linear program, decides; 1e-9 of the batch's size counts as zero.
+    A sample that occurs twice is not a vertex. The margin of the best direction decides, which is
+    one of a few candidates or the solution of a linear program. A margin below 1e-9 of the size of
+    the batch counts as zero.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]])
@@ -39,11 +40,11 @@ def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
 def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float[Array, " n"]]:
     """Kernel and bias with ReLU(x kernel + bias) = I: neuron i fires only for sample i.
 
-    Each threshold lies midway between its sample and the next one in the neuron's direction: its
-    own sample gets 1 and the next one −1, before the ReLU.
+    The threshold of a neuron is midway between its own sample and the next sample in the direction
+    of the neuron. Before the ReLU, its own sample gets 1 and the next sample −1.
 
     Raises:
-      ValueError: A sample is no vertex of the batch's convex hull.
+      ValueError: A sample is not a vertex of the batch's convex hull.
 
     Example:
       >>> x = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
@@ -74,8 +75,9 @@ def point_initializers(
 ) -> tuple[Callable[..., Array], Callable[..., Array]]:
     """Initializers of kernel and bias of an `nnx.Linear` of k inputs: `neuron_per_point` of `x`.
 
-    With more neurons than samples the rest are He's, with bias 0; with fewer, `key` chooses the
-    samples that have one. For use as `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
+    With more neurons than samples, the other neurons have He's initialization and bias 0. With
+    fewer neurons, `key` chooses the samples that get a neuron. Use them as
+    `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
 
     Args:
       key: Chooses the samples; the layer's own keys draw the rest of the neurons.
@@ -83,7 +85,7 @@ def point_initializers(
       gain: Activity of each neuron at its sample.
 
     Raises:
-      ValueError: A sample is no vertex, or the layer does not have k inputs.
+      ValueError: A sample is not a vertex, or the layer does not have k inputs.
 
     Example:
       >>> from flax import nnx

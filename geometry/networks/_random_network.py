@@ -41,11 +41,11 @@ def random_network(
 ) -> RandomNetwork:
     """Send `x` through `depth` layers x ← nonlinearity(normalization(x W)), W of variance 2/width.
 
-    The setting of Figures 3, 5 and 6 of Nachum et al. Weights are drawn when they are needed and
-    not stored, so memory grows with depth only by the recorded statistics; on a CPU most of
-    the time is spent drawing them, and depends on the kind of `key`. Many networks are a `vmap`
-    over keys, which shards as any other axis. A zero batch remains zero. A batch of sharded samples
-    remains sharded, and its recorded statistics are gathered.
+    This is the setting of Figures 3, 5 and 6 of Nachum et al. Weights are drawn when they are
+    needed and not stored, so memory grows with depth only by the recorded statistics. On a CPU most
+    of the time is spent drawing weights, and depends on the kind of `key`. To run many networks,
+    use `vmap` over keys. A zero batch remains zero. A batch of sharded samples remains sharded, and
+    its recorded statistics are gathered.
 
     Args:
       key: Draws the weights.
@@ -55,10 +55,10 @@ def random_network(
       normalization: Acts on (n, width): `jaxnorm.recenter`, `rescale` (about the mean),
         `rescale_rms` (about zero), `standardize` (both parts), or the identity.
       nonlinearity: Acts on the normalized batch.
-      homogeneous: Whether a layer of c x is c times the layer of x, as with ReLU and without
-        rescaling. The batch is then divided by its root mean squared norm after every layer, and
-        `log_scale` records the factor: nothing under- or overflows. Otherwise the batch is not
-        scaled and `log_scale` is 0.
+      homogeneous: Whether a layer maps c x to c times its output for x, as with ReLU and without
+        rescaling. If so, the batch is divided by its root mean squared norm after every layer, so
+        no number under- or overflows, and `log_scale` records the factor. Otherwise the batch is
+        not scaled and `log_scale` is 0.
       statistic: Any function of the batch that returns an array or a tree of arrays to record.
       layers: The layers after which it is recorded, ascending from 1 to `depth`; by default all.
 

@@ -1,9 +1,10 @@
 """Theorems 13 and 14 of Nachum et al.: what a recentred ReLU layer does to an invariant batch.
 
-A layer recentres, and has Gaussian weights of variance 2α/width: α = 1 is He's, and the theorems
-choose α, called `gain` here. Both theorems hold of expected Gram matrices and squared norms, and
-fail of expected entries and norms, which are what they state. Sample 1 of the theorems is the first
-row. `is_invariant` and `next_layer` gather arrays that are sharded over Explicit mesh axes.
+A layer recentres the batch and has Gaussian weights of variance 2α/width. He's initialization is
+α = 1; the theorems choose another α, called `gain` here. Both theorems are right for expected Gram
+matrices and squared norms. They state expected entries and norms, for which they are wrong. Sample
+1
+of the theorems is the first row. `is_invariant` and `next_layer` gather sharded arrays.
 """
 
 import math
@@ -28,7 +29,7 @@ class NextLayer(NamedTuple):
     """Expectations after the layer of Theorem 14.
 
     Attributes:
-      radius: R = ‖x₁ − ν‖ before it, ν the mean of the other samples.
+      radius: R = ‖x₁ − ν‖ before the layer, with ν the mean of the other samples.
       gain: α = n²/((n − 1)² R²).
       gram: Expected Gram matrix of the n samples and, last, of the image of ν.
     """
@@ -42,8 +43,8 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
     """Whether a Gram matrix belongs to an invariant representation, up to order and scale.
 
     In Definition 12 the longest sample is orthogonal to the others, which coincide and are n − 1
-    times shorter. No entry of the Gram matrix, relative to its largest, may differ from theirs by
-    more than `tolerance`. False for zeros.
+    times shorter. The Gram matrix, divided by its largest entry, may differ from that of Definition
+    12 by at most `tolerance` in each entry. False for zeros.
 
     Raises:
       ValueError: There are fewer than 2 samples.

@@ -67,10 +67,11 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
 def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
     """Whether a Gram matrix is in the odd state of Nachum et al., Figure 3, by our thresholds.
 
-    Norm ratio at least (n − 1)/2, mean angle to the others at least 80°, their spread at most 65°:
-    it is 61.4° in the odd state of 7 samples, less in that of more, and 71.4° or more in a
-    symmetric batch.
-    The tree often makes both of its ends long: then none is odd.
+    The norm ratio must be at least (n − 1)/2, the mean angle to the others at least 80°, and the
+    spread of the others at most 65°. In the odd state the spread is 61.4° for 7 samples and smaller
+    for more; in a symmetric batch it is 71.4° or more.
+
+    In the tree, often both ends are long. Then no sample is odd.
 
     Raises:
       ValueError: There are fewer than 3 samples.

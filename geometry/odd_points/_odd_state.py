@@ -1,8 +1,8 @@
 """Fixed points of recentering and ReLU at infinite width for n samples, and their stability.
 
-The map is `mean_field_step`. It maps batches of one sample beside n − 1 exchangeable ones to such
-batches, whose Gram matrices have four different entries. All numbers are Python's, in double
-precision, computed on the host: nothing here can be traced. Angles are in radians.
+The map is `mean_field_step`. If all samples but one are exchangeable before the map, they are so
+after it, and the Gram matrix has only four different entries. Functions compute Python numbers in
+double precision on the host, and cannot be traced. Angles are in radians.
 """
 
 import math
@@ -19,9 +19,9 @@ class OddState(NamedTuple):
     """A fixed point of one odd sample and a cluster of n − 1.
 
     Attributes:
-      norm_ratio: Norm of the odd sample over that of the others.
-      angle: Angle of the odd sample with the others.
-      spread: Angle of two others.
+      norm_ratio: Norm of the odd sample over the norm of the others.
+      angle: Angle between the odd sample and the others.
+      spread: Angle between two samples of the cluster.
     """
 
     norm_ratio: float
@@ -33,9 +33,10 @@ class OddState(NamedTuple):
 def recentred_angle(n: int | float) -> float:
     """The fixed angle of n samples of one norm and one angle: arccos κ(−1/(n − 1)).
 
-    They have it after one layer, with rescaling or without; κ is `cosine_step`. 90° for two
-    samples, 75.03° for nine, and arccos(1/π) = 71.44° for `math.inf`; Figure 5 of Nachum et al. has
-    75. Without rescaling, one sample whose norm ratio exceeds `escape_ratio` leaves it.
+    The samples have this angle after one layer, with rescaling or without; κ is `cosine_step`. The
+    angle is 90° for two samples, 75.03° for nine, and arccos(1/π) = 71.44° for `math.inf`. Figure 5
+    of Nachum et al. has 75°. Without rescaling, a sample whose norm ratio exceeds `escape_ratio`
+    leaves this state.
 
     Raises:
       ValueError: n is below 2.
@@ -80,7 +81,7 @@ def odd_state(n: int) -> OddState:
     equations. `odd_stability` has it for any activation, with the rates at which deviations decay.
 
     Raises:
-      ValueError: n is no whole number, or below 7: then all samples end at `recentred_angle(n)`.
+      ValueError: n is not a whole number, or n is below 7, where no odd state exists.
 
     Example:
       >>> state = odd_state(10)
@@ -101,7 +102,7 @@ def escape_ratio(n: int) -> float:
     excess over 1 has four digits, by bisection in O(n) operations. A smaller ratio returns to 1.
 
     Raises:
-      ValueError: n is no whole number, or below 7: then every ratio returns to 1.
+      ValueError: n is not a whole number, or n is below 7, where every ratio returns to 1.
 
     Example:
       >>> round(escape_ratio(10), 3)
@@ -149,7 +150,8 @@ def _angle_after_relu(cosine: float) -> float:
 
 
 def _layer(n: int, state: OddState) -> OddState:
-    """Recentering and the arc-cosine kernel; the others have norm 1."""
+    """The map of one layer: recentering and the arc-cosine kernel, scaled so the others have norm
+    1."""
     others = n - 1
     a, odd = state.norm_ratio**2, state.norm_ratio * math.cos(state.angle)
     inside = math.cos(state.spread)

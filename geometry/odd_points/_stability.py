@@ -1,10 +1,10 @@
 """The odd state of recentering and any activation: whether it exists, is stable, and how fast.
 
 A layer recentres the batch, scales it so that the preactivations have the root mean square `std`,
-which ReLU does not notice, and applies the activation, at infinite width. A batch of one sample
-beside n − 1 exchangeable ones has four entries in its Gram matrix: variance of the odd sample, its
-covariance with the others, their variance, and their covariance. All is computed on the host in
-double precision.
+and applies the activation, at infinite width. For ReLU, `std` does not matter. If all samples but
+one are exchangeable, the Gram matrix has four different entries: the variance of the odd sample,
+its covariance with the others, their variance, and their covariance. Everything is computed on the
+host in double precision.
 """
 
 import math
@@ -31,11 +31,12 @@ class Stability(NamedTuple):
 
     Attributes:
       state: Norm ratio, angle and spread of the fixed point.
-      family: Eigenvalues' sizes of deviations that keep the n − 1 samples exchangeable.
+      family: Growth, in one layer, of deviations that keep the n − 1 samples exchangeable: absolute
+        values of eigenvalues.
       single: Growth of deviations that make one of the n − 1 samples longer or nearer than the
         others.
-      pairs: Growth of deviations of the angles of pairs alone.
-      radius: The largest; below 1 the fixed point is stable.
+      pairs: Growth of deviations that change only angles of pairs.
+      radius: The largest growth; below 1 the fixed point is stable.
     """
 
     state: OddState
@@ -67,10 +68,10 @@ def odd_stability(
 ) -> Stability | None:
     """The state of one odd sample beside a cluster of n − 1, and its stability; None without one.
 
-    The map is followed for 40 n layers from a sample n − 1 times as long as the others, and then
-    solved by Newton's method. There is no odd state where this ends at norms that differ by less
-    than 1 %. For ReLU the state is `odd_state`. Before the activation, numbers have the root mean
-    square `std`; `kinks` are as in `kernel_map`.
+    The function iterates the map for 40 n layers, from a sample n − 1 times as long as the others,
+    and then solves for the fixed point by Newton's method. If the norms at the end differ by less
+    than 1 %, there is no odd state. For ReLU the state is `odd_state`. Before the activation,
+    numbers have the root mean square `std`; `kinks` are as in `kernel_map`.
 
     Raises:
       ValueError: n is no whole number, or below 5.
@@ -103,8 +104,9 @@ def symmetric_stability(
 ) -> Stability:
     """The state of one norm and one angle (`recentred_angle(n)` for ReLU), and its stability.
 
-    Where it is stable a sample becomes odd only if it is longer by a finite ratio at the start, for
-    ReLU `escape_ratio`; where it is not, any deviation grows. Options are those of `odd_stability`.
+    If this state is stable, a sample becomes odd only if it is longer than the others by a finite
+    ratio at the start (for ReLU `escape_ratio`). If it is unstable, any deviation grows. Options
+    are those of `odd_stability`.
 
     Raises:
       ValueError: n is no whole number, or below 5.
@@ -224,7 +226,8 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
     )
 
     def layer(g: Array, n: Array, std: Array) -> Array:
-        """The four entries after a layer, of those before it; no factor on all of them matters."""
+        """The four entries after a layer, from the four before it; a common factor does not
+        matter."""
         odd, both, other, pair = _recentred(g, n, std)[0]
         rows = [[odd, both, both], [both, other, pair], [both, pair, other]]
         after = kernel(jnp.stack([jnp.stack(row) for row in rows]))

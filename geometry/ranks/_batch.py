@@ -2,7 +2,7 @@
 
 Samples are rows: `x` is (n samples, features). Effective and stable rank need only the Gram matrix
 of the shorter side of `x`, with min(n, features) rows. The gaps are functions of a Gram matrix, so
-that they apply to infinite-width maps too. Sums are in at least float32; results have the dtype of
+they also apply to infinite-width maps. Sums are in at least float32; results have the dtype of
 the input. An argument that is no matrix, or outside `jit` not finite, raises `ValueError`. On
 Explicit mesh axes the matrix whose singular values or eigenvalues are needed is gathered: `x` for
 `numerical_rank`, else a Gram matrix.
@@ -20,9 +20,9 @@ from jaxnorm.internal import replicate, safe_sqrt
 def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
     """Number of singular values above max(n, d) · ε times the largest, ε of the dtype of `x`.
 
-    As `numpy.linalg.matrix_rank` and Figure 2 of Nachum et al. count it. Computed from singular
-    values of `x` itself: a Gram matrix has their squares, and loses those below √ε. Zeros have rank
-    0, and so have samples with a NaN, which only `jit` lets pass.
+    `numpy.linalg.matrix_rank` and Figure 2 of Nachum et al. count in the same way. The function
+    uses the singular values of `x` itself, because a Gram matrix has their squares and loses values
+    below √ε. Zeros have rank 0. Under `jit`, samples with a NaN also have rank 0.
 
     Example:
       >>> print(numerical_rank(jnp.ones((5, 3))))

@@ -26,8 +26,8 @@ def rows_needed(
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """Draw Gaussian neurons until the n samples have rank n; returns how many, and the rank.
 
-    At most `max_rows` are drawn: the rank may then be below n, and always is where
-    `full_rank_reachable` is false. Ranks are decided to about 64 n ε, relative to each neuron.
+    At most `max_rows` neurons are drawn, so the rank may be below n; this is always so if
+    `full_rank_reachable` is false. The tolerance of ranks is about 64 n ε, relative to each neuron.
 
     Raises:
       ValueError: `max_rows` is below 1, or not below 2³¹.
@@ -57,7 +57,7 @@ def rows_needed(
         w = jax.random.normal(jax.random.fold_in(key, rows), (dims,), u.dtype)
         y = _unit(jax.nn.relu(jnp.einsum("nd,d->n", u, w, precision="highest")))
         new = y - _project(basis, y)
-        # Again: the first projection is orthogonal up to rounding only.
+        # Projected twice, because the first projection is orthogonal only up to rounding.
         new = new - _project(basis, new)
         grows = jnp.linalg.norm(new) > tolerance
         basis = basis.at[rank].set(jnp.where(grows, _unit(new), basis[rank]))
@@ -71,11 +71,10 @@ def rows_needed(
 def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     """Whether ReLU neurons can make the samples linearly independent at all.
 
-    Exactly if no sample is zero, no two are positively parallel, and the directions of the
-    antiparallel pairs are linearly independent, for ReLU(s) − ReLU(−s) = s. Corollary 4 requires
-    only that no two samples of x are collinear, where it should require it of the recentred batch.
-    Angles below 64 ε count as zero. For samples with a NaN, which only `jit` lets pass, the answer
-    means nothing.
+    True exactly if no sample is zero, no two are positively parallel, and the directions of the
+    antiparallel pairs are linearly independent, because ReLU(s) − ReLU(−s) = s. Corollary 4
+    requires that no two samples of x are collinear; it should require this of the recentred batch.
+    Angles below 64 ε count as zero. Under `jit`, the answer for samples with a NaN has no meaning.
 
     Example:
       >>> x = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])

@@ -1,9 +1,9 @@
 """Monte Carlo estimates that travel with their standard errors.
 
-A draw is a function of a key, and of parameters where there are any. Draw i has the key
-`fold_in(key, i)`: results do not depend on `batch_size`, which sets the memory, nor on the devices,
-up to rounding. Functions compile once for each function object `draw`, shape of the parameters and
-number of draws that are held at a time.
+A draw is a function of a key, and of parameters if there are any. Draw i has the key
+`fold_in(key, i)`. Up to rounding, results therefore do not depend on `batch_size`, which sets the
+memory, or on the devices. Functions compile once for each function object `draw`, shape of the
+parameters and number of draws in memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,21 +48,21 @@ def monte_carlo(
 ) -> Estimate:
     """Mean of `draw(key)` over independent keys, and the standard error of that mean.
 
-    Batches and devices are merged as in Chan, Golub and LeVeque (1979). The mean of events is
-    their rate. May be traced; then it runs on the devices of its caller.
+    Batches and devices are merged as in Chan, Golub and LeVeque (1979). The mean of events is their
+    rate. The function may be traced, and then runs on the devices of its caller.
 
     Args:
       draw: Any function of a key; its result may have any shape, and be Boolean or an integer.
       key: Key of the whole estimate.
       samples: Number of draws, at least 2.
-      parameters: Trees of arrays, passed to `draw` after the key: other values do not recompile it.
+      parameters: Trees of arrays, passed to `draw` after the key. New values do not recompile.
       batch_size: Draws that a device holds at a time; by default at most 16,384.
-      draws_per_key: Draws of one key, on the leading axis of what `draw` returns. A key costs as
-        much as a random number: with one key per number, drawing takes twice the time.
+      draws_per_key: Number of draws from one key, on the leading axis of the result of `draw`. A
+        key costs as much as a random number, so one key for each number doubles the time.
       devices: Devices that share the draws; by default all, of all hosts, or those of the mesh that
         `jax.set_mesh` has set.
-      target_stderr: Drawing stops before `samples` once every standard error is at most this. It
-        is compared each time a quarter more has been drawn, from 1,000 keys on.
+      target_stderr: Drawing stops before `samples` if every standard error is at most this number.
+        The check is made each time the number of keys has grown by a quarter, from 1,000 on.
 
     Raises:
       TypeError: `draw` is no function or returns no array, `key` is no random key, or a number of
@@ -95,9 +95,9 @@ def monte_carlo_moments(
 ) -> SampleMoments:
     """`monte_carlo` together with the variance of the draws and its standard error.
 
-    The variance's is √((m₄ − m₂²)/n) with the central moments m of the draws, merged as in Pébay
-    (2008): accurate where the eighth moment is finite and n is large compared with m₄/m₂². It is
-    NaN or ∞ where fourth powers of the draws overflow, in float32 beyond 10⁹.
+    The standard error of the variance is √((m₄ − m₂²)/n) with the central moments m of the draws,
+    merged as in Pébay (2008). It is accurate if the eighth moment is finite and n is large compared
+    with m₄/m₂². It is NaN or ∞ if fourth powers of the draws overflow, in float32 beyond 10⁹.
     Arguments and errors are those of `monte_carlo`.
 
     Example:

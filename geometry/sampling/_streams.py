@@ -1,7 +1,7 @@
 """Moments of millions of draws, chunk by chunk, on every device, in a state of fixed size.
 
-Draw i has the key `fold_in(key, i)`, and states merge by formulas whose order of merging changes
-rounding alone. So neither the size of a chunk nor the number of devices changes a result.
+Draw i has the key `fold_in(key, i)`, and the order in which states merge changes only rounding. So
+neither the size of a chunk nor the number of devices changes a result by more than rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,8 +39,8 @@ class Sampler(NamedTuple):
       batch_size: Draws that a device holds at a time.
       draws_per_key: Draws of one key, on the leading axis; None for one draw without that axis.
       devices: Devices that share the keys; None for all of them, or for a traced caller's.
-      highest: The power up to which moments are kept, 2 or 4: those above are zero, since powers of
-        large draws overflow.
+      highest: The highest power whose moments are computed, 2 or 4. Higher moments are zero,
+        because powers of large draws overflow.
     """
 
     draw: Callable[..., Array]

@@ -1,8 +1,9 @@
 """Where the recentering tree ends: Theorems 10 and 11 of Nachum et al., and sharper constants.
 
-A neuron is stable when it takes at most three values; its descendants then are stable too. In the
-limit of depth the largest and the smallest sample are orthogonal and all others merge into one
-cluster. Its length and angles relative to the two ends depend on one number r of the first batch:
+A neuron is stable if it takes at most three values; then its descendants are also stable. In the
+limit of depth, the largest and the smallest sample are orthogonal and all others merge into one
+cluster. Relative to the two ends, the cluster's length and angles depend on one number r of the
+first batch:
 the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. Samples that are sharded over Explicit
 mesh axes are gathered. Bounds by n alone are Python numbers, computed on the host.
 """
@@ -46,9 +47,10 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     """A depth from which all neurons of the tree are stable: Theorem 10 made explicit.
 
     (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), R the range and D the smallest
-    gap between neighbours among all samples but the two ends. Only the two outer gaps of a neuron
-    shrink, each by at least (n − 3)/n, and only while above 2D/(n − 3). Observed depths are at most
-    0.67 of it. There is no bound by n alone. ∞ where inner samples coincide.
+    gap between neighbours among all samples but the two ends.     Only the two outer gaps of a
+    neuron shrink, each by at least (n − 3)/n, and only while above 2D/(n − 3). Observed depths are
+    at most 0.67 of this bound. No bound depends on n alone. The bound is ∞ if inner samples
+    coincide.
 
     Raises:
       ValueError: There are fewer than 4 samples: then all neurons are stable at once.
@@ -73,9 +75,9 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
 def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, ""]:
     """The ratio r of n distinct samples in any order at `depth`; it tends to a limit in (0, ∞).
 
-    Below 1 the smallest sample becomes longest, above 1 the largest one; both ends are longer than
-    the cluster unless r leaves [1/(n − 1)², (n − 1)²]. Of samples that are not distinct it may be
-    0, ∞, or, in place of 0/0, the 1 of a symmetric batch; the gradient is zero where it is 1 or ∞.
+    If r < 1, the smallest sample becomes the longest; if r > 1, the largest sample does. Both ends
+    are longer than the cluster if r is in [1/(n − 1)², (n − 1)²]. If samples coincide, r may be 0
+    or ∞; in place of 0/0, r is 1, as for a symmetric batch. The gradient is zero where r is 1 or ∞.
 
     Raises:
       ValueError: There are fewer than 3 samples, or `depth` is below 1.

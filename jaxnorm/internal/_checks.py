@@ -26,7 +26,7 @@ def check_floating(x: Any, name: str) -> None:
 
 
 def check_array(x: Any, name: str) -> None:
-    """Raise `TypeError` unless `x` is an array that JAX reads; lists and numbers are none."""
+    """Raise `TypeError` unless `x` is an array that JAX reads; a list or a number is not."""
     if not hasattr(x, "dtype"):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
     if isinstance(x, np.ndarray | np.generic) and (x.dtype.kind in "OSUMm" or x.dtype.names):
@@ -60,7 +60,7 @@ def check_positive(x: Any, name: str) -> Any:
 
 
 def check_numeric(x: Any, name: str) -> None:
-    """Raise `TypeError` unless `x` is a number or an array; a text that shows one is neither."""
+    """Raise `TypeError` unless `x` is a number or an array; a text such as "0.5" is neither."""
     if not isinstance(x, int | float) and not hasattr(x, "dtype"):
         raise TypeError(f"{name} must be a number; got {x!r}")
 
@@ -74,7 +74,7 @@ def _finite(x: Any, name: str) -> Any:
 
 
 def check_function(f: Any, name: str, example: str) -> None:
-    """Raise unless `f` can be called; the name of a function cannot."""
+    """Raise `TypeError` unless `f` can be called, as a function can and its name cannot."""
     if not callable(f):
         got = repr(f) if isinstance(f, str | int | float | None) else type(f).__name__
         raise TypeError(f"{name} must be a function, such as {example}; got {got}")

@@ -24,7 +24,7 @@ def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Arra
 
 
 def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
-    """`x`; a Python number becomes an array of the default floating dtype."""
+    """`x` as an array; a Python number gets the default floating dtype."""
     if isinstance(x, int | float):
         if sys.float_info.max < abs(x) < math.inf:
             raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
@@ -53,8 +53,8 @@ def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """A unit in which squares of numbers up to `largest` fit the dtype; NaN if it is infinite.
 
-    At most a 64th of the largest float, since XLA multiplies by its inverse, and a subnormal
-    inverse is zero on most devices. Constant in gradients: what has no unit does not depend on it.
+    At most a 64th of the largest float, because XLA multiplies by the inverse, and a subnormal
+    inverse is zero on most devices. The unit is constant in gradients.
     """
     largest = jax.lax.stop_gradient(largest)
     capped = jnp.minimum(largest, float(jnp.finfo(largest.dtype).max) / 64)
@@ -62,10 +62,10 @@ def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
-    """Euclidean norm along `axis`, which stays with size 1; gradient zero at the origin.
+    """Euclidean norm along `axis`, which keeps size 1; gradient zero at the origin.
 
-    Relative to the largest entry, so no square overflows or underflows. Infinite where an
-    entry is.
+    Computed relative to the largest entry, so no square overflows or underflows. Infinite if an
+    entry is infinite.
     """
     largest = jnp.max(jnp.abs(x), axis, keepdims=True)
     nonzero = largest != 0  # NaN remains NaN
@@ -77,7 +77,7 @@ def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
 def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
     """`x` minus its mean along `axis`, exactly zero where `x` is constant.
 
-    The first entry is subtracted before the mean is formed: a constant then leaves no rounding
+    The first entry is subtracted before the mean is computed. A constant then has no rounding
     error, and a large mean costs no digits. The gradient is that of x − mean(x).
     """
     axes = axis_tuple(x, axis)
@@ -106,10 +106,9 @@ def chi_mean(dims: int) -> float:
 def chi_defect(dims: Number) -> Number:
     """h = dims/2 − R², R = Γ((dims + 1)/2)/Γ(dims/2): half the variance of a chi variable.
 
-    R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms, and eight such
-    steps lead to where R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)), y = 2d − 1, E₂ₖ Euler's numbers, is
-    precise: the constants are those of its expansion in y⁻². Arithmetic only: a Python number
-    stays one, in double precision.
+    R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms. After eight such
+    steps, R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)) is precise, with y = 2d − 1 and Euler's numbers E₂ₖ.
+    The constants are those of its expansion in y⁻². Python numbers remain Python numbers.
     """
     y = 2 * (dims + 16) - 1
     u = 1 / y / y

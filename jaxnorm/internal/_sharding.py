@@ -1,7 +1,7 @@
 """Arrays that are sharded over Explicit axes of a mesh, as `jax.make_mesh` makes them.
 
-On Auto axes the compiler places collectives as it needs them. On Explicit axes an operation whose
-result has no one sharding raises, and the function that calls it decides.
+On Auto axes the compiler places collectives as it needs them. On Explicit axes, an operation raises
+if the sharding of its result is ambiguous, and the function that calls it must decide.
 """
 
 import math
@@ -22,10 +22,10 @@ Result = TypeVar("Result")
 
 
 def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """`function` with shardings inside chosen by the compiler; its results are replicated.
+    """`function`, in which the compiler chooses shardings, with replicated results.
 
-    For functions that sort, multiply or index along axes which may be sharded: they run on
-    Explicit axes as on Auto axes. What `function` closes over must not lie on the mesh.
+    For functions that sort, multiply or index along axes that may be sharded. They run on Explicit
+    axes as on Auto axes. Arrays in the closure of `function` must not be on the mesh.
     """
 
     @wraps(function)
@@ -68,8 +68,9 @@ def row_at(x: Shaped[Array, "n *shape"], index: Int[Array, ""]) -> Shaped[Array,
 def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array, "*ones"]:
     """`x` at index 0 of `axes`, which keep size 1 and may be sharded.
 
-    A gather, because a slice cannot take one entry of a sharded axis of an Explicit mesh. The last
-    axis goes first: what crosses devices, along the batch, is then as small as it can be.
+    Uses a gather, because on an Explicit mesh a slice cannot take one entry of a sharded axis. The
+    last axis is indexed first, so the data that cross devices along the batch are as small as
+    possible.
     """
     x = jnp.asarray(x)
     for axis in sorted(axes, reverse=True):
@@ -85,8 +86,8 @@ def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array
 def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
     """About every 128th sample of `x`, at least 2, spread evenly over all axes but the last.
 
-    Spatial axes first, as the batch is what is usually sharded. A slice of a sharded axis stays on
-    its devices if its stride divides the samples of each.
+    Spatial axes are sliced first, because usually the batch is sharded. A slice of a sharded axis
+    needs no communication if its stride divides the samples of each device.
     """
     sharding = jax.typeof(x).sharding
     strides, rest = [1] * x.ndim, min(128, max(1, math.prod(x.shape[:-1]) // 2))
@@ -114,8 +115,8 @@ def _devices(mesh: Mesh | AbstractMesh, axis: Any) -> int:
 def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "groups rest *shape"]:
     """The first axis of `x` as (groups, n / groups); either part may carry the sharding.
 
-    On an Explicit mesh these are the groups, or if they do not divide over the devices the samples
-    of every group, or neither.
+    On an Explicit mesh the groups are sharded, or, if their number does not fit the devices, the
+    samples of every group, or neither.
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec

@@ -1,6 +1,6 @@
 """Residual blocks: two or three convolutions, their normalizations, and a shortcut around them.
 
-`width` is the number of channels that leave a block, of which a bottleneck has a quarter inside.
+`width` is the number of output channels of a block. Inside, a bottleneck has a quarter of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,8 @@ def biased_conv(
 def stages(
     block: Block, channels: int, widths: Sequence[int], counts: Sequence[int]
 ) -> list[Callable[..., Array]]:
-    """Blocks for all stages: `counts[i]` of `widths[i]` in stage i, stride 2 after the first."""
+    """Blocks for all stages: stage i has `counts[i]` blocks of width `widths[i]`, with stride 2
+    after the first stage."""
     blocks = []
     for stage, (width, count) in enumerate(zip(widths, counts, strict=True)):
         for position in range(count):
@@ -131,7 +132,8 @@ class Projection(nnx.Module):
 class Identity(nnx.Module):
     """Shortcut without parameters: option A of He et al. (2016a).
 
-    Every `stride`-th pixel, between zero channels: half of the missing ones on either side.
+    Takes every `stride`-th pixel, and adds zero channels: half of the missing channels on each
+    side.
     """
 
     def __init__(self, channels: int, width: int, *, stride: int):

@@ -31,8 +31,8 @@ BLOCKS = {
 class ResNet(nnx.Module):
     """ResNet for ImageNet, He et al. (2016a), Table 1.
 
-    A 7×7 convolution and a 3×3 max pooling, both of stride 2, and four stages of blocks: from
-    depth 50 on bottlenecks. Convolutions have no biases.
+    The network has a 7×7 convolution and a 3×3 max pooling, both of stride 2, and four stages of
+    blocks, which are bottlenecks from depth 50 on. Convolutions have no biases.
 
     With `pre_activation` the blocks are those of He et al. (2016b), and neither shortcuts nor the
     output of the last block are normalized, as in the unitization paper, section 4.3. That paper
@@ -46,7 +46,7 @@ class ResNet(nnx.Module):
       rngs: Keys for the initializers.
 
     Raises:
-      ValueError: `depth` is another one.
+      ValueError: `depth` is another number.
 
     Example:
       >>> images = jnp.zeros((2, 64, 64, 3), "float32")

@@ -29,7 +29,7 @@ class VGG(nnx.Module):
       depth: 11, 13, 16 or 19.
       classes: Number of outputs.
       hidden: Units of the dense layers between the 7×7 map of a 224×224 image and the outputs.
-        For smaller images `()`: the outputs are a dense layer of the map's mean.
+        For smaller images pass `()`; then one dense layer maps the mean of the map to the outputs.
       norm: Constructor of the normalization between convolution and ReLU, called as
         `norm(num_features, rngs=rngs)`; `None` for the paper's network, which has none.
       rngs: Keys for the initializers.

@@ -160,15 +160,15 @@ class RunningNorm(Affine):
 class BatchNorm(RunningNorm):
     """A batch norm layer with learned `scale` and `bias` and running statistics.
 
-    Takes the place of `flax.nnx.BatchNorm`, whose arguments it has with their meaning; the result
-    is by default of the input's dtype. Statistics are in at least float32, and running ones in
-    float32, in training and inference. They are exponential averages of the batches' means and
-    unbiased variances; a batch without any counted sample leaves them as they are.
+    The layer replaces `flax.nnx.BatchNorm` and has the same arguments, but by default the result
+    has the dtype of the input. Statistics are in at least float32, and running statistics in
+    float32, in training and inference. Running statistics are exponential averages of the batches'
+    means and unbiased variances. A batch without any chosen sample does not change them.
 
     Args:
       num_features: Channels of the input, along `axis`.
-      use_running_average: Inference instead of training; `model.eval()` and `model.train()` set
-        it, and a call may give it. None: the call must give it.
+      use_running_average: True for inference, False for training. `model.eval()` and
+        `model.train()` set it, and a call may override it. If None, each call must pass it.
       axis: The feature axis, which is not the first.
       momentum: Weight of the old running statistics, in [0, 1].
       epsilon: Added to the variance.
@@ -186,13 +186,12 @@ class BatchNorm(RunningNorm):
       running_correction: Factor of the variance that enters the running variance.
       groups: Ghost batches in training, as in `batch_norm`; their average enters the running
         statistics.
-      update_running_average: Whether the running statistics are updated; None: where they are not
-        used. With True they may be used and updated, by the batch after it was normalized, and with
-        False neither.
+      update_running_average: Whether to update the running statistics; if None, they are updated
+        when they are not used. With True they can be used and then updated by the same batch.
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.
-      eps: What the functions call epsilon; given, it is taken instead.
+      eps: Another name of `epsilon`, used by the functions. If given, it replaces `epsilon`.
 
     Example:
       >>> layer = BatchNorm(3, rngs=nnx.Rngs(0))
@@ -281,8 +280,8 @@ class BatchRenorm(RunningNorm):
     """A batch renormalization layer with learned `scale` and `bias` and running statistics.
 
     In training r and d come from the running statistics before the batch. The paper trains its
-    first steps with `r_max` 1 and `d_max` 0: both are attributes, and a program is compiled for
-    each value; with a schedule for every step, call the function.
+    first steps with `r_max` 1 and `d_max` 0. Both are attributes, and each new value compiles a new
+    program; for a schedule that changes them at every step, call the function `batch_renorm`.
 
     Args:
       r_max: As in `batch_renorm`.

@@ -20,12 +20,12 @@ Loss = Callable[[nnx.Module, Any], Float[Array, ""]]
 def microbatched(loss: Loss, microbatches: int) -> Loss:
     """The `loss` of a whole batch, computed in microbatches; equal to rounding.
 
-    Where gradients of microbatches are averaged, each is normalized by its own statistics. Here all
-    are normalized by the statistics of their union, merged as in Chan, Golub and LeVeque (1979),
-    and gradients flow through these, too. A layer's statistics depend on the layers before it: L
-    batch norms take L passes over the batch and one for the loss, two for a single layer, and the
-    gradient takes as many again. Where the whole batch fits under `nnx.remat`, that is faster. The
-    running statistics are updated once, as by the whole batch.
+    With the usual accumulation of gradients, each microbatch is normalized by its own statistics.
+    Here all microbatches are normalized by the statistics of their union, merged as in Chan, Golub
+    and LeVeque (1979), and gradients flow through these statistics. The statistics of a layer
+    depend on the layers before it, so L batch norms take L passes over the batch and one for the
+    loss, and the gradient takes as many again. If the whole batch fits under `nnx.remat`, that is
+    faster. The running statistics are updated once, as by the whole batch.
 
     Args:
       loss: The mean over the samples of a batch, a function of a model in training and the batch;

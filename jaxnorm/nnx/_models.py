@@ -12,16 +12,15 @@ from jaxnorm.nnx._surgery import batch_norms
 def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]:
     """An NNX filter for scale, bias and alpha of every batch norm in `model`.
 
-    The filter knows our layers and Flax's by their present paths, so make a new filter for a
-    changed model. To train all but these, give `nnx.All(nnx.Param,
-    nnx.Not(norm_parameters(model)))` to `nnx.Optimizer` as `wrt` and to `nnx.DiffState`; together
-    with `nnx.PathContains("encoder")`, also in `nnx.All`, they are those of one part. Running
-    statistics are no parameters. They are used and never updated after
-    `model.set_attributes(BatchNorm, use_running_average=True)`, to be called again after
-    `model.train()`.
+    The filter finds our layers and Flax's by their current paths, so make a new filter after you
+    change the model. To train all other parameters, pass `nnx.All(nnx.Param,
+    nnx.Not(norm_parameters(model)))` to `nnx.Optimizer` as `wrt` and to `nnx.DiffState`. To choose
+    the norms of one part of the model, combine the filter with `nnx.PathContains("encoder")` in
+    `nnx.All`. Running statistics are not parameters. To freeze them, call
+    `model.set_attributes(BatchNorm, use_running_average=True)`, again after each `model.train()`.
 
     Args:
-      model: Any module; without a batch norm the filter lets nothing through.
+      model: Any module; without a batch norm the filter selects nothing.
 
     Example:
       >>> from jaxnorm.models import MLP
@@ -45,13 +44,13 @@ def layer_outputs(
 ) -> dict[str, Float[Array, "n *features"]]:
     """Outputs of the submodules `layers` by name, while `model` runs on `x`.
 
-    A name is the path of attributes and indices, joined by dots, as "norms.10". `x` goes through
-    the model as it is: hand over `nnx.view(model, use_running_average=True)` for inference, and
-    call under `jit`, where what nobody reads is not computed.
+    A name is the path of attributes and indices, joined by dots, as "norms.10". The model runs in
+    its current mode; for inference pass `nnx.view(model, use_running_average=True)`. Under `jit`,
+    outputs that are not used are not computed.
 
     Args:
-      model: Any module; it is left as it is, running statistics too.
-      layers: Names of submodules that the call reaches once.
+      model: Any module. The function does not change it or its running statistics.
+      layers: Names of submodules that the model calls once.
       x: One batch.
 
     Raises:

@@ -38,17 +38,17 @@ def recalibrate(
 ) -> None:
     """Replace the running statistics of `model` by those of all samples of `batches`.
 
-    For a network whose weights were pruned, averaged or otherwise changed. Every batch norm of
-    the model, ours or Flax's, takes the mean and the biased variance of all that it saw; a layer
-    saw what the layers before it made of each batch when they normalized it by its own
-    statistics; of a layer that is called twice, its last call counts. Other layers stay as they
-    are, in training or evaluation. If a batch fails, the model is left as it was.
+    Use it for a network whose weights were pruned, averaged or otherwise changed. Every batch norm
+    of the model, ours or Flax's, gets the mean and the biased variance of all its inputs. These are
+    the inputs that the layer has if each batch is normalized by its own statistics. If a layer is
+    called twice, its last call counts. Other layers do not change. If a batch fails, the model does
+    not change.
 
     Args:
-      model: Holds at least one batch norm.
-      batches: What the model is called with. In every layer a batch counts for as many elements as
-        that layer saw, masked ones left out. Batches of one shape are compiled once.
-      call: How the model is called with a batch.
+      model: A model with at least one batch norm.
+      batches: Inputs of the model. In every layer, the weight of a batch is the number of elements
+        that the layer averages, without masked ones. Batches of one shape are compiled once.
+      call: A function of the model and a batch that calls the model.
 
     Raises:
       TypeError: `batches` is one array, or a batch several that no `call` takes apart.

@@ -117,9 +117,10 @@ class Derf(Stateless):
 class Unitization(Stateless):
     """A layer that unitizes over features alone, with learned `alpha`, `scale` and `bias`.
 
-    scale ⊙ unitize(x, alpha) + bias, each vector along the last axis by its own norm: no batch norm
-    before, no statistics. Outputs before the scale have norm 1 at first; what stands behind the
-    layer may want a larger `scale_init`, such as √features, the size of a layer norm's outputs.
+    The layer computes scale ⊙ unitize(x, alpha) + bias, where each vector along the last axis is
+    divided by its own norm. It has no batch norm and no statistics. At first, outputs before the
+    scale have norm 1. For the size of a layer norm's outputs, start the scale at √features by
+    `scale_init`.
 
     Args:
       alpha_init: Initializer of alpha, one per feature: 1, the unit vector, by default.

@@ -38,21 +38,21 @@ def replace_batch_norm(
 
     If the model is itself a batch norm, its replacement is returned.
 
-    Without `layer` these are `jaxnorm.nnx.BatchNorm`: plain batch norm. Unitized ones are asked
-    for by `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
+    Without `layer` the new layers are plain batch norms, `jaxnorm.nnx.BatchNorm`. For unitized
+    layers call `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
 
-    Replaced are Flax's layers and ours, whether unitized or not. Their variables are the new
-    layer's variables and their options its options, so outputs stay the same: a new alpha is
-    0, where unitized batch norm is batch norm. What a `BatchNorm` that replaces a unitized layer
-    cannot keep is alpha. As in Flax, the running variance of a replaced Flax layer follows the
-    batches' biased ones.
+    The function replaces Flax's layers and ours, unitized or not. A new layer has the variables and
+    the options of the old layer, so outputs do not change: a new alpha is 0, where unitized batch
+    norm is batch norm. A `BatchNorm` that replaces a unitized layer loses alpha. As in Flax, the
+    running variance of a replaced Flax layer is an average of biased variances.
 
-    An optimizer that was made before does not know a new alpha, and its update fails: make the
-    optimizer after the replacement. Without new parameters it stays valid.
+    A unitized layer has a new parameter, alpha. An optimizer that was made before the replacement
+    has no state for alpha, and its update fails: make a new optimizer after the replacement.
+    Without new parameters the old optimizer remains valid.
 
     Args:
-      model: Holds at least one batch norm as an attribute, or in an `nnx.List` or `nnx.Dict`. A
-        layer that only a plain function's closure holds is not found.
+      model: A model with at least one batch norm as an attribute, or in an `nnx.List` or
+        `nnx.Dict`. A layer in the closure of a plain function is not found.
       layer: `BatchNorm`, `UnitizedBatchNorm`, or one of them with options of its own, such as
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
@@ -121,14 +121,14 @@ def _replacement(
 def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *shape"]) -> nnx.Module:
     """A copy of `model` whose unitized layers keep the pixel counts that they have for `x`.
 
-    Line 9 of Algorithm 2 divides by the number of pixels of the image. A network that was trained
-    on images of one size and is evaluated on others keeps the number of its training: with the
-    number of the new image, what follows a layer would change with the image's size alone. Layers
-    that were given `pixels` or take the norm of each pixel do not depend on the size: they stay.
+    Line 9 of Algorithm 2 divides by the number of pixels of the image. If a network is evaluated on
+    images of another size, its layers should use the number of pixels of training; otherwise the
+    scale of outputs would change with the size of the image. Layers with a given `pixels`, or with
+    a norm for each pixel, do not depend on the size and do not change.
 
     Args:
       model: A model of any layers, which is not changed. Its variables may be shapes alone.
-      x: A batch of the size of training; its values do not matter, and it may be a shape alone.
+      x: A batch of the size of training, or its shape; the values do not matter.
 
     Raises:
       ValueError: A unitized layer whose pixels are not given is called on two sizes, or not at all.
@@ -165,13 +165,13 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
 def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linear:
     """One layer that computes `norm(layer(x))` as batch norm does in inference.
 
-    The kernel is multiplied by scale / √(var + eps) of the running statistics, the bias follows;
-    both keep their dtype and their metadata. `layer` and `norm` stay as they are. A unitized layer
-    cannot be folded: it divides each sample by a norm that only the sample knows.
+    The kernel is multiplied by scale / √(var + eps) of the running statistics, and the bias is
+    changed accordingly; both keep their dtype and metadata. `layer` and `norm` do not change. A
+    unitized layer cannot be folded, because it divides each sample by the norm of this sample.
 
     Args:
       layer: A convolution or dense layer, output features last in its kernel.
-      norm: The batch norm that follows at once, ours or Flax's, along the last axis.
+      norm: The batch norm that directly follows, ours or Flax's, along the last axis.
 
     Raises:
       TypeError: `norm` is no batch norm, or `layer` no convolution or dense layer.

@@ -1,4 +1,4 @@
-"""Takes the sizes that layers store beside their arrays from the arrays."""
+"""Sets the sizes that layers store to those of their arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +11,11 @@ from jaxnorm.nnx._surgery import batch_norms
 def fit_widths(model: nnx.Module) -> nnx.Module:
     """Set the feature counts of all layers of `model` to those of their arrays; returns `model`.
 
-    For a model whose arrays were replaced by smaller ones, as `pruning.remove_channels` makes them:
-    a depthwise convolution, heads of attention or the state of a recurrent cell would else still be
-    looked for at their old number. The groups of a depthwise convolution, which have one input
-    each, follow the number of outputs; other convolutions keep their number of groups. A group norm
-    keeps the size of its groups.
+    Use it for a model whose arrays were replaced by smaller ones, as `pruning.remove_channels`
+    makes them. Depthwise convolutions, heads of attention and recurrent cells store their old
+    sizes. A depthwise convolution, whose groups have one input each, gets as many groups as
+    outputs. Other convolutions keep their number of groups. A group norm keeps the size of its
+    groups.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))

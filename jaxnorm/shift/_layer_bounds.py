@@ -1,13 +1,13 @@
 """Bounds of the earth mover distance that a layer's parameters certify, whatever its inputs are.
 
-In the sense of Huang and Yu, Theorems 3.1 to 3.3: the outputs of a layer lie in a ball of radius M
-about its bias, and no two of them are farther apart than L times their inputs. Hence W₁ of its
-outputs at two moments is at most min(2M, L W), with W that of its inputs and the same parameters at
-both moments. Vectors lie along the last axis: features of a sample, of a pixel or of a token. A
-sample of P such vectors has radius √P M and the same L.
+The bounds are like those of Huang and Yu, Theorems 3.1 to 3.3. The outputs of a layer are in a ball
+of radius M around its bias, and the distance of two outputs is at most L times the distance of
+their inputs. If the parameters are the same at two moments, W₁ of the outputs is therefore at most
+min(2M, L W), where W is W₁ of the inputs. Vectors are along the last axis: features of a sample, of
+a pixel or of a token. A sample of P such vectors has the radius √P M and the same L.
 
-M and L are the least numbers that hold for all inputs, unless a function says otherwise. `scale`
-is γ, one number per feature; the bias moves all outputs alike and does not count.
+M and L are the smallest numbers that hold for all inputs, unless a function says otherwise. `scale`
+is γ, one number per feature. The bias moves all outputs equally and does not matter.
 """
 
 import math

@@ -33,16 +33,17 @@ def emd_lower_bound(
     The critic is a soft minimum of cones, f(z) = −τ log Σ exp(−(‖z − a_j‖ + b_j)/τ), with
     trained apexes a_j and heights b_j. Its gradient is a weighted mean of unit vectors: for every
     τ, a, b it is 1-Lipschitz, without clipping or a constant to divide by, and for τ to 0 the
-    optimum of Eq. 3 on finitely many samples has this form. One critic looks from x to y, one from
-    y to x, a third is linear along the difference of the training means. The best of the three on
-    the training samples is taken, and the result is its mean difference on the test samples: below
-    their distance whatever training did, to rounding (10⁻⁶ of the spread of float32 samples), and
-    in the mean below the distance of the distributions of the test samples.
+    optimum of Eq. 3 on finitely many samples has this form. There are three critics: one from x to
+    y, one from y to x, and one that is linear along the difference of the training means. The
+    function takes the best of the three on the training samples, and returns its mean difference on
+    the test samples. This is below the distance of the test samples, whatever training did, up to
+    rounding (10⁻⁶ of the spread of float32 samples). On average it is below the distance of the
+    distributions.
 
     Args:
       key: Decides the minibatches.
-      x_train: Samples on the first axis; each is one vector, whatever its shape. Row i of
-        `y_train` comes from the same input.
+      x_train: Samples on the first axis; each sample is used as one vector. Row i of `y_train`
+        comes from the same input as row i of `x_train`.
       y_train: The same at the other moment.
       x_test: Samples that the critic has not seen.
       y_test: The same at the other moment.

@@ -2,9 +2,9 @@
 
 p and q are two distributions on R^d, in practice a layer's outputs at two moments of training.
 Means and variances are vectors, one number per coordinate; S and S' are the sums of the variances,
-D is the distance of the means. A sample counts as the distribution that gives each of its rows the
-same weight: for it, every bound here holds exactly. NaN in gives NaN out. Vectors are taken in at
-least float32; those of different lengths, or without an element, raise `ValueError`.
+D is the distance of the means. A set of samples is used as the distribution that gives each row the
+same weight; for this distribution, every bound holds exactly. An input with NaN gives NaN. Vectors
+are in at least float32. Vectors of different lengths, or without elements, raise `ValueError`.
 """
 
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def moment_upper_bound(
 ) -> Float[Array, ""]:
     """Theorem 1 of Huang and Yu, as printed: S + S' + D + 2.
 
-    It adds squared lengths to lengths, so its worth depends on the unit of the outputs;
+    The bound adds squared lengths to lengths, so its quality depends on the unit of the outputs.
     `sharp_moment_upper_bound` is never larger.
 
     Example:
@@ -69,11 +69,11 @@ def normalized_upper_bound(
 ) -> Float[Array, ""]:
     """Eq. 4, Theorem 1 for outputs of a batch norm: Σ v + Σ v' + 2d + ‖e − e'‖ + 2.
 
-    Without noise that is 2d + 2, where no two such outputs lie further apart than √(2d).
+    Without noise this is 2d + 2, although the distance is never larger than √(2d).
 
     Args:
-      mean_x: e, the mean that normalization by noisy statistics left, zero without noise.
-      excess_x: v, the variance that it left, minus 1.
+      mean_x: e, the mean after normalization by noisy statistics; zero without noise.
+      excess_x: v, the variance after this normalization, minus 1.
       mean_y: The same at the other moment.
       excess_y: The same at the other moment.
 
@@ -91,7 +91,8 @@ def normalized_upper_bound(
 def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> Float[Array, ""]:
     """A lower bound: the distance of the means, D = ‖μ − μ'‖, which every transport plan costs.
 
-    Attained by a mere shift. The paper does not have it; it is often the best of the lower bounds.
+    Attained if one distribution is a translation of the other. It is often the best of the lower
+    bounds, and is not in the paper.
 
     Example:
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
@@ -155,9 +156,9 @@ def moment_lower_bound(
     The paper has p ≥ 2; p = 1 holds as well. A small value says nothing about the distance.
 
     Args:
-      x: Samples on the first axis; each is one vector, whatever its shape.
+      x: Samples on the first axis; each sample is used as one vector.
       y: Samples of the same features, in any number.
-      radius: C; what lies beyond it is clipped.
+      radius: C; larger values are clipped.
       p: The power.
 
     Raises:
@@ -184,12 +185,12 @@ def normalized_lower_bound(
 ) -> Float[Array, ""]:
     """Eq. 5, Theorem 2 at p = 2 for outputs of a batch norm: |Σ (e² + v − e'² − v')| / (2 C √d).
 
-    A lower bound only if no output exceeds `radius`: with heavier tails it is false. Outputs that
-    were normalized by their own batch of m never exceed √(m − 1).
+    This is a lower bound only if no output exceeds `radius`; with larger outputs it is false.
+    Outputs that are normalized by their own batch of m never exceed √(m − 1).
 
     Args:
-      mean_x: e, the mean that normalization by noisy statistics left.
-      excess_x: v, the variance that it left, minus 1.
+      mean_x: e, the mean after normalization by noisy statistics.
+      excess_x: v, the variance after this normalization, minus 1.
       mean_y: The same at the other moment.
       excess_y: The same at the other moment.
       radius: C, the largest |output|.

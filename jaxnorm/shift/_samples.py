@@ -40,7 +40,7 @@ def check_samples(x: Float[Array, "n *features"], name: str) -> None:
 
 
 def check_weights(weights: Array | None, x: Array, name: str) -> None:
-    """Raise unless `weights` is None or one number a sample; not negative, outside `jit`."""
+    """Raise unless `weights` is None or has one number per sample, not negative outside `jit`."""
     if weights is None:
         return
     if jnp.shape(weights) != x.shape[:1]:

@@ -36,14 +36,14 @@ def layer_shift(
 ) -> LayerShift:
     """Shift of one layer between two moments of training, on the host.
 
-    Under `jit` there are `emd_1d`, `mean_lower_bound` and `paired_upper_bound`.
+    Under `jit` use `emd_1d`, `mean_lower_bound` and `paired_upper_bound` instead.
 
     Args:
       before: Outputs for some inputs, samples first, channels last.
       after: Later outputs for the same inputs.
-      exact: The joint distance and its bounds are those of the first `exact` samples. The time
-        grows as their square to cube: 400 take 30 ms, 4,000 some seconds. `baseline` takes half
-        of them on either side, which makes it a little larger than that of all would be.
+      exact: Number of samples for the joint distance and its bounds; the first ones are used. The
+        time grows between the square and the cube: 400 take 30 ms, 4,000 some seconds. `baseline`
+        compares two halves of these samples, so it is slightly larger than for all of them.
 
     Raises:
       ValueError: `exact` is below 2, or the samples do not fit, as in `emd_1d`.
@@ -101,21 +101,21 @@ def stream_moments(
 class Tracker:
     """Follows layers on a fixed probe batch: shift since the last epoch, and moments.
 
-    A shift should come from the weights alone. Outputs that are normalized by running averages
-    also move with the batches that the averages happened to see: with momentum 0.9 these are some
-    ten batches, and after the learning rate has dropped nearly all of the measured shift can be
-    this noise. So let `outputs` normalize by statistics of the whole training set, as in the
-    example: `recalibrate` with one batch, the whole set, gives every layer its exact statistics.
-    To see how much of a shift is noise, pass `frozen` to `update`.
+    A shift should come only from the weights. Outputs that are normalized by running averages also
+    change with the last batches, about ten at momentum 0.9. After a drop of the learning rate,
+    nearly all of the measured shift can be this noise. So let `outputs` normalize by statistics of
+    the whole training set, as in the example: `recalibrate` with the whole set as one batch gives
+    every layer its exact statistics. To see how much of a shift is noise, pass `frozen` to
+    `update`.
 
-    On the host, around the compiled step; within it there are `emd_1d` and `moments`. Between
-    epochs it keeps one set of the probe's outputs; nothing else grows. `seconds` says what it has
-    cost so far.
+    The tracker runs on the host, outside of the compiled step; inside a compiled step use `emd_1d`
+    and `moments`. Between epochs it stores one set of the probe's outputs. `seconds` is the time
+    that it has taken so far.
 
     Args:
       outputs: A function from a network's state and inputs to outputs by layer, channels last,
         best compiled; it chooses the layers.
-      probe: Inputs that are the same through training, and that it does not see.
+      probe: Inputs that stay the same during training, and that training does not use.
       exact: Samples for the joint distance, as in `layer_shift`.
 
     Example:
@@ -154,10 +154,10 @@ class Tracker:
         The shift is None at the first call.
 
         Args:
-          state: Of the network now.
-          frozen: The same weights with statistics of other batches. The distance of the outputs
-            under `state` and `frozen`, "floor", is what a shift of zero would have measured; None
-            without `frozen`.
+          state: The current state of the network.
+          frozen: A state with the same weights and statistics of other batches. "floor" is the
+            distance between the outputs under `state` and `frozen`, which is measured although the
+            weights did not change; None without `frozen`.
         """
         start = time.perf_counter()
         after = self.outputs(state, self.probe)

@@ -1,7 +1,7 @@
-"""Bounds of the earth mover distance of unitized outputs, and where the paper's fail.
+"""Bounds of the earth mover distance of unitized outputs, and where the paper's bounds fail.
 
-Distances are between the outputs of one layer at two moments of training, each sample counted as
-the distribution that gives its rows the same weight. `alpha` is that of the layer.
+Distances are between the outputs of one layer at two moments of training. A set of samples is used
+as the distribution that gives each row the same weight. `alpha` is the parameter of the layer.
 """
 
 import math
@@ -24,17 +24,17 @@ def unitized_upper_bound(
 ) -> Float[Array, ""]:
     """Theorems 3.1 to 3.3: W₁ of unitized outputs is at most 2/min(alpha).
 
-    For `unit_vector` (alpha 1) and `unitize_bounded`, Eqs. 6, 8 and 9, with the same alpha at both
-    moments. At min(alpha) = 0 the bound is E‖X‖ + E‖Y‖, and 2 more for an alpha per feature; it
-    is infinite if no samples are given. It bounds the distance and need not reduce it.
+    The bound is for `unit_vector` (alpha 1) and `unitize_bounded`, Eqs. 6, 8 and 9, with the same
+    alpha at both moments. At min(alpha) = 0 the bound is E‖X‖ + E‖Y‖, plus 2 if there is an alpha
+    per feature; it is infinite if no samples are given. Unitization need not reduce the distance.
 
-    Not for `unitize` (Eq. 10), the transformation that the paper trains: no theorem covers it,
-    and `interpolation_counterexample` exceeds 2/alpha by any factor. See
+    The bound does not hold for `unitize` (Eq. 10), the transformation that the paper trains. No
+    theorem covers Eq. 10, and `interpolation_counterexample` exceeds 2/alpha by any factor. Use
     `interpolated_upper_bound`.
 
     Args:
       alpha: A scalar, or one number per feature. Outside [0, 1] there is no bound: NaN.
-      x: Outputs before unitization, needed only where min(alpha) is 0.
+      x: Outputs before unitization, needed only if min(alpha) is 0.
       y: The same at the other moment.
 
     Example:
@@ -59,9 +59,9 @@ def sharp_unitized_upper_bound(
 
     m(r) = min_j (alpha_j r + 1 − alpha_j), and r = ‖X‖.
 
-    For `unitize_bounded`, between the distance and Theorems 3.2 and 3.3 for every alpha in
-    [0, 1], and continuous at 0; NaN outside. A zero vector counts as 1 where an alpha is 1,
-    which is where Eq. 8 sends it.
+    For `unitize_bounded` and alpha in [0, 1], this bound is never above those of Theorems 3.2 and
+    3.3, and it is continuous at 0. It is NaN for alpha outside [0, 1]. If an alpha is 1, a zero
+    vector contributes 1, because Eq. 8 maps it to a unit vector.
 
     Args:
       alpha: A scalar, or one number per feature.
@@ -87,8 +87,8 @@ def interpolated_upper_bound(
 ) -> Float[Array, ""]:
     """A bound for Eq. 10, `unitize`: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus that of Y.
 
-    It grows with the outputs and so with their dimension: the bounds without moments that the
-    paper claims hold for Eq. 10 at alpha = 1 only. NaN for alpha outside [0, 1].
+    The bound grows with the outputs and so with their dimension. The paper claims bounds without
+    moments, but these hold for Eq. 10 only at alpha = 1. NaN for alpha outside [0, 1].
 
     Args:
       alpha: A scalar, or one number per feature.
@@ -113,8 +113,9 @@ def interpolation_counterexample(
 ) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"], float]:
     """Two outputs ±R e₁ that Eq. 10 leaves 2 (alpha + (1 − alpha) R) apart, at eps 0.
 
-    Computed on the host from Python numbers. It exceeds 2/alpha, the bound of Theorems 3.1 to 3.3,
-    as soon as R > (1 + alpha)/alpha, and has no limit: they do not cover `unitize`.
+    Computed on the host from Python numbers. The distance exceeds 2/alpha, the bound of Theorems
+    3.1
+    to 3.3, if R > (1 + alpha)/alpha, and has no limit. The theorems do not cover `unitize`.
 
     Args:
       alpha: In (0, 1).

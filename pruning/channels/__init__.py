@@ -1,4 +1,4 @@
-"""Channels taken out of a network: which are coupled, which are kept, what the smaller one costs.
+"""Removes channels from networks: which are coupled, which to keep, and the cost afterwards.
 
 A network is a function `apply(params, *inputs)` that JAX can trace. `coupled_channels` reads off
 its program which channels of which arrays must be removed together; `prune` does all the steps.

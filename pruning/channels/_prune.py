@@ -75,50 +75,52 @@ def prune(
 ) -> Pruned:
     """Make a network smaller in steps: score, cut, recalibrate, fine-tune.
 
-    On the host, as shapes change. The smaller network is scored anew at each step. Nothing of
-    `params` is changed in place. With `resize` channels under a norm over them, such as a
-    transformer's residual stream, are removed too. However it was cut, the result runs by
+    The function runs on the host, because shapes change. Each step scores the current, smaller
+    network. `params` is not changed in place. With `resize`, channels under a norm, such as a
+    transformer's residual stream, are removed too. The result always runs by
     `pruned.apply(pruned.params, *inputs)`.
 
     Args:
-      apply: A function that JAX can trace and that takes its widths from `params`; of a module,
-        its evaluation, as in `coupled_channels`.
+      apply: A function that JAX can trace and that takes its widths from `params`, such as the
+        evaluation of a module; see `coupled_channels`.
       params: Any tree of arrays, running statistics included.
-      inputs: What else `apply` is called with, such as a few images.
-      ratios: The fraction of the channels that is removed after each step, rising, such as
-        `[0.5]`, all in one step, or `iterative(0.5, steps=4)`.
-      budget: In place of ratios, the share of the cost that is left, in (0, 1), or from 1 on the
-        cost itself; of several steps, the falling shares after each.
-      cost: What of the network's `Cost` the budget is of: `lambda cost: cost.parameters`. By
+      inputs: The other arguments of `apply`, such as a few images.
+      ratios: Rising fractions of the channels, each removed after one step: `[0.5]` removes half in
+        one step; see also `iterative(0.5, steps=4)`.
+      budget: In place of ratios, the cost of the result: in (0, 1) as a share of the cost of the
+        whole network, from 1 on as the cost itself. For several steps, falling budgets.
+      cost: A function that chooses the cost of a `Cost`, such as `lambda cost: cost.parameters`. By
         default multiply-accumulates at `inputs`.
-      batch_sizes: Batches that are timed, for `cost=lambda cost: cost.timings[32].milliseconds`,
-        `batch_sizes=[32]`: networks are compiled and measured, a few at each step.
+      batch_sizes: Batch sizes to time, such as `[32]` for
+        `cost=lambda cost: cost.timings[32].milliseconds`. Each step compiles and times a few
+        networks.
       score: Scores the channels of each group, such as
         `partial(channel_scores, criterion=fermat, reduce=jnp.max)`.
-      select: Selects the channels that are kept by their scores: `select_layerwise` for ratios,
-        `select_within` for a budget, or another, such as `partial(select_globally,
-        min_channels=8)`. What a `partial` has of `cost`, `price` and `round_to` is left to it.
-      round_to: The number of channels kept is a multiple of this, or all: of every group, or of
-        those made by layers of these names, `{"mlp": 128, "attention": 8}`.
-      equal_repeats: Whether groups that repeat, alike in sizes and but for numbers in the names of
-        their arrays, keep the same number of channels, as formats of checkpoints with one width for
-        all layers need. They count as one group for `select`, by the mean of their sorted scores.
-      exclude: Layers whose filters are all kept: whole parts of the paths of their arrays.
-      refine: Maps `(apply, params, groups, keep)` to a better `keep` of as many channels, after
-        `select`: `partial(swap_channels, batches=[(images,), ...])`.
-      fold: Whether the constants that removed channels leave behind move into the next biases.
+      select: Chooses the channels to keep by their scores: `select_layerwise` for ratios,
+        `select_within` for a budget, or another function, such as `partial(select_globally,
+        min_channels=8)`. If the `partial` sets `cost`, `price` or `round_to`, its values are used.
+      round_to: The number of kept channels is a multiple of this number, or all: in every group, or
+        by the names of layers, `{"mlp": 128, "attention": 8}`.
+      equal_repeats: Whether groups that repeat keep the same number of channels, for checkpoint
+        formats with one width for all layers. Groups repeat if they have equal sizes and the names
+        of their arrays differ only in numbers. For `select` they are one group, with the mean of
+        their sorted scores.
+      exclude: Layers that keep all filters, by whole parts of the paths of their arrays.
+      refine: Maps `(apply, params, groups, keep)` to a better `keep` with the same numbers of
+        channels, after `select`: `partial(swap_channels, batches=[(images,), ...])`.
+      fold: Whether the constant outputs of removed channels are added to the next biases.
       repair: In place of folding, maps `(apply, params, groups, keep)` to a tree of the same shapes
         whose channels are then removed: `partial(least_squares, batches=[(images,), ...])`.
-      resize: Whether the smaller tree is run by `resized(apply, pruned.groups, pruned.keep)`: for
-        an `apply` that does not take its widths from `params`, or computes something else there.
-      recalibrate: Maps the smaller tree to one with fresh running statistics, after each removal:
-        with `jaxnorm.nnx.recalibrate`, say.
+      resize: Whether `resized(apply, pruned.groups, pruned.keep)` runs the smaller tree. Needed if
+        `apply` does not take its widths from `params`, or computes something else at new widths.
+      recalibrate: Maps the smaller tree to a tree with new running statistics, after each removal,
+        for example by `jaxnorm.nnx.recalibrate`.
       fine_tune: Trains the smaller tree after each removal; called with it and the step from 0.
         With `resize` both are also called with a `Pruned`, whose `groups` and `keep` are those for
         `resized(train, groups, keep)`.
       callback: Called after each step with its number from 0 and the `Pruned` so far, to log it.
-      checkpoint_dir: Holds a checkpoint of the latest step, from which an interrupted run resumes;
-        `load_pruned` reads the last.
+      checkpoint_dir: Folder for a checkpoint of the latest step, from which an interrupted run
+        resumes; `load_pruned` reads it.
 
     Raises:
       TypeError: `ratios` is no list, `budget` neither that nor a number, or a function takes other

@@ -1,7 +1,8 @@
 """Detects a network in training mode, which computes statistics of the batch.
 
-A batch norm in training normalizes by the statistics of the batch, and mixes them into running ones
-that a later evaluation uses. A program that returns no running statistics does that in vain.
+A batch norm in training normalizes by the statistics of the batch, and updates running statistics
+for later evaluations. If a program computes such an update but does not return it, the network is
+in training mode by mistake.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
 """Criteria that score the filters of a layer, Table 2; the smallest scores are pruned first.
 
-Filters are rows, `(filters, dims)`. Scores are in at least float32 whatever the filters' dtype:
-neighbouring filters of a layer differ by less than bfloat16 resolves, and would tie. Lengths have
-gradient zero at the zero vector, so all gradients are finite. Functions that loop are compiled
-here, as JAX would else compile each loop anew at every call from outside `jit`. Under `jit` the
-criteria of one layer share its Gram product. If a layer is not finite, all scores by `fermat` and
-`gm` are NaN. If a filter is not finite, its scores by the other criteria are not finite.
+Filters are rows, `(filters, dims)`. Scores are in at least float32 for any dtype of the filters,
+because bfloat16 would give many filters of a layer equal scores. Lengths have gradient zero at the
+zero vector, so all gradients are finite. Functions with loops are compiled here, because JAX would
+compile each loop again at every call outside of `jit`. Under `jit` the criteria of one layer share
+its Gram product. If a layer is not finite, all scores by `fermat` and `gm` are NaN. If a filter is
+not finite, its scores by the other criteria are not finite.
 """
 
 import jax
@@ -33,9 +33,9 @@ def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The distance of every filter to the `geometric_median` F of all filters: ‖vⱼ − F‖₂.
 
-    From the Gram product of the centred filters alone where it knows the median and no distance
-    loses digits to it, from differences elsewhere: right to 64 units of rounding. All weights must
-    be finite: with one that is not there is no median, and all scores are NaN.
+    Computed from the Gram product of the centred filters if this is accurate, and otherwise from
+    differences; the error is at most 64 units of rounding. If a weight is not finite, there is no
+    median, and all scores are NaN.
     """
     h, unit = center(matrix(filters))
     near = weiszfeld(matmul(h, h.T))
@@ -63,10 +63,10 @@ def _fermat_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The summed distance of every filter to the others, He et al. (2019): Σₖ ‖vₖ − vⱼ‖₂.
 
-    Squared distances come from one Gram product of the centred filters. Where one of a row is
-    below a sixteenth of ‖vⱼ‖² + ‖vₖ‖², and the product has lost digits, the row is computed again
-    from differences, so scores are right to 64 units of rounding whatever the filters. All
-    weights must be finite: no filter has a distance from one that is not, and all scores are NaN.
+    Squared distances come from one Gram product of the centred filters. If a distance is below a
+    sixteenth of ‖vⱼ‖² + ‖vₖ‖², the product has lost digits, and the row is computed again from
+    differences. So the error is at most 64 units of rounding for all filters. If a weight is not
+    finite, all scores are NaN.
     """
     h, unit = center(matrix(filters))
     gram = matmul(h, h.T)
@@ -112,7 +112,7 @@ def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"
 
 
 def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cout dims"]:
-    """The filters of a kernel, one a row: dims is cin times the size of the window.
+    """The filters of a kernel as rows: dims is cin times the size of the window.
 
     Kernels are laid out as in Flax: HWIO for images, (cin, cout) for dense layers. Row j holds
     `kernel[..., j]` in row-major order. On Explicit mesh axes the filters of a kernel stay

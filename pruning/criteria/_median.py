@@ -19,16 +19,15 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
 
     Also called the Fermat point; exact to the rounding of the dtype (at least float32).
 
-    Weiszfeld's steps, with distances from the Gram matrix, come near. Where that is not enough
-    Newton's method follows; where its step does not halve the gradient, the best of shorter ones
-    and of Weiszfeld's with the rule of Vardi and Zhang (2000) is taken, in at most 100 rounds. A
-    filter that is itself the median is found by their condition and returned exactly. Collinear
-    filters have as median the middle one, or the midpoint of the middle two (all between is
-    minimal).
+    Weiszfeld's steps, with distances from the Gram matrix, come near the median. If this is not
+    exact enough, Newton's method follows, in at most 100 rounds. If a Newton step does not halve
+    the gradient, the best of shorter steps and of Weiszfeld's step with the rule of Vardi and Zhang
+    (2000) is used. A filter that is itself the median is found by their condition and returned
+    exactly. The median of collinear filters is the middle one, or the midpoint of the middle two.
 
-    The derivative, of any order, is that of the minimum by the implicit function theorem; where
-    the median is a filter or a midpoint of two, it is that of those, which a small change of the
-    filters need not respect if it breaks a tie of position.
+    Derivatives of any order are those of the minimum, by the implicit function theorem. If the
+    median is a filter or the midpoint of two filters, its derivative is that of these filters. This
+    can be wrong for a change that breaks a tie of positions.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
@@ -49,10 +48,10 @@ def optimality_gap(
 ) -> Float[Array, ""]:
     """A bound on the share of Σⱼ ‖x − vⱼ‖ that a better x could save: in [0, 1], 0 at the minimum.
 
-    Vectors yⱼ of at most unit length that sum to zero prove that no sum of distances is below
-    Σ ⟨yⱼ, x − vⱼ⟩. Here they are the directions from vⱼ to x minus their mean, shrunk to unit
-    length; filters at x itself balance the others. The bound is itself rounded, to some
-    10⁻⁷ in float32. If all filters lie at x it is 0.
+    If vectors yⱼ of at most unit length sum to zero, no sum of distances is below
+    Σ ⟨yⱼ, x − vⱼ⟩. The function uses the directions from vⱼ to x minus their mean, shrunk to unit
+    length; filters at x itself balance the others. The rounding error of the bound is about 10⁻⁷ in
+    float32. If all filters are at x, the bound is 0.
     """
     filters, x = matrix(filters), floating(x, "x")
     if x.shape != filters.shape[1:]:

@@ -1,6 +1,6 @@
 """Theory of Gaussian filters: moments, variances of ratios, correlations of criteria.
 
-And of filters whose weights have other tails and scales: correlations of l1 and l2.
+For filters whose weights have other tails and scales: correlations of l1 and l2.
 """
 
 from pruning.gaussian._expected_similarity import expected_overlap as expected_overlap

@@ -1,9 +1,9 @@
 """Moments of the norms of Gaussian filters, exact.
 
 Filters are drawn independently from N(0, σ² I) in `dims` dimensions, σ being `std`. Parameters are
-numbers or floating arrays that broadcast against each other; for arrays everything here can be
-differentiated, batched and traced. No difference of log-gammas is formed, so float32 keeps
-its digits up to dims = 10⁷ and beyond.
+numbers or floating arrays that broadcast against each other. With arrays, all functions can be
+differentiated, batched and traced. They compute no differences of log-gammas, so float32 is
+accurate up to dims = 10⁷ and beyond.
 """
 
 import math

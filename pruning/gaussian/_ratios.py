@@ -25,11 +25,11 @@ class RatioVariances(NamedTuple):
 def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     """Variances of l1/l2 and l2/l1 of a Gaussian filter, l1 and l2 first scaled to mean 1.
 
-    What Theorem 1 bounds by 1/dims, exactly. Direction and length are independent, so
-    E (l1/l2)^j = E l1^j / E l2^j, and with the squared coefficients of variation of l1 and l2
-    Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1. The negative moments of l1 that the other needs are
-    integrals, evaluated on the host in float64 to about 12 digits. Both are below their common
-    limit (π − 3)/(2 dims), fifteen times smaller than the (π − 1)/(2 dims) of the proof.
+    Theorem 1 bounds these variances by 1/dims; here they are exact. Direction and length are
+    independent, so E (l1/l2)^j = E l1^j / E l2^j, and with the squared coefficients of variation of
+    l1 and l2 Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1. The negative moments of l1 that the other
+    needs are integrals, evaluated on the host in float64 to about 12 digits. Both are below their
+    common limit (π − 3)/(2 dims), fifteen times smaller than the (π − 1)/(2 dims) of the proof.
 
     Example:
       >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]

@@ -38,10 +38,11 @@ def fit_filter_model(
 ) -> FilterModel:
     """Shape and spread of the scales of a layer's filters, and their effective dimension.
 
-    The shape is the likeliest of all weights over the root mean square of their filter. The spread
-    is that of log l2 beyond what weights of one scale would have, at least 0. The effective
-    dimension (tr S)²/tr S² of filters of covariance S is the inverse of the mean squared cosine of
-    two filters, to first order, and at most their number of weights.
+    The shape is the maximum-likelihood estimate for all weights, each divided by the root mean
+    square of its filter. The spread is the deviation of log l2 beyond that of weights of one scale,
+    and at least 0. For filters of covariance S, the effective dimension is (tr S)²/tr S². To first
+    order it is the inverse of the mean squared cosine of two filters, and at most their number of
+    weights.
 
     Args:
       correlated: Whether the weights of a filter may be correlated; else the effective dimension is

@@ -1,8 +1,8 @@
 """Rankings that criteria give to the filters of a layer, and how alike two of them are.
 
-Scores are one vector per layer; the smallest are pruned first. Everything here depends on the
-order of the scores alone and is piecewise constant: gradients are zero. Beside the likeness of two
-rankings stands what chance and what Gaussian filters would give.
+Scores are one vector per layer; the smallest are pruned first. All results depend only on the order
+of the scores, so gradients are zero. Other functions give the similarity of two rankings by chance,
+and for Gaussian filters.
 """
 
 import itertools
@@ -206,8 +206,8 @@ def permutation_p_value(
     1/(1 + samples). NaN where `alike` is.
 
     Args:
-      alike: Larger for more similar score vectors: `spearman`, `kendall`, or `overlap` with its
-        ratio bound.
+      alike: A function that is larger for more similar score vectors: `spearman`, `kendall`, or a
+        `partial` of `overlap` with its ratio.
     """
     check_key(key)
     check_whole(samples=samples)

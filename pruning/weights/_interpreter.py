@@ -1,7 +1,7 @@
 """Reads pickles with an interpreter that calls only given functions and builds no class.
 
-Whatever else a pickle names becomes an `Unknown`; calling one gives it again. Every opcode is
-counted, so a pickle takes time and memory in proportion to what the caller allows.
+All other names in a pickle become an `Unknown`; a call of an `Unknown` returns it. Every opcode is
+counted, so the time and memory for a pickle are limited by what the caller allows.
 """
 
 import io

@@ -1,7 +1,7 @@
 """Limits of what a file may claim, and the error for files beyond them.
 
-Together these bounds keep the memory for a file below 64 MiB and four times its size, and the time
-below a second and what reading its bytes takes, whatever it holds.
+Together, these limits keep the memory for any file below 64 MiB plus four times its size, and the
+time below a second plus the time to read its bytes.
 """
 
 import io

@@ -38,30 +38,30 @@ def load(
     On the host. Reads safetensors, npz, Flax msgpack, PyTorch's .pt, .pth and .th in both its
     formats, Keras's .h5 and .keras (these need h5py), directories of Orbax checkpoints, models of
     Hugging Face by their folder or the index of their shards, and live states of NNX and Linen.
-    PyTorch, Flax and Keras keep the order of the layers; elsewhere it is that of the names, with
-    numbers in them counted. A name is that of the layer, joined by dots.
+    Files of PyTorch, Flax and Keras keep the order of the layers. For other files, layers are
+    sorted by name, with numbers in numerical order. The name of a layer is its path joined by dots.
 
     Arrays whose name ends in `weight` are PyTorch's, (cout, cin, *window), and are transposed; so
     are the parts into which weight norm, spectral norm and recurrent layers divide a weight
     (`weight_g`, `original1`, `weight_ih_l0`), which keep their full name. Others are as Flax and
     Keras keep them, and so are PyTorch's embeddings and the Conv1D layers of GPT-2, told by their
-    names (`word_embeddings`, `wte`, `c_attn`). Neither name nor shape tells an embedding of another
-    name, which gives (features, entries), or a transposed convolution, which gives
-    `(*window, cout, cin)`.
+    names (`word_embeddings`, `wte`, `c_attn`). An embedding with another name cannot be recognized
+    and gives (features, entries); a transposed convolution gives `(*window, cout, cin)`.
 
-    An optimizer's state, whose moments have the shapes of weights, is left out where the top of the
-    tree names it (`opt_state`, `optimizer`); a list of arrays without names is refused.
+    The state of an optimizer, whose moments have the shapes of weights, is left out if its name is
+    at the top of the tree (`opt_state`, `optimizer`). A list of arrays without names is refused.
 
-    No file runs code. Whatever it holds, reading it takes at most 64 MiB and four times its size in
-    memory, and a second more than reading its bytes; or it is refused. What a pickle holds besides
-    tensors and plain data is left out with a warning. Orbax reads its directories by itself.
+    No file runs code. Reading any file takes at most 64 MiB plus four times its size in memory, and
+    at most a second more than reading its bytes; otherwise the file is refused. Objects in a pickle
+    other than tensors and plain data are left out with a warning. Orbax itself reads its
+    directories.
 
     Args:
       source: A file, a checkpoint directory (of several steps: the newest), a module or a state.
-      dense: Also matrices, (cin, cout).
-      vectors: Also biases and the parameters of normalizations, by their full name.
-      max_bytes: What the arrays of a file may fill, by default 32 MiB and four times the file.
-        Compressed files of mostly zeros may need more; so much memory is then taken, too.
+      dense: Whether to include matrices, (cin, cout).
+      vectors: Whether to include biases and parameters of normalizations, by their full name.
+      max_bytes: Maximum size of all arrays of a file, by default 32 MiB plus four times the file.
+        Compressed files of mostly zeros may need more, and then use this memory.
 
     Raises:
       WeightsError: If there is no such file, it cannot be read, or holds none of what was asked.

@@ -22,10 +22,11 @@ DTYPE_NAMES = {np.dtype(dtype).name for dtype in _formats.DTYPES.values()}
 def save(path: str | Path, source: Any) -> None:
     """Write every array of `source` to a safetensors file, in its own layout and dtype.
 
-    On the host. An array's name is where the framework keeps it, joined by dots: NNX's
-    `blocks.0.conv.kernel`, running statistics included, Linen's `params.Dense_0.kernel`, Equinox's
-    `layers.0.weight`. `load` reads kernels from it, `restore` all of it, other libraries a plain
-    file. It takes the place of another one when it is complete.
+    Runs on the host. The name of an array is its path in the framework, joined by dots:
+    `blocks.0.conv.kernel` for NNX, `params.Dense_0.kernel` for Linen, `layers.0.weight` for
+    Equinox. Running statistics are included. `load` reads the kernels of the file, `restore` reads
+    all arrays, and other libraries read it as a plain safetensors file. An existing file is
+    replaced only when the new one is complete.
 
     Args:
       path: Ends in .safetensors.

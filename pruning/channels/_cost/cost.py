@@ -45,19 +45,20 @@ class Cost(NamedTuple):
 def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] = ()) -> Cost:
     """The cost of `apply(params, *inputs)`, with the time of a call at each of `batch_sizes`.
 
-    Multiply-accumulates are counted analytically, as publications do: a convolution's padding
-    counts, elementwise operations do not; of branches the dearest, a loop of unknown length once.
-    One image in `inputs` gives the published figures.
+    Multiply-accumulates are counted analytically, as in publications. The padding of a convolution
+    counts, and elementwise operations do not. Of several branches the most expensive one counts,
+    and the body of a loop of unknown length counts once. Pass one image to get the published
+    figures.
 
-    What is measured runs on the host and takes no traced arrays; counts do. Each timing is the
-    median of ten calls of the compiled program after one that is left out. Memory is that of the
-    arguments, the result and all between; 0 where the device does not tell.
+    Timings are measured on the host and cannot be traced; counts can. Each timing is the median of
+    ten calls of the compiled program after a warm-up call. Memory includes the arguments, the
+    result and all temporary arrays; it is 0 if the device does not report it.
 
     Args:
-      apply: A function that JAX can trace; of a module, its evaluation.
-      params: Any tree of arrays. Running statistics that it holds are counted.
-      inputs: What else `apply` is called with, samples on the first axis. Shapes are enough where
-        nothing is measured.
+      apply: A function that JAX can trace, such as the evaluation of a module.
+      params: Any tree of arrays. Its running statistics are counted.
+      inputs: The other arguments of `apply`, with samples on the first axis. Without
+        `batch_sizes`, shapes are enough.
       batch_sizes: The first axis of `inputs` is repeated or cut to each.
 
     Raises:

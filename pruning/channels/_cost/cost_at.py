@@ -38,14 +38,14 @@ def cost_at(
 ) -> Callable[[Widths], Cost]:
     """A function that returns the cost of the network at given numbers of channels.
 
-    Counts are those of `cost` for the smaller network, without tracing it: of the branches of a
-    `cond`, those of the one that is dearest at the whole widths, and not what `resized` computes
-    for removed channels under a norm. With `batch_sizes` every call compiles the smaller network,
-    run by `resized`, and times it, as `cost` does.
+    The counts equal those of `cost` for the smaller network, which is not traced. Of the branches
+    of a `cond`, the branch that is most expensive at the whole widths counts. Operations of
+    `resized` for removed channels under a norm do not count. With `batch_sizes`, every call
+    compiles the smaller network by `resized` and measures its time, as `cost` does.
 
     Args:
       apply: As in `coupled_channels`.
-      params: The tree that the groups were read from. Shapes are enough where nothing is timed.
+      params: The tree that the groups were read from. Without `batch_sizes`, shapes are enough.
       groups: All or some of `coupled_channels`.
       inputs: What else `apply` is called with.
       batch_sizes: As in `cost`.

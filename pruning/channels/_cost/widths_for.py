@@ -83,11 +83,11 @@ def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
 def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
     """Cycles that a TPU's compiler estimates, tiles included: a proxy for time, nothing runs.
 
-    Operations and bytes grow evenly with the width, where a TPU computes in tiles of 128 channels.
-    Kernels in a loop count once.
+    Operations and bytes grow in proportion to the width, but a TPU computes in tiles of 128
+    channels. Kernels in a loop count once.
 
     Raises:
-      ValueError: The compiler estimates none, as those of CPUs and GPUs.
+      ValueError: The compiler gives no estimate, as compilers for CPUs and GPUs.
     """
     return [float(sum(_cycles(program))) for program in programs]
 
@@ -122,11 +122,11 @@ def widths_for(
 ) -> tuple[WidthCost, ...]:
     """The cost of the network at each width of one group, and which widths are worth having.
 
-    The first channels of the group are left and all other groups whole; each of these networks is
-    compiled, as `resized` runs it. Milliseconds are those of the device at hand. Of shapes that are
-    placed on a device that is not, `jax.ShapeDtypeStruct(..., sharding=...)` of a topology of
-    `jax.experimental.topologies`, there are the compiler's counts, which are no times: for a TPU
-    `compiled_cycles`, else `compiled_flops` and `compiled_bytes`, which see no tiles.
+    For each width, the function keeps the first channels of the group, keeps all other groups
+    whole, and compiles the network by `resized`. `milliseconds` measures on the present device. For
+    another device, pass shapes on a topology of `jax.experimental.topologies`,
+    `jax.ShapeDtypeStruct(..., sharding=...)`, and use a count of the compiler, which is not a time:
+    `compiled_cycles` for a TPU, or `compiled_flops` and `compiled_bytes`, which ignore tiles.
 
     Args:
       apply: As in `coupled_channels`.
@@ -136,8 +136,8 @@ def widths_for(
       widths: To compare, in any order: `range(8, group.size + 1, 8)`.
       measure: `milliseconds`, `partial(milliseconds, runs=30)`, `compiled_cycles`,
         `compiled_flops`, `compiled_bytes`, or any function of the programs.
-      margin: The fraction of the cost that a width must save beside the narrowest of the wider ones
-        that are worth having: beyond the scatter of measured times, such as 0.02.
+      margin: A width is worth having if it saves this fraction of the cost of the next wider width
+        that is worth having. Choose more than the scatter of measured times, such as 0.02.
 
     Returns:
       The widths, rising.

@@ -1,7 +1,7 @@
 """Rules for primitives that compute: what they do to channel ids (see `moves` and `rules`).
 
-Sums over channels may drop terms only if each dropped term is zero, or all of them are the same:
-a sum notes what it requires, and pins channels where that is not known.
+A sum over channels may drop terms only if each dropped term is zero, or if all terms are equal. The
+rule of a sum records this requirement, or pins the channels if it cannot be known.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ def never(*_: Any) -> None:
 
 
 def same(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds) -> Zero:
-    """Zero as the function of axes found it: for primitives that move elements."""
+    """Zero where the function of axes says so: for primitives that move elements."""
     return result.zero
 
 
@@ -87,7 +87,7 @@ def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     """The axes that remain; pins summed axes unless removed channels add nothing to the sum.
 
-    Or, along one axis, all the same, which `resized` adds.
+    Along one axis, removed channels may also be all equal; `resized` then adds them.
     """
 
     def summable(value: ChannelIds, axis: Vector) -> bool:
@@ -122,7 +122,7 @@ def _reduce_axes(
 def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
     """Whether a sum runs over zero channels of a weight, which may be modulated.
 
-    A sum over the channels of an activation is a norm, and its divisor that of the whole width.
+    A sum over the channels of an activation is a norm, which divides by the whole width.
     """
     return value.zero is not None and (value.given or any(map(sets.removable, others)))
 
@@ -130,7 +130,7 @@ def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> 
 def over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     """Elementwise over the devices of a mesh, each of which has all channels.
 
-    Of an axis that `jax.vmap` names, once it is batched, it is a reduction of the arrays.
+    If `jax.vmap` names the axis, the primitive becomes a reduction of the batched arrays.
     """
     axes = eqn.params.get("axes", ())
     if axes and all(isinstance(axis, int) for axis in axes):
@@ -219,7 +219,7 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
 def smaller_convolution(
     eqn: Equation, remain: Remain, values: Results, results: Results
 ) -> dict[str, Any]:
-    """A depthwise convolution has as many groups as channels are left."""
+    """A depthwise convolution has one group for each remaining channel."""
     features = values[0].axes[eqn.params["dimension_numbers"].lhs_spec[1]]
     depthwise = eqn.params["feature_group_count"] == features.size
     return {"feature_group_count": int(remain(features).sum())} if depthwise else {}

@@ -1,9 +1,9 @@
-"""Channel ids: what an array of a traced program knows about the channels that made it.
+"""Channel ids: which channels the elements of an array in a traced program belong to.
 
-Every axis of every array carries one id an index. Two ids are united where the program needs both
+Every axis of every array has one id for each index. Two ids are united if the program needs both
 channels or neither, so a set of united ids is a channel of the network. `FIXED` is the set of all
-that cannot be removed; an axis made by broadcasting is `FREE`, and takes the ids of what it is
-combined with.
+ids that cannot be removed. An axis made by broadcasting is `FREE`, and takes the ids of the array
+that it is combined with.
 """
 
 from collections.abc import Callable, Iterable, Sequence

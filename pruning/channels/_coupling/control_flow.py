@@ -229,7 +229,8 @@ def _settle_carry(
 ) -> tuple[list[ChannelIds], list[ChannelIds]]:
     """The ids of a loop's carry at every step, and those of the results of its body.
 
-    The body is the same at every step: repeated until what is known of the carry no longer changes.
+    The body is the same at every step, so it is evaluated until the facts about the carry no longer
+    change.
     """
 
     def known(values: list[ChannelIds]) -> list[Any]:

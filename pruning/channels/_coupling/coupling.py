@@ -1,9 +1,9 @@
 """Which channels of which parameters are coupled, read off the program of any model.
 
 `apply(params, *inputs)` is traced and evaluated on ids of channels. A channel is a set of
-positions, (array, axis, index), that the program needs all or none of: removed together, what is
-left computes what the model computes with these positions set to zero. Channels of the inputs and
-outputs are never removed, nor those for which this cannot be shown: `fixed_channels` says why.
+positions, (array, axis, index), that must be removed together. Without them, the smaller model
+computes what the model computes if these positions are zero. Channels of the inputs and outputs are
+never removed, nor are channels for which this cannot be shown; `fixed_channels` says why.
 """
 
 from collections.abc import Sequence
@@ -77,25 +77,25 @@ def coupled_channels(
 
     Elementwise operations couple the channels of their operands. A convolution or a dense layer
     couples the inputs of its kernel with the channels of its operand, and its result has the
-    channels of the kernel's outputs; of grouped convolutions one channel of each group is removed,
-    of depthwise ones a channel with its outputs, and of outputs that are split one channel of every
-    part that is combined with the others. If an axis is folded into heads or groups, whole heads or
-    groups are removed. Flattened maps, concatenation, padding, loops and their states, and
-    parameters that are used twice are followed. Never cut are the channels of inputs and outputs,
-    those added to zeros of a padded shortcut, and all that `fixed_channels` names.
+    channels of the kernel's outputs. A grouped convolution loses one channel of each group, and a
+    depthwise convolution loses a channel with its outputs. If outputs are split into parts that are
+    combined, each part loses one channel. If an axis is folded into heads or groups, whole heads or
+    groups are removed. The analysis follows flattened maps, concatenation, padding, loops and their
+    states, and parameters that are used twice. It never removes channels of inputs and outputs,
+    channels that are added to zeros of a padded shortcut, and channels that `fixed_channels` names.
 
-    Only shapes count: small images are faster, and `jax.ShapeDtypeStruct` does for any array.
+    Only shapes matter: small images are faster, and any array may be a `jax.ShapeDtypeStruct`.
 
     Args:
-      apply: A function that JAX can trace; of a module, its evaluation, without dropout.
+      apply: A function that JAX can trace, such as the evaluation of a module, without dropout.
       params: Any tree of arrays, running statistics included.
-      inputs: What else `apply` is called with.
-      resize: Whether the smaller tree is run by `resized`. Then channels under a norm over them,
-        such as the residual stream of a transformer, are removed too: means and variances remain
-        those of the whole width, with zeros at removed channels; so are those along which a
-        constant varies, such as angles of rotary positions. The model itself would divide by
-        another width, or has the constant at one width only, so these groups, marked
-        `normed`, are left out by default.
+      inputs: The other arguments of `apply`.
+      resize: Whether `resized` will run the smaller tree. If so, the groups include channels under
+        a norm over them, such as the residual stream of a transformer: means and variances remain
+        those of the whole width, with zeros at removed channels. They also include channels along
+        which a constant varies, such as angles of rotary positions. The model itself would divide
+        by another width, or has the constant at one width only. These groups are marked `normed`,
+        and are left out by default.
 
     Raises:
       ValueError: `apply` cannot be traced at these arguments.
@@ -116,12 +116,13 @@ def coupled_channels(
 def fixed_channels(
     apply: Apply, params: Tree, *inputs: Tree, resize: bool = False
 ) -> tuple[FixedChannels, ...]:
-    """List the channels that are never cut, each with the primitive that would cut them wrongly.
+    """List the channels that cannot be removed, with the primitive that would compute another
+    result.
 
-    Primitives that are not known, sums over channels such as a norm or a softmax over them, and
-    constants and random bits along them; with `resize` as in `coupled_channels` norms, constants
-    and random bits cut none wrongly. `line` is that of the model. After these come the channels of
-    inputs and of outputs, whose `primitive` is `input` or `output` and whose `line` is their path.
+    These primitives are unknown ones, sums over channels such as a norm or a softmax, and constants
+    and random bits along channels. With `resize`, as in `coupled_channels`, norms, constants and
+    random bits are no obstacle. `line` is the line of the model. Then come the channels of inputs
+    and of outputs, whose `primitive` is `input` or `output` and whose `line` is their path.
     Arguments and errors are those of `coupled_channels`.
 
     Example:
@@ -224,7 +225,7 @@ def _input_ids(
 def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     """Channels with the same number of indices in the same axes, in order of the parameters.
 
-    Channels of dead parameters alone stay: the model may still compute with their old width.
+    Channels that only unused parameters have are kept, because the model may use their width.
     """
     sets, parameters, _, starts, axes, live = channels
     every, zeroed = sets.roots(), _zero_requirements(sets)

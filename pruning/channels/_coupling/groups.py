@@ -22,10 +22,11 @@ class Position(NamedTuple):
     Attributes:
       path: Names on the way to the array, with `/` between them.
       axis: The axis to cut.
-      indices: One row a channel: (size, repeats). There are several where a map is flattened.
-      incoming: Whether the model sums over this axis: the inputs of a kernel.
-      masked: Whether `mask_channels` sets it to zero: not what the model divides by or takes a root
-        or the logarithm of.
+      indices: One row for each channel: (size, repeats). If a map is flattened, a channel has
+        several indices.
+      incoming: Whether the model sums over this axis, as over the inputs of a kernel.
+      masked: Whether `mask_channels` sets the channels to zero. False for divisors and for arrays
+        of which the model takes a root or a logarithm.
     """
 
     path: str
@@ -43,8 +44,8 @@ class Position(NamedTuple):
 class ChannelGroup(NamedTuple):
     """`size` channels in the same arrays; each can be removed without the others.
 
-    `normed`: the model sums over them, as a norm does, or has a constant that varies along them:
-    without some, only `resized` runs it.
+    `normed`: the model sums over these channels, as a norm does, or has a constant that varies
+    along them. After a removal, only `resized` runs the model.
     """
 
     size: int
@@ -62,9 +63,9 @@ class FixedChannels(NamedTuple):
     """Channels that cannot be removed.
 
     Attributes:
-      primitive: What would cut them wrongly.
-      paths: The arrays that hold them.
-      line: Where the model calls the primitive.
+      primitive: The primitive that would compute another result without them.
+      paths: The arrays with these channels.
+      line: The line of the model that calls the primitive.
     """
 
     primitive: str
@@ -90,7 +91,7 @@ def parameters_of(params: Tree, groups: Sequence[ChannelGroup]) -> Parameters:
     """The paths and shapes of the tree that all groups were read from.
 
     Raises:
-      ValueError: They are others.
+      ValueError: Groups were read from trees with different paths or shapes.
     """
     parameters = describe(params)
     for group in groups:

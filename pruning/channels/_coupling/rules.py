@@ -1,9 +1,9 @@
-"""What the library knows of each primitive, in one row; all readers of programs use it.
+"""A table with one row for each primitive, which all readers of programs use.
 
 A row says how axes correspond, where zeros and equal values remain, where a zero would be singular,
 what the parameters are at smaller shapes, and how it is a product with a kernel, a sum or a scale.
-To add a primitive is to add its row; `tests/pruning/test_rows.py` derives its truth from numbers.
-A primitive without a row pins all that goes in. Calls, branches and loops are in `control_flow`.
+To add a primitive, add its row; `tests/pruning/test_rows.py` checks rows with numbers. A primitive
+without a row pins all its operands. Calls, branches and loops are in `control_flow`.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,9 @@
 """The programs that an equation calls, in JAX's present and next tracing.
 
-A call is an equation that does nothing but run another program: `jit`, `jax.checkpoint`, functions
-with a derivative of their own. Today its program is a parameter; of a `HiPrim`, in which JAX 0.12
-writes such calls under `jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, it is what `expand`
-gives. All that is read of calls, and the evaluation of an equation, is here.
+A call is an equation that only runs another program: `jit`, `jax.checkpoint`, and functions with a
+derivative rule of their own. The program is a parameter of the equation. With the flags
+`jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, JAX 0.12 writes such calls as a `HiPrim`, and
+`expand` returns the program. This module reads calls and evaluates equations.
 """
 
 from collections.abc import Callable, Mapping, Sequence

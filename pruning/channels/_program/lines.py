@@ -20,7 +20,7 @@ FRAMEWORKS = """
 def line_of(equations: Sequence[Equation]) -> str:
     """The line of the last equation, or of the innermost equation around it that has one.
 
-    The innermost outside of JAX and the frameworks above it, if there is one.
+    If possible, this is the innermost line outside of JAX and of frameworks that use JAX.
     """
     for eqn in reversed(equations):
         frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()

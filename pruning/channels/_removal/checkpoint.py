@@ -28,7 +28,7 @@ Indices = Mapping[str, Mapping[int, Sequence[int]]]
 class Pruned(NamedTuple):
     """A pruned network: its arrays, how it runs, and which channels were kept.
 
-    A pytree whose leaves are those of `params`: `jax.jit`, `jax.grad` and optimizers take it whole.
+    It is a pytree with the leaves of `params`, so `jax.jit`, `jax.grad` and optimizers accept it.
 
     Attributes:
       params: The smaller tree.
@@ -77,10 +77,10 @@ def save_pruned(
     """Write a checkpoint to `checkpoint_dir` from the host; it replaces an earlier one.
 
     Args:
-      checkpoint_dir: Made where there is none.
-      pruned: From `prune`, or of your own making.
-      step: Steps of pruning that it has had; only the latest is kept.
-      ratios: The schedule, or budgets, so `prune` resumes with no other.
+      checkpoint_dir: Folder of the checkpoint, which is made if it does not exist.
+      pruned: A result of `prune`, or a `Pruned` that you made.
+      step: Number of pruning steps so far; only the latest step is kept.
+      ratios: The schedule of ratios or budgets; `prune` resumes only with the same schedule.
     """
     check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
     check_values("save_pruned", pruned.params)
@@ -108,13 +108,13 @@ def load_pruned(
     """Read the network that `save_pruned` or `prune` wrote; the large network is not needed.
 
     Args:
-      checkpoint_dir: Holds the checkpoint.
-      apply: The function that was pruned. Without it the network has its arrays and its channels,
-        and does not run.
-      like: A tree of arrays or shapes whose structure the arrays will have, of the widths that
-        were saved or of those before pruning, such as `nnx.state(nnx.eval_shape(build))`. Not
-        needed for dictionaries, lists and tuples; other trees are dictionaries without it, by the
-        parts of their paths.
+      checkpoint_dir: Folder of the checkpoint.
+      apply: The function that was pruned. Without it, the result has arrays and kept channels but
+        cannot run.
+      like: A tree of arrays or shapes with the structure of the result, at the saved widths or at
+        those before pruning, such as `nnx.state(nnx.eval_shape(build))`. Not needed for
+        dictionaries, lists and tuples. Without it, other trees become dictionaries, by the parts of
+        their paths.
 
     Raises:
       ValueError: There is no checkpoint, or `like` has other arrays or other widths; of the

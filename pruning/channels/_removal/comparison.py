@@ -1,7 +1,7 @@
 """Compares the programs of a network at two widths: equal except for shapes, or not.
 
-A shape may decide what is computed: a projection that is skipped where shapes are equal, a gain
-that was read off a width. Then the smaller network is another one, though it runs.
+A shape may decide what is computed: for example, a projection that is skipped if shapes are equal,
+or a gain that depends on a width. Then the smaller network runs, but computes something else.
 """
 
 from collections.abc import Sequence

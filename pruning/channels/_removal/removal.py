@@ -30,20 +30,21 @@ KeepMasks = dict[tuple[str, int], Any]
 def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Remove channels from `params`: cut every array along every coupled axis.
 
-    With the smaller tree the model computes what it computes with `mask_channels`, to rounding, if
-    its program is the same at the smaller widths. This function does not check the program:
-    `check_program` does, and `resized` runs any model. Functions and modules that take their widths
-    from the arrays run as they are; most of `flax.nnx` do after `jaxnorm.nnx.fit_widths`; those of
-    `flax.linen` are built with the `widths` of the result. `keep` decides shapes and is read on the
-    host; `params` may be traced, or be `jax.ShapeDtypeStruct`. Sharded arrays stay sharded as they
-    are, but are replicated along an axis that the mesh no longer divides.
+    If the program of the model is the same at the smaller widths, the smaller tree gives the same
+    outputs as `mask_channels`, to rounding. This function does not check the program. To check it,
+    call `check_program`; to run any model, use `resized`. Functions and modules that take their
+    widths from the arrays run as they are. Most modules of `flax.nnx` do so after
+    `jaxnorm.nnx.fit_widths`. Build modules of `flax.linen` with the `widths` of the result. `keep`
+    decides shapes and is read on the host; `params` may be traced, or be `jax.ShapeDtypeStruct`.
+    Sharded arrays keep their sharding, but are replicated along an axis that the mesh no longer
+    divides.
 
     Args:
-      params: The tree that the groups were read from, or any that holds arrays of the same names
-        and shapes, such as an optimizer's state, those that Adafactor and SM3 factor included. An
-        array of another tree is cut as the parameter whose path ends as its own does, but for the
-        first name at most. Scalars are left alone. Adafactor needs a new state where the longest
-        axis of a kernel is another one afterwards, or too short for it to factor.
+      params: The tree that the groups were read from, or any tree with arrays of the same names and
+        shapes, such as the state of an optimizer, also the factored states of Adafactor and SM3. An
+        array of another tree is cut like the parameter with the same end of its path, without the
+        first name at most. Scalars are not changed. Adafactor needs a new state if another axis of
+        a kernel becomes the longest, or if an axis becomes too short to factor.
       groups: All or some of `coupled_channels`.
       keep: For each group, a boolean vector of its channels: those to keep, at least one.
 
@@ -86,11 +87,11 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
 def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Set all positions of removed channels in `params` to zero.
 
-    A channel then counts as zero after its nonlinearity for all that follows, as its inputs of the
-    next kernel are zero too. Where the model divides by what would be zero, or takes a root or a
-    logarithm of it, only these inputs are: so are all its values and derivatives finite. `keep` may
-    be traced. Arguments and errors are those of `remove_channels`, but for a group of which no
-    channel is kept.
+    All later layers then see zero for a removed channel, also after its nonlinearity, because its
+    inputs of the next kernel are zero too. If the model divides by an array, or takes its root or
+    logarithm, this array is not set to zero, so all values and derivatives are finite. `keep` may
+    be traced. Arguments and errors are those of `remove_channels`, but a group may lose all
+    channels.
     """
 
     def zeroed(leaf: Any, axis: int, mask: Any) -> Any:
@@ -178,7 +179,7 @@ def _library(*arrays: Any) -> Any:
 def widths(params: Tree) -> dict[str, int]:
     """The number of outputs of each layer by name: the size of its kernel's last axis.
 
-    What a `flax.linen` module is built with to take a pruned tree.
+    Build a `flax.linen` module with these numbers to use a pruned tree.
 
     Example:
       >>> print(widths({"conv": {"kernel": np.ones((3, 3, 2, 8)), "bias": np.ones(8)}}))

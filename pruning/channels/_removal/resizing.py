@@ -1,8 +1,8 @@
 """Runs the program of a network on smaller arrays: adapts its shapes, keeps its constants.
 
-The network is traced at the widths that it was written for, and its program is evaluated on the
-arrays that are left. A shape that it spells out becomes that of the channels that are left; numbers
-that were read off a shape, such as 1/√width, remain what they were.
+The network is traced at its original widths, and its program is evaluated on the smaller arrays.
+Shapes in the program become those of the remaining channels. Numbers that were computed from a
+shape, such as 1/√width, do not change.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,25 +78,25 @@ def resized(
 ) -> Apply:
     """Turn `apply` into a function of the smaller tree, which `remove_channels` returns.
 
-    It is right where `apply` itself is not, or cannot be called: for `flax.linen`, written widths,
-    depthwise convolutions, attention, norms over channels, and wherever a shape decides what is
-    computed. To a sum over channels those that are removed add what they would. `apply` is traced
-    at the old widths, without their arrays. It can be compiled, differentiated and batched;
-    rules of differentiation, by `jax.custom_jvp` and `jax.custom_vjp`, are kept.
+    Use it if `apply` itself fails or computes something else at the smaller widths: for
+    `flax.linen`, widths in the code, depthwise convolutions, attention, norms over channels, and
+    programs that depend on a shape. Sums over channels include the values of removed channels.
+    `apply` is traced at the old widths, without their arrays. The result can be compiled,
+    differentiated and batched; rules by `jax.custom_jvp` and `jax.custom_vjp` are kept.
 
-    `apply` need not be the function that the groups were read from. Of a training step, random bits
-    are drawn for the whole width and cut, so dropout is that of the masked network; what it
-    returns of removed channels, such as hidden activations, gradients or the new statistics of a
-    batch norm, is as narrow as the channels that are left.
+    `apply` need not be the function that the groups were read from; it may be a training step, for
+    example. Random bits are drawn for the whole width and cut, so dropout equals that of the masked
+    network. Results with channels, such as hidden activations, gradients or new statistics of a
+    batch norm, have only the remaining channels.
 
     Args:
       apply: A function of the tree that the groups were read from, and of inputs.
       groups: All or some of `coupled_channels`.
       keep: As in `remove_channels`, read on the host.
-      states: The first of the inputs, arrays or shapes, as they are at the whole width, if they
-        hold channels: a key-value cache, running statistics, the carry of a recurrence. They are
-        given as narrow as they are returned, or at the whole width, and cut; removed channels in
-        them count as zero.
+      states: The first inputs, as arrays or shapes at the whole width, if they have channels: a
+        key-value cache, running statistics, or the carry of a recurrence. The function accepts them
+        at the small width or at the whole width, and returns them at the small width. Removed
+        channels in them count as zero.
 
     Raises:
       ValueError: `keep` does not fit the groups; of the function, `apply` cannot be traced, needs

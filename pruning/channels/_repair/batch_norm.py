@@ -54,13 +54,12 @@ def fold_batch_norms(
 ) -> tuple[Callable[..., Any], Arrays]:
     """Fold the batch norms into other arrays; returns a function without them, and its arrays.
 
-    Wherever in the program parameters alone scale and shift the channels that a convolution or a
-    product with a kernel has made, as batch norm with running statistics does, the scale moves into
-    the kernel and all shifts, the bias among them, into one vector: across modules, calls,
-    transpositions and changes of dtype, grouped, depthwise and transposed convolutions included.
-    Left as it is: a norm before its kernel or after a nonlinearity, one whose input is read
-    elsewhere too, and what is inside a loop or a branch. Outputs are the same to rounding,
-    that of the kernels' dtype.
+    Batch norm with running statistics scales and shifts the channels of a kernel by parameters. The
+    function moves the scale into the kernel, and all shifts, including the bias, into one vector.
+    This works across modules, calls, transpositions and changes of dtype, and for grouped,
+    depthwise and transposed convolutions. Four kinds of norms are not folded: a norm before its
+    kernel, a norm after a nonlinearity, a norm whose input is also read elsewhere, and a norm
+    inside a loop or a branch. Outputs are the same, to rounding in the dtype of the kernels.
 
     Args:
       apply: As in `coupled_channels`: a model in evaluation.

@@ -1,7 +1,7 @@
 """Chains of scales and shifts after a convolution or product, such as batch norm.
 
-A chain begins with a kernel and goes on as long as each channel is multiplied by a number of its
-own, made of parameters and constants alone, or one is added to it.
+A chain begins with a kernel. It continues while each channel is multiplied by its own number, or
+such a number is added, and the numbers depend only on parameters and constants.
 """
 
 from collections.abc import Callable, Sequence

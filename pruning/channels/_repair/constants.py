@@ -1,7 +1,7 @@
-"""Folds what removed channels still contribute into the biases that follow.
+"""Adds the constant outputs of removed channels to the next biases.
 
-A filter at zero leaves a constant behind its nonlinearity, relu(β) of a batch norm's bias β.
-Without its channel, that constant would be missing from the sums of the next layer.
+If a filter is zero, the output of its channel is a constant, such as relu(β) for a batch norm with
+bias β. Without the channel, this constant would be missing from the sums of the next layer.
 """
 
 from collections.abc import Sequence
@@ -50,14 +50,14 @@ def fold_constants(
 ) -> Tree:
     """Fold the constants of removed channels into the biases after them.
 
-    Of a removed channel, the filters count as zero, and activations as their running mean where
-    that is subtracted, so relu(β) is left, β the bias added last. What this adds to the next
-    sums moves into the first parameter that is added to them, a bias, or subtracted, a running
-    mean; where none is, before a nonlinearity or inside a loop, it is dropped, as is that of groups
-    with a divisor or a logarithm, which has no value where filters are zero, or under a norm over
-    channels, which makes them depend on the inputs. A next kernel that
-    is padded with zeros adds less of it along the edges: the mean over the image is folded there;
-    elsewhere the folding is exact.
+    The filters of a removed channel count as zero, and activations as their running mean if it is
+    subtracted. The output is then relu(β), with the last bias β. Its contribution to the next sums
+    is added to the first parameter that is added to them (a bias) or subtracted (a running mean).
+    It is dropped if there is no such parameter before the next nonlinearity, inside a loop, for
+    groups with a divisor or a logarithm, which has no value at zero filters, and under a norm over
+    channels, where it depends on the inputs. If the next kernel is padded with zeros, the
+    contribution is smaller along the edges of an image, and its mean over the image is added.
+    Otherwise the folding is exact.
 
     Args:
       apply: As in `coupled_channels`.

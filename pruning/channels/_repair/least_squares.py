@@ -1,9 +1,9 @@
-"""Wins accuracy back without a gradient step: solves the kernels after removed channels on data.
+"""Restores accuracy without a gradient step: solves the kernels after removed channels on data.
 
-Both networks are evaluated on the same inputs, the whole one and the one with removed channels at
-zero. Layer after layer, a kernel of the second is replaced by the one whose outputs, on what the
-repaired layers before it give, are nearest those of the first: a linear least-squares problem.
-Luo et al. (2017), ThiNet; He et al. (2017).
+The whole network and the network with removed channels at zero are evaluated on the same inputs.
+Layer by layer, a linear least-squares problem gives a new kernel of the second network: its
+outputs, on inputs from the repaired layers before it, are nearest to the outputs of the whole
+network. Luo et al. (2017), ThiNet; He et al. (2017).
 """
 
 from collections.abc import Callable, Sequence
@@ -50,26 +50,26 @@ def least_squares(
 ) -> Tree:
     """Solve the kernels after removed channels on data, before `remove_channels`.
 
-    For every convolution and product with a kernel whose inputs change, in the order of the
-    program, W is that of the smallest Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions: x̃ are the
-    inputs in the pruned network, as far as it is repaired, y the outputs in the whole one, W₀ the
-    old kernel. Where a parameter is added to the outputs, a bias, or subtracted, a running mean,
-    the mean error moves into it, and so it does at every other such sum. λ is one of `ridge` times
-    the mean of Σ x̃²; the last quarter of the batches chooses it, after which W is solved on all.
-    On the batches themselves no kernel is further from the whole network's outputs than W₀ is.
+    The function solves every convolution and every product with a kernel whose inputs change, in
+    the order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all
+    positions, where x̃ are the inputs in the repaired network so far, y the outputs in the whole
+    network, and W₀ the old kernel. If a bias is added to the outputs, or a running mean subtracted,
+    the mean error moves into this parameter. The ridge λ is one of `ridge` times the mean of Σ x̃²;
+    the last quarter of the batches chooses it, and W is then solved on all batches. On these
+    batches, W is never further from the outputs of the whole network than W₀.
 
-    Each kernel is solved group by group by Cholesky's factors, on the host in float64; second
-    moments are those of the devices that the batches are on, sharded ones of all. The activations
-    of both networks that are still to be read are in memory for all batches at once.
+    Kernels are solved group by group by Cholesky's factors, on the host in float64. Second moments
+    are computed on the devices of the batches. Activations of both networks that are needed later
+    are in memory for all batches at once.
 
     Args:
       apply: As in `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
       keep: As in `remove_channels`, which comes next: read on the host.
-      batches: What else `apply` is called with, a tuple a batch, all of the same shapes: some
-        hundred images.
-      ridge: To choose from.
+      batches: The other arguments of `apply`, one tuple for each batch, all of the same shapes;
+        some hundred images together.
+      ridge: The values to choose from.
 
     Returns:
       A tree of the same shapes. Parameters of removed channels are zero or what they were.

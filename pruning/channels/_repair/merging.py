@@ -1,11 +1,12 @@
-"""Wins accuracy back without data: merges removed channels into similar kept ones.
+"""Restores accuracy without data: merges removed channels into similar kept ones.
 
-Where two channels are the same, one does if the kernels that read them add up what they do with
-both; where they are alike, the mean of their filters does nearly. A plan T says how much of channel
-i is carried to kept channel j. Filters, and what is added to the channels they make, become means
-with the weights T[i, j] / Σᵢ T[i, j]; the rows of kernels that read them sums with the weights
-T[i, j] / Σⱼ T[i, j]. Means of filters that differ have a smaller variance, so filters behind a
-running variance are scaled up to it. Wang et al. (2025), Theus et al. (2024), Jordan et al. (2023).
+If two channels are equal, one channel can replace both: the next kernels add the weights of both.
+If two channels are similar, the mean of their filters nearly replaces both. A plan T says how much
+of channel i is moved to kept channel j. Filters and biases become means with the weights
+T[i, j] / Σᵢ T[i, j], and the rows of the next kernels become sums with the weights
+T[i, j] / Σⱼ T[i, j]. The mean of different filters has a smaller variance, so filters before a
+running variance are scaled up to this variance. Wang et al. (2025), Theus et al. (2024), Jordan et
+al. (2023).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,19 +42,18 @@ def merge_channels(
 ) -> Tree:
     """Merge removed channels of `params` into similar ones, before `remove_channels`.
 
-    Channels are compared by their filters, each divided by its length and multiplied by its gain
-    and its running standard deviation where it has them, and by what is added after that, a bias:
-    to inputs that are white, differences are then those of what goes into the nonlinearity.
-    Running means are those of the merged filters, and these have the length with which their
-    variance is the mean of the running ones, if inputs are white. Channels that are the same are
-    merged without loss.
+    Channels are compared by their filters and biases. A filter is divided by its length and
+    multiplied by its gain and its running standard deviation, if it has them. For white inputs,
+    differences are then differences of the inputs of the nonlinearity. Running means become those
+    of the merged filters. Merged filters are scaled so that, for white inputs, their variance is
+    the mean of the running variances. Equal channels are merged without loss.
 
     Args:
       apply: As in `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
       keep: As in `remove_channels`, which comes next: read on the host.
-      inputs: What else `apply` is called with: only its shapes count.
+      inputs: The other arguments of `apply`; only their shapes matter.
       plan: Maps features of the channels of a group, (n, d), and the mask of those that are kept,
         k of n, to T, (n, k), without rows or columns of zeros: `clusters`, `transport`.
 

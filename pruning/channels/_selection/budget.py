@@ -1,6 +1,6 @@
 """Chooses channels within a budget of milliseconds, multiply-accumulates or bytes.
 
-A knapsack: what is lost of the scores shall be little, the cost of what is left at most the budget.
+This is a knapsack problem: lose as little as possible of the scores, at a cost within the budget.
 """
 
 import heapq
@@ -37,28 +37,29 @@ def select_within(
 ) -> Masks:
     """Choose the channels to keep such that the cost of the network is at most `budget`.
 
-    Greedy: at each step the group loses its lowest channels whose loss, over what they save at the
-    widths so far, is least; the first widths on this way whose cost is within the budget are
-    selected, and without `price` the largest steps that still fit are taken back, so less is
-    left of the budget than the next step of any group that lost channels. The loss of a group is
-    −log of the share of its scores that is kept: scores of layers need no common unit, and channels
-    of a layer that has lost many count more, as a bottleneck harms the whole network. Where the
-    cost is a sum over groups in which the next channels save no more than those before them, the
-    loss exceeds the least possible by that of the last step at most, Dantzig (1957). The layers
-    between two groups make no such sum: there this is a heuristic.
+    The algorithm is greedy. Each step removes the lowest channels of the group whose loss, divided
+    by the cost that they save at the current widths, is smallest. The first widths within the
+    budget are selected. Without `price`, the largest steps that still fit are then undone, so the
+    unused budget is less than the next step of any group that lost channels. The loss of a group is
+    −log of the share of its scores that is kept. So scores of layers need no common unit, and
+    channels of a layer that has lost many count more, because a bottleneck harms the whole network.
+    If the cost is a sum over groups in which further channels save no more than earlier ones, the
+    loss exceeds the smallest possible loss by at most the last step, Dantzig (1957). Layers between
+    two groups make no such sum; there the algorithm is a heuristic.
 
-    On the host. With `price`, which steps are chosen by, `cost` is called as often as the logarithm
-    of their number, so it may compile and measure.
+    Computed on the host. With `price`, steps are chosen by `price`, and `cost` is called only a
+    logarithmic number of times, so it may compile and measure.
 
     Args:
       scores: One vector a group, not negative; −∞ for channels that are removed already.
       budget: In the unit of `cost`.
-      cost: What the network costs by the width of each group, such as
-        `lambda widths: at(widths).macs` of `at = cost_at(apply, params, groups, x)`. No wider
-        network may cost less.
-      price: What steps save, by default `cost`: multiply-accumulates, say, of milliseconds.
-      widths: For each group, the widths that it may have beside its own, such as those that
-        `widths_for` finds worth having; by default all.
+      cost: A function from the width of each group to the cost of the network, such as
+        `lambda widths: at(widths).macs` with `at = cost_at(apply, params, groups, x)`. A wider
+        network must not cost less.
+      price: A cheaper function that prices steps, such as multiply-accumulates for a `cost` in
+        milliseconds; by default `cost`.
+      widths: For each group, the allowed widths besides its own, such as those that `widths_for`
+        finds worth having; by default all.
       min_channels: The fewest channels of a group that are kept, all of them if it has fewer.
       round_to: As in `select_layerwise`.
       normalize: False compares scores as they are: the loss is their sum, over all groups.

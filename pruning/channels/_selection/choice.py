@@ -35,9 +35,9 @@ def channel_scores(
 ) -> list[Float[Array, " _"]]:
     """Score the channels of each group by the filters of all layers that make them.
 
-    A layer's filters are scored together, those of fixed channels with them. The scores of
-    the filters that make one channel, several where maps are added or groups are convolved, become
-    one by `reduce`.
+    All filters of a layer are scored together, including those of fixed channels. If several
+    filters make one channel, because maps are added or groups are convolved, `reduce` combines
+    their scores.
 
     Args:
       params: The tree that the groups were read from.
@@ -129,14 +129,14 @@ def select_layerwise(
 ) -> Masks:
     """Choose the channels to keep: each group loses its ⌊ratio · n⌋ lowest, as in the paper.
 
-    On the host, as masks decide shapes; under `jit` there is `lowest`.
+    Computed on the host, because masks decide shapes; under `jit` use `lowest`.
 
     Args:
       scores: One vector a group.
       ratio: The fraction to remove, in (0, 1).
       min_channels: The fewest channels of a group that are kept, all of them if it has fewer.
-      round_to: The number kept is a multiple of this, or all: 8, 64 or 128 suit hardware. One
-        number, or one a group.
+      round_to: The number of kept channels is a multiple of this number, or all; 8, 64 or 128 suit
+        hardware. One number, or one for each group.
 
     Raises:
       ValueError: An option is out of range.
@@ -161,16 +161,16 @@ def select_globally(
 ) -> Masks:
     """Choose the channels to keep: the ⌊ratio · n⌋ lowest of all n channels are removed.
 
-    On the host; under `jit` there is `lowest` of all scores together. Scores of a group are divided
-    by their mean, as norms grow with the number of weights, so small layers would lose most.
-    `min_channels` and `round_to`, as in `select_layerwise`, keep more channels.
+    Computed on the host; under `jit` use `lowest` of all scores together. Scores of a group are
+    divided by their mean. Without this, small layers would lose most channels, because norms grow
+    with the number of weights. `min_channels` and `round_to` keep more channels.
 
     Args:
       scores: One vector a group; −∞ for channels that are removed already.
       ratio: The fraction to remove, in (0, 1).
       min_channels: As in `select_layerwise`.
       round_to: As in `select_layerwise`.
-      normalize: False compares scores as they are: those with a unit of their own, such as
+      normalize: False compares scores as they are, for scores with one unit in all layers, such as
         `taylor_scores` and `reconstruction_scores`.
 
     Raises:

@@ -26,9 +26,9 @@ def taylor_scores(
 
     The sum is over the filters that make the channel, the mean over `batches`.
 
-    The square of what the loss changes by to first order when they are set to zero, Molchanov et
-    al. (2019). A `score` for `prune` is `partial(taylor_scores, loss=loss, batches=batches)`; not
-    with `resize`, for which `loss` would have to take smaller trees.
+    This is the square of the change of the loss, to first order, if these filters are set to zero,
+    Molchanov et al. (2019). Pass `score=partial(taylor_scores, loss=loss, batches=batches)` to
+    `prune`, without `resize`, because `loss` would have to accept smaller trees.
 
     Args:
       params: The tree that the groups were read from.
@@ -70,12 +70,11 @@ def wanda_scores(
     apply: Apply,
     inputs: Sequence[Tree],
 ) -> list[Float[Array, " _"]]:
-    """Score a channel by the weights that read it times the norm of what they read: Σ |w| ‖x‖₂.
+    """Score a channel by the weights that read it, times the norm of their inputs: Σ |w| ‖x‖₂.
 
-    x is what the weights multiply, in all of `inputs`.
-
-    Wanda's score of a weight, Sun et al. (2024), summed over what is removed with the channel from
-    the layers after it. The norm of a map is over samples and pixels. A `score` for `prune`:
+    x are the values that the weights multiply, in all of `inputs`. This is Wanda's score of a
+    weight, Sun et al. (2024), summed over the weights of later layers that are removed with the
+    channel. The norm of a map is over samples and pixels. A `score` for `prune`:
     `partial(wanda_scores, apply=apply, inputs=[x])`.
 
     Args:

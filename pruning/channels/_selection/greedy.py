@@ -31,14 +31,14 @@ def reconstruction_scores(
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the error that `least_squares` leaves without it and earlier ones.
 
-    From each group channels are removed one by one, each time the one whose removal adds least to
-    E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖², summed over the kernels that read the group: x
-    and y are their inputs and outputs in the whole network, about their means where a parameter is
-    added to y, W₀ is the kernel, λ is `ridge` times the mean of Σ x². The score of a channel is E
-    after its removal: it rises from the first removed to the last, so any number of the lowest
-    are those of the greedy choice. The inverse of Σ x xᵀ + λ is updated exactly, on the host in
-    float64: ZipLM, Kurtic et al. (2023), for the objective of OSSCAR, Meng et al. (2024). For n
-    channels with s inputs each, n (n s)² s multiplications.
+    The algorithm removes one channel of a group at a time, namely the one that increases
+    E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖² least. E is summed over the kernels that read the
+    group; x and y are their inputs and outputs in the whole network, minus their means if a
+    parameter is added to y, W₀ is the kernel, and λ is `ridge` times the mean of Σ x². The score of
+    a channel is E after its removal. Scores rise from the first removed channel to the last, so the
+    lowest k scores are the first k removed channels. The inverse of Σ x xᵀ + λ is updated exactly,
+    on the host in float64: ZipLM, Kurtic et al. (2023), for the objective of OSSCAR, Meng et al.
+    (2024). For n channels with s inputs each, this takes n (n s)² s multiplications.
 
     A `score` for `prune`, with `repair=partial(least_squares, batches=batches)`:
     `partial(reconstruction_scores, apply=apply, batches=batches)`; not with `resize`, for which
@@ -83,11 +83,11 @@ def swap_channels(
 
     The error is that of `reconstruction_scores`. In each group, every kept channel in turn is
     swapped for the removed channel that lowers the error most, if any does. The number of kept
-    channels stays. This is the local search of OSSCAR, Meng et al. (2024), by swaps of one channel:
-    after the greedy choice, or that of any other criterion, `keep` cannot be improved by a single
-    swap.
+    channels does not change. This is the local search of OSSCAR, Meng et al. (2024), by swaps of
+    one channel. It can start from the choice of any criterion, and ends when no single swap lowers
+    the error.
 
-    As `refine=partial(swap_channels, batches=batches)`, `prune` calls it after `select`.
+    Pass `refine=partial(swap_channels, batches=batches)` to `prune`, which calls it after `select`.
 
     Args:
       apply: As in `coupled_channels`.

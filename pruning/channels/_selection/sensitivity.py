@@ -27,15 +27,15 @@ def sensitivity(
 ) -> Float[np.ndarray, "groups ratios"]:
     """Measure the network when one group loses a ratio of its channels and the others none.
 
-    The scan of Li et al. (2017), Pruning filters, by group. Channels are masked, which computes
-    what a smaller network does: all trees have one shape, so a compiled `measure` compiles
-    once. On the host.
+    This is the scan of Li et al. (2017), Pruning filters, for groups. Channels are masked, which
+    gives the outputs of the smaller network. All trees then have the same shapes, so a compiled
+    `measure` compiles once. Computed on the host.
 
     Args:
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      measure: A number for a tree of the shapes of `params`, such as its accuracy on some images,
-        or `output_error(apply, params, images)`.
+      measure: A function from a tree like `params` to a number, such as the accuracy on some
+        images, or `output_error(apply, params, images)`.
       ratios: Fractions of the channels, in (0, 1).
       score: As in `prune`; the lowest are removed.
 
