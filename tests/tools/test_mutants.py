@@ -2,12 +2,22 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from coverage import CoverageData
 
 from tools import mutants
-from tools.mutants import OUTCOMES, ROOT, Mutant, against, files_of_tests, mutants_of, record
+from tools.mutants import (
+    FOLDERS,
+    OUTCOMES,
+    ROOT,
+    Mutant,
+    against,
+    files_of_tests,
+    mutants_of,
+    record,
+)
 
 MODULE = '''
 """A docstring with 1 < 2."""
@@ -37,6 +47,51 @@ def test_each_mutant_has_one_mistake_and_messages_annotations_and_strict_have_no
     for mutant in mutants_of(path):
         assert mutant.source != MODULE
         compile(mutant.source, "module.py", "exec")
+
+
+LIST = """
+[[mistake]]
+path = "tools/slow_parts.py"
+kind = "other"
+what = "another word"
+before = "def select("
+after = "def choose("
+
+[[mistake]]
+path = "tools/slow_parts.py"
+kind = "other"
+what = "something that nobody wrote"
+before = "a text that is nowhere in it"
+after = ""
+"""
+
+
+def test_a_list_plants_each_mistake_where_its_text_is_and_says_which_text_is_gone(tmp_path, capsys):
+    source = (ROOT / "tools" / "slow_parts.py").read_text()
+    path = tmp_path / "list.toml"
+    path.write_text(LIST)
+    (planted,) = mutants.listed(path)
+    assert (planted.kind, planted.what) == ("other", "another word")
+    assert source.splitlines()[planted.line - 1].startswith("def select(")
+    assert planted.source == source.replace("def select(", "def choose(")
+    assert capsys.readouterr().out == (
+        "no longer to be planted: tools/slow_parts.py: something that nobody wrote\n"
+    )
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_lists_of_mistakes_are_of_their_package_and_change_something(name):
+    for mistake in tomllib.loads((ROOT / "tools/mistakes" / f"{name}.toml").read_text())["mistake"]:
+        assert mistake["path"].startswith(f"{name}/")
+        assert mistake["kind"] in ("options", "second", "neutral", "other")
+        assert mistake["before"] != mistake["after"]
+
+
+def test_outcomes_that_a_file_holds_are_not_planted_again(tmp_path):
+    path = tmp_path / "out.json"
+    assert mutants.earlier(None) == mutants.earlier(path) == []
+    path.write_text('{"mutants": [{"path": "a.py", "line": 3}]}')
+    assert mutants.earlier(path) == [{"path": "a.py", "line": 3}]
 
 
 def test_a_module_is_tested_by_what_names_it_and_last_by_its_doctests():
@@ -93,6 +148,7 @@ def test_only_what_the_unchanged_code_survives_is_counted(
         calls.append((source == module.read_text(), only))
         return (of_unchanged, only) if len(calls) > 1 else mutated
 
+    mutants._unchanged.cache_clear()
     monkeypatch.setattr(mutants, "try_module", tried)
     mutant = Mutant(module, 1, "sign", "", "", "1 / 0")
     assert mutants.outcome(mutant, ["tests/a.py"], 1.0) == counted
