@@ -41,7 +41,10 @@ NOTHING = "apply must have channels that can be removed and are not excluded"
 CURES = {
     "output": "give the evaluation, which returns no channels",
     "random_bits": "give the evaluation, without dropout",
-    "shard_map": "give the function without shard_map",
+    "shard_map": (
+        "give the function without shard_map, and round_to=the devices of a mesh axis; "
+        "its smaller parameters run under shard_map"
+    ),
 }
 RESIZE = "with resize=True channels under a norm are removed, too, as in a unitized layer"
 

@@ -63,6 +63,12 @@ def test_points_of_a_grid_satisfy_the_condition_of_vardi_and_zhang(points):
     assert slope(found, filters) < 1e-10
 
 
+def test_shorter_steps_settle_where_whole_steps_of_newton_go_to_and_fro():
+    """Two pairs of filters; with whole steps alone the search does not end in 100 rounds."""
+    filters = np.array([[1.4, 1.3], [0.5, 1.2], [-0.8, -1.0], [-0.7, -0.8]])
+    assert slope(geometric_median(jnp.asarray(filters)), filters) < 1e-12
+
+
 def test_the_median_of_an_independent_minimiser(key):
     filters = np.asarray(jax.random.normal(key, (12, 4)))
 

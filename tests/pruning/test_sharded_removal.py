@@ -139,3 +139,13 @@ def test_axes_that_the_mesh_splits_name_the_cure():
     params = {"c": PARAMS["c"], "b": PARAMS["b"]}
     with pytest.raises(ValueError, match=r"; shard_map needs all .*: give the function without"):
         prune(apply, params, X, ratios=[0.5])
+
+
+def test_the_cure_for_axes_that_the_mesh_splits_cuts_them():
+    """The groups of the whole arrays' function, in multiples of the four devices of an axis."""
+    pruned = prune(mlp, PARAMS, X, ratios=[0.5], round_to=4)
+    assert pruned.params["c"].shape == (4, 8)
+    masked = mask_channels(PARAMS, pruned.groups, pruned.keep)
+    for params in (pruned.params, masked):
+        found = tensor_parallel(params, X)
+        np.testing.assert_allclose(found, mlp(masked, X), rtol=1e-10, atol=1e-10)

@@ -121,9 +121,10 @@ def fixed_channels(
 
     These primitives are unknown ones, sums over channels such as a norm or a softmax, and constants
     and random bits along channels. With `resize`, as in `coupled_channels`, norms, constants and
-    random bits are no obstacle. `line` is the line of the model. Then come the channels of inputs
-    and of outputs, whose `primitive` is `input` or `output` and whose `line` is their path.
-    Arguments and errors are those of `coupled_channels`.
+    random bits are no obstacle. Another is `shard_map` where it splits channels over devices: the
+    groups of the same function without it remove these. `line` is the line of the model. Then come
+    the channels of inputs and of outputs, whose `primitive` is `input` or `output` and whose `line`
+    is their path. Arguments and errors are those of `coupled_channels`.
 
     Example:
       >>> import jax
