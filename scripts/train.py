@@ -82,8 +82,8 @@ class Options:
 
 def main(recipe: Recipe, options: Options) -> None:
     """Train a recipe for every seed, write OUT and print the accuracies."""
+    cli.check_start()
     check(recipe, options)
-    cli.versions()  # checked now, not after the last epoch
     from jax.sharding import AxisType
 
     from experiments.data import datasets, stand_ins

@@ -4,6 +4,7 @@ import errno
 import functools
 import os
 import platform
+import resource
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from experiments import signals
 from experiments.texts import printable
 
 START = time.monotonic()
+ADDRESS_SPACE = 4 * 2**30  # the smallest training maps 2.6 GB
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
 
@@ -103,16 +105,32 @@ def stop(status: int, line: str) -> NoReturn:
 def run(main: Callable[..., None], **ending_options: str) -> None:
     """Call `main` with the arguments of the command line, within `ending`.
 
-    The versions that a result records are read before, so that none is missing after hours.
+    `check_start` comes first.
     """
 
     @functools.wraps(main)
     def checked(*args: Any, **options: Any) -> None:
-        versions()
+        check_start()
         main(*args, **options)
 
     with ending(**ending_options):
         tyro.cli(checked)
+
+
+def check_start() -> None:
+    """Check before the imports and the computation what would fail in them, or after them.
+
+    Raises:
+      InputError: A library whose version results record is not installed, or the address space is
+        so limited that the threads of a library wait for memory, and for ever.
+    """
+    versions()
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE:
+        raise InputError(
+            f"a command must have an address space of at least {ADDRESS_SPACE >> 20} MiB; the "
+            f"limit is {limit >> 20} MiB (ulimit -v)"
+        )
 
 
 def show_table(

@@ -213,6 +213,28 @@ def test_a_limit_of_file_sizes_is_named_and_costs_nothing(size, runs, tmp_path):
     assert full_disk.numbers(out) == full_disk.numbers(runs / "whole")
 
 
+COMMANDS = sorted(path.stem for path in Path(train.__file__).parent.glob("*.py"))
+
+
+@pytest.mark.parametrize("megabytes", [512, 1024, 2048])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_limit_of_the_address_space_is_named_at_once(command, megabytes, tmp_path):
+    """Libraries would otherwise fail in their imports, or wait for memory and for ever."""
+    needed = {"analyze": ["weights.npz"], "train": ["digits-mlp"], "prune_lm": ["model"]}
+    found = subprocess.run(
+        [sys.executable, f"{Path(train.__file__).parent}/{command}.py", *needed.get(command, ())],
+        cwd=tmp_path,
+        env=os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, 2 * (megabytes << 20,)),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    said = "error: a command must have an address space of at least 4096 MiB; the limit is "
+    assert (found.returncode, found.stderr) == (2, f"{said}{megabytes} MiB (ulimit -v)\n")
+
+
 def test_a_folder_in_use_is_refused(runs, tmp_path):
     out = shutil.copytree(runs / "half", tmp_path / "run")
     with files.in_use(out):
