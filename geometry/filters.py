@@ -80,7 +80,7 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
 def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     """The nine exact moments of independent filters N(0, std² I).
 
-    With R = Γ((d + 1)/2)/Γ(d/2) and c = std: norms     √2 c R, a chi variable; cosines 0, 1/d and
+    With R = Γ((d + 1)/2)/Γ(d/2) and c = std: norms √2 c R, a chi variable; cosines 0, 1/d and
     1/(√π R), as (1 + cos)/2 is Beta((d − 1)/2, (d − 1)/2); angles π/2 and ψ′(d/2)/2. Distances are
     distributed as norms of filters with √2 times the std. Differences do not vanish with the
     dimension: the variance of the difference of two norms tends to c², and the variance of the
