@@ -130,6 +130,10 @@ def test_the_expansion_at_one():
         deficit = 1 - kernel(math.cos(angle)) - kernel.slope * angle**2 / 2
         assert abs(-deficit / angle**3 / cubic_term(kernel) - 1) < angle
     assert cubic_term(kernel_map(jnp.tanh)) == 0
+    for std in (0.7, 2.5):  # kinks away from the mean, in other units than deviations
+        kernel = kernel_map(jax.nn.hard_tanh, (-1.0, 1.0), std=std)
+        deficit = 1 - kernel(math.cos(0.01)) - kernel.slope * 0.01**2 / 2
+        assert abs(-deficit / 0.01**3 / cubic_term(kernel) - 1) < 0.03
     np.testing.assert_allclose(cubic_term(kernel_map(*RELU)), 1 / (3 * np.pi), rtol=1e-14)
 
 

@@ -125,3 +125,45 @@ def test_impossible_arguments():
         odd_stability(4, *RELU)
     with pytest.raises(ValueError, match="width must be at least 1; got 0"):
         spread_distribution(10, 0, *RELU)
+
+
+def bent(x):
+    """ReLU with another bend, which no factor of the preactivations leaves as it is."""
+    return jax.nn.relu(x) - 0.3 * jax.nn.relu(x - 0.4)
+
+
+def bent_twice_as_wide(x):
+    return bent(2 * x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda *of, **o: symmetric_stability(8, *of, **o),
+        lambda *of, **o: cluster_spread(40, *of, **o),
+        lambda *of, **o: spread_distribution(40, 500, *of, **o),
+    ],
+    ids=["symmetric", "spread", "distribution"],
+)
+def test_a_standard_deviation_of_two_is_one_of_an_activation_of_twice_its_input(function):
+    found, expected, other = (
+        np.array(jax.tree.leaves(part))
+        for part in (
+            function(bent, (0.0, 0.4), std=2.0),
+            function(bent_twice_as_wide, (0.0, 0.2)),
+            function(bent, (0.0, 0.4), std=0.3),
+        )
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    assert np.abs(found - other).max() > 1e-3
+
+
+def test_deviations_of_pairs_grow_by_the_slope_of_the_kernel():
+    """κ′(ρ)/((1 − 1/n)(1 − κ(ρ))) at ρ = −1/(n − 1), at any standard deviation."""
+    n, std = 8, 1.7
+    kernel = geometry.mean_field.kernel_map(jnp.tanh, std=std)
+    rho = -1 / (n - 1)
+    found = symmetric_stability(n, jnp.tanh, std=std)
+    expected = jax.grad(kernel)(rho) / ((1 - 1 / n) * (1 - kernel(rho)))
+    np.testing.assert_allclose(found.pairs, expected, rtol=1e-9)
+    np.testing.assert_allclose(math.cos(found.state.spread), kernel(rho), rtol=1e-9)

@@ -73,6 +73,16 @@ def test_rows_needed_is_the_first_number_of_full_rank(key):
     assert np.linalg.matrix_rank(np.maximum(np.asarray(x) @ w[:-1].T, 0)) == 5
 
 
+@pytest.mark.parametrize("max_rows", [1, 7])
+def test_no_more_than_max_rows_are_drawn(max_rows, key):
+    """Of three samples of which two are the same, which no number of neurons tells apart."""
+    rows, rank = rows_needed(
+        key, jnp.array([[1.0, 2.0], [1.0, 2.0], [3.0, 0.5]]), max_rows=max_rows
+    )
+    assert int(rows) == max_rows
+    assert int(rank) < 3
+
+
 @pytest.mark.parametrize("n", [pytest.param(6, marks=pytest.mark.slow), 8])
 def test_rows_of_nearly_parallel_samples_in_float32_count_as_in_float64(n, key):
     x = jnp.ones((n, n), "float32") + 1e-4 * jax.random.normal(jax.random.key(0), (n, n), "float32")

@@ -6,6 +6,7 @@ from jax.test_util import check_grads
 
 from geometry import angles, gram, monte_carlo
 from geometry.mean_field import (
+    _rescaled_kernel,
     rescale_rms_step,
     rescale_step,
     rms_angle,
@@ -171,3 +172,11 @@ def test_the_scale_of_the_batch_does_not_matter_even_in_float32(part, step, key)
     (tiny, gradient), (found, _) = both(size * g), both(g)
     np.testing.assert_allclose(tiny, found, rtol=1e-4, atol=1e-4)
     assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("step", [rescale_rms_step, standardize_step, rescale_step])
+def test_nodes_are_summed_over_all_blocks(step, monkeypatch, key):
+    g = gram(jax.random.normal(key, (6, 9)))
+    whole = step(g)
+    monkeypatch.setattr(_rescaled_kernel, "_BLOCK", 7 * g.size * g.dtype.itemsize)
+    np.testing.assert_allclose(step(g), whole, rtol=1e-12)

@@ -24,6 +24,7 @@ from pruning.channels import (
     select_layerwise,
     select_within,
 )
+from pruning.channels._selection.repeats import select_equally
 from tests.support import prunable
 
 FAST = ("resnext", "scan")
@@ -183,6 +184,8 @@ def test_widths_are_those_that_are_allowed():
 
     assert all(n in (8, 16, 64) for n in sizes(budget=60, widths=[[8, 16], [8, 16]]))
     assert all(n % 16 == 0 for n in sizes(budget=60, round_to=16))
+    both = sizes(budget=60, widths=[[8, 12, 16, 20], [12, 16, 20]], round_to=8)
+    assert all(n in (8, 16, 64) for n in both)
     assert min(sizes(budget=60, min_channels=24)) >= 24
     with pytest.raises(ValueError, match="budget must be at least 48, the cost at the fewest"):
         select(budget=40, min_channels=24)
@@ -205,6 +208,31 @@ def test_with_a_price_the_cost_is_asked_for_a_few_times():
     masks = select_within(scores, budget=120, cost=measured, price=additive([1, 1]))
     assert sum(mask.sum() for mask in masks) == 120
     assert len(asked) <= 10
+
+
+def test_a_share_is_of_the_cost_that_select_has_of_its_own():
+    apply, params, x = prunable.model("vgg")
+    select = partial(select_within, cost=lambda widths: sum(widths))
+    pruned = prune(apply, params, x, budget=0.5, select=select, score=by_number, fold=False)
+    assert sum(int(mask.sum()) for mask in pruned.keep) == sum(g.size for g in pruned.groups) // 2
+
+
+def test_groups_that_repeat_are_priced_with_the_widths_of_all():
+    """Three groups, of which the first and the last repeat each other."""
+    asked: dict[str, set[tuple[int, ...]]] = {"cost": set(), "price": set()}
+
+    def total(name):
+        return lambda widths: asked[name].add(tuple(widths)) or sum(widths)
+
+    scores = [jnp.arange(1.0, 5.0), jnp.arange(1.0, 7.0), jnp.arange(2.0, 6.0)]
+    options = {"budget": 8, "cost": total("cost"), "price": total("price")}
+    masks = select_equally(select_within, [[0, 2], [1]], scores, **options)
+    widths = [int(mask.sum()) for mask in masks]
+    assert widths[0] == widths[2]
+    assert sum(widths) <= 8
+    for seen in asked.values():
+        assert {len(of_all) for of_all in seen} == {3}
+        assert all(of_all[0] == of_all[2] for of_all in seen)
 
 
 def by_number(params, groups):

@@ -134,6 +134,15 @@ def test_low_precision_scores_are_ranked_in_at_least_float32(dtype, key):
     np.testing.assert_allclose([spearman(a, b), kendall(a, b)], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("b", "share"),
+    [([0, 1, 2, 3, 4, 5, 6], 1.0), ([5, 0, 1, 2, 3, 4, 6], 0.5), ([6, 5, 0, 1, 2, 3, 4], 0.0)],
+)
+def test_overlaps_are_shares_of_what_is_pruned_where_the_ratio_is_rounded(b, share):
+    """Of seven filters 0.3 are two: with two, one or none of them in common."""
+    assert float(overlap(jnp.arange(7.0), jnp.asarray(b, float), ratio=0.3)) == share
+
+
 @pytest.mark.parametrize("compare", [spearman, kendall, lambda a, b: overlap(a, b, ratio=0.3)])
 def test_comparisons_can_be_batched_compiled_and_have_gradient_zero(compare, key):
     a, b = jax.random.normal(key, (2, 3, 20))

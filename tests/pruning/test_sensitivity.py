@@ -1,6 +1,7 @@
 """One group at a time loses channels: what is measured is that of the smaller network."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -50,3 +51,18 @@ def test_a_ratio_outside_its_range_is_refused_and_no_groups_have_no_rows():
     with pytest.raises(ValueError, match=r"ratio must lie in \(0, 1\); got 1"):
         sensitivity(params, groups, measure=lambda tree: 0.0, ratios=[1.0])
     assert sensitivity(params, [], measure=lambda tree: 0.0).shape == (0, 9)
+
+
+def test_channels_go_by_the_score_that_is_given():
+    apply, params, x = prunable.model("mlp")
+    groups = pruning.coupled_channels(apply, params, x)
+
+    def last_first(params, groups):
+        return [-jnp.arange(float(group.size)) for group in groups]
+
+    masked = []
+    sensitivity(
+        params, groups, measure=lambda t: masked.append(t) or 0.0, ratios=[0.5], score=last_first
+    )
+    left = np.asarray(masked[0]["0"]["w1"]).any(0)
+    np.testing.assert_array_equal(left, [True, True, True, False, False, False])

@@ -56,7 +56,7 @@ def test_scales_of_the_filters_lift_spearman_above_the_gaussian_prediction(key):
     assert z[PAIRS.index(("l1", "l2"))] > 2.5
 
 
-@pytest.mark.parametrize(("n", "ratio"), [(64, 0.5), (100, 0.29), (7, 0.5)])
+@pytest.mark.parametrize(("n", "ratio"), [(64, 0.5), (100, 0.29), (7, 0.5), (11, 0.3)])
 def test_overlap_by_chance_is_hypergeometric(n, ratio):
     m = round(ratio * n - 0.4)
     hypergeom = scipy.stats.hypergeom(n, m, m)
