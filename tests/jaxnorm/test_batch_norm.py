@@ -700,14 +700,14 @@ def test_groups_are_their_parts_with_every_option(function, option, shape, maske
 @pytest.mark.parametrize("name", numpy_layers.OWN)
 def test_functions_by_numpy_in_every_pair_of_options(name):
     """Of batch norm, unitized batch norm and batch renorm."""
-    function = {
+    function: Any = {
         "BatchNorm": jaxnorm.batch_norm,
-        "UnitizedBatchNorm": partial(jaxnorm.unitized_batch_norm, alpha=numpy_layers.ALPHA),
+        "UnitizedBatchNorm": jaxnorm.unitized_batch_norm,
         "BatchRenorm": jaxnorm.batch_renorm,
     }[name]
     given = BatchStatistics(*arrays(numpy_layers.MEAN, numpy_layers.VAR, 7.0))
     running = {"running": given} if name == "BatchRenorm" else {}
-    for call in numpy_layers.calls(name, getattr(function, "func", function)):
+    for call in numpy_layers.calls(name, function):
         options = {
             k: jnp.asarray(v) if isinstance(v, np.ndarray) else v for k, v in call.options.items()
         }

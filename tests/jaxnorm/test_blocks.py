@@ -45,7 +45,7 @@ def relu(x):
     return np.maximum(x, 0)
 
 
-def normalized(norm, x):
+def normalized(norm: Any, x: Any) -> Any:
     return array(norm.scale) * (x - array(norm.mean)) / np.sqrt(array(norm.var) + 1e-5) + array(
         norm.bias
     )
@@ -63,7 +63,7 @@ def convolved(conv, x, *, stride=1, same=False):
         ]
         pads = [(m // 2, size) for m in missing]
     x = np.pad(x, ((0, 0), *pads, (0, 0)))
-    y = sum(
+    y: Any = sum(
         x[:, i : i + stride * rows : stride, j : j + stride * columns : stride] @ kernel[i, j]
         for i in range(size)
         for j in range(size)
@@ -71,7 +71,7 @@ def convolved(conv, x, *, stride=1, same=False):
     return y if conv.bias is None else y + array(conv.bias)
 
 
-def pre_act(block, x, stride, same, sizes):
+def pre_act(block: Any, x: Any, stride: int, same: bool, sizes: tuple[int, ...]) -> Any:
     """Norm, ReLU, convolution; the stride in the first; the raw input beside."""
     h = x
     for k in range(len(sizes)):
@@ -84,7 +84,7 @@ def pre_act(block, x, stride, same, sizes):
     return h + convolved(block.shortcut, x, stride=stride, same=same)
 
 
-def residual(block, x, strides):
+def residual(block: Any, x: Any, strides: tuple[int, ...]) -> Any:
     """Convolution and norm, ReLU between; beside them a norm of a convolution, or the input."""
     h = x
     for k, stride in enumerate(strides):

@@ -1,5 +1,7 @@
 """Linen modules: the NNX layers to the last bit, in the place of Flax's."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,5 +1,7 @@
 """Layers of `flax.nnx` that lost channels know their new sizes, and compute what NumPy does."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +23,7 @@ def cut(variable, index):
 
 
 def test_a_group_norm_keeps_the_size_of_its_groups():
-    layer = drawn(nnx.GroupNorm(12, num_groups=4, rngs=nnx.Rngs(0)))
+    layer: Any = drawn(nnx.GroupNorm(12, num_groups=4, rngs=nnx.Rngs(0)))
     for part in (layer.scale, layer.bias):
         cut(part, np.s_[:9])
     fit_widths(layer)
@@ -38,7 +40,9 @@ def test_a_group_norm_keeps_the_size_of_its_groups():
 
 def test_attention_whose_queries_share_keys_keeps_its_own_number_of_key_heads():
     """Six queries of three key heads; one key head goes, with its two queries."""
-    layer = drawn(nnx.MultiHeadAttention(6, 5, 24, num_kv_heads=3, decode=False, rngs=nnx.Rngs(0)))
+    layer: Any = drawn(
+        nnx.MultiHeadAttention(6, 5, 24, num_kv_heads=3, decode=False, rngs=nnx.Rngs(0))
+    )
     for projection, heads in ((layer.query, 4), (layer.key, 2), (layer.value, 2)):
         cut(projection.kernel, np.s_[:, :heads])
         cut(projection.bias, np.s_[:heads])

@@ -27,7 +27,8 @@ def all_pairs(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
     rows = []
     while left:
-        row = dict(min(left, key=lambda pair: [(order[name], value) for name, value in pair]))
+        first = min(left, key=lambda pair: [(order[name], value) for name, value in pair])
+        row = dict(first)
         for name in names:
             if name not in row:
                 values = range(len(factors[name]))

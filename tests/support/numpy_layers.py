@@ -108,7 +108,7 @@ class Call(NamedTuple):
     y: np.ndarray
     mean: np.ndarray
     var: np.ndarray
-    count: np.ndarray
+    samples: np.ndarray
 
 
 def calls(name: str, function: Callable[..., Any]) -> list[Call]:
