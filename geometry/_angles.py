@@ -2,7 +2,7 @@
 
 Samples are rows: `x` is (n samples, features). Sums are in at least float32, products at the
 highest precision of the device; results have the dtype of `x`. Angles are in radians. An `x` that
-is no matrix, or outside `jit` not finite, raises `ValueError`.
+is not a matrix, or outside `jit` not finite, raises `ValueError`.
 
 On Explicit mesh axes each device gathers all samples once, and sharded features are summed over
 devices. If the samples are sharded, the Gram matrix has sharded rows, and angles and distances have

@@ -179,7 +179,7 @@ def number_of_cells(n: int, dims: int) -> int:
     γ is at most the inverse of this number. Computed exactly, on the host.
 
     Raises:
-      ValueError: n or dims is no whole number, or below 1.
+      ValueError: n or dims is not a whole number, or below 1.
 
     Example:
       >>> number_of_cells(6, 3), number_of_cells(5, 2), number_of_cells(4, 9)

@@ -87,7 +87,7 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     difference of two distances from one filter tends to 3c²/2. `dims` and `std` are Python numbers.
 
     Raises:
-      ValueError: dims is no whole number or below 2, or std is not positive.
+      ValueError: dims is not a whole number or below 2, or std is not positive.
 
     Example:
       >>> moments = gaussian_filter_geometry(576)
@@ -120,7 +120,7 @@ def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
     concentration of Lipschitz functions: it does not grow with the dimension. Computed on the host.
 
     Raises:
-      ValueError: `num_filters` is no whole number or below 1, or `delta` not in (0, 1).
+      ValueError: `num_filters` is not a whole number or below 1, or `delta` not in (0, 1).
 
     Example:
       >>> round(norm_envelope(512), 2)
@@ -143,7 +143,7 @@ def welch_bound(num_filters: int, dims: int) -> float:
     (Welch, 1974). Computed on the host.
 
     Raises:
-      ValueError: `num_filters` or `dims` is no whole number, or below 1.
+      ValueError: `num_filters` or `dims` is not a whole number, or below 1.
 
     Example:
       >>> round(welch_bound(256, 64), 3), welch_bound(64, 576)

@@ -114,7 +114,7 @@ def check_takes(
     except (TypeError, ValueError):  # functions written in C have no signature
         return
     try:
-        signature.bind(*args)
+        signature.bind(*args, **options)
     except TypeError as error:
         own = getattr(function, "__name__", type(function).__name__)
         names = ", ".join(signature.parameters)
@@ -125,6 +125,12 @@ def check_names(names: Any, name: str) -> None:
     """Raise `TypeError` for a single text, whose letters would be taken as its elements."""
     if isinstance(names, str):
         raise TypeError(f"{name} must be a tuple of names, such as ({names!r},); got {names!r}")
+
+
+def check_tuple(inputs: Any, name: str) -> None:
+    """Raise `TypeError` for a single array, whose rows would be taken as the arguments."""
+    if hasattr(inputs, "shape"):
+        raise TypeError(f"{name} must be a tuple of arguments of apply, such as (x,); got an array")
 
 
 def quote(error: Exception) -> str:

@@ -6,9 +6,9 @@ are.
     python scripts/analyze.py RUN --seed 1
 
 WEIGHTS is a file of safetensors, npz, Flax msgpack, PyTorch or Keras, or a folder of Orbax
-checkpoints; no file can run code. RUN is the folder of a run of scripts/train.py, of which the
-newest checkpoint of one seed is read. Of a network without convolutions the dense layers are looked
-at, a filter being the weights of a neuron. A table of all layers is printed; OUT/index.html has the
+checkpoints; no file can run code. RUN is the folder of a run of scripts/train.py; the newest
+checkpoint of one seed is read. If a network has no convolutions, its dense layers are analyzed, and
+the weights of a neuron are a filter. A table of all layers is printed; OUT/index.html has the
 pictures of the pruning paper, OUT/results.json every value.
 """
 
@@ -42,11 +42,11 @@ class Options:
 
     Attributes:
       path: File or checkpoint folder of weights, or folder of a run of scripts/train.py.
-      layers: Only layers whose name begins with one of these.
+      layers: Analyze only layers whose name begins with one of these texts.
       ratio: The fraction of filters whose choice is compared.
       out: Folder for the page and its results.
       gaussian_layers: Gaussian layers drawn for each shape, for the bands.
-      seed: Of a run, which of its networks.
+      seed: The seed of the network, if `path` is a run.
     """
 
     path: tyro.conf.Positional[LocalPath]

@@ -4,9 +4,9 @@
 
 Batch norm, unitized batch norm by Eqs. 10 and 9, layer norm, RMS norm, DyT, Derf and batch
 renormalization train a dense network on MNIST, a small convolutional one on Fashion-MNIST and a
-small transformer on the characters of Python's manual. OUT/index.html answers whether less shift
-goes with better or faster training, and OUT/results.json has every number. OUT/runs has a file for
-each finished run, after the last of which an interrupted command resumes.
+small transformer on the characters of Python's manual. OUT/index.html says whether networks with
+less shift train better or faster, and OUT/results.json has every number. OUT/runs has a file for
+each finished run; an interrupted command resumes after the last one.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -3,8 +3,9 @@
     python scripts/atlas_traffic.py        # 5 minutes of one core, in the environment of
                                            # `make bench-compiled`; no device is needed
 
-Forward and backward pass of one layer in bfloat16, on images (256, 56, 56, 256) and on vectors
-(8192, 4096), in units of n, the bytes of its input. Batch norm on images should take 8.0 n on the
+Measures the forward and backward pass of one layer in bfloat16, on images (256, 56, 56, 256) and on
+vectors (8192, 4096). The unit n is the size of the layer's input in bytes. Batch norm on images
+should take 8.0 n on the
 v5e. Writes OUT and prints a line for each program.
 """
 
@@ -31,10 +32,10 @@ def main(
     targets: tuple[Literal["v5e", "h100"], ...] = ("v5e", "h100"),
     out: Location = Path("out/atlas_traffic/normalizers.json"),
 ) -> None:
-    """Compile a training step of each normalizer, and write what it moves.
+    """Compile a training step of each normalizer, and write its HBM traffic.
 
     Args:
-      targets: What is compiled for, each in a process of its own.
+      targets: Chips to compile for, each in a separate process.
       out: File for the results; its folder is kept to one run at a time.
     """
     import jax
@@ -60,7 +61,7 @@ def main(
 
 
 def in_own_process(target: str) -> list[dict[str, Any]]:
-    """Measure the rows of one target in a process of its own."""
+    """Measure the rows of one target in a separate process."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as executor:
         return executor.submit(measure_rows, target).result()

@@ -2,10 +2,10 @@
 
     python scripts/bench.py            # about eight minutes on 2 cores
 
-Every pair is compiled and warmed up first; the two are then timed in turn, and the ratio is the
-median of the ratios of neighbours, with their quartiles. Below 1, ours is faster. Layers are also
-set beside a plain copy of their input, the floor that memory sets, and beside the memory that
-Flax's compiled program takes for results and temporaries. `--out` keeps the numbers, with the
+Both programs of a pair are compiled and warmed up, and then timed alternately. The ratio is the
+median over neighbouring calls, with quartiles. Below 1, ours is faster. Layers are also compared
+with a plain copy of their input, the lower limit that memory sets, and with the memory that Flax's
+compiled program takes for results and temporaries. `--out` keeps the numbers, with the
 load of the machine before them.
 """
 
@@ -40,7 +40,7 @@ class Options:
 
     Attributes:
       runs: Timed runs of each side, after warming up.
-      dtype: In which layers and networks compute, float32 or bfloat16; parameters and statistics
+      dtype: The dtype of layers and networks, float32 or bfloat16; parameters and statistics
         are float32.
       only: Time the groups of one subject: layers, distances, pruning, halves, geometry,
         maps or training.
@@ -55,7 +55,7 @@ class Options:
 
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Time our functions beside their peers and print a table of each group."""
+    """Compare the times of our functions with their peers and print a table for each group."""
     groups = choose(options)
     with files.in_use(options.out.parent) if options.out else nullcontext():
         results = measure(groups, options)

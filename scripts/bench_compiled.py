@@ -4,7 +4,7 @@
     python scripts/bench_compiled.py --target v5e --only layers --shapes 256,56,56,256
 
 Needs no device: libtpu and the CUDA plugin compile ahead of time (`make bench-compiled` installs
-them). Without options both targets are measured, each in a process of its own, and a page and its
+them). Without options both targets are measured, each in a separate process, and a page and its
 results are written. BatchNorm for v5e at (256, 112, 112, 64) in bfloat16 should take 8.00 n.
 """
 
@@ -38,10 +38,10 @@ class Options:
     """The programs to compile.
 
     Attributes:
-      target: By default both.
-      only: One table; by default all.
-      shapes: Of the layers, such as 256,56,56,256; by default five.
-      dtype: Of the layers; by default both.
+      target: The chip to compile for; by default both.
+      only: The table to measure; by default all tables.
+      shapes: Shapes of the layers' inputs, such as 256,56,56,256; by default five shapes.
+      dtype: The dtype of the layers; by default both.
       out: Folder of page and results; by default docs/results/compiled if everything is measured,
         and none otherwise.
     """
@@ -92,7 +92,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def in_own_process(target: str, *choice: Any) -> dict[str, list[dict]]:
-    """Rows of all tables of one target, measured in a process of its own."""
+    """Rows of all tables of one target, measured in a separate process."""
     context = multiprocessing.get_context("spawn")
     ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
     with ProcessPoolExecutor(1, mp_context=context, **ignore) as executor:

@@ -58,13 +58,13 @@ def main(
         library.
       claim: An object of a paper, such as "Theorem 1", or part of a claim's name.
       precision: Factor on all standard errors: 0.5 takes four times the draws.
-      seed: Of all draws.
-      devices: Number of devices over which draws are spread, made of the CPU where there is no
-        other; by default all.
+      seed: The seed of all draws.
+      devices: Number of devices that share the draws, by default all. Without accelerators, the CPU
+        is split into this number.
       out: Folder for the page and its numbers.
-      errata: File for the errata of the papers, such as docs/errata.md; their figures and tables
-        come beside it, in figures.md. By default none.
-      list_only: Name the claims with what is recorded of them, and check nothing.
+      errata: File for the errata of the papers, such as docs/errata.md; figures.md in the same
+        folder lists their figures and tables. By default neither is written.
+      list_only: List the claims with their recorded verdicts, and check nothing.
     """
     from experiments.measures import claims as claim_measures
 

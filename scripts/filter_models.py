@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What is compared.
+    """The networks to compare.
 
     Attributes:
       paths: Files of weights, one for each network.

@@ -45,7 +45,7 @@ class Options:
     """The networks to prune, and how.
 
     Attributes:
-      run: Folder of a run of scripts/train.py; its settings then replace those of training. Or a
+      run: Folder of a run of scripts/train.py, whose settings then replace those of training; or a
         weight file, .safetensors, of a network for the data set.
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
@@ -126,7 +126,8 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
     """The same of a run of scripts/train.py.
 
     Raises:
-      InputError: It is no such run, trained several seeds in one program, or has unitized layers.
+      InputError: The folder is not a run, or the run has several seeds in one program or unitized
+        layers.
     """
     from experiments.training.trained import read_recipe
 

@@ -46,8 +46,8 @@ class Amounts:
       intermediate: Hidden units of its perceptron.
       hidden: Channels of the stream.
       experts: Experts of a mixture, in each layer.
-      units: What a budget takes, the same share of each kind that the family can have fewer of.
-      round_to: What widths chosen for a budget are multiples of.
+      units: The kinds of units that a budget removes, with the same share of each kind.
+      round_to: Widths that are chosen for a budget are multiples of this number.
     """
 
     keep: Share | None = None
@@ -71,12 +71,12 @@ class Options:
       model: Folder of the model.
       amounts: How much remains.
       text: File of text, or .npy of the numbers of tokens.
-      score: What decides which units remain; magnitude and random need no text.
+      score: The score that decides which units remain; magnitude and random need no text.
       repair: Whether kernels are solved on the text.
       sequences: Pieces of the text that score and repair.
       length: Tokens of a piece.
       held_out: Pieces of its last tenth that are measured.
-      seed: Of the pieces, and of random choice.
+      seed: Seed of the pieces of text, and of the random choice.
       maxtext: Whether OUT/maxtext has the same as an Orbax checkpoint for MaxText; of Qwen 2 and 3.
       out: Folder for the smaller model, its page and results.json.
     """

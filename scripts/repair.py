@@ -36,9 +36,9 @@ class Options:
       weights: File of the ResNet-20's weights.
       data_dir: Folder with CIFAR-10 in tensorflow-datasets' format.
       images: Training images that repair the ResNet-20.
-      test: Its test images.
+      test: Number of test images.
       batch: Images a batch of those that repair.
-      draws: Of training images.
+      draws: Number of draws of training images.
       ratios: Shares of the channels that are removed.
       out: Folder for the results and their page.
     """

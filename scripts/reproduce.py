@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What to train and measure, and where to write.
+    """The networks to train, the measurements, and the output folder.
 
     Attributes:
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.

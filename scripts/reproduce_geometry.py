@@ -36,7 +36,7 @@ class Options:
     Attributes:
       data_dir: Folder with Fashion-MNIST in tensorflow-datasets' format; without one, digits.
       full: The paper's depths, steps and runs of Figure 2: days on a CPU.
-      seed: Of everything but Figure 2, whose runs have seeds from 0 on.
+      seed: Seed of all figures except Figure 2, whose runs have the seeds 0, 1, ….
       out: Folder for the page and its results.
     """
 

@@ -33,7 +33,7 @@ class Options:
       batch_size: Sequences a step.
       length: Bytes of a sequence.
       learning_rate: The highest.
-      seed: Of the weights and the batches.
+      seed: Seed of the weights and the batches.
       every: Steps between checkpoints.
       out: Folder for the model, its checkpoints and results.json.
     """

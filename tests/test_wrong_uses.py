@@ -13,11 +13,11 @@ from flax import linen, nnx
 import jaxnorm
 import jaxnorm.linen
 from geometry import mean_field
-from geometry.claims import Claim, Draws, about, check, check_all
+from geometry.claims import Claim, Draws, about, check, check_all, numbered
 from jaxnorm.models import MLP, VGG, CifarResNet, PreActResNet, ResNet
-from jaxnorm.shift import certified_upper_bound
-from pruning import prune, schedules
-from pruning.channels import excluding
+from jaxnorm.shift import Tracker, certified_upper_bound
+from pruning import CRITERIA, l1_norm, prune, schedules
+from pruning.channels import excluding, least_squares
 from pruning.nnx import prune as prune_model
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -90,11 +90,23 @@ SENTENCES = {
     "draw must return a dictionary": lambda: check(claim(Draws(jax.random.uniform, 100)), KEY),
     "got one, Eq. 1: use check": lambda: check_all(claim(), KEY),
     "claims must hold at least one claim": lambda: about((), "Theorem 1"),
+    "Eq. 1 has neither": lambda: check(Claim("notes", "Eq. 1", "a statement"), KEY),
+    "the criterion must be one of l1, l2, fermat, gm; got 'l3'": lambda: CRITERIA["l3"],
+    "outputs must return a dictionary of layers": lambda: Tracker(lambda _, x: x, X).update(None),
+    "select must be a function of scores with the options ratio": lambda: half(select=l1_norm),
+    "options cost, budget, as select_within is": lambda: half(
+        ratios=(), budget=0.5, select=lambda scores, budget: scores
+    ),
+    "cost must be a function, such as": lambda: half(ratios=(), budget=0.5, cost="parameters"),
+    "a batch must be a tuple of arguments": lambda: half(repair=partial(least_squares, batches=X)),
+    "draws must be Draws, such as": lambda: claim(draws=3),
+    "values must be a function, such as": lambda: Claim("p", "n", "s").equal("zero")(3),
+    "text must be a str, such as 'Theorem 1'": lambda: numbered(3),
 }
 
 
 def said(use):
-    with pytest.raises((TypeError, ValueError)) as raised:
+    with pytest.raises((TypeError, ValueError, KeyError)) as raised:
         use()
     text = str(raised.value)
     assert "\n" not in text

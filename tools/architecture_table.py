@@ -1,4 +1,4 @@
-"""The table of architectures in docs/programs.md: what can be cut, what stays, and how exactly.
+"""The table of architectures in docs/programs.md: removable channels, obstacles, and errors.
 
 `python -m tools.tables --computed` writes it.
 """

@@ -17,15 +17,15 @@ class Network(NamedTuple):
     """A network of a table, or a figure of several, and the command that makes its results.
 
     Attributes:
-      name: Of its folder and of its file.
+      name: Name of the folder and of the file.
       shows: The table or the figure, and what of it.
       command: Of `scripts`; --seeds, --data-dir and --out are added, and RUN is the folder of the
         network `after`.
-      printed: What the paper has.
-      measured: What results.json says of it, as a text.
-      dataset: That it needs.
-      runs: The paper's number of seeds, 0 where the command has its own.
-      hours: Of one seed on two cores; None if an accelerator is needed.
+      printed: The number of the paper.
+      measured: Our number from results.json, as a text.
+      dataset: Data set of the network.
+      runs: The paper's number of seeds; 0 if the command has its own number.
+      hours: Hours for one seed on two cores; None if an accelerator is needed.
       after: Name of a network that has to be done before.
       differs: From the paper, beside what its results say themselves.
     """

@@ -201,7 +201,7 @@ def files_of_tests(path: Path) -> list[Path]:
 
 
 def files_of_commands(path: Path) -> list[Path]:
-    """The tests of the commands that import a module, which may run it in a process of its own."""
+    """The tests of the commands that import a module, which may run it in a separate process."""
     imported = {path: set(imports(path)) for path in FOLDERS["scripts"].rglob("*.py")}
     reached = {}
     for command in FOLDERS["scripts"].glob("*.py"):

@@ -61,7 +61,7 @@ class Options:
       folder: For the runs.
       command: Name of the command.
       kills: Signals in all.
-      seed: Of the moments.
+      seed: Seed of the moments.
       minutes: No chain begins later.
       out: File of JSON for the result.
     """
@@ -91,7 +91,7 @@ def import_commands(cache: Path) -> None:
 
 
 def start(command: str, out: Path) -> BaseProcess:
-    """The command in a process of its own; what it says is added to a file beside its folder."""
+    """The command in a separate process; what it says is added to a file beside its folder."""
     arguments = [str(SCRIPTS / f"{command}.py"), *COMMANDS[command].split(), "--out", str(out)]
     process = multiprocessing.get_context("fork").Process(
         target=run, args=(arguments, out.with_suffix(".log"))

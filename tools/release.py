@@ -30,7 +30,7 @@ def notes(changelog: str, version: str) -> str:
     """The section of a version that has a date.
 
     Raises:
-      ValueError: There is no such section.
+      ValueError: The section does not exist.
     """
     head = rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d\n"
     found = re.search(rf"{head}(.*?)(?=^## |\Z)", changelog, re.M | re.S)
@@ -52,7 +52,7 @@ def check(tag: str) -> str:
 
 
 def main() -> None:
-    """Print the notes, or the sentence that says what is wrong."""
+    """Print the notes, or one sentence about the error."""
     if len(sys.argv) != 2:
         sys.exit("Pass the tag, such as v0.1.0")
     try:

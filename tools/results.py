@@ -52,9 +52,9 @@ class Result(NamedTuple):
     """A file of docs/results.
 
     Attributes:
-      name: Of its folder, or of the file.
+      name: Name of the folder or of the file.
       path: The file.
-      content: What it holds.
+      content: Contents of the file.
     """
 
     name: str
@@ -101,13 +101,13 @@ class Header(NamedTuple):
     """How a result was made.
 
     Attributes:
-      command: From the root of the repository, but for inputs.
+      command: Command, to run in the root of the repository.
       date: ISO 8601.
-      commit: Of the code.
-      device: That the command ran on.
-      versions: Of JAX, and of what else is known.
+      commit: Commit of the code.
+      device: Device on which the command ran.
+      versions: Versions of JAX and of other packages.
       seconds: In all, or of its parts; None where they were not recorded.
-      seeds: How many, the one, or those of its parts; None where nothing is drawn.
+      seeds: Number of seeds, the seed, or the seeds of its parts; None if nothing is random.
     """
 
     command: str

@@ -1,4 +1,4 @@
-"""The table of residual streams in docs/programs.md: what goes under norms over channels.
+"""The table of residual streams in docs/programs.md: which channels under norms can be removed.
 
 `python -m tools.tables --computed` writes it.
 """

@@ -113,7 +113,7 @@ COMPUTED: dict[str, Callable[[str], str]] = {"architectures": architectures, "st
 
 
 def write_marks(page: str, writers: dict[str, Callable[[str], str]]) -> str:
-    """A page with what its marks stand around written anew."""
+    """A page in which the text between its marks is written again."""
 
     def replaced(found: re.Match[str]) -> str:
         mark, kind, argument, before = found.groups()

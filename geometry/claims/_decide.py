@@ -81,8 +81,9 @@ def measure(
 
     Raises:
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
-      ValueError: `precision` is not in (0, 2], because larger values may miss a wrong number, or
-        there are threads and several devices, whose programs could wait for each other.
+      ValueError: A claim has neither a check nor a reason; `precision` is not in (0, 2], because
+        larger values may miss a wrong number; or there are threads and several devices, whose
+        programs could wait for each other.
     """
     check_key(key)
     if not 0 < precision <= 2:
@@ -163,6 +164,11 @@ def _as_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
     claims = tuple(claims)
     if strange := [claim for claim in claims if not isinstance(claim, Claim)]:
         raise TypeError(f"claims must be a list of `Claim`; got {strange[0]!r}")
+    if empty := [claim.name for claim in claims if not claim.checks and not claim.reason]:
+        raise ValueError(
+            f"a claim must have a check, such as one that claim.mean adds, or a reason why it has "
+            f"none; {empty[0]} has neither"
+        )
     return claims
 
 

@@ -24,6 +24,8 @@ def numbered(text: str) -> tuple[str, ...]:
       >>> print(numbered("Theorem 3, item 2, Equations 7a, 9 and 36 to 38"))
       ('Theorem 3', 'Equation 7a', 'Equation 9', 'Equation 36', 'Equation 37', 'Equation 38')
     """
+    if not isinstance(text, str):
+        raise TypeError(f"text must be a str, such as 'Theorem 1'; got {text!r}")
     names: list[str] = []
     for kind, numbers in _LIST.findall(text):
         for first, last in re.findall(r"(\d+(?:\.\d+)?[a-z]?)(?:\s+to\s+(\d+))?", numbers):

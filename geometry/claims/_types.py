@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from jaxnorm.internal import check_function
+
 Form = Literal["printed", "rejected", "corrected", "overread"]
 """What a check says of a statement.
 
@@ -276,6 +278,10 @@ class Claim:
 def _must_be_a_check(check: Check) -> None:
     if not isinstance(check, Sampled | Computed):
         raise TypeError(f"checks must be Sampled or Computed; got {check!r}")
+    if isinstance(check, Sampled) and not isinstance(check.draws, Draws):
+        raise TypeError(f"draws must be Draws, such as Draws(draw, 1000); got {check.draws!r}")
+    if isinstance(check, Computed):
+        check_function(check.values, "values", "one of a random key, or of nothing")
     _must_be_one_of("form", check.form, Form)
 
 

@@ -37,7 +37,7 @@ def activation_step(
       activation: As for `kernel_map`, like `kinks` and `terms`.
 
     Raises:
-      ValueError: As `kernel_map`, or `gram` is no Gram matrix.
+      ValueError: As `kernel_map`, or `gram` is not a Gram matrix.
 
     Example:
       >>> gram = jnp.array([[1.0, 0.5], [0.5, 2.0]])

@@ -67,7 +67,7 @@ def expected_norm_factor(width: int) -> float:
     which is right only for the squared norm. Computed on the host in double precision.
 
     Raises:
-      ValueError: `width` is no whole number, or below 1.
+      ValueError: `width` is not a whole number, or below 1.
 
     Example:
       >>> round(expected_norm_factor(100), 5)

@@ -269,7 +269,7 @@ def fixed_point(kernel: KernelMap) -> FixedPoint:
 def cubic_term(kernel: KernelMap) -> Float[Array, ""]:
     """The coefficient c of 1 − κ(cos θ) = κ′(1) θ²/2 − c θ³ + O(θ⁴), for small angles θ.
 
-    Σ jumps² exp(−kinks²/2)/(6π): 1/(3π) for ReLU, zero where there are no kinks.
+    Σ jumps² exp(−kinks²/2)/(6π): 1/(3π) for ReLU, zero without kinks.
 
     Example:
       >>> print(f"{cubic_term(kernel_map(jax.nn.relu, (0.0,))):.4f}")

@@ -63,8 +63,8 @@ def random_network(
       layers: The layers after which it is recorded, ascending from 1 to `depth`; by default all.
 
     Raises:
-      TypeError: `normalization` or `nonlinearity` is no function, `key` no random key, or `depth`
-        or `width` no `int`.
+      TypeError: `normalization` or `nonlinearity` is not a function, `key` is not a random key, or
+        `depth` or `width` is not an `int`.
       ValueError: `x` is not a matrix of finite numbers, `depth` or `width` is below 1, or `layers`
         does not ascend within 1 and `depth`.
 

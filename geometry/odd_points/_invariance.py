@@ -104,7 +104,7 @@ def expected_entries(
     a sample that equals the mean.
 
     Raises:
-      TypeError: `width` is no `int`.
+      TypeError: `width` is not an `int`.
       ValueError: `width` is below 1, or the number `gain` negative, which in an array gives NaN.
 
     Example:

@@ -60,7 +60,7 @@ def cluster_growth(n: int) -> float:
     Theorem 13 needs.
 
     Raises:
-      ValueError: n is no whole number, or below 2.
+      ValueError: n is not a whole number, or below 2.
 
     Example:
       >>> round(cluster_growth(10), 4)

@@ -74,7 +74,7 @@ def odd_stability(
     numbers have the root mean square `std`; `kinks` are as in `kernel_map`.
 
     Raises:
-      ValueError: n is no whole number, or below 5.
+      ValueError: n is not a whole number, or below 5.
 
     Example:
       >>> found = odd_stability(10, jax.nn.relu, (0.0,))
@@ -109,7 +109,7 @@ def symmetric_stability(
     are those of `odd_stability`.
 
     Raises:
-      ValueError: n is no whole number, or below 5.
+      ValueError: n is not a whole number, or below 5.
 
     Example:
       >>> print(f"{symmetric_stability(10, jax.nn.relu, (0.0,)).radius:.3f}")
@@ -135,7 +135,7 @@ def cluster_spread(
     next term is of fourth order, and the spread is not small. Options are those of `odd_stability`.
 
     Raises:
-      ValueError: n is no whole number, or below 5.
+      ValueError: n is not a whole number, or below 5.
 
     Example:
       >>> print(f"{1000 * cluster_spread(1000, jax.nn.relu, (0.0,)) / (3 * math.pi):.3f}")
@@ -167,7 +167,7 @@ def spread_distribution(
     5 % above this at width 1,000 and 14 % at width 300. Options are those of `odd_stability`.
 
     Raises:
-      ValueError: n is no whole number, or below 5; or `width` is below 1.
+      ValueError: n is not a whole number, or below 5; or `width` is below 1.
 
     Example:
       >>> found = spread_distribution(100, 1000, jax.nn.relu, (0.0,))

@@ -3,7 +3,7 @@
 Samples are rows: `x` is (n samples, features). Effective and stable rank need only the Gram matrix
 of the shorter side of `x`, with min(n, features) rows. The gaps are functions of a Gram matrix, so
 they also apply to infinite-width maps. Sums are in at least float32; results have the dtype of
-the input. An argument that is no matrix, or outside `jit` not finite, raises `ValueError`. On
+the input. An argument that is not a matrix, or outside `jit` not finite, raises `ValueError`. On
 Explicit mesh axes the matrix whose singular values or eigenvalues are needed is gathered: `x` for
 `numerical_rank`, else a Gram matrix.
 """

@@ -135,7 +135,7 @@ def mean_rows_bound(n: int, gamma: float) -> float:
     plane need about n + 2 neurons, and the bound is n². Computed on the host.
 
     Raises:
-      ValueError: n is no whole number or below 1, or γ not in (0, 1/2].
+      ValueError: n is not a whole number or below 1, or γ not in (0, 1/2].
 
     Example:
       >>> mean_rows_bound(5, 0.1), mean_rows_bound(1, 0.5)
@@ -155,7 +155,7 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     for all γ. α > 1 is enough; the paper requires 2. It bounds `rank_tail`. Computed on the host.
 
     Raises:
-      ValueError: n is no whole number or below 1, α not in (1, ∞), or γ not in [0, 1/2].
+      ValueError: n is not a whole number or below 1, α not in (1, ∞), or γ not in [0, 1/2].
 
     Example:
       >>> f"{rank_tail_bound(5, 3.0, 0.1):.4f} {rank_tail_bound(5, 3.0, 0.0):.4f}"
@@ -178,7 +178,7 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
     `full_rank_probability`. Computed on the host.
 
     Raises:
-      ValueError: n or rows is no whole number or below 1, or γ not in [0, 1].
+      ValueError: n or rows is not a whole number or below 1, or γ not in [0, 1].
 
     Example:
       >>> round(rank_tail(5, 0.1, 150), 3)

@@ -65,8 +65,8 @@ def monte_carlo(
         The check is made each time the number of keys has grown by a quarter, from 1,000 on.
 
     Raises:
-      TypeError: `draw` is no function or returns no array, `key` is no random key, or a number of
-        draws is no `int`.
+      TypeError: `draw` is not a function or returns no array, `key` is not a random key, or a
+        number of draws is not an `int`.
       ValueError: `samples` is below 2, `batch_size` below 1, `draws_per_key` no divisor of
         `samples` or not the number of draws that `draw` returns, or `target_stderr` not positive;
         or the key or a parameter is traced and `target_stderr` is given; or `devices` are several

@@ -105,8 +105,8 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The paper bounds them; see `end_bounds`.
 
     Raises:
-      ValueError: n is no whole number, or below 3; or the number r is negative, which in an array
-        gives NaN.
+      ValueError: n is not a whole number, or below 3; or r is a negative number. Negative elements
+        of an array give NaN.
 
     Example:
       >>> ends = limits(5, jnp.ones(()))
@@ -132,7 +132,7 @@ def end_bounds(n: int) -> EndBounds:
     m = (n − 1)². Attained by samples that are symmetric about their mean, where r = 1.
 
     Raises:
-      ValueError: n is no whole number, or below 3.
+      ValueError: n is not a whole number, or below 3.
 
     Example:
       >>> print(f"{end_bounds(5).norm_ratio:.3f}, {math.degrees(end_bounds(5).angle):.2f}")

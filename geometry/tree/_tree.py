@@ -54,7 +54,7 @@ def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float
     may be sharded.
 
     Raises:
-      ValueError: `depth` is no whole number from 0 on, or gives more than 2³⁰ numbers; `x` is no
+      ValueError: `depth` is not a whole number from 0 on, or gives more than 2³⁰ numbers; `x` is no
         vector or matrix, or outside `jit` not finite.
 
     Example:
@@ -91,8 +91,8 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
       depth: Number of layers.
 
     Raises:
-      ValueError: `depth` is no whole number from 0 on, or `x` no vector or matrix, or outside `jit`
-        not finite.
+      ValueError: `depth` is not a whole number from 0 on, or `x` is not a vector or matrix, or is
+        not finite outside `jit`.
 
     Example:
       >>> tree = jax.jit(tree_gram, static_argnums=1)(jnp.array([0.0, 1.0, 5.0]), 10_000)

@@ -91,7 +91,7 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
 
         def _update(self, batch: BatchStatistics) -> None:
             if self.called:
-                raise ValueError("loss must call every batch norm once; it calls one again")
+                raise ValueError("loss must call every batch norm once; it calls one twice")
             self.called = True
             self.seen.set_value(batch)
 

@@ -52,7 +52,7 @@ def recalibrate(
 
     Raises:
       TypeError: `batches` is one array, or a batch several that no `call` takes apart.
-      ValueError: The model holds no batch norm, or there is no batch.
+      ValueError: The model has no batch norm, or there is no batch.
 
     Example:
       >>> from jaxnorm.nnx import BatchNorm

@@ -58,7 +58,7 @@ def replace_batch_norm(
 
     Raises:
       TypeError: `layer` is none of these, or `model` is a class.
-      ValueError: `model` holds no batch norm, or one without recentering or rescaling would
+      ValueError: `model` has no batch norm, or one without recentering or rescaling would
         become unitized.
 
     Example:
@@ -84,7 +84,7 @@ def batch_norms(model: nnx.Module) -> list[RunningNorm | nnx.BatchNorm]:
     """Every batch norm in `model`, ours or Flax's, including `model` itself.
 
     Raises:
-      TypeError: `model` is no module of NNX.
+      TypeError: `model` is not a module of NNX.
     """
     if not isinstance(model, nnx.Pytree):
         raise TypeError(f"model must be a flax.nnx.Module; got {type(model).__name__}")
@@ -109,7 +109,7 @@ def _replacement(
             f"recentering={parts[0]}, rescaling={parts[1]}"
         )
     options = {name: value for name, value in vars(old).items() if name in OPTIONS}
-    flax = {"running_correction": jnp.ones_like}  # Flax's layers apply this correction
+    flax = {"running_correction": jnp.ones_like}  # Flax's layers apply this correction themselves
     new = layer(old.num_features, **{**flax, **options}, rngs=nnx.Rngs(0))
     new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
     for name in (*PARTS, "alpha"):
@@ -174,7 +174,7 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
       norm: The batch norm that directly follows, ours or Flax's, along the last axis.
 
     Raises:
-      TypeError: `norm` is no batch norm, or `layer` no convolution or dense layer.
+      TypeError: `norm` is not a batch norm, or `layer` no convolution or dense layer.
       ValueError: Their features differ, or `norm` acts along another axis.
 
     Example:

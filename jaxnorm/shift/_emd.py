@@ -47,7 +47,7 @@ def emd(
     Args:
       x: Samples on the first axis; each is one vector, whatever its shape.
       y: Samples of the same features.
-      x_weights: What each sample of `x` counts for, by default all the same.
+      x_weights: Weight of each sample of `x`, by default equal weights.
       y_weights: The same of `y`.
 
     Raises:

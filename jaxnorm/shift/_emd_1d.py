@@ -34,7 +34,7 @@ def emd_1d(
     Args:
       x: Samples on the first axis.
       y: Samples of the same features.
-      x_weights: What each sample of `x` counts for, by default all the same. Only ratios matter;
+      x_weights: Weight of each sample of `x`, by default equal weights. Only ratios matter;
         none may be negative, and a sum of zero gives NaN.
       y_weights: The same of `y`.
 

@@ -81,12 +81,12 @@ def stream_moments(
       batches: Inputs, in batches of any size.
 
     Raises:
-      ValueError: There is no batch.
+      ValueError: `batches` is empty.
     """
 
     total, seen = None, 0
     for batch in batches:
-        new = {name: _moments(y) for name, y in outputs(batch).items()}
+        new = {name: _moments(y) for name, y in _by_layer(outputs(batch)).items()}
         if total is None:
             total = new
         else:
@@ -160,8 +160,8 @@ class Tracker:
             weights did not change; None without `frozen`.
         """
         start = time.perf_counter()
-        after = self.outputs(state, self.probe)
-        again = None if frozen is None else self.outputs(frozen, self.probe)
+        after = _by_layer(self.outputs(state, self.probe))
+        again = None if frozen is None else _by_layer(self.outputs(frozen, self.probe))
         metrics = {}
         for name, y in after.items():
             shift = None if self.before is None else self._distance(self.before[name], y)
@@ -186,3 +186,13 @@ def _moments(y: Float[Array, "n *spatial c"]) -> Moments:
 @jax.jit
 def _merge(a: Moments, b: Moments, n: Float[Array, ""], m: Float[Array, ""]) -> Moments:
     return merge_moments(a, b, counts=(n, m))
+
+
+def _by_layer(outputs: Any) -> Layers:
+    """`outputs`, the result of the caller's function; raises unless it is a dictionary."""
+    if not isinstance(outputs, Mapping):
+        raise TypeError(
+            "outputs must return a dictionary of layers, as jaxnorm.nnx.layer_outputs does; got "
+            f"{type(outputs).__name__}"
+        )
+    return outputs

@@ -126,8 +126,8 @@ def prune(
         resumes; `load_pruned` reads it.
 
     Raises:
-      TypeError: `ratios` is no list, `budget` neither that nor a number, or a function takes other
-        arguments.
+      TypeError: `ratios` is not a list, `budget` is neither a list nor a number, or a function
+        takes other arguments.
       ValueError: `apply` is a network in training mode, which computes statistics from the batch
         and leaves its running ones; `ratios` do not rise within (0, 1), the budget does not fall
         above 0 or is less than the network of the fewest channels costs; no channel can be removed,
@@ -151,6 +151,7 @@ def prune(
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
     check_function(apply, "apply", "lambda params, x: ...")
     check_function(score, "score", "partial(channel_scores, criterion=pruning.CRITERIA['l1'])")
+    check_function(cost, "cost", "lambda cost: cost.parameters")
     check_names(exclude, "exclude")
     _check_functions(params, score, repair, recalibrate, fine_tune, resize)
     option, targets = _targets(_as_list(ratios, "ratios"), _budgets(budget))
@@ -303,6 +304,9 @@ def _selector(
         own = multiples_by_name(groups, round_to)
         options["round_to"] = [math.lcm(*(own[i] for i in alike)) for alike in repeats]
     options |= given.keywords
+    named = options | {option: 0.5}
+    like = f"scores with the options {', '.join(named)}, as {default.__name__} is"
+    check_takes(partial(given.func, *given.args), "select", like, (), **named)
     if equal_repeats:
         return partial(select_equally, partial(given.func, *given.args), repeats, **options)
     return partial(given.func, *given.args, **options)

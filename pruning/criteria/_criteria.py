@@ -8,6 +8,8 @@ its Gram product. If a layer is not finite, all scores by `fermat` and `gm` are 
 not finite, its scores by the other criteria are not finite.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -128,7 +130,14 @@ def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cou
     return flat_rows(jnp.moveaxis(jnp.asarray(kernel), -1, 0))
 
 
-CRITERIA = {"l1": l1_norm, "l2": l2_norm, "fermat": fermat, "gm": gm}
+class Criteria(dict[str, Callable[..., Array]]):
+    """Criteria by name; an unknown name raises an error that lists the known names."""
+
+    def __missing__(self, name: str) -> Callable[..., Array]:
+        raise KeyError(f"the criterion must be one of {', '.join(self)}; got {name!r}")
+
+
+CRITERIA = Criteria(l1=l1_norm, l2=l2_norm, fermat=fermat, gm=gm)
 """The four criteria of Table 2 by name, each a function of filters."""
 
 

@@ -49,7 +49,7 @@ def fit_filter_model(
         their number, and two fitted numbers are left.
 
     Raises:
-      ValueError: `filters` is no matrix of at least 2 filters.
+      ValueError: `filters` is not a matrix of at least 2 filters.
 
     Example:
       >>> import jax

@@ -138,7 +138,7 @@ def gaussian_similarity(
     `expected_spearman` and `expected_overlap` are the means of these for many filters.
 
     Raises:
-      TypeError: A number is no `int`, or `key` no random key.
+      TypeError: A number is no `int`, or `key` is not a random key.
       ValueError: `num_filters` is below 2, or another number below 1.
     """
     check_key(key)

@@ -110,7 +110,7 @@ def lilliefors(
     with `mean_known` all zero, have no scale: NaN.
 
     Raises:
-      TypeError: `key` is no random key, or `samples` no `int`.
+      TypeError: `key` is not a random key, or `samples` no `int`.
       ValueError: `x` is empty, or `samples` below 1.
 
     Example:

@@ -89,10 +89,11 @@ def restore(path: str | Path, like: Any) -> Any:
     names = [
         name for name, leaf in _by_name(like) if isinstance(leaf, (*ARRAYS, jax.ShapeDtypeStruct))
     ]
-    if missing := sorted(set(names) ^ set(arrays)):
+    file_only, like_only = sorted(set(arrays) - set(names)), sorted(set(names) - set(arrays))
+    if file_only or like_only:
         raise WeightsError(
-            f"the file and like must hold arrays of the same names; {missing[0]} and "
-            f"{len(missing) - 1} more are only in one"
+            "the file and like must have arrays of the same names; only in the file: "
+            f"{_first(file_only)}; only in like: {_first(like_only)}"
         )
     leaves = [arrays.get(name, leaf) for name, leaf in _by_name(like)]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
@@ -113,3 +114,9 @@ def _by_name(tree: Any) -> list[tuple[str, Any]]:
     paths = [path[:-1] if path[-1:] == (value,) else path for path, _ in leaves]
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path in paths]
     return [(name, leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]
+
+
+def _first(names: list[str]) -> str:
+    """The first name and the number of the others."""
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{others}" if names else "none"

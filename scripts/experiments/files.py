@@ -31,7 +31,7 @@ def write(path: Path, text: str) -> None:
     """Write a file, in a folder that exists: readers see the old one or the new one, whole.
 
     Raises:
-      InputError: It is in a bucket that cannot be written.
+      InputError: `path` is in a bucket that cannot be written.
     """
     if storage.is_remote(path):
         with storage.reachable(path):
@@ -55,7 +55,7 @@ def append(path: Path, text: str) -> None:
     """Add text to a file, in a folder that exists; an object of a bucket is written anew.
 
     Raises:
-      InputError: It is in a bucket that cannot be written.
+      InputError: `path` is in a bucket that cannot be written.
     """
     if storage.is_remote(path):
         write(path, (read_bytes(path) or b"").decode() + text)
@@ -91,7 +91,7 @@ def read_bytes(path: Path) -> bytes | None:
     """The bytes of a file; None if the file does not exist.
 
     Raises:
-      InputError: It is in a bucket that cannot be read.
+      InputError: `path` is in a bucket that cannot be read.
     """
     with storage.reachable(path):
         try:
@@ -104,7 +104,7 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
     """The contents of a JSON file; None if the file does not exist.
 
     Raises:
-      InputError: It cannot be read, or is not JSON of this kind.
+      InputError: The file cannot be read, or is not JSON of this kind.
     """
     content = read_bytes(path)
     if content is None:

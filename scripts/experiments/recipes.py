@@ -54,9 +54,10 @@ class Recipe:
       drop_factor: Divisor of the rate at each drop.
       optimizer: nesterov, as in the unitization paper's code, or an optimizer of Optax by its name
         there, such as sgd, adamw or lion.
-      momentum: Of nesterov and of those of Optax that take it; 0 is plain gradient descent.
-      weight_decay: Of kernels w, and of nothing else: as the optimizer's own option, where it has
-        one, else weight_decay · w is added to the gradient.
+      momentum: Momentum of nesterov and of optimizers of Optax that have one; 0 is plain gradient
+        descent.
+      weight_decay: Weight decay of kernels w only. It is the optimizer's own option, or, without
+        such an option, weight_decay · w is added to the gradient.
       label_smoothing: Share of the target that is spread evenly over all classes.
       augment: Pad by 4, crop at random, flip at random.
       precision: Precision of the computation; parameters, statistics and loss are float32.
@@ -209,7 +210,7 @@ def check_preset(arguments: Sequence[str]) -> None:
     """Refuse a command line whose first word is no preset, naming those that are like it.
 
     Raises:
-      InputError: There is no such preset.
+      InputError: The preset does not exist.
     """
     name = arguments[0] if arguments else "--help"
     if name.startswith("-") or name in PRESETS:

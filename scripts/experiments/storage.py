@@ -24,7 +24,7 @@ def location(text: str) -> Path:
     """A folder or file of this machine, also by `file://`, or of a bucket.
 
     Raises:
-      InputError: The scheme is another one, or there is no bucket.
+      InputError: The scheme is not supported, or the bucket is missing.
     """
     scheme, separator, rest = text.partition("://")
     if not separator:
@@ -46,7 +46,7 @@ def local(text: str) -> Path:
     """A folder or file of this machine.
 
     Raises:
-      InputError: It is of a bucket, or the scheme is unknown.
+      InputError: The path is in a bucket, or the scheme is unknown.
     """
     path = location(text)
     if is_remote(path):
@@ -100,7 +100,7 @@ def copy_local(folder: Path, cache: Path) -> Path:
     meanwhile is the same.
 
     Raises:
-      InputError: It cannot be read.
+      InputError: The remote folder cannot be read.
     """
     scheme, _, name = str(folder).partition("://")
     local = cache / scheme / name

@@ -144,7 +144,7 @@ def test_what_cannot_be_split_is_refused():
         (nnx.BatchNorm(3, rngs=nnx.Rngs(0)), 2, "must be ours"),
         (layer(groups=2), 2, "must be in training and have groups=1"),
         (layer(use_running_average=True), 2, "must be in training"),
-        (nnx.Sequential(twice, twice), 2, "it calls one again"),
+        (nnx.Sequential(twice, twice), 2, "it calls one twice"),
         (Unused(layer()), 2, "never calls"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -542,7 +542,9 @@ def test_an_evaluation_that_is_refused_makes_no_folder(tmp_path):
 def test_evaluations_that_cannot_be_are_refused(one):
     with pytest.raises(InputError, match="vgg16 has dense layers of one size"):
         train.check(PRESETS["imagenet-vgg16"][1], train.Options(evaluations=("whole",)))
-    with pytest.raises(InputError, match="--evaluations are of streamed data sets; made is none"):
+    with pytest.raises(
+        InputError, match="--evaluations needs a streamed data set; made is in memory"
+    ):
         one.evaluate_views(one.init_state((0,)), ("crops",))
 
 

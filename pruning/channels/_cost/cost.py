@@ -32,7 +32,7 @@ class Cost(NamedTuple):
     Attributes:
       parameters: Elements of `params`.
       macs: Multiply-accumulates of convolutions and matrix products.
-      size: Bytes of `params`, on disk but for a header.
+      size: Bytes of `params`, on disk without a header.
       timings: Measured, by batch size.
     """
 

@@ -47,7 +47,7 @@ def cost_at(
       apply: As in `coupled_channels`.
       params: The tree that the groups were read from. Without `batch_sizes`, shapes are enough.
       groups: All or some of `coupled_channels`.
-      inputs: What else `apply` is called with.
+      inputs: The other arguments of `apply`.
       batch_sizes: As in `cost`.
 
     Raises:

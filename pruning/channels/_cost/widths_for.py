@@ -132,7 +132,7 @@ def widths_for(
       apply: As in `coupled_channels`.
       params: The tree that the group was read from, or its shapes.
       group: One of `coupled_channels`.
-      inputs: What else `apply` is called with, of the batch size that counts, or its shapes.
+      inputs: The other arguments of `apply`, of the batch size that counts, or its shapes.
       widths: To compare, in any order: `range(8, group.size + 1, 8)`.
       measure: `milliseconds`, `partial(milliseconds, runs=30)`, `compiled_cycles`,
         `compiled_flops`, `compiled_bytes`, or any function of the programs.

@@ -51,7 +51,7 @@ def check_program(
       params: The smaller tree that `remove_channels` returned.
       groups: All or some of `coupled_channels`.
       keep: As in `remove_channels`.
-      inputs: What else `apply` is called with.
+      inputs: The other arguments of `apply`.
 
     Raises:
       ValueError: `apply` does not take its widths from `params`, or computes something else at

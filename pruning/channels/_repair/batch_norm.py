@@ -64,7 +64,7 @@ def fold_batch_norms(
     Args:
       apply: As in `coupled_channels`: a model in evaluation.
       params: Any tree of arrays, running statistics included.
-      inputs: What else `apply` is called with: of any batch size, shapes are enough.
+      inputs: The other arguments of `apply`: of any batch size, shapes are enough.
 
     Returns:
       A function `run(arrays, *inputs)`, which traces `apply`, and `arrays` by their paths in

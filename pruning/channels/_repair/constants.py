@@ -64,7 +64,7 @@ def fold_constants(
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
       keep: As in `remove_channels`, which comes next: read on the host.
-      inputs: What else `apply` is called with: images of any kind, as the constants are the same.
+      inputs: The other arguments of `apply`: images of any kind, as the constants are the same.
 
     Returns:
       A tree of the same shapes, in which only vectors that are added have changed.

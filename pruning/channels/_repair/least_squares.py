@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxnorm.internal import check_on_host
-from pruning._arguments import check_values
+from pruning._arguments import check_tuple, check_values
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._program.calls import Apply, Equation, Program, Tree, evaluate_equation
 from pruning.channels._program.interpret import interpret, trace_apply
@@ -75,7 +75,7 @@ def least_squares(
       A tree of the same shapes. Parameters of removed channels are zero or what they were.
 
     Raises:
-      ValueError: There are no batches, or one where `ridge` is to be chosen; their shapes differ;
+      ValueError: `batches` is empty, or one where `ridge` is to be chosen; their shapes differ;
         a kernel with removed inputs is read inside a loop or more than once, or computed from
         others; second moments are not finite, or too few rows for a `ridge` of zero; otherwise
         as `remove_channels`, or `apply` cannot be traced at these arguments.
@@ -146,6 +146,8 @@ def check_batches(batches: Batches) -> None:
     """Raise unless there are batches, all with equal shapes."""
     if not len(batches):
         raise ValueError("batches must hold one at least; got none")
+    for batch in batches:
+        check_tuple(batch, "a batch")
     shapes = list(dict.fromkeys(str(jax.tree.map(np.shape, tuple(batch))) for batch in batches))
     if len(shapes) > 1:
         raise ValueError(f"batches must have one shape; got {shapes[0]} and {shapes[1]}")

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxnorm.internal import check_on_host
-from pruning._arguments import check_values
+from pruning._arguments import check_tuple, check_values
 from pruning.channels._coupling.channel_ids import FIXED
 from pruning.channels._coupling.coupling import TracedChannels, unite
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
@@ -88,6 +88,7 @@ def merge_channels(
     if not cut:
         return params
     parameters = parameters_of(params, groups)
+    check_tuple(inputs, "inputs")
     program, result = trace_apply(apply, params, inputs)
     live = live_program(program)
     facts = facts_of(live, parameters.shapes)

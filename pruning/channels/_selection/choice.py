@@ -102,7 +102,7 @@ def mean_scores(
       batches: One or more.
 
     Raises:
-      ValueError: There is no batch.
+      ValueError: `batches` is empty.
 
     Example:
       >>> def of_batch(params, groups, batch):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from pruning._arguments import check_tuple
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._program.calls import Apply, Equation, Tree, evaluate_equation
 from pruning.channels._program.interpret import interpret, trace_apply
@@ -37,7 +38,7 @@ def taylor_scores(
       batches: One or more; each has its own gradient.
 
     Raises:
-      ValueError: There is no batch.
+      ValueError: `batches` is empty.
 
     Example:
       >>> import numpy as np
@@ -81,7 +82,7 @@ def wanda_scores(
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
       apply: As in `coupled_channels`.
-      inputs: What else `apply` is called with: some hundred samples.
+      inputs: The other arguments of `apply`: some hundred samples.
 
     Raises:
       ValueError: `apply` cannot be traced, or a group is read by no convolution or product whose
@@ -97,6 +98,7 @@ def wanda_scores(
       >>> print(wanda_scores(params, groups, apply=mlp, inputs=[np.array([[3.0], [4.0]])])[0])
       [15. 10.]
     """
+    check_tuple(inputs, "inputs")
     products = _input_products(apply, params, inputs)
     paths = describe(params).paths
     by_path = {paths[leaf]: product for leaf, product in products.items()}

@@ -310,7 +310,7 @@ class Block:
 
 
 class Missing(NamedTuple):
-    """What a block loses with each removed channel, to judge adding one back.
+    """The loss of a block by each removed channel, to decide which channel to return.
 
     Attributes:
       channels: Removed channels that the block reads.

@@ -43,7 +43,7 @@ def hbm_needed(error: Exception) -> float:
     """Bytes of HBM that a step needs, from the compiler's error that a chip has fewer.
 
     Raises:
-      InputError: It is another error.
+      InputError: `error` has another cause.
     """
     needed = re.search(r"Used ([\d.]+)G of [\d.]+G hbm", str(error))
     if needed is None:

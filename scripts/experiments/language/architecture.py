@@ -70,11 +70,11 @@ class Architecture:
       hidden: Width of the residual stream.
       intermediate: Width of the multilayer perceptrons.
       heads: Query heads.
-      groups: Key-value heads, each of which serves as many queries.
+      groups: Number of key-value heads; all serve the same number of query heads.
       head_dim: Width of a head.
-      eps: Of the norms.
-      activation: Of the gate, one of `ACTIVATIONS`.
-      score_scale: What products of queries and keys are multiplied by.
+      eps: Added to mean squares in the norms.
+      activation: Activation of the gate, one of `ACTIVATIONS`.
+      score_scale: Factor of the products of queries and keys.
       score_cap, logit_cap: c in c tanh(x / c), or None.
       windows: How many positions a position sees, its own included; None: all before it.
       rates: Angles of the rotary positions, for position 1; none where positions are learned.
@@ -214,7 +214,7 @@ def whole(config: Mapping[str, Any], name: str) -> int:
     """A positive whole number of the configuration.
 
     Raises:
-      InputError: It is missing or no such number.
+      InputError: `name` is missing, or is not a positive whole number.
     """
     value = config.get(name)
     if not isinstance(value, int) or value < 1:
@@ -226,7 +226,7 @@ def activation(config: Mapping[str, Any]) -> str:
     """The name of the gate's activation.
 
     Raises:
-      InputError: It is unknown.
+      InputError: The activation is unknown.
     """
     gemma = FAMILIES[config["model_type"]].gemma
     name = config.get("hidden_activation") if gemma else config.get("hidden_act")
@@ -290,7 +290,7 @@ def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
     """Angles for position 1, of the rotary embedding of Su et al. (2021) and two ways to scale it.
 
     Raises:
-      InputError: They are scaled in another way, or only a part of a head is rotated.
+      InputError: The angles are scaled in another way, or only a part of a head is rotated.
     """
     kind = rope.get("rope_type", "default")
     if kind not in ("default", "linear", "llama3") or rope.get("partial_rotary_factor", 1) != 1:

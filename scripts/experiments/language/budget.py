@@ -26,11 +26,12 @@ class Wanted:
     Attributes:
       layers, heads, intermediate, hidden, experts: Numbers of units.
       budget: The largest number of parameters.
-      gigabytes: The most 10⁹ bytes through the memory of `target`, in a pass over a sequence.
+      gigabytes: The maximum number of 10⁹ bytes through the memory of `target`, in a pass over a
+        sequence.
       target: A chip, "v5e" or "h100".
-      units: What a budget takes, of heads, intermediate, hidden and experts, if the family can
-        have fewer of them.
-      round_to: What chosen widths are multiples of.
+      units: The kinds of units that a budget may remove: heads, intermediate, hidden and experts,
+        if the family can have fewer of them.
+      round_to: Chosen widths are multiples of this number.
     """
 
     layers: int | None = None
@@ -49,7 +50,7 @@ def number(text: str) -> int:
     """A number such as 500M or 0.5B.
 
     Raises:
-      InputError: It is none, or not above zero.
+      InputError: `text` is not a number above zero.
     """
     factor = SUFFIXES.get(text[-1:].upper(), 1)
     digits = text[:-1] if factor > 1 else text

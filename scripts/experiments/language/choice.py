@@ -68,7 +68,7 @@ def read_model(folder: Path) -> tuple[dict[str, Any], Model]:
     """The configuration and the model of a folder, its names checked.
 
     Raises:
-      InputError: They are of no supported architecture, or a tensor is not what it must be.
+      InputError: The architecture is not supported, or a tensor has another name or shape.
     """
     config = folders.read_config(folder)
     architecture = parse(config)
@@ -95,7 +95,7 @@ class Chosen(NamedTuple):
     Attributes:
       selection: The units that remain.
       influences: Mean over tokens of 1 − cos between the streams before and after each layer.
-      perplexity: Of the whole decoder on held-out text; None without text.
+      perplexity: Perplexity of the whole decoder on held-out text; None without text.
     """
 
     selection: Selection
@@ -162,8 +162,8 @@ class Seen(NamedTuple):
     """The values in a layer for calibration text.
 
     Attributes:
-      mixed: What the output projection of attention reads, a row a token.
-      activated: What the down projection reads; nothing for a mixture of experts.
+      mixed: Inputs of the output projection of attention, one row for each token.
+      activated: Inputs of the down projection; empty for a mixture of experts.
       experts: Σ over tokens of the weight of each expert times the norm of its output.
       squares: Σ h² over tokens behind each of the two norms that are read, by channels.
       after: The stream after the layer.

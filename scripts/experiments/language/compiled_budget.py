@@ -28,15 +28,15 @@ DTYPE = jnp.bfloat16
 
 
 def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
-    """The counts within a budget in bytes, found in a process of its own.
+    """The counts within a budget in bytes, found in a separate process.
 
     A process compiles for one kind of chip only, and runs nothing on another.
 
     Args:
-      folder: Of the model.
+      folder: The folder of the model.
       wanted: Its `gigabytes` are read from and written to the memory of `target`, of `TOPOLOGIES`,
         in a pass over one sequence.
-      tokens: Of the sequence.
+      tokens: Number of tokens of the sequence.
 
     Raises:
       InputError: No counts meet the budget, or the compiler is not installed.
@@ -63,7 +63,7 @@ def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts],
     By bisection: bytes are taken to fall with the counts.
 
     Raises:
-      InputError: There is none.
+      InputError: No candidate is within the limit.
     """
     whole, cost = model.architecture, cache(cost)
     budget.check_units(whole, wanted)

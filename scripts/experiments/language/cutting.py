@@ -49,10 +49,10 @@ class State(NamedTuple):
     """The streams between two layers; None if they are not needed.
 
     Attributes:
-      whole: Of the whole decoder, calibration text.
-      repaired: Of the repaired one, the same text.
-      cut_held_out: Of the cut one without repair, held-out text.
-      repaired_held_out: Of the repaired one, the same text.
+      whole: Perplexity of the whole decoder on the calibration text.
+      repaired: Perplexity of the repaired decoder on the calibration text.
+      cut_held_out: Perplexity of the cut decoder without repair on held-out text.
+      repaired_held_out: Perplexity of the repaired decoder on held-out text.
     """
 
     whole: Stream | None = None
@@ -76,7 +76,7 @@ def arrays(
     Args:
       plan: Says which.
       found: Gets the perplexities on held-out text, of the cut and the repaired decoder.
-      log: Called with a line for each layer.
+      log: A function that is called with a line for each layer.
     """
     names = removal.end_names(plan.model.tensors)
     outer = {name: small_array(plan, name, plan.model.read(name), -1) for name in names}
@@ -225,8 +225,8 @@ def solve_writer(
     Where a norm follows the projection, it gives what the whole one gives instead.
 
     Args:
-      of_whole: What its projection reads, and its stream afterwards.
-      of_small: What the smaller one's reads, and its stream before.
+      of_whole: Inputs of the projection in the whole decoder, and the stream after it.
+      of_small: Inputs of the projection in the smaller decoder, and the stream before it.
     """
     inner, after = of_whole
     inputs, before = of_small

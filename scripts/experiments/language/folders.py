@@ -63,7 +63,7 @@ Tensors = dict[str, Tensor]
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The folder's `config.json`.
+    """The contents of the folder's `config.json`.
 
     Raises:
       InputError: There is none.
@@ -109,7 +109,7 @@ def shard(path: Path) -> Tensors:
     """The floating tensors of one file.
 
     Raises:
-      InputError: It is cut off or damaged, or has a dtype that is not read.
+      InputError: The file is cut off or damaged, or has a dtype that is not supported.
     """
     size = path.stat().st_size
     try:
@@ -159,7 +159,7 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
       replace: Whether it may have a model of the same files already.
 
     Raises:
-      InputError: It has a model, and may not.
+      InputError: The folder already has a model, and `replace` is false.
     """
     if not replace and (folder / "config.json").exists():
         raise InputError(f"--out must be a folder without a model; {folder} has a config.json")

@@ -2,7 +2,7 @@
 
 Names, shapes and the layout on disk are those of `checkpoint_conversion/utils/param_mapping.py`
 and `common/checkpointing.py` of MaxText at commit e591f30c, for layers that are scanned along
-axis 1. They were read there; MaxText itself was not run.
+axis 1. These sources were read; MaxText itself was not run.
 """
 
 import json
@@ -65,7 +65,7 @@ def write(folder: Path, out: Path) -> None:
     All parameters are in memory at once.
 
     Args:
-      folder: Of a model in Hugging Face's format.
+      folder: The folder of a model in Hugging Face's format.
       out: Is made.
 
     Raises:

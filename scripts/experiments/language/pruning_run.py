@@ -81,7 +81,7 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
     """The counts of the smaller model.
 
     Raises:
-      InputError: They are those of the whole model, or cannot be met.
+      InputError: The counts equal those of the whole model, or cannot be met.
     """
     if wanted.gigabytes is None:
         counts = budget.choose(model.architecture, model.tensors, wanted)
@@ -126,7 +126,7 @@ def budget_of(
     """The largest number of parameters, from a share of the folder's or from a number.
 
     Raises:
-      InputError: More than one budget is given, or the number is none.
+      InputError: More than one budget is given, or a budget is not a number.
     """
     budgets = {"--keep": keep, "--parameters": parameters, "--gigabytes": gigabytes}
     given = [f"{name} {value}" for name, value in budgets.items() if value is not None]
@@ -145,7 +145,8 @@ def read_text(folder: Path, model: Model, text: Path | None, settings: Settings)
     """The sequences of a text, if one is given.
 
     Raises:
-      InputError: It cannot be read or is too short, or there is none, and settings need it.
+      InputError: The text cannot be read or is too short, or no text is given and settings need
+        one.
     """
     if text is None:
         if settings.score in ON_TEXT or settings.repair != "none":
@@ -164,7 +165,7 @@ def check_text(model: Architecture, counts: Counts, text: Text | None, settings:
     """Refuse fewer tokens than the largest kernel that is solved has inputs.
 
     Raises:
-      InputError: They are fewer, or there are none, and layers are to be chosen by them.
+      InputError: The text has fewer tokens, or no text is given and layers must be chosen by it.
     """
     if text is None and counts.layers < model.layers and settings.score != "random":
         raise InputError(

@@ -122,7 +122,9 @@ def check_names(model: Architecture, tensors: Sources) -> None:
         if name.endswith(IGNORED):
             continue
         if not has(model, short(name)) or layer_of(name) >= model.layers:
-            raise InputError(f"the weights must be of a {model.family}; {name} is none of its")
+            raise InputError(
+                f"the weights must be of a {model.family}; {name} is not one of its tensors"
+            )
         axes = AXES[short(name)]
         shape = tuple(sizes.get(axis, n) for axis, n in zip(axes, tensor.shape, strict=False))
         if len(axes) != len(tensor.shape) or shape != tensor.shape:

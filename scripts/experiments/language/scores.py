@@ -43,8 +43,8 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
     which W and H⁻¹ are those without j: ZipLM, Kurtic et al. (2023).
 
     Args:
-      kernel: Of an output projection, (outputs, inputs).
-      gram: Of its inputs.
+      kernel: Kernel of an output projection, (outputs, inputs).
+      gram: Gram matrix of the inputs of the projection.
       width: Inputs of a unit.
       remaining: How many units remain.
     """

@@ -94,11 +94,11 @@ class Ends(NamedTuple):
     """The parameters before and after the layers, in the dtypes of their files.
 
     Attributes:
-      table: Of the embedding, (words, hidden).
+      table: Matrix of the embedding, (words, hidden).
       norm: The weight of the last norm.
       head: The output's kernel.
       places: Learned positions, (positions, hidden), or None.
-      bias: Of the last norm, or None.
+      bias: Bias of the last norm, or None.
     """
 
     table: np.ndarray

@@ -19,7 +19,7 @@ def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
     """The tokens of a text file by the folder's tokenizer, or of an .npy file of numbers.
 
     Raises:
-      InputError: There is no such file, or no tokenizer for it; a token is none of the model's.
+      InputError: The file or its tokenizer does not exist, or a token is not in the vocabulary.
     """
     if not text.is_file():
         raise InputError(f"--text must be a file; there is none at {text}")

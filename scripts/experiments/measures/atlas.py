@@ -185,7 +185,8 @@ class Program(NamedTuple):
       step: State after a batch, of rows of the training set, and its loss before.
       whole_set: The network with statistics of the whole training set.
       evaluate: Loss and accuracy on the test set, by running averages.
-      outputs: Of the followed layers for the first test samples, by the statistics of a state.
+      outputs: A function from a state to the outputs of the followed layers for the first test
+        samples.
     """
 
     init: Callable[[Array], Any]

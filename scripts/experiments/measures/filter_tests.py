@@ -39,7 +39,7 @@ def measure(
 
     Args:
       settings: By name.
-      images: What is trained and tested on.
+      images: Training and test images.
       seeds: Networks of each setting.
       path: A file of the settings that are done, after which an interrupted run resumes.
       log: Called with the name of each setting.

@@ -61,8 +61,8 @@ class Setting(NamedTuple):
 
     Attributes:
       group: Part of Table 3, or what else is varied.
-      name: What it is.
-      initializer: Of convolutions, of JAX.
+      name: Name of the setting.
+      initializer: JAX initializer of convolutions.
       optimizer: A function of the number of steps.
       penalty: Added to the loss, a function of the kernels.
       activation: In training, a function of a key and the hidden layer.

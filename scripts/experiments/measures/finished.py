@@ -14,16 +14,17 @@ class Finished:
     """The finished parts of a run, which are written as they come.
 
     Attributes:
-      parts: By name; none at first if the file is of other settings, code, versions or machine.
+      parts: Finished parts by name; empty at first if settings, code, versions or machine of the
+        file differ.
     """
 
     def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path] = ()):
-        """Read what there is.
+        """Read the finished parts.
 
         Args:
           path: A file, which need not exist, in a folder that does; None to write nothing.
-          settings: What decides the parts beside the code, as JSON has it.
-          code: Files that decide them, beside those of the three packages.
+          settings: Settings that decide the parts, as JSON stores them.
+          code: Source files that decide the parts, besides the three packages.
         """
         self.path = path
         decisive = [*settings, cli.versions(), platform.machine()]

@@ -57,7 +57,7 @@ def certificate(name: str, n: int, state: OddState) -> Certificate | None:
     """Of the odd state near `state`; None for an activation or a cluster of another kind.
 
     Args:
-      name: Of an activation: one of `SLOPES` or of `smooth_functions`.
+      name: Name of an activation: one of `SLOPES` or of `smooth_functions`.
       n: Samples of the batch.
       state: What `odd_stability` finds in double precision.
     """

@@ -13,11 +13,11 @@ class Plan:
 
     Attributes:
       ratio: The fraction of the channels that is removed.
-      budget: In place of a ratio, the cost of what is left, of all layers together; below 1, the
-        share of it that is left.
+      budget: In place of a ratio, the cost of the smaller network; below 1, its share of the whole
+        cost.
       unit: The cost: multiply-accumulates, parameters with running statistics, their bytes, or
         milliseconds of one image.
-      steps: Number of steps in which they are removed.
+      steps: Number of steps in which channels are removed.
       curve: How the ratio rises over the steps.
       scope: Whether each layer loses the ratio, or the network as a whole.
       fine_tune: Passes over the training images after each step.

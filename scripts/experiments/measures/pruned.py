@@ -115,8 +115,8 @@ def measure(
     """Networks of all seeds pruned by all criteria, and the costs of the first.
 
     Args:
-      images: What is trained and tested on.
-      recipe: Of the trained networks.
+      images: Training and test images.
+      recipe: Recipe of the trained networks.
       plan: How they are pruned.
       seeds: Number of networks.
       batch_sizes: Batches that are timed.
@@ -167,7 +167,7 @@ def layer_by_layer(network: Network, plan: Plan) -> Sensitivity:
 
 
 def check_names(images: Images, recipe: Recipe, names: Sequence[str]) -> None:
-    """Refuse names of layers that the network has not, or of which no channel can be removed.
+    """Refuse names of layers that do not exist in the network, or without removable channels.
 
     Raises:
       InputError: A name matches no such layer.

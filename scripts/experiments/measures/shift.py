@@ -75,7 +75,7 @@ class Program(NamedTuple):
 
     Attributes:
       trainer: Trains them.
-      outputs: Of `LAYERS` for images, normalized by the network's running statistics.
+      outputs: Outputs of `LAYERS` for images, normalized by the network's running statistics.
       in_batches: The same for images in batches that normalize by their own statistics.
       whole_set: The network with statistics of all training images.
       more_batches: The network with running averages over further batches, its weights frozen.
@@ -115,7 +115,7 @@ def train_all(
     Seeds are the outermost loop, so an interrupted command has whole comparisons.
 
     Args:
-      recipe: Of one network; those of the others differ as `Run.recipe` says.
+      recipe: Recipe of one network; `Run.recipe` gives the others.
       images: The data set.
       schedules: Of `SCHEDULES`.
       orders: Of `ORDERS`.

@@ -1,7 +1,7 @@
 """A page of results: `render` makes its HTML, `write` puts it and the results in a folder.
 
-A page needs nothing beside itself: its figures are inline SVG, its style sheet is in its head, and
-there is no script.
+A page is one file: its figures are inline SVG, its style sheet is in its head, and it has no
+script.
 """
 
 import os
@@ -31,7 +31,7 @@ def render(
     """The whole page.
 
     Args:
-      title: Of the browser's tab.
+      title: Title of the browser's tab.
       kicker: A short line above the heading.
       heading: What the page shows.
       summary: HTML below the heading.

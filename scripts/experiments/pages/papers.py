@@ -27,7 +27,7 @@ class Paper(NamedTuple):
       short: The title that claims have.
       title: In full.
       authors: Given names first.
-      year: Of the first version.
+      year: Year of the first version.
       arxiv: Its identifier.
       subject: In one line.
     """

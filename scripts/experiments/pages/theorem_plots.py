@@ -29,12 +29,12 @@ class Figure(NamedTuple):
     """A figure.
 
     Attributes:
-      numbers: Gives them; the horizontal axis first.
+      numbers: A function that returns the numbers of the figure, with the horizontal axis first.
       title: Quantity and unit of the vertical axis.
       xlabel: The same of the horizontal one.
-      logarithmic: Its axes, of "xy", that are.
+      logarithmic: The logarithmic axes, of "xy".
       joined: Whether points are joined by lines.
-      reference: The label of what is printed, a dashed line.
+      reference: Label of the printed value, a dashed line.
     """
 
     numbers: Callable[[], Numbers]

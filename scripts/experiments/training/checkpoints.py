@@ -112,7 +112,7 @@ class Checkpoints:
 
         Args:
           like: A state of the same structure, shapes and shardings.
-          log: Called with a line for each checkpoint that is damaged.
+          log: A function that is called with a line for each damaged checkpoint.
 
         Raises:
           InputError: A checkpoint that is not known to be damaged cannot be read.

@@ -8,7 +8,7 @@ from experiments.recipes import Evaluation, Recipe
 
 
 def check_processes(coordinator: str | None, processes: int | None, process: int | None) -> None:
-    """Refuse options of which one needs another.
+    """Refuse an option whose required other option is missing.
 
     Raises:
       InputError: A process is numbered without a coordinator, or is not with one.
@@ -41,7 +41,7 @@ def check_trained(out: Path, *, needed: bool) -> None:
     """Refuse a folder without a checkpoint where one is `needed`, before the folder is made.
 
     Raises:
-      InputError: There is none.
+      InputError: The folder has no checkpoint.
     """
     if needed and not any(path.name.isdigit() for path in out.glob("checkpoints-*/*")):
         raise InputError(f"--evaluate-only: the run must have a checkpoint; {out} has none")

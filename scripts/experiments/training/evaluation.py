@@ -54,10 +54,10 @@ def evaluator(
     """A function of a network and, for records, the name of a view: fractions for each seed.
 
     Args:
-      recipe: What the network was trained with.
+      recipe: The recipe of the trained network.
       data: Images or records; the test images count.
       model: The network, without its arrays.
-      mesh: Where networks are placed.
+      mesh: The mesh on which networks are placed.
       vmap_seeds: Whether arrays have an axis of seeds.
       workers: Processes that decode records.
 
@@ -121,7 +121,7 @@ def array_evaluator(
 
     def accuracies(network: Network, view: str | None = None) -> list[dict[str, float]]:
         if view:
-            raise InputError(f"--evaluations are of streamed data sets; {images.name} is none")
+            raise InputError(f"--evaluations needs a streamed data set; {images.name} is in memory")
         x, y = placed()
         counts = [np.atleast_1d(compiled(network, x, y, i)) for i in range(0, len(y), chunk)]
         return [{"accuracy": int(total) / count} for total in np.sum(counts, 0)]
@@ -144,7 +144,7 @@ class RecordEvaluator:
           logits: A function of a network and a batch of standardized images.
           records: The test images count.
           recipe: Its batch and its crop give the number of pixels that fit in memory.
-          mesh: Where networks are placed.
+          mesh: The mesh on which networks are placed.
           workers: Processes that decode.
         """
         self._records, self._workers, self._shard = records, workers, local_shard()

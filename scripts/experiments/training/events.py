@@ -23,7 +23,7 @@ class EventLog:
         """Open the file; what an interrupted run wrote after its checkpoint is purged.
 
         Args:
-          folder: Of the files of all starts.
+          folder: Folder for the files of all starts.
           first: The first epoch.
         """
         self.folder = folder
@@ -45,7 +45,7 @@ class EventLog:
             self._writer.flush()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining events."""
         with files.name_path(self.folder):
             self._writer.close()
 

@@ -81,7 +81,7 @@ def settings(
     """The fields of a recipe that decide a run's results, with their values.
 
     Args:
-      recipe: What is trained.
+      recipe: Recipe of the run.
       streamed: Whether images are cropped while they are read.
       evaluations: Views of the test images on which the last state is evaluated.
     """

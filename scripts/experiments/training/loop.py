@@ -48,7 +48,7 @@ class Extras(NamedTuple):
     Attributes:
       evaluations: Views of test images by which the last state is evaluated.
       profile: Whether to write a trace of ten steps.
-      log_every: After how many steps a line is added to steps.jsonl, if any.
+      log_every: Number of steps after which a line is added to steps.jsonl; None for no lines.
       hooks: Called with every chunk, for loggers of other kinds.
       measure: Of the state from which the run goes on, makes a function of the state after each
         epoch, whose values are added to the metrics of its one seed; chunks are whole epochs.
@@ -88,7 +88,7 @@ def train(
       out: Folder of the run, for checkpoints, metrics and the trace.
       view: Shows the progress.
       interrupted: Set by the caller to make the run save its state and end.
-      extras: What the run does besides, by default nothing.
+      extras: Further options of the run, by default none.
       init: The state before the first step, by default the trainer's.
 
     Raises:

@@ -120,7 +120,7 @@ def train(
       seed: Decides the initial weights and the order of the images.
       out: Folder of the runs of all seeds.
       on_epoch: Called with the number of finished epochs, restored ones included.
-      log: Called with a line for each checkpoint that is damaged.
+      log: A function that is called with a line for each damaged checkpoint.
     """
     untrained = _moments(program.outputs(program.init_state(seed)))
     trained = loop.train(

@@ -31,7 +31,7 @@ def init_distributed(
     process 0 ends; a sentence and status 2 are then its last words.
 
     Raises:
-      InputError: They cannot be reached.
+      InputError: The other processes cannot be reached.
     """
     if coordinator is None:
         return

@@ -81,10 +81,10 @@ def train_groups(
     """Train all groups, with a progress bar and until SIGTERM, and return the results.
 
     Args:
-      trainer: Compiled for the recipe, and for as many seeds as each group has.
+      trainer: The trainer, compiled for the recipe and for the number of seeds of a group.
       groups: Seeds, as `seed_groups` gives them.
       out: Folder of the run.
-      extras: What the run does besides.
+      extras: Further options of the run.
       init: The state of a group before the first step.
     """
     bar = progress_bar("numbers", disable=not is_main_process())

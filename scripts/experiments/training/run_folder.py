@@ -32,8 +32,8 @@ def prepare(
 
     Args:
       out: The folder, which exists.
-      recipe: What is trained.
-      data: What it is trained on.
+      recipe: Recipe of the run.
+      data: Identity of the data set.
       vmapped_seeds: Number of seeds in one program.
       images: Number of training images, where they are not all of the data set.
       init_from: A digest of the weights that it starts from, where they are another run's.
@@ -129,9 +129,9 @@ class MetricsLog:
         """Open the log of a seed.
 
         Args:
-          folder: Of the seed.
-          lines: Of the epochs before its checkpoint, which holds them.
-          log: Called with a line if the file lacks any of these.
+          folder: Folder of the seed.
+          lines: Lines of the epochs before the checkpoint, from the checkpoint.
+          log: A function that is called with a line if the file lacks any of these.
         """
         self.path, self.lines = folder / "metrics.jsonl", lines
         self._events: EventLog | None = None

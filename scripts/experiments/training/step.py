@@ -40,9 +40,9 @@ def train_step(
     """A function of a state, the loader's arrays and a seed that returns the next state.
 
     Args:
-      recipe: What to train.
-      loader: Gives the images of a step.
-      optimizer: Its state is part of `State`.
+      recipe: Recipe of the network.
+      loader: Loader of the images of a step.
+      optimizer: Optimizer, whose state is part of `State`.
       graph: The network in training, without its arrays.
       mesh: One axis, `data`, over which batches are sharded.
       microbatches: Parts of a device's images, with the statistics of all of them.

@@ -21,8 +21,8 @@ class StepLog:
 
         Args:
           trainer: Knows the steps of an epoch.
-          folders: Of the seeds.
-          state: From which training goes on.
+          folders: Folders of the seeds.
+          state: State at the start of training.
         """
         self.trainer, self.paths = trainer, [folder / "steps.jsonl" for folder in folders]
         self.step = int(np.ravel(state.step)[0])

@@ -30,7 +30,7 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
     """The recipe of a run, and everything that its recipe.json holds.
 
     Raises:
-      InputError: It is no run of scripts/train.py.
+      InputError: The folder is not a run of scripts/train.py.
     """
     must = "the run must be a folder that scripts/train.py made, with its recipe.json"
     try:
@@ -62,10 +62,10 @@ def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
 
     Args:
       run: The folder `--out` of scripts/train.py, here or in a bucket.
-      seed: Which of its networks.
+      seed: Seed of the network.
 
     Raises:
-      InputError: It is no such run, or has no checkpoint of the seed.
+      InputError: The folder is not a run of scripts/train.py, or has no checkpoint of the seed.
     """
     run = storage.location(str(run))
     recipe, settings = read_recipe(run)
@@ -105,7 +105,7 @@ class InitialWeights:
         """Read the newest checkpoints of as many seeds.
 
         Raises:
-          InputError: It is no run of scripts/train.py, or has no checkpoint of a seed.
+          InputError: The folder is not a run of scripts/train.py, or has no checkpoint of a seed.
         """
         self.run = run
         self._by_seed = jax.device_get(_weights(run, range(seeds)))

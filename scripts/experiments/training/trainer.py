@@ -58,7 +58,7 @@ class Trainer:
     """A recipe compiled for one seed, or for several that are vmapped.
 
     Attributes:
-      recipe: What is trained.
+      recipe: Recipe of the network.
       steps: Steps of an epoch; images that fill no batch are left out of it.
       total_steps: Steps of all epochs.
       steps_per_call: Steps between two looks at the loss.
@@ -74,7 +74,7 @@ class Trainer:
         """Prepare the programs; each is compiled at its first call.
 
         Args:
-          recipe: What to train, checked.
+          recipe: Recipe of the network, already checked.
           data: Images in the memory of every host, or records that it reads.
           mesh: One axis, `data`, over which batches are sharded.
           layout: By default one seed, replicated state and no rematerialization.
@@ -203,7 +203,7 @@ def mesh_of(
       axis_type: Whether XLA propagates shardings (Auto) or JAX does, in types (Explicit).
 
     Raises:
-      InputError: There are not as many devices.
+      InputError: Fewer devices exist.
     """
     available = available or jax.devices()
     if devices is not None and not 1 <= devices <= len(available):
