@@ -93,6 +93,7 @@ def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
     import jax.numpy as jnp
 
     from experiments.benchmarks import (
+        coupling,
         distances,
         geometry,
         halves,
@@ -108,6 +109,7 @@ def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
         "layers": layers.groups(getattr(jnp, options.dtype)),
         "distances": distances.groups(),
         "pruning": pruning.groups(),
+        "coupling": coupling.groups(),
         "halves": halves.groups() | transformers.groups(),
         "geometry": geometry.groups(),
         "maps": geometry.map_groups(),

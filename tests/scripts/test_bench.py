@@ -12,6 +12,7 @@ import pytest
 
 import bench
 from experiments.benchmarks import (
+    coupling,
     distances,
     geometry,
     halves,
@@ -285,6 +286,37 @@ def test_transformers_are_timed_at_any_size(small_transformers, family):
         assert arguments_size(pair.ours) < arguments_size(pair.peer)
 
 
+def test_a_decoder_of_shapes_alone_has_the_groups_of_its_layers(small_transformers, monkeypatch):
+    for name, size in {"LAYERS": 3, "WIDTH": 24, "HEADS": 3, "WORDS": 50, "TOKENS": 7}.items():
+        monkeypatch.setattr(coupling, name, size)
+    (group,) = coupling.groups().values()
+    unrolled, scanned = group()
+    queries_values_and_perceptrons = 4  # of a layer, with the channels of a head and its values
+    assert len(unrolled.ours()) == 3 * queries_values_and_perceptrons + 1  # and the stream
+    assert len(scanned.ours()) == queries_values_and_perceptrons + 1
+    for timed, equations in ((unrolled, 3), (scanned, 1)):
+        found = str(timed.peer())
+        assert found.count("name=silu") == equations  # one SwiGLU each
+
+
+def test_a_decoder_is_the_same_with_and_without_a_scan(small_transformers, key):
+    shapes = transformers.llama_shapes()
+    keys = iter(jax.random.split(key, 99))
+    params = jax.tree.map(
+        lambda shape: jax.random.normal(next(keys), shape),
+        shapes,
+        is_leaf=lambda value: isinstance(value, tuple),
+    )
+    number = len(params["layers"]["q"])
+    listed = [jax.tree.map(lambda p, i=i: p[i], params["layers"]) for i in range(number)]
+    tokens = jnp.arange(7)[None]
+    np.testing.assert_allclose(
+        transformers.unrolled_llama(params | {"layers": listed}, tokens),
+        transformers.llama(params, tokens),
+        rtol=1e-9,
+    )
+
+
 def test_norms_positions_and_attention_of_a_transformer_are_the_published_ones(small_transformers):
     rng = np.random.default_rng(0)
     x, scale, bias = rng.normal(size=(2, 7, 24)), rng.normal(size=24), rng.normal(size=24)
@@ -327,7 +359,7 @@ def test_options_out_of_range_are_refused():
         bench.main(bench.Options(runs=1))
     with pytest.raises(InputError, match="--dtype must be one of float32, bfloat16; got int8"):
         bench.main(bench.Options(dtype="int8"))
-    subjects = "layers, distances, pruning, halves, geometry, maps, training"
+    subjects = "layers, distances, pruning, coupling, halves, geometry, maps, training"
     with pytest.raises(InputError, match=f"--only must be one of {subjects}; got pears"):
         bench.main(bench.Options(only="pears"))
 

@@ -80,26 +80,44 @@ def gpt(params: Params, tokens: jax.Array) -> jax.Array:
 
 
 def llama_shapes() -> Params:
-    d, dims, wide = WIDTH, WIDTH // HEADS, 8 * WIDTH // 3
-    block = {"scale": (d,), "scale_mlp": (d,), "q": (d, HEADS, dims), "o": (HEADS, dims, d)}
-    block |= {"k": (d, HEADS, dims), "v": (d, HEADS, dims)}
-    block |= {"gate": (d, wide), "up": (d, wide), "down": (wide, d)}
-    stacked = {name: (LAYERS, *shape) for name, shape in block.items()}
+    d = WIDTH
+    stacked = {name: (LAYERS, *shape) for name, shape in llama_block_shapes(d, HEADS).items()}
     return {"words": (WORDS, d), "scale": (d,), "head": (d, WORDS), "layers": stacked}
 
 
+def llama_block_shapes(d: int, heads: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of a block with a residual stream of `d` channels."""
+    dims, wide = d // heads, 8 * d // 3
+    block = {"scale": (d,), "scale_mlp": (d,), "q": (d, heads, dims), "o": (heads, dims, d)}
+    block |= {"k": (d, heads, dims), "v": (d, heads, dims)}
+    return block | {"gate": (d, wide), "up": (d, wide), "down": (wide, d)}
+
+
 def llama(params: Params, tokens: jax.Array) -> jax.Array:
-    """Touvron et al. (2023): RMS norms, rotary positions, SwiGLU."""
+    """Touvron et al. (2023): RMS norms, rotary positions, SwiGLU; in a scan over its layers."""
 
     def block(x: jax.Array, p: Params) -> tuple[jax.Array, None]:
-        h = rms_norm(x, p["scale"])
-        q, k, v = (jnp.einsum("btc,chd->bthd", h, p[name]) for name in "qkv")
-        x = x + jnp.einsum("bthd,hdc->btc", attention(rotate(q), rotate(k), v), p["o"])
-        h = rms_norm(x, p["scale_mlp"])
-        return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"], None
+        return llama_block(x, p), None
 
     x, _ = lax.scan(block, params["words"][tokens], params["layers"])
     return rms_norm(x, params["scale"]) @ params["head"]
+
+
+def unrolled_llama(params: Params, tokens: jax.Array) -> jax.Array:
+    """The same without a scan: `params["layers"]` lists the blocks."""
+    x = params["words"][tokens]
+    for p in params["layers"]:
+        x = llama_block(x, p)
+    return rms_norm(x, params["scale"]) @ params["head"]
+
+
+def llama_block(x: jax.Array, p: Params) -> jax.Array:
+    """Attention and perceptron."""
+    h = rms_norm(x, p["scale"])
+    q, k, v = (jnp.einsum("btc,chd->bthd", h, p[name]) for name in "qkv")
+    x = x + jnp.einsum("bthd,hdc->btc", attention(rotate(q), rotate(k), v), p["o"])
+    h = rms_norm(x, p["scale_mlp"])
+    return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
 
 
 def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:

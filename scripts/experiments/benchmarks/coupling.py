@@ -1,0 +1,52 @@
+"""How long `coupled_channels` reads a deep decoder by shapes alone, beside JAX's tracing of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import pruning
+from experiments.benchmarks import transformers
+from experiments.benchmarks.timing import Pair
+
+LAYERS, WIDTH, HEADS, WORDS, TOKENS = 32, 4096, 32, 32_000, 128  # as LLaMA-7B has them
+RUNS = 10  # at most, because a call takes seconds
+
+
+def groups() -> dict[str, Callable[[], list[Pair]]]:
+    return {f"coupled channels of a LLaMA of {LAYERS} layers, beside tracing it": pairs}
+
+
+def pairs() -> list[Pair]:
+    """The layers in a Python loop, and in a scan."""
+    return [
+        pair("unrolled / tracing", transformers.unrolled_llama, parameters(scanned=False)),
+        pair("scanned / tracing", transformers.llama, parameters(scanned=True)),
+    ]
+
+
+def parameters(*, scanned: bool) -> transformers.Params:
+    """Shapes and dtypes; blocks are listed, or stacked along a leading axis."""
+
+    def array(*shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+    block = transformers.llama_block_shapes(WIDTH, HEADS)
+    stacked = {name: array(LAYERS, *shape) for name, shape in block.items()}
+    listed = [{name: array(*shape) for name, shape in block.items()} for _ in range(LAYERS)]
+    ends = {"words": array(WORDS, WIDTH), "scale": array(WIDTH), "head": array(WIDTH, WORDS)}
+    return ends | {"layers": stacked if scanned else listed}
+
+
+def pair(name: str, apply: Callable[..., Any], params: transformers.Params) -> Pair:
+    """Both trace a function of their own in each call, so that no call reads JAX's cache."""
+    tokens = jax.ShapeDtypeStruct((1, TOKENS), jnp.int32)
+
+    def own() -> Callable[..., Any]:
+        return lambda params, tokens: apply(params, tokens)
+
+    def ours() -> Any:
+        return pruning.coupled_channels(own(), params, tokens, resize=True)
+
+    return Pair(name, ours, lambda: jax.make_jaxpr(own())(params, tokens), runs=RUNS)
