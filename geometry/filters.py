@@ -1,4 +1,4 @@
-"""Lengths, angles and distances of a layer's filters, and their moments if Gaussian.
+"""Lengths, angles and distances of a layer's filters, and their moments for Gaussian filters.
 
 Theorem 5 of Huang et al. (convolution weights): for weights N(0, c²) and many dimensions, filters
 have almost one length, right angles and one distance. All nine moments are known exactly in any

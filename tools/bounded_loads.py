@@ -53,7 +53,7 @@ def main() -> int:
     options = parser.parse_args()
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in originals().items():  # imports that happen once are charged to no file
+        for name, content in originals().items():  # so imports are not counted
             load(written(folder, name, content), dense=True)
         gc.collect()
         gc.freeze()  # forks are faster

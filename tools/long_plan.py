@@ -19,8 +19,8 @@ class Network(NamedTuple):
     Attributes:
       name: Name of the folder and of the file.
       shows: The table or the figure, and what of it.
-      command: Of `scripts`; --seeds, --data-dir and --out are added, and RUN is the folder of the
-        network `after`.
+      command: A command of `scripts`, to which --seeds, --data-dir and --out are added; RUN stands
+        for the folder of the network `after`.
       printed: The number of the paper.
       measured: Our number from results.json, as a text.
       dataset: Data set of the network.

@@ -127,7 +127,7 @@ def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | No
     """Run a command until it ends or time is over; what it said last, if it failed."""
     workspace.out.mkdir(parents=True, exist_ok=True)
     folder, log = workspace.out / job.network.name, workspace.out / f"{job.network.name}.log"
-    while files.is_in_use(folder):  # a command of a killed parent is still saving
+    while files.is_in_use(folder):  # a command whose parent was killed is still saving
         if is_over():
             return None
         time.sleep(TICK)

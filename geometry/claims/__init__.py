@@ -1,4 +1,4 @@
-"""Check statements by computation: what is printed, what holds, and how sure the verdict is.
+"""Checks of statements by computation: whether the printed and the corrected form hold.
 
 A `Claim` has checks. A check is exact if possible: an identity or an inequality in thousands of
 cases, some of them adversarial. Other checks are sampled. `check(claim, key)` returns a `Verdict`.

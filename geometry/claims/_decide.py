@@ -76,7 +76,7 @@ def measure(
       threads: Number of functions that are measured at the same time; it does not change the
         numbers. While one function compiles, another draws. Threads do not have settings that the
         caller made by a context manager of JAX.
-      measured_before: What an earlier call with this key and precision measured.
+      measured_before: Measurements of an earlier call with this key and precision.
       on_done: Called with every new measurement, in the thread of the caller.
 
     Raises:

@@ -62,13 +62,13 @@ class Sampled:
     Attributes:
       what: The statement, in one line.
       predicted: The number, or a function that gives it.
-      draws: Where the statistic comes from.
-      statistic: Its name in what `draws` gives.
+      draws: The draws that have the statistic.
+      statistic: Name of the statistic in the results of `draws`.
       moment: The moment of the statistic.
       side: The relation of the moment to the number.
       within: Allowed deviation of the moment: the next term, if the prediction is to first order.
       against: A wrong number that the check should reject; by default 10 % away.
-      form: What the check says of the printed statement.
+      form: Form of the statement that the check is about; see `Form`.
     """
 
     what: str
@@ -108,8 +108,8 @@ class Computed:
         hold for the exponent of an error; "inequality" if values must not exceed `predicted` by
         more than `tolerance`.
       predicted: The number.
-      tolerance: What rounding, or the fit of an exponent, may take.
-      form: What the check says of the printed statement.
+      tolerance: Allowed error by rounding, or by the fit of an exponent.
+      form: Form of the statement that the check is about; see `Form`.
     """
 
     what: str
@@ -151,7 +151,7 @@ class Remark(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The number that networks gave, beside the number that the paper prints.
+    """Our number from trained networks, and the number that the paper prints.
 
     Attributes:
       ours: A sentence with our number, its uncertainty and the number of runs; or a function that
@@ -169,14 +169,14 @@ class Result(NamedTuple):
 class Claim:
     """A statement with its checks.
 
-    The methods add checks, those of computed numbers as decorators of the function that computes
-    them: `equal`, `at_most`, `rate`, `mean`, `variance`.
+    These methods add checks; `equal`, `at_most` and `rate` are decorators of the function that
+    computes the numbers: `equal`, `at_most`, `rate`, `mean`, `variance`.
 
     Attributes:
       paper: Short title.
       name: As printed, down to the number of the equation or theorem; unique within the paper.
       statement: In one line.
-      checks: What is computed or drawn.
+      checks: The checks, computed or sampled.
       covers: Numbers of the definitions and steps of the proof that belong to it.
       printed: The printed form with its place and its hypotheses.
       corrected: The corrected form, as text; empty if the printed form is right.

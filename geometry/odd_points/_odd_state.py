@@ -54,10 +54,9 @@ def recentred_angle(n: int | float) -> float:
 def cluster_growth(n: int) -> float:
     """Growth per layer of the squared spread of a collapsed cluster: n² / (n² − 2n + 2).
 
-    The cluster lies beside the odd sample, and the spread is relative to it. It is above 1: the
-    invariant representation, where the cluster is a point, is unstable, although Theorem 14 of
-    Nachum et al. suggests otherwise. It is also the factor on He's variance of the weights that
-    Theorem 13 needs.
+    The spread is relative to the odd sample. The growth is above 1, so the invariant
+    representation, in which the cluster is a point, is unstable, although Theorem 14 of Nachum et
+    al. suggests otherwise. Theorem 13 multiplies He's variance of the weights by the same number.
 
     Raises:
       ValueError: n is not a whole number, or below 2.

@@ -23,7 +23,7 @@ from geometry.mean_field._kernel_map import Activation, cubic_term, kernel_map
 from geometry.odd_points._odd_state import OddState
 from jaxnorm.internal import host_only
 
-_TERMS, _NODES = 64, 640  # the odd sample's std is about √n; the others' makes the series short
+_TERMS, _NODES = 64, 640  # enough, as samples are scaled by the others' std
 
 
 class Stability(NamedTuple):
@@ -272,7 +272,7 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
         np.sort(np.abs(np.linalg.eigvals(matrix)))[::-1].tolist()
         for matrix in (np.asarray(programs.slope(g, n, std)), kernel @ recentred)
     )
-    family = family[:3]  # the scale of the batch has the fourth, zero
+    family = family[:3]  # the fourth eigenvalue, of the scale of the batch, is zero
     pairs = abs(float(scale * by_pair))
     return Stability(_state(g), tuple(family), tuple(single), pairs, max(*family, *single, pairs))
 

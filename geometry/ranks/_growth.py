@@ -96,7 +96,8 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
 def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) -> Float[Array, ""]:
     """Probability that one more Gaussian neuron gives n samples in the plane rank n: Lemma 2.
 
-    The r neurons must have rank n − 1 both on the first n − 1 samples and on all. There is then one
+    The r given neurons must have rank n − 1 on the first n − 1 samples, and also on all samples.
+    There is then one
     relation Σ aⱼ yⱼ = 0 of the samples' representations; a neuron breaks it in the cells where
     Σ aⱼ xⱼ over active j is not 0. The probability is at least 2γ(x): of two cells that differ in
     one sample with aⱼ ≠ 0 at least one breaks it, and so does the opposite cell. The lemma has γ.
@@ -152,7 +153,8 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     """Lower bound of P(rank n) of ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
 
     1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]), and 1 − exp(−n (α − 1 − log α))
-    for all γ. α > 1 is enough; the paper requires 2. It bounds `rank_tail`. Computed on the host.
+    for all γ. α > 1 is enough; the paper requires 2. This is a lower bound of `rank_tail`. Computed
+    on the host.
 
     Raises:
       ValueError: n is not a whole number or below 1, α not in (1, ∞), or γ not in [0, 1/2].

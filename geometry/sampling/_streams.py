@@ -31,7 +31,7 @@ _MAX_KEYS = 2**31  # keys are counted in 32 bits
 
 
 class Sampler(NamedTuple):
-    """What to draw, how many draws at a time, and on which devices.
+    """The function to draw, the number of draws at a time, and the devices.
 
     Attributes:
       draw: Function of a key and of the parameters.
@@ -56,7 +56,8 @@ class Program(NamedTuple):
 
     Attributes:
       size: Keys that a device holds at a time.
-      mesh: Whose devices share the keys; None for those of a traced caller, or a single one.
+      mesh: Mesh whose devices share the keys; None for the devices of a traced caller, or a single
+        device.
       highest: As in `Sampler`.
     """
 

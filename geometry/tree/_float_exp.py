@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-# The exponent if all values are zero. Two of them can be added in 32 bits.
+# The exponent if all values are zero. Two such exponents can be added in 32 bits.
 _LOWEST = -(2**30)
 
 

@@ -56,7 +56,7 @@ def start(x: Float[Array, " n"]) -> State:
     n = len(x)
     i, zero = _index(n), jnp.zeros((), jnp.int32)
     low, high = (jnp.sum(part, dtype=jnp.int32) for part in (x == 0, x < x[-1]))
-    # With two values there is only a jump, of a neuron that is zero below the jump.
+    # A neuron of two values has only a jump, and is zero below the jump.
     jump = (_index(n + 1) == low) & (high <= low)
     sums = jnp.stack([jnp.zeros(n + 1, x.dtype), jnp.where(jump, jnp.square(x[-1]), 0)])
     inside = (i >= low) & (i < high)

@@ -40,7 +40,7 @@ def matmul(a: Array, b: Array) -> Array:
 
 def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """√square; 0 with gradient zero where `square` is zero."""
-    nonzero = square != 0  # True for NaN, which stays NaN
+    nonzero = square != 0  # True for NaN, so NaN remains NaN
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
 
 

@@ -44,8 +44,7 @@ def biased_conv(
 def stages(
     block: Block, channels: int, widths: Sequence[int], counts: Sequence[int]
 ) -> list[Callable[..., Array]]:
-    """Blocks for all stages: stage i has `counts[i]` blocks of width `widths[i]`, with stride 2
-    after the first stage."""
+    """The blocks of all stages: `counts[i]` of `widths[i]` in stage i, and stride 2 if i > 0."""
     blocks = []
     for stage, (width, count) in enumerate(zip(widths, counts, strict=True)):
         for position in range(count):

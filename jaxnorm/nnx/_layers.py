@@ -151,7 +151,7 @@ class RunningNorm(Affine):
     def _update(self, batch: BatchStatistics) -> None:
         running = Running(self.mean[...], self.var[...])
         running = running.update_running(batch, self.momentum, self.running_correction)
-        # Not by [...]: JAX before 0.12 then walks the whole trace for every layer.
+        # Not by `[...]`, because JAX before 0.12 then walks the whole trace for every layer.
         self.mean.set_value(running.mean)
         self.var.set_value(running.var)
 

@@ -16,7 +16,7 @@ HALF = nnx.initializers.constant(0.5)
 
 @dataclass(eq=False, repr=False)
 class Stateless(Affine):
-    """A parameter alpha beside scale and bias."""
+    """A layer with a parameter alpha besides scale and bias."""
 
     _: KW_ONLY
     alpha_init: InitVar[Initializer] = HALF

@@ -33,11 +33,11 @@ def emd_critic(
 
     The critic of appendix B.1: 3×3 convolutions of 64, 64, 128 and 128 channels with strides 2,
     1, 2 and 1, each with ReLU, a dense layer and a sigmoid, from He initialization. Every step
-    ascends on a minibatch and clips all parameters to ±`clip`. The paper names no optimizer;
-    here it is RMSProp, that of Wasserstein GANs.
+    ascends on a minibatch and clips all parameters to ±`clip`. The paper names no optimizer; we use
+    RMSProp, as for Wasserstein GANs.
 
-    This is no estimate of the distance. The sigmoid keeps it in (−1, 1) whatever the distance;
-    the Lipschitz constant of the clipped critic is unknown and not reached, so the value is
+    The value is not an estimate of the distance. The sigmoid keeps it in (−1, 1) for any distance,
+    and the Lipschitz constant of the clipped critic is unknown and not reached. So the value is
     10⁻⁶ to 10⁻⁴ of the distance, by a factor that changes with distance, direction and shape.
     `emd_lower_bound` has the same arguments and a meaning.
 

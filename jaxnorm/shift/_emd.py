@@ -41,8 +41,8 @@ def emd(
     float64, some rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. Other
     sizes, or weights, are a linear program of n m unknowns, as in `transport_plan`.
 
-    The distance of two samples of one distribution is not zero: it falls as n^(−1/d). Report beside
-    it the distance of two halves of one sample.
+    The distance of two samples of one distribution is not zero: it falls as n^(−1/d). Also report
+    the distance of two halves of one sample.
 
     Args:
       x: Samples on the first axis; each is one vector, whatever its shape.
@@ -77,8 +77,8 @@ def transport_plan(
 
     Rows sum to the shares of `x_weights`, columns to those of `y_weights`, all to one. Equal
     numbers of samples are matched one to one; otherwise a linear program is solved by SciPy's
-    HiGHS in float64: a million unknowns take some ten seconds. Where several plans cost the same,
-    it is one of them. Arguments and errors are those of `emd`.
+    HiGHS in float64: a million unknowns take some ten seconds. If several plans have the same cost,
+    the result is one of them. Arguments and errors are those of `emd`.
 
     Example:
       >>> x, y = jnp.array([[0.0], [1.0], [5.0]]), jnp.array([[0.0], [5.0]])
@@ -202,7 +202,7 @@ def emd_sliced(
 
     Raises:
       TypeError: The key is missing, or no random key.
-      ValueError: There is no projection, or the samples do not fit, as in `emd_1d`.
+      ValueError: `projections` is below 1, or the samples do not fit, as in `emd_1d`.
 
     Example:
       >>> x = jax.random.normal(jax.random.key(0), (100, 3))
@@ -224,7 +224,7 @@ def emd_sliced(
     a, b = (matmul(part - center, directions) for part in (a, b))
     distances = emd_1d(a, b)
     mean = distances.mean()
-    # A norm: it has a gradient if all projections agree, and squares nothing large.
+    # A norm has a gradient also if all projections are equal, and squares no large number.
     deviation = norm(distances - mean)[0]
     degrees = projections * (projections - 1) or math.nan  # one projection has no standard error
     stderr = deviation / degrees**0.5
@@ -235,7 +235,7 @@ def emd_sliced(
 def mean_projection(dims: int) -> float:
     """Mean |θ₁| of a random direction θ in d dimensions: Γ(d/2) / (√π Γ((d+1)/2)). On the host.
 
-    It is about √(2/(π d)).
+    The factor is about √(2/(π d)).
 
     Raises:
       ValueError: `dims` is below 1, or not finite.

@@ -11,7 +11,7 @@ from jaxnorm.internal import auto_sharded, promote_to_float32
 from jaxnorm.shift._samples import check_pair, check_weights
 
 CACHED = 2**19  # numbers that are sorted at a time: 2 MB, a core's cache
-NARROWEST = 64  # columns; fewer leave vector units idle
+NARROWEST = 64  # minimum number of columns; fewer leave vector units idle
 
 
 @auto_sharded

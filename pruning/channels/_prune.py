@@ -118,7 +118,8 @@ def prune(
         `apply` does not take its widths from `params`, or computes something else at new widths.
       recalibrate: Maps the smaller tree to a tree with new running statistics, after each removal,
         for example by `jaxnorm.nnx.recalibrate`.
-      fine_tune: Trains the smaller tree after each removal; called with it and the step from 0.
+      fine_tune: Trains the smaller tree after each removal; its arguments are this tree and the
+        step, from 0.
         With `resize` both are also called with a `Pruned`, whose `groups` and `keep` are those for
         `resized(train, groups, keep)`.
       callback: Called after each step with its number from 0 and the `Pruned` so far, to log it.
@@ -249,7 +250,7 @@ def _check_functions(
 def _groups(
     apply: Apply, params: Tree, inputs: Tree, exclude: Sequence[str], resize: bool
 ) -> tuple[ChannelGroup, ...]:
-    """The groups to prune, or why there are none."""
+    """The groups to prune; raises with the reasons if there are none."""
     groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
     if not groups:
         reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
@@ -293,7 +294,7 @@ def _selector(
     equal_repeats: bool,
     costs: Mapping[str, Any],
 ) -> Callable[..., Masks]:
-    """`select` with all it is told; what a `partial` has of its own comes first."""
+    """`select` with all its options; options that the caller's `partial` sets have priority."""
     default = select_within if option == "budget" else select_layerwise
     given = partial(default if select is None else select)
     if option == "budget" and given.func in (select_layerwise, select_globally):

@@ -34,7 +34,7 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
 
 @dataclass(eq=False)
 class _Value:
-    """What is known of a value: the parameters of its size that it is made of, if of nothing else.
+    """Facts about a value: the parameters of its size, if it is made only of these.
 
     `is_reduced`: it is made of sums over activations, of parameters and of numbers.
     """

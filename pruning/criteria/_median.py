@@ -221,7 +221,7 @@ def _newton_step(x: Point, h: Filters, regular: Bool[Array, ""]) -> Point:
 
 
 def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[Array, ""]]:
-    """Whether the filters lie on one line but for rounding; the middle two along their longest."""
+    """Whether the filters are on one line, up to rounding, and the two filters in its middle."""
     norms = lengths(h)
     longest = norms.max()
     axis = h[norms.argmax()] / jnp.where(longest > 0, longest, 1)

@@ -77,7 +77,8 @@ def amoroso_moment(
       order: A whole number, not negative; any real number if `a` is the number 0 and θ > 0.
 
     Raises:
-      ValueError: Of another order, whose moment about a ≠ 0 has no closed form; or β is 0.
+      ValueError: The order is another number, for which the moment about a ≠ 0 has no closed form;
+        or β is 0.
     """
     real(order=order)
     a, theta, alpha, beta = parameters(a=a, theta=theta, alpha=alpha, beta=beta)
@@ -146,7 +147,7 @@ def _gamma_moment(
     of all powers at a time, so none overflows where the result does not.
     """
     converges = jnp.asarray(x + step > 0)
-    large = jnp.asarray(step > 100)  # by logarithms, which cost digits
+    large = jnp.asarray(step > 100)  # computed by logarithms, which cost digits
     small = jnp.where(large | ~converges, 0.0, step)
     product = 1.0
     for i in range(10):

@@ -40,7 +40,7 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
         return RatioVariances(0.0, 0.0)
     defect = float(chi_defect(dims))
     direct = ((math.pi / 2 - 1) * (1 - 2 * defect / dims) - 2 * defect) / dims
-    if dims == 2:  # by the mean over the angle, because E l1⁻² diverges
+    if dims == 2:  # computed by the mean over the angle, because E l1⁻² diverges
         inverse = (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
         return RatioVariances(direct, inverse)
     # E X⁻ʲ for X = l/E l is 1 + excess; l2's from Γ, l1's by quadrature.
@@ -126,7 +126,7 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     low, high = max(0.0, mean - 12), mean + 12
     share = expit(np.pi * np.sinh(u))
     r = low + (high - low) * share
-    # By logarithms: in many dimensions the density at a short r underflows float64.
+    # By logarithms, because in many dimensions the density at a short r underflows float64.
     log_density = (dims - 1) * np.log(r / mean) - (r - mean) * (r + mean) / 2
     log_density += np.log(np.cosh(u) * share * expit(-np.pi * np.sinh(u)))
     log_density -= logsumexp(log_density)

@@ -13,8 +13,8 @@ from pruning import channels
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
     """The evaluation of a model as `apply(params, *inputs)`, and its `params`.
 
-    What all of `pruning` takes. `apply` fits the widths of the layers to the arrays that it is
-    given. The model is not changed, and may be in training mode.
+    All functions of `pruning` accept this pair. `apply` sets the widths of the layers to those of
+    its arrays. The model is not changed, and may be in training mode.
 
     Example:
       >>> import jax.numpy as jnp
@@ -44,12 +44,12 @@ def prune(
     Its layers have the widths of their arrays, `repr` included. Train it after `model.train()`.
 
     Args:
-      model: In any mode; what is pruned is its evaluation.
-      inputs: What it is called with, such as a few images.
-      recalibrate: Called with the smaller model after each removal, which it changes in place:
+      model: A model in any mode; its evaluation is pruned.
+      inputs: Inputs of the model, such as a few images.
+      recalibrate: A function that changes the smaller model in place after each removal:
         `lambda model: jaxnorm.nnx.recalibrate(model, batches)`.
-      fine_tune: Trains the smaller model in place after each removal; called with it and the step
-        from 0.
+      fine_tune: A function of the smaller model and the step, from 0, that trains the model in
+        place after each removal.
       callback: Called with each step and the smaller model after it.
       options: The others of `pruning.prune`, such as `ratios` or `budget`, but not `resize`: a
         module that computes something else at smaller widths runs as a function, `pruning.prune`
@@ -98,7 +98,7 @@ def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
       model: The large one, or its shapes: `nnx.eval_shape(lambda: Net(rngs=nnx.Rngs(0)))`.
 
     Raises:
-      ValueError: There is no checkpoint, or it is of another model.
+      ValueError: The folder has no checkpoint, or a checkpoint of another model.
     """
     graph, params = _split(model)
     return _merge(graph, channels.load_pruned(checkpoint_dir, like=params).params)

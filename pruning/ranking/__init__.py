@@ -1,4 +1,4 @@
-"""Filters chosen by scores, and how alike two rankings are, beside chance and theory.
+"""Chooses filters by scores, and compares the similarity of two rankings with chance and theory.
 
 Scores are one vector a layer; the smallest are pruned first.
 """

@@ -120,8 +120,8 @@ def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> 
     """How alike the criteria rank the filters of a layer, pair by pair of `PAIRS`.
 
     Args:
-      scores: What `criteria.scores` gives for the filters.
-      ratio: The fraction pruned, of which `overlap` compares the sets.
+      scores: The result of `criteria.scores` for the filters.
+      ratio: The pruned fraction, for `overlap`.
     """
     vectors(**{name: scores[name] for name in CRITERIA})
     a, b = (jnp.stack([scores[pair[side]] for pair in PAIRS]) for side in (0, 1))

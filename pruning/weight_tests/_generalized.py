@@ -72,7 +72,7 @@ def ks_generalized_gaussian(
     compare the distances of several shapes.
 
     Args:
-      key: Of the samples.
+      key: Random key of the samples.
       x: Weights of any shape; they are sorted, and a layer takes as long as `samples` of its size.
       shape: 1 for Laplace's distribution, 2 for the Gaussian; None: fitted.
       samples: How many samples there are; p is at least 1/(1 + samples).

@@ -62,7 +62,7 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
         default=by_sorting,
     )
     above = upto / h.size - jax.scipy.stats.norm.cdf(_entry(h, element) / c)
-    # From the nearer tail, where differences keep more digits.
+    # Computed from the nearer tail, where differences keep more digits.
     tail = jax.scipy.stats.norm.cdf(-_entry(h, element) / c) - (h.size - upto) / h.size
     above = jnp.where(element > 0, tail, above)
     return jnp.where(over, above, -above)

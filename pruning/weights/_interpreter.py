@@ -75,7 +75,7 @@ class Interpreter:
         """Store the top of the stack; only consecutive indices are allowed, against hash
         collisions.
         """
-        if index > len(self.memo) + 1:  # Python 2 counts from 1
+        if index > len(self.memo) + 1:  # memo indices of Python 2 begin at 1
             raise WeightsError("the memo of a pickle must be numbered in order")
         self.memo[index] = self.stack[-1]
 

@@ -64,7 +64,7 @@ def load(
         Compressed files of mostly zeros may need more, and then use this memory.
 
     Raises:
-      WeightsError: If there is no such file, it cannot be read, or holds none of what was asked.
+      WeightsError: The file does not exist, cannot be read, or has none of the requested weights.
 
     Example:
       >>> kernel = np.zeros((3, 3, 1, 8))

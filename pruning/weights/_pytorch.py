@@ -1,8 +1,8 @@
 """Reads PyTorch's files without PyTorch.
 
 The newer format is a zip archive of a pickle and the raw bytes of each storage; the older is five
-pickles in a row and the storages after them. What a pickle may name are the functions and types of
-`NAMES`; leaves made of anything else are left out, with a warning that names them.
+pickles in a row and the storages after them. A pickle may name only the functions and types of
+`NAMES`. Leaves made of anything else are left out, with a warning that names them.
 """
 
 import io

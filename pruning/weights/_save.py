@@ -31,7 +31,7 @@ def save(path: str | Path, source: Any) -> None:
     Args:
       path: Ends in .safetensors.
       source: A module of NNX, of which parameters and running statistics are saved, or any tree of
-        arrays, such as `pruned.params`; what is no array is left out.
+        arrays, such as `pruned.params`; leaves that are not arrays are left out.
 
     Raises:
       WeightsError: `path` ends otherwise, there is no array, two have one name, or a dtype is none
@@ -73,7 +73,7 @@ def restore(path: str | Path, like: Any) -> Any:
       like: A tree of arrays or shapes, such as the `source` of `save`; a module's state.
 
     Raises:
-      WeightsError: There is no such file, it cannot be read, or its names are not those of `like`.
+      WeightsError: The file does not exist, cannot be read, or has other names than `like`.
 
     Example:
       >>> import tempfile

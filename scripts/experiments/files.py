@@ -23,7 +23,7 @@ from experiments.cli import InputError, sentence
 Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
-WIDTH = 100  # of a line of results, in characters
+WIDTH = 100  # maximum length of a line of results, in characters
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # raised by some network file systems
 
 

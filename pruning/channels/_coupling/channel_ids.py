@@ -37,7 +37,8 @@ class ChannelIds(NamedTuple):
       constant: Whether it is made of constants alone, as a table of angles is, or of random bits.
       uniform: Parameters, by number: along every axis elements are the same at all ids that may be
         removed, if these are zero there. None where they need not be.
-      drawn: The equations, each inside the one before, that drew the random bits it is made of.
+      drawn: The equations that drew the random bits of the value, from the outermost to the
+        innermost.
     """
 
     axes: tuple[Vector, ...]
@@ -51,7 +52,7 @@ class ChannelIds(NamedTuple):
 
 
 class Pinned(NamedTuple):
-    """What pins ids: an equation with those around it, outermost first, or an input or output.
+    """The cause that pins ids: equations, outermost first, or an input or output of the program.
 
     Those before it are calls, branches and loops. `axes`: of parameters that have ids of the sets
     that it pinned, by number; `new`: those that have ids of sets that no such equation had before;
@@ -70,7 +71,7 @@ class Pinned(NamedTuple):
 class Requirement(NamedTuple):
     """Ids at which a value must be zero, uniform or nonzero, and the parameters that make it so.
 
-    It is of `equations`, the last of them; `given` as in `ChannelIds`.
+    The requirement comes from the last of `equations`; `given` is as in `ChannelIds`.
     """
 
     ids: Vector
@@ -86,20 +87,20 @@ class UnionFind:
         self.parents = np.arange(2)
         self.owners = np.full(2, -1)  # for each id of a parameter: the number of its axis
         self.reasons = np.full(2, -1)  # for each pinned id: which entry of `pinned` pinned it
-        self.equations: tuple[Equation, ...] = ()  # being read, outermost first
+        self.equations: tuple[Equation, ...] = ()  # equations that are being read, outermost first
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
-        self.settled = False  # set after a program was read: ids that are free then stay free
+        self.settled = False  # true after a program was read: ids that are free then remain free
         # Set when channels are removed: for each root, whether it is removed.
         self.removed = np.zeros(0, bool)
         self.pinned: list[Pinned] = []
         # Ids that a sum of activations runs over, or along which a constant varies.
         self.normed = fixed(0)
         self.incoming: list[Vector] = []  # ids of weights along axes that a sum runs over
-        self.zeroed: list[Requirement] = []  # what must be zero, because sums over channels drop it
-        self.singular: list[Requirement] = []  # what must not be zero, such as divisors
+        self.zeroed: list[Requirement] = []  # must be zero, as sums over channels drop them
+        self.singular: list[Requirement] = []  # values that must not be zero, such as divisors
 
     def new(self, count: int) -> Vector:
-        """`count` new ids, each in its own set."""
+        """`count` new ids, each in a set of its own."""
         return self.of_axes([count], owned=False)[0]
 
     def of_axes(self, counts: Sequence[int], *, owned: bool = True) -> list[Vector]:
@@ -138,7 +139,7 @@ class UnionFind:
         if differ.any():
             self._note_pinned(*(ids[differ] for ids in (a, b, first, second)))
         low, high = first[differ], second[differ]
-        while low.size:  # an id above several others is united with the smallest first
+        while low.size:  # if an id is united with several others, the smallest comes first
             low, high = np.minimum(low, high), np.maximum(low, high)
             descending = np.argsort(-low)
             self.parents[high[descending]] = low[descending]
@@ -182,7 +183,7 @@ class UnionFind:
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
     def fix(self, ids: Vector) -> None:
-        """Make `ids` part of `FIXED` because they are no channels, such as offsets of a window."""
+        """Make `ids` part of `FIXED` because they are not channels, such as offsets of a window."""
         if not self.settled:
             roots = self.find(ids)
             self.reasons[ids[roots > FIXED]] = NO_CHANNEL
@@ -246,8 +247,8 @@ class UnionFind:
     def zero_at(self, value: ChannelIds, axes: Sequence[Vector]) -> Zero:
         """The parameters whose zeros make `value` zero at ids of `axes`, as part of a larger array.
 
-        None where it need not be: where it is free, or stretched, along one that may be removed
-        from. Where nothing may be removed, none are needed.
+        None if elements need not be zero there, because the array is free or stretched along a
+        removable axis. Without removable channels no parameters are needed.
         """
         if value.number == 0 or not any(map(self.removable, axes)):
             return frozenset()
@@ -296,8 +297,8 @@ class UnionFind:
     def split_axis(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
         """The ids of `axis` reshaped to `sizes`, united so that they vary along one axis only.
 
-        Of those that they vary along that is the last but one, as heads are of heads and widths,
-        or the longest where they are folded into maps, or are shuffled.
+        Of the axes along which they vary, this is the last but one, as for heads and widths, or the
+        longest if channels are folded into maps or shuffled.
         """
         if is_free(axis):
             return [free(n) for n in sizes]

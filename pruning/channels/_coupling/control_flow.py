@@ -85,7 +85,7 @@ def _same_shape(eqn: Equation, reader: Equation) -> bool:
 
 
 def ids_of_constant(array: Any) -> ChannelIds:
-    axes = tuple(fixed(n) for n in np.shape(array))  # its size cannot change
+    axes = tuple(fixed(n) for n in np.shape(array))  # the size of such an axis cannot change
     dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
     if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
         return ChannelIds(axes, number=float(array), given=True, constant=True)

@@ -1,4 +1,4 @@
-"""Which channels of which parameters are coupled, read off the program of any model.
+"""Finds which channels of which parameters are coupled, from the traced program of a model.
 
 `apply(params, *inputs)` is traced and evaluated on ids of channels. A channel is a set of
 positions, (array, axis, index), that must be removed together. Without them, the smaller model
@@ -177,8 +177,8 @@ def unite(
 ) -> TracedChannels:
     """The united ids of a traced model.
 
-    Channels of its inputs are pinned, but for those of the first `states` of these; so are those of
-    its outputs where `result` has their shapes.
+    Channels of the inputs are pinned, except those of the first `states` inputs. Channels of the
+    outputs are pinned if `result` has the shapes of the outputs.
     """
     for variable in program.jaxpr.invars:
         if any(map(jax.export.is_symbolic_dim, shape_of(variable))):

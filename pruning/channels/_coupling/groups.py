@@ -83,7 +83,7 @@ def describe(params: Tree) -> Parameters:
 
 
 def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`path` without the attribute in which a `flax.nnx` variable keeps its array."""
+    """`path` without the attribute in which a `flax.nnx` variable stores its array."""
     return path[:-1] if path and path[-1] == jax.tree_util.GetAttrKey("value") else path
 
 

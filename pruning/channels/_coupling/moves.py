@@ -246,7 +246,7 @@ def gather(eqn: Equation, sets: UnionFind, value: ChannelIds, indices: ChannelId
     for k, position in zip(remaining, numbers.offset_dims, strict=True):
         if whole[k]:
             result[position] = axes[k]
-    missing = eqn.params["fill_value"]  # what fills rows outside the array
+    missing = eqn.params["fill_value"]  # the value that fills rows outside the array
     zero = value.zero if missing is None or not missing or np.isnan(missing) else None
     return [ChannelIds(tuple(result), zero)]
 

@@ -29,19 +29,19 @@ class Rule(NamedTuple):
     Attributes:
       axes: `axes(eqn, sets, *values)` are the ids of the results; it unites what corresponds, and
         pins what cannot be cut.
-      zero: Where results are zero: at the operands' zeros or never.
+      zero: Where results are zero: at zeros of the operands, or nowhere.
       uniform: Whether results are the same along channels along which all operands are.
       nonzero: Whether a result is never zero, given whether each operand is, and its number.
-      exponent: Of a power, given the numbers of the operands.
+      exponent: Exponent of a power, from the numbers of the operands.
       singular: Operands at whose zero a value or a derivative is infinite.
       smaller: Parameters that are others once channels are removed.
       summed: `summed(eqn)` are the axes that it sums over, or reduces otherwise: of each,
         (operand, axis) for the operands that have it. None of all that is not known.
       layout: Whether it gives the first operand again, in another shape, order or dtype.
-      signs: Of the operands of a sum.
+      signs: Signs of the operands of a sum.
       scaled: The operands in each of which it is linear, by numbers that are the others.
       linear: `linear(eqn, side)` is the product with a kernel as operand `side`.
-      random: Whether it draws random bits, which are those of the whole width.
+      random: Whether it draws random bits, which are drawn for the whole width.
       elementwise: Whether it computes element by element.
       sums: Whether it sums over axes, along which removed channels may be equal and not zero.
     """
@@ -211,7 +211,7 @@ RULES: dict[Primitive | str, Rule] = {
         summed=kernel_axes,
         linear=convolution_of,
     ),
-    # What moves elements.
+    # Primitives that move elements.
     p.transpose_p: movement(moves.transpose, uniform=True, layout=True),
     p.reshape_p: movement(moves.reshape, layout=True, smaller=moves.smaller_shape("new_sizes")),
     p.squeeze_p: movement(moves.squeeze, layout=True),
@@ -265,7 +265,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> 
             sets.singular += [sets.requirement_of(value, axis) for axis in value.axes]
     facts: dict[str, Any] = {"uniform": sets.uniform(values) if rule.uniform else None}
     facts |= {"given": all(v.given for v in values), "constant": all(v.constant for v in values)}
-    if rule.random:  # bits of the whole width, like a constant
+    if rule.random:  # random bits have the whole width, like a constant
         facts |= {"constant": True, "drawn": sets.equations}
     elif facts["constant"]:
         facts["drawn"] = next((v.drawn for v in values if v.drawn), ())

@@ -91,7 +91,7 @@ def _expand(primitive: Any) -> ClosedJaxpr | None:
 
         try:
             _EXPANDED[primitive] = jax.make_jaxpr(flat)(*primitive.in_avals_flat)
-        except (NotImplementedError, TypeError):  # no `expand`, or operands that are no arrays
+        except (NotImplementedError, TypeError):  # no `expand`, or operands that are not arrays
             _EXPANDED[primitive] = None
     return _EXPANDED[primitive]
 
@@ -108,8 +108,8 @@ def evaluate_equation(
 def trace_tangents(eqn: Equation) -> ClosedJaxpr:
     """The results of an equation and their tangents, for operands and their tangents.
 
-    Both tangents of what is floating alone. It is traced by `jax.jvp`, so a rule by
-    `jax.custom_jvp` is followed, whichever way JAX writes it down.
+    Only floating operands and results have tangents. `jax.jvp` traces the equation, so rules by
+    `jax.custom_jvp` are followed.
     """
     operands = [v.aval for v in eqn.invars]
 
@@ -175,8 +175,8 @@ def is_floating(x: Any) -> bool:
 def trace(function: Callable[..., Any], *arguments: Any) -> tuple[ClosedJaxpr, Any]:
     """The program of a function, and the shapes of its result.
 
-    Scans in it are those of today: the next one writes into references, through which JAX takes no
-    derivative yet.
+    Scans are traced in the present way, because JAX cannot yet differentiate the next way, which
+    writes into references.
     """
     scan3 = getattr(jax.config, "jax_scan3", False)
     if not scan3:

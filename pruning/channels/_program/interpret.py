@@ -46,8 +46,8 @@ def interpret(
 ) -> list[T]:
     """The results of `program`, from `constant(array)` and `step(eqn, operands)`.
 
-    Calls are entered, so no step sees one, but for those of which `enter` is None. No value
-    outlives its last reader.
+    Calls are entered, so `step` sees only calls for which `enter` is None. A value is released
+    after its last reader.
     """
     closed = closed_jaxpr(program)
     readers = {v: eqn for eqn in closed.jaxpr.eqns for v in eqn.invars if not is_literal(v)}

@@ -52,7 +52,7 @@ class Pruned(NamedTuple):
 
 
 class _Fixed:
-    """The parts of a `Pruned` that are no arrays; equal if they are the same objects."""
+    """The parts of a `Pruned` that are not arrays; they are equal if they are the same objects."""
 
     def __init__(self, parts: tuple[Any, ...]):
         self.parts = parts
@@ -117,8 +117,8 @@ def load_pruned(
         their paths.
 
     Raises:
-      ValueError: There is no checkpoint, or `like` has other arrays or other widths; of the
-        network's `apply`, none was given.
+      ValueError: The folder has no checkpoint, or `like` has other arrays or other widths. The
+        result's `apply` raises it if no `apply` was given.
     """
     return _load(*_read(Path(checkpoint_dir)), apply, like)
 
@@ -172,7 +172,7 @@ def _groups_of(metadata: dict[str, Any]) -> list[dict[str, Any]]:
     """The groups of a checkpoint; checkpoints of version 0.1 have one for each cut axis."""
     if "groups" in metadata:
         return metadata["groups"]
-    metadata["resized"] = False  # was not written
+    metadata["resized"] = False  # version 0.1 did not write this entry
     sizes = dict(zip(metadata["paths"], metadata["widths before"], strict=True))
     return [
         {

@@ -51,7 +51,7 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
     Raises:
       TypeError: A vector of `keep` is not boolean, or traced.
       ValueError: `keep` does not fit the groups or keeps no channel; an array of `params` has
-        another shape than the groups were read from, or is no parameter of theirs.
+        another shape than the groups were read from, or does not belong to the groups.
 
     Example:
       >>> from pruning import coupled_channels
@@ -158,7 +158,7 @@ def removed_elements(leaf: Any, path: str, masks: KeepMasks) -> np.ndarray:
 
 
 def _sharding(leaf: Any, axis: int, size: int) -> Sharding | None:
-    """The sharding of an array after an axis changed its size; unsharded there if uneven."""
+    """The sharding of an array after an axis changed its size; an uneven axis is not sharded."""
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
         single = isinstance(sharding, SingleDeviceSharding) and getattr(leaf, "committed", True)
@@ -225,8 +225,8 @@ def name(group: ChannelGroup) -> str:
 def producers(group: ChannelGroup) -> tuple[Position, ...]:
     """The positions of the filters that make a group's channels: axes that are not summed over.
 
-    Where all are summed over, as between two factors of one matrix, all of these. Where a channel
-    has one number in each array, all arrays are kernels.
+    If all axes are summed over, as between two factors of a matrix, the result has all positions.
+    If a channel has one number in each array, all arrays are kernels.
     """
     shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
     kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]

@@ -59,13 +59,13 @@ class Sized(NamedTuple):
     fill: Callable[[int], Any] | None = None
 
     def removed(self, axis: int) -> Any:
-        """What is at each channel removed along an axis, of size 1, where they are uniform."""
+        """The common value of channels removed along an axis, of size 1, if they are equal."""
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
             return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
         if self.ids.zero is not None:  # a part may lose all channels
             shape = np.shape(self.array)
             return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)
-        assert self.fill is not None  # so they are not uniform
+        assert self.fill is not None  # therefore removed channels are not uniform
         return self.fill(axis)
 
 
@@ -123,7 +123,7 @@ def resized(
 class Resized:
     """A function of the smaller tree and of inputs, as `resized` describes it.
 
-    What it reads of `apply` is kept, by the shapes of its arguments, as `jax.jit` keeps programs.
+    Traced programs of `apply` are cached by the shapes of the arguments, as in `jax.jit`.
     """
 
     apply: Apply
@@ -227,7 +227,7 @@ class Resizing:
         return list(map(Sized, results, ids))
 
     def removed(self, eqn: Equation, values: Sequence[Sized], axis: int) -> Any:
-        """What an equation gives at each of the channels removed along an axis of its result."""
+        """The result of an equation at a channel removed along an axis of the result."""
         pairs = zip(values, corresponding_axes(eqn), strict=True)
         operands = [v.removed(axes.index(axis)) if axis in axes else v.array for v, axes in pairs]
         shape = list(self.sizes.shape(self.ids(eqn, values)[0]))
@@ -235,7 +235,7 @@ class Resizing:
         return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
     def removed_sum(self, eqn: Equation, value: Sized) -> Any:
-        """What removed channels, which are all equal, add to a sum over channels."""
+        """The contribution of removed channels, which are all equal, to a sum over channels."""
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]
             if count:

@@ -88,7 +88,7 @@ def first(array: Any, shape: Shape) -> Any:
 def trim_broadcast(eqn: Equation, arrays: Sequence[Any], shape: Shape) -> list[Any]:
     """The operands, cut to the length of the result along common axes.
 
-    One that was broadcast may be longer than the one beside it.
+    A broadcast operand may be longer than another operand.
     """
 
     def trim(x: Any, axes: Sequence[int | None]) -> Any:

@@ -68,13 +68,13 @@ def fold_batch_norms(
 
     Returns:
       A function `run(arrays, *inputs)`, which traces `apply`, and `arrays` by their paths in
-      `params`, for `cost`, `prune` and `jax.export` as any other model. A kernel has its old path,
-      with a number where that is taken, its shift this path with `_shift` after it; arrays that are
-      no longer needed are left out.
+      `params`, for `cost`, `prune` and `jax.export` as any other model. A kernel keeps its path,
+      with a number if this path is taken; its shift has the same path with `_shift` at the end.
+      Arrays that are no longer needed are left out.
 
     Raises:
-      ValueError: Nothing can be folded, or `apply` cannot be traced. Of `run`, if at its inputs
-        `apply` is another program.
+      ValueError: Nothing can be folded, or `apply` cannot be traced. `run` raises it if `apply` is
+        another program at its inputs.
 
     Example:
       >>> def layer(p, x):

@@ -25,8 +25,8 @@ class Value(NamedTuple):
       given: Whether it is made of parameters and constants alone.
       leaves: The parameters that it is made of, by number, if it is given.
       varies: The axes along which elements may differ, if it is given.
-      leaf: The parameter that it is, but for shape and dtype.
-      chain: What gives it, if that is a chain.
+      leaf: The parameter that the array equals, up to shape and dtype.
+      chain: The chain that computes the array, if there is one.
     """
 
     array: Callable[[], Any]

@@ -133,7 +133,7 @@ class Folding:
     def absorb(self, subtracted: bool, addend: Addend, zeroed: Array, masked: Array) -> Value:
         """A sum of activations and a parameter that takes the mean difference of both networks.
 
-        Where a running mean is subtracted, what removed channels leave behind is their mean.
+        If a running mean is subtracted, the constant output of removed channels is their mean.
         """
         leaf, removed = addend.leaf, self.removed(addend.leaf)
 
@@ -143,8 +143,8 @@ class Folding:
         if subtracted:
             zeroed = jnp.where(spread(removed) == 0, zeroed, 0)
         if leaf not in self.changes and zeroed is masked:
-            # This sum lacks nothing, and a change of the parameter would alter it: no other sum
-            # may change the parameter.
+            # This sum is complete, and a change of the parameter would alter it. So no other
+            # sum may change the parameter.
             self.changes[leaf] = jnp.zeros_like(removed)
             return Value(zeroed, masked)
         if leaf not in self.changes:

@@ -23,14 +23,14 @@ class Gain(NamedTuple):
     """Facts about a value: computed from parameters only, or a kernel's outputs times factors.
 
     Attributes:
-      kernel: That whose outputs they were; None of what is made of parameters.
+      kernel: The kernel of the outputs; None for a value made of parameters.
       array: The value, or what outputs were multiplied by, in their shape.
       deviation: The same with every running variance under a root at one, so it is the gain
         times the running standard deviation.
       before: Parameters that were added to the outputs, or subtracted, before all else.
       leaves: Parameters that `array` is made of.
-      variances: Those of them under a root.
-      addend: The parameter that a given value is a sum of, if there is one.
+      variances: The parameters of `leaves` that are under a root.
+      addend: The parameter that was added to make the value, if there is one.
     """
 
     kernel: Kernel | None = None
@@ -69,8 +69,8 @@ NO_GAIN = Gain()
 def gains(program: Program, leaves: Sequence[Array], facts: Sequence[Fact]) -> dict[int, Gain]:
     """For each kernel (by number), its gains in a program without dead code.
 
-    Left out are those of outputs that are also read without it, and those where something else than
-    one parameter is added before.
+    Kernels are left out if their outputs are also read without the gain, or if anything but one
+    parameter is added before.
     """
     found = Gains(leaves, facts)
     parameters = [

@@ -237,7 +237,7 @@ class Merging:
     def growth(self, i: int, after: Gain) -> np.ndarray:
         """The factor by which merged filters are too short for the running variance.
 
-        Where they are zero, or there is none, one.
+        The factor is one if they are zero, or without a running variance.
         """
         if not after.variances:
             return np.ones((1, 1, 1))

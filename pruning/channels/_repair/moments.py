@@ -18,7 +18,7 @@ from pruning.channels._program.linear import Linear
 
 
 class Moments(NamedTuple):
-    """Of rows of inputs x and wanted outputs y: the count, means, and sums about the means.
+    """Statistics of rows of inputs x and wanted outputs y: count, means, and sums about the means.
 
     Attributes:
       rows: Their number.

@@ -1,4 +1,4 @@
-"""What a traced network does with its parameters: facts that all repairs read.
+"""Facts about the use of parameters in a traced network, which all repairs read.
 
 One pass over the program finds, for every equation in the order in which `interpret` comes to them,
 whether it computes from parameters alone, which parameter its result is a sum of, and which kernel
@@ -48,7 +48,7 @@ class Kernel(NamedTuple):
     """A kernel that multiplies activations.
 
     Attributes:
-      side: Which operand it is.
+      side: The number of the operand that is the kernel.
       addend: The parameter that it is, but for the order of its elements, or a sum of.
       linear: The matrix product.
       alone: Whether it is the parameter and no sum.
@@ -72,13 +72,13 @@ class Kernel(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """What an equation does with parameters.
+    """The use of parameters in an equation.
 
     Attributes:
       given: Whether it computes from parameters and constants alone.
       addend: The parameter that its first result is a sum of, the first where there are two.
       kernel: The kernel that it multiplies activations by.
-      once: Whether the parameter is read by nothing else.
+      once: Whether no other equation reads the parameter.
     """
 
     given: bool
@@ -109,7 +109,7 @@ class Role(NamedTuple):
 def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
     """The facts of each equation of a program whose first arguments are parameters."""
     facts: list[Fact] = []
-    readers: Counter[int] = Counter()  # of each parameter
+    readers: Counter[int] = Counter()  # for each parameter
     sums: dict[int, int] = {}  # for each equation of a kernel, the sum that follows
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:

@@ -42,7 +42,7 @@ def channel_scores(
     Args:
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      criterion: One of `CRITERIA` or any other function of filters, one a row.
+      criterion: One of `CRITERIA`, or any other function of filters, which are rows.
       reduce: `jnp.sum`, `jnp.mean`, `jnp.max` or the like, called with an axis.
 
     Raises:
@@ -92,8 +92,8 @@ def mean_scores(
 ) -> list[Float[Array, " _"]]:
     """Average `score(params, groups, batch)` over batches, which lowers noise.
 
-    As `score` of `prune`, `partial(mean_scores, score=of_batch, batches=batches)`. The batches are
-    read again at each step of pruning: give a list.
+    Pass `score=partial(mean_scores, score=of_batch, batches=batches)` to `prune`. Each step of
+    pruning reads the batches again, so pass a list.
 
     Args:
       params: The tree that the groups were read from.

@@ -35,7 +35,7 @@ def taylor_scores(
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
       loss: A function of such a tree and a batch.
-      batches: One or more; each has its own gradient.
+      batches: One batch or more; a gradient is computed for each.
 
     Raises:
       ValueError: `batches` is empty.

@@ -31,9 +31,9 @@ def circle(n: int) -> Float[Array, "n 2"]:
 
 
 def gaussian_rows(key: Key[Array, ""]) -> Statistics:
-    """The cell into which a Gaussian w falls: of the circle, the thinnest of three, or as needed.
+    """Indicators of the cell of a Gaussian w: on the circle, the thinnest of three, or as needed.
 
-    As needed is where it gives three samples rank 3, beside two rows of rank 2.
+    "As needed" means that w gives three samples rank 3, together with two rows of rank 2.
     """
     w = normal(key, 2000, 2)
     points, three = circle(POINTS).astype(jnp.float32), jnp.asarray(THREE, jnp.float32)

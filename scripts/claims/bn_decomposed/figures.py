@@ -154,9 +154,9 @@ def _() -> Values:
 
 
 def activities(key: Key[Array, ""]) -> Statistics:
-    """How many of 50 inputs neurons answer after 30 layers of width 200, with and without RC.
+    """Shares of 50 inputs that activate a neuron after 30 layers of width 200, with and without RC.
 
-    An answer is negligible up to a tenth of the neuron's largest.
+    An activity is negligible up to a tenth of the largest activity of the neuron.
     """
     recentered, rescaled = (_activities(key, part) for part in (standardize, rescale_rms))
 

@@ -50,7 +50,7 @@ def expected_norm() -> float:
 
 
 def norm_of_a_wider_layer() -> float:
-    """The same of one more neuron."""
+    """The same number for one more neuron."""
     return geometry.mean_field.expected_norm_factor(WIDTH + 1)
 
 

@@ -20,7 +20,7 @@ class Network(NamedTuple):
 
     Attributes:
       page: The file of the results.
-      name: As it ends a sentence.
+      name: Name of the network, for the end of a sentence.
       filters: Layers of that many filters alone, of a network whose first and last are others.
     """
 

@@ -70,7 +70,7 @@ STDS = Draws(std_tests, 120_000, batch_size=4000)
 
 
 def chi_square_power() -> float:
-    """P(χ² < 2.25 × its 5 % point), 15 degrees of freedom."""
+    """The probability that χ² of 15 degrees of freedom is below 2.25 times its 5 % point."""
     chi_square = scipy.stats.chi2(STD_FILTERS - 1)
     return float(chi_square.cdf(2.25 * chi_square.ppf(0.05)))
 

@@ -131,7 +131,7 @@ def sizes(shapes: list[str]) -> dict[str, list[float]]:
 
 
 def bytes_sent(exchanged: list[dict[str, Any]], chips: int) -> float:
-    """Bytes that a chip sends where collectives are rings over all chips."""
+    """Bytes that a chip sends if collectives are rings over all chips."""
     times = {"all-reduce": 2 * (chips - 1) / chips, "collective-permute": 1}
     return sum(times.get(e["kind"], (chips - 1) / chips) * e["bytes"] for e in exchanged)
 

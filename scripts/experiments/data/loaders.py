@@ -20,7 +20,7 @@ from experiments.data.imagenet import Records, Shard
 from experiments.recipes import Recipe
 
 PAD = 4  # pixels added around an image before a crop
-# ImageNet's channels, in [0, 1].
+# Means and standard deviations of ImageNet's channels, in [0, 1].
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Batch = tuple[Float[Array, "n h w c"], Int[Array, " n"]]
@@ -135,7 +135,7 @@ class StreamingLoader:
             self._stream.close()
 
     def device_batch(self, batches: Iterator[Any]) -> tuple[Array, ...]:
-        assert self._next is not None  # `epoch` was called
+        assert self._next is not None  # whether `epoch` was called
         self._next = (self._next[0], self._next[1] + 1)
         return tuple(
             jax.make_array_from_process_local_data(self._sharded, part) for part in next(batches)

@@ -14,7 +14,7 @@ from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
 from experiments.recipes import Recipe
 
-STEPS = 20  # in an epoch of noise
+STEPS = 20  # number of images in an epoch of noise
 JPEG_SHAPE = (375, 500, 3)  # the most frequent shape in ImageNet
 NOTE = "Random images and labels: times mean something, accuracies do not."
 

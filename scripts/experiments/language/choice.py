@@ -120,7 +120,7 @@ def choose(
     of_hidden = np.square(ends.table.astype(np.float32)).sum(0)  # for `magnitude`
     of_hidden = of_hidden if score == "magnitude" else np.zeros(whole.hidden)
     x, y = (streams.embed(whole, ends, part[:, :-1]) for part in text) if text else (None, None)
-    del ends  # not held while layers are
+    del ends  # not in memory while layers are
     remaining, influences = [], []
     for i in range(whole.layers):
         p = model.layer(i)

@@ -22,7 +22,7 @@ from jaxnorm.internal.checkpoints import write_tree
 
 FAMILIES = ("qwen2", "qwen3")
 LAYER_AXIS = 1  # MaxText's param_scan_axis
-ITEMS = Path("0") / "items"  # of step 0
+ITEMS = Path("0") / "items"  # folder of step 0
 Tree = dict[str, Any]
 
 ATTENTION = {

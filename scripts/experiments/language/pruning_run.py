@@ -86,7 +86,7 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
     if wanted.gigabytes is None:
         counts = budget.choose(model.architecture, model.tensors, wanted)
     else:
-        from experiments.language import compiled_budget  # its imports need the compilers
+        from experiments.language import compiled_budget  # needs the compilers
 
         counts = compiled_budget.choose(folder, wanted, tokens)
     if counts == removal.counts(model.architecture):

@@ -16,7 +16,7 @@ from experiments.language.training import CONFIG, MODEL, Params, State
 from experiments.training.checkpoints import Checkpoints
 
 HELD_OUT = 512  # sequences
-LOGGED = 20  # steps between lines
+LOGGED = 20  # number of steps between lines of the log
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ ACTIVATIONS = {
 }
 SIZES = (6, 7, 10, 30)
 ANGLES = np.linspace(0.0, np.pi, 61)
-WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10  # networks of finite width, and samples
+WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10  # number of networks of finite width, and of samples
 
 
 def measure(name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import pruning
 PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
 LEVEL = 0.05  # significance level of every test, and of the bound on the distance
 MEAN_MARGIN = 0.05  # margin of the equivalence test, in standard deviations
-BAND = (0.025, 0.975)  # of Gaussian layers
+BAND = (0.025, 0.975)  # quantiles of Gaussian layers
 TESTS = {
     "normal": "weights are N(0, c²) (Kolmogorov-Smirnov)",
     "symmetry": "weights are symmetric about 0",
@@ -28,7 +28,7 @@ TESTS = {
     "spherical": "the covariance of the filters is c² I",
     "spearman": "l1 and l2 rank as for Gaussian filters",
 }
-SHOWN = 64  # filters shown in a covariance
+SHOWN = 64  # number of filters shown in a covariance
 # For programs that run a few times, compiling takes longer than running. JAX 0.12 has no older
 # emitters of loops, which compile in half of the time.
 QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}

@@ -47,7 +47,7 @@ Outputs = dict[str, Float[Array, "n *features"]]
 Norm = Callable[..., Any]
 
 RATE = 3e-3  # of Adam
-MOMENTUM = 0.9  # of running statistics
+MOMENTUM = 0.9  # momentum of running statistics
 PROBE = 300  # samples between which distances are exact
 FROZEN = 20  # batches that go into running averages while the weights do not move
 CONTEXT, TOKENS = 32, 128  # length of a text, and the number of ASCII characters

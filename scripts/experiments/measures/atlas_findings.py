@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-DRAWS = 2000  # of the bootstrap
+DRAWS = 2000  # number of samples of the bootstrap
 LEVEL = 0.95
 
 Runs = Sequence[Mapping[str, Any]]

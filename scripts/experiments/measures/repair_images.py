@@ -40,7 +40,7 @@ LAST = ("merged, transport", "merged, clusters", "scaled")
 RATE, STEP = 0.003, 25  # the best of the rates 0.001, 0.003 and 0.01 on other images
 
 Examples = tuple[np.ndarray, np.ndarray]  # images and labels
-Makers = dict[tuple[str, str], Callable[[], Any]]  # by criterion and repair
+Makers = dict[tuple[str, str], Callable[[], Any]]  # results by criterion and repair
 
 
 class Settings(NamedTuple):

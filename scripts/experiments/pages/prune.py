@@ -125,7 +125,7 @@ def _summary(results: Results) -> str:
 
 
 def _removed(options: dict[str, Any]) -> str:
-    if options.get("budget") is None:  # results of earlier versions lack it
+    if options.get("budget") is None:  # results of earlier versions lack this entry
         return f"{100 * options['ratio']:.3g} % of the channels removed, {options['scope']}"
     return f"a budget of {options['budget']:,.6g} {options['unit']}"
 
@@ -150,7 +150,7 @@ def _accuracy(results: Results) -> str:
         "networks."
     )
     options = results["options"]
-    if (repair := options.get("repair", "none")) != "none":  # results of earlier versions lack it
+    if (repair := options.get("repair", "none")) != "none":  # missing in earlier results
         explanation += (
             f" Pruned: repaired by {repair.replace('_', ' ')} on {options['repair_images']:,} "
             "training images at most, without a gradient step, in place of folding."
@@ -169,7 +169,7 @@ def _stage_panels(accuracy: Accuracy) -> list[str]:
     stages = list(accuracy["spread"])
     by_criterion = [accuracy["by criterion"][criterion] for criterion in CRITERIA]
     values = [[by_stage[stage]["values"] for stage in stages] for by_stage in by_criterion]
-    networks = 100 * np.moveaxis(np.array(values), -1, 0)  # by criterion and stage
+    networks = 100 * np.moveaxis(np.array(values), -1, 0)  # accuracies by criterion and stage
 
     def paint(axes: Axes, values: np.ndarray) -> None:
         for i, series in enumerate(CRITERIA.values()):

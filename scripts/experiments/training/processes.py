@@ -19,7 +19,7 @@ BETWEEN_PROCESSES = re.compile(
     "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
 )
 WAITING = 120  # seconds to wait for all processes
-SOURCE = re.compile(r"\[external/[^\]]*\] ")  # places in XLA's code
+SOURCE = re.compile(r"\[external/[^\]]*\] ")  # source locations in XLA's messages
 
 
 def init_distributed(

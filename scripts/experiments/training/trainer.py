@@ -195,7 +195,7 @@ def mesh_of(
     available: Sequence[Any] = (),
     axis_type: AxisType = AxisType.Auto,
 ) -> Mesh:
-    """A mesh of one axis, `data`, of all devices of all processes or of the first `devices`.
+    """A mesh with one axis, `data`, over all devices of all processes, or over the first `devices`.
 
     Args:
       devices: Number of devices; by default all.
