@@ -42,7 +42,7 @@ def _check(target: int | float, t: float) -> None:
 def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> tuple[float, ...]:
     """The fractions of all channels that are removed after each step; the last is `target`.
 
-    Python numbers, computed on the host.
+    The fractions are Python numbers, computed on the host.
 
     Raises:
       ValueError: `target` lies outside (0, 1), or `steps` is less than 1.

@@ -4,7 +4,7 @@
     make results-long ARGS="--hours 8 --data-dir DIR --out DIR"
 
 Commands of `scripts` run one after another, each with the time left. When time is over, or at
-Ctrl-C, the one that runs is interrupted, which saves its state; the same line resumes there. On a
+Ctrl-C, the running command is interrupted and saves its state; the same line resumes it. On a
 CPU networks that need an accelerator are left out. OUT/NAME is the folder of a network with its
 log, OUT/NAME.json its number beside the printed one and what differs, OUT/index.md all of them.
 """

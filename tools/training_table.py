@@ -72,7 +72,7 @@ def compile_cell(cell: Cell) -> str:
 
 
 def write(path: Path, cells: list[dict[str, Any]]) -> None:
-    """The cells that there are, and how they were made."""
+    """The existing cells, and how they were made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {
         "command": "python -m tools.training_table --jobs 2",

@@ -71,7 +71,7 @@ def _norm(layer: nnx.LayerNorm | nnx.RMSNorm | nnx.InstanceNorm) -> None:
 
 
 def _group_norm(layer: nnx.GroupNorm) -> None:
-    """Adapt a group norm that lost whole groups: the size of a group stays."""
+    """Adapt a group norm that lost whole groups: the size of a group does not change."""
     layer.num_groups = _channels(layer, layer.num_groups * layer.group_size) // layer.group_size
 
 

@@ -36,7 +36,7 @@ def emd(
 ) -> float:
     """Earth mover distance W₁ of two samples in any dimension, exact, in the unit of `x`.
 
-    On the host; under `jit` there are `emd_1d` and `emd_sliced`. Equal numbers of samples are
+    Computed on the host; under `jit` use `emd_1d` and `emd_sliced`. Equal numbers of samples are
     matched one to one by SciPy's assignment solver; the n² costs are computed on the device in
     float64, some rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. Other
     sizes, or weights, are a linear program of n m unknowns, as in `transport_plan`.

@@ -1,4 +1,4 @@
-"""How alike l1 and l2 rank filters whose weights have other tails and scales than Gaussian ones.
+"""Similarity of the rankings by l1 and l2 for filters whose weights have other tails and scales.
 
 A weight is a scale of its filter, log-normal, times an independent generalized Gaussian variable:
 its density is proportional to exp(−|x|^shape), Laplace's at 1 and the Gaussian's at 2. The

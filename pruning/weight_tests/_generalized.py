@@ -74,7 +74,7 @@ def ks_generalized_gaussian(
     Args:
       key: Random key of the samples.
       x: Weights of any shape; they are sorted, and a layer takes as long as `samples` of its size.
-      shape: 1 for Laplace's distribution, 2 for the Gaussian; None: fitted.
+      shape: 1 for Laplace's distribution, 2 for the Gaussian, or None to fit the shape.
       samples: How many samples there are; p is at least 1/(1 + samples).
 
     Raises:

@@ -295,8 +295,9 @@ def _owner(
 
 
 def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
-    """Axes that an array of these names may have: in Adafactor's state all but the longest, all
-    but the second longest, or none, a number that is not used.
+    """Axes that an array of these names may have.
+
+    An array of Adafactor's state lacks the longest or the second longest axis, or is not used.
     """
     whole = tuple(range(len(shape)))
     yield whole

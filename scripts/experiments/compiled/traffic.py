@@ -196,7 +196,7 @@ def bytes_written_by_fusion(inside: list[Instruction], part: str, index: int) ->
 
 
 def bytes_read(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
-    """Bytes of the operands of a kernel, of sliced ones the bytes in the slices."""
+    """Bytes of the operands of a kernel; for sliced operands, only the bytes in the slices."""
     inside = program.callee(i) if i.op in ("fusion", "async-start") else []
     sizes = [hbm_bytes(shapes.get(name, "")) for name in i.operands]
     if inside:

@@ -208,7 +208,7 @@ def _prepare_digits(folder: Path) -> None:
 
 
 def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, list[Sequence]]:
-    """Number of classes of a data set, and its splits; `encoded` images are the bytes of a file."""
+    """The number of classes of a data set, and its splits; `encoded` images are encoded files."""
     logging.getLogger("absl").setLevel(logging.ERROR)  # it recommends OpenCV
     decoders = {"image": tfds.decode.SkipDecoding()} if encoded else None
     with _readable(version):

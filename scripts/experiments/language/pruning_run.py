@@ -46,7 +46,7 @@ def prune(
     """Write a folder's smaller model to another folder; returns what was removed, and the cost.
 
     Raises:
-      InputError: The folder, the numbers or the text are not what they must be.
+      InputError: The folder, a number or the text does not meet a condition.
     """
     begun = time.monotonic()
     if settings.maxtext:

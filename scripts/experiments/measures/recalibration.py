@@ -67,7 +67,7 @@ def norms(model: Any) -> list[Any]:
 
 
 def mix_statistics(graph: Any, tree: Any, fresh: Any, mix: Mix) -> Any:
-    """The network with what `mix` takes of the fresh statistics of each norm."""
+    """The network in which `mix` combines old and fresh statistics of each norm."""
     model = nnx.merge(graph, jax.tree.map(jnp.copy, tree))
     for i, (a, b) in enumerate(zip(norms(model), norms(nnx.merge(graph, fresh)), strict=True)):
         mix(i, a, b)

@@ -64,7 +64,7 @@ def draw(name: str) -> str:
 
 
 def page_of(link: str) -> str:
-    """A link to numbers as one to the page of the site that shows them; others as they are."""
+    """A link to numbers becomes a link to the page that shows them; other links do not change."""
     for name in PAGES:
         file = f"{name}/{NUMBERS.get(name, 'results.json')}"
         if link == file or link.endswith(f"/{file}"):

@@ -210,7 +210,7 @@ def log_epoch(
 ) -> None:
     """Evaluate the networks at the end of an epoch, and log its metrics for each seed.
 
-    Where data are streamed, how long they were waited for is shown, too.
+    For streamed data, the line also shows the time spent waiting for them.
     """
     if not chunk.ends_epoch:
         return

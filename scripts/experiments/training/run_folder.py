@@ -61,7 +61,8 @@ def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str
     """The epochs of a recipe, if a run with these settings can go on until then.
 
     Raises:
-      InputError: The settings are the same but for fewer epochs, over which the rate falls.
+      InputError: Only the number of epochs differs, and it is smaller, and the rate falls over the
+        epochs.
     """
     before = existing.get("epochs")
     if not isinstance(before, int) or recipe.epochs <= before:

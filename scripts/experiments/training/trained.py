@@ -116,7 +116,7 @@ class InitialWeights:
         """The trainer's first state with these weights and statistics.
 
         Raises:
-          InputError: The trainer's network is another one.
+          InputError: The trainer has another network.
         """
         state = trainer.init_state(seeds)
         own = state.params, state.statistics
