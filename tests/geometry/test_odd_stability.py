@@ -167,3 +167,22 @@ def test_deviations_of_pairs_grow_by_the_slope_of_the_kernel():
     expected = jax.grad(kernel)(rho) / ((1 - 1 / n) * (1 - kernel(rho)))
     np.testing.assert_allclose(found.pairs, expected, rtol=1e-9)
     np.testing.assert_allclose(math.cos(found.state.spread), kernel(rho), rtol=1e-9)
+
+
+def test_the_spread_is_that_of_the_kinks_as_the_cluster_meets_them():
+    """E f′² (1 − 1/g)/(2 k Σ J² φ(t/σ)) at σ = std/√(n − 1), with k = √(2π)/(6π), by sums."""
+    n, std = 40, 2.0
+    x = np.linspace(-9, 9, 2_000_001)
+    density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * (x[1] - x[0])
+    sigma = std / (n - 1) ** 0.5
+
+    def f(x):
+        return np.maximum(x, 0) - 0.3 * np.maximum(x - 0.4, 0)
+
+    slope = (sigma * x > 0) - 0.3 * (sigma * x > 0.4)
+    squared = (density * slope**2).sum()
+    distance = (density * (f(-std * x * (n - 1) ** 0.5) - f(sigma * x)) ** 2).sum()
+    growth = n**2 * sigma**2 * squared / distance
+    kinks = (1 + 0.3**2 * np.exp(-((0.4 / sigma) ** 2) / 2)) / (6 * np.pi)
+    expected = squared * (1 - 1 / growth) / (2 * kinks)
+    np.testing.assert_allclose(cluster_spread(n, bent, (0.0, 0.4), std=std), expected, rtol=1e-5)
