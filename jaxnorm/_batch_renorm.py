@@ -50,7 +50,8 @@ def batch_renorm(
     d = (μ − μ′)/σ′ within [−d_max, d_max], both constant in gradients. Within these limits the
     result equals that of inference, (x − μ′)/σ′, but with the gradients of a batch norm. With r_max
     1 and d_max 0, or without `running`, the layer is batch norm. The paper begins with these limits
-    and relaxes them to 3 and 5. In inference the layer is `batch_norm`.
+    and relaxes them to 3 and 5. In inference the layer is `batch_norm`. If Σ (x − μ)² exceeds the
+    largest float, 3·10³⁸, the result is NaN.
 
     Args:
       x: Samples first, channels last.

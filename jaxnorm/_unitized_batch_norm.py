@@ -101,6 +101,7 @@ def unitized_batch_norm(
     is then c/P. With alpha 1 every sample gets the norm P, not 1, and unitization enlarges outputs
     if there are more pixels than channels. If `pixels` is the number of channels, the scale of the
     outputs does not change. For inference on images of another size, pass the value of training.
+    If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
 
     By default the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover (see
     `unitize`). With `factor=bounded` it is that of Eq. 9, which the theorems cover: for alpha in

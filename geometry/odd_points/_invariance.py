@@ -10,6 +10,7 @@ of the theorems is the first row. `is_invariant` and `next_layer` gather sharded
 import math
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -67,7 +68,7 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
 def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     """Expectations after the layer of Theorem 14, whose gain depends on the batch.
 
-    The first sample must differ from the mean ν of the others.
+    The first sample must differ from the mean ν of the others; else the Gram matrix is NaN.
     Squared norms 1 and 1/(n − 1)² of the first sample and of the image of ν, and their inner
     product 0, are exact (items 1 to 3, where the paper has norms; see `expected_norm_factor`).
     Distances between the others do not grow if R ≥ n/(n − 1) (item 4), which no invariant
@@ -85,12 +86,16 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     h = replicate(as_samples(x, min_samples=2))
     n = len(h)
     h = h - h.mean(0, keepdims=True)
+    # In units of the largest deviation no square overflows.
+    largest = jax.lax.stop_gradient(jnp.abs(h).max())
+    unit = jnp.where(largest == 0, 1, largest)
+    h = h / unit
     # After recentering, ν and the first sample are opposite: x₁ − ν is n/(n − 1) times the first.
     h = jnp.concatenate([h, -h[:1] / (n - 1)])
     g = matmul(h, h.T)
     gain = 1 / g[0, 0]
-    radius = n / (n - 1) / jnp.sqrt(gain)
-    layer = NextLayer(radius, gain, gain * relu_kernel(g))
+    radius = unit * (n / (n - 1) / jnp.sqrt(gain))
+    layer = NextLayer(radius, gain / unit / unit, gain * relu_kernel(g))
     return NextLayer(*(part.astype(x.dtype) for part in layer))
 
 

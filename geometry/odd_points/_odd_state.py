@@ -46,7 +46,7 @@ def recentred_angle(n: int | float) -> float:
       [83.74, 75.03, 71.74, 71.44]
     """
     if n < 2:
-        raise ValueError(f"an angle needs at least 2 samples; got {n}")
+        raise ValueError(f"an angle must have at least 2 samples; got {n}")
     return _angle_after_relu(-1 / (n - 1))
 
 
@@ -88,7 +88,7 @@ def odd_state(n: int) -> OddState:
       '7.41 88.71 45.20'
     """
     if n < 7:
-        raise ValueError(f"an odd state needs at least 7 samples; got {n}")
+        raise ValueError(f"an odd state must have at least 7 samples; got {n}")
     n = whole_number(n, "n")
     return _fixed_point(n, OddState(n - 1.5, math.pi / 2 - 0.01, min(3 * math.pi / n, 1.05)))
 
@@ -108,7 +108,7 @@ def escape_ratio(n: int) -> float:
       1.22
     """
     if n < 7:
-        raise ValueError(f"an escape needs at least 7 samples; got {n}")
+        raise ValueError(f"an escape must have at least 7 samples; got {n}")
     n = whole_number(n, "n")
     angle = recentred_angle(n)
     # The unstable fixed point separates the ratios that grow from those that return to 1.

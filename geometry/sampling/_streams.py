@@ -82,7 +82,7 @@ def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
     check_function(sampler.draw, "draw", "jax.random.normal")
     check_whole(samples=samples, batch_size=batch_size, draws_per_key=draws_per_key)
     if samples < 2:
-        raise ValueError(f"a standard error needs at least 2 samples; got {samples}")
+        raise ValueError(f"a standard error must have at least 2 samples; got {samples}")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; got {batch_size}")
     rows = 1 if draws_per_key is None else draws_per_key

@@ -62,7 +62,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     h = as_vector(x)
     n = len(h)
     if n < 4:
-        raise ValueError(f"a depth bound needs at least 4 samples; got {n}, always stable")
+        raise ValueError(f"a depth bound must have at least 4 samples; got {n}, always stable")
     h = jnp.sort(replicate(h))
     gap = jnp.diff(h[1:-1]).min()
     coincide = gap == 0  # False for NaN, which stays NaN
@@ -145,5 +145,5 @@ def end_bounds(n: int) -> EndBounds:
 
 def _at_least_three(n: int) -> None:
     if n < 3:
-        raise ValueError(f"a tree with a cluster needs at least 3 samples; got {n}")
+        raise ValueError(f"a tree with a cluster must have at least 3 samples; got {n}")
     whole_number(n, "n")

@@ -186,7 +186,8 @@ def normalized_lower_bound(
     """Eq. 5, Theorem 2 at p = 2 for outputs of a batch norm: |Σ (e² + v − e'² − v')| / (2 C √d).
 
     This is a lower bound only if no output exceeds `radius`; with larger outputs it is false.
-    Outputs that are normalized by their own batch of m never exceed √(m − 1).
+    Outputs that are normalized by their own batch of m never exceed √(m − 1). Means whose squares
+    overflow give NaN.
 
     Args:
       mean_x: e, the mean after normalization by noisy statistics.

@@ -42,6 +42,8 @@ def unitized_upper_bound(
       4.0
     """
     alpha = _at_least_float32(alpha)
+    if alpha.size == 0:
+        raise ValueError(f"alpha must have at least one number; got shape {alpha.shape}")
     low = alpha.min()
     at_zero = jnp.full_like(low, math.inf)
     if x is not None and y is not None:

@@ -21,7 +21,8 @@ def l1_l2_correlation(dims: Parameter) -> Float[Array, "..."]:
 
     The direction of a filter is independent of its length, hence Cov(l1, l2)/(E l1 E l2) is the
     squared coefficient of variation of l2, and the correlation is CV(l2)/CV(l1). It falls from 1
-    at dims = 1 to 1/√(π − 2) = 0.9359: l1 and l2 do not become the same ranking.
+    at dims = 1 to 1/√(π − 2) = 0.9359: l1 and l2 do not become the same ranking. An array with dims
+    below 1 gives NaN.
 
     Example:
       >>> print(f"{l1_l2_correlation(9):.4f}")

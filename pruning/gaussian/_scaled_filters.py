@@ -42,7 +42,7 @@ def fit_filter_model(
     square of its filter. The spread is the deviation of log l2 beyond that of weights of one scale,
     and at least 0. For filters of covariance S, the effective dimension is (tr S)²/tr S². To first
     order it is the inverse of the mean squared cosine of two filters, and at most their number of
-    weights.
+    weights. A filter of zeros has no scale: NaN.
 
     Args:
       correlated: Whether the weights of a filter may be correlated; else the effective dimension is
@@ -98,7 +98,7 @@ def scaled_l1_l2_correlation(
     finite for spreads above 0 and dims above 1.
 
     Raises:
-      ValueError: The number `dims` is below 1, or `spread` is negative.
+      ValueError: The number `dims` is below 1, or `spread` is negative. In an array this gives NaN.
 
     Example:
       >>> for spread in (0.0, 0.1, 1.0):
@@ -120,7 +120,7 @@ def scaled_l1_l2_correlation(
 def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Array, "..."]:
     """Mean of Spearman's ρ of draws of a normal pair: 6 (asin ρ + (N − 2) asin(ρ/2))/(π (N + 1)).
 
-    For many draws 6/π asin(ρ/2).
+    For many draws 6/π asin(ρ/2). A ρ outside [−1, 1] gives NaN.
 
     Example:
       >>> print(f"{normal_spearman(0.95, 64):.4f} {normal_spearman(0.95, 1e9):.4f}")
@@ -134,6 +134,8 @@ def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Arr
 def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
     """Mean of Kendall's τ of draws of a normal pair, of any number: 2/π asin ρ.
 
+    A ρ outside [−1, 1] gives NaN.
+
     Example:
       >>> print(f"{normal_kendall(0.95):.4f}")
       0.7978
@@ -144,6 +146,8 @@ def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
 
 def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array, "..."]:
     """Overlap of the `ratio` lowest of many draws of a normal pair, as `expected_overlap` has it.
+
+    A correlation outside [−1, 1] gives NaN.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1].

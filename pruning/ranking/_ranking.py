@@ -119,6 +119,8 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
     """How alike the criteria rank the filters of a layer, pair by pair of `PAIRS`.
 
+    A criterion with equal scores has no ranking: Spearman's ρ with it is NaN.
+
     Args:
       scores: The result of `criteria.scores` for the filters.
       ratio: The pruned fraction, for `overlap`.

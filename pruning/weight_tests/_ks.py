@@ -28,7 +28,7 @@ def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Test
     The statistic is `ks_distance`; the p-value is that of Kolmogorov's limit distribution of √n D.
     Without `scale` the root mean square of the data takes its place, the paper's first test read
     literally. The p-value is then mildly conservative: at n = 2000 tests of nominal size 10, 5 and
-    1% have size 8.6, 4.3 and 0.8%; `lilliefors` is exact.
+    1% have size 8.6, 4.3 and 0.8%; `lilliefors` is exact. Zeros then give NaN.
 
     Example:
       >>> statistic, p_value = ks_normal(jnp.ones(512))
@@ -73,6 +73,7 @@ def ks_bound(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float
 
     D + √(log(2/0.05)/2n), by the triangle inequality from the bound of Dvoretzky, Kiefer,
     Wolfowitz and Massart: valid for any distribution and any n, also where the scale is the data's.
+    Without `scale`, zeros give NaN.
     """
     return ks_distance(x, scale=scale) + math.sqrt(math.log(2 / 0.05) / (2 * x.size))
 
@@ -83,9 +84,9 @@ def ks_equivalence(
     """Test that the weights' distribution is nearer than `margin` to N(0, scale²).
 
     The hypothesis to reject is sup |F − Φ| ≥ margin; a small p-value supports normality, to within
-    the margin. Without `scale`, the root mean square of `x` is used. p = 2 exp(−2 n (margin − D)²),
-    at most 1: one minus the confidence of a bound such as `ks_bound` that reaches the margin. A
-    margin of 0.01 needs about 74,000 weights.
+    the margin. Without `scale`, the root mean square of `x` is used; zeros then give NaN.
+    p = 2 exp(−2 n (margin − D)²), at most 1: one minus the confidence of a bound such as `ks_bound`
+    that reaches the margin. A margin of 0.01 needs about 74,000 weights.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)

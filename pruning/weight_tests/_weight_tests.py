@@ -48,7 +48,7 @@ def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters
     """Standard deviation σⱼ of the weights of each filter, with dims − 1 in the denominator.
 
     For Gaussian filters their relative spread is about 1/√(2 dims), and cannot be made smaller. A
-    constant filter has exactly 0, with gradient zero.
+    constant filter has exactly 0, with gradient zero; a filter of one weight has NaN.
     """
     h = matrix(filters)
     return norm(center(h, 1)).squeeze(1) / (h.shape[1] - 1) ** 0.5
@@ -153,7 +153,10 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
 
 @auto_sharded
 def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters filters"]:
-    """Covariance of the filters with each other: rows centred, divided by dims − 1. Figure 6."""
+    """Covariance of the filters with each other: rows centred, divided by dims − 1. Figure 6.
+
+    Filters of one weight give NaN.
+    """
     h = center(matrix(filters), 1)
     return matmul(h, h.T) / (h.shape[1] - 1)
 

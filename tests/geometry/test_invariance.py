@@ -24,6 +24,17 @@ def square_distances(g):
     return norms[:, None] + norms[None] - 2 * np.asarray(g)
 
 
+@pytest.mark.parametrize("unit", [1e30, 1e-30])
+def test_the_next_layer_has_the_unit_of_its_batch_in_float32_too(unit):
+    """The radius has it, the Gram matrix has none; squares of such numbers are no float32."""
+    x = np.array([[4.0], [1.0], [1.0]], np.float32)
+    found = expected(jnp.asarray(x * np.float32(unit)))
+    np.testing.assert_allclose(found.radius, 3 * unit, rtol=1e-5)
+    by_hand = np.full((4, 4), 0.25) - 0.25 * (np.eye(4)[:1] + np.eye(4)[:, :1])
+    by_hand[0, 0] = 1
+    np.testing.assert_allclose(found.gram, by_hand, atol=1e-6)
+
+
 def batch(n, radius, seed: Any = 0):
     """First sample and centre of the others `radius` apart and not orthogonal."""
     x = np.random.default_rng(seed).normal(size=(n, 7))

@@ -26,7 +26,7 @@ from tensorboardX.proto import event_pb2 as events
 import train
 from experiments import recipes
 from experiments.cli import InputError, StoppedError
-from experiments.data import datasets, loaders
+from experiments.data import datasets, loaders, stand_ins
 from experiments.data.datasets import Images
 from experiments.recipes import PRESETS, Normalization, Recipe, replace
 from experiments.training import (
@@ -660,3 +660,20 @@ def test_an_incomplete_line_is_left_out(tmp_path):
     path.write_text(json.dumps({"epoch": 1}) + '\n{"epo')
     assert run_folder.read_lines(path) == [{"epoch": 1}]
     assert run_folder.read_lines(tmp_path / "none") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_trains_for_two_epochs(name, tmp_path, monkeypatch):
+    """`train.py PRESET --epochs 2 --fake-data`, of one small batch an epoch, to its page."""
+    monkeypatch.setattr(stand_ins, "STEPS", 1)
+    recipe = replace(PRESETS[name][1], epochs=2, batch_size=2)
+    if recipe.dataset in recipes.STREAMED:
+        recipe = replace(recipe, crop=32, scales=(36, 48), test_scales=(32,))
+    train.main(recipe, train.Options(fake_data=True, devices=1, workers=0, out=tmp_path))
+    (lines,) = json.loads((tmp_path / "results.json").read_text())["seeds"]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert all(math.isfinite(line["loss"]) for line in lines)
+    rates = [learning_rate(recipe, 1, epoch) for epoch in range(2)]
+    np.testing.assert_allclose([line["learning_rate"] for line in lines], rates, rtol=1e-6)
+    assert "Random images and labels" in (tmp_path / "index.html").read_text()

@@ -1,0 +1,168 @@
+"""Every public function of arrays at the dtypes, sizes and values where results go wrong silently.
+
+A cell is refused in a sentence of ours, or has a result: the same compiled and not, with no NaN of
+finite arguments that the docstring does not name, and not finite where an argument is a NaN.
+"""
+
+import inspect
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxnorm
+from tests.support.numpy_programs import evaluated
+from tests.support.public_functions import NUMERICAL, example
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unchecked")]
+functions = pytest.mark.parametrize(
+    "function", NUMERICAL, ids=lambda f: f"{f.__module__}.{f.__name__}"
+)
+
+
+def first(value):
+    """The first element of an array is this value."""
+    return lambda x: x.at[(0,) * x.ndim].set(value) if x.size else x
+
+
+def part(rows, columns):
+    """The first elements along the first axis, and along the last."""
+
+    def change(x):
+        x = x[:rows] if x.ndim else x
+        return x[..., :columns] if x.ndim > 1 else x
+
+    return change
+
+
+VALUES = {
+    "as they are": lambda x: x,
+    "large": lambda x: x * jnp.asarray(1e30, x.dtype),
+    "small": lambda x: x * jnp.asarray(1e-30, x.dtype),
+    "zeros": jnp.zeros_like,
+    "ties": lambda x: jnp.full_like(x, 0.3),
+    "one NaN": first(jnp.nan),
+    "one infinity": first(jnp.inf),
+}
+SIZES = {
+    "no rows": part(0, None),
+    "no columns": part(None, 0),
+    "nothing": part(0, 0),
+    "one row": part(1, None),
+    "one column": part(None, 1),
+    "one number": part(1, 1),
+}
+# The variances overflow: what is left of other moments depends on the order of operations.
+WITHOUT_MEANING = {(jaxnorm.merge_moments, "large")}
+TOLERANCES = {"float64": 1e-8, "float32": 2e-3, "bfloat16": 0.1}
+
+
+def outcome(call, arguments):
+    """The arrays of a result, or the sentence by which the call is refused."""
+    try:
+        return [np.asarray(leaf, float) for leaf in jax.tree.leaves(call(*arguments))]
+    except (ValueError, TypeError) as error:
+        return str(error)
+
+
+def has_nan(leaves):
+    return any(np.isnan(leaf).any() for leaf in leaves)
+
+
+def differs(found, expected, tolerance):
+    """Whether arrays are unlike, relative to the largest element of each."""
+    if isinstance(expected, str):
+        return False  # values are not known, and not refused, in a compiled program
+    if isinstance(found, str):
+        return True
+    for a, b in zip(found, expected, strict=True):
+        finite = np.isfinite(a) & np.isfinite(b)
+        scale = np.abs(b[finite]).max(initial=0)
+        if (np.abs(a[finite] - b[finite]) > tolerance * scale).any():
+            return True
+        if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return True
+    return False
+
+
+def fault(function, found, arguments):
+    """What is wrong with an outcome alone, or nothing."""
+    if isinstance(found, str):
+        return "" if re.search(r"\bmust\b", found) and "\n" not in found else f"says {found[:200]}"
+    finite = all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(arguments))
+    words = inspect.getdoc(function) or ""
+    if finite and has_nan(found) and not re.search(r"\bNaN\b", words):
+        return "NaN of finite arguments"
+    return ""
+
+
+@functions
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_values_of_any_size_give_a_result_or_a_sentence(function, dtype):
+    arguments, call = example(function, dtype)
+    program, faults = jax.jit(call), {}
+    for name, change in VALUES.items():
+        changed = jax.tree.map(change, arguments)
+        found, alone = outcome(program, changed), outcome(call, changed)
+        faults[name] = fault(function, found, changed) or fault(function, alone, changed)
+        has_meaning = (function, name) not in WITHOUT_MEANING
+        if has_meaning and not faults[name] and differs(found, alone, TOLERANCES[dtype]):
+            faults[name] = "compiled it is another"
+    assert not {name: said for name, said in faults.items() if said}
+
+
+@functions
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_arrays_of_no_and_of_one_element_give_a_result_or_a_sentence(function, dtype):
+    arguments, call = example(function, dtype)
+    faults = {}
+    for name, change in SIZES.items():
+        changed = jax.tree.map(change, arguments)
+        try:
+            jax.eval_shape(call, *changed)
+        except (ValueError, TypeError) as error:
+            found = str(error)
+        else:
+            found = outcome(partial(evaluated, call), changed)
+        faults[name] = fault(function, found, changed)
+    assert not {name: said for name, said in faults.items() if said}
+
+
+@functions
+def test_the_flags_that_look_for_errors_find_none(function):
+    arguments, call = example(function, "float32")
+    expected = outcome(call, arguments)
+    with jax.debug_nans(True):
+        assert not differs(outcome(call, arguments), expected, 1e-5)
+    with jax.disable_jit():
+        assert not differs(outcome(call, arguments), expected, 1e-3)
+    with jax.enable_checks(True), jax.checking_leaks():
+        assert not differs(outcome(jax.jit(call), arguments), expected, 1e-3)
+
+
+@functions
+def test_derivatives_forward_are_those_backward(function):
+    """Of a sum of all results with different weights, along a direction."""
+    arguments, call = example(function)
+    leaves, tree = jax.tree.flatten(arguments)
+    results = jax.tree.leaves(jax.eval_shape(call, *arguments))
+    if not any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in results):
+        pytest.skip("its result is an order, a count or a mask")
+
+    def total(leaves):
+        found = jax.tree.leaves(call(*jax.tree.unflatten(tree, leaves)))
+        return sum(
+            ((i + 1) * jnp.sin(y)).sum()
+            for i, y in enumerate(found)
+            if jnp.issubdtype(y.dtype, jnp.floating)
+        )
+
+    rng = np.random.default_rng(0)
+    along = [jnp.asarray(rng.normal(size=leaf.shape)) for leaf in leaves]
+    forward = jax.jit(lambda x: jax.jvp(total, (x,), (along,))[1])(leaves)
+    gradient = jax.jit(jax.grad(total))(leaves)
+    backward = sum(float((g * d).sum()) for g, d in zip(gradient, along, strict=True))
+    np.testing.assert_allclose(forward, backward, rtol=1e-8, atol=1e-10)
