@@ -1,6 +1,8 @@
 """The layers of NNX in every pair of options, by a reference in NumPy."""
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
@@ -26,6 +28,23 @@ def test_nnx_has_the_reference_s_outcome_in_every_pair_of_options(name):
         x, call = called_with(case)
         y = made(x, **call)
         assert_outcome(case, y, made.mean[...], made.var[...])
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.3])
+@pytest.mark.parametrize("name", NAMES)
+def test_eps_wins_over_epsilon_in_both_frameworks(name, eps):
+    x = 1.5 * jax.random.normal(jax.random.key(0), (7, 3)) + 2
+    of_nnx, of_linen = getattr(jaxnorm.nnx, name), getattr(jaxnorm.linen, name)
+    with jax.disable_jit():
+        expected, other = (
+            of_nnx(3, epsilon=epsilon, rngs=nnx.Rngs(0))(x) for epsilon in (eps, 2.0)
+        )
+        found = of_nnx(3, epsilon=2.0, eps=eps, rngs=nnx.Rngs(0))(x)
+        made = of_linen(use_running_average=False, epsilon=2.0, eps=eps)
+        y = made.init_with_output(jax.random.key(0), x)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
+    assert np.abs(expected - other).max() > 1e-3
 
 
 def test_the_plan_meets_every_pair_of_values():
