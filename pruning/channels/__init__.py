@@ -1,6 +1,6 @@
-"""Removes channels from networks: which are coupled, which to keep, and the cost afterwards.
+"""Removes coupled channels from networks, chooses channels, and counts the cost of the result.
 
-A network is a function `apply(params, *inputs)` that JAX can trace. `coupled_channels` reads off
+A network is a function `apply(params, *inputs)` that JAX can trace. `coupled_channels` reads from
 its program which channels of which arrays must be removed together; `prune` does all the steps.
 """
 

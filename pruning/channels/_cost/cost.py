@@ -1,4 +1,4 @@
-"""The cost of a network: counted on its traced program, and measured."""
+"""Counts the cost of a network on its traced program, and measures it."""
 
 import math
 import time
@@ -19,7 +19,7 @@ RUNS = 10
 
 
 class Timing(NamedTuple):
-    """One compiled call on a batch: milliseconds, samples a second, bytes while it runs."""
+    """The cost of a compiled call on a batch: milliseconds, samples per second, bytes of memory."""
 
     milliseconds: float
     samples_per_second: float
@@ -33,7 +33,7 @@ class Cost(NamedTuple):
       parameters: Elements of `params`.
       macs: Multiply-accumulates of convolutions and matrix products.
       size: Bytes of `params`, on disk without a header.
-      timings: Measured, by batch size.
+      timings: The measured timings, one for each batch size.
     """
 
     parameters: int
@@ -46,20 +46,22 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
     """The cost of `apply(params, *inputs)`, with the time of a call at each of `batch_sizes`.
 
     Multiply-accumulates are counted analytically, as in publications. The padding of a convolution
-    counts, and elementwise operations do not. Of several branches the most expensive one counts,
-    and the body of a loop of unknown length counts once. Pass one image to get the published
-    figures.
+    counts, and elementwise operations do not count. If a program has branches, only the most
+    expensive branch counts. The body of a loop of unknown length counts once. To get the published
+    figures, pass one image.
 
-    Timings are measured on the host and cannot be traced; counts can. Each timing is the median of
-    ten calls of the compiled program after a warm-up call. Memory includes the arguments, the
-    result and all temporary arrays; it is 0 if the device does not report it.
+    Timings are measured on the host, so this function cannot be traced if it measures them. Counts
+    can be traced. Each timing is the median of ten calls of the compiled program after a warm-up
+    call. Memory includes the arguments, the result and all temporary arrays; it is 0 if the device
+    does not report it.
 
     Args:
       apply: A function that JAX can trace, such as the evaluation of a module.
       params: Any tree of arrays. Its running statistics are counted.
       inputs: The other arguments of `apply`, with samples on the first axis. Without
         `batch_sizes`, shapes are enough.
-      batch_sizes: The first axis of `inputs` is repeated or cut to each.
+      batch_sizes: The batch sizes to measure. For each, the first axis of `inputs` is repeated or
+        cut to this size.
 
     Raises:
       TypeError: `batch_sizes` is a number.

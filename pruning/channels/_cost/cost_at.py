@@ -1,7 +1,7 @@
-"""The cost of a network at any widths of its groups, from one trace.
+"""Computes the cost of a network at any widths of its groups, from one trace.
 
-The size of an axis is linear in the widths, so every product, every convolution and every
-parameter costs a product of linear functions of them.
+The size of an axis is a linear function of the widths. So the cost of a product, of a convolution
+or of a parameter is a product of linear functions of the widths.
 """
 
 import math
@@ -38,10 +38,11 @@ def cost_at(
 ) -> Callable[[Widths], Cost]:
     """A function that returns the cost of the network at given numbers of channels.
 
-    The counts equal those of `cost` for the smaller network, which is not traced. Of the branches
-    of a `cond`, the branch that is most expensive at the whole widths counts. Operations of
-    `resized` for removed channels under a norm do not count. With `batch_sizes`, every call
-    compiles the smaller network by `resized` and measures its time, as `cost` does.
+    The counts equal those of `cost` for the smaller network, which is not traced. If a `cond` has
+    several branches, the function counts the branch that is most expensive before channels are
+    removed. The operations that `resized` adds for removed channels under a norm do not count. With
+    `batch_sizes`, every call compiles the smaller network by `resized` and measures its time, as
+    `cost` does.
 
     Args:
       apply: As in `coupled_channels`.
@@ -51,8 +52,8 @@ def cost_at(
       batch_sizes: As in `cost`.
 
     Raises:
-      ValueError: `apply` cannot be traced, or the groups are not of `params`; of the function, a
-        width is not one of its group's.
+      ValueError: `apply` cannot be traced, or the groups were not read from `params`. The returned
+        function raises it if a width is less than 1 or more than the size of its group.
 
     Example:
       >>> from pruning import coupled_channels

@@ -1,6 +1,7 @@
-"""The widths of a group that are worth having on a device, measured or compiled for it.
+"""Finds the widths of a group that are worth having on a device, measured or compiled for it.
 
-Hardware computes in tiles, so a few channels less may cost as much, or more.
+Hardware computes in tiles. So a network with a few channels less may cost as much as before, or
+more.
 """
 
 import re
@@ -31,7 +32,7 @@ class Executable(NamedTuple):
 
 
 class WidthCost(NamedTuple):
-    """The cost of the network at one width of a group, and whether no wider one is as cheap."""
+    """The cost of the network at one width of a group, and whether this width is worth having."""
 
     width: int
     cost: float
@@ -45,7 +46,7 @@ def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[fl
     """The median time of a call of each program, called `runs` times in turn after a warm-up.
 
     Raises:
-      ValueError: There are only shapes to call them with.
+      ValueError: The arguments of the programs are only shapes.
     """
     at_least(1, runs=runs)
     leaves = jax.tree.leaves([program.arguments for program in programs])
@@ -63,7 +64,7 @@ def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[fl
 
 
 def compiled_flops(programs: Sequence[Executable]) -> list[float]:
-    """Floating-point operations that the compiler counts: a proxy for time, nothing runs.
+    """Floating-point operations that the compiler counts, as a proxy for time; no program runs.
 
     Raises:
       ValueError: The compiler does not count them.
@@ -72,7 +73,7 @@ def compiled_flops(programs: Sequence[Executable]) -> list[float]:
 
 
 def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
-    """Bytes read and written that the compiler counts: a proxy for time, nothing runs.
+    """Bytes read and written that the compiler counts, as a proxy for time; no program runs.
 
     Raises:
       ValueError: The compiler does not count them.
@@ -81,13 +82,13 @@ def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
 
 
 def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
-    """Cycles that a TPU's compiler estimates, tiles included: a proxy for time, nothing runs.
+    """Cycles that a TPU's compiler estimates, tiles included, as a proxy for time; no program runs.
 
     Operations and bytes grow in proportion to the width, but a TPU computes in tiles of 128
-    channels. Kernels in a loop count once.
+    channels. A kernel inside a loop counts once.
 
     Raises:
-      ValueError: The compiler gives no estimate, as compilers for CPUs and GPUs.
+      ValueError: The compiler gives no estimate. Compilers for CPUs and GPUs give none.
     """
     return [float(sum(_cycles(program))) for program in programs]
 
@@ -125,15 +126,15 @@ def widths_for(
     For each width, the function keeps the first channels of the group, keeps all other groups
     whole, and compiles the network by `resized`. `milliseconds` measures on the present device. For
     another device, pass shapes on a topology of `jax.experimental.topologies`,
-    `jax.ShapeDtypeStruct(..., sharding=...)`, and use a count of the compiler, which is not a time:
-    `compiled_cycles` for a TPU, or `compiled_flops` and `compiled_bytes`, which ignore tiles.
+    `jax.ShapeDtypeStruct(..., sharding=...)`, and use a count of the compiler instead of a time.
+    For a TPU use `compiled_cycles`. `compiled_flops` and `compiled_bytes` ignore tiles.
 
     Args:
       apply: As in `coupled_channels`.
       params: The tree that the group was read from, or its shapes.
       group: One of `coupled_channels`.
-      inputs: The other arguments of `apply`, of the batch size that counts, or its shapes.
-      widths: To compare, in any order: `range(8, group.size + 1, 8)`.
+      inputs: The other arguments of `apply`, or their shapes, at the batch size that you will use.
+      widths: The widths to compare, in any order, such as `range(8, group.size + 1, 8)`.
       measure: `milliseconds`, `partial(milliseconds, runs=30)`, `compiled_cycles`,
         `compiled_flops`, `compiled_bytes`, or any function of the programs.
       margin: A width is worth having if it saves this fraction of the cost of the next wider width
@@ -143,8 +144,8 @@ def widths_for(
       The widths, rising.
 
     Raises:
-      ValueError: There are no widths, or one is not of the group; `margin` lies outside [0, 1);
-        otherwise as `resized` and `measure`.
+      ValueError: `widths` is empty, or a width is less than 1 or more than the size of the group;
+        `margin` lies outside [0, 1); or `resized` or `measure` raises it.
 
     Example:
       >>> from pruning import coupled_channels

@@ -1,1 +1,1 @@
-"""Which channels of which parameters are coupled, read off the program of any model."""
+"""Finds which channels of which parameters are coupled, from the traced program of a model."""

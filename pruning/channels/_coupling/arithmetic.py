@@ -1,7 +1,7 @@
-"""Rules for primitives that compute: what they do to channel ids (see `moves` and `rules`).
+"""How primitives that compute map channel ids to channel ids (see also `moves` and `rules`).
 
 A sum over channels may drop terms only if each dropped term is zero, or if all terms are equal. The
-rule of a sum records this requirement, or pins the channels if it cannot be known.
+rule of a sum records this requirement, or pins the channels if the requirement cannot be known.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,45 +26,45 @@ Zeros = Callable[[Equation, UnionFind, Sequence[ChannelIds], ChannelIds], Zero]
 
 
 def never(*_: Any) -> None:
-    """Zero nowhere, even if operands are zero."""
+    """The result need not be zero anywhere, even if operands are zero."""
     return
 
 
 def same(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds) -> Zero:
-    """Zero where the function of axes says so: for primitives that move elements."""
+    """The result is zero where `axes` says so, for primitives that move elements."""
     return result.zero
 
 
 def any_of(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Zero if one operand is zero: a product."""
+    """The result is zero if one operand is zero, as for a product."""
     return sets.any_zero(values, result.axes)
 
 
 def all_of(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Zero if all operands are zero: a sum."""
+    """The result is zero if all operands are zero, as for a sum."""
     return sets.all_zero(values, result.axes)
 
 
 def first_of(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Zero if the first operand is zero: a quotient."""
+    """The result is zero if the first operand is zero, as for a quotient."""
     return sets.zero_at(values[0], result.axes)
 
 
 def cases_of(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Zero if all operands but the first are zero; the first selects one of the others."""
+    """The result is zero if all operands after the first are zero; the first selects one."""
     return sets.all_zero(values[1:], result.axes)
 
 
 def extremum(sign: int) -> Zeros:
-    """Zero if all operands are, without numbers below zero (maximum) or above zero (minimum)."""
+    """Zero if all operands are zero and no number is below (maximum) or above (minimum) zero."""
 
     def zero(
         eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
@@ -80,14 +80,15 @@ def elementwise(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
 
 def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The axes that remain; pins the reduced axes."""
+    """The ids of the axes that remain; the ids of reduced axes are pinned."""
     return _reduce_axes(eqn, sets, values, lambda value, axis: False)
 
 
 def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The axes that remain; pins summed axes unless removed channels add nothing to the sum.
+    """The ids of the axes that remain; pins summed axes unless removed channels add zero.
 
-    Along one axis, removed channels may also be all equal; `resized` then adds them.
+    If the sum runs over one axis, removed channels may also be equal to each other. `resized` then
+    adds them to the sum.
     """
 
     def summable(value: ChannelIds, axis: Vector) -> bool:
@@ -128,9 +129,10 @@ def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> 
 
 
 def over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """Elementwise over the devices of a mesh, each of which has all channels.
+    """The ids of a primitive that combines the devices of a mesh element by element.
 
-    If `jax.vmap` names the axis, the primitive becomes a reduction of the batched arrays.
+    Each device has all channels. If `jax.vmap` names the axis, the primitive becomes a reduction of
+    the batched arrays.
     """
     axes = eqn.params.get("axes", ())
     if axes and all(isinstance(axis, int) for axis in axes):
@@ -170,7 +172,7 @@ def reduce_window(eqn: Equation, sets: UnionFind, value: ChannelIds, *start: Cha
 def unpadded(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Zero if the operand is zero, for extrema over windows without padding."""
+    """The result is zero if the operand is zero, for extrema over windows without padding."""
     return None if np.any(eqn.params["padding"]) else result.zero
 
 
@@ -219,7 +221,7 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
 def smaller_convolution(
     eqn: Equation, remain: Remain, values: Results, results: Results
 ) -> dict[str, Any]:
-    """A depthwise convolution has one group for each remaining channel."""
+    """The parameters of a smaller convolution; a depthwise one has a group for each channel."""
     features = values[0].axes[eqn.params["dimension_numbers"].lhs_spec[1]]
     depthwise = eqn.params["feature_group_count"] == features.size
     return {"feature_group_count": int(remain(features).sum())} if depthwise else {}

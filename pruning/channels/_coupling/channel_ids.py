@@ -1,4 +1,4 @@
-"""Channel ids: which channels the elements of an array in a traced program belong to.
+"""Channel ids, which tell to which channels the elements of an array of a program belong.
 
 Every axis of every array has one id for each index. Two ids are united if the program needs both
 channels or neither, so a set of united ids is a channel of the network. `FIXED` is the set of all
@@ -28,15 +28,18 @@ class ChannelIds(NamedTuple):
     """One vector of ids for each axis of an array, and facts about its elements.
 
     Attributes:
-      axes: A vector an axis.
-      zero: Parameters, by number: elements are zero at every id that may be removed, on any axis,
-        if these are. None where elements need not be.
-      number: The value, of a number of the program.
-      nonzero: Whether it is not zero where parameters are.
-      given: Whether it is made of parameters and constants alone, as a weight is.
-      constant: Whether it is made of constants alone, as a table of angles is, or of random bits.
-      uniform: Parameters, by number: along every axis elements are the same at all ids that may be
-        removed, if these are zero there. None where they need not be.
+      axes: One vector of ids for each axis.
+      zero: The numbers of parameters. If these parameters are zero at removed channels, the
+        elements are zero at every id that may be removed, on any axis. None if elements need not be
+        zero.
+      number: The value, if it is a number in the program.
+      nonzero: Whether the elements are nonzero where parameters are nonzero.
+      given: Whether the value is computed from parameters and constants only, like a weight.
+      constant: Whether the value is computed from constants only, like a table of angles, or from
+        random bits.
+      uniform: The numbers of parameters. If these parameters are zero at removed channels, then
+        along every axis the elements are equal at all ids that may be removed. None if elements
+        need not be equal.
       drawn: The equations that drew the random bits of the value, from the outermost to the
         innermost.
     """
@@ -52,13 +55,14 @@ class ChannelIds(NamedTuple):
 
 
 class Pinned(NamedTuple):
-    """The cause that pins ids: equations, outermost first, or an input or output of the program.
+    """The cause that pins ids: an equation, or an input or output of the program.
 
-    Those before it are calls, branches and loops. `axes`: of parameters that have ids of the sets
-    that it pinned, by number; `new`: those that have ids of sets that no such equation had before;
-    `normed`: it pins them only where the model itself runs on fewer: it sums over activations, as a
-    norm does, and would divide by another width, or has a constant of theirs; `name`: of an input
-    or an output of the program, which no equation pins, and its path.
+    `equations`: the equation is the last; the calls, branches and loops around it come before,
+    outermost first. `axes`: the numbers of the axes of parameters that have pinned ids. `new`: the
+    axes among them whose ids no such equation pinned before. `normed`: the equation pins ids only
+    if the model itself runs with fewer channels. Such an equation sums over activations, as a norm
+    does, and would divide by another width, or it has a constant that varies along the channels.
+    `name`: the name and path of the input or output, if no equation pins the ids.
     """
 
     equations: tuple[Equation, ...]
@@ -71,7 +75,7 @@ class Pinned(NamedTuple):
 class Requirement(NamedTuple):
     """Ids at which a value must be zero, uniform or nonzero, and the parameters that make it so.
 
-    The requirement comes from the last of `equations`; `given` is as in `ChannelIds`.
+    The last of `equations` has the requirement. `given` is as in `ChannelIds`.
     """
 
     ids: Vector
@@ -86,25 +90,25 @@ class UnionFind:
     def __init__(self):
         self.parents = np.arange(2)
         self.owners = np.full(2, -1)  # for each id of a parameter: the number of its axis
-        self.reasons = np.full(2, -1)  # for each pinned id: which entry of `pinned` pinned it
+        self.reasons = np.full(2, -1)  # for each pinned id: the number of its cause in `pinned`
         self.equations: tuple[Equation, ...] = ()  # equations that are being read, outermost first
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
-        self.settled = False  # true after a program was read: ids that are free then remain free
+        self.settled = False  # true after a program was read: free ids then remain free
         # Set when channels are removed: for each root, whether it is removed.
         self.removed = np.zeros(0, bool)
         self.pinned: list[Pinned] = []
-        # Ids that a sum of activations runs over, or along which a constant varies.
+        # Ids over which a sum of activations runs, or along which a constant varies.
         self.normed = fixed(0)
         self.incoming: list[Vector] = []  # ids of weights along axes that a sum runs over
-        self.zeroed: list[Requirement] = []  # must be zero, as sums over channels drop them
+        self.zeroed: list[Requirement] = []  # values that must be zero, because sums drop them
         self.singular: list[Requirement] = []  # values that must not be zero, such as divisors
 
     def new(self, count: int) -> Vector:
-        """`count` new ids, each in a set of its own."""
+        """Make `count` new ids, each in its own set."""
         return self.of_axes([count], owned=False)[0]
 
     def of_axes(self, counts: Sequence[int], *, owned: bool = True) -> list[Vector]:
-        """New ids for axes of these sizes, each in its own set; `owned` if they are parameters'."""
+        """New ids for axes of these sizes, each in its own set; `owned` for axes of parameters."""
         start, count = self.parents.size, sum(counts)
         ids = np.arange(start, start + count)
         owners = np.repeat(np.arange(len(counts)), counts) if owned else np.full(count, -1)
@@ -133,7 +137,7 @@ class UnionFind:
         return bool((self.find(ids) > FIXED).any())
 
     def union(self, a: Vector, b: Vector) -> Vector:
-        """Unite `a` and `b` index by index; returns the ids of `a`, else of `b`."""
+        """Unite `a` and `b` index by index; returns the ids of `a`, or of `b` if `a` is free."""
         first, second = self.find(a), self.find(b)
         differ = (first != second) & (first != FREE) & (second != FREE)
         if differ.any():
@@ -148,7 +152,7 @@ class UnionFind:
         return np.where(first == FREE, b, a)
 
     def _note_pinned(self, a: Vector, b: Vector, first: Vector, second: Vector) -> None:
-        """Note what pins the new ids, before `a` and `b` with these roots are united."""
+        """Note the cause of newly pinned ids, before `a` and `b` with these roots are united."""
         if self.settled:
             self._check_kept(first, second)
             return
@@ -172,13 +176,14 @@ class UnionFind:
         return np.where(roots == FREE, FIXED, ids)
 
     def pinned_by_equation(self, count: int) -> Vector:
-        """New ids for no channels: the current equation pins every channel that is united with
-        them.
+        """New ids that are not channels.
+
+        The current equation pins every channel that is united with these ids.
         """
         return fixed(count) if self.settled else np.repeat(self.pin(self.new(1)), count)
 
     def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
-        """New ids that are pinned for the same reason as one of `axes`."""
+        """New ids that are pinned by the same cause as one of `axes`."""
         ids = np.concatenate([fixed(1), *axes])
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
@@ -197,7 +202,7 @@ class UnionFind:
         normed: bool = False,
         name: tuple[str, str] | None = None,
     ) -> None:
-        """Note which sets of `ids` are pinned by equations, or by the input or output `name`."""
+        """Note which sets of `ids` are pinned, by equations or by the input or output `name`."""
         roots = self.find(ids)
         if self.settled or not (roots > FIXED).any():
             return
@@ -221,7 +226,7 @@ class UnionFind:
         """Raise if the current equation unites a removed channel with one that is kept."""
         if not self.removed.size:
             return
-        # A later id takes the id that it is united with.
+        # A later id takes the id with which it is united.
         old = np.maximum(first, second) < self.removed.size
         if (self.removed[first[old]] != self.removed[second[old]]).any():
             name = self.equations[-1].primitive.name if self.equations else "apply"
@@ -245,7 +250,7 @@ class UnionFind:
         return tuple(united(k, n) for k, n in enumerate(shape))
 
     def zero_at(self, value: ChannelIds, axes: Sequence[Vector]) -> Zero:
-        """The parameters whose zeros make `value` zero at ids of `axes`, as part of a larger array.
+        """The parameters whose zeros make `value` zero at ids of `axes` of a larger array.
 
         None if elements need not be zero there, because the array is free or stretched along a
         removable axis. Without removable channels no parameters are needed.
@@ -282,7 +287,7 @@ class UnionFind:
         return Requirement(ids, parameters, value.given, self.equations)
 
     def merge(self, axes: Sequence[Vector]) -> Vector:
-        """The ids of `axes` flattened into one axis; they vary along one of these axes."""
+        """The ids of `axes` flattened into one axis; the ids vary along one of these axes."""
         size = int(np.prod([axis.size for axis in axes]))
         removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
         removable = [k for k in removable if axes[k].size > 1] or removable
@@ -297,8 +302,8 @@ class UnionFind:
     def split_axis(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
         """The ids of `axis` reshaped to `sizes`, united so that they vary along one axis only.
 
-        Of the axes along which they vary, this is the last but one, as for heads and widths, or the
-        longest if channels are folded into maps or shuffled.
+        If the ids could vary along several axes, the last but one is chosen, as for heads and
+        widths. If channels are folded into maps or shuffled, the longest axis is chosen.
         """
         if is_free(axis):
             return [free(n) for n in sizes]
@@ -319,7 +324,8 @@ class UnionFind:
     def give_constants_ids(self, values: Sequence[ChannelIds]) -> list[ChannelIds]:
         """`values`, in which constants get the ids of the channels along which they vary.
 
-        The model itself has them at one width only, `resized` at the channels that are left.
+        The model itself has these constants at one width only. `resized` cuts them to the channels
+        that are left.
         """
         others = [v for v in values if not v.constant]
         return [self._table(v, others) if v.constant else v for v in values]
@@ -363,5 +369,5 @@ def is_free(axis: Vector) -> bool:
 
 
 def along(vector: Vector, axis: int, ndim: int) -> np.ndarray:
-    """`vector` along `axis` of an array with `ndim` axes, all others of size 1."""
+    """`vector` along `axis` of an array with `ndim` axes; all other axes have size 1."""
     return vector.reshape([-1 if k == axis else 1 for k in range(ndim)])

@@ -1,4 +1,4 @@
-"""Evaluates a traced program on channel ids; enters calls, branches and loops."""
+"""Evaluates a traced program on channel ids, and follows its calls, branches and loops."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,7 +37,7 @@ Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
 
 
 def evaluate(program: Program, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
-    """The ids of the results of `program`; calls, branches and loops are entered."""
+    """The ids of the results of `program`, also through its calls, branches and loops."""
     sets.long_folds |= _long_folds(closed_jaxpr(program).jaxpr)
     return interpret(
         program, values, ids_of_constant, partial(equation_ids, sets), enter=enter_none
@@ -45,7 +45,7 @@ def evaluate(program: Program, sets: UnionFind, values: Sequence[ChannelIds]) ->
 
 
 def _long_folds(program: Jaxpr) -> set[int]:
-    """The reshapes whose results a convolution reads as maps, or that only shuffle channels."""
+    """The reshapes that only shuffle channels, or whose results a convolution reads as maps."""
     readers: dict[Variable, list[Equation]] = {}
     for eqn in program.eqns:
         for variable in eqn.invars:
@@ -79,7 +79,7 @@ def _long_folds(program: Jaxpr) -> set[int]:
 
 
 def _same_shape(eqn: Equation, reader: Equation) -> bool:
-    """Whether the reader of a result is elementwise, or a call whose operations may be."""
+    """Whether the reader of a result is elementwise, or a call that may contain such operations."""
     same = shape_of(reader.outvars[0]) == shape_of(eqn.outvars[0])
     return same and (rule_of(reader).elementwise or program_of(reader) is not None)
 
@@ -110,7 +110,7 @@ def equation_ids(
 
 
 def entering(eqn: Equation, operands: Sequence[ChannelIds]) -> Sequence[ChannelIds]:
-    """The operands as the program inside an equation knows them; only `jit` is transparent."""
+    """The operands with the facts that hold inside an equation; only `jit` keeps all facts."""
     call = call_of(eqn)
     straight = call.kind == "jit" if call else not subprograms(eqn)
     return operands if straight else not_uniform(operands)
@@ -138,7 +138,7 @@ def inner_ids(
 
 
 def cond_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
-    """The ids of a branching: all branches must give results with the same channels."""
+    """The ids of the results of a branch; all branches must give results with the same channels."""
     index, *operands = values
     branches = eqn.params["branches"]
     results = [evaluate(branch, sets, operands) for branch in branches]
@@ -148,7 +148,7 @@ def cond_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Id
 
 
 def scan_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
-    """The ids of a scan, whose body is the same at every step."""
+    """The ids of the results of a scan, whose body is the same at every step."""
     constants, carried = scan_parts(eqn)
     whole = constants + carried
     before, stacked = list(values[:constants]), []
@@ -167,7 +167,7 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Id
 
 
 def while_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
-    """The ids of a loop: those of its body, then those of its condition."""
+    """The ids of the results of a loop; the body is evaluated first, then the condition."""
     condition, constants, start = while_parts(eqn, values)
 
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:
@@ -181,7 +181,7 @@ def while_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> I
 
 
 def shard_map_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
-    """The ids of a `shard_map`: axes that the mesh splits are pinned, others enter."""
+    """The ids of the results of a `shard_map`; axes that the mesh splits are pinned."""
     (program,), params = subprograms(eqn), eqn.params
     inside = closed_jaxpr(program).jaxpr
     inner = _reshard(sets, eqn, values, params["in_specs"], inside.invars)
@@ -227,14 +227,14 @@ def _settle_carry(
     start: Sequence[ChannelIds],
     body: Callable[[list[ChannelIds]], list[ChannelIds]],
 ) -> tuple[list[ChannelIds], list[ChannelIds]]:
-    """The ids of a loop's carry at every step, and those of the results of its body.
+    """The ids of a loop's carry at every step, and the ids of the results of its body.
 
     The body is the same at every step, so it is evaluated until the facts about the carry no longer
     change.
     """
 
     def known(values: list[ChannelIds]) -> list[Any]:
-        """All facts except ids: ids are only ever united."""
+        """All facts except the ids, because ids are only united and never separated."""
         return [v._replace(axes=tuple(map(is_free, v.axes))) for v in values]
 
     carry = [_name_free_axes(sets, value) for value in start]
@@ -254,7 +254,7 @@ def _name_free_axes(sets: UnionFind, value: ChannelIds) -> ChannelIds:
 
 
 def scan_parts(eqn: Equation) -> tuple[int, int]:
-    """The numbers of constants and of carries; stacked arrays have one axis more outside."""
+    """The numbers of constants and of carries; outside, stacked arrays have one more axis."""
     inner = closed_jaxpr(eqn.params["jaxpr"]).jaxpr
     carried = sum(map(_same_rank, eqn.outvars, inner.outvars))
     return sum(map(_same_rank, eqn.invars, inner.invars)) - carried, carried

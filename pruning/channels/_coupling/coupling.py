@@ -1,9 +1,10 @@
 """Finds which channels of which parameters are coupled, from the traced program of a model.
 
 `apply(params, *inputs)` is traced and evaluated on ids of channels. A channel is a set of
-positions, (array, axis, index), that must be removed together. Without them, the smaller model
-computes what the model computes if these positions are zero. Channels of the inputs and outputs are
-never removed, nor are channels for which this cannot be shown; `fixed_channels` says why.
+positions, (array, axis, index), that must be removed together. If these positions are removed, the
+smaller model computes the same as the whole model computes with zeros at these positions. Channels
+of the inputs and outputs are never removed. Channels for which this equality cannot be shown are
+not removed either; `fixed_channels` says why.
 """
 
 from collections.abc import Sequence
@@ -41,10 +42,10 @@ Axis = tuple[int, int]
 
 
 class TracedChannels(NamedTuple):
-    """The ids of a traced model after uniting, and those of its program's arguments.
+    """The united ids of a traced model, and the ids of the arguments of its program.
 
-    `starts`: the first id of each of the `axes` that have ids, and the first of no parameter.
-    `live`: the numbers of the parameters that a result of the program depends on.
+    `starts`: the first id of each of the `axes` that have ids, then the first id that belongs to no
+    parameter. `live`: the numbers of the parameters that a result of the program depends on.
     """
 
     sets: UnionFind
@@ -59,7 +60,7 @@ class TracedChannels(NamedTuple):
         return [self.axes[k] for k in distinct(self.sets.owners[ids])]
 
     def check_removable(self, ids: np.ndarray) -> None:
-        """Raise if some of `ids` are pinned, by what pins them."""
+        """Raise if some of `ids` are pinned; the error names the cause."""
         pinned = ids[self.sets.find(ids) == FIXED]
         if pinned.size:
             reason = self.sets.reasons[pinned[0]]
@@ -93,9 +94,9 @@ def coupled_channels(
       resize: Whether `resized` will run the smaller tree. If so, the groups include channels under
         a norm over them, such as the residual stream of a transformer: means and variances remain
         those of the whole width, with zeros at removed channels. They also include channels along
-        which a constant varies, such as angles of rotary positions. The model itself would divide
-        by another width, or has the constant at one width only. These groups are marked `normed`,
-        and are left out by default.
+        which a constant varies, such as angles of rotary positions. Without `resized`, the smaller
+        model would divide by another width, or has the constant at one width only. These groups are
+        marked `normed`. By default they are left out.
 
     Raises:
       ValueError: `apply` cannot be traced at these arguments.
@@ -116,15 +117,17 @@ def coupled_channels(
 def fixed_channels(
     apply: Apply, params: Tree, *inputs: Tree, resize: bool = False
 ) -> tuple[FixedChannels, ...]:
-    """List the channels that cannot be removed, with the primitive that would compute another
-    result.
+    """List the channels that cannot be removed, and the primitives that need them.
 
-    These primitives are unknown ones, sums over channels such as a norm or a softmax, and constants
-    and random bits along channels. With `resize`, as in `coupled_channels`, norms, constants and
-    random bits are no obstacle. Another is `shard_map` where it splits channels over devices: the
-    groups of the same function without it remove these. `line` is the line of the model. Then come
-    the channels of inputs and of outputs, whose `primitive` is `input` or `output` and whose `line`
-    is their path. Arguments and errors are those of `coupled_channels`.
+    Without these channels, the primitive would compute another result.
+
+    Such primitives are unknown primitives, sums over channels such as a norm or a softmax, and
+    constants and random bits that vary along channels. With `resize`, as in `coupled_channels`,
+    norms, constants and random bits are no obstacle. Another such primitive is a `shard_map` that
+    splits channels over devices. To remove these channels, read the groups from the same function
+    without `shard_map`. `line` is the line of the model. Channels of inputs and of outputs come
+    last: their `primitive` is `input` or `output`, and their `line` is their path. Arguments and
+    errors are those of `coupled_channels`.
 
     Example:
       >>> import jax
@@ -153,7 +156,7 @@ def fixed_channels(
 
 
 def report_of(pinned: Pinned) -> FixedChannels:
-    """The primitive and the line that pin channels, without their arrays."""
+    """The primitive and the line of the model that pin channels, without the paths of arrays."""
     primitive, line = pinned.name or (
         pinned.equations[-1].primitive.name if pinned.equations else "apply",
         line_of(pinned.equations),
@@ -224,9 +227,10 @@ def _input_ids(
 
 
 def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
-    """Channels with the same number of indices in the same axes, in order of the parameters.
+    """Groups of channels with equally many indices in the same axes, in order of the parameters.
 
-    Channels that only unused parameters have are kept, because the model may use their width.
+    Channels that belong only to unused parameters are never removed, because the model may use
+    their width.
     """
     sets, parameters, _, starts, axes, live = channels
     every, zeroed = sets.roots(), _zero_requirements(sets)
@@ -236,7 +240,8 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
         return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))
 
-    # A number for each root: equal for channels that are alike in all axes so far.
+    # A number for each root. The numbers of two channels are equal if the channels are alike in all
+    # axes so far.
     kinds, count = normed.astype(int), 2
     for (i, _), of_axis in zip(axes, roots, strict=True):
         found, repeats = np.unique(of_axis, return_counts=True)
@@ -271,7 +276,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Pin channels that must be zero in one place and nonzero in another."""
+    """Pin channels that must be zero in one place and nonzero in another place."""
 
     def pin(required: Requirement, roots: np.ndarray) -> None:
         among = np.isin(sets.find(required.ids), roots)

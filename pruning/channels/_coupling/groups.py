@@ -24,9 +24,9 @@ class Position(NamedTuple):
       axis: The axis to cut.
       indices: One row for each channel: (size, repeats). If a map is flattened, a channel has
         several indices.
-      incoming: Whether the model sums over this axis, as over the inputs of a kernel.
-      masked: Whether `mask_channels` sets the channels to zero. False for divisors and for arrays
-        of which the model takes a root or a logarithm.
+      incoming: Whether the model sums over this axis, as it sums over the inputs of a kernel.
+      masked: Whether `mask_channels` sets the channels to zero. False if the model divides by the
+        array, or takes its root or logarithm.
     """
 
     path: str
@@ -36,7 +36,7 @@ class Position(NamedTuple):
     masked: bool = True
 
     def __repr__(self) -> str:
-        """Without the indices, which may be thousands."""
+        """The position without its indices, because there may be thousands."""
         incoming = ", incoming" if self.incoming else ""
         return f"<axis {self.axis} of {self.path}{incoming}>"
 
@@ -54,7 +54,7 @@ class ChannelGroup(NamedTuple):
     normed: bool = False
 
     def __repr__(self) -> str:
-        """In one line, without the parameters of the whole network."""
+        """The group in one line, without the parameters of the whole network."""
         normed = ", normed" if self.normed else ""
         return f"<{self.size} channels{normed}: {', '.join(map(repr, self.positions))}>"
 
@@ -63,7 +63,7 @@ class FixedChannels(NamedTuple):
     """Channels that cannot be removed.
 
     Attributes:
-      primitive: The primitive that would compute another result without them.
+      primitive: The primitive that would compute another result without these channels.
       paths: The arrays with these channels.
       line: The line of the model that calls the primitive.
     """

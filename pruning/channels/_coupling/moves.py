@@ -1,8 +1,8 @@
-"""Rules for primitives that move elements: what they do to channel ids.
+"""How primitives that move elements map channel ids to channel ids.
 
-A function of axes is called as `axes(eqn, sets, *values)` with the ids of the operands and returns
-those of the results: see `rules`. Beside it is what the parameters of the primitive become where
-channels are removed, `smaller(eqn, remain, values, results)`.
+A function of axes is called as `axes(eqn, sets, *values)` with the ids of the operands, and returns
+the ids of the results: see `rules`. A function `smaller(eqn, remain, values, results)` returns the
+parameters of the primitive for the smaller arrays.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -104,7 +104,7 @@ def iota(eqn: Equation, sets: UnionFind) -> Results:
 
 def concatenate(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
-    parts = (v.axes[axis] for v in values)  # next to other arrays, a constant keeps its own size
+    parts = (v.axes[axis] for v in values)  # a constant keeps its own size
     parts = [fixed(p.size) if is_free(p) else p for p in parts]
     axes = [
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])
@@ -146,7 +146,7 @@ def slice_(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
 def smaller_slice(
     eqn: Equation, remain: Remain, values: Results, results: Results
 ) -> dict[str, Any]:
-    """The bounds of a slice, counted in the channels that are left."""
+    """The bounds of a slice of the channels that are left."""
     starts, shape = eqn.params["start_indices"], sizes(remain, results[0])
     strides = eqn.params["strides"] or (1,) * len(starts)
     small = tuple(
@@ -159,12 +159,12 @@ def smaller_slice(
 
 
 def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
-    """`part` of an axis; pinned if it is a single channel, because nothing would be left."""
+    """`part` of an axis; pinned if it has a single channel, because nothing would be left."""
     return sets.pin(part) if part.size == 1 < whole.size else part
 
 
 def _in_blocks(sets: UnionFind, axis: Vector, start: int, limit: int, stride: int) -> Vector:
-    """`axis`, united in blocks of `stride` channels, of which a slice takes one."""
+    """`axis`, united in blocks of `stride` channels, because a slice takes one of each block."""
     if axis.size % stride or start >= stride or limit <= axis.size - stride + start:
         return sets.pin(axis)
     line, *others = axis.reshape(-1, stride).T
@@ -222,12 +222,12 @@ def scatter(
 def zero_of_scatter(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """Zero where a scatter without a function writes zeros."""
+    """The result is zero where a scatter that applies no function writes zeros."""
     return result.zero if eqn.params["update_jaxpr"] is None else None
 
 
 def _windows(eqn: Equation) -> dict[int, int]:
-    """The axes that a scatter takes whole, and the axes of the updates there."""
+    """The axes that a scatter writes in full, each with its axis of the updates."""
     numbers, (value, _, new) = eqn.params["dimension_numbers"], map(shape_of, eqn.invars)
     dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     others = (k for k in range(len(value)) if k not in dropped)
@@ -259,7 +259,7 @@ def smaller_gather(
 
 
 def smaller_shape(name: str) -> Callable[..., dict[str, Any]]:
-    """For primitives with the shape of the result in the parameter `name`."""
+    """Make `smaller` for primitives whose parameter `name` is the shape of the result."""
     return partial(_smaller_shape, name)
 
 
@@ -275,7 +275,7 @@ def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:
 
 
 def _factors(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
-    """The shortest runs of axes of two shapes that hold equally many elements."""
+    """The shortest runs of axes of two shapes in which both have equally many elements."""
     i = j = 0
     while i < len(old) or j < len(new):
         first, second, counts = i, j, [1, 1]

@@ -1,9 +1,10 @@
 """A table with one row for each primitive, which all readers of programs use.
 
-A row says how axes correspond, where zeros and equal values remain, where a zero would be singular,
-what the parameters are at smaller shapes, and how it is a product with a kernel, a sum or a scale.
-To add a primitive, add its row; `tests/pruning/test_rows.py` checks rows with numbers. A primitive
-without a row pins all its operands. Calls, branches and loops are in `control_flow`.
+A row says how axes correspond, where zeros and equal values remain, and at which operands a zero
+would be singular. A row also says what the parameters are at smaller shapes, and how the primitive
+is a product with a kernel, a sum or a scale. To add a primitive, add its row;
+`tests/pruning/test_rows.py` checks rows with numbers. A primitive without a row pins all its
+operands. Calls, branches and loops are in `control_flow`.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,26 +25,30 @@ Numbers = Sequence[Any]
 
 
 class Rule(NamedTuple):
-    """All that the library knows of a primitive.
+    """All facts that the library knows about a primitive.
 
     Attributes:
-      axes: `axes(eqn, sets, *values)` are the ids of the results; it unites what corresponds, and
-        pins what cannot be cut.
-      zero: Where results are zero: at zeros of the operands, or nowhere.
-      uniform: Whether results are the same along channels along which all operands are.
-      nonzero: Whether a result is never zero, given whether each operand is, and its number.
-      exponent: Exponent of a power, from the numbers of the operands.
-      singular: Operands at whose zero a value or a derivative is infinite.
-      smaller: Parameters that are others once channels are removed.
-      summed: `summed(eqn)` are the axes that it sums over, or reduces otherwise: of each,
-        (operand, axis) for the operands that have it. None of all that is not known.
-      layout: Whether it gives the first operand again, in another shape, order or dtype.
+      axes: `axes(eqn, sets, *values)` returns the ids of the results. The function unites ids that
+        correspond, and pins ids of axes that cannot be cut.
+      zero: A function that says where results are zero: at zeros of the operands, or nowhere.
+      uniform: Whether results are equal along channels if all operands are equal along these
+        channels.
+      nonzero: A function that says whether the result is never zero. Its arguments say for each
+        operand whether it is never zero, and which number it is.
+      exponent: The exponent of a power, from the operands that are numbers.
+      singular: The operands for which zero makes a value or a derivative infinite.
+      smaller: A function that returns the parameters that change when channels are removed.
+      summed: `summed(eqn)` lists the axes over which the primitive sums, or which it reduces
+        otherwise. Each entry is a list of pairs (operand, axis), for the operands that have this
+        axis. None if the axes are not known.
+      layout: Whether the result is the first operand in another shape, order or dtype.
       signs: Signs of the operands of a sum.
-      scaled: The operands in each of which it is linear, by numbers that are the others.
-      linear: `linear(eqn, side)` is the product with a kernel as operand `side`.
-      random: Whether it draws random bits, which are drawn for the whole width.
-      elementwise: Whether it computes element by element.
-      sums: Whether it sums over axes, along which removed channels may be equal and not zero.
+      scaled: The operands in which the primitive is linear if all other operands are fixed numbers.
+      linear: `linear(eqn, side)` returns the product whose kernel is operand `side`.
+      random: Whether the primitive draws random bits, which are always drawn for the whole width.
+      elementwise: Whether the primitive computes element by element.
+      sums: Whether the primitive sums over axes. Removed channels along such an axis may be equal
+        to each other instead of zero.
     """
 
     axes: Callable[..., list[ChannelIds]]
@@ -68,7 +73,7 @@ class Rule(NamedTuple):
         return self.layout or self.signs == (-1,)
 
     def singular_operands(self, eqn: Equation, numbers: Numbers) -> tuple[int, ...]:
-        """The operands that must be nonzero; for a power this depends on the exponent."""
+        """The operands that must be nonzero; for a power, they depend on the exponent."""
         known = None if self.exponent is None else self.exponent(eqn, numbers)
         return () if known is not None and (known >= 1 or known == 0) else self.singular
 
@@ -78,7 +83,7 @@ def elementwise(zero: Zeros = never, **facts: Any) -> Rule:
 
 
 def power(exponent: Callable[[Equation, Numbers], Any], **facts: Any) -> Rule:
-    """A power of the first operand: zero at its zeros if positive, singular there if below one."""
+    """A power of an operand; at zero it is zero (exponent > 0) or singular (exponent < 1)."""
 
     def zero(eqn: Equation, sets: UnionFind, values: Any, result: ChannelIds) -> Any:
         found = exponent(eqn, [v.number for v in values])
@@ -100,12 +105,12 @@ def if_all(nonzero: Sequence[bool], numbers: Numbers) -> bool:
 
 
 def with_a_positive(nonzero: Sequence[bool], numbers: Numbers) -> bool:
-    """Whether a number above zero is among the operands, such as the eps of a variance."""
+    """Whether an operand is a number above zero, such as the eps that is added to a variance."""
     return any((number or 0) > 0 for number in numbers)
 
 
 def reduced_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
-    """The reduced axes of the operands; a reduction may also run over devices of a mesh."""
+    """The reduced axes of the operands; a reduction may also run over the devices of a mesh."""
     axes = [axis for axis in eqn.params["axes"] if isinstance(axis, int)]
     return [[(k, axis)] for k in range(len(eqn.invars)) for axis in axes]
 
@@ -116,14 +121,14 @@ def contracted_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
 
 
 def kernel_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
-    """The axes of a convolution's kernel without that of the outputs."""
+    """The axes of a convolution's kernel, without the axis of the outputs."""
     return [[(1, axis)] for axis in eqn.params["dimension_numbers"].rhs_spec[1:]]
 
 
 UNKNOWN = Rule(moves.unknown, summed=None)
 
 RULES: dict[Primitive | str, Rule] = {
-    # Elementwise. Zero if all operands are zero.
+    # Elementwise primitives whose result is zero if all operands are zero.
     p.add_p: elementwise(all_of, nonzero=with_a_positive, signs=(1, 1)),
     p.add_jaxvals_p: elementwise(all_of, nonzero=with_a_positive, signs=(1, 1)),
     p.sub_p: elementwise(all_of, signs=(1, -1)),
@@ -146,7 +151,7 @@ RULES: dict[Primitive | str, Rule] = {
     p.max_p: elementwise(arithmetic.extremum(-1), nonzero=with_a_positive),
     p.min_p: elementwise(arithmetic.extremum(1)),
     p.select_n_p: elementwise(arithmetic.cases_of),
-    # Elementwise. Zero if one operand is zero.
+    # Elementwise primitives whose result is zero if one operand is zero.
     p.mul_p: elementwise(any_of, nonzero=if_all, scaled=(0, 1)),
     p.and_p: elementwise(any_of),
     p.div_p: elementwise(first_of, nonzero=if_all, singular=(1,), scaled=(0,)),
@@ -158,7 +163,7 @@ RULES: dict[Primitive | str, Rule] = {
     p.cbrt_p: power(lambda eqn, numbers: 1 / 3),
     p.integer_pow_p: power(lambda eqn, numbers: eqn.params["y"]),
     p.pow_p: power(lambda eqn, numbers: numbers[1]),
-    # Elementwise. Nonzero at zero operands.
+    # Elementwise primitives whose result is nonzero at zero operands.
     **dict.fromkeys((p.exp_p, p.exp2_p, p.logistic_p, p.cosh_p), elementwise(nonzero=always)),
     **dict.fromkeys(
         (p.acosh_p, p.digamma_p, p.lgamma_p, p.log_p, "log2"),
@@ -276,7 +281,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> 
 
 
 def corresponding_axes(eqn: Equation) -> list[list[int | None]]:
-    """For each operand and axis, the axis of the first result that it becomes; None if none."""
+    """For each operand and axis, the corresponding axis of the first result, or None."""
     sets = UnionFind()
     sets.equations = (eqn,)
     values = [
