@@ -90,7 +90,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def load(options: Options) -> Mapping[str, "np.ndarray"]:
-    """Parameters of the chosen layers, with one convolution or dense layer at least."""
+    """The parameters of the chosen layers, which must include a convolution or a dense layer."""
     from experiments.measures import analysis
     from experiments.training import run_folder
     from pruning import weights

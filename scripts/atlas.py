@@ -2,11 +2,12 @@
 
     python scripts/atlas.py --data-dir DIR            # 72 runs, about 20 minutes of one core
 
-Batch norm, unitized batch norm by Eqs. 10 and 9, layer norm, RMS norm, DyT, Derf and batch
-renormalization train a dense network on MNIST, a small convolutional one on Fashion-MNIST and a
-small transformer on the characters of Python's manual. OUT/index.html says whether networks with
-less shift train better or faster, and OUT/results.json has every number. OUT/runs has a file for
-each finished run; an interrupted command resumes after the last one.
+The normalizers are batch norm, unitized batch norm by Eq. 10 and by Eq. 9, layer norm, RMS norm,
+DyT, Derf and batch renormalization. The tasks are a dense network on MNIST, a small convolutional
+network on Fashion-MNIST, and a small transformer on the characters of Python's manual.
+OUT/index.html says whether networks with less shift train better or faster, and OUT/results.json
+has every number. OUT/runs has a file for each finished run; an interrupted command resumes after
+the last finished run.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -37,8 +38,8 @@ def main(
     Args:
       data_dir: Folder that holds MNIST and Fashion-MNIST in tensorflow-datasets' format.
       seeds: Networks of each normalizer on each task.
-      size: Training images of a task, and four times its texts.
-      traffic: File of `scripts/atlas_traffic.py`, whose numbers the page then has.
+      size: Number of training images of a task; the task of texts has a quarter as many texts.
+      traffic: File of `scripts/atlas_traffic.py`; if given, the page also shows its numbers.
       out: Folder for the page, its results and finished runs.
     """
     from experiments.measures import atlas, atlas_findings
@@ -72,7 +73,7 @@ def main(
 def read_or_measure(
     out: Path, name: str, normalizer: str, seed: int, data_dir: Path | None, size: int
 ) -> dict[str, Any]:
-    """A run, read from its file if the same code has finished it."""
+    """The results of a run: read from its file if the same code has finished it, else measured."""
     from experiments.measures import atlas
 
     run = f"{name} {normalizer} {seed}".replace(",", "").replace(" ", "_")

@@ -36,7 +36,7 @@ def main(
 
     Args:
       targets: Chips to compile for, each in a separate process.
-      out: File for the results; its folder is kept to one run at a time.
+      out: File for the results; only one run at a time may use its folder.
     """
     import jax
 

@@ -3,10 +3,10 @@
     python scripts/bench.py            # about eight minutes on 2 cores
 
 Both programs of a pair are compiled and warmed up, and then timed alternately. The ratio is the
-median over neighbouring calls, with quartiles. Below 1, ours is faster. Layers are also compared
-with a plain copy of their input, the lower limit that memory sets, and with the memory that Flax's
-compiled program takes for results and temporaries. `--out` keeps the numbers, with the
-load of the machine before them.
+median over neighbouring calls, with quartiles. A ratio below 1 means that our program is faster.
+Layers are also compared with a plain copy of their input, the lower limit that memory sets, and
+with the memory that Flax's compiled program takes for results and temporaries. `--out` keeps the
+numbers, with the load of the machine before them.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -64,7 +64,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options) -> dict[str, Any]:
-    """The rows of each group, printed as soon as it was timed, and how they were made."""
+    """Time all groups and print each at once; return the rows, and how they were made."""
     import jax
 
     from experiments.benchmarks import timing
@@ -89,7 +89,7 @@ def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options)
 
 
 def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
-    """The groups of pairs that are timed, by title."""
+    """The groups of program pairs to time, by title."""
     import jax.numpy as jnp
 
     from experiments.benchmarks import (
@@ -136,7 +136,7 @@ def cells(timing: "Timing") -> list[str]:
 
 
 def means(pairs: Sequence["Pair"], timings: Sequence["Timing"]) -> list[list[str]]:
-    """Rows of geometric means over the sizes of one thing."""
+    """Rows of geometric means, each over all sizes of one function or layer."""
     ratios: dict[str, list[float]] = {}
     for pair, timing in zip(pairs, timings, strict=True):
         if pair.like is not None:

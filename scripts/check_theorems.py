@@ -86,7 +86,7 @@ def main(
 def check(
     selected: Sequence["Claim"], precision: float, seed: int, devices: Sequence[Any], path: Path
 ) -> dict[str, Any]:
-    """Check claims, print a report of each, and return what results.json has of them."""
+    """Check claims, print a report of each, and return their entries of results.json."""
     from claims import ALL
     from experiments.files import plain
     from experiments.measures import claims as claim_measures
@@ -109,7 +109,7 @@ def check(
 
 
 def write(results: dict, out: Path, errata: Path | None) -> None:
-    """Write the page, its numbers and, where they have a file, errata and figures."""
+    """Write the page and its numbers, and also errata and figures if a file for them is given."""
     from experiments.measures.claims import writing
     from experiments.pages import figures, page, theorems
 

@@ -34,9 +34,9 @@ class Options:
       model: Folder of a model whose tokens are bytes.
       keep: Shares of the parameters that remain.
       seeds: Draws of the text and of random choice.
-      sequences: Pieces of text that score and repair.
+      sequences: Pieces of text that are used to score and to repair.
       length: Bytes of a piece.
-      held_out: Pieces that are measured.
+      held_out: Held-out pieces on which the perplexity is measured.
       epoch: Share of the training text that fine-tuning reads, each piece once.
       out: Folder for results.json.
     """

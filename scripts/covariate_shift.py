@@ -4,14 +4,15 @@
     python scripts/covariate_shift.py --dataset mnist --data-dir DIR --epochs 200   # hours
 
 The paper's dense network (ten layers of 100 units, one of 8) is trained with batch norm and with
-unitized batch norm from the same weights, normalized before the ReLU and after it, at a learning
-rate that is divided by 5 at 30, 60 and 80 % of the epochs, and again at a constant one: only the
-second tells whether a fall of the shift comes from the layer or from the step. After every epoch
-trackers measure, on test images, how far two layers' outputs have shifted, and moments are taken
-over training images: with statistics of the whole training set, with running averages and with
-those of each batch. For the last two stands beside it what is measured with frozen weights.
-OUT/index.html shows it, OUT/results.json holds every number. OUT/runs holds finished networks,
-after the last of which an interrupted run resumes. Nothing is downloaded.
+unitized batch norm from the same weights, normalized before the ReLU and after it. The learning
+rate is divided by 5 at 30, 60 and 80 % of the epochs, or is constant: only a constant rate tells
+whether a fall of the shift comes from the layer or from a smaller rate. After every epoch, trackers
+measure on test images how far the outputs of two layers have shifted, and moments are taken over
+training images. Each is measured with statistics of the whole training set, with running averages
+and with the statistics of each batch. For the last two kinds, the page also shows what is measured
+with frozen weights. OUT/index.html shows the results, OUT/results.json holds every number. OUT/runs
+holds finished networks; an interrupted run resumes after the last finished network. Nothing is
+downloaded.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -2,12 +2,13 @@
 
     python scripts/filter_models.py WEIGHTS...      # about a minute a network
 
-WEIGHTS are files as scripts/analyze.py reads them. For each layer the shape of its weights'
-distribution, the spread of its filters' scales and its effective dimension are fitted; closed forms
-predict Spearman's and Kendall's correlation and the overlap. The expected overlaps of pairs of
-criteria stand beside the differences of accuracies in Table 4 of the pruning paper and in results
-of scripts/prune.py. OUT/index.html has the page, OUT/results.json every value. Of the ResNet-20 the
-error of Spearman's correlation is 0.068 for Gaussian filters.
+WEIGHTS are files as scripts/analyze.py reads them. For each layer, the command fits the shape of
+the weights' distribution, the spread of the filters' scales and the effective dimension. From
+these, closed forms predict Spearman's and Kendall's correlation and the overlap. The page compares
+the expected overlaps of pairs of criteria with the differences of accuracies in Table 4 of the
+pruning paper and in results of scripts/prune.py. OUT/index.html has the page, OUT/results.json
+every value. For the ResNet-20, the model of Gaussian filters predicts Spearman's correlation with
+an error of 0.068.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -74,7 +75,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def kernels(path: Path) -> Mapping[str, "np.ndarray"]:
-    """Convolutions of a file, or else dense layers, that have filters enough to be ranked."""
+    """The convolutions of a file with enough filters for a ranking; if none, its dense layers."""
     import jax.numpy as jnp
     import numpy as np
 

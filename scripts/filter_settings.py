@@ -2,9 +2,9 @@
 
     python scripts/filter_settings.py            # about 10 minutes of a core
 
-Initializations, optimizers, regularizations, learning rates, depths, widths and lengths of
-training, each changed by itself, on the embedded digits; networks of a setting are trained as one
-program. OUT/index.html has distances to Gaussian filters and tests before and after training,
+Each setting changes one of initialization, optimizer, regularization, learning rate, depth, width
+or length of training, and trains on the embedded digits. All networks of a setting are trained as
+one program. OUT/index.html has distances to Gaussian filters and tests before and after training,
 OUT/results.json every value. An interrupted run resumes after its last setting. Filters before
 training by Kaiming's or Xavier's normal initialization fail none of the tests.
 """

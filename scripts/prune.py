@@ -111,7 +111,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def choose(options: Options) -> tuple[Recipe, int, int | None]:
-    """The recipe of the networks, their number, and that of the images, if they are not all."""
+    """The recipe of the networks, their number, and the number of images (None for all images)."""
     recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
     if options.run is None:
         return recipe, options.seeds, options.images
@@ -123,7 +123,7 @@ def choose(options: Options) -> tuple[Recipe, int, int | None]:
 
 
 def read(run: Path) -> tuple[Recipe, int, int | None]:
-    """The same of a run of scripts/train.py.
+    """The same three values for a run of scripts/train.py.
 
     Raises:
       InputError: The folder is not a run, or the run has several seeds in one program or unitized

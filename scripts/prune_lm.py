@@ -7,11 +7,12 @@
         --repair none
 
 MODEL_DIR has config.json and safetensors, in shards or not, of Llama, Mistral, Qwen 2 or 3, Gemma 2
-or 3, GPT-2, Mixtral or Qwen 3 MoE. Every layer loses as many key-value heads with their queries,
-intermediate units, experts and channels of the stream, so that OUT is of the same class; norms take
-up the new width. What remains is chosen and solved for on a text, of which the last tenth is held
-out; one layer is in memory at a time. OUT/index.html shows what was removed, and perplexities of
-held-out text before and after each stage. 0.6 billion parameters take some minutes of two cores.
+or 3, GPT-2, Mixtral or Qwen 3 MoE. Every layer loses the same number of key-value heads with their
+queries, intermediate units, experts and channels of the stream, so that OUT is of the same class.
+Norms are adapted to the new width. A text decides which units remain and what their kernels are;
+its last tenth is held out. Only one layer is in memory at a time. OUT/index.html shows what was
+removed, and perplexities of held-out text before and after each stage. 0.6 billion parameters take
+some minutes of two cores.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -38,8 +39,9 @@ class Amounts:
 
     Attributes:
       keep: Share of the parameters.
-      parameters: Their number, such as 500M or 0.5B.
-      gigabytes: Through the memory of --target, in a pass over --length tokens in bfloat16.
+      parameters: Number of parameters, such as 500M or 0.5B.
+      gigabytes: Gigabytes moved through the memory of --target in a pass over --length tokens in
+        bfloat16.
       target: The chip that --gigabytes is compiled for.
       layers: Number of layers.
       heads: Query heads of a layer.
@@ -71,13 +73,14 @@ class Options:
       model: Folder of the model.
       amounts: How much remains.
       text: File of text, or .npy of the numbers of tokens.
-      score: The score that decides which units remain; magnitude and random need no text.
-      repair: Whether kernels are solved on the text.
-      sequences: Pieces of the text that score and repair.
+      score: Score that decides which units remain; magnitude and random need no text.
+      repair: Whether the text is used to solve for the remaining kernels.
+      sequences: Pieces of the text that are used to score and to repair.
       length: Tokens of a piece.
-      held_out: Pieces of its last tenth that are measured.
+      held_out: Pieces of the text's last tenth on which the perplexity is measured.
       seed: Seed of the pieces of text, and of the random choice.
-      maxtext: Whether OUT/maxtext has the same as an Orbax checkpoint for MaxText; of Qwen 2 and 3.
+      maxtext: Whether to write the model as an Orbax checkpoint for MaxText, too, to OUT/maxtext;
+        only for Qwen 2 and 3.
       out: Folder for the smaller model, its page and results.json.
     """
 

@@ -5,10 +5,11 @@
     python scripts/repair.py recalibration --weights resnet20.safetensors --data-dir DIR
 
 Perceptrons and networks of convolutions on the embedded digits (OUT/digits.json), a trained
-ResNet-20 on CIFAR-10 (OUT/resnet20.json; 13 minutes of a core a draw; the weights have PyTorch's
-names), and the whole network with statistics of images unlike those that it was trained on
-(OUT/recalibration.json). Once OUT has the first two, OUT/index.html shows them: half the channels
-of a perceptron by least squares keep 97 %. An interrupted ResNet-20 resumes after its last row.
+ResNet-20 on CIFAR-10 (OUT/resnet20.json; each draw takes 13 minutes of a core; the weights have
+PyTorch's names), and the unpruned network with statistics of images unlike its training images
+(OUT/recalibration.json). Once OUT has the first two files, OUT/index.html shows them. With half its
+channels removed and repair by least squares, a perceptron keeps an accuracy of 97 %. An interrupted
+ResNet-20 resumes after its last row.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -32,12 +33,12 @@ class Options:
     """The networks to repair, and the number of images.
 
     Attributes:
-      experiment: Networks on digits, a ResNet-20, or the same whole on other images.
+      experiment: Networks on digits, a ResNet-20, or the unpruned ResNet-20 on other images.
       weights: File of the ResNet-20's weights.
       data_dir: Folder with CIFAR-10 in tensorflow-datasets' format.
       images: Training images that repair the ResNet-20.
       test: Number of test images.
-      batch: Images a batch of those that repair.
+      batch: Images in a batch of the training images that repair.
       draws: Number of draws of training images.
       ratios: Shares of the channels that are removed.
       out: Folder for the results and their page.
@@ -56,7 +57,7 @@ class Options:
 
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Repair networks, and write OUT/EXPERIMENT.json and, of both kinds, OUT/index.html."""
+    """Repair networks; write OUT/EXPERIMENT.json and, once both kinds are there, OUT/index.html."""
     given = options.weights, options.data_dir
     if options.experiment != "digits" and None in given:
         raise InputError(f"{options.experiment} must have --weights and --data-dir; got {given}")
@@ -66,7 +67,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def measure(options: Options) -> None:
-    """Run one experiment; what it has measured is saved as it goes."""
+    """Run one experiment; each measurement is saved at once."""
     path = options.out / f"{options.experiment}.json"
     before, start = files.read_json(path, dict) or {}, cli.provenance(__file__)
 
@@ -97,7 +98,7 @@ def measure(options: Options) -> None:
 
 
 def write_page(out: Path) -> None:
-    """The page of the networks on digits and of the ResNet-20 beside them, once both are there."""
+    """Write the page of the networks on digits and of the ResNet-20, once both results exist."""
     digits, resnet = (
         files.read_json(out / f"{name}.json", dict) for name in ("digits", "resnet20")
     )

@@ -5,8 +5,8 @@
 Figure 2 is on Fashion-MNIST in DIR, in tensorflow-datasets' format, at 5 depths up to 33 hidden
 layers, 1,000 steps and 2 runs; --full is the paper's recipe: 17 depths, 35,100 steps and 3 runs.
 Without DIR it is on the embedded digits. The page is OUT/index.html, with its results in
-OUT/results.json; two points that are not odd should keep an angle of 10.4 degrees at infinite
-width. An interrupted run resumes after the last network of Figure 2. Nothing is downloaded.
+OUT/results.json; at infinite width, the angle between two points that are not odd should stay at
+10.4 degrees. An interrupted run resumes after the last network of Figure 2. Nothing is downloaded.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

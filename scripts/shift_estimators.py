@@ -2,12 +2,13 @@
 
     python scripts/shift_estimators.py           # about ten minutes on 2 cores
 
-Gaussians that are shifted, Gaussians of two scales and the unbounded example of the unitization
-paper are distributions of known distances; for the outputs of a real layer (before and after an
-epoch of training on the digits) the exact distance of the test samples stands in. Each estimate
-sees 2,000 training and 500 test samples, new ones for every seed. Writes OUT and prints the table:
-mean ± standard deviation over seeds of estimate minus distance, over the distance; for Algorithm 3,
-which is too small by orders of magnitude, the part of the distance that it is.
+The distances are known for shifted Gaussians, for Gaussians of two scales and for the unbounded
+example of the unitization paper. For the outputs of a real layer (before and after an epoch of
+training on the digits), the exact distance of the test samples serves as the known distance. Each
+estimate sees 2,000 training and 500 test samples, new ones for every seed. The command writes OUT
+and prints a table of relative errors, (estimate − distance) / distance, as mean ± standard
+deviation over seeds. Algorithm 3 is too small by orders of magnitude; for it the table shows the
+ratio estimate / distance.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -28,12 +29,12 @@ def main(
     steps: Positive = 1500,
     out: Location = Path("out/shift_estimators/results.json"),
 ) -> None:
-    """Measure bias and spread of the critic, its certified successor, slices and exact distance.
+    """Measure bias and spread of four estimates: critic, certified critic, slices, exact distance.
 
     Args:
       seeds: Independent samples and initializations.
       steps: Training steps of both critics; the paper's are 1,500.
-      out: File for the results; its folder is kept to one run at a time.
+      out: File for the results; only one run at a time may use its folder.
     """
     from experiments.measures import shift_estimators
 
@@ -61,7 +62,7 @@ def show(results: list[dict], seeds: int) -> None:
 
 
 def row(result: dict) -> list[str]:
-    """A pair's name, its distance and what the estimates are beside it."""
+    """The cells of a pair: its name, its distance and the errors of the estimates."""
     *estimates, critic = result["estimates"].values()
     cells = [f"{e['bias']:+.3f} ± {e['spread']:.3f}" for e in estimates]
     return [

@@ -4,8 +4,9 @@
     python scripts/train.py cifar10-resnet20 --normalization unitized --data-dir DIR
     python scripts/train.py [cifar10-resnet20] --help    # all presets, or all options of one
 
-OUT gets settings, metrics (seed-0/metrics.jsonl, and for TensorBoard), checkpoints, at the end
-results.json and a page. An interrupted run resumes when started again, and ends the same.
+The command writes settings, metrics (seed-0/metrics.jsonl, and for TensorBoard) and checkpoints to
+OUT, and at the end results.json and a page. An interrupted run resumes when it is started again,
+and ends with the same results.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -41,16 +42,19 @@ class Options:
       devices: Number of devices of the mesh; by default all.
       shard_state: Shard parameters and optimizer state over the devices.
       remat: Recompute blocks in the backward pass: less memory, more time; not on a CPU.
-      microbatches: Parts of a step in turn, with its statistics: least memory, most time.
-      evaluations: After the last epoch, for ImageNet: crops (42 at five scales), whole (images).
+      microbatches: Compute a step in so many parts, with the statistics of all: least memory, most
+        time.
+      evaluations: Evaluations after the last epoch, for ImageNet: crops (42 at five scales), whole
+        (images).
       workers: Processes that read and crop images of ImageNet; by default one for each core.
       coordinator: HOST:PORT of process 0 of several, or auto on TPU pods and under Slurm.
       processes: Number of processes; not with auto.
       process: Number of this process, from 0; not with auto.
-      heartbeat: Seconds after which a process that is not heard of ends all others.
-      axis_type: Who propagates shardings on the mesh, XLA (auto) or JAX, in types (explicit).
-      compile_for: Compile a step for v5e:16x16 or h100, not attached; print memory and traffic.
-      init_from: A run of the same network; its newest weights are where this one starts.
+      heartbeat: If a process is silent for so many seconds, all others end.
+      axis_type: Whether XLA propagates shardings (auto), or JAX does, in types (explicit).
+      compile_for: Compile a step for chips that are not attached, such as v5e:16x16 or h100; print
+        its memory and traffic.
+      init_from: A run of the same network; training starts from its newest weights.
       evaluate_only: Evaluate the newest checkpoints of OUT, print the accuracies and train nothing.
       log_every: Also log the loss every so many steps, in seed-0/steps.jsonl.
       profile: Write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.

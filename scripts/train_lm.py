@@ -29,10 +29,10 @@ class Options:
     """How the model is trained.
 
     Attributes:
-      steps: Of AdamW.
+      steps: Steps of AdamW.
       batch_size: Sequences a step.
       length: Bytes of a sequence.
-      learning_rate: The highest.
+      learning_rate: The highest learning rate.
       seed: Seed of the weights and the batches.
       every: Steps between checkpoints.
       out: Folder for the model, its checkpoints and results.json.

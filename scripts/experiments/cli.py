@@ -65,9 +65,9 @@ def sentence(error: OSError) -> str:
 def ending(again: str = "start again from the beginning") -> Iterator[None]:
     """End the command with a sentence and a status instead of a traceback.
 
-    The status is 2 for invalid input and for files that the system refuses, and 128 plus the
-    number of a signal, where the sentence ends in `again`. Output that nobody reads any more, as
-    after `| head`, ends the command like SIGPIPE does, without a word.
+    The status is 2 for invalid input and for files that the system refuses, and 128 plus the number
+    of a signal, where the sentence ends in `again`. If nobody reads the output any more, as after
+    `| head`, the command ends silently, as by SIGPIPE.
     """
     try:
         try:
@@ -118,11 +118,11 @@ def run(main: Callable[..., None], **ending_options: str) -> None:
 
 
 def check_start() -> None:
-    """Check before the imports and the computation what would fail in them, or after them.
+    """Check, before imports and computation, for causes of later failures.
 
     Raises:
-      InputError: A library whose version results record is not installed, or the address space is
-        so limited that the threads of a library wait for memory, and for ever.
+      InputError: A library whose version is recorded in results is not installed, or the address
+        space is so limited that a library's threads would wait for memory for ever.
     """
     versions()
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -141,7 +141,7 @@ def show_table(
     min_width: int = 100,
     left: Sequence[str] = (),
 ) -> None:
-    """Print a table, right-justified but for the columns `left`, however narrow the console."""
+    """Print a table at full width on any console; all columns but `left` are right-justified."""
     table = Table(title=printable(title))
     for column in head:
         table.add_column(printable(column), justify="left" if column in left else "right")
@@ -151,19 +151,19 @@ def show_table(
 
 
 def console(min_width: int = 1) -> Console:
-    """A console that takes every text as it is: names hold no markup."""
+    """A console that prints every text unchanged: brackets in names are not read as markup."""
     width = max(Console().width, min_width)
     return Console(width=width, markup=False, emoji=False, highlight=False)
 
 
 def say(*lines: str) -> None:
-    """Print lines, in one piece each."""
+    """Print lines, none of which is wrapped."""
     for line in lines:
         print(printable(line), flush=True)
 
 
 def compiled_in(cache: Path) -> None:
-    """Cache compiled programs there, unless the environment names another folder."""
+    """Cache compiled programs in a folder, unless the environment names another folder."""
     import jax
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -183,7 +183,7 @@ def provenance(script: str) -> dict[str, Any]:
 
 
 def seconds() -> float:
-    """Since the command began."""
+    """Seconds since the command began."""
     return time.monotonic() - START
 
 
@@ -205,7 +205,8 @@ def versions() -> dict[str, str]:
     """Versions of the libraries that decide results.
 
     Raises:
-      InputError: A library is not installed, as where the folder of its code is merely on a path.
+      InputError: A library is not installed, for example because only the folder of its code is on
+        the path.
     """
     try:
         return {name: version(name) for name in LIBRARIES}

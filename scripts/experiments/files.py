@@ -1,8 +1,8 @@
 """Files that are written whole or not at all, JSON that is checked, folders of one run at a time.
 
-What a run has written survives a kill, a full disk and a power failure at any moment: a file is
-written beside its place, synchronized with the disk, and renamed. In a bucket it is one object,
-which is replaced whole.
+The files of a run survive a kill, a full disk and a power failure at any moment: a file is written
+under a temporary name, synchronized with the disk, and then renamed. In a bucket a file is one
+object, which is replaced whole.
 """
 
 import errno
@@ -28,7 +28,7 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # raised by some netw
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file, in a folder that exists: readers see the old one or the new one, whole.
+    """Write a file in an existing folder: readers see the whole old file or the whole new one.
 
     Raises:
       InputError: `path` is in a bucket that cannot be written.
@@ -66,7 +66,7 @@ def append(path: Path, text: str) -> None:
 
 @contextmanager
 def name_path(path: Path) -> Iterator[None]:
-    """Name `path` in errors of the system: those of a write name no file."""
+    """Name `path` in errors of the system, because the system's errors of a write name no file."""
     try:
         yield
     except OSError as error:
@@ -120,15 +120,15 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
 
 
 def in_use(folder: Path) -> AbstractContextManager[Callable[[], None]]:
-    """Keep a folder, which is made, to this process; the value checks that it is still there.
+    """Make a folder and lock it for this process; the value is a check that the folder exists.
 
-    Every command with `--out` enters this before it computes anything. The kernel frees a folder
-    when its process ends, however it ends. A folder of a bucket cannot be locked: there the check
-    notices, afterwards, that another process has begun to use it.
+    Every command with `--out` enters this before it computes anything. The kernel releases the lock
+    when the process ends, for whatever reason. A folder of a bucket cannot be locked; there the
+    check finds out, only afterwards, that another process has begun to use the folder.
 
     Raises:
-      InputError: Another process uses the folder, or it cannot be written; when the check is
-        called, it is gone, or another process has used that of a bucket.
+      InputError: Another process uses the folder, or the folder cannot be written. The check raises
+        it if the folder no longer exists, or if another process has used the folder of a bucket.
     """
     owner = f"process {os.getpid()} on {socket.gethostname()}"
     return _signed(folder, owner) if storage.is_remote(folder) else _locked(folder, owner)
@@ -197,12 +197,12 @@ def write_results(path: Path, results: Mapping[str, object]) -> None:
 
 
 def results_text(results: Mapping[str, object]) -> str:
-    """JSON for people and for diffs: a list of numbers, and what is short, stands on one line."""
+    """JSON that is easy to read and to compare: lists of numbers and short values take one line."""
     return indented(plain(results), "") + "\n"
 
 
 def indented(value: Any, margin: str) -> str:
-    """The JSON of a plain value, below the first line at a margin."""
+    """The JSON of a plain value, whose lines after the first are indented by a margin."""
     line = json.dumps(value, allow_nan=False)
     if not isinstance(value, dict | list) or len(margin + line) <= WIDTH:
         return line
@@ -218,7 +218,7 @@ def indented(value: Any, margin: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can say it: lists for arrays, None for what is not finite.
+    """`value` in types that JSON has: lists for arrays, None for numbers that are not finite.
 
     Numbers keep nine significant digits: no float32 has more.
     """

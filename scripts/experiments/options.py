@@ -1,6 +1,6 @@
 """Ranges of numeric options, declared with their types: `--help` shows them, `check` holds them.
 
-Options that are paths say in their types whether they may be of a bucket.
+The type of an option that is a path says whether the path may be in a bucket.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
-    """A finite number within a range: `holds` checks it, and `limits` describe it in a refusal."""
+    """The type of a finite number in a range: `holds` checks it, error messages quote `limits`."""
     return Spec(
         nargs=1,
         metavar=f"{kind.__name__.upper()} {limits}",
@@ -32,7 +32,7 @@ def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
 
 
 def is_number(value: Any, kind: type) -> bool:
-    """Whether a value is a number of this kind; integers are floats too, booleans are neither."""
+    """Whether a value is a number of this kind; an integer is also a float, a boolean neither."""
     return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
 
 
@@ -41,7 +41,7 @@ def at_least(minimum: int) -> Spec:
     return number(int, f"at least {minimum}", lambda x: x >= minimum)
 
 
-MAX_SEEDS = 10_000  # more would fill the memory before training starts
+MAX_SEEDS = 10_000  # a larger number would fill the memory before training starts
 Natural = Annotated[int, at_least(0)]
 Positive = Annotated[int, at_least(1)]
 Seeds = Annotated[int, number(int, f"in [1, {MAX_SEEDS}]", lambda x: 1 <= x <= MAX_SEEDS)]
@@ -70,7 +70,7 @@ LocalPath = Annotated[Path, _path("PATH", storage.local)]
 
 
 def check(options: Any) -> None:
-    """Refuse a dataclass of options, or one inside it, of which a number is out of its range.
+    """Refuse options if a number in the dataclass, or in one inside it, is out of its range.
 
     Raises:
       InputError: The message names the option.
@@ -80,7 +80,7 @@ def check(options: Any) -> None:
 
 
 def checked(main: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """`main`, which refuses arguments as `check` does before it begins."""
+    """`main` with a check of its arguments by `check` before it runs."""
     hints = get_type_hints(main, include_extras=True)
 
     @functools.wraps(main)
@@ -112,7 +112,7 @@ def _check_value(name: str, hint: Any, value: Any) -> None:
 
 
 def _kinds(hint: Any) -> str:
-    """The allowed values of a type in words, for types that are no ranges."""
+    """The allowed values, in words, of a type that is not a range."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if get_origin(hint) is tuple:

@@ -25,7 +25,7 @@ BETWEEN_LINES = 60.0  # seconds
 
 
 class Stages:
-    """A progress bar in units of one epoch's training, and the seconds of every stage."""
+    """A progress bar whose unit is the training of one epoch, and the seconds of every stage."""
 
     def __init__(self, progress: Progress, units: float):
         self.progress = progress
@@ -51,7 +51,7 @@ class Stages:
         self.progress.advance(self.task, units)
 
     def reach(self, earlier: float, units: float) -> None:
-        """Move the bar to `units` after `earlier` ones."""
+        """Move the bar to `earlier` + `units`."""
         self.progress.update(self.task, completed=earlier + units)
 
     def log(self, line: str) -> None:
@@ -60,22 +60,22 @@ class Stages:
 
 
 def print_above(progress: Progress, line: str) -> None:
-    """Print a line above a bar, as it is and in one piece."""
+    """Print a line above a bar, unchanged and without wrapping."""
     progress.console.print(printable(line), soft_wrap=True)
 
 
 class Bar(Progress):
-    """A bar on a terminal; elsewhere, as in a file, a line at the first update and every minute."""
+    """A bar on a terminal; in a file, a line at the first update and then every minute."""
 
     said: float | None = None
 
     def update(self, task_id: TaskID, **changes: Any) -> None:
-        """Change a task, and print it where its bar is not seen."""
+        """Change a task; where no bar is shown, print a line."""
         super().update(task_id, **changes)
         self._say(task_id)
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
-        """Move a task, and print it where its bar is not seen."""
+        """Advance a task; where no bar is shown, print a line."""
         super().advance(task_id, advance)
         self._say(task_id)
 
@@ -91,16 +91,16 @@ class Bar(Progress):
 
 
 class Remaining(ProgressColumn):
-    """The time that remains, where it is known."""
+    """A column with the remaining time, if it is known."""
 
     def render(self, task: Task) -> Text:
-        """Such as "still 0:01:30", or nothing."""
+        """A text such as "still 0:01:30", or nothing."""
         seconds = task.time_remaining
         return Text(f"still {timedelta(seconds=round(seconds))}" if seconds else "")
 
 
 def progress_bar(*fields: str, disable: bool = False) -> Progress:
-    """A bar with the time that has passed and that remains; `fields` of its tasks are shown."""
+    """A bar with the elapsed and the remaining time, and with the `fields` of its tasks."""
     columns = (
         text("{task.description}"),
         BarColumn(6 if fields else 20),
@@ -113,5 +113,5 @@ def progress_bar(*fields: str, disable: bool = False) -> Progress:
 
 
 def text(template: str) -> TextColumn:
-    """A column of text as it is, without markup, in several lines where there is no room."""
+    """A column of unchanged text, without markup, wrapped if it is too long for the console."""
     return TextColumn(template, markup=False, table_column=Column(overflow="fold"))

@@ -1,6 +1,6 @@
 """Recipes for training, with the papers' experiments as presets.
 
-Command lines are made of them, so this imports no JAX.
+Command lines are made from these recipes, so this module imports no JAX.
 """
 
 import difflib
@@ -36,14 +36,14 @@ Evaluation = Literal["center", "crops", "whole"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the results of a training run but its seed and its devices.
+    """Everything that decides the results of a training run, except its seed and its devices.
 
     Attributes:
       dataset: The images, as `--data-dir` names them; digits need none.
       model: The network: mlp, mlp_relu_first (normalized after the ReLU), or a family and a depth
         such as preact20, resnet56 or vgg16.
-      normalization: Normalization of every layer; all networks start from the same weights.
-        bounded is unitized by Eq. 9, alpha kept in [0, 1], where its bounds hold.
+      normalization: Normalization of every layer; all networks start from the same weights. bounded
+        is unitized by Eq. 9 with alpha kept in [0, 1], the range in which its bounds hold.
       epochs: Passes over the training images.
       batch_size: Images per step, over all devices.
       learning_rate: Learning rate after warm-up, before it falls.
@@ -67,8 +67,9 @@ class Recipe:
       norm_channels: Channels per group of group norm, where `norm_groups` is 0.
       accumulate: Parts of a batch whose gradients are averaged before a step.
       crop: Side of the training crops, in pixels; for streamed data sets, as the next two.
-      scales: Shortest and longest of the shorter sides at which crops are cut, at random.
-      test_scales: Shorter sides at which --evaluations crops and whole look at a test image.
+      scales: Range from which the length of an image's shorter side is drawn before a crop is cut.
+      test_scales: Lengths of the shorter side to which --evaluations crops and whole resize a test
+        image.
     """
 
     dataset: str = "digits"
@@ -207,7 +208,7 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
 
 
 def check_preset(arguments: Sequence[str]) -> None:
-    """Refuse a command line whose first word is no preset, naming those that are like it.
+    """Refuse a command line whose first word is not a preset; the error names similar presets.
 
     Raises:
       InputError: The preset does not exist.
@@ -222,7 +223,7 @@ def check_preset(arguments: Sequence[str]) -> None:
 
 
 def drop_epochs(recipe: Recipe) -> list[int]:
-    """Epochs, from 1, at whose start the rate drops; one after the last has no effect."""
+    """Epochs, counted from 1, at whose start the rate drops; later drops have no effect."""
     if recipe.schedule != "drops":
         return []
     return [math.ceil(round(share * recipe.epochs, 6)) + 1 for share in recipe.drops]
@@ -255,14 +256,14 @@ def has_residual_depth(depth: int) -> bool:
 
 
 def family_and_depth(model: str) -> tuple[str, int]:
-    """The family of a model, such as preact, and its depth, 0 where the name has none."""
+    """The family of a model, such as preact, and its depth, or 0 if the name has no depth."""
     family = model.rstrip("0123456789")
-    digits = model[len(family) :][:9]  # longer numbers are the depth of no network
+    digits = model[len(family) :][:9]  # no network has a depth of more digits
     return family, int(digits or 0)
 
 
 def check_model(model: str, *, streamed: bool) -> None:
-    """Refuse a model that is unknown or has no such depth, as far as its name tells.
+    """Refuse a model whose name has an unknown family or a depth that the family does not have.
 
     Raises:
       InputError: No family has the name, or no residual network for small images has the depth.

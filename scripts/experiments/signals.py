@@ -15,9 +15,10 @@ SHOW_CURSOR = "\x1b[?25h\n"  # a progress bar hides the cursor
 def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
     """End the process with one line.
 
-    Nothing is raised: an exception could be lost in a callback, and a kill loses nothing either.
+    This raises nothing, because an exception could be lost in a callback. Ending the process at
+    once is safe, because a kill loses nothing either.
     """
-    # Raised while the stream is being written.
+    # The signal came while the stream was being written.
     with contextlib.suppress(RuntimeError, OSError, ValueError):
         sys.stdout.flush()
     for child in multiprocessing.active_children():
@@ -27,7 +28,7 @@ def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
 
 
 def before_imports() -> None:
-    """Let Ctrl-C end the process with a line, for a command that has not begun."""
+    """Let Ctrl-C end the process with one line while a command is still starting."""
     signal.signal(signal.SIGINT, _end_imports)
 
 
@@ -37,7 +38,7 @@ def _end_imports(signum: int, _: object) -> None:
 
 @contextmanager
 def ctrl_c_ends(line: str) -> Iterator[None]:
-    """Let Ctrl-C end the process with a line; later, where it is a command, without one."""
+    """Let Ctrl-C end the process with one line; once a command runs, without a line."""
     before = signal.signal(signal.SIGINT, lambda signum, _: end_at_once(line, signum))
     try:
         yield
@@ -48,8 +49,9 @@ def ctrl_c_ends(line: str) -> Iterator[None]:
 class Interruption:
     """Whether SIGTERM or Ctrl-C has asked a training run to end.
 
-    A handler that raised could be lost in a callback, or tear a write: this one sets a flag that
-    the loop reads. A second Ctrl-C ends the process, which loses what a kill loses: nothing saved.
+    An exception from a handler could be lost in a callback or interrupt a write, so this handler
+    only sets a flag that the loop reads. A second Ctrl-C ends the process; like a kill, it loses
+    nothing that is saved.
     """
 
     received: int | None = None
@@ -67,7 +69,7 @@ class Interruption:
 
 @contextmanager
 def caught() -> Iterator[Interruption]:
-    """Catch SIGTERM and Ctrl-C, so a run saves its state before it ends."""
+    """Catch SIGTERM and Ctrl-C, so that a run saves its state before it ends."""
     interrupted = Interruption()
     signals = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(number, interrupted.handle) for number in signals]

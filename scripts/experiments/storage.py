@@ -1,8 +1,9 @@
 """Folders on object storage, `gs://` and `s3://`, beside those of this machine.
 
-A remote folder is an `etils.epath.Path`, which has the methods of `pathlib.Path` that are used here
-and reads and writes through fsspec (gcsfs, s3fs). An object appears whole or not at all, and is
-replaced whole. There is no append, no lock, no folder without a file, and renaming is copying.
+A remote folder is an `etils.epath.Path`, which reads and writes through fsspec (gcsfs, s3fs). It
+has all methods of `pathlib.Path` that are used here. An object appears whole or not at all, and is
+replaced whole. Object storage has no append, no locks and no empty folders, and renaming means
+copying.
 """
 
 import logging
@@ -21,7 +22,7 @@ CLIENTS = ("gcsfs", "s3fs")
 
 
 def location(text: str) -> Path:
-    """A folder or file of this machine, also by `file://`, or of a bucket.
+    """A folder or file of this machine (`file://` is allowed) or of a bucket.
 
     Raises:
       InputError: The scheme is not supported, or the bucket is missing.
@@ -60,14 +61,14 @@ def is_remote(path: Path) -> bool:
 
 
 def absolute(path: Path) -> Path:
-    """The path without symbolic links; one of a bucket has none."""
+    """The path without symbolic links; a path in a bucket has none."""
     return path if is_remote(path) else path.resolve()
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it; in a bucket, names of objects are enough.
+    """Make a folder and its parents; in a bucket do nothing, because object names imply folders.
 
-    Clients of buckets would make the bucket itself where its name is mistyped.
+    If the name of a bucket is mistyped, clients would make a new bucket.
     """
     if not is_remote(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -75,7 +76,7 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def reachable(path: Path) -> Iterator[None]:
-    """One sentence for the many exceptions of clients of object storage; local ones pass.
+    """Turn exceptions of object storage into one sentence; exceptions of local paths pass.
 
     Raises:
       InputError: A remote path cannot be read or written.
@@ -94,10 +95,10 @@ def reachable(path: Path) -> Iterator[None]:
 
 
 def copy_local(folder: Path, cache: Path) -> Path:
-    """A local copy, in `cache`, of a remote folder that has no folders.
+    """A local copy, in `cache`, of a remote folder without subfolders.
 
-    A file that is there with as many bytes is not copied again; what another process copies
-    meanwhile is the same.
+    A file that is already there with the same size is not copied again. If another process copies
+    at the same time, it writes the same bytes.
 
     Raises:
       InputError: The remote folder cannot be read.

@@ -1,6 +1,6 @@
-"""Texts as a terminal or a page shows them: a name from a file controls neither.
+"""Texts for a terminal or a page, escaped so that a name from a file controls neither.
 
-The only place that escapes: commands print by `say`, `show_table` and `console` of
+This module is the only place that escapes: commands print by `say`, `show_table` and `console` of
 `experiments.cli` and by the bars of `experiments.progress`; pages are made with `html`.
 """
 
@@ -13,14 +13,14 @@ CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def printable(text: str) -> str:
-    """A text in one line, what would control a terminal escaped."""
+    """A text in one line, whose characters that would control a terminal are escaped."""
     return "".join(
         c.encode("unicode_escape").decode() if category(c) in CONTROLS else c for c in text
     )
 
 
 def shorten(name: str, length: int = 36) -> str:
-    """A name of at most `length` characters: of a longer one the middle is left out."""
+    """A name of at most `length` characters: a longer name loses its middle."""
     if len(name) <= length:
         return name
     head = (length - 1) // 2
@@ -28,5 +28,5 @@ def shorten(name: str, length: int = 36) -> str:
 
 
 def html(text: str) -> str:
-    """A text as HTML, in one or more lines."""
+    """A text of one or more lines as HTML."""
     return "\n".join(escape(printable(line)) for line in text.split("\n"))
